@@ -1,0 +1,314 @@
+"""Ranking metrics against loops written from the definitions, and against values worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmcjax import metrics
+
+
+def random_problem(seed, n=40, n_labels=25, ties=False):
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, n_labels)) < 0.12).astype(np.float64)
+    Y[:3] = 0  # rows without labels
+    scores = rng.standard_normal((n, n_labels))
+    if ties:
+        scores = np.round(scores)
+    return sp.csr_array(Y), scores
+
+
+def ranked(row_scores):
+    """Labels by falling score, ties by the lower label: the definition."""
+    return sorted(range(len(row_scores)), key=lambda l: (-row_scores[l], l))
+
+
+def loop_precision(Y, scores, k):
+    return sum(sum(Y[i, l] for l in ranked(scores[i])[:k]) / k for i in range(len(Y))) / len(Y)
+
+
+def loop_ndcg(Y, scores, k):
+    total = 0.0
+    for i in range(len(Y)):
+        positives = int(Y[i].sum())
+        if positives:
+            gain = sum(Y[i, l] / math.log2(r + 2) for r, l in enumerate(ranked(scores[i])[:k]))
+            total += gain / sum(1 / math.log2(r + 2) for r in range(min(k, positives)))
+    return total / len(Y)
+
+
+def loop_psp(Y, scores, k, q):
+    achieved = best = 0.0
+    for i in range(len(Y)):
+        achieved += sum(q[l] * Y[i, l] for l in ranked(scores[i])[:k])
+        best += sum(sorted((q[l] for l in range(len(q)) if Y[i, l]), reverse=True)[:k])
+    return achieved / best
+
+
+def loop_psndcg(Y, scores, k, q):
+    achieved = best = 0.0
+    for i in range(len(Y)):
+        positives = int(Y[i].sum())
+        if positives:
+            ideal = sum(1 / math.log2(r + 2) for r in range(min(k, positives)))
+            gains = [q[l] * Y[i, l] for l in ranked(scores[i])[:k]]
+            bests = sorted((q[l] for l in range(len(q)) if Y[i, l]), reverse=True)[:k]
+            achieved += sum(g / math.log2(r + 2) for r, g in enumerate(gains)) / ideal
+            best += sum(g / math.log2(r + 2) for r, g in enumerate(bests)) / ideal
+    return achieved / best
+
+
+def loop_mrr(Y, scores):
+    total = 0.0
+    for i in range(len(Y)):
+        ranks = [r + 1 for r, l in enumerate(ranked(scores[i])) if Y[i, l]]
+        total += 1 / ranks[0] if ranks else 0.0
+    return total / len(Y)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("k", [1, 3, 5, 25])
+def test_equals_the_definition(seed, ties, k):
+    Y, scores = random_problem(seed, ties=ties)
+    dense = Y.toarray()
+    q = metrics.inverse_propensities(Y)
+    expect = pytest.approx
+    assert metrics.precision_at_k(Y, scores, k) == expect(loop_precision(dense, scores, k), abs=1e-12)
+    assert metrics.ndcg_at_k(Y, scores, k) == expect(loop_ndcg(dense, scores, k), abs=1e-12)
+    psp = metrics.propensity_scored_precision_at_k(Y, scores, k, inverse_propensities=q)
+    assert psp == expect(loop_psp(dense, scores, k, q), abs=1e-12)
+    psndcg = metrics.propensity_scored_ndcg_at_k(Y, scores, k, inverse_propensities=q)
+    assert psndcg == expect(loop_psndcg(dense, scores, k, q), abs=1e-12)
+    assert metrics.mean_reciprocal_rank(Y, scores) == expect(loop_mrr(dense, scores), abs=1e-12)
+    accuracy = np.mean([any(dense[i, l] for l in ranked(scores[i])[:k]) for i in range(len(dense))])
+    assert metrics.topk_accuracy(Y, scores, k) == expect(accuracy, abs=1e-12)
+
+
+@pytest.mark.parametrize("form", ["float32", "csr", "csr unsorted", "numbers", "int32 numbers"])
+def test_every_form_of_predictions_gives_the_same(form):
+    Y, scores = random_problem(7, ties=True)
+    q = metrics.inverse_propensities(Y)
+    numbers = np.array([ranked(row) for row in scores])
+    if form == "float32":
+        predictions = scores.astype(np.float32)
+    elif form == "csr":
+        # 0 is a score like any other: store every entry.
+        rows, columns = np.indices(scores.shape)
+        predictions = sp.csr_array((scores.ravel(), (rows.ravel(), columns.ravel())), shape=scores.shape)
+        assert predictions.nnz == scores.size
+    elif form == "csr unsorted":
+        indices = np.tile(np.arange(scores.shape[1])[::-1], len(scores))
+        indptr = np.arange(len(scores) + 1) * scores.shape[1]
+        predictions = sp.csr_array((scores[:, ::-1].ravel(), indices, indptr), shape=scores.shape)
+    else:
+        predictions = numbers[:, :7].astype(np.int32 if form == "int32 numbers" else np.int64)
+    before = predictions.copy()
+    for function, arguments in [
+        (metrics.precision_at_k, {}),
+        (metrics.ndcg_at_k, {}),
+        (metrics.topk_accuracy, {}),
+        (metrics.propensity_scored_precision_at_k, {"inverse_propensities": q}),
+        (metrics.propensity_scored_ndcg_at_k, {"inverse_propensities": q}),
+    ]:
+        assert function(Y, predictions, 5, **arguments) == function(Y, scores, 5, **arguments)
+    if sp.issparse(predictions):
+        np.testing.assert_array_equal(predictions.indices, before.indices)
+        np.testing.assert_array_equal(predictions.data, before.data)
+
+
+# Rows: labels {0, 2}, {3}, {} ; ranked 2 0 1 …, 1 3 0 …, any.
+GOLDEN_Y = np.array([[1, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
+GOLDEN_TOP = np.array([[2, 0, 1], [1, 3, 0], [0, 1, 2]])
+
+
+def test_values_worked_out_by_hand():
+    assert metrics.precision_at_k(GOLDEN_Y, GOLDEN_TOP, 1) == pytest.approx(1 / 3)
+    assert metrics.precision_at_k(GOLDEN_Y, GOLDEN_TOP, 2) == pytest.approx((1 + 0.5 + 0) / 3)
+    assert metrics.precision_at_k(GOLDEN_Y, GOLDEN_TOP, 3) == pytest.approx((2 / 3 + 1 / 3 + 0) / 3)
+    # Row 0 is perfect: 1. Row 1 hits at rank 2 of one label: 1/log2(3).
+    assert metrics.ndcg_at_k(GOLDEN_Y, GOLDEN_TOP, 3) == pytest.approx((1 + 1 / math.log2(3)) / 3)
+    q = np.array([1.0, 2.0, 3.0, 10.0])
+    psp = metrics.propensity_scored_precision_at_k
+    # k = 1: achieved 3 (row 0), 0; best 3, 10.
+    assert psp(GOLDEN_Y, GOLDEN_TOP, 1, inverse_propensities=q) == pytest.approx(3 / 13)
+    assert psp(GOLDEN_Y, GOLDEN_TOP, 1, inverse_propensities=q, normalize=False) == pytest.approx(3 / 3)
+    # k = 2: achieved 3 + 1, 10; best the same.
+    assert psp(GOLDEN_Y, GOLDEN_TOP, 2, inverse_propensities=q) == pytest.approx(1)
+    log3 = math.log2(3)
+    ideal = 1 + 1 / log3
+    psndcg = metrics.propensity_scored_ndcg_at_k
+    row0 = (3 + 1 / log3) / ideal
+    assert psndcg(GOLDEN_Y, GOLDEN_TOP, 2, inverse_propensities=q) == pytest.approx(
+        (row0 + 10 / log3) / (row0 + 10)
+    )
+    raw = psndcg(GOLDEN_Y, GOLDEN_TOP, 2, inverse_propensities=q, normalize=False)
+    assert raw == pytest.approx((row0 + 10 / log3) / 3)
+    assert metrics.mean_reciprocal_rank(GOLDEN_Y, GOLDEN_TOP) == pytest.approx((1 + 1 / 2 + 0) / 3)
+    assert metrics.mean_reciprocal_rank(GOLDEN_Y, GOLDEN_TOP, 1) == pytest.approx(1 / 3)
+    assert metrics.topk_accuracy(GOLDEN_Y, GOLDEN_TOP, 2) == pytest.approx(2 / 3)
+
+
+def test_class_vector_is_one_label_a_row():
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 6, 50)
+    scores = rng.standard_normal((50, 6))
+    onehot = np.eye(6)[y]
+    for k in (1, 2, 5):
+        expected = np.mean([y[i] in np.argsort(-scores[i])[:k] for i in range(50)])
+        assert metrics.topk_accuracy(y, scores, k) == pytest.approx(expected)
+        assert metrics.topk_accuracy(onehot, scores, k) == pytest.approx(expected)
+        assert metrics.precision_at_k(y, scores, k) == pytest.approx(expected / k)
+        assert metrics.ndcg_at_k(y, scores, k) == metrics.ndcg_at_k(onehot, scores, k)
+    q = rng.random(6) + 1
+    weighted = metrics.propensity_scored_precision_at_k
+    assert weighted(y, scores, 2, inverse_propensities=q) == weighted(
+        onehot, scores, 2, inverse_propensities=q
+    )
+
+
+def test_ties_go_to_the_lower_label():
+    Y = np.array([[0, 1, 0, 0]])
+    flat = np.zeros((1, 4))
+    assert metrics.precision_at_k(Y, flat, 1) == 0.0
+    assert metrics.precision_at_k(Y, flat, 2) == 0.5
+    assert metrics.mean_reciprocal_rank(Y, flat) == 0.5
+    stored = sp.csr_array((np.zeros(4), np.array([3, 2, 1, 0]), np.array([0, 4])), shape=(1, 4))
+    assert metrics.precision_at_k(Y, stored, 2) == 0.5
+
+
+def test_no_prediction_is_never_a_hit():
+    Y = np.ones((2, 3))
+    assert metrics.precision_at_k(Y, np.full((2, 2), -1), 2) == 0.0
+    assert metrics.mean_reciprocal_rank(Y, np.full((2, 2), -1)) == 0.0
+    # An empty slot before a hit keeps its rank.
+    assert metrics.mean_reciprocal_rank(Y, np.array([[-1, 0], [-1, 2]])) == 0.5
+    # −inf is no prediction, nor is an entry that sparse scores do not store.
+    assert metrics.precision_at_k(Y, np.array([[-np.inf, 1.0, -np.inf]] * 2), 2) == 0.5
+    assert metrics.precision_at_k(Y, sp.csr_array(np.array([[0, -1.0, 0]] * 2)), 2) == 0.5
+    assert metrics.precision_at_k(Y, sp.csr_array((2, 3)), 1) == 0.0
+    assert metrics.mean_reciprocal_rank(Y, sp.csr_array((2, 3))) == 0.0
+
+
+def test_more_places_than_labels_stay_empty():
+    Y = np.array([[1, 1]])
+    assert metrics.precision_at_k(Y, np.array([[0.5, 0.1]]), 4) == 0.5
+    assert metrics.ndcg_at_k(Y, np.array([[0.5, 0.1]]), 4) == pytest.approx(1.0)
+
+
+def test_no_label_at_all_is_zero_not_nan():
+    Y, scores = sp.csr_array((3, 4)), np.ones((3, 4))
+    q = np.ones(4)
+    assert metrics.ndcg_at_k(Y, scores, 2) == 0.0
+    assert metrics.propensity_scored_precision_at_k(Y, scores, 2, inverse_propensities=q) == 0.0
+    assert metrics.propensity_scored_ndcg_at_k(Y, scores, 2, inverse_propensities=q) == 0.0
+
+
+def test_large_label_numbers_need_no_dense_matrix():
+    # 2000 x 3,000,000: an array of that shape would need 6 GB even at one byte an entry.
+    n, n_labels = 2000, 3_000_000
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, n_labels, n)
+    Y = sp.csr_array((np.ones(n, np.float32), (np.arange(n), labels)), shape=(n, n_labels))
+    top = np.stack([(labels + 1) % n_labels, labels], axis=1)
+    top[: n // 2, 1] = -1
+    assert metrics.precision_at_k(Y, top, 2) == pytest.approx(0.25)
+    scores = sp.csr_array((np.arange(1.0, n + 1), (np.arange(n), labels)), shape=(n, n_labels))
+    assert metrics.precision_at_k(Y, scores, 1) == 1.0
+
+
+def test_dense_blocks_agree_with_one_block(monkeypatch):
+    from xmcjax.metrics import _labels
+
+    _, scores = random_problem(11, ties=True)
+    whole = _labels.top_k_dense(scores, 4)
+    monkeypatch.setattr(_labels, "_BLOCK_ELEMENTS", 3 * scores.shape[1])
+    np.testing.assert_array_equal(_labels.top_k_dense(scores, 4), whole)
+
+
+SCORES = np.zeros((2, 3))
+TRUE = np.array([[1, 0, 0], [0, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("Y", "predictions", "k", "error", "words"),
+    [
+        (TRUE, SCORES, 0, ValueError, "k: expected at least 1, found 0"),
+        (TRUE, SCORES, 1.5, TypeError, "k: expected an integer, found 1.5"),
+        (TRUE, SCORES, True, TypeError, "k: expected an integer"),
+        (TRUE, np.zeros((3, 3)), 1, ValueError, "expected 2 rows as in Y_true, found 3"),
+        (TRUE, np.zeros((2, 4)), 1, ValueError, "expected scores of 3 labels as in Y_true, found 4"),
+        (TRUE, np.zeros(3), 1, ValueError, "expected two dimensions, found 1"),
+        (TRUE, np.zeros((2, 1), int), 2, ValueError, "at least k = 2 label numbers a row, found 1"),
+        (TRUE, np.array([[0, 3], [0, 1]]), 1, None, None),
+        (TRUE, np.array([[3], [0]]), 1, ValueError, "expected label numbers below 3, found 3"),
+        (TRUE, np.array([[-2], [0]]), 1, ValueError, "found -2"),
+        (TRUE, np.array([[0, 1], [2, 2]]), 2, ValueError, "found label 2 twice in row 1"),
+        (TRUE, np.array([[0, np.nan, 0], [0, 0, 0]]), 1, ValueError, "found nan in row 0, label 1"),
+        (TRUE, sp.csr_array([[0, np.nan, 0], [0, 0, 0]]), 1, ValueError, "found nan in row 0, label 1"),
+        (TRUE, np.zeros((2, 3), bool), 1, TypeError, "found bool"),
+        (TRUE, np.array([["a"], ["b"]]), 1, TypeError, "found <U1"),
+        (TRUE * 2, SCORES, 1, ValueError, "Y_true: expected 0 and 1, found 2 in row 0, label 0"),
+        (TRUE * 2 - 1, SCORES, 1, ValueError, "Y_true: expected 0 and 1, found -1 in row 0, label 1"),
+        (np.array(["a", "b"]), SCORES, 1, TypeError, "expected class numbers"),
+        (np.array([0, -1]), SCORES, 1, ValueError, "expected class numbers from 0, found -1"),
+        (np.array([0, 3]), SCORES, 1, ValueError, "expected class numbers below 3"),
+        (np.zeros((0, 3)), np.zeros((0, 3)), 1, ValueError, "at least one row"),
+        (np.zeros((1, 2, 3)), SCORES, 1, ValueError, "found 3 dimension"),
+    ],
+)
+def test_bad_input_is_named(Y, predictions, k, error, words):
+    if error is None:
+        # Beyond the first k, label numbers are not looked at.
+        assert metrics.precision_at_k(Y, predictions, k) == 0.5
+        return
+    with pytest.raises(error, match=".*".join(words.split("…"))):
+        metrics.precision_at_k(Y, predictions, k)
+
+
+@pytest.mark.parametrize(
+    ("q", "words"),
+    [
+        (np.ones(2), "expected 3 numbers, found 2"),
+        (np.ones((3, 1)), "found shape"),
+        (np.array([1.0, 0.0, 1.0]), "positive finite"),
+        (np.array([1.0, np.inf, 1.0]), "positive finite"),
+    ],
+)
+def test_bad_inverse_propensities_are_named(q, words):
+    with pytest.raises(ValueError, match=words):
+        metrics.propensity_scored_precision_at_k(TRUE, SCORES, 1, inverse_propensities=q)
+    with pytest.raises(ValueError, match=words):
+        metrics.propensity_scored_ndcg_at_k(TRUE, SCORES, 1, inverse_propensities=q)
+
+
+def test_short_inverse_propensities_for_classes():
+    with pytest.raises(ValueError, match="more than 2 numbers, found 2"):
+        metrics.propensity_scored_precision_at_k(np.array([0, 2]), SCORES, 1, inverse_propensities=np.ones(2))
+    with pytest.raises(ValueError, match="label numbers below 2, found 2"):
+        metrics.propensity_scored_precision_at_k(
+            np.array([0, 1]), np.array([[2], [0]]), 1, inverse_propensities=np.ones(2)
+        )
+
+
+def test_the_callers_matrices_are_not_changed():
+    Y = sp.csr_array((np.array([1.0, 0.0, 1.0]), np.array([2, 1, 0]), np.array([0, 3])), shape=(1, 3))
+    metrics.precision_at_k(Y, np.zeros((1, 3)), 1)
+    np.testing.assert_array_equal(Y.indices, [2, 1, 0])
+    assert Y.nnz == 3
+
+
+@pytest.mark.parametrize("table", ["RANKING_METRICS", "PROPENSITY_METRICS"])
+def test_every_metric_of_the_tables_is_perfect_for_a_perfect_ranking(table):
+    rng = np.random.default_rng(1)
+    Y = np.zeros((30, 10))
+    for row in Y:
+        row[rng.choice(10, 3, replace=False)] = 1
+    q = metrics.inverse_propensities(Y)
+    # Scores that put the true labels first, rarest first.
+    scores = Y * q
+    arguments = {"inverse_propensities": q} if table == "PROPENSITY_METRICS" else {}
+    for name, function in getattr(metrics, table).items():
+        assert function(Y, scores, 3, **arguments) == pytest.approx(1.0), name
+        assert function(Y, -scores, 3, **arguments) < 1.0, name

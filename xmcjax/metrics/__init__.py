@@ -1,0 +1,31 @@
+"""Scores of predictions: ranking metrics of extreme classification, F1, model density.
+
+``RANKING_METRICS`` and ``PROPENSITY_METRICS`` are the tables that ``xmcjax evaluate`` walks: the
+heading of a column and its function. All functions here are numpy and scipy only.
+"""
+
+from xmcjax.metrics._binary import label_precision_recall as label_precision_recall
+from xmcjax.metrics._density import density as density
+from xmcjax.metrics._f1 import macro_f1 as macro_f1
+from xmcjax.metrics._f1 import micro_f1 as micro_f1
+from xmcjax.metrics._propensity import PROPENSITY_PRESETS as PROPENSITY_PRESETS
+from xmcjax.metrics._propensity import inverse_propensities as inverse_propensities
+from xmcjax.metrics._propensity import propensity_preset as propensity_preset
+from xmcjax.metrics._ranking import mean_reciprocal_rank as mean_reciprocal_rank
+from xmcjax.metrics._ranking import ndcg_at_k as ndcg_at_k
+from xmcjax.metrics._ranking import precision_at_k as precision_at_k
+from xmcjax.metrics._ranking import propensity_scored_ndcg_at_k as propensity_scored_ndcg_at_k
+from xmcjax.metrics._ranking import propensity_scored_precision_at_k as propensity_scored_precision_at_k
+from xmcjax.metrics._ranking import topk_accuracy as topk_accuracy
+
+# Each is called as (Y_true, predictions, k).
+RANKING_METRICS = {
+    "P": precision_at_k,
+    "nDCG": ndcg_at_k,
+    "top": topk_accuracy,
+}
+# Each is called as (Y_true, predictions, k, inverse_propensities=...).
+PROPENSITY_METRICS = {
+    "PSP": propensity_scored_precision_at_k,
+    "PSnDCG": propensity_scored_ndcg_at_k,
+}

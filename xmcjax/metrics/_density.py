@@ -1,0 +1,27 @@
+"""The density of a model: how many of its weights clipping has left."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def density(weights) -> float:
+    """The fraction of weights that are not zero; biases, kept apart, do not count.
+
+    Args:
+        weights: a weight matrix of any orientation, sparse or dense, or a model with a
+            ``density()`` of its own, such as `xmcjax.models.LinearModel`.
+
+    Returns:
+        A fraction between 0 and 1 (0 for a matrix without elements).
+    """
+    if hasattr(weights, "density") and not sp.issparse(weights):
+        return float(weights.density())
+    if sp.issparse(weights):
+        # Stored zeros are no weights.
+        nonzero, size = weights.count_nonzero(), weights.shape[0] * weights.shape[1]
+    else:
+        weights = np.asarray(weights)
+        nonzero, size = np.count_nonzero(weights), weights.size
+    return float(nonzero / size) if size else 0.0

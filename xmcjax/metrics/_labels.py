@@ -1,0 +1,257 @@
+"""True labels and predictions, brought into one form for all ranking metrics.
+
+Truth is a set of label numbers for each row. Predictions become label numbers, best first. Neither
+is ever expanded to an n x L array that was not given as one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+# Dense score blocks are ranked this many numbers at a time: the temporary arrays stay small.
+_BLOCK_ELEMENTS = 1 << 22
+
+
+class Truth(NamedTuple):
+    """The true labels of n rows.
+
+    Attributes:
+        indptr: int64 [n + 1], where the labels of each row start in ``labels``.
+        labels: int64, the label numbers row by row, ascending within a row, none twice.
+        n_labels: L, or None where a class vector was given and L is unknown.
+    """
+
+    indptr: np.ndarray
+    labels: np.ndarray
+    n_labels: int | None
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int64 [n], the number of labels of each row."""
+        return np.diff(self.indptr)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """int64, the row of each entry of ``labels``."""
+        return np.repeat(np.arange(self.n_rows), self.counts)
+
+
+def as_label_matrix(Y, name: str) -> sp.csr_array:
+    """A 0/1 label matrix [n, L] as CSR with sorted indices, its stored zeros dropped.
+
+    Raises:
+        TypeError: Y is not a matrix of numbers.
+        ValueError: Y is not two-dimensional or holds anything but 0 and 1.
+    """
+    if not sp.issparse(Y):
+        Y = np.asarray(Y)
+        if Y.dtype.kind not in "biuf":
+            raise TypeError(f"{name}: expected a matrix of 0 and 1, found values of type {Y.dtype}")
+    if Y.ndim != 2:
+        raise ValueError(f"{name}: expected a label matrix [n, L], found {Y.ndim} dimension(s)")
+    # Copied: summing duplicates and sorting would otherwise change the caller's matrix.
+    Y = sp.csr_array(Y, copy=True)
+    Y.sum_duplicates()
+    Y.eliminate_zeros()
+    wrong = np.flatnonzero(Y.data != 1)
+    if wrong.size:
+        row = int(np.searchsorted(Y.indptr, wrong[0], side="right")) - 1
+        raise ValueError(
+            f"{name}: expected 0 and 1, found {Y.data[wrong[0]]} in row {row}, label {Y.indices[wrong[0]]}"
+        )
+    return Y
+
+
+def as_truth(Y_true) -> Truth:
+    """True labels from a 0/1 matrix [n, L] (sparse or dense) or a vector of class numbers [n].
+
+    Raises:
+        TypeError: a class vector that does not hold integers.
+        ValueError: no rows, a negative class number, or a matrix with values other than 0 and 1.
+    """
+    if not sp.issparse(Y_true):
+        Y_true = np.asarray(Y_true)
+    if Y_true.ndim == 0 or Y_true.shape[0] == 0:
+        raise ValueError("Y_true: expected at least one row, found none")
+    if Y_true.ndim == 1 and not sp.issparse(Y_true):
+        if Y_true.dtype.kind not in "iu":
+            raise TypeError(
+                f"Y_true: expected class numbers (integers, the columns of the scores), found {Y_true.dtype}"
+            )
+        if Y_true.min() < 0:
+            raise ValueError(f"Y_true: expected class numbers from 0, found {Y_true.min()}")
+        return Truth(np.arange(len(Y_true) + 1), Y_true.astype(np.int64), None)
+    Y = as_label_matrix(Y_true, "Y_true")
+    return Truth(Y.indptr.astype(np.int64), Y.indices.astype(np.int64), Y.shape[1])
+
+
+def check_k(k) -> int:
+    """k as an int; TypeError or ValueError unless it is an integer of at least 1."""
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
+        raise TypeError(f"k: expected an integer, found {k!r}")
+    if k < 1:
+        raise ValueError(f"k: expected at least 1, found {k}")
+    return int(k)
+
+
+def _check_shape(predictions, truth: Truth, what: str) -> None:
+    if predictions.ndim != 2:
+        raise ValueError(f"predictions: expected two dimensions, found {predictions.ndim}")
+    if predictions.shape[0] != truth.n_rows:
+        raise ValueError(
+            f"predictions: expected {truth.n_rows} rows as in Y_true, found {predictions.shape[0]}"
+        )
+    if what == "scores":
+        if truth.n_labels is not None and predictions.shape[1] != truth.n_labels:
+            raise ValueError(
+                f"predictions: expected scores of {truth.n_labels} labels as in Y_true, found "
+                f"{predictions.shape[1]} columns (top-k label numbers must be integers)"
+            )
+        if truth.n_labels is None and truth.labels.max() >= predictions.shape[1]:
+            raise ValueError(
+                f"Y_true: expected class numbers below {predictions.shape[1]}, the number of score "
+                f"columns, found {truth.labels.max()}"
+            )
+
+
+def top_k_dense(scores: np.ndarray, k: int) -> np.ndarray:
+    """The k best columns of each row, int64 [n, k], best first, ties by the lower column.
+
+    Columns scored −inf are no predictions; slots that remain hold −1.
+    """
+    n, n_labels = scores.shape
+    top = np.full((n, k), -1, np.int64)
+    width = min(k, n_labels)
+    if width == 0:
+        return top
+    step = max(1, _BLOCK_ELEMENTS // n_labels)
+    for start in range(0, n, step):
+        block = scores[start : start + step]
+        if np.isnan(block).any():
+            row, column = np.argwhere(np.isnan(block))[0]
+            raise ValueError(f"predictions: expected numbers, found nan in row {start + row}, label {column}")
+        # Everything above the k-th largest value is in; of the values equal to it, the first columns.
+        threshold = np.partition(block, n_labels - width, axis=1)[:, n_labels - width, None]
+        above = block > threshold
+        equal = block == threshold
+        room = width - above.sum(axis=1, keepdims=True)
+        chosen = above | (equal & (np.cumsum(equal, axis=1) <= room))
+        columns = np.nonzero(chosen)[1].reshape(len(block), width)
+        values = np.take_along_axis(block, columns, axis=1)
+        # The columns ascend, so a stable sort leaves ties with the lower column first. Sorting the
+        # reversed rows and reversing again would not: negate instead (−x is exact).
+        order = np.argsort(-values.astype(np.result_type(values.dtype, np.float32)), axis=1, kind="stable")
+        columns = np.take_along_axis(columns, order, axis=1)
+        columns[np.take_along_axis(values, order, axis=1) == -np.inf] = -1
+        top[start : start + step, :width] = columns
+    return top
+
+
+def top_k_sparse(scores, k: int) -> np.ndarray:
+    """As `top_k_dense` for sparse scores: only stored entries, zeros among them, are predictions."""
+    # Copied: sorting would otherwise change the caller's matrix.
+    scores = sp.csr_array(scores, copy=True)
+    before = scores.nnz
+    scores.sum_duplicates()
+    if scores.nnz != before:
+        raise ValueError(
+            "predictions: expected one score for each row and label, found an entry stored twice"
+        )
+    n = scores.shape[0]
+    rows = np.repeat(np.arange(n), np.diff(scores.indptr))
+    if np.isnan(scores.data).any():
+        first = np.flatnonzero(np.isnan(scores.data))[0]
+        raise ValueError(
+            f"predictions: expected numbers, found nan in row {rows[first]}, label {scores.indices[first]}"
+        )
+    kept = scores.data != -np.inf
+    rows, columns, values = rows[kept], scores.indices[kept], scores.data[kept]
+    order = np.lexsort((columns, -values.astype(np.result_type(values.dtype, np.float32)), rows))
+    rows, columns = rows[order], columns[order]
+    starts = np.searchsorted(rows, np.arange(n))
+    rank = np.arange(len(rows)) - starts[rows]
+    best = rank < k
+    top = np.full((n, k), -1, np.int64)
+    top[rows[best], rank[best]] = columns[best]
+    return top
+
+
+def _check_indices(indices: np.ndarray, truth: Truth) -> np.ndarray:
+    indices = indices.astype(np.int64)
+    if indices.size and indices.min() < -1:
+        raise ValueError(f"predictions: expected label numbers from 0, or -1 for none, found {indices.min()}")
+    if truth.n_labels is not None and indices.size and indices.max() >= truth.n_labels:
+        raise ValueError(f"predictions: expected label numbers below {truth.n_labels}, found {indices.max()}")
+    ordered = np.sort(indices, axis=1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    if twice.any():
+        row, column = np.argwhere(twice)[0]
+        raise ValueError(
+            f"predictions: expected each label once a row, found label {ordered[row, column]} "
+            f"twice in row {row}"
+        )
+    return indices
+
+
+def is_label_numbers(predictions) -> bool:
+    """Whether predictions are label numbers (an integer array) rather than scores.
+
+    Raises:
+        TypeError: neither integers nor floating-point scores.
+    """
+    kind = predictions.dtype.kind
+    if sp.issparse(predictions):
+        if kind not in "iuf":
+            raise TypeError(f"predictions: expected scores (numbers), found {predictions.dtype}")
+        return False
+    if kind not in "iuf":
+        raise TypeError(
+            "predictions: expected scores (floating point) or label numbers (integers), "
+            f"found {predictions.dtype}"
+        )
+    return kind in "iu"
+
+
+def top_k(predictions, truth: Truth, k: int | None) -> np.ndarray:
+    """Predictions of any accepted form as label numbers [n, k], best first, −1 where there is none.
+
+    Args:
+        predictions: dense scores [n, L] (floating point), sparse scores [n, L] (stored entries
+            only), or label numbers [n, K] (integers, best first, −1 for none) with K ≥ k.
+        truth: the true labels that the shapes and numbers are checked against.
+        k: how many; None takes all that label numbers or sparse scores hold.
+    """
+    if not sp.issparse(predictions):
+        predictions = np.asarray(predictions)
+    numbers = is_label_numbers(predictions)
+    _check_shape(predictions, truth, "numbers" if numbers else "scores")
+    if numbers:
+        if k is not None and predictions.shape[1] < k:
+            raise ValueError(
+                f"predictions: expected at least k = {k} label numbers a row, found {predictions.shape[1]}"
+            )
+        return _check_indices(predictions[:, :k], truth)
+    if sp.issparse(predictions):
+        if k is None:
+            k = int(np.diff(sp.csr_array(predictions).indptr).max(initial=0))
+        return top_k_sparse(predictions, k)
+    return top_k_dense(predictions, predictions.shape[1] if k is None else k)
+
+
+def hits(truth: Truth, top: np.ndarray) -> np.ndarray:
+    """bool, the shape of ``top`` [n, k]: which predicted labels are true."""
+    width = int(max(truth.labels.max(initial=-1), top.max(initial=-1))) + 1
+    # (row, label) as one ascending number: a binary search finds every prediction at once.
+    keys = truth.rows * width + truth.labels
+    wanted = np.arange(len(top))[:, None] * width + top
+    if len(keys) == 0:
+        return np.zeros(top.shape, bool)
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return (keys[place] == wanted) & (top >= 0)
