@@ -1,0 +1,38 @@
+"""Both readers of text run the same tests; the native one is left out where it was not built."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from xmcjax.data._text import PARSERS
+from xmcjax.data._text_native import library
+
+
+@pytest.fixture(params=PARSERS)
+def parser(request):
+    if request.param == "native" and library() is None:
+        pytest.skip("the native library was not built")
+    return request.param
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes bytes to a file and gives its path."""
+
+    def write(content: bytes, name: str = "data.txt") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of public data sets, where there is one."""
+    root = Path(__file__).parents[2]
+    folder = Path(os.environ.get("XMCJAX_DATA", root.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no data sets in {folder}")
+    return folder

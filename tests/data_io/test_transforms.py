@@ -1,0 +1,167 @@
+"""Transforms: values by their definitions, sparse equal to dense, recorded and repeated."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmcjax.data import TRANSFORMS, Transforms, fit_transforms, parse_transforms
+
+# 4 rows, 5 features: df = 3, 4, 1, 0, 2.
+COUNTS = np.array([[1, 2, 0, 0, 3], [0, 1, 0, 0, 1], [5, 1, 7, 0, 0], [1, 4, 0, 0, 0]], float)
+
+
+def _random(seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    return (rng.integers(0, 6, (30, 20)) * (rng.random((30, 20)) < 0.3)).astype(dtype)
+
+
+def test_definitions():
+    nonzero = COUNTS > 0
+    log = np.where(nonzero, 1 + np.log(np.where(nonzero, COUNTS, 1)), 0)
+    # ln(n/df), and 0 for the feature that no row has
+    idf = np.array([np.log(4 / 3), 0, np.log(4), 0, np.log(2)])
+    unit = COUNTS / np.sqrt((COUNTS**2).sum(axis=1, keepdims=True))
+    expected = {
+        "log": log,
+        "idf": COUNTS * idf,
+        "tfidf": COUNTS * idf,
+        "sqrt": np.sqrt(COUNTS),
+        "unit": unit,
+        "frequency": COUNTS[:, [1, 0, 4, 2, 3]],
+    }
+    assert set(expected) == set(TRANSFORMS)
+    for name, values in expected.items():
+        transformed = fit_transforms(name, COUNTS).apply(COUNTS)
+        np.testing.assert_allclose(transformed, values, rtol=1e-15, err_msg=name)
+
+
+def test_order_of_application():
+    log_idf = fit_transforms("log", COUNTS).apply(COUNTS) * [np.log(4 / 3), 0, np.log(4), 0, np.log(2)]
+    norms = np.sqrt((log_idf**2).sum(axis=1, keepdims=True))
+    expected = log_idf / np.where(norms == 0, 1, norms)
+    np.testing.assert_allclose(fit_transforms("log,idf,unit", COUNTS).apply(COUNTS), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "names", [*TRANSFORMS, "log,idf,unit", "frequency,sqrt,idf", "unit,frequency,idf", ""]
+)
+def test_sparse_equals_dense(names, dtype):
+    X = _random(dtype=dtype)
+    unseen = _random(1, dtype)
+    transforms = fit_transforms(names, sp.csr_array(X))
+    dense = fit_transforms(names, X)
+    assert transforms.names == dense.names
+    for matrix in (X, unseen, np.zeros_like(X)):
+        sparse = sp.coo_array(matrix)
+        before = sparse.copy()
+        result = transforms.apply(sparse)
+        assert isinstance(result, sp.csr_matrix)
+        assert result.dtype == dtype
+        result.check_format(full_check=True)
+        assert result.has_canonical_format
+        assert (result.data != 0).all()
+        np.testing.assert_array_equal(sparse.toarray(), before.toarray())
+        copy = matrix.copy()
+        plain = dense.apply(matrix)
+        assert plain.dtype == dtype
+        np.testing.assert_array_equal(matrix, copy)
+        np.testing.assert_allclose(result.toarray(), plain, rtol=4 * np.finfo(dtype).eps)
+
+
+def test_features_unseen_in_training_count_for_nothing():
+    train = np.array([[1.0, 1, 0], [1, 0, 0]])
+    transforms = fit_transforms("idf,unit", train)
+    result = transforms.apply(np.array([[3.0, 2, 9]]))
+    np.testing.assert_allclose(result, [[0, 1, 0]])
+
+
+def test_rows_of_zeros_stay_and_extreme_rows_have_norm_one():
+    X = np.array([[0, 0, 0], [1e30, 1e30, 0], [1e-30, 0, 0], [3e-41, 4e-41, 0]], np.float32)
+    transforms = fit_transforms("unit", X)
+    for result in (transforms.apply(X), transforms.apply(sp.csr_matrix(X)).toarray()):
+        np.testing.assert_allclose(np.linalg.norm(result, axis=1), [0, 1, 1, 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("names", ["log", "sqrt", "unit,log"])
+def test_negative_values_are_refused(names):
+    X = np.array([[1.0, 2.0], [3.0, -4.0]])
+    for matrix in (X, sp.csr_matrix(X)):
+        with pytest.raises(ValueError, match=r"'(log|sqrt)' is for values that are not negative, got -"):
+            fit_transforms(names, matrix).apply(matrix)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("log,bm25", "a transform must be one of log, idf, tfidf, sqrt, unit, frequency, got 'bm25'"),
+        ("log,,unit", "got ''"),
+        ("log,log", "each transform can be given once, got log,log"),
+        ("log,tfidf", "give tfidf or log,idf, got log,tfidf"),
+        (("tfidf", "idf"), "give tfidf or log,idf, got tfidf,idf"),
+    ],
+)
+def test_names_are_checked(names, message):
+    with pytest.raises(ValueError, match=message):
+        fit_transforms(names, COUNTS)
+
+
+def test_names_in_every_spelling():
+    assert (
+        parse_transforms("log, idf ,unit")
+        == parse_transforms(["log", "idf", "unit"])
+        == ("log", "idf", "unit")
+    )
+    assert parse_transforms("") == parse_transforms(()) == parse_transforms(" ") == ()
+
+
+def test_recorded_and_repeated():
+    X = sp.csr_matrix(_random())
+    fitted = fit_transforms("log,idf,frequency,unit", X)
+    assert set(fitted.arrays) == {"idf.weight", "frequency.order"}
+    assert {array.dtype.kind for array in fitted.arrays.values()} == {"f", "i"}
+    assert fitted.n_features == 20
+    again = Transforms.from_arrays(
+        list(fitted.names), {key: array.copy() for key, array in fitted.arrays.items()}
+    )
+    difference = again.apply(X) != fitted.apply(X)
+    assert difference.nnz == 0
+    assert fit_transforms("unit", X).n_features is None
+
+
+def test_recorded_arrays_are_checked():
+    weight, order = np.ones(5), np.arange(5)
+    for arrays, message in [
+        (
+            {"idf.weight": weight},
+            r"need the arrays \['frequency.order', 'idf.weight'\], got \['idf.weight'\]",
+        ),
+        ({"idf.weight": weight, "frequency.order": order, "x": order}, "need the arrays"),
+        ({"idf.weight": np.ones(4), "frequency.order": order}, r"must all be \[d\]"),
+        ({"idf.weight": np.ones((5, 1)), "frequency.order": np.ones((5, 1))}, r"must all be \[d\]"),
+        ({"idf.weight": weight, "frequency.order": np.zeros(5, int)}, "must hold each feature once"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Transforms.from_arrays("idf,frequency", arrays)
+    with pytest.raises(ValueError, match="'idf' was fitted on 5 features, got 3"):
+        Transforms.from_arrays("idf", {"idf.weight": weight}).apply(np.ones((2, 3)))
+
+
+def test_frozen():
+    fitted = fit_transforms("idf", COUNTS)
+    with pytest.raises(AttributeError):
+        fitted.names = ()
+    with pytest.raises(TypeError):
+        fitted.arrays["idf.weight"] = np.ones(5)
+
+
+def test_integers_become_float32():
+    result = fit_transforms("log", COUNTS.astype(np.int64)).apply(sp.csr_matrix(COUNTS.astype(np.uint8)))
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result[0, 1], 1 + np.log(2), rtol=1e-6)
+
+
+def test_frequency_keeps_order_of_ties():
+    X = np.array([[0, 1, 1, 0], [0, 1, 1, 1]], float)
+    order = fit_transforms("frequency", sp.csr_matrix(X)).arrays["frequency.order"]
+    np.testing.assert_array_equal(order, [1, 2, 3, 0])

@@ -1,0 +1,161 @@
+"""A data set whatever its format: load, save, convert, and a fingerprint for what is trained on it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
+from xmcjax.data._npz import load_npz, save_npz
+from xmcjax.data._svmlight import class_vector, load_svmlight, save_svmlight
+from xmcjax.data._xmc import load_xmc, save_xmc
+
+
+class Format(NamedTuple):
+    """How files of one format are read and written."""
+
+    load: Callable[..., tuple[sp.csr_matrix, Any]]
+    save: Callable[..., None]
+
+
+FORMATS: dict[str, Format] = {
+    "xmc": Format(load_xmc, save_xmc),
+    "svmlight": Format(load_svmlight, save_svmlight),
+    "npz": Format(load_npz, save_npz),
+}
+
+
+class Dataset(NamedTuple):
+    """Features and labels; unpacks as ``X, y = dataset``.
+
+    Attributes:
+        X: features, CSR [n, d].
+        y: labels, CSR [n, L] of ones, or classes, int64 [n].
+    """
+
+    X: sp.csr_matrix
+    y: sp.csr_matrix | np.ndarray
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether ``y`` is a label matrix."""
+        return sp.issparse(self.y)
+
+    @property
+    def n_rows(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def n_features(self) -> int:
+        return self.X.shape[1]
+
+    @property
+    def n_labels(self) -> int:
+        """L, or the number of different classes."""
+        return self.y.shape[1] if self.multilabel else np.unique(self.y).size
+
+    def describe(self) -> str:
+        """Sizes in one line."""
+        rows = max(self.n_rows, 1)
+        text = (
+            f"{self.n_rows:,} rows, {self.n_features:,} features ({self.X.nnz / rows:.1f} non-zeros a row), "
+        )
+        if not self.multilabel:
+            return text + f"{self.n_labels:,} classes"
+        used = np.unique(self.y.indices).size
+        return text + f"{self.n_labels:,} labels ({used:,} in use, {self.y.nnz / rows:.2f} a row)"
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the data themselves: equal for equal data, whatever file they came from.
+
+        Raises:
+            ValueError: X holds values that are not finite, or y is no label matrix or class vector.
+        """
+        X = canonical_features(self.X)
+        arrays = [X.indptr.astype("<i8"), X.indices.astype("<i4"), X.data.astype(X.dtype.newbyteorder("<"))]
+        if self.multilabel:
+            Y = canonical_labels(self.y)
+            check_rows(X, Y)
+            label_shape = list(Y.shape)
+            arrays += [Y.indptr.astype("<i8"), Y.indices.astype("<i4")]
+        else:
+            label_shape = [len(self.y)]
+            arrays.append(class_vector(self.y).astype("<i8"))
+        digest = hashlib.sha256(f"{list(X.shape)} {X.dtype.name} {label_shape}".encode())
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+def load(path: str | os.PathLike[str], format: str | None = None, **options: Any) -> Dataset:
+    """Reads a data set in any of the formats of ``FORMATS``.
+
+    Args:
+        path: the file; the suffix .npz means npz.
+        format: "xmc", "svmlight" or "npz". Without it, a file that is not .npz is read as "xmc".
+        **options: of the format's reader: ``load_xmc``, ``load_svmlight``, ``load_npz``.
+
+    Raises:
+        DataFormatError: the file breaks its format.
+        OSError: the file cannot be read.
+        ValueError: no such format.
+    """
+    return Dataset(*FORMATS[_format(path, format)].load(path, **options))
+
+
+def save(
+    path: str | os.PathLike[str], X: Sparse, y: Sparse | np.ndarray, format: str | None = None, **options: Any
+) -> None:
+    """Writes a data set in any of the formats of ``FORMATS``, complete or not at all.
+
+    Args:
+        path: the file; the suffix .npz means npz.
+        X: features, sparse [n, d].
+        y: labels, sparse [n, L], or classes, integers [n].
+        format: as in ``load``.
+        **options: of the format's writer: ``save_xmc``, ``save_svmlight``, ``save_npz``.
+
+    Raises:
+        OSError: the file cannot be written.
+        TypeError, ValueError: the format cannot hold these data, or there is no such format.
+    """
+    FORMATS[_format(path, format)].save(path, X, y, **options)
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    format: str | None = None,
+    target_format: str | None = None,
+    **options: Any,
+) -> Dataset:
+    """Reads ``source`` and writes it as ``target``, as a rule text to npz for repeated use.
+
+    Args:
+        source: the file to read.
+        target: the file to write; it appears under its name only when it is complete.
+        format: of the source, as in ``load``.
+        target_format: of the target, as in ``save``.
+        **options: of the source's reader.
+
+    Returns:
+        The data set.
+    """
+    _format(target, target_format)  # a wrong name is told before a long read
+    dataset = load(source, format, **options)
+    save(target, *dataset, target_format)
+    return dataset
+
+
+def _format(path: str | os.PathLike[str], format: str | None) -> str:
+    if format is None:
+        return "npz" if Path(path).suffix == ".npz" else "xmc"
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    return format

@@ -1,0 +1,138 @@
+"""The svmlight / libsvm text format, with one class a row or with lists of labels.
+
+C.-C. Chang and C.-J. Lin, LIBSVM: a library for support vector machines, ACM TIST 2(3), 2011. One
+line a row, ``class index:value index:value ... # comment``; there is no header, so what a file
+does not say (where its numbers start, how many columns there are) is the caller's to say.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
+from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
+from xmcjax.data._text_format import MAX_COLUMNS, RowFormat
+from xmcjax.data._text_writer import label_lists, row_lines, write_text
+
+
+def load_svmlight(
+    path: str | os.PathLike[str],
+    multilabel: bool = False,
+    n_features: int | None = None,
+    n_labels: int | None = None,
+    zero_based: bool = False,
+    dtype: np.typing.DTypeLike = np.float32,
+    *,
+    first_label: int = 0,
+    parser: str | None = None,
+) -> tuple[sp.csr_matrix, np.ndarray | sp.csr_matrix]:
+    """Reads a data set in svmlight/libsvm text.
+
+    Each row is ``class f:v f:v ...`` or, with ``multilabel``, ``l1,l2,... f:v f:v ...``, where a
+    row without labels starts with a blank. ``#`` ends a line, and a line that starts with it is
+    no row. An empty line is a row without labels in multi-label files and an error otherwise. Query ids
+    (``qid:``) are an error. Numbering is never guessed from the numbers met. Everything
+    else is as in ``load_xmc`` (docs/formats.md lists every case).
+
+    Args:
+        path: plain text, or compressed as the suffix .gz or .xz says.
+        multilabel: whether a row has a list of labels instead of one class.
+        n_features: d; larger indices are errors. By default the largest index in this file: give
+            a test file the d of its training file.
+        n_labels: L of a multi-label file, likewise.
+        zero_based: whether features count from 0 instead of from 1.
+        dtype: of the values, float32 or float64.
+        first_label: the number of the first label of a multi-label file: label ``l`` of the file
+            is column ``l - first_label``. Classes are kept as they are.
+        parser: "native" (C++) or "python"; by default the native one where it was built.
+
+    Returns:
+        X, CSR [n, d] of ``dtype``, and y: classes, int64 [n], as they stand in the file (gaps and
+        negative numbers included); with ``multilabel`` CSR [n, L] of ones of ``dtype``.
+
+    Raises:
+        DataFormatError: at the first place that breaks the format; also a file without any row.
+        OSError: the file cannot be read.
+        ValueError: an option that does not fit the others.
+    """
+    _check_options(multilabel, n_features, n_labels, first_label)
+    row_format = RowFormat(
+        value_dtype(dtype),
+        classes=not multilabel,
+        comments=True,
+        first_feature=0 if zero_based else 1,
+        first_label=first_label,
+        n_features=n_features,
+        n_labels=n_labels,
+    )
+    reader = RowReader(path, parser)
+    with reader.chunks() as chunks:
+        rows = reader.rows(chunks, row_format)
+    if rows.n_rows == 0:
+        raise reader.error(1, 1, "at least one row", "none")
+    X = feature_matrix(rows, rows.max_feature + 1 if n_features is None else n_features)
+    if not multilabel:
+        return X, rows.classes
+    return X, label_matrix(rows, rows.max_label + 1 if n_labels is None else n_labels, row_format.dtype)
+
+
+def _check_options(multilabel: bool, n_features: int | None, n_labels: int | None, first_label: int) -> None:
+    if not multilabel and (n_labels is not None or first_label != 0):
+        raise ValueError("n_labels and first_label are about lists of labels: they need multilabel=True")
+    for name, number in (("n_features", n_features), ("n_labels", n_labels), ("first_label", first_label)):
+        if number is not None and not 0 <= number <= MAX_COLUMNS:
+            raise ValueError(f"{name} must be from 0 to {MAX_COLUMNS}, got {number}")
+
+
+def save_svmlight(
+    path: str | os.PathLike[str],
+    X: Sparse,
+    y: np.ndarray | Sparse,
+    zero_based: bool = False,
+    *,
+    first_label: int = 0,
+) -> None:
+    """Writes a data set in svmlight/libsvm text, so that ``load_svmlight`` gives it back.
+
+    Zeros are left out, rows are sorted by index, and the decimals are enough to restore every
+    value of X exactly. The file appears under its name only when it is complete.
+
+    Args:
+        path: where to; .gz and .xz compress.
+        X: features, sparse [n, d], float32 or float64.
+        y: classes, integers [n], or labels, sparse [n, L] with entries 0 and 1 only.
+        zero_based: whether the features of the file count from 0 instead of from 1.
+        first_label: the number that label 0 gets in a multi-label file.
+
+    Raises:
+        ValueError: X and y differ in their number of rows, or hold what the format cannot.
+        OSError: the file cannot be written.
+    """
+    X = canonical_features(X)
+    first = 0 if zero_based else 1
+    if sp.issparse(y):
+        _check_options(True, None, None, first_label)
+        Y = canonical_labels(y)
+        check_rows(X, Y)
+        heads = label_lists(Y, first_label)
+    else:
+        _check_options(False, None, None, first_label)
+        classes = class_vector(y)
+        check_rows(X, classes)
+        heads = map(str, classes.tolist())
+    write_text(path, row_lines(heads, X, first))
+
+
+def class_vector(y: np.ndarray) -> np.ndarray:
+    """Classes as int64 [n].
+
+    Raises:
+        ValueError: not one integer a row.
+    """
+    classes = np.asarray(y)
+    if classes.ndim != 1 or classes.dtype.kind not in "iu":
+        raise ValueError(f"classes must be integers [n], got {classes.dtype} {list(classes.shape)}")
+    return classes.astype(np.int64)

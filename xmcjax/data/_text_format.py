@@ -1,0 +1,158 @@
+"""What a line of text may hold, and how a fault in it is worded: shared by both readers of text.
+
+The grammar of a line, in bytes::
+
+    row    = [labels] {blank index ":" value} [blank] [comment] ["\\r"] "\\n"
+    labels = label {"," label}     or, where a row has one class, [blank] integer
+    blank  = one or more spaces or tabs
+    value  = [sign] (digits ["." digits] | "." digits) [("e" | "E") [sign] digits]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+# Column and label numbers are int32, and so is the number of columns.
+MAX_COLUMNS = 2**31 - 1
+MAX_ROWS = 2**63 - 1
+
+
+class Kind(enum.IntEnum):
+    """What is wrong with an item; the numbers are those of ``Fault`` in native/text_reader.cc."""
+
+    LABEL = 1
+    LABEL_TWICE = 2
+    CLASS = 3
+    PAIR = 4
+    INDEX = 5
+    INDEX_TWICE = 6
+    VALUE = 7
+    ROWS = 8
+
+
+class Fault(NamedTuple):
+    """The first item of a buffer that breaks the format."""
+
+    kind: Kind
+    offset: int  # its first byte in the buffer
+    lines: int  # lines of the file before the one it is in
+
+
+class TextRows(NamedTuple):
+    """The rows of a file as CSR arrays; ``classes`` or the label arrays are empty."""
+
+    n_rows: int
+    max_feature: int  # largest column met, -1: none
+    max_label: int
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+    label_indptr: np.ndarray
+    label_indices: np.ndarray
+    classes: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class RowFormat:
+    """The choices within the grammar. A bound of None is not known beforehand."""
+
+    dtype: np.dtype
+    classes: bool = False  # one class a row instead of a list of labels
+    comments: bool = False  # "#" ends a line, and a line that starts with it is no row
+    first_feature: int = 0  # the file's number of column 0
+    first_label: int = 0
+    n_features: int | None = None
+    n_labels: int | None = None
+    n_rows: int | None = None
+
+    def feature_bound(self) -> int:
+        return MAX_COLUMNS if self.n_features is None else self.n_features
+
+    def label_bound(self) -> int:
+        return MAX_COLUMNS if self.n_labels is None else self.n_labels
+
+
+class Parser(Protocol):
+    """Turns chunks of whole lines into rows: ``_text_native`` and ``_text_python``."""
+
+    def feed(self, buffer: bytes, start: int = 0) -> Fault | None:
+        """Reads the lines of ``buffer[start:]``; after a fault the parser is of no more use."""
+        ...
+
+    @property
+    def lines(self) -> int:
+        """Lines read."""
+        ...
+
+    def finish(self) -> TextRows:
+        """The rows; the parser is of no more use afterwards."""
+        ...
+
+
+def describe(kind: Kind, row_format: RowFormat) -> str:
+    """What the format asks for where ``kind`` went wrong."""
+    features = _span(row_format.first_feature, row_format.feature_bound())
+    labels = _span(row_format.first_label, row_format.label_bound())
+    match kind:
+        case Kind.LABEL:
+            return f"a label {labels} (a row without labels starts with a blank)"
+        case Kind.LABEL_TWICE:
+            return "each label once in a row"
+        case Kind.CLASS:
+            return "one class, an integer (lists of labels are read with multilabel=True)"
+        case Kind.PAIR:
+            return "index:value"
+        case Kind.INDEX:
+            hint = " (zero_based=True reads files that count from 0)" if row_format.first_feature == 1 else ""
+            return f"a feature index {features}{hint}"
+        case Kind.INDEX_TWICE:
+            return "each feature index once in a row"
+        case Kind.VALUE:
+            return f"a finite {row_format.dtype.name} number"
+        case Kind.ROWS:
+            return f"{row_format.n_rows} rows as in the header"
+
+
+def _span(first: int, count: int) -> str:
+    return f"from {first} to {first + count - 1}" if count > 0 else "only where the header allows one"
+
+
+# Where the item that a fault points at ends, in a line without its end.
+_ITEM = {
+    Kind.LABEL: re.compile(rb"[^ \t,]*"),
+    Kind.LABEL_TWICE: re.compile(rb"[^ \t,#]*"),
+    Kind.CLASS: re.compile(rb"[^ \t#]*"),
+    Kind.PAIR: re.compile(rb"[^ \t#]*"),
+    Kind.INDEX: re.compile(rb"[^ \t:]*"),
+    Kind.INDEX_TWICE: re.compile(rb"[^ \t:]*"),
+    Kind.VALUE: re.compile(rb"[^ \t]*"),
+    Kind.ROWS: re.compile(rb".*", re.DOTALL),
+}
+_SHOWN = 40
+
+
+def quote(item: bytes) -> str:
+    """An item of a file, printable and at most 40 characters long."""
+    text = item[:_SHOWN].decode("utf-8", "backslashreplace")
+    return repr(text) + ("…" if len(item) > _SHOWN else "")
+
+
+def found(kind: Kind, line: bytes, column: int) -> str:
+    """What stands at byte ``column`` (from 0) of a line."""
+    if kind is Kind.ROWS:
+        return "one more line"
+    match = _ITEM[kind].match(line, column)
+    item = match.group() if match is not None else b""
+    if item:
+        return quote(item)
+    return "the end of the line" if column >= len(line) else quote(line[column : column + 1])
+
+
+def strip_line_end(line: bytes) -> bytes:
+    """The line without ``\\n`` or ``\\r\\n``."""
+    return line.removesuffix(b"\n").removesuffix(b"\r")

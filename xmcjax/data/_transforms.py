@@ -1,0 +1,253 @@
+"""Transforms of features, fitted on the training part and repeated at prediction.
+
+| name | what it does to X |
+|---|---|
+| ``log`` | x → 1 + ln x on the non-zeros |
+| ``idf`` | x → x · ln(n / df), df = rows of the training part where the feature is not zero |
+| ``tfidf`` | the same on raw counts: tf · ln(n / df), used without ``log`` and ``idf`` |
+| ``sqrt`` | x → √x |
+| ``unit`` | rows of Euclidean norm 1; a row of zeros stays one |
+| ``frequency`` | features reordered by falling df |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.data._matrices import Sparse
+
+Matrix = sp.csr_matrix | np.ndarray
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Transform:
+    """One entry of ``TRANSFORMS``.
+
+    Attributes:
+        apply: (X, arrays) -> X; X may be overwritten, and is returned without explicit zeros.
+        fit: X -> the arrays that ``apply`` needs, each of d entries.
+        arrays: their names.
+    """
+
+    apply: Callable[[Matrix, Arrays], Matrix]
+    fit: Callable[[Matrix], dict[str, np.ndarray]] = lambda X: {}
+    arrays: tuple[str, ...] = ()
+
+
+def _log(X: Matrix, arrays: Arrays) -> Matrix:
+    values = _values(X)
+    _refuse_negative("log", values)
+    # 1 + ln(tf) on the non-zeros
+    values[...] = np.where(values > 0, 1 + np.log(values, where=values > 0, out=np.zeros_like(values)), 0)
+    return X
+
+
+def _sqrt(X: Matrix, arrays: Arrays) -> Matrix:
+    values = _values(X)
+    _refuse_negative("sqrt", values)
+    np.sqrt(values, out=values)
+    return X
+
+
+def _unit(X: Matrix, arrays: Arrays) -> Matrix:
+    # In float64, where the square of no float32 overflows or vanishes.
+    if sp.issparse(X):
+        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        largest = np.zeros(X.shape[0])
+        np.maximum.at(largest, rows, np.abs(X.data))
+        scaled = X.data / largest[rows].astype(np.float64)
+        norms = np.sqrt(np.bincount(rows, scaled**2, minlength=X.shape[0]))
+        X.data[...] = scaled / norms[rows]
+        return X
+    largest = np.abs(X).max(axis=1, initial=0, keepdims=True).astype(np.float64)
+    scaled = X / np.where(largest == 0, 1, largest)
+    norms = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
+    X[...] = scaled / np.where(norms == 0, 1, norms)
+    return X
+
+
+def _document_frequency(X: Matrix) -> np.ndarray:
+    """df: the rows in which each feature is not zero, int64 [d]."""
+    if sp.issparse(X):
+        return np.bincount(X.indices, minlength=X.shape[1])
+    return np.count_nonzero(X, axis=0)
+
+
+def _fit_idf(X: Matrix) -> dict[str, np.ndarray]:
+    df = _document_frequency(X)
+    # A feature that the training part never shows has no weight to be learnt for it: it counts
+    # for nothing, in the norm of a row neither.
+    return {"weight": np.where(df > 0, np.log(X.shape[0] / np.maximum(df, 1)), 0.0)}
+
+
+def _idf(X: Matrix, arrays: Arrays) -> Matrix:
+    # x · ln(n / df)
+    weight = arrays["weight"]
+    values = _values(X)
+    values *= (weight[X.indices] if sp.issparse(X) else weight).astype(values.dtype)
+    return X
+
+
+def _fit_frequency(X: Matrix) -> dict[str, np.ndarray]:
+    # Stable, so that features of equal df keep their order.
+    return {"order": np.argsort(-_document_frequency(X), kind="stable")}
+
+
+def _frequency(X: Matrix, arrays: Arrays) -> Matrix:
+    order = arrays["order"]
+    if not sp.issparse(X):
+        return X[:, order]
+    rank = np.empty(order.size, X.indices.dtype)
+    rank[order] = np.arange(order.size)
+    X.indices[...] = rank[X.indices]
+    X.has_sorted_indices = False
+    X.sort_indices()
+    return X
+
+
+TRANSFORMS: dict[str, Transform] = {
+    "log": Transform(_log),
+    "idf": Transform(_idf, _fit_idf, ("weight",)),
+    "tfidf": Transform(_idf, _fit_idf, ("weight",)),
+    "sqrt": Transform(_sqrt),
+    "unit": Transform(_unit),
+    "frequency": Transform(_frequency, _fit_frequency, ("order",)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Transforms:
+    """Fitted transforms, applied in the order of ``names``.
+
+    A model records ``names`` and ``arrays`` (with keys like ``idf.weight``); ``from_arrays`` makes
+    the same object of them again.
+    """
+
+    names: tuple[str, ...]
+    arrays: Arrays
+
+    @classmethod
+    def from_arrays(cls, names: str | Iterable[str], arrays: Arrays) -> Transforms:
+        """The transforms that a model recorded.
+
+        Raises:
+            ValueError: an unknown name, or arrays missing, left over, or of the wrong shape.
+        """
+        names = parse_transforms(names)
+        wanted = {f"{name}.{array}" for name in names for array in TRANSFORMS[name].arrays}
+        if wanted != set(arrays):
+            raise ValueError(
+                f"transforms {','.join(names)} need the arrays {sorted(wanted)}, got {sorted(arrays)}"
+            )
+        checked = {key: np.asarray(array) for key, array in arrays.items()}
+        if len({array.shape for array in checked.values()}) > 1 or any(a.ndim != 1 for a in checked.values()):
+            shapes = {key: list(array.shape) for key, array in checked.items()}
+            raise ValueError(f"the arrays of transforms must all be [d], got {shapes}")
+        order = checked.get("frequency.order")
+        if order is not None and not np.array_equal(np.sort(order), np.arange(order.size)):
+            raise ValueError("frequency.order must hold each feature once")
+        return cls(names, MappingProxyType(checked))
+
+    @property
+    def n_features(self) -> int | None:
+        """d of the training part, or None where no transform depends on it."""
+        return next((array.size for array in self.arrays.values()), None)
+
+    def apply(self, X: np.ndarray | Sparse) -> Matrix:
+        """The transformed features; X itself is left as it is.
+
+        Args:
+            X: [n, d], sparse or dense. float32 and float64 are kept, integers become float32.
+
+        Returns:
+            CSR, rows sorted and without explicit zeros, or an array where X is one.
+
+        Raises:
+            ValueError: another d than in training, or a negative value under ``log`` or ``sqrt``.
+        """
+        X = _copy(X)
+        for name in self.names:
+            X = self._apply_one(name, X)
+        return X
+
+    def _apply_one(self, name: str, X: Matrix) -> Matrix:
+        transform = TRANSFORMS[name]
+        arrays = {array: self.arrays[f"{name}.{array}"] for array in transform.arrays}
+        for array in arrays.values():
+            if array.size != X.shape[1]:
+                raise ValueError(f"{name!r} was fitted on {array.size} features, got {X.shape[1]}")
+        X = transform.apply(X, arrays)
+        if sp.issparse(X):
+            X.eliminate_zeros()
+        return X
+
+
+def parse_transforms(names: str | Iterable[str]) -> tuple[str, ...]:
+    """The names of "log,idf,unit" or of a sequence, checked; "" and () are no transform.
+
+    Raises:
+        ValueError: an unknown name, a name given twice, or ``tfidf`` beside ``log`` or ``idf``.
+    """
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",")] if names.strip() else []
+    names = tuple(names)
+    for name in names:
+        if name not in TRANSFORMS:
+            raise ValueError(f"a transform must be one of {', '.join(TRANSFORMS)}, got {name!r}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"each transform can be given once, got {','.join(names)}")
+    if "tfidf" in names and {"log", "idf"} & set(names):
+        raise ValueError(
+            f"tfidf is tf·ln(n/df) of the raw counts: give tfidf or log,idf, got {','.join(names)}"
+        )
+    return names
+
+
+def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transforms:
+    """Fits transforms on the training part.
+
+    Each one sees what those before it made of X. See ``Transforms.apply`` for what X may be.
+
+    Args:
+        names: "log,idf,unit" or ("log", "idf", "unit"); the names are those of ``TRANSFORMS``.
+        X: features of the training part, [n, d].
+
+    Raises:
+        ValueError: as in ``parse_transforms`` and ``Transforms.apply``.
+    """
+    names = parse_transforms(names)
+    # Only as far as some transform still has to be fitted.
+    last = max((i for i, name in enumerate(names) if TRANSFORMS[name].arrays), default=-1)
+    fitted: dict[str, np.ndarray] = {}
+    X = _copy(X) if last >= 0 else X
+    for position, name in enumerate(names[: last + 1]):
+        fitted |= {f"{name}.{key}": array for key, array in TRANSFORMS[name].fit(X).items()}
+        if position < last:
+            X = Transforms(names, fitted)._apply_one(name, X)
+    return Transforms.from_arrays(names, fitted)
+
+
+def _copy(X: np.ndarray | Sparse) -> Matrix:
+    """A copy that may be overwritten: canonical CSR, or an array; float32 or float64."""
+    dtype = X.dtype if X.dtype in (np.dtype(np.float32), np.dtype(np.float64)) else np.dtype(np.float32)
+    if not sp.issparse(X):
+        return np.array(X, dtype)
+    X = sp.csr_matrix(X, dtype=dtype, copy=True)
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    return X
+
+
+def _values(X: Matrix) -> np.ndarray:
+    return X.data if sp.issparse(X) else X
+
+
+def _refuse_negative(name: str, values: np.ndarray) -> None:
+    if (values < 0).any():
+        raise ValueError(f"{name!r} is for values that are not negative, got {values.min()}")

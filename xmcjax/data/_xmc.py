@@ -1,0 +1,123 @@
+"""The text format of the Extreme Classification Repository.
+
+K. Bhatia, K. Dahiya, H. Jain, P. Kar, A. Mittal, Y. Prabhu, M. Varma, The Extreme Classification
+Repository: Multi-label Datasets and Code, http://manikvarma.org/downloads/XC/XMLRepository.html,
+2016. A first line ``n d L``, then one line a row: ``label,label index:value index:value``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.data._files import CorruptFileError
+from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
+from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
+from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, RowFormat, quote, strip_line_end
+from xmcjax.data._text_writer import label_lists, row_lines, write_text
+
+_TOKEN = re.compile(rb"[^ \t]+")
+_FIELDS = (
+    ("the number of rows n", MAX_ROWS),
+    ("the number of features d", MAX_COLUMNS),
+    ("the number of labels L", MAX_COLUMNS),
+)
+
+
+class _Header(NamedTuple):
+    n_rows: int
+    n_features: int
+    n_labels: int
+
+
+def load_xmc(
+    path: str | os.PathLike[str], dtype: np.typing.DTypeLike = np.float32, *, parser: str | None = None
+) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Reads a multi-label data set in the text format of the XMC repository.
+
+    The first line is ``n d L``; then each row is ``l1,l2,... f:v f:v ...`` with labels and features
+    counted from 0. A row without labels starts with a blank, a row may have no features, and an
+    empty line is a row with neither. The header is law: it gives the shapes, and every number and
+    the count of rows are checked against it. Order within a row is free, a value of zero is
+    dropped, and what is wrong is reported, never repaired: duplicates, numbers out of range,
+    nan and infinities (docs/formats.md lists every case).
+
+    Args:
+        path: plain text, or compressed as the suffix .gz or .xz says.
+        dtype: of the values, float32 or float64. A value is the double nearest to its decimal
+            text, then rounded to this type.
+        parser: "native" (C++) or "python"; by default the native one where it was built.
+
+    Returns:
+        X, CSR [n, d] of ``dtype``, and Y, CSR [n, L] of ones of ``dtype``; rows sorted by index,
+        index arrays int32 up to 2^31 - 1 non-zeros, int64 above.
+
+    Raises:
+        DataFormatError: at the first place that breaks the format.
+        OSError: the file cannot be read.
+    """
+    dtype = value_dtype(dtype)
+    reader = RowReader(path, parser)
+    with reader.chunks() as chunks:
+        try:
+            head = next(chunks, b"")
+        except CorruptFileError as error:
+            raise reader.corrupt(0, error) from error
+        if not head:
+            raise reader.error(1, 1, "a header 'n d L'", "an empty file")
+        newline = head.find(b"\n")
+        start = len(head) if newline < 0 else newline + 1
+        header = _read_header(reader, strip_line_end(head[:start]))
+        row_format = RowFormat(
+            dtype, n_rows=header.n_rows, n_features=header.n_features, n_labels=header.n_labels
+        )
+        rows = reader.rows(chunks, row_format, head, start, lines=1)
+    if rows.n_rows < header.n_rows:
+        found = f"the end of the file after {rows.n_rows}"
+        raise reader.error(rows.n_rows + 2, 1, f"{header.n_rows} rows as in the header", found)
+    return feature_matrix(rows, header.n_features), label_matrix(rows, header.n_labels, dtype)
+
+
+def _read_header(reader: RowReader, line: bytes) -> _Header:
+    tokens = list(_TOKEN.finditer(line))
+    numbers = []
+    for field, (name, bound) in enumerate(_FIELDS):
+        if field == len(tokens):
+            where = "the end of the line" if line else "an empty line"
+            raise reader.error(1, len(line) + 1, f"a header 'n d L' with {name}", where)
+        token = tokens[field].group()
+        if not re.fullmatch(rb"[0-9]{1,19}", token) or int(token) > bound:
+            expected = f"a header 'n d L' with {name}, an integer from 0 to {bound}"
+            raise reader.error(1, tokens[field].start() + 1, expected, quote(token))
+        numbers.append(int(token))
+    if len(tokens) > len(_FIELDS):
+        extra = tokens[len(_FIELDS)]
+        raise reader.error(1, extra.start() + 1, "a header of three numbers 'n d L'", quote(extra.group()))
+    return _Header(*numbers)
+
+
+def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse) -> None:
+    """Writes a data set in the text format of the XMC repository, so that ``load_xmc`` gives it back.
+
+    Zeros are left out, rows are sorted by index, and the decimals are enough to restore every
+    value of X exactly. The file appears under its name only when it is complete.
+
+    Args:
+        path: where to; .gz and .xz compress.
+        X: features, sparse [n, d], float32 or float64.
+        Y: labels, sparse [n, L], with entries 0 and 1 only.
+
+    Raises:
+        ValueError: X and Y differ in their number of rows, X has a value that is not finite, or
+            Y one other than 0 and 1.
+        OSError: the file cannot be written.
+    """
+    X, Y = canonical_features(X), canonical_labels(Y)
+    check_rows(X, Y)
+    header = f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n"
+    write_text(path, itertools.chain([header], row_lines(label_lists(Y, first=0), X, first=0)))
