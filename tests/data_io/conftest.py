@@ -1,6 +1,5 @@
 """Both readers of text run the same tests; the native one is left out where it was not built."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -26,13 +25,3 @@ def write(tmp_path):
         return path
 
     return write
-
-
-@pytest.fixture(scope="session")
-def real_data() -> Path:
-    """The folder of public data sets, where there is one."""
-    root = Path(__file__).parents[2]
-    folder = Path(os.environ.get("XMCJAX_DATA", root.parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"no data sets in {folder}")
-    return folder

@@ -116,19 +116,19 @@ def test_equal_to_scikit_learn(parser, tmp_path, multilabel, zero_based):
 
 
 @pytest.mark.parametrize("name", ["iris/train", "letter/test", "clef/test", "naics2017/test", "clinc150/val"])
-def test_equal_to_scikit_learn_on_real_data(parser, real_data, tmp_path, name):
+def test_equal_to_scikit_learn_on_real_data(parser, data_folder, tmp_path, name):
     import lzma
 
     path = tmp_path / "data.svm"
-    path.write_bytes(lzma.decompress((real_data / f"{name}.libsvm.xz").read_bytes()))
+    path.write_bytes(lzma.decompress((data_folder / f"{name}.libsvm.xz").read_bytes()))
     _equal_to_sklearn(path, parser, False, False)
 
 
-def test_real_xmc_file(real_data):
+def test_real_xmc_file(data_folder):
     """The counts that the data sets' description gives; native and Python readers equal."""
-    X, Y = load_xmc(real_data / "bibtex" / "train.txt.xz")
+    X, Y = load_xmc(data_folder / "bibtex" / "train.txt.xz")
     assert (X.shape, Y.shape) == ((4880, 1836), (4880, 159))
     assert round(X.nnz / 4880, 1) == 68.5
-    X_python, Y_python = load_xmc(real_data / "bibtex" / "train.txt.xz", parser="python")
+    X_python, Y_python = load_xmc(data_folder / "bibtex" / "train.txt.xz", parser="python")
     assert (X_python != X).nnz == 0
     assert (Y_python != Y).nnz == 0

@@ -1,4 +1,4 @@
-"""The binary form of a data set: the CSR arrays in one npz file, read many times faster than text.
+"""The binary form of a data set: the CSR arrays in one npz file, read several times faster than text.
 
 Members (each a .npy): ``format`` (the text below), ``X_data``, ``X_indices``, ``X_indptr``,
 ``X_shape``, and either ``Y_indices``, ``Y_indptr``, ``Y_shape`` (labels; the ones are implied) or

@@ -56,14 +56,17 @@ def _sqrt(X: Matrix, arrays: Arrays) -> Matrix:
 
 
 def _unit(X: Matrix, arrays: Arrays) -> Matrix:
-    # In float64, where the square of no float32 overflows or vanishes.
+    # In float64 and relative to the largest value, so that no square overflows or vanishes.
     if sp.issparse(X):
-        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        largest = np.zeros(X.shape[0])
-        np.maximum.at(largest, rows, np.abs(X.data))
-        scaled = X.data / largest[rows].astype(np.float64)
-        norms = np.sqrt(np.bincount(rows, scaled**2, minlength=X.shape[0]))
-        X.data[...] = scaled / norms[rows]
+        lengths = np.diff(X.indptr)
+        filled = lengths > 0
+        starts, lengths = X.indptr[:-1][filled], lengths[filled]
+        if not starts.size:
+            return X
+        largest = np.maximum.reduceat(np.abs(X.data), starts).astype(np.float64)
+        scaled = X.data / np.repeat(largest, lengths)
+        norms = np.sqrt(np.add.reduceat(scaled**2, starts))
+        X.data[...] = scaled / np.repeat(norms, lengths)
         return X
     largest = np.abs(X).max(axis=1, initial=0, keepdims=True).astype(np.float64)
     scaled = X / np.where(largest == 0, 1, largest)
