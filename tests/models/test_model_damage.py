@@ -1,0 +1,218 @@
+"""Every flipped bit and every cut is found; files that lie are refused."""
+
+import hashlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+from model_helpers import META, contents, fill
+from safetensors.numpy import load_file, save_file
+
+from xmcjax.models import LinearModel, ModelFormatError, ShardWriter
+
+
+@pytest.fixture(scope="module")
+def model_directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("model") / "m"
+    with ShardWriter(directory, META, shard_size=8, transforms_arrays={"a.w": np.arange(50.0)}) as writer:
+        fill(writer)
+    return directory
+
+
+@pytest.fixture
+def copy(model_directory, tmp_path):
+    return shutil.copytree(model_directory, tmp_path / "copy")
+
+
+def test_100_random_flips_over_every_file_are_found(copy):
+    rng = np.random.default_rng(0)
+    files = sorted(copy.iterdir())
+    assert len(files) == 5
+    LinearModel.load(copy, verify="full")
+    for path in files:
+        whole = path.read_bytes()
+        for _ in range(100):
+            place, bit = rng.integers(len(whole)), rng.integers(8)
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << bit
+            path.write_bytes(damaged)
+            with pytest.raises(ModelFormatError, match=path.name):
+                LinearModel.load(copy, verify="full")
+        path.write_bytes(whole)
+    LinearModel.load(copy, verify="full")
+
+
+@pytest.mark.parametrize("verify", ["full", "lazy", "size"])
+def test_every_truncation_is_found(copy, verify):
+    rng = np.random.default_rng(1)
+    for path in sorted(copy.iterdir()):
+        whole = path.read_bytes()
+        cuts = [0, 1, len(whole) - 1, *rng.integers(len(whole), size=20)]
+        for content in [*(whole[:cut] for cut in cuts), whole + b"\0"]:
+            path.write_bytes(content)
+            with pytest.raises(ModelFormatError, match=path.name):
+                LinearModel.load(copy, verify=verify)
+        path.write_bytes(whole)
+
+
+def test_lazy_hashes_are_compared_when_a_shard_is_read(copy):
+    path = copy / "shard-000001.safetensors"
+    whole = bytearray(path.read_bytes())
+    whole[-1] ^= 1
+    path.write_bytes(whole)
+    model = LinearModel.load(copy, verify="lazy")
+    model.weights(0, 8)
+    with pytest.raises(ModelFormatError, match=r"shard-000001.*expected SHA-256"):
+        model.weights(7, 9)
+    with pytest.raises(ModelFormatError, match="SHA-256"):
+        LinearModel.load(copy)  # by default this small model is checked in full
+
+
+def test_damaged_transforms_are_found_when_they_are_read(copy):
+    path = copy / "transforms.safetensors"
+    whole = bytearray(path.read_bytes())
+    whole[-1] ^= 1
+    path.write_bytes(whole)
+    model = LinearModel.load(copy, verify="none")
+    with pytest.raises(ModelFormatError, match="transforms"):
+        model.transforms_arrays()
+
+
+def test_a_missing_shard_is_named(copy):
+    (copy / "shard-000002.safetensors").unlink()
+    with pytest.raises(ModelFormatError, match=r"shard-000002.*a file that the manifest names, found none"):
+        LinearModel.load(copy, verify="size")
+    with pytest.raises(FileNotFoundError):
+        LinearModel.load(copy, verify="none").weights(16, 17)
+
+
+def rewrite_manifest(directory, change):
+    """Apply a change to the manifest's content and sign it again, as someone who lies would."""
+    path = directory / "manifest.json"
+    content = json.loads(path.read_bytes())
+    del content["manifest_sha256"]
+    content = change(content) or content
+    body = json.dumps(content, indent=1, sort_keys=True).encode()
+    head = body[:-2] + b',\n "manifest_sha256": "'
+    path.write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')
+
+
+def test_the_signature_of_the_tests_is_that_of_the_writer(copy):
+    before = contents(copy)
+    rewrite_manifest(copy, lambda content: None)
+    assert contents(copy) == before
+
+
+def set_in(*path):
+    *keys, last, value = path
+
+    def change(content):
+        for key in keys:
+            content = content[key]
+        content[last] = value
+
+    return change
+
+
+def swap_shards(content):
+    content["shards"][0], content["shards"][1] = content["shards"][1], content["shards"][0]
+
+
+def repeat_shard(content):
+    content["shards"].insert(0, content["shards"][0])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (set_in("format", "other"), "format 'xmcjax-linear-model', found 'other'"),
+        (set_in("schema_version", 2), "found 2: install xmcjax a newer version or later"),
+        (set_in("schema_version", "1"), "schema_version as an integer"),
+        (set_in("meta", 3), "meta as a JSON object"),
+        (set_in("meta", "n_features", -1), "n_features as an integer"),
+        (set_in("meta", "n_labels", 2**31), "n_labels as an integer"),
+        (set_in("meta", "dtype", "object"), "dtype float32 or float64"),
+        (set_in("label_range", [0, 24]), "label_range within 0 to 23"),
+        (set_in("label_range", [0]), "label_range within"),
+        (set_in("label_range", [3, 3]), "label_range within"),
+        (set_in("shard_size", 0), "shard_size as a positive integer"),
+        (set_in("shards", {}), "a list of shards"),
+        (set_in("shards", 0, 7), "a file record"),
+        (set_in("shards", 0, "bytes", -1), "a file size"),
+        (set_in("shards", 0, "sha256", "AB"), "a SHA-256"),
+        (set_in("shards", 0, "nonzeros", None), "nonzeros as a count"),
+        (set_in("shards", 0, "file", "../../etc/passwd"), r"the file name shard-000000\.safetensors"),
+        (set_in("shards", 1, "first_label", 7), "the file name shard-000000"),
+        (set_in("shards", 1, "first_label", 9), "labels 8 to 15 in shard-000001"),
+        (set_in("shards", 2, "n_labels", 8), "labels 16 to 22 in shard-000002"),
+        (set_in("shards", 2, "first_label", 10**6), "the file name shard-125000"),
+        (swap_shards, "labels in order, from 16"),
+        (repeat_shard, "labels in order, from 8"),
+        (set_in("transforms", "file", "/etc/passwd"), "the file name transforms.safetensors"),
+        (set_in("transforms", []), "a file record"),
+        (lambda content: [1, 2], "undamaged manifest|JSON"),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(copy, change, words):
+    rewrite_manifest(copy, change)
+    with pytest.raises(ModelFormatError, match=words):
+        LinearModel.load(copy, verify="none")
+
+
+def test_a_newer_schema_names_the_version_it_needs(copy):
+    def change(content):
+        content["schema_version"] = 9
+        content["meta"]["xmcjax_version"] = "3.1"
+
+    rewrite_manifest(copy, change)
+    with pytest.raises(ModelFormatError, match=r"install xmcjax 3\.1 or later"):
+        LinearModel.load(copy)
+
+
+def rewrite_shard(directory, change):
+    path = directory / "shard-000000.safetensors"
+    arrays = load_file(path)
+    change(arrays)
+    save_file(arrays, path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda a: a.update(more=np.zeros(1)), "expected the arrays"),
+        (lambda a: a.pop("status"), "expected the arrays"),
+        (lambda a: a.update(status=np.zeros(9, np.int8)), r"status of shape \[8\], found \[9\]"),
+        (lambda a: a.update(status=np.zeros(8, np.int32)), "status of type int8, found int32"),
+        (lambda a: a.update(values=a["values"].astype(np.float64)), "values of type float32, found float64"),
+        (lambda a: a.update(indptr=a["indptr"][:-1]), r"indptr of shape \[9\]"),
+        (lambda a: a["indptr"].__setitem__(0, 1), "indptr rising from 0"),
+        (lambda a: a["indptr"].__setitem__(-1, 1), "indptr rising from 0"),
+        (lambda a: a["indptr"].__setitem__(2, 10**9), "indptr rising from 0"),
+        (lambda a: a["indices"].__setitem__(0, 50), "features from 0 to 49, found .* to 50"),
+        (lambda a: a["indices"].__setitem__(0, -1), "features from 0 to 49, found -1"),
+        (lambda a: a["indices"].__setitem__(slice(0, 2), [7, 7]), "ascending features"),
+        (lambda a: a["values"].__setitem__(0, np.nan), "finite values"),
+        (lambda a: a["intercept"].__setitem__(0, np.inf), "finite intercept"),
+    ],
+)
+def test_a_shard_that_lies_is_refused_even_unverified(copy, change, words):
+    rewrite_shard(copy, change)
+    model = LinearModel.load(copy, verify="none")
+    with pytest.raises(ModelFormatError, match=words):
+        model.dense_block(0, 1)
+
+
+def test_a_shard_that_is_no_safetensors_file_is_refused(copy):
+    (copy / "shard-000000.safetensors").write_bytes(b"\xff" * 100)
+    with pytest.raises(ModelFormatError, match="a safetensors file"):
+        LinearModel.load(copy, verify="none").weights(0, 1)
+
+
+def test_resume_refuses_a_damaged_manifest(copy):
+    path = copy / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"C": 1.0', b'"C": 1.5'))
+    before = contents(copy)
+    with pytest.raises(ModelFormatError, match=r"manifest\.json: expected an undamaged manifest"):
+        ShardWriter(copy, META, shard_size=8, resume=True)
+    assert contents(copy) == before

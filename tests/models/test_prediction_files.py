@@ -1,0 +1,161 @@
+"""Prediction files: round trips, and errors that name line and column."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from xmcjax.data import DataFormatError
+from xmcjax.models import read_predictions, write_predictions
+
+
+def test_what_it_looks_like(tmp_path):
+    path = tmp_path / "p.txt"
+    write_predictions(
+        path,
+        np.array([[3, 0, 12], [7, -1, -1], [-1, -1, -1]]),
+        np.array([[1.5, 0.1, -2.0], [1e-20, -np.inf, -np.inf], [-np.inf] * 3], np.float32),
+    )
+    assert path.read_bytes() == b"3:1.5 0:0.1 12:-2.0\n7:1e-20\n\n"
+    labels, scores = read_predictions(path)
+    assert (labels.dtype, scores.dtype) == (np.int32, np.float32)
+    np.testing.assert_array_equal(labels, [[3, 0, 12], [7, -1, -1], [-1, -1, -1]])
+    np.testing.assert_array_equal(
+        scores, np.array([[1.5, 0.1, -2.0], [1e-20, -np.inf, -np.inf], [-np.inf] * 3], np.float32)
+    )
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    scores=hnp.arrays(
+        np.float32,
+        st.tuples(st.integers(0, 6), st.integers(1, 5)),
+        elements=st.floats(width=32, allow_nan=False, allow_infinity=False),
+    ),
+    seed=st.integers(0, 100),
+)
+def test_round_trip(tmp_path, scores, seed):
+    rng = np.random.default_rng(seed)
+    scores = -np.sort(-scores, axis=1)
+    labels = np.stack([rng.choice(2**31 - 1, scores.shape[1], replace=False) for _ in scores] or [[]])
+    labels = labels.reshape(scores.shape).astype(np.int64)
+    empty = rng.integers(0, scores.shape[1] + 1, len(scores))
+    for row, count in enumerate(empty):
+        labels[row, scores.shape[1] - count :] = -1
+        scores[row, scores.shape[1] - count :] = -np.inf
+    path = tmp_path / "p.txt"
+    write_predictions(path, labels, scores)
+    got_labels, got_scores = read_predictions(path)
+    width = got_labels.shape[1]
+    assert width == max((scores.shape[1] - empty), default=0)
+    np.testing.assert_array_equal(got_labels, labels[:, :width])
+    np.testing.assert_array_equal(got_scores, scores[:, :width])
+    assert (labels[:, width:] == -1).all()
+
+
+def test_many_rows_go_in_chunks(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.permuted(np.tile(np.arange(5), (20_000, 1)), axis=1)
+    scores = -np.sort(-rng.standard_normal((20_000, 5)), axis=1).astype(np.float32)
+    write_predictions(tmp_path / "p.txt", labels, scores)
+    got = read_predictions(tmp_path / "p.txt")
+    np.testing.assert_array_equal(got[0], labels)
+    np.testing.assert_array_equal(got[1], scores)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "scores"),
+    [
+        (b"", np.empty((0, 0)), np.empty((0, 0))),
+        (b"\n\n", np.empty((2, 0)), np.empty((2, 0))),
+        (b"1:2\r\n3:4\r\n", [[1], [3]], [[2], [4]]),
+        (b"  1:2.5\t 0:-.5 \n", [[1, 0]], [[2.5, -0.5]]),
+        (b"1:+2e0 2:2\n", [[1, 2]], [[2, 2]]),
+        (b"1:1e-60\n", [[1]], [[0]]),
+    ],
+)
+def test_what_is_accepted(tmp_path, text, labels, scores):
+    (tmp_path / "p.txt").write_bytes(text)
+    got = read_predictions(tmp_path / "p.txt")
+    np.testing.assert_array_equal(got[0], labels)
+    np.testing.assert_array_equal(got[1], scores)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        (b"1:2 x:3\n", 1, 5, "label:score .*found 'x:3'"),
+        (b"1:2\n3\n", 2, 1, "found '3'"),
+        (b"1:2\n 3:4 5: 6:1\n", 2, 6, "found '5:'"),
+        (b"-1:2\n", 1, 1, "found '-1:2'"),
+        (b"1:nan\n", 1, 1, "found '1:nan'"),
+        (b"1:2 3:inf\n", 1, 5, "found '3:inf'"),
+        (b"1:1_0\n", 1, 1, "found '1:1_0'"),
+        (b"1:0x10\n", 1, 1, "found '1:0x10'"),
+        (b"2147483648:1\n", 1, 1, "a label from 0 to 2147483647"),
+        (b"99999999999999999999:1\n", 1, 1, "a label from 0"),
+        (b"1.5:1\n", 1, 1, "found '1.5:1'"),
+        (b"1:2,2:1\n", 1, 1, "found '1:2,2:1'"),
+        ("١:1\n".encode(), 1, 1, "label:score"),
+        (b"\x00\xff\n", 1, 1, "label:score"),
+        (b"1:2 2:3\n", 1, 5, "scores best first, found 3.0 after 2.0"),
+        (b"7:1 8:1 7:1\n", 1, 9, "each label once a line, found label 7 again"),
+        (b"1:2\n3:4", 2, 4, "a line end, found the end of the file"),
+        (b"\n1:1e39\n", 2, None, "float32 can hold, found 1e[+]39"),
+        (b"1:1e999\n", 1, None, "float32 can hold, found inf"),
+    ],
+)
+def test_what_is_refused(tmp_path, text, line, column, words):
+    path = tmp_path / "p.txt"
+    path.write_bytes(text)
+    with pytest.raises(DataFormatError, match=words) as caught:
+        read_predictions(path)
+    assert (caught.value.path, caught.value.line, caught.value.column) == (str(path), line, column)
+
+
+def test_long_tokens_are_cut_in_the_message(tmp_path):
+    (tmp_path / "p.txt").write_bytes(b"x" * 10_000 + b"\n")
+    with pytest.raises(DataFormatError) as caught:
+        read_predictions(tmp_path / "p.txt")
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "error", "words"),
+    [
+        ([[1]], [[1.0, 2.0]], ValueError, "of one shape"),
+        ([1], [1.0], ValueError, "of one shape"),
+        ([[1.0]], [[1.0]], TypeError, "found float64, float64"),
+        ([[1]], [[1]], TypeError, "floating-point scores"),
+        ([[0, 4]], [[1.0, np.nan]], ValueError, "found nan for label 4 in row 0"),
+        ([[4, -1]], [[-np.inf, 0]], ValueError, "found -inf for label 4 in row 0"),
+    ],
+)
+def test_what_cannot_be_written(tmp_path, labels, scores, error, words):
+    with pytest.raises(error, match=words):
+        write_predictions(tmp_path / "p.txt", labels, scores)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "p.txt"
+    write_predictions(path, [[1]], [[2.0]])
+
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_predictions(path, [[2]], [[3.0]])
+    assert path.read_bytes() == b"1:2.0\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["p.txt"]
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_predictions(tmp_path / "none")
+    with pytest.raises(IsADirectoryError):
+        read_predictions(tmp_path)

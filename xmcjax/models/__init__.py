@@ -1,0 +1,19 @@
+"""Linear models on disk, and top-k prediction with them.
+
+A model is a directory of shards with a manifest (docs/model-format.md). `ShardWriter` writes it
+while labels are trained, `LinearModel` reads it, `predict_topk` predicts with it or with weights
+in memory (`ArrayModel`).
+"""
+
+from xmcjax.models._arrays import ArrayModel as ArrayModel
+from xmcjax.models._base import WeightSource as WeightSource
+from xmcjax.models._errors import IncompleteModelError as IncompleteModelError
+from xmcjax.models._errors import ModelError as ModelError
+from xmcjax.models._errors import ModelFormatError as ModelFormatError
+from xmcjax.models._errors import ModelMismatchError as ModelMismatchError
+from xmcjax.models._linear import LinearModel as LinearModel
+from xmcjax.models._predict import predict_topk as predict_topk
+from xmcjax.models._predict import scores_above as scores_above
+from xmcjax.models._predictions import read_predictions as read_predictions
+from xmcjax.models._predictions import write_predictions as write_predictions
+from xmcjax.models._writer import ShardWriter as ShardWriter

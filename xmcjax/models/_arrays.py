@@ -1,0 +1,50 @@
+"""A linear model whose weights are in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.models._base import check_labels, is_trained
+
+
+class ArrayModel:
+    """Linear weights in memory, for `predict_topk`.
+
+    Args:
+        coef: [L, d], one label a row, sparse or dense.
+        intercept: [L], or None for zeros. A bias of −inf marks a label that is never predicted.
+        status: int [L], as in `xmcjax.solvers.Status`, or None for all trained.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+
+    def __init__(self, coef, intercept=None, status=None):
+        self._coef = sp.csr_array(coef) if sp.issparse(coef) else np.asarray(coef)
+        if self._coef.ndim != 2:
+            raise ValueError(f"coef: expected [L, d], found {self._coef.ndim} dimension(s)")
+        self.n_labels, self.n_features = self._coef.shape
+        self.dtype = np.dtype(np.float64 if self._coef.dtype == np.float64 else np.float32)
+        self.label_range = (0, self.n_labels)
+        if intercept is None:
+            intercept = np.zeros(self.n_labels, self.dtype)
+        self._intercept = np.asarray(intercept, self.dtype)
+        status = np.ones(self.n_labels, np.int8) if status is None else np.asarray(status)
+        for name, array in (("intercept", self._intercept), ("status", status)):
+            if array.shape != (self.n_labels,):
+                raise ValueError(f"{name}: expected shape ({self.n_labels},), found {array.shape}")
+        self._trained = is_trained(status) & (self._intercept != -np.inf)
+
+    def dense_block(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        """Weights [d, last − first], one label a column, and biases [last − first]."""
+        first, last = check_labels(first, last, self.n_labels)
+        block = self._coef[first:last]
+        W = block.toarray() if sp.issparse(block) else block
+        b = np.where(self._trained[first:last], self._intercept[first:last], 0)
+        return np.ascontiguousarray(W.T, self.dtype), b.astype(self.dtype)
+
+    def trained(self, first: int, last: int) -> np.ndarray:
+        """bool [last − first]: labels that have a score."""
+        first, last = check_labels(first, last, self.n_labels)
+        return self._trained[first:last]

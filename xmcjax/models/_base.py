@@ -1,0 +1,50 @@
+"""What prediction asks of a model: blocks of dense weights, whatever they are stored as."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+# A label that the directory does not hold (yet); `xmcjax.solvers.Status` uses the number for a lane
+# that has not taken a step.
+NOT_STORED = -1
+# `xmcjax.solvers.Status.NO_POSITIVES`: written out because reading a model needs no solver.
+NO_POSITIVES = 5
+
+
+class WeightSource(Protocol):
+    """Linear weights that can be read in blocks of labels.
+
+    Attributes:
+        n_labels: L.
+        n_features: d, without the bias.
+        dtype: float32 or float64.
+        label_range: (first, one past the last) label that there are weights for.
+    """
+
+    n_labels: int
+    n_features: int
+    dtype: np.dtype
+    label_range: tuple[int, int]
+
+    def dense_block(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        """Weights [d, last − first], one label a column, and biases [last − first]."""
+        ...
+
+    def trained(self, first: int, last: int) -> np.ndarray:
+        """bool [last − first]: labels that have a score; the others are never predicted."""
+        ...
+
+
+def check_labels(first: int, last: int, n_labels: int) -> tuple[int, int]:
+    """first and last as ints; IndexError unless 0 ≤ first ≤ last ≤ n_labels."""
+    first, last = int(first), int(last)
+    if not 0 <= first <= last <= n_labels:
+        raise IndexError(f"expected labels 0 <= first <= last <= {n_labels}, found {first}, {last}")
+    return first, last
+
+
+def is_trained(status: np.ndarray) -> np.ndarray:
+    """Which statuses belong to labels with a score."""
+    return (status != NO_POSITIVES) & (status != NOT_STORED)

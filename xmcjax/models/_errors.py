@@ -1,0 +1,38 @@
+"""What can be wrong with a stored model."""
+
+from __future__ import annotations
+
+import os
+
+
+class ModelError(ValueError):
+    """A model cannot be read, continued or used as asked. What the operating system refuses (no
+    such file, no permission, a full disk) stays an ``OSError``."""
+
+
+class ModelFormatError(ModelError):
+    """A file of a model is damaged or is no such file.
+
+    Attributes:
+        path: the file.
+        expected: what the format asks for.
+        found: what is there instead.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], expected: str, found: str):
+        # All arguments go to the base class, so that the error survives a pickle between processes.
+        super().__init__(os.fspath(path), expected, found)
+        self.path = os.fspath(path)
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"{self.path}: expected {self.expected}, found {self.found}"
+
+
+class ModelMismatchError(ModelError):
+    """A run cannot resume a model that was started with other options or data."""
+
+
+class IncompleteModelError(ModelError):
+    """Labels of a model are not trained yet."""

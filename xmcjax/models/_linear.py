@@ -1,0 +1,287 @@
+"""Reading a stored model: shards are opened when their labels are asked for."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.models import _manifest
+from xmcjax.models._base import NOT_STORED, check_labels, is_trained
+from xmcjax.models._errors import IncompleteModelError, ModelFormatError
+from xmcjax.models._manifest import MANIFEST, FileRecord, Manifest, ShardRecord
+from xmcjax.models._shard import Shard, decode
+
+VERIFY = ("full", "lazy", "size", "none")
+# SHA-256 runs at about 1 GB/s: below this, checking everything first is a matter of seconds.
+_FULL_BELOW = 8_000_000_000
+# Decoded shards kept; blocks of labels that straddle a boundary need two.
+_CACHED_SHARDS = 2
+
+
+class LinearModel:
+    """A linear model in a directory, one weight vector and bias a label. Made by `load`.
+
+    Attributes:
+        directory: where it is.
+        meta: how it was made (dict of JSON values): loss, C, init, eps, clip, transforms, …
+        n_labels: L, the number of labels of the problem.
+        n_features: d, the features of X after its transforms, without the bias.
+        label_range: (first, one past the last) label that the directory is to hold.
+        dtype: of the weights, float32 or float64.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, lazy: bool):
+        self.directory = directory
+        self.meta = manifest.meta
+        self.n_labels = manifest.n_labels
+        self.n_features = manifest.n_features
+        self.label_range = manifest.label_range
+        self.dtype = manifest.dtype
+        self._manifest = manifest
+        self._first_labels = np.array([shard.first_label for shard in manifest.shards], np.int64)
+        self._cache: OrderedDict[int, Shard] = OrderedDict()
+        # Shards whose hash is still to be compared when they are first read.
+        self._unverified = set(range(len(manifest.shards))) if lazy else set()
+        self._status: np.ndarray | None = None
+
+    @classmethod
+    def load(
+        cls, directory: str | os.PathLike[str], verify: str | None = None, partial: bool = False
+    ) -> LinearModel:
+        """Open a model. Weights are read later, shard by shard, when they are asked for.
+
+        Args:
+            directory: the model.
+            verify: "full" compares the SHA-256 of every file now, "lazy" that of a shard when it is
+                first read, "size" only the sizes, "none" nothing. None, the default, is "full" up
+                to 8 GB and "lazy" above. The manifest's own hash is always compared, and the
+                arrays of a shard are checked against the manifest whenever it is read.
+            partial: accept a model that lacks labels; they are never predicted.
+
+        Raises:
+            ModelFormatError: a damaged, missing or foreign file.
+            IncompleteModelError: labels are missing and ``partial`` is False; the message says which.
+            ValueError: an unknown ``verify``.
+            OSError: no such directory, no manifest in it, or no permission.
+        """
+        if verify is not None and verify not in VERIFY:
+            raise ValueError(f"verify: expected one of {', '.join(VERIFY)}, found {verify!r}")
+        directory = Path(directory)
+        manifest = _manifest.read(directory / MANIFEST)
+        files: list[FileRecord] = [*manifest.shards]
+        if manifest.transforms is not None:
+            files.append(manifest.transforms)
+        if verify is None:
+            verify = "full" if sum(file.bytes for file in files) <= _FULL_BELOW else "lazy"
+        if verify != "none":
+            for file in files:
+                _check_size(directory, file)
+        if verify == "full":
+            for file in files:
+                _check_hash(directory, file)
+        gaps = manifest.missing()
+        if gaps and not partial:
+            runs = ", ".join(
+                f"{first}" if last == first + 1 else f"{first}-{last - 1}" for first, last in gaps[:5]
+            )
+            more = f" and {len(gaps) - 5} more runs" if len(gaps) > 5 else ""
+            count = sum(last - first for first, last in gaps)
+            low, high = manifest.label_range
+            raise IncompleteModelError(
+                f"{directory}: expected labels {low} to {high - 1}, found {count} of them missing "
+                f"({runs}{more}); finish the training with --resume"
+            )
+        return cls(directory, manifest, lazy=verify == "lazy")
+
+    @property
+    def complete(self) -> bool:
+        """Whether every label of ``label_range`` is stored."""
+        return not self._manifest.missing()
+
+    def missing(self) -> list[tuple[int, int]]:
+        """The runs of labels that are not stored, as (first, one past the last)."""
+        return self._manifest.missing()
+
+    def __repr__(self) -> str:
+        shape = f"n_labels={self.n_labels}, n_features={self.n_features}"
+        return f"LinearModel({os.fspath(self.directory)!r}, {shape})"
+
+    # Shards
+
+    def _shard(self, place: int) -> Shard:
+        if place in self._cache:
+            self._cache.move_to_end(place)
+            return self._cache[place]
+        shard = self._read(place)
+        self._cache[place] = shard
+        while len(self._cache) > _CACHED_SHARDS:
+            self._cache.popitem(last=False)
+        return shard
+
+    def _read(self, place: int) -> Shard:
+        entry = self._manifest.shards[place]
+        if place in self._unverified:
+            _check_hash(self.directory, entry)
+            self._unverified.discard(place)
+        return decode(
+            self.directory / entry.file, entry.n_labels, entry.nonzeros, self.n_features, self.dtype
+        )
+
+    def _overlapping(self, first: int, last: int):
+        """(place, shard record, first and one past the last of its labels in the range), in order."""
+        place = max(int(np.searchsorted(self._first_labels, first, side="right")) - 1, 0)
+        while place < len(self._manifest.shards):
+            entry: ShardRecord = self._manifest.shards[place]
+            if entry.first_label >= last:
+                return
+            low, high = max(first, entry.first_label), min(last, entry.last_label)
+            if low < high:
+                yield place, entry, low, high
+            place += 1
+
+    # Weights
+
+    def weights(self, first: int, last: int) -> sp.csr_array:
+        """The weights of labels first … last − 1, CSR [last − first, d]; biases are in `intercept`.
+
+        Labels that are not stored have empty rows.
+
+        Raises:
+            IndexError: labels out of range.
+            ModelFormatError: a damaged shard.
+        """
+        first, last = check_labels(first, last, self.n_labels)
+        lengths = np.zeros(last - first, np.int64)
+        indices, values = [np.empty(0, np.int32)], [np.empty(0, self.dtype)]
+        for place, entry, low, high in self._overlapping(first, last):
+            shard = self._shard(place)
+            bounds = shard.indptr[low - entry.first_label : high - entry.first_label + 1]
+            lengths[low - first : high - first] = np.diff(bounds)
+            indices.append(shard.indices[bounds[0] : bounds[-1]])
+            values.append(shard.values[bounds[0] : bounds[-1]])
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        parts = (np.concatenate(values), np.concatenate(indices), indptr)
+        return sp.csr_array(parts, shape=(last - first, self.n_features))
+
+    def dense_block(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        """Weights [d, last − first], one label a column, and biases [last − first].
+
+        Labels that are not stored have zeros; see `trained`.
+        """
+        first, last = check_labels(first, last, self.n_labels)
+        W = np.zeros((self.n_features, last - first), self.dtype)
+        b = np.zeros(last - first, self.dtype)
+        for place, entry, low, high in self._overlapping(first, last):
+            shard = self._shard(place)
+            start, stop = low - entry.first_label, high - entry.first_label
+            bounds = shard.indptr[start : stop + 1]
+            span = slice(bounds[0], bounds[-1])
+            columns = np.repeat(np.arange(low - first, high - first), np.diff(bounds))
+            W[shard.indices[span], columns] = shard.values[span]
+            b[low - first : high - first] = shard.intercept[start:stop]
+        return W, b
+
+    def coef(self) -> sp.csr_array:
+        """All weights, CSR [L, d]."""
+        return self.weights(0, self.n_labels)
+
+    def intercept(self) -> np.ndarray:
+        """All biases, [L]; 0 for labels that are not stored."""
+        return self._per_label("intercept", 0, self.dtype)
+
+    def density(self) -> float:
+        """The fraction of weights that are not zero, over the labels that are stored."""
+        labels = sum(shard.n_labels for shard in self._manifest.shards)
+        nonzeros = sum(shard.nonzeros for shard in self._manifest.shards)
+        return nonzeros / (labels * self.n_features) if labels else 0.0
+
+    # What is known of each label
+
+    def _per_label(self, name: str, absent, dtype) -> np.ndarray:
+        result = np.full(self.n_labels, absent, dtype)
+        for place, entry in enumerate(self._manifest.shards):
+            # Past the cache: a walk over all shards would only push out what it holds.
+            shard = self._cache.get(place) or self._read(place)
+            result[entry.first_label : entry.last_label] = getattr(shard, name)
+        return result
+
+    @property
+    def status(self) -> np.ndarray:
+        """int8 [L]: how the training of each label ended (`xmcjax.solvers.Status`); −1 where the
+        label is not stored."""
+        if self._status is None:
+            self._status = self._per_label("status", NOT_STORED, np.int8)
+        return self._status.copy()
+
+    @property
+    def newton_steps(self) -> np.ndarray:
+        """int32 [L]: Newton steps taken by each label, 0 where it is not stored."""
+        return self._per_label("newton_steps", 0, np.int32)
+
+    @property
+    def cg_steps(self) -> np.ndarray:
+        """int32 [L]: conjugate-gradient steps taken by each label, 0 where it is not stored."""
+        return self._per_label("cg_steps", 0, np.int32)
+
+    def trained(self, first: int, last: int) -> np.ndarray:
+        """bool [last − first]: labels that are stored and had positive instances."""
+        first, last = check_labels(first, last, self.n_labels)
+        result = np.full(last - first, NOT_STORED, np.int8)
+        for place, entry, low, high in self._overlapping(first, last):
+            status = self._shard(place).status
+            result[low - first : high - first] = status[low - entry.first_label : high - entry.first_label]
+        return is_trained(result)
+
+    # Transforms
+
+    def transforms(self):
+        """The feature transforms of the training data, an `xmcjax.data.Transforms`: its ``apply``
+        makes of raw features those that this model was trained on.
+
+        Raises:
+            ModelFormatError: a damaged file.
+        """
+        from xmcjax.data import Transforms
+
+        return Transforms.from_arrays(self.meta.get("transforms", []), self.transforms_arrays())
+
+    def transforms_arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of the feature transforms by name, as they were given to the writer.
+
+        Raises:
+            ModelFormatError: a damaged file.
+        """
+        entry = self._manifest.transforms
+        if entry is None:
+            return {}
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        _check_hash(self.directory, entry)
+        path = self.directory / entry.file
+        try:
+            return load(path.read_bytes())
+        except SafetensorError as error:
+            raise ModelFormatError(
+                path, "a safetensors file", f"one that cannot be read ({error})"
+            ) from error
+
+
+def _check_size(directory: Path, file: FileRecord) -> None:
+    path = directory / file.file
+    if not path.exists():
+        raise ModelFormatError(path, "a file that the manifest names", "none")
+    size = path.stat().st_size
+    if size != file.bytes:
+        raise ModelFormatError(path, f"{file.bytes} bytes as in the manifest", f"{size}")
+
+
+def _check_hash(directory: Path, file: FileRecord) -> None:
+    path = directory / file.file
+    digest = _manifest.sha256_of(path)
+    if digest != file.sha256:
+        raise ModelFormatError(path, f"SHA-256 {file.sha256[:12]}… as in the manifest", f"{digest[:12]}…")

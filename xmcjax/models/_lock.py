@@ -1,0 +1,51 @@
+"""One writer a directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import weakref
+from pathlib import Path
+
+from xmcjax.models._errors import ModelError
+
+# What file systems without such locks answer (NFS among them).
+_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL}
+
+
+class DirectoryLock:
+    """Holds a directory against a second writer until `release`, garbage collection or exit.
+
+    The lock is the kernel's and leaves no file behind, however the process ends. Where the file
+    system or the operating system has no such locks, writers are not kept apart.
+
+    Raises:
+        ModelError: another writer, of this or another process, holds the directory.
+    """
+
+    def __init__(self, directory: Path):
+        self._close = weakref.finalize(self, lambda: None)
+        try:
+            import fcntl
+        except ModuleNotFoundError:
+            return
+        descriptor = os.open(directory, os.O_RDONLY)
+        self._close = weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise ModelError(f"{directory}: expected no other writer, found one at work") from None
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                self.release()
+                raise
+
+    @property
+    def held(self) -> bool:
+        """Whether `release` has not been called yet."""
+        return self._close.alive
+
+    def release(self) -> None:
+        """Let another writer in; a second call does nothing."""
+        self._close()

@@ -1,0 +1,265 @@
+"""The manifest of a model: which files belong to it, with their hashes, and how it was made.
+
+``manifest.json`` is JSON whose last member, ``manifest_sha256``, is the SHA-256 of all bytes before
+its own digits, so that every flipped bit of the manifest itself is found too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from xmcjax.models._errors import ModelFormatError
+
+MANIFEST = "manifest.json"
+TRANSFORMS = "transforms.safetensors"
+FORMAT = "xmcjax-linear-model"
+SCHEMA_VERSION = 1
+
+# Only these may be removed as left-overs of a run that was killed: what `xmcjax.data.atomic_write`
+# calls the files of this format while it writes them.
+_TEMPORARY = re.compile(
+    r"\.(shard-\d{6,}\.safetensors|transforms\.safetensors|manifest\.json)\.[0-9a-f]{16}\.tmp"
+)
+_TAIL = re.compile(rb',\n "manifest_sha256": "([0-9a-f]{64})"\n}\n\Z')
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def shard_name(number: int) -> str:
+    """The file of the shard with labels ``number * shard_size`` and up."""
+    return f"shard-{number:06d}.safetensors"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file is a left-over of the writer."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """A file of the model: its name, size in bytes and SHA-256 in hexadecimal."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ShardRecord(FileRecord):
+    """A shard: its labels are ``first_label`` … ``first_label + n_labels − 1``."""
+
+    first_label: int
+    n_labels: int
+    nonzeros: int
+
+    @property
+    def last_label(self) -> int:
+        """One past its last label."""
+        return self.first_label + self.n_labels
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of ``manifest.json``.
+
+    Attributes:
+        meta: how the model was made; JSON values, with at least n_features, n_labels and dtype.
+        label_range: (first, one past the last) label that this directory is to hold.
+        shard_size: labels a shard; boundaries are multiples of it, counted from label 0.
+        transforms: the arrays of the feature transforms, or None where there are none.
+        shards: those that are complete, in label order.
+    """
+
+    meta: dict
+    label_range: tuple[int, int]
+    shard_size: int
+    transforms: FileRecord | None
+    shards: tuple[ShardRecord, ...]
+
+    @property
+    def n_features(self) -> int:
+        return self.meta["n_features"]
+
+    @property
+    def n_labels(self) -> int:
+        return self.meta["n_labels"]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.meta["dtype"])
+
+    def missing(self) -> list[tuple[int, int]]:
+        """The runs of labels that no shard holds, as (first, one past the last)."""
+        gaps, label = [], self.label_range[0]
+        for shard in self.shards:
+            if shard.first_label > label:
+                gaps.append((label, shard.first_label))
+            label = shard.last_label
+        if label < self.label_range[1]:
+            gaps.append((label, self.label_range[1]))
+        return gaps
+
+    def shard_bounds(self, number: int) -> tuple[int, int]:
+        """The labels (first, one past the last) of a shard, cut to the range of this model."""
+        first, last = number * self.shard_size, (number + 1) * self.shard_size
+        return max(first, self.label_range[0]), min(last, self.label_range[1])
+
+
+def check_meta(meta: dict) -> dict:
+    """The meta data as they come back from JSON, with NumPy numbers made plain.
+
+    Raises:
+        TypeError: a key that is not a string, or a value that JSON cannot hold.
+        ValueError: nan or infinity, or n_features, n_labels or dtype missing or impossible.
+    """
+
+    def plain(value):
+        if isinstance(value, np.generic):
+            return value.item()
+        raise TypeError(f"meta: expected values that JSON can hold, found {type(value).__name__} {value!r}")
+
+    for key in meta:
+        if not isinstance(key, str):
+            raise TypeError(f"meta: expected strings for keys, found {key!r}")
+    try:
+        meta = json.loads(json.dumps(meta, default=plain, allow_nan=False))
+    except ValueError as error:
+        raise ValueError(f"meta: expected finite numbers, found nan or infinity ({error})") from error
+    problem = _meta_problem(meta)
+    if problem:
+        raise ValueError(f"meta: expected {problem[0]}, found {problem[1]}")
+    return meta
+
+
+def _meta_problem(meta: dict) -> tuple[str, str] | None:
+    for key in ("n_features", "n_labels"):
+        value = meta.get(key)
+        if not _is_count(value) or not 1 <= value < 2**31:
+            return f"{key} as an integer from 1 to 2147483647", repr(value)
+    if meta.get("dtype") not in ("float32", "float64"):
+        return "dtype float32 or float64", repr(meta.get("dtype"))
+    return None
+
+
+def _is_count(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def record(name: str, content: bytes) -> FileRecord:
+    """The record of a file with this content."""
+    return FileRecord(name, len(content), hashlib.sha256(content).hexdigest())
+
+
+def render(manifest: Manifest) -> bytes:
+    """The bytes of ``manifest.json``: a function of the content alone."""
+    content = {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "meta": manifest.meta,
+        "label_range": list(manifest.label_range),
+        "shard_size": manifest.shard_size,
+        "transforms": None if manifest.transforms is None else asdict(manifest.transforms),
+        "shards": [asdict(shard) for shard in manifest.shards],
+    }
+    body = json.dumps(content, indent=1, sort_keys=True).encode()
+    head = body[: -len(b"\n}")] + b',\n "manifest_sha256": "'
+    return head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n'
+
+
+def read(path: Path) -> Manifest:
+    """Read and check ``manifest.json``.
+
+    Raises:
+        ModelFormatError: the file was changed or cut off, is of a newer schema, or its content
+            contradicts itself.
+        OSError: it cannot be read.
+    """
+    raw = path.read_bytes()
+    tail = _TAIL.search(raw)
+    if not tail or hashlib.sha256(raw[: tail.start(1)]).hexdigest().encode() != tail[1]:
+        raise ModelFormatError(path, "an undamaged manifest (manifest_sha256 of its bytes)", "other bytes")
+    try:
+        content = json.loads(raw)
+    except ValueError as error:
+        raise ModelFormatError(path, "JSON", str(error)) from error
+    return _from_json(path, content)
+
+
+def _from_json(path: Path, content) -> Manifest:
+    def need(condition: bool, expected: str, found) -> None:
+        if not condition:
+            raise ModelFormatError(path, expected, repr(found))
+
+    need(isinstance(content, dict), "a JSON object", type(content).__name__)
+    need(content.get("format") == FORMAT, f"format {FORMAT!r}", content.get("format"))
+    version = content.get("schema_version")
+    need(_is_count(version), "schema_version as an integer", version)
+    if version > SCHEMA_VERSION:
+        needed = content.get("meta", {}).get("xmcjax_version", "a newer version")
+        raise ModelFormatError(
+            path, f"schema_version up to {SCHEMA_VERSION}", f"{version}: install xmcjax {needed} or later"
+        )
+    meta = content.get("meta")
+    need(isinstance(meta, dict), "meta as a JSON object", meta)
+    problem = _meta_problem(meta)
+    need(problem is None, problem[0] if problem else "", problem[1] if problem else "")
+    bounds = content.get("label_range")
+    need(
+        isinstance(bounds, list)
+        and len(bounds) == 2
+        and all(map(_is_count, bounds))
+        and bounds[0] < bounds[1] <= meta["n_labels"],
+        f"label_range within 0 to {meta['n_labels']}",
+        bounds,
+    )
+    size = content.get("shard_size")
+    need(_is_count(size) and size > 0, "shard_size as a positive integer", size)
+
+    def file_fields(entry) -> dict:
+        need(isinstance(entry, dict), "a file record", entry)
+        need(_is_count(entry.get("bytes")), "a file size", entry.get("bytes"))
+        digest = entry.get("sha256")
+        need(isinstance(digest, str) and _SHA256.fullmatch(digest) is not None, "a SHA-256", digest)
+        return {key: entry.get(key) for key in ("file", "bytes", "sha256")}
+
+    transforms = content.get("transforms")
+    if transforms is not None:
+        transforms = FileRecord(**file_fields(transforms))
+        need(transforms.file == TRANSFORMS, f"the file name {TRANSFORMS}", transforms.file)
+    manifest = Manifest(meta, (bounds[0], bounds[1]), size, transforms, ())
+    need(isinstance(content.get("shards"), list), "a list of shards", content.get("shards"))
+    shards: list[ShardRecord] = []
+    for entry in content["shards"]:
+        fields = file_fields(entry)
+        for key in ("first_label", "n_labels", "nonzeros"):
+            need(_is_count(entry.get(key)), f"{key} as a count", entry.get(key))
+            fields[key] = entry[key]
+        shard = ShardRecord(**fields)
+        # Name and labels follow from the number alone, so shards can neither overlap nor leave gaps
+        # within themselves, and no name can point out of the directory.
+        number = shard.first_label // size
+        first, last = manifest.shard_bounds(number)
+        need(shard.file == shard_name(number), f"the file name {shard_name(number)}", shard.file)
+        need(
+            (shard.first_label, shard.last_label) == (first, last) and first < last,
+            f"labels {first} to {last - 1} in {shard.file}",
+            (shard.first_label, shard.last_label - 1),
+        )
+        need(
+            not shards or shards[-1].last_label <= first,
+            f"labels in order, from {shards[-1].last_label if shards else 0}",
+            first,
+        )
+        shards.append(shard)
+    return Manifest(meta, manifest.label_range, size, transforms, tuple(shards))

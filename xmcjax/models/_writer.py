@@ -1,0 +1,329 @@
+"""Writing a model: shards in label order, whatever the order in which labels are finished.
+
+A crash at any moment loses at most the shards in flight, and a run that resumes ends with the same
+bytes as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from xmcjax.data import atomic_write
+from xmcjax.models import _manifest
+from xmcjax.models._errors import ModelMismatchError
+from xmcjax.models._lock import DirectoryLock
+from xmcjax.models._manifest import MANIFEST, TRANSFORMS, FileRecord, Manifest, ShardRecord
+from xmcjax.models._shard import LabelWeights, encode
+
+# What the command line leaves beside a model (clock, host, options); the store never reads it.
+RUN_FILE = "run.json"
+
+
+class ShardWriter:
+    """Takes the weights of labels one at a time, in any order, and writes complete shards.
+
+    Each shard is written as: temporary file, fsync, rename, fsync of the directory; then the manifest
+    likewise. What the manifest names is therefore always whole. The bytes of the
+    finished directory depend on the labels, the meta data and the shard size only. `add` may be
+    called from several threads; one process at a time writes a directory.
+
+    Args:
+        directory: the model; made if absent.
+        meta: how the model is made: JSON values, at least ``n_features``, ``n_labels`` and
+            ``dtype`` ("float32" or "float64"). Nothing that differs between two runs of the same
+            work (clock, host, threads) belongs here.
+        label_range: (first, one past the last) label to be stored; None is all.
+        shard_size: labels a shard, 1000 by default. Boundaries are its multiples.
+        transforms_arrays: arrays of the feature transforms by name, or None.
+        resume: continue a model that was started with the same arguments; a new or empty
+            directory is started afresh. Without it nothing that exists is touched.
+
+    Raises:
+        FileExistsError: the directory holds anything and ``resume`` is False, or holds files
+            without a manifest.
+        ModelMismatchError: ``resume`` with other meta data, range, shard size or transforms; the
+            message names the first difference.
+        ModelFormatError: ``resume`` with a damaged manifest.
+        ModelError: another process is writing this model.
+        TypeError, ValueError: meta data that cannot be stored, an impossible range or shard size.
+        OSError: the directory cannot be made, read or written.
+
+    Example:
+        >>> import tempfile
+        >>> meta = {"n_features": 4, "n_labels": 2, "dtype": "float32"}
+        >>> with ShardWriter(tempfile.mkdtemp(), meta) as writer:
+        ...     for label in writer.missing():
+        ...         writer.add(label, [0, 3], np.float32([1, 2]), 0.5, status=1)
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        meta: dict,
+        label_range: tuple[int, int] | None = None,
+        shard_size: int = 1000,
+        transforms_arrays: dict[str, np.ndarray] | None = None,
+        resume: bool = False,
+    ):
+        meta = _manifest.check_meta(meta)
+        first, last = (0, meta["n_labels"]) if label_range is None else (int(b) for b in label_range)
+        if not 0 <= first < last <= meta["n_labels"]:
+            raise ValueError(
+                f"label_range: expected 0 <= first < last <= {meta['n_labels']}, found {(first, last)}"
+            )
+        if shard_size < 1:
+            raise ValueError(f"shard_size: expected at least 1, found {shard_size}")
+        self.directory = Path(directory)
+        self._transforms_bytes = _transforms_bytes(transforms_arrays)
+        transforms = None
+        if self._transforms_bytes is not None:
+            transforms = _manifest.record(TRANSFORMS, self._transforms_bytes)
+        self._manifest = Manifest(meta, (first, last), int(shard_size), transforms, ())
+        self._pending: dict[int, dict[int, LabelWeights]] = {}
+        self._full: dict[int, dict[int, LabelWeights]] = {}
+        self._buffer_lock = threading.Lock()
+        self._write_lock = threading.Lock()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = DirectoryLock(self.directory)
+        try:
+            self._start(resume)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._stored = {shard.first_label // self._manifest.shard_size for shard in self._manifest.shards}
+
+    def _start(self, resume: bool) -> None:
+        names = set(os.listdir(self.directory))
+        if names and not resume:
+            holds = "a model" if MANIFEST in names else ", ".join(sorted(names)[:3])
+            hint = "; --resume continues it" if MANIFEST in names else ""
+            raise FileExistsError(
+                f"{self.directory}: expected a new or empty directory, found {holds}{hint} "
+                "(nothing was changed)"
+            )
+        if MANIFEST in names:
+            self._continue(_manifest.read(self.directory / MANIFEST))
+        else:
+            foreign = sorted(n for n in names - {TRANSFORMS, RUN_FILE} if not _manifest.is_temporary(n))
+            if foreign:
+                raise FileExistsError(
+                    f"{self.directory}: expected a model to resume, found no {MANIFEST} but "
+                    f"{', '.join(foreign[:3])} (nothing was changed)"
+                )
+            self._remove_temporary(names)
+            if TRANSFORMS in names:
+                (self.directory / TRANSFORMS).unlink()
+            self._write_transforms()
+            self._write_manifest()
+
+    def _continue(self, found: Manifest) -> None:
+        difference = _first_difference(found, self._manifest)
+        if difference:
+            key, old, new = difference
+            raise ModelMismatchError(
+                f"{self.directory}: cannot resume, the model was started with {key} = {old}, "
+                f"this run has {new}"
+            )
+        self._remove_temporary(os.listdir(self.directory))
+        if found.transforms is not None and not _intact(self.directory, found.transforms):
+            self._write_transforms()
+        shards = tuple(shard for shard in found.shards if _intact(self.directory, shard))
+        self._manifest = dataclasses.replace(found, shards=shards)
+        if shards != found.shards:
+            self._write_manifest()
+
+    def _remove_temporary(self, names) -> None:
+        for name in names:
+            if _manifest.is_temporary(name):
+                (self.directory / name).unlink()
+
+    def _write_transforms(self) -> None:
+        if self._transforms_bytes is not None:
+            self._write(TRANSFORMS, self._transforms_bytes)
+
+    def _write_manifest(self) -> None:
+        self._write(MANIFEST, _manifest.render(self._manifest))
+
+    def _write(self, name: str, content: bytes) -> None:
+        with atomic_write(self.directory / name) as file:
+            file.write(content)
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        # After an error the disk is left as it is: another attempt would hide the first error.
+        if kind is None:
+            self.close()
+        else:
+            self._lock.release()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every label of the range is on disk."""
+        return not self._manifest.missing()
+
+    def missing(self) -> np.ndarray:
+        """The labels that are not on disk, int64, ascending; those only added so far are among them."""
+        gaps = self._manifest.missing()
+        return np.concatenate([np.arange(*gap) for gap in gaps]) if gaps else np.empty(0, np.int64)
+
+    def add(
+        self,
+        label: int,
+        indices,
+        values,
+        bias: float = 0.0,
+        status: int = 1,
+        newton_steps: int = 0,
+        cg_steps: int = 0,
+    ) -> None:
+        """Take the weights of a label; its shard is written when it is the last of them.
+
+        Args:
+            label: its number, within the range and not stored yet.
+            indices: features with a weight, integers, strictly ascending.
+            values: their weights, of the model's dtype; zeros are dropped.
+            bias: its intercept.
+            status: how training ended, a number of `xmcjax.solvers.Status`.
+            newton_steps, cg_steps: what it took.
+
+        Raises:
+            ValueError: a label out of the range or given twice, indices out of range or not
+                ascending, weights that are not finite.
+            TypeError: weights of another dtype.
+            OSError: the shard cannot be written. What is saved stays valid, and the next `add`
+                that completes a shard, or `close`, tries this one again.
+        """
+        label = int(label)
+        entry = self._checked(label, indices, values, bias, status, newton_steps, cg_steps)
+        number = label // self._manifest.shard_size
+        first, last = self._manifest.shard_bounds(number)
+        with self._buffer_lock:
+            if not self._lock.held:
+                raise ValueError(f"{self.directory}: expected an open writer, found it closed")
+            slots = self._pending.setdefault(number, {})
+            if label in slots or number in self._full or number in self._stored:
+                raise ValueError(f"label {label}: expected a label not stored yet, found it given twice")
+            slots[label] = entry
+            if len(slots) < last - first:
+                return
+            self._full[number] = self._pending.pop(number)
+        self._write_full()
+
+    def _checked(self, label, indices, values, bias, status, newton_steps, cg_steps) -> LabelWeights:
+        first, last = self._manifest.label_range
+        if not first <= label < last:
+            raise ValueError(f"label {label}: expected a label from {first} to {last - 1}")
+        indices, values = np.asarray(indices), np.asarray(values)
+        if indices.size == 0:
+            indices = indices.astype(np.int32)
+        if indices.ndim != 1 or values.shape != indices.shape or indices.dtype.kind not in "iu":
+            raise ValueError(
+                f"label {label}: expected indices (integers) and values of one length, found shapes "
+                f"{indices.shape}, {values.shape} and indices of type {indices.dtype}"
+            )
+        if values.dtype != self._manifest.dtype:
+            raise TypeError(
+                f"label {label}: expected values of type {self._manifest.dtype}, found {values.dtype}"
+            )
+        if not (np.isfinite(values).all() and np.isfinite(bias)):
+            raise ValueError(f"label {label}: expected finite weights, found nan or infinity")
+        if indices.size and (
+            indices[0] < 0
+            or indices[-1] >= self._manifest.n_features
+            or (np.diff(indices.astype(np.int64)) <= 0).any()
+        ):
+            raise ValueError(
+                f"label {label}: expected ascending features from 0 to {self._manifest.n_features - 1}, "
+                "found others"
+            )
+        # Boolean indexing copies: the caller may use its buffers again.
+        kept = values != 0
+        return LabelWeights(
+            indices[kept].astype(np.int32), values[kept], bias, int(status), int(newton_steps), int(cg_steps)
+        )
+
+    def _write_full(self) -> None:
+        with self._write_lock:
+            while True:
+                with self._buffer_lock:
+                    number = min(self._full, default=None)
+                if number is None:
+                    return
+                self._write_shard(number, self._full[number])
+                with self._buffer_lock:
+                    self._stored.add(number)
+                    del self._full[number]
+
+    def _write_shard(self, number: int, slots: dict[int, LabelWeights]) -> None:
+        first, last = self._manifest.shard_bounds(number)
+        labels = [slots[label] for label in range(first, last)]
+        content = encode(labels, self._manifest.dtype)
+        file = _manifest.record(_manifest.shard_name(number), content)
+        nonzeros = sum(len(label.indices) for label in labels)
+        shard = ShardRecord(
+            **dataclasses.asdict(file), first_label=first, n_labels=last - first, nonzeros=nonzeros
+        )
+        self._write(file.file, content)
+        before = self._manifest
+        shards = sorted((*before.shards, shard), key=lambda s: s.first_label)
+        self._manifest = dataclasses.replace(before, shards=tuple(shards))
+        try:
+            self._write_manifest()
+        except BaseException:
+            # The manifest on disk may not name the shard: it counts as not written.
+            self._manifest = before
+            raise
+
+    def close(self) -> None:
+        """Write what is complete and let go of the directory. Incomplete shards are dropped: their
+        labels stay `missing`, and a run with ``resume=True`` does them again.
+
+        Raises:
+            OSError: a complete shard cannot be written.
+        """
+        try:
+            self._write_full()
+        finally:
+            self._lock.release()
+
+
+def _transforms_bytes(arrays: dict[str, np.ndarray] | None) -> bytes | None:
+    if not arrays:
+        return None
+    from safetensors.numpy import save
+
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+
+def _intact(directory: Path, file: FileRecord) -> bool:
+    path = directory / file.file
+    if not path.exists() or path.stat().st_size != file.bytes:
+        return False
+    return _manifest.sha256_of(path) == file.sha256
+
+
+def _first_difference(found: Manifest, wanted: Manifest) -> tuple[str, str, str] | None:
+    """(key, its value on disk, its value now) of the first thing that differs, or None."""
+    absent = object()
+    for key in sorted(found.meta.keys() | wanted.meta.keys()):
+        old, new = found.meta.get(key, absent), wanted.meta.get(key, absent)
+        if old != new:
+            return (key, *("nothing" if value is absent else repr(value) for value in (old, new)))
+    for key in ("label_range", "shard_size"):
+        old, new = getattr(found, key), getattr(wanted, key)
+        if old != new:
+            return key, str(old), str(new)
+    if found.transforms != wanted.transforms:
+        old, new = (
+            "none" if m.transforms is None else f"arrays of SHA-256 {m.transforms.sha256[:12]}…"
+            for m in (found, wanted)
+        )
+        return "transforms", old, new
+    return None
