@@ -1,0 +1,106 @@
+"""Every backend gives the products of a dense matrix; the native one the same bits in any company."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmcjax import linops
+from xmcjax.native import _ffi
+
+BACKENDS = [
+    "dense",
+    "jnp",
+    pytest.param("native", marks=pytest.mark.skipif(not _ffi.available(), reason="no native kernels")),
+]
+LANES = [1, 3, 8, 16, 21, 40]
+
+
+def matrix(dtype, n=57, d=31, density=0.2, seed=0):
+    X = sp.random(n, d, density, format="csr", random_state=seed, dtype=np.float64)
+    X.data = X.data - 0.5
+    X = X.tolil()
+    X[3] = 0  # an empty row
+    X[:, 5] = 0  # an empty column
+    return X.tocsr().astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_products(backend, lanes, dtype):
+    X = matrix(dtype)
+    F = linops.make(X, backend=backend)
+    assert isinstance(F, linops.LinOp) and F.shape == X.shape and F.dtype == dtype
+    A = X.toarray().astype(np.float64)
+    rng = np.random.default_rng(1)
+    V, C = (rng.normal(size=(k, lanes)).astype(dtype) for k in (X.shape[1], X.shape[0]))
+    D = np.where(rng.random(C.shape) < 0.3, np.abs(C), 0).astype(dtype)
+    tolerance = dict(rtol=1e-12, atol=1e-12) if dtype == np.float64 else dict(rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(F.matmat(jnp.asarray(V)), A @ V, **tolerance)
+    np.testing.assert_allclose(F.rmatmat(jnp.asarray(C)), A.T @ C, **tolerance)
+    np.testing.assert_allclose(F.rmatmat(jnp.asarray(D)), A.T @ D, **tolerance)
+    np.testing.assert_allclose(F.gram_matmat(jnp.asarray(D), jnp.asarray(V)), A.T @ (D * (A @ V)), **tolerance)
+    np.testing.assert_allclose(F.squared_rmatmat(jnp.asarray(D)), (A * A).T @ D, **tolerance)
+    np.testing.assert_allclose(F.row_norms2(), (A * A).sum(1), **tolerance)
+    np.testing.assert_allclose(F.mean(), A.mean(0), **tolerance)
+    y = np.where(C > 1, 1, -1).astype(np.int8)
+    np.testing.assert_allclose(F.label_sums(jnp.asarray(y)), A.T @ (y > 0), **tolerance)
+    rows = np.array([5, 3, 3, 40])
+    np.testing.assert_allclose(F.take_rows(rows).matmat(jnp.asarray(V)), A[rows] @ V, **tolerance)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_under_jit_and_vmap(backend):
+    X = matrix(np.float64)
+    F = linops.make(X, backend=backend)
+    V = jnp.asarray(np.random.default_rng(0).normal(size=(4, X.shape[1], 5)))
+    got = jax.jit(jax.vmap(lambda F, V: F.matmat(V), in_axes=(None, 0)))(F, V)
+    np.testing.assert_allclose(got, X.toarray() @ np.asarray(V), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_lane_keeps_its_bits_in_any_company(dtype):
+    """Alone, in a padded tile, in a full one, beside idle or busy lanes, on any number of threads."""
+    X = matrix(dtype, n=300, d=60)
+    rng = np.random.default_rng(2)
+    V = rng.normal(size=(60, 40)).astype(dtype)
+    C = np.where(rng.random((300, 40)) < 0.05, rng.normal(size=(300, 40)), 0).astype(dtype)
+    wide = linops.make(X, backend="native", threads=3)
+    narrow = linops.make(X, backend="native")
+    whole = [wide.matmat(V), wide.rmatmat(C), wide.gram_matmat(C, V)]
+    for l in (0, 7, 17, 39):
+        v, c = V[:, l : l + 1], C[:, l : l + 1]
+        alone = [narrow.matmat(v), narrow.rmatmat(c), narrow.gram_matmat(c, v)]
+        few = slice(l, l + 5)
+        together = [narrow.matmat(V[:, few]), narrow.rmatmat(C[:, few]), narrow.gram_matmat(C[:, few], V[:, few])]
+        for a, b, w in zip(alone, together, whole, strict=True):
+            np.testing.assert_array_equal(a[:, 0], w[:, l])
+            np.testing.assert_array_equal(b[:, 0], w[:, l])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_rows_and_no_entries(backend):
+    F = linops.make(sp.csr_matrix((3, 4)), np.float32, backend=backend)
+    np.testing.assert_array_equal(F.matmat(jnp.ones((4, 2), jnp.float32)), np.zeros((3, 2)))
+    np.testing.assert_array_equal(F.rmatmat(jnp.ones((3, 2), jnp.float32)), np.zeros((4, 2)))
+
+
+def test_dtypes_are_kept_or_made_float32():
+    X = matrix(np.float64)
+    assert linops.make(X).dtype == np.float64
+    assert linops.make(X.astype(np.int32)).dtype == np.float32
+    assert linops.make(X, np.float32).dtype == np.float32
+    with jax.enable_x64(False):
+        assert linops.make(X).dtype == np.float32
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="expected a backend of"):
+        linops.make(np.ones((2, 2)), backend="gpu")
+    with pytest.raises(ValueError, match="matrix"):
+        linops.make(np.ones(3))

@@ -1,0 +1,55 @@
+"""Feature matrices as linear operators: the only way a solver touches X.
+
+:func:`make` chooses the backend. All backends pass the same tests and give the same products;
+see :class:`LinOp` for the protocol.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+
+from xmcjax.linops._base import LinOp
+from xmcjax.linops._csr import Csr, from_scipy
+from xmcjax.linops._dense import Dense
+from xmcjax.native import _ffi
+
+BACKENDS = ("auto", "dense", "native", "jnp")
+
+__all__ = ["BACKENDS", "Csr", "Dense", "LinOp", "make"]
+
+
+def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
+    """The operator of a feature matrix on the default device.
+
+    Args:
+        X: [n, d], dense (numpy or jax) or scipy.sparse.
+        dtype: float32 or float64 (which needs ``jax_enable_x64``); None keeps a float dtype
+            that JAX holds and makes float32 of anything else.
+        backend: "dense"; "native", CSR through the C++ kernels (CPU only); "jnp", CSR in plain
+            JAX; "auto", dense for a dense X, else native where it is built and the default
+            device is a CPU, else jnp.
+        threads: of one product in the native kernels. The sums do not depend on it.
+
+    Raises:
+        ValueError: an unknown backend, X not of two dimensions, or the native kernels asked for
+            where there are none.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"expected a backend of {', '.join(BACKENDS)}, got {backend!r}")
+    if X.ndim != 2:
+        raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
+    if dtype is None:
+        dtype = X.dtype if np.issubdtype(X.dtype, np.floating) and X.dtype.itemsize >= 4 else np.float32
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    sparse = scipy.sparse.issparse(X)
+    if backend == "dense" or (backend == "auto" and not sparse):
+        return Dense(jnp.asarray(X.toarray() if sparse else X, dtype))
+    on_cpu = jax.default_backend() == "cpu"
+    if backend == "native" and not (on_cpu and _ffi.available()):
+        raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
+    native = backend == "native" or (backend == "auto" and on_cpu and _ffi.available())
+    matrix = X if sparse else scipy.sparse.csr_matrix(np.asarray(X))
+    return from_scipy(matrix.astype(dtype, copy=False), native=native, threads=threads)

@@ -1,0 +1,57 @@
+"""The operator protocol: all that a solver may ask of a feature matrix."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import jax
+
+
+@runtime_checkable
+class LinOp(Protocol):
+    """A feature matrix X of n rows and d columns on a device, applied to blocks of lanes.
+
+    An operator is a pytree: it is passed to jitted functions as an argument, never closed over.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        ...
+
+    @property
+    def dtype(self):
+        """Of the values."""
+        ...
+
+    def matmat(self, V: jax.Array) -> jax.Array:
+        """X V, [n, B], of V [d, B]."""
+        ...
+
+    def rmatmat(self, C: jax.Array) -> jax.Array:
+        """Xᵀ C, [d, B], of C [n, B]; zero entries of C cost nothing on CPU."""
+        ...
+
+    def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
+        """Xᵀ(D ∘ (X V)), [d, B], in one pass; zero entries of D cost nothing on CPU."""
+        ...
+
+    def squared_rmatmat(self, D: jax.Array) -> jax.Array:
+        """(X∘X)ᵀ D, [d, B]: the diagonals of Xᵀ diag(D) X."""
+        ...
+
+    def row_norms2(self) -> jax.Array:
+        """‖x_i‖², [n]."""
+        ...
+
+    def mean(self) -> jax.Array:
+        """The mean row x̄, [d]."""
+        ...
+
+    def label_sums(self, y: jax.Array) -> jax.Array:
+        """Σ_{i: y_i > 0} x_i for each lane of y [n, B]; [d, B]."""
+        ...
+
+    def take_rows(self, rows) -> LinOp:
+        """The operator of the given rows, in that order (on the host, not under jit)."""
+        ...

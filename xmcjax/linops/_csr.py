@@ -1,0 +1,111 @@
+"""Features as compressed sparse rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.native import _ffi, ref
+
+CHUNK = 1 << 18
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["value", "column", "offset", "row"],
+    meta_fields=["shape", "native", "threads"],
+)
+@dataclasses.dataclass(frozen=True)
+class Csr:
+    """X in CSR form, made by :func:`xmcjax.linops.make`.
+
+    With the native kernels: `value` and `column` [nnz] and `offset` int32 [n+1, 2], the halves
+    of 64-bit numbers, because JAX has no 64-bit integers by default. Without: `value`, `column`
+    and `row` in chunks [chunks, chunk], padded with zero values.
+    """
+
+    value: jax.Array
+    column: jax.Array
+    offset: jax.Array | None
+    row: jax.Array | None
+    shape: tuple[int, int]
+    native: bool
+    threads: int
+
+    @property
+    def dtype(self):
+        return self.value.dtype
+
+    @property
+    def arrays(self) -> tuple:
+        """What the native kernels take."""
+        return self.value, self.column, self.offset
+
+    def matmat(self, V: jax.Array) -> jax.Array:
+        if self.native:
+            return _ffi.csr_matmat(*self.arrays, V, threads=self.threads)
+        return ref.csr_matmat(self.value, self.column, self.row, V, self.shape[0])
+
+    def rmatmat(self, C: jax.Array) -> jax.Array:
+        if self.native:
+            return _ffi.csr_rmatmat(*self.arrays, C, self.shape[1], threads=self.threads)
+        return ref.csr_rmatmat(self.value, self.column, self.row, C, self.shape[1])
+
+    def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
+        if self.native:
+            return _ffi.csr_gram_matmat(*self.arrays, D, V, threads=self.threads)
+        return ref.csr_gram_matmat(self.value, self.column, self.row, D, V, self.shape[0])
+
+    def squared_rmatmat(self, D: jax.Array) -> jax.Array:
+        return dataclasses.replace(self, value=self.value * self.value).rmatmat(D)
+
+    def row_norms2(self) -> jax.Array:
+        ones = jnp.ones((self.shape[1], 1), self.dtype)
+        return dataclasses.replace(self, value=self.value * self.value).matmat(ones)[:, 0]
+
+    def mean(self) -> jax.Array:
+        n = self.shape[0]
+        return self.rmatmat(jnp.ones((n, 1), self.dtype))[:, 0] / n
+
+    def label_sums(self, y: jax.Array) -> jax.Array:
+        return self.rmatmat((y > 0).astype(self.dtype))
+
+    def take_rows(self, rows) -> Csr:
+        return from_scipy(self.to_scipy()[np.asarray(rows)], native=self.native, threads=self.threads)
+
+    def to_scipy(self):
+        """The matrix as scipy.sparse CSR on the host."""
+        import scipy.sparse
+
+        if self.offset is not None:
+            indptr = np.ascontiguousarray(self.offset).view(np.int64)[:, 0]
+            parts = (np.asarray(self.value), np.asarray(self.column), indptr)
+            return scipy.sparse.csr_matrix(parts, shape=self.shape)
+        value, column, row = (np.asarray(a).ravel() for a in (self.value, self.column, self.row))
+        return scipy.sparse.csr_matrix((value, (row, column)), shape=self.shape)
+
+
+def from_scipy(X, *, native: bool, threads: int) -> Csr:
+    """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
+    X = X.tocsr()
+    if X.shape[1] > np.iinfo(np.int32).max:
+        raise ValueError(f"expected at most 2^31-1 columns, got {X.shape[1]}")
+    column = X.indices.astype(np.int32, copy=False)
+    if native:
+        # 64-bit offsets as pairs of 32-bit halves, in the byte order of the machine
+        offset = np.ascontiguousarray(X.indptr, np.int64).view(np.int32).reshape(-1, 2)
+        return Csr(
+            jnp.asarray(X.data), jnp.asarray(column), jnp.asarray(offset), None, X.shape, True, threads
+        )
+    chunks = max(1, -(-X.nnz // CHUNK))
+    size = min(CHUNK, max(1, X.nnz))
+    row = np.repeat(np.arange(X.shape[0], dtype=np.int32), np.diff(X.indptr))
+
+    def chunked(a):
+        return jnp.asarray(np.pad(a, (0, chunks * size - len(a))).reshape(chunks, size))
+
+    return Csr(chunked(X.data), chunked(column), None, chunked(row), X.shape, False, threads)

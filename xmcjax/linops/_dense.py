@@ -1,0 +1,49 @@
+"""Features as a dense array."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["X"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """X as an array [n, d]; every product is a matrix product of the device."""
+
+    X: jax.Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.X.shape
+
+    @property
+    def dtype(self):
+        return self.X.dtype
+
+    def matmat(self, V: jax.Array) -> jax.Array:
+        return jnp.matmul(self.X, V, precision="highest")
+
+    def rmatmat(self, C: jax.Array) -> jax.Array:
+        return jnp.matmul(self.X.T, C, precision="highest")
+
+    def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
+        return self.rmatmat(D * self.matmat(V))
+
+    def squared_rmatmat(self, D: jax.Array) -> jax.Array:
+        return jnp.matmul((self.X * self.X).T, D, precision="highest")
+
+    def row_norms2(self) -> jax.Array:
+        return jnp.sum(self.X * self.X, axis=1)
+
+    def mean(self) -> jax.Array:
+        return jnp.mean(self.X, axis=0)
+
+    def label_sums(self, y: jax.Array) -> jax.Array:
+        return self.rmatmat((y > 0).astype(self.dtype))
+
+    def take_rows(self, rows) -> Dense:
+        return Dense(self.X[jnp.asarray(rows)])

@@ -1,0 +1,134 @@
+"""Losses of the margin m = y z of a binary problem, y = ±1, with slope and curvature.
+
+A Newton method needs all three; :attr:`MarginLoss.smooth` says whether the slope is continuous.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclasses.dataclass(frozen=True)
+class MarginLoss:
+    """φ(m), convex and falling: the base of the losses of this module.
+
+    Attributes:
+        name: in the table ``MARGIN_LOSSES`` and on the command line.
+        smooth: φ' is continuous, as a Newton method needs.
+        native: the number of the loss in the C++ kernels (native/isa.h), or None.
+        negative_mean_target: the default t of the mean-separating start (paper 000).
+    """
+
+    name: ClassVar[str]
+    smooth: ClassVar[bool] = True
+    native: ClassVar[int | None] = None
+    negative_mean_target: ClassVar[float] = -2.0
+
+    @property
+    def parameter(self) -> float:
+        """The number that the C++ kernel takes beside the margin."""
+        return 0.0
+
+    def value(self, m: jax.Array) -> jax.Array:
+        """φ(m), elementwise."""
+        raise NotImplementedError(f"{type(self).__name__} has no value")
+
+    def grad(self, m: jax.Array) -> jax.Array:
+        """φ'(m); at a kink an element of the subdifferential."""
+        raise NotImplementedError(f"{type(self).__name__} has no slope")
+
+    def curv(self, m: jax.Array) -> jax.Array:
+        """φ''(m); at a kink of the slope an element of its generalised derivative."""
+        raise NotImplementedError(f"{type(self).__name__} has no curvature")
+
+
+@dataclasses.dataclass(frozen=True)
+class SquaredHinge(MarginLoss):
+    """φ(m) = max(0, 1−m)² (paper 000, eq. 5)."""
+
+    name: ClassVar[str] = "squared_hinge"
+    native: ClassVar[int | None] = 0
+
+    def value(self, m):
+        return jnp.square(jnp.maximum(1 - m, 0))
+
+    def grad(self, m):
+        return -2 * jnp.maximum(1 - m, 0)
+
+    def curv(self, m):
+        return jnp.where(m < 1, 2.0, 0.0).astype(m.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Logistic(MarginLoss):
+    """φ(m) = log(1 + e^{−m}), without overflow for any m."""
+
+    name: ClassVar[str] = "logistic"
+    native: ClassVar[int | None] = 1
+    negative_mean_target: ClassVar[float] = -3.0
+
+    def value(self, m):
+        return jnp.maximum(-m, 0) + jnp.log1p(jnp.exp(-jnp.abs(m)))
+
+    def grad(self, m):
+        return -jax.nn.sigmoid(-m)
+
+    def curv(self, m):
+        # e^{−|m|} / (1 + e^{−|m|})²
+        e = jnp.exp(-jnp.abs(m))
+        return e / jnp.square(1 + e)
+
+
+@dataclasses.dataclass(frozen=True)
+class HuberHinge(MarginLoss):
+    """φ(m) = 0 for m ≥ 1, (1−m)²/2δ for 1−δ ≤ m ≤ 1, (1−m) − δ/2 below.
+
+    Attributes:
+        delta: δ > 0, the width of the quadratic part.
+    """
+
+    delta: float = 1.0
+
+    name: ClassVar[str] = "huber_hinge"
+    native: ClassVar[int | None] = 2
+
+    def __post_init__(self):
+        if not self.delta > 0:
+            raise ValueError(f"expected delta > 0, got {self.delta}")
+
+    @property
+    def parameter(self) -> float:
+        return self.delta
+
+    def value(self, m):
+        s = jnp.maximum(1 - m, 0)
+        q = jnp.minimum(s, self.delta)
+        return q * (s - q / 2) / self.delta
+
+    def grad(self, m):
+        return -jnp.clip(1 - m, 0, self.delta) / self.delta
+
+    def curv(self, m):
+        s = 1 - m
+        return jnp.where((s > 0) & (s < self.delta), 1 / self.delta, 0.0).astype(m.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hinge(MarginLoss):
+    """φ(m) = max(0, 1−m). It has no curvature: dual solvers use it, Newton's method cannot."""
+
+    name: ClassVar[str] = "hinge"
+    smooth: ClassVar[bool] = False
+
+    def value(self, m):
+        return jnp.maximum(1 - m, 0)
+
+    def grad(self, m):
+        return jnp.where(m < 1, -1.0, 0.0).astype(m.dtype)
+
+    def curv(self, m):
+        return jnp.zeros_like(m)

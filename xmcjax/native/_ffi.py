@@ -1,0 +1,65 @@
+"""The C++ kernels as JAX functions, through ``jax.ffi``.
+
+Each has a twin in plain JAX: the products in :mod:`xmcjax.native.ref`, the Newton step in
+:mod:`xmcjax.solvers.newton_cg`. Shapes and dtypes are checked by the callers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from xmcjax.native import _library
+
+_TARGETS = ("xmcjax_csr_matmat", "xmcjax_csr_rmatmat", "xmcjax_csr_gram_matmat", "xmcjax_newton_step")
+
+
+@functools.cache
+def available() -> bool:
+    """Whether the library is there; the first call registers its handlers with JAX."""
+    library = _library.load()
+    if library is None:
+        return False
+    for name in _TARGETS:
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+    return True
+
+
+def csr_matmat(value, column, offset, V, *, threads: int):
+    """X V, [n, B]."""
+    out = jax.ShapeDtypeStruct((offset.shape[0] - 1, V.shape[1]), value.dtype)
+    call = jax.ffi.ffi_call("xmcjax_csr_matmat", out, vmap_method="sequential")
+    return call(value, column, offset, V, threads=np.int64(threads))
+
+
+def csr_rmatmat(value, column, offset, C, d: int, *, threads: int):
+    """Xᵀ C, [d, B]; zero entries of C cost nothing."""
+    out = jax.ShapeDtypeStruct((d, C.shape[1]), value.dtype)
+    call = jax.ffi.ffi_call("xmcjax_csr_rmatmat", out, vmap_method="sequential")
+    return call(value, column, offset, C, threads=np.int64(threads))
+
+
+def csr_gram_matmat(value, column, offset, D, V, *, threads: int):
+    """Xᵀ(D ∘ (X V)), [d, B]; zero entries of D cost nothing."""
+    out = jax.ShapeDtypeStruct(V.shape, value.dtype)
+    call = jax.ffi.ffi_call("xmcjax_csr_gram_matmat", out, vmap_method="sequential")
+    return call(value, column, offset, D, V, threads=np.int64(threads))
+
+
+def newton_step(problem: Sequence[jax.Array], state: Sequence[jax.Array], *, loss: int):
+    """One Newton step; `problem` and `state` in the order of native/ffi_newton.cc."""
+    out = [jax.ShapeDtypeStruct(field.shape, field.dtype) for field in state]
+    aliases = {len(problem) + i: i for i in range(len(state))}
+    call = jax.ffi.ffi_call(
+        "xmcjax_newton_step", out, vmap_method="sequential", input_output_aliases=aliases
+    )
+    return call(*problem, *state, loss=np.int64(loss))
+
+
+
+
+
+

@@ -1,0 +1,61 @@
+// What a product does with one row of a CSR matrix, for a tile of lanes and for a single lane.
+//
+// A lane's sums run in one order whatever its neighbours: the tile and the single-lane forms
+// add the same terms in the same order (entries of a row alternate between two partial sums),
+// so their results are equal to the bit, and a caller may choose between them by speed alone.
+#pragma once
+
+#include "isa.h"
+#include "simd.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+// Σ_k value[k] V[column[k], 0:tile]
+template <class T>
+inline Vec<T> row_dot_tile(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
+  const T* value = X.value;
+  const int32_t* column = X.column;
+  int64_t k = X.offset[i];
+  const int64_t last = X.offset[i + 1];
+  Vec<T> even{}, odd{};
+  for (; k + 1 < last; k += 2) {
+    even += value[k] * load(V + column[k] * stride);
+    odd += value[k + 1] * load(V + column[k + 1] * stride);
+  }
+  if (k < last) even += value[k] * load(V + column[k] * stride);
+  return even + odd;
+}
+
+// The same for one lane: element column[k] * stride of V.
+template <class T>
+inline T row_dot_lane(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
+  const T* value = X.value;
+  const int32_t* column = X.column;
+  int64_t k = X.offset[i];
+  const int64_t last = X.offset[i + 1];
+  T even = 0, odd = 0;
+  for (; k + 1 < last; k += 2) {
+    even += value[k] * V[column[k] * stride];
+    odd += value[k + 1] * V[column[k + 1] * stride];
+  }
+  if (k < last) even += value[k] * V[column[k] * stride];
+  return even + odd;
+}
+
+// out[column[k], 0:tile] += value[k] c
+template <class T>
+inline void row_add_tile(const Csr<T>& X, int64_t i, Vec<T> c, T* out, int64_t stride) {
+  for (int64_t k = X.offset[i]; k < X.offset[i + 1]; ++k) {
+    T* o = out + X.column[k] * stride;
+    store(o, load(o) + X.value[k] * c);
+  }
+}
+
+template <class T>
+inline void row_add_lane(const Csr<T>& X, int64_t i, T c, T* out, int64_t stride) {
+  for (int64_t k = X.offset[i]; k < X.offset[i + 1]; ++k) {
+    out[X.column[k] * stride] += X.value[k] * c;
+  }
+}
+
+}  // namespace xmcjax::XMCJAX_ISA

@@ -1,0 +1,69 @@
+// What the XLA FFI handlers share: reading a CSR matrix from three buffers, and threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "isa.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace xmcjax {
+
+namespace ffi = xla::ffi;
+
+#define XMCJAX_HANDLER(name, implementation, binding)                                             \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame* frame) { \
+    static auto* handler = (binding).To(implementation).release();                                \
+    return handler->Call(frame);                                                                  \
+  }
+
+inline ffi::Error expected(const std::string& what) {
+  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "xmcjax: expected " + what);
+}
+
+// The offsets come as int32 [n+1, 2], the halves of 64-bit numbers: JAX has no int64 by default.
+template <class T>
+Csr<T> as_csr(const ffi::AnyBuffer& value, const ffi::AnyBuffer& column, const ffi::AnyBuffer& offset,
+              int64_t n, int64_t d) {
+  return {n, d, value.typed_data<T>(), column.typed_data<int32_t>(),
+          reinterpret_cast<const int64_t*>(offset.typed_data<int32_t>())};
+}
+
+inline ffi::Error check_csr(const ffi::AnyBuffer& value, const ffi::AnyBuffer& column,
+                            const ffi::AnyBuffer& offset) {
+  if (column.element_type() != ffi::DataType::S32) return expected("int32 column indices");
+  if (offset.element_type() != ffi::DataType::S32 || offset.dimensions().size() != 2 ||
+      offset.dimensions()[1] != 2 || offset.dimensions()[0] < 1)
+    return expected("row offsets as int32 [n+1, 2]");
+  if (value.element_count() != column.element_count()) return expected("as many values as column indices");
+  const auto* last = reinterpret_cast<const int64_t*>(offset.typed_data<int32_t>()) + offset.dimensions()[0] - 1;
+  if (*last != int64_t(value.element_count())) return expected("row offsets that end at the number of entries");
+  return ffi::Error::Success();
+}
+
+// f(first, last) over [0, count) cut at multiples of `grain`, on at most `threads` threads.
+template <class F>
+void parallel(int64_t count, int64_t grain, int64_t threads, F&& f) {
+  const int64_t pieces = (count + grain - 1) / grain;
+  const int64_t workers = threads < pieces ? threads : pieces;
+  if (workers <= 1) {
+    if (count > 0) f(int64_t(0), count);
+    return;
+  }
+  std::vector<std::thread> pool;
+  for (int64_t t = 0; t < workers; ++t) {
+    const int64_t first = pieces * t / workers * grain;
+    const int64_t end = pieces * (t + 1) / workers * grain;
+    const int64_t last = end < count ? end : count;
+    if (t + 1 == workers) {
+      f(first, last);
+    } else {
+      pool.emplace_back([&f, first, last] { f(first, last); });
+    }
+  }
+  for (std::thread& thread : pool) thread.join();
+}
+
+}  // namespace xmcjax

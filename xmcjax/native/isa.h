@@ -1,0 +1,91 @@
+// The tables of kernels, one per instruction set, and the choice among them at run time.
+#pragma once
+
+#include <cstdint>
+
+namespace xmcjax {
+
+// A CSR matrix of n rows and d columns: row i holds the entries offset[i] .. offset[i+1]-1.
+template <class T>
+struct Csr {
+  int64_t n, d;
+  const T* value;
+  const int32_t* column;
+  const int64_t* offset;
+};
+
+// An array that may be constant along the rows, along the lanes, or both (stride 0).
+template <class T>
+struct Broadcast {
+  const T* data;
+  int64_t row_stride, lane_stride;
+};
+
+enum LossId : int32_t { kSquaredHinge = 0, kLogistic = 1, kHuberHinge = 2 };
+
+// Codes of solvers/_base.py::Status.
+enum Status : int32_t {
+  kFresh = -1,
+  kRunning = 0,
+  kConverged = 1,
+  kMaxSteps = 2,
+  kLineSearchFailed = 3,
+  kNonFinite = 4,
+};
+
+// One Newton step of the lanes of solvers/newton_cg.py; the fields are those of its State and
+// HParams. The lane-last arrays have `lanes` columns.
+template <class T>
+struct NewtonArgs {
+  Csr<T> X;
+  int64_t lanes;
+  const int8_t* y;       // [n, lanes], +1 or -1
+  Broadcast<T> weight;   // c of the lane problem
+  Broadcast<T> shift;    // o of the lane problem
+  int32_t loss;
+  T loss_parameter;
+  T l2, l2_bias;         // l2_bias < 0: no bias; 0: free; > 0: regularised
+  T cg_tolerance, preconditioner;
+  int32_t max_cg, max_steps, max_backtracks;
+  T armijo;
+  const T* tolerance;    // [lanes] bound on the norm of the gradient
+  T *w, *z, *direction;  // [d, lanes], [n, lanes], [d, lanes], updated in place
+  T *bias, *direction_bias, *slope, *value, *gradient_norm, *multiplier;  // [lanes]
+  int32_t *status, *steps, *cg_steps, *active;                            // [lanes]
+};
+
+template <class T>
+struct Kernels {
+  int lane_tile;  // lanes that fill a vector of 64 bytes
+  // out[first:last] = (X V)[first:last]
+  void (*matmat)(const Csr<T>& X, const T* V, T* out, int64_t lanes, int64_t first, int64_t last);
+  // The lanes first .. last-1 of out = Xᵀ C; first is a multiple of lane_tile.
+  void (*rmatmat)(const Csr<T>& X, const T* C, T* out, int64_t lanes, int64_t first, int64_t last);
+  // The lanes first .. last-1 of out = Xᵀ(D ∘ (X V)).
+  void (*gram_matmat)(const Csr<T>& X, const T* D, const T* V, T* out, int64_t lanes, int64_t first,
+                      int64_t last);
+  void (*newton_step)(const NewtonArgs<T>& args, int64_t first, int64_t last);
+};
+
+#define XMCJAX_DECLARE_ISA(name)            \
+  namespace name {                          \
+  const Kernels<float>& kernels_float();    \
+  const Kernels<double>& kernels_double();  \
+  }
+XMCJAX_DECLARE_ISA(baseline)
+XMCJAX_DECLARE_ISA(avx2)
+XMCJAX_DECLARE_ISA(avx512)
+#undef XMCJAX_DECLARE_ISA
+
+// "avx512", "avx2" or "baseline": the best this processor runs, or what the environment
+// variable XMCJAX_ISA names where the processor runs that.
+const char* isa_name();
+
+template <class T>
+const Kernels<T>& kernels();
+template <>
+const Kernels<float>& kernels<float>();
+template <>
+const Kernels<double>& kernels<double>();
+
+}  // namespace xmcjax

@@ -1,0 +1,86 @@
+// The losses of the margin m of losses/_margin.py: value φ(m), slope φ'(m) and curvature φ''(m)
+// of a vector of lanes.
+#pragma once
+
+#include <cmath>
+
+#include "simd.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+template <class T>
+struct SquaredHinge {  // φ(m) = max(0, 1 − m)²
+  explicit SquaredHinge(T) {}
+  void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
+    const Vec<T> s = maximum<T>(T(1) - m, Vec<T>{});
+    value = s * s;
+    slope = T(-2) * s;
+    curvature = s > 0 ? broadcast<T>(2) : Vec<T>{};
+  }
+};
+
+template <class T>
+struct HuberHinge {  // 0 for m ≥ 1, (1−m)²/2δ for 1−δ ≤ m ≤ 1, (1−m) − δ/2 below
+  T delta;
+  explicit HuberHinge(T parameter) : delta(parameter) {}
+  void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
+    const Vec<T> s = maximum<T>(T(1) - m, Vec<T>{});
+    const Vec<T> q = minimum<T>(s, broadcast<T>(delta));
+    value = q * (s - T(0.5) * q) / delta;
+    slope = -q / delta;
+    curvature = s > 0 ? (s < delta ? broadcast<T>(1 / delta) : Vec<T>{}) : Vec<T>{};
+  }
+};
+
+// e^{-a} and log(1 + e^{-a}) for a ≥ 0.
+inline void exponential(Vec<double> a, Vec<double>& e, Vec<double>& log1p_e) {
+  for (int l = 0; l < kLanes<double>; ++l) {
+    e[l] = std::exp(-a[l]);
+    log1p_e[l] = std::log1p(e[l]);
+  }
+}
+inline void exponential(Vec<float> a, Vec<float>& e, Vec<float>& log1p_e) {
+  // e^{-a} = 2^k e^r, |r| ≤ ½ log 2, e^r by its Taylor polynomial of degree 7 (error 1e-8).
+  const Vec<float> x = maximum<float>(-a, broadcast<float>(-87.0f));
+  const IntVec<float> k = __builtin_convertvector(x * 1.44269504f - 0.5f, IntVec<float>);
+  const Vec<float> kf = __builtin_convertvector(k, Vec<float>);
+  const Vec<float> r = (x - kf * 0.693359375f) + kf * 2.12194440e-4f;
+  Vec<float> p = broadcast<float>(1.0f / 5040);
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const IntVec<float> bits = (k + 127) << 23;
+  Vec<float> scale;
+  std::memcpy(&scale, &bits, 64);
+  e = p * scale;
+  // log(1+e) = 2 artanh(s), s = e/(2+e) ≤ 1/3
+  const Vec<float> s = e / (e + 2.0f);
+  const Vec<float> s2 = s * s;
+  Vec<float> q = broadcast<float>(1.0f / 13);
+  q = q * s2 + 1.0f / 11;
+  q = q * s2 + 1.0f / 9;
+  q = q * s2 + 1.0f / 7;
+  q = q * s2 + 1.0f / 5;
+  q = q * s2 + 1.0f / 3;
+  q = q * s2 + 1.0f;
+  log1p_e = 2.0f * s * q;
+}
+
+template <class T>
+struct Logistic {  // φ(m) = log(1 + e^{−m})
+  explicit Logistic(T) {}
+  void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
+    Vec<T> e, log1p_e;
+    exponential(absolute<T>(m), e, log1p_e);
+    const Vec<T> share = T(1) / (e + T(1));
+    value = maximum<T>(-m, Vec<T>{}) + log1p_e;
+    slope = -(m > 0 ? e * share : share);
+    curvature = e * share * share;
+  }
+};
+
+}  // namespace xmcjax::XMCJAX_ISA

@@ -1,0 +1,24 @@
+"""How a solve ended, lane by lane."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Status(enum.IntEnum):
+    """Of one lane. The numbers are stored in models: never renumber."""
+
+    FRESH = -1  #: has starting weights; its first step takes them
+    RUNNING = 0
+    CONVERGED = 1
+    MAX_STEPS = 2
+    LINE_SEARCH_FAILED = 3
+    NONFINITE = 4
+    NO_POSITIVES = 5  #: a label without positive instances: not trained
+
+
+REMEDY = {
+    Status.MAX_STEPS: "raise max_iter, loosen eps, or scale the features",
+    Status.LINE_SEARCH_FAILED: "the objective no longer falls in this precision: loosen eps or use float64",
+    Status.NONFINITE: "look for huge feature values or a huge C",
+}

@@ -1,0 +1,420 @@
+"""Truncated Newton with conjugate gradients, many binary problems at once as lanes.
+
+Schultheis and Babbar, "Speeding-up one-versus-all training for extreme classification via
+mean-separating initialization", 2022 (paper 000), sections 2 and 4; Galli and Lin, "A study on
+truncated Newton methods for linear classification", 2021.
+
+Each lane solves
+
+    min_{w,b}  f = λ/2 ‖w‖² + λ_b/2 b² + Σ_i c_i φ(y_i (z_i + o_i)),   z = X w + b 1.
+
+symbol      variable            shape
+X           problem.op          [n, d]
+y           problem.y           [n, B], ±1
+c, o        weight, shift       broadcast to [n, B]
+w, b        state.w, .bias      [d, B], [B]
+z           state.z             [n, B]
+δ           state.direction     [d, B], the step to be made next
+D           curvature           [n, B], c φ''
+
+A step moves along the direction by a backtracking line search on the margins (X is not
+multiplied again), minimises f over b exactly, takes the gradient, and solves for the next
+direction by CG in which b is eliminated and only rows with φ'' ≠ 0 count: implicit negative
+mining. In a fresh lane the direction holds the starting weights, so that X w0 shares the pass
+over X with the steps of its neighbours.
+
+Where X is CSR on a CPU, one native call makes the whole step (native/simd_newton.cc); a lane's
+result there does not depend on its neighbours, to the bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.linops import Csr, LinOp
+from xmcjax.losses import MarginLoss
+from xmcjax.native import _ffi
+from xmcjax.solvers._base import Status
+from xmcjax.solvers._cg import cg
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["op", "y", "weight", "shift", "tolerance"],
+    meta_fields=["loss"],
+)
+@dataclasses.dataclass(frozen=True)
+class LaneProblem:
+    """B binary problems over one feature matrix; made by :func:`lane_problem`.
+
+    Attributes:
+        op: the features, n rows of d.
+        y: targets ±1, int8 [n, B].
+        weight: c, [1 or n, 1 or B].
+        shift: o, [1 or n, 1 or B].
+        tolerance: [B]; a lane has converged when ‖∇f‖ ≤ tolerance.
+        loss: φ, of the margin.
+    """
+
+    op: LinOp
+    y: jax.Array
+    weight: jax.Array
+    shift: jax.Array
+    tolerance: jax.Array
+    loss: MarginLoss
+
+
+class HParams(NamedTuple):
+    """Numbers of the method; all are traced, so none costs a compilation.
+
+    Attributes:
+        l2: λ > 0.
+        l2_bias: λ_b; 0 leaves the bias free, a negative number leaves it out.
+        max_steps: Newton steps a lane.
+        cg_tolerance: CG stops at ‖r‖ ≤ cg_tolerance ‖∇f‖.
+        max_cg: CG steps a Newton step.
+        preconditioner: α of (1−α) I + α diag(H); 0 for none.
+        armijo: η of the sufficient decrease.
+        max_backtracks: halvings of a step.
+    """
+
+    l2: float = 1.0
+    l2_bias: float = 1.0
+    max_steps: int = 100
+    cg_tolerance: float = 0.5
+    max_cg: int = 200
+    preconditioner: float = 0.0
+    armijo: float = 0.01
+    max_backtracks: int = 20
+
+
+class State(NamedTuple):
+    """Of B lanes; numbers of the last step unless said otherwise."""
+
+    w: jax.Array  #: [d, B]
+    z: jax.Array  #: [n, B], X w + b
+    direction: jax.Array  #: [d, B], the step to come; the starting weights of a fresh lane
+    bias: jax.Array  #: [B]
+    direction_bias: jax.Array  #: [B]
+    slope: jax.Array  #: [B], f' along the direction
+    value: jax.Array  #: [B], f
+    gradient_norm: jax.Array  #: [B], ‖∇f‖, the bias included
+    multiplier: jax.Array  #: [B], of the direction, found by the line search
+    status: jax.Array  #: int32 [B], of :class:`xmcjax.solvers.Status`
+    steps: jax.Array  #: int32 [B], Newton steps made
+    cg_steps: jax.Array  #: int32 [B], CG steps made
+    active: jax.Array  #: int32 [B], rows with φ' or φ'' ≠ 0
+
+
+def lane_problem(op: LinOp, y, loss: MarginLoss, *, weight=1.0, shift=0.0, tolerance=0.0) -> LaneProblem:
+    """Checks the parts of a :class:`LaneProblem` and gives them their dtypes and shapes.
+
+    Args:
+        op: features [n, d].
+        y: ±1, [n, B].
+        loss: a smooth loss of the margin.
+        weight: c; a number, [n, 1], [1, B] or [n, B].
+        shift: o, likewise.
+        tolerance: on ‖∇f‖; a number or [B]. See :func:`gradient_tolerance`.
+
+    Raises:
+        TypeError: a loss without curvature.
+        ValueError: shapes that do not match.
+    """
+    if not loss.smooth:
+        raise TypeError(
+            f"newton_cg needs a loss with curvature, which {loss.name} has not; "
+            f"take squared_hinge, huber_hinge or logistic"
+        )
+    y = jnp.asarray(y)
+    if y.ndim != 2 or y.shape[0] != op.shape[0]:
+        raise ValueError(f"expected targets [{op.shape[0]}, lanes], got {list(y.shape)}")
+
+    def spread(name, a):
+        a = jnp.asarray(a, op.dtype)
+        a = a.reshape(1, 1) if a.ndim == 0 else a
+        if a.ndim != 2 or a.shape[0] not in (1, y.shape[0]) or a.shape[1] not in (1, y.shape[1]):
+            raise ValueError(f"expected {name} that broadcasts to {list(y.shape)}, got {list(a.shape)}")
+        return a
+
+    tolerance = jnp.broadcast_to(jnp.asarray(tolerance, op.dtype), y.shape[1:])
+    return LaneProblem(op, y.astype(jnp.int8), spread("weight", weight), spread("shift", shift), tolerance, loss)
+
+
+def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
+    """Fresh lanes at the starting weights; costs no product with X.
+
+    Args:
+        problem: of B lanes.
+        w0: [d, B]; None for zero.
+        b0: a number or [B].
+    """
+    n, lanes = problem.y.shape
+    d, dtype = problem.op.shape[1], problem.op.dtype
+    w0 = jnp.zeros((d, lanes), dtype) if w0 is None else jnp.asarray(w0, dtype)
+    if w0.shape != (d, lanes):
+        raise ValueError(f"expected starting weights [{d}, {lanes}], got {list(w0.shape)}")
+
+    # every field a buffer of its own: `advance` gives them away
+    def zero():
+        return jnp.zeros(lanes, dtype)
+
+    def count():
+        return jnp.zeros(lanes, jnp.int32)
+
+    return State(
+        w=jnp.zeros((d, lanes), dtype),
+        z=jnp.zeros((n, lanes), dtype),
+        direction=jnp.array(w0),
+        bias=zero(),
+        direction_bias=zero() + jnp.asarray(b0, dtype),
+        slope=zero(),
+        value=zero(),
+        gradient_norm=zero(),
+        multiplier=zero(),
+        status=jnp.full(lanes, Status.FRESH, jnp.int32),
+        steps=count(),
+        cg_steps=count(),
+        active=count(),
+    )
+
+
+def step(problem: LaneProblem, hp: HParams, state: State) -> State:
+    """One Newton step of every lane that is fresh or running; the others stay as they are."""
+    op = problem.op
+    if isinstance(op, Csr) and op.native and problem.loss.native is not None:
+        return _native_step(problem, hp, state)
+    return _jnp_step(problem, hp, state)
+
+
+@functools.partial(jax.jit, static_argnames=("count",), donate_argnames=("state",))
+def advance(problem: LaneProblem, hp: HParams, state: State, *, count: int = 1) -> State:
+    """`count` steps in one compiled call; the buffers of `state` are given away."""
+    return jax.lax.fori_loop(0, count, lambda _, s: step(problem, hp, s), state)
+
+
+@jax.jit
+def run(problem: LaneProblem, hp: HParams, state: State) -> State:
+    """Steps until every lane has ended."""
+    return jax.lax.while_loop(lambda s: jnp.any(moving(s.status)), lambda s: step(problem, hp, s), state)
+
+
+def moving(status):
+    """Whether a lane of this status is still stepping."""
+    return (status == Status.FRESH) | (status == Status.RUNNING)
+
+
+def gradient_tolerance(eps: float, positives, n: int, gradient_norm_at_zero):
+    """ε₀ max(1, min(|P|, |N|)) / n · ‖∇f(0)‖ (paper 000, eqs. 12 and 13).
+
+    Args:
+        eps: ε₀.
+        positives: |P| of each lane.
+        n: rows.
+        gradient_norm_at_zero: ‖∇f(0)‖ of each lane.
+    """
+    rare = np.minimum(positives, n - np.asarray(positives))
+    return eps * np.maximum(1, rare) / n * gradient_norm_at_zero
+
+
+def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
+    dtype = problem.op.dtype
+    numbers = jnp.stack(
+        [
+            jnp.asarray(v, dtype)
+            for v in (
+                hp.l2,
+                hp.l2_bias,
+                problem.loss.parameter,
+                hp.cg_tolerance,
+                hp.preconditioner,
+                hp.armijo,
+            )
+        ]
+    )
+    counts = jnp.stack([jnp.asarray(v, jnp.int32) for v in (hp.max_cg, hp.max_steps, hp.max_backtracks)])
+    arguments = (
+        *problem.op.arrays,
+        problem.y,
+        problem.weight,
+        problem.shift,
+        problem.tolerance,
+        numbers,
+        counts,
+    )
+    return State(*_ffi.newton_step(arguments, state, loss=problem.loss.native))
+
+
+def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
+    op, loss, dtype = problem.op, problem.loss, problem.op.dtype
+    y = problem.y.astype(dtype)
+    c, o = problem.weight, problem.shift
+
+    def losses(z):  # ℓ = c φ(y (z + o))
+        return c * loss.value(y * (z + o))
+
+    def slopes(z):  # dℓ/dz
+        return c * y * loss.grad(y * (z + o))
+
+    def curvatures(z):  # d²ℓ/dz²
+        return c * loss.curv(y * (z + o))
+
+    fresh = state.status == Status.FRESH
+    lanes = moving(state.status)
+    has_bias = jnp.asarray(hp.l2_bias >= 0)
+    l2, l2_bias = jnp.asarray(hp.l2, dtype), jnp.maximum(jnp.asarray(hp.l2_bias, dtype), 0)
+    # A fresh lane starts from zero, whatever was there before it.
+    w, z = jnp.where(fresh, 0, state.w), jnp.where(fresh, 0, state.z)
+    bias = jnp.where(fresh, 0, state.bias)
+    direction, direction_bias = state.direction, state.direction_bias
+
+    # m = X δ + δ_b: the one full product of a step
+    m = op.matmat(direction) + direction_bias
+    searched = lanes & ~fresh
+    t, failed = _backtrack(
+        lambda t: jnp.sum(losses(z + t * m) - losses(z), axis=0)
+        # λ (‖w + t δ‖² − ‖w‖²)/2, and the like for the bias
+        + l2 * t * (jnp.sum(w * direction, 0) + t / 2 * jnp.sum(direction * direction, 0))
+        + l2_bias * t * direction_bias * (bias + t / 2 * direction_bias),
+        state.slope,
+        4 * (jnp.finfo(dtype).eps / 2) * jnp.abs(state.value),
+        searched,
+        hp,
+    )
+    t = jnp.where(fresh, 1, t).astype(dtype)
+    w, z, bias = w + t * direction, z + t * m, bias + t * direction_bias
+
+    solved = lanes & ~failed
+    beta = _bias_step(slopes, curvatures, z, bias, l2_bias, 0.1 * problem.tolerance, solved & has_bias)
+    z, bias = z + beta, bias + beta
+
+    # ∇f = (λ w + Xᵀ ℓ', λ_b b + 1ᵀ ℓ')
+    slope, curvature = slopes(z), curvatures(z)
+    slope = jnp.where(solved, slope, 0)
+    gradient = l2 * w + op.rmatmat(slope)
+    gradient_bias = jnp.where(has_bias, jnp.sum(slope, axis=0) + l2_bias * bias, 0)
+    gradient_norm = jnp.sqrt(jnp.sum(gradient * gradient, axis=0) + gradient_bias**2)
+    value = jnp.sum(losses(z), axis=0) + l2 / 2 * jnp.sum(w * w, axis=0) + l2_bias / 2 * bias**2
+    active = jnp.sum((slope != 0) | (curvature != 0), axis=0, dtype=jnp.int32)
+
+    steps = state.steps + (lanes & ~fresh).astype(jnp.int32)
+    status = jnp.where(steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
+    status = jnp.where(gradient_norm <= problem.tolerance, Status.CONVERGED, status)
+    status = jnp.where(jnp.isfinite(value) & jnp.isfinite(gradient_norm), status, Status.NONFINITE)
+    status = jnp.where(failed, Status.LINE_SEARCH_FAILED, status)
+    status = jnp.where(lanes, status, state.status).astype(jnp.int32)
+
+    running = status == Status.RUNNING
+    D = jnp.where(running, curvature, 0)
+    next_direction, next_bias, cg_steps = _direction(
+        op, D, gradient, gradient_bias, l2, l2_bias, has_bias, running, hp
+    )
+    # f' along the next direction
+    next_slope = jnp.sum(gradient * next_direction, axis=0) + gradient_bias * next_bias
+
+    def keep(mask, new, old):
+        return jnp.where(mask, new, old)
+
+    return State(
+        w=keep(lanes, w, state.w),
+        z=keep(lanes, z, state.z),
+        direction=keep(running, next_direction, 0),
+        bias=keep(lanes, bias, state.bias),
+        direction_bias=keep(running, next_bias, 0),
+        slope=keep(running, next_slope, 0),
+        value=keep(solved, value, state.value),
+        gradient_norm=keep(solved, gradient_norm, state.gradient_norm),
+        multiplier=keep(lanes, t, state.multiplier),
+        status=status,
+        steps=keep(lanes, steps, state.steps),
+        cg_steps=state.cg_steps + cg_steps,
+        active=keep(solved, active, state.active),
+    )
+
+
+def _backtrack(change, slope, rounding, lanes, hp: HParams):
+    """The largest t of 1, ½, ¼, … with f(t) − f(0) ≤ η t f'(0); t = 0 where none is found.
+
+    `change` gives f(t) − f(0) summed row by row, so that it keeps its digits near the optimum;
+    `rounding` is the error it may still have.
+    """
+
+    def unfinished(carry):
+        return jnp.any(carry[1])
+
+    def trial(carry):
+        t, searching, failed, count = carry
+        enough = change(t) <= hp.armijo * t * slope + rounding
+        searching = searching & ~enough
+        lost = searching & (count >= hp.max_backtracks)
+        searching = searching & ~lost
+        t = jnp.where(lost, 0, jnp.where(searching, t / 2, t)).astype(t.dtype)
+        return t, searching, failed | lost, count + 1
+
+    t = lanes.astype(slope.dtype)
+    t, _, failed, _ = jax.lax.while_loop(unfinished, trial, (t, lanes, jnp.zeros_like(lanes), jnp.int32(0)))
+    return t, failed
+
+
+MAX_BIAS_STEPS = 50
+
+
+def _bias_step(slopes, curvatures, z, bias, l2_bias, tolerance, lanes):
+    """β = argmin λ_b (b+β)²/2 + Σ_i ℓ_i(z_i + β).
+
+    Newton's method in one unknown, kept inside the bracket that the signs of the derivative have
+    shown; a step is at most 2, the width of the hinge, where nothing is known.
+    """
+
+    def unfinished(carry):
+        _, _, _, searching, count = carry
+        return jnp.any(searching) & (count < MAX_BIAS_STEPS)
+
+    def trial(carry):
+        beta, low, high, searching, count = carry
+        g = jnp.sum(slopes(z + beta), axis=0) + l2_bias * (bias + beta)
+        h = jnp.sum(curvatures(z + beta), axis=0) + l2_bias
+        low = jnp.where(searching & (g < 0), beta, low)
+        high = jnp.where(searching & ~(g < 0), beta, high)
+        searching = searching & (jnp.abs(g) > tolerance)
+        newton = jnp.where(h * 2 > jnp.abs(g), g / jnp.where(h > 0, h, 1), 2 * jnp.sign(g))
+        following = beta - newton
+        inside = (following > low) & (following < high)
+        following = jnp.where(inside, following, (low + high) / 2)
+        searching = searching & (following != beta)
+        return jnp.where(searching, following, beta), low, high, searching, count + 1
+
+    zero = jnp.zeros_like(bias)
+    carry = (zero, zero - jnp.inf, zero + jnp.inf, lanes, jnp.int32(0))
+    return jax.lax.while_loop(unfinished, trial, carry)[0]
+
+
+def _direction(op, D, gradient, gradient_bias, l2, l2_bias, has_bias, lanes, hp: HParams):
+    """(δ, δ_b, CG steps): the Newton direction with the bias eliminated.
+
+    S δ = −g,  S = λ I + XᵀDX − u uᵀ/h,  u = XᵀD1,  h = λ_b + 1ᵀD1,  δ_b = −(g_b + uᵀδ)/h.
+    The bias step has left g_b = 0 up to rounding, so its share of the right side is left out.
+    """
+    h = jnp.sum(D, axis=0) + l2_bias
+    eliminated = has_bias & (h > 0)
+    h = jnp.where(eliminated, h, 1)
+    u = jnp.where(eliminated, op.rmatmat(D), 0)
+
+    def product(V):
+        return l2 * V + op.gram_matmat(D, V) - u * (jnp.sum(u * V, axis=0) / h)
+
+    alpha = jnp.asarray(hp.preconditioner, D.dtype)
+    diagonal = jax.lax.cond(
+        alpha > 0, lambda: op.squared_rmatmat(D) + l2, lambda: jnp.ones_like(gradient)
+    )
+    inverse = 1 / ((1 - alpha) + alpha * diagonal)
+    right = jnp.where(lanes, -gradient, 0)
+    direction, cg_steps = cg(product, right, inverse, lanes, tolerance=hp.cg_tolerance, max_steps=hp.max_cg)
+    direction_bias = jnp.where(eliminated, -(gradient_bias + jnp.sum(u * direction, axis=0)) / h, 0)
+    return direction, direction_bias, cg_steps
