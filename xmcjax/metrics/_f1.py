@@ -24,7 +24,12 @@ def _counts(y_true, y_pred) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             raise ValueError("y_true: expected at least one row, found none")
         both = T.multiply(P).tocsr()
         both.eliminate_zeros()
-        return tuple(np.bincount(matrix.indices, minlength=T.shape[1]) for matrix in (both, T, P))
+        size = T.shape[1]
+        return (
+            np.bincount(both.indices, minlength=size),
+            np.bincount(T.indices, minlength=size),
+            np.bincount(P.indices, minlength=size),
+        )
     y_true, y_pred = np.asarray(y_true), np.asarray(y_pred)
     if y_true.ndim != 1 or y_true.shape != y_pred.shape:
         raise ValueError(

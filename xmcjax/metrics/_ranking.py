@@ -119,7 +119,7 @@ def _best_gains(truth: Truth, k: int, q: np.ndarray) -> np.ndarray:
     return gains
 
 
-def _ratio(achieved: float, best: float) -> float:
+def _ratio(achieved: np.floating, best: np.floating) -> float:
     # Without a single true label nothing can be attained: 0, like a row without labels.
     return float(achieved / best) if best > 0 else 0.0
 

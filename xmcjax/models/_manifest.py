@@ -139,7 +139,7 @@ def check_meta(meta: dict) -> dict:
 def _meta_problem(meta: dict) -> tuple[str, str] | None:
     for key in ("n_features", "n_labels"):
         value = meta.get(key)
-        if not _is_count(value) or not 1 <= value < 2**31:
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
             return f"{key} as an integer from 1 to 2147483647", repr(value)
     if meta.get("dtype") not in ("float32", "float64"):
         return "dtype float32 or float64", repr(meta.get("dtype"))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.models._base import WeightSource
+
+if TYPE_CHECKING:
+    import jax
 
 # Bytes for the weights [d, B] and the scores [rows, B] of a block.
 _BLOCK_BYTES = 64 << 20
@@ -162,7 +166,7 @@ class _Blocks:
         self.rows = [(s, min(s + row_block, self.n_rows)) for s in range(0, self.n_rows, row_block)]
         self.operators = list(_operators(X, self.rows, self.dtype, threads))
 
-    def labels(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    def labels(self) -> Iterator[tuple[int, jax.Array, jax.Array]]:
         """(first label, weights [d, B], biases [B]) of each block that has a trained label."""
         import jax.numpy as jnp
 

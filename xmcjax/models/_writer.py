@@ -311,19 +311,21 @@ def _intact(directory: Path, file: FileRecord) -> bool:
 
 def _first_difference(found: Manifest, wanted: Manifest) -> tuple[str, str, str] | None:
     """(key, its value on disk, its value now) of the first thing that differs, or None."""
-    absent = object()
+
+    def of_meta(manifest: Manifest, key: str) -> str:
+        return repr(manifest.meta[key]) if key in manifest.meta else "nothing"
+
+    def of_transforms(manifest: Manifest) -> str:
+        file = manifest.transforms
+        return "none" if file is None else f"arrays of SHA-256 {file.sha256[:12]}…"
+
     for key in sorted(found.meta.keys() | wanted.meta.keys()):
-        old, new = found.meta.get(key, absent), wanted.meta.get(key, absent)
-        if old != new:
-            return (key, *("nothing" if value is absent else repr(value) for value in (old, new)))
+        # Values are compared, not texts: 1 is 1.0.
+        if key not in found.meta or key not in wanted.meta or found.meta[key] != wanted.meta[key]:
+            return key, of_meta(found, key), of_meta(wanted, key)
     for key in ("label_range", "shard_size"):
-        old, new = getattr(found, key), getattr(wanted, key)
-        if old != new:
-            return key, str(old), str(new)
+        if getattr(found, key) != getattr(wanted, key):
+            return key, str(getattr(found, key)), str(getattr(wanted, key))
     if found.transforms != wanted.transforms:
-        old, new = (
-            "none" if m.transforms is None else f"arrays of SHA-256 {m.transforms.sha256[:12]}…"
-            for m in (found, wanted)
-        )
-        return "transforms", old, new
+        return "transforms", of_transforms(found), of_transforms(wanted)
     return None
