@@ -43,7 +43,9 @@ def test_products(backend, lanes, dtype):
     np.testing.assert_allclose(F.matmat(jnp.asarray(V)), A @ V, **tolerance)
     np.testing.assert_allclose(F.rmatmat(jnp.asarray(C)), A.T @ C, **tolerance)
     np.testing.assert_allclose(F.rmatmat(jnp.asarray(D)), A.T @ D, **tolerance)
-    np.testing.assert_allclose(F.gram_matmat(jnp.asarray(D), jnp.asarray(V)), A.T @ (D * (A @ V)), **tolerance)
+    np.testing.assert_allclose(
+        F.gram_matmat(jnp.asarray(D), jnp.asarray(V)), A.T @ (D * (A @ V)), **tolerance
+    )
     np.testing.assert_allclose(F.squared_rmatmat(jnp.asarray(D)), (A * A).T @ D, **tolerance)
     np.testing.assert_allclose(F.row_norms2(), (A * A).sum(1), **tolerance)
     np.testing.assert_allclose(F.mean(), A.mean(0), **tolerance)
@@ -77,7 +79,11 @@ def test_a_lane_keeps_its_bits_in_any_company(dtype):
         v, c = V[:, l : l + 1], C[:, l : l + 1]
         alone = [narrow.matmat(v), narrow.rmatmat(c), narrow.gram_matmat(c, v)]
         few = slice(l, l + 5)
-        together = [narrow.matmat(V[:, few]), narrow.rmatmat(C[:, few]), narrow.gram_matmat(C[:, few], V[:, few])]
+        together = [
+            narrow.matmat(V[:, few]),
+            narrow.rmatmat(C[:, few]),
+            narrow.gram_matmat(C[:, few], V[:, few]),
+        ]
         for a, b, w in zip(alone, together, whole, strict=True):
             np.testing.assert_array_equal(a[:, 0], w[:, l])
             np.testing.assert_array_equal(b[:, 0], w[:, l])

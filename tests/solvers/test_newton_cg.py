@@ -87,7 +87,9 @@ def test_optimum_equals_scipy(loss, backend):
             args = (weight[:, l], shift[:, 0], 0.5, 0.7)
             return float(objective(X, y[:, l], v[:-1], v[-1], loss, *args))
 
-        best = scipy.optimize.minimize(f, np.zeros(X.shape[1] + 1), method="L-BFGS-B", options=dict(maxiter=5000))
+        best = scipy.optimize.minimize(
+            f, np.zeros(X.shape[1] + 1), method="L-BFGS-B", options=dict(maxiter=5000)
+        )
         assert ours[l] <= best.fun * (1 + 1e-9)
         assert ours[l] >= best.fun * (1 - 1e-4)
 
@@ -111,7 +113,9 @@ def test_logistic_with_a_free_bias_equals_scikit_learn(backend):
     X, y = data(lanes=3)
     s = solve(problem(X, y, "logistic", backend), newton_cg.HParams(l2_bias=0.0))
     for l in range(3):
-        reference = LogisticRegression(C=1.0, tol=1e-12, solver="newton-cholesky", max_iter=1000).fit(X.toarray(), y[:, l])
+        reference = LogisticRegression(C=1.0, tol=1e-12, solver="newton-cholesky", max_iter=1000).fit(
+            X.toarray(), y[:, l]
+        )
         np.testing.assert_allclose(np.asarray(s.w)[:, l], reference.coef_[0], rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(s.bias[l], reference.intercept_[0], rtol=1e-5)
 

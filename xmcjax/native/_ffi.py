@@ -53,13 +53,5 @@ def newton_step(problem: Sequence[jax.Array], state: Sequence[jax.Array], *, los
     """One Newton step; `problem` and `state` in the order of native/ffi_newton.cc."""
     out = [jax.ShapeDtypeStruct(field.shape, field.dtype) for field in state]
     aliases = {len(problem) + i: i for i in range(len(state))}
-    call = jax.ffi.ffi_call(
-        "xmcjax_newton_step", out, vmap_method="sequential", input_output_aliases=aliases
-    )
+    call = jax.ffi.ffi_call("xmcjax_newton_step", out, vmap_method="sequential", input_output_aliases=aliases)
     return call(*problem, *state, loss=np.int64(loss))
-
-
-
-
-
-

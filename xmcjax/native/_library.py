@@ -41,7 +41,9 @@ def load() -> ctypes.CDLL | None:
     found = path()
     if found is None:
         if os.environ.get("XMCJAX_REQUIRE_NATIVE") == "1":
-            raise ImportError(f"XMCJAX_REQUIRE_NATIVE=1, but {NAME} was not built: install with a C++ compiler")
+            raise ImportError(
+                f"XMCJAX_REQUIRE_NATIVE=1, but {NAME} was not built: install with a C++ compiler"
+            )
         return None
     try:
         library = ctypes.CDLL(str(found))

@@ -144,7 +144,9 @@ def lane_problem(op: LinOp, y, loss: MarginLoss, *, weight=1.0, shift=0.0, toler
         return a
 
     tolerance = jnp.broadcast_to(jnp.asarray(tolerance, op.dtype), y.shape[1:])
-    return LaneProblem(op, y.astype(jnp.int8), spread("weight", weight), spread("shift", shift), tolerance, loss)
+    return LaneProblem(
+        op, y.astype(jnp.int8), spread("weight", weight), spread("shift", shift), tolerance, loss
+    )
 
 
 def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
@@ -278,10 +280,12 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     m = op.matmat(direction) + direction_bias
     searched = lanes & ~fresh
     t, failed = _backtrack(
-        lambda t: jnp.sum(losses(z + t * m) - losses(z), axis=0)
-        # λ (‖w + t δ‖² − ‖w‖²)/2, and the like for the bias
-        + l2 * t * (jnp.sum(w * direction, 0) + t / 2 * jnp.sum(direction * direction, 0))
-        + l2_bias * t * direction_bias * (bias + t / 2 * direction_bias),
+        lambda t: (
+            jnp.sum(losses(z + t * m) - losses(z), axis=0)
+            # λ (‖w + t δ‖² − ‖w‖²)/2, and the like for the bias
+            + l2 * t * (jnp.sum(w * direction, 0) + t / 2 * jnp.sum(direction * direction, 0))
+            + l2_bias * t * direction_bias * (bias + t / 2 * direction_bias)
+        ),
         state.slope,
         4 * (jnp.finfo(dtype).eps / 2) * jnp.abs(state.value),
         searched,
@@ -410,9 +414,7 @@ def _direction(op, D, gradient, gradient_bias, l2, l2_bias, has_bias, lanes, hp:
         return l2 * V + op.gram_matmat(D, V) - u * (jnp.sum(u * V, axis=0) / h)
 
     alpha = jnp.asarray(hp.preconditioner, D.dtype)
-    diagonal = jax.lax.cond(
-        alpha > 0, lambda: op.squared_rmatmat(D) + l2, lambda: jnp.ones_like(gradient)
-    )
+    diagonal = jax.lax.cond(alpha > 0, lambda: op.squared_rmatmat(D) + l2, lambda: jnp.ones_like(gradient))
     inverse = 1 / ((1 - alpha) + alpha * diagonal)
     right = jnp.where(lanes, -gradient, 0)
     direction, cg_steps = cg(product, right, inverse, lanes, tolerance=hp.cg_tolerance, max_steps=hp.max_cg)

@@ -1,0 +1,108 @@
+"""What an initialisation may look at and what it gives to a lane."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.losses import MarginLoss
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSet:
+    """What an initialisation may look at before the first label.
+
+    Attributes:
+        X: features, CSR or dense [n, d].
+        Y: labels, CSC [n, L] of ones.
+        mean: x̄, float64 [d].
+        loss: of the margin.
+        bias: whether there is a bias weight (on a last feature of value 1).
+        solve: (positive rows, loose) ↦ (w [d], b), the optimum of one binary problem; `loose`
+            stops at ε₀ ‖∇f(0)‖, else at the tolerance of training.
+    """
+
+    X: object
+    Y: sp.csc_array
+    mean: np.ndarray
+    loss: MarginLoss
+    bias: bool
+    solve: Callable[[np.ndarray, bool], tuple[np.ndarray, float]]
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return self.X.shape[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """Labels about to be trained, with what is cheap to know of them.
+
+    Attributes:
+        ids: label numbers, [k].
+        positives: for each the rows that have it.
+        sums: Σ_{i∈P} x_i, CSR float64 [k, d].
+    """
+
+    ids: np.ndarray
+    positives: list[np.ndarray]
+    sums: sp.csr_array
+
+    @property
+    def counts(self) -> np.ndarray:
+        """|P| of each label."""
+        return np.array([len(rows) for rows in self.positives])
+
+
+@dataclasses.dataclass(frozen=True)
+class Starts:
+    """Starting weights of k labels: w_j = scale_j · base + sparse_j, and the bias.
+
+    In this form a start costs as much as the label has positives, not as there are features.
+
+    Attributes:
+        base: [d], shared by all labels; None where every scale is 0.
+        scale: [k].
+        sparse: CSR [k, d].
+        bias: [k].
+    """
+
+    base: np.ndarray | None
+    scale: np.ndarray
+    sparse: sp.csr_array
+    bias: np.ndarray
+
+    @classmethod
+    def constant(cls, k: int, d: int, base=None, bias: float = 0.0) -> Starts:
+        """The same start for k labels: `base`, or zero."""
+        scale = np.full(k, 0.0 if base is None else 1.0)
+        return cls(base, scale, sp.csr_array((k, d)), np.full(k, float(bias)))
+
+    def dense(self) -> tuple[np.ndarray, np.ndarray]:
+        """(W0 [d, k], b0 [k]) as arrays."""
+        W = self.sparse.toarray().T
+        if self.base is not None:
+            W = W + self.base[:, None] * self.scale
+        return W, self.bias
+
+
+class Init:
+    """Base of the initialisations: a frozen dataclass of its options.
+
+    Attributes:
+        name: in the table ``INITS`` and on the command line.
+        tree: labels start from the solution of their parent in :func:`label_tree`; what
+            :meth:`prepare` makes is for the children of the root.
+    """
+
+    name: ClassVar[str]
+    tree: ClassVar[bool] = False
+
+    def prepare(self, data: TrainingSet) -> Callable[[Labels], Starts]:
+        """What gives the starts of labels; called once for a training set."""
+        raise NotImplementedError(f"{type(self).__name__} has no starts")

@@ -1,0 +1,41 @@
+"""Starts that do not look at the data."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from xmcjax.inits._base import Init, Starts
+
+
+@dataclasses.dataclass(frozen=True)
+class Zero(Init):
+    """w0 = 0."""
+
+    name: ClassVar[str] = "zero"
+
+    def prepare(self, data):
+        return lambda labels: Starts.constant(len(labels.ids), len(data.mean))
+
+
+@dataclasses.dataclass(frozen=True)
+class Bias(Init):
+    """w0 = 0 with bias weight −λ (paper 000, section 3).
+
+    The solver minimises over the bias before its first step, so that here the choice of λ
+    matters only with ``max_iter=0``.
+
+    Attributes:
+        bias_lambda: λ.
+    """
+
+    bias_lambda: float = 1.0
+
+    name: ClassVar[str] = "bias"
+
+    def prepare(self, data):
+        if not data.bias:
+            raise ValueError(
+                "init 'bias' needs a bias weight: expected bias 'regularised' or 'free', got 'none'"
+            )
+        return lambda labels: Starts.constant(len(labels.ids), len(data.mean), bias=-self.bias_lambda)

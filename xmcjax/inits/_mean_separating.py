@@ -1,0 +1,59 @@
+"""Starts that separate the mean of the positives from the mean of the negatives."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from xmcjax.inits._base import Init, Labels, Starts, TrainingSet
+
+# Below this sine² of the angle between p̄ and x̄ the two count as parallel.
+PARALLEL = 1e-10
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanSeparating(Init):
+    """w0 = u p̄ + v x̄ with ⟨w0, p̄⟩ = s and ⟨w0, n̄⟩ = t (paper 000, section 4, eqs. 19 to 22).
+
+    p̄, n̄ and x̄ are the means of the positives, of the negatives and of all rows, the bias
+    feature included. Where p̄ is parallel to x̄, where x̄ = 0, and for a label without positives
+    or without negatives, w0 = 0.
+
+    Attributes:
+        msi_s: s, the mean score of the positives.
+        msi_t: t, the mean score of the negatives; None takes that of the loss, −2 for hinges
+            and −3 for the logistic loss.
+    """
+
+    msi_s: float = 1.0
+    msi_t: float | None = None
+
+    name: ClassVar[str] = "mean_separating"
+
+    def prepare(self, data):
+        one = 1.0 if data.bias else 0.0
+        xx = float(data.mean @ data.mean) + one  # ⟨x̄, x̄⟩
+        return lambda labels: self._starts(data, labels, xx, one)
+
+    def _starts(self, data: TrainingSet, labels: Labels, xx: float, one: float) -> Starts:
+        s = self.msi_s
+        t = data.loss.negative_mean_target if self.msi_t is None else self.msi_t
+        counts = labels.counts
+        size = np.maximum(counts, 1)
+        pi = counts / data.n
+        px = labels.sums @ data.mean / size + one  # ⟨p̄, x̄⟩
+        pp = np.asarray(labels.sums.power(2).sum(axis=1)).ravel() / size**2 + one  # ⟨p̄, p̄⟩
+        # From ⟨w0, p̄⟩ = s and ⟨w0, x̄⟩ = π s + (1−π) t:
+        #   u = (s ⟨x̄,x̄⟩ − (t + (s−t)π) ⟨x̄,p̄⟩) / (⟨p̄,p̄⟩⟨x̄,x̄⟩ − ⟨p̄,x̄⟩²)
+        #   v = ((t + (s−t)π) − u ⟨x̄,p̄⟩) / ⟨x̄,x̄⟩
+        # The paper divides by ⟨x̄,p̄⟩ for v; this form holds for ⟨x̄,p̄⟩ = 0 as well.
+        target = t + (s - t) * pi
+        determinant = pp * xx - px**2
+        usable = (counts > 0) & (counts < data.n) & (xx > 0) & (determinant > PARALLEL * pp * xx)
+        determinant = np.where(usable, determinant, 1)
+        u = np.where(usable, (s * xx - target * px) / determinant, 0)
+        v = np.where(usable, (target - u * px) / (xx if xx > 0 else 1), 0)
+        sparse = labels.sums.multiply((u / size)[:, None]).tocsr()
+        return Starts(data.mean, v, sparse, (u + v) * one)

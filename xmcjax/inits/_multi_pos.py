@@ -1,0 +1,68 @@
+"""Starts that place every positive of a rare label, not their mean alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.inits._base import Init, Labels, Starts
+from xmcjax.inits._mean_separating import MeanSeparating
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiPos(Init):
+    """w0 = V α with ⟨w0, x_i⟩ ≈ s for each positive and ⟨w0, n̄⟩ ≈ t (dismecpp's multi-pos).
+
+    The columns of V are n̄ and the positives; α solves (VᵀV + λI) α = (t, s, …, s). Labels with
+    more than `max_positives` positives start as with :class:`MeanSeparating`.
+
+    Attributes:
+        msi_s: s.
+        msi_t: t; None takes that of the loss.
+        max_positives: most positives placed one by one.
+        ridge: λ, for positives that nearly coincide.
+    """
+
+    msi_s: float = 1.0
+    msi_t: float | None = None
+    max_positives: int = 5
+    ridge: float = 0.01
+
+    name: ClassVar[str] = "multi_pos"
+
+    def prepare(self, data):
+        means = MeanSeparating(self.msi_s, self.msi_t).prepare(data)
+        t = data.loss.negative_mean_target if self.msi_t is None else self.msi_t
+        one = 1.0 if data.bias else 0.0
+        X = sp.csr_array(data.X)
+        xx = data.mean @ data.mean + one
+
+        def starts(labels: Labels) -> Starts:
+            result = means(labels)
+            scale, bias = result.scale.copy(), result.bias.copy()
+            rows = []
+            for k, positives in enumerate(labels.positives):
+                count = len(positives)
+                if not 0 < count <= min(self.max_positives, data.n - 1):
+                    rows.append(result.sparse[[k]])
+                    continue
+                P = X[positives].astype(np.float64)
+                gram = (P @ P.T).toarray() + one
+                xp = P @ data.mean + one
+                # n̄ = (n x̄ − Σ p) / (n − |P|), and its products
+                rest = data.n - count
+                np_ = (data.n * xp - gram.sum(axis=0)) / rest
+                nn = (data.n**2 * xx - 2 * data.n * xp.sum() + gram.sum()) / rest**2
+                system = np.block([[np.array([[nn]]), np_[None]], [np_[:, None], gram]])
+                alpha = np.linalg.solve(system + self.ridge * np.eye(count + 1), [t] + [self.msi_s] * count)
+                # α₀ n̄ + Σ α_i p_i, written with x̄
+                weights = alpha[1:] - alpha[0] / rest
+                scale[k] = alpha[0] * data.n / rest
+                bias[k] = (scale[k] + weights.sum()) * one
+                rows.append(sp.csr_array(weights[None] @ P))
+            return Starts(data.mean, scale, sp.csr_array(sp.vstack(rows)), bias)
+
+        return starts

@@ -1,0 +1,70 @@
+"""Starts from the solution of another label.
+
+Fang et al., "Fast training for large-scale one-versus-all linear classifiers using
+tree-structured initialization", 2019 (in paper 000: OvAP and OvAP++, eqs. 14 to 16).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.inits._base import Init, Starts
+
+
+@dataclasses.dataclass(frozen=True)
+class OvaPrimal(Init):
+    """The solution for "no positives" (eq. 15), solved once.
+
+    Attributes:
+        ova_primal: "strict" solves it as tightly as a label, "loose" stops at ε₀ ‖∇f(0)‖, which
+            leaves fewer rows right at the hinge (paper 000, appendix 7.2).
+    """
+
+    ova_primal: Literal["loose", "strict"] = "loose"
+
+    name: ClassVar[str] = "ova_primal"
+
+    def prepare(self, data):
+        w, b = data.solve(np.zeros(0, np.int64), self.ova_primal == "loose")
+        return lambda labels: Starts.constant(len(labels.ids), len(w), np.asarray(w, float), b)
+
+
+@dataclasses.dataclass(frozen=True)
+class OvaPrimalTree(OvaPrimal):
+    """OvA-Primal++: a label starts from the solution of its parent in a minimum spanning tree.
+
+    The distance of two labels is the Hamming distance of their label vectors; the root is the
+    empty label, whose children start as with :class:`OvaPrimal`.
+    """
+
+    name: ClassVar[str] = "ova_primal_pp"
+    tree: ClassVar[bool] = True
+
+
+def label_tree(Y: sp.csc_array) -> np.ndarray:
+    """The parent of each label in the minimum spanning tree; −1 is the root, the empty label.
+
+    Two labels without a common row are as far apart as both are from the root together, so the
+    tree needs the edges of labels that occur together only: as many as YᵀY has entries.
+
+    Args:
+        Y: [n, L] of ones.
+    """
+    n_labels = Y.shape[1]
+    counts = np.asarray(Y.sum(axis=0)).ravel().astype(np.int64)
+    together = sp.triu(Y.T @ Y, k=1).tocoo()
+    # |P_j ∪ P_k| − |P_j ∩ P_k|; one is added to every edge, since the sparse graph takes an
+    # entry of zero (two labels on the same rows) for no edge.
+    hamming = counts[together.row] + counts[together.col] - 2 * together.data.astype(np.int64)
+    rows = np.concatenate([together.row, np.arange(n_labels)])
+    columns = np.concatenate([together.col, np.full(n_labels, n_labels)])
+    lengths = np.concatenate([hamming, counts]) + 1
+    graph = sp.coo_array((lengths, (rows, columns)), shape=(n_labels + 1, n_labels + 1)).tocsr()
+    edges = sp.csgraph.minimum_spanning_tree(graph)
+    _, parents = sp.csgraph.breadth_first_order(edges, n_labels, directed=False)
+    parents = parents[:n_labels]
+    return np.where(parents == n_labels, -1, parents)

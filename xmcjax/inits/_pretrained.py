@@ -1,0 +1,46 @@
+"""Starts from a saved model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.inits._base import Init, Labels, Starts
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained(Init):
+    """The weights of a model that was trained before, on the same features and labels.
+
+    Attributes:
+        pretrained: the model's directory.
+    """
+
+    pretrained: str | os.PathLike[str] = ""
+
+    name: ClassVar[str] = "pretrained"
+
+    def prepare(self, data):
+        from xmcjax.models import LinearModel
+
+        if not self.pretrained:
+            raise ValueError("init 'pretrained' needs the directory of a model, got none")
+        model = LinearModel.load(self.pretrained)
+        expected = (data.X.shape[1], data.Y.shape[1])
+        if (model.n_features, model.n_labels) != expected:
+            raise ValueError(
+                f"{self.pretrained}: expected a model of {expected[0]} features and {expected[1]} labels, "
+                f"found {model.n_features} and {model.n_labels}"
+            )
+        intercept = model.intercept() * data.bias
+
+        def starts(labels: Labels) -> Starts:
+            rows = [model.weights(label, label + 1) for label in labels.ids.tolist()]
+            sparse = sp.csr_array(sp.vstack(rows)).astype(np.float64)
+            return Starts(None, np.zeros(len(rows)), sparse, intercept[labels.ids].astype(np.float64))
+
+        return starts

@@ -1,0 +1,197 @@
+"""A block of lanes that is kept busy: a lane that has ended is read out and refilled."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.linops import LinOp
+from xmcjax.losses import MarginLoss
+from xmcjax.solvers import Status, newton_cg
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One binary problem for a lane.
+
+    Attributes:
+        label: its number.
+        positives: rows with target +1; the others have −1.
+        tolerance: bound on ‖∇f‖.
+        base, scale, indices, values, bias: the start, as in :class:`xmcjax.inits.Starts`.
+    """
+
+    label: int
+    positives: np.ndarray
+    tolerance: float
+    base: np.ndarray | None
+    scale: float
+    indices: np.ndarray
+    values: np.ndarray
+    bias: float
+
+
+class Solved(NamedTuple):
+    """What a lane ended with."""
+
+    job: Job
+    w: np.ndarray  #: [d]
+    bias: float
+    status: int
+    newton_steps: int
+    cg_steps: int
+    value: float
+    gradient_norm: float
+
+
+class StepRecord(NamedTuple):
+    """Numbers of one step of the busy lanes, for figures; arrays of one number a lane."""
+
+    labels: np.ndarray
+    newton_steps: np.ndarray  #: made so far; 0 for the step that takes the starting weights
+    cg_steps: np.ndarray  #: made so far
+    active: np.ndarray  #: rows with a slope or a curvature
+    multiplier: np.ndarray  #: of the line search
+    value: np.ndarray
+    gradient_norm: np.ndarray
+    status: np.ndarray
+
+
+@functools.partial(jax.jit, donate_argnames=("state",))
+def _refill(state: newton_cg.State, fresh, w0, b0) -> newton_cg.State:
+    zero = jnp.zeros((), jnp.int32)
+    return state._replace(
+        direction=jnp.where(fresh, w0, state.direction),
+        direction_bias=jnp.where(fresh, b0, state.direction_bias),
+        status=jnp.where(fresh, Status.FRESH, state.status).astype(jnp.int32),
+        steps=jnp.where(fresh, zero, state.steps),
+        cg_steps=jnp.where(fresh, zero, state.cg_steps),
+    )
+
+
+class Lanes:
+    """B lanes of :mod:`xmcjax.solvers.newton_cg` over one feature matrix.
+
+    All arrays keep their shapes for the whole run, so that refilling costs no compilation. One
+    object serves one host thread.
+
+    Args:
+        op: the features.
+        loss: of the margin.
+        weight: c of the lane problem, [1 or n, 1].
+        hp: of the solver.
+        size: B.
+    """
+
+    def __init__(self, op: LinOp, loss: MarginLoss, weight: np.ndarray, hp: newton_cg.HParams, size: int):
+        n, d = op.shape
+        dtype = np.dtype(op.dtype)
+        self._hp = hp
+        self._jobs: list[Job | None] = [None] * size
+        self._y = np.full((n, size), -1, np.int8)
+        self._tolerance = np.zeros(size, dtype)
+        self._w0 = np.zeros((d, size), dtype)
+        self._b0 = np.zeros(size, dtype)
+        # Made of host arrays: nothing here is worth a compiled program.
+        self._problem = newton_cg.LaneProblem(
+            op,
+            _put(self._y),
+            _put(np.asarray(weight, dtype).reshape(-1, 1)),
+            _put(np.zeros((1, 1), dtype)),
+            _put(self._tolerance),
+            loss,
+        )
+        number, count = np.zeros(size, dtype), np.zeros(size, np.int32)
+        self._state = newton_cg.State(
+            w=_put(self._w0),
+            z=_put(np.zeros((n, size), dtype)),
+            direction=_put(self._w0),
+            **{
+                f: _put(number)
+                for f in ("bias", "direction_bias", "slope", "value", "gradient_norm", "multiplier")
+            },
+            # idle until refilled
+            status=_put(np.full(size, Status.CONVERGED, np.int32)),
+            **{f: _put(count) for f in ("steps", "cg_steps", "active")},
+        )
+
+    @property
+    def idle(self) -> int:
+        """How many lanes have no job."""
+        return self._jobs.count(None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any lane has a job."""
+        return self.idle < len(self._jobs)
+
+    def start(self, jobs: Iterable[Job]) -> None:
+        """Gives jobs, at most as many as :attr:`idle`, to idle lanes."""
+        jobs = list(jobs)
+        if not jobs:
+            return
+        fresh = np.zeros(len(self._jobs), bool)
+        free = [lane for lane, job in enumerate(self._jobs) if job is None]
+        for lane, job in zip(free, jobs, strict=False):
+            self._jobs[lane] = job
+            self._y[job.positives, lane] = 1
+            self._tolerance[lane] = job.tolerance
+            column = self._w0[:, lane]
+            column[:] = 0 if job.base is None else job.scale * job.base
+            column[job.indices] += job.values
+            self._b0[lane] = job.bias
+            fresh[lane] = True
+        self._problem = dataclasses.replace(self._problem, y=_put(self._y), tolerance=_put(self._tolerance))
+        self._state = _refill(self._state, _put(fresh), _put(self._w0), _put(self._b0))
+
+    def step(self) -> tuple[list[Solved], StepRecord]:
+        """One Newton step of every busy lane; returns what ended and the numbers of the step."""
+        self._state = state = newton_cg.advance(self._problem, self._hp, self._state)
+        status = np.asarray(state.status)
+        numbers = {
+            name: np.array(getattr(state, name))
+            for name in ("steps", "cg_steps", "active", "multiplier", "value", "gradient_norm", "bias")
+        }
+        busy = np.array([lane for lane, job in enumerate(self._jobs) if job is not None], int)
+        record = StepRecord(
+            labels=np.array([self._jobs[lane].label for lane in busy], np.int64),
+            newton_steps=numbers["steps"][busy],
+            cg_steps=numbers["cg_steps"][busy],
+            active=numbers["active"][busy],
+            multiplier=numbers["multiplier"][busy],
+            value=numbers["value"][busy],
+            gradient_norm=numbers["gradient_norm"][busy],
+            status=status[busy],
+        )
+        ended = [lane for lane in busy.tolist() if not newton_cg.moving(status[lane])]
+        solved = []
+        if ended:
+            W = np.asarray(state.w)
+            for lane in ended:
+                job = self._jobs[lane]
+                solved.append(
+                    Solved(
+                        job,
+                        W[:, lane].copy(),
+                        float(numbers["bias"][lane]),
+                        int(status[lane]),
+                        int(numbers["steps"][lane]),
+                        int(numbers["cg_steps"][lane]),
+                        float(numbers["value"][lane]),
+                        float(numbers["gradient_norm"][lane]),
+                    )
+                )
+                self._y[job.positives, lane] = -1
+                self._jobs[lane] = None
+        return solved, record
+
+
+def _put(a: np.ndarray) -> jax.Array:
+    """On the device, never a view of the host array: that is written to again."""
+    return jax.device_put(a, may_alias=False)

@@ -1,0 +1,373 @@
+"""One-vs-all training: every label a lane."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import linops
+from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet, label_tree
+from xmcjax.lanes._lanes import Job, Lanes, Solved, StepRecord
+from xmcjax.lanes._queue import LabelQueue, Queue, TreeQueue
+from xmcjax.losses import MarginLoss, squared_hinge
+from xmcjax.solvers import Status, newton_cg
+
+BIASES = ("regularised", "free", "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class OneVsAll:
+    """How to train; the problem of each label is
+
+        min ½‖w‖² [+ ½ b²] + C Σ_i φ(y_i (w·x_i + b)).
+
+    Attributes:
+        loss: φ.
+        init: starting weights.
+        C: weight of the losses.
+        eps: ε₀ of the stopping rule (paper 000, eqs. 12 and 13).
+        clip: weights below this in absolute value are dropped after training; the bias is kept.
+        bias: "regularised" like a feature of value 1, "free" of regularisation, or "none".
+        max_iter: Newton steps a label; 0 returns the starting weights.
+        block_size: lanes that share a pass over X.
+        threads: host threads, each with lanes of its own. The weights depend on neither.
+        backend: of :func:`xmcjax.linops.make`.
+    """
+
+    loss: MarginLoss = squared_hinge
+    init: Init = dataclasses.field(default_factory=MeanSeparating)
+    C: float = 1.0
+    eps: float = 0.01
+    clip: float = 0.01
+    bias: Literal["regularised", "free", "none"] = "regularised"
+    max_iter: int = 100
+    block_size: int = 16
+    threads: int = 1
+    backend: str = "auto"
+
+    def __post_init__(self):
+        if not (np.isfinite(self.C) and self.C > 0):
+            raise ValueError(f"expected C > 0, got {self.C}")
+        if not self.eps > 0:
+            raise ValueError(f"expected eps > 0, got {self.eps}")
+        if not self.clip >= 0:
+            raise ValueError(f"expected clip ≥ 0, got {self.clip}")
+        if self.bias not in BIASES:
+            raise ValueError(f"expected a bias of {', '.join(BIASES)}, got {self.bias!r}")
+        if self.max_iter < 0:
+            raise ValueError(f"expected max_iter ≥ 0, got {self.max_iter}")
+        if self.block_size < 1 or self.threads < 1:
+            raise ValueError(
+                f"expected block_size and threads of at least 1, got {self.block_size} and {self.threads}"
+            )
+        if not self.loss.smooth:
+            raise TypeError(
+                f"one-vs-all training needs a loss with curvature, which {self.loss.name} has not; "
+                "take squared_hinge, huber_hinge or logistic"
+            )
+
+    def hparams(self) -> newton_cg.HParams:
+        """Of the solver."""
+        l2_bias = {"regularised": 1.0, "free": 0.0, "none": -1.0}[self.bias]
+        return newton_cg.HParams(l2=1.0, l2_bias=l2_bias, max_steps=self.max_iter)
+
+
+class LabelResult(NamedTuple):
+    """A trained label, clipped."""
+
+    label: int
+    indices: np.ndarray  #: features with a weight, ascending
+    values: np.ndarray
+    bias: float
+    status: int
+    newton_steps: int
+    cg_steps: int
+    value: float  #: f before clipping; NaN where nothing was solved
+    gradient_norm: float
+
+
+@dataclasses.dataclass
+class Summary:
+    """Totals of a run.
+
+    Attributes:
+        statuses: number of labels by :class:`xmcjax.solvers.Status`.
+        newton_steps, cg_steps: totals over labels.
+        active: rows with a slope or a curvature, summed over steps.
+        steps: steps summed over labels, the one that takes the starting weights included.
+        seconds: of training, without reading and writing.
+        first_step_seconds: of the first step, which compiles.
+    """
+
+    statuses: dict[Status, int] = dataclasses.field(default_factory=dict)
+    newton_steps: int = 0
+    cg_steps: int = 0
+    active: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    first_step_seconds: float = 0.0
+
+    def add(self, result: LabelResult) -> None:
+        """Counts a label."""
+        status = Status(result.status)
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.newton_steps += result.newton_steps
+        self.cg_steps += result.cg_steps
+
+
+def train_one_vs_all(
+    X,
+    Y,
+    options: OneVsAll,
+    sink: Callable[[LabelResult], None],
+    *,
+    labels: np.ndarray | None = None,
+    observe: Callable[[StepRecord], None] | None = None,
+) -> Summary:
+    """Trains one binary classifier a label and hands each to `sink` when it is done.
+
+    Nothing is kept: memory does not grow with the number of labels.
+
+    Args:
+        X: features, scipy.sparse or dense [n, d], finite.
+        Y: labels, scipy.sparse [n, L]; every stored non-zero is a label.
+        options: how.
+        sink: called with each label's result, in the order in which they end, one call at a time.
+        labels: numbers of the labels to train; None for all.
+        observe: called with the numbers of every step, for figures, one call at a time.
+
+    Raises:
+        ValueError: X and Y of different length, no rows, or a value of X that is not finite.
+    """
+    trainer = _Trainer(X, Y, options, sink, observe)
+    return trainer.run(np.arange(Y.shape[1]) if labels is None else np.asarray(labels))
+
+
+def check_features(X) -> None:
+    """Raises ValueError naming the first value of X that is not finite."""
+    values = X.data if sp.issparse(X) else np.asarray(X)
+    # one number says it for all: NaN and infinities survive a sum, whose overflow does not matter
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    at = int(np.flatnonzero(~finite.ravel())[0])
+    if sp.issparse(X):
+        row = int(np.searchsorted(X.indptr, at, side="right")) - 1
+        column, value = int(X.indices[at]), X.data[at]
+    else:
+        row, column = (int(i) for i in np.unravel_index(at, values.shape))
+        value = values[row, column]
+    raise ValueError(f"expected finite features, found {value} in row {row}, column {column} of X")
+
+
+class _Trainer:
+    """One run of :func:`train_one_vs_all`."""
+
+    def __init__(self, X, Y, options: OneVsAll, sink, observe):
+        if X.shape[0] != Y.shape[0]:
+            raise ValueError(f"expected as many rows in Y as in X, {X.shape[0]}, got {Y.shape[0]}")
+        if X.shape[0] == 0:
+            raise ValueError("expected at least one row, got none")
+        X = X.tocsr() if sp.issparse(X) else np.asarray(X)
+        check_features(X)
+        self._options = options
+        self._sink, self._observe = sink, observe
+        self._X = X
+        self._Y = sp.csc_array(Y, dtype=np.float32, copy=True)
+        self._Y.eliminate_zeros()
+        self._Y.sum_duplicates()
+        self._Y.data[:] = 1
+        self._n = X.shape[0]
+        self._op = linops.make(X, backend=options.backend)
+        self._dtype = np.dtype(self._op.dtype)
+        self._total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
+        self._total_norm2 = float(self._total @ self._total)
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._summary = Summary()
+        self._wanted: set[int] = set()
+
+    def run(self, labels: np.ndarray) -> Summary:
+        begin = time.perf_counter()
+        counts = np.diff(self._Y.indptr)
+        for label in labels[counts[labels] == 0].tolist():
+            self._emit(self._result(label, np.zeros(0), 0.0, Status.NO_POSITIVES))
+        labels = labels[counts[labels] > 0]
+        training = TrainingSet(
+            self._X,
+            self._Y,
+            self._total / self._n,
+            self._options.loss,
+            self._options.bias != "none",
+            self._solve_one,
+        )
+        self._starts = self._options.init.prepare(training)
+        queue: Queue = LabelQueue(labels)
+        if self._options.init.tree and self._options.max_iter > 0:
+            # Labels that are not wanted now (they are on disk already) may have to be solved
+            # again for the sake of their descendants, but are not handed out.
+            self._wanted = set(labels.tolist())
+            trained = np.flatnonzero(counts > 0)
+            parents = np.full(len(counts), -1)
+            tree = label_tree(self._Y[:, trained])
+            parents[trained] = np.where(tree >= 0, trained[tree], -1)
+            queue = TreeQueue(parents, labels)
+        if self._options.max_iter == 0:
+            self._emit_starts(queue)
+        elif self._options.threads == 1:
+            self._work(queue)
+        else:
+            with ThreadPoolExecutor(self._options.threads, "xmcjax") as pool:
+                workers = [pool.submit(self._work, queue) for _ in range(self._options.threads)]
+                for worker in workers:
+                    worker.result()
+        self._summary.seconds = time.perf_counter() - begin
+        return self._summary
+
+    def _work(self, queue: Queue) -> None:
+        try:
+            lanes = self._lanes()
+            while not self._stop.is_set():
+                lanes.start(self._jobs(queue.take(lanes.idle)))
+                if not lanes.busy:
+                    if queue.finished:
+                        return
+                    time.sleep(1e-3)  # a parent is being solved by another thread
+                    continue
+                solved, record = self._step(lanes)
+                for end in solved:
+                    queue.done(end.job.label, end.w, end.bias)
+                    if not self._wanted or end.job.label in self._wanted:
+                        self._emit(self._clipped(end))
+                with self._lock:
+                    self._summary.active += int(record.active.sum())
+                    self._summary.steps += len(record.active)
+                    if self._observe is not None:
+                        self._observe(record)
+        except BaseException:
+            self._stop.set()
+            raise
+
+    def _lanes(self) -> Lanes:
+        options = self._options
+        return Lanes(self._op, options.loss, np.array([[options.C]]), options.hparams(), options.block_size)
+
+    def _step(self, lanes: Lanes) -> tuple[list[Solved], StepRecord]:
+        if self._summary.first_step_seconds:
+            return lanes.step()
+        with self._lock:  # one thread compiles, the others find the program ready
+            begin = time.perf_counter()
+            result = lanes.step()
+            self._summary.first_step_seconds = self._summary.first_step_seconds or time.perf_counter() - begin
+            return result
+
+    def _solve_one(self, positives: np.ndarray, loose: bool) -> tuple[np.ndarray, float]:
+        """The optimum of one problem from zero, for initialisations."""
+        lanes = self._lanes()
+        zero = np.zeros(0, np.int64)
+        tolerance = float(self._zero_gradient_norms([positives])[0])
+        tolerance *= self._options.eps if loose else self._scale(len(positives))
+        lanes.start([Job(-1, positives, tolerance, None, 0.0, zero, np.zeros(0), 0.0)])
+        while True:
+            solved, _ = lanes.step()
+            if solved:
+                return solved[0].w, solved[0].bias
+
+    def _scale(self, counts):
+        return newton_cg.gradient_tolerance(self._options.eps, counts, self._n, 1.0)
+
+    def _zero_gradient_norms(self, positives: list[np.ndarray], sums=None) -> np.ndarray:
+        """‖∇f(0)‖ = C |φ'(0)| ‖Σ_i y_i x_i‖, from the label sums: Σ_i y_i x_i = 2 Σ_P x_i − Σ x_i."""
+        counts = np.array([len(rows) for rows in positives])
+        sums = self._sums(positives) if sums is None else sums
+        squares = (
+            4 * np.asarray(sums.power(2).sum(axis=1)).ravel() - 4 * (sums @ self._total) + self._total_norm2
+        )
+        if self._options.bias != "none":
+            squares = squares + (2.0 * counts - self._n) ** 2
+        slope = abs(float(self._options.loss.grad(np.zeros(1, np.float32))[0]))
+        return self._options.C * slope * np.sqrt(np.maximum(squares, 0))
+
+    def _sums(self, positives: list[np.ndarray]) -> sp.csr_array:
+        # in the index dtype of X: scipy would convert the whole of X to a wider one
+        index = self._X.indices.dtype if sp.issparse(self._X) else np.int64
+        indptr = np.cumsum([0] + [len(rows) for rows in positives], dtype=index)
+        indices = np.concatenate(positives).astype(index)
+        ones = np.ones(len(indices), self._dtype)
+        chosen = sp.csr_array((ones, indices, indptr), shape=(len(positives), self._n))
+        return sp.csr_array(chosen @ self._X).astype(np.float64)
+
+    def _labels(self, ids: list[int]) -> Labels:
+        indptr, indices = self._Y.indptr, self._Y.indices
+        positives = [indices[indptr[label] : indptr[label + 1]] for label in ids]
+        return Labels(np.array(ids, np.int64), positives, self._sums(positives))
+
+    def _jobs(self, taken) -> list[Job]:
+        if not taken:
+            return []
+        labels = self._labels([label for label, _ in taken])
+        starts = self._starts(labels)
+        tolerance = self._zero_gradient_norms(labels.positives, labels.sums) * self._scale(labels.counts)
+        jobs = []
+        for k, (label, parent) in enumerate(taken):
+            first, last = starts.sparse.indptr[k : k + 2]
+            job = Job(
+                label,
+                labels.positives[k],
+                float(tolerance[k]),
+                starts.base,
+                float(starts.scale[k]),
+                starts.sparse.indices[first:last],
+                starts.sparse.data[first:last],
+                float(starts.bias[k]),
+            )
+            if parent is not None:
+                empty = np.zeros(0, np.int64)
+                job = dataclasses.replace(
+                    job, base=parent[0], scale=1.0, indices=empty, values=np.zeros(0), bias=parent[1]
+                )
+            jobs.append(job)
+        return jobs
+
+    def _emit_starts(self, queue: Queue) -> None:
+        while taken := queue.take(self._options.block_size):
+            W, b = self._starts(self._labels([label for label, _ in taken])).dense()
+            for k, (label, _) in enumerate(taken):
+                self._emit(self._result(label, W[:, k], float(b[k]), Status.MAX_STEPS))
+
+    def _clipped(self, end: Solved) -> LabelResult:
+        return self._result(
+            end.job.label,
+            end.w,
+            end.bias,
+            end.status,
+            newton_steps=end.newton_steps,
+            cg_steps=end.cg_steps,
+            value=end.value,
+            gradient_norm=end.gradient_norm,
+        )
+
+    def _result(self, label, w, bias, status, **numbers) -> LabelResult:
+        if status == Status.NONFINITE:
+            w, bias = np.zeros(0), 0.0  # there is no weight worth keeping
+        magnitude = np.abs(w)
+        indices = np.flatnonzero((magnitude >= self._options.clip) & (magnitude > 0))
+        nothing = dict(newton_steps=0, cg_steps=0, value=np.nan, gradient_norm=np.nan)
+        return LabelResult(
+            label, indices, w[indices].astype(self._dtype), float(bias), int(status), **(nothing | numbers)
+        )
+
+    def _emit(self, result: LabelResult) -> None:
+        with self._lock:
+            self._summary.add(result)
+            self._sink(result)

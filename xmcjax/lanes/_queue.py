@@ -1,0 +1,77 @@
+"""Which label is trained next."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+# A start from another label: its weights [d] and bias.
+Parent = tuple[np.ndarray, float]
+
+
+class LabelQueue:
+    """Labels in the given order, for several threads."""
+
+    def __init__(self, labels: np.ndarray):
+        self._labels = labels
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def take(self, count: int) -> list[tuple[int, Parent | None]]:
+        """At most `count` labels with their starts; none: all have been taken."""
+        with self._lock:
+            first, self._next = self._next, min(self._next + count, len(self._labels))
+            return [(int(label), None) for label in self._labels[first : self._next]]
+
+    def done(self, label: int, w: np.ndarray, bias: float) -> None:
+        """Tells that a label was solved."""
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to take, now or later."""
+        return self._next == len(self._labels)
+
+
+class TreeQueue:
+    """Labels of a tree: a label can be taken when its parent is solved, and starts from there.
+
+    The label that became ready last goes first: a depth-first walk in blocks, which keeps few
+    solutions waiting for their children.
+
+    Args:
+        parents: the parent of each label, −1 for the root.
+        labels: those to be solved; their ancestors are solved too.
+    """
+
+    def __init__(self, parents: np.ndarray, labels: np.ndarray):
+        wanted = np.zeros(len(parents), bool)
+        for label in labels:
+            while label >= 0 and not wanted[label]:
+                wanted[label] = True
+                label = parents[label]
+        self._children: dict[int, list[int]] = {}
+        for label in np.flatnonzero(wanted)[::-1].tolist():
+            self._children.setdefault(int(parents[label]), []).append(label)
+        self._ready: list[tuple[int, Parent | None]] = [(label, None) for label in self._children.pop(-1, [])]
+        self._in_flight = 0
+        self._lock = threading.Lock()
+
+    def take(self, count: int) -> list[tuple[int, Parent | None]]:
+        with self._lock:
+            taken = [self._ready.pop() for _ in range(min(count, len(self._ready)))]
+            self._in_flight += len(taken)
+            return taken
+
+    def done(self, label: int, w: np.ndarray, bias: float) -> None:
+        with self._lock:
+            self._in_flight -= 1
+            self._ready += [(child, (w, bias)) for child in self._children.pop(label, [])]
+
+    @property
+    def finished(self) -> bool:
+        with self._lock:
+            return not self._ready and not self._in_flight
+
+
+Queue = LabelQueue | TreeQueue
