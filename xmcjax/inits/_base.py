@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -19,11 +20,12 @@ class TrainingSet:
     Attributes:
         X: features, CSR or dense [n, d].
         Y: labels, CSC [n, L] of ones.
-        mean: x̄, float64 [d].
+        mean: x̄ = Σ s_i x_i / Σ s_i, float64 [d].
         loss: of the margin.
         bias: whether there is a bias weight (on a last feature of value 1).
         solve: (positive rows, loose) ↦ (w [d], b), the optimum of one binary problem; `loose`
             stops at ε₀ ‖∇f(0)‖, else at the tolerance of training.
+        weight: s > 0 of the rows, float64 [n]; None for ones.
     """
 
     X: object
@@ -32,11 +34,12 @@ class TrainingSet:
     loss: MarginLoss
     bias: bool
     solve: Callable[[np.ndarray, bool], tuple[np.ndarray, float]]
+    weight: np.ndarray | None = None
 
-    @property
-    def n(self) -> int:
-        """Rows."""
-        return self.X.shape[0]
+    @functools.cached_property
+    def n(self) -> float:
+        """Rows, counted with their weights: Σ s_i."""
+        return self.X.shape[0] if self.weight is None else float(self.weight.sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,17 +49,14 @@ class Labels:
     Attributes:
         ids: label numbers, [k].
         positives: for each the rows that have it.
-        sums: Σ_{i∈P} x_i, CSR float64 [k, d].
+        counts: Σ_{i∈P} s_i of each, [k]: |P| where the rows have no weights.
+        sums: Σ_{i∈P} s_i x_i, CSR float64 [k, d].
     """
 
     ids: np.ndarray
     positives: list[np.ndarray]
+    counts: np.ndarray
     sums: sp.csr_array
-
-    @property
-    def counts(self) -> np.ndarray:
-        """|P| of each label."""
-        return np.array([len(rows) for rows in self.positives])
 
 
 @dataclasses.dataclass(frozen=True)

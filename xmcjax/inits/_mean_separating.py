@@ -41,7 +41,7 @@ class MeanSeparating(Init):
         s = self.msi_s
         t = data.loss.negative_mean_target if self.msi_t is None else self.msi_t
         counts = labels.counts
-        size = np.maximum(counts, 1)
+        size = np.where(counts > 0, counts, 1)
         pi = counts / data.n
         px = labels.sums @ data.mean / size + one  # ⟨p̄, x̄⟩
         pp = np.asarray(labels.sums.power(2).sum(axis=1)).ravel() / size**2 + one  # ⟨p̄, p̄⟩

@@ -46,20 +46,21 @@ class MultiPos(Init):
             rows = []
             for k, positives in enumerate(labels.positives):
                 count = len(positives)
-                if not 0 < count <= min(self.max_positives, data.n - 1):
+                if not 0 < count <= min(self.max_positives, X.shape[0] - 1):
                     rows.append(result.sparse[[k]])
                     continue
                 P = X[positives].astype(np.float64)
                 gram = (P @ P.T).toarray() + one
                 xp = P @ data.mean + one
-                # n̄ = (n x̄ − Σ p) / (n − |P|), and its products
-                rest = data.n - count
-                np_ = (data.n * xp - gram.sum(axis=0)) / rest
-                nn = (data.n**2 * xx - 2 * data.n * xp.sum() + gram.sum()) / rest**2
+                # n̄ = (n x̄ − Σ s p) / (n − |P|), and its products
+                s = np.ones(count) if data.weight is None else data.weight[positives]
+                rest = data.n - labels.counts[k]
+                np_ = (data.n * xp - gram @ s) / rest
+                nn = (data.n**2 * xx - 2 * data.n * xp @ s + s @ gram @ s) / rest**2
                 system = np.block([[np.array([[nn]]), np_[None]], [np_[:, None], gram]])
                 alpha = np.linalg.solve(system + self.ridge * np.eye(count + 1), [t] + [self.msi_s] * count)
                 # α₀ n̄ + Σ α_i p_i, written with x̄
-                weights = alpha[1:] - alpha[0] / rest
+                weights = alpha[1:] - alpha[0] / rest * s
                 scale[k] = alpha[0] * data.n / rest
                 bias[k] = (scale[k] + weights.sum()) * one
                 rows.append(sp.csr_array(weights[None] @ P))

@@ -45,7 +45,7 @@ class OvaPrimalTree(OvaPrimal):
     tree: ClassVar[bool] = True
 
 
-def label_tree(Y: sp.csc_array) -> np.ndarray:
+def label_tree(Y: sp.csc_array, weight: np.ndarray | None = None) -> np.ndarray:
     """The parent of each label in the minimum spanning tree; −1 is the root, the empty label.
 
     Two labels without a common row are as far apart as both are from the root together, so the
@@ -53,13 +53,17 @@ def label_tree(Y: sp.csc_array) -> np.ndarray:
 
     Args:
         Y: [n, L] of ones.
+        weight: s of the rows, [n]; a row counts s times in the distance. None for ones.
     """
     n_labels = Y.shape[1]
-    counts = np.asarray(Y.sum(axis=0)).ravel().astype(np.int64)
-    together = sp.triu(Y.T @ Y, k=1).tocoo()
+    weighted = Y.astype(np.float64)
+    if weight is not None:
+        weighted.data *= weight[Y.indices]
+    counts = np.asarray(weighted.sum(axis=0)).ravel()
+    together = sp.triu(Y.T @ weighted, k=1).tocoo()
     # |P_j ∪ P_k| − |P_j ∩ P_k|; one is added to every edge, since the sparse graph takes an
     # entry of zero (two labels on the same rows) for no edge.
-    hamming = counts[together.row] + counts[together.col] - 2 * together.data.astype(np.int64)
+    hamming = counts[together.row] + counts[together.col] - 2 * together.data
     rows = np.concatenate([together.row, np.arange(n_labels)])
     columns = np.concatenate([together.col, np.full(n_labels, n_labels)])
     lengths = np.concatenate([hamming, counts]) + 1

@@ -84,7 +84,7 @@ class Lanes:
     Args:
         op: the features.
         loss: of the margin.
-        weight: c of the lane problem, [1 or n, 1].
+        weight: c of the lane problem, [1] or [n].
         hp: of the solver.
         size: B.
     """

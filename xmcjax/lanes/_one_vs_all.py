@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
+import jax
 import numpy as np
 import scipy.sparse as sp
 
@@ -26,7 +27,9 @@ BIASES = ("regularised", "free", "none")
 class OneVsAll:
     """How to train; the problem of each label is
 
-        min ½‖w‖² [+ ½ b²] + C Σ_i φ(y_i (w·x_i + b)).
+        min ½‖w‖² [+ ½ b²] + C Σ_i s_i φ(y_i (w·x_i + b)),
+
+    s_i = 1 without sample weights.
 
     Attributes:
         loss: φ.
@@ -128,6 +131,7 @@ def train_one_vs_all(
     options: OneVsAll,
     sink: Callable[[LabelResult], None],
     *,
+    sample_weight: np.ndarray | None = None,
     labels: np.ndarray | None = None,
     observe: Callable[[StepRecord], None] | None = None,
 ) -> Summary:
@@ -140,13 +144,16 @@ def train_one_vs_all(
         Y: labels, scipy.sparse [n, L]; every stored non-zero is a label.
         options: how.
         sink: called with each label's result, in the order in which they end, one call at a time.
+        sample_weight: s ≥ 0, [n]; a weight of 2 is the same as the row twice, 0 as without it, in
+            the starting weights and the stopping rule too. None for ones.
         labels: numbers of the labels to train; None for all.
         observe: called with the numbers of every step, for figures, one call at a time.
 
     Raises:
-        ValueError: X and Y of different length, no rows, or a value of X that is not finite.
+        ValueError: X, Y and sample_weight of different length, no rows, a value of X that is not
+            finite, a weight that is not finite or negative, or no weight above zero.
     """
-    trainer = _Trainer(X, Y, options, sink, observe)
+    trainer = _Trainer(X, Y, sample_weight, options, sink, observe)
     return trainer.run(np.arange(Y.shape[1]) if labels is None else np.asarray(labels))
 
 
@@ -167,19 +174,41 @@ def check_features(X) -> None:
     else:
         row, column = (int(i) for i in np.unravel_index(at, values.shape))
         value = values[row, column]
-    raise ValueError(f"expected finite features, found {value} in row {row}, column {column} of X")
+    found = "NaN" if np.isnan(value) else value
+    raise ValueError(f"expected finite features, found {found} in row {row}, column {column} of X")
+
+
+def _check_sample_weight(weight, n: int) -> np.ndarray:
+    weight = np.asarray(weight, np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"expected sample_weight of shape ({n},), got {weight.shape}")
+    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if wrong.size:
+        raise ValueError(
+            f"expected finite sample weights ≥ 0, found {weight[wrong[0]]} for row {wrong[0]} of X"
+        )
+    if not weight.any():
+        raise ValueError("expected a sample weight above zero, found only zeros")
+    return weight
 
 
 class _Trainer:
     """One run of :func:`train_one_vs_all`."""
 
-    def __init__(self, X, Y, options: OneVsAll, sink, observe):
+    def __init__(self, X, Y, sample_weight, options: OneVsAll, sink, observe):
         if X.shape[0] != Y.shape[0]:
             raise ValueError(f"expected as many rows in Y as in X, {X.shape[0]}, got {Y.shape[0]}")
         if X.shape[0] == 0:
             raise ValueError("expected at least one row, got none")
         X = X.tocsr() if sp.issparse(X) else np.asarray(X)
         check_features(X)
+        self._weight = None  # s [n]; None for ones
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X.shape[0])
+            kept = np.flatnonzero(weight)
+            if len(kept) < len(weight):
+                X, Y = X[kept], sp.csr_array(Y)[kept]
+            self._weight = weight[kept]
         self._options = options
         self._sink, self._observe = sink, observe
         self._X = X
@@ -187,10 +216,15 @@ class _Trainer:
         self._Y.eliminate_zeros()
         self._Y.sum_duplicates()
         self._Y.data[:] = 1
-        self._n = X.shape[0]
+        # Σ s: the rows, counted with their weights
+        self._n = X.shape[0] if self._weight is None else float(self._weight.sum())
         self._op = linops.make(X, backend=options.backend)
         self._dtype = np.dtype(self._op.dtype)
-        self._total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
+        # Σ_i s_i x_i
+        if self._weight is None:
+            self._total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
+        else:
+            self._total = X.T @ self._weight
         self._total_norm2 = float(self._total @ self._total)
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -210,6 +244,7 @@ class _Trainer:
             self._options.loss,
             self._options.bias != "none",
             self._solve_one,
+            self._weight,
         )
         self._starts = self._options.init.prepare(training)
         queue: Queue = LabelQueue(labels)
@@ -219,7 +254,7 @@ class _Trainer:
             self._wanted = set(labels.tolist())
             trained = np.flatnonzero(counts > 0)
             parents = np.full(len(counts), -1)
-            tree = label_tree(self._Y[:, trained])
+            tree = label_tree(self._Y[:, trained], self._weight)
             parents[trained] = np.where(tree >= 0, trained[tree], -1)
             queue = TreeQueue(parents, labels)
         if self._options.max_iter == 0:
@@ -228,7 +263,14 @@ class _Trainer:
             self._work(queue)
         else:
             with ThreadPoolExecutor(self._options.threads, "xmcjax") as pool:
-                workers = [pool.submit(self._work, queue) for _ in range(self._options.threads)]
+                # settings made with JAX's context managers hold in their own thread only
+                x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device
+
+                def work():
+                    with jax.enable_x64(x64), jax.default_device(device):
+                        self._work(queue)
+
+                workers = [pool.submit(work) for _ in range(self._options.threads)]
                 for worker in workers:
                     worker.result()
         self._summary.seconds = time.perf_counter() - begin
@@ -260,7 +302,8 @@ class _Trainer:
 
     def _lanes(self) -> Lanes:
         options = self._options
-        return Lanes(self._op, options.loss, np.array([[options.C]]), options.hparams(), options.block_size)
+        weight = options.C * (np.ones(1) if self._weight is None else self._weight)
+        return Lanes(self._op, options.loss, weight, options.hparams(), options.block_size)
 
     def _step(self, lanes: Lanes) -> tuple[list[Solved], StepRecord]:
         if self._summary.first_step_seconds:
@@ -276,19 +319,27 @@ class _Trainer:
         lanes = self._lanes()
         zero = np.zeros(0, np.int64)
         tolerance = float(self._zero_gradient_norms([positives])[0])
-        tolerance *= self._options.eps if loose else self._scale(len(positives))
+        tolerance *= self._options.eps if loose else self._scale(self._counts([positives])[0])
         lanes.start([Job(-1, positives, tolerance, None, 0.0, zero, np.zeros(0), 0.0)])
         while True:
             solved, _ = lanes.step()
             if solved:
                 return solved[0].w, solved[0].bias
 
+    def _counts(self, positives: list[np.ndarray]) -> np.ndarray:
+        """|P| of each label, counted with the sample weights."""
+        if self._weight is None:
+            return np.array([len(rows) for rows in positives])
+        return np.array([self._weight[rows].sum() for rows in positives])
+
     def _scale(self, counts):
-        return newton_cg.gradient_tolerance(self._options.eps, counts, self._n, 1.0)
+        # the lightest row stands for one row
+        unit = 1 if self._weight is None else self._weight.min()
+        return newton_cg.gradient_tolerance(self._options.eps, counts / unit, self._n / unit, 1.0)
 
     def _zero_gradient_norms(self, positives: list[np.ndarray], sums=None) -> np.ndarray:
-        """‖∇f(0)‖ = C |φ'(0)| ‖Σ_i y_i x_i‖, from the label sums: Σ_i y_i x_i = 2 Σ_P x_i − Σ x_i."""
-        counts = np.array([len(rows) for rows in positives])
+        """‖∇f(0)‖ = C |φ'(0)| ‖Σ s_i y_i x_i‖, from the label sums: 2 Σ_P s_i x_i − Σ s_i x_i."""
+        counts = self._counts(positives)
         sums = self._sums(positives) if sums is None else sums
         squares = (
             4 * np.asarray(sums.power(2).sum(axis=1)).ravel() - 4 * (sums @ self._total) + self._total_norm2
@@ -299,18 +350,20 @@ class _Trainer:
         return self._options.C * slope * np.sqrt(np.maximum(squares, 0))
 
     def _sums(self, positives: list[np.ndarray]) -> sp.csr_array:
+        """Σ_P s_i x_i of each label."""
         # in the index dtype of X: scipy would convert the whole of X to a wider one
         index = self._X.indices.dtype if sp.issparse(self._X) else np.int64
         indptr = np.cumsum([0] + [len(rows) for rows in positives], dtype=index)
         indices = np.concatenate(positives).astype(index)
-        ones = np.ones(len(indices), self._dtype)
-        chosen = sp.csr_array((ones, indices, indptr), shape=(len(positives), self._n))
+        weights = np.ones(len(indices)) if self._weight is None else self._weight[indices]
+        shape = (len(positives), self._X.shape[0])
+        chosen = sp.csr_array((weights.astype(self._dtype), indices, indptr), shape=shape)
         return sp.csr_array(chosen @ self._X).astype(np.float64)
 
     def _labels(self, ids: list[int]) -> Labels:
         indptr, indices = self._Y.indptr, self._Y.indices
         positives = [indices[indptr[label] : indptr[label + 1]] for label in ids]
-        return Labels(np.array(ids, np.int64), positives, self._sums(positives))
+        return Labels(np.array(ids, np.int64), positives, self._counts(positives), self._sums(positives))
 
     def _jobs(self, taken) -> list[Job]:
         if not taken:
