@@ -271,8 +271,12 @@ class _Trainer:
                         self._work(queue)
 
                 workers = [pool.submit(work) for _ in range(self._options.threads)]
-                for worker in workers:
-                    worker.result()
+                try:
+                    for worker in workers:
+                        worker.result()
+                except BaseException:
+                    self._stop.set()  # Ctrl-C arrives in this thread: the workers do not see it
+                    raise
         self._summary.seconds = time.perf_counter() - begin
         return self._summary
 
