@@ -103,6 +103,13 @@ class Init:
     name: ClassVar[str]
     tree: ClassVar[bool] = False
 
+    def check(self, n_features: int, n_labels: int, bias: bool) -> None:
+        """Whether these starts can serve, before anything is written or computed.
+
+        Raises:
+            ValueError: they cannot; why.
+        """
+
     def prepare(self, data: TrainingSet) -> Callable[[Labels], Starts]:
         """What gives the starts of labels; called once for a training set."""
         raise NotImplementedError(f"{type(self).__name__} has no starts")

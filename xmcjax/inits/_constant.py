@@ -33,9 +33,11 @@ class Bias(Init):
 
     name: ClassVar[str] = "bias"
 
-    def prepare(self, data):
-        if not data.bias:
+    def check(self, n_features, n_labels, bias):
+        if not bias:
             raise ValueError(
                 "init 'bias' needs a bias weight: expected bias 'regularised' or 'free', got 'none'"
             )
+
+    def prepare(self, data):
         return lambda labels: Starts.constant(len(labels.ids), len(data.mean), bias=-self.bias_lambda)

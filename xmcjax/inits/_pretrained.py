@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.inits._base import Init, Labels, Starts
+
+if TYPE_CHECKING:
+    from xmcjax.models import LinearModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,18 +27,24 @@ class Pretrained(Init):
 
     name: ClassVar[str] = "pretrained"
 
-    def prepare(self, data):
+    def check(self, n_features, n_labels, bias):
+        self._load(n_features, n_labels)
+
+    def _load(self, n_features: int, n_labels: int) -> LinearModel:
         from xmcjax.models import LinearModel
 
         if not self.pretrained:
             raise ValueError("init 'pretrained' needs the directory of a model, got none")
         model = LinearModel.load(self.pretrained)
-        expected = (data.X.shape[1], data.Y.shape[1])
-        if (model.n_features, model.n_labels) != expected:
+        if (model.n_features, model.n_labels) != (n_features, n_labels):
             raise ValueError(
-                f"{self.pretrained}: expected a model of {expected[0]} features and {expected[1]} labels, "
+                f"{self.pretrained}: expected a model of {n_features} features and {n_labels} labels, "
                 f"found {model.n_features} and {model.n_labels}"
             )
+        return model
+
+    def prepare(self, data):
+        model = self._load(data.X.shape[1], data.Y.shape[1])
         intercept = model.intercept() * data.bias
 
         def starts(labels: Labels) -> Starts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import threading
 import time
@@ -218,6 +219,7 @@ class _Trainer:
         self._Y.data[:] = 1
         # Σ s: the rows, counted with their weights
         self._n = X.shape[0] if self._weight is None else float(self._weight.sum())
+        options.init.check(X.shape[1], Y.shape[1], options.bias != "none")
         self._op = linops.make(X, backend=options.backend)
         self._dtype = np.dtype(self._op.dtype)
         # Σ_i s_i x_i
@@ -247,7 +249,7 @@ class _Trainer:
             self._weight,
         )
         self._starts = self._options.init.prepare(training)
-        queue: Queue = LabelQueue(labels)
+        queue: Queue = LabelQueue(labels, self._options.threads)
         if self._options.init.tree and self._options.max_iter > 0:
             # Labels that are not wanted now (they are on disk already) may have to be solved
             # again for the sake of their descendants, but are not handed out.
@@ -283,8 +285,12 @@ class _Trainer:
     def _work(self, queue: Queue) -> None:
         try:
             lanes = self._lanes()
+            jobs: collections.deque[Job] = collections.deque()
             while not self._stop.is_set():
-                lanes.start(self._jobs(queue.take(lanes.idle)))
+                idle = lanes.idle
+                if len(jobs) < idle:
+                    jobs.extend(self._jobs(queue.take(idle)))
+                lanes.start([jobs.popleft() for _ in range(min(idle, len(jobs)))])
                 if not lanes.busy:
                     if queue.finished:
                         return
