@@ -98,6 +98,7 @@ class Lanes:
         self._tolerance = np.zeros(size, dtype)
         self._w0 = np.zeros((d, size), dtype)
         self._b0 = np.zeros(size, dtype)
+        self._base: tuple[np.ndarray | None, np.ndarray] = None, np.zeros(0, dtype)
         # Made of host arrays: nothing here is worth a compiled program.
         self._problem = newton_cg.LaneProblem(
             op,
@@ -143,12 +144,21 @@ class Lanes:
             self._y[job.positives, lane] = 1
             self._tolerance[lane] = job.tolerance
             column = self._w0[:, lane]
-            column[:] = 0 if job.base is None else job.scale * job.base
+            if job.base is None:
+                column[:] = 0
+            else:
+                np.multiply(self._in_dtype(job.base), self._w0.dtype.type(job.scale), out=column)
             column[job.indices] += job.values
             self._b0[lane] = job.bias
             fresh[lane] = True
         self._problem = dataclasses.replace(self._problem, y=_put(self._y), tolerance=_put(self._tolerance))
         self._state = _refill(self._state, _put(fresh), _put(self._w0), _put(self._b0))
+
+    def _in_dtype(self, base: np.ndarray) -> np.ndarray:
+        """The shared vector of the starts; most jobs in a row have the same, converted once."""
+        if self._base[0] is not base:
+            self._base = base, base.astype(self._w0.dtype, copy=False)
+        return self._base[1]
 
     def step(self) -> tuple[list[Solved], StepRecord]:
         """One Newton step of every busy lane; returns what ended and the numbers of the step."""

@@ -11,16 +11,25 @@ Parent = tuple[np.ndarray, float]
 
 
 class LabelQueue:
-    """Labels in the given order, for several threads."""
+    """Labels in the given order, for several threads.
 
-    def __init__(self, labels: np.ndarray):
+    A thread takes several labels at once, which makes their starts cheaper, and fewer towards
+    the end, so that the threads end together.
+    """
+
+    LONGEST = 64
+
+    def __init__(self, labels: np.ndarray, threads: int = 1):
         self._labels = labels
+        self._threads = threads
         self._next = 0
         self._lock = threading.Lock()
 
-    def take(self, count: int) -> list[tuple[int, Parent | None]]:
-        """At most `count` labels with their starts; none: all have been taken."""
+    def take(self, idle: int) -> list[tuple[int, Parent | None]]:
+        """Labels for at least `idle` lanes, while there are any, with their starts."""
         with self._lock:
+            share = (len(self._labels) - self._next) // (4 * self._threads)
+            count = max(idle, min(self.LONGEST, share))
             first, self._next = self._next, min(self._next + count, len(self._labels))
             return [(int(label), None) for label in self._labels[first : self._next]]
 
@@ -57,19 +66,22 @@ class TreeQueue:
         self._in_flight = 0
         self._lock = threading.Lock()
 
-    def take(self, count: int) -> list[tuple[int, Parent | None]]:
+    def take(self, idle: int) -> list[tuple[int, Parent | None]]:
+        """At most `idle` labels that are ready, with their starts; another may be ready later."""
         with self._lock:
-            taken = [self._ready.pop() for _ in range(min(count, len(self._ready)))]
+            taken = [self._ready.pop() for _ in range(min(idle, len(self._ready)))]
             self._in_flight += len(taken)
             return taken
 
     def done(self, label: int, w: np.ndarray, bias: float) -> None:
+        """Tells that a label was solved: its children are ready."""
         with self._lock:
             self._in_flight -= 1
             self._ready += [(child, (w, bias)) for child in self._children.pop(label, [])]
 
     @property
     def finished(self) -> bool:
+        """Nothing is left to take, now or later."""
         with self._lock:
             return not self._ready and not self._in_flight
 

@@ -80,13 +80,13 @@ inline void transpose_block(Vec<T>* v) {
   transpose_stage<T, 1>(v);
 }
 
-// lane_major[l][j] = tile[j][l]; lane_major has rows of `padded` elements.
+// lane_major[l][j] = scale · tile[j][l]; lane_major has rows of `padded` elements.
 template <class T>
-void to_lanes(const T* tile, int64_t stride, int64_t d, T* lane_major, int64_t padded) {
+void to_lanes(T scale, const T* tile, int64_t stride, int64_t d, T* lane_major, int64_t padded) {
   constexpr int N = kLanes<T>;
   Vec<T> block[N];
   for (int64_t j = 0; j < padded; j += N) {
-    for (int k = 0; k < N; ++k) block[k] = j + k < d ? load(tile + (j + k) * stride) : Vec<T>{};
+    for (int k = 0; k < N; ++k) block[k] = j + k < d ? scale * load(tile + (j + k) * stride) : Vec<T>{};
     transpose_block<T>(block);
     for (int l = 0; l < N; ++l) store(lane_major + l * padded + j, block[l]);
   }
@@ -294,12 +294,19 @@ class NewtonTile {
     }
   }
 
-  // w += t d
+  // w += t d, and ‖w‖²
   void move() {
-    for (int64_t j = 0; j < X_.d; ++j) {
-      const V w = load(w_ + j * stride_);
-      store(w_ + j * stride_, (kept_ ? w : V{}) + t_ * load(direction_ + j * stride_));
-    }
+    LaneSum<T> norms;
+    for_rows(
+        X_.d,
+        [&](int64_t j) {
+          const V before = load(w_ + j * stride_);
+          const V w = (kept_ ? before : V{}) + t_ * load(direction_ + j * stride_);
+          store(w_ + j * stride_, w);
+          norms.add(w * w);
+        },
+        [&] { norms.flush(); });
+    for (int l = 0; l < width_; ++l) weight_norm2_[l] = norms[l];
   }
 
   // z before the step: zero in a fresh lane, whatever was there before it
@@ -307,8 +314,11 @@ class NewtonTile {
     const V z = load(z_ + i * stride_);
     return kept_ ? z : V{};
   }
-  // z + t m, before the bias step
-  V margins(int64_t i) const { return margins_before(i) + t_ * load(s_.step_margins.data() + i * N); }
+  // z + t m, before the bias step; once it is stored, read back
+  V margins(int64_t i) const {
+    if (stored_) return load(z_ + i * stride_);
+    return margins_before(i) + t_ * load(s_.step_margins.data() + i * N);
+  }
 
   // β = argmin ½ λ_b (b+β)² + Σ_i ℓ_i(z_i + β): Newton's method in one unknown, kept inside the
   // bracket that the signs of the derivative have shown. The sums at β = 0 are known already.
@@ -327,11 +337,14 @@ class NewtonTile {
             X_.n,
             [&](int64_t i) {
               V value, slope, curvature;
-              evaluate(i, margins(i) + beta_, value, slope, curvature);
+              const V z = margins(i);
+              if (!stored_) store(z_ + i * stride_, z);
+              evaluate(i, z + beta_, value, slope, curvature);
               slopes.add(slope);
               curvatures.add(curvature);
             },
             [&] { slopes.flush(), curvatures.flush(); });
+        stored_ = true;
         for (int l = 0; l < width_; ++l) slope_sum_[l] = slopes[l], curvature_sum_[l] = curvatures[l];
       }
       any = false;
@@ -360,9 +373,10 @@ class NewtonTile {
 
   // z, the value, and the rows whose slope or curvature is not zero.
   void collect_active() {
-    s_.rows.clear();
-    s_.slopes.clear();
-    s_.curvatures.clear();
+    s_.rows.resize(X_.n);
+    s_.slopes.resize(X_.n * N);
+    s_.curvatures.resize(X_.n * N);
+    rows_ = 0;
     IntVec<T> keep{};
     unsigned lanes = 0;
     for (int l = 0; l < width_; ++l)
@@ -381,12 +395,10 @@ class NewtonTile {
           curvatures.add(curvature);
           const unsigned mask = (nonzero_lanes(slope) | nonzero_lanes(curvature)) & lanes;
           if (!mask) return;
-          const size_t at = s_.rows.size() * N;
-          s_.rows.push_back(int32_t(i));
-          s_.slopes.resize(at + N);
-          s_.curvatures.resize(at + N);
-          store(s_.slopes.data() + at, keep ? slope : V{});
-          store(s_.curvatures.data() + at, keep ? curvature : V{});
+          s_.rows[rows_] = int32_t(i);
+          store(s_.slopes.data() + rows_ * N, keep ? slope : V{});
+          store(s_.curvatures.data() + rows_ * N, keep ? curvature : V{});
+          ++rows_;
           for (unsigned rest = mask; rest; rest &= rest - 1) {
             const int l = __builtin_ctz(rest);
             s_.entries[l].push_back({int32_t(i), slope[l], curvature[l]});
@@ -401,35 +413,29 @@ class NewtonTile {
       entries += s_.entries[l].size();
       if (running_[l]) a_.active[first_ + l] = int32_t(s_.entries[l].size());
     }
-    together_ = entries > kShared * s_.rows.size();
+    together_ = entries > kShared * rows_;
   }
 
   // g = λ w + Xᵀ slope, lane by lane in s_.gradient
   void take_gradient() {
     s_.gradient.resize(N * padded_);
     s_.tile_out.resize(X_.d * N);
-    T* tile = s_.tile_out.data();
-    for (int64_t j = 0; j < X_.d; ++j) store(tile + j * N, a_.l2 * load(w_ + j * stride_));
     if (together_) {
-      for (size_t u = 0; u < s_.rows.size(); ++u)
+      T* tile = s_.tile_out.data();
+      for (int64_t j = 0; j < X_.d; ++j) store(tile + j * N, a_.l2 * load(w_ + j * stride_));
+      for (size_t u = 0; u < rows_; ++u)
         row_add_tile(X_, s_.rows[u], load(s_.slopes.data() + u * N), tile, N);
+      to_lanes(T(1), tile, N, X_.d, s_.gradient.data(), padded_);
+    } else {
+      to_lanes(a_.l2, w_, stride_, X_.d, s_.gradient.data(), padded_);
     }
-    LaneSum<T> norms;
-    for_rows(
-        X_.d,
-        [&](int64_t j) {
-          const V w = load(w_ + j * stride_);
-          norms.add(w * w);
-        },
-        [&] { norms.flush(); });
-    to_lanes(tile, N, X_.d, s_.gradient.data(), padded_);
     for (int l = 0; l < width_; ++l) {
       const int64_t lane = first_ + l;
       if (!running_[l] || a_.status[lane] == kLineSearchFailed) continue;
       if (!together_)
         for (const Entry<T>& e : s_.entries[l]) row_add_lane(X_, e.row, e.slope, gradient(l), 1);
       const double b = a_.bias[lane];
-      a_.value[lane] = T(loss_value_[l] + 0.5 * a_.l2 * norms[l] + (a_.l2_bias > 0 ? 0.5 * a_.l2_bias * b * b : 0));
+      a_.value[lane] = T(loss_value_[l] + 0.5 * a_.l2 * weight_norm2_[l] + (a_.l2_bias > 0 ? 0.5 * a_.l2_bias * b * b : 0));
       double g_bias = 0;
       if (a_.l2_bias >= 0) g_bias = slope_sum_[l] + a_.l2_bias * b;
       gradient_bias_[l] = g_bias;
@@ -585,12 +591,11 @@ class NewtonTile {
     T* in = s_.tile_in.data();
     T* out = s_.tile_out.data();
     to_tile(s_.search.data(), padded_, X_.d, in, N);
-    const size_t rows = s_.rows.size();
-    s_.products.resize(rows * N);
+    s_.products.resize(rows_ * N);
     T* products = s_.products.data();
     const T* curvatures = s_.curvatures.data();
     V sum{};
-    for (size_t u = 0; u < rows; ++u) {
+    for (size_t u = 0; u < rows_; ++u) {
       const V product = row_dot_tile(X_, s_.rows[u], in, N);
       store(products + u * N, product);
       sum += load(curvatures + u * N) * product;
@@ -602,9 +607,9 @@ class NewtonTile {
       mean[l] = eliminated(l);
     }
     for (int64_t j = 0; j < X_.d; ++j) store(out + j * N, a_.l2 * load(in + j * N));
-    for (size_t u = 0; u < rows; ++u)
+    for (size_t u = 0; u < rows_; ++u)
       row_add_tile(X_, s_.rows[u], load(curvatures + u * N) * (load(products + u * N) - mean), out, N);
-    to_lanes(out, N, X_.d, s_.image.data(), padded_);
+    to_lanes(T(1), out, N, X_.d, s_.image.data(), padded_);
   }
 
   // s of D(X p − s): what the eliminated bias takes away
@@ -650,8 +655,10 @@ class NewtonTile {
   const int8_t* y_ = nullptr;
   IntVec<T> kept_{};  // lanes that have weights from a step before
   V constant_weight_{}, t_{}, beta_{};
-  bool together_ = false;
-  double loss_value_[N] = {}, slope_sum_[N] = {}, curvature_sum_[N] = {}, gradient_bias_[N] = {};
+  bool stored_ = false;    // z holds the margins after the move
+  bool together_ = false;  // products are made for the whole tile
+  size_t rows_ = 0;        // with an active lane
+  double weight_norm2_[N] = {}, loss_value_[N] = {}, slope_sum_[N] = {}, curvature_sum_[N] = {}, gradient_bias_[N] = {};
   double curved_sum_[N] = {}, search_sum_[N] = {};
 };
 

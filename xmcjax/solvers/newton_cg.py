@@ -87,7 +87,7 @@ class HParams(NamedTuple):
     l2: float = 1.0
     l2_bias: float = 1.0
     max_steps: int = 100
-    cg_tolerance: float = 0.5
+    cg_tolerance: float = 0.25
     max_cg: int = 200
     preconditioner: float = 0.0
     armijo: float = 0.01
