@@ -20,6 +20,9 @@ def test_demo_is_what_its_description_says():
     assert round(demo.X_train.nnz / 16108, 1) == 5.2
     assert len(demo.class_names) == len(set(demo.class_names)) == 1055
     assert (demo.class_names[0], demo.class_names[-1]) == ("111110", "928120")
+    assert len(demo.words) == len(set(demo.words)) == 8216
+    row = demo.X_train[[0]]
+    assert all(demo.words[word].isalnum() for word in row.indices)
 
 
 def test_demo_is_small():

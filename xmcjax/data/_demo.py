@@ -23,6 +23,7 @@ class Demo(NamedTuple):
         X_test: CSR [3949, 8216].
         Y_test: CSR [3949, 1055].
         class_names: the six-digit NAICS code of each label.
+        words: the word that each feature counts.
     """
 
     X_train: sp.csr_matrix
@@ -30,6 +31,7 @@ class Demo(NamedTuple):
     X_test: sp.csr_matrix
     Y_test: sp.csr_matrix
     class_names: list[str]
+    words: list[str]
 
 
 def load_demo() -> Demo:
@@ -37,11 +39,14 @@ def load_demo() -> Demo:
 
     Labels 0 … 1054 are the file's classes 1 … 1055. 14 rows of the test part have no known word.
     """
+    import lzma
+
     with importlib.resources.as_file(importlib.resources.files("xmcjax.data") / "naics2017") as folder:
         X_train, y_train = load_svmlight(folder / "train.libsvm.xz", n_features=_N_FEATURES)
         X_test, y_test = load_svmlight(folder / "test.libsvm.xz", n_features=_N_FEATURES)
         class_names = (folder / "classes.txt").read_text("ascii").split()
-    return Demo(X_train, _one_label(y_train), X_test, _one_label(y_test), class_names)
+        words = lzma.decompress((folder / "vocab.txt.xz").read_bytes()).decode("ascii").split()
+    return Demo(X_train, _one_label(y_train), X_test, _one_label(y_test), class_names, words)
 
 
 def _one_label(classes: np.ndarray) -> sp.csr_matrix:

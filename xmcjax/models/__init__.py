@@ -16,4 +16,6 @@ from xmcjax.models._predict import predict_topk as predict_topk
 from xmcjax.models._predict import scores_above as scores_above
 from xmcjax.models._predictions import read_predictions as read_predictions
 from xmcjax.models._predictions import write_predictions as write_predictions
+from xmcjax.models._writer import RUN_FILE as RUN_FILE
 from xmcjax.models._writer import ShardWriter as ShardWriter
+from xmcjax.models._writer import check_vacant as check_vacant

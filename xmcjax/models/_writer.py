@@ -24,6 +24,23 @@ from xmcjax.models._shard import LabelWeights, encode
 RUN_FILE = "run.json"
 
 
+def check_vacant(directory: str | os.PathLike[str]) -> None:
+    """Whether a new model can be written to a directory, as far as what it holds is concerned.
+
+    Raises:
+        FileExistsError: it holds anything.
+        OSError: it is a file, or cannot be read.
+    """
+    directory = Path(directory)
+    names = set(os.listdir(directory)) if directory.exists() else set()
+    if names:
+        holds = "a model" if MANIFEST in names else ", ".join(sorted(names)[:3])
+        hint = "; --resume continues it" if MANIFEST in names else ""
+        raise FileExistsError(
+            f"{directory}: expected a new or empty directory, found {holds}{hint} (nothing was changed)"
+        )
+
+
 class ShardWriter:
     """Takes the weights of labels one at a time, in any order, and writes complete shards.
 
@@ -98,14 +115,9 @@ class ShardWriter:
         self._stored = {shard.first_label // self._manifest.shard_size for shard in self._manifest.shards}
 
     def _start(self, resume: bool) -> None:
+        if not resume:
+            check_vacant(self.directory)
         names = set(os.listdir(self.directory))
-        if names and not resume:
-            holds = "a model" if MANIFEST in names else ", ".join(sorted(names)[:3])
-            hint = "; --resume continues it" if MANIFEST in names else ""
-            raise FileExistsError(
-                f"{self.directory}: expected a new or empty directory, found {holds}{hint} "
-                "(nothing was changed)"
-            )
         if MANIFEST in names:
             self._continue(_manifest.read(self.directory / MANIFEST))
         else:
