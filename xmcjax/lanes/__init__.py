@@ -7,6 +7,7 @@ from xmcjax.lanes._one_vs_all import (
     OneVsAll,
     Summary,
     check_features,
+    check_sample_weight,
     train_one_vs_all,
 )
 
@@ -20,5 +21,6 @@ __all__ = [
     "StepRecord",
     "Summary",
     "check_features",
+    "check_sample_weight",
     "train_one_vs_all",
 ]

@@ -42,7 +42,9 @@ class OneVsAll:
         max_iter: Newton steps a label; 0 returns the starting weights.
         block_size: lanes that share a pass over X.
         threads: host threads, each with lanes of its own. The weights depend on neither.
-        backend: of :func:`xmcjax.linops.make`.
+        backend: of :func:`xmcjax.linops.make`; "auto" takes the native kernels for a dense X too,
+            where there are any: a step that visits active rows only is as fast, and compiles in a
+            tenth of a second instead of three.
     """
 
     loss: MarginLoss = squared_hinge
@@ -179,7 +181,8 @@ def check_features(X) -> None:
     raise ValueError(f"expected finite features, found {found} in row {row}, column {column} of X")
 
 
-def _check_sample_weight(weight, n: int) -> np.ndarray:
+def check_sample_weight(weight, n: int) -> np.ndarray:
+    """Sample weights as float64 [n]; ValueError where they are not finite, not ≥ 0, or all zero."""
     weight = np.asarray(weight, np.float64)
     if weight.shape != (n,):
         raise ValueError(f"expected sample_weight of shape ({n},), got {weight.shape}")
@@ -205,7 +208,7 @@ class _Trainer:
         check_features(X)
         self._weight = None  # s [n]; None for ones
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X.shape[0])
+            weight = check_sample_weight(sample_weight, X.shape[0])
             kept = np.flatnonzero(weight)
             if len(kept) < len(weight):
                 X, Y = X[kept], sp.csr_array(Y)[kept]
@@ -220,7 +223,10 @@ class _Trainer:
         # Σ s: the rows, counted with their weights
         self._n = X.shape[0] if self._weight is None else float(self._weight.sum())
         options.init.check(X.shape[1], Y.shape[1], options.bias != "none")
-        self._op = linops.make(X, backend=options.backend)
+        backend = options.backend
+        if backend == "auto" and linops.native_ready():
+            backend = "native"
+        self._op = linops.make(X, backend=backend)
         self._dtype = np.dtype(self._op.dtype)
         # Σ_i s_i x_i
         if self._weight is None:

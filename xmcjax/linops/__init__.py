@@ -18,7 +18,12 @@ from xmcjax.native import _ffi
 
 BACKENDS = ("auto", "dense", "native", "jnp")
 
-__all__ = ["BACKENDS", "Csr", "Dense", "LinOp", "make"]
+__all__ = ["BACKENDS", "Csr", "Dense", "LinOp", "make", "native_ready"]
+
+
+def native_ready() -> bool:
+    """Whether the native kernels are built and the default device is the CPU that they run on."""
+    return jax.default_backend() == "cpu" and _ffi.available()
 
 
 def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
@@ -47,9 +52,8 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     sparse = scipy.sparse.issparse(X)
     if backend == "dense" or (backend == "auto" and not sparse):
         return Dense(jnp.asarray(X.toarray() if sparse else X, dtype))
-    on_cpu = jax.default_backend() == "cpu"
-    if backend == "native" and not (on_cpu and _ffi.available()):
+    if backend == "native" and not native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
-    native = backend == "native" or (backend == "auto" and on_cpu and _ffi.available())
+    native = backend == "native" or (backend == "auto" and native_ready())
     matrix = X if sparse else scipy.sparse.csr_matrix(np.asarray(X))
     return from_scipy(matrix.astype(dtype, copy=False), native=native, threads=threads)
