@@ -15,7 +15,7 @@ enum StateField {
   kW, kZ, kDirection, kBias, kDirectionBias, kSlope, kObjective, kGradientNorm, kMultiplier,
   kStatus, kSteps, kCgSteps, kActive, kStateFields
 };
-enum Number { kL2, kL2Bias, kLossParameter, kCgTolerance, kPreconditioner, kArmijo, kNumberCount };
+enum Number { kL2, kL2Bias, kLossParameter, kCgTolerance, kPreconditioner, kArmijo, kDecrement, kNumberCount };
 enum Count { kMaxCg, kMaxSteps, kMaxBacktracks, kCountCount };
 
 template <class T>
@@ -51,6 +51,7 @@ ffi::Error run(const std::vector<ffi::AnyBuffer>& in, std::vector<ffi::AnyBuffer
   args.cg_tolerance = numbers[kCgTolerance];
   args.preconditioner = numbers[kPreconditioner];
   args.armijo = numbers[kArmijo];
+  args.decrement = numbers[kDecrement];
   args.max_cg = counts[kMaxCg];
   args.max_steps = counts[kMaxSteps];
   args.max_backtracks = counts[kMaxBacktracks];

@@ -47,7 +47,7 @@ struct NewtonArgs {
   T l2, l2_bias;         // l2_bias < 0: no bias; 0: free; > 0: regularised
   T cg_tolerance, preconditioner;
   int32_t max_cg, max_steps, max_backtracks;
-  T armijo;
+  T armijo, decrement;
   const T* tolerance;    // [lanes] bound on the norm of the gradient
   T *w, *z, *direction;  // [d, lanes], [n, lanes], [d, lanes], updated in place
   T *bias, *direction_bias, *slope, *value, *gradient_norm, *multiplier;  // [lanes]

@@ -453,12 +453,29 @@ class NewtonTile {
       } else if (!std::isfinite(a_.value[lane]) || !std::isfinite(a_.gradient_norm[lane])) {
         status = kNonFinite;
       } else if (a_.gradient_norm[lane] <= a_.tolerance[lane]) {
-        status = kConverged;
+        // f − f* ≤ ‖∇f‖²/2λ settles it for most; for the others the decrement is worked out.
+        const double norm = a_.gradient_norm[lane], gap = a_.decrement * std::fabs(double(a_.value[lane]));
+        candidate_[l] = norm * norm > 2 * a_.l2 * gap;
+        status = candidate_[l] ? kRunning : kConverged;
       } else {
         status = a_.steps[lane] >= a_.max_steps ? kMaxSteps : kRunning;
       }
       running_[l] = status == kRunning;
     }
+  }
+
+  // ½ gᵀH⁻¹g of a lane whose gradient is small enough: converged, or on with the direction.
+  void settle(int l) {
+    const int64_t lane = first_ + l;
+    if (-0.5 * a_.slope[lane] <= a_.decrement * std::fabs(double(a_.value[lane]))) {
+      a_.status[lane] = kConverged;
+    } else if (a_.steps[lane] >= a_.max_steps) {
+      a_.status[lane] = kMaxSteps;
+    }
+    if (a_.status[lane] == kRunning) return;
+    running_[l] = false;
+    std::memset(delta(l), 0, padded_ * sizeof(T));
+    a_.direction_bias[lane] = a_.slope[lane] = 0;
   }
 
   T* gradient(int l) { return s_.gradient.data() + l * padded_; }
@@ -491,6 +508,7 @@ class NewtonTile {
         db = -(gradient_bias_[l] + curved_sum_[l]) / bias_curvature(l);
       a_.direction_bias[lane] = T(db);
       a_.slope[lane] = moves ? T(double(dot(gradient(l), delta(l), padded_)) + gradient_bias_[l] * db) : T(0);
+      if (candidate_[l]) settle(l);
     }
     to_tile(s_.delta.data(), padded_, X_.d, direction_, stride_);
   }
@@ -649,7 +667,7 @@ class NewtonTile {
   const Loss loss_;
   Scratch<T>& s_;
   const int64_t padded_;
-  bool fresh_[N] = {}, running_[N] = {};
+  bool fresh_[N] = {}, running_[N] = {}, candidate_[N] = {};
   int64_t stride_ = 0;
   T *w_ = nullptr, *z_ = nullptr, *direction_ = nullptr;
   const int8_t* y_ = nullptr;

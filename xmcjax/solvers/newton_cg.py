@@ -82,6 +82,9 @@ class HParams(NamedTuple):
         preconditioner: α of (1−α) I + α diag(H); 0 for none.
         armijo: η of the sufficient decrease.
         max_backtracks: halvings of a step.
+        decrement: a lane has converged when ‖∇f‖ ≤ tolerance and its Newton decrement
+            ½ ∇fᵀH⁻¹∇f, which is about f − f*, is at most decrement · f. With the bias at its
+            minimum the gradient alone can be small too early.
     """
 
     l2: float = 1.0
@@ -92,6 +95,7 @@ class HParams(NamedTuple):
     preconditioner: float = 0.0
     armijo: float = 0.01
     max_backtracks: int = 20
+    decrement: float = 5e-4
 
 
 class State(NamedTuple):
@@ -237,6 +241,7 @@ def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
                 hp.cg_tolerance,
                 hp.preconditioner,
                 hp.armijo,
+                hp.decrement,
             )
         ]
     )
@@ -309,18 +314,27 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
 
     steps = state.steps + (lanes & ~fresh).astype(jnp.int32)
     status = jnp.where(steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
-    status = jnp.where(gradient_norm <= problem.tolerance, Status.CONVERGED, status)
+    # f − f* ≤ ‖∇f‖²/2λ settles it for most; for the others the decrement is worked out.
+    gap = jnp.asarray(hp.decrement, dtype) * jnp.abs(value)
+    small = gradient_norm <= problem.tolerance
+    candidate = small & (gradient_norm**2 > 2 * l2 * gap)
+    status = jnp.where(small, jnp.where(candidate, Status.RUNNING, Status.CONVERGED), status)
     status = jnp.where(jnp.isfinite(value) & jnp.isfinite(gradient_norm), status, Status.NONFINITE)
     status = jnp.where(failed, Status.LINE_SEARCH_FAILED, status)
-    status = jnp.where(lanes, status, state.status).astype(jnp.int32)
+    status = jnp.where(lanes, status, state.status)
 
     running = status == Status.RUNNING
+    candidate = candidate & running
     D = jnp.where(running, curvature, 0)
     next_direction, next_bias, cg_steps = _direction(
         op, D, gradient, gradient_bias, l2, l2_bias, has_bias, running, hp
     )
     # f' along the next direction
     next_slope = jnp.sum(gradient * next_direction, axis=0) + gradient_bias * next_bias
+    undecided = jnp.where(steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
+    settled = jnp.where(-next_slope / 2 <= gap, Status.CONVERGED, undecided)
+    status = jnp.where(candidate, settled, status).astype(jnp.int32)
+    running = status == Status.RUNNING
 
     def keep(mask, new, old):
         return jnp.where(mask, new, old)
