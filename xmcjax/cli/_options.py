@@ -1,0 +1,69 @@
+"""Types of flags, made of the tables, and checks that concern flags alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
+Directory = Annotated[Path, tyro.conf.arg(metavar="DIR")]
+
+
+def one_of(names: Iterable[str]) -> Any:
+    """The type of a flag that takes one of these names; ``--help`` lists them."""
+    return Literal[tuple(names)]
+
+
+def make_entry(table: Mapping[str, type], flag: str, options: Any) -> Any:
+    """An entry of a table, such as ``INITS``, with its own options taken from the flags.
+
+    Args:
+        table: frozen dataclasses by name.
+        flag: the flag with the name of the entry, a field of ``options``; fields named like those
+            of an entry are its options.
+        options: a frozen dataclass of flags.
+
+    Raises:
+        ValueError: a flag is set that belongs to other entries of the table.
+    """
+    name = getattr(options, flag)
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    owners: dict[str, list[str]] = {}
+    for entry, kind in table.items():
+        for field in dataclasses.fields(kind):
+            owners.setdefault(field.name, []).append(entry)
+    values = {}
+    for option, entries in owners.items():
+        value = getattr(options, option)
+        if name in entries:
+            if value is not None:
+                values[option] = value
+        elif value != defaults[option]:
+            raise ValueError(
+                f"--{option.replace('_', '-')} is for --{flag} {' or '.join(entries)}, got --{flag} {name}"
+            )
+    return table[name](**values)
+
+
+def parse_range(text: str | None, n_labels: int | None = None) -> tuple[int, int] | None:
+    """(A, B) of "A:B", labels A to B−1; None of None.
+
+    Args:
+        text: what was given.
+        n_labels: L; None checks the form alone.
+
+    Raises:
+        ValueError: another form, or not 0 ≤ A < B ≤ L.
+    """
+    if text is None:
+        return None
+    limit = "L" if n_labels is None else n_labels
+    first, colon, last = text.partition(":")
+    number = str.isdecimal
+    if colon and number(first) and number(last) and int(first) < int(last) <= (n_labels or int(last)):
+        return int(first), int(last)
+    raise ValueError(f"--labels: expected A:B with 0 <= A < B <= {limit}, got {text!r}")

@@ -1,0 +1,83 @@
+"""What commands print: the result on stdout, warnings on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xmcjax.metrics import RANKING_METRICS
+
+if TYPE_CHECKING:
+    from xmcjax.cli._training import Outcome
+    from xmcjax.models import LinearModel
+
+
+def warn(text: str) -> None:
+    """One line on stderr."""
+    print(f"xmcjax: warning: {text}", file=sys.stderr)
+
+
+def print_field(name: str, text: str) -> None:
+    """One line of a summary."""
+    print(f"{name:<11} {text}")
+
+
+def metric_table(
+    Y_true, labels: np.ndarray, ks: Sequence[int], metrics: Mapping[str, Callable] = RANKING_METRICS, **more
+) -> list[str]:
+    """A metric a line, a column for each k, in per cent.
+
+    Args:
+        Y_true: [n, L].
+        labels: predictions, best first, [n, K].
+        ks: each at most K.
+        metrics: by name, called with (Y_true, labels, k, **more).
+    """
+    lines = [" " * 7 + "".join(f"{f'@{k}':>8}" for k in ks)]
+    for name, metric in metrics.items():
+        values = [100 * metric(Y_true, labels, k, **more) for k in ks]
+        lines.append(f"{name:<7}" + "".join(f"{value:8.2f}" for value in values))
+    return lines
+
+
+def warn_of_labels(outcome: Outcome) -> None:
+    """What a user should know of labels that were not trained, or not to the end."""
+    from xmcjax.solvers import REMEDY
+
+    first, last = outcome.label_range
+    if outcome.empty:
+        warn(f"{outcome.empty:,} of {last - first:,} labels have no positive row: they are never predicted")
+    if outcome.worst is not None:
+        counts = {s: n for s, n in sorted(outcome.summary.statuses.items()) if s in REMEDY}
+        kinds = ", ".join(f"{count:,} {status.name.lower()}" for status, count in counts.items())
+        worst = outcome.worst
+        warn(
+            f"{sum(counts.values()):,} of {outcome.trained:,} labels did not converge ({kinds}), "
+            f"the worst is label {worst.label} (gradient norm {worst.gradient_norm:.3g}): "
+            f"{REMEDY[worst.status]}"
+        )
+
+
+def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
+    """The summary of a training run."""
+    summary = outcome.summary
+    first, last = outcome.label_range
+    statuses = ", ".join(f"{n:,} {s.name.lower()}" for s, n in sorted(summary.statuses.items()))
+    stored = last - first - outcome.trained
+    earlier = f"; {stored:,} were stored before" if stored else ""
+    print_field("labels", (statuses or "none left to train") + earlier)
+    solved = sum(n for s, n in summary.statuses.items() if s.name != "NO_POSITIVES")
+    if solved and summary.steps:
+        active = summary.active / summary.steps / n_rows
+        print_field(
+            "work",
+            f"{summary.newton_steps / solved:.1f} Newton steps and {summary.cg_steps / solved:.1f} CG steps "
+            f"a label, {active:.2%} of the rows active in a step",
+        )
+    compiling = f", {summary.first_step_seconds:.2f} s of it the first step, which compiles"
+    print_field("training", f"{summary.seconds:.2f} s{compiling if summary.steps else ''}")
+    size = sum(file.stat().st_size for file in model.directory.iterdir()) / 1e6
+    print_field("model", f"{model.directory} ({size:.1f} MB, {model.density():.2%} of the weights non-zero)")

@@ -1,0 +1,35 @@
+"""``xmcjax convert``."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from xmcjax import data
+from xmcjax.cli import _report
+from xmcjax.cli._data import AUTO, FormatName, SizedDataOptions
+from xmcjax.cli._options import File
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Write a data set in another format, as a rule npz, which is read several times faster.
+
+    Attributes:
+        data: file to read.
+        out: file to write; --out-format, or its name ending in .npz, says how.
+        out_format: of the output; auto: a file named .npz is npz, any other xmc.
+    """
+
+    data: File
+    out: File
+    out_format: FormatName = AUTO
+    files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
+
+
+def run(options: Options) -> None:
+    """Converts; the output appears under its name when it is complete."""
+    files = options.files
+    out_format = None if options.out_format == AUTO else options.out_format
+    dataset = data.convert(options.data, options.out, files.reader_name, out_format, **files.reader())
+    _report.print_field("data", dataset.describe())
+    _report.print_field("written", f"{options.out} ({options.out.stat().st_size / 1e6:.1f} MB)")

@@ -1,0 +1,94 @@
+"""``xmcjax demo``."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+
+from xmcjax.cli import _report, _training
+from xmcjax.cli._environment import check_threads
+from xmcjax.cli._options import Directory
+from xmcjax.data import Dataset, load_demo
+from xmcjax.data._demo import Demo
+from xmcjax.lanes import OneVsAll
+from xmcjax.metrics import RANKING_METRICS
+from xmcjax.models import LinearModel, check_vacant
+
+_TRANSFORMS = "log,idf,unit"
+_KS = (1, 3, 5)
+_EXAMPLES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Train, save, load and evaluate a model on data that ship with the package.
+
+    The data are the index of the 2017 North American Industry Classification System: 16,108 short
+    texts, 1,055 classes, one a text.
+
+    Attributes:
+        model: new directory for the model; without it xmcjax-demo, or xmcjax-demo-2 and so on.
+        threads: one a core if not given.
+    """
+
+    model: Annotated[Directory | None, tyro.conf.arg(metavar="DIR")] = None
+    threads: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+
+
+def run(options: Options) -> None:
+    """Trains and shows what came of it."""
+    trainer = OneVsAll(threads=check_threads(options.threads))
+    directory = _fresh_directory() if options.model is None else options.model
+    check_vacant(directory)
+    begin = time.perf_counter()
+    demo = load_demo()
+    dataset = Dataset(demo.X_train, demo.Y_train)
+    data = _training.prepare(dataset, _TRANSFORMS)
+    reading = time.perf_counter() - begin
+    _report.print_field("data", f"NAICS 2017: {dataset.describe()}")
+    _report.print_field(
+        "method", f"one-vs-all {trainer.loss.name}, init {trainer.init.name}, transforms {_TRANSFORMS}"
+    )
+    outcome = _training.train_to_directory(data, trainer, directory)
+    _report.warn_of_labels(outcome)
+    model = LinearModel.load(directory)
+    _training.write_run_file(directory, "demo", options, outcome, {"reading": reading})
+    _report.print_training(outcome, model, dataset.n_rows)
+    begin = time.perf_counter()
+    labels = _training.best_labels(model, model.transforms().apply(demo.X_test), max(_KS), trainer.threads)
+    seconds = time.perf_counter() - begin
+    _report.print_field("prediction", f"{seconds:.2f} s for {len(labels):,} rows")
+    metrics = {name: RANKING_METRICS[name] for name in ("P", "top")}
+    print("\nper cent of the test rows (P: precision at k, top: the class is among the k best;")
+    print("with one class a row, P@3 cannot exceed 33.3 and P@5 not 20.0)")
+    print("\n".join(_report.metric_table(demo.Y_test, labels, _KS, metrics)))
+    print("\nwords of a test row -> predicted NAICS codes, best first [true code]")
+    print("\n".join(_examples(demo, labels)))
+    print(f"\nThe model is in {directory.resolve()}")
+
+
+def _fresh_directory(base: str = "xmcjax-demo") -> Path:
+    """The first of base, base-2, base-3, … that does not exist."""
+    path, number = Path(base), 1
+    while path.exists():
+        number += 1
+        path = Path(f"{base}-{number}")
+    return path
+
+
+def _examples(demo: Demo, labels: np.ndarray) -> list[str]:
+    """A few test rows with enough words to read, spread over the file."""
+    readable = np.flatnonzero(np.diff(demo.X_test.indptr) >= 4)
+    rows = readable[np.linspace(0, len(readable) - 1, _EXAMPLES + 2).astype(int)[1:-1]]
+    lines = []
+    for row in rows.tolist():
+        words = " ".join(demo.words[j] for j in demo.X_test[[row]].indices)
+        codes = " ".join(demo.class_names[label] for label in labels[row, :3])
+        true = demo.class_names[demo.Y_test.indices[row]]
+        lines.append(f"  {words} -> {codes} [{true}]")
+    return lines

@@ -1,0 +1,87 @@
+"""``xmcjax evaluate``."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import tyro
+
+from xmcjax.cli import _report
+from xmcjax.cli._data import DataOptions, read
+from xmcjax.cli._options import File, one_of
+from xmcjax.data import DataFormatError, Dataset
+from xmcjax.metrics import PROPENSITY_METRICS, PROPENSITY_PRESETS, inverse_propensities
+from xmcjax.models import read_predictions
+
+if TYPE_CHECKING:
+    PresetName = str
+else:
+    PresetName = one_of(PROPENSITY_PRESETS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Compare predictions with the truth: precision, nDCG and top-k accuracy in per cent.
+
+    Attributes:
+        data: the rows that were predicted, with their true labels.
+        predictions: what `xmcjax predict` wrote.
+        train: training data; with them the propensity-scored metrics are shown too.
+        propensities: the data set or family whose constants A and B are used for these.
+        k: numbers of labels a row.
+    """
+
+    data: File
+    predictions: File
+    train: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    propensities: PresetName = "default"
+    k: tuple[int, ...] = (1, 3, 5)
+    files: DataOptions = dataclasses.field(default_factory=DataOptions)
+
+
+def run(options: Options) -> None:
+    """Reads, compares and prints."""
+    if not options.k or min(options.k) < 1:
+        raise ValueError(f"--k: expected numbers from 1 on, got {' '.join(map(str, options.k)) or 'none'}")
+    labels, _ = read_predictions(options.predictions)
+    truth = read(options.data, options.files)
+    _check_rows(options.predictions, labels, truth)
+    # A file that does not state its number of labels need not show the highest one.
+    width = int(labels.max(initial=0)) + 1
+    if options.files.format == "svmlight" and width > truth.n_labels:
+        truth.y.resize(truth.n_rows, width)
+    _check_labels(options.predictions, labels, truth.n_labels, options.data)
+    q = None
+    if options.train is not None:
+        train = read(options.train, options.files, n_labels=truth.n_labels, like=f"as in {options.data}")
+        if train.n_labels > truth.n_labels:
+            truth.y.resize(truth.n_rows, train.n_labels)
+        q = inverse_propensities(train.y, dataset=options.propensities)
+    ks = [k for k in options.k if k <= labels.shape[1]]
+    if len(ks) < len(options.k):
+        left_out = ", ".join(f"@{k}" for k in options.k if k not in ks)
+        _report.warn(f"{options.predictions} has at most {labels.shape[1]} labels a line: no {left_out}")
+    _report.print_field("rows", f"{truth.n_rows:,}, {truth.n_labels:,} labels")
+    lines = _report.metric_table(truth.y, labels, ks)
+    if q is not None:
+        lines += _report.metric_table(truth.y, labels, ks, PROPENSITY_METRICS, inverse_propensities=q)[1:]
+    print("\n".join(lines))
+
+
+def _check_rows(path: Path, labels: np.ndarray, truth: Dataset) -> None:
+    if len(labels) != truth.n_rows:
+        line = min(len(labels), truth.n_rows) + 1
+        raise DataFormatError(
+            path, line, None, f"{truth.n_rows} lines, one a row of the data", str(len(labels))
+        )
+
+
+def _check_labels(path: Path, labels: np.ndarray, n_labels: int, data: Path) -> None:
+    wrong = np.argwhere(labels >= n_labels)
+    if len(wrong):
+        row, place = (int(i) for i in wrong[0])
+        expected = f"labels below {n_labels}, the number in {data}"
+        raise DataFormatError(path, row + 1, None, expected, str(labels[row, place]))

@@ -1,0 +1,60 @@
+"""``xmcjax info``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from xmcjax.cli._environment import VARIABLES, native_isa, usable_cores, versions
+from xmcjax.cli._report import print_field
+from xmcjax.data import FORMATS, TRANSFORMS
+from xmcjax.inits import INITS
+from xmcjax.losses import MARGIN_LOSSES
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Show versions, devices, and what this installation can do."""
+
+
+def run(options: Options) -> None:
+    """Prints; here alone a device is asked for without work for it."""
+    print_field("versions", ", ".join(f"{name} {version}" for name, version in versions().items()))
+    print_field("devices", _devices())
+    print_field("cores", f"{usable_cores()} usable of {os.cpu_count()}")
+    print_field("native", _native())
+    for name, table in (
+        ("losses", MARGIN_LOSSES),
+        ("inits", INITS),
+        ("transforms", TRANSFORMS),
+        ("formats", FORMATS),
+    ):
+        print_field(name, ", ".join(table))
+    for name, meaning in VARIABLES.items():
+        value = f"={os.environ[name]}" if name in os.environ else " unset"
+        print_field("environment", f"{name}{value} ({meaning})")
+
+
+def _devices() -> str:
+    import jax
+
+    try:
+        devices = jax.devices()
+    except RuntimeError as error:
+        return f"none: {str(error).splitlines()[0]}"
+    return f"{jax.default_backend()}: " + ", ".join(str(device) for device in devices)
+
+
+def _native() -> str:
+    try:
+        isa = native_isa()
+    except ImportError as error:
+        return f"broken: {error}"
+    if isa is not None:
+        return f"yes, C++ kernels for {isa}"
+    if os.environ.get("XMCJAX_NATIVE") == "0":
+        return "no, switched off by XMCJAX_NATIVE=0: plain JAX and Python do its work, slower"
+    return (
+        "no, not built (there was no C++ compiler when the package was installed): "
+        "plain JAX and Python do its work; training is several times, reading text a hundred times slower"
+    )

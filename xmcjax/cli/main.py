@@ -1,0 +1,106 @@
+"""Entry of the command ``xmcjax``: finds the command, reads its flags, turns errors into one line."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+# Modules of this package, in the order in which they are used; the text is for ``xmcjax --help``.
+COMMANDS = {
+    "demo": "train, save, load and evaluate a model on data that ship with the package",
+    "train": "train a model",
+    "predict": "write the best labels of each row",
+    "evaluate": "compare predictions with the truth",
+    "convert": "turn a text file into npz, which is read several times faster",
+    "info": "versions, devices, and what this installation can do",
+}
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+# What the operating system says, in the words of the other errors.
+_OS_ERRORS = {
+    errno.ENOENT: "expected a file, found none",
+    errno.EISDIR: "expected a file, found a directory",
+    errno.ENOTDIR: "expected a directory, found a file",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: what follows ``xmcjax``; None takes it from the process.
+
+    Returns:
+        The exit status: 0, 2 for bad input, 130 after Ctrl-C. Flags that cannot be read, and
+        ``--help``, leave by SystemExit.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(_usage())
+        return 0
+    if arguments == ["--version"]:
+        from xmcjax import __version__
+
+        print(f"xmcjax {__version__}")
+        return 0
+    if not arguments or arguments[0] not in COMMANDS:
+        found = repr(arguments[0]) if arguments else "none"
+        print(f"xmcjax: error: expected a command of {', '.join(COMMANDS)}, found {found}", file=sys.stderr)
+        return BAD_INPUT
+    return _run(*arguments)
+
+
+def _run(name: str, *arguments: str) -> int:
+    try:
+        import tyro
+
+        command = importlib.import_module(f"xmcjax.cli.{name}")
+        options = tyro.cli(
+            command.Options,
+            prog=f"xmcjax {name}",
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+        )
+        command.run(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(f"\nxmcjax {name}: interrupted; what is complete stays on disk", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`xmcjax info | head -1`). Nothing may be flushed to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    # The errors of files, models and options are ValueError (DataFormatError, ModelError) and OSError.
+    except (ValueError, OSError) as error:
+        if os.environ.get("XMCJAX_TRACEBACK") == "1":
+            raise
+        print(f"xmcjax {name}: error: {_one_line(error)}", file=sys.stderr)
+        return BAD_INPUT
+    return 0
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        reason = _OS_ERRORS.get(error.errno, os.strerror(error.errno).lower())
+        text = f"{error.filename}: {reason}" if error.filename else reason
+    return text.replace("\n", " ")
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: xmcjax [--version] COMMAND [OPTIONS]",
+            "",
+            *lines,
+            "",
+            "xmcjax COMMAND --help lists the options of a command.",
+        ]
+    )

@@ -1,0 +1,170 @@
+"""``xmcjax train``."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Annotated, get_type_hints
+
+import tyro
+
+from xmcjax.cli import _report, _training
+from xmcjax.cli._data import SizedDataOptions, read, transformed
+from xmcjax.cli._environment import check_threads
+from xmcjax.cli._options import Directory, File, make_entry, one_of, parse_range
+from xmcjax.data import TRANSFORMS, parse_transforms
+from xmcjax.inits import INITS, MeanSeparating, OvaPrimal
+from xmcjax.lanes import BIASES, OneVsAll
+from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.metrics import RANKING_METRICS
+from xmcjax.models import LinearModel, check_vacant
+
+if TYPE_CHECKING:
+    LossName = InitName = BiasName = OvaPrimalName = DtypeName = str
+else:
+    LossName = one_of(name for name, loss in MARGIN_LOSSES.items() if loss.smooth)
+    InitName = one_of(INITS)
+    BiasName = one_of(BIASES)
+    OvaPrimalName = get_type_hints(OvaPrimal)["ova_primal"]
+    DtypeName = one_of(("float32", "float64"))
+
+TransformNames = Annotated[
+    str,
+    tyro.conf.arg(metavar="T,T,..", help=f"of the features, in this order: some of {', '.join(TRANSFORMS)}"),
+]
+LabelRange = Annotated[str | None, tyro.conf.arg(metavar="A:B")]
+_TEST_K = (1, 3, 5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Train one binary classifier a label and store them as a model.
+
+    The model does not depend on --threads and --block-size, nor on how often a run was interrupted.
+
+    Attributes:
+        train: training data.
+        model: directory for the model; new, or empty, or with --resume one that was begun.
+        loss: of the margin y z.
+        init: starting weights.
+        bias: regularised like a feature of value 1, free of regularisation, or none.
+        bias_lambda: the bias weight starts at minus this (--init bias).
+        msi_s: mean score of the positives at the start (--init mean_separating, multi_pos).
+        msi_t: mean score of the negatives; without it -2, for the logistic loss -3.
+        max_positives: most positives placed one by one (--init multi_pos).
+        ridge: regularisation of that placement (--init multi_pos).
+        ova_primal: how exactly the label without positives is solved (--init ova_primal,
+            ova_primal_pp).
+        pretrained: model to start from (--init pretrained).
+        delta: width of the quadratic part of the loss (--loss huber_hinge).
+        C: weight of the losses against the regularisation.
+        eps: a label has converged when its gradient has shrunk by eps * min(positives, negatives) / rows.
+        clip: weights smaller than this are dropped after training.
+        max_iter: most Newton steps a label; 0 stores the starting weights.
+        dtype: of features and weights.
+        block_size: labels that share a pass over the features.
+        threads: one a core if not given.
+        seed: noted in run.json; nothing in this training is random.
+        labels: train labels A to B-1 only, as one of several jobs.
+        shard_size: labels a file of the model.
+        test: data to evaluate the finished model on.
+        resume: continue a run that was interrupted; the options must be the same.
+    """
+
+    train: File
+    model: Directory
+    transform: TransformNames = ""
+    loss: LossName = OneVsAll.loss.name
+    init: InitName = MeanSeparating.name
+    bias: BiasName = OneVsAll.bias
+    bias_lambda: float = 1.0
+    msi_s: float = 1.0
+    msi_t: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    max_positives: int = 5
+    ridge: float = 0.01
+    ova_primal: OvaPrimalName = OvaPrimal.ova_primal
+    pretrained: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
+    delta: float = 1.0
+    C: float = OneVsAll.C
+    eps: float = OneVsAll.eps
+    clip: float = OneVsAll.clip
+    max_iter: int = OneVsAll.max_iter
+    dtype: DtypeName = "float32"
+    block_size: int = OneVsAll.block_size
+    threads: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    seed: int = 0
+    labels: LabelRange = None
+    shard_size: int = 1000
+    test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    resume: bool = False
+    files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
+
+
+def trainer_options(options: Options) -> OneVsAll:
+    """What the flags say about training.
+
+    Raises:
+        ValueError: a number out of range, or a flag that another choice has no use for.
+    """
+    losses = {name: type(loss) for name, loss in MARGIN_LOSSES.items() if loss.smooth}
+    return OneVsAll(
+        loss=make_entry(losses, "loss", options),
+        init=make_entry(INITS, "init", options),
+        C=options.C,
+        eps=options.eps,
+        clip=options.clip,
+        bias=options.bias,  # type: ignore[arg-type]  # its choices are BIASES
+        max_iter=options.max_iter,
+        block_size=options.block_size,
+        threads=check_threads(options.threads),
+    )
+
+
+def run(options: Options) -> None:
+    """Trains, stores, summarises, and evaluates where a test file is given."""
+    trainer = trainer_options(options)
+    parse_transforms(options.transform)
+    parse_range(options.labels)
+    if not options.resume:
+        check_vacant(options.model)
+    begin = time.perf_counter()
+    dataset = read(options.train, options.files, dtype=options.dtype)
+    n_rows, n_features = dataset.X.shape
+    label_range = parse_range(options.labels, dataset.n_labels)
+    _report.print_field("data", dataset.describe())
+    test = None
+    if options.test is not None:
+        test = read(
+            options.test,
+            options.files,
+            dtype=options.dtype,
+            n_features=n_features,
+            n_labels=dataset.n_labels,
+            like=f"as in {options.train}",
+        )
+    try:
+        data = _training.prepare(dataset, options.transform)
+    except ValueError as error:
+        raise ValueError(f"{options.train}: {error}") from error
+    del dataset  # the features before the transforms
+    if test is not None:
+        test = test._replace(X=transformed(options.test, test.X, data.transforms))
+    reading = time.perf_counter() - begin
+    outcome = _training.train_to_directory(
+        data,
+        trainer,
+        options.model,
+        label_range=label_range,
+        shard_size=options.shard_size,
+        resume=options.resume,
+    )
+    _report.warn_of_labels(outcome)
+    model = LinearModel.load(options.model)
+    seconds = {"reading": reading, "total": time.perf_counter() - begin}
+    _training.write_run_file(options.model, "train", options, outcome, seconds)
+    _report.print_training(outcome, model, n_rows)
+    if test is not None:
+        labels = _training.best_labels(model, test.X, max(_TEST_K), trainer.threads)
+        part = f", labels {options.labels} only" if options.labels else ""
+        _report.print_field("test", f"per cent of {test.n_rows:,} rows{part}")
+        print("\n".join(_report.metric_table(test.y, labels, _TEST_K, {"P": RANKING_METRICS["P"]})))
