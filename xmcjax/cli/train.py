@@ -147,7 +147,7 @@ def run(options: Options) -> None:
     except ValueError as error:
         raise ValueError(f"{options.train}: {error}") from error
     del dataset  # the features before the transforms
-    if test is not None:
+    if options.test is not None and test is not None:
         test = test._replace(X=transformed(options.test, test.X, data.transforms))
     reading = time.perf_counter() - begin
     outcome = _training.train_to_directory(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,7 +28,7 @@ class TrainingSet:
         weight: s > 0 of the rows, float64 [n]; None for ones.
     """
 
-    X: object
+    X: Any
     Y: sp.csc_array
     mean: np.ndarray
     loss: MarginLoss
@@ -91,6 +91,7 @@ class Starts:
         return W, self.bias
 
 
+@dataclasses.dataclass(frozen=True)
 class Init:
     """Base of the initialisations: a frozen dataclass of its options.
 

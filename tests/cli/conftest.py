@@ -1,0 +1,69 @@
+"""Small data on disk, and the command run in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from xmcjax.cli.main import main
+from xmcjax.data import make_power_law, save_xmc
+
+N_LABELS = 30
+N_FEATURES = 80
+
+
+class Result(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def xmcjax(capsys):
+    """Runs a command: ``xmcjax("train", "--train", path, …)``."""
+
+    def run(*arguments) -> Result:
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as leave:
+            code = leave.code
+        return Result(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory) -> Path:
+    """A folder with train.txt and test.txt, counts in XMC text; the last label has no positive row."""
+    folder = tmp_path_factory.mktemp("files")
+    X, Y = make_power_law(360, N_FEATURES, N_LABELS, labels_per_row=2, nonzeros_per_row=12, seed=1)
+    Y = Y.tolil()
+    Y[:, N_LABELS - 1] = 0
+    Y = Y.tocsr()
+    save_xmc(folder / "train.txt", X[:300], Y[:300])
+    save_xmc(folder / "test.txt", X[300:], Y[300:])
+    return folder
+
+
+@pytest.fixture
+def contents():
+    """{name: SHA-256} of a model's directory without run.json."""
+
+    def read(directory) -> dict[str, str]:
+        paths = sorted(Path(directory).iterdir())
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in paths if p.name != "run.json"}
+
+    return read
+
+
+@pytest.fixture
+def no_wait_for_the_disk(monkeypatch):
+    """Syncing is for power cuts; tests/models counts that it is asked for."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)

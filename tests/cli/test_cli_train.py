@@ -1,0 +1,293 @@
+"""Training, prediction and evaluation through the command, against the library."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from xmcjax import data, metrics
+from xmcjax.cli.train import Options
+from xmcjax.inits import INITS
+from xmcjax.lanes import OneVsAll, train_one_vs_all
+from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.models import LinearModel, predict_topk, read_predictions
+from xmcjax.solvers import Status
+
+pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
+TRANSFORMS = "log,idf,unit"
+
+
+@pytest.fixture
+def train(xmcjax, files, tmp_path):
+    """Trains on the small data and returns (model directory, result of the command)."""
+
+    def run(*options, name="m", file=None, transform="unit"):
+        directory = tmp_path / name
+        begin = ("train", "--train", file or files / "train.txt", "--model", directory)
+        result = xmcjax(*begin, "--transform", transform, *options)
+        return directory, result
+
+    return run
+
+
+def test_train_predict_and_evaluate_do_what_the_library_does(train, xmcjax, files, tmp_path):
+    file = files / "train.txt"
+    directory, result = train("--C", 2, "--clip", 0.02, transform=TRANSFORMS)
+    assert result.code == 0, result.err
+    X, Y = data.load_xmc(file)
+    transforms = data.fit_transforms(TRANSFORMS, X)
+    expected = {}
+    train_one_vs_all(
+        transforms.apply(X), Y, OneVsAll(C=2.0, clip=0.02), lambda r: expected.__setitem__(r.label, r)
+    )
+    model = LinearModel.load(directory)
+    assert model.n_labels == len(expected) == 30
+    for label, wanted in expected.items():
+        weights = model.weights(label, label + 1)
+        np.testing.assert_array_equal(weights.indices, wanted.indices)
+        np.testing.assert_array_equal(weights.data, wanted.values)
+        assert model.intercept()[label] == np.float32(wanted.bias)
+        assert model.status[label] == wanted.status
+
+    out = tmp_path / "top.txt"
+    assert xmcjax("predict", "--model", directory, "--data", files / "test.txt", "--out", out).code == 0
+    X_test, Y_test = data.load_xmc(files / "test.txt")
+    labels, scores = predict_topk(model, transforms.apply(X_test), 5)
+    found, found_scores = read_predictions(out)
+    np.testing.assert_array_equal(found, labels)
+    np.testing.assert_array_equal(found_scores, scores.astype(np.float32))
+
+    files_given = ("--data", files / "test.txt", "--predictions", out)
+    table = xmcjax("evaluate", *files_given, "--train", file, "--k", 1, 4)
+    assert table.code == 0, table.err
+    rows = {line.split()[0]: line.split()[1:] for line in table.out.splitlines()[1:]}
+    assert rows["@1"] == ["@4"]
+    for name, metric in metrics.RANKING_METRICS.items():
+        assert rows[name] == [f"{100 * metric(Y_test, labels, k):.2f}" for k in (1, 4)]
+    q = metrics.inverse_propensities(Y)
+    for name, metric in metrics.PROPENSITY_METRICS.items():
+        values = [metric(Y_test, labels, k, inverse_propensities=q) for k in (1, 4)]
+        assert rows[name] == [f"{100 * value:.2f}" for value in values]
+    amazon = xmcjax("evaluate", *files_given, "--train", file, "--k", 1, 4, "--propensities", "Amazon")
+    assert amazon.out != table.out
+
+
+def test_manifest_says_how_the_model_was_made_and_nothing_of_the_run(train):
+    directory, _ = train(
+        "--loss", "huber_hinge", "--delta", 0.5, "--init", "multi_pos", "--msi-s", 2, "--threads", 2
+    )
+    meta = LinearModel.load(directory).meta
+    fingerprint = meta.pop("data")
+    assert len(fingerprint) == 64
+    assert meta == {
+        "xmcjax_version": "0.1.0",
+        "n_features": 80,
+        "n_labels": 30,
+        "dtype": "float32",
+        "transforms": ["unit"],
+        "loss": {"name": "huber_hinge", "delta": 0.5},
+        "init": {"name": "multi_pos", "msi_s": 2.0, "msi_t": None, "max_positives": 5, "ridge": 0.01},
+        "C": 1.0,
+        "eps": 0.01,
+        "clip": 0.01,
+        "bias": "regularised",
+        "max_iter": 100,
+    }
+    run = json.loads((directory / "run.json").read_text())
+    assert run["options"]["threads"] == 2 and run["labels_trained"] == 30
+    assert run["statuses"] == {"converged": 29, "no_positives": 1}
+
+
+@pytest.mark.parametrize("init", [name for name in INITS if name != "pretrained"])
+def test_bytes_do_not_depend_on_threads_or_block_size(train, contents, init):
+    models = [
+        contents(
+            train("--init", init, "--threads", threads, "--block-size", size, name=f"m{threads}-{size}")[0]
+        )
+        for threads, size in ((1, 16), (2, 3), (2, 64))
+    ]
+    assert models[0] == models[1] == models[2]
+
+
+def test_a_pretrained_model_is_known_by_its_content_not_by_its_place(train, contents, tmp_path):
+    first, _ = train("--eps", 0.1)
+    moved = first.rename(tmp_path / "elsewhere")
+    again, result = train("--eps", 0.1, "--init", "pretrained", "--pretrained", moved, name="again")
+    assert result.code == 0, result.err
+    moved = moved.rename(tmp_path / "third")
+    once_more, _ = train("--eps", 0.1, "--init", "pretrained", "--pretrained", moved, name="once-more")
+    assert contents(again) == contents(once_more)
+    # it starts at the optimum, so that hardly a step is left
+    assert LinearModel.load(again).newton_steps.sum() < LinearModel.load(moved).newton_steps.sum() / 2
+
+
+def test_label_ranges_are_parts_of_the_whole(train):
+    whole = LinearModel.load(train()[0])
+    for first, last in ((0, 7), (7, 30)):
+        directory, result = train("--labels", f"{first}:{last}", name=f"part{first}")
+        assert result.code == 0, result.err
+        part = LinearModel.load(directory)
+        assert part.label_range == (first, last)
+        difference = part.weights(first, last) != whole.weights(first, last)
+        assert difference.nnz == 0
+        np.testing.assert_array_equal(part.intercept()[first:last], whole.intercept()[first:last])
+
+
+@pytest.mark.parametrize("init", ["mean_separating", "ova_primal_pp"])
+def test_resume_trains_what_is_missing_and_ends_with_the_same_bytes(train, contents, init):
+    options = ("--shard-size", 4, "--init", init)
+    whole, _ = train(*options)
+    directory, _ = train(*options, name="part")
+    for number in (1, 5):
+        (directory / f"shard-{number:06d}.safetensors").unlink()
+    (directory / ".shard-000002.safetensors.0123456789abcdef.tmp").write_bytes(b"half")
+    _, result = train(*options, "--resume", "--threads", 2, "--block-size", 5, name="part")
+    assert result.code == 0, result.err
+    assert "8 converged; 22 were stored before" in result.out
+    assert contents(directory) == contents(whole)
+    # and once more, with nothing left to do
+    _, result = train(*options, "--resume", name="part")
+    assert result.code == 0 and "none left to train; 30 were stored before" in result.out
+    assert contents(directory) == contents(whole)
+
+
+def test_resume_with_other_options_is_refused_by_name(train, contents):
+    directory, _ = train()
+    before = contents(directory)
+    for option, value, key in (
+        ("--C", 3, "C"),
+        ("--shard-size", 7, "shard_size"),
+        ("--init", "zero", "init"),
+    ):
+        _, result = train(option, value, "--resume")
+        assert result.code == 2
+        assert f"cannot resume, the model was started with {key} = " in result.err
+        assert len(result.err.splitlines()) == 1 and result.out.count("\n") <= 1
+    assert contents(directory) == before
+
+
+def test_an_existing_model_is_never_written_over(train, contents):
+    directory, _ = train()
+    before = contents(directory)
+    _, result = train("--C", 5)
+    assert result.code == 2
+    assert "found a model; --resume continues it (nothing was changed)" in result.err
+    assert result.out == ""  # told before the data are read
+    assert contents(directory) == before
+
+
+def test_summary_and_warnings(train, files):
+    _, result = train("--test", files / "test.txt")
+    assert result.code == 0
+    assert "29 converged, 1 no_positives" in result.out
+    assert "Newton steps and" in result.out and "of the rows active" in result.out
+    assert "s of it the first step, which compiles" in result.out
+    assert "per cent of 60 rows" in result.out
+    assert result.err.splitlines() == [
+        "xmcjax: warning: 1 of 30 labels have no positive row: they are never predicted"
+    ]
+
+
+def test_test_scores_are_those_of_evaluate(train, xmcjax, files, tmp_path):
+    directory, result = train("--test", files / "test.txt")
+    out = tmp_path / "top.txt"
+    xmcjax("predict", "--model", directory, "--data", files / "test.txt", "--out", out)
+    table = xmcjax("evaluate", "--data", files / "test.txt", "--predictions", out).out
+    precision = next(line for line in table.splitlines() if line.startswith("P "))
+    assert result.out.splitlines()[-1] == precision
+    assert float(precision.split()[1]) > 30  # of chance: some 10
+
+
+def test_labels_that_do_not_converge_are_one_warning_with_a_remedy(train):
+    directory, result = train("--max-iter", 1, "--eps", 1e-6)
+    assert result.code == 0
+    warning = result.err.splitlines()[1]
+    status = LinearModel.load(directory).status
+    count = (status == Status.MAX_STEPS).sum()
+    assert count > 20
+    assert f"{count} of 30 labels did not converge ({count} max_steps), the worst is label " in warning
+    assert warning.endswith(": raise max_iter, loosen eps, or scale the features")
+    assert len(result.err.splitlines()) == 2
+
+
+def test_starting_weights_alone_are_no_failure(train):
+    directory, result = train("--max-iter", 0)
+    assert result.code == 0 and len(result.err.splitlines()) == 1
+    assert LinearModel.load(directory).newton_steps.sum() == 0
+
+
+def test_float64(train, xmcjax, files, tmp_path):
+    _, result = train("--eps", 1e-9, name="float32")
+    assert " 29 converged" not in result.out  # out of its reach
+    directory, result = train("--dtype", "float64", "--threads", 2, "--eps", 1e-9)
+    assert result.code == 0, result.err
+    assert " 29 converged" in result.out
+    model = LinearModel.load(directory)
+    assert model.dtype == np.float64
+    weights = model.coef().data
+    assert (weights != weights.astype(np.float32)).mean() > 0.9
+    predicted = xmcjax("predict", "--model", directory, "--data", files / "test.txt", "--out", tmp_path / "p")
+    assert predicted.code == 0, predicted.err
+
+
+def test_every_option_of_the_tables_has_a_flag():
+    flags = {field.name for field in dataclasses.fields(Options)}
+    for entry in [*INITS.values(), *(type(loss) for loss in MARGIN_LOSSES.values())]:
+        for field in dataclasses.fields(entry):
+            assert field.name in flags, (entry, field.name)
+            default = Options.__dataclass_fields__[field.name].default
+            assert default == field.default, (entry, field.name)
+
+
+def test_classes_of_svmlight_and_npz_start_where_the_user_says(train, xmcjax, tmp_path):
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix((rng.random((60, 12)) * (rng.random((60, 12)) < 0.5)).astype(np.float32))
+    classes = np.arange(60) % 4 + 1
+    X = X + sp.csr_matrix((np.full(60, 3, np.float32), (np.arange(60), classes)), X.shape)
+    data.save_svmlight(tmp_path / "c.svm", X, classes)
+    svmlight = ("--format", "svmlight")
+    npz = tmp_path / "c.npz"
+    converted = xmcjax("convert", "--data", tmp_path / "c.svm", "--out", npz, *svmlight)
+    assert converted.code == 0, converted.err
+    models = []
+    for name, file, options in (("s", tmp_path / "c.svm", svmlight), ("n", npz, ())):
+        directory, result = train(*options, "--first-label", 1, name=name, file=file)
+        assert result.code == 0, result.err
+        models.append(LinearModel.load(directory))
+        assert models[-1].n_labels == 4 and (models[-1].status == Status.CONVERGED).all()
+    assert models[0].meta == models[1].meta
+    # without it, class 0 would be a label that no row has
+    directory, result = train(*svmlight, name="zero", file=tmp_path / "c.svm")
+    assert "1 of 5 labels have no positive row" in result.err
+    _, result = train(*svmlight, "--first-label", 2, name="two", file=tmp_path / "c.svm")
+    assert result.code == 2 and "expected classes from 2 on" in result.err
+
+    out = tmp_path / "top"
+    predicted = xmcjax(
+        "predict", "--model", tmp_path / "s", "--data", tmp_path / "c.svm", "--out", out, *svmlight
+    )
+    assert predicted.code == 0, predicted.err
+    scored = ("evaluate", "--data", tmp_path / "c.svm", "--predictions", out, *svmlight, "--first-label", 1)
+    assert "top      100.00" in xmcjax(*scored, "--k", 1).out
+
+
+def test_lists_of_labels_in_svmlight(train, xmcjax, files, tmp_path):
+    X, Y = data.load_xmc(files / "train.txt")
+    path = tmp_path / "lists.svm"
+    data.save_svmlight(path, X, Y)
+    options = ("--format", "svmlight", "--multilabel", "--n-features", 80, "--n-labels", 30)
+    directory, result = train(*options, file=path)
+    assert result.code == 0, result.err
+    reference, _ = train(name="xmc")
+    assert LinearModel.load(directory).meta == LinearModel.load(reference).meta
+
+
+def test_npz_without_a_suffix(train, xmcjax, files, contents, tmp_path):
+    out = tmp_path / "data.bin"
+    converted = xmcjax("convert", "--data", files / "train.txt", "--out", out, "--out-format", "npz")
+    assert converted.code == 0, converted.err
+    directory, result = train("--format", "npz", file=out)
+    assert result.code == 0, result.err
+    assert contents(directory) == contents(train(name="text")[0])
