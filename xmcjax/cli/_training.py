@@ -110,17 +110,15 @@ def train_to_directory(
         bar.update()
 
     arrays = dict(data.transforms.arrays)
-    with (
-        ShardWriter(directory, meta(data, options), (first, last), shard_size, arrays, resume) as writer,
-        # disable=None: silent where stderr is no terminal
-        tqdm(total=last - first, unit="label", disable=None, file=sys.stderr, dynamic_ncols=True) as bar,
-        precision(data.X.dtype),
-    ):
+    with ShardWriter(directory, meta(data, options), (first, last), shard_size, arrays, resume) as writer:
         labels = writer.missing()
-        bar.initial = last - first - len(labels)
-        bar.reset()
-        bar.update(bar.initial)
-        summary = train_one_vs_all(data.X, data.Y, options, sink, labels=labels)
+        stored = last - first - len(labels)
+        # disable=None: silent where stderr is no terminal
+        with (
+            tqdm(total=last - first, initial=stored, unit="label", disable=None, file=sys.stderr) as bar,
+            precision(data.X.dtype),
+        ):
+            summary = train_one_vs_all(data.X, data.Y, options, sink, labels=labels)
     if options.max_iter == 0:
         worst = None  # starting weights were asked for, not optima
     counts = np.bincount(data.Y.indices, minlength=L)[first:last]
