@@ -21,6 +21,9 @@ from xmcjax.lanes._queue import LabelQueue, Queue, TreeQueue
 from xmcjax.losses import MarginLoss, squared_hinge
 from xmcjax.solvers import Status, newton_cg
 
+# A lane is refilled as soon as it ends; but where starts have more than this share of the rows
+# active, a whole block starts at once: the products over nearly all rows then serve every lane.
+CROWDED = 0.2
 BIASES = ("regularised", "free", "none")
 
 
@@ -292,17 +295,22 @@ class _Trainer:
         try:
             lanes = self._lanes()
             jobs: collections.deque[Job] = collections.deque()
+            together = False
             while not self._stop.is_set():
                 idle = lanes.idle
-                if len(jobs) < idle:
-                    jobs.extend(self._jobs(queue.take(idle)))
-                lanes.start([jobs.popleft() for _ in range(min(idle, len(jobs)))])
+                if not together or idle == self._options.block_size:
+                    if len(jobs) < idle:
+                        jobs.extend(self._jobs(queue.take(idle)))
+                    lanes.start([jobs.popleft() for _ in range(min(idle, len(jobs)))])
                 if not lanes.busy:
                     if queue.finished:
                         return
                     time.sleep(1e-3)  # a parent is being solved by another thread
                     continue
                 solved, record = self._step(lanes)
+                fresh = record.newton_steps == 0
+                if fresh.any():
+                    together = record.active[fresh].mean() > CROWDED * self._n
                 for end in solved:
                     queue.done(end.job.label, end.w, end.bias)
                     if not self._wanted or end.job.label in self._wanted:
