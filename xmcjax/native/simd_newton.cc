@@ -354,8 +354,7 @@ class NewtonTile {
         const double g = slope_sum_[l] + a_.l2_bias * b;
         const double h = curvature_sum_[l] + a_.l2_bias;
         (g < 0 ? low : high)[l] = shift[l];
-        // A derivative a tenth of the tolerance changes nothing in the gradient's norm.
-        if (!(std::fabs(g) > 0.1 * a_.tolerance[first_ + l])) {
+        if (!(std::fabs(g) > bias_tolerance(l))) {
           searching[l] = false;
           continue;
         }
@@ -369,6 +368,14 @@ class NewtonTile {
       for (int l = 0; l < width_; ++l) beta_[l] = T(shift[l]);
     }
     for (int l = 0; l < width_; ++l) a_.bias[first_ + l] += beta_[l];
+  }
+
+  // A tenth of the tolerance changes nothing in the gradient's norm; while the gradient is large,
+  // a twentieth of it is as good.
+  double bias_tolerance(int l) const {
+    const double last = fresh_[l] ? 0 : 0.05 * a_.gradient_norm[first_ + l];
+    const double strict = 0.1 * a_.tolerance[first_ + l];
+    return last > strict ? last : strict;
   }
 
   // z, the value, and the rows whose slope or curvature is not zero.

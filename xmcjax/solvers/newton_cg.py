@@ -300,7 +300,10 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     w, z, bias = w + t * direction, z + t * m, bias + t * direction_bias
 
     solved = lanes & ~failed
-    beta = _bias_step(slopes, curvatures, z, bias, l2_bias, 0.1 * problem.tolerance, solved & has_bias)
+    # A tenth of the tolerance changes nothing in the gradient's norm; while the gradient is
+    # large, a twentieth of it is as good.
+    bias_tolerance = jnp.maximum(0.1 * problem.tolerance, jnp.where(fresh, 0, 0.05 * state.gradient_norm))
+    beta = _bias_step(slopes, curvatures, z, bias, l2_bias, bias_tolerance, solved & has_bias)
     z, bias = z + beta, bias + beta
 
     # ∇f = (λ w + Xᵀ ℓ', λ_b b + 1ᵀ ℓ')
