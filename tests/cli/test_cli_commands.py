@@ -1,0 +1,151 @@
+"""The other commands: demo, info, help, and how the program is started."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from xmcjax import __version__
+from xmcjax.cli import demo as demo_command
+from xmcjax.cli.main import COMMANDS
+from xmcjax.data import FORMATS, TRANSFORMS, Dataset, load_demo
+from xmcjax.inits import INITS
+from xmcjax.lanes import BIASES
+from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.metrics import PROPENSITY_PRESETS
+from xmcjax.models import LinearModel
+
+pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
+
+
+@pytest.fixture
+def small_demo(monkeypatch, tmp_path):
+    """The demo on a part of its rows, in an empty folder."""
+    whole = load_demo()
+    part = whole._replace(
+        X_train=whole.X_train[::8],
+        Y_train=whole.Y_train[::8],
+        X_test=whole.X_test[::8],
+        Y_test=whole.Y_test[::8],
+    )
+    monkeypatch.setattr(demo_command, "load_demo", lambda: part)
+    monkeypatch.chdir(tmp_path)
+    return part
+
+
+def test_demo_twice(xmcjax, small_demo, tmp_path):
+    first = xmcjax("demo")
+    assert first.code == 0, first.err
+    lines = first.out.splitlines()
+    precision = next(line.split()[1:] for line in lines if line.startswith("P "))
+    accuracy = next(line.split()[1:] for line in lines if line.startswith("top "))
+    # one class a row: P@k is the top-k accuracy divided by k
+    for k, p, a in zip((1, 3, 5), map(float, precision), map(float, accuracy), strict=True):
+        assert abs(p - a / k) < 0.011
+    assert float(accuracy[0]) > 25 and float(accuracy[2]) > float(accuracy[0])
+    assert lines[-1] == f"The model is in {tmp_path / 'xmcjax-demo'}"
+    model = LinearModel.load(tmp_path / "xmcjax-demo")
+    assert model.meta["transforms"] == ["log", "idf", "unit"]
+    assert model.meta["data"] == Dataset(small_demo.X_train, small_demo.Y_train).fingerprint()
+    second = xmcjax("demo", "--threads", 1)
+    assert second.out.splitlines()[-1] == f"The model is in {tmp_path / 'xmcjax-demo-2'}"
+    same = (tmp_path / "xmcjax-demo-2" / "manifest.json").read_bytes()
+    assert (tmp_path / "xmcjax-demo" / "manifest.json").read_bytes() == same
+
+
+def test_demo_leaves_a_directory_that_was_named_alone(xmcjax, small_demo, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    result = xmcjax("demo", "--model", "mine")
+    assert result.code == 2 and "mine: expected a new or empty directory, found file" in result.err
+    assert result.out == ""
+
+
+def test_info(xmcjax, monkeypatch):
+    monkeypatch.setenv("XMCJAX_ISA", "avx2")
+    result = xmcjax("info")
+    assert result.code == 0 and result.err == ""
+    for part in (f"xmcjax {__version__}", "jax ", "scipy ", "cpu: ", " usable of ", "XMCJAX_ISA=avx2 ("):
+        assert part in result.out
+    for name in (*INITS, *MARGIN_LOSSES, *TRANSFORMS, *FORMATS):
+        assert name in result.out
+
+
+@pytest.mark.parametrize(
+    ("environment", "text"),
+    [
+        ({"XMCJAX_NATIVE": "0"}, "native      no, switched off by XMCJAX_NATIVE=0"),
+        ({"JAX_PLATFORMS": "nonexistent"}, "devices     none: "),
+    ],
+)
+def test_info_says_what_is_not_there(environment, text):
+    done = start("-m", "xmcjax", "info", **environment)
+    assert done.returncode == 0, done.stderr
+    assert text in done.stdout
+
+
+def start(*arguments, **environment):
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
+    )
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_of_the_program(xmcjax, flag):
+    result = xmcjax(flag)
+    assert result.code == 0
+    for name, text in COMMANDS.items():
+        assert f"  {name}" in result.out and text in result.out
+
+
+CHOICES = {
+    "train": [[n for n, loss in MARGIN_LOSSES.items() if loss.smooth], INITS, BIASES, TRANSFORMS, FORMATS],
+    "predict": [FORMATS],
+    "evaluate": [FORMATS, PROPENSITY_PRESETS],
+    "convert": [FORMATS],
+    "demo": [],
+    "info": [],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_lists_the_choices_of_the_tables(xmcjax, name):
+    result = xmcjax(name, "--help")
+    assert result.code == 0 and f"usage: xmcjax {name}" in result.out
+    for table in CHOICES[name]:
+        for choice in table:
+            assert choice in result.out
+    assert "xmcjax." not in result.out and ":class:" not in result.out
+
+
+PROMISED = {
+    "train": "train model loss init transform bias bias-lambda msi-s msi-t ova-primal pretrained C eps clip "
+    "block-size threads seed labels test resume",
+    "predict": "model data out top-k",
+    "evaluate": "data predictions train",
+}
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_flags_that_were_promised(xmcjax, name):
+    words = xmcjax(name, "--help").out.split()
+    for flag in PROMISED[name].split():
+        assert f"--{flag}" in words
+
+
+def test_the_program_and_the_module_are_the_same():
+    assert start("-m", "xmcjax", "--version").stdout == f"xmcjax {__version__}\n"
+    done = start("-m", "xmcjax", "predict", "--model", "none", "--data", "none", "--out", "none")
+    assert done.returncode == 2
+    assert done.stderr == "xmcjax predict: error: none/manifest.json: expected a file, found none\n"
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "xmcjax", "info"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")

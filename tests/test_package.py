@@ -1,0 +1,160 @@
+"""What holds for the package as a whole: imports, layers, and what is not to be found in it."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import xmcjax
+
+PACKAGE = Path(xmcjax.__file__).parent
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
+
+# A module may import what stands lower, and within its own part. Modules that need no JAX come
+# first: data and metrics must not need it either. Models come before inits, one of which reads them.
+LAYERS = [
+    {"xmcjax.native._library"},
+    {"xmcjax.data", "xmcjax.metrics"},
+    {"xmcjax.losses", "xmcjax.native"},
+    {"xmcjax.linops"},
+    {"xmcjax.solvers"},
+    {"xmcjax.models"},
+    {"xmcjax.inits"},
+    {"xmcjax.lanes"},
+    {"xmcjax.estimators"},
+    {"xmcjax.cli"},
+]
+WITHOUT_JAX = {"xmcjax.data", "xmcjax.metrics", "xmcjax.native._library"}
+# Imported where they are used, inside functions: importing a part of the library must not cost them.
+LATE = {"sklearn", "tqdm", "safetensors", "tyro", "optax", "pandas", "matplotlib"}
+# The façade is a scikit-learn class, and a command is imported only when it is run.
+EAGER = {"xmcjax.estimators": {"sklearn"}, "xmcjax.cli": {"tyro"}}
+
+
+def module_name(path: Path) -> str:
+    parts = ["xmcjax", *path.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer_of(module: str) -> tuple[int, str] | None:
+    """(place in LAYERS, part) of a module; None for the package itself."""
+    for place, parts in enumerate(LAYERS):
+        for part in parts:
+            if module == part or module.startswith(part + "."):
+                return place, part
+    return None
+
+
+def imports(path: Path):
+    """(module, inside a function or for type checkers only) of every import of a file."""
+    tree = ast.parse(path.read_text())
+    late = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ):
+            late |= {id(child) for child in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, id(node) in late
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            for alias in node.names:
+                # `from xmcjax.native import _ffi` is about the module, `from xmcjax.data import load` is not.
+                submodule = f"{node.module}.{alias.name}"
+                known = submodule in MODULES
+                yield submodule if known else node.module, id(node) in late
+
+
+MODULES = {module_name(path) for path in SOURCES}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_imports_point_downwards(path):
+    name = module_name(path)
+    own = layer_of(name)
+    if own is None:
+        assert name in ("xmcjax", "xmcjax.__main__"), f"{name} has no place in LAYERS"
+        return
+    place, part = own
+    for module, late in imports(path):
+        top = module.split(".")[0]
+        if name.startswith(module + "."):
+            continue  # the package it stands in
+        if top == "xmcjax":
+            other = layer_of(module)
+            assert other is not None, f"{name} imports {module}, which has no place in LAYERS"
+            assert other[1] == part or other[0] < place, f"{name} imports {module}, which stands above it"
+        if part in WITHOUT_JAX:
+            assert top not in ("jax", "jaxlib", "optax"), f"{name} imports {module}"
+        allowed = next((names for owner, names in EAGER.items() if name.startswith(owner)), set())
+        assert late or top not in LATE - allowed, f"{name} imports {module} before it is needed"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_nothing_private_of_jax_and_no_pickle(path):
+    for module, _ in imports(path):
+        assert not module.startswith("jax._src"), module
+        assert module.split(".")[0] not in ("pickle", "marshal", "shelve", "dill", "joblib"), module
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            assert ast.unparse(node) != "jax._src"
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            assert ast.unparse(node.value) == "False"
+
+
+IMPORTS = """
+import importlib, json, logging, os, sys, warnings
+import jax
+def settings():
+    return {name: repr(value) for name, value in jax.config.values.items()}
+before, environment = settings(), dict(os.environ)
+handlers = list(logging.getLogger().handlers)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+import xmcjax
+for name in getattr(xmcjax, "__all__", ()):
+    getattr(xmcjax, name)
+assert settings() == before, "a setting of JAX was changed"
+assert dict(os.environ) == environment, "the environment was changed"
+assert logging.getLogger().handlers == handlers, "logging was changed"
+try:
+    jax.devices()
+except RuntimeError:
+    print("no device was made")
+"""
+
+
+def run(*arguments, **environment):
+    command = [sys.executable, "-W", "error", "-c", *arguments]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+
+
+def test_importing_everything_touches_no_device_and_no_setting():
+    # With a platform that does not exist, the first device that anything asks for is an error.
+    names = sorted(MODULES - {"xmcjax.__main__"})
+    assert len(names) > 40
+    done = run(IMPORTS, *names, JAX_PLATFORMS="nonexistent")
+    assert (done.returncode, done.stdout) == (0, "no device was made\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("xmcjax", ("numpy", "jax", "scipy", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax.data", ("jax", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax.metrics", ("jax", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax.lanes", ("sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax.models", ("sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax.cli.main", ("jax", "numpy", "sklearn", "tqdm", "tyro")),
+    ],
+)
+def test_what_an_import_does_not_cost(module, unwanted):
+    code = f"import sys, {module}; print(*[name for name in {unwanted!r} if name in sys.modules])"
+    done = run(code)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
