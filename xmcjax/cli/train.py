@@ -58,7 +58,8 @@ class Options:
         pretrained: model to start from (--init pretrained).
         delta: width of the quadratic part of the loss (--loss huber_hinge).
         C: weight of the losses against the regularisation.
-        eps: a label has converged when its gradient has shrunk by eps * min(positives, negatives) / rows.
+        eps: a label has converged when its gradient is at most eps * min(positives, negatives) / rows
+            of that at zero.
         clip: weights smaller than this are dropped after training.
         max_iter: most Newton steps a label; 0 stores the starting weights.
         dtype: of features and weights.
