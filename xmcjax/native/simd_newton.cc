@@ -492,7 +492,7 @@ class NewtonTile {
   T* image(int l) { return s_.image.data() + l * padded_; }
   T* diagonal(int l) { return s_.diagonal.data() + l * padded_; }
 
-  // Conjugate gradients on S δ = −g with the bias eliminated:
+  // Conjugate gradients on S δ = −g + Xᵀ D 1 g_b / h, with the bias eliminated:
   //   S = λ I + Xᵀ (D − D 1 1ᵀ D / h) X,  h = λ_b + 1ᵀ D 1,  δ_b = −(g_b + 1ᵀ D X δ) / h
   void solve_direction() {
     for (auto* v : {&s_.delta, &s_.residual, &s_.search, &s_.image}) v->resize(N * padded_);
@@ -537,11 +537,18 @@ class NewtonTile {
       T *r = residual(l), *p = search(l), *v = delta(l);
       const T* gr = gradient(l);
       const T* inverse = a_.preconditioner > 0 ? diagonal(l) : nullptr;
+      for (int64_t j = 0; j < padded_; j += N) store(r + j, -load(gr + j));
+      // What the bias step left of g_b: nothing beside g where features are small, more than g
+      // where they are large.
+      const bool has_bias = a_.l2_bias >= 0 && bias_curvature(l) > 0;
+      const T share = has_bias ? T(gradient_bias_[l] / bias_curvature(l)) : T(0);
+      if (share != 0)
+        for (const Entry<T>& e : s_.entries[l])
+          if (e.curvature != 0) row_add_lane(X_, e.row, e.curvature * share, r, 1);
       V sum{};
       for (int64_t j = 0; j < padded_; j += N) {
-        const V rj = -load(gr + j);
+        const V rj = load(r + j);
         const V zj = inverse ? rj * load(inverse + j) : rj;
-        store(r + j, rj);
         store(p + j, zj);
         store(v + j, V{});
         sum += rj * zj;

@@ -419,8 +419,7 @@ def _bias_step(slopes, curvatures, z, bias, l2_bias, tolerance, lanes):
 def _direction(op, D, gradient, gradient_bias, l2, l2_bias, has_bias, lanes, hp: HParams):
     """(δ, δ_b, CG steps): the Newton direction with the bias eliminated.
 
-    S δ = −g,  S = λ I + XᵀDX − u uᵀ/h,  u = XᵀD1,  h = λ_b + 1ᵀD1,  δ_b = −(g_b + uᵀδ)/h.
-    The bias step has left g_b = 0 up to rounding, so its share of the right side is left out.
+    S δ = −g + u g_b/h,  S = λ I + XᵀDX − u uᵀ/h,  u = XᵀD1,  h = λ_b + 1ᵀD1,  δ_b = −(g_b + uᵀδ)/h.
     """
     h = jnp.sum(D, axis=0) + l2_bias
     eliminated = has_bias & (h > 0)
@@ -433,7 +432,7 @@ def _direction(op, D, gradient, gradient_bias, l2, l2_bias, has_bias, lanes, hp:
     alpha = jnp.asarray(hp.preconditioner, D.dtype)
     diagonal = jax.lax.cond(alpha > 0, lambda: op.squared_rmatmat(D) + l2, lambda: jnp.ones_like(gradient))
     inverse = 1 / ((1 - alpha) + alpha * diagonal)
-    right = jnp.where(lanes, -gradient, 0)
+    right = jnp.where(lanes, u * (gradient_bias / h) - gradient, 0)
     direction, cg_steps = cg(product, right, inverse, lanes, tolerance=hp.cg_tolerance, max_steps=hp.max_cg)
     direction_bias = jnp.where(eliminated, -(gradient_bias + jnp.sum(u * direction, axis=0)) / h, 0)
     return direction, direction_bias, cg_steps
