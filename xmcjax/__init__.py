@@ -1,3 +1,18 @@
 """xmcjax: exact extreme, multi-class and structured classification in JAX."""
 
 __version__ = "0.1.0"
+
+__all__ = ["OneVsAllClassifier"]
+
+
+def __getattr__(name: str):
+    # On first use, so that importing the package costs neither JAX nor scikit-learn.
+    if name in __all__:
+        from xmcjax import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

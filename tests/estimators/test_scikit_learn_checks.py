@@ -1,0 +1,38 @@
+"""scikit-learn's own checks of an estimator, one test each."""
+
+import collections
+
+import pytest
+from sklearn.utils.estimator_checks import (
+    check_estimator,
+    estimator_checks_generator,
+    parametrize_with_checks,
+)
+
+import xmcjax
+
+# name of a check: why it cannot pass
+EXPECTED_FAILURES: dict[str, str] = {}
+
+
+@parametrize_with_checks(
+    [xmcjax.OneVsAllClassifier()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
+)
+def test_check(estimator, check):
+    check(estimator)
+
+
+def test_the_checks_are_many():
+    """A tag can make scikit-learn leave most checks out, which would pass unseen."""
+    checks = list(estimator_checks_generator(xmcjax.OneVsAllClassifier()))
+    names = [getattr(check, "func", check).__name__ for _, check in checks]
+    assert len(names) >= 55
+    for needed in ("multilabel", "sparse", "sample_weight", "pickle", "dtypes"):
+        assert any(needed in name for name in names), needed
+    assert len(EXPECTED_FAILURES) <= 3
+
+
+@pytest.mark.parametrize("options", [dict(loss="logistic", clip=0), dict(init="ova_primal_pp", threads=2)])
+def test_checks_with_other_options(options):
+    results = check_estimator(xmcjax.OneVsAllClassifier(**options), on_skip=None)
+    assert collections.Counter(result["status"] for result in results)["passed"] >= 55

@@ -1,0 +1,3 @@
+"""scikit-learn estimators: conventions of its interface over the solvers of this package."""
+
+from xmcjax.estimators._one_vs_all import OneVsAllClassifier as OneVsAllClassifier

@@ -1,0 +1,130 @@
+"""Prediction with linear weights, for every classifier that has ``coef_`` and ``intercept_``."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+DTYPES = (np.float64, np.float32)
+# Scores that decision_function makes at most, in bytes; predict makes no more than a part at once.
+_MOST_BYTES = 8 << 30
+_PART_BYTES = 64 << 20
+
+
+class LinearClassifier(ClassifierMixin, BaseEstimator):
+    """Base of the linear classifiers; a subclass has ``fit``, which sets what prediction needs.
+
+    Attributes:
+        classes_: what predictions are made of.
+        coef_: [m, d], CSR or an array; m is 1 for a class vector of two classes, for the second.
+        intercept_: [m]; −inf for a label that is never predicted.
+        _form: of :class:`xmcjax.estimators._targets.Targets`.
+    """
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def decision_function(self, X):
+        """Scores X coef_ᵀ + intercept_, [n, m]; [n] for a class vector of two classes.
+
+        Raises:
+            ValueError: more than 8 GiB of scores, of which :meth:`predict_topk` makes none; X of
+                another width or not finite.
+        """
+        X = self._features(X)
+        size = 8 * X.shape[0] * len(self.intercept_)
+        if size > _MOST_BYTES:
+            raise ValueError(
+                f"{X.shape[0]} rows and {len(self.intercept_)} labels make {size / 2**30:.0f} GiB of scores: "
+                "take predict_topk, or fewer rows at a time"
+            )
+        return self._scores(X)
+
+    def predict(self, X):
+        """The class of the highest score; for a label matrix all labels with a score above 0.
+
+        Args:
+            X: finite features [n, d], sparse or dense.
+
+        Returns:
+            Classes [n], or a label matrix [n, L] of 0 and 1: CSR where y of ``fit`` was sparse,
+            else an array.
+
+        Raises:
+            ValueError: X of another width or not finite.
+        """
+        from xmcjax.models import ArrayModel, scores_above
+
+        X = self._features(X)
+        if self._form == "sparse":
+            with precision(X.dtype):
+                Y = scores_above(ArrayModel(self.coef_, self.intercept_), X)
+            return sp.csr_matrix((np.ones(Y.nnz, np.int64), Y.indices, Y.indptr), shape=Y.shape)
+        rows = max(1, _PART_BYTES // (8 * len(self.intercept_)))
+        parts = (self._scores(X[first : first + rows]) for first in range(0, X.shape[0], rows))
+        if self._form == "dense":
+            return np.concatenate([(scores > 0).astype(np.int64) for scores in parts])
+        best = [np.argmax(s, axis=1) if s.ndim == 2 else (s > 0).astype(int) for s in parts]
+        return self.classes_[np.concatenate(best)]
+
+    def predict_topk(self, X, k):
+        """The k best labels of each row, best first, without the n x m matrix of scores.
+
+        Args:
+            X: finite features [n, d], sparse or dense.
+            k: from 1; for a class vector at most the number of classes.
+
+        Returns:
+            ``(labels, scores)``, both [n, k]: entries of ``classes_`` and their scores. Where a
+            label matrix has fewer than k labels with positives, the slots left over hold −1 and
+            −inf.
+
+        Raises:
+            ValueError: k out of range; X of another width or not finite.
+        """
+        from xmcjax.models import ArrayModel, predict_topk
+
+        X = self._features(X)
+        coef, intercept = self.coef_, self.intercept_
+        if self._binary:
+            stack = sp.vstack if sp.issparse(coef) else np.vstack
+            coef, intercept = stack([-coef, coef]), np.concatenate([-intercept, intercept])
+        most = np.count_nonzero(intercept > -np.inf)
+        if self._form == "classes" and k > most:
+            raise ValueError(f"k: expected at most {most}, the number of classes, found {k}")
+        with precision(X.dtype):
+            labels, scores = predict_topk(ArrayModel(coef, intercept), X, k)
+        return (self.classes_[labels] if self._form == "classes" else labels), scores
+
+    @property
+    def _binary(self) -> bool:
+        return self._form == "classes" and len(self.classes_) == 2
+
+    def _features(self, X):
+        """X checked against that of ``fit``, CSR or an array of float."""
+        from xmcjax.lanes import check_features
+
+        check_is_fitted(self)
+        # what is not finite is found by check_features, which names the place
+        kinds = dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
+        X = validate_data(self, X, reset=False, **kinds)
+        check_features(X)
+        return X
+
+    def _scores(self, X):
+        scores = X @ self.coef_.T
+        scores = (scores.toarray() if sp.issparse(scores) else scores) + self.intercept_
+        return scores[:, 0] if self._binary else scores
+
+
+def precision(dtype):
+    """A context in which JAX holds float64 where `dtype` is that; nothing is changed outside."""
+    import jax
+
+    return jax.enable_x64(True) if dtype == np.float64 else contextlib.nullcontext()
