@@ -1,0 +1,53 @@
+"""What every experiment writes: a JSON file with the machine and the versions, and a Markdown table."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+PACKAGES = ("xmcjax", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
+
+
+def environment() -> dict:
+    """Date, processor and versions, to be kept beside every figure."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        processor = models[0].split(":", 1)[1].strip() if models else processor
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": processor,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table; floats with three significant digits."""
+
+    def text(cell: object) -> str:
+        return f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(text(cell) for cell in line) + " |\n" for line in lines)
+
+
+def write(out: Path, name: str, result: dict, markdown: str) -> None:
+    """``out/name.json`` and ``out/name.md``."""
+    out.mkdir(parents=True, exist_ok=True)
+    result = {"environment": environment(), **result}
+    (out / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    (out / f"{name}.md").write_text(markdown)

@@ -1,0 +1,141 @@
+"""One timed training run in a process of its own, so that compilation counts.
+
+``python -m experiments.bench._worker`` with a JSON object of options on standard input; prints
+one JSON object. Timed is the whole of training: no reading, no writing, no import.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def load(folder: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """The training part that the benchmark wrote."""
+    return sp.load_npz(f"{folder}/X.npz"), sp.load_npz(f"{folder}/Y.npz")
+
+
+def xmcjax(options: dict) -> dict:
+    """Our training of all labels: seconds, and what the steps did, by Newton step."""
+    import resource
+
+    from xmcjax.inits import INITS
+    from xmcjax.lanes import OneVsAll, train_one_vs_all
+
+    X, Y = load(options["data"])
+    how = OneVsAll(init=INITS[options["init"]](), threads=options["threads"], clip=options["clip"])
+    labels = Y.shape[1]
+    values = np.zeros(labels)
+    keep = options.get("weights")
+    W = np.zeros((labels, X.shape[1] + 1), np.float32) if keep else None
+
+    def sink(result):
+        values[result.label] = result.value
+        if W is not None:
+            W[result.label, result.indices] = result.values
+            W[result.label, -1] = result.bias
+
+    by_step: dict[int, list[float]] = {}
+
+    def observe(record):
+        # record.newton_steps counts the steps made: 0 is the start
+        for step, active, multiplier in zip(
+            record.newton_steps.tolist(), record.active.tolist(), record.multiplier.tolist(), strict=True
+        ):
+            totals = by_step.setdefault(step, [0, 0, 0.0])
+            totals[0] += 1
+            totals[1] += active
+            totals[2] += multiplier
+
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = time.perf_counter()
+    summary = train_one_vs_all(X, Y, how, sink, observe=observe if options.get("observe") else None)
+    seconds = time.perf_counter() - begin
+    if keep:
+        np.save(keep, W)
+    trained = int(np.sum(np.diff(Y.tocsc().indptr) > 0))
+    return {
+        "seconds": seconds,
+        "first_step_seconds": summary.first_step_seconds,
+        "labels": trained,
+        "statuses": {status.name: count for status, count in summary.statuses.items()},
+        "newton_steps": summary.newton_steps / trained,
+        "cg_steps": summary.cg_steps / trained,
+        "active": summary.active / max(summary.steps, 1) / X.shape[0],
+        "memory_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024,
+        "by_step": [
+            {"step": step, "labels": n, "active": active / n / X.shape[0], "multiplier": multiplier / n}
+            for step, (n, active, multiplier) in sorted(by_step.items())
+        ],
+    }
+
+
+def linear_svc(options: dict) -> dict:
+    """A loop of LinearSVC (primal) over a seeded sample of the labels, on [X, 1]."""
+    from sklearn.svm import LinearSVC
+
+    X, Y = load(options["data"])
+    Y = Y.tocsc()
+    counts = np.diff(Y.indptr)
+    rng = np.random.default_rng(0)
+    labels = np.flatnonzero(counts > 0)
+    labels = np.sort(rng.choice(labels, min(options["sample"], len(labels)), replace=False))
+    features = sp.csr_matrix(sp.hstack([X, np.ones((X.shape[0], 1), X.dtype)]))
+    features.indices, features.indptr = features.indices.astype(np.int32), features.indptr.astype(np.int32)
+    W = np.zeros((len(labels), features.shape[1]))
+    begin = time.perf_counter()
+    for k, label in enumerate(labels):
+        y = np.full(X.shape[0], -1)
+        y[Y.indices[Y.indptr[label] : Y.indptr[label + 1]]] = 1
+        svc = LinearSVC(
+            loss="squared_hinge", dual=False, C=1.0, fit_intercept=False, tol=1e-4, max_iter=10000
+        )
+        W[k] = svc.fit(features, y).coef_[0]
+    seconds = time.perf_counter() - begin
+    np.save(options["weights"], W)
+    return {"seconds": seconds, "labels": len(labels), "sample": labels.tolist()}
+
+
+def scipy_product(options: dict) -> dict:
+    """scipy's CSR @ dense with 16 columns, the plain work that threads are held against."""
+    X, _ = load(options["data"])
+    V = np.random.default_rng(0).normal(size=(X.shape[1], 16)).astype(X.dtype)
+    X @ V
+    begin = time.perf_counter()
+    for _ in range(options["products"]):
+        X @ V
+    return {"seconds": time.perf_counter() - begin, "labels": 0}
+
+
+# Runs in the interpreter of PECOS, which pins old versions of numpy and scipy.
+PECOS = """
+import json, sys, time
+import numpy as np, scipy.sparse as sp
+from pecos.xmc.base import MLModel, MLProblem
+options = json.load(sys.stdin)
+X = sp.load_npz(options["data"] + "/X.npz").astype(np.float32)
+Y = sp.load_npz(options["data"] + "/Y.npz").astype(np.float32)
+X, Y = sp.csr_matrix(X), sp.csc_matrix(Y)
+begin = time.perf_counter()
+parameters = MLModel.TrainParams(
+    solver_type="L2R_L2LOSS_SVC_DUAL", eps=0.1, newton_eps=0.1, max_iter=100, threshold=0.0,
+    bias=1.0, threads=1, Cp=1.0, Cn=1.0,
+)
+model = MLModel.train(MLProblem(X, Y, threads=1), train_params=parameters)
+seconds = time.perf_counter() - begin
+np.save(options["weights"], np.asarray(model.W.T.todense(), np.float32))
+print(json.dumps({"seconds": seconds, "labels": int((Y.getnnz(axis=0) > 0).sum())}))
+"""
+
+RUNS = {"xmcjax": xmcjax, "linear_svc": linear_svc, "scipy_product": scipy_product}
+
+if __name__ == "__main__":
+    options = json.load(sys.stdin)
+    if hasattr(os, "sched_setaffinity") and options.get("processors"):
+        os.sched_setaffinity(0, options["processors"])
+    print(json.dumps(RUNS[options["run"]](options)))
