@@ -72,7 +72,7 @@ class Logistic(MarginLoss):
     negative_mean_target: ClassVar[float] = -3.0
 
     def value(self, m):
-        return jnp.maximum(-m, 0) + jnp.log1p(jnp.exp(-jnp.abs(m)))
+        return jax.nn.softplus(-m)
 
     def grad(self, m):
         return -jax.nn.sigmoid(-m)

@@ -1,0 +1,150 @@
+"""Losses of the margin: values, slopes and curvatures, in every dtype and under every transform."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xmcjax import losses
+from xmcjax.losses import HuberHinge
+
+LOSSES = {**losses.MARGIN_LOSSES, "narrow_huber": HuberHinge(delta=0.25)}
+FORMULAS = {
+    "squared_hinge": lambda m: np.maximum(0, 1 - m) ** 2,
+    "logistic": lambda m: np.logaddexp(0, -m),
+    "hinge": lambda m: np.maximum(0, 1 - m),
+    "huber_hinge": lambda m: np.select([m >= 1, m >= 0], [0, (1 - m) ** 2 / 2], 0.5 - m),
+    "narrow_huber": lambda m: np.select([m >= 1, m >= 0.75], [0, (1 - m) ** 2 / 0.5], 1 - m - 0.125),
+}
+# where φ' or φ'' jumps
+KINKS = {
+    "squared_hinge": [1.0],
+    "logistic": [],
+    "hinge": [1.0],
+    "huber_hinge": [0.0, 1.0],
+    "narrow_huber": [0.75, 1.0],
+}
+EXTREMES = [0.0, 1.0, -1.0, 50.0, -50.0, 1e4, -1e4]
+
+
+def margins(name, width=0.0):
+    """From −4 to 4 with the kinks, or farther from them than `width`."""
+    m = np.unique(np.concatenate([np.linspace(-4, 4, 161), KINKS[name]]))
+    far = [np.abs(m - kink) > width for kink in KINKS[name]] if width else []
+    return m[np.all(far, axis=0)] if far else m
+
+
+def test_the_table_has_the_losses_by_their_names():
+    assert list(losses.MARGIN_LOSSES) == ["squared_hinge", "logistic", "huber_hinge", "hinge"]
+    for name, loss in losses.MARGIN_LOSSES.items():
+        assert loss.name == name and getattr(losses, name) is loss
+        assert loss == type(loss)() and hash(loss) == hash(type(loss)())  # a static argument of jit
+    assert [name for name, loss in losses.MARGIN_LOSSES.items() if not loss.smooth] == ["hinge"]
+
+
+def test_what_the_native_kernels_need():
+    numbers = [loss.native for loss in losses.MARGIN_LOSSES.values() if loss.native is not None]
+    assert numbers == [0, 1, 2]  # as in native/isa.h
+    assert HuberHinge(delta=0.25).parameter == 0.25
+
+
+def test_targets_of_the_mean_separating_start():
+    targets = {name: loss.negative_mean_target for name, loss in losses.MARGIN_LOSSES.items()}
+    assert targets["squared_hinge"] == -2 and targets["logistic"] == -3
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_values(name):
+    m = margins(name)
+    np.testing.assert_allclose(LOSSES[name].value(jnp.asarray(m)), FORMULAS[name](m), rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_slopes_and_curvatures_are_derivatives(name):
+    h, loss = 1e-6, LOSSES[name]
+    m = jnp.asarray(margins(name, width=1e-3))
+    assert len(m) > 150
+    for f, derivative in ((loss.value, loss.grad), (loss.grad, loss.curv)):
+        difference = (f(m + h) - f(m - h)) / (2 * h)
+        np.testing.assert_allclose(derivative(m), difference, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_at_a_kink_the_slope_is_a_subgradient(name):
+    """φ(m + s) ≥ φ(m) + φ'(m) s, and φ falls and is convex everywhere."""
+    loss, m = LOSSES[name], jnp.asarray(margins(name))
+    value, grad = loss.value(m), loss.grad(m)
+    line = value[:, None] + grad[:, None] * (m[None] - m[:, None])
+    assert np.all(value[None] >= line - 1e-12)
+    assert np.all(grad <= 0) and np.all(np.diff(grad) >= -1e-15) and np.all(loss.curv(m) >= 0)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("name", LOSSES)
+def test_extreme_margins(name, dtype):
+    m = np.array(EXTREMES)
+    loss, x = LOSSES[name], jnp.asarray(m, dtype)
+    for f in (loss.value, loss.grad, loss.curv):
+        assert np.isfinite(f(x)).all()
+    eps = float(jnp.finfo(dtype).eps)
+    tiny = float(jnp.finfo(dtype).tiny)
+    np.testing.assert_allclose(loss.value(x), FORMULAS[name](m), rtol=8 * eps, atol=8 * tiny)
+    assert float(loss.grad(x)[-1]) == pytest.approx(-20002 if name == "squared_hinge" else -1)
+    assert float(loss.grad(x)[-2]) == float(loss.curv(x)[-2]) == 0  # 1e4: far behind
+    assert np.isfinite(jax.grad(lambda x: loss.value(x).sum())(x)).all()
+
+
+def test_the_logistic_loss_keeps_its_digits():
+    """e^{−m} for large m, where log(1 + e^{−m}) written naively is 0."""
+    m = jnp.asarray([30.0, 40.0, 80.0], jnp.float32)
+    np.testing.assert_allclose(losses.logistic.value(m), np.exp(-np.array([30.0, 40, 80])), rtol=1e-5)
+    np.testing.assert_allclose(losses.logistic.grad(m), -np.exp(-np.array([30.0, 40, 80])), rtol=1e-5)
+    np.testing.assert_allclose(losses.logistic.curv(-m), np.exp(-np.array([30.0, 40, 80])), rtol=1e-5)
+
+
+def test_nan_is_handed_on():
+    for loss in LOSSES.values():
+        assert np.isnan(loss.value(jnp.asarray(jnp.nan)))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_dtype_is_kept(name, dtype):
+    loss, m = LOSSES[name], np.linspace(-3, 3, 25)
+    x = jnp.asarray(m, dtype)
+    rounded = np.asarray(x, np.float64)
+    for f in (loss.value, loss.grad, loss.curv):
+        assert f(x).dtype == dtype and f(x).shape == x.shape
+        assert jax.jit(f)(x[3]).dtype == dtype
+    rtol = 4 * float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        np.asarray(loss.value(x), np.float64), FORMULAS[name](rounded), rtol=rtol, atol=rtol
+    )
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_under_jit_vmap_and_grad(name):
+    loss = LOSSES[name]
+    m = jnp.asarray(margins(name, width=1e-3)[:150].reshape(6, 25))
+    for f in (loss.value, loss.grad, loss.curv):
+        plain = f(m)
+        np.testing.assert_allclose(jax.jit(f)(m), plain, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(jax.vmap(jax.vmap(f))(m), plain, rtol=1e-12, atol=1e-14)
+    slope = jax.vmap(jax.vmap(jax.grad(loss.value)))(m)
+    np.testing.assert_allclose(slope, loss.grad(m), rtol=1e-12, atol=1e-14)
+    if loss.smooth:
+        curvature = jax.vmap(jax.vmap(jax.grad(loss.grad)))(m)
+        np.testing.assert_allclose(curvature, loss.curv(m), rtol=1e-10, atol=1e-14)
+
+
+def test_the_width_of_the_huber_hinge():
+    with pytest.raises(ValueError, match="delta > 0, got 0"):
+        HuberHinge(delta=0)
+    m = jnp.linspace(-2.0, 3.0, 101)
+    close = HuberHinge(delta=1e-6).value(m)
+    np.testing.assert_allclose(close, losses.hinge.value(m), atol=1e-6)
+    assert dataclasses.replace(losses.huber_hinge, delta=2.0) != losses.huber_hinge
