@@ -293,7 +293,7 @@ class _Trainer:
 
     def _work(self, queue: Queue) -> None:
         try:
-            lanes = self._lanes()
+            lanes = self._lanes(self._options.hparams())
             jobs: collections.deque[Job] = collections.deque()
             together = False
             while not self._stop.is_set():
@@ -324,10 +324,9 @@ class _Trainer:
             self._stop.set()
             raise
 
-    def _lanes(self) -> Lanes:
-        options = self._options
-        weight = options.C * (np.ones(1) if self._weight is None else self._weight)
-        return Lanes(self._op, options.loss, weight, options.hparams(), options.block_size)
+    def _lanes(self, hp: newton_cg.HParams) -> Lanes:
+        weight = self._options.C * (np.ones(1) if self._weight is None else self._weight)
+        return Lanes(self._op, self._options.loss, weight, hp, self._options.block_size)
 
     def _step(self, lanes: Lanes) -> tuple[list[Solved], StepRecord]:
         if self._summary.first_step_seconds:
@@ -340,7 +339,9 @@ class _Trainer:
 
     def _solve_one(self, positives: np.ndarray, loose: bool) -> tuple[np.ndarray, float]:
         """The optimum of one problem from zero, for initialisations."""
-        lanes = self._lanes()
+        # A start is solved however few steps the labels are given.
+        hp = self._options.hparams()
+        lanes = self._lanes(hp._replace(max_steps=max(hp.max_steps, newton_cg.HParams().max_steps)))
         zero = np.zeros(0, np.int64)
         tolerance = float(self._zero_gradient_norms([positives])[0])
         tolerance *= self._options.eps if loose else self._scale(self._counts([positives])[0])
