@@ -1,5 +1,10 @@
 """xmcjax: exact extreme, multi-class and structured classification in JAX."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xmcjax.estimators import OneVsAllClassifier as OneVsAllClassifier
+
 __version__ = "0.1.0"
 
 __all__ = ["OneVsAllClassifier"]

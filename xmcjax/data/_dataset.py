@@ -40,7 +40,7 @@ class Dataset(NamedTuple):
     """
 
     X: sp.csr_matrix
-    y: sp.csr_matrix | np.ndarray
+    y: Any
 
     @property
     def multilabel(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.data._text import value_dtype
 
-Sparse = sp.sparray | sp.spmatrix
+Sparse: TypeAlias = "sp.sparray | sp.spmatrix"
 
 
 def canonical(matrix: Sparse, name: str) -> sp.csr_matrix:

@@ -12,7 +12,7 @@ import os
 import zipfile
 import zlib
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 import scipy.sparse as sp
@@ -212,7 +212,7 @@ class _Archive:
         return DataFormatError(self._path, None, None, expected, found)
 
 
-def _fill(member: BinaryIO, block: bytearray) -> None:
+def _fill(member: IO[bytes], block: bytearray) -> None:
     view = memoryview(block)
     begin = 0
     while data := member.read(min(CHUNK, len(view) - begin) or 1):

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,7 +75,11 @@ def write_text(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
                 _write(raw, lines)
 
 
-def _write(file: IO[bytes], lines: Iterable[str]) -> None:
+class _Writer(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+def _write(file: _Writer, lines: Iterable[str]) -> None:
     block: list[str] = []
     for line in lines:
         block.append(line)

@@ -15,13 +15,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.data._matrices import Sparse
 
-Matrix = sp.csr_matrix | np.ndarray
+Matrix: TypeAlias = Any  # csr_matrix or ndarray: sp.issparse tells
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -241,10 +242,10 @@ def _copy(X: np.ndarray | Sparse) -> Matrix:
     dtype = X.dtype if X.dtype in (np.dtype(np.float32), np.dtype(np.float64)) else np.dtype(np.float32)
     if not sp.issparse(X):
         return np.array(X, dtype)
-    X = sp.csr_matrix(X, dtype=dtype, copy=True)
-    X.sum_duplicates()
-    X.eliminate_zeros()
-    return X
+    csr = sp.csr_matrix(X, dtype=dtype, copy=True)
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    return csr
 
 
 def _values(X: Matrix) -> np.ndarray:

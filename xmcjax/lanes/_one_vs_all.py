@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -218,7 +218,7 @@ class _Trainer:
             self._weight = weight[kept]
         self._options = options
         self._sink, self._observe = sink, observe
-        self._X = X
+        self._X: Any = X
         self._Y = sp.csc_array(Y, dtype=np.float32, copy=True)
         self._Y.eliminate_zeros()
         self._Y.sum_duplicates()
@@ -275,7 +275,7 @@ class _Trainer:
         else:
             with ThreadPoolExecutor(self._options.threads, "xmcjax") as pool:
                 # settings made with JAX's context managers hold in their own thread only
-                x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device
+                x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device  # type: ignore
 
                 def work():
                     with jax.enable_x64(x64), jax.default_device(device):
@@ -344,7 +344,7 @@ class _Trainer:
         lanes = self._lanes(hp._replace(max_steps=max(hp.max_steps, newton_cg.HParams().max_steps)))
         zero = np.zeros(0, np.int64)
         tolerance = float(self._zero_gradient_norms([positives])[0])
-        tolerance *= self._options.eps if loose else self._scale(self._counts([positives])[0])
+        tolerance *= self._options.eps if loose else float(self._scale(self._counts([positives]))[0])
         lanes.start([Job(-1, positives, tolerance, None, 0.0, zero, np.zeros(0), 0.0)])
         while True:
             solved, _ = lanes.step()
@@ -357,7 +357,7 @@ class _Trainer:
             return np.array([len(rows) for rows in positives])
         return np.array([self._weight[rows].sum() for rows in positives])
 
-    def _scale(self, counts):
+    def _scale(self, counts: np.ndarray) -> np.ndarray:
         # the lightest row stands for one row
         unit = 1 if self._weight is None else self._weight.min()
         return newton_cg.gradient_tolerance(self._options.eps, counts / unit, self._n / unit, 1.0)
@@ -371,7 +371,7 @@ class _Trainer:
         )
         if self._options.bias != "none":
             squares = squares + (2.0 * counts - self._n) ** 2
-        slope = abs(float(self._options.loss.grad(np.zeros(1, np.float32))[0]))
+        slope = abs(float(self._options.loss.grad(np.zeros(1, np.float32))[0]))  # type: ignore[arg-type]
         return self._options.C * slope * np.sqrt(np.maximum(squares, 0))
 
     def _sums(self, positives: list[np.ndarray]) -> sp.csr_array:
@@ -440,7 +440,7 @@ class _Trainer:
             w, bias = np.zeros(0), 0.0  # there is no weight worth keeping
         magnitude = np.abs(w)
         indices = np.flatnonzero((magnitude >= self._options.clip) & (magnitude > 0))
-        nothing = dict(newton_steps=0, cg_steps=0, value=np.nan, gradient_norm=np.nan)
+        nothing: dict[str, Any] = dict(newton_steps=0, cg_steps=0, value=np.nan, gradient_norm=np.nan)
         return LabelResult(
             label, indices, w[indices].astype(self._dtype), float(bias), int(status), **(nothing | numbers)
         )

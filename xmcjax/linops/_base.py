@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 
@@ -20,7 +20,7 @@ class LinOp(Protocol):
         ...
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
         """Of the values."""
         ...
 

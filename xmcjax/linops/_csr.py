@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +42,7 @@ class Csr:
         return self.value.dtype
 
     @property
-    def arrays(self) -> tuple:
+    def arrays(self) -> tuple[Any, Any, Any]:
         """What the native kernels take."""
         return self.value, self.column, self.offset
 

@@ -18,7 +18,8 @@ class Dense:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.X.shape
+        n, d = self.X.shape
+        return n, d
 
     @property
     def dtype(self):

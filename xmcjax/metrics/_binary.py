@@ -72,7 +72,7 @@ def label_precision_recall(
         raise ValueError("scores: expected numbers, found nan")
     n_labels = Y.shape[1]
     if sp.issparse(scores):
-        coordinates = scores.tocoo()
+        coordinates = sp.coo_array(scores)
         positive = coordinates.data > threshold
         rows, labels = coordinates.row[positive], coordinates.col[positive]
     else:

@@ -26,7 +26,7 @@ class ArrayModel:
             raise ValueError(f"coef: expected [L, d], found {self._coef.ndim} dimension(s)")
         self.n_labels, self.n_features = self._coef.shape
         self.dtype = np.dtype(np.float64 if self._coef.dtype == np.float64 else np.float32)
-        self.label_range = (0, self.n_labels)
+        self.label_range: tuple[int, int] = (0, self.n_labels)
         if intercept is None:
             intercept = np.zeros(self.n_labels, self.dtype)
         self._intercept = np.asarray(intercept, self.dtype)
@@ -40,7 +40,7 @@ class ArrayModel:
         """Weights [d, last − first], one label a column, and biases [last − first]."""
         first, last = check_labels(first, last, self.n_labels)
         block = self._coef[first:last]
-        W = block.toarray() if sp.issparse(block) else block
+        W = block if isinstance(block, np.ndarray) else block.toarray()
         b = np.where(self._trained[first:last], self._intercept[first:last], 0)
         return np.ascontiguousarray(W.T, self.dtype), b.astype(self.dtype)
 

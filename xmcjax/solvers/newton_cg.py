@@ -216,7 +216,7 @@ def moving(status):
     return (status == Status.FRESH) | (status == Status.RUNNING)
 
 
-def gradient_tolerance(eps: float, positives, n: int, gradient_norm_at_zero):
+def gradient_tolerance(eps: float, positives, n: float, gradient_norm_at_zero):
     """ε₀ max(1, min(|P|, |N|)) / n · ‖∇f(0)‖ (paper 000, eqs. 12 and 13).
 
     Args:
@@ -247,7 +247,7 @@ def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     )
     counts = jnp.stack([jnp.asarray(v, jnp.int32) for v in (hp.max_cg, hp.max_steps, hp.max_backtracks)])
     arguments = (
-        *problem.op.arrays,
+        *problem.op.arrays,  # type: ignore[attr-defined]  # only such operators come here
         problem.y,
         problem.weight,
         problem.shift,
@@ -255,7 +255,7 @@ def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
         numbers,
         counts,
     )
-    return State(*_ffi.newton_step(arguments, state, loss=problem.loss.native))
+    return State(*_ffi.newton_step(arguments, state, loss=problem.loss.native))  # type: ignore[arg-type]
 
 
 def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
