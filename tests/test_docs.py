@@ -1,0 +1,80 @@
+"""What the documents say is run or looked up: examples, flags, links, and docstrings of public names."""
+
+import contextlib
+import doctest
+import importlib
+import inspect
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import xmcjax
+from xmcjax.cli.main import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PACKAGE = Path(xmcjax.__file__).parent
+
+
+def modules_with(text: str) -> list[str]:
+    paths = [path for path in PACKAGE.rglob("*.py") if text in path.read_text()]
+    return sorted(".".join(["xmcjax", *path.relative_to(PACKAGE).with_suffix("").parts]) for path in paths)
+
+
+@pytest.mark.parametrize("name", modules_with(">>> "))
+def test_examples_in_docstrings(name):
+    result = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
+    assert result.attempted > 0 and result.failed == 0
+
+
+def test_python_in_the_readme(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+    found = re.fullmatch(r"the class is among the five best in (\d+)% of the rows\n", capsys.readouterr().out)
+    assert found and int(found[1]) > 80
+
+
+def flags_of(command: str) -> set[str]:
+    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
+        main([command, "--help"])
+    return set(re.findall(r"--[a-zA-Z][\w-]*", out.getvalue()))
+
+
+def test_flags_in_the_pages_are_those_of_the_program():
+    flags = {command: flags_of(command) for command in COMMANDS}
+    every = set().union(*flags.values())
+    for page in PAGES:
+        text = page.read_text()
+        for command, rest in re.findall(r"xmcjax ([a-z]+) ((?:\[?--[^`\n]*))", text):
+            for flag in re.findall(r"--[a-zA-Z][\w-]*", rest):
+                assert flag in flags[command], f"{page.name}: xmcjax {command} {flag}"
+        for flag in re.findall(r"`(--[a-zA-Z][\w-]*)", text):
+            assert flag in every or flag in ("--version",), f"{page.name}: {flag}"
+    documented = (ROOT / "docs" / "cli.md").read_text()
+    for flag in every - {"--help"}:
+        assert flag in documented, f"docs/cli.md does not explain {flag}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_between_the_pages(page):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+PUBLIC = ["xmcjax", *sorted(f"xmcjax.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py"))]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_are_documented(name):
+    module = importlib.import_module(name)
+    assert module.__doc__
+    names = getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
+    for public in names:
+        value = getattr(module, public)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__doc__, f"{name}.{public} has no docstring"
