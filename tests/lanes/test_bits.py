@@ -1,0 +1,77 @@
+"""On CPU with CSR the bits of a label depend on its data and start, on nothing else."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from lane_helpers import assert_same_bits, native, small, train
+
+from xmcjax import inits
+from xmcjax.models import ShardWriter
+
+pytestmark = native
+
+
+@pytest.fixture(scope="module")
+def data():
+    return small()
+
+
+@pytest.fixture(scope="module")
+def start(data, tmp_path_factory):
+    """The init of a name; "pretrained" of a model trained loosely."""
+    X, Y = data
+    directory = tmp_path_factory.mktemp("pretrained") / "model"
+    results, _ = train(X, Y, eps=0.5)
+    with ShardWriter(directory, dict(n_features=X.shape[1], n_labels=Y.shape[1], dtype="float32")) as writer:
+        for r in results.values():
+            writer.add(r.label, r.indices, r.values, r.bias, r.status)
+    return lambda name: inits.Pretrained(directory) if name == "pretrained" else inits.INITS[name]()
+
+
+@pytest.fixture(scope="module")
+def references(data, start):
+    """Results of blocks of 16 on one thread."""
+    return {name: train(*data, init=start(name))[0] for name in inits.INITS}
+
+
+@pytest.mark.parametrize(("block_size", "threads"), [(1, 1), (5, 2), (16, 2), (40, 1)])
+@pytest.mark.parametrize("init", inits.INITS)
+def test_block_size_and_threads(data, start, references, init, block_size, threads):
+    ours, summary = train(*data, init=start(init), block_size=block_size, threads=threads)
+    assert_same_bits(ours, references[init])
+    assert sum(summary.statuses.values()) == data[1].shape[1]
+
+
+@pytest.mark.parametrize("init", inits.INITS)
+def test_a_part_of_the_labels(data, start, references, init):
+    """In any order; a tree solves the ancestors again, and hands out what was asked for."""
+    chosen = np.array([23, 4, 9, 0, 17, 28])
+    ours, _ = train(*data, init=start(init), labels=chosen)
+    assert_same_bits(ours, {label: references[init][label] for label in chosen.tolist()})
+    assert train(*data, init=start(init), labels=chosen[:0])[0] == {}
+
+
+def test_form_and_order_of_the_data(data, references):
+    X, Y = data
+    entries = sp.coo_array(Y)
+    shuffled = np.random.default_rng(0).permutation(entries.nnz)
+    shuffled = np.concatenate([shuffled, shuffled[:40]])  # some twice
+    rows, columns = entries.coords[0][shuffled], entries.coords[1][shuffled]
+    again = sp.coo_array((np.full(len(shuffled), 3.0), (rows, columns)), shape=Y.shape)
+    ours, _ = train(sp.csr_array(X), again)
+    assert_same_bits(ours, references["mean_separating"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_float64_in_threads(threads):
+    """JAX's context managers hold in one thread; the workers take over what the caller has set."""
+    X, Y = small(dtype=np.float64)
+    ours, _ = train(X, Y, threads=threads, eps=1e-9)
+    assert all(r.values.dtype == np.float64 for r in ours.values())
+    assert all(r.gradient_norm < 1e-7 for r in ours.values() if r.newton_steps)
+    with jax.enable_x64(False):
+        narrow, _ = train(X, Y, threads=threads)
+    assert all(r.values.dtype == np.float32 for r in narrow.values())

@@ -1,0 +1,50 @@
+"""A fit compiles a handful of programs, the next one of the same shapes none."""
+
+from __future__ import annotations
+
+import logging
+
+import jax
+import numpy as np
+import pytest
+from lane_helpers import native, small, train
+
+from xmcjax import inits, losses
+
+
+@pytest.fixture
+def compilations(caplog):
+    """Runs a function and returns the programs that were compiled."""
+
+    def count(work):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), jax.log_compiles(True):
+            work()
+        return [r.getMessage() for r in caplog.records if "Finished XLA compilation" in r.getMessage()]
+
+    return count
+
+
+@pytest.mark.parametrize(
+    ("backend", "seed"), [pytest.param("native", 1, marks=native), ("jnp", 2), ("dense", 3)]
+)
+def test_a_handful_and_then_none(compilations, backend, seed):
+    X, Y = small(n=111 + seed, d=63, labels=25, seed=seed)  # shapes that no other test has
+    options = dict(backend=backend, block_size=6)
+    first = compilations(lambda: train(X, Y, init=inits.OvaPrimal(), **options))
+    assert 1 <= len(first) <= 8, first
+
+    def others():
+        train(X, Y, init=inits.MeanSeparating(), C=2.0, eps=0.1, clip=0.1, max_iter=7, **options)
+        train(X, Y, init=inits.OvaPrimalTree(), bias="free", **options)
+        train(X, Y[:, :10], labels=np.arange(3), **options)
+
+    assert compilations(others) == []
+
+
+@native
+def test_other_losses_compile_anew(compilations):
+    """So the counts above are not those of a listener that hears nothing."""
+    X, Y = small(n=115, d=63, labels=5)
+    train(X, Y)
+    assert compilations(lambda: train(X, Y, loss=losses.logistic))

@@ -1,0 +1,85 @@
+"""Which label is next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xmcjax.lanes._queue import LabelQueue, TreeQueue
+
+#      root
+#     /    \
+#    3      0
+#   / \      \
+#  1   4      5
+#  |
+#  2
+PARENTS = np.array([-1, 3, 1, -1, 3, 0])
+
+
+def labels_of(taken):
+    return [label for label, _ in taken]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_labels_come_once_and_in_order(threads):
+    queue, seen = LabelQueue(np.arange(100, 300)[::-1], threads), []
+    while not queue.finished:
+        taken = queue.take(4)
+        assert len(taken) >= min(4, 200 - len(seen)) and len(taken) <= LabelQueue.LONGEST
+        assert all(parent is None for _, parent in taken)
+        seen += labels_of(taken)
+    assert seen == list(range(299, 99, -1))
+    assert queue.take(4) == []
+
+
+def test_towards_the_end_the_threads_share():
+    sizes, queue = [], LabelQueue(np.arange(400), 2)
+    while taken := queue.take(2):
+        sizes.append(len(taken))
+    assert sizes[0] > 2 and sizes[-1] <= 2 and sizes == sorted(sizes, reverse=True)
+
+
+def test_a_child_waits_for_its_parent_and_starts_from_it():
+    queue = TreeQueue(PARENTS, np.arange(6))
+    assert sorted(labels_of(queue.take(10))) == [0, 3]
+    assert queue.take(10) == [] and not queue.finished
+    queue.done(3, np.full(2, 3.0), 0.3)
+    taken = queue.take(10)
+    assert sorted(labels_of(taken)) == [1, 4]
+    for _, (w, bias) in taken:
+        assert w.tolist() == [3, 3] and bias == 0.3
+    queue.done(1, np.full(2, 1.0), 0.1)
+    queue.done(4, np.full(2, 4.0), 0.4)
+    ((label, (w, bias)),) = queue.take(10)
+    assert (label, w.tolist(), bias) == (2, [1, 1], 0.1)
+    queue.done(2, np.zeros(2), 0.0)
+    assert not queue.finished  # label 0 is in a lane
+    queue.done(0, np.zeros(2), 0.0)
+    assert labels_of(queue.take(10)) == [5]
+    queue.done(5, np.zeros(2), 0.0)
+    assert queue.finished and queue.take(1) == []
+
+
+def test_depth_first():
+    queue, order = TreeQueue(PARENTS, np.arange(6)), []
+    while not queue.finished:
+        (label,) = labels_of(queue.take(1))
+        order.append(label)
+        queue.done(label, np.zeros(1), 0.0)
+    # a subtree is done before the next is begun
+    assert order in ([0, 5, 3, 1, 2, 4], [0, 5, 3, 4, 1, 2], [3, 1, 2, 4, 0, 5], [3, 4, 1, 2, 0, 5])
+
+
+def test_only_what_leads_to_the_wanted_labels():
+    queue, order = TreeQueue(PARENTS, np.array([2])), []
+    while not queue.finished:
+        for label in labels_of(queue.take(4)):
+            order.append(label)
+            queue.done(label, np.zeros(1), 0.0)
+    assert order == [3, 1, 2]
+
+
+def test_nothing_to_do():
+    assert LabelQueue(np.zeros(0, int)).finished
+    assert TreeQueue(PARENTS, np.zeros(0, int)).finished

@@ -1,0 +1,346 @@
+"""train_one_vs_all: edges of the data, what it hands out, what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from lane_helpers import small, train
+
+from xmcjax import inits, losses
+from xmcjax.lanes import OneVsAll, check_features
+from xmcjax.solvers import Status
+
+
+@pytest.fixture(scope="module")
+def data():
+    return small(dtype=np.float64)
+
+
+@pytest.fixture
+def run(data):
+    return lambda **options: train(*data, **options)
+
+
+def weights(results, d):
+    """(W [d, labels], b)."""
+    W = np.zeros((d, len(results)))
+    for column, label in enumerate(sorted(results)):
+        W[results[label].indices, column] = results[label].values
+    return W, np.array([results[label].bias for label in sorted(results)])
+
+
+# --- edges of the data ------------------------------------------------------------------------
+
+
+def test_labels_without_positives(data):
+    X, Y = data
+    Y = sp.lil_matrix(Y)
+    Y[:, 0] = 0
+    Y[:, 7] = 0
+    ours, summary = train(X, Y)
+    empty = np.flatnonzero(np.asarray(Y.sum(0)).ravel() == 0)
+    assert {0, 7} <= set(empty) and len(empty) < Y.shape[1]
+    assert summary.statuses[Status.NO_POSITIVES] == len(empty)
+    for label, result in ours.items():
+        assert (result.status == Status.NO_POSITIVES) == (label in empty)
+        if label in empty:
+            assert len(result.indices) == len(result.values) == result.newton_steps == result.bias == 0
+            assert np.isnan(result.value)
+
+
+@pytest.mark.parametrize("init", ["zero", "mean_separating", "multi_pos", "ova_primal", "ova_primal_pp"])
+@pytest.mark.parametrize(
+    ("X", "Y"),
+    [
+        ([[1.0, 2.0]], [[1, 0]]),  # one row
+        ([[0.0, 0.0]], [[1, 1]]),  # that is empty
+        ([[1.0, 0], [0, 1], [1, 1]], [[1], [0], [1]]),  # one label
+        ([[1.0, 0], [0, 1], [1, 1]], [[1, 1], [1, 0], [1, 0]]),  # a label on all rows
+        ([[1.0, 1], [1, 1], [1, 1]], [[1, 0], [0, 1], [0, 1]]),  # rows that are alike
+        ([[0.0, 0], [0, 0], [0, 0]], [[1, 0], [0, 1], [0, 1]]),  # no features at all
+    ],
+)
+def test_edges(X, Y, init):
+    ours, _ = train(sp.csr_matrix(X), sp.csr_matrix(Y), init=inits.INITS[init](), eps=1e-8, clip=0.0)
+    X, Y = np.array(X), np.array(Y)
+    for label, y in enumerate(Y.T):
+        result = ours[label]
+        if not y.any():
+            assert result.status == Status.NO_POSITIVES
+            continue
+        assert result.status == Status.CONVERGED
+        w = np.zeros(2)
+        w[result.indices] = result.values
+        signs = 2 * y - 1
+        slope = -2 * signs * np.maximum(1 - signs * (X @ w + result.bias), 0)
+        np.testing.assert_allclose(w + X.T @ slope, 0, atol=1e-6)
+        np.testing.assert_allclose(result.bias + slope.sum(), 0, atol=1e-6)
+
+
+def test_no_labels():
+    ours, summary = train(np.eye(3), sp.csr_matrix((3, 0)))
+    assert ours == {} and summary.statuses == {}
+
+
+def test_dense_features(data, run):
+    X, Y = data
+    reference = weights(run(clip=0.0, eps=1e-8)[0], X.shape[1])
+    dense, _ = train(X.toarray(), Y, clip=0.0, eps=1e-8)
+    np.testing.assert_allclose(weights(dense, X.shape[1])[0], reference[0], atol=1e-6)
+    np.testing.assert_allclose(weights(dense, X.shape[1])[1], reference[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["jnp", "dense"])
+def test_backends(data, run, backend):
+    reference, _ = run()
+    ours, _ = run(backend=backend)
+    for label, result in reference.items():
+        np.testing.assert_allclose(ours[label].value, result.value, rtol=1e-3)
+        assert ours[label].status == result.status
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, np.asarray])
+def test_features_that_are_not_finite(data, value, form):
+    X, Y = data
+    X = X.toarray()
+    X[150, 3] = value
+    found = "NaN" if np.isnan(value) else str(value)
+    with pytest.raises(
+        ValueError, match=rf"expected finite features, found {found} in row 150, column 3 of X"
+    ):
+        train(form(X), Y)
+
+
+def test_large_features_are_finite():
+    check_features(np.full((4, 4), 3e38, np.float32))  # whose sum is not
+    check_features(sp.csr_matrix((2, 3)))
+
+
+def test_labels_that_overflow_have_no_weights():
+    X = np.array([[1e30, 0], [0, 1e30], [1e30, 1e30]], np.float32)
+    ours, summary = train(X, sp.csr_matrix([[1], [0], [1]]), init=inits.Bias(1e30))
+    assert summary.statuses == {Status.NONFINITE: 1}
+    assert len(ours[0].indices) == 0 and ours[0].bias == 0
+
+
+# --- what is handed out -----------------------------------------------------------------------
+
+
+def test_small_weights_are_dropped_after_training(run):
+    whole, clipped = run(clip=0.0)[0], run(clip=0.2)[0]
+    dropped = 0
+    for label, result in whole.items():
+        kept = np.abs(result.values) >= 0.2
+        np.testing.assert_array_equal(clipped[label].indices, result.indices[kept])
+        np.testing.assert_array_equal(clipped[label].values, result.values[kept])
+        np.testing.assert_array_equal(clipped[label][3:], result[3:])  # the bias is not clipped
+        assert np.all(np.diff(clipped[label].indices) > 0)
+        dropped += np.count_nonzero(~kept)
+    assert dropped > 0
+
+
+@pytest.mark.parametrize("bias", ["regularised", "free", "none"])
+def test_the_bias(data, run, bias):
+    X, Y = data
+    results, _ = run(bias=bias, eps=1e-9, clip=0.0, init=inits.Zero())
+    W, b = weights(results, X.shape[1])
+    y = 2 * Y.toarray() - 1
+    slope = -2 * y * np.maximum(1 - y * (X @ W + b), 0)
+    trained = Y.toarray().any(0)
+    np.testing.assert_allclose((W + X.T @ slope)[:, trained], 0, atol=1e-6)
+    if bias == "none":
+        assert not b.any()
+    else:
+        np.testing.assert_allclose((slope.sum(0) + (bias == "regularised") * b)[trained], 0, atol=1e-6)
+
+
+def test_sample_weights_and_c_weigh_the_losses(data):
+    X, Y = data
+    weight = np.random.default_rng(0).random(X.shape[0]) * 2
+    weight[:5] = 0
+    W, b = weights(train(X, Y, sample_weight=weight, C=3.0, eps=1e-9, clip=0.0)[0], X.shape[1])
+    y = 2 * Y.toarray() - 1
+    slope = -6 * weight[:, None] * y * np.maximum(1 - y * (X @ W + b), 0)
+    trained = Y.toarray()[5:].any(0)
+    np.testing.assert_allclose((W + X.T @ slope)[:, trained], 0, atol=1e-5)
+    np.testing.assert_allclose((b + slope.sum(0))[trained], 0, atol=1e-5)
+
+
+def test_no_iteration_gives_the_starts(data, run):
+    ours, summary = run(max_iter=0, clip=0.0, init=inits.Bias(2.0))
+    trained = data[1].toarray().any(0)
+    assert summary.statuses == {Status.MAX_STEPS: trained.sum(), Status.NO_POSITIVES: (~trained).sum()}
+    assert all(r.bias == -2 and len(r.values) == 0 for l, r in ours.items() if trained[l])
+
+
+def test_labels_that_run_out_of_steps_keep_their_weights(run):
+    ours, summary = run(max_iter=1, init=inits.Zero())
+    assert summary.statuses[Status.MAX_STEPS] > 0
+    for result in ours.values():
+        assert result.newton_steps <= 1
+        if result.status == Status.MAX_STEPS:
+            assert len(result.values) > 0 and np.isfinite(result.gradient_norm)
+
+
+def test_the_stopping_rule(data, run):
+    """‖∇f‖ ≤ ε₀ max(1, min(|P|, |N|))/n ‖∇f(0)‖, the bias included."""
+    X, Y = data
+    ones = np.hstack([X.toarray(), np.ones((X.shape[0], 1))])
+    y = 2 * Y.toarray() - 1
+    at_zero = 2 * np.linalg.norm(ones.T @ y, axis=0)
+    positives = Y.toarray().sum(0)
+    bound = np.maximum(1, np.minimum(positives, len(y) - positives)) / len(y) * at_zero
+    for eps in (0.1, 1e-5):
+        for label, result in run(eps=eps)[0].items():
+            if positives[label]:
+                assert result.gradient_norm <= eps * bound[label] * (1 + 1e-9)
+
+
+def test_the_records_of_the_steps(data, run):
+    records = []
+    ours, summary = run(observe=records.append, block_size=8)
+    seen = {}
+    for record in records:
+        assert 0 < len(record.labels) <= 8
+        assert all(len(field) == len(record.labels) for field in record)
+        for k, label in enumerate(record.labels.tolist()):
+            seen.setdefault(label, []).append(tuple(field[k] for field in record[1:]))
+    trained = {label: r for label, r in ours.items() if r.status != Status.NO_POSITIVES}
+    assert seen.keys() == trained.keys()
+    for label, steps in seen.items():
+        made, cg, active, multiplier, value, gradient, status = map(np.array, zip(*steps, strict=True))
+        result = trained[label]
+        np.testing.assert_array_equal(made, np.arange(len(made)))  # 0 takes the starting weights
+        assert made[-1] == result.newton_steps and cg[-1] == result.cg_steps
+        assert value[-1] == result.value and gradient[-1] == result.gradient_norm
+        assert np.all(status[:-1] == Status.RUNNING) and status[-1] == result.status
+        assert np.all(np.diff(value) <= 0) and np.all(np.diff(cg) >= 0)
+        assert np.all((multiplier > 0) & (multiplier <= 1))
+        assert np.all((active >= 0) & (active <= data[0].shape[0]))
+    assert summary.steps == sum(len(record.labels) for record in records)
+    assert summary.active == sum(record.active.sum() for record in records)
+    assert summary.newton_steps == sum(r.newton_steps for r in ours.values())
+    assert summary.cg_steps == sum(r.cg_steps for r in ours.values())
+    assert 0 < summary.first_step_seconds < summary.seconds
+
+
+# --- threads ----------------------------------------------------------------------------------
+
+
+def within(seconds, work):
+    """The exception that `work` raises; fails where it hangs."""
+    raised = []
+
+    def call():
+        try:
+            work()
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "training hangs"
+    return raised[0] if raised else None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("init", ["mean_separating", "ova_primal_pp"])
+@pytest.mark.parametrize("where", ["sink", "observe"])
+def test_an_error_of_the_caller_ends_the_run(where, init, threads):
+    X, Y = small()
+    calls = []
+
+    def fail(_):
+        calls.append(1)
+        if len(calls) == 3:
+            raise OSError("the disk is full")
+
+    options = dict(init=inits.INITS[init](), threads=threads, block_size=4)
+    error = within(60, lambda: train(X, Y, **{where: fail}, **options))
+    assert isinstance(error, OSError) and str(error) == "the disk is full"
+    assert len(calls) <= 4  # the others stop too
+
+
+def test_the_sink_is_called_by_one_thread_at_a_time():
+    X, Y = small()
+    inside, calls = threading.Lock(), []
+
+    def sink(result):
+        assert inside.acquire(blocking=False), "called while another call runs"
+        calls.append(result.label)
+        inside.release()
+
+    def observe(record):
+        assert not inside.locked()
+
+    train(X, Y, sink, observe=observe, threads=2, block_size=2)
+    assert sorted(calls) == list(range(Y.shape[1]))
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (dict(C=0.0), ValueError, "expected C > 0, got 0.0"),
+        (dict(C=np.inf), ValueError, "expected C > 0, got inf"),
+        (dict(eps=0.0), ValueError, "expected eps > 0"),
+        (dict(eps=np.nan), ValueError, "expected eps > 0"),
+        (dict(clip=-1.0), ValueError, "expected clip ≥ 0"),
+        (dict(bias="yes"), ValueError, "regularised, free, none, got 'yes'"),
+        (dict(max_iter=-1), ValueError, "expected max_iter ≥ 0"),
+        (dict(block_size=0), ValueError, "at least 1, got 0 and 1"),
+        (dict(threads=0), ValueError, "at least 1, got 16 and 0"),
+        (dict(loss=losses.hinge), TypeError, "curvature, which hinge has not"),
+    ],
+)
+def test_options(options, error, message):
+    with pytest.raises(error, match=message):
+        OneVsAll(**options)
+
+
+def test_shapes():
+    with pytest.raises(ValueError, match="as many rows in Y as in X, 3, got 2"):
+        train(np.eye(3), sp.csr_matrix(np.eye(2)))
+    with pytest.raises(ValueError, match="at least one row"):
+        train(sp.csr_matrix((0, 3)), sp.csr_matrix((0, 2)))
+    with pytest.raises(ValueError, match=r"shape \(3,\), got \(2,\)"):
+        train(np.eye(3), sp.csr_matrix(np.eye(3)), sample_weight=[1, 2])
+    with pytest.raises(ValueError, match="found nan for row 1"):
+        train(np.eye(3), sp.csr_matrix(np.eye(3)), sample_weight=[1, np.nan, 1])
+
+
+# --- memory -----------------------------------------------------------------------------------
+
+GROWTH = """
+import resource, sys
+import numpy as np, scipy.sparse as sp
+from xmcjax.lanes import OneVsAll, train_one_vs_all
+
+rng = np.random.default_rng(0)
+X = sp.random(120, 4000, 0.01, format="csr", random_state=0, dtype=np.float32)
+
+def peak(count):
+    rows = rng.integers(0, 120, 3 * count)
+    Y = sp.csc_matrix((np.ones(3 * count), (rows, np.repeat(np.arange(count), 3))), shape=(120, count))
+    train_one_vs_all(X, Y, OneVsAll(), lambda result: None)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+small = peak(300)
+print(peak(3000) - small)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit there")
+def test_memory_does_not_grow_with_the_labels():
+    """3000 labels of 4000 weights are 46 MB."""
+    done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 10
