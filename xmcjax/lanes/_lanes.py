@@ -63,16 +63,22 @@ class StepRecord(NamedTuple):
     status: np.ndarray
 
 
-@functools.partial(jax.jit, donate_argnames=("state",))
-def _refill(state: newton_cg.State, fresh, w0, b0) -> newton_cg.State:
-    zero = jnp.zeros((), jnp.int32)
-    return state._replace(
+@functools.partial(jax.jit, donate_argnames=("state", "y", "tolerance"))
+def _refill(state: newton_cg.State, y, tolerance, fresh, start) -> tuple[newton_cg.State, jax.Array, jax.Array]:
+    """State, targets and tolerances with the starts in the fresh lanes.
+
+    The starts are host arrays, passed as they are: what comes back is computed, so that it shares
+    no memory with them.
+    """
+    new_y, new_tolerance, w0, b0 = start
+    state = state._replace(
         direction=jnp.where(fresh, w0, state.direction),
         direction_bias=jnp.where(fresh, b0, state.direction_bias),
         status=jnp.where(fresh, Status.FRESH, state.status).astype(jnp.int32),
-        steps=jnp.where(fresh, zero, state.steps),
-        cg_steps=jnp.where(fresh, zero, state.cg_steps),
+        steps=jnp.where(fresh, 0, state.steps),
+        cg_steps=jnp.where(fresh, 0, state.cg_steps),
     )
+    return state, jnp.where(fresh, new_y, y), jnp.where(fresh, new_tolerance, tolerance)
 
 
 class Lanes:
@@ -92,7 +98,10 @@ class Lanes:
     def __init__(self, op: LinOp, loss: MarginLoss, weight: np.ndarray, hp: newton_cg.HParams, size: int):
         n, d = op.shape
         dtype = np.dtype(op.dtype)
-        self._hp = hp
+        # on the device once, instead of with every step
+        self._hp = newton_cg.HParams(
+            *(_put(np.asarray(v, np.int32 if isinstance(v, int) else op.dtype)) for v in hp)
+        )
         self._jobs: list[Job | None] = [None] * size
         self._y = np.full((n, size), -1, np.int8)
         self._tolerance = np.zeros(size, dtype)
@@ -151,8 +160,10 @@ class Lanes:
             column[job.indices] += job.values
             self._b0[lane] = job.bias
             fresh[lane] = True
-        self._problem = dataclasses.replace(self._problem, y=_put(self._y), tolerance=_put(self._tolerance))
-        self._state = _refill(self._state, _put(fresh), _put(self._w0), _put(self._b0))
+        start = self._y, self._tolerance, self._w0, self._b0
+        problem = self._problem
+        self._state, y, tolerance = _refill(self._state, problem.y, problem.tolerance, fresh, start)
+        self._problem = dataclasses.replace(problem, y=y, tolerance=tolerance)
 
     def _in_dtype(self, base: np.ndarray) -> np.ndarray:
         """The shared vector of the starts; most jobs in a row have the same, converted once."""
@@ -163,9 +174,10 @@ class Lanes:
     def step(self) -> tuple[list[Solved], StepRecord]:
         """One Newton step of every busy lane; returns what ended and the numbers of the step."""
         self._state = state = newton_cg.advance(self._problem, self._hp, self._state)
-        status = np.asarray(state.status)
+        state.status.block_until_ready()
+        status = _view(state.status).copy()
         numbers = {
-            name: np.array(getattr(state, name))
+            name: _view(getattr(state, name)).copy()
             for name in ("steps", "cg_steps", "active", "multiplier", "value", "gradient_norm", "bias")
         }
         busy = np.array([lane for lane, job in enumerate(self._jobs) if job is not None], int)
@@ -179,10 +191,10 @@ class Lanes:
             gradient_norm=numbers["gradient_norm"][busy],
             status=status[busy],
         )
-        ended = [lane for lane in busy.tolist() if not newton_cg.moving(status[lane])]
+        ended = busy[~newton_cg.moving(status[busy])].tolist()
         solved = []
         if ended:
-            W = np.asarray(state.w)
+            W = _view(state.w)
             for lane in ended:
                 job = self._jobs[lane]
                 solved.append(
@@ -200,6 +212,15 @@ class Lanes:
                 self._y[job.positives, lane] = -1
                 self._jobs[lane] = None
         return solved, record
+
+
+def _view(a: jax.Array) -> np.ndarray:
+    """A finished array on the host, to be copied from and dropped.
+
+    ``np.asarray`` would leave a reference with the array, and a buffer that somebody else holds
+    cannot be given away: the next step would copy the whole state.
+    """
+    return np.from_dlpack(a) if a.device.platform == "cpu" else np.asarray(a)
 
 
 def _put(a: np.ndarray) -> jax.Array:
