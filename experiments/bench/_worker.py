@@ -112,26 +112,6 @@ def scipy_product(options: dict) -> dict:
     return {"seconds": time.perf_counter() - begin, "labels": 0}
 
 
-# Runs in the interpreter of PECOS, which pins old versions of numpy and scipy.
-PECOS = """
-import json, sys, time
-import numpy as np, scipy.sparse as sp
-from pecos.xmc.base import MLModel, MLProblem
-options = json.load(sys.stdin)
-X = sp.load_npz(options["data"] + "/X.npz").astype(np.float32)
-Y = sp.load_npz(options["data"] + "/Y.npz").astype(np.float32)
-X, Y = sp.csr_matrix(X), sp.csc_matrix(Y)
-begin = time.perf_counter()
-parameters = MLModel.TrainParams(
-    solver_type="L2R_L2LOSS_SVC_DUAL", eps=0.1, newton_eps=0.1, max_iter=100, threshold=0.0,
-    bias=1.0, threads=1, Cp=1.0, Cn=1.0,
-)
-model = MLModel.train(MLProblem(X, Y, threads=1), train_params=parameters)
-seconds = time.perf_counter() - begin
-np.save(options["weights"], np.asarray(model.W.T.todense(), np.float32))
-print(json.dumps({"seconds": seconds, "labels": int((Y.getnnz(axis=0) > 0).sum())}))
-"""
-
 RUNS = {"xmcjax": xmcjax, "linear_svc": linear_svc, "scipy_product": scipy_product}
 
 if __name__ == "__main__":

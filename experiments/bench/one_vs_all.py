@@ -1,7 +1,8 @@
 """One-vs-all training against the programs that came before, on the same matrix in the same run.
 
     python -m experiments.bench.one_vs_all [--small|--full] [--out results] \\
-        [--dismecpp PATH_OF_ITS_train] [--pecos-python PATH_OF_AN_INTERPRETER_WITH_libpecos]
+        [--dismecpp PATH_OF_ITS_train] [--pecos-python PATH_OF_AN_INTERPRETER_WITH_libpecos] \\
+        [--omikuji-python PATH_OF_AN_INTERPRETER_WITH_omikuji]
 
 Every run is a process of its own on one processor (the two-thread rows: on two). A time is the
 median of the repetitions, which go round by turns, of the whole work without reading and writing
@@ -27,11 +28,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import _data, _report
-from experiments.bench import _worker
+from experiments.bench import _peers
 from xmcjax.data import save_xmc
 from xmcjax.metrics import precision_at_k
 
 ROOT = Path(__file__).resolve().parents[2]
+PECOS_ROW = "PECOS one-level (dual, eps 0.1)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Options:
         sample: labels for LinearSVC.
         dismecpp: its train program; empty leaves it out.
         pecos_python: an interpreter that can import pecos; empty leaves it out.
+        omikuji_python: an interpreter that can import omikuji; empty leaves it out.
         out: folder of the results.
         small: the demo set that comes with the package, one repetition, few labels for LinearSVC.
         full: stackexchange_tags, five repetitions, all initialisations.
@@ -56,6 +59,7 @@ class Options:
     sample: int = 5
     dismecpp: str = ""
     pecos_python: str = ""
+    omikuji_python: str = ""
     out: Path = Path("results")
     small: bool = False
     full: bool = False
@@ -79,7 +83,9 @@ class Bench:
         self.split = _data.load_split(options.data)
         sp.save_npz(folder / "X.npz", sp.csr_matrix(self.split.X))
         sp.save_npz(folder / "Y.npz", sp.csr_matrix(self.split.Y))
-        if options.dismecpp:
+        sp.save_npz(folder / "X_test.npz", sp.csr_matrix(self.split.X_test))
+        sp.save_npz(folder / "Y_test.npz", sp.csr_matrix(self.split.Y_test))
+        if options.dismecpp or options.omikuji_python:
             save_xmc(folder / "train.txt", self.split.X, self.split.Y)
         processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.one, self.two = processors[:1], processors[:2]
@@ -108,18 +114,18 @@ class Bench:
         weights = str(self.folder / "svc.npy")
         return self.ask("linear_svc", processors=self.one, sample=self.options.sample, weights=weights)
 
-    def pecos(self) -> dict:
-        """PECOS's one-level model, by dual coordinate descent."""
+    def peer(self, interpreter: str, program: str) -> dict:
+        """A program of experiments.bench._peers in the interpreter that has the peer."""
         request = {"data": str(self.folder), "weights": str(self.folder / "pecos.npy")}
         done = subprocess.run(
-            [self.options.pecos_python, "-c", _worker.PECOS],
+            [interpreter, "-c", program],
             input=json.dumps(request),
             capture_output=True,
             text=True,
             preexec_fn=self._pin,
         )
         if done.returncode:
-            raise RuntimeError(f"PECOS failed: {done.stderr.strip().splitlines()[-1:]}")
+            raise RuntimeError(f"{interpreter} failed: {done.stderr.strip().splitlines()[-1:]}")
         return json.loads(done.stdout.splitlines()[-1])
 
     def dismecpp(self, init: str) -> dict:
@@ -189,7 +195,12 @@ def run(options: Options) -> tuple[dict, str]:
             contestants["dismecpp msi"] = lambda: bench.dismecpp("msi")
             contestants["dismecpp zero"] = lambda: bench.dismecpp("zero")
         if options.pecos_python:
-            contestants["PECOS one-level (dual, eps 0.1)"] = bench.pecos
+            contestants[PECOS_ROW] = lambda: bench.peer(options.pecos_python, _peers.PECOS)
+            contestants["PECOS XR-Linear (tree)"] = lambda: bench.peer(
+                options.pecos_python, _peers.PECOS_TREE
+            )
+        if options.omikuji_python:
+            contestants["Omikuji (three trees)"] = lambda: bench.peer(options.omikuji_python, _peers.OMIKUJI)
         contestants["LinearSVC loop (primal)"] = bench.linear_svc
         results = {name: [] for name in contestants}
         pairs = []
@@ -273,9 +284,8 @@ def unclipped(bench: Bench, options: Options, rows: dict) -> None:
             rows[name]["precision"] = bench.precision(W)
     if options.pecos_python:
         W = np.load(bench.folder / "pecos.npy")
-        name = "PECOS one-level (dual, eps 0.1)"
-        objectives[name] = bench.objectives(W[labels], labels)
-        rows[name]["precision"] = bench.precision(W)
+        objectives[PECOS_ROW] = bench.objectives(W[labels], labels)
+        rows[PECOS_ROW]["precision"] = bench.precision(W)
     for name, values in objectives.items():
         rows[name]["objective"] = float(values.sum())
         against = objectives.get("dismecpp msi")

@@ -1,0 +1,80 @@
+"""Programs that run in the interpreter of a peer, whose versions of numpy and scipy differ from ours.
+
+Each reads a JSON object from standard input and prints one: seconds of training on one thread,
+and what is needed to judge the result.
+"""
+
+_LOAD = """
+import json, sys, time
+import numpy as np, scipy.sparse as sp
+options = json.load(sys.stdin)
+def load(name):
+    return sp.csr_matrix(sp.load_npz(options["data"] + "/" + name + ".npz").astype(np.float32))
+X, Y, X_test, Y_test = load("X"), load("Y"), load("X_test"), load("Y_test")
+labels = int((Y.getnnz(axis=0) > 0).sum())
+def precision(best):  # best[i]: the five best labels of row i
+    truth = [set(Y_test.indices[a:b].tolist()) for a, b in zip(Y_test.indptr[:-1], Y_test.indptr[1:])]
+    hits = np.zeros(5)
+    for row, own in zip(best, truth):
+        for place, label in enumerate(row[:5]):
+            hits[place] += label in own
+    return [100 * float(hits[:k].sum()) / k / len(best) for k in (1, 3, 5)]
+"""
+
+# PECOS without a tree: dual coordinate descent for every label.
+PECOS = (
+    _LOAD
+    + """
+from pecos.xmc.base import MLModel, MLProblem
+begin = time.perf_counter()
+parameters = MLModel.TrainParams(
+    solver_type="L2R_L2LOSS_SVC_DUAL", eps=0.1, newton_eps=0.1, max_iter=100, threshold=0.0,
+    bias=1.0, threads=1, Cp=1.0, Cn=1.0,
+)
+model = MLModel.train(MLProblem(X, sp.csc_matrix(Y), threads=1), train_params=parameters)
+seconds = time.perf_counter() - begin
+np.save(options["weights"], np.asarray(model.W.T.todense(), np.float32))
+print(json.dumps({"seconds": seconds, "labels": labels}))
+"""
+)
+
+# PECOS XR-Linear with its defaults: a tree over label embeddings.
+PECOS_TREE = (
+    _LOAD
+    + """
+from pecos.xmc import Indexer, LabelEmbeddingFactory
+from pecos.xmc.xlinear.model import XLinearModel
+begin = time.perf_counter()
+chain = Indexer.gen(LabelEmbeddingFactory.create(Y, X, method="pifa"))
+model = XLinearModel.train(X, Y, C=chain, threads=1)
+seconds = time.perf_counter() - begin
+begin = time.perf_counter()
+P = model.predict(X_test, only_topk=5, beam_size=10, threads=1)
+prediction = time.perf_counter() - begin
+best = []
+for a, b in zip(P.indptr[:-1], P.indptr[1:]):
+    best.append(P.indices[a:b][np.argsort(-P.data[a:b], kind="stable")].tolist())
+print(json.dumps({"seconds": seconds, "labels": labels, "precision": precision(best),
+                  "prediction_ms": 1e3 * prediction / len(best)}))
+"""
+)
+
+# Omikuji with its defaults, three trees; it reads the text file itself (a small part of the time).
+OMIKUJI = (
+    _LOAD
+    + """
+import omikuji
+begin = time.perf_counter()
+model = omikuji.Model.train_on_data(options["data"] + "/train.txt", n_threads=1)
+seconds = time.perf_counter() - begin
+rows = [
+    list(zip(X_test.indices[a:b].tolist(), X_test.data[a:b].tolist()))
+    for a, b in zip(X_test.indptr[:-1], X_test.indptr[1:])
+]
+begin = time.perf_counter()
+best = [[label for label, _ in model.predict(row, top_k=5)] for row in rows]
+prediction = time.perf_counter() - begin
+print(json.dumps({"seconds": seconds, "labels": labels, "precision": precision(best),
+                  "prediction_ms": 1e3 * prediction / len(best)}))
+"""
+)
