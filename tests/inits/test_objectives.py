@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
 from xmcjax import inits, losses
-from xmcjax.data import make_power_law
+from xmcjax.data import load_xmc, make_power_law
 from xmcjax.lanes import OneVsAll, train_one_vs_all
 from xmcjax.models import ShardWriter
 from xmcjax.solvers import Status
@@ -79,17 +79,36 @@ def test_the_other_losses_likewise(problem, loss):
         np.testing.assert_allclose(a, b, rtol=relative)
 
 
-def test_the_objective_is_that_of_linear_svc(problem, zero_start):
-    X, Y = problem
+def linear_svc(X, Y):
+    """Objectives of scikit-learn's solver, the bias as the weight of a feature of value 1."""
     ones = sp.hstack([X, np.ones((X.shape[0], 1))], format="csr")
-    theirs = []
+    objectives = []
     for label in range(Y.shape[1]):
         y = 2 * Y[:, [label]].toarray().ravel() - 1
         svc = LinearSVC(loss="squared_hinge", dual=False, fit_intercept=False, tol=1e-8, max_iter=100000)
         w = svc.fit(ones, y).coef_[0]
-        theirs.append(w @ w / 2 + (np.maximum(1 - y * (ones @ w), 0) ** 2).sum())
+        objectives.append(w @ w / 2 + (np.maximum(1 - y * (ones @ w), 0) ** 2).sum())
+    return objectives
+
+
+def test_the_objective_is_that_of_linear_svc(problem, zero_start):
+    theirs = linear_svc(*problem)
     np.testing.assert_allclose(zero_start[1e-6], theirs, rtol=1e-6)
     np.testing.assert_allclose(zero_start[0.01], theirs, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("precision", "eps", "relative"),
+    [(np.float32, 0.01, 1e-3), (np.float64, 0.01, 1e-3), (np.float64, 1e-6, 1e-6)],
+)
+def test_real_data(data_folder, precision, eps, relative):
+    """bibtex: each fifth label, from every start, against LinearSVC."""
+    X, Y = load_xmc(data_folder / "bibtex" / "train.txt.xz")
+    X = unit_rows(X.astype(np.float64)).astype(precision)
+    Y = sp.csr_array(Y)[:, ::5]
+    theirs = linear_svc(X.astype(np.float64), Y)
+    for init in ("zero", *INITS[:-1]):
+        np.testing.assert_allclose(values(train((X, Y), init, eps=eps)), theirs, rtol=relative, err_msg=init)
 
 
 def test_the_solution_without_positives(problem):

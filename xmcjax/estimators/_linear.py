@@ -64,7 +64,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         X = self._features(X)
         if self._form == "sparse":
             with precision(X.dtype):
-                Y = scores_above(ArrayModel(self.coef_, self.intercept_), X)
+                Y = scores_above(ArrayModel(self.coef_, self.intercept_), X, threads=self._threads)
             return sp.csr_matrix((np.ones(Y.nnz, np.int64), Y.indices, Y.indptr), shape=Y.shape)
         rows = max(1, _PART_BYTES // (8 * len(self.intercept_)))
         parts = (self._scores(X[first : first + rows]) for first in range(0, X.shape[0], rows))
@@ -99,12 +99,16 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         if self._form == "classes" and k > most:
             raise ValueError(f"k: expected at most {most}, the number of classes, found {k}")
         with precision(X.dtype):
-            labels, scores = predict_topk(ArrayModel(coef, intercept), X, k)
+            labels, scores = predict_topk(ArrayModel(coef, intercept), X, k, threads=self._threads)
         return (self.classes_[labels] if self._form == "classes" else labels), scores
 
     @property
     def _binary(self) -> bool:
         return self._form == "classes" and len(self.classes_) == 2
+
+    @property
+    def _threads(self) -> int:
+        return getattr(self, "threads", 1)
 
     def _features(self, X):
         """X checked against that of ``fit``, CSR or an array of float."""
