@@ -112,6 +112,8 @@ import os, signal, sys, time
 from xmcjax.cli.main import main
 from xmcjax.models import ShardWriter
 
+# Where this suite itself runs in the background, its children ignore the signal from the start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 real, seen = ShardWriter.add, []
 def add(self, *result):
     seen.append(result[0])
