@@ -64,7 +64,9 @@ class StepRecord(NamedTuple):
 
 
 @functools.partial(jax.jit, donate_argnames=("state", "y", "tolerance"))
-def _refill(state: newton_cg.State, y, tolerance, fresh, start) -> tuple[newton_cg.State, jax.Array, jax.Array]:
+def _refill(
+    state: newton_cg.State, y, tolerance, fresh, start
+) -> tuple[newton_cg.State, jax.Array, jax.Array]:
     """State, targets and tolerances with the starts in the fresh lanes.
 
     The starts are host arrays, passed as they are: what comes back is computed, so that it shares

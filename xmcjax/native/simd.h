@@ -53,13 +53,14 @@ template <class T>
 inline Vec<T> broadcast(T value) {
   return Vec<T>{} + value;
 }
+// A NaN in a stays NaN, as in jnp: a margin that is none must not count as no loss.
 template <class T>
 inline Vec<T> maximum(Vec<T> a, Vec<T> b) {
-  return a > b ? a : b;
+  return b > a ? b : a;
 }
 template <class T>
 inline Vec<T> minimum(Vec<T> a, Vec<T> b) {
-  return a < b ? a : b;
+  return b < a ? b : a;
 }
 template <class T>
 inline Vec<T> absolute(Vec<T> a) {

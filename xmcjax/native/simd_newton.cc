@@ -252,8 +252,10 @@ class NewtonTile {
         }
         // At most 2, the width of the hinge, from where nothing is known.
         double next = shift[l] - (h * 2 > std::fabs(g) ? g / h : std::copysign(2.0, g));
+        // A step that rounds to none ends the search: the middle of a bracket open at one end is infinite.
+        const bool moves = T(next) != T(shift[l]);
         if (!(next > low[l] && next < high[l])) next = 0.5 * (low[l] + high[l]);
-        searching[l] = T(next) != T(shift[l]);
+        searching[l] = moves && T(next) != T(shift[l]);
         if (searching[l]) shift[l] = next;
         any |= searching[l];
       }

@@ -406,9 +406,10 @@ def _bias_step(slopes, curvatures, z, bias, l2_bias, tolerance, lanes):
         searching = searching & (jnp.abs(g) > tolerance)
         newton = jnp.where(h * 2 > jnp.abs(g), g / jnp.where(h > 0, h, 1), 2 * jnp.sign(g))
         following = beta - newton
+        moves = following != beta  # else it ends here: the middle of a bracket open at one end is infinite
         inside = (following > low) & (following < high)
         following = jnp.where(inside, following, (low + high) / 2)
-        searching = searching & (following != beta)
+        searching = searching & moves & (following != beta)
         return jnp.where(searching, following, beta), low, high, searching, count + 1
 
     zero = jnp.zeros_like(bias)
