@@ -203,8 +203,9 @@ def test_load_save_convert(tmp_path, data):
         convert(target, tmp_path / "c.svm", target_format="svmlight")
         assert (tmp_path / "c.svm").read_bytes() == (tmp_path / "a.svm").read_bytes()
     save(tmp_path / "classes.svm", X, np.arange(9), "svmlight")
-    with pytest.raises(TypeError, match="sparse"):
+    with pytest.raises(ValueError, match=r"classes\.svm: expected lists of labels to write xmc text"):
         convert(tmp_path / "classes.svm", tmp_path / "b.txt", "svmlight")
+    assert not (tmp_path / "b.txt").exists()
 
 
 def test_unknown_format(tmp_path):

@@ -146,10 +146,17 @@ def convert(
 
     Returns:
         The data set.
+
+    Raises:
+        DataFormatError: the source breaks its format.
+        OSError: a file cannot be read or written.
+        ValueError: no such format, or one that cannot hold these data.
     """
-    _format(target, target_format)  # a wrong name is told before a long read
+    written = _format(target, target_format)  # a wrong name is told before a long read
     dataset = load(source, format, **options)
-    save(target, *dataset, target_format)
+    if written == "xmc" and not dataset.multilabel:
+        raise ValueError(f"{source}: expected lists of labels to write {written} text, found one class a row")
+    save(target, *dataset, written)
     return dataset
 
 
