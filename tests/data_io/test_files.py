@@ -70,7 +70,7 @@ def test_where_no_file_can_be(tmp_path, name):
     (tmp_path / name).mkdir()
     with pytest.raises(IsADirectoryError, match=name):
         WRITERS[name](tmp_path / name, X, X)
-    with pytest.raises(FileNotFoundError, match=name):
+    with pytest.raises(FileNotFoundError, match=rf"nowhere: expected a folder for {name}, found none"):
         WRITERS[name](tmp_path / "nowhere" / name, X, X)
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 

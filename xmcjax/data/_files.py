@@ -92,6 +92,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not path.parent.exists():
+        raise FileNotFoundError(f"{path.parent}: expected a folder for {path.name}, found none")
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(scratch, "xb") as file:
