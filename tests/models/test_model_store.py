@@ -410,6 +410,7 @@ def test_the_status_numbers_are_the_solvers():
     from xmcjax.solvers import Status
 
     assert Status.NO_POSITIVES == _base.NO_POSITIVES
+    assert Status.NONFINITE == _base.NONFINITE
     assert Status.FRESH == _base.NOT_STORED
 
 

@@ -80,15 +80,15 @@ def test_float64_stays_float64():
     assert predict_topk(ArrayModel(coef.astype(np.float32)), X, 3)[1].dtype == np.float32
 
 
-def test_labels_without_positives_never_outrank_trained_ones():
+def test_labels_without_weights_never_outrank_trained_ones():
     X, coef, intercept = problem(3)
     status = np.ones(29, np.int8)
     untrained = np.array([0, 3, 17, 28])
-    status[untrained] = 5
+    status[untrained] = [5, 4, 5, 4]  # no positives, not finite
     intercept[:] = -1000  # all trained scores are far below 0, which untrained weights would score
     coef = coef.toarray()
     coef[untrained] = 0
-    model = ArrayModel(coef, np.where(status == 5, 0, intercept), status)
+    model = ArrayModel(coef, np.where(status == 1, intercept, 0), status)
     scores = all_scores(X, sp.csr_array(coef), intercept)
     scores[:, untrained] = -np.inf
     expected = sorted_topk(scores, 27)
@@ -99,7 +99,7 @@ def test_labels_without_positives_never_outrank_trained_ones():
     # 25 trained labels: two slots stay empty.
     assert (labels[:, 25:] == -1).all() and (best[:, 25:] == -np.inf).all() and (labels[:, :25] >= 0).all()
     # A bias of −inf says the same as the status.
-    by_bias = ArrayModel(coef, np.where(status == 5, -np.inf, intercept))
+    by_bias = ArrayModel(coef, np.where(status == 1, intercept, -np.inf))
     np.testing.assert_array_equal(predict_topk(by_bias, X, 27, 4)[0], labels)
     # Nothing trained at all.
     none = ArrayModel(coef, None, np.full(29, 5))

@@ -9,7 +9,8 @@ import numpy as np
 # A label that the directory does not hold (yet); `xmcjax.solvers.Status` uses the number for a lane
 # that has not taken a step.
 NOT_STORED = -1
-# `xmcjax.solvers.Status.NO_POSITIVES`: written out because reading a model needs no solver.
+# Of `xmcjax.solvers.Status`, written out because reading a model needs no solver.
+NONFINITE = 4
 NO_POSITIVES = 5
 
 
@@ -46,5 +47,6 @@ def check_labels(first: int, last: int, n_labels: int) -> tuple[int, int]:
 
 
 def is_trained(status: np.ndarray) -> np.ndarray:
-    """Which statuses belong to labels with a score."""
-    return (status != NO_POSITIVES) & (status != NOT_STORED)
+    """Which statuses belong to labels with a score: those for which weights were kept. A score of 0
+    for the others would stand above most trained labels, whose scores are mostly negative."""
+    return ~np.isin(status, (NONFINITE, NO_POSITIVES, NOT_STORED))

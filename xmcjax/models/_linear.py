@@ -228,7 +228,7 @@ class LinearModel:
         return self._per_label("cg_steps", 0, np.int32)
 
     def trained(self, first: int, last: int) -> np.ndarray:
-        """bool [last − first]: labels that are stored and had positive instances."""
+        """bool [last − first]: labels that have a score: stored, with positive instances, and finite."""
         first, last = check_labels(first, last, self.n_labels)
         result = np.full(last - first, NOT_STORED, np.int8)
         for place, entry, low, high in self._overlapping(first, last):
