@@ -316,6 +316,29 @@ def test_a_fresh_lane_forgets_what_was_there(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_a_tolerance_that_cannot_be_met_leaves_the_optimum(backend):
+    """Also where the bias's slope has one sign on the whole way, and its bracket stays open."""
+    X, y = data()
+    best = solve(problem(X, y, backend=backend))
+    for C in (1.0, 1e4):
+        s = solve(problem(X, y, backend=backend, tolerance=0.0, weight=C), newton_cg.HParams(max_steps=12))
+        assert Status.NONFINITE not in np.asarray(s.status)
+        assert np.all(np.isfinite(s.bias))
+        if C == 1:
+            np.testing.assert_allclose(s.value, best.value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("loss", SMOOTH)
+def test_an_offset_that_is_no_number_is_not_passed_over(loss, backend):
+    X, y = data()
+    shift = np.zeros((N, LANES))
+    shift[3, 1] = np.nan
+    status = np.asarray(start(problem(X, y, loss, backend, shift=shift)).status)
+    assert status[1] == Status.NONFINITE and Status.NONFINITE not in np.delete(status, 1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("value", [1, -1])
 def test_targets_of_one_sign(value, backend):
     """A label without positives (or without negatives) is solved, not an error, at this level."""

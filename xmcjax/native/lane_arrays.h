@@ -56,8 +56,13 @@ template <class T, int H, int... L>
 inline void exchange(Vec<T>& a, Vec<T>& b, std::integer_sequence<int, L...>) {
   constexpr int N = kLanes<T>;
   const Vec<T> low = a, high = b;
+#if defined(__clang__)
   a = __builtin_shufflevector(low, high, ((L & H) ? N + L - H : L)...);
   b = __builtin_shufflevector(low, high, ((L & H) ? N + L : L + H)...);
+#else  // GCC has the other only since version 12
+  a = __builtin_shuffle(low, high, IntVec<T>{((L & H) ? N + L - H : L)...});
+  b = __builtin_shuffle(low, high, IntVec<T>{((L & H) ? N + L : L + H)...});
+#endif
 }
 template <class T, int H>
 inline void transpose_stage(Vec<T>* v) {
