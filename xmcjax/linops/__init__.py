@@ -47,7 +47,7 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     if X.ndim != 2:
         raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
     if dtype is None:
-        dtype = X.dtype if np.issubdtype(X.dtype, np.floating) and X.dtype.itemsize >= 4 else np.float32
+        dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float32
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     sparse = scipy.sparse.issparse(X)
     if backend == "dense" or (backend == "auto" and not sparse):

@@ -46,17 +46,26 @@ class Csr:
         """What the native kernels take."""
         return self.value, self.column, self.offset
 
+    def _check(self, name: str, a: jax.Array, rows: int) -> None:
+        # the kernels would read beyond the end, and a gather in JAX repeat the last row
+        if a.ndim != 2 or a.shape[0] != rows:
+            raise ValueError(f"expected {name} [{rows}, lanes], got {list(a.shape)}")
+
     def matmat(self, V: jax.Array) -> jax.Array:
+        self._check("V", V, self.shape[1])
         if self.native:
             return _ffi.csr_matmat(*self.arrays, V, threads=self.threads)
         return ref.csr_matmat(self.value, self.column, self.row, V, self.shape[0])
 
     def rmatmat(self, C: jax.Array) -> jax.Array:
+        self._check("C", C, self.shape[0])
         if self.native:
             return _ffi.csr_rmatmat(*self.arrays, C, self.shape[1], threads=self.threads)
         return ref.csr_rmatmat(self.value, self.column, self.row, C, self.shape[1])
 
     def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
+        self._check("D", D, self.shape[0])
+        self._check("V", V, self.shape[1])
         if self.native:
             return _ffi.csr_gram_matmat(*self.arrays, D, V, threads=self.threads)
         return ref.csr_gram_matmat(self.value, self.column, self.row, D, V, self.shape[0])
@@ -93,6 +102,11 @@ class Csr:
 def from_scipy(X, *, native: bool, threads: int) -> Csr:
     """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
     X = X.tocsr()
+    # scipy takes any indices, until it is asked; the kernels would follow them out of the arrays
+    X.check_format(full_check=True)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()  # their squares are not the square of their sum
     if X.shape[1] > np.iinfo(np.int32).max:
         raise ValueError(f"expected at most 2^31-1 columns, got {X.shape[1]}")
     column = X.indices.astype(np.int32, copy=False)
