@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from lane_helpers import small, train
 
 from xmcjax import inits, losses
-from xmcjax.lanes import OneVsAll, check_features
+from xmcjax.lanes import OneVsAll, _lanes, check_features
 from xmcjax.solvers import Status
 
 
@@ -344,3 +344,13 @@ def test_memory_does_not_grow_with_the_labels():
     """3000 labels of 4000 weights are 46 MB."""
     done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 10
+
+
+def test_lanes_never_see_a_host_array():
+    """JAX takes the memory of a host array that is aligned to 64 bytes instead of copying it."""
+    memory = np.zeros(2048 + 64, np.uint8)
+    first = -memory.ctypes.data % 64
+    host = memory[first : first + 2048].view(np.float32)
+    device = _lanes._put(host)
+    host[:] = 1
+    assert not np.any(device)

@@ -226,5 +226,9 @@ def _view(a: jax.Array) -> np.ndarray:
 
 
 def _put(a: np.ndarray) -> jax.Array:
-    """On the device, never a view of the host array: that is written to again."""
-    return jax.device_put(a, may_alias=False)
+    """On the device, never a view of the host array: that is written to again.
+
+    ``device_put`` may take the memory of a host array that happens to be aligned, also where told
+    ``may_alias=False``.
+    """
+    return jax.device_put(np.array(a))

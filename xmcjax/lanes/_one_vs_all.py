@@ -310,7 +310,7 @@ class _Trainer:
                 solved, record = self._step(lanes)
                 fresh = record.newton_steps == 0
                 if fresh.any():
-                    together = record.active[fresh].mean() > CROWDED * self._n
+                    together = record.active[fresh].mean() > CROWDED * self._op.shape[0]
                 for end in solved:
                     queue.done(end.job.label, end.w, end.bias)
                     if not self._wanted or end.job.label in self._wanted:
