@@ -47,6 +47,16 @@ class DataOptions:
         """The format as ``xmcjax.data.load`` takes it."""
         return None if self.format == AUTO else self.format
 
+    def check_first_label(self, path: Path) -> None:
+        """Whether ``first_label`` has a meaning for a file.
+
+        Raises:
+            ValueError: it is set and the file is XMC text, which counts from 0.
+        """
+        xmc = self.format == "xmc" or (self.format == AUTO and path.suffix != ".npz")
+        if self.first_label and xmc:
+            raise ValueError(f"--first-label is for svmlight files and classes: {path} is xmc, from 0 on")
+
     def reader(self, **sizes: int | None) -> dict[str, Any]:
         """Keyword arguments of ``xmcjax.data.load``; ``sizes`` are for svmlight alone.
 
@@ -91,6 +101,7 @@ def read(
     n_features: int | None = None,
     n_labels: int | None = None,
     like: str = "",
+    labelled: bool = True,
 ) -> Dataset:
     """Features and label matrix of a file.
 
@@ -102,23 +113,36 @@ def read(
         n_labels: how many labels there must be. A format that does not state their number is
             taken to have at least that many.
         like: where the two come from, for the error.
+        labelled: False where the labels do not matter: y is then whatever the file has, and may be
+            empty or numbered anyhow.
 
     Raises:
         DataFormatError: the file breaks its format, or has another size, or no rows.
         OSError: it cannot be read.
         ValueError: options that do not fit.
     """
-    X, y = load(path, options.reader_name, dtype=dtype, **options.reader(n_features=n_features))
+    options.check_first_label(path)
+    reader = options.reader(n_features=n_features)
+    if not labelled and "first_label" in reader:
+        reader["first_label"] = 0  # a label before the first one is no error there
+    X, y = load(path, options.reader_name, dtype=dtype, **reader)
     states_sizes = options.format != "svmlight" and sp.issparse(y)
     line = 1 if states_sizes and path.suffix != ".npz" else None  # the header
+    if n_features is not None and X.shape[1] != n_features:
+        raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
+    if not labelled:
+        if 0 in X.shape:
+            found = f"{X.shape[0]} rows and {X.shape[1]} features"
+            raise DataFormatError(path, line, None, "at least one row and feature", found)
+        return Dataset(X, y)
+    if states_sizes and options.first_label:
+        raise ValueError(f"--first-label is for classes and svmlight, {path} has lists that count from 0")
     Y = sp.csr_matrix(y) if sp.issparse(y) else _class_matrix(path, y, options.first_label)
     if not states_sizes and n_labels is not None and Y.shape[1] < n_labels:
         Y.resize(Y.shape[0], n_labels)
     if 0 in (X.shape[0], X.shape[1], Y.shape[1]):
         found = f"{X.shape[0]} rows, {X.shape[1]} features and {Y.shape[1]} labels"
         raise DataFormatError(path, line, None, "at least one row, feature and label", found)
-    if n_features is not None and X.shape[1] != n_features:
-        raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
     if states_sizes and n_labels is not None and Y.shape[1] != n_labels:
         raise DataFormatError(path, line, None, f"{n_labels} labels {like}", str(Y.shape[1]))
     return Dataset(X, Y)

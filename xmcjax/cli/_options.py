@@ -13,6 +13,24 @@ File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 Directory = Annotated[Path, tyro.conf.arg(metavar="DIR")]
 
 
+def check_out(out: Path, *inputs: Path, model: Path | None = None) -> None:
+    """Whether an output may be written: it replaces a file of its name, but no input of the command.
+
+    Args:
+        out: the file to be written.
+        inputs: files that are read.
+        model: a model directory that is read; nothing is written into it.
+
+    Raises:
+        ValueError: it may not.
+    """
+    place = out.resolve()
+    if place in [path.resolve() for path in inputs]:
+        raise ValueError(f"--out: expected another file than the data, got {out}")
+    if model is not None and model.resolve() in place.parents:
+        raise ValueError(f"--out: expected a file outside the model {model}, got {out}")
+
+
 def one_of(names: Iterable[str]) -> Any:
     """The type of a flag that takes one of these names; ``--help`` lists them."""
     return Literal[tuple(names)]

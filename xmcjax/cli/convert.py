@@ -7,7 +7,7 @@ import dataclasses
 from xmcjax import data
 from xmcjax.cli import _report
 from xmcjax.cli._data import AUTO, FormatName, SizedDataOptions
-from xmcjax.cli._options import File
+from xmcjax.cli._options import File, check_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Options:
 
     Attributes:
         data: file to read.
-        out: file to write; --out-format, or its name ending in .npz, says how.
+        out: file to write, an old one is replaced; --out-format, or its name ending in .npz, says how.
         out_format: of the output; auto: a file named .npz is npz, any other xmc.
     """
 
@@ -29,6 +29,11 @@ class Options:
 def run(options: Options) -> None:
     """Converts; the output appears under its name when it is complete."""
     files = options.files
+    check_out(options.out, options.data)
+    if files.first_label and not (files.format == "svmlight" and files.multilabel):
+        raise ValueError(
+            "--first-label: convert renumbers svmlight --multilabel files only, classes are kept"
+        )
     out_format = None if options.out_format == AUTO else options.out_format
     dataset = data.convert(options.data, options.out, files.reader_name, out_format, **files.reader())
     _report.print_field("data", dataset.describe())

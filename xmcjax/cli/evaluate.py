@@ -46,6 +46,8 @@ def run(options: Options) -> None:
     """Reads, compares and prints."""
     if not options.k or min(options.k) < 1:
         raise ValueError(f"--k: expected numbers from 1 on, got {' '.join(map(str, options.k)) or 'none'}")
+    if options.train is None and options.propensities != "default":
+        raise ValueError(f"--propensities {options.propensities} needs --train, got none")
     labels, _ = read_predictions(options.predictions)
     truth = read(options.data, options.files)
     _check_rows(options.predictions, labels, truth)
@@ -60,10 +62,13 @@ def run(options: Options) -> None:
         if train.n_labels > truth.n_labels:
             truth.y.resize(truth.n_rows, train.n_labels)
         q = inverse_propensities(train.y, dataset=options.propensities)
-    ks = [k for k in options.k if k <= labels.shape[1]]
-    if len(ks) < len(options.k):
-        left_out = ", ".join(f"@{k}" for k in options.k if k not in ks)
-        _report.warn(f"{options.predictions} has at most {labels.shape[1]} labels a line: no {left_out}")
+    ks, longest = options.k, labels.shape[1]
+    if longest == 0:
+        raise DataFormatError(options.predictions, None, None, "predictions", "none in any line")
+    if longest < max(ks):
+        _report.warn(f"{options.predictions} has at most {longest} labels a line: the others count as wrong")
+        padding = ((0, 0), (0, max(ks) - longest))
+        labels = np.pad(labels, padding, constant_values=-1)
     _report.print_field("rows", f"{truth.n_rows:,}, {truth.n_labels:,} labels")
     lines = _report.metric_table(truth.y, labels, ks)
     if q is not None:

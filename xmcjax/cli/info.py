@@ -56,5 +56,5 @@ def _native() -> str:
         return "no, switched off by XMCJAX_NATIVE=0: plain JAX and Python do its work, slower"
     return (
         "no, not built (there was no C++ compiler when the package was installed): "
-        "plain JAX and Python do its work; training is several times, reading text a hundred times slower"
+        "plain JAX and Python do its work; training is about ten times, reading text a hundred times slower"
     )

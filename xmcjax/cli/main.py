@@ -36,8 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: what follows ``xmcjax``; None takes it from the process.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C. Flags that cannot be read, and
-        ``--help``, leave by SystemExit.
+        The exit status: 0, 2 for bad input or too little memory, 130 after Ctrl-C. Flags that cannot
+        be read, and ``--help``, leave by SystemExit.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in ("-h", "--help"):
@@ -75,6 +75,16 @@ def _run(name: str, *arguments: str) -> int:
         # The reader of our output has gone (`xmcjax info | head -1`). Nothing may be flushed to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except MemoryError as error:
+        if os.environ.get("XMCJAX_TRACEBACK") == "1":
+            raise
+        print(f"xmcjax {name}: error: not enough memory: {_one_line(error) or 'none left'}", file=sys.stderr)
+        return BAD_INPUT
+    except RuntimeError as error:
+        if os.environ.get("XMCJAX_TRACEBACK") == "1" or not _device_is_full(error):
+            raise
+        print(f"xmcjax {name}: error: not enough memory: {_one_line(error)}", file=sys.stderr)
+        return BAD_INPUT
     # The errors of files, models and options are ValueError (DataFormatError, ModelError) and OSError.
     except (ValueError, OSError) as error:
         if os.environ.get("XMCJAX_TRACEBACK") == "1":
@@ -82,6 +92,13 @@ def _run(name: str, *arguments: str) -> int:
         print(f"xmcjax {name}: error: {_one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     return 0
+
+
+def _device_is_full(error: RuntimeError) -> bool:
+    # JAX has one class for everything that happens on a device; the text begins with the status.
+    from jax.errors import JaxRuntimeError
+
+    return isinstance(error, JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
 
 
 def _one_line(error: Exception) -> str:

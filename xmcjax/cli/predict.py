@@ -10,7 +10,7 @@ import tyro
 from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read, transformed
 from xmcjax.cli._environment import check_threads
-from xmcjax.cli._options import Directory, File
+from xmcjax.cli._options import Directory, File, check_out
 from xmcjax.cli._training import precision
 from xmcjax.models import LinearModel, predict_topk, write_predictions
 
@@ -22,8 +22,8 @@ class Options:
     Attributes:
         model: a model that `xmcjax train` made. It knows its transforms of the features.
         data: features; labels in the file are not looked at.
-        out: file for the predictions, one line a row.
-        top_k: labels a row.
+        out: file for the predictions, one line a row; plain text. An old one is replaced.
+        top_k: labels a row; never more than the model has.
         threads: one a core if not given.
     """
 
@@ -40,6 +40,11 @@ def run(options: Options) -> None:
     threads = check_threads(options.threads)
     if options.top_k < 1:
         raise ValueError(f"--top-k: expected at least 1, got {options.top_k}")
+    check_out(options.out, options.data, model=options.model)
+    if options.out.suffix in (".gz", ".xz"):
+        raise ValueError(
+            f"--out: predictions are plain text, expected no {options.out.suffix}: {options.out}"
+        )
     model = LinearModel.load(options.model)
     X = read(
         options.data,
@@ -47,9 +52,12 @@ def run(options: Options) -> None:
         dtype=model.dtype.name,
         n_features=model.n_features,
         like=f"as in {options.model}",
+        labelled=False,
     ).X
     X = transformed(options.data, X, model.transforms())
+    first, last = model.label_range
+    top_k = min(options.top_k, last - first)
     with precision(model.dtype):
-        labels, scores = predict_topk(model, X, options.top_k, threads=threads)
+        labels, scores = predict_topk(model, X, top_k, threads=threads)
     write_predictions(options.out, labels, scores)
-    _report.print_field("predictions", f"{options.out} ({len(labels):,} rows, {options.top_k} labels a row)")
+    _report.print_field("predictions", f"{options.out} ({len(labels):,} rows, {top_k} labels a row)")

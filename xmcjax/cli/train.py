@@ -61,7 +61,7 @@ class Options:
         eps: a label has converged when its gradient is at most eps * min(positives, negatives) / rows
             of that at zero.
         clip: weights smaller than this are dropped after training.
-        max_iter: most Newton steps a label; 0 stores the starting weights.
+        max_iter: most Newton steps a label; 0 stores the starting weights, unclipped.
         dtype: of features and weights.
         block_size: labels that share a pass over the features.
         threads: one a core if not given.
@@ -113,7 +113,8 @@ def trainer_options(options: Options) -> OneVsAll:
         init=make_entry(INITS, "init", options),
         C=options.C,
         eps=options.eps,
-        clip=options.clip,
+        # Starting weights that were asked for are stored as they are.
+        clip=options.clip if options.max_iter else 0.0,
         bias=options.bias,  # type: ignore[arg-type]  # its choices are BIASES
         max_iter=options.max_iter,
         block_size=options.block_size,
