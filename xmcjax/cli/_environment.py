@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-import os
 import platform
+
+from xmcjax._cores import usable_cores
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax", "safetensors", "tqdm", "tyro")
 
@@ -24,13 +25,6 @@ def versions() -> dict[str, str]:
 
     found = {"xmcjax": __version__, "python": platform.python_version()}
     return found | {name: importlib.metadata.version(name) for name in PACKAGES}
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def check_threads(threads: int | None) -> int:

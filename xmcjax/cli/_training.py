@@ -8,18 +8,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import __version__
 from xmcjax.cli._environment import native_isa, usable_cores, versions
 from xmcjax.data import Dataset, Transforms, atomic_write, fit_transforms
-from xmcjax.lanes import LabelResult, OneVsAll, Summary, train_one_vs_all
+from xmcjax.lanes import LabelResult, OneVsAll, Summary, Unfinished, precision, train_one_vs_all, worse
 from xmcjax.models import RUN_FILE, LinearModel, ShardWriter, predict_topk
-from xmcjax.solvers import REMEDY, Status
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +47,6 @@ def prepare(dataset: Dataset, transforms: str) -> TrainingData:
     fitted = fit_transforms(transforms, dataset.X)
     X = fitted.apply(dataset.X) if fitted.names else dataset.X
     return TrainingData(X, sp.csr_matrix(dataset.y), fitted, fingerprint)
-
-
-class Unfinished(NamedTuple):
-    """The label that ended farthest from its optimum."""
-
-    label: int
-    status: Status
-    gradient_norm: float
 
 
 @dataclasses.dataclass
@@ -106,7 +96,7 @@ def train_to_directory(
     def sink(result: LabelResult) -> None:
         nonlocal worst
         writer.add(*result[:7])  # up to cg_steps
-        worst = _worse(worst, result)
+        worst = worse(worst, result)
         bar.update()
 
     arrays = dict(data.transforms.arrays)
@@ -123,24 +113,6 @@ def train_to_directory(
         worst = None  # starting weights were asked for, not optima
     counts = np.bincount(data.Y.indices, minlength=L)[first:last]
     return Outcome((first, last), len(labels), summary, worst, int((counts == 0).sum()))
-
-
-def _worse(worst: Unfinished | None, result: LabelResult) -> Unfinished | None:
-    status = Status(result.status)
-    if status not in REMEDY:
-        return worst
-    found = Unfinished(result.label, status, result.gradient_norm)
-
-    # What is not finite is worst; between equals the lower label, whatever the order of arrival.
-    def key(u: Unfinished):
-        return u.status == Status.NONFINITE, float(np.nan_to_num(u.gradient_norm)), -u.label
-
-    return found if worst is None or key(found) > key(worst) else worst
-
-
-def precision(dtype):
-    """A context in which JAX has 64-bit numbers exactly if the data have."""
-    return jax.enable_x64(np.dtype(dtype) == np.float64)
 
 
 def meta(data: TrainingData, options: OneVsAll) -> dict[str, Any]:

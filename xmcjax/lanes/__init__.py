@@ -10,6 +10,8 @@ from xmcjax.lanes._one_vs_all import (
     check_sample_weight,
     train_one_vs_all,
 )
+from xmcjax.lanes._precision import precision
+from xmcjax.lanes._unfinished import Unfinished, worse
 
 __all__ = [
     "BIASES",
@@ -20,7 +22,10 @@ __all__ = [
     "Solved",
     "StepRecord",
     "Summary",
+    "Unfinished",
     "check_features",
     "check_sample_weight",
+    "precision",
     "train_one_vs_all",
+    "worse",
 ]
