@@ -16,6 +16,7 @@ from sklearn.svm import LinearSVC
 
 import xmcjax
 from xmcjax import OneVsAllClassifier, inits, losses
+from xmcjax._cores import usable_cores
 from xmcjax.data import make_power_law
 from xmcjax.lanes import OneVsAll, train_one_vs_all
 from xmcjax.models import ShardWriter
@@ -133,6 +134,8 @@ def test_stored_zeros_are_no_labels(multilabel, fitted):
     ("y", "message"),
     [
         (np.array([[0, 1, 2], [1, 0, 0], [0, 0, 1], [1, 1, 2]]), "matrix of 0 and 1"),
+        (np.array([[1, 2]] * 4), "matrix of 0 and 1 as y, found 2"),
+        (np.array([[0.0, 3.0], [3, 0], [0, 0], [3, 3]]), "matrix of 0 and 1 as y, found 3.0"),
         (np.array([[-1, 1], [1, -1], [1, 1], [-1, -1]]), "matrix of 0 and 1 as y, found -1"),
         (sp.csr_matrix([[0, -2.0], [1, 0], [1, 1], [0, 0]]), "matrix of 0 and 1 as y, found -2.0"),
         (np.array([0.5, 1.5, 2.5, 0.5]), "Unknown label type"),
@@ -206,6 +209,9 @@ def test_topk_of_classes_gives_classes(classes):
         ours.predict_topk(X, 4)
     with pytest.raises(ValueError, match="at least 1"):
         ours.predict_topk(X, 0)
+    for k in (2.5, "a", None, True):
+        with pytest.raises(TypeError, match=r"^k: expected a whole number of at least 1, got "):
+            ours.predict_topk(X, k)
 
 
 def test_too_many_scores_are_refused(multilabel, fitted, monkeypatch):
@@ -246,6 +252,92 @@ def test_what_did_not_converge_is_said_once(multilabel):
     assert len(caught) == 1 and caught[0].filename == __file__
     assert f"{np.sum(ours.status_ == Status.MAX_STEPS)} of {Y.shape[1]}" in str(caught[0].message)
     assert set(ours.n_iter_) == {1}
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_the_class_that_did_not_converge_is_named(classes, number):
+    X, y = classes
+    names = np.array(["ant", "bee", "cow"])[np.searchsorted([-7, 3, 1000], y)]
+    X, names = X[names != "cow"] if number == 2 else X, names[names != "cow"] if number == 2 else names
+    with pytest.warns(ConvergenceWarning, match="the worst is class '(bee|cow)' .MAX_STEPS") as caught:
+        ours = OneVsAllClassifier(max_iter=1, eps=1e-6, init="zero").fit(X, names)
+    if number == 2:
+        assert "1 of 1" in str(caught[0].message) and "class 'bee'" in str(caught[0].message)
+        return
+    # the class named is that with the largest gradient
+    y, found = (names[:, None] == ours.classes_) * 2.0 - 1, str(caught[0].message)
+    W, b = np.hstack([ours.coef_.toarray(), ours.intercept_[:, None]]), with_ones(X).toarray()
+    slope = -2 * np.maximum(1 - y * (b @ W.T), 0) * y
+    norms = np.linalg.norm(W + slope.T @ b, axis=1)
+    assert f"class '{ours.classes_[np.argmax(norms)]}'" in found
+
+
+def test_a_label_whose_numbers_overflowed_is_never_predicted(multilabel, monkeypatch):
+    X, Y = multilabel
+    _spoil(monkeypatch, {1, 4})
+    for y in (Y, Y.toarray()):
+        with pytest.warns(ConvergenceWarning, match="^2 of .* worst is label 1 .NONFINITE.*huge C"):
+            ours = OneVsAllClassifier().fit(X, y)
+        assert (
+            np.all(ours.intercept_[[1, 4]] == -np.inf)
+            and np.isfinite(np.delete(ours.intercept_, [1, 4])).all()
+        )
+        assert np.all(ours.decision_function(X)[:, [1, 4]] == -np.inf)
+        assert not ours.predict(X)[:, [1, 4]].sum()
+        labels, scores = ours.predict_topk(X, Y.shape[1])
+        assert not np.isin(labels, [1, 4]).any() and np.all(labels[:, -2:] == -1)
+        assert np.all(scores[:, -2:] == -np.inf)
+
+
+def test_a_class_whose_numbers_overflowed_is_never_predicted(classes, monkeypatch):
+    X, y = classes
+    _spoil(monkeypatch, {1})
+    with pytest.warns(ConvergenceWarning, match="worst is class 3 .NONFINITE"):
+        ours = OneVsAllClassifier().fit(X, y)
+    assert set(ours.predict(X)) == {-7, 1000}
+    assert set(ours.predict_topk(X, 2)[0].ravel()) == {-7, 1000}
+    with pytest.raises(ValueError, match="k: expected at most 2, the number of classes with weights, got 3"):
+        ours.predict_topk(X, 3)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_without_a_finite_class_there_is_no_classifier(number):
+    X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32) * np.float32(1e30)
+    with pytest.raises(ValueError, match=r"^no class has weights, because numbers of each overflowed: look"):
+        OneVsAllClassifier(init="zero").fit(X, np.arange(12) % number)
+
+
+def _spoil(monkeypatch, spoilt):
+    """Lets the problems of these labels end as those that overflow do."""
+    from xmcjax import lanes
+
+    train = lanes.train_one_vs_all
+
+    def trained(X, Y, options, sink, **more):
+        def spoiling(result):
+            if result.label in spoilt:
+                nothing = result.indices[:0], result.values[:0]
+                result = result._replace(
+                    indices=nothing[0],
+                    values=nothing[1],
+                    bias=0.0,
+                    status=Status.NONFINITE,
+                    gradient_norm=np.nan,
+                )
+            sink(result)
+
+        return train(X, Y, options, spoiling, **more)
+
+    monkeypatch.setattr(lanes, "train_one_vs_all", trained)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_jax_settings_do_not_change_the_weights(multilabel, fitted, wide):
+    X, Y = multilabel
+    with jax.enable_x64(wide):
+        other = OneVsAllClassifier().fit(X, Y)
+        assert other.predict_topk(X, 2)[1].dtype == np.float32
+    np.testing.assert_array_equal(other.coef_.toarray(), fitted.coef_.toarray())
 
 
 def test_no_iteration_gives_the_starting_weights(multilabel):
@@ -318,7 +410,28 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
         (dict(C=0), ValueError, "C > 0"),
         (dict(eps=-1), ValueError, "eps > 0"),
         (dict(clip=-0.1), ValueError, "clip"),
-        (dict(block_size=0), ValueError, "block_size"),
+        (dict(block_size=0), ValueError, "block_size: expected at least 1, got 0"),
+        (dict(C="a"), TypeError, "C: expected a number, got 'a'"),
+        (dict(C=None), TypeError, "C: expected a number, got None"),
+        (dict(eps="a"), TypeError, "eps: expected a number, got 'a'"),
+        (dict(clip=None), TypeError, "clip: expected a number, got None"),
+        (dict(msi_s="a"), TypeError, "msi_s: expected a number, got 'a'"),
+        (dict(block_size=1.5), TypeError, "block_size: expected a whole number of at least 1, got 1.5"),
+        (dict(max_iter=2.5), TypeError, "max_iter: expected a whole number of at least 0, got 2.5"),
+        (dict(max_iter=-1), ValueError, "max_iter: expected at least 0, got -1"),
+        (dict(threads="a"), TypeError, "threads: expected a whole number of at least 1, got 'a'"),
+        (dict(threads=0), ValueError, "threads: expected at least 1, got 0"),
+        (
+            dict(loss=3),
+            TypeError,
+            "loss: expected one of squared_hinge, .* or an object of MarginLoss, got 3",
+        ),
+        (
+            dict(loss=losses.HuberHinge),
+            TypeError,
+            "loss: expected one of .* or an object of MarginLoss, got <class",
+        ),
+        (dict(init=3), TypeError, "init: expected one of zero, .* or an object of Init, got 3"),
         (dict(init="pretrained"), ValueError, "directory of a model"),
         (dict(init="bias", fit_intercept=False), ValueError, "needs a bias"),
     ],
@@ -408,6 +521,15 @@ def test_threads_and_blocks_keep_the_bits(multilabel, fitted):
     other = OneVsAllClassifier(threads=2, block_size=4).fit(X, Y)
     np.testing.assert_array_equal(other.coef_.toarray(), fitted.coef_.toarray())
     np.testing.assert_array_equal(other.intercept_, fitted.intercept_)
+
+
+def test_no_number_of_threads_is_one_a_core(multilabel, fitted):
+    X, Y = multilabel
+    other = OneVsAllClassifier(threads=None)
+    assert other._options().threads == usable_cores()
+    other.fit(X, Y)
+    np.testing.assert_array_equal(other.coef_.toarray(), fitted.coef_.toarray())
+    np.testing.assert_array_equal(other.predict_topk(X, 3)[0], fitted.predict_topk(X, 3)[0])
 
 
 def test_importing_the_package_imports_little():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
+
+from xmcjax.estimators._parameters import thread_count, whole_number
 
 DTYPES = (np.float64, np.float32)
 # Scores that decision_function makes at most, in bytes; predict makes no more than a part at once.
@@ -59,6 +59,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         Raises:
             ValueError: X of another width or not finite.
         """
+        from xmcjax.lanes import precision
         from xmcjax.models import ArrayModel, scores_above
 
         X = self._features(X)
@@ -78,26 +79,29 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: finite features [n, d], sparse or dense.
-            k: from 1; for a class vector at most the number of classes.
+            k: a whole number from 1; for a class vector at most the number of classes, without
+                those that have no weights.
 
         Returns:
             ``(labels, scores)``, both [n, k]: entries of ``classes_`` and their scores. Where a
-            label matrix has fewer than k labels with positives, the slots left over hold −1 and
+            label matrix has fewer than k labels with weights, the slots left over hold −1 and
             −inf.
 
         Raises:
+            TypeError: k is not a whole number.
             ValueError: k out of range; X of another width or not finite.
         """
+        from xmcjax.lanes import precision
         from xmcjax.models import ArrayModel, predict_topk
 
-        X = self._features(X)
+        X, k = self._features(X), whole_number("k", k, 1)
         coef, intercept = self.coef_, self.intercept_
         if self._binary:
             stack = sp.vstack if sp.issparse(coef) else np.vstack
             coef, intercept = stack([-coef, coef]), np.concatenate([-intercept, intercept])
         most = np.count_nonzero(intercept > -np.inf)
         if self._form == "classes" and k > most:
-            raise ValueError(f"k: expected at most {most}, the number of classes, found {k}")
+            raise ValueError(f"k: expected at most {most}, the number of classes with weights, got {k}")
         with precision(X.dtype):
             labels, scores = predict_topk(ArrayModel(coef, intercept), X, k, threads=self._threads)
         return (self.classes_[labels] if self._form == "classes" else labels), scores
@@ -108,7 +112,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def _threads(self) -> int:
-        return getattr(self, "threads", 1)
+        return thread_count(getattr(self, "threads", 1))
 
     def _features(self, X):
         """X checked against that of ``fit``, CSR or an array of float."""
@@ -125,10 +129,3 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         scores = X @ self.coef_.T
         scores = (scores.toarray() if sp.issparse(scores) else scores) + self.intercept_
         return scores[:, 0] if self._binary else scores
-
-
-def precision(dtype):
-    """A context in which JAX holds float64 where `dtype` is that; nothing is changed outside."""
-    import jax
-
-    return jax.enable_x64(True) if dtype == np.float64 else contextlib.nullcontext()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 
 import numpy as np
@@ -10,7 +11,8 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
-from xmcjax.estimators._linear import DTYPES, LinearClassifier, precision
+from xmcjax.estimators._linear import DTYPES, LinearClassifier
+from xmcjax.estimators._parameters import chosen, number, thread_count, whole_number
 from xmcjax.estimators._targets import targets
 
 
@@ -23,10 +25,13 @@ class OneVsAllClassifier(LinearClassifier):
 
     Args:
         loss: φ of the margin: "squared_hinge" (default), "logistic", "huber_hinge", or one of
-            :class:`xmcjax.losses.MarginLoss` that is smooth.
+            :class:`xmcjax.losses.MarginLoss` that is smooth. An object sets what a name leaves at
+            its default: ``HuberHinge(delta=0.5)``, where "huber_hinge" has δ = 1.
         init: starting weights, which decide the time and not the result: "mean_separating"
             (default), "zero", "bias", "ova_primal", "ova_primal_pp", "multi_pos", "pretrained",
-            or an :class:`xmcjax.inits.Init`, whose options then replace the ones below.
+            or an :class:`xmcjax.inits.Init`, whose options then replace the ones below. An object
+            sets what has no argument here: ``MultiPos(max_positives=10, ridge=0.1)``, where
+            "multi_pos" has 5 and 0.01.
         C: weight of the losses, above 0; 1 by default.
         eps: ε₀ of the stopping rule ‖∇f(w)‖ ≤ ε₀ max(1, min(|P|, |N|))/n ‖∇f(0)‖ (paper 000,
             eqs. 12 and 13); 0.01 by default, 1 is enough for dense features.
@@ -38,7 +43,8 @@ class OneVsAllClassifier(LinearClassifier):
             True by default.
         max_iter: most Newton steps a label, 100 by default; 0 returns the starting weights, not
             clipped.
-        threads: host threads, 1 by default. The weights do not depend on it.
+        threads: host threads, of training and prediction, 1 by default; None takes one a core, as
+            the command line does. The weights do not depend on it.
         bias_lambda: λ of init "bias", 1 by default.
         msi_s, msi_t: mean scores of positives and negatives at the start for
             "mean_separating" and "multi_pos"; 1 by default, and for t None, which is −2 for
@@ -52,7 +58,8 @@ class OneVsAllClassifier(LinearClassifier):
         classes_: classes of a class vector, ascending; label numbers 0 … L−1 of a label matrix.
         coef_: [m, d] in the dtype of X, CSR, or an array where clip = 0. m is the number of
             labels or classes, and 1 for a class vector of two classes: for the second.
-        intercept_: [m]; −inf for a label without positives.
+        intercept_: [m]; −inf for a label without positives, or whose numbers overflowed: it is
+            never predicted.
         n_iter_: Newton steps of each problem, [m]; 1 where the starting weights were good enough
             after the exact step in the bias, 0 where nothing was solved.
         status_: how each problem ended, [m], numbers of :class:`xmcjax.solvers.Status`.
@@ -69,6 +76,14 @@ class OneVsAllClassifier(LinearClassifier):
     Example:
         >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2]]
         >>> OneVsAllClassifier(C=10.0).fit(X, ["left", "left", "right", "right"]).predict([[1, 0.1]])
+        array(['right'], dtype='<U5')
+
+        Objects in place of names, with their own options:
+
+        >>> from xmcjax.inits import MultiPos
+        >>> from xmcjax.losses import HuberHinge
+        >>> classifier = OneVsAllClassifier(HuberHinge(delta=0.5), MultiPos(max_positives=10, ridge=0.1))
+        >>> classifier.fit(X, ["left", "left", "right", "right"]).predict([[1, 0.1]])
         array(['right'], dtype='<U5')
     """
 
@@ -128,14 +143,16 @@ class OneVsAllClassifier(LinearClassifier):
 
         Raises:
             ValueError: a value of X that is not finite (with its row and column), y of another
-                length or kind, fewer than two classes, an option out of range.
-            TypeError: a loss without curvature.
+                length or kind, fewer than two classes, an option out of range, or numbers of
+                every class that overflowed.
+            TypeError: an option of another kind, a loss without curvature.
 
         Warns:
-            ConvergenceWarning: labels that did not converge, how many, the worst and the remedy.
+            ConvergenceWarning: labels that did not converge, how many, the worst (a class vector's by the
+                name of its class) and the remedy.
             UserWarning: labels without positives, how many.
         """
-        from xmcjax.lanes import check_sample_weight, train_one_vs_all
+        from xmcjax.lanes import check_sample_weight, precision, train_one_vs_all
 
         options = self._options()
         # what is not finite is found in training, which names the place
@@ -143,59 +160,68 @@ class OneVsAllClassifier(LinearClassifier):
         X, y = validate_data(self, X, y, **kinds)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
-        Y, self.classes_, self._form = targets(y, sample_weight)
-        results = [None] * Y.shape[1]
+        problems = targets(y, sample_weight)
+        results = [None] * problems.Y.shape[1]
 
         def keep(result):
             results[result.label] = result
 
         with precision(X.dtype):
-            train_one_vs_all(X, Y, options, keep, sample_weight=sample_weight)
-        self._store(results, X.dtype)
+            train_one_vs_all(X, problems.Y, options, keep, sample_weight=sample_weight)
+        self._store(results, problems, X.dtype)
         self._warn(results)
         return self
 
     def _options(self):
-        from xmcjax.inits import INITS
+        from xmcjax.inits import INITS, Init
         from xmcjax.lanes import OneVsAll
-        from xmcjax.losses import MARGIN_LOSSES
+        from xmcjax.losses import MARGIN_LOSSES, MarginLoss
 
-        init, loss = self.init, self.loss
-        if isinstance(init, str):
-            kind = _choose("init", init, INITS)
-            given = {field.name for field in dataclasses.fields(kind)} & self.get_params().keys()
-            values = {name: getattr(self, name) for name in given}
-            init = kind(**{name: value for name, value in values.items() if value is not None})
-        if isinstance(loss, str):
-            loss = _choose("loss", loss, MARGIN_LOSSES)
+        init = chosen("init", self.init, INITS, Init)
+        if isinstance(init, type):
+            given = {field.name for field in dataclasses.fields(init)} & self.get_params().keys()
+            values = {name: getattr(self, name) for name in given if getattr(self, name) is not None}
+            for name in ("bias_lambda", "msi_s", "msi_t"):
+                if name in values:
+                    values[name] = number(name, values[name])
+            init = init(**values)
+        clip, max_iter = number("clip", self.clip), whole_number("max_iter", self.max_iter, 0)
         bias = "regularised" if self.regularise_intercept else "free"
         return OneVsAll(
-            loss=loss,
+            loss=chosen("loss", self.loss, MARGIN_LOSSES, MarginLoss),
             init=init,
-            C=self.C,
-            eps=self.eps,
-            clip=self.clip if self.max_iter else 0.0,
+            C=number("C", self.C),
+            eps=number("eps", self.eps),
+            clip=clip if max_iter else 0.0,
             bias=bias if self.fit_intercept else "none",
-            max_iter=self.max_iter,
-            block_size=self.block_size,
-            threads=self.threads,
+            max_iter=max_iter,
+            block_size=whole_number("block_size", self.block_size, 1),
+            threads=thread_count(self.threads),
         )
 
-    def _store(self, results, dtype):
-        from xmcjax.solvers import Status
+    def _store(self, results, problems, dtype):
+        from xmcjax.models import is_trained
+        from xmcjax.solvers import REMEDY, Status
 
+        status = np.array([r.status for r in results], np.int64)
+        trained = is_trained(status)
+        if problems.form == "classes" and not trained.any():
+            raise ValueError(
+                f"no class has weights, because numbers of each overflowed: {REMEDY[Status.NONFINITE]}"
+            )
+        self.classes_, self._form, self.status_ = problems.classes, problems.form, status
         indptr = np.cumsum([0] + [len(r.indices) for r in results])
         indices = np.concatenate([r.indices for r in results])
         values = np.concatenate([r.values for r in results]).astype(dtype, copy=False)
         coef = sp.csr_matrix((values, indices, indptr), shape=(len(results), self.n_features_in_))
         self.coef_ = coef if self.clip else coef.toarray()
-        self.status_ = np.array([r.status for r in results], np.int64)
-        trained = self.status_ != Status.NO_POSITIVES
         self.intercept_ = np.where(trained, [r.bias for r in results], -np.inf).astype(dtype)
         steps = np.array([r.newton_steps for r in results], np.int64)
-        self.n_iter_ = np.where(trained, np.maximum(steps, min(1, self.max_iter)), 0)
+        solved = status != Status.NO_POSITIVES
+        self.n_iter_ = np.where(solved, np.maximum(steps, min(1, self.max_iter)), 0)
 
     def _warn(self, results):
+        from xmcjax.lanes import worse
         from xmcjax.solvers import REMEDY, Status
 
         empty = np.count_nonzero(self.status_ == Status.NO_POSITIVES)
@@ -208,17 +234,18 @@ class OneVsAllClassifier(LinearClassifier):
             )
         failed = [r for r in results if r.status in REMEDY] if self.max_iter else []
         if failed:
-            worst = max(failed, key=lambda r: np.nan_to_num(r.gradient_norm, nan=np.inf))
+            worst = functools.reduce(worse, failed, None)
             remedies = [REMEDY[status] for status in sorted({Status(r.status) for r in failed})]
             warnings.warn(
-                f"{len(failed)} of {len(results)} labels did not converge, the worst is label {worst.label} "
-                f"({Status(worst.status).name}, ‖∇f‖ = {worst.gradient_norm:.3g}): {'; or '.join(remedies)}",
+                f"{len(failed)} of {len(results)} labels did not converge, the worst is "
+                f"{self._problem_name(worst.label)} ({worst.status.name}, "
+                f"‖∇f‖ = {worst.gradient_norm:.3g}): {'; or '.join(remedies)}",
                 ConvergenceWarning,
                 stacklevel=3,
             )
 
-
-def _choose(what, name, table):
-    if name not in table:
-        raise ValueError(f"{what}: expected one of {', '.join(table)}, got {name!r}")
-    return table[name]
+    def _problem_name(self, number):
+        if self._form != "classes":
+            return f"label {number}"
+        # the one problem of two classes is that of the second
+        return f"class {self.classes_.tolist()[number + self._binary]!r}"

@@ -30,13 +30,13 @@ def targets(y, sample_weight: np.ndarray | None = None) -> Targets:
         ValueError: numbers that are neither classes nor labels, or fewer than two classes.
     """
     if sp.issparse(y):
-        _check_labels(y.data)
+        _refuse(y.data[y.data < 0])
         return Targets(sp.csr_array(y), np.arange(y.shape[1]), "sparse")
     if y.ndim == 2 and y.shape[1] > 1:
         check_classification_targets(y)
         if type_of_target(y, input_name="y") != "multilabel-indicator":
             raise ValueError("expected a class vector or a matrix of 0 and 1 as y, found other values")
-        _check_labels(y)
+        _refuse(y[(y != 0) & (y != 1)])
         return Targets(sp.csr_array(y), np.arange(y.shape[1]), "dense")
     y = column_or_1d(y, warn=True)
     check_classification_targets(y)
@@ -50,6 +50,6 @@ def targets(y, sample_weight: np.ndarray | None = None) -> Targets:
     return Targets(sp.csr_array(entries, shape=(len(y), len(classes))), classes, "classes")
 
 
-def _check_labels(values: np.ndarray) -> None:
-    if values.size and values.min() < 0:
-        raise ValueError(f"expected a matrix of 0 and 1 as y, found {values.min()}")
+def _refuse(values: np.ndarray) -> None:
+    if values.size:
+        raise ValueError(f"expected a matrix of 0 and 1 as y, found {values[0]}")

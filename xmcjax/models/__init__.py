@@ -7,6 +7,7 @@ in memory (`ArrayModel`).
 
 from xmcjax.models._arrays import ArrayModel as ArrayModel
 from xmcjax.models._base import WeightSource as WeightSource
+from xmcjax.models._base import is_trained as is_trained
 from xmcjax.models._errors import IncompleteModelError as IncompleteModelError
 from xmcjax.models._errors import ModelError as ModelError
 from xmcjax.models._errors import ModelFormatError as ModelFormatError
