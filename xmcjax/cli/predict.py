@@ -11,7 +11,7 @@ from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read, transformed
 from xmcjax.cli._environment import check_threads
 from xmcjax.cli._options import Directory, File, check_out
-from xmcjax.cli._training import precision
+from xmcjax.lanes import precision
 from xmcjax.models import LinearModel, predict_topk, write_predictions
 
 
