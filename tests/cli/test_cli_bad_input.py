@@ -47,6 +47,11 @@ WRONG_TEXT = {
     "feature out of range": ("1 4 2\n0 4:1\n", ":2:3: expected ", "'4'"),
     "label out of range": ("1 4 2\n2 3:1\n", ":2:1: expected ", "'2'"),
     "fewer rows than the header says": ("3 4 2\n0 1:1\n", ":3:1: expected 3 rows as in the header"),
+    "svmlight": (
+        "1 3:0.5\n",
+        ":1:3: expected a header 'n d L' with ",
+        "--format svmlight reads files without",
+    ),
     "no rows": ("0 4 2\n", ":1: expected at least one row, feature and label"),
     "no labels": ("1 4 0\n 1:1\n", ":1: expected at least one row, feature and label"),
 }
@@ -102,7 +107,10 @@ def test_what_is_no_file(xmcjax, tmp_path, files, model):
         refused(xmcjax("evaluate", "--data", files / "test.txt", "--predictions", path), line, text)
     predict = ("predict", "--data", files / "test.txt")
     refused(xmcjax(*predict, "--model", model, "--out", tmp_path), f"{tmp_path}: expected a file")
-    refused(xmcjax(*predict, "--model", tmp_path / "none", "--out", tmp_path / "p"), "none/manifest.json: ")
+    refused(
+        xmcjax(*predict, "--model", tmp_path / "none", "--out", tmp_path / "p"),
+        "none: expected a model, found no manifest.json",
+    )
     file = files / "train.txt"
     refused(xmcjax("train", "--train", file, "--model", file), f"{file}: expected a directory, found a file")
     assert list(tmp_path.iterdir()) == []
@@ -262,7 +270,9 @@ OPTIONS = {
     ("--labels", "-1:5"): "--labels: expected A:B",
     ("--transform", "log,tf"): "a transform must be one of log, idf, ",
     ("--C", "0"): "expected C > 0, got 0.0",
-    ("--C", "nan"): "expected C > 0, got nan",
+    ("--C", "nan"): "--C: expected a finite number, got nan",
+    ("--eps", "inf"): "--eps: expected a finite number, got inf",
+    ("--msi-t", "nan"): "--msi-t: expected a finite number, got nan",
     ("--eps", "-1"): "expected eps > 0",
     ("--clip", "-1"): "expected clip",
     ("--threads", "0"): "--threads: expected at least 1, got 0",
@@ -297,10 +307,11 @@ def test_a_pretrained_model_of_another_size(xmcjax, tmp_path, model):
 
 def test_values_that_a_transform_cannot_take(xmcjax, tmp_path, files, model):
     negative = tmp_path / "negative.txt"
-    negative.write_text("2 5 2\n0 1:-1\n1 2:1\n")
+    negative.write_text("3 5 2\n0 1:1\n0\n1 2:1 3:-2\n")
     log = ("--transform", "log", "--model", tmp_path / "m")
     refused(
-        xmcjax("train", "--train", negative, *log), f"{negative}: 'log' is for values that are not negative"
+        xmcjax("train", "--train", negative, *log),
+        f"{negative}: 'log' is for values that are not negative, got -2.0 in row 2, column 3",
     )
 
 

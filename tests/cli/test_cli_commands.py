@@ -60,6 +60,9 @@ def test_demo_leaves_a_directory_that_was_named_alone(xmcjax, small_demo, tmp_pa
     result = xmcjax("demo", "--model", "mine")
     assert result.code == 2 and "mine: expected a new or empty directory, found file" in result.err
     assert result.out == ""
+    (tmp_path / "mine" / "file").rename(tmp_path / "mine" / "manifest.json")
+    result = xmcjax("demo", "--model", "mine")
+    assert result.code == 2 and result.err.endswith("found a model (nothing was changed)\n")
 
 
 def test_info(xmcjax, monkeypatch):
@@ -137,9 +140,9 @@ def test_flags_that_were_promised(xmcjax, name):
 
 def test_the_program_and_the_module_are_the_same():
     assert start("-m", "xmcjax", "--version").stdout == f"xmcjax {__version__}\n"
-    done = start("-m", "xmcjax", "predict", "--model", "none", "--data", "none", "--out", "none")
+    done = start("-m", "xmcjax", "predict", "--model", "none", "--data", "none", "--out", "p")
     assert done.returncode == 2
-    assert done.stderr == "xmcjax predict: error: none/manifest.json: expected a file, found none\n"
+    assert done.stderr == "xmcjax predict: error: none: expected a model, found no manifest.json\n"
 
 
 def test_a_reader_that_goes_away_is_no_error():

@@ -44,7 +44,7 @@ def run(options: Options) -> None:
     """Trains and shows what came of it."""
     trainer = OneVsAll(threads=check_threads(options.threads))
     directory = _fresh_directory() if options.model is None else options.model
-    check_vacant(directory)
+    check_vacant(directory, resumable=False)
     begin = time.perf_counter()
     demo = load_demo()
     dataset = Dataset(demo.X_train, demo.Y_train)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import TYPE_CHECKING, Annotated, get_type_hints
 
@@ -107,6 +108,11 @@ def trainer_options(options: Options) -> OneVsAll:
     Raises:
         ValueError: a number out of range, or a flag that another choice has no use for.
     """
+    for field in dataclasses.fields(options):
+        number = getattr(options, field.name)
+        if isinstance(number, float) and not math.isfinite(number):
+            flag = field.name.replace("_", "-")
+            raise ValueError(f"--{flag}: expected a finite number, got {number}")
     losses = {name: type(loss) for name, loss in MARGIN_LOSSES.items() if loss.smooth}
     return OneVsAll(
         loss=make_entry(losses, "loss", options),

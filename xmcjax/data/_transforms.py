@@ -43,7 +43,7 @@ class Transform:
 
 def _log(X: Matrix, arrays: Arrays) -> Matrix:
     values = _values(X)
-    _refuse_negative("log", values)
+    _refuse_negative("log", X)
     # 1 + ln(tf) on the non-zeros
     values[...] = np.where(values > 0, 1 + np.log(values, where=values > 0, out=np.zeros_like(values)), 0)
     return X
@@ -51,7 +51,7 @@ def _log(X: Matrix, arrays: Arrays) -> Matrix:
 
 def _sqrt(X: Matrix, arrays: Arrays) -> Matrix:
     values = _values(X)
-    _refuse_negative("sqrt", values)
+    _refuse_negative("sqrt", X)
     np.sqrt(values, out=values)
     return X
 
@@ -252,6 +252,17 @@ def _values(X: Matrix) -> np.ndarray:
     return X.data if sp.issparse(X) else X
 
 
-def _refuse_negative(name: str, values: np.ndarray) -> None:
-    if (values < 0).any():
-        raise ValueError(f"{name!r} is for values that are not negative, got {values.min()}")
+def _refuse_negative(name: str, X: Matrix) -> None:
+    values = _values(X)
+    if not (values < 0).any():
+        return
+    if sp.issparse(X):
+        place = int(np.flatnonzero(values < 0)[0])
+        row, column = int(np.searchsorted(X.indptr, place, "right")) - 1, int(X.indices[place])
+        value = values[place]
+    else:
+        row, column = (int(i) for i in np.argwhere(values < 0)[0])
+        value = values[row, column]
+    raise ValueError(
+        f"{name!r} is for values that are not negative, got {value} in row {row}, column {column} (from 0)"
+    )

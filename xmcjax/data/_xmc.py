@@ -93,6 +93,8 @@ def _read_header(reader: RowReader, line: bytes) -> _Header:
         token = tokens[field].group()
         if not re.fullmatch(rb"[0-9]{1,19}", token) or int(token) > bound:
             expected = f"a header 'n d L' with {name}, an integer from 0 to {bound}"
+            if b":" in line:  # a row of features
+                expected += " (--format svmlight reads files without a header)"
             raise reader.error(1, tokens[field].start() + 1, expected, quote(token))
         numbers.append(int(token))
     if len(tokens) > len(_FIELDS):

@@ -71,7 +71,10 @@ class LinearModel:
         if verify is not None and verify not in VERIFY:
             raise ValueError(f"verify: expected one of {', '.join(VERIFY)}, found {verify!r}")
         directory = Path(directory)
-        manifest = _manifest.read(directory / MANIFEST)
+        try:
+            manifest = _manifest.read(directory / MANIFEST)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{directory}: expected a model, found no {MANIFEST}") from error
         files: list[FileRecord] = [*manifest.shards]
         if manifest.transforms is not None:
             files.append(manifest.transforms)

@@ -24,8 +24,12 @@ from xmcjax.models._shard import LabelWeights, encode
 RUN_FILE = "run.json"
 
 
-def check_vacant(directory: str | os.PathLike[str]) -> None:
+def check_vacant(directory: str | os.PathLike[str], *, resumable: bool = True) -> None:
     """Whether a new model can be written to a directory, as far as what it holds is concerned.
+
+    Args:
+        directory: where the model is to be.
+        resumable: whether the error about a model that is there says that ``--resume`` continues it.
 
     Raises:
         FileExistsError: it holds anything.
@@ -35,7 +39,7 @@ def check_vacant(directory: str | os.PathLike[str]) -> None:
     names = set(os.listdir(directory)) if directory.exists() else set()
     if names:
         holds = "a model" if MANIFEST in names else ", ".join(sorted(names)[:3])
-        hint = "; --resume continues it" if MANIFEST in names else ""
+        hint = "; --resume continues it" if MANIFEST in names and resumable else ""
         raise FileExistsError(
             f"{directory}: expected a new or empty directory, found {holds}{hint} (nothing was changed)"
         )
