@@ -233,8 +233,8 @@ class OneVsAllClassifier(LinearClassifier):
                 stacklevel=3,
             )
         failed = [r for r in results if r.status in REMEDY] if self.max_iter else []
-        if failed:
-            worst = functools.reduce(worse, failed, None)
+        worst = functools.reduce(worse, failed, None)
+        if worst is not None:
             remedies = [REMEDY[status] for status in sorted({Status(r.status) for r in failed})]
             warnings.warn(
                 f"{len(failed)} of {len(results)} labels did not converge, the worst is "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -101,9 +101,8 @@ class Lanes:
         n, d = op.shape
         dtype = np.dtype(op.dtype)
         # on the device once, instead of with every step
-        self._hp = newton_cg.HParams(
-            *(_put(np.asarray(v, np.int32 if isinstance(v, int) else op.dtype)) for v in hp)
-        )
+        numbers: list[Any] = [_put(np.asarray(v, np.int32 if isinstance(v, int) else dtype)) for v in hp]
+        self._hp = newton_cg.HParams(*numbers)
         self._jobs: list[Job | None] = [None] * size
         self._y = np.full((n, size), -1, np.int8)
         self._tolerance = np.zeros(size, dtype)
@@ -222,7 +221,8 @@ def _view(a: jax.Array) -> np.ndarray:
     ``np.asarray`` would leave a reference with the array, and a buffer that somebody else holds
     cannot be given away: the next step would copy the whole state.
     """
-    return np.from_dlpack(a) if a.device.platform == "cpu" else np.asarray(a)
+    device: Any = a.device
+    return np.from_dlpack(a) if device.platform == "cpu" else np.asarray(a)  # type: ignore[arg-type]
 
 
 def _put(a: np.ndarray) -> jax.Array:
