@@ -10,7 +10,9 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-PACKAGES = ("xmcjax", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
+from xmcjax import __version__
+
+PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
 
 
 def environment() -> dict:
@@ -20,7 +22,7 @@ def environment() -> dict:
     if cpuinfo.exists():
         models = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         processor = models[0].split(":", 1)[1].strip() if models else processor
-    versions = {}
+    versions = {"xmcjax": __version__}
     for package in PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
