@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "simd.h"
@@ -14,7 +16,7 @@ struct Entry {  // an active row of one lane
   T slope, curvature;
 };
 
-// Buffers that live from call to call, one set a thread.
+// Buffers that live from call to call.
 template <class T>
 struct Scratch {
   std::vector<int8_t> signs;
@@ -25,10 +27,38 @@ struct Scratch {
   std::vector<Entry<T>> entries[kLanes<T>];       // the same, lane by lane
   std::vector<T> gradient, delta, residual, search, image, diagonal;  // [N, padded d]
   std::vector<T> tile_in, tile_out;               // [d, N]
-  static Scratch& local() {
-    static thread_local Scratch scratch;
-    return scratch;
+};
+
+// A set of buffers for the time of a call. There are as many sets as calls ran at the same time:
+// XLA calls from any of its threads, and a set for each of those would multiply the memory.
+template <class T>
+class ScratchLoan {
+ public:
+  ScratchLoan() {
+    const std::lock_guard<std::mutex> lock(mutex());
+    if (idle().empty()) {
+      scratch_ = std::make_unique<Scratch<T>>();
+    } else {
+      scratch_ = std::move(idle().back());
+      idle().pop_back();
+    }
   }
+  ~ScratchLoan() {
+    const std::lock_guard<std::mutex> lock(mutex());
+    idle().push_back(std::move(scratch_));
+  }
+  Scratch<T>& operator*() { return *scratch_; }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static std::vector<std::unique_ptr<Scratch<T>>>& idle() {
+    static std::vector<std::unique_ptr<Scratch<T>>> sets;
+    return sets;
+  }
+  std::unique_ptr<Scratch<T>> scratch_;
 };
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -26,9 +26,9 @@ class NewtonTile {
   using V = Vec<T>;
 
  public:
-  NewtonTile(const NewtonArgs<T>& args, int64_t first, int64_t width)
+  NewtonTile(const NewtonArgs<T>& args, int64_t first, int64_t width, Scratch<T>& scratch)
       : a_(args), X_(args.X), first_(first), width_(int(width)), loss_(args.loss_parameter),
-        s_(Scratch<T>::local()), padded_((args.X.d + N - 1) / N * N) {
+        s_(scratch), padded_((args.X.d + N - 1) / N * N) {
     for (int l = 0; l < width_; ++l) {
       const int32_t status = a_.status[first + l];
       fresh_[l] = status == kFresh;
@@ -590,8 +590,9 @@ class NewtonTile {
 
 template <class T, class Loss>
 void step_tiles(const NewtonArgs<T>& args, int64_t first, int64_t last) {
+  ScratchLoan<T> scratch;
   for (int64_t t = first; t < last; t += kLanes<T>)
-    NewtonTile<T, Loss>(args, t, last - t < kLanes<T> ? last - t : kLanes<T>).step();
+    NewtonTile<T, Loss>(args, t, last - t < kLanes<T> ? last - t : kLanes<T>, *scratch).step();
 }
 
 }  // namespace
