@@ -319,7 +319,7 @@ class _Trainer:
                     self._summary.active += int(record.active.sum())
                     self._summary.steps += len(record.active)
                     if self._observe is not None:
-                        self._observe(record)
+                        self._hand_out(self._observe, record)
         except BaseException:
             self._stop.set()
             raise
@@ -448,4 +448,14 @@ class _Trainer:
     def _emit(self, result: LabelResult) -> None:
         with self._lock:
             self._summary.add(result)
-            self._sink(result)
+            self._hand_out(self._sink, result)
+
+    def _hand_out(self, receive: Callable, result) -> None:
+        """Calls a function of the caller, holding the lock; never again after a call that failed."""
+        if self._stop.is_set():
+            return
+        try:
+            receive(result)
+        except BaseException:
+            self._stop.set()
+            raise
