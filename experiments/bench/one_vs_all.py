@@ -238,15 +238,17 @@ def scipy_speed_up(bench: Bench) -> float:
     both = []
     for processor in bench.two or [None, None]:
         chosen = request | {"processors": [processor] if processor is not None else []}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
         )
         process.stdin.write(json.dumps(chosen))
         process.stdin.close()
         both.append(process)
-    seconds = max(json.loads(process.stdout.read())["seconds"] for process in both)
+    seconds = 0.0
     for process in both:
-        process.wait()
+        with process:  # closes its pipes and waits
+            seconds = max(seconds, json.loads(process.stdout.read())["seconds"])
     return len(both) * alone / seconds
 
 

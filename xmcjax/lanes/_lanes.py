@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import numbers
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -101,8 +102,10 @@ class Lanes:
         n, d = op.shape
         dtype = np.dtype(op.dtype)
         # on the device once, instead of with every step
-        numbers: list[Any] = [_put(np.asarray(v, np.int32 if isinstance(v, int) else dtype)) for v in hp]
-        self._hp = newton_cg.HParams(*numbers)
+        fields: list[Any] = [
+            _put(np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype)) for v in hp
+        ]
+        self._hp = newton_cg.HParams(*fields)
         self._jobs: list[Job | None] = [None] * size
         self._y = np.full((n, size), -1, np.int8)
         self._tolerance = np.zeros(size, dtype)
@@ -177,19 +180,19 @@ class Lanes:
         self._state = state = newton_cg.advance(self._problem, self._hp, self._state)
         state.status.block_until_ready()
         status = _view(state.status).copy()
-        numbers = {
+        last = {
             name: _view(getattr(state, name)).copy()
             for name in ("steps", "cg_steps", "active", "multiplier", "value", "gradient_norm", "bias")
         }
         busy = np.array([lane for lane, job in enumerate(self._jobs) if job is not None], int)
         record = StepRecord(
             labels=np.array([self._jobs[lane].label for lane in busy], np.int64),
-            newton_steps=numbers["steps"][busy],
-            cg_steps=numbers["cg_steps"][busy],
-            active=numbers["active"][busy],
-            multiplier=numbers["multiplier"][busy],
-            value=numbers["value"][busy],
-            gradient_norm=numbers["gradient_norm"][busy],
+            newton_steps=last["steps"][busy],
+            cg_steps=last["cg_steps"][busy],
+            active=last["active"][busy],
+            multiplier=last["multiplier"][busy],
+            value=last["value"][busy],
+            gradient_norm=last["gradient_norm"][busy],
             status=status[busy],
         )
         ended = busy[~newton_cg.moving(status[busy])].tolist()
@@ -202,12 +205,12 @@ class Lanes:
                     Solved(
                         job,
                         W[:, lane].copy(),
-                        float(numbers["bias"][lane]),
+                        float(last["bias"][lane]),
                         int(status[lane]),
-                        int(numbers["steps"][lane]),
-                        int(numbers["cg_steps"][lane]),
-                        float(numbers["value"][lane]),
-                        float(numbers["gradient_norm"][lane]),
+                        int(last["steps"][lane]),
+                        int(last["cg_steps"][lane]),
+                        float(last["value"][lane]),
+                        float(last["gradient_norm"][lane]),
                     )
                 )
                 self._y[job.positives, lane] = -1

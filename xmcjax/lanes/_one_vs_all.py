@@ -39,7 +39,8 @@ class OneVsAll:
         loss: φ.
         init: starting weights.
         C: weight of the losses.
-        eps: ε₀ of the stopping rule (paper 000, eqs. 12 and 13).
+        eps: ε₀ of the stopping rule (paper 000, eqs. 12 and 13). The Newton decrement must be small
+            too: see ``decrement`` of :class:`xmcjax.solvers.newton_cg.HParams`.
         clip: weights below this in absolute value are dropped after training; the bias is kept.
         bias: "regularised" like a feature of value 1, "free" of regularisation, or "none".
         max_iter: Newton steps a label; 0 returns the starting weights.
@@ -160,7 +161,14 @@ def train_one_vs_all(
             finite, a weight that is not finite or negative, or no weight above zero.
     """
     trainer = _Trainer(X, Y, sample_weight, options, sink, observe)
-    return trainer.run(np.arange(Y.shape[1]) if labels is None else np.asarray(labels))
+    if labels is None:
+        return trainer.run(np.arange(Y.shape[1]))
+    labels = np.asarray(labels)
+    if len(np.unique(labels)) < len(labels) or ((labels < 0) | (labels >= Y.shape[1])).any():
+        raise ValueError(
+            f"expected different labels from 0 to {Y.shape[1] - 1}, got a repeated one or one outside"
+        )
+    return trainer.run(labels)
 
 
 def check_features(X) -> None:
@@ -347,7 +355,7 @@ class _Trainer:
         tolerance *= self._options.eps if loose else float(self._scale(self._counts([positives]))[0])
         lanes.start([Job(-1, positives, tolerance, None, 0.0, zero, np.zeros(0), 0.0)])
         while True:
-            solved, _ = lanes.step()
+            solved, _ = self._step(lanes)
             if solved:
                 return solved[0].w, solved[0].bias
 

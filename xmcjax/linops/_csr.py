@@ -109,6 +109,8 @@ def from_scipy(X, *, native: bool, threads: int) -> Csr:
         X.sum_duplicates()  # their squares are not the square of their sum
     if X.shape[1] > np.iinfo(np.int32).max:
         raise ValueError(f"expected at most 2^31-1 columns, got {X.shape[1]}")
+    if X.shape[0] > np.iinfo(np.int32).max:
+        raise ValueError(f"expected at most 2^31-1 rows, got {X.shape[0]}")
     column = X.indices.astype(np.int32, copy=False)
     if native:
         # 64-bit offsets as pairs of 32-bit halves, in the byte order of the machine

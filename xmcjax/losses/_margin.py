@@ -97,8 +97,8 @@ class HuberHinge(MarginLoss):
     native: ClassVar[int | None] = 2
 
     def __post_init__(self):
-        if not self.delta > 0:
-            raise ValueError(f"expected delta > 0, got {self.delta}")
+        if not 0 < self.delta <= 1e30:
+            raise ValueError(f"expected delta > 0 and at most 1e30, got {self.delta}")
 
     @property
     def parameter(self) -> float:

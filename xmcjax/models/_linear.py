@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import OrderedDict
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class LinearModel:
         self._manifest = manifest
         self._first_labels = np.array([shard.first_label for shard in manifest.shards], np.int64)
         self._cache: OrderedDict[int, Shard] = OrderedDict()
+        self._cache_lock = threading.Lock()
         # Shards whose hash is still to be compared when they are first read.
         self._unverified = set(range(len(manifest.shards))) if lazy else set()
         self._status: np.ndarray | None = None
@@ -116,14 +118,15 @@ class LinearModel:
     # Shards
 
     def _shard(self, place: int) -> Shard:
-        if place in self._cache:
-            self._cache.move_to_end(place)
-            return self._cache[place]
-        shard = self._read(place)
-        self._cache[place] = shard
-        while len(self._cache) > _CACHED_SHARDS:
-            self._cache.popitem(last=False)
-        return shard
+        with self._cache_lock:  # training threads may start from one model together
+            if place in self._cache:
+                self._cache.move_to_end(place)
+                return self._cache[place]
+            shard = self._read(place)
+            self._cache[place] = shard
+            while len(self._cache) > _CACHED_SHARDS:
+                self._cache.popitem(last=False)
+            return shard
 
     def _read(self, place: int) -> Shard:
         entry = self._manifest.shards[place]

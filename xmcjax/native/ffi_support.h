@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -43,6 +45,16 @@ inline ffi::Error check_csr(const ffi::AnyBuffer& value, const ffi::AnyBuffer& c
   return ffi::Error::Success();
 }
 
+// What f() returns; an exception (no memory, no thread) must not cross into XLA and becomes an error.
+template <class F>
+ffi::Error guarded(F&& f) {
+  try {
+    return f();
+  } catch (const std::exception& error) {
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, std::string("xmcjax: ") + error.what());
+  }
+}
+
 // f(first, last) over [0, count) cut at multiples of `grain`, on at most `threads` threads.
 template <class F>
 void parallel(int64_t count, int64_t grain, int64_t threads, F&& f) {
@@ -52,18 +64,33 @@ void parallel(int64_t count, int64_t grain, int64_t threads, F&& f) {
     if (count > 0) f(int64_t(0), count);
     return;
   }
+  std::vector<std::exception_ptr> failures(workers);
+  const auto piece = [&](int64_t t, int64_t first, int64_t last) {
+    try {
+      f(first, last);
+    } catch (...) {
+      failures[t] = std::current_exception();
+    }
+  };
   std::vector<std::thread> pool;
+  pool.reserve(workers);
   for (int64_t t = 0; t < workers; ++t) {
     const int64_t first = pieces * t / workers * grain;
     const int64_t end = pieces * (t + 1) / workers * grain;
     const int64_t last = end < count ? end : count;
     if (t + 1 == workers) {
-      f(first, last);
-    } else {
-      pool.emplace_back([&f, first, last] { f(first, last); });
+      piece(t, first, last);
+      continue;
+    }
+    try {
+      pool.emplace_back([&piece, t, first, last] { piece(t, first, last); });
+    } catch (const std::system_error&) {  // no more threads: this one does the work
+      piece(t, first, last);
     }
   }
   for (std::thread& thread : pool) thread.join();
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace xmcjax

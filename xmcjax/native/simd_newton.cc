@@ -351,7 +351,10 @@ class NewtonTile {
       int32_t& status = a_.status[lane];
       if (!fresh_[l]) ++a_.steps[lane];
       if (status == kLineSearchFailed) {
-      } else if (!std::isfinite(a_.value[lane]) || !std::isfinite(a_.gradient_norm[lane])) {
+        running_[l] = false;
+        continue;
+      }
+      if (!std::isfinite(a_.value[lane]) || !std::isfinite(a_.gradient_norm[lane])) {
         status = kNonFinite;
       } else if (a_.gradient_norm[lane] <= a_.tolerance[lane]) {
         // f − f* ≤ ‖∇f‖²/2λ settles it for most; for the others the decrement is worked out.

@@ -79,7 +79,8 @@ class HParams(NamedTuple):
         max_steps: Newton steps a lane.
         cg_tolerance: CG stops at ‖r‖ ≤ cg_tolerance ‖∇f‖.
         max_cg: CG steps a Newton step.
-        preconditioner: α of (1−α) I + α diag(H); 0 for none.
+        preconditioner: α of (1−α) I + α diag(H); 0 for none. On rows of norm 1 α = 0.01, the
+            choice of LIBLINEAR, saved 2% of the CG steps and no time; on raw counts it cost a tenth more.
         armijo: η of the sufficient decrease.
         max_backtracks: halvings of a step.
         decrement: a lane has converged when ‖∇f‖ ≤ tolerance and its Newton decrement
@@ -230,6 +231,8 @@ def gradient_tolerance(eps: float, positives, n: float, gradient_norm_at_zero):
 
 
 def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
+    if state.w.shape[0] != problem.op.shape[1]:
+        raise ValueError(f"expected weights of {problem.op.shape[1]} features, got {state.w.shape[0]}")
     dtype = problem.op.dtype
     numbers = jnp.stack(
         [
