@@ -142,8 +142,9 @@ def test_under_jit_vmap_and_grad(name):
 
 
 def test_the_width_of_the_huber_hinge():
-    with pytest.raises(ValueError, match="delta > 0, got 0"):
-        HuberHinge(delta=0)
+    for delta in (0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match=f"delta > 0 and at most 1e30, got {delta}"):
+            HuberHinge(delta=delta)
     m = jnp.linspace(-2.0, 3.0, 101)
     close = HuberHinge(delta=1e-6).value(m)
     np.testing.assert_allclose(close, losses.hinge.value(m), atol=1e-6)

@@ -223,7 +223,8 @@ def _operators(X, rows: list[tuple[int, int]], dtype, threads: int):
         indptr[: stop - start + 1] = X.indptr[start : stop + 1] - X.indptr[start]
         indptr[stop - start + 1 : height + 1] = span.stop - span.start
         indices = np.pad(X.indices[span], (0, filler))
-        data = np.pad(X.data[span], (0, filler))
-        yield linops.make(
-            sp.csr_array((data, indices, indptr), shape=(height + 1, X.shape[1])), dtype, threads=threads
-        )
+        data = np.pad(X.data[span], (0, filler)).astype(dtype, copy=False)
+        block = sp.csr_array((data, indices, indptr), shape=(height + 1, X.shape[1]))
+        # The zeros stand in one place on purpose: to sum them would give every block a shape of its own.
+        block.has_canonical_format = True
+        yield linops.make(block, dtype, threads=threads)
