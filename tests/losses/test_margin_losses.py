@@ -142,9 +142,11 @@ def test_under_jit_vmap_and_grad(name):
 
 
 def test_the_width_of_the_huber_hinge():
-    for delta in (0, -1.0, np.inf, np.nan):
-        with pytest.raises(ValueError, match=f"delta > 0 and at most 1e30, got {delta}"):
+    for delta in (0, -1.0, np.nan):
+        with pytest.raises(ValueError, match=f"delta > 0, got {delta}"):
             HuberHinge(delta=delta)
+    with pytest.raises(ValueError, match="at most 1e30, got inf"):
+        HuberHinge(delta=np.inf)
     m = jnp.linspace(-2.0, 3.0, 101)
     close = HuberHinge(delta=1e-6).value(m)
     np.testing.assert_allclose(close, losses.hinge.value(m), atol=1e-6)

@@ -97,8 +97,10 @@ class HuberHinge(MarginLoss):
     native: ClassVar[int | None] = 2
 
     def __post_init__(self):
-        if not 0 < self.delta <= 1e30:
-            raise ValueError(f"expected delta > 0 and at most 1e30, got {self.delta}")
+        if not self.delta > 0:
+            raise ValueError(f"expected delta > 0, got {self.delta}")
+        if self.delta > 1e30:  # in float32 the loss would be 0
+            raise ValueError(f"expected delta of at most 1e30, got {self.delta}")
 
     @property
     def parameter(self) -> float:
