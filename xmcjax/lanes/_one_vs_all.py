@@ -245,6 +245,8 @@ class _Trainer:
         else:
             self._total = X.T @ self._weight
         self._total_norm2 = float(self._total @ self._total)
+        # |φ'(0)|
+        self._slope_at_zero = abs(float(options.loss.grad(np.zeros(1, np.float32))[0]))  # type: ignore[arg-type]
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._summary = Summary()
@@ -379,8 +381,7 @@ class _Trainer:
         )
         if self._options.bias != "none":
             squares = squares + (2.0 * counts - self._n) ** 2
-        slope = abs(float(self._options.loss.grad(np.zeros(1, np.float32))[0]))  # type: ignore[arg-type]
-        return self._options.C * slope * np.sqrt(np.maximum(squares, 0))
+        return self._options.C * self._slope_at_zero * np.sqrt(np.maximum(squares, 0))
 
     def _sums(self, positives: list[np.ndarray]) -> sp.csr_array:
         """Σ_P s_i x_i of each label."""
