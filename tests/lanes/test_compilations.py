@@ -32,7 +32,8 @@ def test_a_handful_and_then_none(compilations, backend, seed):
     X, Y = small(n=111 + seed, d=63, labels=25, seed=seed)  # shapes that no other test has
     options = dict(backend=backend, block_size=6)
     first = compilations(lambda: train(X, Y, init=inits.OvaPrimal(), **options))
-    assert 1 <= len(first) <= 8, first
+    # the native step is no compiled program
+    assert (backend == "native" or len(first) >= 1) and len(first) <= 8, first
 
     def others():
         train(X, Y, init=inits.MeanSeparating(), C=2.0, eps=0.1, clip=0.1, max_iter=7, **options)
@@ -42,9 +43,8 @@ def test_a_handful_and_then_none(compilations, backend, seed):
     assert compilations(others) == []
 
 
-@native
 def test_other_losses_compile_anew(compilations):
     """So the counts above are not those of a listener that hears nothing."""
     X, Y = small(n=115, d=63, labels=5)
-    train(X, Y)
-    assert compilations(lambda: train(X, Y, loss=losses.logistic))
+    train(X, Y, backend="jnp")
+    assert compilations(lambda: train(X, Y, backend="jnp", loss=losses.logistic))

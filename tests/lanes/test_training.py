@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from lane_helpers import small, train
 
 from xmcjax import inits, losses
-from xmcjax.lanes import OneVsAll, _lanes, check_features
+from xmcjax.lanes import OneVsAll, _blocks, check_features
 from xmcjax.solvers import Status
 
 
@@ -351,6 +351,6 @@ def test_lanes_never_see_a_host_array():
     memory = np.zeros(2048 + 64, np.uint8)
     first = -memory.ctypes.data % 64
     host = memory[first : first + 2048].view(np.float32)
-    device = _lanes._put(host)
+    device = _blocks._put(host)
     host[:] = 1
     assert not np.any(device)

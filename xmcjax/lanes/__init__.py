@@ -1,6 +1,7 @@
 """Which problem runs in which lane, and when."""
 
-from xmcjax.lanes._lanes import Job, Lanes, Solved, StepRecord
+from xmcjax.lanes._blocks import Job
+from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
 from xmcjax.lanes._one_vs_all import (
     BIASES,
     LabelResult,

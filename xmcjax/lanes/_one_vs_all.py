@@ -16,7 +16,8 @@ import scipy.sparse as sp
 
 from xmcjax import linops
 from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet, label_tree
-from xmcjax.lanes._lanes import Job, Lanes, Solved, StepRecord
+from xmcjax.lanes._blocks import Job
+from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
 from xmcjax.lanes._queue import LabelQueue, Queue, TreeQueue
 from xmcjax.losses import MarginLoss, squared_hinge
 from xmcjax.solvers import Status, newton_cg

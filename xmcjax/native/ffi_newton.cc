@@ -1,5 +1,7 @@
-// XLA FFI handler of one Newton step of a block of lanes (solvers/newton_cg.py).
+// One Newton step of a block of lanes (solvers/newton_cg.py): its XLA FFI handler, and the same step
+// on arrays of the caller, changed in place, for ctypes (native/_newton.py).
 #include <cstring>
+#include <new>
 
 #include "ffi_support.h"
 
@@ -18,32 +20,31 @@ enum StateField {
 enum Number { kL2, kL2Bias, kLossParameter, kCgTolerance, kPreconditioner, kArmijo, kDecrement, kNumberCount };
 enum Count { kMaxCg, kMaxSteps, kMaxBacktracks, kCountCount };
 
-template <class T>
-Broadcast<T> as_broadcast(const ffi::AnyBuffer& b) {
-  const auto shape = b.dimensions();
-  return {b.typed_data<T>(), shape[0] == 1 ? 0 : shape[1], shape[1] == 1 ? 0 : 1};
-}
+// The sizes that the arrays do not tell by themselves; weight and shift are [1 or n, 1 or lanes].
+enum Size { kRows, kColumns, kLaneCount, kWeightRows, kWeightLanes, kShiftRows, kShiftLanes, kSizes };
 
 template <class T>
-ffi::Error run(const std::vector<ffi::AnyBuffer>& in, std::vector<ffi::AnyBuffer>& out, int64_t loss) {
-  const int64_t n = in[kOffset].dimensions()[0] - 1;
-  const int64_t d = in[kState + kW].dimensions()[0];
-  const int64_t lanes = in[kState + kW].dimensions()[1];
-  for (int f = 0; f < kStateFields; ++f) {
-    // Results alias the state where the caller gave it away; else they start as a copy of it.
-    if (out[f].untyped_data() != in[kState + f].untyped_data())
-      std::memcpy(out[f].untyped_data(), in[kState + f].untyped_data(), in[kState + f].size_bytes());
-  }
-  const T* numbers = in[kNumbers].typed_data<T>();
-  const int32_t* counts = in[kCounts].typed_data<int32_t>();
+Broadcast<T> as_broadcast(const void* data, int64_t rows, int64_t lanes) {
+  return {static_cast<const T*>(data), rows == 1 ? 0 : lanes, lanes == 1 ? 0 : 1};
+}
+
+// `problem` in the order of Argument, `state` in that of StateField, changed in place.
+template <class T>
+void step(const int64_t* size, const void* const* problem, void* const* state, int64_t loss) {
+  const auto in = [&](int a) { return static_cast<const T*>(problem[a]); };
+  const auto field = [&](int f) { return static_cast<T*>(state[f]); };
+  const auto count = [&](int f) { return static_cast<int32_t*>(state[f]); };
+  const T* numbers = in(kNumbers);
+  const int32_t* counts = static_cast<const int32_t*>(problem[kCounts]);
   NewtonArgs<T> args;
-  args.X = as_csr<T>(in[kValue], in[kColumn], in[kOffset], n, d);
-  args.lanes = lanes;
-  args.y = in[kTargets].typed_data<int8_t>();
-  args.weight = as_broadcast<T>(in[kWeight]);
-  args.shift = as_broadcast<T>(in[kShift]);
+  args.X = {size[kRows], size[kColumns], in(kValue), static_cast<const int32_t*>(problem[kColumn]),
+            static_cast<const int64_t*>(problem[kOffset])};
+  args.lanes = size[kLaneCount];
+  args.y = static_cast<const int8_t*>(problem[kTargets]);
+  args.weight = as_broadcast<T>(problem[kWeight], size[kWeightRows], size[kWeightLanes]);
+  args.shift = as_broadcast<T>(problem[kShift], size[kShiftRows], size[kShiftLanes]);
   // A single zero: no shift.
-  if (in[kShift].element_count() == 1 && *args.shift.data == T(0)) args.shift.data = nullptr;
+  if (size[kShiftRows] == 1 && size[kShiftLanes] == 1 && *args.shift.data == T(0)) args.shift.data = nullptr;
   args.loss = int32_t(loss);
   args.loss_parameter = numbers[kLossParameter];
   args.l2 = numbers[kL2];
@@ -55,21 +56,38 @@ ffi::Error run(const std::vector<ffi::AnyBuffer>& in, std::vector<ffi::AnyBuffer
   args.max_cg = counts[kMaxCg];
   args.max_steps = counts[kMaxSteps];
   args.max_backtracks = counts[kMaxBacktracks];
-  args.tolerance = in[kTolerance].typed_data<T>();
-  args.w = out[kW].typed_data<T>();
-  args.z = out[kZ].typed_data<T>();
-  args.direction = out[kDirection].typed_data<T>();
-  args.bias = out[kBias].typed_data<T>();
-  args.direction_bias = out[kDirectionBias].typed_data<T>();
-  args.slope = out[kSlope].typed_data<T>();
-  args.value = out[kObjective].typed_data<T>();
-  args.gradient_norm = out[kGradientNorm].typed_data<T>();
-  args.multiplier = out[kMultiplier].typed_data<T>();
-  args.status = out[kStatus].typed_data<int32_t>();
-  args.steps = out[kSteps].typed_data<int32_t>();
-  args.cg_steps = out[kCgSteps].typed_data<int32_t>();
-  args.active = out[kActive].typed_data<int32_t>();
-  kernels<T>().newton_step(args, 0, lanes);
+  args.tolerance = in(kTolerance);
+  args.w = field(kW);
+  args.z = field(kZ);
+  args.direction = field(kDirection);
+  args.bias = field(kBias);
+  args.direction_bias = field(kDirectionBias);
+  args.slope = field(kSlope);
+  args.value = field(kObjective);
+  args.gradient_norm = field(kGradientNorm);
+  args.multiplier = field(kMultiplier);
+  args.status = count(kStatus);
+  args.steps = count(kSteps);
+  args.cg_steps = count(kCgSteps);
+  args.active = count(kActive);
+  kernels<T>().newton_step(args, 0, args.lanes);
+}
+
+template <class T>
+ffi::Error run(const std::vector<ffi::AnyBuffer>& in, std::vector<ffi::AnyBuffer>& out, int64_t loss) {
+  const void* problem[kState];
+  void* state[kStateFields];
+  for (int a = 0; a < kState; ++a) problem[a] = in[a].untyped_data();
+  for (int f = 0; f < kStateFields; ++f) {
+    state[f] = out[f].untyped_data();
+    // Results alias the state where the caller gave it away; else they start as a copy of it.
+    if (state[f] != in[kState + f].untyped_data())
+      std::memcpy(state[f], in[kState + f].untyped_data(), in[kState + f].size_bytes());
+  }
+  const auto w = in[kState + kW].dimensions(), weight = in[kWeight].dimensions(), shift = in[kShift].dimensions();
+  const int64_t size[kSizes] = {int64_t(in[kOffset].dimensions()[0]) - 1, w[0], w[1], weight[0], weight[1],
+                                shift[0], shift[1]};
+  step<T>(size, problem, state, loss);
   return ffi::Error::Success();
 }
 
@@ -126,3 +144,14 @@ XMCJAX_HANDLER(xmcjax_newton_step, newton_step,
                ffi::Ffi::Bind().RemainingArgs().Attr<int64_t>("loss").RemainingRets())
 
 }  // namespace xmcjax
+
+// Returns 0, or 1 where memory ran out. The caller has checked dtypes and shapes.
+extern "C" __attribute__((visibility("default"))) int32_t xmcjax_newton_step_in_place(
+    int32_t float64, const int64_t* size, const void* const* problem, void* const* state, int64_t loss) {
+  try {
+    (float64 ? xmcjax::step<double> : xmcjax::step<float>)(size, problem, state, loss);
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+  return 0;
+}

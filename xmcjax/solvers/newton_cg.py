@@ -233,22 +233,7 @@ def gradient_tolerance(eps: float, positives, n: float, gradient_norm_at_zero):
 def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     if state.w.shape[0] != problem.op.shape[1]:
         raise ValueError(f"expected weights of {problem.op.shape[1]} features, got {state.w.shape[0]}")
-    dtype = problem.op.dtype
-    numbers = jnp.stack(
-        [
-            jnp.asarray(v, dtype)
-            for v in (
-                hp.l2,
-                hp.l2_bias,
-                problem.loss.parameter,
-                hp.cg_tolerance,
-                hp.preconditioner,
-                hp.armijo,
-                hp.decrement,
-            )
-        ]
-    )
-    counts = jnp.stack([jnp.asarray(v, jnp.int32) for v in (hp.max_cg, hp.max_steps, hp.max_backtracks)])
+    numbers, counts = native_numbers(hp, problem.loss, problem.op.dtype, jnp)
     arguments = (
         *problem.op.arrays,  # type: ignore[attr-defined]  # only such operators come here
         problem.y,
@@ -259,6 +244,27 @@ def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
         counts,
     )
     return State(*_ffi.newton_step(arguments, state, loss=problem.loss.native))  # type: ignore[arg-type]
+
+
+def native_numbers(hp: HParams, loss: MarginLoss, dtype, module=np):
+    """The hyperparameters as native/ffi_newton.cc takes them: reals of `dtype`, and int32 counts.
+
+    `module` is numpy, or jax.numpy for traced ones.
+    """
+    reals = (
+        hp.l2,
+        hp.l2_bias,
+        loss.parameter,
+        hp.cg_tolerance,
+        hp.preconditioner,
+        hp.armijo,
+        hp.decrement,
+    )
+    counts = (hp.max_cg, hp.max_steps, hp.max_backtracks)
+    return (
+        module.stack([module.asarray(v, dtype) for v in reals]),
+        module.stack([module.asarray(v, module.int32) for v in counts]),
+    )
 
 
 def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:

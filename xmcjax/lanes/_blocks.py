@@ -1,0 +1,251 @@
+"""The arrays of a block of lanes, on a device or on the host, and the step that changes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import numbers
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.linops import Csr, LinOp
+from xmcjax.losses import MarginLoss
+from xmcjax.native._newton import InPlaceStep
+from xmcjax.solvers import Status, newton_cg
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One binary problem for a lane.
+
+    Attributes:
+        label: its number.
+        positives: rows with target +1; the others have −1.
+        tolerance: bound on ‖∇f‖.
+        base, scale, indices, values, bias: the start, as in :class:`xmcjax.inits.Starts`.
+    """
+
+    label: int
+    positives: np.ndarray
+    tolerance: float
+    base: np.ndarray | None
+    scale: float
+    indices: np.ndarray
+    values: np.ndarray
+    bias: float
+
+
+class Block(Protocol):
+    """B lanes whose arrays keep their shapes for a whole run. One object serves one host thread."""
+
+    def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
+        """Puts each job into its lane."""
+        ...
+
+    def step(self) -> dict[str, np.ndarray]:
+        """One Newton step of the lanes that are moving; copies of the numbers a lane has."""
+        ...
+
+    def weights(self, lane: int) -> np.ndarray:
+        """A copy of a lane's weights, [d]."""
+        ...
+
+
+# the fields of newton_cg.State with one number a lane that are handed out
+NUMBERS = ("status", "steps", "cg_steps", "active", "multiplier", "value", "gradient_norm", "bias")
+
+
+def make_block(op: LinOp, loss: MarginLoss, weight: np.ndarray, hp: newton_cg.HParams, size: int) -> Block:
+    """The block of `size` lanes that is fastest for these features and this loss.
+
+    Args:
+        op: the features.
+        loss: of the margin.
+        weight: c of the lane problem, [1] or [n].
+        hp: of the solver.
+        size: B.
+    """
+    host = isinstance(op, Csr) and op.native and loss.native is not None
+    return (HostBlock if host else DeviceBlock)(op, loss, weight, hp, size)  # type: ignore[arg-type]
+
+
+class _Starts:
+    """Targets, tolerances and starting weights of all lanes, on the host."""
+
+    def __init__(self, n: int, d: int, size: int, dtype: np.dtype):
+        self.y = np.full((n, size), -1, np.int8)
+        self.tolerance = np.zeros(size, dtype)
+        self.w0 = np.zeros((d, size), dtype)
+        self.b0 = np.zeros(size, dtype)
+        self._positives: list[np.ndarray] = [np.zeros(0, np.int64)] * size
+        self._base: tuple[np.ndarray | None, np.ndarray] = None, np.zeros(0, dtype)
+
+    def put(self, lane: int, job: Job) -> None:
+        self.y[self._positives[lane], lane] = -1
+        self.y[job.positives, lane] = 1
+        self._positives[lane] = job.positives
+        self.tolerance[lane] = job.tolerance
+        column = self.w0[:, lane]
+        if job.base is None:
+            column[:] = 0
+        else:
+            np.multiply(self._in_dtype(job.base), self.w0.dtype.type(job.scale), out=column)
+        column[job.indices] += job.values
+        self.b0[lane] = job.bias
+
+    def _in_dtype(self, base: np.ndarray) -> np.ndarray:
+        """The shared vector of the starts; most jobs in a row have the same, converted once."""
+        if self._base[0] is not base:
+            self._base = base, base.astype(self.w0.dtype, copy=False)
+        return self._base[1]
+
+
+class HostBlock:
+    """Arrays on the host, changed in place by the native step: nothing is dispatched or copied."""
+
+    def __init__(self, op: Csr, loss: MarginLoss, weight: np.ndarray, hp: newton_cg.HParams, size: int):
+        n, d = op.shape
+        dtype = np.dtype(op.dtype)
+        self._starts = starts = _Starts(n, d, size, dtype)
+        number = functools.partial(np.zeros, size, dtype)
+        count = functools.partial(np.zeros, size, np.int32)
+        # the fields of newton_cg.State, in their order
+        self._state: dict[str, np.ndarray] = {
+            "w": np.zeros((d, size), dtype),
+            "z": np.zeros((n, size), dtype),
+            "direction": starts.w0,
+            "bias": number(),
+            "direction_bias": starts.b0,
+            "slope": number(),
+            "value": number(),
+            "gradient_norm": number(),
+            "multiplier": number(),
+            "status": np.full(size, Status.CONVERGED, np.int32),  # idle until started
+            "steps": count(),
+            "cg_steps": count(),
+            "active": count(),
+        }
+        assert tuple(self._state) == newton_cg.State._fields
+        problem = [
+            *(np.asarray(a) for a in op.arrays),
+            starts.y,
+            np.ascontiguousarray(weight, dtype).reshape(-1, 1),
+            np.zeros((1, 1), dtype),
+            starts.tolerance,
+            *newton_cg.native_numbers(hp, loss, dtype),
+        ]
+        assert loss.native is not None
+        self._step = InPlaceStep(problem, list(self._state.values()), d=d, loss=loss.native)
+
+    def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
+        for lane, job in jobs:
+            self._starts.put(lane, job)
+            self._state["status"][lane] = Status.FRESH
+            self._state["steps"][lane] = self._state["cg_steps"][lane] = 0
+
+    def step(self) -> dict[str, np.ndarray]:
+        self._step()
+        return {name: self._state[name].copy() for name in NUMBERS}
+
+    def weights(self, lane: int) -> np.ndarray:
+        return self._state["w"][:, lane].copy()
+
+
+class DeviceBlock:
+    """Arrays on a device, stepped by the compiled :func:`xmcjax.solvers.newton_cg.advance`."""
+
+    def __init__(self, op: LinOp, loss: MarginLoss, weight: np.ndarray, hp: newton_cg.HParams, size: int):
+        n, d = op.shape
+        dtype = np.dtype(op.dtype)
+        # on the device once, instead of with every step
+        fields: list[Any] = [
+            _put(np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype)) for v in hp
+        ]
+        self._hp = newton_cg.HParams(*fields)
+        self._starts = starts = _Starts(n, d, size, dtype)
+        # Made of host arrays: nothing here is worth a compiled program.
+        self._problem = newton_cg.LaneProblem(
+            op,
+            _put(starts.y),
+            _put(np.asarray(weight, dtype).reshape(-1, 1)),
+            _put(np.zeros((1, 1), dtype)),
+            _put(starts.tolerance),
+            loss,
+        )
+        number, count = np.zeros(size, dtype), np.zeros(size, np.int32)
+        self._state = newton_cg.State(
+            w=_put(starts.w0),
+            z=_put(np.zeros((n, size), dtype)),
+            direction=_put(starts.w0),
+            **{
+                f: _put(number)
+                for f in ("bias", "direction_bias", "slope", "value", "gradient_norm", "multiplier")
+            },
+            # idle until started
+            status=_put(np.full(size, Status.CONVERGED, np.int32)),
+            **{f: _put(count) for f in ("steps", "cg_steps", "active")},
+        )
+
+    def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
+        if not jobs:
+            return
+        starts = self._starts
+        fresh = np.zeros(len(starts.tolerance), bool)
+        for lane, job in jobs:
+            starts.put(lane, job)
+            fresh[lane] = True
+        start = starts.y, starts.tolerance, starts.w0, starts.b0
+        problem = self._problem
+        self._state, y, tolerance = _refill(self._state, problem.y, problem.tolerance, fresh, start)
+        self._problem = dataclasses.replace(problem, y=y, tolerance=tolerance)
+
+    def step(self) -> dict[str, np.ndarray]:
+        self._state = state = newton_cg.advance(self._problem, self._hp, self._state)
+        state.status.block_until_ready()
+        return {name: _view(getattr(state, name)).copy() for name in NUMBERS}
+
+    def weights(self, lane: int) -> np.ndarray:
+        return _view(self._state.w)[:, lane].copy()
+
+
+@functools.partial(jax.jit, donate_argnames=("state", "y", "tolerance"))
+def _refill(
+    state: newton_cg.State, y, tolerance, fresh, start
+) -> tuple[newton_cg.State, jax.Array, jax.Array]:
+    """State, targets and tolerances with the starts in the fresh lanes.
+
+    The starts are host arrays, passed as they are: what comes back is computed, so that it shares
+    no memory with them.
+    """
+    new_y, new_tolerance, w0, b0 = start
+    state = state._replace(
+        direction=jnp.where(fresh, w0, state.direction),
+        direction_bias=jnp.where(fresh, b0, state.direction_bias),
+        status=jnp.where(fresh, Status.FRESH, state.status).astype(jnp.int32),
+        steps=jnp.where(fresh, 0, state.steps),
+        cg_steps=jnp.where(fresh, 0, state.cg_steps),
+    )
+    return state, jnp.where(fresh, new_y, y), jnp.where(fresh, new_tolerance, tolerance)
+
+
+def _view(a: jax.Array) -> np.ndarray:
+    """A finished array on the host, to be copied from and dropped.
+
+    ``np.asarray`` would leave a reference with the array, and a buffer that somebody else holds
+    cannot be given away: the next step would copy the whole state.
+    """
+    device: Any = a.device
+    return np.from_dlpack(a) if device.platform == "cpu" else np.asarray(a)  # type: ignore[arg-type]
+
+
+def _put(a: np.ndarray) -> jax.Array:
+    """On the device, never a view of the host array: that is written to again.
+
+    ``device_put`` may take the memory of a host array that happens to be aligned, also where told
+    ``may_alias=False``.
+    """
+    return jax.device_put(np.array(a))
