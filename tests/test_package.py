@@ -18,7 +18,9 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 LAYERS = [
     {"xmcjax._cores", "xmcjax.native._library"},
     {"xmcjax.data", "xmcjax.metrics"},
-    {"xmcjax.losses", "xmcjax.native"},
+    {"xmcjax.native"},
+    {"xmcjax.projections"},
+    {"xmcjax.losses"},
     {"xmcjax.linops"},
     {"xmcjax.solvers"},
     {"xmcjax.models"},

@@ -14,7 +14,14 @@ import numpy as np
 
 from xmcjax.native import _library
 
-_TARGETS = ("xmcjax_csr_matmat", "xmcjax_csr_rmatmat", "xmcjax_csr_gram_matmat", "xmcjax_newton_step")
+_TARGETS = (
+    "xmcjax_csr_matmat",
+    "xmcjax_csr_rmatmat",
+    "xmcjax_csr_gram_matmat",
+    "xmcjax_newton_step",
+    "xmcjax_project_box",
+    "xmcjax_project_topk",
+)
 
 
 @functools.cache
@@ -55,3 +62,18 @@ def newton_step(problem: Sequence[jax.Array], state: Sequence[jax.Array], *, los
     aliases = {len(problem) + i: i for i in range(len(state))}
     call = jax.ffi.ffi_call("xmcjax_newton_step", out, vmap_method="sequential", input_output_aliases=aliases)
     return call(*problem, *state, loss=np.int64(loss))
+
+
+def project_box(b, radius, lower, upper, rho, *, at_most: bool):
+    """Projections between fixed bounds, of xmcjax/projections/_knapsack.py."""
+    out = (jax.ShapeDtypeStruct(b.shape, b.dtype), jax.ShapeDtypeStruct(b.shape[:-1], b.dtype))
+    call = jax.ffi.ffi_call("xmcjax_project_box", out, vmap_method="broadcast_all")
+    return call(b, radius, lower, upper, rho, at_most=np.int64(at_most))
+
+
+def project_topk(b, radius, rho, *, k: int):
+    """Projections with a bound of 1ᵀx/k, of xmcjax/projections/_topk.py."""
+    row = jax.ShapeDtypeStruct(b.shape[:-1], b.dtype)
+    out = (jax.ShapeDtypeStruct(b.shape, b.dtype), row, row)
+    call = jax.ffi.ffi_call("xmcjax_project_topk", out, vmap_method="broadcast_all")
+    return call(b, radius, rho, k=np.int64(k))

@@ -54,6 +54,19 @@ struct NewtonArgs {
   int32_t *status, *steps, *cg_steps, *active;                            // [lanes]
 };
 
+// Projections of `rows` vectors of m entries (projections/_knapsack.py and _topk.py); the numbers of
+// a vector are those of its row.
+template <class T>
+struct ProjectionArgs {
+  int64_t rows, m;
+  const T *b, *radius, *rho;
+  const T *lower, *upper;  // the box; the top-k sets have k for them
+  bool at_most;            // whether the radius bounds the sum of a box or is the sum
+  int64_t k;
+  T* x;              // [rows, m]
+  T *width, *tight;  // [rows]: 1ᵀx/k of the top-k sets; 1 where the radius holds, else 0
+};
+
 template <class T>
 struct Kernels {
   int lane_tile;  // lanes that fill a vector of 64 bytes
@@ -65,6 +78,9 @@ struct Kernels {
   void (*gram_matmat)(const Csr<T>& X, const T* D, const T* V, T* out, int64_t lanes, int64_t first,
                       int64_t last);
   void (*newton_step)(const NewtonArgs<T>& args, int64_t first, int64_t last);
+  // The rows first .. last-1.
+  void (*project_box)(const ProjectionArgs<T>& args, int64_t first, int64_t last);
+  void (*project_topk)(const ProjectionArgs<T>& args, int64_t first, int64_t last);
 };
 
 #define XMCJAX_DECLARE_ISA(name)            \

@@ -257,7 +257,9 @@ Clip<T> knapsack(const T* b, int64_t m, double r, double lower, double upper, do
   bool reached = spare >= -slack * std::fabs(lower);
   if (!(least > -kInfinity)) {
     const double n = double(gather(b, m, least, 0, work).count), rest = double(m) - n;
-    reached &= r <= (n > 0 ? n * upper : 0) + (rest > 0 ? rest * lower : 0) + slack * std::fabs(upper);
+    reached &= rest == 0 || lower > -kInfinity;
+    reached &= r <= (n > 0 ? n * upper : 0) + (rest > 0 ? rest * lower : 0) +
+               (upper < kInfinity ? slack * std::fabs(upper) : 0);
   }
   if (!reached) return nowhere<T>();
   return solve<T>({r, lower, upper, 0, false}, b, m, least, work);
@@ -340,8 +342,18 @@ Clip<T> topk_simplex(const T* b, int64_t m, int64_t k, double r, double rho, dou
     if (!(next_level > level)) break;  // nothing but rounding
     level = next_level, u = width, t = left, v = t + u;
   }
-  if (!tight || precise<T>(t, r)) return around<T>(0, t, 0, 0, u, tight);
-  return solve<T>({r, 0, u, 0, false}, b, m, least, work);
+  if (tight && !precise<T>(t, r)) return solve<T>({r, 0, u, 0, false}, b, m, least, work);
+  double correction = 0;
+  if (!tight && sizeof(T) == sizeof(double)) {
+    // What rounding has left of the two equations of (7).
+    const Sides sides(list, t, t + u, t);
+    const double n = double(list.count - sides.below - sides.above), full = double(sides.above), q = K - full;
+    const double sum_left = sides.middle_sum - q * u;
+    const double slope_left = sides.above_sum - full * (t + u) + K * t - rho * K * K * u;
+    const double change = (n * slope_left + q * sum_left) / (q * q + (full + rho * K * K) * n);
+    if (n > 0) u += change, correction = (sum_left - q * change) / n;
+  }
+  return around<T>(0, t, correction, 0, u, tight);
 }
 
 }  // namespace xmcjax::XMCJAX_ISA

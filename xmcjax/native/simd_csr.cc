@@ -7,6 +7,10 @@ namespace xmcjax::XMCJAX_ISA {
 
 template <class T>
 void newton_step(const NewtonArgs<T>& args, int64_t first, int64_t last);  // simd_newton.cc
+template <class T>
+void project_box(const ProjectionArgs<T>& args, int64_t first, int64_t last);  // simd_projection.cc
+template <class T>
+void project_topk(const ProjectionArgs<T>& args, int64_t first, int64_t last);
 
 namespace {
 
@@ -118,7 +122,8 @@ void gram_matmat(const Csr<T>& X, const T* D, const T* V, T* out, int64_t lanes,
 
 template <class T>
 constexpr Kernels<T> table() {
-  return {kLanes<T>, matmat<T>, rmatmat<T>, gram_matmat<T>, newton_step<T>};
+  return {kLanes<T>,      matmat<T>,      rmatmat<T>,     gram_matmat<T>,
+          newton_step<T>, project_box<T>, project_topk<T>};
 }
 
 }  // namespace

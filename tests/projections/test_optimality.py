@@ -1,0 +1,123 @@
+"""Optimality over random and degenerate cases, all partitions, a QP solver, float32 against float64."""
+
+import functools
+
+import numpy as np
+import pytest
+from projection_helpers import (
+    COUPLED,
+    SETS,
+    by_partition,
+    by_quadratic_program,
+    cases,
+    compiled_jnp,
+    off_by,
+    project,
+)
+
+# (m, k, vectors): 1,008 of every set
+GROUPS = [(1, 1, 126), (2, 2, 126), (7, 1, 126), (7, 3, 126), (7, 7, 126), (40, 1, 126), (40, 5, 126)]
+GROUPS += [(40, 40, 126)]
+# The same number in fewer shapes where each is compiled.
+GROUPS_OF = {"public": GROUPS, "jnp": [(7, 3, 504), (40, 5, 504)]}
+PATHS = tuple(GROUPS_OF)
+
+
+@functools.cache
+def groups(path: str, seed: int):
+    return [cases(m, k, count, seed + i) for i, (m, k, count) in enumerate(GROUPS_OF[path])]
+
+
+def run(path: str, name: str, problem):
+    return np.asarray((project if path == "public" else compiled_jnp)(name, problem))
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("path", PATHS)
+def test_optimality_conditions(path, name):
+    worst = 0.0
+    for problem in groups(path, 0):
+        x = run(path, name, problem)
+        for i in range(len(x)):
+            worst = max(worst, off_by(name, problem.row(i), x[i]))
+    assert worst < 1e-12
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_all_partitions(name):
+    for m, k, count in [(1, 1, 6), (2, 2, 10), (3, 2, 20), (4, 2, 16), (5, 3, 6), (7, 3, 1)]:
+        problem = cases(m, k, count, seed=100 + m)
+        x = run("public", name, problem)
+        for i in range(count):
+            row = problem.row(i)
+            assert np.abs(x[i] - by_partition(name, row)).max() < 1e-9 * row.scale, (m, i)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_quadratic_program(name):
+    rng = np.random.default_rng(7)
+    problem = cases(20, 4, 40, seed=7)
+    # The reference wants numbers of one size.
+    problem = problem._replace(
+        b=rng.standard_normal((40, 20)), r=rng.uniform(0.1, 3, 40), rho=rng.choice([0, 1, 3.0], 40)
+    )
+    problem = problem._replace(u=problem.r / 3, l=-problem.r / 20)
+    x = run("public", name, problem)
+    for i in range(40):
+        assert np.abs(x[i] - by_quadratic_program(name, problem.row(i))).max() < 1e-9
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", SETS)
+def test_float32_against_float64(path, name):
+    for problem in groups(path, 1000)[:: 2 if path == "public" else 4]:
+        narrow = problem.astype(np.float32)
+        # Where the bounds leave hardly any room, rounding them to float32 leaves none.
+        narrow = narrow._replace(u=narrow.u * np.float32(1.0001))
+        x, exact = run(path, name, narrow), run("public", name, narrow.astype(np.float64))
+        assert x.dtype == np.float32
+        scale = np.abs(exact).max(-1)
+        if name in COUPLED or name == "topk_simplex_beta":
+            # Where t = ρ 1ᵀx, x is a small difference of entries of the size of b.
+            scale = np.maximum(scale, np.abs(narrow.b).max(-1))
+        assert (np.abs(x - exact).max(-1) <= 1e-5 * scale).all()
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_idempotent_and_non_expansive(name):
+    problem = cases(12, 4, 60, seed=3)._replace(rho=np.zeros(60))
+    rng = np.random.default_rng(3)
+    other = problem._replace(b=problem.b + problem.scale[:, None] * rng.standard_normal(problem.b.shape))
+    x, y = run("public", name, problem), run("public", name, other)
+    again = run("public", name, problem._replace(b=x))
+    assert (np.abs(again - x).max(-1) <= 1e-13 * problem.scale).all()
+    moved = np.linalg.norm(problem.b - other.b, axis=-1)
+    assert (np.linalg.norm(x - y, axis=-1) <= moved * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("m", [10, 1000, 100_000])
+def test_sum_of_the_simplex_in_float32(m):
+    rng = np.random.default_rng(m)
+    r = (10.0 ** np.arange(-6, 7)).astype(np.float32)
+    spread = 10.0 ** rng.uniform(-3, 1, (len(r), 1))
+    b = (r[:, None] * spread * rng.standard_normal((len(r), m))).astype(np.float32)
+    # One large entry and many small ones far below it: a rounded threshold would be felt m times.
+    b[::2, 1:] = b[::2, :1] - 0.9 * r[::2, None]
+    x = np.asarray(project("simplex", cases(m, 1, len(r), 0)._replace(b=b, r=r)))
+    off = np.abs(x.astype(np.float64).sum(-1) - r)
+    assert (off <= 4 * np.finfo(np.float32).eps * r * np.sqrt(m)).all()
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_million_entries(name):
+    rng = np.random.default_rng(0)
+    m = 1_000_000
+    problem = cases(m, 1000, 2, seed=0)
+    one = np.ones(2)
+    problem = problem._replace(
+        b=rng.standard_normal((2, m)), r=np.array([1.0, 1e5]), u=np.array([0.01, 2.0]), l=-0.5 * one, rho=one
+    )
+    x = run("public", name, problem)
+    for i in range(2):
+        # The sum alone rounds by 1e6 halves of an ulp.
+        assert off_by(name, problem.row(i), x[i]) < 1e-11

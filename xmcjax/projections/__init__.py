@@ -1,0 +1,18 @@
+"""Euclidean projections of vectors onto sets that a sum couples, with exact derivatives.
+
+The last axis is projected, the axes before it are a batch. All of them are pure functions for jit,
+vmap, grad and jvp, and the same on every device; on a CPU the search for the threshold runs in the
+native library where it was built.
+"""
+
+from collections.abc import Callable
+
+from xmcjax.projections._knapsack import capped_simplex, knapsack, simplex
+from xmcjax.projections._topk import topk_cone, topk_simplex
+
+PROJECTIONS: dict[str, Callable] = {
+    projection.__name__: projection
+    for projection in (simplex, capped_simplex, knapsack, topk_cone, topk_simplex)
+}
+
+__all__ = ["PROJECTIONS", "capped_simplex", "knapsack", "simplex", "topk_cone", "topk_simplex"]

@@ -1,0 +1,316 @@
+"""Projections between two fixed bounds: simplex, capped simplex, continuous quadratic knapsack.
+
+All of them are x = min(max(b − t, l), u) with one threshold t a vector. The sum s(t) of x falls
+with t, and t is where it meets what the sum may be. On a CPU with the native library the search is
+native/projection_math.h, variable fixing of Kiwiel (2008, Algorithm 3.1); elsewhere it is `_search`, Newton's
+method on the same piecewise linear equation for all vectors at once, kept between bounds on t.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.native import _ffi
+from xmcjax.projections import _arguments
+
+# Newton and the halving of the floats between the bounds need a few dozen steps at the very most.
+_MAX_STEPS = 256
+
+
+def _key(value):
+    """Integers that are ordered as the floats are, and have as many between them."""
+    bits = jax.lax.bitcast_convert_type(value, jnp.int32 if value.dtype == jnp.float32 else jnp.int64)
+    return jnp.where(bits < 0, jnp.iinfo(bits.dtype).min - bits - 1, bits)
+
+
+def _value(key):
+    """The float of a key."""
+    bits = jnp.where(key < 0, jnp.iinfo(key.dtype).min - key - 1, key)
+    return jax.lax.bitcast_convert_type(bits, jnp.float32 if key.dtype == jnp.int32 else jnp.float64)
+
+
+def between(low, high):
+    """The float halfway from low to high in the order of the floats."""
+    a, b = _key(low), _key(high)
+    return _value((a & b) + ((a ^ b) >> 1))
+
+
+def next_above(value):
+    """The next larger float."""
+    return _value(_key(value) + 1)
+
+
+def _search(b, center, start, low, high, radius, lower, upper, rho, *, at_most: bool):
+    """t and whether the sum is tight, for entries b less a center that the threshold is less, too.
+
+    Args:
+        b: [..., m]; center, start, low, high: [...], the last two bounds on t.
+    """
+    lower_, upper_ = lower[..., None], upper[..., None]
+
+    def equation(t):
+        x = b - t[..., None]
+        s = jnp.clip(x, lower_, upper_).sum(-1)
+        n = ((x > lower_) & (x < upper_)).sum(-1).astype(b.dtype)
+        # 1ᵀx = r, and for the other sets 1ᵀx <= r and t >= ρ 1ᵀx, one of them with equality: the
+        # larger of the two gaps is zero, and falls with t.
+        over = s - radius
+        if not at_most:
+            return over, n, t + over / n, jnp.ones(t.shape, bool)
+        bias = rho * s - (t + center)
+        step = jnp.maximum(jnp.where(n > 0, t + over / n, -jnp.inf), t + bias / (1 + rho * n))
+        # The second equation has a slope even where no entry is free.
+        n = jnp.where(over >= bias, n, jnp.maximum(n, 1))
+        return jnp.maximum(over, bias), n, step, over >= bias
+
+    def body(carry):
+        steps, t, low, high, tight, done = carry
+        off, n, newton, now_tight = equation(t)
+        new_low = jnp.where(off > 0, t, low)
+        new_high = jnp.where(off < 0, t, high)
+        inside = (n > 0) & (newton > new_low) & (newton < new_high)
+        new = jnp.where(inside, newton, between(new_low, new_high))
+        # A Newton step of less than an ulp, or no float left between the bounds.
+        stop = (off == 0) | ((n > 0) & (newton == t)) | (new == new_low) | (new == new_high) | jnp.isnan(off)
+        keep = done | stop
+        t = jnp.where(keep, t, new)
+        return (
+            steps + 1,
+            t,
+            jnp.where(done, low, new_low),
+            jnp.where(done, high, new_high),
+            jnp.where(done, tight, now_tight),
+            keep,
+        )
+
+    def more(carry):
+        return (carry[0] < _MAX_STEPS) & ~carry[-1].all()
+
+    carry = (0, start, low, high, jnp.zeros(start.shape, bool), jnp.zeros(start.shape, bool))
+    _, t, _, _, tight, _ = jax.lax.while_loop(more, body, carry)
+    return t, tight
+
+
+def refine(b, center, radius, lower, upper, rho, *, at_most: bool):
+    """(x, tight) near a threshold that is known up to rounding: the rest is found as a difference from it."""
+    centered = b - center[..., None]
+    infinity = jnp.full(center.shape, jnp.inf, b.dtype)
+    zero = jnp.zeros_like(center)
+    t, tight = _search(
+        centered, center, zero, -infinity, infinity, radius, lower, upper, rho, at_most=at_most
+    )
+    return jnp.clip(centered - t[..., None], lower[..., None], upper[..., None]), tight
+
+
+def improper(b):
+    """Whether a vector has NaN or +inf."""
+    return ~(b < jnp.inf).all(-1)
+
+
+def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
+    m = b.shape[-1]
+    bad = improper(b)
+    b = jnp.where(bad[..., None], 0, b)
+    finite = b > -jnp.inf
+    top = b.max(-1)
+    n = finite.sum(-1).astype(b.dtype)
+    fixed = jnp.where(n < m, lower * (m - n), 0)
+    mean = (jnp.where(finite, b, 0).sum(-1) + fixed - radius) / n
+    # Where the largest entry cannot reach its upper bound, what the others leave of the sum bounds it.
+    spare = radius - jnp.where(lower > -jnp.inf, m * lower, 0)
+    least = jnp.where(upper - lower >= spare, top - lower - spare, -jnp.inf)
+    start = jnp.maximum(mean, least)
+    low, high = jnp.full_like(start, -jnp.inf), jnp.where(lower > -jnp.inf, top - lower, jnp.inf)
+    if at_most:
+        start = jnp.maximum(jnp.maximum(least, 0), jnp.minimum(mean, top))
+    start = jnp.where(jnp.abs(start) < jnp.inf, start, 0)
+    center, _ = _search(
+        b, jnp.zeros_like(start), start, low, high, radius, lower, upper, rho, at_most=at_most
+    )
+    x, tight = refine(b, center, radius, lower, upper, rho, at_most=at_most)
+    eps = 4 * jnp.finfo(b.dtype).eps
+    if at_most:
+        empty = ~((radius >= 0) & (upper >= 0) & (rho >= 0))
+    else:
+        low_sum = m * lower
+        high_sum = jnp.where(n > 0, n * upper, 0) + fixed
+        empty = ~(
+            (lower <= upper)
+            & (radius >= low_sum - eps * m * jnp.abs(lower))
+            & (radius <= high_sum + jnp.where(upper < jnp.inf, eps * m * jnp.abs(upper), 0))
+            & ((n == m) | (lower > -jnp.inf))
+        )
+    bad |= empty
+    return jnp.where(bad[..., None], jnp.nan, x), tight.astype(b.dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(5,))
+def box_projection(b, radius, lower, upper, rho, at_most):
+    """min ½‖x − b‖² + ½ρ(1ᵀx)² with l <= x <= u and 1ᵀx = r or, if `at_most` (then l = 0), 1ᵀx <= r.
+
+    Args:
+        b: [..., m], float32 or float64; the numbers are [...], of the same dtype.
+
+    Returns:
+        x, [..., m], NaN for vectors without a solution, and 1 where 1ᵀx is held by r, else 0, [...].
+    """
+    arguments = (b, radius, lower, upper, rho)
+    twin = functools.partial(_jnp_project, at_most=at_most)
+    if not _ffi.available():
+        return twin(*arguments)
+    native = functools.partial(_ffi.project_box, at_most=at_most)
+    return jax.lax.platform_dependent(*arguments, cpu=native, default=twin)
+
+
+@box_projection.defjvp
+def _box_projection_jvp(at_most, primals, tangents):
+    b, radius, lower, upper, rho = primals
+    db, dradius, dlower, dupper, drho = tangents
+    x, tight = box_projection(b, radius, lower, upper, rho, at_most)
+    at_lower = x <= lower[..., None]
+    at_upper = (x >= upper[..., None]) & ~at_lower
+    free = ~(at_lower | at_upper)
+    n = free.sum(-1).astype(b.dtype)
+    # Σ of dx but for the free entries' −dt
+    total = jnp.where(free, db, jnp.where(at_upper, dupper[..., None], dlower[..., None])).sum(-1)
+    # 1ᵀx = r: Σ_M db + |L| dl + |U| du − n dt = dr
+    dt = (total - dradius) / jnp.maximum(n, 1)
+    if at_most:
+        # t = ρ 1ᵀx: dt = ρ (Σ_M db + |U| du − n dt) + 1ᵀx dρ
+        biased = (rho * total + x.sum(-1) * drho) / (1 + rho * n)
+        dt = jnp.where(tight > 0, dt, biased)
+    dx = jnp.where(free, db - dt[..., None], jnp.where(at_upper, dupper[..., None], dlower[..., None]))
+    return (x, tight), (dx, jnp.zeros_like(tight))
+
+
+@functools.partial(jax.jit, static_argnames="at_most")
+def project(b, radius, lower, upper, rho, *, at_most: bool):
+    """x of :func:`box_projection`, compiled once for each shape."""
+    return box_projection(b, radius, lower, upper, rho, at_most)[0]
+
+
+def _solve(x, radius, lower, upper, *, at_most: bool):
+    b = x.astype(_arguments.working_dtype(x.dtype))
+    return project(b, radius, lower, upper, jnp.zeros_like(radius), at_most=at_most).astype(x.dtype)
+
+
+def simplex(x, radius=1.0) -> jax.Array:
+    """Projects vectors onto the simplex of points without negative entries whose sum is the radius.
+
+    .. math:: \\arg\\min_p \\tfrac12\\|p - x\\|^2 \\quad\\text{with}\\quad 1^T p = r,\\; p \\ge 0
+
+    The solution is p = max(x − t, 0). The derivative is exact: with the support M of p,
+    dp = dx − mean_M(dx) + dr/|M| on M and 0 elsewhere.
+
+    Args:
+        x: [..., m], of a floating dtype; the last axis is projected, the others are a batch. float16
+            and bfloat16 are computed in float32. Entries of −inf are left out and become 0.
+        radius: r >= 0, a scalar or of a shape that broadcasts to x.shape[:-1].
+
+    Returns:
+        p, shape and dtype of x. A vector with NaN or +inf, with a radius below 0 that was not known when
+        the function was traced, or with nothing but −inf and r > 0 is NaN as a whole.
+
+    Raises:
+        TypeError: x is not of a floating dtype.
+        ValueError: x has no last axis or an empty one, the radius has another shape, or is negative,
+            infinite or NaN.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> simplex(jnp.array([0.5, 1.25, -1.0])).tolist()
+        [0.125, 0.875, 0.0]
+
+    References:
+        Michelot (1986), A finite algorithm for finding the projection of a point onto the canonical
+        simplex of R^n; Kiwiel (2008), Variable fixing algorithms for the continuous quadratic knapsack
+        problem, Algorithm 3.1.
+    """
+    x = _arguments.vectors(x)
+    r = _arguments.number(radius, "radius", x, finite=True)
+    return _solve(x, r, jnp.zeros_like(r), jnp.full_like(r, jnp.inf), at_most=False)
+
+
+def capped_simplex(x, radius, upper) -> jax.Array:
+    """Projects vectors onto the points between 0 and an upper bound whose sum is at most the radius.
+
+    .. math:: \\arg\\min_p \\tfrac12\\|p - x\\|^2 \\quad\\text{with}\\quad 1^T p \\le r,\\; 0 \\le p \\le u
+
+    The solution is p = min(max(x − t, 0), u) with t >= 0, and t = 0 where the sum is below r. On the
+    entries M strictly between the bounds dp = dx − dt, with dt = 0 for t = 0 and else
+    dt = (Σ_M dx + |U| du − dr)/|M|; the entries U at the upper bound follow it.
+
+    Args:
+        x: [..., m], of a floating dtype; the last axis is projected, the others are a batch. float16
+            and bfloat16 are computed in float32. Entries of −inf become 0.
+        radius: r >= 0, a scalar or of a shape that broadcasts to x.shape[:-1]; infinity leaves the box.
+        upper: u >= 0, likewise.
+
+    Returns:
+        p, shape and dtype of x. A vector with NaN or +inf, or with a radius or bound below 0 that was not
+        known when the function was traced, is NaN as a whole.
+
+    Raises:
+        TypeError: x is not of a floating dtype.
+        ValueError: x has no last axis or an empty one; radius or bound have another shape, are negative
+            or NaN.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> capped_simplex(jnp.array([2.0, 1.0, -1.0]), radius=1.0, upper=0.75).tolist()
+        [0.75, 0.25, 0.0]
+
+    References:
+        Lapin, Hein, Schiele (2015), Top-k multiclass SVM, section 4.1; Kiwiel (2008), Variable fixing
+        algorithms for the continuous quadratic knapsack problem.
+    """
+    x = _arguments.vectors(x)
+    r = _arguments.number(radius, "radius", x)
+    u = _arguments.number(upper, "upper", x)
+    return _solve(x, r, jnp.zeros_like(r), u, at_most=True)
+
+
+def knapsack(x, radius, lower, upper) -> jax.Array:
+    """Projects vectors onto the points between two bounds whose sum is the radius.
+
+    The continuous quadratic knapsack problem with equal weights:
+
+    .. math:: \\arg\\min_p \\tfrac12\\|p - x\\|^2 \\quad\\text{with}\\quad 1^T p = r,\\; l \\le p \\le u
+
+    The solution is p = min(max(x − t, l), u). On the entries M strictly between the bounds dp = dx − dt
+    with dt = (Σ_M dx + |L| dl + |U| du − dr)/|M|; the entries L and U at a bound follow it.
+
+    Args:
+        x: [..., m], of a floating dtype; the last axis is projected, the others are a batch. float16
+            and bfloat16 are computed in float32. Entries of −inf get the lower bound.
+        radius: r with m l <= r <= m u, a scalar or of a shape that broadcasts to x.shape[:-1].
+        lower: l, likewise; −inf for none.
+        upper: u >= l, likewise; inf for none.
+
+    Returns:
+        p, shape and dtype of x. A vector with NaN or +inf, or whose bounds and radius leave no point and
+        were not all known when the function was traced, is NaN as a whole.
+
+    Raises:
+        TypeError: x is not of a floating dtype.
+        ValueError: x has no last axis or an empty one; radius or bounds have another shape, are NaN, or
+            leave no point.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> knapsack(jnp.array([2.0, 0.5, -3.0]), radius=0.0, lower=-1.0, upper=1.0).tolist()
+        [1.0, 0.0, -1.0]
+
+    References:
+        Kiwiel (2008), Variable fixing algorithms for the continuous quadratic knapsack problem,
+        Algorithm 3.1.
+    """
+    x = _arguments.vectors(x)
+    r = _arguments.number(radius, "radius", x, least=None, finite=True)
+    l = _arguments.number(lower, "lower", x, least=None)
+    u = _arguments.number(upper, "upper", x, least=None)
+    _arguments.feasible(x, radius, lower, upper)
+    return _solve(x, r, l, u, at_most=False)

@@ -1,0 +1,284 @@
+"""Projections of the top-k SVM (Lapin, Hein, Schiele, 2015), with the bias ρ of its dual steps.
+
+Their upper bound is a part of the unknown: u = 1ᵀx/k. With h(τ) = kτ + Σ max(0, b_j − τ), whose
+minimum T is the sum of the k largest (Lemma 1), the threshold t and v = t + u, the system (7) of
+the paper's Lemma 3 reads h(t) = h(v) = c = (k + ρk²) u: t and v are the ends of a level set of the
+convex h, whose width w(c) is concave. The solution is the smallest level with w(c) = c/(k + ρk²)
+(the cone) or w(c) = r/k (the radius holds, Lemma 5). From the tangents of h at t and v, and so from
+the sets U and M that they bound, Newton's method goes up to it from c = T and ends after finitely
+many steps; no search over all pairs of sets is needed. On a CPU with the native library that is
+native/projection_math.h, elsewhere `_jnp_project`, for all vectors at once.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.native import _ffi
+from xmcjax.projections import _arguments, _knapsack
+
+_MAX_STEPS = 128
+
+
+def _kth_largest(b, k: int):
+    """b_[k], [...], by halving what is left of the floats: no sort, no more than 64 passes."""
+
+    def body(carry):
+        low, high = carry
+        middle = _knapsack.between(low, high)
+        enough = (b >= middle[..., None]).sum(-1) >= k
+        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
+    def more(carry):
+        low, high = carry
+        return (_knapsack.between(low, high) > low).any()
+
+    # The least is counted k times at -inf already; nothing is counted just above the largest.
+    low = jnp.full(b.shape[:-1], -jnp.inf, b.dtype)
+    high = _knapsack.next_above(b.max(-1))
+    return jax.lax.while_loop(more, body, (low, high))[0]
+
+
+class _Step:
+    """The sets and sums of one (t, u), and the linear system of a Newton step from there.
+
+    F: Σ_M (b − t) + |U| u = k u and G: Σ_U (b − t − u) + k t = ρk² u, the conditions in t and s of Lemma 3.
+    """
+
+    def __init__(self, b, t, u, k: int, rho):
+        x = b - t[..., None]
+        over = x > u[..., None]
+        free = (x >= 0) & ~over
+        self.above = over.sum(-1).astype(b.dtype)
+        self.n = free.sum(-1).astype(b.dtype)
+        self.q = k - self.above
+        self.residual_f = jnp.where(free, x, 0).sum(-1) - self.q * u
+        excess = jnp.where(over, x - u[..., None], 0).sum(-1)
+        self.residual_g = excess + k * t - rho * k * k * u
+        self.slope = self.above + rho * k * k
+        self.level = excess + k * (t + u)
+
+    def cone(self):
+        """(δt, δu) of both equations; D of (7)."""
+        d = self.q * self.q + self.slope * self.n
+        du = (self.n * self.residual_g + self.q * self.residual_f) / jnp.where(d > 0, d, 1)
+        return self.at_width(du), du
+
+    def at_width(self, du):
+        """δt of F alone."""
+        return (self.residual_f - self.q * du) / jnp.maximum(self.n, 1)
+
+    def multiplier(self, dt, du):
+        """kλ after a step; λ >= 0 of Lemma 5."""
+        return self.residual_g - self.slope * du + self.q * dt
+
+
+def _jnp_project(b, radius, rho, *, k: int):
+    bad = _knapsack.improper(b) | ~((radius >= 0) & (rho >= 0))
+    b = jnp.where(bad[..., None], 0, b)
+    kappa = k + rho * k * k
+    kth = _kth_largest(b, k)
+    above = b > kth[..., None]
+    n_above = above.sum(-1).astype(b.dtype)
+    top = jnp.where(above, b, 0).sum(-1) + (k - n_above) * kth
+    ties = (b >= kth[..., None]).sum(-1) > k
+    below = jnp.where(b < kth[..., None], b, -jnp.inf).max(-1)
+    following = jnp.where(ties, kth, below)
+    cap = radius / k
+    flat = jnp.minimum(cap, top / kappa)
+    # Zero by Lemma 4; the k largest at the upper bound and nothing between.
+    zero = ~(top > 0) | (radius == 0)
+    constant = ~zero & (flat <= kth - following)
+
+    def body(carry):
+        steps, t, u, tight, level, sets, done = carry
+        step = _Step(b, t, u, k, rho)
+        du_cap = cap - u
+        dt_cap = step.at_width(du_cap)
+        dt, du = step.cone()
+        now_tight = (cap < jnp.inf) & (step.multiplier(dt_cap, du_cap) >= 0)
+        dt, du = jnp.where(now_tight, dt_cap, dt), jnp.where(now_tight, du_cap, du)
+        # The level that the tangent at v has at the new v.
+        new_level = step.level + step.q * (dt + du)
+        new_sets = (step.n, step.above)
+        same = (sets[0] == new_sets[0]) & (sets[1] == new_sets[1])
+        stop = done | same | ~(new_level > level)
+        return (
+            steps + 1,
+            jnp.where(stop, t, t + dt),
+            jnp.where(stop, u, u + du),
+            jnp.where(stop, tight, now_tight),
+            jnp.where(stop, level, new_level),
+            new_sets,
+            stop,
+        )
+
+    def more(carry):
+        return (carry[0] < _MAX_STEPS) & ~carry[-1].all()
+
+    none = jnp.full_like(kth, -1)
+    skip = zero | constant
+    start = jnp.where(skip, 0, following), jnp.where(skip, 1, kth - following)
+    carry = (0, *start, jnp.zeros(kth.shape, bool), jnp.full_like(kth, -jnp.inf), (none, none), skip)
+    _, t, u, tight, *_ = jax.lax.while_loop(more, body, carry)
+
+    # What rounding has left of the equations: in the knapsack problem where the radius holds, else a
+    # step from the values found.
+    held, _ = _knapsack.refine(
+        b, t, jnp.where(tight, radius, 0), jnp.zeros_like(t), jnp.where(tight, cap, 0), rho, at_most=False
+    )
+    step = _Step(b, t, u, k, rho)
+    dt, du = step.cone()
+    width = jnp.where(constant, flat, jnp.where(tight, cap, u + du))
+    middle = jnp.where(following > -jnp.inf, (kth - following - flat) / 2, -2 * flat)
+    base = jnp.where(constant, jnp.where(following > -jnp.inf, following, kth), t)
+    x = jnp.clip((b - base[..., None]) - jnp.where(constant, middle, dt)[..., None], 0, width[..., None])
+    x = jnp.where((tight & ~constant)[..., None], held, x)
+    x, width = jnp.where(zero[..., None], 0, x), jnp.where(zero, 0, width)
+    tight = jnp.where(zero, radius == 0, jnp.where(constant, flat == cap, tight))
+    return jnp.where(bad[..., None], jnp.nan, x), jnp.where(bad, jnp.nan, width), tight.astype(b.dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3,))
+def topk_projection(b, radius, rho, k):
+    """min ½‖x − b‖² + ½ρ(1ᵀx)² with 1ᵀx <= r and 0 <= x_j <= 1ᵀx/k.
+
+    Args:
+        b: [..., m], float32 or float64; radius (inf: the cone) and rho are [...], of the same dtype.
+
+    Returns:
+        x, [..., m], NaN for vectors without a solution; u = 1ᵀx/k, and 1 where 1ᵀx is held by r, else 0,
+        both [...].
+    """
+    arguments = (b, radius, rho)
+    twin = functools.partial(_jnp_project, k=k)
+    if not _ffi.available():
+        return twin(*arguments)
+    native = functools.partial(_ffi.project_topk, k=k)
+    return jax.lax.platform_dependent(*arguments, cpu=native, default=twin)
+
+
+@topk_projection.defjvp
+def _topk_projection_jvp(k, primals, tangents):
+    b, radius, rho = primals
+    db, dradius, drho = tangents
+    x, u, tight = topk_projection(b, radius, rho, k)
+    # x = 0 has u = 0: its entries count as below the bounds, and its derivative is zero.
+    full = (x >= u[..., None]) & (x > 0)
+    free = (x > 0) & ~full
+    above = full.sum(-1).astype(b.dtype)
+    n = free.sum(-1).astype(b.dtype)
+    q = k - above
+    free_sum, full_sum = jnp.where(free, db, 0).sum(-1), jnp.where(full, db, 0).sum(-1)
+    # F: |M| dt + (k − |U|) du = Σ_M db and G: (ρk² + |U|) du − (k − |U|) dt = Σ_U db − k²u dρ; without
+    # free entries F says |U| = k, and G alone is left.
+    slope = above + rho * k * k
+    right = full_sum - k * k * u * drho
+    d = jnp.where(n > 0, q * q + slope * n, slope)
+    du = jnp.where(n > 0, n * right + q * free_sum, right) / jnp.where(d > 0, d, 1)
+    du = jnp.where(tight > 0, dradius / k, jnp.where(u > 0, du, 0))
+    dt = (free_sum - q * du) / jnp.maximum(n, 1)
+    dx = jnp.where(full, du[..., None], jnp.where(free, db - dt[..., None], 0))
+    return (x, u, tight), (dx, du, jnp.zeros_like(tight))
+
+
+@functools.partial(jax.jit, static_argnames="k")
+def project(b, radius, rho, *, k: int):
+    """x of :func:`topk_projection`, compiled once for each shape."""
+    return topk_projection(b, radius, rho, k)[0]
+
+
+def topk_cone(x, k: int, rho=0.0) -> jax.Array:
+    """Projects vectors onto the top-k cone: no entry negative, and none above 1/k of the sum.
+
+    .. math:: \\arg\\min_p \\|p - x\\|^2 + \\rho (1^T p)^2 \\quad\\text{with}\\quad 0 \\le p_j \\le 1^T p / k
+
+    The solution is p = min(max(x − t, 0), u) with u = 1ᵀp/k (Lemma 3). It is 0 where the k largest entries
+    have a sum of at most 0, and nowhere else (Lemma 4, which holds in both directions for every ρ: along
+    those k entries the objective falls at 0 if their sum is positive). The derivative is that of the
+    system (7) with its sets U = {p_j = u} and M = {0 < p_j < u} held.
+
+    Args:
+        x: [..., m], of a floating dtype; the last axis is projected, the others are a batch. float16
+            and bfloat16 are computed in float32. Entries of −inf are left out and become 0.
+        k: 1 <= k <= m, an int. k = 1 gives max(x, 0) for ρ = 0.
+        rho: ρ >= 0, the weight of the bias; a scalar or of a shape that broadcasts to x.shape[:-1].
+
+    Returns:
+        p, shape and dtype of x. A vector with NaN or +inf, or with a ρ below 0 that was not known when the
+        function was traced, is NaN as a whole.
+
+    Raises:
+        TypeError: x is not of a floating dtype, k is no int.
+        ValueError: x has no last axis or an empty one; k is out of range; ρ has another shape, or is
+            negative or NaN.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> topk_cone(jnp.array([3.0, 1.0, -3.0]), k=2).tolist()
+        [2.0, 2.0, 0.0]
+
+    References:
+        Lapin, Hein, Schiele (2015), Top-k multiclass SVM, Lemmas 3 and 4.
+    """
+    x = _arguments.vectors(x)
+    k = _arguments.count(k, x)
+    bias = _arguments.number(rho, "rho", x, finite=True)
+    b = x.astype(_arguments.working_dtype(x.dtype))
+    return project(b, jnp.full_like(bias, jnp.inf), bias, k=k).astype(x.dtype)
+
+
+def topk_simplex(x, k: int, radius=1.0, rho=0.0, variant: str = "alpha") -> jax.Array:
+    """Projects vectors onto the top-k simplex, with the bias of a dual step of the top-k SVM.
+
+    .. math:: \\arg\\min_p \\|p - x\\|^2 + \\rho (1^T p)^2 \\quad\\text{with}\\quad p \\in \\Delta_k(r)
+
+    alpha: Δ = {p >= 0, 1ᵀp <= r, p_j <= 1ᵀp/k} (Definition 1), the domain of the conjugate of the top-k
+    hinge loss. The solution is the knapsack problem's with u = r/k where the radius holds, else the
+    cone's (Lemma 5).
+    beta: Δ = {p >= 0, 1ᵀp <= r, p_j <= r/k} (Proposition 5, where r/k is misprinted as 1/k), that of
+    Usunier's loss. For k = 1 both are the simplex with 1ᵀp <= r.
+
+    The derivative is that of the equations which hold with the sets U = {p_j = u} and M = {0 < p_j < u}
+    held, in x, the radius and ρ.
+
+    Args:
+        x: [..., m], of a floating dtype; the last axis is projected, the others are a batch. float16
+            and bfloat16 are computed in float32. Entries of −inf are left out and become 0.
+        k: 1 <= k <= m, an int.
+        radius: r >= 0, a scalar or of a shape that broadcasts to x.shape[:-1].
+        rho: ρ >= 0, likewise; 1 in the dual step (Proposition 4).
+        variant: "alpha" or "beta".
+
+    Returns:
+        p, shape and dtype of x. A vector with NaN or +inf, or with a radius or ρ below 0 that was not known
+        when the function was traced, is NaN as a whole.
+
+    Raises:
+        TypeError: x is not of a floating dtype, k is no int.
+        ValueError: x has no last axis or an empty one; k is out of range; radius or ρ have another shape,
+            are negative, infinite or NaN; another variant.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> topk_simplex(jnp.array([0.75, 0.25, -1.0]), k=2).tolist()
+        [0.5, 0.5, 0.0]
+        >>> topk_simplex(jnp.array([0.75, 0.25, -1.0]), k=2, variant="beta").tolist()
+        [0.5, 0.25, 0.0]
+
+    References:
+        Lapin, Hein, Schiele (2015), Top-k multiclass SVM, Lemmas 3 to 5 and section 5.
+    """
+    if variant not in ("alpha", "beta"):
+        raise ValueError(f"expected a variant of alpha, beta, got {variant!r}")
+    x = _arguments.vectors(x)
+    k = _arguments.count(k, x)
+    r = _arguments.number(radius, "radius", x, finite=True)
+    bias = _arguments.number(rho, "rho", x, finite=True)
+    b = x.astype(_arguments.working_dtype(x.dtype))
+    if variant == "alpha":
+        return project(b, r, bias, k=k).astype(x.dtype)
+    return _knapsack.project(b, r, jnp.zeros_like(r), r / k, bias, at_most=True).astype(x.dtype)
