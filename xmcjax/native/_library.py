@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 
 NAME = "libxmcjax_native.so"
-# Raised together with XMCJAX_ABI in abi.cc whenever a signature changes.
-ABI = 2
+# Raised together with XMCJAX_ABI in abi.cc whenever a signature changes or one is added.
+ABI = 3
 
 
 def path() -> Path | None:
