@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from lane_helpers import small, train
 
 from xmcjax import inits, losses
-from xmcjax.lanes import OneVsAll, _blocks, check_features
+from xmcjax.lanes import OneVsAll, _blocks
+from xmcjax.linops import check_features
 from xmcjax.solvers import Status
 
 

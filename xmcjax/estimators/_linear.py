@@ -116,7 +116,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
     def _features(self, X):
         """X checked against that of ``fit``, CSR or an array of float."""
-        from xmcjax.lanes import check_features
+        from xmcjax.linops import check_features
 
         check_is_fitted(self)
         # what is not finite is found by check_features, which names the place

@@ -7,7 +7,6 @@ from xmcjax.lanes._one_vs_all import (
     LabelResult,
     OneVsAll,
     Summary,
-    check_features,
     check_sample_weight,
     train_one_vs_all,
 )
@@ -24,7 +23,6 @@ __all__ = [
     "StepRecord",
     "Summary",
     "Unfinished",
-    "check_features",
     "check_sample_weight",
     "precision",
     "train_one_vs_all",

@@ -172,27 +172,6 @@ def train_one_vs_all(
     return trainer.run(labels)
 
 
-def check_features(X) -> None:
-    """Raises ValueError naming the first value of X that is not finite."""
-    values = X.data if sp.issparse(X) else np.asarray(X)
-    # one number says it for all: NaN and infinities survive a sum, whose overflow does not matter
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)):
-            return
-    finite = np.isfinite(values)
-    if finite.all():
-        return
-    at = int(np.flatnonzero(~finite.ravel())[0])
-    if sp.issparse(X):
-        row = int(np.searchsorted(X.indptr, at, side="right")) - 1
-        column, value = int(X.indices[at]), X.data[at]
-    else:
-        row, column = (int(i) for i in np.unravel_index(at, values.shape))
-        value = values[row, column]
-    found = "NaN" if np.isnan(value) else value
-    raise ValueError(f"expected finite features, found {found} in row {row}, column {column} of X")
-
-
 def check_sample_weight(weight, n: int) -> np.ndarray:
     """Sample weights as float64 [n]; ValueError where they are not finite, not ≥ 0, or all zero."""
     weight = np.asarray(weight, np.float64)
@@ -217,7 +196,7 @@ class _Trainer:
         if X.shape[0] == 0:
             raise ValueError("expected at least one row, got none")
         X = X.tocsr() if sp.issparse(X) else np.asarray(X)
-        check_features(X)
+        linops.check_features(X)
         self._weight = None  # s [n]; None for ones
         if sample_weight is not None:
             weight = check_sample_weight(sample_weight, X.shape[0])

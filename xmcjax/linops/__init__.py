@@ -12,13 +12,14 @@ import numpy as np
 import scipy.sparse
 
 from xmcjax.linops._base import LinOp
+from xmcjax.linops._checks import check_features
 from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense
 from xmcjax.native import _ffi
 
 BACKENDS = ("auto", "dense", "native", "jnp")
 
-__all__ = ["BACKENDS", "Csr", "Dense", "LinOp", "make", "native_ready"]
+__all__ = ["BACKENDS", "Csr", "Dense", "LinOp", "check_features", "make", "native_ready"]
 
 
 def native_ready() -> bool:

@@ -1,0 +1,186 @@
+"""Dual block coordinate ascent in plain JAX, epoch by epoch, with shrinking.
+
+Alber et al. 2017 (paper 001). A variable that three epochs leave unchanged is dropped (shrinking). When
+what is left has converged, an epoch over everything must confirm it. So that a variable dropped too early
+does not wait for the rest to converge to the last digit, everything is visited as well whenever the largest
+violation of the rest has fallen to a tenth of what the last such epoch left.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.solvers._base import Status
+from xmcjax.solvers.multiclass_dual import _class_lanes, _instances, _pairs
+from xmcjax.solvers.multiclass_dual._formulations import CrammerSinger, WestonWatkins
+from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem
+
+# Epochs without a change after which a variable is dropped.
+IDLE = 3
+# The part of the violation left by an epoch over everything at which the next one is due.
+_FALL = 0.1
+
+
+class HParams(NamedTuple):
+    """Numbers of the method; all are traced, so none costs a compilation.
+
+    Attributes:
+        tol: converged when no |projected gradient| is larger.
+        max_epochs: epochs at most.
+        shrinking: whether variables are dropped.
+    """
+
+    tol: float = 0.01
+    max_epochs: int = 1000
+    shrinking: bool = True
+
+
+class State(NamedTuple):
+    """After some epochs; the numbers are those of the current W and alpha."""
+
+    W: jax.Array  #: [d, m]
+    alpha: jax.Array  #: [n, m]
+    idle: jax.Array  #: int8 [n, m], epochs since a variable changed, 3 at most
+    key: jax.Array  #: of the orders to come
+    epoch: jax.Array  #: int32, epochs made
+    everything: jax.Array  #: bool, whether the next epoch visits dropped variables too
+    target: jax.Array  #: violation of the variables not dropped, at which everything is visited again
+    status: jax.Array  #: int32, of :class:`xmcjax.solvers.Status`
+    primal: jax.Array
+    dual: jax.Array
+    gap: jax.Array  #: (primal − dual) / |primal|
+    violation: jax.Array  #: largest |projected gradient|
+    density_w: jax.Array  #: share of the weights that are not zero
+    density_alpha: jax.Array  #: share of the dual variables that are not zero
+    shrunk: jax.Array  #: share of the dual variables that the last epoch left out
+
+
+class Certificate(NamedTuple):
+    """How far W and α are from the optimum."""
+
+    primal: jax.Array
+    dual: jax.Array
+    gap: jax.Array  #: (primal − dual) / |primal|
+    violation: jax.Array  #: |projected gradient|, [n, m] or [n, 1]
+
+
+def weights(problem: MulticlassProblem, alpha) -> jax.Array:
+    """W = Xᵀ coefficients(α), [d, m]."""
+    return problem.op.rmatmat(problem.formulation.coefficients(alpha, problem.own))
+
+
+def certificate(problem: MulticlassProblem, W, alpha) -> Certificate:
+    """Primal and dual objective, gap and projected gradient at W and α with W = weights(α)."""
+    formulation, C, own = problem.formulation, problem.C, problem.own
+    gains = formulation.gains(problem.op.matmat(W), own)
+    half = jnp.sum(W * W) / 2
+    # P = ½ Σ_c ‖w_c‖² + Σ_i loss_i,   D = Σ α − ½ ρ Σ α² − ½ Σ_c ‖w_c‖²
+    primal = half + jnp.sum(formulation.losses(gains, C))
+    dual = jnp.sum(alpha) - formulation.ridge(C) / 2 * jnp.sum(alpha * alpha) - half
+    gap = (primal - dual) / jnp.abs(primal)
+    return Certificate(primal, dual, gap, formulation.violation(gains, alpha, own, C))
+
+
+def init(problem: MulticlassProblem, key, alpha=None) -> State:
+    """The state before the first epoch.
+
+    Args:
+        problem: as made by :func:`multiclass_problem`.
+        key: of the random orders.
+        alpha: dual variables to start from, inside the dual set; None for zero.
+    """
+    shape = (problem.y.shape[0], problem.classes)
+    dtype = problem.op.dtype
+    start = jnp.zeros(shape, dtype) if alpha is None else jnp.asarray(alpha, dtype)
+    if start.shape != shape:
+        raise ValueError(f"expected dual variables {list(shape)}, got {list(start.shape)}")
+    W = weights(problem, start)
+    return _assess(
+        problem,
+        State(
+            W=W,
+            alpha=start,
+            idle=jnp.zeros(shape, jnp.int8),
+            key=key,
+            epoch=jnp.int32(0),
+            everything=jnp.bool_(True),
+            target=jnp.zeros((), dtype),
+            status=jnp.int32(Status.RUNNING),
+            primal=jnp.zeros((), dtype),
+            dual=jnp.zeros((), dtype),
+            gap=jnp.zeros((), dtype),
+            violation=jnp.zeros((), dtype),
+            density_w=jnp.zeros((), dtype),
+            density_alpha=jnp.zeros((), dtype),
+            shrunk=jnp.zeros((), dtype),
+        ),
+        certificate(problem, W, start),
+    )
+
+
+def _assess(problem: MulticlassProblem, state: State, found: Certificate) -> State:
+    dtype = state.W.dtype
+    exists = problem.formulation.exists(problem.own)
+    return state._replace(
+        primal=found.primal,
+        dual=found.dual,
+        gap=found.gap,
+        violation=jnp.max(found.violation),
+        density_w=jnp.mean((state.W != 0).astype(dtype)),
+        density_alpha=jnp.sum((state.alpha != 0).astype(dtype)) / jnp.sum(exists.astype(dtype)),
+    )
+
+
+def step(problem: MulticlassProblem, hp: HParams, state: State) -> State:
+    """One epoch of a state that is running; any other stays as it is."""
+    return jax.lax.cond(state.status == Status.RUNNING, lambda s: _epoch(problem, hp, s), lambda s: s, state)
+
+
+def _epoch(problem: MulticlassProblem, hp: HParams, state: State) -> State:
+    formulation = problem.formulation
+    if isinstance(formulation, CrammerSinger):
+        epoch = _instances.epoch
+    elif isinstance(formulation, WestonWatkins):
+        epoch = _pairs.epoch
+    else:
+        epoch = _class_lanes.epoch
+    tol = jnp.asarray(hp.tol, state.W.dtype)
+    key, order = jax.random.split(state.key)
+    exists = formulation.exists(problem.own)
+    everything = state.everything | ~jnp.asarray(hp.shrinking)
+    active = exists & (everything | (state.idle < IDLE))
+    # rounding adds up in W: an epoch that may end it all starts from W = weights(α)
+    W = jax.lax.cond(state.everything, lambda: weights(problem, state.alpha), lambda: state.W)
+    W, alpha = epoch(problem, W, state.alpha, active, order, tol)
+
+    idle = jnp.where(alpha != state.alpha, 0, jnp.minimum(state.idle + jnp.int8(1), jnp.int8(IDLE)))
+    found = certificate(problem, W, alpha)
+    worst = jnp.max(found.violation)
+    target = jnp.where(everything, jnp.maximum(tol, jnp.asarray(_FALL, tol.dtype) * worst), state.target)
+    due = jnp.max(jnp.where(active, found.violation, 0)) <= target
+    epochs = state.epoch + 1
+    status = jnp.where(epochs >= hp.max_epochs, Status.MAX_STEPS, Status.RUNNING)
+    status = jnp.where(everything & (worst <= tol), Status.CONVERGED, status)
+    status = jnp.where(jnp.isfinite(found.primal), status, Status.NONFINITE).astype(jnp.int32)
+    dtype = W.dtype
+    state = state._replace(
+        W=W,
+        alpha=alpha,
+        idle=idle.astype(jnp.int8),
+        key=key,
+        epoch=epochs,
+        everything=due,
+        target=target,
+        status=status,
+        shrunk=jnp.sum((exists & ~active).astype(dtype)) / jnp.sum(exists.astype(dtype)),
+    )
+    return _assess(problem, state, found)
+
+
+@jax.jit
+def run(problem: MulticlassProblem, hp: HParams, state: State) -> State:
+    """Epochs until the state is no longer running."""
+    return jax.lax.while_loop(lambda s: s.status == Status.RUNNING, lambda s: _epoch(problem, hp, s), state)

@@ -1,0 +1,120 @@
+"""A multi-class SVM to be solved."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import linops
+from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS, Formulation
+from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
+from xmcjax.solvers.multiclass_dual._schedule import segments
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["op", "rows", "y", "norms2", "sizes", "C"],
+    meta_fields=["classes", "formulation", "segments"],
+)
+@dataclasses.dataclass(frozen=True)
+class MulticlassProblem:
+    """One multi-class SVM over one feature matrix; made by :func:`multiclass_problem`.
+
+    Attributes:
+        op: the features as an operator, n rows of d.
+        rows: the features row by row.
+        y: the class of each instance, int32 [n].
+        norms2: ‖x_i‖², [n].
+        sizes: instances of each class, int32 [m].
+        C: weight of the losses.
+        classes: m.
+        formulation: of ``FORMULATIONS``.
+        segments: lanes and steps of a round (Weston-Watkins only).
+    """
+
+    op: linops.LinOp
+    rows: Rows
+    y: jax.Array
+    norms2: jax.Array
+    sizes: jax.Array
+    C: jax.Array
+    classes: int
+    formulation: Formulation
+    segments: tuple[tuple[int, int], ...]
+
+    @property
+    def own(self) -> jax.Array:
+        """Where c = y_i, bool [n, m]."""
+        return self.y[:, None] == jnp.arange(self.classes, dtype=self.y.dtype)[None, :]
+
+
+def check_problem(X, y, formulation: str, C: float) -> tuple[np.ndarray, int]:
+    """The classes as int32 and their number; what is wrong with a problem is said here.
+
+    Raises:
+        ValueError: see :func:`multiclass_problem`.
+    """
+    if formulation not in FORMULATIONS:
+        raise ValueError(f"formulation: expected one of {', '.join(FORMULATIONS)}, got {formulation!r}")
+    if not (np.isfinite(C) and C > 0):
+        raise ValueError(f"C: expected a finite number above 0, got {C}")
+    if X.ndim != 2:
+        raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
+    linops.check_features(X)
+    values = X.data if sp.issparse(X) else np.asarray(X)
+    if not values.any():
+        raise ValueError(f"expected features that are not all zero, found {X.shape[0]} rows of zeros")
+    y = np.asarray(y)
+    if y.shape != (X.shape[0],):
+        raise ValueError(f"expected {X.shape[0]} classes, one a row of X, got an array of shape {y.shape}")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise ValueError(f"expected classes as whole numbers, got {y.dtype}")
+    if y.min() < 0:
+        row = int(np.argmax(y < 0))
+        raise ValueError(f"expected classes 0 … m−1, found {y[row]} in row {row}")
+    sizes = np.bincount(y)
+    if len(sizes) < 2:
+        raise ValueError("expected at least two classes, found class 0 alone")
+    if not sizes.all():
+        raise ValueError(f"expected classes 0 … {len(sizes) - 1}, found no row of class {np.argmin(sizes)}")
+    return y.astype(np.int32), len(sizes)
+
+
+def multiclass_problem(
+    X, y, *, formulation: str = "ww", C: float = 1.0, backend: str = "auto", threads: int = 1
+) -> MulticlassProblem:
+    """Checks the parts of a :class:`MulticlassProblem` and puts them on the default device.
+
+    Args:
+        X: finite features [n, d], dense or scipy.sparse. Rows of zeros and equal rows are legal.
+        y: the class of each row, whole numbers 0 … m−1, every one of them present.
+        formulation: "ww" (Weston-Watkins), "llw" (Lee-Lin-Wahba), "cs" (Crammer-Singer), "ovr" or
+            "ovr_squared" (one against the rest with the hinge or its square).
+        C: weight of the losses, above 0.
+        backend, threads: of :func:`xmcjax.linops.make`.
+
+    Raises:
+        ValueError: an unknown formulation; C not above 0; a value of X that is not finite, or none
+            that is not zero; classes that are not 0 … m−1, or fewer than two.
+    """
+    y, classes = check_problem(X, y, formulation, C)
+    op = linops.make(X, backend=backend, threads=threads)
+    # an operator that is not dense is CSR
+    rows = make_rows(op.X if isinstance(op, linops.Dense) else op.to_scipy())  # type: ignore[attr-defined]
+    sizes = np.bincount(y)
+    return MulticlassProblem(
+        op=op,
+        rows=rows,
+        y=jnp.asarray(y),
+        norms2=op.row_norms2(),
+        sizes=jnp.asarray(sizes.astype(np.int32)),
+        C=jnp.asarray(C, op.dtype),
+        classes=classes,
+        formulation=FORMULATIONS[formulation],
+        segments=segments(sizes) if formulation == "ww" else (),
+    )

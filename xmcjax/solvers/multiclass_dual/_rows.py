@@ -1,0 +1,85 @@
+"""Single rows of the features under jit, for solvers that visit one instance after another."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Row(NamedTuple):
+    """One row, or one for each lane (then with a leading axis)."""
+
+    value: jax.Array  #: dense [d], sparse [width], padded with zeros
+    column: jax.Array | None  #: [width] of a sparse row
+
+    def dot(self, W):
+        """xᵀ W, [B], of W [d, B]."""
+        return self.value @ (W if self.column is None else W[self.column])
+
+    def add(self, W, u):
+        """W + x uᵀ."""
+        if self.column is None:
+            return W + self.value[:, None] * u[None, :]
+        return W.at[self.column].add(self.value[:, None] * u[None, :])
+
+    def lane_dot(self, V):
+        """x_p · V[:, p] for each lane p, [P]."""
+        if self.column is None:
+            return jnp.sum(self.value.T * V, axis=0)
+        return jnp.sum(self.value * V[self.column, jnp.arange(V.shape[1])[:, None]], axis=1)
+
+    def lane_add(self, V, u):
+        """V + (u_p x_p in lane p)."""
+        if self.column is None:
+            return V + self.value.T * u[None, :]
+        return V.at[self.column, jnp.arange(V.shape[1])[:, None]].add(self.value * u[:, None])
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["value", "column", "start", "length"],
+    meta_fields=["width"],
+)
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows of X; made by :func:`make_rows`.
+
+    A sparse X is three flat arrays; a row is a slice as long as the longest row, masked.
+    """
+
+    value: jax.Array
+    column: jax.Array | None
+    start: jax.Array | None
+    length: jax.Array | None
+    width: int
+
+    def take(self, i) -> Row:
+        """Row i, or the rows [P] of an array of numbers."""
+        if self.column is None or self.start is None or self.length is None:
+            return Row(self.value[i], None)
+        if jnp.ndim(i):
+            return jax.vmap(self.take)(i)
+        start = self.start[i]
+        inside = jnp.arange(self.width, dtype=jnp.int32) < self.length[i]
+        value = jax.lax.dynamic_slice(self.value, (start,), (self.width,))
+        column = jax.lax.dynamic_slice(self.column, (start,), (self.width,))
+        return Row(jnp.where(inside, value, 0), jnp.where(inside, column, 0))
+
+
+def make_rows(X) -> Rows:
+    """The rows of a scipy.sparse CSR matrix or of an array."""
+    if not hasattr(X, "indptr"):
+        return Rows(jnp.asarray(X), None, None, None, X.shape[1])
+    length = np.diff(X.indptr).astype(np.int32)
+    width = max(1, int(length.max(initial=0)))
+    if X.nnz + width > np.iinfo(np.int32).max:
+        raise ValueError(f"expected fewer than 2^31 stored values without the native kernels, got {X.nnz}")
+    # padded, so that the slice of the last row does not slide back
+    value, column = np.pad(X.data, (0, width)), np.pad(X.indices.astype(np.int32), (0, width))
+    start = X.indptr[:-1].astype(np.int32)
+    return Rows(jnp.asarray(value), jnp.asarray(column), jnp.asarray(start), jnp.asarray(length), width)
