@@ -8,6 +8,7 @@ import io
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
 import xmcjax
@@ -36,6 +37,21 @@ def test_python_in_the_readme(capsys):
         exec(compile(block, "README.md", "exec"), {})
     found = re.fullmatch(r"the class is among the five best in (\d+)% of the rows\n", capsys.readouterr().out)
     assert found and int(found[1]) > 80
+
+
+WITH_PYTHON = [page for page in PAGES if page.parent.name == "docs" and "```python" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda path: path.name)
+def test_python_in_the_pages(page, capsys):
+    """The blocks of a page run one after another; the page shows what they print, but for the digits."""
+    names: dict = {}
+    shown = re.sub(r"\d", "#", page.read_text())
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):  # as a user has them
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+            exec(compile(block, page.name, "exec"), names)
+    for line in capsys.readouterr().out.splitlines():
+        assert re.sub(r"\d", "#", line) in shown, f"{page.name} does not show the line {line}"
 
 
 def flags_of(command: str) -> set[str]:

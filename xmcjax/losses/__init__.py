@@ -1,10 +1,31 @@
 """Loss functions.
 
 ``squared_hinge``, ``hinge``, ``huber_hinge`` and ``logistic`` are objects of the margin m = y z:
-``.value(m)``, ``.grad(m)``, ``.curv(m)``, elementwise and of any shape.
+``.value(m)``, ``.grad(m)``, ``.curv(m)``, ``.conjugate(dual)``, elementwise and of any shape.
+
+The others are functions of scores [..., m] and integer labels [...] that return the loss of each row,
+[...]. The convex conjugate of ``x`` is ``x_conjugate``.
 """
 
+from xmcjax.losses._bounds import dm_bound, dm_bound_conjugate, lc_bound, lc_bound_conjugate
+from xmcjax.losses._entropies import (
+    softmax_cross_entropy,
+    softmax_cross_entropy_conjugate,
+    topk_entropy,
+    topk_entropy_conjugate,
+    truncated_topk_entropy,
+)
+from xmcjax.losses._hinges import (
+    crammer_singer,
+    crammer_singer_conjugate,
+    lee_lin_wahba,
+    lee_lin_wahba_conjugate,
+    weston_watkins,
+    weston_watkins_conjugate,
+)
 from xmcjax.losses._margin import Hinge, HuberHinge, Logistic, MarginLoss, SquaredHinge
+from xmcjax.losses._one_vs_all import one_vs_all, one_vs_all_conjugate
+from xmcjax.losses._topk_hinge import topk_hinge, topk_hinge_conjugate
 
 squared_hinge = SquaredHinge()
 hinge = Hinge()
@@ -22,8 +43,27 @@ __all__ = [
     "Logistic",
     "MarginLoss",
     "SquaredHinge",
+    "crammer_singer",
+    "crammer_singer_conjugate",
+    "dm_bound",
+    "dm_bound_conjugate",
     "hinge",
     "huber_hinge",
+    "lc_bound",
+    "lc_bound_conjugate",
+    "lee_lin_wahba",
+    "lee_lin_wahba_conjugate",
     "logistic",
+    "one_vs_all",
+    "one_vs_all_conjugate",
+    "softmax_cross_entropy",
+    "softmax_cross_entropy_conjugate",
     "squared_hinge",
+    "topk_entropy",
+    "topk_entropy_conjugate",
+    "topk_hinge",
+    "topk_hinge_conjugate",
+    "truncated_topk_entropy",
+    "weston_watkins",
+    "weston_watkins_conjugate",
 ]

@@ -1,6 +1,7 @@
-"""Losses of the margin m = y z of a binary problem, y = ±1, with slope and curvature.
+"""Losses of the margin m = y z of a binary problem, y = ±1, with slope, curvature and conjugate.
 
-A Newton method needs all three; :attr:`MarginLoss.smooth` says whether the slope is continuous.
+A Newton method needs value, slope and curvature (:attr:`MarginLoss.smooth` says whether the slope is
+continuous), a dual method the conjugate.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import entr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,10 @@ class MarginLoss:
         """φ''(m); at a kink of the slope an element of its generalised derivative."""
         raise NotImplementedError(f"{type(self).__name__} has no curvature")
 
+    def conjugate(self, dual: jax.Array) -> jax.Array:
+        """φ*(u) = max_m u m − φ(m), elementwise; +∞ where it is unbounded."""
+        raise NotImplementedError(f"{type(self).__name__} has no conjugate")
+
 
 @dataclasses.dataclass(frozen=True)
 class SquaredHinge(MarginLoss):
@@ -61,6 +67,10 @@ class SquaredHinge(MarginLoss):
 
     def curv(self, m):
         return jnp.where(m < 1, 2.0, 0.0).astype(m.dtype)
+
+    def conjugate(self, dual):
+        # φ*(u) = u + u²/4 for u ≤ 0
+        return jnp.where(dual > 0, jnp.inf, dual + dual * dual / 4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +91,12 @@ class Logistic(MarginLoss):
         # e^{−|m|} / (1 + e^{−|m|})²
         e = jnp.exp(-jnp.abs(m))
         return e / jnp.square(1 + e)
+
+    def conjugate(self, dual):
+        # φ*(−p) = p log p + (1 − p) log(1 − p) for 0 ≤ p ≤ 1
+        inside = jnp.clip(-dual, 0, 1)
+        value = -entr(inside) - entr(1 - inside)
+        return jnp.where((dual < -1) | (dual > 0), jnp.inf, value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +134,10 @@ class HuberHinge(MarginLoss):
         s = 1 - m
         return jnp.where((s > 0) & (s < self.delta), 1 / self.delta, 0.0).astype(m.dtype)
 
+    def conjugate(self, dual):
+        # φ*(u) = u + δu²/2 for −1 ≤ u ≤ 0
+        return jnp.where((dual < -1) | (dual > 0), jnp.inf, dual + self.delta * dual * dual / 2)
+
 
 @dataclasses.dataclass(frozen=True)
 class Hinge(MarginLoss):
@@ -134,3 +154,7 @@ class Hinge(MarginLoss):
 
     def curv(self, m):
         return jnp.zeros_like(m)
+
+    def conjugate(self, dual):
+        # φ*(u) = u for −1 ≤ u ≤ 0
+        return jnp.where((dual < -1) | (dual > 0), jnp.inf, dual)

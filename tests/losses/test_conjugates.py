@@ -1,0 +1,183 @@
+"""Convex conjugates: the inequality of Fenchel and Young, and the domains."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from loss_references import CASES, CONVEX, ROWS, M, compiled, compiled_conjugate, examples, mask
+
+from xmcjax import losses
+from xmcjax.losses import HuberHinge
+
+MARGIN = {**losses.MARGIN_LOSSES, "narrow_huber": HuberHinge(delta=0.25)}
+
+
+def test_every_convex_loss_has_a_conjugate_by_its_name():
+    named = {name for name in losses.__all__ if f"{name}_conjugate" in losses.__all__}
+    functions = {
+        name for name in losses.__all__ if name.islower() and not hasattr(getattr(losses, name), "value")
+    }
+    assert functions == named | {f"{name}_conjugate" for name in named} | {"truncated_topk_entropy"}
+
+
+def both_sides(name, z, v, y, where=None):
+    """f(z) + f*(v) − ⟨z, v⟩, [ROWS]."""
+    value, _ = compiled(name)(z, y, where)
+    return value + compiled_conjugate(name)(v, y, where) - jnp.sum(z * v, axis=-1)
+
+
+@pytest.mark.parametrize("name", CONVEX)
+def test_fenchel_young(name):
+    """f(z) + f*(v) ≥ ⟨z, v⟩ for v = ∇f(z'), with equality at z' = z."""
+    z, y = examples(seed=11)
+    elsewhere, _ = examples(seed=12)
+    for where in (None, mask()):
+        _, v = compiled(name)(z, y, where)
+        np.testing.assert_allclose(both_sides(name, z, v, y, where), 0, atol=1e-11)
+        gap = both_sides(name, elsewhere, v, y, where)
+        assert np.all(gap >= -1e-11) and np.any(gap > 1e-3)
+
+
+@pytest.mark.parametrize("name", CONVEX)
+def test_infinite_outside_the_domain(name):
+    z, y = examples(seed=14)
+    _, v = compiled(name)(z, y)
+    row, other = jnp.arange(ROWS), (y + 1) % M
+    conjugate = compiled_conjugate(name)
+    assert np.isfinite(conjugate(v, y)).all()
+    outside = [
+        v.at[row, other].set(-0.01).at[row, y].add(v[row, other] + 0.01),  # a negative dual variable
+        v.at[row, y].set(-1.1),
+    ]
+    if not name.endswith("_bound"):
+        outside.append(v.at[row, y].add(0.01))  # the rows no longer sum to 0
+    if name != "lc_bound":  # the others have bounded slopes
+        outside.append(v.at[row, other].add(1.01).at[row, y].add(-1.01))
+    for far in outside:
+        np.testing.assert_array_equal(conjugate(far, y), np.inf)
+    found = conjugate(v, y, jnp.broadcast_to(jnp.arange(M) > 0, z.shape))
+    np.testing.assert_array_equal(found[(v[:, 0] != 0) & (y != 0)], np.inf)
+    assert np.isnan(conjugate(v.at[:, 0].set(jnp.nan), y)).all()
+
+
+def test_the_two_simplices_of_the_top_k_losses():
+    y = jnp.asarray(0)
+    alpha = partial(losses.topk_hinge_conjugate, labels=y, k=2)
+    beta = partial(alpha, variant="beta")
+    inside = jnp.asarray([-0.5, 0.25, 0.2, 0.05])
+    beta_only = jnp.asarray([-0.5, 0.4, 0.1, 0.0])  # 0.4 is more than half of 0.5, not of 1
+    neither = jnp.asarray([-1.0, 0.6, 0.4, 0.0])
+    assert alpha(inside) == -0.5 and beta(inside) == -0.5
+    assert alpha(beta_only) == np.inf and beta(beta_only) == -0.5
+    assert alpha(neither) == beta(neither) == np.inf
+    assert losses.topk_entropy_conjugate(neither, y, 2) == np.inf
+    assert losses.crammer_singer_conjugate(neither, y) == -1
+    np.testing.assert_allclose(
+        losses.topk_entropy_conjugate(inside, y, 2), sum(p * np.log(p) for p in (0.25, 0.2, 0.05, 0.5))
+    )
+
+
+@pytest.mark.parametrize("variant", ["alpha", "beta"])
+def test_no_dual_variables_of_the_simplex_do_better(variant):
+    """⟨z, v⟩ − f*(v) of points all over the set, corners included, stays below the loss, and comes close."""
+    rng, k, y = np.random.default_rng(15), 2, jnp.zeros(20_000, int)
+    z = jnp.asarray(np.array([0.0, 2.0, 1.0, 0.5, -1.0]))
+    # corners: k entries of 1/k, in beta fewer too
+    sizes = [k] if variant == "alpha" else range(1, k + 1)
+    corners = np.array(
+        [np.isin(range(4), c) / k for size in sizes for c in itertools.combinations(range(4), size)]
+    )
+    weights = rng.dirichlet(np.full(len(corners) + 1, 0.1), 20_000)[:, 1:]  # the corner 0 too
+    x = weights @ corners
+    v = jnp.asarray(np.concatenate([-x.sum(axis=-1, keepdims=True), x], axis=-1))
+    hinge = partial(losses.topk_hinge, variant=variant), partial(losses.topk_hinge_conjugate, variant=variant)
+    pairs = [hinge, (losses.topk_entropy, losses.topk_entropy_conjugate)]
+    for f, conjugate in pairs[: 2 if variant == "alpha" else 1]:
+        gap = f(z, y[0], k) - (v @ z - conjugate(v, y, k))
+        assert np.all(np.isfinite(gap)) and np.min(gap) + 1e-12 >= 0 and np.min(gap) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, jnp.bfloat16) for name in CONVEX), ("topk_entropy", jnp.float32)]
+)
+def test_a_rounded_gradient_is_inside(name, dtype):
+    """Of 20,000 classes, in the dtype of the scores."""
+    case, rng = CASES[name], np.random.default_rng(16)
+    z = jnp.asarray(rng.normal(size=(4, 20_000)) * 2, dtype)
+    y = jnp.asarray(rng.integers(0, 9, 4))
+
+    @jax.jit
+    def gradient_and_conjugate(z):
+        v = jax.grad(lambda z: jnp.sum(case.f(z, y)))(z)
+        return v, case.conjugate(v, y)
+
+    v, found = gradient_and_conjugate(z)
+    assert v.dtype == found.dtype == dtype and np.isfinite(np.asarray(found, np.float32)).all()
+
+
+@pytest.mark.parametrize("name", CONVEX)
+def test_conjugates_under_vmap_and_grad(name):
+    conjugate = CASES[name].conjugate
+    z, y = examples(seed=17)
+    _, v = compiled(name)(z, y)
+    found = compiled_conjugate(name)(v, y)
+    by_row, g = jax.jit(jax.vmap(jax.value_and_grad(conjugate)))(v, y)
+    np.testing.assert_allclose(by_row, found, rtol=1e-12)
+    assert np.isfinite(jnp.where(v != 0, g, 0)).all()
+    with jax.numpy_rank_promotion("raise"):
+        assert jax.eval_shape(conjugate, v.reshape(4, 6, M), y.reshape(4, 6)).shape == (4, 6)
+
+
+@pytest.mark.parametrize("name", MARGIN)
+def test_conjugates_of_the_margin_losses(name):
+    loss = MARGIN[name]
+    m = jnp.linspace(-3, 3, 121)
+    u = loss.grad(m)
+    np.testing.assert_allclose(loss.value(m) + loss.conjugate(u), m * u, atol=1e-13)
+    gap = loss.value(m)[:, None] + loss.conjugate(u)[None] - m[:, None] * u[None]
+    assert np.all(gap >= -1e-13) and np.any(gap > 0.1)
+    # inside the domain against the maximum over a fine grid
+    grid = jnp.linspace(-40, 40, 800_001)
+    for dual in (-0.9, -0.5, -0.1):
+        np.testing.assert_allclose(
+            loss.conjugate(jnp.asarray(dual)), jnp.max(dual * grid - loss.value(grid)), atol=1e-8
+        )
+    assert loss.conjugate(jnp.asarray(1e-3)) == np.inf
+    assert loss.conjugate(jnp.asarray(0.0)) == 0
+    below = loss.conjugate(jnp.asarray(-1.001))
+    assert np.isfinite(below) if name == "squared_hinge" else below == np.inf
+    assert np.isnan(loss.conjugate(jnp.asarray(jnp.nan)))
+    for dtype in (jnp.float16, jnp.bfloat16, jnp.float32):
+        x = u.astype(dtype)
+        found = jax.jit(loss.conjugate)(x)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(
+            found.astype(jnp.float64), loss.conjugate(x.astype(jnp.float64)), atol=8 * jnp.finfo(dtype).eps
+        )
+
+
+@pytest.mark.parametrize("name", ["squared_hinge", "logistic"])
+def test_the_conjugate_of_one_vs_all(name):
+    z, _ = examples(seed=18)
+    t = jnp.asarray(np.random.default_rng(19).choice([-1.0, 1.0], z.shape))
+    conjugate = partial(losses.one_vs_all_conjugate, targets=t, loss=MARGIN[name], where=mask())
+
+    @jax.jit
+    def both_sides(z):
+        def total(z):
+            value = losses.one_vs_all(z, t, MARGIN[name], where=mask())
+            return jnp.sum(value), value
+
+        (_, value), v = jax.value_and_grad(total, has_aux=True)(z)
+        return value + conjugate(v) - jnp.sum(z * v, axis=-1), v
+
+    gap, v = both_sides(z)
+    np.testing.assert_allclose(gap, 0, atol=1e-11)
+    closed = ~np.all(mask(), axis=-1)
+    np.testing.assert_array_equal(conjugate(jnp.where(mask(), v, 1e-3))[closed], np.inf)
+    np.testing.assert_array_equal(conjugate(t), np.where(np.any(mask(), axis=-1) | closed, np.inf, 0))

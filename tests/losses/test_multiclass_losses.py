@@ -1,0 +1,367 @@
+"""The losses of scores and labels: values, derivatives, ties, extremes, dtypes and transforms."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from loss_references import (
+    CASES,
+    CONVEX,
+    ROWS,
+    SMOOTH,
+    M,
+    compiled,
+    examples,
+    expected,
+    mask,
+    softmax,
+    top_k,
+)
+
+from xmcjax import losses
+
+
+def test_by_hand():
+    z, y = jnp.asarray([2.0, 1.5, 0.25, -1.0]), jnp.asarray(0)
+    # 1 + z_j − z_y: 0.5, −0.75, −2
+    assert losses.crammer_singer(z, y) == 0.5
+    assert losses.weston_watkins(z, y) == 0.5
+    assert losses.lee_lin_wahba(z, y) == 2.5 + 1.25 + 0.0
+    assert losses.topk_hinge(z, y, 1) == losses.topk_hinge(z, y, 1, "beta") == 0.5
+    assert losses.topk_hinge(z, y, 2) == 0 and losses.topk_hinge(z, y, 2, "beta") == 0.25
+    assert losses.topk_hinge(z, jnp.asarray(1), 2) == (1.5 - 0.25) / 2
+    assert losses.topk_hinge(z, jnp.asarray(1), 2, variant="beta") == 0.75
+    assert losses.topk_hinge(z, jnp.asarray(3), 3) == (4 + 3.5 + 2.25) / 3
+    # the 0 of class y is not among the two largest of 1, −1, −1
+    far = jnp.asarray([0.0, 0.0, -2.0, -2.0])
+    assert losses.topk_hinge(far, y, 2) == 0 and losses.topk_hinge(far, y, 2, "beta") == 0.5
+    zero = jnp.zeros(4)
+    np.testing.assert_allclose(losses.softmax_cross_entropy(zero, y), np.log(4))
+    np.testing.assert_allclose(losses.topk_entropy(zero, y, 2), np.log(4))
+    # a class far ahead takes half of p, the others share the rest: E = 9/2 − 9/2 + H(1/2, 1/4, 1/4)
+    ahead = jnp.asarray([0.0, 9.0, -9.0, -9.0])
+    np.testing.assert_allclose(losses.topk_entropy(ahead, y, 2), np.log1p(np.exp(1.5 * np.log(2))))
+    np.testing.assert_allclose(losses.truncated_topk_entropy(ahead, y, 2), np.log1p(2 * np.exp(-9)))
+    np.testing.assert_allclose(losses.lc_bound(zero, y, -jnp.log(4.0)), np.log(4), rtol=1e-14)
+    np.testing.assert_allclose(losses.dm_bound(zero, y, jnp.log(3.0)), np.log(3) + 4 * np.log(4 / 3))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name):
+    z, y = examples()
+    for where in (None, mask()):
+        found, reference = compiled(name)(z, y, where)[0], expected(CASES[name].reference, z, y, where)
+        np.testing.assert_allclose(found, reference, rtol=1e-12, atol=1e-13)
+        assert len(set(np.round(reference, 6))) > 5
+
+
+def test_values_of_the_largest_k():
+    z, y = examples(seed=21)
+    for name, options in (
+        ("topk_hinge", {"variant": "alpha"}),
+        ("topk_hinge", {"variant": "beta"}),
+        ("topk_entropy", {}),
+        ("truncated_topk_entropy", {}),
+    ):
+        case = top_k(name, M - 1, **options)
+        reference = expected(case.reference, z, y, mask())
+        np.testing.assert_allclose(case.f(z, y, where=mask()), reference, rtol=1e-12, atol=1e-13)
+
+
+def test_losses_that_are_the_same():
+    z, y = examples()
+    for variant in ("alpha", "beta"):
+        np.testing.assert_array_equal(losses.topk_hinge(z, y, 1, variant), losses.crammer_singer(z, y))
+    for f in (losses.topk_entropy, losses.truncated_topk_entropy):
+        np.testing.assert_array_equal(f(z, y, 1), losses.softmax_cross_entropy(z, y))
+    log_z = jax.nn.logsumexp(z, axis=-1)
+    np.testing.assert_allclose(losses.softmax_cross_entropy(z, y), log_z - z[np.arange(ROWS), y])
+    np.testing.assert_allclose(losses.lc_bound(z, y, -log_z), losses.softmax_cross_entropy(z, y), rtol=1e-11)
+
+
+def test_what_lies_above_what():
+    """α ≤ β; a larger k is a smaller loss; the bounds lie above the softmax; all above the top-k error."""
+    z, y = examples()
+    softmax = losses.softmax_cross_entropy(z, y)
+    assert np.all(losses.lc_bound(z, y, jnp.full(ROWS, -1.0)) >= softmax)
+    assert np.all(losses.dm_bound(z, y, jnp.full(ROWS, 0.5)) >= softmax)
+    ahead = jnp.sum(z > z[jnp.arange(ROWS), y][:, None], axis=-1)
+    before = None
+    for k in (1, 5):
+        alpha, beta = losses.topk_hinge(z, y, k), losses.topk_hinge(z, y, k, "beta")
+        entropy, truncated = losses.topk_entropy(z, y, k), losses.truncated_topk_entropy(z, y, k)
+        assert np.all(alpha <= beta + 1e-12) and np.any(alpha < beta - 1e-9) == (k > 1)
+        assert np.all(beta[ahead >= k] >= 1) and np.all(truncated <= entropy + 1e-12)
+        now = np.stack([alpha, beta, entropy, truncated])
+        assert before is None or np.all(now <= before + 1e-12)
+        before = now
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_derivatives(name):
+    h, (z, y) = 1e-6, examples(seed=2)
+    for where in (None, mask()):
+        _, found = compiled(name)(z, y, where)
+        for c in range(M):
+            e = h * jnp.eye(M)[c][None]
+            up, down = (compiled(name)(x, y, where)[0] for x in (z + e, z - e))
+            np.testing.assert_allclose(found[:, c], (up - down) / (2 * h), rtol=1e-6, atol=3e-8)
+        assert not np.allclose(found, 0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forward_mode_and_second_derivatives(name):
+    h, (z, y) = 1e-6, examples(seed=3)
+    direction = jnp.cos(7 * z)
+
+    @jax.jit
+    def forward(z):
+        def slope(z):
+            return jax.grad(lambda z: jnp.sum(CASES[name].f(z, y)))(z)
+
+        _, change = jax.jvp(lambda z: CASES[name].f(z, y), (z,), (direction,))
+        return change, jax.jvp(slope, (z,), (direction,))[1]
+
+    change, curvature = forward(z)
+    _, slope = compiled(name)(z, y)
+    np.testing.assert_allclose(change, jnp.sum(slope * direction, axis=-1), rtol=1e-11, atol=1e-13)
+    up, down = (compiled(name)(z + s * h * direction, y)[1] for s in (1, -1))
+    np.testing.assert_allclose(curvature, (up - down) / (2 * h), rtol=1e-6, atol=1e-7)
+    assert np.any(curvature != 0) == (name in SMOOTH)
+
+
+def test_the_hessian_by_reverse_mode_twice():
+    z, y = jnp.asarray([0.3, 1.0, -0.2, 4.0, 0.1]), jnp.asarray(0)
+    slope = jax.jit(jax.grad(partial(losses.topk_entropy, labels=y, k=2)))
+    hessian = jax.jit(jax.jacrev(slope))(z)
+    difference = jnp.stack([(slope(z + e) - slope(z - e)) / 2e-6 for e in 1e-6 * jnp.eye(5)], axis=-1)
+    np.testing.assert_allclose(hessian, difference, atol=1e-9)
+    np.testing.assert_allclose(hessian, hessian.T, atol=1e-15)
+    assert np.linalg.eigvalsh(hessian).min() > -1e-12 and np.abs(hessian).max() > 1e-3
+
+
+def test_derivatives_in_the_variational_parameters():
+    h, (z, y) = 1e-6, examples()
+    for f in (losses.lc_bound, losses.dm_bound):
+        a = jnp.asarray(np.linspace(-1, 1, ROWS))
+        slope = jax.grad(lambda a, f=f: jnp.sum(f(z, y, a)))(a)
+        np.testing.assert_allclose(slope, (f(z, y, a + h) - f(z, y, a - h)) / (2 * h), rtol=1e-6, atol=1e-6)
+    best = jax.grad(lambda a: jnp.sum(losses.lc_bound(z, y, a)))(-jax.nn.logsumexp(z, axis=-1))
+    np.testing.assert_allclose(best, 0, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", CONVEX)
+def test_with_ties_the_gradient_is_a_subgradient(name):
+    """f(z') ≥ f(z) + ⟨g, z' − z⟩, at small whole numbers where classes tie and hinges bend."""
+    rng = np.random.default_rng(4)
+    z = jnp.asarray(rng.integers(-1, 2, (ROWS, M)).astype(float)).at[0].set(0)
+    y = jnp.asarray(rng.integers(0, M, ROWS))
+    value, g = compiled(name)(z, y)
+    for scale in (1e-3, 1.0):
+        step = jnp.asarray(scale * rng.normal(size=(ROWS, M)))
+        assert np.all(compiled(name)(z + step, y)[0] >= value + jnp.sum(g * step, axis=-1) - 1e-12)
+    others = np.delete(g[0], int(y[0]))
+    np.testing.assert_allclose(others, others[0], rtol=1e-14)  # all tie: they share alike
+
+
+def test_ties_of_the_truncated_entropy():
+    z, y = jnp.asarray([0.0, 2.0, 2.0, 2.0, -1.0]), jnp.asarray(0)
+    value, g = jax.value_and_grad(lambda z: losses.truncated_topk_entropy(z, y, 3))(z)
+    total = 1 + np.exp(2) + np.exp(-1)
+    share = np.exp(2) / 3 / total
+    np.testing.assert_allclose(value, np.log(total))
+    np.testing.assert_allclose(g, [1 / total - 1, share, share, share, np.exp(-1) / total], rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_large_scores(name):
+    """±1e4, where a naive exponential is infinite; and differences of 1 between scores of 1e4."""
+    numbers = np.array([1e4, 1e4 - 1, 1e4 - 2, 0, 0, 1, 2, -1e4, -1e4])
+    if name == "lc_bound":  # e^{z + log a} is infinite itself
+        numbers = np.minimum(numbers, 80)
+    z = np.random.default_rng(20).permuted(np.tile(numbers, (ROWS, 1)), axis=1)
+    y = jnp.arange(ROWS) % M
+    reference = expected(CASES[name].reference, z, y)
+    for dtype, rtol in ((jnp.float64, 1e-12), (jnp.float32, 1e-5)):
+        found, g = compiled(name)(jnp.asarray(z, dtype), y)
+        assert np.isfinite(found).all() and np.isfinite(g).all()
+        np.testing.assert_allclose(np.asarray(found, np.float64), reference, rtol=rtol, atol=1e-6)
+
+
+def test_small_losses_keep_their_digits():
+    z = jnp.asarray([[20.0, 0, -1, -2], [40.0, 0, -1, -2]], jnp.float32)
+    y = jnp.asarray([0, 0])
+    small = expected(softmax, z, y)
+    assert 0 < small[1] < 1e-16
+    np.testing.assert_allclose(losses.softmax_cross_entropy(z, y), small, rtol=4e-6)
+    g = jax.grad(lambda z: jnp.sum(losses.softmax_cross_entropy(z, y)))(z)
+    np.testing.assert_allclose(g[:, 0], -small, rtol=4e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_minus_infinity_is_a_closed_class_and_nan_is_handed_on(name):
+    z, y = examples()
+    where = mask().at[jnp.arange(ROWS), y].set(True)
+    found, g = compiled(name)(jnp.where(where, z, -jnp.inf), y)
+    np.testing.assert_allclose(found, compiled(name)(z, y, where)[0], rtol=1e-13, atol=1e-15)
+    assert np.isfinite(g).all()
+    for dtype in (jnp.float64, jnp.float32):
+        bad, _ = compiled(name)(z.astype(dtype).at[:, 3].set(jnp.nan), y)
+        ignored = (y == 3) if name == "lee_lin_wahba" else np.zeros(ROWS, bool)  # it does not read z_y
+        np.testing.assert_array_equal(np.isnan(bad), ~ignored)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_closed_classes_are_as_if_they_were_absent(name):
+    z, y = examples()
+    own = jnp.arange(M)[None] == y[:, None]
+    where = mask()
+    anything = jnp.asarray([jnp.nan, jnp.inf, -1e30])[y % 3][:, None]
+    noise = jnp.where(where | own, z, anything)
+    clean, found = compiled(name)(z, y, where), compiled(name)(noise, y, where)
+    for a, b in zip(clean, found, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.any(np.where(where | own, 0, found[1]))
+    # the class of the label counts although it is closed, and alone it costs nothing
+    np.testing.assert_array_equal(compiled(name)(z, y, where & ~own)[0], compiled(name)(z, y, where | own)[0])
+    if not name.endswith("_bound"):
+        for nothing in compiled(name)(z, y, jnp.zeros((ROWS, M), bool)):
+            np.testing.assert_array_equal(nothing, 0)
+
+
+def test_no_mask_and_one_mask_for_all_rows():
+    z, y = examples()
+    np.testing.assert_array_equal(losses.crammer_singer(z, y), compiled("crammer_singer")(z, y)[0])
+    shared = jnp.arange(M) % 3 > 0
+    each = compiled("crammer_singer")(z, y, jnp.broadcast_to(shared, z.shape))[0]
+    np.testing.assert_array_equal(losses.crammer_singer(z, y, where=shared), each)
+
+
+def test_fewer_open_classes_than_k_and_one():
+    z, y = jnp.asarray([0.0, 3, 1, 5, 2]), jnp.asarray(0)
+    where = jnp.asarray([True, True, True, False, False])
+    assert losses.topk_hinge(z, y, 2, where=where) == (4 + 2) / 2
+    assert losses.topk_hinge(z, y, 3, "beta", where=where) == (4 + 2) / 3
+    np.testing.assert_allclose(losses.truncated_topk_entropy(z, y, 2, where=where), np.log1p(np.exp(1)))
+    for f in (losses.topk_hinge, losses.topk_entropy, losses.truncated_topk_entropy):
+        value, g = jax.value_and_grad(lambda z, f=f: f(z, y, 3, where=where))(z)
+        assert value == 0 and not np.any(g)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, jnp.bfloat16) for name in CASES), ("topk_entropy", jnp.float16)]
+)
+def test_half_precision_with_a_mask(name, dtype):
+    """As in float32 of the same scores up to the rounding of the result, and finite."""
+    z, y = examples(seed=5)
+    z = z.at[::3].multiply(10)
+    z = (jnp.minimum(z, 8) if name == "lc_bound" else z).astype(dtype)
+    half, single = (compiled(name)(x, y, mask()) for x in (z, z.astype(jnp.float32)))
+    eps = 2 * float(jnp.finfo(dtype).eps)
+    assert eps < 2e-2
+    for a, b in zip(half, single, strict=True):
+        assert a.dtype == dtype and b.dtype == jnp.float32
+        assert np.isfinite(np.asarray(a, np.float32)).all()
+        np.testing.assert_allclose(np.asarray(a, np.float32), b, rtol=eps, atol=eps * 1e-2)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float32_is_close_to_float64(name):
+    z, y = examples(seed=6, dtype=np.float32)
+    double = compiled(name)(z.astype(jnp.float64), y)
+    for a, b in zip(compiled(name)(z, y), double, strict=True):
+        assert a.dtype == jnp.float32 and b.dtype == jnp.float64
+        np.testing.assert_allclose(a, b, rtol=5e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_under_vmap_and_with_any_batch_shape(name):
+    f = CASES[name].f
+    z, y = examples()
+    plain, slope = compiled(name)(z, y, mask())
+
+    def one(z, y, w):
+        return f(z, y, where=w)
+
+    def box(x):
+        return x.reshape(4, 6, *x.shape[1:])
+
+    by_row = jax.jit(jax.vmap(jax.vmap(jax.value_and_grad(one)), in_axes=1, out_axes=1))
+    found, g = by_row(box(z), box(y), box(mask()))
+    np.testing.assert_allclose(found, box(plain), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(g, box(slope), rtol=1e-12, atol=1e-14)
+    with jax.numpy_rank_promotion("raise"):
+        assert jax.eval_shape(f, box(z), box(y), where=mask()[0]).shape == (4, 6)
+        assert jax.eval_shape(f, z[0], y[0]).shape == ()
+        assert jax.eval_shape(f, z[:0], y[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_labels_that_are_not_known_when_tracing(name):
+    """A label beyond the classes gives NaN in its own row only; its gradient is 0."""
+    z, y = examples()
+    bad = y.at[jnp.asarray([1, 2, 5])].set(jnp.asarray([-1, M, 2**33]))
+    wrong = np.isin(np.arange(ROWS), [1, 2, 5])
+    (found, g), (value, slope) = compiled(name)(z, bad), compiled(name)(z, y)
+    assert np.isnan(found[wrong]).all()
+    np.testing.assert_array_equal(g[wrong], 0)
+    np.testing.assert_array_equal(found[~wrong], value[~wrong])
+    np.testing.assert_array_equal(g[~wrong], slope[~wrong])
+
+
+@pytest.mark.parametrize("dtype", [jnp.int8, jnp.uint8, jnp.uint32, jnp.uint64])
+def test_labels_of_any_integer_dtype(dtype):
+    z = jnp.asarray(np.random.default_rng(7).normal(size=(3, 300)))
+    reference = losses.crammer_singer(z, jnp.asarray([0, 5, 100]))
+    np.testing.assert_array_equal(losses.crammer_singer(z, jnp.asarray([0, 5, 100], dtype)), reference)
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "dtype"),
+    [
+        ("topk_hinge", 7, np.float64),
+        ("topk_hinge", 65, np.float64),
+        ("topk_entropy", 65, np.float32),
+        ("truncated_topk_entropy", 7, np.float64),
+    ],
+)
+def test_many_classes_and_ties(name, k, dtype):
+    """Scores that often tie, and every way of finding the largest of them."""
+    rng = np.random.default_rng(8)
+    z = np.concatenate([rng.normal(size=(3, 801)), rng.integers(0, 40, (3, 801)) / 4]).astype(dtype)
+    y, case = jnp.asarray(rng.integers(0, 801, 6)), top_k(name, k)
+    if name == "topk_hinge":
+        case = top_k(name, k, variant="beta")
+    found, reference = case.f(jnp.asarray(z), y), expected(case.reference, z, y)
+    np.testing.assert_allclose(found, reference, rtol=2e-5 if dtype == np.float32 else 1e-11)
+
+
+def test_a_million_classes():
+    z = np.random.default_rng(9).normal(size=(1, 1_000_000)).astype(np.float32)
+    y = jnp.asarray([123_456])
+    top = 1 + np.sort(np.delete(z[0], 123_456).astype(np.float64))[-5:] - z[0, 123_456]
+    value, g = jax.value_and_grad(lambda z: losses.topk_hinge(z, y, 5)[0])(jnp.asarray(z))
+    np.testing.assert_allclose(value, top.mean(), rtol=1e-6)
+    assert int(jnp.sum(g > 0)) == 5 and float(g[0, 123_456]) == pytest.approx(-1)
+
+
+def test_one_vs_all():
+    z, _ = examples()
+    t = jnp.asarray(np.random.default_rng(10).choice([-1.0, 1.0], z.shape))
+    noise = jnp.where(mask(), z, jnp.nan)
+    for loss in losses.MARGIN_LOSSES.values():
+        f = partial(losses.one_vs_all, loss=loss)
+        reference = np.asarray(loss.value(t * z))
+        np.testing.assert_allclose(f(z, t), reference.sum(axis=-1), rtol=1e-13)
+        found, g = jax.jit(jax.vmap(jax.value_and_grad(lambda z, t, w, f=f: f(z, t, where=w))))(
+            noise, t, mask()
+        )
+        np.testing.assert_allclose(found, np.sum(reference, axis=-1, where=np.asarray(mask())), rtol=1e-13)
+        np.testing.assert_allclose(g, np.where(mask(), t * loss.grad(t * z), 0), rtol=1e-12, atol=1e-15)
+    half = f(z.astype(jnp.bfloat16), t.astype(jnp.int8))
+    assert half.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.asarray(half, np.float64), reference.sum(axis=-1), rtol=2e-2)

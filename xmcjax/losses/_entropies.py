@@ -1,0 +1,255 @@
+"""The cross-entropy of the softmax and its top-k forms.
+
+a_j = z_j − z_y are the margins of the open classes other than y. With the entropy
+H(p) = −Σ_j p_j log p_j, each loss is log(1 + e^E) of
+
+    softmax_cross_entropy     E = log Σ_j e^{a_j} = max {⟨a, p⟩ + H(p) : p ≥ 0, 1ᵀp = 1}
+    topk_entropy              E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}
+    truncated_topk_entropy    E = log Σ_j e^{a_j} without the k − 1 largest a_j
+
+The dual variables are x = σ(E) p: the conjugate of the softmax restricted to the top-k simplex is
+max {⟨a, x⟩ + H(x) − (1 − s) log(1 − s) : s = 1ᵀx ≤ 1, 0 ≤ x ≤ s/k}; with x = s p the maximum over p is E,
+and max {sE + H(s, 1 − s) : 0 ≤ s ≤ 1} is log(1 + e^E).
+
+Source: M. Lapin, M. Hein, B. Schiele, "Loss Functions for Top-k Error: Analysis and Insights", CVPR 2016,
+where the top-k forms are called top-k Ent and top-k Ent_tr.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.losses._classes import Rows, checked_k, evaluate
+from xmcjax.losses._conjugates import entropy, on_domain
+from xmcjax.losses._largest import largest, membership
+from xmcjax.losses._topk_hinge import topk_simplex_duals
+
+
+def softmax_cross_entropy(scores, labels, *, where=None) -> jax.Array:
+    """log Σ_j e^{z_j} − z_y, the negative log-likelihood of the class y.
+
+    Small losses keep their digits: it is computed as log(1 + Σ_{j≠y} e^{z_j − z_y}).
+
+    Args:
+        scores: z, [..., m], of a floating point dtype.
+        labels: y, integers [...], from 0 to m−1.
+        where: which classes are open, booleans that broadcast to [..., m]; all by default. Class y is
+            always open; the loss is 0 where no other is.
+
+    Returns:
+        [...], in the dtype of the scores, summed in float32 at least. NaN where a label that is not
+        known when tracing lies outside 0 … m−1.
+
+    Raises:
+        TypeError: a dtype of the wrong kind.
+        ValueError: shapes that do not fit, or a known label out of range.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> softmax_cross_entropy(jnp.array([0.0, 0.0, 0.0, -50.0], jnp.float32), jnp.array(0)).round(4)
+        Array(1.0986, dtype=float32)
+    """
+    return evaluate(_topk_entropy, scores, labels, where, k=1)
+
+
+def softmax_cross_entropy_conjugate(duals, labels, *, where=None) -> jax.Array:
+    """The convex conjugate of :func:`softmax_cross_entropy` in the scores, f*(v) = max_z ⟨v, z⟩ − f(z).
+
+    f*(v) = Σ_j u_j log u_j with u = v + e_y, where u ≥ 0 and 1ᵀu = 1, +∞ elsewhere.
+
+    Args:
+        duals: v, [..., m].
+        labels: y, integers [...].
+        where: as in the loss; closed classes must have v_j = 0.
+
+    Returns:
+        [...], in the dtype of the duals.
+
+    Raises:
+        TypeError, ValueError: as in the loss.
+    """
+    return evaluate(_topk_entropy_conjugate, duals, labels, where, k=1)
+
+
+def topk_entropy(scores, labels, k: int, *, where=None) -> jax.Array:
+    """The top-k entropy loss: the softmax loss whose dual variables are held within the top-k simplex.
+
+    log(1 + e^E) with E = max {⟨a, p⟩ + H(p) : 0 ≤ p_j ≤ 1/k, 1ᵀp = 1}, a_j = z_j − z_y for j ≠ y. No
+    class counts for more than 1/k, so that a few close competitors cost little. k = 1 is
+    :func:`softmax_cross_entropy`. E has a closed form once it is known how many of the largest margins
+    are held at 1/k, and its gradient is p.
+
+    Args:
+        scores: z, [..., m], of a floating point dtype.
+        labels: y, integers [...], from 0 to m−1.
+        k: 1 ≤ k ≤ m−1.
+        where: which classes are open, booleans that broadcast to [..., m]; all by default. Class y is
+            always open; the loss is 0 with fewer than k+1 open classes, because no p is left.
+
+    Returns:
+        [...], in the dtype of the scores, summed in float32 at least. NaN where a label that is not
+        known when tracing lies outside 0 … m−1.
+
+    Raises:
+        TypeError: a dtype of the wrong kind, or k that is no int.
+        ValueError: k, shapes or known labels out of range.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> topk_entropy(jnp.array([0.0, 9.0, -9.0, -9.0], jnp.float32), jnp.array(0), k=2).round(4)
+        Array(1.3425, dtype=float32)
+
+    Reference:
+        M. Lapin, M. Hein, B. Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016,
+        top-k Ent.
+    """
+    return evaluate(_topk_entropy, scores, labels, where, k=checked_k(k, scores))
+
+
+def topk_entropy_conjugate(duals, labels, k: int, *, where=None) -> jax.Array:
+    """The convex conjugate of :func:`topk_entropy` in the scores, f*(v) = max_z ⟨v, z⟩ − f(z).
+
+    f*(v) = Σ_{j≠y} v_j log v_j + (1 − s) log(1 − s), s = Σ_{j≠y} v_j, where v sums to 0 and v_{≠y} lies in
+    the top-k simplex {x ≥ 0, 1ᵀx ≤ 1, x_j ≤ 1ᵀx/k}, +∞ elsewhere.
+
+    Args:
+        duals: v, [..., m].
+        labels: y, integers [...].
+        k: as in the loss.
+        where: as in the loss; closed classes must have v_j = 0.
+
+    Returns:
+        [...], in the dtype of the duals.
+
+    Raises:
+        TypeError, ValueError: as in the loss.
+    """
+    return evaluate(_topk_entropy_conjugate, duals, labels, where, k=checked_k(k, duals))
+
+
+def truncated_topk_entropy(scores, labels, k: int, *, where=None) -> jax.Array:
+    """log(1 + Σ_j e^{z_j − z_y}) over the classes other than y without the k−1 largest of them.
+
+    It forgives k−1 competitors altogether. For k ≥ 2 it is not convex, and therefore has no conjugate
+    (the maximum over z of ⟨v, z⟩ − f(z) is +∞ for every v ≠ 0). k = 1 is
+    :func:`softmax_cross_entropy`.
+
+    Args:
+        scores: z, [..., m], of a floating point dtype.
+        labels: y, integers [...], from 0 to m−1.
+        k: 1 ≤ k ≤ m−1.
+        where: which classes are open, booleans that broadcast to [..., m]; all by default. Class y is
+            always open; the loss is 0 with fewer than k+1 open classes, because nothing is left.
+
+    Returns:
+        [...], in the dtype of the scores, summed in float32 at least. NaN where a label that is not
+        known when tracing lies outside 0 … m−1. Where classes tie for the last place that is left out,
+        the gradient is the mean over the choices.
+
+    Raises:
+        TypeError: a dtype of the wrong kind, or k that is no int.
+        ValueError: k, shapes or known labels out of range.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> scores = jnp.array([0.0, 9.0, 0.0, 0.0], jnp.float32)
+        >>> truncated_topk_entropy(scores, jnp.array(0), k=2).round(4)
+        Array(1.0986, dtype=float32)
+
+    Reference:
+        M. Lapin, M. Hein, B. Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016,
+        top-k Ent_tr.
+    """
+    return evaluate(_truncated_topk_entropy, scores, labels, where, k=checked_k(k, scores))
+
+
+def _topk_entropy(rows: Rows, k: int):
+    return jax.nn.softplus(_capped_logsumexp(rows.margins(), k)[0])
+
+
+def _truncated_topk_entropy(rows: Rows, k: int):
+    if k == 1:
+        return _topk_entropy(rows, k)
+    return jax.nn.softplus(_tail_logsumexp(rows.margins(), k)[0])
+
+
+def _topk_entropy_conjugate(rows: Rows, k: int):
+    # Σ x log x + (1 − s) log(1 − s) with s = 1ᵀx, which is −v_y
+    x, _, outside = topk_simplex_duals(rows, k, "alpha")
+    rest = 1 + rows.at_label()
+    return on_domain(rows, outside, -jnp.sum(entropy(x), axis=-1) - entropy(rest))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _capped_logsumexp(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """(E, τ) of E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}, reached at p_j = min{1/k, e^{a_j − τ}}.
+
+    With the u largest entries at 1/k and the others adding up to Z = Σ e^{a_j}, 1ᵀp = 1 gives
+    e^τ = Z / (1 − u/k), and u is the first for which the next entry is not above 1/k. Without a p, that
+    is with fewer than k finite entries, E is −∞ and τ is +∞.
+    """
+    top = largest(a, k)
+    tail = _tail(a, top)
+    exists = tail > -jnp.inf
+    # log Z for u = 0 … k−1
+    log_z = jnp.concatenate([top[..., :-1], tail[..., None]], axis=-1)
+    log_z = jax.lax.cumlogsumexp(log_z, axis=a.ndim - 1, reverse=True)
+    u = jax.lax.broadcasted_iota(a.dtype, top.shape, a.ndim - 1)
+    log_share = jnp.log((k - u) / k)
+    # e^{a_[u+1] − τ} ≤ 1/k
+    fits = (top - log_z + log_share <= -math.log(k)) | (u == k - 1)
+    first = jnp.argmax(fits, axis=-1, keepdims=True)
+    tau = jnp.take_along_axis(log_z - log_share, first, axis=-1)[..., 0]
+    # E = (1/k) Σ_{j≤u} (a_[j] + log k) + (1 − u/k) τ
+    first = first.astype(a.dtype)
+    held = jnp.sum(jnp.where(u < first, top + math.log(k), 0), axis=-1) / k
+    value = held + (1 - first[..., 0] / k) * tau
+    return jnp.where(exists, value, tail), jnp.where(exists | jnp.isnan(tail), tau, jnp.inf)
+
+
+@_capped_logsumexp.defjvp
+def _(k, primals, tangents):
+    (a,), (da,) = primals, tangents
+    value, tau = _capped_logsumexp(a, k)
+    log_p = a - tau[..., None]
+    free = log_p < -math.log(k)
+    p = jnp.exp(jnp.where(free, log_p, -math.log(k)))
+    # Σ_j dp_j = 0 over the entries below 1/k
+    moving = jnp.where(free, p, 0)
+    mass = jnp.sum(moving, axis=-1)
+    dtau = jnp.sum(moving * da, axis=-1) / jnp.where(mass > 0, mass, 1)
+    return (value, tau), (jnp.sum(p * da, axis=-1), dtau)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _tail_logsumexp(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """(log Σ_j e^{a_j} without the k−1 largest entries [...], the k largest [..., k])."""
+    top = largest(a, k)
+    return _tail(a, top), top
+
+
+@_tail_logsumexp.defjvp
+def _(k, primals, tangents):
+    (a,), (da,) = primals, tangents
+    value, top = _tail_logsumexp(a, k)
+    left = 1 - membership(a, top[..., :-1])
+    # entries that are left out may lie far above the value
+    above = jnp.where(jnp.isneginf(value), jnp.inf, value)[..., None]
+    p = left * jnp.exp(jnp.where(left > 0, a - above, -jnp.inf))
+    return (value, top), (jnp.sum(p * da, axis=-1), jnp.zeros_like(top))
+
+
+def _tail(a: jax.Array, top: jax.Array) -> jax.Array:
+    """log Σ_j e^{a_j} without the k−1 largest entries, given the k largest; −∞ where none is left."""
+    last = top[..., -1:]
+    finite = jnp.where(jnp.isneginf(last), 0, last)
+    # entries equal to the k-th largest count as often as they stand beyond the first k−1
+    reached = jnp.sum(jnp.where(a <= last, jnp.exp(a - finite), 0), axis=-1)
+    above = jnp.sum(top[..., :-1] == last, axis=-1, dtype=a.dtype)
+    total = jnp.where(jnp.isneginf(last[..., 0]), 0, reached - above)
+    tail = finite[..., 0] + jnp.log(total)
+    return jnp.where(jnp.isnan(top[..., 0]), jnp.nan, tail)

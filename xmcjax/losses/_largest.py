@@ -1,0 +1,47 @@
+"""The k largest numbers along the last axis, and how much of each entry is among them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+# In float64 XLA sorts the whole row on CPU, some hundred passes; up to here passes are cheaper.
+MAX_PASSES = 64
+
+
+def largest(a: jax.Array, k: int) -> jax.Array:
+    """The k largest of a [..., m], falling, [..., k]. It has no derivative of its own."""
+    if k == 1:
+        return jnp.max(a, axis=-1, keepdims=True)
+    if a.dtype == jnp.float64 and k <= MAX_PASSES:
+        return _by_passes(a, k)
+    return jax.lax.top_k(a, k)[0]
+
+
+def _by_passes(a: jax.Array, k: int) -> jax.Array:
+    """Each pass finds the largest number below the last one and how often it occurs."""
+    place = jax.lax.broadcasted_iota(jnp.int32, (*a.shape[:-1], k), a.ndim - 1)
+
+    def body(_, carry):
+        top, filled, last = carry
+        t = jnp.max(jnp.where(a < last, a, -jnp.inf), axis=-1, keepdims=True)
+        top = jnp.where(place >= filled, t, top)
+        return top, filled + jnp.sum(a == t, axis=-1, keepdims=True, dtype=jnp.int32), t
+
+    # the first pass is apart: it counts +∞ and hands NaN on
+    first = jnp.max(a, axis=-1, keepdims=True)
+    top = jnp.broadcast_to(first, place.shape)
+    filled = jnp.maximum(jnp.sum(a == first, axis=-1, keepdims=True, dtype=jnp.int32), 1)
+    return jax.lax.fori_loop(1, k, body, (top, filled, first))[0]
+
+
+def membership(a: jax.Array, top: jax.Array) -> jax.Array:
+    """How much of each entry of a [..., m] is among its k largest, `top` [..., k].
+
+    1 above the k-th largest number and 0 below it; entries equal to it share alike what is left, so
+    that the weights sum to k. A sum of the k largest has this subgradient.
+    """
+    threshold = top[..., -1:]
+    kept = jnp.sum(top == threshold, axis=-1, keepdims=True, dtype=a.dtype)
+    tied = jnp.sum(a == threshold, axis=-1, keepdims=True, dtype=a.dtype)
+    return jnp.where(a == threshold, kept / tied, (a > threshold).astype(a.dtype))
