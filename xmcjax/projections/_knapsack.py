@@ -2,8 +2,8 @@
 
 All of them are x = min(max(b − t, l), u) with one threshold t a vector. The sum s(t) of x falls
 with t, and t is where it meets what the sum may be. On a CPU with the native library the search is
-native/projection_math.h, variable fixing of Kiwiel (2008, Algorithm 3.1); elsewhere it is `_search`, Newton's
-method on the same piecewise linear equation for all vectors at once, kept between bounds on t.
+native/projection_math.h, variable fixing of Kiwiel (2008, Algorithm 3.1); elsewhere it is
+`_threshold.search`.
 """
 
 from __future__ import annotations
@@ -14,136 +14,36 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax.native import _ffi
-from xmcjax.projections import _arguments
-
-# Newton and the halving of the floats between the bounds need a few dozen steps at the very most.
-_MAX_STEPS = 256
-
-
-def _key(value):
-    """Integers that are ordered as the floats are, and have as many between them."""
-    bits = jax.lax.bitcast_convert_type(value, jnp.int32 if value.dtype == jnp.float32 else jnp.int64)
-    return jnp.where(bits < 0, jnp.iinfo(bits.dtype).min - bits - 1, bits)
-
-
-def _value(key):
-    """The float of a key."""
-    bits = jnp.where(key < 0, jnp.iinfo(key.dtype).min - key - 1, key)
-    return jax.lax.bitcast_convert_type(bits, jnp.float32 if key.dtype == jnp.int32 else jnp.float64)
-
-
-def between(low, high):
-    """The float halfway from low to high in the order of the floats."""
-    a, b = _key(low), _key(high)
-    return _value((a & b) + ((a ^ b) >> 1))
-
-
-def next_above(value):
-    """The next larger float."""
-    return _value(_key(value) + 1)
-
-
-def _search(b, center, start, low, high, radius, lower, upper, rho, *, at_most: bool):
-    """t and whether the sum is tight, for entries b less a center that the threshold is less, too.
-
-    Args:
-        b: [..., m]; center, start, low, high: [...], the last two bounds on t.
-    """
-    lower_, upper_ = lower[..., None], upper[..., None]
-
-    def equation(t):
-        x = b - t[..., None]
-        s = jnp.clip(x, lower_, upper_).sum(-1)
-        n = ((x > lower_) & (x < upper_)).sum(-1).astype(b.dtype)
-        # 1ᵀx = r, and for the other sets 1ᵀx <= r and t >= ρ 1ᵀx, one of them with equality: the
-        # larger of the two gaps is zero, and falls with t.
-        over = s - radius
-        if not at_most:
-            return over, n, t + over / n, jnp.ones(t.shape, bool)
-        bias = rho * s - (t + center)
-        step = jnp.maximum(jnp.where(n > 0, t + over / n, -jnp.inf), t + bias / (1 + rho * n))
-        # The second equation has a slope even where no entry is free.
-        n = jnp.where(over >= bias, n, jnp.maximum(n, 1))
-        return jnp.maximum(over, bias), n, step, over >= bias
-
-    def body(carry):
-        steps, t, low, high, tight, done = carry
-        off, n, newton, now_tight = equation(t)
-        new_low = jnp.where(off > 0, t, low)
-        new_high = jnp.where(off < 0, t, high)
-        inside = (n > 0) & (newton > new_low) & (newton < new_high)
-        new = jnp.where(inside, newton, between(new_low, new_high))
-        # A Newton step of less than an ulp, or no float left between the bounds.
-        stop = (off == 0) | ((n > 0) & (newton == t)) | (new == new_low) | (new == new_high) | jnp.isnan(off)
-        keep = done | stop
-        t = jnp.where(keep, t, new)
-        return (
-            steps + 1,
-            t,
-            jnp.where(done, low, new_low),
-            jnp.where(done, high, new_high),
-            jnp.where(done, tight, now_tight),
-            keep,
-        )
-
-    def more(carry):
-        return (carry[0] < _MAX_STEPS) & ~carry[-1].all()
-
-    carry = (0, start, low, high, jnp.zeros(start.shape, bool), jnp.zeros(start.shape, bool))
-    _, t, _, _, tight, _ = jax.lax.while_loop(more, body, carry)
-    return t, tight
-
-
-def refine(b, center, radius, lower, upper, rho, *, at_most: bool):
-    """(x, tight) near a threshold that is known up to rounding: the rest is found as a difference from it."""
-    centered = b - center[..., None]
-    infinity = jnp.full(center.shape, jnp.inf, b.dtype)
-    zero = jnp.zeros_like(center)
-    t, tight = _search(
-        centered, center, zero, -infinity, infinity, radius, lower, upper, rho, at_most=at_most
-    )
-    return jnp.clip(centered - t[..., None], lower[..., None], upper[..., None]), tight
-
-
-def improper(b):
-    """Whether a vector has NaN or +inf."""
-    return ~(b < jnp.inf).all(-1)
+from xmcjax.projections import _arguments, _threshold
 
 
 def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
     m = b.shape[-1]
-    bad = improper(b)
-    b = jnp.where(bad[..., None], 0, b)
-    finite = b > -jnp.inf
     top = b.max(-1)
-    n = finite.sum(-1).astype(b.dtype)
+    n = (b > -jnp.inf).sum(-1, dtype=jnp.int32).astype(b.dtype)
     fixed = jnp.where(n < m, lower * (m - n), 0)
-    mean = (jnp.where(finite, b, 0).sum(-1) + fixed - radius) / n
-    # Where the largest entry cannot reach its upper bound, what the others leave of the sum bounds it.
-    spare = radius - jnp.where(lower > -jnp.inf, m * lower, 0)
-    least = jnp.where(upper - lower >= spare, top - lower - spare, -jnp.inf)
-    start = jnp.maximum(mean, least)
-    low, high = jnp.full_like(start, -jnp.inf), jnp.where(lower > -jnp.inf, top - lower, jnp.inf)
-    if at_most:
-        start = jnp.maximum(jnp.maximum(least, 0), jnp.minimum(mean, top))
-    start = jnp.where(jnp.abs(start) < jnp.inf, start, 0)
-    center, _ = _search(
-        b, jnp.zeros_like(start), start, low, high, radius, lower, upper, rho, at_most=at_most
-    )
-    x, tight = refine(b, center, radius, lower, upper, rho, at_most=at_most)
-    eps = 4 * jnp.finfo(b.dtype).eps
     if at_most:
         empty = ~((radius >= 0) & (upper >= 0) & (rho >= 0))
     else:
-        low_sum = m * lower
-        high_sum = jnp.where(n > 0, n * upper, 0) + fixed
-        empty = ~(
-            (lower <= upper)
-            & (radius >= low_sum - eps * m * jnp.abs(lower))
-            & (radius <= high_sum + jnp.where(upper < jnp.inf, eps * m * jnp.abs(upper), 0))
-            & ((n == m) | (lower > -jnp.inf))
-        )
-    bad |= empty
+        # Up to the rounding of the bounds
+        slack = 4 * jnp.finfo(b.dtype).eps * m
+        most = jnp.where(n > 0, n * upper, 0) + fixed + jnp.where(upper < jnp.inf, slack * jnp.abs(upper), 0)
+        reached = (radius >= m * lower - slack * jnp.abs(lower)) & (radius <= most)
+        empty = ~(reached & (lower <= upper) & ((n == m) | (lower > -jnp.inf)))
+    # A maximum of NaN or +inf: such an entry
+    bad = empty | ~(top < jnp.inf)
+    # Where the largest entry cannot reach its upper bound, what the others leave of the sum bounds it.
+    spare = radius - jnp.where(lower > -jnp.inf, m * lower, 0)
+    least = jnp.where(upper - lower >= spare, top - lower - spare, -jnp.inf)
+    mean = (jnp.where(b >= jnp.finfo(b.dtype).min, b, 0).sum(-1) + fixed - radius) / n
+    start = jnp.maximum(mean, least)
+    if at_most:
+        start = jnp.maximum(jnp.maximum(least, 0), jnp.minimum(mean, top))
+    start = jnp.where(jnp.abs(start) < jnp.inf, start, 0)
+    high = jnp.where(lower > -jnp.inf, top - lower, jnp.inf)
+    zero = jnp.zeros_like(start)
+    center, _ = _threshold.search(b, zero, start, high, radius, lower, upper, rho, bad, at_most=at_most)
+    x, tight = _threshold.refine(b, center, radius, lower, upper, rho, bad, at_most=at_most)
     return jnp.where(bad[..., None], jnp.nan, x), tight.astype(b.dtype)
 
 

@@ -18,48 +18,61 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax.native import _ffi
-from xmcjax.projections import _arguments, _knapsack
+from xmcjax.projections import _arguments, _knapsack, _threshold
 
 _MAX_STEPS = 128
+# Up to here the k largest are kept as they are met; beyond, b_[k] is searched for like a threshold.
+_FEW = 16
 
 
-def _kth_largest(b, k: int):
-    """b_[k], [...], by halving what is left of the floats: no sort, no more than 64 passes."""
+def _heads(b, k: int):
+    """b_[k], the next b_[k+1] (−inf for k = m) and the sum of the k largest, [...], without sorting."""
+    m = b.shape[-1]
+    if k <= _FEW:
+        # Without the barrier XLA sees slices of a sort and sorts.
+        head = jax.lax.optimization_barrier(jax.lax.top_k(b, min(k + 1, m))[0])
+        following = head[..., k] if k < m else jnp.full(b.shape[:-1], -jnp.inf, b.dtype)
+        return head[..., k - 1], following, head[..., :k].sum(-1)
 
     def body(carry):
         low, high = carry
-        middle = _knapsack.between(low, high)
-        enough = (b >= middle[..., None]).sum(-1) >= k
+        middle = _threshold.between(low, high)
+        enough = _threshold.count_at_least(b, middle) >= k
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
     def more(carry):
         low, high = carry
-        return (_knapsack.between(low, high) > low).any()
+        return (_threshold.between(low, high) > low).any()
 
-    # The least is counted k times at -inf already; nothing is counted just above the largest.
+    # By halving the floats that are left: at least k entries are >= low, fewer >= high.
     low = jnp.full(b.shape[:-1], -jnp.inf, b.dtype)
-    high = _knapsack.next_above(b.max(-1))
-    return jax.lax.while_loop(more, body, (low, high))[0]
+    high = _threshold.next_above(b.max(-1))
+    kth = jax.lax.while_loop(more, body, (low, high))[0]
+    ties = (b >= kth[..., None]).sum(-1, dtype=jnp.int32) > k
+    below = jnp.where(b < kth[..., None], b, -jnp.inf).max(-1)
+    # Lemma 1 at t = b_[k]
+    return kth, jnp.where(ties, kth, below), jnp.maximum(b - kth[..., None], 0).sum(-1) + k * kth
 
 
 class _Step:
     """The sets and sums of one (t, u), and the linear system of a Newton step from there.
 
-    F: Σ_M (b − t) + |U| u = k u and G: Σ_U (b − t − u) + k t = ρk² u, the conditions in t and s of Lemma 3.
+    F: Σ min(max(b − t, 0), u) = k u and G: Σ_U (b − t − u) + k t = ρk² u, of Lemma 3 in t and s.
     """
 
     def __init__(self, b, t, u, k: int, rho):
-        x = b - t[..., None]
-        over = x > u[..., None]
-        free = (x >= 0) & ~over
-        self.above = over.sum(-1).astype(b.dtype)
-        self.n = free.sum(-1).astype(b.dtype)
+        # The four passes share no array, or XLA for CPUs would write one of the size of b between them; zeros
+        # that are made from different numbers are not shared.
+        v = t + u
+        clipped = jnp.clip(b - t[..., None], (0 * u)[..., None], u[..., None]).sum(-1)
+        excess = jnp.maximum(b - v[..., None], (0 * v)[..., None]).sum(-1)
+        self.above = _threshold.count_above(b, v)
+        self.n = _threshold.count_at_least(b, t) - self.above
         self.q = k - self.above
-        self.residual_f = jnp.where(free, x, 0).sum(-1) - self.q * u
-        excess = jnp.where(over, x - u[..., None], 0).sum(-1)
+        self.residual_f = clipped - k * u
         self.residual_g = excess + k * t - rho * k * k * u
         self.slope = self.above + rho * k * k
-        self.level = excess + k * (t + u)
+        self.level = excess + k * v
 
     def cone(self):
         """(δt, δu) of both equations; D of (7)."""
@@ -77,21 +90,15 @@ class _Step:
 
 
 def _jnp_project(b, radius, rho, *, k: int):
-    bad = _knapsack.improper(b) | ~((radius >= 0) & (rho >= 0))
-    b = jnp.where(bad[..., None], 0, b)
+    bad = ~(b.max(-1) < jnp.inf) | ~((radius >= 0) & (rho >= 0))
     kappa = k + rho * k * k
-    kth = _kth_largest(b, k)
-    above = b > kth[..., None]
-    n_above = above.sum(-1).astype(b.dtype)
-    top = jnp.where(above, b, 0).sum(-1) + (k - n_above) * kth
-    ties = (b >= kth[..., None]).sum(-1) > k
-    below = jnp.where(b < kth[..., None], b, -jnp.inf).max(-1)
-    following = jnp.where(ties, kth, below)
+    kth, following, top = _heads(b, k)
     cap = radius / k
     flat = jnp.minimum(cap, top / kappa)
     # Zero by Lemma 4; the k largest at the upper bound and nothing between.
     zero = ~(top > 0) | (radius == 0)
     constant = ~zero & (flat <= kth - following)
+    skip = bad | zero | constant
 
     def body(carry):
         steps, t, u, tight, level, sets, done = carry
@@ -120,16 +127,13 @@ def _jnp_project(b, radius, rho, *, k: int):
         return (carry[0] < _MAX_STEPS) & ~carry[-1].all()
 
     none = jnp.full_like(kth, -1)
-    skip = zero | constant
     start = jnp.where(skip, 0, following), jnp.where(skip, 1, kth - following)
     carry = (0, *start, jnp.zeros(kth.shape, bool), jnp.full_like(kth, -jnp.inf), (none, none), skip)
     _, t, u, tight, *_ = jax.lax.while_loop(more, body, carry)
 
     # What rounding has left of the equations: in the knapsack problem where the radius holds, else a
     # step from the values found.
-    held, _ = _knapsack.refine(
-        b, t, jnp.where(tight, radius, 0), jnp.zeros_like(t), jnp.where(tight, cap, 0), rho, at_most=False
-    )
+    held, _ = _threshold.refine(b, t, radius, jnp.zeros_like(t), cap, rho, skip | ~tight, at_most=False)
     step = _Step(b, t, u, k, rho)
     dt, du = step.cone()
     width = jnp.where(constant, flat, jnp.where(tight, cap, u + du))

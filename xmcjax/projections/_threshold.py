@@ -1,0 +1,122 @@
+"""The search for a threshold in plain JAX, for all vectors at once: Newton on a piecewise linear equation.
+
+x = min(max(b − t, l), u) has a sum that falls with t; t is where it meets what the sum may be. Steps
+that leave the bounds found so far, or where the sum has no slope, halve the floats between the bounds.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+# Newton and the halving of the floats between the bounds need a few dozen steps at the very most.
+_MAX_STEPS = 256
+
+
+def _key(value):
+    """Integers that are ordered as the floats are, and have as many between them."""
+    bits = jax.lax.bitcast_convert_type(value, jnp.int32 if value.dtype == jnp.float32 else jnp.int64)
+    return jnp.where(bits < 0, jnp.iinfo(bits.dtype).min - bits - 1, bits)
+
+
+def _value(key):
+    """The float of a key."""
+    bits = jnp.where(key < 0, jnp.iinfo(key.dtype).min - key - 1, key)
+    return jax.lax.bitcast_convert_type(bits, jnp.float32 if key.dtype == jnp.int32 else jnp.float64)
+
+
+def between(low, high):
+    """The float halfway from low to high in the order of the floats."""
+    a, b = _key(low), _key(high)
+    return _value((a & b) + ((a ^ b) >> 1))
+
+
+def next_above(value):
+    """The next larger float."""
+    return _value(_key(value) + 1)
+
+
+def _above(b, t, zero):
+    """1 where an entry exceeds t, else 0, of which sums are counts.
+
+    A sum of clipped numbers is what XLA for CPUs vectorises; a sum of comparisons it does not. Zero, one
+    and the factor come from the numbers of the vectors: a constant of the size of b would be kept in
+    memory and read.
+    """
+    huge = zero + jnp.finfo(b.dtype).max
+    return jnp.clip((b - t[..., None]) * huge[..., None], zero[..., None], (zero + 1)[..., None])
+
+
+def count_above(b, t):
+    """How many entries exceed a finite number of each vector, as floats."""
+    return _above(b, t, 0 * t).sum(-1)
+
+
+def count_at_least(b, t):
+    """How many entries are not below a finite number of each vector, as floats."""
+    return b.shape[-1] - _above(-b, -t, 0 * t).sum(-1)
+
+
+def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: bool):
+    """The threshold less the center, and whether the sum is tight.
+
+    Args:
+        b: [..., m]; center, start: [...], and high, a bound on the result, too.
+        done: [...], vectors to leave alone.
+    """
+    m = b.shape[-1]
+    eps = jnp.finfo(b.dtype).eps
+    # Below this the sum of x is rounding.
+    noise = 4 * eps * (jnp.abs(radius) + m * jnp.where(lower > -jnp.inf, jnp.abs(lower), 0))
+
+    def equation(t):
+        # Sum and count share no array: XLA for CPUs would write one of the size of b between them.
+        s = jnp.clip((b - center[..., None]) - t[..., None], lower[..., None], upper[..., None]).sum(-1)
+        least, most = center + (t + lower), center + (t + upper)
+        n = (_above(b, least, 0 * t) - _above(b, most, 0 * t)).sum(-1)
+        # 1ᵀx = r, and for the other sets 1ᵀx <= r and t >= ρ 1ᵀx, one of them with equality: the
+        # larger of the two gaps is zero, and falls with t.
+        over = s - radius
+        if not at_most:
+            return over, n, t + over / n, jnp.abs(over) <= noise, jnp.ones(t.shape, bool)
+        bias = rho * s - (t + center)
+        step = jnp.maximum(jnp.where(n > 0, t + over / n, -jnp.inf), t + bias / (1 + rho * n))
+        held = over >= bias
+        # The second equation has a slope even where no entry is free.
+        n = jnp.where(held, n, jnp.maximum(n, 1))
+        near = jnp.where(held, jnp.abs(over) <= noise, jnp.abs(bias) <= 4 * eps * jnp.abs(t + center))
+        return jnp.maximum(over, bias), n, step, near, held
+
+    def body(carry):
+        steps, t, low, high, tight, done = carry
+        off, n, newton, near, now_tight = equation(t)
+        new_low = jnp.where(off > 0, t, low)
+        new_high = jnp.where(off < 0, t, high)
+        inside = (n > 0) & (newton > new_low) & (newton < new_high)
+        new = jnp.where(inside, newton, between(new_low, new_high))
+        # Solved, with what a last step brings; or a step of less than an ulp, or no float left.
+        stop = (off == 0) | jnp.isnan(off) | ((n > 0) & (newton == t)) | (new == new_low) | (new == new_high)
+        solved = near & inside & ~stop
+        return (
+            steps + 1,
+            jnp.where(done | stop, t, new),
+            jnp.where(done, low, new_low),
+            jnp.where(done, high, new_high),
+            jnp.where(done, tight, now_tight),
+            done | stop | solved,
+        )
+
+    def more(carry):
+        return (carry[0] < _MAX_STEPS) & ~carry[-1].all()
+
+    carry = (0, start, jnp.full_like(start, -jnp.inf), high, jnp.zeros(start.shape, bool), done)
+    _, t, _, _, tight, _ = jax.lax.while_loop(more, body, carry)
+    return t, tight
+
+
+def refine(b, center, radius, lower, upper, rho, done, *, at_most: bool):
+    """(x, tight) near a threshold that is known up to rounding: the rest is a difference from it."""
+    zero, infinity = jnp.zeros_like(center), jnp.full_like(center, jnp.inf)
+    t, tight = search(b, center, zero, infinity, radius, lower, upper, rho, done, at_most=at_most)
+    x = (b - center[..., None]) - t[..., None]
+    return jnp.clip(x, lower[..., None], upper[..., None]), tight
