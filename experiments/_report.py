@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from xmcjax import __version__
@@ -53,3 +53,18 @@ def write(out: Path, name: str, result: dict, markdown: str) -> None:
     result = {"environment": environment(), **result}
     (out / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     (out / f"{name}.md").write_text(markdown)
+
+
+def figure(out: Path, name: str, draw: Callable) -> bool:
+    """``out/name.png`` of what draw(axes) draws; without matplotlib a line that says so, and False."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        print(f'no {name}.png: matplotlib is not installed (pip install ".[plots]")')
+        return False
+    canvas = FigureCanvasAgg(Figure(figsize=(8, 5), layout="constrained"))
+    draw(canvas.figure.subplots())
+    out.mkdir(parents=True, exist_ok=True)
+    canvas.print_png(out / f"{name}.png")
+    return True

@@ -78,3 +78,55 @@ print(json.dumps({"seconds": seconds, "labels": labels, "precision": precision(b
                   "prediction_ms": 1e3 * prediction / len(best)}))
 """
 )
+
+# libsdca's projections of float32 vectors: FILE rows length k radius -> seconds and the worst error of a sum.
+LIBSDCA_PROX = r"""
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+#include "sdca/prox.h"
+
+template <class Project>
+void timed(const char* name, const std::vector<float>& b, long rows, long m, float r, bool last,
+           Project project) {
+  std::vector<float> x(b.size()), scratch(m);
+  const auto begin = std::chrono::steady_clock::now();
+  for (long i = 0; i < rows; ++i) {
+    std::copy(&b[i * m], &b[i * m] + m, &x[i * m]);
+    project(&x[i * m], &x[i * m] + m, scratch.data());
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  double worst = 0;
+  for (long i = 0; i < rows; ++i) {
+    double sum = 0;
+    for (long j = 0; j < m; ++j) sum += x[i * m + j];
+    worst = std::max(worst, std::abs(sum - r));
+  }
+  const char* end = last ? "" : ", ";
+  std::printf("\"%s\": {\"seconds\": %.9f, \"sum_error\": %.9g}%s", name, seconds.count(), worst, end);
+}
+
+int main(int, char** argument) {
+  using namespace sdca;
+  const long rows = std::atol(argument[2]), m = std::atol(argument[3]), k = std::atol(argument[4]);
+  const float r = float(std::atof(argument[5])), zero = 0, one = 1;
+  std::vector<float> b(rows * m);
+  std::FILE* file = std::fopen(argument[1], "rb");
+  if (!file || std::fread(b.data(), sizeof(float), b.size(), file) != b.size()) return 2;
+  std::fclose(file);
+  std::printf("{");
+  typedef float* P;
+  timed("simplex", b, rows, m, r, false, [=](P f, P l, P s) { prox_knapsack_eq(f, l, s, zero, r, r); });
+  timed("knapsack", b, rows, m, r, false,
+        [=](P f, P l, P s) { prox_knapsack_eq(f, l, s, zero, 2 * r / k, r); });
+  timed("topk_cone", b, rows, m, r, false, [=](P f, P l, P s) { prox_topk_cone<float>(f, l, s, k); });
+  timed("topk_simplex", b, rows, m, r, false, [=](P f, P l, P s) { prox_topk_simplex(f, l, s, k, r); });
+  timed("topk_simplex_biased", b, rows, m, r, false,
+        [=](P f, P l, P s) { prox_topk_simplex_biased(f, l, s, k, r, one); });
+  timed("topk_simplex_beta", b, rows, m, r, true,
+        [=](P f, P l, P s) { prox_knapsack_le_biased(f, l, s, zero, r / k, r, one); });
+  std::printf("}\n");
+}
+"""

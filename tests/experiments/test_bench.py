@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
-from experiments import _report
-from experiments.bench import memory, one_vs_all
+import jax
+
+from experiments import _report, projection_scaling
+from experiments.bench import memory, one_vs_all, projections
 
 
 def test_one_vs_all_small(tmp_path):
@@ -26,3 +29,29 @@ def test_memory_small():
     result = memory.run(memory.Options(rows=500, features=1_000, labels=(20, 200)))
     assert [run["labels"] for run in result["runs"]] == [20, 200]
     assert all(run["peak_mb"] > run["Y_mb"] for run in result["runs"])
+
+
+def test_projections_small(tmp_path, capsys):
+    options = projections.Options(rows=20, length=50, repeats=2)
+    with jax.numpy_dtype_promotion("standard"):  # optax promotes
+        result = projections.run(options)
+    _report.write(tmp_path, "projections", result, projections.markdown(result))
+    stored = json.loads((tmp_path / "projections.json").read_text())
+    programs = {row["program"] for row in stored["runs"] if row["set"] == "simplex"}
+    assert {"xmcjax, plain JAX", "bisection", "optax"} <= programs
+    # The figure that the simplex is held against
+    assert all(
+        row["sum_error"] < 4 for row in stored["runs"] if "xmcjax" in row["program"] and "sum_error" in row
+    )
+    assert "| simplex | optax |" in (tmp_path / "projections.md").read_text()
+
+
+def test_projection_scaling_small(tmp_path):
+    result = projection_scaling.run(projection_scaling.Options(lengths=(10,), entries=100, repeats=2))
+    _report.write(tmp_path, "projection_scaling", result, projection_scaling.markdown(result))
+    stored = json.loads((tmp_path / "projection_scaling.json").read_text())
+    for sets in stored["ns_per_entry"].values():
+        assert len(sets) == 7 and all(len(times) == 1 and min(times) > 0 for times in sets.values())
+    drawn = _report.figure(tmp_path, "scaling", lambda axes: projection_scaling.draw(result, axes))
+    assert drawn == (tmp_path / "scaling.png").exists()
+    assert drawn == (importlib.util.find_spec("matplotlib") is not None)

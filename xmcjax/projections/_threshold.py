@@ -36,25 +36,14 @@ def next_above(value):
     return _value(_key(value) + 1)
 
 
-def _above(b, t, zero):
-    """1 where an entry exceeds t, else 0, of which sums are counts.
+def count(which, t):
+    """How many entries of each vector, as floats; t is any finite number of each vector.
 
-    A sum of clipped numbers is what XLA for CPUs vectorises; a sum of comparisons it does not. Zero, one
-    and the factor come from the numbers of the vectors: a constant of the size of b would be kept in
-    memory and read.
+    A sum of selected numbers is what XLA for CPUs vectorises; a sum of truth values it does not. Zero and
+    one come from t: a constant of the size of the vectors would be kept in memory and read.
     """
-    huge = zero + jnp.finfo(b.dtype).max
-    return jnp.clip((b - t[..., None]) * huge[..., None], zero[..., None], (zero + 1)[..., None])
-
-
-def count_above(b, t):
-    """How many entries exceed a finite number of each vector, as floats."""
-    return _above(b, t, 0 * t).sum(-1)
-
-
-def count_at_least(b, t):
-    """How many entries are not below a finite number of each vector, as floats."""
-    return b.shape[-1] - _above(-b, -t, 0 * t).sum(-1)
+    zero = 0 * t
+    return jnp.where(which, (zero + 1)[..., None], zero[..., None]).sum(-1)
 
 
 def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: bool):
@@ -73,7 +62,7 @@ def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: 
         # Sum and count share no array: XLA for CPUs would write one of the size of b between them.
         s = jnp.clip((b - center[..., None]) - t[..., None], lower[..., None], upper[..., None]).sum(-1)
         least, most = center + (t + lower), center + (t + upper)
-        n = (_above(b, least, 0 * t) - _above(b, most, 0 * t)).sum(-1)
+        n = count((b > least[..., None]) & (b < most[..., None]), t)
         # 1ᵀx = r, and for the other sets 1ᵀx <= r and t >= ρ 1ᵀx, one of them with equality: the
         # larger of the two gaps is zero, and falls with t.
         over = s - radius

@@ -37,7 +37,7 @@ def _heads(b, k: int):
     def body(carry):
         low, high = carry
         middle = _threshold.between(low, high)
-        enough = _threshold.count_at_least(b, middle) >= k
+        enough = _threshold.count(b >= middle[..., None], middle) >= k
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
     def more(carry):
@@ -66,8 +66,8 @@ class _Step:
         v = t + u
         clipped = jnp.clip(b - t[..., None], (0 * u)[..., None], u[..., None]).sum(-1)
         excess = jnp.maximum(b - v[..., None], (0 * v)[..., None]).sum(-1)
-        self.above = _threshold.count_above(b, v)
-        self.n = _threshold.count_at_least(b, t) - self.above
+        self.above = _threshold.count(b > v[..., None], v)
+        self.n = _threshold.count(b >= t[..., None], t) - self.above
         self.q = k - self.above
         self.residual_f = clipped - k * u
         self.residual_g = excess + k * t - rho * k * k * u

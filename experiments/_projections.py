@@ -1,0 +1,70 @@
+"""What the experiments time of xmcjax.projections: every set, natively and in plain JAX."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax import projections
+from xmcjax.projections import _knapsack, _topk
+
+PLAIN = "plain JAX"
+
+
+def _numbers(x, *values):
+    return tuple(jnp.full(x.shape[:-1], value, x.dtype) for value in values)
+
+
+def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
+    """(public function, twin in plain JAX) of each set, both of x alone; the knapsack is 0 <= p <= 2r/k."""
+
+    def box(x, lower, upper, rho, at_most):
+        return _knapsack._jnp_project(x, *_numbers(x, radius, lower, upper, rho), at_most=at_most)[0]
+
+    def topk(x, r, rho):
+        return _topk._jnp_project(x, *_numbers(x, r, rho), k=k)[0]
+
+    cap = 2 * radius / k
+    topk_simplex = functools.partial(projections.topk_simplex, k=k, radius=radius)
+    return {
+        "simplex": (
+            lambda x: projections.simplex(x, radius),
+            lambda x: box(x, 0, np.inf, 0, False),
+        ),
+        "capped simplex": (
+            lambda x: projections.capped_simplex(x, radius, cap),
+            lambda x: box(x, 0, cap, 0, True),
+        ),
+        "knapsack": (
+            lambda x: projections.knapsack(x, radius, 0.0, cap),
+            lambda x: box(x, 0, cap, 0, False),
+        ),
+        "top-k cone": (
+            lambda x: projections.topk_cone(x, k),
+            lambda x: topk(x, np.inf, 0),
+        ),
+        "top-k simplex": (
+            lambda x: topk_simplex(x),
+            lambda x: topk(x, radius, 0),
+        ),
+        "top-k simplex, biased": (
+            lambda x: topk_simplex(x, rho=1.0),
+            lambda x: topk(x, radius, 1),
+        ),
+        "top-k simplex beta, biased": (
+            lambda x: topk_simplex(x, rho=1.0, variant="beta"),
+            lambda x: box(x, 0, radius / k, 1, True),
+        ),
+    }
+
+
+def timed(function: Callable, x) -> float:
+    """Seconds until the result is there."""
+    begin = time.perf_counter()
+    jax.block_until_ready(function(x))
+    return time.perf_counter() - begin

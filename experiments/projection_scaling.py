@@ -1,0 +1,139 @@
+"""Time of every projection against the length of the vector, beside the continuous quadratic knapsack.
+
+    python -m experiments.projection_scaling [--small|--full] [--out results]
+
+Every point projects as many vectors of standard normal numbers as make up the same number of
+entries, on one processor, compiled beforehand; a time is the median of the repetitions, which go
+round by turns. Writes projection_scaling.json, .md and, where matplotlib is installed, .png.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+
+from experiments import _report
+
+KNAPSACK = "knapsack"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Time of the projections against the length of the vector.
+
+    Attributes:
+        lengths: of the vectors.
+        entries: of all vectors of a point together.
+        k: of the top-k sets; the knapsack's bound is 2 radius / k.
+        radius: of all sets but the cone.
+        repeats: of every timed call.
+        out: folder of the results.
+        small: lengths 10 to 1,000, 10,000 entries, three repetitions.
+        full: lengths 10 to 1,000,000, 4,000,000 entries, seven repetitions.
+    """
+
+    lengths: tuple[int, ...] = (10, 100, 1_000, 10_000, 100_000)
+    entries: int = 400_000
+    k: int = 5
+    radius: float = 1.0
+    repeats: int = 5
+    out: Path = Path("results")
+    small: bool = False
+    full: bool = False
+
+    def chosen(self) -> Options:
+        """With the sizes that --small or --full stand for."""
+        if self.full:
+            lengths = (10, 32, 100, 316, 1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
+            return dataclasses.replace(self, lengths=lengths, entries=4_000_000, repeats=7)
+        if self.small:
+            return dataclasses.replace(self, lengths=(10, 100, 1_000), entries=10_000, repeats=3)
+        return self
+
+
+def run(options: Options) -> dict:
+    """Nanoseconds an entry, by path, set and length."""
+    import jax
+
+    from experiments import _projections
+    from xmcjax.native import _ffi
+
+    rng = np.random.default_rng(0)
+    first = "native" if _ffi.available() else _projections.PLAIN
+    times: dict[str, dict[str, list[float]]] = {first: {}, _projections.PLAIN: {}}
+    sets = _projections.sets(options.k, options.radius)
+    for length in options.lengths:
+        rows = max(1, options.entries // length)
+        x = jax.device_put(rng.standard_normal((rows, length)).astype(np.float32))
+        calls = {}
+        for name, pair in sets.items():
+            for path, function in zip((first, _projections.PLAIN), pair, strict=True):
+                calls[path, name] = jax.jit(function)
+                jax.block_until_ready(calls[path, name](x))
+        seconds = {key: [] for key in calls}
+        for _ in range(options.repeats):
+            for key, call in calls.items():
+                seconds[key].append(_projections.timed(call, x))
+        for (path, name), values in seconds.items():
+            times[path].setdefault(name, []).append(1e9 * float(np.median(values)) / (rows * length))
+        print(f"length {length}: {rows} vectors done", flush=True)
+    return {
+        "k": options.k,
+        "radius": options.radius,
+        "entries": options.entries,
+        "repeats": options.repeats,
+        "lengths": list(options.lengths),
+        "ns_per_entry": times,
+    }
+
+
+def markdown(result: dict) -> str:
+    """Nanoseconds an entry and the ratio to the knapsack, one table a path."""
+    text = (
+        f"float32, k = {result['k']}, radius {result['radius']:g}, {result['entries']} standard normal "
+        f"entries a point, one processor; ns an entry, median of {result['repeats']}\n"
+    )
+    for path, sets in result["ns_per_entry"].items():
+        rows = [[name, *(f"{time:.2f}" for time in times)] for name, times in sets.items()]
+        text += f"\n{path}:\n\n" + _report.markdown_table(("set", *map(str, result["lengths"])), rows)
+        ratios = [
+            [name, *(f"{time / beside:.2f}" for time, beside in zip(times, sets[KNAPSACK], strict=True))]
+            for name, times in sets.items()
+            if name != KNAPSACK
+        ]
+        text += "\nTimes over the knapsack's:\n\n"
+        text += _report.markdown_table(("set", *map(str, result["lengths"])), ratios)
+    return text
+
+
+def draw(result: dict, axes) -> None:
+    """Microseconds a vector against its length; a line of constant time an entry is straight."""
+    lengths = np.array(result["lengths"])
+    for path, style in zip(result["ns_per_entry"], ("-", ":"), strict=False):
+        for i, (name, times) in enumerate(result["ns_per_entry"][path].items()):
+            label = f"{name} ({path})"
+            axes.loglog(lengths, 1e-3 * lengths * np.array(times), style, color=f"C{i}", label=label)
+    axes.set_xlabel("length of the vector")
+    axes.set_ylabel("µs a vector")
+    axes.legend(fontsize="x-small", ncols=2)
+
+
+def main() -> None:
+    """Reads the options, runs on one processor, writes the results."""
+    import tyro
+
+    options = tyro.cli(Options, description=__doc__).chosen()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    result = run(options)
+    text = markdown(result)
+    _report.write(options.out, "projection_scaling", result, text)
+    _report.figure(options.out, "projection_scaling", lambda axes: draw(result, axes))
+    print("\n" + text + f"\nwritten to {options.out}")
+
+
+if __name__ == "__main__":
+    main()
