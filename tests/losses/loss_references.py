@@ -9,7 +9,7 @@ from functools import cache, partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 from xmcjax import losses
 
@@ -36,6 +36,27 @@ def topk_hinge(z, y, others, k, variant):
     if variant == "beta":
         return sum(sorted(hinge(z[others] - z[y]))[-k:]) / k
     return max(0.0, sum(sorted(1 + z[others] - z[y])[-k:]) / k) if len(others) >= k else 0.0
+
+
+def smooth_topk_hinge(z, y, others, k, gamma, variant):
+    """max ⟨b, x⟩ − γ/2 ‖x‖² over 1ᵀx = s and 0 ≤ x ≤ cap by a root search, and over s by another search."""
+    b = 1 + z[others] - z[y]
+
+    def at_sum(s):
+        cap = (s if variant == "alpha" else 1.0) / k
+        if len(b) * cap < s or s == 0:
+            return 0.0 if s == 0 else -np.inf
+
+        def x_of(t):
+            return np.clip((b - t) / gamma, 0, cap)
+
+        low, high = b.min() - gamma * (cap + 1), b.max()
+        x = x_of(brentq(lambda t: x_of(t).sum() - s, low, high, xtol=1e-14) if len(b) * cap > s else low)
+        return b @ x - gamma / 2 * x @ x
+
+    most = min(1.0, len(b) / k) if variant == "beta" else float(len(b) >= k)
+    best = minimize_scalar(lambda s: -at_sum(s), bounds=(0, most), method="bounded", options={"xatol": 1e-9})
+    return max(0.0, -best.fun, at_sum(most))
 
 
 def softmax(z, y, others):
@@ -122,6 +143,8 @@ CASES = {
     "lee_lin_wahba": _plain("lee_lin_wahba", lee_lin_wahba),
     "topk_hinge_alpha": top_k("topk_hinge", 3, variant="alpha"),
     "topk_hinge_beta": top_k("topk_hinge", 3, variant="beta"),
+    "smooth_topk_hinge_alpha": top_k("smooth_topk_hinge", 3, gamma=0.5, variant="alpha"),
+    "smooth_topk_hinge_beta": top_k("smooth_topk_hinge", 3, gamma=2.0, variant="beta"),
     "softmax_cross_entropy": _plain("softmax_cross_entropy", softmax, smooth=True),
     "topk_entropy": top_k("topk_entropy", 2),
     "truncated_topk_entropy": top_k("truncated_topk_entropy", 3),

@@ -22,6 +22,8 @@ PLAIN = {name: f for name, f in FUNCTIONS.items() if "bound" not in name}  # tho
 WITH_K = (
     losses.topk_hinge,
     losses.topk_hinge_conjugate,
+    losses.smooth_topk_hinge,
+    losses.smooth_topk_hinge_conjugate,
     losses.topk_entropy,
     losses.topk_entropy_conjugate,
     losses.truncated_topk_entropy,
@@ -49,7 +51,7 @@ def test_scores_and_labels(name):
     for labels, found in (([0, 1, 5, 2], 5), ([0, -1, 7, 2], -1), (jnp.asarray([0, 1, 2, 2**40]), 2**40)):
         with pytest.raises(ValueError, match=f"expected labels from 0 to 4 for 5 classes, got {found}"):
             f(Z, labels)
-    if name.partition("_")[0] not in ("topk", "truncated"):
+    if name.partition("_")[0] not in ("smooth", "topk", "truncated"):
         for scores in (np.float32(1), Z[:, :0]):
             with pytest.raises(ValueError, match=r"shape \[..., m\] with at least one class, got \("):
                 f(scores, Y)
@@ -78,9 +80,9 @@ def test_k(f):
 
 
 def test_variants():
-    for f in (losses.topk_hinge, losses.topk_hinge_conjugate):
+    for f in WITH_K[:4]:
         with pytest.raises(ValueError, match="expected the variant 'alpha' or 'beta', got 'gamma'"):
-            f(Z, Y, 2, "gamma")
+            f(Z, Y, 2, variant="gamma")
 
 
 def test_variational_parameters():

@@ -25,6 +25,7 @@ from xmcjax.losses._hinges import (
 )
 from xmcjax.losses._margin import Hinge, HuberHinge, Logistic, MarginLoss, SquaredHinge
 from xmcjax.losses._one_vs_all import one_vs_all, one_vs_all_conjugate
+from xmcjax.losses._smooth_topk_hinge import smooth_topk_hinge, smooth_topk_hinge_conjugate
 from xmcjax.losses._topk_hinge import topk_hinge, topk_hinge_conjugate
 
 squared_hinge = SquaredHinge()
@@ -56,6 +57,8 @@ __all__ = [
     "logistic",
     "one_vs_all",
     "one_vs_all_conjugate",
+    "smooth_topk_hinge",
+    "smooth_topk_hinge_conjugate",
     "softmax_cross_entropy",
     "softmax_cross_entropy_conjugate",
     "squared_hinge",

@@ -48,7 +48,7 @@ def lc_bound(scores, labels, log_a, *, where=None) -> jax.Array:
     Reference:
         "Distributed Training of Large-scale Logistic Models", 2013, section 3.2, eq. (1).
     """
-    log_a = checked_row_number("log_a", log_a, scores, labels)
+    log_a = checked_row_number("log_a", log_a, labels)
     return evaluate(_lc_bound, scores, labels, where, log_a)
 
 
@@ -69,7 +69,7 @@ def lc_bound_conjugate(duals, labels, log_a, *, where=None) -> jax.Array:
     Raises:
         TypeError, ValueError: as in the bound.
     """
-    log_a = checked_row_number("log_a", log_a, duals, labels)
+    log_a = checked_row_number("log_a", log_a, labels)
     return evaluate(_lc_bound_conjugate, duals, labels, where, log_a)
 
 
@@ -102,7 +102,7 @@ def dm_bound(scores, labels, a, *, where=None) -> jax.Array:
     Reference:
         "Distributed Training of Large-scale Logistic Models", 2013, section 3.3.
     """
-    a = checked_row_number("a", a, scores, labels)
+    a = checked_row_number("a", a, labels)
     return evaluate(_dm_bound, scores, labels, where, a)
 
 
@@ -124,7 +124,7 @@ def dm_bound_conjugate(duals, labels, a, *, where=None) -> jax.Array:
     Raises:
         TypeError, ValueError: as in the bound.
     """
-    a = checked_row_number("a", a, duals, labels)
+    a = checked_row_number("a", a, labels)
     return evaluate(_dm_bound_conjugate, duals, labels, where, a)
 
 

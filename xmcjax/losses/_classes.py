@@ -75,7 +75,7 @@ def evaluate(core: Callable, scores, labels, where, *arrays, **static) -> jax.Ar
         scores: [..., m].
         labels: [...].
         where: broadcast to [..., m], or None.
-        *arrays: further arguments that are differentiated.
+        *arrays: further arguments that are differentiated; the core gets them in the precision of the rows.
         **static: further arguments that are compiled in.
     """
     scores, labels, where = checked(scores, labels, where)
@@ -85,7 +85,7 @@ def evaluate(core: Callable, scores, labels, where, *arrays, **static) -> jax.Ar
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _evaluate(core, static, scores, labels, where, *arrays):
     rows = Rows.of(scores, labels, where)
-    result = core(rows, *arrays, **dict(static))
+    result = core(rows, *(array.astype(rows.values.dtype) for array in arrays), **dict(static))
     return jnp.where(rows.valid, result, jnp.nan).astype(scores.dtype)
 
 
@@ -151,14 +151,14 @@ def checked_k(k, scores) -> int:
     return k
 
 
-def checked_row_number(name: str, value, scores, labels) -> jax.Array:
-    """A real number for each row, [...], in the precision of the computation."""
+def checked_row_number(name: str, value, labels) -> jax.Array:
+    """A real number for each row, [...]."""
     value = jnp.asarray(value)
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise TypeError(f"expected {name} of a floating point dtype, got {value.dtype}")
     if value.shape != np.shape(labels):
         raise ValueError(f"expected {name} of the labels' shape {np.shape(labels)}, got {value.shape}")
-    return value.astype(accumulator(jnp.result_type(scores)))
+    return value
 
 
 def concrete(array) -> np.ndarray | None:
