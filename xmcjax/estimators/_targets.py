@@ -38,16 +38,27 @@ def targets(y, sample_weight: np.ndarray | None = None) -> Targets:
             raise ValueError("expected a class vector or a matrix of 0 and 1 as y, found other values")
         _refuse(y[(y != 0) & (y != 1)])
         return Targets(sp.csr_array(y), np.arange(y.shape[1]), "dense")
+    classes, number = class_numbers(y, sample_weight)
+    if len(classes) == 2:
+        return Targets(sp.csr_array((number == 1)[:, None]), classes, "classes")
+    entries = np.ones(len(y), np.int8), (np.arange(len(y)), number)
+    return Targets(sp.csr_array(entries, shape=(len(y), len(classes))), classes, "classes")
+
+
+def class_numbers(y, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The classes of a class vector, ascending, and the number of each row's among them.
+
+    Raises:
+        ValueError: y of two dimensions, numbers that are no classes, or fewer than two classes (in
+            rows of weight above 0).
+    """
     y = column_or_1d(y, warn=True)
     check_classification_targets(y)
     classes, number = np.unique(y, return_inverse=True)
     present = number if sample_weight is None else number[sample_weight > 0]
     if len(np.unique(present)) < 2:
         raise ValueError("expected at least two classes in y, found one class")
-    if len(classes) == 2:
-        return Targets(sp.csr_array((number == 1)[:, None]), classes, "classes")
-    entries = np.ones(len(y), np.int8), (np.arange(len(y)), number)
-    return Targets(sp.csr_array(entries, shape=(len(y), len(classes))), classes, "classes")
+    return classes, number
 
 
 def _refuse(values: np.ndarray) -> None:

@@ -1,7 +1,8 @@
 """The C++ kernels as JAX functions, through ``jax.ffi``.
 
 Each has a twin in plain JAX: the products in :mod:`xmcjax.native.ref`, the Newton step in
-:mod:`xmcjax.solvers.newton_cg`. Shapes and dtypes are checked by the callers.
+:mod:`xmcjax.solvers.newton_cg`, dual ascent over instances in :mod:`xmcjax.solvers._instance_twin`. Shapes
+and dtypes are checked by the callers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _TARGETS = (
     "xmcjax_newton_step",
     "xmcjax_project_box",
     "xmcjax_project_topk",
+    "xmcjax_instance_dual",
+    "xmcjax_instance_gap",
 )
 
 
@@ -77,3 +80,21 @@ def project_topk(b, radius, rho, *, k: int):
     out = (jax.ShapeDtypeStruct(b.shape, b.dtype), row, row)
     call = jax.ffi.ffi_call("xmcjax_project_topk", out, vmap_method="broadcast_all")
     return call(b, radius, rho, k=np.int64(k))
+
+
+def instance_dual(problem: Sequence[jax.Array], state: Sequence[jax.Array], **options: int):
+    """Epochs of dual ascent; `problem`, `state` and `options` in the order of native/ffi_instance_dual.cc."""
+    out = [jax.ShapeDtypeStruct(field.shape, field.dtype) for field in state]
+    aliases = {len(problem) + i: i for i in range(len(state))}
+    call = jax.ffi.ffi_call(
+        "xmcjax_instance_dual", out, vmap_method="sequential", input_output_aliases=aliases
+    )
+    return call(*problem, *state, **{name: np.int64(value) for name, value in options.items()})
+
+
+def instance_gap(problem: Sequence[jax.Array], state: Sequence[jax.Array], **options: int):
+    """P, D, P − D and the support of each lane; the arguments as above, of the state the first three."""
+    lanes = (state[0].shape[0],)
+    number, count = jax.ShapeDtypeStruct(lanes, state[0].dtype), jax.ShapeDtypeStruct(lanes, np.int32)
+    call = jax.ffi.ffi_call("xmcjax_instance_gap", [number, number, number, count], vmap_method="sequential")
+    return call(*problem, *state, **{name: np.int64(value) for name, value in options.items()})

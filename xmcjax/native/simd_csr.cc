@@ -11,6 +11,10 @@ template <class T>
 void project_box(const ProjectionArgs<T>& args, int64_t first, int64_t last);  // simd_projection.cc
 template <class T>
 void project_topk(const ProjectionArgs<T>& args, int64_t first, int64_t last);
+template <class T>
+void instance_dual(const InstanceDualArgs<T>& args, int64_t lane);  // simd_instance_dual.cc
+template <class T>
+void instance_gap(const InstanceDualArgs<T>& args, int64_t lane);
 
 namespace {
 
@@ -123,7 +127,8 @@ void gram_matmat(const Csr<T>& X, const T* D, const T* V, T* out, int64_t lanes,
 template <class T>
 constexpr Kernels<T> table() {
   return {kLanes<T>,      matmat<T>,      rmatmat<T>,     gram_matmat<T>,
-          newton_step<T>, project_box<T>, project_topk<T>};
+          newton_step<T>, project_box<T>, project_topk<T>, instance_dual<T>,
+          instance_gap<T>};
 }
 
 }  // namespace

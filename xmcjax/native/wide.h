@@ -95,10 +95,25 @@ inline T largest(Wide<T> v) {
   return all[0];
 }
 
-inline double total(Wide<double> v) {
-  double s = 0;
-  for (int l = 0; l < kWide<double>; ++l) s += v[l];
-  return s;
+// The two halves of a vector added up, then those of the result, to the last one.
+template <class T, int kBytes = kRegister>
+inline T total(const void* v) {
+  typedef T half __attribute__((vector_size(kBytes / 2), aligned(sizeof(T)), may_alias));
+  const half* h = static_cast<const half*>(v);
+  const half sum = h[0] + h[1];
+  if constexpr (kBytes / 2 == sizeof(T)) {
+    return sum[0];
+  } else {
+    return total<T, kBytes / 2>(&sum);
+  }
+}
+inline double total(Wide<double> v) { return total<double>(&v); }
+inline float total(Wide<float> v) { return total<float>(&v); }
+
+// Bit l: element l is not zero.
+template <class T>
+inline unsigned nonzero(Wide<T> v) {
+  return at_least(v != T(0) ? wide(T(1)) : Wide<T>{}, T(1));
 }
 
 // Appends the marked elements of v, minus `shift`, to out and returns the new end; up to a whole

@@ -1,0 +1,200 @@
+"""The top-k multi-class SVM with scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from xmcjax.estimators._linear import DTYPES, LinearClassifier
+from xmcjax.estimators._parameters import number, thread_count, whole_number
+from xmcjax.estimators._targets import class_numbers
+
+KERNELS = ("linear", "precomputed")
+
+
+class TopKSVC(LinearClassifier):
+    """Multi-class SVM that minimises a hinge loss of the k best wrong classes, solved exactly.
+
+    With scores z_i = W x_i and margins h_j = 1 + z_ij − z_iy over the classes j ≠ y_i,
+
+    .. math:: \\min_W ½‖W‖² + C Σ_i φ(h_i)
+
+    where φ is max{0, mean of the k largest h} ("alpha", paper 004, eq. 3) or the mean over the k
+    largest of max{0, h} ("beta", eq. 5). k = 1 is the SVM of Crammer and Singer.
+
+    Args:
+        k: classes that count, from 1 (default) to the number of classes less one.
+        variant: "alpha" (default) or "beta".
+        C: weight of the losses, above 0; 1 by default.
+        kernel: "linear" (default), or "precomputed": X is then the matrix of inner products of the
+            rows with the training rows, at ``fit`` symmetric.
+        tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default. With X of float32
+            not much below 1e-6.
+        max_iter: most epochs, each of which visits every row; 1000 by default.
+        fit_intercept: whether there is a bias, the weight of a feature of value 1, regularised like
+            the others; False by default.
+        threads: host threads of prediction, 1 by default; None takes one a core.
+        random_state: seed of the order in which rows are visited.
+
+    Attributes:
+        classes_: ascending.
+        coef_: [m, d] in the dtype of X; for two classes [1, d], the second's less the first's.
+            With a precomputed kernel d is the number of training rows, whose coefficients these are.
+        intercept_: [m], or [1] for two classes.
+        n_iter_: epochs made.
+        dual_gap_: relative duality gap of the weights.
+        objective_: P.
+        n_features_in_: d. feature_names_in_: names of the features, where X has names.
+
+    X of float64 is solved in float64, without a change to JAX's settings.
+
+    References:
+        Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015 (paper 004).
+
+    Example:
+        >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2], [1.0, 1.0], [0.9, 1.1]]
+        >>> y = ["left", "left", "right", "right", "both", "both"]
+        >>> classifier = TopKSVC(k=2, C=10.0).fit(X, y)
+        >>> labels, scores = classifier.predict_topk([[1.0, 0.1]], 2)
+        >>> labels.tolist()
+        [['right', 'both']]
+    """
+
+    def __init__(
+        self,
+        k=1,
+        variant="alpha",
+        C=1.0,
+        *,
+        kernel="linear",
+        tol=1e-3,
+        max_iter=1000,
+        fit_intercept=False,
+        threads=1,
+        random_state=None,
+    ):
+        self.k = k
+        self.variant = variant
+        self.C = C
+        self.kernel = kernel
+        self.tol = tol
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.threads = threads
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    def fit(self, X, y):
+        """Trains on features X [n, d], sparse or dense, or inner products [n, n], and classes y [n].
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: a value of X that is not finite (with its row and column), inner products that
+                are not symmetric, y of another length or kind, fewer than two classes, an option out of
+                range, numbers that overflowed.
+            TypeError: an option of another kind.
+
+        Warns:
+            ConvergenceWarning: the gap is not down to ``tol`` after ``max_iter`` epochs.
+        """
+        from xmcjax.lanes import precision
+        from xmcjax.linops import check_features
+
+        k, tol, max_iter = (
+            whole_number("k", self.k, 1),
+            number("tol", self.tol),
+            whole_number("max_iter", self.max_iter, 1),
+        )
+        C = number("C", self.C)
+        thread_count(self.threads)
+        if not (np.isfinite(C) and C > 0):
+            raise ValueError(f"C: expected a finite number above 0, got {C}")
+        if not (np.isfinite(tol) and tol > 0):
+            raise ValueError(f"tol: expected a finite number above 0, got {tol}")
+        if self.kernel not in KERNELS:
+            raise ValueError(f"kernel: expected one of {', '.join(KERNELS)}, got {self.kernel!r}")
+        # what is not finite is found by check_features, which names the place
+        kinds = dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
+        X, y = validate_data(self, X, y, **kinds)
+        check_features(X)
+        classes, numbers = class_numbers(y)
+        if k >= len(classes):
+            raise ValueError(
+                f"k: expected at most {len(classes) - 1}, the number of classes less one, got {k}"
+            )
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        with precision(X.dtype):
+            weights = self._solve(X, numbers, k, C, tol, max_iter, seed)
+        self.classes_, self._form = classes, "classes"
+        if len(classes) == 2:
+            weights = weights[1:] - weights[:1]
+        bias = self.fit_intercept and self.kernel == "linear"
+        self.coef_ = np.ascontiguousarray(weights[:, :-1] if bias else weights)
+        # with a kernel the bias is a part of it, 1 in every product: Σ_i a_i
+        self.intercept_ = (
+            weights[:, -1].copy()
+            if bias
+            else weights.sum(axis=1)
+            if self.fit_intercept
+            else np.zeros(len(weights), X.dtype)
+        )
+        return self
+
+    def _solve(self, X, y, k, C, tol, max_iter, seed):
+        """Weights [m, d], the bias last; with a kernel the coefficients of the rows, [m, n]."""
+        import jax
+
+        from xmcjax import linops
+        from xmcjax.solvers import Status, topk_sdca
+
+        precomputed = self.kernel == "precomputed"
+        if precomputed:
+            op = topk_sdca.Gram(jax.numpy.asarray(self._inner_products(X)))
+        else:
+            op = linops.make(_with_ones(X) if self.fit_intercept else X)
+        problem = topk_sdca.problem(op, y, k, C, variant=self.variant)
+        hp = topk_sdca.HParams(tol=tol, max_epochs=max_iter)
+        state = topk_sdca.run(problem, hp, topk_sdca.init(problem, jax.random.key(seed)))
+        status = Status(int(state.status[0]))
+        if status == Status.NONFINITE:
+            raise ValueError("expected features and C whose products are finite, but they overflowed")
+        self.n_iter_, self.objective_ = int(state.epochs[0]), float(state.primal[0])
+        self.dual_gap_ = float(state.gap[0]) / self.objective_
+        if status != Status.CONVERGED:
+            warnings.warn(
+                f"the relative duality gap is {self.dual_gap_:.3g} after {self.n_iter_} epochs, above "
+                f"tol = {tol:g}: raise max_iter or tol, or lower C",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        if precomputed:
+            return topk_sdca.coefficients(problem, state)[0].T
+        return topk_sdca.weights(problem, state)[0]
+
+    def _inner_products(self, X):
+        K = X.toarray() if sp.issparse(X) else X
+        if K.shape[0] != K.shape[1]:
+            raise ValueError(f"X: expected a square matrix of inner products, got shape {K.shape}")
+        off = np.abs(K - K.T).max()
+        if off > 1e-4 * np.abs(K).max():
+            raise ValueError(
+                f"X: expected a symmetric matrix of inner products, found entries {off:.3g} apart"
+            )
+        return K + K.dtype.type(1) if self.fit_intercept else K
+
+
+def _with_ones(X):
+    """X with a last feature of value 1."""
+    ones = np.ones((X.shape[0], 1), X.dtype)
+    return sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])

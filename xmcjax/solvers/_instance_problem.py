@@ -1,0 +1,187 @@
+"""The problems of dual ascent over instances: features, classes, sets and their radii."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.linops import Csr, LinOp, native_ready
+from xmcjax.solvers import _instance_twin as twin
+from xmcjax.solvers._instance_sets import SETS, InstanceSet
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["K"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Gram:
+    """Features that are known by their inner products K [n, n] only, symmetric and semi-definite."""
+
+    K: jax.Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, columns = self.K.shape
+        return n, columns
+
+    @property
+    def dtype(self):
+        return self.K.dtype
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["op", "y", "squared_norms", "bound", "k", "rows"],
+    meta_fields=["classes", "set_name", "known_k"],
+)
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Problems over one feature matrix and one vector of classes; made by :func:`problem`.
+
+    Attributes:
+        op: the features.
+        y: the class of each instance, int32 [n].
+        squared_norms: ‖x_i‖², [n].
+        bound: r, [lanes, n].
+        k: int32 [lanes].
+        rows: the features as rows for the twin; None where an epoch is a native call.
+        classes: m.
+        set_name: of :data:`xmcjax.solvers._instance_sets.SETS`.
+        known_k: k of each lane when the twin is traced, whose projections need it; None for native calls.
+    """
+
+    op: LinOp | Gram
+    y: jax.Array
+    squared_norms: jax.Array
+    bound: jax.Array
+    k: jax.Array
+    rows: Any  # of twin.Rows, or None
+    classes: int
+    set_name: str
+    known_k: tuple[int, ...] | None
+
+    @property
+    def instance_set(self) -> InstanceSet:
+        return SETS[self.set_name]
+
+    @property
+    def lanes(self) -> int:
+        return self.bound.shape[0]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["tol", "max_epochs"],
+    meta_fields=["block", "sweeps", "threads"],
+)
+@dataclasses.dataclass(frozen=True)
+class HParams:
+    """Of the method.
+
+    Attributes:
+        tol: a lane has converged when P − D ≤ tol · P.
+        max_epochs: of a lane.
+        block: instances whose scores come from one product.
+        sweeps: visits to each instance of a block; 1 is Algorithm 1 as it stands.
+        threads: of the native call, which gives whole lanes to threads.
+
+    The native call takes the rows of a sparse matrix one by one: block and sweeps are 1 there.
+    """
+
+    tol: float = 1e-3
+    max_epochs: int = 1000
+    block: int = 96
+    sweeps: int = 4
+    threads: int = 1
+
+
+def problem(
+    op: LinOp | Gram, y, *, set_name: str, bound, k=1, classes: int | None = None, backend: str = "auto"
+) -> Problem:
+    """Checks the parts of a :class:`Problem` and gives them their dtypes and shapes.
+
+    Args:
+        op: features of :func:`xmcjax.linops.make`, or a :class:`Gram`.
+        y: whole numbers from 0 below the number of classes, [n].
+        set_name: "topk_alpha", "topk_beta" or "box".
+        bound: r ≥ 0, a number, [lanes, 1] or [lanes, n].
+        k: a whole number or [lanes], from 1 to classes − 1.
+        classes: their number m; None for the largest of y and one more.
+        backend: "native"; "jnp", epochs in plain JAX; "auto", native where that is to be had.
+
+    Raises:
+        ValueError: an unknown set, shapes that do not match, classes or k out of range, a negative
+            or infinite bound, rows whose squares overflow, native calls asked for where there are none.
+        TypeError: classes or k that are no whole numbers.
+    """
+    if set_name not in SETS:
+        raise ValueError(f"expected a set of {', '.join(SETS)}, got {set_name!r}")
+    n = op.shape[0]
+    if isinstance(op, Gram) and op.shape != (n, n):
+        raise ValueError(f"expected a square matrix of inner products, got {list(op.shape)}")
+    y, k = np.asarray(y), np.asarray(k)
+    for name, a in (("classes", y), ("k", k)):
+        if not np.issubdtype(a.dtype, np.integer):
+            raise TypeError(f"expected {name} as whole numbers, got {a.dtype}")
+    if y.shape != (n,):
+        raise ValueError(f"expected a class for each of {n} rows, got {list(y.shape)}")
+    if n == 0:
+        raise ValueError("expected at least one row, got none")
+    m = int(y.max()) + 1 if classes is None else int(classes)
+    if m < 2:
+        raise ValueError(f"expected at least two classes, got {m}")
+    if y.min() < 0 or y.max() >= m:
+        wrong = np.flatnonzero((y < 0) | (y >= m))[0]
+        raise ValueError(f"expected classes from 0 to {m - 1}, found {y[wrong]} for row {wrong}")
+    bound = np.asarray(bound, np.float64)
+    bound = bound.reshape(1, 1) if bound.ndim == 0 else bound
+    k = k.reshape(1) if k.ndim == 0 else k
+    if bound.ndim != 2 or k.ndim != 1 or bound.shape[1] not in (1, n):
+        got = f"{list(bound.shape)} and {list(k.shape)}"
+        raise ValueError(f"expected a bound [lanes, 1] or [lanes, {n}] and k [lanes], got {got}")
+    if bound.shape[0] != len(k) and 1 not in (bound.shape[0], len(k)):
+        raise ValueError(f"expected bound and k for the same lanes, got {bound.shape[0]} and {len(k)}")
+    lanes = max(bound.shape[0], len(k))
+    if not np.all(np.isfinite(bound) & (bound >= 0)):
+        raise ValueError(
+            f"expected finite bounds of at least 0, found {bound[~(bound >= 0) | np.isinf(bound)][0]}"
+        )
+    if np.any(k < 1) or np.any(k >= m):
+        raise ValueError(
+            f"expected k from 1 to {m - 1}, the number of classes less one, got {k[(k < 1) | (k >= m)][0]}"
+        )
+    dtype = op.dtype
+    squared_norms = jnp.diagonal(op.K) if isinstance(op, Gram) else op.row_norms2()
+    if not np.all(np.isfinite(squared_norms)):
+        wrong = np.flatnonzero(~np.isfinite(squared_norms))[0]
+        raise ValueError(
+            f"expected rows whose squared norm is a finite {dtype}, which that of row {wrong} is not"
+        )
+    native = _native(op, backend)
+    rows = None
+    if not native:
+        rows = twin.GramRows(op.K) if isinstance(op, Gram) else twin.rows_of(op)
+    return Problem(
+        op=op,
+        y=jnp.asarray(y, jnp.int32),
+        squared_norms=squared_norms,
+        bound=jnp.asarray(np.broadcast_to(bound, (lanes, n)), dtype),
+        k=jnp.asarray(np.broadcast_to(k, lanes), jnp.int32),
+        rows=rows,
+        classes=m,
+        set_name=set_name,
+        known_k=None if native else tuple(np.broadcast_to(k, lanes).tolist()),
+    )
+
+
+def _native(op: LinOp | Gram, backend: str) -> bool:
+    """Whether an epoch is a native call."""
+    if backend not in ("auto", "native", "jnp"):
+        raise ValueError(f"expected a backend of auto, native, jnp, got {backend!r}")
+    ready = op.native if isinstance(op, Csr) else native_ready()
+    if backend == "native" and not ready:
+        raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
+    return ready and backend != "jnp"

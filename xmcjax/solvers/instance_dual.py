@@ -1,0 +1,290 @@
+"""Dual ascent over instances, for multi-class losses that a projection solves; many problems as lanes.
+
+Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015 (paper 004), Algorithm 1; Shalev-Shwartz and
+Zhang, "Accelerated proximal stochastic dual coordinate ascent", 2014. Each lane solves
+
+    min_W  P = ½‖W‖² + Σ_i φ_i(z_i),   z_i = W x_i,   φ_i the support function of a set of radius r_i,
+
+through its dual
+
+    max    D = Σ_i 1ᵀx_i − ½‖W‖²,      W = Σ_i a_i x_iᵀ,  a_i = (1ᵀx_i at y_i, −x_i elsewhere).
+
+symbol      variable              shape
+features    problem.op            [n, d], or the matrix of inner products [n, n]
+y           problem.y             int32 [n]
+r           problem.bound         [lanes, n]; 0 leaves an instance out
+k           problem.k             int32 [lanes]
+x           state.dual            [lanes, n, m]
+W           state.weights         see State
+
+An epoch visits every instance once, in random order, and makes its m − 1 dual variables optimal
+together. Instances are visited in blocks: the scores of a block come from one product, and further
+sweeps over the block need no other (Algorithm 1 has a single sweep). The gaps that the visits find on
+their way tell when to work out the true one, which costs half an epoch: that is done when they sum to
+the tolerance, though at most once in five epochs after the first time, and after 10, 20, 40 … epochs
+in any case.
+
+On a CPU all of this is native (native/simd_instance_dual.cc), the epochs of a lane one call; the twin of an
+epoch is _instance_twin.py.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.linops import Csr
+from xmcjax.native import _ffi
+from xmcjax.solvers import _instance_twin as twin
+from xmcjax.solvers._base import Status
+from xmcjax.solvers._instance_problem import Gram, HParams, Problem, problem
+
+__all__ = [
+    "Gram",
+    "HParams",
+    "Problem",
+    "State",
+    "advance",
+    "coefficients",
+    "init",
+    "objectives",
+    "problem",
+    "run",
+    "step",
+    "weights",
+]
+
+# The gap, which costs about half an epoch, is worked out at most once in so many epochs …
+EPOCHS_A_CHECK = 5
+# … and the first time after so many at the latest.
+FIRST_CHECK = 10
+# … and what one native call makes, which cannot be interrupted.
+_EPOCHS_A_CALL = 64
+# Dual variables of a lane that are all kept.
+_MOST_BYTES = 256 << 20
+
+
+class State(NamedTuple):
+    """Of all lanes; numbers of the last epoch unless said otherwise."""
+
+    weights: jax.Array  #: W: [lanes, m, d], CSR [lanes, d, m]; Gram: all scores, [lanes, m, n]
+    dual: jax.Array  #: x, [lanes, n, m]; with slots, their non-zeros [lanes, n, slots]
+    index: jax.Array  #: classes of the slots, int32 [lanes, n, slots]
+    seed: jax.Array  #: uint32, of the orders of the epochs
+    primal: jax.Array  #: [lanes], P when the gap was last worked out; inf before
+    dual_objective: jax.Array  #: [lanes], D then; 0 before
+    gap: jax.Array  #: [lanes], P − D then; inf before
+    estimate: jax.Array  #: [lanes], relative gap as the visits found it
+    ratio: jax.Array  #: [lanes], of the true relative gap to that one, when last worked out; 1 before
+    status: jax.Array  #: int32 [lanes], of :class:`xmcjax.solvers.Status`
+    epochs: jax.Array  #: int32 [lanes], made
+    checks: jax.Array  #: int32 [lanes], how often the gap was worked out
+    changed: jax.Array  #: int32 [lanes], visits that changed something
+    support: jax.Array  #: int32 [lanes], instances with x ≠ 0 at the last check
+    truncated: jax.Array  #: int32 [lanes], visits that found too few slots for their x
+    history: jax.Array  #: [lanes, checks, 3], epoch, P and D of every check; NaN beyond
+
+
+def init(problem: Problem, key, *, slots: int | None = None, checks: int = 64) -> State:
+    """All lanes at W = 0.
+
+    Args:
+        problem: of the lanes.
+        key: of :func:`jax.random.key`: the order of the visits, the same in all lanes.
+        slots: dual variables kept of an instance, which takes 8 bytes each (12 for float64), in
+            place of 4 (8) for every class; mostly few of them are not 0, and :func:`run` makes room
+            where there are more. 0 keeps all; None keeps all where that takes at most 256 MiB a lane,
+            and else max(64, 2k). Only native calls have slots.
+        checks: entries of the history; the last one is written over.
+
+    Raises:
+        ValueError: slots where an epoch is no native call.
+    """
+    n, m, lanes, dtype = problem.y.shape[0], problem.classes, problem.lanes, problem.op.dtype
+    if slots is None:
+        large = n * m * np.dtype(dtype).itemsize > _MOST_BYTES
+        slots = max(64, 2 * int(jnp.max(problem.k))) if large and problem.rows is None else 0
+    if slots and problem.rows is not None:
+        raise ValueError("expected slots=0, which the epochs in plain JAX need")
+    if slots and slots < int(jnp.max(problem.k)):
+        raise ValueError(f"expected 0 or at least k = {int(jnp.max(problem.k))} slots, got {slots}")
+    slots = min(slots, m - 1)
+    columns = problem.op.shape[1]
+    size = (columns, m) if isinstance(problem.op, Csr) else (m, columns)
+
+    def number(value):
+        return jnp.full(lanes, value, dtype)
+
+    def count(value=0):
+        return jnp.full(lanes, value, jnp.int32)
+
+    return State(
+        weights=jnp.zeros((lanes, *size), dtype),
+        dual=jnp.zeros((lanes, n, slots or m), dtype),
+        index=jnp.zeros((lanes, n, slots), jnp.int32),
+        seed=jax.random.bits(key, (), jnp.uint32),
+        primal=number(jnp.inf),
+        dual_objective=number(0),
+        gap=number(jnp.inf),
+        estimate=number(jnp.inf),
+        ratio=number(1),
+        status=count(Status.RUNNING),
+        epochs=count(),
+        checks=count(),
+        changed=count(),
+        support=count(),
+        truncated=count(),
+        history=jnp.full((lanes, checks, 3), jnp.nan, dtype),
+    )
+
+
+def step(problem: Problem, hp: HParams, state: State) -> State:
+    """One epoch of every lane that is running; the others stay as they are."""
+    if problem.rows is None:
+        return _native_epochs(problem, hp, state, 1)
+    return _twin_epoch(problem, hp, state)
+
+
+@functools.partial(jax.jit, donate_argnames=("state",))
+def advance(problem: Problem, hp: HParams, state: State, count) -> State:
+    """At most `count` epochs of each lane in one compiled call; the buffers of `state` are given away.
+
+    A lane also pauses after a check with too few slots (see :func:`run`).
+    """
+    if problem.rows is None:
+        return _native_epochs(problem, hp, state, count)
+
+    def unfinished(carry):
+        made, state = carry
+        return (made < count) & jnp.any(state.status == Status.RUNNING)
+
+    return jax.lax.while_loop(unfinished, lambda c: (c[0] + 1, _twin_epoch(problem, hp, c[1])), (0, state))[1]
+
+
+def run(problem: Problem, hp: HParams, state: State) -> State:
+    """Epochs until every lane has ended; the buffers of `state` are given away. Not for jit.
+
+    Where slots run out, visits choose the best x over as many classes as there are slots; where that
+    was so in the epoch of a check, the slots are doubled.
+    """
+    while True:
+        state = advance(problem, hp, state, _EPOCHS_A_CALL)
+        running = np.asarray(state.status) == Status.RUNNING
+        if not running.any():
+            return state
+        slots = state.index.shape[2]
+        if slots and np.any(running & (np.asarray(state.truncated) > 0)):
+            more = ((0, 0), (0, 0), (0, min(slots, problem.classes - 1 - slots)))
+            state = state._replace(dual=jnp.pad(state.dual, more), index=jnp.pad(state.index, more))
+
+
+@jax.jit
+def objectives(problem: Problem, hp: HParams, state: State) -> tuple[jax.Array, ...]:
+    """(P, D, P − D, instances with x ≠ 0) of all lanes as they are, each [lanes]."""
+    if problem.rows is None:
+        arrays, options = _native_arguments(problem, hp, 0)
+        return tuple(_ffi.instance_gap(arrays, state[:3], **options))
+    return twin.gap(problem.rows, problem, hp, state.weights, state.dual)
+
+
+def coefficients(problem: Problem, state: State) -> np.ndarray:
+    """a, [lanes, n, m]: W = Σ_i a_i x_iᵀ, and the scores of new instances are K(new, old) a."""
+    x = np.asarray(state.dual)
+    if state.index.shape[2]:
+        lane, row, slot = np.nonzero(x)
+        x = np.zeros((*x.shape[:2], problem.classes), x.dtype)
+        x[lane, row, np.asarray(state.index)[lane, row, slot]] = np.asarray(state.dual)[lane, row, slot]
+    a, y = -x, np.asarray(problem.y)
+    a[:, np.arange(len(y)), y] = x.sum(axis=2)
+    return a
+
+
+def weights(problem: Problem, state: State) -> np.ndarray:
+    """W, [lanes, m, d]; of a :class:`Gram` there is none."""
+    if isinstance(problem.op, Gram):
+        raise ValueError("expected features, got inner products: there are coefficients, but no weights")
+    W = np.asarray(state.weights)
+    return W.swapaxes(1, 2) if isinstance(problem.op, Csr) else W
+
+
+def _native_arguments(problem: Problem, hp: HParams, count):
+    op: Any = problem.op
+    empty = jnp.zeros((0,), jnp.int32)
+    if isinstance(op, Csr):
+        matrix, number = op.arrays, 1
+    elif isinstance(op, Gram):
+        matrix, number = (op.K, empty, empty), 2
+    else:
+        matrix, number = (op.X, empty, empty), 0
+    counts = (hp.max_epochs, count, EPOCHS_A_CHECK, FIRST_CHECK)
+    arrays = (
+        *matrix,
+        *(problem.y, problem.squared_norms, problem.bound, problem.k),
+        jnp.asarray(hp.tol, op.dtype),
+        jnp.stack([jnp.asarray(c, jnp.int32) for c in counts]),
+    )
+    options = dict(
+        features=number,
+        set=problem.instance_set.native,
+        classes=problem.classes,
+        block=hp.block,
+        sweeps=hp.sweeps,
+        threads=hp.threads,
+    )
+    return arrays, options
+
+
+def _native_epochs(problem: Problem, hp: HParams, state: State, count) -> State:
+    arrays, options = _native_arguments(problem, hp, count)
+    return State(*_ffi.instance_dual(arrays, state, **options))
+
+
+def _twin_epoch(problem: Problem, hp: HParams, state: State) -> State:
+    """What Lane::advance of native/simd_instance_dual.cc does in one round."""
+    dtype = problem.op.dtype
+    running = state.status == Status.RUNNING
+    weights, dual, gap, objective, changed = twin.epoch(problem.rows, problem, hp, state)
+    epochs = state.epochs + running.astype(jnp.int32)
+    # of P, which is about what the visits found of the gap and of D
+    about = gap + objective
+    estimate = jnp.where(about > 0, gap / jnp.where(about > 0, about, 1), gap)
+    tol = jnp.asarray(hp.tol, dtype)
+    due = (estimate * state.ratio <= tol) & (epochs >= EPOCHS_A_CHECK * state.checks)
+    due |= epochs >= FIRST_CHECK * 2 ** jnp.minimum(state.checks, 25)
+    wanted = running & (due | (epochs >= hp.max_epochs) | ~jnp.isfinite(estimate))
+    old = state.primal, state.dual_objective, state.gap, state.support
+    new = jax.lax.cond(
+        jnp.any(wanted), lambda: twin.gap(problem.rows, problem, hp, weights, dual), lambda: old
+    )
+    primal, dual_objective, gap, support = (jnp.where(wanted, a, b) for a, b in zip(new, old, strict=True))
+    status = jnp.where(epochs >= hp.max_epochs, Status.MAX_STEPS, Status.RUNNING)
+    status = jnp.where(gap <= tol * primal, Status.CONVERGED, status)
+    status = jnp.where(jnp.isfinite(primal) & jnp.isfinite(gap), status, Status.NONFINITE)
+    relative = gap / jnp.where(primal > 0, primal, 1)
+    ratio = relative / jnp.where(estimate > 0, estimate, 1)
+    entry = jnp.stack([epochs.astype(dtype), primal, dual_objective], axis=1)
+    rows = state.history.shape[1]
+    place = jnp.minimum(state.checks, rows - 1)[:, None]
+    written = wanted[:, None] & (jnp.arange(rows, dtype=jnp.int32) == place)
+    return State(
+        weights=weights,
+        dual=dual,
+        index=state.index,
+        seed=state.seed,
+        primal=primal,
+        dual_objective=dual_objective,
+        gap=gap,
+        estimate=jnp.where(running, estimate, state.estimate),
+        ratio=jnp.where(wanted & (estimate > 0), ratio, state.ratio),
+        status=jnp.where(wanted, status, state.status).astype(jnp.int32),
+        epochs=epochs,
+        checks=state.checks + wanted.astype(jnp.int32),
+        changed=jnp.where(running, changed, state.changed),
+        support=support,
+        truncated=state.truncated,
+        history=jnp.where(written[:, :, None], entry[:, None, :], state.history),
+    )

@@ -1,0 +1,105 @@
+"""The top-k multi-class SVM by stochastic dual coordinate ascent; many problems as lanes.
+
+Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015 (paper 004), Algorithm 1. Each lane solves
+
+    min_W ½‖W‖² + C Σ_i φ(z_i),   z_i = W x_i,
+
+with a hinge loss of the k largest of the margins h_j = 1 + z_j − z_y over the classes j ≠ y:
+
+    alpha    φ = max{0, mean of the k largest h}      (eq. 3; k = 1 is Crammer and Singer's SVM)
+    beta     φ = mean over the k largest of max{0, h} (eq. 5, Usunier et al.)
+
+λ of the paper is 1/(Cn), and the radius of an instance's set is C. The classes counted are those other
+than y, k ≤ m − 1: with the true class's 0 among them, as eq. (3) has it to the letter, the
+paper's Proposition 3 would not hold for k ≥ 2.
+
+:mod:`xmcjax.solvers.instance_dual` does the ascent; its State, HParams and functions are those of
+this module.
+
+Example:
+    >>> import jax
+    >>> import numpy as np
+    >>> from xmcjax import linops
+    >>> X, y = np.eye(6, dtype=np.float32), [0, 0, 1, 1, 2, 2]
+    >>> lanes = problem(linops.make(X), y, k=[1, 2, 1], C=[1.0, 1.0, 0.1])
+    >>> state = run(lanes, HParams(tol=1e-4), init(lanes, jax.random.key(0)))
+    >>> weights(lanes, state).shape
+    (3, 3, 6)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xmcjax.linops import LinOp
+from xmcjax.solvers import instance_dual
+from xmcjax.solvers.instance_dual import (
+    Gram,
+    HParams,
+    State,
+    advance,
+    coefficients,
+    init,
+    objectives,
+    run,
+    step,
+    weights,
+)
+
+VARIANTS = ("alpha", "beta")
+
+__all__ = [
+    "VARIANTS",
+    "Gram",
+    "HParams",
+    "State",
+    "advance",
+    "coefficients",
+    "init",
+    "objectives",
+    "problem",
+    "run",
+    "step",
+    "weights",
+]
+
+
+def problem(
+    op: LinOp | Gram,
+    y,
+    k=1,
+    C=1.0,
+    *,
+    variant: str = "alpha",
+    mask=None,
+    classes: int | None = None,
+    backend: str = "auto",
+) -> instance_dual.Problem:
+    """The lanes of a grid of k and C, or of the folds of a cross-validation.
+
+    Args:
+        op: features of :func:`xmcjax.linops.make` [n, d], or inner products, :class:`Gram`.
+        y: whole numbers from 0 below the number of classes, [n].
+        k: a whole number or [lanes], from 1 to classes − 1.
+        C: of the losses, above 0; a number or [lanes].
+        variant: "alpha" or "beta".
+        mask: whether a row belongs to the problem, [n] or [lanes, n]; None takes all.
+        classes: their number m; None for the largest of y and one more.
+        backend: "native"; "jnp", epochs in plain JAX; "auto", native where that is to be had.
+
+    Raises:
+        ValueError: an unknown variant; k, C or classes out of range; shapes that do not match.
+        TypeError: k or classes that are no whole numbers.
+    """
+    if variant not in VARIANTS:
+        raise ValueError(f"expected a variant of {', '.join(VARIANTS)}, got {variant!r}")
+    C = np.asarray(C, np.float64)
+    if not np.all(np.isfinite(C) & (C > 0)):
+        raise ValueError(f"expected C above 0 and finite, got {C}")
+    bound = C.reshape(1, 1) if C.ndim == 0 else C[:, None]
+    if mask is not None:
+        mask = np.asarray(mask, bool)
+        bound = bound * (mask[None, :] if mask.ndim == 1 else mask)
+    return instance_dual.problem(
+        op, y, set_name=f"topk_{variant}", bound=bound, k=k, classes=classes, backend=backend
+    )
