@@ -82,7 +82,8 @@ def test_links_between_the_pages(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-PUBLIC = ["xmcjax", *sorted(f"xmcjax.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py"))]
+PACKAGES = [path.parent.relative_to(PACKAGE).parts for path in PACKAGE.rglob("__init__.py")]
+PUBLIC = sorted(".".join(["xmcjax", *parts]) for parts in PACKAGES)
 
 
 @pytest.mark.parametrize("name", PUBLIC)

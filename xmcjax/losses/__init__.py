@@ -2,6 +2,8 @@
 
 ``squared_hinge``, ``hinge``, ``huber_hinge`` and ``logistic`` are objects of the margin m = y z:
 ``.value(m)``, ``.grad(m)``, ``.curv(m)``, ``.conjugate(dual)``, elementwise and of any shape.
+``poisson`` is one of the score and the target, ``.score_value(s, y)``, which they have too: what a lane of
+``newton_cg`` minimises.
 
 The others are functions of scores [..., m] and integer labels [...] that return the loss of each row,
 [...]. The convex conjugate of ``x`` is ``x_conjugate``.
@@ -23,6 +25,7 @@ from xmcjax.losses._hinges import (
     weston_watkins,
     weston_watkins_conjugate,
 )
+from xmcjax.losses._lane import LaneLoss, Poisson
 from xmcjax.losses._margin import Hinge, HuberHinge, Logistic, MarginLoss, SquaredHinge
 from xmcjax.losses._one_vs_all import one_vs_all, one_vs_all_conjugate
 from xmcjax.losses._smooth_topk_hinge import smooth_topk_hinge, smooth_topk_hinge_conjugate
@@ -32,6 +35,7 @@ squared_hinge = SquaredHinge()
 hinge = Hinge()
 huber_hinge = HuberHinge()
 logistic = Logistic()
+poisson = Poisson()
 
 MARGIN_LOSSES: dict[str, MarginLoss] = {
     loss.name: loss for loss in (squared_hinge, logistic, huber_hinge, hinge)
@@ -41,8 +45,10 @@ __all__ = [
     "MARGIN_LOSSES",
     "Hinge",
     "HuberHinge",
+    "LaneLoss",
     "Logistic",
     "MarginLoss",
+    "Poisson",
     "SquaredHinge",
     "crammer_singer",
     "crammer_singer_conjugate",
@@ -61,6 +67,7 @@ __all__ = [
     "smooth_topk_hinge_conjugate",
     "softmax_cross_entropy",
     "softmax_cross_entropy_conjugate",
+    "poisson",
     "squared_hinge",
     "topk_entropy",
     "topk_entropy_conjugate",

@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import entr
 
+from xmcjax.losses._lane import LaneLoss
+
 
 @dataclasses.dataclass(frozen=True)
-class MarginLoss:
-    """φ(m), convex and falling: the base of the losses of this module.
+class MarginLoss(LaneLoss):
+    """ℓ(s, y) = φ(m), m = y s, convex and falling: the base of the losses of this module.
 
     Attributes:
         name: in the table ``MARGIN_LOSSES`` and on the command line.
@@ -25,15 +27,16 @@ class MarginLoss:
         negative_mean_target: the default t of the mean-separating start (paper 000).
     """
 
-    name: ClassVar[str]
-    smooth: ClassVar[bool] = True
-    native: ClassVar[int | None] = None
     negative_mean_target: ClassVar[float] = -2.0
 
-    @property
-    def parameter(self) -> float:
-        """The number that the C++ kernel takes beside the margin."""
-        return 0.0
+    def score_value(self, s, y):
+        return self.value(y * s)
+
+    def score_grad(self, s, y):
+        return y * self.grad(y * s)
+
+    def score_curv(self, s, y):
+        return self.curv(y * s)
 
     def value(self, m: jax.Array) -> jax.Array:
         """φ(m), elementwise."""

@@ -24,6 +24,8 @@ _TARGETS = (
     "xmcjax_project_topk",
     "xmcjax_instance_dual",
     "xmcjax_instance_gap",
+    "xmcjax_softmax_pass",
+    "xmcjax_softmax_round",
 )
 
 
@@ -98,3 +100,28 @@ def instance_gap(problem: Sequence[jax.Array], state: Sequence[jax.Array], **opt
     number, count = jax.ShapeDtypeStruct(lanes, state[0].dtype), jax.ShapeDtypeStruct(lanes, np.int32)
     call = jax.ffi.ffi_call("xmcjax_instance_gap", [number, number, number, count], vmap_method="sequential")
     return call(*problem, *state, **{name: np.int64(value) for name, value in options.items()})
+
+
+def softmax_pass(value, column, offset, y, weight, W, bias):
+    """(Σ c (log Σ e^z − z_y), Xᵀ c (P − Y) [d, K], Σ c (P − Y) [K]) at z = X W + b."""
+    out = (
+        jax.ShapeDtypeStruct((), value.dtype),
+        jax.ShapeDtypeStruct(W.shape, value.dtype),
+        jax.ShapeDtypeStruct(bias.shape, value.dtype),
+    )
+    call = jax.ffi.ffi_call("xmcjax_softmax_pass", out, vmap_method="sequential")
+    return call(value, column, offset, y, weight, W, bias)
+
+
+def softmax_round(value, column, offset, weight, squared_norms, bias, order, l2, W, log_p):
+    """A round of dual ascent: (W, log P, counts int32 [4]); see native/simd_softmax.cc."""
+    out = (
+        jax.ShapeDtypeStruct(W.shape, W.dtype),
+        jax.ShapeDtypeStruct(log_p.shape, log_p.dtype),
+        jax.ShapeDtypeStruct((4,), np.int32),
+    )
+    aliases = {8: 0, 9: 1}
+    call = jax.ffi.ffi_call(
+        "xmcjax_softmax_round", out, vmap_method="sequential", input_output_aliases=aliases
+    )
+    return call(value, column, offset, weight, squared_norms, bias, order, l2, W, log_p)

@@ -129,7 +129,7 @@ ffi::Error newton_step(ffi::RemainingArgs args, int64_t loss, ffi::RemainingRets
         out[f].element_type() != field.element_type() || out[f].element_count() != field.element_count())
       return expected("a state whose fields have one number a lane and the dtype of the matrix");
   }
-  if (loss != kSquaredHinge && loss != kLogistic && loss != kHuberHinge)
+  if (loss < kSquaredHinge || loss > kPoisson)
     return expected("a loss of isa.h, got number " + std::to_string(loss));
   return guarded([&] {
     if (dtype == ffi::DataType::F32) return run<float>(in, out, loss);

@@ -21,7 +21,7 @@ struct Broadcast {
   int64_t row_stride, lane_stride;
 };
 
-enum LossId : int32_t { kSquaredHinge = 0, kLogistic = 1, kHuberHinge = 2 };
+enum LossId : int32_t { kSquaredHinge = 0, kLogistic = 1, kHuberHinge = 2, kPoisson = 3 };
 
 // Codes of solvers/_base.py::Status.
 enum Status : int32_t {
@@ -99,6 +99,38 @@ struct InstanceDualArgs {
   T* history;              // [lanes, history_rows, 3]
 };
 
+// Multinomial logistic regression (solvers/multinomial): weights are [d, classes].
+template <class T>
+struct SoftmaxPassArgs {
+  Csr<T> X;
+  int64_t classes;
+  const int32_t* y;   // [n]
+  const T* weight;    // [n], of the instances; one of weight 0 does not count
+  const T *W, *bias;  // [d, classes], [classes]
+  T* loss;            // Σ c (log Σ e^z - z_y)
+  T* gradient;        // [d, classes], Xᵀ c (P - Y)
+  T* bias_gradient;   // [classes], Σ c (P - Y)
+};
+
+struct SoftmaxRoundCounts {
+  int64_t pairs;          // instance and class visited more than once
+  int64_t active_epochs;  // epochs over those
+  int64_t steps;          // of Newton's method in the rows of the full epoch
+  int64_t skipped;        // rows in which it found nothing
+};
+
+template <class T>
+struct SoftmaxRoundArgs {
+  Csr<T> X;
+  int64_t classes;
+  const T *weight, *squared_norms;  // [n]
+  const T* bias;                    // [classes]
+  const int32_t* order;             // [n], of the visits
+  T l2;
+  T *W, *log_p;                     // [d, classes], [n, classes], changed in place
+  SoftmaxRoundCounts* counts;
+};
+
 template <class T>
 struct Kernels {
   int lane_tile;  // lanes that fill a vector of 64 bytes
@@ -116,6 +148,8 @@ struct Kernels {
   // Epochs of a lane; and its objectives, gap and support as it is.
   void (*instance_dual)(const InstanceDualArgs<T>& args, int64_t lane);
   void (*instance_gap)(const InstanceDualArgs<T>& args, int64_t lane);
+  void (*softmax_pass)(const SoftmaxPassArgs<T>& args);
+  void (*softmax_round)(const SoftmaxRoundArgs<T>& args);
 };
 
 #define XMCJAX_DECLARE_ISA(name)            \

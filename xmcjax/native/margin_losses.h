@@ -1,5 +1,5 @@
-// The losses of the margin m of losses/_margin.py: value φ(m), slope φ'(m) and curvature φ''(m)
-// of a vector of lanes.
+// The losses of a lane (losses/_lane.py) for a vector of lanes: value ℓ(s, y), and its slope and
+// curvature in s. Those of the margin m = y s (losses/_margin.py) are φ(m), φ'(m) and φ''(m).
 #pragma once
 
 #include <cmath>
@@ -80,6 +80,30 @@ struct Logistic {  // φ(m) = log(1 + e^{−m})
     value = maximum<T>(-m, Vec<T>{}) + log1p_e;
     slope = -(m > 0 ? e * share : share);
     curvature = e * share * share;
+  }
+};
+
+template <class T, class Phi>
+struct OfMargin {
+  const Phi phi;
+  explicit OfMargin(T parameter) : phi(parameter) {}
+  void operator()(Vec<T> s, Vec<T> y, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
+    phi(y * s, value, slope, curvature);
+    slope *= y;
+  }
+};
+
+template <class T>
+struct Poisson {  // ℓ(s, y) = e^s − s for y = 1, e^s for y = −1
+  explicit Poisson(T) {}
+  void operator()(Vec<T> s, Vec<T> y, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
+    Vec<T> small, unused;
+    exponential(absolute<T>(s), small, unused);
+    const Vec<T> e = s > 0 ? T(1) / small : small;
+    const auto positive = y > 0;
+    value = positive ? e - s : e;
+    slope = positive ? e - T(1) : e;
+    curvature = e;
   }
 };
 

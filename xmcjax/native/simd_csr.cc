@@ -15,6 +15,10 @@ template <class T>
 void instance_dual(const InstanceDualArgs<T>& args, int64_t lane);  // simd_instance_dual.cc
 template <class T>
 void instance_gap(const InstanceDualArgs<T>& args, int64_t lane);
+template <class T>
+void softmax_pass(const SoftmaxPassArgs<T>& args);  // simd_softmax.cc
+template <class T>
+void softmax_round(const SoftmaxRoundArgs<T>& args);
 
 namespace {
 
@@ -128,7 +132,7 @@ template <class T>
 constexpr Kernels<T> table() {
   return {kLanes<T>,      matmat<T>,      rmatmat<T>,     gram_matmat<T>,
           newton_step<T>, project_box<T>, project_topk<T>, instance_dual<T>,
-          instance_gap<T>};
+          instance_gap<T>, softmax_pass<T>, softmax_round<T>};
 }
 
 }  // namespace

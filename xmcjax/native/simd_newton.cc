@@ -99,12 +99,11 @@ class NewtonTile {
     return v;
   }
 
-  // ℓ(z) = c φ(y (z + o)) and its two derivatives in z
+  // c ℓ(z + o, y) and its two derivatives in z
   void evaluate(int64_t i, V z, V& value, V& slope, V& curvature) const {
     const V y = load_signs<T>(y_ + i * stride_);
     if (a_.shift.data) z += lanes_of(a_.shift, i);
-    loss_(y * z, value, slope, curvature);
-    slope *= y;
+    loss_(z, y, value, slope, curvature);
     const V c = a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_;
     value *= c;
     slope *= c;
@@ -603,9 +602,10 @@ void step_tiles(const NewtonArgs<T>& args, int64_t first, int64_t last) {
 template <class T>
 void newton_step(const NewtonArgs<T>& args, int64_t first, int64_t last) {
   switch (args.loss) {
-    case kSquaredHinge: return step_tiles<T, SquaredHinge<T>>(args, first, last);
-    case kHuberHinge: return step_tiles<T, HuberHinge<T>>(args, first, last);
-    default: return step_tiles<T, Logistic<T>>(args, first, last);
+    case kSquaredHinge: return step_tiles<T, OfMargin<T, SquaredHinge<T>>>(args, first, last);
+    case kHuberHinge: return step_tiles<T, OfMargin<T, HuberHinge<T>>>(args, first, last);
+    case kPoisson: return step_tiles<T, Poisson<T>>(args, first, last);
+    default: return step_tiles<T, OfMargin<T, Logistic<T>>>(args, first, last);
   }
 }
 

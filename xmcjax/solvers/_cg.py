@@ -22,6 +22,7 @@ def cg(
     *,
     tolerance,
     max_steps,
+    dot: Callable[[jax.Array, jax.Array], jax.Array] = lambda a, b: jnp.sum(a * b, axis=0),
 ) -> CgResult:
     """Solves A x = b for the lanes where `lanes` is true; x is 0 in the others.
 
@@ -36,9 +37,11 @@ def cg(
         lanes: bool [B].
         tolerance: relative, on the preconditioned norm.
         max_steps: most products a lane.
+        dot: inner products of [d, B] with [d, B], [B]; another one where an array is a single
+            system, B = 1, or lies on several devices.
     """
     z = inverse_diagonal * b
-    first = jnp.sum(b * z, axis=0)
+    first = dot(b, z)
     carry = (jnp.zeros_like(b), b, z, first, lanes, jnp.zeros(lanes.shape, jnp.int32), jnp.int32(0))
 
     def unfinished(carry):
@@ -48,7 +51,7 @@ def cg(
     def step(carry):
         x, r, p, rz, open_, steps, iteration = carry
         Ap = product(p)
-        curvature = jnp.sum(p * Ap, axis=0)
+        curvature = dot(p, Ap)
         steps = steps + open_.astype(jnp.int32)
         open_ = open_ & (curvature > 0)
         # α = rᵀz / pᵀAp
@@ -56,7 +59,7 @@ def cg(
         x = x + alpha * p
         r = r - alpha * Ap
         z = inverse_diagonal * r
-        rz_next = jnp.sum(r * z, axis=0)
+        rz_next = dot(r, z)
         open_ = open_ & (rz_next > tolerance**2 * first)
         # β = r₊ᵀz₊ / rᵀz
         p = jnp.where(open_, z + jnp.where(open_, rz_next / jnp.where(open_, rz, 1), 0) * p, p)

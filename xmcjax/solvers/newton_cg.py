@@ -6,7 +6,9 @@ truncated Newton methods for linear classification", 2021.
 
 Each lane solves
 
-    min_{w,b}  f = λ/2 ‖w‖² + λ_b/2 b² + Σ_i c_i φ(y_i (z_i + o_i)),   z = X w + b 1.
+    min_{w,b}  f = λ/2 ‖w‖² + λ_b/2 b² + Σ_i c_i ℓ(z_i + o_i, y_i),   z = X w + b 1,
+
+where ℓ is a loss φ of the margin y_i (z_i + o_i), or one of the score.
 
 symbol      variable            shape
 X           problem.op          [n, d]
@@ -15,11 +17,11 @@ c, o        weight, shift       broadcast to [n, B]
 w, b        state.w, .bias      [d, B], [B]
 z           state.z             [n, B]
 δ           state.direction     [d, B], the step to be made next
-D           curvature           [n, B], c φ''
+D           curvature           [n, B], c ℓ''
 
 A step moves along the direction by a backtracking line search on the margins (X is not
 multiplied again), minimises f over b exactly, takes the gradient, and solves for the next
-direction by CG in which b is eliminated and only rows with φ'' ≠ 0 count: implicit negative
+direction by CG in which b is eliminated and only rows with ℓ'' ≠ 0 count: implicit negative
 mining. In a fresh lane the direction holds the starting weights, so that X w0 shares the pass
 over X with the steps of its neighbours.
 
@@ -38,7 +40,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax.linops import Csr, LinOp
-from xmcjax.losses import MarginLoss
+from xmcjax.losses import LaneLoss
 from xmcjax.native import _ffi
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import cg
@@ -59,7 +61,7 @@ class LaneProblem:
         weight: c, [1 or n, 1 or B].
         shift: o, [1 or n, 1 or B].
         tolerance: [B]; a lane has converged when ‖∇f‖ ≤ tolerance.
-        loss: φ, of the margin.
+        loss: ℓ.
     """
 
     op: LinOp
@@ -67,7 +69,7 @@ class LaneProblem:
     weight: jax.Array
     shift: jax.Array
     tolerance: jax.Array
-    loss: MarginLoss
+    loss: LaneLoss
 
 
 class HParams(NamedTuple):
@@ -117,13 +119,13 @@ class State(NamedTuple):
     active: jax.Array  #: int32 [B], rows with φ' or φ'' ≠ 0
 
 
-def lane_problem(op: LinOp, y, loss: MarginLoss, *, weight=1.0, shift=0.0, tolerance=0.0) -> LaneProblem:
+def lane_problem(op: LinOp, y, loss: LaneLoss, *, weight=1.0, shift=0.0, tolerance=0.0) -> LaneProblem:
     """Checks the parts of a :class:`LaneProblem` and gives them their dtypes and shapes.
 
     Args:
         op: features [n, d].
         y: ±1, [n, B].
-        loss: a smooth loss of the margin.
+        loss: a smooth loss, such as those of ``MARGIN_LOSSES``.
         weight: c; a number, [n, 1], [1, B] or [n, B].
         shift: o, likewise.
         tolerance: on ‖∇f‖; a number or [B]. See :func:`gradient_tolerance`.
@@ -246,7 +248,7 @@ def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     return State(*_ffi.newton_step(arguments, state, loss=problem.loss.native))  # type: ignore[arg-type]
 
 
-def native_numbers(hp: HParams, loss: MarginLoss, dtype, module=np):
+def native_numbers(hp: HParams, loss: LaneLoss, dtype, module=np):
     """The hyperparameters as native/ffi_newton.cc takes them: reals of `dtype`, and int32 counts.
 
     `module` is numpy, or jax.numpy for traced ones.
@@ -272,14 +274,14 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     y = problem.y.astype(dtype)
     c, o = problem.weight, problem.shift
 
-    def losses(z):  # ℓ = c φ(y (z + o))
-        return c * loss.value(y * (z + o))
+    def losses(z):  # c ℓ(z + o, y)
+        return c * loss.score_value(z + o, y)
 
-    def slopes(z):  # dℓ/dz
-        return c * y * loss.grad(y * (z + o))
+    def slopes(z):
+        return c * loss.score_grad(z + o, y)
 
-    def curvatures(z):  # d²ℓ/dz²
-        return c * loss.curv(y * (z + o))
+    def curvatures(z):
+        return c * loss.score_curv(z + o, y)
 
     fresh = state.status == Status.FRESH
     lanes = moving(state.status)

@@ -1,0 +1,109 @@
+"""Rounds of dual ascent: the native kernel against its twin, and the ascent."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import multinomial_helpers as helpers
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmcjax import linops
+from xmcjax.native import _ffi, ref
+from xmcjax.solvers import Status, multinomial
+from xmcjax.solvers.multinomial import auto
+
+pytestmark = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+
+
+def start(X, y, lam, classes, dtype, weight):
+    """Dual variables near the targets, and their weights."""
+    q = np.full((len(y), classes), 0.1 / classes)
+    q[np.arange(len(y)), y] += 0.9
+    Y = np.eye(classes)[y]
+    W = X.T @ (weight[:, None] * (Y - q)) / lam
+    return jnp.asarray(W, dtype), jnp.asarray(np.log(q), dtype)
+
+
+@pytest.mark.parametrize(("classes", "dtype"), [(7, np.float64), (45, np.float32), (45, np.float64)])
+@pytest.mark.parametrize("lam", [10.0, 0.05])
+def test_round_equals_its_twin(classes, dtype, lam):
+    X, y = helpers.sparse_set(n=60, d=50, classes=classes, dtype=dtype)
+    X = sp.csr_matrix(X.multiply((np.arange(60) != 5)[:, None])).astype(dtype)  # an instance without features
+    rng = np.random.default_rng(0)
+    weight = rng.choice([0.0, 1.0, 2.0], len(y))
+    bias = rng.normal(size=classes)
+    order = rng.permutation(len(y)).astype(np.int32)
+    W, log_q = start(X.astype(float), y, lam, classes, dtype, weight)
+    op = linops.make(X, backend="native")
+    shared = tuple(jnp.asarray(a, dtype) for a in (weight, op.row_norms2(), bias))
+    rest = (jnp.asarray(order), jnp.asarray(lam, dtype), W, log_q)
+    mine = jax.jit(_ffi.softmax_round)(*op.arrays, *shared, *rest)
+    twin = jax.jit(ref.softmax_round)(jnp.asarray(X.toarray()), *shared, *rest)
+    accuracy = 2e-4 if dtype == np.float32 else 1e-9
+    np.testing.assert_allclose(mine[0], twin[0], rtol=accuracy, atol=accuracy * np.abs(twin[0]).max())
+    np.testing.assert_allclose(jnp.exp(mine[1]), jnp.exp(twin[1]), atol=accuracy)
+    pairs, epochs, steps, skipped = (np.asarray(a) for a in zip(mine[2], twin[2], strict=True))
+    if dtype == np.float64:
+        assert pairs[0] == pairs[1] and epochs[0] == epochs[1] and steps[0] == steps[1]
+    assert skipped.max() == 0
+    if lam < 1 and classes == 45:
+        assert epochs[0] > 0  # the entries that need more visits are there
+
+
+def test_the_dual_objective_rises_and_the_gap_is_the_gradient():
+    X, y = helpers.sparse_set()
+    lam = 0.05
+    problem = helpers.problem(X, y, lam)
+    hp = multinomial.HParams(1e-10, 200)
+    state = multinomial.initial(problem, hp, None, None, method="dual")
+
+    def dual(state):
+        q = np.exp(np.asarray(state.memory.log_q))
+        np.testing.assert_allclose(q.sum(1), 1, rtol=1e-9)
+        W = X.T @ (np.eye(7)[y] - q) / lam
+        np.testing.assert_allclose(state.W, W, atol=1e-9)
+        return -lam / 2 * np.sum(W**2) - np.sum(q * np.log(q))
+
+    values = [dual(state)]
+    while int(state.status) == Status.RUNNING:
+        state = multinomial.advance(problem, hp, state, method="dual")
+        values.append(dual(state))
+    assert int(state.status) == Status.CONVERGED
+    assert np.all(np.diff(values) > -1e-9)
+    assert float(state.value) == pytest.approx(values[-1], rel=1e-9)
+
+
+def test_order_of_visits_follows_the_seed_and_nothing_else():
+    X, y = helpers.sparse_set()
+    problem = helpers.problem(X, y, 0.1)
+    runs = [multinomial.solve(problem, "dual") for _ in range(2)]
+    np.testing.assert_array_equal(runs[0].W, runs[1].W)
+
+
+def test_auto_goes_over_to_newton_where_dual_ascent_stops_gaining():
+    assert auto.following("dual", [1.0] * auto.PATIENCE) == "dual"
+    assert auto.following("dual", [1.0] * (auto.PATIENCE + 1)) == "newton"
+    assert auto.following("dual", [0.9**k for k in range(40)]) == "dual"
+    assert auto.following("newton", [1.0] * 99) == "newton"
+
+
+def test_auto_chooses_by_the_features(monkeypatch):
+    X, y = helpers.sparse_set()
+    assert auto.first(helpers.problem(X, y)) == "newton"
+    monkeypatch.setattr(auto, "MANY_WEIGHTS", 280)
+    assert auto.first(helpers.problem(X, y)) == "dual"
+    assert auto.first(helpers.problem(X.toarray(), y)) == "newton"
+    # badly conditioned: dual ascent begins, Newton ends
+    problem = helpers.problem(X * 100, y, 1e-3)
+    solution = multinomial.solve(problem, "auto", multinomial.HParams(1e-9, 500))
+    assert solution.status == Status.CONVERGED
+    expected = multinomial.solve(problem, "newton", multinomial.HParams(1e-9, 500))
+    assert solution.value == pytest.approx(expected.value, rel=1e-7)
+
+
+def test_dual_wants_native_features():
+    X, y = helpers.sparse_set()
+    with pytest.raises(ValueError, match="take newton"):
+        multinomial.solve(helpers.problem(X.toarray(), y), "dual")

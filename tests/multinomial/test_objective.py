@@ -1,0 +1,123 @@
+"""G, its gradient and what every method's state says of them; bad input."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import multinomial_helpers as helpers
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmcjax import linops
+from xmcjax.native import _ffi
+from xmcjax.solvers import multinomial
+
+native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+BACKENDS = ["dense", "jnp", pytest.param("native", marks=native)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_value_and_gradient(backend, intercept):
+    X, y = helpers.sparse_set()
+    rng = np.random.default_rng(1)
+    W, b = rng.normal(size=(40, 7)), intercept * rng.normal(size=7)
+    weight = rng.choice([0.0, 0.5, 2.0], len(y))
+    problem = helpers.problem(X, y, 0.3, backend=backend, intercept=intercept, weight=weight)
+    found = multinomial.evaluate(problem, jnp.asarray(W), jnp.asarray(b))
+    expected_W, expected_b = helpers.gradient(X, y, W, b, 0.3, weight)
+    np.testing.assert_allclose(found.value, helpers.objective(X, y, W, b, 0.3, weight), rtol=1e-12)
+    np.testing.assert_allclose(found.gradient, expected_W, atol=1e-12)
+    np.testing.assert_allclose(found.bias_gradient, expected_b if intercept else 0, atol=1e-12)
+    whole = np.sum(expected_W**2) + intercept * np.sum(expected_b**2)
+    np.testing.assert_allclose(found.norm, np.sqrt(whole), rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_of_1e4_neither_overflow_nor_give_nan(backend, dtype):
+    X, y = helpers.sparse_set(dtype=dtype)
+    rng = np.random.default_rng(1)
+    W = rng.choice([-1e4, 1e4], (40, 7)).astype(dtype)
+    problem = helpers.problem(X, y, 1e-6, backend=backend)
+    found = multinomial.evaluate(problem, jnp.asarray(W), jnp.zeros(7, dtype))
+    assert found.value.dtype == dtype
+    np.testing.assert_allclose(found.value, helpers.objective(X.astype(float), y, W, 0, 1e-6), rtol=1e-5)
+    assert np.all(np.isfinite(found.gradient))
+
+
+@native
+@pytest.mark.parametrize("classes", [2, 7, 16, 33, 70])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_native_pass_equals_jnp(classes, dtype):
+    # widths with and without an incomplete vector, and rows without entries
+    X, y = helpers.sparse_set(n=100, d=80, classes=classes, dtype=dtype)
+    X = sp.csr_matrix(X.multiply((np.arange(100) % 9 > 0)[:, None])).astype(dtype)
+    rng = np.random.default_rng(2)
+    W, b = (jnp.asarray(rng.normal(size=s), dtype) for s in ((80, classes), (classes,)))
+    results = []
+    for backend in ("native", "jnp"):
+        problem = helpers.problem(X, y, 0.5, backend=backend, intercept=True)
+        results.append(multinomial.evaluate(problem, W, b))
+    accuracy = 1e-5 if dtype == np.float32 else 1e-13
+    for mine, other in zip(*results, strict=True):
+        assert mine.dtype == dtype
+        np.testing.assert_allclose(mine, other, rtol=accuracy, atol=10 * accuracy)
+
+
+def test_bad_problems_get_one_clear_error():
+    X, y = helpers.sparse_set()
+    op = linops.make(X)
+    make = multinomial.multinomial_problem
+    for lam in (0, -1.0, float("nan"), float("inf"), "1"):
+        with pytest.raises(ValueError, match="expected lam above 0"):
+            make(op, y, lam)
+    with pytest.raises(ValueError, match="at least two classes"):
+        make(op, np.zeros_like(y), 1.0)
+    with pytest.raises(ValueError, match="expected labels 0 … 7, found none of 0: give classes"):
+        make(op, y + 1, 1.0)
+    with pytest.raises(ValueError, match="expected labels from 0 to 6, found -1"):
+        make(op, y - 1, 1.0, classes=7)
+    with pytest.raises(ValueError, match="expected labels from 0 to 4, found 6"):
+        make(op, y, 1.0, classes=5)
+    with pytest.raises(TypeError, match="expected labels that are integers, got float64"):
+        make(op, y.astype(float), 1.0)
+    with pytest.raises(ValueError, match="one label for each of 90 rows"):
+        make(op, y[1:], 1.0)
+    with pytest.raises(ValueError, match="expected finite weights"):
+        make(op, y, 1.0, weight=-1.0)
+    for bad in (np.nan, np.inf):
+        for features in (X.toarray(), X):
+            features = features.copy()
+            features[3, 3] = bad
+            with pytest.raises(ValueError, match="expected finite features"):
+                make(linops.make(features), y, 1.0)
+    with pytest.raises(ValueError, match="expected a method of auto, "):
+        multinomial.solve(make(op, y, 1.0), "sgd")
+    with pytest.raises(ValueError, match=r"expected starting weights \[40, 7\]"):
+        multinomial.solve(make(op, y, 1.0), "newton", W0=np.zeros((7, 40)))
+
+
+def test_a_class_without_instances_may_be_asked_for():
+    X, y = helpers.sparse_set()
+    problem = helpers.problem(X, y, 1.0, classes=9)
+    solution = multinomial.solve(problem, "newton", multinomial.HParams(1e-9, 50))
+    assert solution.W.shape == (40, 9)
+    # nothing tells the empty classes apart
+    np.testing.assert_allclose(solution.W[:, 7], solution.W[:, 8], atol=1e-8)
+
+
+def test_state_keeps_its_dtypes():
+    for dtype in (np.float32, np.float64):
+        X, y = helpers.sparse_set(dtype=dtype)
+        problem = helpers.problem(X, y, 1.0)
+        for method in multinomial.METHODS:
+            if method == "dual" and not problem.native:
+                continue
+            before = multinomial.initial(problem, multinomial.HParams(), None, None, method=method)
+            shapes = jax.tree.map(lambda a: (a.shape, a.dtype), before)
+            after = multinomial.advance(problem, multinomial.HParams(), before, method=method)
+            assert float(after.value) > 0, method
+            assert jax.tree.map(lambda a: (a.shape, a.dtype), after) == shapes, method
+            assert after.W.dtype == dtype

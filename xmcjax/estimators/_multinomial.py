@@ -1,0 +1,180 @@
+"""Multinomial logistic regression with scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import validate_data
+
+from xmcjax.estimators._linear import DTYPES, LinearClassifier
+from xmcjax.estimators._parameters import number, whole_number
+from xmcjax.estimators._targets import class_numbers
+
+
+class MultinomialLogisticRegression(LinearClassifier):
+    """Regularised multinomial logistic regression, exact, for up to many thousands of classes.
+
+    With scores z_i = W x_i + b, sample weights s_i and class weights v,
+
+    .. math:: \\min_{W, b} λ/2 ‖W‖² + Σ_i s_i v_{y_i} (\\log Σ_k e^{z_{ik}} − z_{i,y_i}).
+
+    ``LogisticRegression(C=1/lam)`` of scikit-learn minimises the same where there are more than two
+    classes and `fit_intercept` is alike; for two it has one weight vector, and its C is 2/λ.
+
+    Args:
+        method: "auto" (default), the fastest by measurement; "newton", joint Newton-CG; "dual", dual
+            coordinate ascent (sparse X); "lbfgs", joint L-BFGS.
+        lam: λ > 0, 1 by default.
+        fit_intercept: whether there is a b, True by default, not regularised. The paper has none.
+        class_weight: None (default), "balanced" for v_k = n / (K n_k), or a dict from classes to weights.
+        tol: the run ends at ‖∇G‖ ≤ tol · ‖∇G(0)‖; 1e-4 by default.
+        max_iter: most outer iterations, 1000 by default.
+        random_state: taken for the sake of the interface: results do not depend on it.
+
+    Attributes:
+        classes_: ascending.
+        coef_: [m, d] in the dtype of X; m is the number of classes, and 1 for two: w_1 − w_0.
+        intercept_: [m].
+        objective_: the minimum that was found.
+        n_iter_: outer iterations made.
+        status_: how the run ended, of :class:`xmcjax.solvers.Status`.
+        history_: a :class:`xmcjax.solvers.multinomial.Record` of each iteration: objective, norm of the
+            gradient, seconds.
+        n_features_in_: d. feature_names_in_: names of the features, where X has names.
+
+    X of float64 is solved in float64, without a change to JAX's settings.
+
+    References:
+        Gopal and Yang, "Distributed training of large-scale logistic models", 2013 (paper 002).
+
+    Example:
+        >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2], [0.0, 0.0]]
+        >>> model = MultinomialLogisticRegression(lam=0.1).fit(X, ["up", "up", "right", "right", "none"])
+        >>> model.predict([[1, 0.1]])
+        array(['right'], dtype='<U5')
+        >>> model.predict_proba([[1, 0.1]]).round(2)
+        array([[0.07, 0.89, 0.04]])
+    """
+
+    def __init__(
+        self,
+        method="auto",
+        lam=1.0,
+        *,
+        fit_intercept=True,
+        class_weight=None,
+        tol=1e-4,
+        max_iter=1000,
+        random_state=None,
+    ):
+        self.method = method
+        self.lam = lam
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X, y, sample_weight=None):
+        """Trains on features X [n, d], sparse or dense, and classes y [n] of any kind.
+
+        Args:
+            X: finite features.
+            y: classes, numbers or strings.
+            sample_weight: s ≥ 0, [n]; 2 is the same as the row twice, 0 as without it.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: values of X that are not finite, y of another length or kind, fewer than two
+                classes, an option out of range, or numbers that overflowed.
+            TypeError: an option of another kind.
+
+        Warns:
+            ConvergenceWarning: the run ended before the gradient was small enough, and the remedy.
+        """
+        from xmcjax import linops
+        from xmcjax.lanes import check_features, check_sample_weight, precision
+        from xmcjax.solvers.multinomial import CHOICES, HParams, multinomial_problem, solve
+
+        if self.method not in CHOICES:
+            raise ValueError(f"method: expected one of {', '.join(CHOICES)}, got {self.method!r}")
+        lam, hp = (
+            number("lam", self.lam),
+            HParams(number("tol", self.tol), whole_number("max_iter", self.max_iter, 1)),
+        )
+        if not hp.tolerance >= 0:
+            raise ValueError(f"tol: expected at least 0, got {hp.tolerance}")
+        # what is not finite is found by check_features, which names the place
+        kinds = dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
+        X, y = validate_data(self, X, y, **kinds)
+        check_features(X)
+        if sample_weight is not None:
+            sample_weight = check_sample_weight(sample_weight, X.shape[0])
+        self.classes_, numbers = class_numbers(y, sample_weight)
+        weight = np.ones(len(numbers)) if sample_weight is None else np.asarray(sample_weight, np.float64)
+        if self.class_weight is not None:
+            weight = weight * self._class_weights(y, sample_weight)[numbers]
+        with precision(X.dtype):
+            problem = multinomial_problem(
+                linops.make(X),
+                numbers,
+                lam,
+                classes=len(self.classes_),
+                weight=weight,
+                intercept=self.fit_intercept,
+            )
+            solution = solve(problem, self.method, hp)
+            W, bias = np.asarray(solution.W).T, np.asarray(solution.bias)
+        self._store(solution, W, bias)
+        return self
+
+    def predict_proba(self, X):
+        """Probabilities of the classes, [n, K]; rows sum to 1.
+
+        Raises:
+            ValueError: as :meth:`decision_function`.
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X):
+        """Logarithms of the probabilities of the classes, [n, K]."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            # log σ(∓z), without overflow
+            return -np.logaddexp(0, np.stack([scores, -scores], axis=1))
+        scores = scores - scores.max(axis=1, keepdims=True)
+        return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+
+    def _class_weights(self, y, sample_weight):
+        if isinstance(self.class_weight, str) and self.class_weight != "balanced":
+            raise ValueError(f"class_weight: expected None, balanced or a dict, got {self.class_weight!r}")
+        weights = compute_class_weight(
+            self.class_weight, classes=self.classes_, y=y, sample_weight=sample_weight
+        )
+        if not (np.all(np.isfinite(weights)) and np.all(weights >= 0)):
+            raise ValueError("class_weight: expected finite weights of at least 0")
+        return weights
+
+    def _store(self, solution, W, bias):
+        from xmcjax.solvers import REMEDY, Status
+
+        if solution.status == Status.NONFINITE:
+            raise ValueError(f"the objective overflowed: {REMEDY[solution.status]}")
+        self._form = "classes"
+        if len(self.classes_) == 2:
+            W, bias = W[1:] - W[:1], bias[1:] - bias[:1]
+        self.coef_, self.intercept_ = np.ascontiguousarray(W), bias.copy()
+        self.objective_, self.status_ = solution.value, solution.status
+        self.n_iter_, self.history_ = max(solution.history[-1].steps, 1), solution.history
+        if solution.status != Status.CONVERGED:
+            warnings.warn(
+                f"not converged ({solution.status.name}, ‖∇G‖ = {solution.gradient_norm:.3g}): "
+                f"{REMEDY[solution.status]}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,62 @@
+"""What a lane of newton_cg minimises: a loss of the score, given the target ±1."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclasses.dataclass(frozen=True)
+class LaneLoss:
+    """ℓ(s, y), convex in the score s, for a target y = ±1.
+
+    Attributes:
+        name: of the loss.
+        smooth: ∂ℓ/∂s is continuous, as a Newton method needs.
+        native: the number of the loss in the C++ kernels (native/isa.h), or None.
+    """
+
+    name: ClassVar[str]
+    smooth: ClassVar[bool] = True
+    native: ClassVar[int | None] = None
+
+    @property
+    def parameter(self) -> float:
+        """The number that the C++ kernel takes beside the score."""
+        return 0.0
+
+    def score_value(self, s: jax.Array, y: jax.Array) -> jax.Array:
+        """ℓ(s, y), elementwise."""
+        raise NotImplementedError(f"{type(self).__name__} has no value")
+
+    def score_grad(self, s: jax.Array, y: jax.Array) -> jax.Array:
+        """∂ℓ/∂s."""
+        raise NotImplementedError(f"{type(self).__name__} has no slope")
+
+    def score_curv(self, s: jax.Array, y: jax.Array) -> jax.Array:
+        """∂²ℓ/∂s²."""
+        raise NotImplementedError(f"{type(self).__name__} has no curvature")
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisson(LaneLoss):
+    """ℓ(s, y) = e^s − s for y = 1, e^s for y = −1: Poisson regression of counts 1 and 0.
+
+    With s = z + log a it is the problem of one class in the log-concavity bound (paper 002, eq. 2),
+    up to a constant.
+    """
+
+    name: ClassVar[str] = "poisson"
+    native: ClassVar[int | None] = 3
+
+    def score_value(self, s, y):
+        return jnp.exp(s) - jnp.where(y > 0, s, 0)
+
+    def score_grad(self, s, y):
+        return jnp.where(y > 0, jnp.expm1(s), jnp.exp(s))
+
+    def score_curv(self, s, y):
+        return jnp.exp(s)

@@ -1,0 +1,62 @@
+"""Class problems as lanes of newton_cg.
+
+A bound of the loss that splits into one term for each class leaves, with its variational parameter
+fixed, a binary problem for each: ½λ‖w_k‖² + Σ_i c_i ℓ(z_ik + o_i, y_ik).
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from xmcjax.losses import LaneLoss
+from xmcjax.solvers import newton_cg
+from xmcjax.solvers.multinomial._blocks import View
+from xmcjax.solvers.multinomial._problem import Problem
+
+MOST_NEWTON_STEPS = 20
+CG_TOLERANCE = 0.1
+
+
+def tolerances(problem: Problem, accuracy: float, tolerance, scale, norms):
+    """On the gradients of the classes, [K].
+
+    Args:
+        problem: of the classes.
+        accuracy: how far a lane is solved, of the gradient that it starts with.
+        tolerance, scale: of the stopping rule; a class that is done to its share of the whole rests.
+        norms: of the gradients now, [K].
+    """
+    share = 0.3 * jnp.asarray(tolerance, norms.dtype) * scale / problem.classes**0.5
+    return jnp.maximum(accuracy * norms, share)
+
+
+def solve_lanes(problem: Problem, loss: LaneLoss, offset, W, bias, tolerance, seen: View):
+    """The class problems of a block: (W [d, lanes], b, z [n, lanes], Newton steps).
+
+    Args:
+        problem: of the classes.
+        loss: ℓ.
+        offset: o, [n].
+        W, bias: where to start.
+        tolerance: on the norm of the gradient, [lanes].
+        seen: what the columns are.
+    """
+    dtype = problem.op.dtype
+    lanes = newton_cg.LaneProblem(
+        op=problem.op,
+        y=jnp.where(seen.targets, 1, -1).astype(jnp.int8),
+        weight=problem.weight[:, None],
+        shift=offset[:, None],
+        # a filling column starts at zero and stays there
+        tolerance=jnp.where(seen.open, tolerance, jnp.inf).astype(dtype),
+        loss=loss,
+    )
+    hp = newton_cg.HParams(
+        l2=problem.l2,  # type: ignore[arg-type]
+        l2_bias=0.0 if problem.intercept else -1.0,
+        max_steps=MOST_NEWTON_STEPS,
+        cg_tolerance=CG_TOLERANCE,
+        decrement=1e30,  # the gradient alone decides
+    )
+    state = newton_cg.run(lanes, hp, newton_cg.init(lanes, W, bias))
+    return state.w, state.bias, state.z, jnp.sum(jnp.where(seen.open, state.steps, 0), dtype=jnp.int32)

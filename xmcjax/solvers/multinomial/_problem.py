@@ -1,0 +1,217 @@
+"""The problem that all methods of this package solve, and what each of them needs of it.
+
+    G(W, b) = λ/2 ‖W‖² + Σ_i c_i (log Σ_k e^{z_ik} − z_{i,y_i}),   Z = X W + 1 bᵀ
+
+S. Gopal, Y. Yang, "Distributed training of large-scale logistic models", 2013 (paper 002), OPT1.
+
+symbol      variable            shape
+X           problem.op          [n, d]
+y           problem.y           [n], 0 … K−1
+c           problem.weight      [n]
+λ           problem.l2          []
+W, b        W, bias             [d, K], [K]
+Z, P        Z, P                [n, K], P = softmax of the rows of Z
+
+Over a mesh the classes are split: W, b and Z are the columns of this device, and `problem.axis`
+names the axis of the mesh over which sums go. Columns beyond the last class, which make the split
+even, have scores −∞ and weights 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import numbers
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.linops import Csr, Dense, LinOp
+from xmcjax.native import _ffi
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["op", "y", "weight", "l2"],
+    meta_fields=["classes", "intercept", "axis"],
+)
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A multinomial logistic regression; made by :func:`multinomial_problem`.
+
+    Attributes:
+        op: the features, n rows of d.
+        y: classes 0 … K−1, int32 [n].
+        weight: c ≥ 0, [n].
+        l2: λ > 0, [].
+        classes: K.
+        intercept: whether there is a b; it is not regularised.
+        axis: of the mesh over which the classes are split, or None.
+    """
+
+    op: LinOp
+    y: jax.Array
+    weight: jax.Array
+    l2: jax.Array
+    classes: int
+    intercept: bool
+    axis: str | None = None
+
+    @property
+    def native(self) -> bool:
+        """Whether the fused passes of the C++ kernels serve it."""
+        return isinstance(self.op, Csr) and self.op.native and self.axis is None
+
+    @property
+    def csr(self) -> tuple[Any, Any, Any]:
+        """The arrays of X for those passes."""
+        return cast(Csr, self.op).arrays
+
+
+def multinomial_problem(
+    op: LinOp, y, lam: float, *, classes: int | None = None, weight: Any = 1.0, intercept: bool = False
+) -> Problem:
+    """Checks the parts of a :class:`Problem` and gives them their dtypes.
+
+    Args:
+        op: features [n, d], from :func:`xmcjax.linops.make`.
+        y: classes 0 … K−1, integers [n].
+        lam: λ > 0.
+        classes: K; None for the largest of y plus 1, and then each class must occur.
+        weight: c ≥ 0, of the instances; a number or [n].
+        intercept: whether there is a b, which is not regularised.
+
+    Raises:
+        ValueError: λ not above 0; fewer than two classes; labels out of range or of another
+            length; features or weights that are not finite.
+        TypeError: labels that are not integers.
+    """
+    if not (isinstance(lam, numbers.Real) and 0 < lam < np.inf):
+        raise ValueError(f"expected lam above 0, got {lam!r}")
+    n = op.shape[0]
+    y = np.asarray(y)
+    if not np.issubdtype(y.dtype, np.integer):
+        raise TypeError(f"expected labels that are integers, got {y.dtype}")
+    if y.shape != (n,) or n == 0:
+        raise ValueError(f"expected one label for each of {n} rows, got {list(y.shape)}")
+    count = int(y.max()) + 1 if classes is None else int(classes)
+    if y.min() < 0 or y.max() >= count:
+        raise ValueError(
+            f"expected labels from 0 to {count - 1}, found {y.min() if y.min() < 0 else y.max()}"
+        )
+    if classes is None and len(present := np.unique(y)) < count:
+        absent = np.setdiff1d(np.arange(count), present)[0]
+        raise ValueError(
+            f"expected labels 0 … {count - 1}, found none of {absent}: give classes to allow that"
+        )
+    if count < 2:
+        raise ValueError("expected at least two classes, got one")
+    c = np.broadcast_to(np.asarray(weight, np.float64), (n,))
+    if not np.all(np.isfinite(c)) or c.min() < 0 or c.max() == 0:
+        raise ValueError("expected finite weights of at least 0, one of them above 0")
+    values = op.X if isinstance(op, Dense) else op.value if isinstance(op, Csr) else None
+    if values is not None and not bool(jnp.all(jnp.isfinite(values))):
+        raise ValueError("expected finite features, found NaN or infinity")
+    return Problem(
+        op=op,
+        y=jnp.asarray(y, jnp.int32),
+        weight=jnp.asarray(c, op.dtype),
+        l2=jnp.asarray(lam, op.dtype),
+        classes=count,
+        intercept=bool(intercept),
+    )
+
+
+def all_sum(problem: Problem, x):
+    """The sum over the devices that share the classes."""
+    return x if problem.axis is None else jax.lax.psum(x, problem.axis)
+
+
+def all_max(problem: Problem, x):
+    """The largest over the devices that share the classes."""
+    return x if problem.axis is None else jax.lax.pmax(x, problem.axis)
+
+
+def first_class(problem: Problem, width: int):
+    """The number of the class in column 0 of this device, which has `width` columns."""
+    return 0 if problem.axis is None else width * jax.lax.axis_index(problem.axis)
+
+
+def open_columns(problem: Problem, width: int, first=None):
+    """Which columns are classes and no filling, bool [width]; `first` is the class of column 0."""
+    first = first_class(problem, width) if first is None else first
+    return first + jnp.arange(width, dtype=jnp.int32) < problem.classes
+
+
+def scores(problem: Problem, W, bias, first=None):
+    """Z = X W + 1 bᵀ, [n, K], −∞ in columns that are no class; `first` is the class of column 0."""
+    Z = problem.op.matmat(W) + bias[None, :]
+    return Z if problem.axis is None else jnp.where(open_columns(problem, Z.shape[1], first), Z, -jnp.inf)
+
+
+def own_scores(problem: Problem, Z, first=None):
+    """z_{i,y_i} where that class is among the columns of Z, else 0; [n]. `first` is the class of column 0."""
+    width = Z.shape[1]
+    column = problem.y - (first_class(problem, width) if first is None else first)
+    found = jnp.take_along_axis(Z, jnp.clip(column, 0, width - 1)[:, None], axis=1)[:, 0]
+    return jnp.where((column >= 0) & (column < width), found, 0)
+
+
+def targets(problem: Problem, width: int, first=None):
+    """Whether y_i is the class of a column, bool [n, width]."""
+    first = first_class(problem, width) if first is None else first
+    return problem.y[:, None] == first + jnp.arange(width, dtype=jnp.int32)[None, :]
+
+
+def log_normaliser(problem: Problem, Z):
+    """log Σ_k e^{z_ik} over all classes, [n]."""
+    top = all_max(problem, jnp.max(Z, axis=1))
+    return top + jnp.log(all_sum(problem, jnp.sum(jnp.exp(Z - top[:, None]), axis=1)))
+
+
+def squared_norm(problem: Problem, *arrays):
+    """The sum of the squares of arrays whose columns are classes, over all devices."""
+    return all_sum(problem, sum(jnp.sum(a * a) for a in arrays))
+
+
+class Evaluation(NamedTuple):
+    """G and its gradient."""
+
+    value: jax.Array  #: []
+    gradient: jax.Array  #: [d, K]
+    bias_gradient: jax.Array  #: [K]; 0 without intercept
+    norm: jax.Array  #: [], of both gradients
+
+
+def evaluate(problem: Problem, W, bias) -> Evaluation:
+    """G and ∇G by one product with X and one with its transpose; both at once in the native pass."""
+    if problem.native:
+        sums = _ffi.softmax_pass(*problem.csr, problem.y, problem.weight, W, bias)
+        loss, gradient, bias_gradient = sums
+        gradient = problem.l2 * W + gradient
+        if not problem.intercept:
+            bias_gradient = jnp.zeros_like(bias)
+        norm = jnp.sqrt(squared_norm(problem, gradient, bias_gradient))
+        return Evaluation(problem.l2 / 2 * jnp.sum(W * W) + loss, gradient, bias_gradient, norm)
+    return evaluate_at(problem, W, scores(problem, W, bias))
+
+
+def evaluate_at(problem: Problem, W, Z, log_sums=None) -> Evaluation:
+    """G and ∇G where the scores are known; `log_sums` is log Σ_k e^{z_ik}, [n], where that is known too."""
+    log_sums = log_normaliser(problem, Z) if log_sums is None else log_sums
+    # ∇_z = c (p − e_y)
+    slope = problem.weight[:, None] * (
+        jnp.exp(Z - log_sums[:, None]) - targets(problem, Z.shape[1]).astype(Z.dtype)
+    )
+    gradient = problem.l2 * W + problem.op.rmatmat(slope)
+    bias_gradient = jnp.sum(slope, axis=0) if problem.intercept else jnp.zeros(Z.shape[1], Z.dtype)
+    norm = jnp.sqrt(squared_norm(problem, gradient, bias_gradient))
+    return Evaluation(objective(problem, W, Z, log_sums), gradient, bias_gradient, norm)
+
+
+def objective(problem: Problem, W, Z, log_sums):
+    """G where scores and log Σ_k e^{z_ik} are known."""
+    own = all_sum(problem, own_scores(problem, Z))
+    return problem.l2 / 2 * squared_norm(problem, W) + jnp.sum(problem.weight * (log_sums - own))

@@ -1,0 +1,31 @@
+"""Which of the methods runs when none is asked for, by measurement (docs/multinomial.md).
+
+CSR features on the native kernels with many weights: dual ascent, and joint Newton-CG from where it
+stops gaining. Elsewhere joint Newton-CG from the start: where W is small its products are cheap, and
+the features are usually few, dense and far from orthogonal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xmcjax.solvers.multinomial._problem import Problem
+
+# Weights from which dual ascent comes first.
+MANY_WEIGHTS = 1 << 16
+# Outer iterations in which dual ascent has to halve ‖∇G‖.
+PATIENCE = 12
+
+
+def first(problem: Problem) -> str:
+    """The method to begin with."""
+    many = problem.op.shape[1] * problem.classes >= MANY_WEIGHTS
+    return "dual" if problem.native and many else "newton"
+
+
+def following(method: str, gradient_norms: Sequence[float]) -> str:
+    """The method to go on with, by ‖∇G‖ after each iteration so far."""
+    if method != "dual" or len(gradient_norms) <= PATIENCE:
+        return method
+    lately, before = gradient_norms[-PATIENCE:], gradient_norms[:-PATIENCE]
+    return "newton" if min(lately) > 0.5 * min(before) else "dual"

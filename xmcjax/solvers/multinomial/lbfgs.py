@@ -1,0 +1,99 @@
+"""Joint L-BFGS on G, five corrections, as the paper's baseline (section 4); Liu and Nocedal, 1989."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.solvers._base import Status
+from xmcjax.solvers.multinomial._problem import Problem, evaluate
+from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
+
+CORRECTIONS = 5
+
+
+class Memory(NamedTuple):
+    optimiser: Any  #: of optax
+    gradient: Any  #: of (W, b)
+
+
+@functools.cache
+def _optimiser():
+    import optax
+
+    return optax.lbfgs(memory_size=CORRECTIONS)
+
+
+@jax.custom_vjp
+def _value(weights, problem: Problem):
+    return evaluate(problem, *weights).value
+
+
+def _forward(weights, problem):
+    now = evaluate(problem, *weights)
+    return now.value, (now.gradient, now.bias_gradient)
+
+
+def _backward(gradients, cotangent):
+    return jax.tree.map(lambda g: cotangent * g, gradients), None
+
+
+_value.defvjp(_forward, _backward)
+
+
+def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
+    """The state at the starting weights; `state.inner` counts values and gradients of G."""
+    if problem.axis is not None:
+        raise ValueError("L-BFGS is not split over a mesh: take lc, dm, admm or newton")
+    state = start(problem, hp, W0, b0, width).state
+    now = evaluate(problem, state.W, state.bias)
+    weights = (state.W, state.bias)
+    memory = Memory(_optimiser().init(weights), (now.gradient, now.bias_gradient))
+    return state._replace(memory=memory)
+
+
+def step(problem: Problem, hp: HParams, state: State) -> State:
+    """One step with its line search (zoom)."""
+    import optax
+
+    memory: Memory = state.memory
+    weights = (state.W, state.bias)
+
+    def value_fn(weights):
+        # the line search of optax takes float64 steps wherever JAX has them
+        return _value(jax.tree.map(lambda w: w.astype(problem.op.dtype), weights), problem)
+
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes int32 and int64
+        updates, optimiser = _optimiser().update(
+            memory.gradient,
+            memory.optimiser,
+            weights,
+            value=state.value,
+            grad=memory.gradient,
+            value_fn=value_fn,
+        )
+        W, bias = optax.apply_updates(weights, updates)
+    search = optimiser[-1]
+    value = search.value.astype(W.dtype)
+    gradient = jax.tree.map(lambda g: g.astype(W.dtype), search.grad)
+    norm = jnp.sqrt(sum(jnp.sum(g * g) for g in gradient))
+    trials = search.info.num_linesearch_steps.astype(jnp.int32)
+    state = State(
+        W=W,
+        bias=bias,
+        value=value,
+        gradient_norm=norm,
+        bound=value,
+        stationarity=norm,
+        scale=state.scale,
+        status=state.status,
+        steps=state.steps + 1,
+        inner=state.inner + trials,
+        memory=Memory(optimiser, gradient),
+    )
+    status = next_status(hp, state)
+    stuck = (status == Status.RUNNING) & (search.learning_rate == 0)
+    return state._replace(status=jnp.where(stuck, Status.LINE_SEARCH_FAILED, status).astype(jnp.int32))

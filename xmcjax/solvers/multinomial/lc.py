@@ -1,0 +1,127 @@
+"""The log-concavity bound, class by class (paper 002, Algorithm 1).
+
+log γ ≤ a γ − log a − 1 with γ_i = Σ_k e^{z_ik} makes of G a bound that splits into classes,
+
+    F(W, a) = λ/2 ‖W‖² + Σ_i c_i (Σ_k e^{z_ik + log a_i} − log a_i − 1 − z_{i,y_i}),
+
+tight at a_i = 1/γ_i. Each iteration solves the class problems as lanes of newton_cg, whose steps
+never raise F, and sets log a ← log a − log Σ_k e^{z_k + log a}. So G never rises, however far the
+lanes are solved: to a tenth of the gradient that they start with. a_i begins at 1/K, W at 0.
+
+The classes of a mesh need one all-reduce of n sums an iteration, and two numbers more for ‖∇G‖; where
+a sum leaves [1e-20, 1e20], a second with the maximum.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.losses import poisson
+from xmcjax.solvers._base import Status
+from xmcjax.solvers.multinomial import _blocks
+from xmcjax.solvers.multinomial._class_lanes import solve_lanes, tolerances
+from xmcjax.solvers.multinomial._problem import Problem, all_sum, own_scores
+from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
+
+# How far the class problems are solved, of their gradient at the start.
+ACCURACY = 0.1
+
+CLASS_AXES = {"log_a": None, "norms": 0}
+
+
+class Memory(NamedTuple):
+    log_a: jax.Array  #: [n]
+    norms: jax.Array  #: ‖∇G‖ of each class, [K]
+
+
+def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
+    """The state at the starting weights; `state.inner` counts Newton steps, over all classes."""
+    begin = start(problem, hp, W0, b0, width)
+    return begin.state._replace(memory=Memory(-begin.log_sums, begin.norms))
+
+
+def step(problem: Problem, hp: HParams, state: State) -> State:
+    """One pass over the classes, and a."""
+
+    def remember(made: Pass, norms):
+        return Memory(made.log_a, norms)
+
+    return advanced(problem, hp, state, state.memory.log_a, ACCURACY, remember)
+
+
+class Pass(NamedTuple):
+    """What a pass over the classes leaves."""
+
+    W: jax.Array
+    bias: jax.Array
+    log_a: jax.Array  #: −log Σ_k e^{z_ik}, [n]
+    value: jax.Array  #: G
+    bound: jax.Array  #: F at the new W and the a that it was solved for
+    newton_steps: jax.Array
+
+
+def over_classes(problem: Problem, hp: HParams, state: State, log_a, accuracy: float) -> Pass:
+    """Solves the class problems for a, and then for a in turn."""
+    blocks, width = _blocks.split(state.W, state.bias), state.W.shape[1]
+    count, _, lanes = blocks.W.shape
+    tolerance = tolerances(problem, accuracy, hp.tolerance, state.scale, state.memory.norms)
+    tolerance = jnp.pad(tolerance, (0, count * lanes - width)).reshape(count, lanes)
+
+    def one(carry, arguments):
+        sums, own, steps = carry
+        number, W, bias, tolerance = arguments
+        seen = _blocks.view(problem, width, lanes, number)
+        W, bias, Z, made = solve_lanes(problem, poisson, log_a, W, bias, tolerance, seen)
+        shifted = Z + log_a[:, None]
+        sums = sums + jnp.sum(jnp.where(seen.open, jnp.exp(shifted), 0), axis=1)
+        # z_y + log a, small near the optimum, where z_y alone is not
+        return (sums, own + own_scores(problem, shifted, seen.first), steps + made), (W, bias)
+
+    zero = jnp.zeros_like(log_a)
+    carry = (zero, zero, jnp.int32(0))
+    carry, solved = jax.lax.scan(one, carry, (_blocks.numbers(blocks), *blocks, tolerance))
+    sums, own, newton_steps = carry
+    W, bias = _blocks.join(_blocks.Blocks(*solved), width)
+
+    # the all-reduce: n sums, and three numbers
+    rest = [problem.l2 / 2 * jnp.sum(W * W), jnp.sum(problem.weight * own), newton_steps.astype(sums.dtype)]
+    together = all_sum(problem, jnp.concatenate([sums, jnp.stack(rest)]))
+    sums, (penalty, fit, newton_steps) = together[:-3], together[-3:]
+    fine = jnp.all((sums >= 1e-20) & (sums <= 1e20))
+    log_sums = jax.lax.cond(
+        fine, lambda: jnp.log(sums), lambda: log_a + _blocks.log_sums(problem, W, bias)[0]
+    )
+    # log a ← log a − log Σ_k e^{z_k + log a}
+    value = penalty - fit + jnp.sum(problem.weight * log_sums)
+    bound = penalty - fit + jnp.sum(problem.weight * jnp.expm1(log_sums))
+    return Pass(W, bias, log_a - log_sums, value, bound, newton_steps.astype(jnp.int32))
+
+
+def advanced(problem: Problem, hp: HParams, state: State, log_a, accuracy: float, remember) -> State:
+    """The state after a pass with that a, where G does not rise; else the state before, ended.
+
+    `remember(pass, norms)` makes the memory.
+    """
+    made = over_classes(problem, hp, state, log_a, accuracy)
+    norms = _blocks.gradient_norms(problem, made.W, made.bias, -made.log_a)
+    norm = jnp.sqrt(all_sum(problem, jnp.sum(norms * norms)))
+    after = State(
+        W=made.W,
+        bias=made.bias,
+        value=made.value,
+        gradient_norm=norm,
+        bound=made.bound,
+        stationarity=norm,
+        scale=state.scale,
+        status=state.status,
+        steps=state.steps + 1,
+        inner=state.inner + made.newton_steps,
+        memory=remember(made, norms),
+    )
+    after = after._replace(status=next_status(hp, after))
+    before = state._replace(steps=after.steps, inner=after.inner, status=jnp.int32(Status.LINE_SEARCH_FAILED))
+    good = made.value <= state.value  # false for NaN
+    return jax.tree.map(lambda a, b: jnp.where(good, a, b), after, before)

@@ -1,0 +1,78 @@
+"""The log-concavity bound with its variational parameters extrapolated.
+
+An iteration of lc is a map T of log a, [n], onto itself, whose fixed point is sought. Anderson's
+method (1965; Walker and Ni, 2011, with mixing 1) goes from the last maps to
+
+    Σ_j α_j T(x_j),   α = argmin ‖Σ_j α_j (T(x_j) − x_j)‖ subject to Σ_j α_j = 1.
+
+Where G would rise the iteration is not taken: the next one is a plain one, from which the memory fills
+again. So G never rises here either. A mesh has no more to send than for lc, since every device has log a.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.solvers._base import Status
+from xmcjax.solvers.multinomial import lc
+from xmcjax.solvers.multinomial._problem import Problem
+from xmcjax.solvers.multinomial._state import HParams, State
+
+DEPTH = 10
+# The map is extrapolated, so it is worked out further than lc needs it.
+ACCURACY = 0.01
+
+CLASS_AXES = {"log_a": None, "norms": 0, "mapped": None, "residuals": None, "kept": None}
+
+
+class Memory(NamedTuple):
+    log_a: jax.Array  #: at the weights of the state, [n]
+    norms: jax.Array  #: ‖∇G‖ of each class, [K]
+    mapped: jax.Array  #: T(x_j) of the last iterations, [DEPTH, n]
+    residuals: jax.Array  #: T(x_j) − x_j
+    kept: jax.Array  #: int32, how many of them there are
+
+
+def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
+    """The state at the starting weights; `state.inner` counts Newton steps, over all classes."""
+    state = lc.init(problem, hp, W0, b0, width)
+    empty = jnp.zeros((DEPTH, problem.y.shape[0]), problem.op.dtype)
+    log_a, norms = state.memory
+    return state._replace(memory=Memory(log_a, norms, empty, empty, jnp.int32(0)))
+
+
+def step(problem: Problem, hp: HParams, state: State) -> State:
+    """One pass over the classes with extrapolated a, and a."""
+    memory: Memory = state.memory
+    plain = memory.kept < 2
+    log_a = jnp.where(plain, memory.log_a, _extrapolated(problem, memory))
+
+    def remember(made: lc.Pass, norms):
+        mapped = jnp.roll(memory.mapped, 1, axis=0).at[0].set(made.log_a)
+        residuals = jnp.roll(memory.residuals, 1, axis=0).at[0].set(made.log_a - log_a)
+        return Memory(made.log_a, norms, mapped, residuals, jnp.minimum(memory.kept + 1, DEPTH))
+
+    after = lc.advanced(problem, hp, state, log_a, ACCURACY, remember)
+    # An extrapolation that raises G is forgotten; only a plain iteration that does ends the run.
+    rejected = (after.status == Status.LINE_SEARCH_FAILED) & ~plain
+    status = jnp.where(after.steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
+    return after._replace(
+        status=jnp.where(rejected, status, after.status).astype(jnp.int32),
+        memory=after.memory._replace(kept=jnp.where(rejected, 0, after.memory.kept)),
+    )
+
+
+def _extrapolated(problem: Problem, memory: Memory):
+    # With differences of residuals the constraint on α is gone: γ = argmin ‖r_0 − Σ_j γ_j (r_0 − r_j)‖
+    weight = jnp.sqrt(problem.weight)
+    differences = memory.residuals[:1] - memory.residuals[1:]
+    used = (jnp.arange(1, DEPTH, dtype=jnp.int32) < memory.kept)[:, None]
+    A = jnp.where(used, differences, 0) * weight
+    gram = A @ A.T
+    # unused rows decide nothing, and directions lost in rounding little
+    ridge = jnp.where(used[:, 0], 1e-10 * jnp.trace(gram), 1) + jnp.finfo(A.dtype).tiny
+    gamma = jnp.linalg.solve(gram + jnp.diag(ridge), A @ (weight * memory.residuals[0]))
+    return memory.mapped[0] - gamma @ jnp.where(used, memory.mapped[:1] - memory.mapped[1:], 0)

@@ -1,0 +1,145 @@
+"""Joint truncated Newton with conjugate gradients and matrix-free products with the Hessian of G.
+
+A product with V [d, K] is λ V + Xᵀ (c ∘ (P ∘ U − P ∘ (P∘U 1) 1ᵀ)), U = X V: two products with X and
+a few passes over [n, K]. CG stops early (Dembo and Steihaug, 1983), far from the optimum at half the
+gradient; the line search runs on the scores, X is not multiplied again.
+
+Eliminating b from the Newton system of the jointly convex relaxation Σ_k e^{z_k − b} + b − 1 of the
+log-concavity bound gives the same system: this is that method too.
+
+On a mesh one CG step costs one all-reduce of n sums.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.solvers._base import Status
+from xmcjax.solvers._cg import cg
+from xmcjax.solvers.multinomial._problem import (
+    Evaluation,
+    Problem,
+    all_sum,
+    evaluate_at,
+    log_normaliser,
+    own_scores,
+    scores,
+)
+from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
+
+MAX_CG = 250
+ARMIJO = 1e-4
+MAX_BACKTRACKS = 30
+
+# Which axis of an array of the memory is that of the classes.
+CLASS_AXES = {"Z": 1, "log_sums": None, "gradient": 1, "bias_gradient": 0}
+
+
+class Memory(NamedTuple):
+    Z: jax.Array  #: [n, K]
+    log_sums: jax.Array  #: [n], log Σ_k e^{z_ik}
+    gradient: jax.Array  #: [d, K]
+    bias_gradient: jax.Array  #: [K]
+
+
+def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
+    """The state at the starting weights; `state.inner` counts CG steps."""
+    state = start(problem, hp, W0, b0, width).state
+    Z = scores(problem, state.W, state.bias)
+    log_sums = log_normaliser(problem, Z)
+    now = evaluate_at(problem, state.W, Z, log_sums)
+    return state._replace(memory=Memory(Z, log_sums, now.gradient, now.bias_gradient))
+
+
+def step(problem: Problem, hp: HParams, state: State) -> State:
+    """One Newton step."""
+    memory: Memory = state.memory
+    direction, cg_steps = _direction(problem, state)
+    D, db = direction[:-1], direction[-1]
+    if not problem.intercept:
+        db = jnp.zeros_like(db)
+    U = problem.op.matmat(D) + db[None, :]
+    slope = all_sum(problem, jnp.sum(memory.gradient * D) + jnp.sum(memory.bias_gradient * db))
+    t, failed = _search(problem, state, D, U, slope)
+
+    W, bias = state.W + t * D, state.bias + t * db
+    Z = memory.Z + t * U  # −∞ stays where it was
+    log_sums = log_normaliser(problem, Z)
+    now: Evaluation = evaluate_at(problem, W, Z, log_sums)
+    state = State(
+        W=W,
+        bias=bias,
+        value=now.value,
+        gradient_norm=now.norm,
+        bound=now.value,
+        stationarity=now.norm,
+        scale=state.scale,
+        status=state.status,
+        steps=state.steps + 1,
+        inner=state.inner + cg_steps,
+        memory=Memory(Z, log_sums, now.gradient, now.bias_gradient),
+    )
+    status = next_status(hp, state)
+    failed = failed & (status == Status.RUNNING)
+    return state._replace(status=jnp.where(failed, Status.LINE_SEARCH_FAILED, status).astype(jnp.int32))
+
+
+def _direction(problem: Problem, state: State):
+    """(−H⁻¹∇G as [d+1, K], the last row for b; CG steps)."""
+    memory: Memory = state.memory
+    c, P = problem.weight[:, None], jnp.exp(memory.Z - memory.log_sums[:, None])
+
+    def product(V):
+        U = problem.op.matmat(V[:-1])
+        if problem.intercept:
+            U = U + V[-1:]
+        # c (diag(p) − p pᵀ) u
+        R = P * U
+        R = c * (R - P * all_sum(problem, jnp.sum(R, axis=1))[:, None])
+        last = jnp.sum(R, axis=0) if problem.intercept else jnp.zeros_like(V[-1])
+        return jnp.concatenate([problem.l2 * V[:-1] + problem.op.rmatmat(R), last[None, :]])
+
+    ratio = state.gradient_norm / jnp.where(state.scale > 0, state.scale, 1)
+    gradient = jnp.concatenate([memory.gradient, memory.bias_gradient[None, :]])
+    x, steps = cg(
+        product,
+        -gradient,
+        jnp.ones((), gradient.dtype),
+        jnp.ones(1, bool),
+        tolerance=jnp.minimum(0.5, jnp.sqrt(ratio)),
+        max_steps=MAX_CG,
+        dot=lambda a, b: all_sum(problem, jnp.sum(a * b))[None],
+    )
+    return x, steps[0]
+
+
+def _search(problem: Problem, state: State, D, U, slope):
+    """(t, failed): the largest t of 1, ½, ¼, … with G(t) − G(0) ≤ η t G'(0), on the scores."""
+    memory: Memory = state.memory
+    dtype = U.dtype
+    WD, DD = all_sum(problem, jnp.stack([jnp.sum(state.W * D), jnp.sum(D * D)]))
+    own = all_sum(problem, own_scores(problem, U))
+    rounding = 4 * jnp.finfo(dtype).eps / 2 * jnp.abs(state.value)
+
+    def enough(t):
+        # row by row, so that the difference keeps its digits near the optimum
+        losses = log_normaliser(problem, memory.Z + t * U) - memory.log_sums - t * own
+        change = jnp.sum(problem.weight * losses) + problem.l2 * t * (WD + t / 2 * DD)
+        return change <= ARMIJO * t * slope + rounding
+
+    def unfinished(carry):
+        _, count, done = carry
+        return ~done & (count <= MAX_BACKTRACKS)
+
+    def trial(carry):
+        t, count, _ = carry
+        done = enough(t)
+        return jnp.where(done, t, t / 2), count + 1, done
+
+    t, _, done = jax.lax.while_loop(
+        unfinished, trial, (jnp.ones((), dtype), jnp.int32(0), jnp.asarray(False))
+    )
+    return jnp.where(done, t, 0), ~done
