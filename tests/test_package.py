@@ -16,12 +16,13 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 # A module may import what stands lower, and within its own part. Modules that need no JAX come
 # first: data and metrics must not need it either. Models come before inits, one of which reads them.
 LAYERS = [
-    {"xmcjax._cores", "xmcjax.native._library"},
+    {"xmcjax._cores", "xmcjax._hierarchy", "xmcjax.native._library"},
     {"xmcjax.data", "xmcjax.metrics"},
     {"xmcjax.native"},
     {"xmcjax.projections"},
     {"xmcjax.losses"},
     {"xmcjax.linops"},
+    {"xmcjax.kernels"},
     {"xmcjax.solvers"},
     {"xmcjax.models"},
     {"xmcjax.inits"},
@@ -29,7 +30,7 @@ LAYERS = [
     {"xmcjax.estimators"},
     {"xmcjax.cli"},
 ]
-WITHOUT_JAX = {"xmcjax.data", "xmcjax.metrics", "xmcjax.native._library"}
+WITHOUT_JAX = {"xmcjax._hierarchy", "xmcjax.data", "xmcjax.metrics", "xmcjax.native._library"}
 # Imported where they are used, inside functions: importing a part of the library must not cost them.
 LATE = {"sklearn", "tqdm", "safetensors", "tyro", "optax", "pandas", "matplotlib"}
 # The façade is a scikit-learn class, and a command is imported only when it is run.

@@ -42,6 +42,7 @@ import numpy as np
 from xmcjax.linops import Csr, LinOp
 from xmcjax.losses import LaneLoss
 from xmcjax.native import _ffi
+from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import cg
 
@@ -295,7 +296,7 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     # m = X δ + δ_b: the one full product of a step
     m = op.matmat(direction) + direction_bias
     searched = lanes & ~fresh
-    t, failed = _backtrack(
+    t, failed = backtrack(
         lambda t: (
             jnp.sum(losses(z + t * m) - losses(z), axis=0)
             # λ (‖w + t δ‖² − ‖w‖²)/2, and the like for the bias
@@ -305,7 +306,8 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
         state.slope,
         4 * (jnp.finfo(dtype).eps / 2) * jnp.abs(state.value),
         searched,
-        hp,
+        armijo=hp.armijo,
+        max_backtracks=hp.max_backtracks,
     )
     t = jnp.where(fresh, 1, t).astype(dtype)
     w, z, bias = w + t * direction, z + t * m, bias + t * direction_bias
@@ -368,30 +370,6 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
         cg_steps=state.cg_steps + cg_steps,
         active=keep(solved, active, state.active),
     )
-
-
-def _backtrack(change, slope, rounding, lanes, hp: HParams):
-    """The largest t of 1, ½, ¼, … with f(t) − f(0) ≤ η t f'(0); t = 0 where none is found.
-
-    `change` gives f(t) − f(0) summed row by row, so that it keeps its digits near the optimum;
-    `rounding` is the error it may still have.
-    """
-
-    def unfinished(carry):
-        return jnp.any(carry[1])
-
-    def trial(carry):
-        t, searching, failed, count = carry
-        enough = change(t) <= hp.armijo * t * slope + rounding
-        searching = searching & ~enough
-        lost = searching & (count >= hp.max_backtracks)
-        searching = searching & ~lost
-        t = jnp.where(lost, 0, jnp.where(searching, t / 2, t)).astype(t.dtype)
-        return t, searching, failed | lost, count + 1
-
-    t = lanes.astype(slope.dtype)
-    t, _, failed, _ = jax.lax.while_loop(unfinished, trial, (t, lanes, jnp.zeros_like(lanes), jnp.int32(0)))
-    return t, failed
 
 
 MAX_BIAS_STEPS = 50

@@ -1,0 +1,106 @@
+"""Trees of classes, and the products with Φ and Φᵀ, against Φ written out."""
+
+import jax
+import numpy as np
+import pytest
+
+from xmcjax._hierarchy import Hierarchy
+from xmcjax.kernels import Loadings, tree
+
+EDGES = [(0, 3), (0, 9), (3, 1), (3, 2), (9, 4), (4, 5), (5, 6), (5, 7), (0, 8), (9, 10), (10, 11)]
+
+
+def random_edges(n, seed):
+    rng = np.random.default_rng(seed)
+    number = rng.permutation(n - 1) + 1
+    parents = [int(rng.integers(max(0, k - 12), k)) for k in range(1, n)]
+    return [(0 if p == 0 else number[p - 1], number[k]) for k, p in enumerate(parents)]
+
+
+def test_order_and_relations():
+    tree = Hierarchy.from_edges(EDGES)
+    assert (tree.n_nodes, tree.n_classes) == (11, 6)
+    assert list(tree.nodes[tree.leaves]) == [1, 2, 6, 7, 8, 11]
+    edges = {(0 if p < 0 else tree.nodes[p], child) for p, child in zip(tree.parent, tree.nodes, strict=True)}
+    assert edges == set(EDGES)
+    depth = dict(zip(tree.nodes, tree.depth, strict=True))
+    assert (depth[8], depth[4], depth[5], depth[7]) == (1, 2, 3, 4)
+    top = dict(zip(tree.nodes, tree.nodes[tree.above(1)], strict=True))
+    assert (top[8], top[3], top[1], top[7], top[11]) == (8, 3, 3, 9, 9)
+    below_4 = tree.members()[list(tree.nodes).index(4)]
+    assert list(tree.nodes[tree.leaves][below_4]) == [6, 7]
+    assert list(tree.places([7, 1, 11], leaves_only=True)) == [3, 0, 5]
+    assert list(tree.nodes[tree.places([9, 1], leaves_only=False)]) == [9, 1]
+
+
+def test_merged_chains_are_the_same_model():
+    tree = Hierarchy.from_edges(EDGES)
+    merged, place = tree.merged()
+    assert merged.n_nodes == 9  # 4 went to 5, and 10 to 11
+    assert (merged.nodes[merged.leaves] == tree.nodes[tree.leaves]).all()
+    v = np.arange(1.0, 12)
+    together = np.bincount(place, v, minlength=9)
+    whole, small = tree.members().T, merged.members().T
+    np.testing.assert_array_equal((whole * v) @ whole.T, (small * together) @ small.T)
+    chain = Hierarchy.from_edges([(0, 1), (1, 2), (2, 3), (2, 4), (4, 5)])
+    assert sorted(chain.merged()[0].nodes) == [2, 3, 5]
+
+
+@pytest.mark.parametrize(
+    "edges", [EDGES, [(0, 2), (0, 1)], random_edges(40, 1)], ids=["mixed", "star", "random"]
+)
+def test_products_are_those_of_the_matrix(edges):
+    hierarchy = Hierarchy.from_edges(edges)
+    Phi = hierarchy.members().T.astype(float)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, hierarchy.n_nodes, 2))
+    s = rng.standard_normal((3, hierarchy.n_classes, 2))
+
+    @jax.jit
+    def products(mixing, x, s):
+        up, pull_up = jax.vjp(mixing.apply, x)
+        down, pull_down = jax.vjp(mixing.transpose, s)
+        return up, down, pull_up(s)[0], pull_down(x)[0]
+
+    for mixing in (tree(hierarchy), Loadings(Phi)):
+        up, down, transposed_up, transposed_down = products(mixing, x, s)
+        np.testing.assert_allclose(up, np.einsum("cp,npb->ncb", Phi, x), atol=1e-13)
+        np.testing.assert_allclose(down, np.einsum("cp,ncb->npb", Phi, s), atol=1e-13)
+        np.testing.assert_allclose(transposed_up, down, atol=1e-13)
+        np.testing.assert_allclose(transposed_down, up, atol=1e-13)
+
+
+def test_naics(data_folder):
+    edges = np.loadtxt(data_folder / "naics2017" / "cat_hier.txt", dtype=int)
+    hierarchy = Hierarchy.from_edges(edges)
+    assert (hierarchy.n_nodes, hierarchy.n_classes) == (2192, 1055)
+    assert list(hierarchy.nodes[hierarchy.leaves]) == list(range(1, 1056))
+    assert hierarchy.merged()[0].n_nodes == 2192 - 697
+
+
+@pytest.mark.parametrize(
+    ("edges", "error", "message"),
+    [
+        ([(0, 1), (2, 3), (3, 2)], ValueError, "found none to node 2: it hangs on a cycle"),
+        ([(0, 1), (5, 6)], ValueError, "found none to node 6"),
+        ([(0, 1), (1, 2), (0, 2)], ValueError, "expected one parent a node, node 2 has two"),
+        ([(0, 1), (1, 0)], ValueError, "expected 0 as the root, found it as a child"),
+        ([(0, 1), (0, -2)], ValueError, "expected node numbers from 0, got -2"),
+        ([(0, 1.5)], TypeError, "expected node numbers"),
+        ([], ValueError, "expected pairs"),
+        ([(0, 1, 2)], ValueError, "expected pairs"),
+    ],
+)
+def test_trees_that_are_none(edges, error, message):
+    with pytest.raises(error, match=message):
+        Hierarchy.from_edges(edges)
+
+
+def test_unknown_nodes():
+    tree = Hierarchy.from_edges(EDGES)
+    with pytest.raises(
+        ValueError, match="y: expected leaves of the hierarchy, found 99, not a node of the tree"
+    ):
+        tree.places([1, 99], leaves_only=True)
+    with pytest.raises(ValueError, match="y: expected leaves of the hierarchy, found 4, an inner node"):
+        tree.places([1, 4], leaves_only=True)

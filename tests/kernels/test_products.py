@@ -1,0 +1,231 @@
+"""Products with kernel matrices, and their derivatives, against matrices written out in NumPy."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmcjax import kernels
+from xmcjax.kernels import RBF, Linear, Matern, Scaled, _gram
+
+N, D, COLUMNS = 23, 4, 3
+W = np.array([0.3, 1.7])
+
+
+def distances2(X, Z):
+    return ((X[:, None] - Z[None]) ** 2).sum(-1)
+
+
+def matern(nu):
+    def value(w, X, Z):
+        r = np.sqrt(w / X.shape[1] * distances2(X, Z))
+        return {
+            0.5: np.exp(-r),
+            1.5: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
+            2.5: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
+        }[nu]
+
+    return value
+
+
+def rbf(w, X, Z):
+    return np.exp(-w / (2 * X.shape[1]) * distances2(X, Z))
+
+
+# the kernel of an array of w, and its matrix for one w
+CASES = {
+    "linear": (lambda w: Scaled(w, Linear()), lambda w, X, Z: w * X @ Z.T),
+    "rbf": (RBF, rbf),
+    "matern_0.5": (lambda w: Matern(w, 0.5), matern(0.5)),
+    "matern_1.5": (Matern, matern(1.5)),
+    "matern_2.5": (lambda w: Matern(w, 2.5), matern(2.5)),
+    "sum": (lambda w: Scaled(2 * w, Linear()) + RBF(w), lambda w, X, Z: 2 * w * X @ Z.T + rbf(w, X, Z)),
+    "product": (lambda w: Matern(0.5) * RBF(w), lambda w, X, Z: matern(1.5)(0.5, X, Z) * rbf(w, X, Z)),
+}
+
+
+@pytest.fixture
+def X():
+    # a common part that distances by way of inner products have to survive
+    return np.random.default_rng(0).standard_normal((N, D)) + 3
+
+
+def columns(*shape, seed=1):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape))
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of 7 rows, so that 23 points make four of them and the last overlaps."""
+    monkeypatch.setattr(_gram, "_TILE_BYTES", 8 * len(W) * N * 7)
+
+
+@jax.jit
+def everything(gram, test, S, U):
+    """Both products, and the derivatives of Σ U ∘ (M S) in the hyperparameters and in S."""
+
+    def inner(kernel, S):
+        return jnp.sum(U * dataclasses.replace(gram, kernel=kernel).matmat(S))
+
+    return gram.matmat(S), gram.cross(test, S), *jax.grad(inner, argnums=(0, 1))(gram.kernel, S)
+
+
+TILES, STORED, CSR = ("linear", "rbf", "product"), ("rbf", "matern_0.5"), ("rbf", "sum")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name, X):
+    make, value = CASES[name]
+    pairs = kernels.Pairs(X @ X.T, distances2(X, X), float(D))
+    np.testing.assert_allclose(make(W[0]).value(pairs), value(W[0], X, X), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "form"),
+    [(name, 0, np.asarray) for name in TILES]
+    + [(name, 1e9, np.asarray) for name in STORED]
+    + [(name, memory, sp.csr_matrix) for name, memory in zip(CSR, (1e9, 0), strict=True)],
+)
+def test_products_and_derivatives(name, memory, form, X, small_tiles):
+    make, value = CASES[name]
+    Z = X[:5] + 0.5
+    points = kernels.points(form(X))
+    gram = kernels.gram(make(W), points, memory=memory)
+    assert gram.count == len(W) and (gram.stored is None) == (memory == 0)
+    assert gram.rows == 7
+    S, U = columns(N, len(W), COLUMNS), columns(N, len(W), COLUMNS, seed=2)
+    product, across, by_kernel, by_S = everything(gram, kernels.points(form(Z), like=points), S, U)
+
+    M = [value(w, X, X) for w in W]
+    expected = np.stack([M[l] @ S[:, l] for l in range(len(W))], axis=1)
+    np.testing.assert_allclose(product, expected, rtol=1e-12, atol=1e-12)
+    expected = np.stack([value(w, Z, X) @ S[:, l] for l, w in enumerate(W)], axis=1)
+    np.testing.assert_allclose(across, expected, rtol=1e-12, atol=1e-12)
+    h = 1e-6
+    for l, w in enumerate(W):
+        # along the line on which the leaves follow w
+        up, down = (jax.tree.map(np.asarray, make(w + s * h)) for s in (1, -1))
+        change = jax.tree.map(lambda leaf, a, b, l=l: leaf[l] * (a - b) / (2 * h), by_kernel, up, down)
+        matrix = (value(w + h, X, X) - value(w - h, X, X)) / (2 * h)
+        np.testing.assert_allclose(
+            sum(jax.tree.leaves(change)), np.sum(U[:, l] * (matrix @ S[:, l])), rtol=1e-6
+        )
+        np.testing.assert_allclose(by_S[:, l], M[l].T @ U[:, l], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+def test_linear_kernel_goes_through_the_features(form, X):
+    points = kernels.points(form(X))
+    gram = kernels.gram(Linear(), points)
+    assert gram.linear
+    S, U = columns(N, 1, COLUMNS), columns(N, 1, COLUMNS, seed=2)
+    mix = columns(COLUMNS, COLUMNS, seed=3)
+
+    @jax.jit
+    def products(gram, points, S, U):
+        between = (S, lambda T: T @ mix)
+        by_S = jax.grad(lambda S: jnp.sum(U * gram.matmat(S)))(S)
+        return gram.sandwich(*between), gram.cross(points, *between), by_S
+
+    mixed, across, by_S = products(gram, points, S, U)
+    expected = X @ X.T @ np.asarray(S[:, 0]) @ mix
+    np.testing.assert_allclose(mixed[:, 0], expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(across[:, 0], expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(by_S[:, 0], X @ X.T @ np.asarray(U[:, 0]), rtol=1e-12, atol=1e-12)
+    # wide features: the matrix is cheaper
+    assert kernels.gram(Linear(), kernels.points(np.tile(X, (1, 9)))).stored is not None
+
+
+def test_derivative_in_dense_points(X, small_tiles):
+    S, U = columns(N, 1, COLUMNS), columns(N, 1, COLUMNS, seed=2)
+
+    @jax.jit
+    @jax.value_and_grad
+    def inner(X):
+        return jnp.sum(U * kernels.gram(RBF(0.7), kernels.points(X), memory=0).matmat(S))
+
+    slope = inner(X)[1]
+    direction, h = np.random.default_rng(3).standard_normal(X.shape), 1e-5
+    change = (inner(X + h * direction)[0] - inner(X - h * direction)[0]) / (2 * h)
+    np.testing.assert_allclose(np.sum(slope * direction), change, rtol=1e-7)
+
+
+def test_precomputed(X):
+    M = rbf(0.5, X, X)
+    given = kernels.precomputed(M)
+    S = columns(N, 1, COLUMNS)
+    gram = kernels.gram(Linear(), given)
+    np.testing.assert_allclose(gram.matmat(S)[:, 0], M @ S[:, 0], rtol=1e-13)
+    test = kernels.precomputed_test(M[:5], given)
+    np.testing.assert_allclose(gram.cross(test, S)[:, 0], M[:5] @ S[:, 0], rtol=1e-13)
+    # a kernel of the distances in the feature space of another
+    twice = kernels.gram(RBF(2.0), given).matmat(S)[:, 0]
+    np.testing.assert_allclose(twice, np.exp(-(2 - 2 * M)) @ S[:, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_precision_is_that_of_the_points(X, dtype):
+    gram = kernels.gram(RBF(W), kernels.points(X.astype(dtype)))
+    assert gram.matmat(columns(N, 2, 1).astype(dtype)).dtype == dtype
+    # points far from the origin: the distances keep their digits
+    far = kernels.gram(RBF(1.0), kernels.points((X + 1e3).astype(np.float32))).stored[0]
+    np.testing.assert_allclose(far, rbf(1.0, X, X), atol=1e-3)
+
+
+def test_bad_input(X):
+    points = kernels.points(X)
+    for kernel, message in [
+        (RBF(0.0), "w: expected a number above 0, got 0.0"),
+        (RBF(np.array([1.0, -2.0])), "w: expected a number above 0, got -2.0"),
+        (Linear() + Scaled(np.nan, RBF(1.0)), "second.v: expected a number above 0, got nan"),
+        (Matern(W) + RBF(np.ones(3)), "arrays of one length"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kernels.gram(kernel, points)
+    with pytest.raises(ValueError, match=r"nu: expected 0\.5, 1\.5 or 2\.5, got 2"):
+        Matern(1.0, 2)
+    with pytest.raises(ValueError, match=r"expected points \[m, 4\], got shape \[23, 3\]"):
+        kernels.points(X[:, 1:], like=points)
+
+    M = rbf(0.5, X, X)
+    for wrong, message in [
+        (M - 0.5 * np.eye(N), "expected a positive semidefinite kernel matrix, found the eigenvalue -0."),
+        (M + np.triu(M), "expected a symmetric kernel matrix"),
+        (M[:5], r"expected a kernel matrix \[n, n\] of the training points, got shape \[5, 23\]"),
+        (np.where(M == 1, np.nan, M), "found nan in row 0, column 0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kernels.precomputed(wrong)
+    with pytest.raises(ValueError, match="with the 23 training points, got 5 columns"):
+        kernels.precomputed_test(M[:, :5], kernels.precomputed(M))
+
+
+BLOCKED = """
+import resource, numpy as np
+import jax, jax.numpy as jnp
+from xmcjax import kernels
+X = np.random.default_rng(0).standard_normal((20_000, 8)).astype(np.float32)
+gram = kernels.gram(kernels.RBF(1.0), kernels.points(X), memory=1e9)
+assert gram.stored is None
+out = jax.jit(lambda gram, S: gram.matmat(S))(gram, jnp.ones((20_000, 1, 4), jnp.float32))
+row = np.exp(-((X - X[7]) ** 2).sum(1) / 16).sum()
+assert abs(float(out[7, 0, 0]) - row) < 1e-3 * row
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+def test_20000_points_in_2_gib():
+    # their matrix alone would be 1.5 GiB, and its making more
+    env = {**os.environ, "PYTHONPATH": str(Path(kernels.__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED], env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 2

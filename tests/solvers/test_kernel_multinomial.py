@@ -1,0 +1,243 @@
+"""Kernel multinomial regression against a dense Newton method in NumPy and against scikit-learn."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from xmcjax import kernels
+from xmcjax._hierarchy import Hierarchy
+from xmcjax.kernels import RBF, Linear
+from xmcjax.solvers import Status, kernel_multinomial
+
+N, D, C, LANES = 40, 5, 6, 3
+# leaves 1 … 6 on three levels; 13 and 5 are a chain
+EDGES = [(0, 11), (0, 12), (0, 13), (11, 1), (11, 2), (12, 14), (14, 3), (14, 4), (13, 5), (0, 6)]
+TREE = Hierarchy.from_edges(EDGES)
+TIGHT = kernel_multinomial.HParams(tolerance=1e-11)
+
+
+def data(dtype=np.float64):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((N, D)).astype(dtype), rng.integers(0, C, N)
+    # two folds and a lane of uneven weights
+    weight = np.stack([np.arange(N) % 3 != 0, np.arange(N) % 3 != 1, rng.random(N) + 0.1], axis=1)
+    return X, y, weight.astype(dtype)
+
+
+def model(name, dtype=np.float64, scale=1.0):
+    X, _, _ = data(dtype)
+    points = kernels.points(X)
+    nodes = scale * np.linspace(1, 9, TREE.n_nodes)
+    if name == "flat":  # a kernel for each class
+        gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), points)
+        return kernels.class_kernels(gram, scale * np.arange(3.0, 3 + C), 0.7, C)
+    if name == "tree":  # one for all nodes
+        return kernels.class_kernels(kernels.gram(RBF(1.0), points), nodes, 0.7, C, hierarchy=TREE)
+    # three for ten nodes
+    gram = kernels.gram(RBF(np.array([0.1, 1.0, 4.0])), points)
+    share = np.arange(TREE.n_nodes) % 3
+    return kernels.class_kernels(gram, nodes, 0.7, C, hierarchy=TREE, share=share)
+
+
+NAMES = ["flat", "tree", "shared"]
+
+
+def dense(kernel):
+    """K̃ as a matrix over (i, c)."""
+    unit = jnp.eye(N * C, dtype=kernel.dtype).reshape(N, C, N * C)
+    return np.asarray(jax.jit(lambda kernel, S: kernel.matmat(S))(kernel, unit)).reshape(N * C, N * C)
+
+
+def written_out(name):
+    """The same matrix from its definition."""
+    X, _, _ = data()
+    distance2 = ((X[:, None] - X[None]) ** 2).sum(-1)
+    P = C if name == "flat" else TREE.n_nodes
+    own = {
+        "flat": np.linspace(0.3, 3, C),
+        "tree": np.ones(P),
+        "shared": np.array([0.1, 1.0, 4.0])[np.arange(P) % 3],
+    }
+    w = own[name]
+    v = np.arange(3.0, 3 + C) if name == "flat" else np.linspace(1, 9, P)
+    Phi = np.eye(C) if name == "flat" else TREE.members().T
+    M = np.exp(-w[:, None, None] / (2 * D) * distance2)
+    K = np.einsum("cp,pij,ep->icje", Phi, v[:, None, None] * M, Phi)
+    return (K + 0.7 * np.einsum("ij,ce->icje", np.ones((N, N)), np.eye(C))).reshape(N * C, N * C)
+
+
+def dense_newton(K, y, weight):
+    """α with ‖α + s (π − y)‖ = 0, by full Newton steps on all N C unknowns."""
+    Y, alpha = np.eye(C)[y], np.zeros(N * C)
+
+    def parts(alpha):
+        u = (K @ alpha).reshape(N, C)
+        top = u.max(1, keepdims=True)
+        e = np.exp(u - top)
+        value = weight @ (np.log(e.sum(1)) + top[:, 0] - (Y * u).sum(1)) + alpha @ K @ alpha / 2
+        return e / e.sum(1, keepdims=True), value
+
+    for _ in range(50):
+        pi, value = parts(alpha)
+        r = alpha + (weight[:, None] * (pi - Y)).ravel()
+        if np.abs(r).max() < 1e-13:
+            break
+        W = np.zeros((N, C, N, C))
+        for i in range(N):
+            W[i, :, i] = weight[i] * (np.diag(pi[i]) - np.outer(pi[i], pi[i]))
+        step = np.linalg.solve(np.eye(N * C) + W.reshape(N * C, N * C) @ K, -r)
+        t = 1.0
+        while parts(alpha + t * step)[1] > value + 1e-12 * abs(value):
+            t /= 2
+        alpha = alpha + t * step
+    return alpha.reshape(N, C)
+
+
+@functools.cache
+def fitted(name):
+    with jax.enable_x64(True):
+        _, y, weight = data()
+        problem = kernel_multinomial.kernel_problem(model(name), y, weight)
+        return problem, kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernel_of_all_classes(name):
+    np.testing.assert_allclose(dense(model(name)), written_out(name), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_optimum_of_every_lane(name):
+    problem, state = fitted(name)
+    _, y, weight = data()
+    K = dense(problem.kernel)
+    assert (np.asarray(state.status) == Status.CONVERGED).all()
+    alpha, u = np.asarray(state.alpha), np.asarray(state.u)
+    for lane in range(LANES):
+        np.testing.assert_allclose(alpha[..., lane], dense_newton(K, y, weight[:, lane]), atol=1e-8)
+    # the condition itself, and what is kept on the way
+    pi = np.exp(u - u.max(1, keepdims=True))
+    pi /= pi.sum(1, keepdims=True)
+    residual = alpha + weight[:, None] * (pi - np.eye(C)[y][..., None])
+    assert np.abs(residual).max() < 1e-8
+    np.testing.assert_allclose(state.residual, np.abs(residual).max((0, 1)), atol=1e-10)
+    np.testing.assert_allclose(u.reshape(N * C, LANES), K @ alpha.reshape(N * C, LANES), atol=1e-9)
+    np.testing.assert_allclose(alpha.sum(1), 0, atol=1e-12)
+    assert (alpha[:, :, 0][weight[:, 0] == 0] == 0).all()
+    value = (weight * (np.log(np.exp(u).sum(1)) - u[np.arange(N), y])).sum(0) + (alpha * u).sum((0, 1)) / 2
+    np.testing.assert_allclose(state.value, value, rtol=1e-9)
+
+
+def test_exact_solve_agrees():
+    problem, state = fitted("flat")
+    problem = dataclasses.replace(problem, exact=True)
+    exact = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem))
+    assert (np.asarray(exact.status) == Status.CONVERGED).all() and (exact.cg_steps == 0).all()
+    np.testing.assert_allclose(exact.alpha, state.alpha, atol=1e-8)
+
+
+def test_tree_of_depth_one_is_flat():
+    X, y, weight = data()
+    star = Hierarchy.from_edges([(0, c) for c in (4, 2, 1, 5, 3, 6)])
+    points = kernels.points(X)
+    v = np.arange(3.0, 3 + C)
+    gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), points)
+    tree = kernels.class_kernels(gram, v, 0.7, C, hierarchy=star)
+    problem = kernel_multinomial.kernel_problem(tree, y, weight)
+    state = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem))
+    np.testing.assert_allclose(state.alpha, fitted("flat")[1].alpha, atol=1e-8)
+
+
+def test_linear_kernel_is_logistic_regression():
+    X, y, _ = data()
+    kernel = kernels.class_kernels(kernels.gram(Linear(), kernels.points(X)), 0.5, 0.0, C)
+    problem = kernel_multinomial.kernel_problem(kernel, y)
+    state = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem))
+    twin = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-10, max_iter=1000).fit(X, y)
+    np.testing.assert_allclose(0.5 * X.T @ np.asarray(state.alpha[..., 0]), twin.coef_.T, atol=1e-6)
+
+
+def test_starts_and_limits():
+    problem, state = fitted("flat")
+    again = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem, state.alpha))
+    assert (again.steps == 0).all() and (np.asarray(again.status) == Status.CONVERGED).all()
+    # a start outside the range of W, with weight on rows that the lane leaves out
+    start = state.alpha * 0.9 + 0.3
+    warm = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem, start))
+    np.testing.assert_allclose(warm.alpha, state.alpha, atol=1e-8)
+    assert (np.asarray(warm.steps) < np.asarray(state.steps)).all()
+
+    cold = kernel_multinomial.init(problem)
+    # a start worse than 0 is not taken
+    worse = kernel_multinomial.init(problem, -state.alpha)
+    assert (worse.alpha == 0).all() and (worse.value == cold.value).all()
+    few = kernel_multinomial.run(problem, TIGHT._replace(max_steps=2), cold)
+    assert (np.asarray(few.status) == Status.MAX_STEPS).all() and (few.steps == 2).all()
+    assert (np.asarray(few.value) < np.asarray(cold.value)).all()
+    short = kernel_multinomial.run(problem, TIGHT._replace(max_cg=2), cold)
+    assert (short.cg_steps <= 2 * short.steps).all()
+    np.testing.assert_allclose(short.alpha, state.alpha, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_probabilities_that_vanish(dtype):
+    # every row an outlier, with log π far below what exp holds; two equal rows of different classes
+    X, y, weight = data(dtype)
+    X[1], y[:2] = X[0], (0, 1)
+    gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), kernels.points(X))
+    kernel = kernels.class_kernels(gram, np.full(C, 300.0), 0.7, C)
+    problem = kernel_multinomial.kernel_problem(kernel, y, weight)
+    state = kernel_multinomial.init(problem)
+    alpha = np.where(np.eye(C)[y][..., None] == 1, -1.0, 0.2).astype(dtype) * weight[:, None]
+    u = dense(kernel) @ alpha.reshape(N * C, LANES)
+    state = state._replace(alpha=jnp.asarray(alpha), u=jnp.asarray(u.reshape(N, C, LANES)))
+    assert np.min(jax.nn.log_softmax(state.u, axis=1)) < -1000
+    state = state._replace(value=jnp.full(LANES, 1e9, dtype))
+    hp = kernel_multinomial.HParams(tolerance=1e-3 if dtype == np.float32 else 1e-10)
+    state = kernel_multinomial.run(problem, hp, state)
+    assert state.alpha.dtype == dtype
+    assert (np.asarray(state.status) == Status.CONVERGED).all()
+    assert (np.asarray(state.residual) <= hp.tolerance).all()
+    assert np.isfinite(state.u).all() and np.isfinite(state.value).all()
+
+
+def test_nothing_is_compiled_twice():
+    problem, state = fitted("flat")
+    other = dataclasses.replace(problem, kernel=model("flat", scale=1.3))
+    before = kernel_multinomial.run._cache_size()
+    kernel_multinomial.run(other, TIGHT._replace(max_cg=7), kernel_multinomial.init(other, state.alpha))
+    assert kernel_multinomial.run._cache_size() == before
+
+
+def test_bad_input():
+    X, y, weight = data()
+    kernel = model("flat")
+    for arguments, message in [
+        ((kernel, y[1:]), r"expected targets \[40\], \[40, 6\] or \[40, 6, 1\], got \[39, 6, 1\]"),
+        ((kernel, y, weight[1:]), r"expected weights \[40\] or \[40, lanes\], got \[39, 3\]"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kernel_multinomial.kernel_problem(*arguments)
+    with pytest.raises(ValueError, match="exact solution is for flat classification"):
+        kernel_multinomial.kernel_problem(model("tree"), y, exact=True)
+
+    gram = kernels.gram(RBF(1.0), kernels.points(X))
+    for arguments, options, message in [
+        ((gram, -1.0, 1.0, C), {}, "v: expected a number above 0, got -1.0"),
+        ((gram, np.arange(C), 1.0, C), {}, "v: expected a number above 0, got 0.0"),
+        ((gram, 1.0, -1.0, C), {}, "sigma2: expected a number from 0, got -1.0"),
+        ((gram, np.ones(C - 1), 1.0, C), {}, r"expected v as a number or \[6\]"),
+        ((gram, 1.0, 1.0, C + 1), dict(hierarchy=TREE), "expected a hierarchy of 7 leaves, got 6"),
+        ((gram, 1.0, 1.0, C), dict(share=np.arange(C)), "share: expected 6 whole numbers from 0 to 0"),
+        ((gram, 1.0, 1.0, C), dict(loadings=np.ones((2, 2))), r"expected loadings \[6, functions\]"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kernels.class_kernels(*arguments, **options)
+    two = kernels.gram(RBF(np.ones(2)), kernels.points(X))
+    with pytest.raises(ValueError, match="one for each of 6 functions, got 2: give share"):
+        kernels.class_kernels(two, 1.0, 1.0, C)

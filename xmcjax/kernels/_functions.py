@@ -1,0 +1,180 @@
+"""Kernel functions: pointwise mathematics in inner products and squared distances.
+
+A kernel is a frozen dataclass and a pytree. Its leaves are its hyperparameters, every one of them above
+0, so that a search may run in their logarithms. A leaf is a number, or an array [L]: then the object is
+a stack of L kernels. A new kernel is one class here and one line in ``KERNELS``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+
+class Pairs(NamedTuple):
+    """What a kernel function may ask of the pairs of two sets of points."""
+
+    inner: jax.Array  #: x·x', [rows, columns]
+    distance2: jax.Array  #: ‖x − x'‖² ≥ 0, [rows, columns]
+    features: float  #: d, the divisor of distances
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """Base of the kernel functions. ``a + b`` and ``a * b`` are kernels again."""
+
+    def value(self, pairs: Pairs) -> jax.Array:
+        """k(x, x') of all pairs; the hyperparameters are numbers here, never stacks."""
+        raise NotImplementedError
+
+    def __add__(self, other: Kernel) -> Kernel:
+        return Sum(self, other)
+
+    def __mul__(self, other: Kernel) -> Kernel:
+        return Product(self, other)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Linear(Kernel):
+    """k(x, x') = x·x'. Without hyperparameters; :class:`Scaled` gives it a variance."""
+
+    def value(self, pairs: Pairs) -> jax.Array:
+        return pairs.inner
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class RBF(Kernel):
+    """k(x, x') = exp(−w/(2d) ‖x − x'‖²), d features (paper 003, eq. 8).
+
+    Args:
+        w: inverse squared length, above 0.
+    """
+
+    w: Any
+
+    def value(self, pairs: Pairs) -> jax.Array:
+        return jnp.exp(-self.w / (2 * pairs.features) * pairs.distance2)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=["nu"])
+@dataclasses.dataclass(frozen=True)
+class Matern(Kernel):
+    """The Matern kernel of r = √(w/d) ‖x − x'‖.
+
+    e^{−r} for ν = ½, (1 + √3 r) e^{−√3 r} for ν = 3/2, (1 + √5 r + 5r²/3) e^{−√5 r} for ν = 5/2.
+    Rasmussen and Williams, "Gaussian processes for machine learning", 2006, section 4.2.1.
+
+    Args:
+        w: inverse squared length, above 0.
+        nu: 0.5, 1.5 (default) or 2.5; no hyperparameter to be learnt.
+
+    Raises:
+        ValueError: another ν.
+    """
+
+    w: Any
+    nu: float = 1.5
+
+    def __post_init__(self):
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"nu: expected 0.5, 1.5 or 2.5, got {self.nu}")
+
+    def value(self, pairs: Pairs) -> jax.Array:
+        # √ has no derivative at 0, and of two equal points none is needed
+        apart = pairs.distance2 > 0
+        distance = jnp.where(apart, jnp.sqrt(jnp.where(apart, pairs.distance2, 1) / pairs.features), 0)
+        r = jnp.sqrt(2 * self.nu * self.w) * distance
+        polynomial = {0.5: 1.0, 1.5: 1 + r, 2.5: 1 + r + r * r / 3}[self.nu]
+        return polynomial * jnp.exp(-r)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["v", "kernel"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Scaled(Kernel):
+    """v k(x, x'): the variance of one term of a sum.
+
+    Args:
+        v: above 0.
+        kernel: k.
+    """
+
+    v: Any
+    kernel: Kernel
+
+    def value(self, pairs: Pairs) -> jax.Array:
+        return self.v * self.kernel.value(pairs)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["first", "second"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Sum(Kernel):
+    """k₁(x, x') + k₂(x, x')."""
+
+    first: Kernel
+    second: Kernel
+
+    def value(self, pairs: Pairs) -> jax.Array:
+        return self.first.value(pairs) + self.second.value(pairs)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["first", "second"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Product(Kernel):
+    """k₁(x, x') k₂(x, x')."""
+
+    first: Kernel
+    second: Kernel
+
+    def value(self, pairs: Pairs) -> jax.Array:
+        return self.first.value(pairs) * self.second.value(pairs)
+
+
+def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
+    """The kernel with all leaves as arrays [L], and L.
+
+    Args:
+        kernel: with leaves that are numbers or arrays [L].
+        dtype: of the leaves.
+
+    Raises:
+        ValueError: stacks of different lengths, or a hyperparameter that is known and not above 0.
+    """
+    named, form = jax.tree_util.tree_flatten_with_path(kernel)
+    shapes = {np.shape(leaf) for _, leaf in named if np.ndim(leaf)}
+    if len(shapes) > 1 or any(len(shape) > 1 for shape in shapes):
+        raise ValueError(
+            f"expected hyperparameters that are numbers or arrays of one length, got shapes {sorted(shapes)}"
+        )
+    count = next(iter(shapes))[0] if shapes else 1
+    leaves = [positive(jax.tree_util.keystr(path).lstrip("."), leaf, (count,), dtype) for path, leaf in named]
+    return jax.tree.unflatten(form, leaves), count
+
+
+def positive(name: str, values, shape: tuple[int, ...], dtype, *, zero: bool = False) -> jax.Array:
+    """Values of this shape or numbers for all of it, as an array of it.
+
+    Args:
+        name: for errors.
+        values: may be traced; then nothing is known of them.
+        shape: of the result.
+        dtype: of the result.
+        zero: whether 0 is good too.
+
+    Raises:
+        ValueError: a value that is not finite or not above 0.
+    """
+    if isinstance(values, Tracer):
+        return jnp.broadcast_to(values.astype(dtype), shape)
+    values = np.asarray(values, dtype)  # NumPy: nothing to compile
+    wrong = values[~(np.isfinite(values) & ((values > 0) | (zero & (values == 0))))]
+    if wrong.size:
+        raise ValueError(f"{name}: expected a number {'from' if zero else 'above'} 0, got {wrong.ravel()[0]}")
+    return jnp.asarray(np.broadcast_to(values, shape))

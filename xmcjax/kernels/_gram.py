@@ -1,0 +1,284 @@
+"""Products with the base kernel matrices M⁽¹⁾ … M⁽ᴸ⁾ of n points, stored or made anew in tiles.
+
+Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006 (paper 003), sections
+6.2, 9.3 and appendix D.2. The derivative in the hyperparameters needs no stored matrix either: with
+cotangent U of M S it is Σ U ∘ (∂M S), tile by tile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.kernels._functions import Kernel, Linear, stack
+from xmcjax.kernels._points import GivenProducts, Points
+from xmcjax.linops import Dense
+
+# Bytes of one tile [L, rows, n]: it should stay in the processor's caches and be worth a matrix product.
+_TILE_BYTES = 1 << 22
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["kernel", "points", "stored"],
+    meta_fields=["count", "rows"],
+)
+@dataclasses.dataclass(frozen=True)
+class Gram:
+    """L base kernels on n training points, made by :func:`gram`.
+
+    Attributes:
+        kernel: with leaves [L].
+        points: the training points.
+        stored: L matrices [n, n], or None where each product makes them anew.
+        count: L.
+        rows: of a tile.
+    """
+
+    kernel: Kernel
+    points: Points | GivenProducts
+    stored: tuple[jax.Array, ...] | None
+    count: int
+    rows: int
+
+    @property
+    def n(self) -> int:
+        return self.points.n
+
+    @property
+    def dtype(self) -> Any:
+        return self.points.dtype
+
+    @property
+    def linear(self) -> bool:
+        """Whether products go through the features instead of a matrix."""
+        return isinstance(self.kernel, Linear) and isinstance(self.points, Points) and self.stored is None
+
+    def matmat(self, S: jax.Array) -> jax.Array:
+        """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters."""
+        if self.linear:
+            return self._through_features(self.points, S, lambda T: T)
+        return _product(self.kernel, self.points, self.points, self.stored, S, self.rows)
+
+    def sandwich(self, S: jax.Array, between) -> jax.Array:
+        """M between(S) where L = 1, [n, 1, k].
+
+        Args:
+            S: [n, 1, k].
+            between: a linear map of columns that takes [r, k] to [r, k] for any number r of rows:
+                it changes places with M, and with half of M where that has fewer rows.
+        """
+        if self.linear:
+            return self._through_features(self.points, S, between)
+        return self.matmat(between(S[:, 0])[:, None])
+
+    def cross(self, points, S: jax.Array, between=None) -> jax.Array:
+        """M⁽ˡ⁾(points, training points) S_l, [m, L, k], of S [n, L, k].
+
+        Args:
+            points: m points of the same kind as the training points.
+            S: [n, L, k].
+            between: where L = 1, as for :meth:`sandwich`.
+        """
+        if self.linear:
+            return self._through_features(points, S, between or (lambda T: T))
+        S = S if between is None else between(S[:, 0])[:, None]
+        rows = _tile_rows(points.n, self.n, self.count, self.dtype)
+        return _product(self.kernel, points, self.points, None, S, rows)
+
+    def matrices(self) -> tuple[jax.Array, ...]:
+        """M⁽¹⁾ … M⁽ᴸ⁾, stored or made for this call."""
+        return self.stored or _matrices(self.kernel, self.points, count=self.count, rows=self.rows)
+
+    def _through_features(self, rows, S: jax.Array, between) -> jax.Array:
+        # X (between(X'ᵀ S)); with x = (x − m) + m: X'ᵀ S = (X' − m)ᵀ S + m 1ᵀS and X T = (X − m) T + 1 mᵀT
+        points, S = self.points, S[:, 0]
+        assert isinstance(points, Points)
+        narrow = points.op.shape[1] <= points.n
+        S = S if narrow else between(S)
+        T = _rmatmat(points.op, S)
+        if points.centre is not None:
+            T = T + points.centre[:, None] * jnp.sum(S, axis=0)
+        T = between(T) if narrow else T
+        out = _matmat(rows.op, T)
+        if points.centre is not None:
+            out = out + points.centre @ T
+        return out[:, None]
+
+
+def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**31) -> Gram:
+    """The base kernels of a kernel function on training points.
+
+    Args:
+        kernel: its hyperparameters are numbers, or arrays [L] for L base kernels.
+        points: the training points.
+        memory: bytes that the matrices may take; where they need more, each product makes
+            them anew, tile by tile.
+
+    Raises:
+        ValueError: a hyperparameter that is not above 0, or stacks of different lengths.
+    """
+    kernel, count = stack(kernel, points.dtype)
+    n, width = points.n, jnp.dtype(points.dtype).itemsize
+    rows = _tile_rows(n, n, count, points.dtype)
+    made = Gram(kernel, points, None, count, rows)
+    if isinstance(kernel, Linear):
+        if isinstance(points, GivenProducts):
+            return dataclasses.replace(made, stored=(points.matrix,))
+        # X (Xᵀ S) against M S, by the numbers they read
+        value = getattr(points.op, "value", None)
+        stored_numbers = n * points.op.shape[1] if value is None else 2 * value.size
+        if 2 * stored_numbers < n * n:
+            return made
+    if count * n * n * width > memory:
+        return made
+    return dataclasses.replace(made, stored=_matrices(kernel, points, count=count, rows=rows))
+
+
+def _tile_rows(m: int, n: int, count: int, dtype) -> int:
+    return max(1, min(m, _TILE_BYTES // max(1, count * n * jnp.dtype(dtype).itemsize)))
+
+
+def _tile(kernel: Kernel, A, B, start, rows: int, count: int) -> jax.Array:
+    """k_l(a, b) for `rows` points of A and all of B, [L, rows, B.n]."""
+    pairs = A.pairs(start, rows, B)
+    return jax.vmap(lambda k: k.value(pairs), axis_size=count)(kernel)
+
+
+def _starts(n: int, rows: int):
+    """First rows of the tiles, and for each the row where what is new begins: the last two may overlap."""
+    new = jnp.arange(-(-n // rows), dtype=jnp.int32) * rows
+    return jnp.minimum(new, n - rows), new
+
+
+@functools.partial(jax.jit, static_argnames=("count", "rows"))
+def _matrices(kernel, points, *, count: int, rows: int) -> tuple[jax.Array, ...]:
+    n = points.n
+
+    def write(out, start):
+        tile = _tile(kernel, points, points, start, rows, count)
+        return tuple(
+            jax.lax.dynamic_update_slice_in_dim(M, tile[l], start, axis=0) for l, M in enumerate(out)
+        ), None
+
+    empty = tuple(jnp.zeros((n, n), points.dtype) for _ in range(count))
+    return jax.lax.scan(write, empty, _starts(n, rows)[0])[0]
+
+
+def _stacked_product(matrices, S: jax.Array) -> jax.Array:
+    """M_l S_l for each of L matrices, [rows, L, k]."""
+    # one product after the other: a batched one would first copy all of them
+    return jnp.stack(
+        [jnp.matmul(matrices[l], S[:, l], precision="highest") for l in range(S.shape[1])], axis=1
+    )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
+def _product(kernel, A, B, stored, S: jax.Array, rows: int) -> jax.Array:
+    """k_l(A, B) S_l for all l, [A.n, L, k]; from `stored` where that is given (then A is B)."""
+    if stored is not None:
+        return _stacked_product(stored, S)
+    count, m = S.shape[1], A.n
+
+    def write(out, start):
+        part = _stacked_product(_tile(kernel, A, B, start, rows, count), S)
+        return jax.lax.dynamic_update_slice_in_dim(out, part, start, axis=0), None
+
+    out = jnp.zeros((m, count, S.shape[2]), A.dtype)
+    return jax.lax.scan(write, out, _starts(m, rows)[0])[0]
+
+
+def _product_forward(kernel, A, B, stored, S, rows):
+    def is_leaf(x):
+        return hasattr(x, "perturbed")
+
+    def moving(tree):  # whether anything in it is differentiated: known while tracing
+        return () if any(leaf.perturbed for leaf in jax.tree.leaves(tree, is_leaf=is_leaf)) else None
+
+    flags = tuple(moving(tree) for tree in (kernel, A, B, S))
+    values = jax.tree.map(lambda leaf: leaf.value, (kernel, A, B, stored, S), is_leaf=is_leaf)
+    return _product(*values, rows), (values, flags)
+
+
+def _product_backward(rows, residual, U):
+    (kernel, A, B, stored, S), flags = residual
+    of_kernel, of_A, of_B, of_S = (flag is not None for flag in flags)
+    count, m = S.shape[1], A.n
+    if isinstance(U, jax.custom_derivatives.SymbolicZero):
+        U = jnp.zeros((m, count, S.shape[2]), A.dtype)
+    S_bar = _stacked_product(stored, U) if of_S and stored is not None else None
+    in_tiles = of_S and stored is None
+    points = {name: given for name, given, wanted in (("A", A, of_A), ("B", B, of_B)) if wanted}
+    leaves, form = jax.tree.flatten(kernel)
+
+    def add(carry, begin):
+        start, new = begin
+        part = jax.lax.dynamic_slice_in_dim(U, start, rows)
+        part = jnp.where((start + jnp.arange(rows, dtype=jnp.int32) >= new)[:, None, None], part, 0)
+        d_leaves, d_points, d_S = carry
+        if of_kernel:
+            # Σ U ∘ ((∂M/∂h) S), one hyperparameter of all L kernels after the other
+            def at(*leaves):
+                return _tile(jax.tree.unflatten(form, leaves), A, B, start, rows, count)
+
+            for i, leaf in enumerate(leaves):
+                change = [
+                    jnp.ones_like(other) if other is leaf else jnp.zeros_like(other) for other in leaves
+                ]
+                slope = jax.jvp(at, leaves, change)[1]
+                d_leaves[i] += jnp.sum(part * _stacked_product(slope, S), axis=(0, 2))
+        if points:
+            weights = jnp.stack(
+                [jnp.matmul(part[:, l], S[:, l].T, precision="highest") for l in range(count)]
+            )
+            pull = jax.vjp(lambda p: _tile(kernel, p.get("A", A), p.get("B", B), start, rows, count), points)[
+                1
+            ]
+            d_points = jax.tree.map(jnp.add, d_points, pull(weights)[0])
+        if in_tiles:
+            tile = _tile(kernel, A, B, start, rows, count)
+            d_S = d_S + _stacked_product(jnp.swapaxes(tile, 1, 2), part)
+        return (d_leaves, d_points, d_S), None
+
+    first = (
+        [jnp.zeros_like(leaf) for leaf in leaves],
+        jax.tree.map(jnp.zeros_like, points),
+        jnp.zeros_like(S) if in_tiles else None,
+    )
+    if of_kernel or points or in_tiles:
+        (d_leaves, d_points, d_S), _ = jax.lax.scan(add, first, _starts(m, rows))
+        kernel_bar = jax.tree.unflatten(form, d_leaves) if of_kernel else None
+        S_bar = d_S if in_tiles else S_bar
+    else:
+        kernel_bar, d_points = None, {}
+    return kernel_bar, d_points.get("A"), d_points.get("B"), None, S_bar
+
+
+_product.defvjp(_product_forward, _product_backward, symbolic_zeros=True)
+
+
+def _matmat(op, V):
+    return op.matmat(V) if isinstance(op, Dense) else _sparse_matmat(op, V)
+
+
+def _rmatmat(op, C):
+    return op.rmatmat(C) if isinstance(op, Dense) else _sparse_rmatmat(op, C)
+
+
+# Each is the other's derivative: native kernels have none of their own.
+@jax.custom_vjp
+def _sparse_matmat(op, V):
+    return op.matmat(V)
+
+
+@jax.custom_vjp
+def _sparse_rmatmat(op, C):
+    return op.rmatmat(C)
+
+
+_sparse_matmat.defvjp(lambda op, V: (op.matmat(V), op), lambda op, U: (None, op.rmatmat(U)))
+_sparse_rmatmat.defvjp(lambda op, C: (op.rmatmat(C), op), lambda op, U: (None, op.matmat(U)))

@@ -1,0 +1,158 @@
+"""How the class functions are made of independent ones: u = (Φ ⊗ I) ǔ.
+
+Paper 003, sections 4 and 6.4 (trees) and 7.2 (a matrix B). Arrays are [rows, functions, lanes].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax._hierarchy import Hierarchy
+
+
+class Mixing(Protocol):
+    """Φ: what takes P independent functions to C class functions; a pytree."""
+
+    def apply(self, x: jax.Array) -> jax.Array:
+        """Φ x, [n, C, B], of x [n, P, B]."""
+        ...
+
+    def transpose(self, s: jax.Array) -> jax.Array:
+        """Φᵀ s, [n, P, B], of s [n, C, B]."""
+        ...
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Independent:
+    """Φ = I: flat classification."""
+
+    def apply(self, x: jax.Array) -> jax.Array:
+        return x
+
+    def transpose(self, s: jax.Array) -> jax.Array:
+        return s
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["B"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Loadings:
+    """Φ = B, [C, p]: classes that depend on each other (C = p) or on few factors (p < C)."""
+
+    B: jax.Array
+
+    def apply(self, x: jax.Array) -> jax.Array:
+        return jnp.einsum("cp,npb->ncb", self.B, x, precision="highest")
+
+    def transpose(self, s: jax.Array) -> jax.Array:
+        return jnp.einsum("cp,ncb->npb", self.B, s, precision="highest")
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["parents", "children", "classes", "places"], meta_fields=[]
+)
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """Φ of a hierarchy: u at a leaf is the sum of ǔ on its path (algorithms 1 and 2). Made by :func:`tree`.
+
+    One pass over the nodes, level by level, with gathers only: a parent's children are gathered
+    in tables of similar width, because a scatter would add one number after the other.
+
+    Attributes:
+        parents: for each level but the first, where in the level above each parent stands.
+        children: for each level, tables [inner nodes, width] of places in the level below; unused
+            entries lie beyond its end.
+        classes: for each level, the classes of its leaves.
+        places: where the classes stand among the leaves of all levels, [C].
+    """
+
+    parents: tuple[jax.Array, ...]
+    children: tuple[tuple[jax.Array, ...], ...]
+    classes: tuple[jax.Array, ...]
+    places: jax.Array
+
+    def apply(self, x: jax.Array) -> jax.Array:
+        return _up_to_leaves(self, x)
+
+    def transpose(self, s: jax.Array) -> jax.Array:
+        return _down_from_leaves(self, s)
+
+
+def tree(hierarchy: Hierarchy) -> Tree:
+    """Φ of a hierarchy, rows the classes and columns the nodes in the order of ``hierarchy.nodes``."""
+    starts, parent = hierarchy.starts, hierarchy.parent
+    levels = range(len(starts) - 1)
+    counts = np.bincount(parent[parent >= 0], minlength=hierarchy.n_nodes)
+    class_of = np.full(hierarchy.n_nodes, -1)
+    class_of[hierarchy.leaves] = np.arange(hierarchy.n_classes)
+    index = functools.partial(jnp.asarray, dtype=jnp.int32)
+    parents, children, classes = [], [], []
+    for k in levels:
+        nodes = np.arange(starts[k], starts[k + 1])
+        classes.append(class_of[nodes[counts[nodes] == 0]])
+        if k:
+            parents.append(index(parent[nodes] - starts[k - 1]))
+        tables = []
+        if k + 1 < len(starts) - 1:
+            below = np.arange(starts[k + 1], starts[k + 2])
+            order = np.argsort(parent[below], kind="stable")
+            first = np.searchsorted(parent[below][order], nodes)
+            inner = nodes[counts[nodes] > 0]
+            # widths of 1, 2, 4, 8, …: no table is more than half empty
+            width = 1 << np.ceil(np.log2(counts[inner])).astype(int)
+            for w in np.unique(width):
+                rows = inner[width == w]
+                column = np.arange(w)
+                place = np.minimum(first[rows - starts[k], None] + column, len(below) - 1)
+                tables.append(index(np.where(column < counts[rows, None], order[place], len(below))))
+        children.append(tuple(tables))
+    places = np.argsort(np.concatenate(classes))
+    return Tree(tuple(parents), tuple(children), tuple(index(c) for c in classes), index(places))
+
+
+def _gather(x: jax.Array, places: jax.Array) -> jax.Array:
+    return jnp.take(x, places, axis=1, mode="fill", fill_value=0)
+
+
+@jax.custom_vjp
+def _up_to_leaves(mixing: Tree, x: jax.Array) -> jax.Array:
+    """Σ over the path of each leaf, [n, C, B]."""
+    leaves, start, above = [], 0, None
+    for k, classes in enumerate(mixing.classes):
+        size = (
+            mixing.parents[k - 1].shape[0]
+            if k
+            else sum(t.shape[0] for t in mixing.children[0]) + len(classes)
+        )
+        level = jax.lax.slice_in_dim(x, start, start + size, axis=1)
+        if above is not None:
+            level = level + _gather(above, mixing.parents[k - 1])
+        leaves.append(level[:, size - len(classes) :])
+        start, above = start + size, level
+    return _gather(jnp.concatenate(leaves, axis=1), mixing.places)
+
+
+@jax.custom_vjp
+def _down_from_leaves(mixing: Tree, s: jax.Array) -> jax.Array:
+    """Σ over the leaves below each node, [n, P, B]."""
+    levels = []
+    for tables, classes in zip(reversed(mixing.children), reversed(mixing.classes), strict=True):
+        sums = [jnp.sum(_gather(levels[-1], table), axis=2) for table in tables]
+        levels.append(jnp.concatenate([*sums, _gather(s, classes)], axis=1))
+    return jnp.concatenate(levels[::-1], axis=1)
+
+
+_up_to_leaves.defvjp(
+    lambda mixing, x: (_up_to_leaves(mixing, x), mixing),
+    lambda mixing, u: (None, _down_from_leaves(mixing, u)),
+)
+_down_from_leaves.defvjp(
+    lambda mixing, s: (_down_from_leaves(mixing, s), mixing),
+    lambda mixing, u: (None, _up_to_leaves(mixing, u)),
+)

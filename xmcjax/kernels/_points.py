@@ -1,0 +1,200 @@
+"""Sets of points, and what kernel functions ask of their pairs, in tiles."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax import linops
+from xmcjax.kernels._functions import Pairs
+from xmcjax.linops import Dense, LinOp
+
+
+def _distances2(norms2, other_norms2, inner) -> jax.Array:
+    """‖x − x'‖² = ‖x‖² + ‖x'‖² − 2 x·x'; 0 where it is mere rounding, which a root would blow up."""
+    size = norms2[:, None] + other_norms2[None]
+    distance2 = size - 2 * inner
+    return jnp.where(distance2 > 8 * jnp.finfo(inner.dtype).eps * size, distance2, 0)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["op", "norms2", "offset", "centre"], meta_fields=[]
+)
+@dataclasses.dataclass(frozen=True)
+class Points:
+    """n points by their features, made by :func:`points`.
+
+    Dense features are kept less the mean m of the training points: ‖x − x'‖² by way of inner
+    products would lose the digits that a large common part takes up.
+
+    Attributes:
+        op: x − m where there is a centre, else x; [n, d].
+        norms2: the squared norms of those rows, [n].
+        offset: x·m − ½‖m‖², [n], so that x·x' is the product of the rows plus both offsets.
+        centre: m, [d], or None.
+    """
+
+    op: LinOp
+    norms2: jax.Array
+    offset: jax.Array
+    centre: jax.Array | None
+
+    @property
+    def n(self) -> int:
+        return self.op.shape[0]
+
+    @property
+    def dtype(self) -> Any:
+        return self.op.dtype
+
+    def pairs(self, start, size: int, others: Points) -> Pairs:
+        """Of the points start … start + size − 1 with all the others, [size, others]; `size` is static."""
+        cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
+        if isinstance(self.op, Dense) and isinstance(others.op, Dense):
+            inner = jnp.matmul(cut(self.op.X), others.op.X.T, precision="highest")
+        else:
+            # rows of a sparse matrix as columns of an array: Xᵀ E, E the columns start … of the identity
+            picked = (
+                jnp.arange(self.n, dtype=jnp.int32)[:, None] == start + jnp.arange(size, dtype=jnp.int32)
+            ).astype(self.dtype)
+            inner = others.op.matmat(self.op.rmatmat(picked)).T
+        whole = inner + cut(self.offset)[:, None] + others.offset[None]
+        distance2 = _distances2(cut(self.norms2), others.norms2, inner)
+        return Pairs(whole, distance2, float(self.op.shape[1]))
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["matrix", "diagonal"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class GivenProducts:
+    """Points by their inner products with the training points, made by :func:`precomputed`.
+
+    Attributes:
+        matrix: inner products, [points, training points].
+        diagonal: of each point with itself, [points].
+    """
+
+    matrix: jax.Array
+    diagonal: jax.Array
+
+    @property
+    def n(self) -> int:
+        return self.matrix.shape[0]
+
+    @property
+    def dtype(self) -> Any:
+        return self.matrix.dtype
+
+    def pairs(self, start, size: int, others: GivenProducts) -> Pairs:
+        """Of the points start … start + size − 1 with the training points; `size` is static."""
+        cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
+        inner = cut(self.matrix)
+        return Pairs(inner, _distances2(cut(self.diagonal), others.diagonal, inner), 1.0)
+
+
+def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") -> Points:
+    """Features as points.
+
+    Args:
+        X: [n, d], dense or scipy.sparse.
+        dtype: as for :func:`xmcjax.linops.make`.
+        like: the training points, for test points: X comes into their form and precision.
+        backend: of sparse features, as for :func:`xmcjax.linops.make`.
+
+    Raises:
+        ValueError: X of another width than the training points, or not of matrix form.
+    """
+    if like is not None:
+        if X.ndim != 2 or X.shape[1] != like.op.shape[1]:
+            raise ValueError(f"expected points [m, {like.op.shape[1]}], got shape {list(X.shape)}")
+        dtype, backend = like.dtype, "dense" if isinstance(like.op, Dense) else backend
+        if backend == "auto":
+            backend = "native" if getattr(like.op, "native", False) else "jnp"
+    op = linops.make(X, dtype, backend=backend)
+    if isinstance(op, Dense):
+        return _centred(op, like.centre if like is not None else None)
+    return _uncentred(op)
+
+
+@jax.jit
+def _centred(op: Dense, centre: jax.Array | None) -> Points:
+    centre = op.mean() if centre is None else centre
+    offset = jnp.matmul(op.X, centre, precision="highest") - jnp.sum(centre * centre) / 2
+    centred = Dense(op.X - centre)
+    return Points(centred, centred.row_norms2(), offset, centre)
+
+
+@jax.jit
+def _uncentred(op: LinOp) -> Points:
+    return Points(op, op.row_norms2(), jnp.zeros(op.shape[0], op.dtype), None)
+
+
+def precomputed(M, dtype=None) -> GivenProducts:
+    """A kernel matrix of the training points in place of their features.
+
+    :class:`xmcjax.kernels.Linear` is then that kernel itself; RBF and Matern measure distances in its
+    feature space, ‖x − x'‖² = k(x, x) + k(x', x') − 2 k(x, x'), with d = 1.
+
+    Args:
+        M: [n, n], symmetric and positive semidefinite up to the rounding of its precision.
+        dtype: float32 or float64; None keeps that of M.
+
+    Raises:
+        ValueError: M not square, not finite, not symmetric or not positive semidefinite.
+    """
+    M = _matrix(M, dtype)
+    n = M.shape[0]
+    if M.shape != (n, n):
+        raise ValueError(f"expected a kernel matrix [n, n] of the training points, got shape {list(M.shape)}")
+    scale = float(np.max(np.diagonal(M), initial=0))
+    rounding = n * float(np.finfo(M.dtype).eps) * scale
+    skew = float(np.max(np.abs(M - M.T), initial=0))
+    if skew > rounding:
+        raise ValueError(f"expected a symmetric kernel matrix, found entries that differ by {skew:.3g}")
+    try:
+        np.linalg.cholesky(M + rounding * np.eye(n, dtype=M.dtype))
+    except np.linalg.LinAlgError:
+        least = float(np.linalg.eigvalsh(M)[0])
+        raise ValueError(
+            f"expected a positive semidefinite kernel matrix, found the eigenvalue {least:.3g}"
+        ) from None
+    return GivenProducts(jnp.asarray(M), jnp.asarray(np.diagonal(M).copy()))
+
+
+def precomputed_test(M, like: GivenProducts, diagonal=None) -> GivenProducts:
+    """Kernel values of test points with the training points.
+
+    Args:
+        M: [m, n].
+        like: the training points.
+        diagonal: k(x, x) of the test points, [m]; only kernels of distances need it.
+
+    Raises:
+        ValueError: M of another width than the training points, or not finite.
+    """
+    M = _matrix(M, like.dtype)
+    if M.shape[1] != like.n:
+        raise ValueError(
+            f"expected kernel values with the {like.n} training points, got {M.shape[1]} columns"
+        )
+    diagonal = np.full(M.shape[0], np.nan, M.dtype) if diagonal is None else np.asarray(diagonal, M.dtype)
+    return GivenProducts(jnp.asarray(M), jnp.asarray(diagonal))
+
+
+def _matrix(M, dtype) -> np.ndarray:
+    M = np.asarray(M)
+    if M.ndim != 2:
+        raise ValueError(f"expected a kernel matrix of two dimensions, got {M.ndim}")
+    if dtype is None:
+        dtype = M.dtype if M.dtype in (np.float32, np.float64) else np.float32
+    M = M.astype(jax.dtypes.canonicalize_dtype(dtype), copy=False)
+    if not np.isfinite(M).all():
+        row, column = np.argwhere(~np.isfinite(M))[0]
+        raise ValueError(
+            f"expected a finite kernel matrix, found {M[row, column]} in row {row}, column {column}"
+        )
+    return M
