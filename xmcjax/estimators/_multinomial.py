@@ -98,7 +98,7 @@ class MultinomialLogisticRegression(LinearClassifier):
             ConvergenceWarning: the run ended before the gradient was small enough, and the remedy.
         """
         from xmcjax import linops
-        from xmcjax.lanes import check_features, check_sample_weight, precision
+        from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.solvers.multinomial import CHOICES, HParams, multinomial_problem, solve
 
         if self.method not in CHOICES:
@@ -112,7 +112,7 @@ class MultinomialLogisticRegression(LinearClassifier):
         # what is not finite is found by check_features, which names the place
         kinds = dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
         X, y = validate_data(self, X, y, **kinds)
-        check_features(X)
+        linops.check_features(X)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         self.classes_, numbers = class_numbers(y, sample_weight)
