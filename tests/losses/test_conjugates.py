@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from functools import partial
 
@@ -19,9 +20,7 @@ MARGIN = {**losses.MARGIN_LOSSES, "narrow_huber": HuberHinge(delta=0.25)}
 
 def test_every_convex_loss_has_a_conjugate_by_its_name():
     named = {name for name in losses.__all__ if f"{name}_conjugate" in losses.__all__}
-    functions = {
-        name for name in losses.__all__ if name.islower() and not hasattr(getattr(losses, name), "value")
-    }
+    functions = {name for name in losses.__all__ if inspect.isfunction(getattr(losses, name))}
     assert functions == named | {f"{name}_conjugate" for name in named} | {"truncated_topk_entropy"}
 
 

@@ -67,7 +67,7 @@ def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: 
         # larger of the two gaps is zero, and falls with t.
         over = s - radius
         if not at_most:
-            return over, n, t + over / n, jnp.abs(over) <= noise, jnp.ones(t.shape, bool)
+            return over, n, t + over / n, jnp.abs(over) <= noise, jnp.ones_like(t, bool)
         bias = rho * s - (t + center)
         step = jnp.maximum(jnp.where(n > 0, t + over / n, -jnp.inf), t + bias / (1 + rho * n))
         held = over >= bias
@@ -98,7 +98,7 @@ def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: 
     def more(carry):
         return (carry[0] < _MAX_STEPS) & ~carry[-1].all()
 
-    carry = (0, start, jnp.full_like(start, -jnp.inf), high, jnp.zeros(start.shape, bool), done)
+    carry = (0, start, jnp.full_like(start, -jnp.inf), high, jnp.zeros_like(start, bool), done)
     _, t, _, _, tight, _ = jax.lax.while_loop(more, body, carry)
     return t, tight
 

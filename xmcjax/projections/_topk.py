@@ -45,7 +45,7 @@ def _heads(b, k: int):
         return (_threshold.between(low, high) > low).any()
 
     # By halving the floats that are left: at least k entries are >= low, fewer >= high.
-    low = jnp.full(b.shape[:-1], -jnp.inf, b.dtype)
+    low = jnp.full_like(b[..., 0], -jnp.inf)
     high = _threshold.next_above(b.max(-1))
     kth = jax.lax.while_loop(more, body, (low, high))[0]
     ties = (b >= kth[..., None]).sum(-1, dtype=jnp.int32) > k
@@ -128,7 +128,7 @@ def _jnp_project(b, radius, rho, *, k: int):
 
     none = jnp.full_like(kth, -1)
     start = jnp.where(skip, 0, following), jnp.where(skip, 1, kth - following)
-    carry = (0, *start, jnp.zeros(kth.shape, bool), jnp.full_like(kth, -jnp.inf), (none, none), skip)
+    carry = (0, *start, jnp.zeros_like(kth, bool), jnp.full_like(kth, -jnp.inf), (none, none), skip)
     _, t, u, tight, *_ = jax.lax.while_loop(more, body, carry)
 
     # What rounding has left of the equations: in the knapsack problem where the radius holds, else a
