@@ -11,6 +11,7 @@ import functools
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from xmcjax.native import _library
@@ -71,17 +72,21 @@ def newton_step(problem: Sequence[jax.Array], state: Sequence[jax.Array], *, los
 
 def project_box(b, radius, lower, upper, rho, *, at_most: bool):
     """Projections between fixed bounds, of xmcjax/projections/_knapsack.py."""
-    out = (jax.ShapeDtypeStruct(b.shape, b.dtype), jax.ShapeDtypeStruct(b.shape[:-1], b.dtype))
-    call = jax.ffi.ffi_call("xmcjax_project_box", out, vmap_method="broadcast_all")
-    return call(b, radius, lower, upper, rho, at_most=np.int64(at_most))
+    vectors, row = jax.eval_shape(lambda b: (b, b[..., 0]), b)
+    call = jax.ffi.ffi_call("xmcjax_project_box", (vectors, row), vmap_method="broadcast_all")
+    return call(b, *_on_the_mesh_of(b, radius, lower, upper, rho), at_most=np.int64(at_most))
 
 
 def project_topk(b, radius, rho, *, k: int):
     """Projections with a bound of 1ᵀx/k, of xmcjax/projections/_topk.py."""
-    row = jax.ShapeDtypeStruct(b.shape[:-1], b.dtype)
-    out = (jax.ShapeDtypeStruct(b.shape, b.dtype), row, row)
-    call = jax.ffi.ffi_call("xmcjax_project_topk", out, vmap_method="broadcast_all")
-    return call(b, radius, rho, k=np.int64(k))
+    vectors, row = jax.eval_shape(lambda b: (b, b[..., 0]), b)
+    call = jax.ffi.ffi_call("xmcjax_project_topk", (vectors, row, row), vmap_method="broadcast_all")
+    return call(b, *_on_the_mesh_of(b, radius, rho), k=np.int64(k))
+
+
+def _on_the_mesh_of(b, *numbers):
+    """The numbers of each vector [...], varying over the axes of a mesh as b does in shard_map."""
+    return [jnp.where(b[..., 0] == b[..., 0], number, number) for number in numbers]
 
 
 def instance_dual(problem: Sequence[jax.Array], state: Sequence[jax.Array], **options: int):

@@ -31,7 +31,7 @@ def _heads(b, k: int):
     if k <= _FEW:
         # Without the barrier XLA sees slices of a sort and sorts.
         head = jax.lax.optimization_barrier(jax.lax.top_k(b, min(k + 1, m))[0])
-        following = head[..., k] if k < m else jnp.full(b.shape[:-1], -jnp.inf, b.dtype)
+        following = head[..., k] if k < m else jnp.full_like(b[..., 0], -jnp.inf)
         return head[..., k - 1], following, head[..., :k].sum(-1)
 
     def body(carry):
