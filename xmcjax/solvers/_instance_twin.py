@@ -118,19 +118,19 @@ def rows_of(op: LinOp) -> Rows:
     return PaddedRows(jnp.asarray(value), jnp.asarray(column), X.shape[1])
 
 
-def _mixed(h):
-    """The last steps of MurmurHash3."""
-    h = (h ^ (h >> 16)) * jnp.uint32(0x85EBCA6B)
-    h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)
+def mixed(h):
+    """The last steps of MurmurHash3, of uint32 arrays of NumPy or JAX."""
+    h = (h ^ (h >> 16)) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> 13)) * np.uint32(0xC2B2AE35)
     return h ^ (h >> 16)
 
 
 def order_of(seed, epoch, n: int):
     """The visits of an epoch: a shuffle (Fisher and Yates) by a hash of seed, epoch and place."""
     golden = jnp.uint32(0x9E3779B9)
-    start = _mixed(seed + epoch.astype(jnp.uint32) * golden)
+    start = mixed(seed + epoch.astype(jnp.uint32) * golden)
     places = jnp.arange(n, dtype=jnp.uint32)
-    other = (_mixed(start + places * golden) % (places + 1)).astype(jnp.int32)
+    other = (mixed(start + places * golden) % (places + 1)).astype(jnp.int32)
 
     def swap(step, order):
         i = n - 1 - step

@@ -116,21 +116,22 @@ def init(problem: Problem, key, *, slots: int | None = None, checks: int = 64) -
     columns = problem.op.shape[1]
     size = (columns, m) if isinstance(problem.op, Csr) else (m, columns)
 
+    # arrays of the host, copied: a compiled program for each of these shapes would take longer
     def number(value):
-        return jnp.full(lanes, value, dtype)
+        return jnp.array(np.full(lanes, value, dtype))
 
     def count(value=0):
-        return jnp.full(lanes, value, jnp.int32)
+        return jnp.array(np.full(lanes, value, np.int32))
 
     return State(
-        weights=jnp.zeros((lanes, *size), dtype),
-        dual=jnp.zeros((lanes, n, slots or m), dtype),
-        index=jnp.zeros((lanes, n, slots), jnp.int32),
-        seed=jax.random.bits(key, (), jnp.uint32),
-        primal=number(jnp.inf),
+        weights=jnp.array(np.zeros((lanes, *size), dtype)),
+        dual=jnp.array(np.zeros((lanes, n, slots or m), dtype)),
+        index=jnp.array(np.zeros((lanes, n, slots), np.int32)),
+        seed=_seed_of(key),
+        primal=number(np.inf),
         dual_objective=number(0),
-        gap=number(jnp.inf),
-        estimate=number(jnp.inf),
+        gap=number(np.inf),
+        estimate=number(np.inf),
         ratio=number(1),
         status=count(Status.RUNNING),
         epochs=count(),
@@ -138,8 +139,16 @@ def init(problem: Problem, key, *, slots: int | None = None, checks: int = 64) -
         changed=count(),
         support=count(),
         truncated=count(),
-        history=jnp.full((lanes, checks, 3), jnp.nan, dtype),
+        history=jnp.array(np.full((lanes, checks, 3), np.nan, dtype)),
     )
+
+
+def _seed_of(key) -> jax.Array:
+    """32 bits that depend on all of the key's."""
+    seed = np.zeros(1, np.uint32)
+    for word in np.asarray(jax.random.key_data(key), np.uint32).ravel():
+        seed = twin.mixed(seed ^ word)
+    return jnp.array(seed[0])
 
 
 def step(problem: Problem, hp: HParams, state: State) -> State:
