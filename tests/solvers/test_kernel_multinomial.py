@@ -21,6 +21,14 @@ TREE = Hierarchy.from_edges(EDGES)
 TIGHT = kernel_multinomial.HParams(tolerance=1e-11)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Compiling is nearly all of the time of these tests."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def data(dtype=np.float64):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((N, D)).astype(dtype), rng.integers(0, C, N)
@@ -223,7 +231,7 @@ def test_bad_input():
     ]:
         with pytest.raises(ValueError, match=message):
             kernel_multinomial.kernel_problem(*arguments)
-    with pytest.raises(ValueError, match="exact solution is for flat classification"):
+    with pytest.raises(ValueError, match="exact solution is for flat models"):
         kernel_multinomial.kernel_problem(model("tree"), y, exact=True)
 
     gram = kernels.gram(RBF(1.0), kernels.points(X))

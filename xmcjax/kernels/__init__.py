@@ -6,7 +6,7 @@ every node of a tree, its variance and its base kernel.
 """
 
 from xmcjax.kernels._class_kernels import ClassKernels, class_kernels
-from xmcjax.kernels._functions import RBF, Kernel, Linear, Matern, Pairs, Product, Scaled, Sum
+from xmcjax.kernels._functions import RBF, Kernel, Linear, Matern, Pairs, Product, Scaled, Sum, stack
 from xmcjax.kernels._gram import Gram, gram
 from xmcjax.kernels._mixing import Independent, Loadings, Mixing, Tree, tree
 from xmcjax.kernels._points import GivenProducts, Points, points, precomputed, precomputed_test
@@ -36,5 +36,6 @@ __all__ = [
     "points",
     "precomputed",
     "precomputed_test",
+    "stack",
     "tree",
 ]

@@ -1,23 +1,48 @@
-"""Kernel multinomial regression, flat and hierarchical (paper 003).
+"""Kernel multinomial regression, flat and hierarchical, with learnt hyperparameters (paper 003).
 
 ``kernel_problem`` states a problem, of one training set or of several folds as lanes; ``run(problem, hp,
-init(problem))`` solves it.
+init(problem))`` solves it; ``cv_criterion`` judges the hyperparameters; ``fit`` is the solution as a
+function to be differentiated; ``tune`` learns the hyperparameters of a :class:`KernelModel`.
 """
 
-from xmcjax.solvers.kernel_multinomial._newton import HParams, State, init, run, step
-from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, fold_weights, kernel_problem
-from xmcjax.solvers.kernel_multinomial._systems import Solved, cg_in_functions, solve_system
+from xmcjax.solvers.kernel_multinomial._criterion import Criterion, Hyperparameters, cv_criterion
+from xmcjax.solvers.kernel_multinomial._implicit import fit
+from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
+from xmcjax.solvers.kernel_multinomial._newton import State, init, run, step
+from xmcjax.solvers.kernel_multinomial._problem import (
+    LIKELIHOODS,
+    KernelProblem,
+    check_folds,
+    fold_weights,
+    kernel_problem,
+    random_folds,
+)
+from xmcjax.solvers.kernel_multinomial._systems import HParams, Solved, cg_in_functions
+from xmcjax.solvers.kernel_multinomial._tuning import CvObjective, KernelModel, plot_search, tune
 
 __all__ = [
+    "LIKELIHOODS",
+    "Criterion",
+    "CvObjective",
     "HParams",
+    "Hyperparameters",
+    "KernelModel",
     "KernelProblem",
+    "Likelihood",
+    "OneVsRest",
+    "Softmax",
     "Solved",
     "State",
     "cg_in_functions",
+    "check_folds",
+    "cv_criterion",
+    "fit",
     "fold_weights",
     "init",
     "kernel_problem",
+    "plot_search",
+    "random_folds",
     "run",
-    "solve_system",
     "step",
+    "tune",
 ]

@@ -17,30 +17,7 @@ import jax.numpy as jnp
 from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem
-from xmcjax.solvers.kernel_multinomial._systems import solve_system
-
-
-class HParams(NamedTuple):
-    """Numbers of the method; all are traced, so none costs a compilation.
-
-    Attributes:
-        tolerance: a lane has converged when ‖α + g‖∞ ≤ tolerance: its α then are the differences
-            between targets and probabilities to that precision.
-        max_steps: k₁ of the paper, Newton steps a lane.
-        max_cg: k₂, CG steps a Newton step.
-        max_cg_gradient: k₃, CG steps of the system behind a gradient or an implicit derivative.
-        cg_tolerance: CG of a Newton step stops at this, relative, and at the square root of ‖α + g‖∞.
-        armijo: η of the sufficient decrease.
-        max_backtracks: halvings of a step.
-    """
-
-    tolerance: float = 1e-5
-    max_steps: int = 100
-    max_cg: int = 200
-    max_cg_gradient: int = 500
-    cg_tolerance: float = 0.1
-    armijo: float = 1e-4
-    max_backtracks: int = 30
+from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_system
 
 
 class State(NamedTuple):
@@ -66,13 +43,13 @@ def init(problem: KernelProblem, alpha=None) -> State:
         alpha: where to start, [n, C, B] or [n, C, 1]; brought into the range of W first, and not
             taken by a lane for which 0 is better.
     """
-    n, C = problem.y.shape[:2]
+    n, C, _ = problem.likelihood.shape
     lanes, dtype = problem.weight.shape[1], problem.kernel.dtype
     start = u = jnp.zeros((n, C, lanes), dtype)
     value = _objective(problem, start, u)
     if alpha is not None:
         alpha = jnp.broadcast_to(jnp.asarray(alpha, dtype), start.shape)
-        alpha = jnp.where(problem.weight[:, None] > 0, _in_range(alpha), 0)
+        alpha = jnp.where(problem.weight[:, None] > 0, problem.likelihood.in_range(alpha), 0)
         given_u = problem.kernel.matmat(alpha)
         given_value = _objective(problem, alpha, given_u)
         better = given_value < value
@@ -94,10 +71,10 @@ def init(problem: KernelProblem, alpha=None) -> State:
 
 def step(problem: KernelProblem, hp: HParams, state: State) -> State:
     """One Newton step of every lane that is running; the others stay as they are."""
-    kernel, y, weight = problem.kernel, problem.y, problem.weight[:, None]
+    kernel, likelihood = problem.kernel, problem.likelihood
     alpha, u = state.alpha, state.u
-    pi = jax.nn.softmax(u, axis=1)
-    r = alpha + weight * (pi - y)  # α + g
+    pi = likelihood.probabilities(u)
+    r = alpha + problem.weight[:, None] * likelihood.slope(pi)  # α + g
     residual = jnp.max(jnp.abs(r), axis=(0, 1))
 
     running = state.status == Status.RUNNING
@@ -114,25 +91,25 @@ def step(problem: KernelProblem, hp: HParams, state: State) -> State:
     u = jnp.where(check, product, u)
 
     forcing = jnp.minimum(jnp.asarray(hp.cg_tolerance, u.dtype), jnp.sqrt(residual))
+    W = hessian(problem, u, pi)
     direction, along, cg_steps = solve_system(
-        problem, pi, b, Kb, moving, tolerance=forcing, max_steps=hp.max_cg
+        problem, W, pi, b, Kb, moving, tolerance=forcing, max_steps=hp.max_cg
     )
 
     # dΦ/dα = K̃ r
     slope = -jnp.sum(Kb * direction, axis=(0, 1))
     first, second = jnp.sum(direction * u, axis=(0, 1)), jnp.sum(direction * along, axis=(0, 1))
-    partition = jax.nn.logsumexp(u, axis=1)
-    gain = jnp.sum(y * along, axis=1)
+    losses = likelihood.losses(u)
 
     def change(t):  # Φ(α + t (α' − α)) − Φ(α)
-        rows = problem.weight * (jax.nn.logsumexp(u + t * along, axis=1) - partition - t * gain)
+        rows = problem.weight * (likelihood.losses(u + t * along) - losses)
         return jnp.sum(rows, axis=0) + t * first + t * t / 2 * second
 
     rounding = 4 * jnp.finfo(u.dtype).eps * (jnp.abs(state.value) + jnp.sum(jnp.abs(alpha * u), axis=(0, 1)))
     t, failed = backtrack(change, slope, rounding, moving, armijo=hp.armijo, max_backtracks=hp.max_backtracks)
     # below the rounding of Φ a step can only be judged by the residual
     failed = failed | (moving & (-slope <= rounding) & (residual >= state.residual))
-    alpha = jnp.where(moving, _in_range(alpha + t * direction), alpha)
+    alpha = jnp.where(moving, likelihood.in_range(alpha + t * direction), alpha)
     u = u + t * along
     value = jnp.where(moving, _objective(problem, alpha, u), state.value)
 
@@ -161,12 +138,8 @@ def run(problem: KernelProblem, hp: HParams, state: State) -> State:
     )
 
 
-def _in_range(alpha: jax.Array) -> jax.Array:
-    """The nearest α with Σ_c α_ic = 0: the range of W."""
-    return alpha - jnp.mean(alpha, axis=1, keepdims=True)
-
-
 def _objective(problem: KernelProblem, alpha: jax.Array, u: jax.Array) -> jax.Array:
-    # Φ = Σ_i s_i (lse(u_i) − y_iᵀu_i) + ½ αᵀu
-    rows = problem.weight * (jax.nn.logsumexp(u, axis=1) - jnp.sum(problem.y * u, axis=1))
-    return jnp.sum(rows, axis=0) + jnp.sum(alpha * u, axis=(0, 1)) / 2
+    # Φ = Σ_i s_i ℓ_i(u_i) + ½ αᵀu
+    return (
+        jnp.sum(problem.weight * problem.likelihood.losses(u), axis=0) + jnp.sum(alpha * u, axis=(0, 1)) / 2
+    )

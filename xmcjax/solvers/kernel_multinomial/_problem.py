@@ -2,17 +2,16 @@
 
 Paper 003, eq. 1 and section 6.1:
 
-    Φ(α) = Σ_i s_i (log Σ_c e^{u_ic} − y_iᵀu_i) + ½ αᵀK̃α,   u = K̃α.
+    Φ(α) = Σ_i s_i ℓ_i(u_i) + ½ αᵀK̃α,   u = K̃α,   ℓ_i(u) = log Σ_c e^{u_c} − y_iᵀu.
 
 symbol      variable            shape
 K̃           problem.kernel      of [n, C, B]
-y           problem.y           [n, C, 1 or B], rows of distributions
+ℓ           problem.likelihood  of [n, C, B], row by row
 s           problem.weight      [n, B], ≥ 0; a row of weight 0 is not in the lane's training set
-π           softmax of u        [n, C, B]
-g           s (π − y)           ∂/∂u of the likelihood part
-D           s π                 W = D − D P_cls D / s = V Vᵀ
+π           pi                  [n, C, B], softmax of u
+W                               s ∂²ℓ/∂u²
 
-At the optimum α + g = 0. Σ_c α_ic = 0 always, because that holds for g.
+At the optimum α + s ∂ℓ/∂u = 0: α = s (y − π), and Σ_c α_ic = 0.
 """
 
 from __future__ import annotations
@@ -25,10 +24,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax.kernels import ClassKernels, Independent
+from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
+
+# From targets y to a likelihood.
+LIKELIHOODS = {"softmax": Softmax, "one_vs_rest": OneVsRest}
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["kernel", "y", "weight"], meta_fields=["exact"]
+    jax.tree_util.register_dataclass, data_fields=["kernel", "likelihood", "weight"], meta_fields=["exact"]
 )
 @dataclasses.dataclass(frozen=True)
 class KernelProblem:
@@ -36,47 +39,71 @@ class KernelProblem:
 
     Attributes:
         kernel: K̃.
-        y: target distributions, [n, C, 1 or B].
+        likelihood: ℓ, with the targets.
         weight: s, [n, B].
         exact: whether linear systems are solved by Cholesky factors, O(n³C), and not by CG.
     """
 
     kernel: ClassKernels
-    y: jax.Array
+    likelihood: Likelihood
     weight: jax.Array
     exact: bool
 
 
-def kernel_problem(kernel: ClassKernels, y, weight=None, *, exact: bool = False) -> KernelProblem:
+def kernel_problem(
+    kernel: ClassKernels, y, weight=None, *, likelihood: str | Likelihood = "softmax", exact: bool = False
+) -> KernelProblem:
     """Checks the parts of a :class:`KernelProblem` and gives them their dtypes and shapes.
 
     Args:
         kernel: K̃ of n points and C classes.
-        y: class numbers [n], or rows of distributions over the classes, [n, C] or [n, C, B].
+        y: class numbers [n], or rows of distributions over the classes, [n, C] or [n, C, B]; None
+            where the likelihood is an object, which has its own.
         weight: s ≥ 0, [n] or [n, B]; 1 by default. For cross-validation 1 in the training part of a
             fold and 0 in the rest: see :func:`fold_weights`.
+        likelihood: a name of ``LIKELIHOODS``, or an object.
         exact: Cholesky factors instead of CG, for a flat model of few points.
 
     Raises:
-        ValueError: shapes that do not match, or an exact solution asked of functions that are mixed.
+        ValueError: an unknown likelihood, shapes that do not match, or an exact solution asked of
+            functions that are mixed or of another likelihood than softmax.
     """
     n, C, dtype = kernel.n, kernel.n_classes, kernel.dtype
-    if np.ndim(y) == 1:
-        y = (np.asarray(y)[:, None] == np.arange(C)).astype(dtype)
-    y = jnp.asarray(y, dtype)
-    y = y[:, :, None] if y.ndim == 2 else y
+    if isinstance(likelihood, str):
+        if likelihood not in LIKELIHOODS:
+            raise ValueError(f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {likelihood!r}")
+        if np.ndim(y) == 1:
+            y = (np.asarray(y)[:, None] == np.arange(C)).astype(dtype)
+        y = jnp.asarray(y, dtype)
+        target: Likelihood = LIKELIHOODS[likelihood](y[:, :, None] if y.ndim == 2 else y)
+    else:
+        target = likelihood
     weight = jnp.ones((n, 1), dtype) if weight is None else jnp.asarray(weight, dtype)
     weight = weight[:, None] if weight.ndim == 1 else weight
-    lanes = weight.shape[1]
-    if y.ndim != 3 or y.shape[:2] != (n, C) or y.shape[2] not in (1, lanes):
-        raise ValueError(f"expected targets [{n}], [{n}, {C}] or [{n}, {C}, {lanes}], got {list(y.shape)}")
     if weight.ndim != 2 or weight.shape[0] != n:
         raise ValueError(f"expected weights [{n}] or [{n}, lanes], got {list(weight.shape)}")
-    if exact and not isinstance(kernel.mixing, Independent):
-        raise ValueError(
-            "expected functions that are independent: an exact solution is for flat classification"
-        )
-    return KernelProblem(kernel, y, weight, exact)
+    lanes, shape = weight.shape[1], target.shape
+    if shape not in ((n, C, 1), (n, C, lanes)):
+        raise ValueError(f"expected targets [{n}], [{n}, {C}] or [{n}, {C}, {lanes}], got {list(shape)}")
+    if exact and not (isinstance(kernel.mixing, Independent) and isinstance(target, Softmax)):
+        raise ValueError("expected independent functions and softmax: an exact solution is for flat models")
+    return KernelProblem(kernel, target, weight, exact)
+
+
+def random_folds(n: int, q: int, seed) -> np.ndarray:
+    """Fold of each of n points, [n]: q parts of equal size, give or take one, drawn at random.
+
+    Args:
+        n: points.
+        q: folds, from 2 to n.
+        seed: of :func:`numpy.random.default_rng`.
+
+    Raises:
+        ValueError: q out of range.
+    """
+    if not 2 <= q <= n:
+        raise ValueError(f"folds: expected from 2 to {n}, the number of points, got {q}")
+    return np.random.default_rng(seed).permutation(n) % q
 
 
 def fold_weights(folds, q: int, dtype) -> jax.Array:
@@ -87,3 +114,31 @@ def fold_weights(folds, q: int, dtype) -> jax.Array:
         q: folds.
     """
     return jnp.asarray((np.asarray(folds)[:, None] != np.arange(q)).astype(dtype))
+
+
+def check_folds(folds, numbers: np.ndarray) -> np.ndarray:
+    """Folds given by a caller, [n], whole numbers from 0; −1 for points that are never judged.
+
+    Args:
+        folds: as above.
+        numbers: class of each point, [n].
+
+    Raises:
+        ValueError: another shape or kind, a fold without points, or one whose training part has
+            fewer than two classes.
+    """
+    folds = np.asarray(folds)
+    if folds.shape != numbers.shape or folds.dtype.kind not in "iu" or folds.min() < -1 or folds.max() < 1:
+        raise ValueError(f"folds: expected a fold 0, 1, … (or −1) for each of {len(numbers)} points")
+    for fold in range(folds.max() + 1):
+        if not (folds == fold).any():
+            raise ValueError(
+                f"folds: expected points in each of {folds.max() + 1} folds, found none in {fold}"
+            )
+        left = np.unique(numbers[folds != fold])
+        if len(left) < 2:
+            raise ValueError(
+                f"folds: expected two classes or more in every training part, that of fold {fold} has "
+                f"{len(left)}"
+            )
+    return folds

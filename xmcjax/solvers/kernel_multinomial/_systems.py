@@ -21,6 +21,29 @@ import jax.numpy as jnp
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem
 
 
+class HParams(NamedTuple):
+    """Numbers of the method; all are traced, so none costs a compilation.
+
+    Attributes:
+        tolerance: a lane has converged when ‖α + g‖∞ ≤ tolerance: its α then are the differences
+            between targets and probabilities to that precision.
+        max_steps: k₁ of the paper, Newton steps a lane.
+        max_cg: k₂, CG steps a Newton step.
+        max_cg_gradient: k₃, CG steps of the system behind a gradient or an implicit derivative.
+        cg_tolerance: CG of a Newton step stops at this, relative, and at the square root of ‖α + g‖∞.
+        armijo: η of the sufficient decrease.
+        max_backtracks: halvings of a step.
+    """
+
+    tolerance: float = 1e-5
+    max_steps: int = 100
+    max_cg: int = 200
+    max_cg_gradient: int = 500
+    cg_tolerance: float = 0.1
+    armijo: float = 1e-4
+    max_backtracks: int = 30
+
+
 class Solved(NamedTuple):
     """Of :func:`solve_system`."""
 
@@ -29,14 +52,15 @@ class Solved(NamedTuple):
     steps: jax.Array  #: int32 [B], CG steps; 0 of an exact solution
 
 
-def hessian(problem: KernelProblem, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
-    """x ↦ W x = s (π∘x − π πᵀx), of [n, C, B]; W is the second derivative in u."""
-    scaled = problem.weight[:, None] * pi
-    return lambda x: scaled * (x - jnp.sum(pi * x, axis=1, keepdims=True))
+def hessian(problem: KernelProblem, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
+    """x ↦ W x of [n, C, B]; W = s ∂²ℓ/∂u²."""
+    curvature, weight = problem.likelihood.curvature(u, pi), problem.weight[:, None]
+    return lambda x: weight * curvature(x)
 
 
 def solve_system(
     problem: KernelProblem,
+    W,
     pi: jax.Array,
     b: jax.Array,
     Kb: jax.Array,
@@ -49,6 +73,7 @@ def solve_system(
 
     Args:
         problem: of B lanes.
+        W: of :func:`hessian`.
         pi: π, [n, C, B], which W is made of.
         b: [n, C, B].
         Kb: K̃ b.
@@ -58,10 +83,15 @@ def solve_system(
     """
     if problem.exact:
         return _exact(problem, pi, b, Kb, lanes)
-    product = problem.kernel.matmat
-    return cg_in_functions(
-        product, hessian(problem, pi), b, Kb, lanes, tolerance=tolerance, max_steps=max_steps
-    )
+    return cg_in_functions(problem.kernel.matmat, W, b, Kb, lanes, tolerance=tolerance, max_steps=max_steps)
+
+
+def adjoint(problem: KernelProblem, hp: HParams, u: jax.Array, pi: jax.Array, t: jax.Array) -> Solved:
+    """x = (I + W K̃)⁻¹ W t, which every derivative of a fit is made of, in at most k₃ steps."""
+    W = hessian(problem, u, pi)
+    b, lanes = W(t), jnp.ones(t.shape[2], bool)
+    Kb = problem.kernel.matmat(b)
+    return solve_system(problem, W, pi, b, Kb, lanes, tolerance=hp.tolerance, max_steps=hp.max_cg_gradient)
 
 
 def cg_in_functions(

@@ -1,0 +1,135 @@
+"""Hyperparameters learnt by the criterion: the search itself, what it is free to move, and bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xmcjax import kernels
+from xmcjax.kernels import RBF, Linear, Scaled
+from xmcjax.solvers import _lbfgs, kernel_multinomial
+from xmcjax.solvers.kernel_multinomial import CvObjective, KernelModel
+
+N, D, C, FOLDS = 30, 4, 4, 3
+LIMITS = kernel_multinomial.HParams(tolerance=1e-9)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Compiling is nearly all of the time of these tests."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def data():
+    rng = np.random.default_rng(3)
+    X, y = rng.standard_normal((N, D)), rng.integers(0, C, N)
+    X[:, 0] += y
+    return X, y, rng.permutation(N) % FOLDS
+
+
+def objective(likelihood="softmax", groups=None, w=1.0, free=("v", "kernel"), loadings=None, **more):
+    X, y, folds = data()
+    model = KernelModel(kernels.points(X), C, np.zeros(C, int) if groups is None else groups)
+    at = model.hyperparameters(2.0, RBF(w), 0.6, loadings)
+    targets = jnp.asarray(np.eye(C)[y][..., None])
+    target = kernel_multinomial.LIKELIHOODS[likelihood](targets)
+    return CvObjective(model, target, folds, at, free=free, hp=LIMITS, **more)
+
+
+def test_search_finds_a_minimum():
+    """Of a function whose minimum is known, from a start where it bends the other way."""
+
+    def rosenbrock(x):
+        a, b = x
+        return 1 + (1 - a) ** 2 + 10 * (b - a * a) ** 2, np.array(
+            [-2 * (1 - a) - 40 * a * (b - a * a), 20 * (b - a * a)]
+        )
+
+    seen = []
+    start = np.array([-1.0, 2.0])
+    found = _lbfgs.minimise(
+        rosenbrock, start, tolerance=1e-8, max_iter=200, rounding=1e-14, watch=seen.append
+    )
+    assert found.converged and np.abs(found.x - 1).max() < 1e-4
+    values = [iterate.value for iterate in seen]
+    assert values == sorted(values, reverse=True) and len(seen) == len(found.history)
+    with pytest.raises(ValueError, match="expected a finite value at the starting point, got nan"):
+        _lbfgs.minimise(lambda x: (np.nan, x), start, tolerance=1e-8, max_iter=1, rounding=0.0)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "groups"),
+    [("softmax", np.arange(C)), ("softmax", np.zeros(C, int)), ("one_vs_rest", None)],
+)
+def test_tuning_lowers_the_criterion(likelihood, groups):
+    groups = np.arange(C) if groups is None else groups  # mc-sep, mc-tied, 1rest
+    function = objective(likelihood, groups, w=np.ones(C) if groups.any() else 1.0)
+    G = groups.max() + 1
+    names = function.names()
+    assert len(names) == 2 * G and names[0].startswith("log v") and names[-1].startswith("log w")
+    h, found = kernel_multinomial.tune(function, tolerance=1e-3, max_iter=8, progress=True)
+    first, last = found.history[0], found.history[-1]
+    assert last.value < first.value - 1
+    if G == 1:
+        assert found.converged and np.abs(last.gradient).max() < 0.05 * np.abs(first.gradient).max()
+    np.testing.assert_allclose(np.concatenate([np.log(h.v), np.log(h.kernel.w)]), found.x)
+    # a cold evaluation there gives the same value: the starts only save time
+    cold = objective(likelihood, groups, w=np.ones(C) if groups.any() else 1.0)
+    np.testing.assert_allclose(cold(found.x)[0], found.value, rtol=1e-8)
+    assert cold(found.x + 1e4)[0] == np.inf
+    # and along the gradient it is the slope of the values
+    moved = [function(function.pack(function.at) + s * 1e-4 * np.ones(2 * G))[0] for s in (1, -1)]
+    np.testing.assert_allclose((moved[0] - moved[1]) / 2e-4, first.gradient.sum(), rtol=1e-5)
+
+
+def test_lanes_of_little_memory_one_after_the_other():
+    together = objective()
+    x = together.pack(together.at)
+    apart = objective()
+    apart.__init__(
+        KernelModel(together.model.points, C, np.zeros(C, int), memory=16 * 8 * N * C),
+        together.likelihood,
+        data()[2],
+        together.at,
+        hp=LIMITS,
+    )
+    assert len(apart._lanes) == FOLDS
+    value, gradient = together(x)
+    other, slope = apart(x)
+    np.testing.assert_allclose(other, value, rtol=1e-9)
+    np.testing.assert_allclose(slope, gradient, rtol=1e-6)
+
+
+def test_plot_of_a_search():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    history = [_lbfgs.Iterate(np.array([k, 2.0 * k]), 5.0 - k, np.zeros(2), k + 1) for k in range(3)]
+    axes = figure.subplots(2)
+    kernel_multinomial.plot_search(_lbfgs.Minimised(history[-1].x, 3.0, history, True), ["a", "b"], axes)
+    np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), [5, 4, 3])
+    np.testing.assert_array_equal(axes[1].lines[1].get_ydata(), [0, 2, 4])
+    assert [line.get_label() for line in axes[1].lines] == ["a", "b"]
+
+
+def test_bad_input():
+    X, y, folds = data()
+    model = KernelModel(kernels.points(X), C, np.arange(C))
+    for arguments, message in [
+        ((np.ones(3), RBF(1.0), 1.0), r"v: expected a number or \[4\], got shape \(3,\)"),
+        ((1.0, RBF(np.ones(3)), 1.0), r"numbers or \[4\], got \[3\]"),
+        ((1.0, Scaled(-1.0, Linear()), 1.0), "v: expected a number above 0, got -1.0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model.hyperparameters(*arguments)
+    with pytest.raises(ValueError, match="folds: expected from 2 to 30, the number of points, got 31"):
+        kernel_multinomial.random_folds(N, 31, 0)
+    for wrong, message in [
+        (folds[1:], "expected a fold 0, 1, … .or −1. for each of 30 points"),
+        (np.where(folds == 1, 2, folds), "found none in 1"),
+        ((y > 0).astype(int), "two classes or more in every training part, that of fold 1 has 1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kernel_multinomial.check_folds(wrong, y)
+    parts = np.bincount(kernel_multinomial.random_folds(11, 3, 0))
+    assert sorted(parts) == [3, 4, 4]

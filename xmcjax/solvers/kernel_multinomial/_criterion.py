@@ -1,0 +1,81 @@
+"""The cross-validated negative log likelihood and its gradient in the hyperparameters.
+
+Paper 003, eqs. 3 and 7 and section 6.3. Lane k is fitted without fold k and judged on it:
+
+    Ψ = Σ_k Σ_{i in fold k} t_i ℓ_i(u_i),   u = K̃ α of lane k,
+
+which costs nothing beyond the fits, because u is kept in all rows. With r = ∂Ψ/∂u and
+dα = −(I + W K̃)⁻¹ W (dK̃) α,
+
+    dΨ = Σ_k (r − x)ᵀ (dK̃) α,   x = (I + W K̃)⁻¹ W K̃ r :
+
+one linear system a fold, whatever the number of hyperparameters, and one product with each dK̃.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.kernels import ClassKernels, Loadings
+from xmcjax.solvers.kernel_multinomial._newton import State, init, run
+from xmcjax.solvers.kernel_multinomial._problem import KernelProblem
+from xmcjax.solvers.kernel_multinomial._systems import HParams, adjoint
+
+
+class Hyperparameters(NamedTuple):
+    """The hyperparameters of a :class:`xmcjax.kernels.ClassKernels`, or derivatives in them."""
+
+    v: Any  #: [P]
+    kernel: Any  #: that of the base kernels, leaves [L]
+    sigma2: Any  #: a number
+    loadings: Any  #: B where there is one, else None
+
+    @classmethod
+    def of(cls, kernel: ClassKernels) -> Hyperparameters:
+        """Those of K̃."""
+        loadings = kernel.mixing.B if isinstance(kernel.mixing, Loadings) else None
+        return cls(kernel.v, kernel.gram.kernel, kernel.sigma2, loadings)
+
+    def inside(self, kernel: ClassKernels) -> ClassKernels:
+        """K̃ as a function of them, for derivatives: matrices that are stored stay as they are."""
+        gram = dataclasses.replace(kernel.gram, kernel=self.kernel)
+        mixing = kernel.mixing if self.loadings is None else Loadings(self.loadings)
+        return dataclasses.replace(kernel, gram=gram, v=self.v, sigma2=self.sigma2, mixing=mixing)
+
+
+class Criterion(NamedTuple):
+    """Of :func:`cv_criterion`."""
+
+    value: jax.Array  #: Ψ of each lane, [B]
+    gradient: Hyperparameters  #: of their sum, in the hyperparameters themselves, not their logarithms
+    state: State  #: of the fits
+
+
+@jax.jit
+def cv_criterion(
+    problem: KernelProblem, test_weight: jax.Array, hp: HParams, start: jax.Array | None = None
+) -> Criterion:
+    """Ψ and its gradient.
+
+    Args:
+        problem: lane k has weight 0 on fold k: see :func:`fold_weights`.
+        test_weight: t, [n, B], 0 but on fold k.
+        hp: limits and tolerances; k₃ is that of the gradient's system.
+        start: α of an earlier call, [n, C, B], at other hyperparameters.
+    """
+    kernel, likelihood = problem.kernel, problem.likelihood
+    state = run(problem, hp, init(problem, start))
+    value = jnp.sum(test_weight * likelihood.losses(state.u), axis=0)
+
+    pi = likelihood.probabilities(state.u)
+    r = test_weight[:, None] * likelihood.slope(pi)
+    s = r - adjoint(problem, hp, state.u, pi, kernel.matmat(r)).x
+
+    def bilinear(h: Hyperparameters):  # Σ_k αᵀ K̃(h) s
+        return jnp.sum(state.alpha * h.inside(kernel).matmat(s))
+
+    return Criterion(value, jax.grad(bilinear)(Hyperparameters.of(kernel)), state)

@@ -1,0 +1,112 @@
+"""Likelihoods of class functions: what a fit asks of the targets.
+
+u is [n, C, B]. A likelihood gives its losses row by row, their slope in u, and products with their second
+derivative W; the fit needs nothing else of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+
+class Likelihood(Protocol):
+    """A negative log likelihood, convex in u; a pytree."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(n, C, lanes), lanes 1 where all have the same targets."""
+        ...
+
+    def losses(self, u: jax.Array) -> jax.Array:
+        """ℓ_i(u_i), [n, B]."""
+        ...
+
+    def probabilities(self, u: jax.Array) -> jax.Array:
+        """π, [n, C, B]."""
+        ...
+
+    def slope(self, pi: jax.Array) -> jax.Array:
+        """∂ℓ/∂u, [n, C, B]."""
+        ...
+
+    def curvature(self, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
+        """x ↦ (∂²ℓ/∂u²) x, [n, C, B]."""
+        ...
+
+    def in_range(self, alpha: jax.Array) -> jax.Array:
+        """The nearest α in the range of the slopes."""
+        ...
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["y"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Softmax:
+    """ℓ_i = log Σ_c e^{u_ic} − y_iᵀu_i: one class a row (paper 003, eq. 1).
+
+    Attributes:
+        y: rows of distributions, [n, C, 1 or B].
+    """
+
+    y: jax.Array
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        n, C, lanes = self.y.shape
+        return n, C, lanes
+
+    def losses(self, u: jax.Array) -> jax.Array:
+        return jax.nn.logsumexp(u, axis=1) - jnp.sum(self.y * u, axis=1)
+
+    def probabilities(self, u: jax.Array) -> jax.Array:
+        return jax.nn.softmax(u, axis=1)
+
+    def slope(self, pi: jax.Array) -> jax.Array:
+        return pi - self.y
+
+    def curvature(self, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
+        # W = D − D P_cls D
+        return lambda x: pi * (x - jnp.sum(pi * x, axis=1, keepdims=True))
+
+    def in_range(self, alpha: jax.Array) -> jax.Array:
+        return alpha - jnp.mean(alpha, axis=1, keepdims=True)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["y"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class OneVsRest:
+    """ℓ_i = Σ_c log(1 + e^{u_ic}) − y_iᵀu_i: every class a problem of its own, "1rest" of section 8.1.
+
+    The paper solves each as two classes that share the kernel K_c; with its own kernel in place of their
+    difference's 2 K_c it is the same model, at twice the variances.
+
+    Attributes:
+        y: 0 and 1, [n, C, 1 or B].
+    """
+
+    y: jax.Array
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        n, C, lanes = self.y.shape
+        return n, C, lanes
+
+    def losses(self, u: jax.Array) -> jax.Array:
+        return jnp.sum(jax.nn.softplus(u) - self.y * u, axis=1)
+
+    def probabilities(self, u: jax.Array) -> jax.Array:
+        return jax.nn.sigmoid(u)
+
+    def slope(self, pi: jax.Array) -> jax.Array:
+        return pi - self.y
+
+    def curvature(self, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
+        return lambda x: pi * (1 - pi) * x
+
+    def in_range(self, alpha: jax.Array) -> jax.Array:
+        return alpha
