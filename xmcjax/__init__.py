@@ -3,13 +3,14 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from xmcjax.estimators import MulticlassSVC as MulticlassSVC
     from xmcjax.estimators import MultinomialLogisticRegression as MultinomialLogisticRegression
     from xmcjax.estimators import OneVsAllClassifier as OneVsAllClassifier
     from xmcjax.estimators import TopKSVC as TopKSVC
 
 __version__ = "0.1.0"
 
-__all__ = ["MultinomialLogisticRegression", "OneVsAllClassifier", "TopKSVC"]
+__all__ = ["MulticlassSVC", "MultinomialLogisticRegression", "OneVsAllClassifier", "TopKSVC"]
 
 
 def __getattr__(name: str):

@@ -18,7 +18,12 @@ EXPECTED_FAILURES: dict[str, str] = {}
 # Some of the checks' data lie far from the origin, which coordinate ascent takes many epochs for.
 @pytest.mark.filterwarnings("ignore:the relative duality gap:sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
-    [xmcjax.OneVsAllClassifier(), xmcjax.MultinomialLogisticRegression(), xmcjax.TopKSVC()],
+    [
+        xmcjax.OneVsAllClassifier(),
+        xmcjax.MulticlassSVC(),
+        xmcjax.MultinomialLogisticRegression(),
+        xmcjax.TopKSVC(),
+    ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_check(estimator, check):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 ALL = ("ww", "llw", "cs", "ovr", "ovr_squared")
@@ -48,6 +50,12 @@ def primal(W, X, y, formulation, C):
         i = np.array([i for i, _ in pairs])
         loss = np.array([loss[i == k].max() for k in range(len(X))])
     return (W**2).sum() / 2 + C * loss.sum()
+
+
+@functools.cache
+def optimum(formulation, C, **size):
+    """(W, optimum) of :func:`data`, which several tests share."""
+    return quadratic_program(*data(**size), formulation, C)
 
 
 def quadratic_program(X, y, formulation, C):

@@ -129,3 +129,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         scores = X @ self.coef_.T
         scores = (scores.toarray() if sp.issparse(scores) else scores) + self.intercept_
         return scores[:, 0] if self._binary else scores
+
+
+def with_ones(X):
+    """X with a last feature of value 1, whose weight is a bias."""
+    ones = np.ones((X.shape[0], 1), X.dtype)
+    return sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])

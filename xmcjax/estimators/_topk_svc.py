@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from xmcjax.estimators._linear import DTYPES, LinearClassifier
+from xmcjax.estimators._linear import DTYPES, LinearClassifier, with_ones
 from xmcjax.estimators._parameters import number, thread_count, whole_number
 from xmcjax.estimators._targets import class_numbers
 
@@ -162,7 +162,7 @@ class TopKSVC(LinearClassifier):
         if precomputed:
             op = topk_sdca.Gram(jax.numpy.asarray(self._inner_products(X)))
         else:
-            op = linops.make(_with_ones(X) if self.fit_intercept else X)
+            op = linops.make(with_ones(X) if self.fit_intercept else X)
         problem = topk_sdca.problem(op, y, k, C, variant=self.variant)
         hp = topk_sdca.HParams(tol=tol, max_epochs=max_iter)
         state = topk_sdca.run(problem, hp, topk_sdca.init(problem, jax.random.key(seed)))
@@ -192,9 +192,3 @@ class TopKSVC(LinearClassifier):
                 f"X: expected a symmetric matrix of inner products, found entries {off:.3g} apart"
             )
         return K + K.dtype.type(1) if self.fit_intercept else K
-
-
-def _with_ones(X):
-    """X with a last feature of value 1."""
-    ones = np.ones((X.shape[0], 1), X.dtype)
-    return sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])

@@ -131,6 +131,12 @@ struct SoftmaxRoundArgs {
   SoftmaxRoundCounts* counts;
 };
 
+// Dual ascent of a multi-class SVM; see multiclass.h.
+template <class T>
+struct MulticlassArgs;
+class MulticlassAscent;
+class MulticlassProximal;
+
 template <class T>
 struct Kernels {
   int lane_tile;  // lanes that fill a vector of 64 bytes
@@ -150,6 +156,8 @@ struct Kernels {
   void (*instance_gap)(const InstanceDualArgs<T>& args, int64_t lane);
   void (*softmax_pass)(const SoftmaxPassArgs<T>& args);
   void (*softmax_round)(const SoftmaxRoundArgs<T>& args);
+  MulticlassAscent* (*multiclass_ascent)(const MulticlassArgs<T>& args);
+  MulticlassProximal* (*multiclass_proximal)(const MulticlassArgs<T>& args);
 };
 
 #define XMCJAX_DECLARE_ISA(name)            \

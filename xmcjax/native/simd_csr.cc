@@ -19,6 +19,10 @@ template <class T>
 void softmax_pass(const SoftmaxPassArgs<T>& args);  // simd_softmax.cc
 template <class T>
 void softmax_round(const SoftmaxRoundArgs<T>& args);
+template <class T>
+MulticlassAscent* multiclass_ascent(const MulticlassArgs<T>& args);  // simd_class_ascent.cc
+template <class T>
+MulticlassProximal* multiclass_proximal(const MulticlassArgs<T>& args);  // simd_proximal.cc
 
 namespace {
 
@@ -132,7 +136,8 @@ template <class T>
 constexpr Kernels<T> table() {
   return {kLanes<T>,      matmat<T>,      rmatmat<T>,     gram_matmat<T>,
           newton_step<T>, project_box<T>, project_topk<T>, instance_dual<T>,
-          instance_gap<T>, softmax_pass<T>, softmax_round<T>};
+          instance_gap<T>, softmax_pass<T>, softmax_round<T>,
+          multiclass_ascent<T>, multiclass_proximal<T>};
 }
 
 }  // namespace

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import linops
 from xmcjax.solvers._base import Status
-from xmcjax.solvers.multiclass_dual import _proximal
+from xmcjax.solvers.multiclass_dual import _native, _proximal
 from xmcjax.solvers.multiclass_dual._epochs import HParams, State, certificate, init, run
-from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, multiclass_problem
+from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, check_problem, multiclass_problem
 
 # Epochs of coordinate ascent in plain JAX before proximal point steps take over: an epoch is a chain of n
 # small operations there, a Newton step a few large ones.
@@ -57,7 +58,12 @@ def solve(
     features are dense and badly scaled, goes to proximal point steps by Newton's method, in float64.
 
     Args:
-        X, y, formulation, C, backend, threads: of :func:`multiclass_problem`.
+        X, y, formulation, C: of :func:`multiclass_problem`.
+        backend: "native", the C++ kernels, in which the numbers of JAX's settings do not matter; "dense"
+            or "jnp", plain JAX, of :func:`xmcjax.linops.make`; "auto" takes native where it is built and
+            the default device is a CPU, else what suits X.
+        threads: of one solution in the native kernels. It changes no sum of one against the rest, which
+            comes out equal to the bit.
         tol: no |projected gradient| is larger in the end; 0.01 by default.
         max_epochs: epochs and Newton steps at most, together.
         seed: of the random orders.
@@ -68,8 +74,14 @@ def solve(
         reached.
 
     Raises:
-        ValueError: as :func:`multiclass_problem`.
+        ValueError: as :func:`multiclass_problem`; `tol` not above 0.
     """
+    if not (np.isfinite(tol) and tol > 0):
+        raise ValueError(f"tol: expected a finite number above 0, got {tol}")
+    if backend in ("auto", "native") and linops.native_ready():
+        y, m = check_problem(X, y, formulation, C)
+        options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
+        return Solution(**_native.ascend(_canonical(X), y, m, formulation, C, **options))
     problem = multiclass_problem(X, y, formulation=formulation, C=C, backend=backend, threads=threads)
     hp = HParams(tol, min(max_epochs, _EPOCHS), shrinking)
     state = run(problem, hp, init(problem, jax.random.key(seed)))
@@ -92,6 +104,15 @@ def solve(
         density_alpha=alpha.nnz / int(exists.sum()),
         shrunk=float(state.shrunk),
     )
+
+
+def _canonical(X) -> sp.csr_array:
+    """X as CSR of float32 or float64, columns ascending in a row and none twice."""
+    X = sp.csr_array(X, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float32)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def _polish(problem: MulticlassProblem, tol: float, state: State, most: int) -> tuple[State, int]:

@@ -1,0 +1,137 @@
+"""Dual ascent in the native library against its twins in plain JAX and the QP solver."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from multiclass_helpers import ALL, data, optimum
+
+from xmcjax.native import _ffi
+from xmcjax.native._multiclass import Ascent, Proximal
+from xmcjax.solvers import Status
+from xmcjax.solvers import multiclass_dual as md
+
+pytestmark = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+C = 0.7
+
+
+def point(kind, X, y, formulation, **options):
+    return kind(sp.csr_matrix(X), y.astype(np.int32), y.max() + 1, ALL.index(formulation), C, **options)
+
+
+def some_alpha(y, m, formulation, seed=0):
+    """Inside the dual set, some at its bounds."""
+    rng = np.random.default_rng(seed)
+    alpha = np.clip(rng.normal(size=(len(y), m)), 0, C)
+    if not formulation.startswith("ovr"):
+        alpha[np.arange(len(y)), y] = 0
+    if formulation == "cs":
+        alpha *= np.minimum(1, C / np.maximum(alpha.sum(1), 1e-9))[:, None]
+    return alpha
+
+
+# more classes than fill a vector, so that there are several panels
+WIDE = dict(n=40, d=5, m=19)
+
+
+@pytest.mark.parametrize("formulation", ALL)
+@pytest.mark.parametrize("kind", [Ascent, Proximal])
+def test_assessment_is_the_certificate_of_plain_jax(formulation, kind):
+    X, y = data(**WIDE)
+    problem = md.multiclass_problem(X, y, formulation=formulation, C=C)
+    alpha = some_alpha(y, 19, formulation)
+    alpha[~X.any(axis=1)] = 0
+    ours = point(kind, X, y, formulation)
+    ours.alpha = sp.csr_array(alpha)
+    np.testing.assert_allclose(ours.weights, md.weights(problem, jnp.asarray(alpha)), atol=1e-12)
+    if kind is Proximal:
+        return
+    found = ours.assess(1e-9)
+    # a row of zeros stands where it ends
+    alpha = ours.alpha.toarray()
+    theirs = md.certificate(problem, ours.weights, jnp.asarray(alpha))
+    np.testing.assert_allclose(found.primal, theirs.primal, rtol=1e-12)
+    np.testing.assert_allclose(found.dual, theirs.dual, rtol=1e-10)
+    np.testing.assert_allclose(found.violation, theirs.violation.max(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("formulation", ALL)
+@pytest.mark.parametrize("size", [{}, WIDE], ids=["one panel", "three panels"])
+def test_sweeps_reach_the_optimum(formulation, size):
+    X, y = data(**size)
+    ours = point(Ascent, X, y, formulation)
+    found = ours.assess(1e-9)
+    for _ in range(3000):
+        before = found
+        for _ in range(20):
+            ours.sweep(1e-9)
+        found = ours.assess(1e-9)
+        assert found.dual >= before.dual - 1e-9
+        if found.violation < 1e-8:
+            break
+    W, value = optimum(formulation, C, **size)
+    np.testing.assert_allclose(found.primal, value, rtol=1e-7)
+    np.testing.assert_allclose(found.dual, value, rtol=1e-7)
+    np.testing.assert_allclose(ours.weights, W, atol=2e-4)
+
+
+@pytest.mark.parametrize("formulation", ALL)
+@pytest.mark.parametrize("size", [{}, WIDE], ids=["one panel", "three panels"])
+def test_proximal_steps_reach_the_optimum(formulation, size):
+    X, y = data(**size)
+    ours = point(Proximal, X, y, formulation)
+    ours.alpha = sp.csr_array((len(y), y.max() + 1))
+    for _ in range(20):
+        found = ours.step(1e-8)
+        if found.violation < 1e-8:
+            break
+    W, value = optimum(formulation, C, **size)
+    np.testing.assert_allclose(found.primal, value, rtol=1e-7)
+    np.testing.assert_allclose(found.dual, value, rtol=1e-7)
+    np.testing.assert_allclose(ours.weights, W, atol=2e-4)
+    assert 0 < ours.newton_steps < 200
+
+
+@pytest.mark.parametrize("formulation", ALL)
+def test_solve_in_float32(formulation):
+    X, y = data(**WIDE, dtype=np.float32)
+    solution = md.solve(X, y, formulation=formulation, C=C, tol=1e-3)
+    assert solution.W.dtype == np.float32
+    assert solution.status == Status.CONVERGED
+    assert 0 <= solution.gap < 1e-3
+    np.testing.assert_allclose(solution.primal, optimum(formulation, C, **WIDE)[1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("formulation", ALL)
+def test_alpha_comes_back_as_it_went(formulation):
+    X, y = data(**WIDE)
+    alpha = some_alpha(y, 19, formulation)
+    alpha[~X.any(axis=1)] = 0
+    ours = point(Ascent, X, y, formulation)
+    ours.alpha = sp.csr_array(alpha)
+    back = ours.alpha.toarray()
+    filled = X.any(axis=1)
+    np.testing.assert_array_equal(back[filled], alpha[filled])
+    assert back[~filled].any()  # a row of zeros has its variables at the bound
+    theirs = point(Proximal, X, y, formulation)
+    theirs.alpha = sp.csr_array(back)
+    np.testing.assert_allclose(theirs.weights, ours.weights, atol=1e-12)
+    np.testing.assert_allclose(theirs.alpha.toarray(), back, atol=1e-12)
+
+
+@pytest.mark.parametrize("formulation", ["ww", "llw"])
+def test_the_seed_alone_decides(formulation):
+    X, y = data(**WIDE)
+
+    def solve(**options):
+        return md.solve(X, y, formulation=formulation, C=C, tol=1e-3, max_epochs=6, **options)
+
+    once = solve()
+    np.testing.assert_array_equal(once.W, solve().W)
+    assert np.abs(once.W - solve(seed=1).W).max() > 1e-9
+    # the numbers of JAX's settings do not matter to it
+    with jax.enable_x64(False):
+        np.testing.assert_array_equal(once.W, solve().W)

@@ -1,0 +1,142 @@
+"""All-in-one multi-class SVMs with scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from xmcjax.estimators._linear import DTYPES, LinearClassifier, with_ones
+from xmcjax.estimators._parameters import number, thread_count, whole_number
+from xmcjax.estimators._targets import class_numbers
+
+_REMEDY = "raise max_iter, loosen tol, or scale the features"
+
+
+class MulticlassSVC(LinearClassifier):
+    """Linear SVM over all classes at once, solved exactly.
+
+    With scores z_ic = w_c·x_i, one of
+
+    .. math::
+        \\text{ww:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i Σ_{c≠y_i} \\max(0, 1 − (z_{i,y_i} − z_{ic})) \\\\
+        \\text{cs:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i \\max(0, 1 + \\max_{c≠y_i} z_{ic} − z_{i,y_i}) \\\\
+        \\text{llw:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i Σ_{c≠y_i} \\max(0, 1 + z_{ic})
+        \\quad\\text{with}\\quad Σ_c w_c = 0 \\\\
+        \\text{ovr:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i Σ_c \\max(0, 1 − y_{ic} z_{ic}),\\quad y_{ic} = ±1
+
+    Args:
+        formulation: "ww" (Weston and Watkins, default), "cs" (Crammer and Singer), "llw" (Lee, Lin and
+            Wahba), "ovr" (a binary SVM for each class) or "ovr_squared" (the same with the squared hinge).
+        C: weight of the losses, above 0; 1 by default.
+        tol: largest projected gradient of the dual at the end; 0.01 by default.
+        fit_intercept: whether there is a bias, regularised like the weight of a feature of value 1. False
+            by default, as in the paper: on features of norm 1 it makes training several times slower.
+        max_iter: epochs and Newton steps at most, together; 1000 by default.
+        threads: of training and prediction, 1 by default; None takes one a core.
+        random_state: of the order in which instances are visited.
+
+    Attributes:
+        classes_: the classes, ascending.
+        coef_: [m, d] in the dtype of X; m is 1 for two classes, the difference of their weights, or for
+            "ovr" and "ovr_squared" the weights of the second.
+        intercept_: [m]; zeros without `fit_intercept`.
+        n_iter_: epochs and Newton steps made.
+        dual_gap_: the duality gap, relative to the primal objective.
+        status_: how it ended, of :class:`xmcjax.solvers.Status`.
+        n_features_in_: d. feature_names_in_: names of the features, where X has names.
+
+    X of float64 is solved in float64, without a change to JAX's settings.
+
+    References:
+        Alber, Zimmert, Dogan and Kloft, "Distributed optimization of multi-class SVMs", 2017 (paper 001).
+
+    Example:
+        >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2], [-1.0, -0.9], [-0.8, -1.0]]
+        >>> y = ["left", "left", "right", "right", "below", "below"]
+        >>> MulticlassSVC(C=10.0).fit(X, y).predict([[1, 0.1], [-1, -1]])
+        array(['right', 'below'], dtype='<U5')
+    """
+
+    _form = "classes"
+
+    def __init__(
+        self,
+        formulation="ww",
+        *,
+        C=1.0,
+        tol=0.01,
+        fit_intercept=False,
+        max_iter=1000,
+        threads=1,
+        random_state=None,
+    ):
+        self.formulation = formulation
+        self.C = C
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.threads = threads
+        self.random_state = random_state
+
+    def fit(self, X, y):
+        """Trains on features X [n, d], sparse or dense, and classes y [n] of any kind.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: a value of X that is not finite (with its row and column), or none that is not
+                zero; y of another length, or with fewer than two classes; an option out of range.
+            TypeError: an option of another kind.
+
+        Warns:
+            ConvergenceWarning: `tol` was not reached, with the remedy.
+        """
+        from xmcjax.lanes import precision
+        from xmcjax.solvers import multiclass_dual
+
+        C, tol = number("C", self.C), number("tol", self.tol)
+        max_iter, threads = whole_number("max_iter", self.max_iter, 1), thread_count(self.threads)
+        # what is not finite is found in training, which names the place
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
+        classes, numbers = class_numbers(y)
+        features = with_ones(X) if self.fit_intercept else X
+        with precision(X.dtype):
+            solution = multiclass_dual.solve(
+                features,
+                numbers,
+                formulation=self.formulation,
+                C=C,
+                tol=tol,
+                max_epochs=max_iter,
+                seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+                threads=threads,
+            )
+        self._store(solution, classes)
+        return self
+
+    def _store(self, solution, classes):
+        from xmcjax.solvers import REMEDY, Status
+
+        W, d = solution.W, self.n_features_in_
+        if solution.status == Status.NONFINITE:
+            raise ValueError(f"the numbers overflowed: {REMEDY[Status.NONFINITE]}")
+        if len(classes) == 2:
+            W = W[:, 1:] if self.formulation.startswith("ovr") else W[:, 1:] - W[:, :1]
+        self.classes_ = classes
+        self.coef_ = np.ascontiguousarray(W[:d].T)
+        self.intercept_ = W[d].copy() if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
+        self.n_iter_ = solution.epochs + solution.newton_steps
+        self.dual_gap_ = solution.gap
+        self.status_ = solution.status
+        if solution.status != Status.CONVERGED:
+            warnings.warn(
+                f"the largest projected gradient is {solution.violation:.3g} after {self.n_iter_} epochs, "
+                f"above tol={self.tol} (relative duality gap {solution.gap:.3g}): {_REMEDY}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,94 @@
+// Dual ascent of a multi-class SVM as functions of a handle (native/_multiclass.py).
+#include <exception>
+
+#include "multiclass.h"
+
+namespace {
+
+using xmcjax::Assessment;
+using xmcjax::DualPoint;
+using xmcjax::MulticlassAscent;
+using xmcjax::MulticlassProximal;
+
+template <class T>
+DualPoint* make(bool proximal, const int64_t* size, double C, const void* const* array) {
+  xmcjax::MulticlassArgs<T> args;
+  args.X = {size[0], size[1], static_cast<const T*>(array[0]), static_cast<const int32_t*>(array[1]),
+            static_cast<const int64_t*>(array[2])};
+  args.y = static_cast<const int32_t*>(array[3]);
+  args.m = size[2];
+  args.formulation = int32_t(size[3]);
+  args.C = C;
+  args.seed = uint64_t(size[4]);
+  args.threads = size[5];
+  const auto& kernels = xmcjax::kernels<T>();
+  if (proximal) return kernels.multiclass_proximal(args);
+  return kernels.multiclass_ascent(args);
+}
+
+// 0, or 1 where there is no memory or no thread.
+template <class F>
+int32_t guarded(F&& f) {
+  try {
+    f();
+  } catch (const std::exception&) {
+    return 1;
+  }
+  return 0;
+}
+
+void put(const Assessment& found, double* out) {
+  out[0] = found.primal, out[1] = found.dual, out[2] = found.violation;
+}
+
+}  // namespace
+
+#define XMCJAX_EXPORT extern "C" __attribute__((visibility("default")))
+
+// The handle of coordinate ascent or of proximal point steps, or null. size: n, d, m, formulation, seed, threads;
+// array: value, column, offset, y, which must outlive it.
+XMCJAX_EXPORT void* xmcjax_multiclass_new(int32_t proximal, int32_t float64, const int64_t* size, double C,
+                                          const void* const* array) {
+  DualPoint* point = nullptr;
+  guarded([&] {
+    point = float64 ? make<double>(proximal != 0, size, C, array) : make<float>(proximal != 0, size, C, array);
+  });
+  return point;
+}
+XMCJAX_EXPORT void xmcjax_multiclass_free(void* handle) { delete static_cast<DualPoint*>(handle); }
+
+XMCJAX_EXPORT int64_t xmcjax_multiclass_alpha_count(void* handle) {
+  return static_cast<DualPoint*>(handle)->alpha_count();
+}
+XMCJAX_EXPORT void xmcjax_multiclass_get_alpha(void* handle, int64_t* offset, int32_t* index, double* value) {
+  static_cast<DualPoint*>(handle)->get_alpha(offset, index, value);
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_set_alpha(void* handle, const int64_t* offset, const int32_t* index,
+                                                  const double* value) {
+  return guarded([&] { static_cast<DualPoint*>(handle)->set_alpha(offset, index, value); });
+}
+XMCJAX_EXPORT void xmcjax_multiclass_get_weights(void* handle, double* W) {
+  static_cast<DualPoint*>(handle)->get_weights(W);
+}
+
+// out: primal, dual, violation
+XMCJAX_EXPORT int32_t xmcjax_multiclass_assess(void* handle, double tolerance, double* out) {
+  auto* ascent = static_cast<MulticlassAscent*>(static_cast<DualPoint*>(handle));
+  return guarded([&] { put(ascent->assess(tolerance), out); });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_sweep(void* handle, double tolerance, int32_t shrink, double* violation,
+                                              double* visited) {
+  auto* ascent = static_cast<MulticlassAscent*>(static_cast<DualPoint*>(handle));
+  return guarded([&] {
+    const xmcjax::Sweep done = ascent->sweep(tolerance, shrink != 0);
+    *violation = done.violation, *visited = done.visited;
+  });
+}
+// count: Newton steps made so far, steps in a row that brought nothing
+XMCJAX_EXPORT int32_t xmcjax_multiclass_proximal_step(void* handle, double tolerance, double* out, int64_t* count) {
+  auto* proximal = static_cast<MulticlassProximal*>(static_cast<DualPoint*>(handle));
+  return guarded([&] {
+    put(proximal->step(tolerance), out);
+    count[0] = proximal->newton_steps, count[1] = proximal->failures;
+  });
+}

@@ -1,0 +1,68 @@
+// Weights of many classes in panels of as many classes as fill a vector: the weights of class c and
+// feature j stand at [c / N][j][c % N]. A panel stays in the cache while all rows of X pass by, and one
+// non-zero of X touches one cache line of it. Included by the simd_*.cc files only.
+#pragma once
+
+#include "aligned.h"
+#include "csr_rows.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+template <class T>
+class Panels {
+ public:
+  static constexpr int N = kLanes<T>;
+
+  Panels(int64_t d, int64_t m) : d_(d), m_(m), count_((m + N - 1) / N), W_(count_ * d * N) {}
+
+  int64_t count() const { return count_; }
+  T* panel(int64_t q) const { return W_.get() + q * d_ * N; }
+  // Lanes of the panel that are classes, as bits.
+  unsigned lanes(int64_t q) const { return q + 1 < count_ || m_ % N == 0 ? (1u << N) - 1 : (1u << m_ % N) - 1; }
+
+  void clear() { std::memset(W_.get(), 0, size_t(count_ * d_ * N) * sizeof(T)); }
+
+  // out[d, m]
+  void get(double* out) const {
+    for (int64_t q = 0; q < count_; ++q)
+      for (int64_t j = 0; j < d_; ++j)
+        for (int64_t l = 0; l < N && q * N + l < m_; ++l) out[j * m_ + q * N + l] = double(panel(q)[j * N + l]);
+  }
+
+ private:
+  int64_t d_, m_, count_;
+  Zeros<T> W_;
+};
+
+// Bit l: lane l of v is above `bound`.
+template <class T>
+inline unsigned lanes_above(Vec<T> v, T bound) {
+  return nonzero_lanes(v > bound ? broadcast(T(1)) : Vec<T>{});
+}
+
+// A sequence that depends on the seed alone: xorshift64* (Vigna 2016).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du) {
+    if (!state_) state_ = 1;
+    for (int i = 0; i < 8; ++i) next();
+  }
+  uint64_t next() {
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return state_ * 0x2545f4914f6cdd1du;
+  }
+  // Below `count`, which is no more than 2^32.
+  int64_t below(int64_t count) { return int64_t(((next() >> 32) * uint64_t(count)) >> 32); }
+
+  template <class Container>
+  void shuffle(Container& items) {
+    for (int64_t i = int64_t(items.size()) - 1; i > 0; --i) std::swap(items[i], items[below(i + 1)]);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace xmcjax::XMCJAX_ISA

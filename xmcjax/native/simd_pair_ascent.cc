@@ -1,0 +1,354 @@
+// Weston-Watkins and Crammer-Singer by dual ascent over instances, each with its dual variables at
+// once: a block of α_ic for one i is a projection onto a box or simplex with a bias term (Keerthi et
+// al. 2008; projection_math.h).
+//
+// Of the m - 1 variables of an instance few end above zero. A pass over everything at fixed weights,
+// panel by panel, gives each instance the list of the classes that matter to it: α_ic > 0, or a gain
+// close to where it would begin to grow. Sweeps between such passes visit those only. So the passes
+// over everything cost one product X W, whose violation and gap they know exactly, and the sweeps
+// touch the weights of a few classes.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "multiclass.h"
+#include "panels.h"
+#include "parallel.h"
+#include "projection_math.h"
+
+namespace xmcjax::XMCJAX_ISA {
+namespace {
+
+// Sweeps without a change after which an instance is left out.
+constexpr int kIdle = 3;
+// Gains this far below where a variable grows keep its class in the list.
+constexpr double kNear = 0.02;
+// A change is made where the violation exceeds this part of the tolerance: what stays behind at the
+// tolerance itself would leave a large gap.
+constexpr double kStep = 0.1;
+// Classes an instance begins with, and those that one pass may add.
+constexpr int kFirst = 16, kMost = 256;
+
+template <class T>
+class PairAscent final : public MulticlassAscent {
+  static constexpr int N = kLanes<T>;
+
+  struct Entry {
+    int32_t c;
+    T alpha, gain;
+  };
+  struct Hit {
+    int32_t i, c;
+    T gain;
+  };
+
+ public:
+  explicit PairAscent(const MulticlassArgs<T>& args)
+      : X_(args.X), y_(args.y), m_(args.m), simplex_(args.formulation == kCrammerSinger), C_(T(args.C)),
+        rounding_(C_ * std::pow(std::numeric_limits<T>::epsilon(), T(0.6))), threads_(args.threads), random_(args.seed), W_(X_.d, m_), lists_(X_.n), norm2_(X_.n), base_(X_.n),
+        floor_(X_.n, T(-kNear)), idle_(X_.n, 0), b_(m_ + N), next_(m_ + N), work_(projection_work(m_ + N)) {
+    for (int64_t i = 0; i < X_.n; ++i) {
+      double k = 0;
+      for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) k += double(X_.value[p]) * double(X_.value[p]);
+      norm2_[i] = T(k);
+      if (norm2_[i] > 0) by_class_.push_back(int32_t(i));
+    }
+    zeros_ = X_.n - int64_t(by_class_.size());
+    active_ = by_class_;
+    std::stable_sort(by_class_.begin(), by_class_.end(), [&](int32_t a, int32_t b) { return y_[a] < y_[b]; });
+  }
+
+  Assessment assess(double tolerance) override {
+    if (fresh_) return begin();
+    const int64_t rows = int64_t(by_class_.size());
+    const int64_t parts = (rows + kPart - 1) / kPart;
+    std::vector<Assessment> found(parts);
+    parallel(parts, 1, threads_, [&](int64_t first, int64_t last) {
+      const int64_t end = std::min(last * kPart, rows);
+      std::vector<Hit> hits = gains(first * kPart, end);
+      distribute(first * kPart, end, hits);
+      for (int64_t part = first; part < last; ++part)
+        found[part] = judge(part * kPart, std::min((part + 1) * kPart, rows), T(kStep * tolerance));
+    });
+    active_.clear();
+    for (int64_t k = 0; k < rows; ++k)
+      if (idle_[by_class_[k]] < kIdle) active_.push_back(by_class_[k]);
+    Assessment all = rows_of_zeros();
+    for (const Assessment& one : found) {
+      all.primal += one.primal, all.dual += one.dual;
+      all.violation = std::max(all.violation, one.violation);
+    }
+    return all;
+  }
+
+  Sweep sweep(double tolerance, bool shrink) override {
+    random_.shuffle(active_);
+    Sweep done{0, double(active_.size()) / double(X_.n)};
+    size_t kept = 0;
+    for (const int32_t i : active_) {
+      done.violation = std::max(done.violation, double(visit(i, T(kStep * tolerance))));
+      if (!shrink || idle_[i] < kIdle) active_[kept++] = i;
+    }
+    active_.resize(kept);
+    return done;
+  }
+
+  int64_t alpha_count() const override {
+    int64_t count = zeros_ * (simplex_ ? 1 : m_ - 1);
+    for (const auto& list : lists_)
+      for (const Entry& e : list) count += e.alpha > 0;
+    return count;
+  }
+
+  void get_alpha(int64_t* offset, int32_t* index, double* value) const override {
+    int64_t at = 0;
+    for (int64_t i = 0; i < X_.n; ++i) {
+      offset[i] = at;
+      for (const Entry& e : lists_[i])
+        if (e.alpha > 0) index[at] = e.c, value[at++] = double(e.alpha);
+      if (norm2_[i] > 0) continue;
+      // A row of zeros has all its variables at the bound, or any of them with Crammer-Singer.
+      for (int32_t c = 0, left = int32_t(simplex_ ? 1 : m_ - 1); left; ++c)
+        if (c != y_[i]) index[at] = c, value[at++] = double(C_), --left;
+    }
+    offset[X_.n] = at;
+  }
+
+  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
+    W_.clear();
+    for (int64_t i = 0; i < X_.n; ++i) {
+      lists_[i].clear();
+      if (!(norm2_[i] > 0)) continue;
+      T sum = 0;
+      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) {
+        lists_[i].push_back({index[p], T(value[p]), 0});
+        row_add_lane(X_, i, T(-value[p]), lane(index[p]), N);
+        sum += T(value[p]);
+      }
+      if (sum > 0) row_add_lane(X_, i, sum, lane(y_[i]), N);
+      idle_[i] = 0;
+    }
+    fresh_ = false;
+  }
+
+  void get_weights(double* W) const override { W_.get(W); }
+
+ private:
+  // Instances that one partial sum is about: sums do not depend on the number of threads.
+  static constexpr int64_t kPart = 256;
+
+  T* lane(int64_t c) const { return W_.panel(c / N) + c % N; }
+
+  Assessment rows_of_zeros() const {
+    const double loss = double(zeros_) * double(C_) * double(simplex_ ? 1 : m_ - 1);
+    return {loss, loss, 0};
+  }
+
+  // At W = 0 every gain is 1: an instance begins with a few classes at random.
+  Assessment begin() {
+    fresh_ = false;
+    for (const int32_t i : by_class_) {
+      auto& list = lists_[i];
+      const int64_t count = std::min<int64_t>(m_ - 1, kFirst);
+      // a run of classes from a random one on, which a panel or two hold
+      const int64_t start = random_.below(m_);
+      for (int64_t j = 0; int64_t(list.size()) < count; ++j) {
+        const int32_t c = int32_t((start + j) % m_);
+        if (c != y_[i]) list.push_back({c, 0, 0});
+      }
+      std::sort(list.begin(), list.end(), [](const Entry& a, const Entry& b) { return a.c < b.c; });
+    }
+    Assessment all = rows_of_zeros();
+    all.primal += double(by_class_.size()) * double(C_) * double(simplex_ ? 1 : m_ - 1);
+    all.violation = by_class_.empty() ? 0 : 1;
+    return all;
+  }
+
+  // Gains of the rows by_class_[first:last]: of the entries of their lists, and of other classes
+  // where they are high, class after class.
+  std::vector<Hit> gains(int64_t first, int64_t last) {
+    std::vector<Hit> hits;
+    std::vector<int32_t> cursor(last - first, 0), count(last - first, 0);
+    for (int64_t k = first; k < last; ++k) {
+      const int32_t i = by_class_[k];
+      base_[i] = 1 - row_dot_lane(X_, i, lane(y_[i]), N);
+    }
+    for (int64_t q = 0; q < W_.count(); ++q) {
+      const T* panel = W_.panel(q);
+      const int32_t from = int32_t(q * N), to = from + N;
+      const unsigned lanes = W_.lanes(q);
+      for (int64_t k = first; k < last; ++k) {
+        const int32_t i = by_class_[k], own = y_[i] - from;
+        auto& list = lists_[i];
+        const Vec<T> g = row_dot_tile(X_, i, panel, N) + base_[i];
+        unsigned high = lanes_above<T>(g, floor_[i]) & lanes;
+        if (own >= 0 && own < N) high &= ~(1u << own);
+        for (int32_t& e = cursor[k - first]; e < int32_t(list.size()) && list[e].c < to; ++e) {
+          list[e].gain = g[list[e].c - from];
+          high &= ~(1u << (list[e].c - from));
+        }
+        for (; high && count[k - first] < kMost; high &= high - 1, ++count[k - first])
+          hits.push_back({i, from + __builtin_ctz(high), g[__builtin_ctz(high)]});
+      }
+    }
+    return hits;
+  }
+
+  // Takes what no longer matters out of the lists and puts the hits in.
+  void distribute(int64_t first, int64_t last, const std::vector<Hit>& hits) {
+    for (int64_t k = first; k < last; ++k) prune(by_class_[k]);
+    for (const Hit& hit : hits) {
+      lists_[hit.i].push_back({hit.c, 0, hit.gain});
+      idle_[hit.i] = 0;
+    }
+    for (int64_t k = first; k < last; ++k) {
+      auto& list = lists_[by_class_[k]];
+      const auto before = [](const Entry& a, const Entry& b) { return a.c < b.c; };
+      if (!std::is_sorted(list.begin(), list.end(), before)) std::sort(list.begin(), list.end(), before);
+    }
+  }
+
+  void prune(int32_t i) {
+    auto& list = lists_[i];
+    list.erase(std::remove_if(list.begin(), list.end(),
+                              [&](const Entry& e) { return !(e.alpha > 0) && e.gain <= floor_[i]; }),
+               list.end());
+  }
+
+  // Loss, dual objective and violation of the rows by_class_[first:last], whose gains are known.
+  Assessment judge(int64_t first, int64_t last, T tolerance) {
+    double loss = 0, sum = 0, norm = 0, worst = 0;
+    for (int64_t k = first; k < last; ++k) {
+      const int32_t i = by_class_[k];
+      double row = 0;
+      for (const Entry& e : lists_[i]) {
+        row = simplex_ ? std::max(row, double(e.gain)) : row + std::max(0.0, double(e.gain));
+        sum += double(e.alpha);
+        // ‖W‖² = Σ_i Σ_c α_ic (z_i,y_i - z_ic)
+        norm += double(e.alpha) * (1 - double(e.gain));
+      }
+      loss += row;
+      const T violation = violated(i);
+      if (violation > tolerance) idle_[i] = 0;
+      worst = std::max(worst, double(violation));
+    }
+    return {double(C_) * loss + norm / 2, sum - norm / 2, worst};
+  }
+
+  // |projected gradient|, the largest of the instance; for Crammer-Singer the largest gain less the
+  // smallest of what could fall, as in LIBLINEAR.
+  T violated(int32_t i) {
+    T worst = 0;
+    if (!simplex_) {
+      for (const Entry& e : lists_[i]) {
+        if ((e.alpha <= 0 && e.gain < 0) || (e.alpha >= C_ && e.gain > 0)) continue;
+        worst = std::max(worst, std::fabs(e.gain));
+      }
+      return worst;
+    }
+    T sum = 0, highest = 0, lowest = std::numeric_limits<T>::infinity();
+    for (const Entry& e : lists_[i]) {
+      sum += e.alpha;
+      highest = std::max(highest, e.gain);
+      if (e.alpha > rounding_) lowest = std::min(lowest, e.gain);
+    }
+    if (C_ - sum > rounding_) lowest = std::min(lowest, T(0));  // the slack, whose gain is 0
+    floor_[i] = std::min(lowest, highest) - T(kNear);
+    return std::max(T(0), highest - lowest);
+  }
+
+  // Makes the variables of the list optimal, the others being fixed; the violation before.
+  T visit(int32_t i, T tolerance) {
+    auto& list = lists_[i];
+    const int64_t count = int64_t(list.size()), own_panel = y_[i] / N;
+    const Vec<T> own = row_dot_tile(X_, i, W_.panel(own_panel), N);
+    const T base = 1 - own[y_[i] % N];
+    T sum = 0;
+    for (int64_t e = 0; e < count;) {
+      const int64_t q = list[e].c / N;
+      const Vec<T> g = (q == own_panel ? own : row_dot_tile(X_, i, W_.panel(q), N)) + base;
+      for (; e < count && list[e].c / N == q; ++e) {
+        list[e].gain = g[list[e].c % N];
+        sum += list[e].alpha;
+      }
+    }
+    const T violation = violated(i);
+    if (violation > tolerance && solve(i, sum)) {
+      idle_[i] = 0;
+    } else if (idle_[i] < kIdle) {
+      ++idle_[i];
+    }
+    prune(i);
+    return violation;
+  }
+
+  // The block of the list, and W; whether anything changed.
+  bool solve(int32_t i, T sum) {
+    auto& list = lists_[i];
+    const int64_t count = int64_t(list.size());
+    // min ½‖a - b‖² + ½(1ᵀa)² over the box or simplex, b = g / k + a + 1ᵀa
+    const T inverse = 1 / norm2_[i], infinity = std::numeric_limits<T>::infinity();
+    T* b = b_.data();
+    for (int64_t e = 0; e < count; ++e) b[e] = list[e].gain * inverse + list[e].alpha + sum;
+    const Clip<T> c = simplex_ ? capped_simplex(b, count, double(C_), double(infinity), 1, work_.data())
+                               : capped_simplex(b, count, double(infinity), double(C_), 1, work_.data());
+    T* next = next_.data();
+    apply(c, b, count, next);
+    T total = 0;
+    bool changed = false;
+    for (int64_t e = 0; e < count; ++e) {
+      b[e] = next[e] - list[e].alpha;
+      total += b[e];
+      changed |= b[e] != 0;
+    }
+    if (!changed) return false;
+    // w_{y_i} += Σ_c δ_c x_i, w_c -= δ_c x_i
+    const int64_t own_panel = y_[i] / N;
+    bool own_done = false;
+    for (int64_t e = 0; e < count;) {
+      const int64_t q = list[e].c / N;
+      alignas(64) T lanes[N] = {};
+      bool some = false;
+      for (; e < count && list[e].c / N == q; ++e) {
+        lanes[list[e].c % N] = -b[e];
+        list[e].alpha = next[e];
+        some |= b[e] != 0;
+      }
+      if (q == own_panel) lanes[y_[i] % N] = total, own_done = some = true;
+      if (some) row_add_tile(X_, i, load(lanes), W_.panel(q), N);
+    }
+    if (!own_done) row_add_lane(X_, i, total, lane(y_[i]), N);
+    return true;
+  }
+
+  const Csr<T> X_;
+  const int32_t* y_;
+  const int64_t m_;
+  const bool simplex_;
+  const T C_;
+  const T rounding_;  // as in CrammerSinger.violation of _formulations.py
+  const int64_t threads_;
+  Random random_;
+  Panels<T> W_;
+  std::vector<std::vector<Entry>> lists_;
+  std::vector<T> norm2_, base_;  // base: 1 - z_{i,y_i}
+  std::vector<T> floor_;         // gains below which a class with α = 0 does not matter
+  std::vector<uint8_t> idle_;
+  std::vector<int32_t> by_class_, active_;  // without rows of zeros
+  int64_t zeros_ = 0;
+  bool fresh_ = true;
+  std::vector<T> b_, next_;
+  std::vector<double> work_;
+};
+
+}  // namespace
+
+template <class T>
+MulticlassAscent* pair_ascent(const MulticlassArgs<T>& args) {
+  return new PairAscent<T>(args);
+}
+template MulticlassAscent* pair_ascent(const MulticlassArgs<float>&);
+template MulticlassAscent* pair_ascent(const MulticlassArgs<double>&);
+
+}  // namespace xmcjax::XMCJAX_ISA

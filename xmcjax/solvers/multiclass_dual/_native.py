@@ -1,0 +1,66 @@
+"""Dual ascent in the native library: coordinate ascent first, Newton's method where that is slow."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.native._multiclass import Ascent, Proximal
+from xmcjax.solvers._base import Status
+from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
+
+# Passes over all instances, the shares of shrunk ones added up, after which Newton's method takes over.
+PATIENCE = 25.0
+# Sweeps in a row between two passes over everything.
+_SWEEPS = 20
+# Unknowns of a Newton system up to which it pays to factorise.
+_DIRECT = 1200
+
+
+def ascend(X: sp.csr_matrix, y: np.ndarray, m: int, formulation: str, C: float, **options) -> dict:
+    """Solves a problem; arguments as in ``solve``, checked.
+
+    Returns:
+        The fields of ``Solution``.
+    """
+    tol, most = options["tol"], options["max_epochs"]
+    problem = (X, y, m, list(FORMULATIONS).index(formulation), C)
+    shared = dict(seed=options["seed"], threads=options["threads"])
+    point = Ascent(*problem, **shared)
+    newtonian = (m if formulation in ("ww", "cs") else 1) * X.shape[1] <= _DIRECT
+    epochs, work, shrunk, newton_steps = 0, 0.0, 0.0, 0
+    while True:
+        found = point.assess(tol)
+        work += 1
+        if found.violation <= tol or epochs >= most or (newtonian and work >= PATIENCE):
+            break
+        # half of what is left, or below the tolerance: what was left out is then worth another look
+        enough = max(tol / 2, found.violation / 2)
+        for _ in range(min(_SWEEPS, most - epochs)):
+            violation, visited = point.sweep(tol, options["shrinking"])
+            epochs, work, shrunk = epochs + 1, work + visited, 1 - visited
+            if violation <= enough or (newtonian and work >= PATIENCE):
+                break
+    if found.violation > tol and epochs < most:
+        alpha = point.alpha
+        point = Proximal(*problem, **shared)
+        point.alpha = alpha
+        while found.violation > tol and epochs + newton_steps < most and point.failures < 4:
+            found = point.step(tol)
+            newton_steps = point.newton_steps
+    W, alpha = point.weights, point.alpha
+    status = Status.CONVERGED if found.violation <= tol else Status.MAX_STEPS
+    return dict(
+        W=W.astype(X.dtype),
+        alpha=alpha,
+        primal=found.primal,
+        dual=found.dual,
+        gap=found.gap,
+        violation=found.violation,
+        epochs=epochs,
+        newton_steps=newton_steps,
+        status=status if np.isfinite(found.primal) else Status.NONFINITE,
+        density_w=np.count_nonzero(W) / W.size,
+        density_alpha=alpha.nnz / (len(y) * (m - (not formulation.startswith("ovr")))),
+        shrunk=shrunk,
+    )
