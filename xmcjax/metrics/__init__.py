@@ -1,4 +1,4 @@
-"""Scores of predictions: ranking metrics of extreme classification, F1, model density.
+"""Scores of predictions: ranking metrics of extreme classification, F1, model density, trees, rejection.
 
 ``RANKING_METRICS`` and ``PROPENSITY_METRICS`` are the tables that ``xmcjax evaluate`` walks: the
 heading of a column and its function. All functions here are numpy and scipy only.
@@ -17,6 +17,9 @@ from xmcjax.metrics._ranking import precision_at_k as precision_at_k
 from xmcjax.metrics._ranking import propensity_scored_ndcg_at_k as propensity_scored_ndcg_at_k
 from xmcjax.metrics._ranking import propensity_scored_precision_at_k as propensity_scored_precision_at_k
 from xmcjax.metrics._ranking import topk_accuracy as topk_accuracy
+from xmcjax.metrics._reject import reject_curve as reject_curve
+from xmcjax.metrics._tree import parent_accuracy as parent_accuracy
+from xmcjax.metrics._tree import taxonomy_loss as taxonomy_loss
 
 # Each is called as (Y_true, predictions, k).
 RANKING_METRICS = {

@@ -1,0 +1,37 @@
+"""Errors of a classifier that may refuse to answer (paper 003, figures 3 and 4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def reject_curve(y_true, y_pred, confidence) -> np.ndarray:
+    """Errors made on the kept rows over the number of all rows, as rows are added by falling confidence.
+
+    Rows of equal confidence come in no order of their own: each of them adds the mean of their errors.
+
+    Args:
+        y_true: classes, [n].
+        y_pred: classes, [n].
+        confidence: [n], such as the probability of the predicted class.
+
+    Returns:
+        [n]: at place k − 1 that of the k most confident rows; the last is the error of all.
+
+    Raises:
+        ValueError: shapes that differ, no rows, or a confidence that is nan.
+
+    References:
+        Seeger, 2006 (paper 003), section 8.1, note 11.
+    """
+    y_true, y_pred = np.asarray(y_true), np.asarray(y_pred)
+    confidence = np.asarray(confidence, np.float64)
+    if not y_true.ndim == 1 == confidence.ndim or not len(y_true) == len(y_pred) == len(confidence) > 0:
+        shapes = ", ".join(str(a.shape) for a in (y_true, y_pred, confidence))
+        raise ValueError(f"expected classes, predictions and confidences [n], found shapes {shapes}")
+    if np.isnan(confidence).any():
+        raise ValueError("confidence: expected numbers, found nan")
+    wrong = (y_true != y_pred).astype(np.float64)
+    _, group, count = np.unique(-confidence, return_inverse=True, return_counts=True)
+    mean = np.bincount(group, wrong) / count
+    return np.cumsum(np.repeat(mean, count)) / len(wrong)
