@@ -18,6 +18,14 @@ def strict_numbers():
         yield
 
 
+@pytest.fixture(scope="module")
+def quick_compilation():
+    """For tests whose time is nearly all compilation: without most of the compiler's optimisations."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of real data sets: ``XMCJAX_DATA``, or shared/data beside the checkout."""

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from xmcjax.estimators import KernelLogisticClassifier as KernelLogisticClassifier
     from xmcjax.estimators import MulticlassSVC as MulticlassSVC
     from xmcjax.estimators import MultinomialLogisticRegression as MultinomialLogisticRegression
     from xmcjax.estimators import OneVsAllClassifier as OneVsAllClassifier
@@ -10,7 +11,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["MulticlassSVC", "MultinomialLogisticRegression", "OneVsAllClassifier", "TopKSVC"]
+__all__ = [
+    "KernelLogisticClassifier",
+    "MulticlassSVC",
+    "MultinomialLogisticRegression",
+    "OneVsAllClassifier",
+    "TopKSVC",
+]
 
 
 def __getattr__(name: str):

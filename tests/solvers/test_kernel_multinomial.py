@@ -7,58 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kernel_helpers import LANES, TIGHT, TREE, C, D, N, data, dense, dense_newton, model
 from sklearn.linear_model import LogisticRegression
 
 from xmcjax import kernels
 from xmcjax._hierarchy import Hierarchy
-from xmcjax.kernels import RBF, Linear
+from xmcjax.kernels import RBF
 from xmcjax.solvers import Status, kernel_multinomial
+from xmcjax.solvers.kernel_multinomial import _newton
 
-N, D, C, LANES = 40, 5, 6, 3
-# leaves 1 … 6 on three levels; 13 and 5 are a chain
-EDGES = [(0, 11), (0, 12), (0, 13), (11, 1), (11, 2), (12, 14), (14, 3), (14, 4), (13, 5), (0, 6)]
-TREE = Hierarchy.from_edges(EDGES)
-TIGHT = kernel_multinomial.HParams(tolerance=1e-11)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Compiling is nearly all of the time of these tests."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
-def data(dtype=np.float64):
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((N, D)).astype(dtype), rng.integers(0, C, N)
-    # two folds and a lane of uneven weights
-    weight = np.stack([np.arange(N) % 3 != 0, np.arange(N) % 3 != 1, rng.random(N) + 0.1], axis=1)
-    return X, y, weight.astype(dtype)
-
-
-def model(name, dtype=np.float64, scale=1.0):
-    X, _, _ = data(dtype)
-    points = kernels.points(X)
-    nodes = scale * np.linspace(1, 9, TREE.n_nodes)
-    if name == "flat":  # a kernel for each class
-        gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), points)
-        return kernels.class_kernels(gram, scale * np.arange(3.0, 3 + C), 0.7, C)
-    if name == "tree":  # one for all nodes
-        return kernels.class_kernels(kernels.gram(RBF(1.0), points), nodes, 0.7, C, hierarchy=TREE)
-    # three for ten nodes
-    gram = kernels.gram(RBF(np.array([0.1, 1.0, 4.0])), points)
-    share = np.arange(TREE.n_nodes) % 3
-    return kernels.class_kernels(gram, nodes, 0.7, C, hierarchy=TREE, share=share)
-
-
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 NAMES = ["flat", "tree", "shared"]
-
-
-def dense(kernel):
-    """K̃ as a matrix over (i, c)."""
-    unit = jnp.eye(N * C, dtype=kernel.dtype).reshape(N, C, N * C)
-    return np.asarray(jax.jit(lambda kernel, S: kernel.matmat(S))(kernel, unit)).reshape(N * C, N * C)
 
 
 def written_out(name):
@@ -77,33 +36,6 @@ def written_out(name):
     M = np.exp(-w[:, None, None] / (2 * D) * distance2)
     K = np.einsum("cp,pij,ep->icje", Phi, v[:, None, None] * M, Phi)
     return (K + 0.7 * np.einsum("ij,ce->icje", np.ones((N, N)), np.eye(C))).reshape(N * C, N * C)
-
-
-def dense_newton(K, y, weight):
-    """α with ‖α + s (π − y)‖ = 0, by full Newton steps on all N C unknowns."""
-    Y, alpha = np.eye(C)[y], np.zeros(N * C)
-
-    def parts(alpha):
-        u = (K @ alpha).reshape(N, C)
-        top = u.max(1, keepdims=True)
-        e = np.exp(u - top)
-        value = weight @ (np.log(e.sum(1)) + top[:, 0] - (Y * u).sum(1)) + alpha @ K @ alpha / 2
-        return e / e.sum(1, keepdims=True), value
-
-    for _ in range(50):
-        pi, value = parts(alpha)
-        r = alpha + (weight[:, None] * (pi - Y)).ravel()
-        if np.abs(r).max() < 1e-13:
-            break
-        W = np.zeros((N, C, N, C))
-        for i in range(N):
-            W[i, :, i] = weight[i] * (np.diag(pi[i]) - np.outer(pi[i], pi[i]))
-        step = np.linalg.solve(np.eye(N * C) + W.reshape(N * C, N * C) @ K, -r)
-        t = 1.0
-        while parts(alpha + t * step)[1] > value + 1e-12 * abs(value):
-            t /= 2
-        alpha = alpha + t * step
-    return alpha.reshape(N, C)
 
 
 @functools.cache
@@ -150,21 +82,18 @@ def test_exact_solve_agrees():
 
 
 def test_tree_of_depth_one_is_flat():
-    X, y, weight = data()
+    X, _, _ = data()
     star = Hierarchy.from_edges([(0, c) for c in (4, 2, 1, 5, 3, 6)])
-    points = kernels.points(X)
-    v = np.arange(3.0, 3 + C)
-    gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), points)
-    tree = kernels.class_kernels(gram, v, 0.7, C, hierarchy=star)
-    problem = kernel_multinomial.kernel_problem(tree, y, weight)
-    state = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem))
-    np.testing.assert_allclose(state.alpha, fitted("flat")[1].alpha, atol=1e-8)
+    gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), kernels.points(X))
+    tree = kernels.class_kernels(gram, np.arange(3.0, 3 + C), 0.7, C, hierarchy=star)
+    np.testing.assert_allclose(dense(tree), dense(model("flat")), rtol=1e-14)
 
 
 def test_linear_kernel_is_logistic_regression():
     X, y, _ = data()
-    kernel = kernels.class_kernels(kernels.gram(Linear(), kernels.points(X)), 0.5, 0.0, C)
-    problem = kernel_multinomial.kernel_problem(kernel, y)
+    gram = kernels.gram(kernels.Linear(), kernels.precomputed(X @ X.T))
+    kernel = kernels.class_kernels(gram, 0.5, 0.0, C)
+    problem = kernel_multinomial.kernel_problem(kernel, y, np.ones((N, LANES)))
     state = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem))
     twin = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-10, max_iter=1000).fit(X, y)
     np.testing.assert_allclose(0.5 * X.T @ np.asarray(state.alpha[..., 0]), twin.coef_.T, atol=1e-6)
@@ -217,9 +146,9 @@ def test_probabilities_that_vanish(dtype):
 def test_nothing_is_compiled_twice():
     problem, state = fitted("flat")
     other = dataclasses.replace(problem, kernel=model("flat", scale=1.3))
-    before = kernel_multinomial.run._cache_size()
+    before = _newton._run._cache_size()
     kernel_multinomial.run(other, TIGHT._replace(max_cg=7), kernel_multinomial.init(other, state.alpha))
-    assert kernel_multinomial.run._cache_size() == before
+    assert _newton._run._cache_size() == before
 
 
 def test_bad_input():

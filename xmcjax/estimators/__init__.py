@@ -1,5 +1,6 @@
 """scikit-learn estimators: conventions of its interface over the solvers of this package."""
 
+from xmcjax.estimators._kernel_logistic import KernelLogisticClassifier as KernelLogisticClassifier
 from xmcjax.estimators._multiclass_svc import MulticlassSVC as MulticlassSVC
 from xmcjax.estimators._multinomial import MultinomialLogisticRegression as MultinomialLogisticRegression
 from xmcjax.estimators._one_vs_all import OneVsAllClassifier as OneVsAllClassifier

@@ -32,26 +32,31 @@ class Gram:
     """L base kernels on n training points, made by :func:`gram`.
 
     Attributes:
-        kernel: with leaves [L].
-        points: the training points.
+        kernel: a :class:`xmcjax.kernels.Kernel` with leaves [L].
+        points: the training points, :class:`Points` or :class:`GivenProducts`.
         stored: L matrices [n, n], or None where each product makes them anew.
         count: L.
         rows: of a tile.
     """
 
-    kernel: Kernel
-    points: Points | GivenProducts
+    kernel: Any
+    points: Any
     stored: tuple[jax.Array, ...] | None
     count: int
     rows: int
 
     @property
     def n(self) -> int:
-        return self.points.n
+        return self.points.n if self.stored is None else self.stored[0].shape[0]
 
     @property
     def dtype(self) -> Any:
-        return self.points.dtype
+        return self.points.dtype if self.stored is None else self.stored[0].dtype
+
+    def matrices_only(self) -> Gram:
+        """The stored matrices without the points that they are of, so that a program compiled for
+        products with them serves all kernels and features; itself where none are stored."""
+        return self if self.stored is None else dataclasses.replace(self, kernel=None, points=None)
 
     @property
     def linear(self) -> bool:

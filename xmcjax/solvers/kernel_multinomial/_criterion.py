@@ -55,7 +55,6 @@ class Criterion(NamedTuple):
     state: State  #: of the fits
 
 
-@jax.jit
 def cv_criterion(
     problem: KernelProblem, test_weight: jax.Array, hp: HParams, start: jax.Array | None = None
 ) -> Criterion:
@@ -67,15 +66,24 @@ def cv_criterion(
         hp: limits and tolerances; k₃ is that of the gradient's system.
         start: α of an earlier call, [n, C, B], at other hyperparameters.
     """
-    kernel, likelihood = problem.kernel, problem.likelihood
     state = run(problem, hp, init(problem, start))
-    value = jnp.sum(test_weight * likelihood.losses(state.u), axis=0)
+    value, s = _accumulated(problem.matrices_only(), test_weight, hp, state.u)
+    return Criterion(value, _slopes(problem.kernel, state.alpha, s), state)
 
-    pi = likelihood.probabilities(state.u)
+
+@jax.jit
+def _accumulated(problem: KernelProblem, test_weight, hp: HParams, u) -> tuple[jax.Array, jax.Array]:
+    """Ψ of each lane, and s = r − x."""
+    likelihood = problem.likelihood
+    value = jnp.sum(test_weight * likelihood.losses(u), axis=0)
+    pi = likelihood.probabilities(u)
     r = test_weight[:, None] * likelihood.slope(pi)
-    s = r - adjoint(problem, hp, state.u, pi, kernel.matmat(r)).x
+    return value, r - adjoint(problem, hp, u, pi, problem.kernel.matmat(r)).x
 
+
+@jax.jit
+def _slopes(kernel: ClassKernels, alpha, s) -> Hyperparameters:
     def bilinear(h: Hyperparameters):  # Σ_k αᵀ K̃(h) s
-        return jnp.sum(state.alpha * h.inside(kernel).matmat(s))
+        return jnp.sum(alpha * h.inside(kernel).matmat(s))
 
-    return Criterion(value, jax.grad(bilinear)(Hyperparameters.of(kernel)), state)
+    return jax.grad(bilinear)(Hyperparameters.of(kernel))

@@ -34,7 +34,6 @@ class State(NamedTuple):
     fresh: jax.Array  #: bool [B], whether u was multiplied out and not added up
 
 
-@jax.jit
 def init(problem: KernelProblem, alpha=None) -> State:
     """The lanes at α, or at 0.
 
@@ -43,6 +42,11 @@ def init(problem: KernelProblem, alpha=None) -> State:
         alpha: where to start, [n, C, B] or [n, C, 1]; brought into the range of W first, and not
             taken by a lane for which 0 is better.
     """
+    return _init(problem.matrices_only(), alpha)
+
+
+@jax.jit
+def _init(problem: KernelProblem, alpha) -> State:
     n, C, _ = problem.likelihood.shape
     lanes, dtype = problem.weight.shape[1], problem.kernel.dtype
     start = u = jnp.zeros((n, C, lanes), dtype)
@@ -130,9 +134,13 @@ def step(problem: KernelProblem, hp: HParams, state: State) -> State:
     )
 
 
-@jax.jit
 def run(problem: KernelProblem, hp: HParams, state: State) -> State:
     """Steps until every lane has ended."""
+    return _run(problem.matrices_only(), hp, state)
+
+
+@jax.jit
+def _run(problem: KernelProblem, hp: HParams, state: State) -> State:
     return jax.lax.while_loop(
         lambda s: jnp.any(s.status == Status.RUNNING), lambda s: step(problem, hp, s), state
     )

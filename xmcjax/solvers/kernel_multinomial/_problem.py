@@ -49,6 +49,11 @@ class KernelProblem:
     weight: jax.Array
     exact: bool
 
+    def matrices_only(self) -> KernelProblem:
+        """Without the points where their matrices are stored: all that a fit needs."""
+        gram = self.kernel.gram.matrices_only()
+        return dataclasses.replace(self, kernel=dataclasses.replace(self.kernel, gram=gram))
+
 
 def kernel_problem(
     kernel: ClassKernels, y, weight=None, *, likelihood: str | Likelihood = "softmax", exact: bool = False

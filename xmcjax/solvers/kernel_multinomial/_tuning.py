@@ -146,22 +146,26 @@ class CvObjective:
             parts.append(np.ravel(h.loadings))
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def unpack(self, x: np.ndarray) -> Hyperparameters:
-        """The hyperparameters of a vector."""
+    def split(self, x: np.ndarray) -> Hyperparameters:
+        """The parts of a vector in the form of hyperparameters: logarithms stay logarithms."""
         h, place = self.at._asdict(), 0
 
-        def take(leaf, function):
+        def take(leaf):
             nonlocal place
             size = np.size(leaf)
             place += size
-            return function(x[place - size : place]).reshape(np.shape(leaf))
+            return x[place - size : place].reshape(np.shape(leaf))
 
-        for name in ("v", "kernel", "sigma2"):
+        for name in ("v", "kernel", "sigma2", "loadings"):
             if name in self.free:
-                h[name] = jax.tree.map(lambda leaf: take(leaf, np.exp), h[name])
-        if "loadings" in self.free:
-            h["loadings"] = take(h["loadings"], np.asarray)
+                h[name] = jax.tree.map(take, h[name])
         return Hyperparameters(**h)
+
+    def unpack(self, x: np.ndarray) -> Hyperparameters:
+        """The hyperparameters of a vector."""
+        h = self.split(x)
+        powers = {n: jax.tree.map(np.exp, getattr(h, n)) for n in ("v", "kernel", "sigma2") if n in self.free}
+        return h._replace(**powers)
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """(Ψ, its gradient in x); one group of lanes after the other where memory is too small for all."""

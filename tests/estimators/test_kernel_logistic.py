@@ -1,0 +1,187 @@
+"""KernelLogisticClassifier against its own optimality condition and sums written out in NumPy."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from xmcjax import KernelLogisticClassifier, kernels
+from xmcjax.metrics import taxonomy_loss
+
+N, D = 40, 3
+# leaves 1, 2, 5 and 7; 7 hangs on the root
+EDGES = [(0, 4), (4, 2), (4, 3), (3, 1), (3, 5), (0, 7)]
+LEAVES = np.array([1, 2, 5, 7])
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def data(dtype=np.float64):
+    rng = np.random.default_rng(0)
+    number = rng.integers(0, 4, N)
+    centres = np.array([[2, 0, 0], [2, 1, 0], [2, 0, 2], [-2, 0, 0]])
+    X = centres[number] + 0.7 * rng.standard_normal((N, D))
+    return X.astype(dtype), LEAVES[number], rng.permutation(N) % 3
+
+
+def rbf(X, Z, w):
+    return np.exp(-w / (2 * D) * ((X[:, None] - Z[None]) ** 2).sum(-1))
+
+
+def test_fit_is_the_optimum_and_scores_are_the_sums():
+    X, y, _ = data()
+    v, w = np.array([3.0, 1.0, 2.0, 5.0]), np.array([0.5, 1.0, 2.0, 4.0])
+    model = KernelLogisticClassifier(v=v, w=w, sigma2=0.5, tol=1e-11).fit(X, y)
+    assert list(model.classes_) == list(LEAVES) and model.dual_coef_.shape == (N, 4)
+    targets = (y[:, None] == LEAVES).astype(float)
+    np.testing.assert_allclose(model.dual_coef_, targets - model.predict_proba(X), atol=1e-9)
+    Z = X[:7] + 0.3
+    u = np.stack([(v[c] * rbf(Z, X, w[c]) + 0.5) @ model.dual_coef_[:, c] for c in range(4)], axis=1)
+    np.testing.assert_allclose(model.decision_function(Z), u, atol=1e-10)
+    np.testing.assert_allclose(model.predict_proba(Z), np.exp(u) / np.exp(u).sum(1, keepdims=True))
+    assert (model.predict(Z) == LEAVES[u.argmax(1)]).all()
+    labels, scores = model.predict_topk(Z, 2)
+    assert (labels == LEAVES[np.argsort(-u, axis=1)[:, :2]]).all()
+    np.testing.assert_allclose(scores, -np.sort(-u, axis=1)[:, :2])
+
+
+def test_forms_of_features_and_precision():
+    X, y, _ = data()
+    X[np.abs(X) < 0.3] = 0
+    Z = X[:7] + 0.3
+    default_w = D / X.var(axis=0).sum()
+    plain = KernelLogisticClassifier(tol=1e-11).fit(X, y)
+    np.testing.assert_allclose(plain.kernel_.w, default_w)
+    proba = plain.predict_proba(Z)
+    sparse = KernelLogisticClassifier(tol=1e-11).fit(sp.csr_matrix(X), y)
+    np.testing.assert_allclose(sparse.predict_proba(sp.csr_matrix(Z)), proba, atol=1e-8)
+    np.testing.assert_allclose(sparse.predict_proba(Z), proba, atol=1e-8)
+    given = KernelLogisticClassifier("precomputed", tol=1e-11).fit(rbf(X, X, default_w), y)
+    np.testing.assert_allclose(given.predict_proba(rbf(Z, X, default_w)), proba, atol=1e-8)
+    own = KernelLogisticClassifier(kernels.RBF(default_w), tol=1e-11).fit(X, y)
+    np.testing.assert_allclose(own.predict_proba(Z), proba, atol=1e-8)
+    single = KernelLogisticClassifier().fit(X.astype(np.float32), y)
+    assert single.dual_coef_.dtype == np.float32
+    np.testing.assert_allclose(single.predict_proba(Z.astype(np.float32)), proba, atol=1e-4)
+    # weights of 2 are rows twice, of 0 rows left out
+    weight = np.where(np.arange(N) < 5, 2, 1) * (np.arange(N) < 30)
+    twice = np.repeat(np.arange(N), weight)
+    weighted = KernelLogisticClassifier(tol=1e-11).fit(X, y, sample_weight=weight)
+    repeated = KernelLogisticClassifier(tol=1e-11).fit(X[twice], y[twice])
+    np.testing.assert_allclose(weighted.predict_proba(Z), repeated.predict_proba(Z), atol=1e-8)
+
+
+@pytest.mark.parametrize("hierarchy", [None, EDGES], ids=["flat", "tree"])
+def test_criterion_and_tuning(hierarchy):
+    X, y, folds = data()
+    functions = np.unique(y) if hierarchy is None else np.unique(np.array(EDGES)[:, 1])
+    v, options = np.linspace(2, 5, len(functions)), dict(hierarchy=hierarchy, tol=1e-10)
+    model = KernelLogisticClassifier(v=v, w=0.5, sigma2=0.8, **options)
+    value, gradient = model.cv_criterion(X, y, folds)
+    assert gradient.log_v.shape == v.shape and np.ndim(gradient.log_w) == 0
+    h = 1e-4
+    for place in (0, len(v) - 2):
+        sides = []
+        for sign in (1, -1):
+            moved = v * np.exp(sign * h * (np.arange(len(v)) == place))
+            sides.append(KernelLogisticClassifier(v=moved, w=0.5, sigma2=0.8, **options))
+        up, down = (m.cv_criterion(X, y, folds)[0] for m in sides)
+        np.testing.assert_allclose(gradient.log_v[place], (up - down) / (2 * h), rtol=1e-5)
+    tuned = model.tune(X, y, folds, share="all", free=("v", "w", "sigma2"), max_iter=4)
+    assert tuned.criterion_ < value - 1 and tuned is model and model.v is v
+    assert len(tuned.v_) == len(functions) and np.ptp(tuned.v_) == 0
+    again = KernelLogisticClassifier(
+        v=tuned.v_, w=tuned.kernel_.w[0], sigma2=tuned.sigma2_, hierarchy=hierarchy, tol=1e-10
+    )
+    np.testing.assert_allclose(again.cv_criterion(X, y, folds)[0], tuned.criterion_, rtol=1e-7)
+    np.testing.assert_allclose(again.fit(X, y).dual_coef_, tuned.dual_coef_, atol=1e-8)
+
+
+def test_least_expected_loss():
+    X, y, _ = data()
+    model = KernelLogisticClassifier(hierarchy=EDGES, v=np.array([2.0, 1, 3, 4, 2, 1]), w=0.5).fit(X, y)
+    Z = np.random.default_rng(2).standard_normal((50, D))
+    proba = model.predict_proba(Z)
+    distance = np.array([[taxonomy_loss([a], [b], EDGES) for b in LEAVES] for a in LEAVES])
+    predicted = model.predict(Z, loss="taxonomy")
+    assert (predicted == LEAVES[np.argmin(proba @ distance, axis=1)]).all()
+    assert (model.predict(Z, loss=distance) == predicted).all()
+    assert (predicted != model.predict(Z)).any()
+    # parents: 1 and 5 share node 3; 2 has node 4 and 7 the root for themselves
+    mass = np.stack([proba[:, 0] + proba[:, 2], proba[:, 1], proba[:, 3]], axis=1)
+    likelier = np.where(proba[:, 0] >= proba[:, 2], 1, 5)
+    expected = np.choose(np.argmax(mass, axis=1), [likelier, 2, 7])
+    assert (model.predict(Z, loss="parent") == expected).all()
+
+
+def test_one_against_the_rest():
+    X, y, _ = data()
+    joint = KernelLogisticClassifier(v=3.0, w=1.0, likelihood="one_vs_rest", tol=1e-10).fit(X, y)
+    # the binary softmax with kernels of half the variance
+    binary = KernelLogisticClassifier(v=1.5, w=1.0, sigma2=0.5, tol=1e-10).fit(X, y == LEAVES[1])
+    np.testing.assert_allclose(joint.decision_function(X)[:, 1], binary.decision_function(X), atol=1e-8)
+    sigmoid = 1 / (1 + np.exp(-joint.decision_function(X)))
+    np.testing.assert_allclose(joint.predict_proba(X), sigmoid / sigmoid.sum(1, keepdims=True))
+
+
+def test_bad_input():
+    X, y, folds = data()
+    for options, error, message in [
+        (dict(kernel="rbff"), ValueError, "kernel: expected one of linear, rbf, matern, precomputed"),
+        (dict(kernel=3), TypeError, "or a Kernel, got 3"),
+        (dict(kernel="linear", w=1.0), ValueError, "w: expected None for the kernel linear"),
+        (dict(w=-1.0), ValueError, "w: expected a number above 0, got -1.0"),
+        (dict(v=np.ones(3)), ValueError, r"v: expected a number or \[4\], got shape \(3,\)"),
+        (dict(sigma2=-1.0), ValueError, "sigma2: expected a number from 0, got -1.0"),
+        (dict(tol=0), ValueError, "tol: expected a number above 0"),
+        (dict(likelihood="probit"), ValueError, "likelihood: expected one of softmax, one_vs_rest"),
+        (dict(hierarchy=[(0, 1), (2, 3), (3, 2)]), ValueError, "cycle"),
+        (dict(hierarchy=[(0, 1), (0, 2)]), ValueError, "y: expected leaves of the hierarchy, found"),
+        (dict(kernel="precomputed"), ValueError, "expected a kernel matrix"),
+    ]:
+        with pytest.raises(error, match=message):
+            KernelLogisticClassifier(**options).fit(X, y)
+    indefinite = np.eye(N) - 0.5
+    with pytest.raises(ValueError, match="positive semidefinite kernel matrix, found the eigenvalue -"):
+        KernelLogisticClassifier("precomputed").fit(indefinite, y)
+    model = KernelLogisticClassifier()
+    for arguments, more, message in [
+        ((41,), {}, "folds: expected from 2 to 40, the number of points, got 41"),
+        ((folds,), dict(share="level"), "share: expected one of class, all, got 'level'"),
+        ((folds,), dict(free=("u",)), "free: expected some of v, w, sigma2"),
+        (((y == 7).astype(int),), {}, "two classes or more in every training part, that of fold 0 has 1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model.tune(X, y, *arguments, **more)
+    with pytest.warns(ConvergenceWarning, match=r"not converged .MAX_STEPS"):
+        model = KernelLogisticClassifier(max_iter=1, v=4.0, w=1.0, tol=1e-11).fit(X, y)
+    for loss in ("taxonomy", np.ones((2, 2))):
+        with pytest.raises(ValueError, match="loss: expected"):
+            model.predict(X, loss=loss)
+    with pytest.raises(ValueError, match="k: expected at most 4"):
+        model.predict_topk(X, 5)
+
+
+# Every check compiles for shapes of its own: these here look at the interface, the rest are slow.
+QUICK = (
+    "check_no_attributes_set_in_init",
+    "check_estimators_unfitted",
+    "check_get_params_invariance",
+    "check_parameters_default_constructible",
+    "check_estimators_pickle",
+    "check_classifiers_one_label",
+    "check_n_features_in",
+)
+CHECKS = list(estimator_checks_generator(KernelLogisticClassifier(tol=1e-9)))
+
+
+def name(check):
+    return getattr(check, "func", check).__name__
+
+
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    [pytest.param(e, c, id=name(c), marks=[] if name(c) in QUICK else [pytest.mark.slow]) for e, c in CHECKS],
+)
+def test_check(estimator, check):
+    check(estimator)

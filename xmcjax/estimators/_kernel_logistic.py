@@ -1,0 +1,417 @@
+"""Kernel multinomial regression, flat and hierarchical, with scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from xmcjax._hierarchy import Hierarchy
+from xmcjax.estimators._kernel_parts import (
+    Training,
+    base_kernel,
+    by_group,
+    groups,
+    least_expected_loss,
+    ordered,
+    spread,
+)
+from xmcjax.estimators._linear import DTYPES
+from xmcjax.estimators._parameters import number, whole_number
+from xmcjax.estimators._targets import class_numbers
+
+# Numbers of a part of the scores that prediction makes at once.
+_PART = 1 << 24
+
+
+class CvGradient(NamedTuple):
+    """Derivatives of Ψ, each of the shape of its parameter."""
+
+    log_v: Any
+    log_w: Any  #: in the kernel's hyperparameters; a kernel of them where that is an object
+    log_sigma2: float
+
+
+class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
+    """Penalised multinomial regression with any kernel, for classes that are flat or leaves of a tree.
+
+    Functions u_c = f_c + b_c with kernels K_c = v_c k_c minimise
+
+    .. math:: Σ_i s_i (\\log Σ_c e^{u_c(x_i)} − u_{y_i}(x_i)) + ½ Σ_c ‖f_c‖²_{K_c} + ½ ‖b‖² / σ².
+
+    With a hierarchy u_c is the sum of the functions of the nodes on the path to c, each penalised
+    by its own kernel. :meth:`fit` takes v, w and σ² as they are; :meth:`tune` learns them by the
+    gradient of the cross-validated log likelihood.
+
+    Args:
+        kernel: "rbf" (default), e^{−w/(2d) ‖x − x'‖²} with d features; "matern", "linear"; "precomputed":
+            X holds kernel values with the training rows; or a :class:`xmcjax.kernels.Kernel`.
+        hierarchy: None (default), or (parent, child) pairs of node numbers with 0 as the root: classes
+            are then node numbers, those of leaves.
+        v: variances, above 0; a number (10 by default), or one for each class, or node without the
+            root, by ascending number.
+        w: inverse squared lengths, likewise; None (default) for d / Σ_j Var[x_j].
+        sigma2: σ² ≥ 0, variance of the intercepts, 1 by default; 0 for none.
+        likelihood: "softmax" (default), or "one_vs_rest", a binary problem for each class.
+        tol: fitting ends when the coefficients equal targets less probabilities within this, 1e-5 by
+            default; not below 100 roundings of the precision.
+        max_iter: most Newton steps, 100 by default.
+        max_cg: most CG steps of a Newton step, 200 by default.
+        memory: bytes for kernel matrices, 2 GiB by default; beyond them products are made in tiles.
+        random_state: seed of the folds.
+
+    Attributes:
+        classes_: ascending; with a hierarchy all of its leaves.
+        dual_coef_: α, [n, C].
+        v_, kernel_, sigma2_: hyperparameters of the fit; v_ is [C] or [nodes].
+        objective_: the minimum that was found.
+        n_iter_: Newton steps made.
+        status_: how fitting ended, of :class:`xmcjax.solvers.Status`.
+        search_: of :meth:`tune`, the way to the hyperparameters. criterion_: Ψ at its end.
+        n_features_in_: d. feature_names_in_: names of the features, where X has names.
+
+    X of float64 is solved in float64, without a change to JAX's settings.
+
+    References:
+        Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006 (paper 003).
+
+    Example:
+        >>> X = [[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0], [0.1, 0.1], [0.9, 0.1]]
+        >>> y = ["same", "same", "other", "other", "same", "other"]
+        >>> model = KernelLogisticClassifier(v=100.0, w=8.0).fit(X, y)
+        >>> model.predict([[0.9, 0.9], [0.1, 0.9]])
+        array(['same', 'other'], dtype='<U5')
+    """
+
+    def __init__(
+        self,
+        kernel="rbf",
+        hierarchy=None,
+        *,
+        v=10.0,
+        w=None,
+        sigma2=1.0,
+        likelihood="softmax",
+        tol=1e-5,
+        max_iter=100,
+        max_cg=200,
+        memory=2**31,
+        random_state=None,
+    ):
+        self.kernel = kernel
+        self.hierarchy = hierarchy
+        self.v = v
+        self.w = w
+        self.sigma2 = sigma2
+        self.likelihood = likelihood
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_cg = max_cg
+        self.memory = memory
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return tags
+
+    def fit(self, X, y, sample_weight=None):
+        """Trains on features X [n, d], sparse or dense, and classes y [n], at the hyperparameters given.
+
+        Args:
+            X: finite features, or kernel values [n, n].
+            y: classes, numbers or strings; with a hierarchy numbers of leaves.
+            sample_weight: s ≥ 0, [n]; 2 is the same as the row twice, 0 as without it.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: values of X that are not finite, a precomputed kernel that is not positive
+                semidefinite, y of another length or kind, fewer than two classes, a hierarchy that is no
+                tree, an option out of range, numbers that overflowed.
+            TypeError: an option of another kind.
+
+        Warns:
+            ConvergenceWarning: fitting ended before `tol` was reached, and the remedy.
+        """
+        from xmcjax.lanes import precision
+
+        data, dtype = self._training(X, y, sample_weight)
+        with precision(dtype):
+            v = ordered(self.v, data.tree)
+            model, h = self._family(data, np.arange(self._functions(data)), v, self._base(data))
+            self._fit(data, model, h)
+        return self
+
+    def tune(self, X, y, folds=5, *, share=None, free=("v", "w"), tol=1e-3, max_iter=100, progress=False):
+        """Learns hyperparameters by the gradient of the criterion from where they are, then fits.
+
+        Args:
+            X: as for :meth:`fit`.
+            y: as for :meth:`fit`.
+            folds: how many, drawn at random; or the fold of each row, whole numbers from 0.
+            share: which functions have their variance and w in common: "class", each its own; "all";
+                with a hierarchy "level" or "subtree" (below each child of the root). None (default) is
+                "class", with a hierarchy "level".
+            free: what is learnt: any of "v", "w" (all hyperparameters of the kernel), "sigma2".
+            tol: the search ends when no derivative in the logarithm of a hyperparameter is above
+                tol Ψ, or when it gains next to nothing.
+            max_iter: most iterations of the search.
+            progress: whether to show a bar, where stderr is a terminal.
+
+        Returns:
+            The estimator itself, fitted; its arguments are not changed.
+
+        Raises:
+            ValueError: as :meth:`fit`; more folds than rows, or one whose training part has one class.
+        """
+        from xmcjax.lanes import precision
+        from xmcjax.solvers.kernel_multinomial import CvObjective, tune
+
+        names = {"v": "v", "w": "kernel", "sigma2": "sigma2"}
+        unknown = [name for name in free if name not in names]
+        if unknown or not free:
+            raise ValueError(f"free: expected some of {', '.join(names)}, got {tuple(free)!r}")
+        max_iter = whole_number("max_iter", max_iter, 1)
+        data, dtype = self._training(X, y, None)
+        folds = self._folds(folds, data.numbers)
+        group = groups(share, data.tree, len(data.classes))
+        with precision(dtype):
+            base = by_group(self._base(data), group)
+            model, h = self._family(data, group, by_group(ordered(self.v, data.tree), group), base)
+            objective = CvObjective(
+                model,
+                self._target(data),
+                folds,
+                h,
+                free=tuple(names[name] for name in free),
+                hp=self._limits(data),
+                weight=data.weight,
+            )
+            h, self.search_ = tune(objective, tolerance=tol, max_iter=max_iter, progress=progress)
+            self.criterion_ = self.search_.value
+            self._fit(data, model, h)
+        return self
+
+    def cv_criterion(self, X, y, folds=5):
+        """The cross-validated negative log likelihood Ψ at the hyperparameters given, and its gradient.
+
+        Args:
+            X: as for :meth:`fit`.
+            y: as for :meth:`fit`.
+            folds: as for :meth:`tune`.
+
+        Returns:
+            ``(Ψ, (derivatives in log v, log w, log sigma2))``, each of the shape of its parameter.
+
+        Raises:
+            ValueError: as :meth:`tune`.
+        """
+        import jax
+
+        from xmcjax.kernels import Kernel
+        from xmcjax.lanes import precision
+        from xmcjax.solvers.kernel_multinomial import CvObjective
+
+        data, dtype = self._training(X, y, None)
+        folds = self._folds(folds, data.numbers)
+        with precision(dtype):
+            base = self._base(data)
+            v = ordered(self.v, data.tree)
+            model, h = self._family(data, np.arange(self._functions(data)), v, base)
+            free = ("v", "kernel", "sigma2") if h.sigma2 > 0 else ("v", "kernel")
+            objective = CvObjective(model, self._target(data), folds, h, free=free, hp=self._limits(data))
+            value, slope = objective(objective.pack(h))
+            slopes = objective.split(slope)
+
+        def like(slope, parameter):  # a number stands for all functions, in ascending order of the nodes
+            if np.ndim(parameter) == 0:
+                return float(np.sum(slope))
+            return slope if data.tree is None else slope[np.argsort(data.tree.nodes)]
+
+        kernel = jax.tree.map(like, slopes.kernel, base)
+        if not isinstance(self.kernel, Kernel):
+            kernel = next(iter(jax.tree.leaves(kernel)), np.zeros(0))
+        return value, CvGradient(like(slopes.v, self.v), kernel, float(slopes.sigma2))
+
+    def decision_function(self, X):
+        """u, [m, C]; u_1 − u_0, [m], for two classes.
+
+        Raises:
+            ValueError: X of another width or not finite.
+        """
+        u = self._scores(X)
+        return u[:, 1] - u[:, 0] if len(self.classes_) == 2 else u
+
+    def predict_proba(self, X):
+        """Probabilities of the classes, [m, C]; rows sum to 1."""
+        u = self._scores(X)
+        if self.likelihood == "one_vs_rest":
+            u = -np.logaddexp(0, -u)  # log σ(u): the votes of section 8.1
+        u = np.exp(u - u.max(axis=1, keepdims=True))
+        return u / u.sum(axis=1, keepdims=True)
+
+    def predict(self, X, loss="zero_one"):
+        """The class of the least expected loss, [m].
+
+        Args:
+            X: as for :meth:`fit`, with kernel values [m, n].
+            loss: "zero_one" (default), the likeliest class; with a hierarchy "taxonomy", half the
+                path between true and predicted leaf, or "parent", whether they have different
+                parents; or losses of (true, predicted) pairs of classes, [C, C].
+
+        Raises:
+            ValueError: a loss that is unknown or of another shape; X of another width or not finite.
+        """
+        check_is_fitted(self)
+        return self.classes_[least_expected_loss(self.predict_proba(X), loss, self._tree)]
+
+    def predict_topk(self, X, k):
+        """The k best classes of each row, best first, and their u, both [m, k].
+
+        Raises:
+            TypeError: k is not a whole number.
+            ValueError: k out of range; X of another width or not finite.
+        """
+        k, u = whole_number("k", k, 1), self._scores(X)
+        if k > u.shape[1]:
+            raise ValueError(f"k: expected at most {u.shape[1]}, the number of classes, got {k}")
+        best = np.argsort(-u, axis=1, kind="stable")[:, :k]
+        return self.classes_[best], np.take_along_axis(u, best, axis=1)
+
+    def _training(self, X, y, sample_weight) -> tuple[Training, Any]:
+        from xmcjax import kernels
+        from xmcjax.lanes import check_sample_weight, precision
+        from xmcjax.linops import check_features
+        from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
+
+        if self.likelihood not in LIKELIHOODS:
+            raise ValueError(f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {self.likelihood!r}")
+        tree = None if self.hierarchy is None else Hierarchy.from_edges(self.hierarchy)
+        # what is not finite is found by check_features, which names the place
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
+        check_features(X)
+        weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
+        classes, numbers = class_numbers(y, weight)
+        if tree is not None:
+            numbers, classes = tree.places(y, leaves_only=True), tree.nodes[tree.leaves]
+        with precision(X.dtype):
+            if isinstance(self.kernel, str) and self.kernel == "precomputed":
+                points, scale = kernels.precomputed(X.toarray() if sp.issparse(X) else X), 1.0
+            else:
+                points, scale = kernels.points(X), spread(X, weight)
+        return Training(points, numbers, classes, tree, weight, scale), X.dtype
+
+    def _functions(self, data: Training) -> int:
+        return len(data.classes) if data.tree is None else data.tree.n_nodes
+
+    def _base(self, data: Training):
+        return ordered(base_kernel(self.kernel, self.w, data.scale), data.tree)
+
+    def _family(self, data: Training, group: np.ndarray, v, base):
+        """(KernelModel, its hyperparameters)."""
+        from xmcjax.solvers.kernel_multinomial import KernelModel
+
+        sigma2 = number("sigma2", self.sigma2)
+        memory = number("memory", self.memory)
+        model = KernelModel(data.points, len(data.classes), group, data.tree, memory=memory)
+        return model, model.hyperparameters(v, base, sigma2)
+
+    def _target(self, data: Training):
+        import jax.numpy as jnp
+
+        from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
+
+        y = data.numbers[:, None] == np.arange(len(data.classes))
+        return LIKELIHOODS[self.likelihood](jnp.asarray(y[:, :, None], data.points.dtype))
+
+    def _limits(self, data: Training):
+        from xmcjax.solvers.kernel_multinomial import HParams
+
+        tol = number("tol", self.tol)
+        if not tol > 0:
+            raise ValueError(f"tol: expected a number above 0, got {tol}")
+        return HParams(
+            tolerance=max(tol, 100 * float(np.finfo(data.points.dtype).eps)),
+            max_steps=whole_number("max_iter", self.max_iter, 1),
+            max_cg=whole_number("max_cg", self.max_cg, 1),
+        )
+
+    def _folds(self, folds, numbers: np.ndarray) -> np.ndarray:
+        from xmcjax.solvers.kernel_multinomial import check_folds, random_folds
+
+        if np.ndim(folds) == 0:
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            folds = random_folds(len(numbers), whole_number("folds", folds, 2), seed)
+        return check_folds(folds, numbers)
+
+    def _fit(self, data: Training, model, h) -> None:
+        import jax
+
+        from xmcjax.solvers import REMEDY, Status, kernel_multinomial
+
+        kernel = model.kernels(h)
+        target = self._target(data)
+        problem = kernel_multinomial.kernel_problem(kernel, None, data.weight, likelihood=target)
+        state = kernel_multinomial.run(problem, self._limits(data), kernel_multinomial.init(problem))
+        self.status_ = Status(int(state.status[0]))
+        if self.status_ == Status.NONFINITE:
+            raise ValueError(f"the objective overflowed: {REMEDY[self.status_]}")
+        # prediction needs no matrix of the training points; host arrays keep their precision when stored
+        kernel = dataclasses.replace(kernel, gram=dataclasses.replace(kernel.gram, stored=None))
+        self._kernels = jax.tree.map(np.asarray, kernel)
+        self._tree, self.classes_ = data.tree, data.classes
+        self.dual_coef_ = np.asarray(state.alpha[..., 0])
+        by_number = np.arange(len(kernel.v)) if data.tree is None else np.argsort(data.tree.nodes)
+        self.v_, self.sigma2_ = np.asarray(kernel.v)[by_number], float(h.sigma2)
+        self.kernel_ = jax.tree.map(np.asarray, kernel.gram.kernel)
+        self.objective_, self.n_iter_ = float(state.value[0]), max(int(state.steps[0]), 1)
+        if self.status_ != Status.CONVERGED:
+            warnings.warn(
+                f"not converged ({self.status_.name}, ‖α + π − y‖ = {float(state.residual[0]):.3g}): "
+                "raise max_iter, max_cg or tol, or use float64",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _scores(self, X) -> np.ndarray:
+        from xmcjax import kernels
+        from xmcjax.lanes import precision
+        from xmcjax.linops import Dense, check_features
+
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
+        check_features(X)
+        training, dtype = self._kernels.gram.points, self.dual_coef_.dtype
+        rows = max(1, _PART // max(X.shape[1], self.dual_coef_.size // 64))
+        sparse = isinstance(training, kernels.Points) and not isinstance(training.op, Dense)
+        parts = []
+        with precision(dtype):
+            for first in range(0, X.shape[0], rows):
+                part = X[first : first + rows].astype(dtype, copy=False)
+                if isinstance(part, np.ndarray) == sparse:
+                    part = sp.csr_array(part) if sparse else part.toarray()
+                points = (
+                    kernels.precomputed_test(part, training)
+                    if isinstance(training, kernels.GivenProducts)
+                    else kernels.points(part, like=training)
+                )
+                parts.append(np.asarray(_cross()(self._kernels, points, self.dual_coef_[..., None]))[..., 0])
+        return np.concatenate(parts)
+
+
+@functools.cache
+def _cross():
+    import jax
+
+    return jax.jit(lambda kernel, points, alpha: kernel.cross(points, alpha))

@@ -1,0 +1,148 @@
+"""What :class:`KernelLogisticClassifier` makes of its arguments, and how it decides."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax._hierarchy import Hierarchy
+
+LOSSES = ("zero_one", "taxonomy", "parent")
+SHARES = ("class", "all", "level", "subtree")
+
+
+class Training(NamedTuple):
+    """Checked training data."""
+
+    points: Any  #: of :mod:`xmcjax.kernels`
+    numbers: np.ndarray  #: class of each row, [n]
+    classes: np.ndarray  #: [C]
+    tree: Hierarchy | None
+    weight: np.ndarray | None  #: [n]
+    scale: float  #: Σ_j Var[x_j] / d; 1 for given products
+
+
+def spread(X, weight: np.ndarray | None) -> float:
+    """Mean over the features of their variances, Σ_j Var[x_j] / d; 1 where it is 0."""
+    share = np.full(X.shape[0], 1 / X.shape[0]) if weight is None else weight / weight.sum()
+    squares = X.multiply(X) if sp.issparse(X) else X * X
+    mean = share @ X
+    value = float(np.sum(share @ squares) - mean @ mean) / X.shape[1]
+    return value if value > 1e-12 * float(np.sum(share @ squares)) else 1.0
+
+
+def base_kernel(kernel, w, scale: float):
+    """The kernel of a name with its w, or the object itself.
+
+    Args:
+        kernel: "rbf", "matern", "linear", "precomputed", or a :class:`xmcjax.kernels.Kernel`.
+        w: inverse squared length; None for 1 / `scale`.
+        scale: mean variance of the features.
+
+    Raises:
+        ValueError: an unknown name, or a w that the kernel does not have.
+        TypeError: neither a name nor a kernel.
+    """
+    from xmcjax.kernels import KERNELS, Kernel, Linear
+
+    if isinstance(kernel, Kernel):
+        if w is not None:
+            raise ValueError("w: expected None beside a kernel object, which has hyperparameters of its own")
+        return kernel
+    names = [*KERNELS, "precomputed"]
+    if not isinstance(kernel, str):
+        raise TypeError(f"kernel: expected one of {', '.join(names)}, or a Kernel, got {kernel!r}")
+    if kernel not in names:
+        raise ValueError(f"kernel: expected one of {', '.join(names)}, got {kernel!r}")
+    if kernel in ("linear", "precomputed"):
+        if w is not None:
+            raise ValueError(f"w: expected None for the kernel {kernel}, which has none")
+        return Linear()
+    return KERNELS[kernel](1 / scale if w is None else w)
+
+
+def groups(share: str | None, tree: Hierarchy | None, n_classes: int) -> np.ndarray:
+    """Group of each function, [P], whose hyperparameters are learnt as one.
+
+    Args:
+        share: of ``SHARES``; None for "class", with a tree "level".
+        tree: of the classes, or None.
+        n_classes: C.
+
+    Raises:
+        ValueError: an unknown name, or one that needs a tree.
+    """
+    share = share or ("class" if tree is None else "level")
+    known = SHARES if tree is not None else SHARES[:2]
+    if share not in known:
+        raise ValueError(f"share: expected one of {', '.join(known)}, got {share!r}")
+    P = n_classes if tree is None else tree.n_nodes
+    if share == "all":
+        return np.zeros(P, int)
+    if share == "class" or tree is None:
+        return np.arange(P)
+    if share == "level":
+        return tree.depth - 1
+    return np.unique(tree.above(1), return_inverse=True)[1]
+
+
+def ordered(values, tree: Hierarchy | None):
+    """Numbers by ascending node number in the order of ``tree.nodes``; a number or kernel as it is."""
+    import jax
+
+    if tree is None:
+        return values
+    rank = np.argsort(np.argsort(tree.nodes))
+    return jax.tree.map(lambda a: np.asarray(a)[rank] if np.shape(a) == rank.shape else a, values)
+
+
+def by_group(values, group: np.ndarray):
+    """Geometric means over the groups, [G], of values or kernel leaves [P]; numbers for all of them."""
+    import jax
+
+    def means(a):
+        a = np.asarray(a, np.float64)
+        if a.shape not in ((), group.shape):
+            raise ValueError(f"expected a number or {len(group)} hyperparameters, got shape {a.shape}")
+        if not (np.isfinite(a) & (a > 0)).all():
+            raise ValueError(f"expected hyperparameters above 0, got {a[~(a > 0)].ravel()[:1]}")
+        return np.exp(np.bincount(group, np.broadcast_to(np.log(a), group.shape)) / np.bincount(group))
+
+    return jax.tree.map(means, values)
+
+
+def least_expected_loss(probabilities: np.ndarray, loss, tree: Hierarchy | None) -> np.ndarray:
+    """Number of the class with the least expected loss, [m] (paper 003, section 8.2 and note 12).
+
+    Args:
+        probabilities: [m, C].
+        loss: "zero_one"; "taxonomy" or "parent" with a tree; or the loss of each (true, predicted)
+            pair of classes, [C, C].
+        tree: of the classes, or None.
+
+    Raises:
+        ValueError: an unknown name, one that needs a tree, or a matrix of another shape.
+    """
+    C = probabilities.shape[1]
+    if not isinstance(loss, str):
+        loss = np.asarray(loss, np.float64)
+        if loss.shape != (C, C) or not np.isfinite(loss).all():
+            raise ValueError(f"loss: expected finite losses [{C}, {C}], got shape {loss.shape}")
+        return np.argmin(probabilities @ loss, axis=1)
+    known = LOSSES if tree is not None else LOSSES[:1]
+    if loss not in known:
+        raise ValueError(f"loss: expected one of {', '.join(known)}, or a matrix, got {loss!r}")
+    if loss == "zero_one" or tree is None:
+        return np.argmax(probabilities, axis=1)
+    if loss == "parent":
+        # the parent with the most mass on children that are leaves, and its likeliest child
+        parents, family = np.unique(tree.parent[tree.leaves], return_inverse=True)
+        members = sp.csr_array((np.ones(C), (np.arange(C), family)), shape=(C, len(parents)))
+        best = np.argmax(probabilities @ members, axis=1)
+        return np.argmax(np.where(family == best[:, None], probabilities, -1), axis=1)
+    # Σ_c' p_c' Δ(c', c) = ½ d_c + ½ Σ_c' p_c' d_c' − Σ_{nodes on the path of c} Σ_{c' below} p_c'
+    below = sp.csr_array(tree.members().astype(probabilities.dtype))  # [P, C]
+    mass = probabilities @ below.T
+    return np.argmin(tree.depth[tree.leaves] / 2 - mass @ below, axis=1)
