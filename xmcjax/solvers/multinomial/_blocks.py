@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,88 +14,84 @@ from xmcjax.solvers.multinomial._problem import (
     all_sum,
     first_class,
     open_columns,
-    own_scores,
     targets,
 )
 
 LANES = 64
 
 
-class Blocks(NamedTuple):
-    """W and b in blocks of columns, the last filled up with zeros."""
+class Block(NamedTuple):
+    """Some of the columns of this device."""
 
-    W: jax.Array  #: [blocks, d, lanes]
-    bias: jax.Array  #: [blocks, lanes]
-
-
-class View(NamedTuple):
-    """A block of the classes of this device."""
-
-    first: Any  #: the class of its column 0
-    open: jax.Array  #: bool [lanes], the columns that are classes
+    start: Any  #: column 0 of the block
+    first: Any  #: the class of that column
+    open: jax.Array  #: bool [lanes]: columns that are classes and in no earlier block
     targets: jax.Array  #: bool [n, lanes]
 
 
-def split(W, bias) -> Blocks:
-    """[d, K] and [K] in blocks of at most ``LANES`` columns."""
-    d, width = W.shape
-    lanes = min(width, LANES)
-    count = -(-width // lanes)
-    missing = count * lanes - width
-    W = jnp.pad(W, ((0, 0), (0, missing))).reshape(d, count, lanes)
-    return Blocks(jnp.moveaxis(W, 1, 0), jnp.pad(bias, (0, missing)).reshape(count, lanes))
+def block_width(width: int) -> int:
+    """Columns of a block, of `width` columns in all."""
+    return min(width, LANES)
 
 
-def join(blocks: Blocks, width: int):
-    """(W [d, width], b [width])."""
-    count, d, lanes = blocks.W.shape
-    W = jnp.moveaxis(blocks.W, 0, 1).reshape(d, count * lanes)
-    return W[:, :width], blocks.bias.reshape(-1)[:width]
-
-
-def numbers(blocks: Blocks):
-    """0 … blocks − 1, to go over them with."""
-    return jnp.arange(blocks.W.shape[0], dtype=jnp.int32)
-
-
-def view(problem: Problem, width: int, lanes: int, block) -> View:
-    """What the columns of a block are.
+def block(problem: Problem, width: int, number) -> Block:
+    """One of the blocks; the last reaches back into the one before it where it would be short.
 
     Args:
         problem: of the classes.
-        width: columns of this device, without the filling of its last block.
-        lanes: columns of a block.
-        block: its number.
+        width: columns of this device.
+        number: of the block.
     """
-    column = block * lanes + jnp.arange(lanes, dtype=jnp.int32)
-    first = first_class(problem, width) + block * lanes
-    open_ = open_columns(problem, lanes, first) & (column < width)
-    return View(first, open_, targets(problem, lanes, first) & open_[None, :])
+    lanes = block_width(width)
+    start = jnp.minimum(number * lanes, width - lanes).astype(jnp.int32)
+    first = first_class(problem, width) + start
+    fresh = start + jnp.arange(lanes, dtype=jnp.int32) >= number * lanes
+    open_ = open_columns(problem, lanes, first) & fresh
+    return Block(start, first, open_, targets(problem, lanes, first))
 
 
-def block_scores(problem: Problem, W, bias, seen: View):
-    """Z of a block, −∞ in its filling columns."""
-    return jnp.where(seen.open, problem.op.matmat(W) + bias[None, :], -jnp.inf)
+def over_blocks(problem: Problem, width: int, visit: Callable, carry):
+    """carry ← visit(block, carry) over the blocks of this device."""
+    count = -(-width // block_width(width))
+    return jax.lax.fori_loop(0, count, lambda k, carry: visit(block(problem, width, k), carry), carry)
+
+
+def columns(a, seen: Block):
+    """The columns of a block, of an array whose last axis is that of the classes."""
+    return jax.lax.dynamic_slice_in_dim(a, seen.start, seen.open.shape[0], axis=-1)
+
+
+def with_columns(a, seen: Block, new):
+    """`a` with new values in the open columns of a block."""
+    kept = jnp.where(seen.open, new, columns(a, seen))
+    return jax.lax.dynamic_update_slice_in_dim(a, kept, seen.start, axis=-1)
+
+
+def block_scores(problem: Problem, W, bias, seen: Block):
+    """Z of a block, −∞ in columns that are not open."""
+    Z = problem.op.matmat(columns(W, seen)) + columns(bias, seen)[None, :]
+    return jnp.where(seen.open, Z, -jnp.inf)
+
+
+def block_own_scores(problem: Problem, Z, seen: Block):
+    """z_{i,y_i} where that class is among the open columns of a block, else 0; [n]."""
+    return jnp.sum(jnp.where(seen.targets & seen.open, Z, 0), axis=1)
 
 
 def log_sums(problem: Problem, W, bias):
     """(log Σ_k e^{z_ik}, z_{i,y_i}) over all classes, both [n]."""
-    blocks, width = split(W, bias), W.shape[1]
-    n, lanes = problem.y.shape[0], blocks.W.shape[2]
 
-    def add(carry, arguments):
+    def add(seen, carry):
         top, sums, own = carry
-        number, W, bias = arguments
-        seen = view(problem, width, lanes, number)
         Z = block_scores(problem, W, bias, seen)
         higher = jnp.maximum(top, jnp.max(Z, axis=1))
         # a device whose columns are all filling has seen nothing yet
         base = jnp.where(jnp.isfinite(higher), higher, 0)
         sums = sums * jnp.exp(top - base) + jnp.sum(jnp.exp(Z - base[:, None]), axis=1)
-        return (higher, sums, own + own_scores(problem, Z, seen.first)), None
+        return higher, sums, own + block_own_scores(problem, Z, seen)
 
-    zero = jnp.zeros(n, W.dtype)
-    (top, sums, own), _ = jax.lax.scan(add, (zero - jnp.inf, zero, zero), (numbers(blocks), *blocks))
+    zero = jnp.zeros(problem.y.shape, W.dtype)
+    top, sums, own = over_blocks(problem, W.shape[1], add, (zero - jnp.inf, zero, zero))
     highest = all_max(problem, top)
     sums = all_sum(problem, sums * jnp.exp(top - highest))
     return highest + jnp.log(sums), all_sum(problem, own)
@@ -102,16 +99,14 @@ def log_sums(problem: Problem, W, bias):
 
 def gradient_norms(problem: Problem, W, bias, log_sums):
     """‖∇G‖ of each class of this device at known log Σ_k e^{z_ik}, [K]."""
-    blocks, width = split(W, bias), W.shape[1]
-    lanes = blocks.W.shape[2]
 
-    def one(arguments):
-        number, W, bias = arguments
-        seen = view(problem, width, lanes, number)
+    def one(seen, norms):
         P = jnp.exp(block_scores(problem, W, bias, seen) - log_sums[:, None])
-        slope = problem.weight[:, None] * (P - seen.targets.astype(P.dtype))
-        gradient = problem.l2 * W + problem.op.rmatmat(slope)
+        slope = problem.weight[:, None] * (P - (seen.targets & seen.open).astype(P.dtype))
+        gradient = problem.l2 * columns(W, seen) + problem.op.rmatmat(slope)
         squares = jnp.sum(gradient * gradient, axis=0)
-        return jnp.sqrt(squares + jnp.sum(slope, axis=0) ** 2 if problem.intercept else squares)
+        if problem.intercept:
+            squares = squares + jnp.sum(slope, axis=0) ** 2
+        return with_columns(norms, seen, jnp.sqrt(squares))
 
-    return jax.lax.map(one, (numbers(blocks), *blocks)).reshape(-1)[:width]
+    return over_blocks(problem, W.shape[1], one, jnp.zeros_like(bias))

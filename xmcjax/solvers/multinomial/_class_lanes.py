@@ -6,11 +6,14 @@ fixed, a binary problem for each: ½λ‖w_k‖² + Σ_i c_i ℓ(z_ik + o_i, y_i
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 
 from xmcjax.losses import LaneLoss
 from xmcjax.solvers import newton_cg
-from xmcjax.solvers.multinomial._blocks import View
+from xmcjax.solvers.multinomial._blocks import Block, columns, with_columns
 from xmcjax.solvers.multinomial._problem import Problem
 
 MOST_NEWTON_STEPS = 20
@@ -30,25 +33,33 @@ def tolerances(problem: Problem, accuracy: float, tolerance, scale, norms):
     return jnp.maximum(accuracy * norms, share)
 
 
-def solve_lanes(problem: Problem, loss: LaneLoss, offset, W, bias, tolerance, seen: View):
-    """The class problems of a block: (W [d, lanes], b, z [n, lanes], Newton steps).
+class Solved(NamedTuple):
+    """After the class problems of a block."""
+
+    W: jax.Array  #: [d, K], with the new columns of the block
+    bias: jax.Array  #: [K]
+    Z: jax.Array  #: [n, lanes]
+    newton_steps: jax.Array
+
+
+def solve_lanes(problem: Problem, loss: LaneLoss, offset, W, bias, tolerance, seen: Block) -> Solved:
+    """Solves the class problems of a block.
 
     Args:
         problem: of the classes.
         loss: ℓ.
         offset: o, [n].
-        W, bias: where to start.
-        tolerance: on the norm of the gradient, [lanes].
-        seen: what the columns are.
+        W, bias: of all classes of this device, [d, K] and [K].
+        tolerance: on the norms of their gradients, [K].
+        seen: the block.
     """
-    dtype = problem.op.dtype
     lanes = newton_cg.LaneProblem(
         op=problem.op,
         y=jnp.where(seen.targets, 1, -1).astype(jnp.int8),
         weight=problem.weight[:, None],
         shift=offset[:, None],
-        # a filling column starts at zero and stays there
-        tolerance=jnp.where(seen.open, tolerance, jnp.inf).astype(dtype),
+        # columns that are not open are given up at once
+        tolerance=jnp.where(seen.open, columns(tolerance, seen), jnp.inf),
         loss=loss,
     )
     hp = newton_cg.HParams(
@@ -58,5 +69,11 @@ def solve_lanes(problem: Problem, loss: LaneLoss, offset, W, bias, tolerance, se
         cg_tolerance=CG_TOLERANCE,
         decrement=1e30,  # the gradient alone decides
     )
-    state = newton_cg.run(lanes, hp, newton_cg.init(lanes, W, bias))
-    return state.w, state.bias, state.z, jnp.sum(jnp.where(seen.open, state.steps, 0), dtype=jnp.int32)
+    begin = newton_cg.init(lanes, columns(W, seen), columns(bias, seen))
+    state = newton_cg.run(lanes, hp, begin)
+    return Solved(
+        with_columns(W, seen, state.w),
+        with_columns(bias, seen, state.bias),
+        state.z,
+        jnp.sum(jnp.where(seen.open, state.steps, 0), dtype=jnp.int32),
+    )

@@ -52,19 +52,15 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = No
 
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One pass over the classes, and a."""
-    blocks, width = _blocks.split(state.W, state.bias), state.W.shape[1]
-    count, _, lanes = blocks.W.shape
     tolerance = tolerances(problem, ACCURACY, hp.tolerance, state.scale, state.memory.norms)
-    tolerance = jnp.pad(tolerance, (0, count * lanes - width)).reshape(count, lanes)
 
-    def one(steps, arguments):
-        number, W, bias, tolerance = arguments
-        seen = _blocks.view(problem, width, lanes, number)
-        W, bias, _, made = solve_lanes(problem, logistic, -state.memory.a, W, bias, tolerance, seen)
-        return steps + made, (W, bias)
+    def visit(seen: _blocks.Block, carry):
+        W, bias, steps = carry
+        solved = solve_lanes(problem, logistic, -state.memory.a, W, bias, tolerance, seen)
+        return solved.W, solved.bias, steps + solved.newton_steps
 
-    steps, solved = jax.lax.scan(one, jnp.int32(0), (_blocks.numbers(blocks), *blocks, tolerance))
-    W, bias = _blocks.join(_blocks.Blocks(*solved), width)
+    carry = (state.W, state.bias, jnp.int32(0))
+    W, bias, steps = _blocks.over_blocks(problem, state.W.shape[1], visit, carry)
     Z = scores(problem, W, bias)
     now = evaluate_at(problem, W, Z)
     after = state._replace(

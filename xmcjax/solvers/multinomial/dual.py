@@ -35,8 +35,6 @@ from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
 
 ROUNDS = 2  # between two evaluations of G
 
-CLASS_AXES = {"log_q": 1, "squared_norms": None, "key": None}
-
 
 class Memory(NamedTuple):
     log_q: jax.Array  #: [n, K]

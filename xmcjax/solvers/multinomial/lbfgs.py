@@ -44,14 +44,17 @@ def _backward(gradients, cotangent):
 _value.defvjp(_forward, _backward)
 
 
-def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
+def _strong(optimiser):
+    """Without weak types, which a step does not keep: it would be compiled twice."""
+    return jax.tree.map(lambda a: jnp.asarray(a, a.dtype), optimiser)
+
+
+def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
     """The state at the starting weights; `state.inner` counts values and gradients of G."""
-    if problem.axis is not None:
-        raise ValueError("L-BFGS is not split over a mesh: take lc, dm, admm or newton")
-    state = start(problem, hp, W0, b0, width).state
+    state = start(problem, hp, W0, b0).state
     now = evaluate(problem, state.W, state.bias)
     weights = (state.W, state.bias)
-    memory = Memory(_optimiser().init(weights), (now.gradient, now.bias_gradient))
+    memory = Memory(_strong(_optimiser().init(weights)), (now.gradient, now.bias_gradient))
     return state._replace(memory=memory)
 
 

@@ -23,7 +23,7 @@ from xmcjax.losses import poisson
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _blocks
 from xmcjax.solvers.multinomial._class_lanes import solve_lanes, tolerances
-from xmcjax.solvers.multinomial._problem import Problem, all_sum, own_scores
+from xmcjax.solvers.multinomial._problem import Problem, all_sum
 from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
 
 # How far the class problems are solved, of their gradient at the start.
@@ -65,26 +65,20 @@ class Pass(NamedTuple):
 
 def over_classes(problem: Problem, hp: HParams, state: State, log_a, accuracy: float) -> Pass:
     """Solves the class problems for a, and then for a in turn."""
-    blocks, width = _blocks.split(state.W, state.bias), state.W.shape[1]
-    count, _, lanes = blocks.W.shape
     tolerance = tolerances(problem, accuracy, hp.tolerance, state.scale, state.memory.norms)
-    tolerance = jnp.pad(tolerance, (0, count * lanes - width)).reshape(count, lanes)
 
-    def one(carry, arguments):
-        sums, own, steps = carry
-        number, W, bias, tolerance = arguments
-        seen = _blocks.view(problem, width, lanes, number)
-        W, bias, Z, made = solve_lanes(problem, poisson, log_a, W, bias, tolerance, seen)
-        shifted = Z + log_a[:, None]
+    def visit(seen: _blocks.Block, carry):
+        W, bias, sums, own, steps = carry
+        solved = solve_lanes(problem, poisson, log_a, W, bias, tolerance, seen)
+        shifted = solved.Z + log_a[:, None]
         sums = sums + jnp.sum(jnp.where(seen.open, jnp.exp(shifted), 0), axis=1)
         # z_y + log a, small near the optimum, where z_y alone is not
-        return (sums, own + own_scores(problem, shifted, seen.first), steps + made), (W, bias)
+        own = own + _blocks.block_own_scores(problem, shifted, seen)
+        return solved.W, solved.bias, sums, own, steps + solved.newton_steps
 
     zero = jnp.zeros_like(log_a)
-    carry = (zero, zero, jnp.int32(0))
-    carry, solved = jax.lax.scan(one, carry, (_blocks.numbers(blocks), *blocks, tolerance))
-    sums, own, newton_steps = carry
-    W, bias = _blocks.join(_blocks.Blocks(*solved), width)
+    carry = (state.W, state.bias, zero, zero, jnp.int32(0))
+    W, bias, sums, own, newton_steps = _blocks.over_blocks(problem, state.W.shape[1], visit, carry)
 
     # the all-reduce: n sums, and three numbers
     rest = [problem.l2 / 2 * jnp.sum(W * W), jnp.sum(problem.weight * own), newton_steps.astype(sums.dtype)]
