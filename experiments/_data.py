@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data import fit_transforms, load_demo, load_xmc
+from xmcjax.data import fit_transforms, load_demo, load_svmlight, load_xmc
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -55,3 +56,59 @@ def load_split(name: str, transforms: str | None = None) -> Split:
     X, Y, X_test, Y_test = parts
     fitted = fit_transforms(transforms or TRANSFORMS[name], X)
     return Split(fitted.apply(X), Y, fitted.apply(X_test), Y_test)
+
+
+class ClassSplit(NamedTuple):
+    """Features and classes 0 … m−1 of three parts; every class occurs in the training part."""
+
+    X: sp.csr_matrix | np.ndarray
+    y: np.ndarray
+    X_valid: sp.csr_matrix | np.ndarray
+    y_valid: np.ndarray
+    X_test: sp.csr_matrix | np.ndarray
+    y_test: np.ndarray
+
+
+def load_classes(name: str) -> ClassSplit:
+    """A multi-class set by name.
+
+    Args:
+        name: of ``CLASS_SETS``.
+    """
+    return CLASS_SETS[name]()
+
+
+def _silhouettes() -> ClassSplit:
+    """Caltech 101 Silhouettes, 4,100 / 2,264 / 2,307 images of 28 x 28 pixels, 0 or 1, as they are."""
+    import scipy.io
+
+    files = folder() / "caltech101_silhouettes"
+    stored = scipy.io.loadmat(files / "caltech101_silhouettes_28.mat")
+    X, y = stored["X"].astype(np.float32), stored["Y"].ravel().astype(np.int64) - 1
+    part = np.array((files / "split.txt").read_text().split())
+    return ClassSplit(*(a[part == name] for name in ("train", "val", "test") for a in (X, y)))
+
+
+def _clinc150() -> ClassSplit:
+    """CLINC-150, the official parts without the questions that are out of scope: log, idf, unit rows."""
+    files = folder() / "clinc150"
+    X, y = load_svmlight(files / "train.libsvm.xz")
+    fitted = fit_transforms("log,idf,unit", X)
+    classes, parts = np.unique(y), []
+    for name in ("train", "val", "test"):
+        X, y = load_svmlight(files / f"{name}.libsvm.xz", n_features=X.shape[1])
+        parts += [fitted.apply(X), np.searchsorted(classes, y)]
+    return ClassSplit(*parts)
+
+
+def _digits() -> ClassSplit:
+    """scikit-learn's 1,797 digits of 8 x 8 pixels, rows of norm 1, a third each."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    X = (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+    third = np.random.default_rng(0).permutation(len(y)) % 3
+    return ClassSplit(*(a[third == part] for part in range(3) for a in (X, y)))
+
+
+CLASS_SETS = {"caltech101_silhouettes": _silhouettes, "clinc150": _clinc150, "digits": _digits}

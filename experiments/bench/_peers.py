@@ -1,8 +1,15 @@
-"""Programs that run in the interpreter of a peer, whose versions of numpy and scipy differ from ours.
+"""Programs of peers.
 
+Those in Python run in the interpreter of the peer, whose versions of numpy and scipy differ from ours.
 Each reads a JSON object from standard input and prints one: seconds of training on one thread,
-and what is needed to judge the result.
+and what is needed to judge the result. Those in C++ are compiled against libsdca's headers.
 """
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 
 _LOAD = """
 import json, sys, time
@@ -130,3 +137,67 @@ int main(int, char** argument) {
   std::printf("}\n");
 }
 """
+
+# libsdca's top-k SVM of float32 features: X.bin y.bin n d m k C alpha|beta tol -> its own clocks and
+# objectives. The gap is worked out after every epoch, so that it stops at the first that is small enough.
+LIBSDCA_SOLVE = r"""
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+#include "sdca/solver.h"
+#include "sdca/utility/logging.cpp"
+
+template <class T>
+std::vector<T> read(const char* path, size_t count) {
+  std::vector<T> all(count);
+  std::FILE* file = std::fopen(path, "rb");
+  if (!file || std::fread(all.data(), sizeof(T), count, file) != count) std::exit(2);
+  std::fclose(file);
+  return all;
+}
+
+template <class Objective>
+void solve(char** argument, Objective objective) {
+  using namespace sdca;
+  const size_type n = std::atol(argument[3]), d = std::atol(argument[4]), m = std::atol(argument[5]);
+  std::vector<float> X = read<float>(argument[1], n * d), W(d * m), A(m * n);
+  std::vector<size_type> y = read<size_type>(argument[2], n);
+  auto context = make_context(make_input_feature(d, n, &X[0]), make_output_multiclass(y.begin(), y.end()),
+                              std::move(objective), &A[0], &W[0]);
+  context.criteria.epsilon = std::atof(argument[9]);
+  context.criteria.eval_epoch = 1;
+  context.criteria.max_epoch = 100000;
+  auto solver = make_solver(context);
+  solver.solve();
+  const auto& last = context.train.evals.back();
+  const auto &train = context.solve_time, &check = context.eval_time;
+  std::printf("{\"seconds\": %.9f, \"check_seconds\": %.9f, \"cpu_seconds\": %.9f, ", train.wall.elapsed,
+              check.wall.elapsed, train.cpu.elapsed + check.cpu.elapsed);
+  std::printf("\"epochs\": %zu, \"primal\": %.9g, \"dual\": %.9g}\n", size_t(context.epoch),
+              double(last.primal), double(last.dual));
+}
+
+int main(int, char** argument) {
+  const long k = std::atol(argument[6]);
+  const float C = float(std::atof(argument[7]));
+  if (!std::strcmp(argument[8], "alpha"))
+    solve(argument, sdca::make_objective_l2_hinge_topk<float, float>(C, k));
+  else
+    solve(argument, sdca::make_objective_l2_topk_hinge<float, float>(C, k));
+}
+"""
+
+
+def compile_libsdca(
+    source: str, folder: Path, *, checkout: str, compiler: str, flags: Sequence[str] = ()
+) -> str:
+    """A program of libsdca's headers, compiled with -Ofast -march=native in `folder`: its path."""
+    text, program = folder / "libsdca.cc", folder / "libsdca"
+    text.write_text(source)
+    usual = ("-std=gnu++11", "-Ofast", "-march=native", "-DNDEBUG", "-w", f"-I{checkout}/include")
+    command = [compiler, *usual, str(text), "-o", str(program), *flags]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"libsdca does not compile: {done.stderr.strip()}")
+    return str(program)

@@ -28,11 +28,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import _data, _report
-from experiments.bench import _peers
+from experiments.bench import _peers, _worker
 from xmcjax.data import save_xmc
 from xmcjax.metrics import precision_at_k
 
-ROOT = Path(__file__).resolve().parents[2]
 PECOS_ROW = "PECOS one-level (dual, eps 0.1)"
 
 
@@ -92,15 +91,7 @@ class Bench:
 
     def ask(self, run: str, *, processors: list[int], **options) -> dict:
         """A run of experiments.bench._worker."""
-        request = {"run": run, "data": str(self.folder), "processors": processors, **options}
-        command = [sys.executable, "-m", "experiments.bench._worker"]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        done = subprocess.run(
-            command, input=json.dumps(request), capture_output=True, text=True, cwd=ROOT, env=environment
-        )
-        if done.returncode:
-            raise RuntimeError(f"{run} failed: {done.stderr.strip().splitlines()[-1:]}")
-        return json.loads(done.stdout.splitlines()[-1])
+        return _worker.ask(run, self.folder, processors, **options)
 
     def xmcjax(self, init: str, threads: int = 1, **more) -> dict:
         """Ours, clipping as by default."""
@@ -238,9 +229,14 @@ def scipy_speed_up(bench: Bench) -> float:
     both = []
     for processor in bench.two or [None, None]:
         chosen = request | {"processors": [processor] if processor is not None else []}
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = os.environ | _worker.ONE_THREAD
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_worker.ROOT,
+            env=environment,
         )
         process.stdin.write(json.dumps(chosen))
         process.stdin.close()

@@ -131,16 +131,12 @@ class Libsdca:
     """The program that times libsdca, compiled in a folder of its own."""
 
     def __init__(self, options: Options, folder: Path, x: np.ndarray):
-        source, self.program = folder / "libsdca.cc", folder / "libsdca"
-        source.write_text(_peers.LIBSDCA_PROX)
+        program = _peers.compile_libsdca(
+            _peers.LIBSDCA_PROX, folder, checkout=options.libsdca, compiler=options.compiler
+        )
         x.tofile(folder / "x.bin")
-        flags = ("-std=gnu++11", "-Ofast", "-march=native", "-DNDEBUG", "-w", f"-I{options.libsdca}/include")
-        command = [options.compiler, *flags, str(source), "-o", str(self.program)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"libsdca does not compile: {done.stderr.strip().splitlines()[:1]}")
         sizes = (options.rows, options.length, options.k, options.radius)
-        self.command = [str(self.program), str(folder / "x.bin"), *map(str, sizes)]
+        self.command = [program, str(folder / "x.bin"), *map(str, sizes)]
 
     def __call__(self) -> dict[str, dict]:
         """Seconds and the worst sum of each set."""

@@ -8,7 +8,7 @@ import json
 import jax
 
 from experiments import _report, projection_scaling
-from experiments.bench import memory, one_vs_all, projections
+from experiments.bench import memory, one_vs_all, projections, topk_svm
 
 
 def test_one_vs_all_small(tmp_path):
@@ -29,6 +29,18 @@ def test_memory_small():
     result = memory.run(memory.Options(rows=500, features=1_000, labels=(20, 200)))
     assert [run["labels"] for run in result["runs"]] == [20, 200]
     assert all(run["peak_mb"] > run["Y_mb"] for run in result["runs"])
+
+
+def test_topk_svm_small(tmp_path):
+    result = topk_svm.run(topk_svm.Options(problems=("alpha:1",), repeats=1))
+    _report.write(tmp_path, "topk_svm", result, topk_svm.markdown(result))
+    stored = json.loads((tmp_path / "topk_svm.json").read_text())
+    ours, linear_svc = stored["runs"]
+    assert (ours["program"], linear_svc["program"]) == ("xmcjax", "LinearSVC")
+    assert ours["status"] == "CONVERGED" and 0 < ours["gap"] <= 1.001e-3
+    assert ours["excess"] < linear_svc["excess"] < 0.05
+    assert ours["check_seconds"] > 0 and ours["first_call_seconds"] > ours["seconds"]
+    assert "| alpha:1 | LinearSVC |" in (tmp_path / "topk_svm.md").read_text()
 
 
 def test_projections_small(tmp_path, capsys):

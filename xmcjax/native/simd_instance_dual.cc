@@ -257,7 +257,7 @@ class Lane {
       gap_ += double(gap);
       objective_ += 0.5 * (double(sum) + double(inner));  // 1ᵀx - ½⟨a, z⟩
     }
-    change(i, p, first, size, r);
+    change(i, p, first, size, std::min(set_.upper(r), sum));
   }
 
   // Makes all of b but its largest entries, as many as there are slots, -inf. Equal ones, of which the
@@ -279,11 +279,12 @@ class Lane {
     }
   }
 
-  // Takes x to next, where that is more than rounding.
-  void change(int64_t i, int64_t p, int64_t first, int64_t size, T r) {
+  // Takes x to next, where that is more than the rounding of entries up to `most`. These can be far below
+  // the bound of the set, where the rows of features are long.
+  void change(int64_t i, int64_t p, int64_t first, int64_t size, T most) {
     constexpr int N = kWide<T>;
     T *x = x_.get(), *next = next_.get(), *change = changes_.get() + p * padded_;
-    const T tiny = 4 * std::numeric_limits<T>::epsilon() * set_.upper(r);
+    const T tiny = std::numeric_limits<T>::epsilon() * most;
     bool any = false;
     for (int64_t j = 0; j < padded_; j += N) {
       const Wide<T> old = load_wide(x + j), now = load_wide(next + j), step = now - old;

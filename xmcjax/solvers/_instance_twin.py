@@ -182,7 +182,7 @@ def _over_lanes(f, problem, *arrays):
 def _lane_epoch(rows: Rows, problem, hp, order, bound, k, weights, dual):
     n, size = order.shape[0], hp.block
     the_set: InstanceSet = problem.instance_set
-    tiny = 4 * jnp.finfo(weights.dtype).eps
+    eps = jnp.finfo(weights.dtype).eps
     # instances without a loss are left out of the blocks
     counted = bound[order] > 0
     order = order[jnp.argsort(~counted, stable=True)]
@@ -206,7 +206,9 @@ def _lane_epoch(rows: Rows, problem, hp, order, bound, k, weights, dual):
             b = h / jnp.where(empty, 1, norm2[p]) + old + total
             best = jnp.where(empty, the_set.unopposed(h, k, r[p]), the_set.project(b, k, r[p]))
             finite = jnp.all(jnp.isfinite(z[p]))
-            moved = (jnp.abs(best - old) > tiny * the_set.largest(k, r[p])) | ((best == 0) & (old > 0))
+            # more than rounding: entries can be far below the bound of the set, where the rows are long
+            most = jnp.minimum(the_set.largest(k, r[p]), total)
+            moved = (jnp.abs(best - old) > eps * most) | ((best == 0) & (old > 0))
             new = jnp.where(moved & finite & valid[p], best, old)
             delta = new - old
             # a_i = (1ᵀx at y, −x elsewhere), W += x_i (a_i − a_i^old)ᵀ
