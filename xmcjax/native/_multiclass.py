@@ -96,8 +96,8 @@ class _Point:
 
     @property
     def weights(self) -> np.ndarray:
-        """W, float64 [d, m]."""
-        W = np.zeros((self._d, self.shape[1]))
+        """W in the dtype of X, [d, m]."""
+        W = np.zeros((self._d, self.shape[1]), self._arrays[0].dtype)
         self._library.xmcjax_multiclass_get_weights(self._handle, _pointer(W))
         return W
 

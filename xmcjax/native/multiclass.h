@@ -46,7 +46,7 @@ class DualPoint {
   virtual int64_t alpha_count() const = 0;
   virtual void get_alpha(int64_t* offset, int32_t* index, double* value) const = 0;
   virtual void set_alpha(const int64_t* offset, const int32_t* index, const double* value) = 0;
-  virtual void get_weights(double* W) const = 0;  // [d, m]
+  virtual void get_weights(void* W) const = 0;  // [d, m] of the type of X
 };
 
 // Coordinate ascent.

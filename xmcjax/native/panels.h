@@ -3,6 +3,8 @@
 // non-zero of X touches one cache line of it. Included by the simd_*.cc files only.
 #pragma once
 
+#include <algorithm>
+
 #include "aligned.h"
 #include "csr_rows.h"
 
@@ -23,10 +25,10 @@ class Panels {
   void clear() { std::memset(W_.get(), 0, size_t(count_ * d_ * N) * sizeof(T)); }
 
   // out[d, m]
-  void get(double* out) const {
+  void get(T* out) const {
     for (int64_t q = 0; q < count_; ++q)
       for (int64_t j = 0; j < d_; ++j)
-        for (int64_t l = 0; l < N && q * N + l < m_; ++l) out[j * m_ + q * N + l] = double(panel(q)[j * N + l]);
+        std::memcpy(out + j * m_ + q * N, panel(q) + j * N, size_t(std::min<int64_t>(N, m_ - q * N)) * sizeof(T));
   }
 
  private:

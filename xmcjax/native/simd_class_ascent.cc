@@ -128,10 +128,12 @@ class ClassAscent final : public MulticlassAscent {
     }
   }
 
-  void get_weights(double* W) const override {
+  void get_weights(void* out) const override {
+    T* W = static_cast<T*>(out);
     V_.get(W);
+    if (!centred_) return;
     for (int64_t j = 0; j < X_.d; ++j)
-      for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] += double(mean_[j]);
+      for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] += mean_[j];
   }
 
  private:

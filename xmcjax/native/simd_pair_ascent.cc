@@ -27,8 +27,10 @@ constexpr double kNear = 0.02;
 // A change is made where the violation exceeds this part of the tolerance: what stays behind at the
 // tolerance itself would leave a large gap.
 constexpr double kStep = 0.1;
-// Classes an instance begins with, and those that one pass may add.
-constexpr int kFirst = 16, kMost = 256;
+// Classes an instance begins with, and those that one pass may add: fewer as long as a violation exceeds
+// kFar, because what the weights of today suggest may not matter tomorrow.
+constexpr int kFirst = 16, kSome = 32, kMost = 256;
+constexpr double kFar = 0.1;
 
 template <class T>
 class PairAscent final : public MulticlassAscent {
@@ -38,53 +40,48 @@ class PairAscent final : public MulticlassAscent {
     int32_t c;
     T alpha, gain;
   };
-  struct Hit {
-    int32_t i, c;
-    T gain;
-  };
 
  public:
   explicit PairAscent(const MulticlassArgs<T>& args)
       : X_(args.X), y_(args.y), m_(args.m), simplex_(args.formulation == kCrammerSinger), C_(T(args.C)),
-        rounding_(C_ * std::pow(std::numeric_limits<T>::epsilon(), T(0.6))), threads_(args.threads), random_(args.seed), W_(X_.d, m_), lists_(X_.n), norm2_(X_.n), base_(X_.n),
+        rounding_(C_ * std::pow(std::numeric_limits<T>::epsilon(), T(0.6))), threads_(args.threads), random_(args.seed), W_(X_.d, m_), lists_(X_.n), norm2_(X_.n), left_out_(X_.n, T(0)),
         floor_(X_.n, T(-kNear)), idle_(X_.n, 0), b_(m_ + N), next_(m_ + N), work_(projection_work(m_ + N)) {
     for (int64_t i = 0; i < X_.n; ++i) {
       double k = 0;
       for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) k += double(X_.value[p]) * double(X_.value[p]);
       norm2_[i] = T(k);
-      if (norm2_[i] > 0) by_class_.push_back(int32_t(i));
+      if (norm2_[i] > 0) rows_.push_back(int32_t(i));
     }
-    zeros_ = X_.n - int64_t(by_class_.size());
-    active_ = by_class_;
-    std::stable_sort(by_class_.begin(), by_class_.end(), [&](int32_t a, int32_t b) { return y_[a] < y_[b]; });
+    zeros_ = X_.n - int64_t(rows_.size());
+    active_ = rows_;
   }
 
   Assessment assess(double tolerance) override {
     if (fresh_) return begin();
-    const int64_t rows = int64_t(by_class_.size());
+    const int64_t rows = int64_t(rows_.size());
     const int64_t parts = (rows + kPart - 1) / kPart;
     std::vector<Assessment> found(parts);
     parallel(parts, 1, threads_, [&](int64_t first, int64_t last) {
       const int64_t end = std::min(last * kPart, rows);
-      std::vector<Hit> hits = gains(first * kPart, end);
-      distribute(first * kPart, end, hits);
+      refresh(first * kPart, end);
       for (int64_t part = first; part < last; ++part)
         found[part] = judge(part * kPart, std::min((part + 1) * kPart, rows), T(kStep * tolerance));
     });
     active_.clear();
     for (int64_t k = 0; k < rows; ++k)
-      if (idle_[by_class_[k]] < kIdle) active_.push_back(by_class_[k]);
+      if (idle_[rows_[k]] < kIdle) active_.push_back(rows_[k]);
     Assessment all = rows_of_zeros();
     for (const Assessment& one : found) {
       all.primal += one.primal, all.dual += one.dual;
       all.violation = std::max(all.violation, one.violation);
     }
+    worst_ = all.violation;
     return all;
   }
 
   Sweep sweep(double tolerance, bool shrink) override {
     random_.shuffle(active_);
-    Sweep done{0, double(active_.size()) / double(X_.n)};
+    Sweep done{0, double(active_.size()) / double(std::max<size_t>(rows_.size(), 1))};
     size_t kept = 0;
     for (const int32_t i : active_) {
       done.violation = std::max(done.violation, double(visit(i, T(kStep * tolerance))));
@@ -132,7 +129,7 @@ class PairAscent final : public MulticlassAscent {
     fresh_ = false;
   }
 
-  void get_weights(double* W) const override { W_.get(W); }
+  void get_weights(void* W) const override { W_.get(static_cast<T*>(W)); }
 
  private:
   // Instances that one partial sum is about: sums do not depend on the number of threads.
@@ -148,7 +145,7 @@ class PairAscent final : public MulticlassAscent {
   // At W = 0 every gain is 1: an instance begins with a few classes at random.
   Assessment begin() {
     fresh_ = false;
-    for (const int32_t i : by_class_) {
+    for (const int32_t i : rows_) {
       auto& list = lists_[i];
       const int64_t count = std::min<int64_t>(m_ - 1, kFirst);
       // a run of classes from a random one on, which a panel or two hold
@@ -160,52 +157,102 @@ class PairAscent final : public MulticlassAscent {
       std::sort(list.begin(), list.end(), [](const Entry& a, const Entry& b) { return a.c < b.c; });
     }
     Assessment all = rows_of_zeros();
-    all.primal += double(by_class_.size()) * double(C_) * double(simplex_ ? 1 : m_ - 1);
-    all.violation = by_class_.empty() ? 0 : 1;
+    all.primal += double(rows_.size()) * double(C_) * double(simplex_ ? 1 : m_ - 1);
+    all.violation = rows_.empty() ? 0 : 1;
     return all;
   }
 
-  // Gains of the rows by_class_[first:last]: of the entries of their lists, and of other classes
-  // where they are high, class after class.
-  std::vector<Hit> gains(int64_t first, int64_t last) {
-    std::vector<Hit> hits;
-    std::vector<int32_t> cursor(last - first, 0), count(last - first, 0);
-    for (int64_t k = first; k < last; ++k) {
-      const int32_t i = by_class_[k];
-      base_[i] = 1 - row_dot_lane(X_, i, lane(y_[i]), N);
+  // The classes with the highest gains that are not in the list of a row, `most` at most.
+  class Candidates {
+   public:
+    void begin(T floor) { bound_ = floor; }
+    T bound() const { return bound_; }
+    T left_out() const { return left_out_; }
+    const std::vector<Entry>& all() const { return hit_; }
+    // Gains above 0 of classes of which take() is told only where they are above the bound.
+    void leave(T sum) { left_out_ += sum; }
+    void take(int32_t c, T gain, size_t most) {
+      const auto higher = [](const Entry& a, const Entry& b) { return a.gain > b.gain; };
+      if (gain <= bound_) return;
+      left_out_ -= gain > 0 ? gain : 0;
+      hit_.push_back({c, 0, gain});
+      if (hit_.size() < most) return;
+      // a heap with the lowest on top
+      if (hit_.size() == most) {
+        std::make_heap(hit_.begin(), hit_.end(), higher);
+      } else {
+        std::push_heap(hit_.begin(), hit_.end(), higher);
+        std::pop_heap(hit_.begin(), hit_.end(), higher);
+        left_out_ += hit_.back().gain > 0 ? hit_.back().gain : 0;
+        hit_.pop_back();
+      }
+      bound_ = hit_.front().gain;
+    }
+
+   private:
+    std::vector<Entry> hit_;
+    T bound_;
+    T left_out_ = 0;  // the sum of the gains above 0 that found no place
+  };
+
+  // At fixed weights, panel by panel: the gains of the entries of the lists of rows_[first:last], and the
+  // classes that join them. Lists lose what no longer matters.
+  void refresh(int64_t first, int64_t last) {
+    const size_t most = worst_ > kFar ? kSome : kMost;
+    const int64_t rows = last - first;
+    std::vector<Candidates> found(rows);
+    std::vector<T> base(rows), bound(rows);
+    std::vector<int32_t> cursor(rows, 0), next(rows);  // next: class of the entry at the cursor
+    const auto class_at = [&](int32_t i, int32_t e) {
+      return e < int32_t(lists_[i].size()) ? lists_[i][e].c : std::numeric_limits<int32_t>::max();
+    };
+    for (int64_t k = 0; k < rows; ++k) {
+      const int32_t i = rows_[first + k];
+      base[k] = 1 - row_dot_lane(X_, i, lane(y_[i]), N);
+      found[k].begin(floor_[i]);
+      bound[k] = std::min(floor_[i], T(0));
+      next[k] = class_at(i, 0);
     }
     for (int64_t q = 0; q < W_.count(); ++q) {
       const T* panel = W_.panel(q);
       const int32_t from = int32_t(q * N), to = from + N;
       const unsigned lanes = W_.lanes(q);
-      for (int64_t k = first; k < last; ++k) {
-        const int32_t i = by_class_[k], own = y_[i] - from;
-        auto& list = lists_[i];
-        const Vec<T> g = row_dot_tile(X_, i, panel, N) + base_[i];
-        unsigned high = lanes_above<T>(g, floor_[i]) & lanes;
-        if (own >= 0 && own < N) high &= ~(1u << own);
-        for (int32_t& e = cursor[k - first]; e < int32_t(list.size()) && list[e].c < to; ++e) {
-          list[e].gain = g[list[e].c - from];
-          high &= ~(1u << (list[e].c - from));
+      for (int64_t k = 0; k < rows; ++k) {
+        const int32_t i = rows_[first + k];
+        const Vec<T> g = row_dot_tile(X_, i, panel, N) + base[k];
+        unsigned high = lanes_above<T>(g, bound[k]) & lanes;
+        if (!high && next[k] >= to) continue;
+        alignas(64) T gain[N];
+        store(gain, g);
+        const int32_t own = y_[i] - from;
+        if (own >= 0 && own < N) high &= ~(1u << own), gain[own] = 0;
+        for (; next[k] < to; next[k] = class_at(i, ++cursor[k])) {
+          T& here = gain[next[k] - from];
+          lists_[i][cursor[k]].gain = here;
+          high &= ~(1u << (next[k] - from)), here = 0;
         }
-        for (; high && count[k - first] < kMost; high &= high - 1, ++count[k - first])
-          hits.push_back({i, from + __builtin_ctz(high), g[__builtin_ctz(high)]});
+        if (!high) continue;
+        if (!simplex_) {
+          T sum = 0;
+          for (int64_t l = 0; l < N && from + l < m_; ++l) sum += gain[l] > 0 ? gain[l] : 0;
+          found[k].leave(sum);
+          high &= lanes_above<T>(g, found[k].bound());
+        }
+        for (; high; high &= high - 1) 
+          found[k].take(from + __builtin_ctz(high), gain[__builtin_ctz(high)], most);
+        bound[k] = std::min(found[k].bound(), T(0));
       }
     }
-    return hits;
-  }
-
-  // Takes what no longer matters out of the lists and puts the hits in.
-  void distribute(int64_t first, int64_t last, const std::vector<Hit>& hits) {
-    for (int64_t k = first; k < last; ++k) prune(by_class_[k]);
-    for (const Hit& hit : hits) {
-      lists_[hit.i].push_back({hit.c, 0, hit.gain});
-      idle_[hit.i] = 0;
-    }
-    for (int64_t k = first; k < last; ++k) {
-      auto& list = lists_[by_class_[k]];
-      const auto before = [](const Entry& a, const Entry& b) { return a.c < b.c; };
-      if (!std::is_sorted(list.begin(), list.end(), before)) std::sort(list.begin(), list.end(), before);
+    for (int64_t k = 0; k < rows; ++k) {
+      const int32_t i = rows_[first + k];
+      const std::vector<Entry>& more = found[k].all();
+      left_out_[i] = std::max(T(0), found[k].left_out());
+      prune(i);
+      if (more.empty()) continue;
+      auto& list = lists_[i];
+      list.insert(list.end(), more.begin(), more.end());
+      std::sort(list.begin(), list.end(), [](const Entry& a, const Entry& b) { return a.c < b.c; });
+      idle_[i] = 0;
     }
   }
 
@@ -216,12 +263,12 @@ class PairAscent final : public MulticlassAscent {
                list.end());
   }
 
-  // Loss, dual objective and violation of the rows by_class_[first:last], whose gains are known.
+  // Loss, dual objective and violation of the rows rows_[first:last], whose gains are known.
   Assessment judge(int64_t first, int64_t last, T tolerance) {
     double loss = 0, sum = 0, norm = 0, worst = 0;
     for (int64_t k = first; k < last; ++k) {
-      const int32_t i = by_class_[k];
-      double row = 0;
+      const int32_t i = rows_[k];
+      double row = simplex_ ? 0 : double(left_out_[i]);
       for (const Entry& e : lists_[i]) {
         row = simplex_ ? std::max(row, double(e.gain)) : row + std::max(0.0, double(e.gain));
         sum += double(e.alpha);
@@ -258,23 +305,45 @@ class PairAscent final : public MulticlassAscent {
     return std::max(T(0), highest - lowest);
   }
 
-  // Makes the variables of the list optimal, the others being fixed; the violation before.
-  T visit(int32_t i, T tolerance) {
+  // Brings the gains of the list up to date.
+  void look(int32_t i) {
     auto& list = lists_[i];
     const int64_t count = int64_t(list.size()), own_panel = y_[i] / N;
     const Vec<T> own = row_dot_tile(X_, i, W_.panel(own_panel), N);
     const T base = 1 - own[y_[i] % N];
-    T sum = 0;
     for (int64_t e = 0; e < count;) {
       const int64_t q = list[e].c / N;
       const Vec<T> g = (q == own_panel ? own : row_dot_tile(X_, i, W_.panel(q), N)) + base;
-      for (; e < count && list[e].c / N == q; ++e) {
-        list[e].gain = g[list[e].c % N];
-        sum += list[e].alpha;
-      }
+      for (; e < count && list[e].c / N == q; ++e) list[e].gain = g[list[e].c % N];
     }
+  }
+
+  // w_y += Σ_c δ_c x, w_c -= δ_c x
+  void spread(int32_t i, const T* delta) {
+    const auto& list = lists_[i];
+    const int64_t count = int64_t(list.size()), own_panel = y_[i] / N;
+    T total = 0;
+    for (int64_t e = 0; e < count; ++e) total += delta[e];
+    bool own_done = false;
+    for (int64_t e = 0; e < count;) {
+      const int64_t q = list[e].c / N;
+      alignas(64) T lanes[N] = {};
+      bool some = false;
+      for (; e < count && list[e].c / N == q; ++e) {
+        lanes[list[e].c % N] = -delta[e];
+        some |= delta[e] != 0;
+      }
+      if (q == own_panel) lanes[y_[i] % N] = total, own_done = some = true;
+      if (some) row_add_tile(X_, i, load(lanes), W_.panel(q), N);
+    }
+    if (!own_done) row_add_lane(X_, i, total, W_.panel(own_panel) + y_[i] % N, N);
+  }
+
+  // Makes the variables of the list optimal, the others being fixed; the violation before.
+  T visit(int32_t i, T tolerance) {
+    look(i);
     const T violation = violated(i);
-    if (violation > tolerance && solve(i, sum)) {
+    if (violation > tolerance && solve(i)) {
       idle_[i] = 0;
     } else if (idle_[i] < kIdle) {
       ++idle_[i];
@@ -284,9 +353,11 @@ class PairAscent final : public MulticlassAscent {
   }
 
   // The block of the list, and W; whether anything changed.
-  bool solve(int32_t i, T sum) {
+  bool solve(int32_t i) {
     auto& list = lists_[i];
     const int64_t count = int64_t(list.size());
+    T sum = 0;
+    for (const Entry& e : list) sum += e.alpha;
     // min ½‖a - b‖² + ½(1ᵀa)² over the box or simplex, b = g / k + a + 1ᵀa
     const T inverse = 1 / norm2_[i], infinity = std::numeric_limits<T>::infinity();
     T* b = b_.data();
@@ -295,31 +366,14 @@ class PairAscent final : public MulticlassAscent {
                                : capped_simplex(b, count, double(infinity), double(C_), 1, work_.data());
     T* next = next_.data();
     apply(c, b, count, next);
-    T total = 0;
     bool changed = false;
     for (int64_t e = 0; e < count; ++e) {
       b[e] = next[e] - list[e].alpha;
-      total += b[e];
       changed |= b[e] != 0;
+      list[e].alpha = next[e];
     }
-    if (!changed) return false;
-    // w_{y_i} += Σ_c δ_c x_i, w_c -= δ_c x_i
-    const int64_t own_panel = y_[i] / N;
-    bool own_done = false;
-    for (int64_t e = 0; e < count;) {
-      const int64_t q = list[e].c / N;
-      alignas(64) T lanes[N] = {};
-      bool some = false;
-      for (; e < count && list[e].c / N == q; ++e) {
-        lanes[list[e].c % N] = -b[e];
-        list[e].alpha = next[e];
-        some |= b[e] != 0;
-      }
-      if (q == own_panel) lanes[y_[i] % N] = total, own_done = some = true;
-      if (some) row_add_tile(X_, i, load(lanes), W_.panel(q), N);
-    }
-    if (!own_done) row_add_lane(X_, i, total, lane(y_[i]), N);
-    return true;
+    if (changed) spread(i, b);
+    return changed;
   }
 
   const Csr<T> X_;
@@ -332,11 +386,13 @@ class PairAscent final : public MulticlassAscent {
   Random random_;
   Panels<T> W_;
   std::vector<std::vector<Entry>> lists_;
-  std::vector<T> norm2_, base_;  // base: 1 - z_{i,y_i}
+  std::vector<T> norm2_;
+  std::vector<T> left_out_;      // gains above 0 of classes that are not in the list, summed
   std::vector<T> floor_;         // gains below which a class with α = 0 does not matter
   std::vector<uint8_t> idle_;
-  std::vector<int32_t> by_class_, active_;  // without rows of zeros
+  std::vector<int32_t> rows_, active_;  // without rows of zeros
   int64_t zeros_ = 0;
+  double worst_ = 1;  // violation that the last pass over everything found
   bool fresh_ = true;
   std::vector<T> b_, next_;
   std::vector<double> work_;

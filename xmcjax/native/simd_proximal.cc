@@ -97,9 +97,10 @@ class Proximal final : public MulticlassProximal {
     weights(W_.get());
     sigma_ = 0;
   }
-  void get_weights(double* W) const override {
+  void get_weights(void* out) const override {
+    T* W = static_cast<T*>(out);
     for (int64_t j = 0; j < X_.d; ++j)
-      for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] = W_[j * width_ + c];
+      for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] = T(W_[j * width_ + c]);
   }
 
  private:

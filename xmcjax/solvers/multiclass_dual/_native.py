@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 
 from xmcjax.native._multiclass import Ascent, Proximal
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
 
-# Passes over all instances, the shares of shrunk ones added up, after which Newton's method takes over.
-PATIENCE = 25.0
+# Passes over all instances, the shares of shrunk ones added up, after which Newton's method takes over: where
+# its systems are factorised, and where conjugate gradients take a hundred times as long.
+_PATIENCE, _LONG_PATIENCE = 25.0, 500.0
 # Sweeps in a row between two passes over everything.
 _SWEEPS = 20
-# Unknowns of a Newton system up to which it pays to factorise.
+# Unknowns of a system that it pays to factorise.
 _DIRECT = 1200
 
 
-def ascend(X: sp.csr_matrix, y: np.ndarray, m: int, formulation: str, C: float, **options) -> dict:
+def ascend(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> dict:
     """Solves a problem; arguments as in ``solve``, checked.
 
     Returns:
@@ -27,40 +27,47 @@ def ascend(X: sp.csr_matrix, y: np.ndarray, m: int, formulation: str, C: float, 
     problem = (X, y, m, list(FORMULATIONS).index(formulation), C)
     shared = dict(seed=options["seed"], threads=options["threads"])
     point = Ascent(*problem, **shared)
-    newtonian = (m if formulation in ("ww", "cs") else 1) * X.shape[1] <= _DIRECT
-    epochs, work, shrunk, newton_steps = 0, 0.0, 0.0, 0
+    patience = _patience(formulation, X.shape[1], m)
+    sweeps, visited, work, shrunk, newton_steps = 0, 0.0, 0.0, 0.0, 0
     while True:
         found = point.assess(tol)
         work += 1
-        if found.violation <= tol or epochs >= most or (newtonian and work >= PATIENCE):
+        if found.violation <= tol or visited >= most or work >= patience:
             break
         # half of what is left, or below the tolerance: what was left out is then worth another look
         enough = max(tol / 2, found.violation / 2)
-        for _ in range(min(_SWEEPS, most - epochs)):
-            violation, visited = point.sweep(tol, options["shrinking"])
-            epochs, work, shrunk = epochs + 1, work + visited, 1 - visited
-            if violation <= enough or (newtonian and work >= PATIENCE):
+        for _ in range(_SWEEPS):
+            violation, share = point.sweep(tol, options["shrinking"])
+            sweeps, visited, work, shrunk = sweeps + 1, visited + share, work + share, 1 - share
+            if violation <= enough or visited >= most or work >= patience:
                 break
-    if found.violation > tol and epochs < most:
+    if found.violation > tol and visited < most:
         alpha = point.alpha
         point = Proximal(*problem, **shared)
         point.alpha = alpha
-        while found.violation > tol and epochs + newton_steps < most and point.failures < 4:
+        while found.violation > tol and visited + newton_steps < most and point.failures < 4:
             found = point.step(tol)
             newton_steps = point.newton_steps
     W, alpha = point.weights, point.alpha
     status = Status.CONVERGED if found.violation <= tol else Status.MAX_STEPS
     return dict(
-        W=W.astype(X.dtype),
+        W=W,
         alpha=alpha,
         primal=found.primal,
         dual=found.dual,
         gap=found.gap,
         violation=found.violation,
-        epochs=epochs,
+        epochs=sweeps,
         newton_steps=newton_steps,
         status=status if np.isfinite(found.primal) else Status.NONFINITE,
         density_w=np.count_nonzero(W) / W.size,
         density_alpha=alpha.nnz / (len(y) * (m - (not formulation.startswith("ovr")))),
         shrunk=shrunk,
     )
+
+
+def _patience(formulation: str, d: int, m: int) -> float:
+    if d > _DIRECT:
+        return np.inf
+    coupled = formulation in ("ww", "cs")
+    return _LONG_PATIENCE if coupled and m * d > _DIRECT else _PATIENCE
