@@ -98,7 +98,7 @@ class _Point:
     def weights(self) -> np.ndarray:
         """W in the dtype of X, [d, m]."""
         W = np.zeros((self._d, self.shape[1]), self._arrays[0].dtype)
-        self._library.xmcjax_multiclass_get_weights(self._handle, _pointer(W))
+        self._library.xmcjax_multiclass_weights(self._handle, _pointer(W))
         return W
 
     def _checked(self, function, *arguments) -> None:

@@ -67,7 +67,7 @@ XMCJAX_EXPORT int32_t xmcjax_multiclass_set_alpha(void* handle, const int64_t* o
                                                   const double* value) {
   return guarded([&] { static_cast<DualPoint*>(handle)->set_alpha(offset, index, value); });
 }
-XMCJAX_EXPORT void xmcjax_multiclass_get_weights(void* handle, void* W) {
+XMCJAX_EXPORT void xmcjax_multiclass_weights(void* handle, void* W) {
   static_cast<DualPoint*>(handle)->get_weights(W);
 }
 

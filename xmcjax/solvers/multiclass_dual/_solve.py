@@ -65,7 +65,8 @@ def solve(
         threads: of one solution in the native kernels. It changes no sum of one against the rest, which
             comes out equal to the bit.
         tol: no |projected gradient| is larger in the end; 0.01 by default.
-        max_epochs: epochs and Newton steps at most, together.
+        max_epochs: epochs and Newton steps at most, together; in the native kernels, an epoch that leaves
+            out shrunk instances counts for its share.
         seed: of the random orders.
         shrinking: whether coordinate ascent leaves out what has not changed for three epochs.
 

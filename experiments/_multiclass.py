@@ -1,0 +1,122 @@
+"""What the experiments with all-in-one SVMs share: the multi-class sets, and results that survive a stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from experiments import _data
+from xmcjax.data import fit_transforms, load_svmlight
+
+TEXT = "log,idf,unit"
+
+
+class Parts(NamedTuple):
+    """Features, and classes 0 … m−1; a class that only the test part has is −1 there."""
+
+    X: sp.csr_array | np.ndarray
+    y: np.ndarray
+    X_test: sp.csr_array | np.ndarray
+    y_test: np.ndarray
+
+
+def load(name: str) -> Parts:
+    """A set by its name in ``SETS``, scaled as in the paper; "digits" comes with scikit-learn."""
+    return SETS[name](name)
+
+
+def _files(name: str) -> Parts:
+    """As the files are."""
+    files = _data.folder() / name
+    X, y = load_svmlight(files / "train.libsvm.xz")
+    X_test, y_test = load_svmlight(files / "test.libsvm.xz", n_features=X.shape[1])
+    return _numbered(X, y, X_test, y_test)
+
+
+def _numbered(X, y, X_test, y_test) -> Parts:
+    classes = np.unique(y)
+    place = np.minimum(np.searchsorted(classes, y_test), len(classes) - 1)
+    return Parts(X, np.searchsorted(classes, y), X_test, np.where(classes[place] == y_test, place, -1))
+
+
+def _dense(name: str) -> Parts:
+    X, y, X_test, y_test = _files(name)
+    return Parts(X.toarray(), y, X_test.toarray(), y_test)
+
+
+def _unit_variance(name: str) -> Parts:
+    """To [−1, 1] by the range of the training part, then by its standard deviation, not centred."""
+    X, y, X_test, y_test = _dense(name)
+    X, X_test = X.astype(np.float64), X_test.astype(np.float64)
+    low, high = X.min(axis=0), X.max(axis=0)
+    X, X_test = (2 * (A - low) / (high - low) - 1 for A in (X, X_test))
+    deviation = X.std(axis=0)
+    return Parts((X / deviation).astype(np.float32), y, (X_test / deviation).astype(np.float32), y_test)
+
+
+def _text(name: str) -> Parts:
+    X, y, X_test, y_test = _files(name)
+    fitted = fit_transforms(TEXT, X)
+    return Parts(fitted.apply(X), y, fitted.apply(X_test), y_test)
+
+
+def _usps(name: str) -> Parts:
+    stored = np.load(_data.folder() / "usps" / "usps.npz")
+    parts = (stored[key] for key in ("X_train", "y_train", "X_test", "y_test"))
+    return _numbered(*parts)
+
+
+def _digits(name: str) -> Parts:
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    X = (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+    test = np.arange(len(y)) % 5 == 0
+    return Parts(X[~test], y[~test], X[test], y[test])
+
+
+SETS: dict[str, Callable[[str], Parts]] = {
+    "digits": _digits,
+    "iris": _dense,
+    "glass": _dense,
+    "satimage": _unit_variance,
+    "letter": _unit_variance,
+    "splice": _dense,
+    "usps": _usps,
+    "news20_bydate": _text,
+    "clinc150": _text,
+    "naics2017": _text,
+}
+
+
+class Cells:
+    """Results by key in a JSON file that is written after each: a run that was stopped goes on where it was.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.values: dict[str, dict] = json.loads(path.read_text()) if path.exists() else {}
+
+    def get(self, key: str, work: Callable[[], dict]) -> dict:
+        """What is stored under the key, or what `work` gives, which is stored."""
+        if key not in self.values:
+            self.values[key] = work()
+            print(key, json.dumps(self.values[key]), flush=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            part = self.path.with_suffix(".part")
+            part.write_text(json.dumps(self.values, indent=1) + "\n")
+            part.replace(self.path)
+        return self.values[key]
+
+
+def test_error(W: np.ndarray, X, y: np.ndarray) -> float:
+    """In percent."""
+    return 100 * float(np.mean(np.argmax(X @ W, axis=1) != y))

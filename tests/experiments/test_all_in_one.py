@@ -1,0 +1,48 @@
+"""The experiments with all-in-one SVMs, on a set that comes with scikit-learn and on the authors' files."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments import _multiclass, all_in_one_classes, all_in_one_table1
+
+
+def test_table1_is_the_papers_on_the_authors_files(data_folder, tmp_path):
+    options = all_in_one_table1.Options(sets=("iris", "glass"), out=tmp_path)
+    result = all_in_one_table1.run(options)
+    assert len(result["rows"]) == 12
+    for row in result["rows"]:
+        assert round(row["error"], 2) == row["paper_error"], row
+        assert row["gap"] <= 1e-3
+    assert "| glass | 1 | 19.05 | 19.05 |" in all_in_one_table1.markdown(result)
+
+
+def test_a_run_goes_on_where_it_was_stopped(tmp_path):
+    options = all_in_one_table1.Options(formulations=("ww",), out=tmp_path, small=True).chosen()
+    first = all_in_one_table1.run(options)
+    kept = tmp_path / "all_in_one_table1.cells.json"
+    assert len(json.loads(kept.read_text())) == 3
+    again = all_in_one_table1.run(options)
+    assert again == first  # the seconds, too
+
+
+def test_a_small_run_over_many_classes(tmp_path):
+    options = all_in_one_classes.Options(out=tmp_path, small=True).chosen()
+    result = all_in_one_classes.run(options)
+    assert {row["status"][0] for row in result["rows"]} == {"CONVERGED"}
+    assert len(result["rows"]) == 8 and len(result["choices"]) == 4
+    for row in result["rows"]:
+        assert row["error"] == pytest.approx(100 - row["micro_f1"])
+    assert all(c["error"] < 15 for c in result["choices"] if c["formulation"] != "llw")
+    assert "C chosen on the held-out rows" in all_in_one_classes.markdown(result)
+
+
+def test_no_class_is_held_out_as_a_whole():
+    rng = np.random.default_rng(0)
+    y = np.concatenate([np.arange(50), rng.integers(0, 50, 100)])
+    fewer = all_in_one_classes.held_out(_multiclass.Parts(np.arange(150)[:, None], y, None, None))
+    assert set(fewer.y) == set(y)
+    assert 15 <= len(fewer.y_test) <= 30
+    together = np.concatenate([fewer.X, fewer.X_test]).ravel()
+    np.testing.assert_array_equal(np.sort(together), np.arange(150))
