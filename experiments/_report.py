@@ -48,11 +48,14 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> s
 
 
 def write(out: Path, name: str, result: dict, markdown: str) -> None:
-    """``out/name.json`` and ``out/name.md``."""
+    """``out/name.json`` and ``out/name.md``, each whole or not at all."""
     out.mkdir(parents=True, exist_ok=True)
     result = {"environment": environment(), **result}
-    (out / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    (out / f"{name}.md").write_text(markdown)
+    texts = {"json": json.dumps(result, indent=1, ensure_ascii=False) + "\n", "md": markdown}
+    for ending, text in texts.items():
+        part = out / f"{name}.{ending}.part"
+        part.write_text(text)
+        part.replace(out / f"{name}.{ending}")
 
 
 def figure(out: Path, name: str, draw: Callable) -> bool:

@@ -1,0 +1,328 @@
+"""Top-1 to top-10 accuracy of the top-k SVM and of the methods it is compared with.
+
+    python -m experiments.topk_accuracy [--small|--full] [--sets ...] [--methods ...] [--out results]
+
+The tables of Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015 (paper 004), on Caltech 101
+Silhouettes and CLINC-150. Of every method the C of the grid is taken that is best on the validation
+part, one for each of top-1 to top-10; where that C is at an end of the grid, the grid is extended.
+The number of the table is the accuracy on the test part after training on the training part.
+
+Every fit is stored in topk_accuracy.json as soon as it is there; a run that was interrupted, or one with
+more methods, goes on from that file. A problem starts from the solution for the C before, where that was
+solved in the same run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments import _data, _report
+from experiments._paper_004 import RANKS, TABLE_1
+from experiments.baselines import BASELINES, GRID, TOL
+
+NAME = "topk_accuracy"
+TOPS = tuple(range(1, 11))
+VARIANTS = ("alpha", "beta")
+TOP_K = {variant: f"top-k SVM {variant}" for variant in VARIANTS}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Top-1 to top-10 accuracy of the top-k SVM and of the methods it is compared with.
+
+    Attributes:
+        sets: of experiments._data.CLASS_SETS.
+        methods: "top-k SVM alpha", "top-k SVM beta" and names of experiments.baselines.BASELINES.
+        ks: of the top-k SVM.
+        grid: of C, ascending, of every method that has a C; empty for 1e-5, 1e-4, …, 1e3.
+        extensions: most steps by which a grid is extended at each end.
+        max_epochs: of the top-k SVM; the hardest C are given up there, which their gap shows.
+        out: folder of the results.
+        small: the digits of scikit-learn, three C, four methods.
+        full: both sets, all k and all methods.
+    """
+
+    sets: tuple[str, ...] = ("caltech101_silhouettes",)
+    methods: tuple[str, ...] = (*TOP_K.values(), "SVM OVA", "softmax")
+    ks: tuple[int, ...] = (1, 5, 10)
+    grid: tuple[float, ...] = ()
+    extensions: int = 2
+    max_epochs: int = 300
+    out: Path = Path("results")
+    small: bool = False
+    full: bool = False
+
+    def chosen(self) -> Options:
+        """With the sizes that --small or --full stand for."""
+        default = Options()
+        if self.full:
+            full = {
+                "sets": ("caltech101_silhouettes", "clinc150"),
+                "methods": (*TOP_K.values(), *BASELINES),
+                "ks": (*range(1, 11), 20),
+            }
+            # what was asked for by name stays
+            kept = {
+                name: value for name, value in full.items() if getattr(self, name) == getattr(default, name)
+            }
+            return dataclasses.replace(self, **kept)
+        if self.small:
+            return dataclasses.replace(
+                self, sets=("digits",), ks=(1, 3), grid=(0.01, 0.1, 1.0), extensions=1, max_epochs=100
+            )
+        return self
+
+
+class Fits:
+    """Records of the fits by set, method and C, kept in the file of the results."""
+
+    def __init__(self, options: Options):
+        self.options = options
+        self.settings = {"max_epochs": options.max_epochs, "tol": TOL}
+        path = options.out / f"{NAME}.json"
+        self.records: dict[str, dict[str, dict[str, dict]]] = {}
+        if path.exists():
+            stored = json.loads(path.read_text())
+            if stored["settings"] != self.settings:
+                raise ValueError(
+                    f"{path}: expected fits with {self.settings}, found {stored['settings']}; "
+                    "take another folder"
+                )
+            self.records = stored["fits"]
+
+    def of(self, name: str, method: str) -> dict[float, dict]:
+        """The records of a method by C, ascending."""
+        records = self.records.get(name, {}).get(method, {})
+        return {C: records[repr(C)] for C in sorted(map(float, records))}
+
+    def add(self, name: str, method: str, C: float, record: dict) -> None:
+        """A record; the file is written by :meth:`write`."""
+        self.records.setdefault(name, {}).setdefault(method, {})[repr(C)] = record
+
+    def result(self) -> dict:
+        """What is stored."""
+        return {"settings": self.settings, "fits": self.records}
+
+    def write(self) -> None:
+        """The file of the results, with the table as it stands."""
+        _report.write(self.options.out, NAME, self.result(), markdown(self.result()))
+
+
+def accuracies(scores: np.ndarray, y: np.ndarray) -> list[float]:
+    """Top-1 to top-10 accuracy in per cent; of classes with equal scores the first counts as the best."""
+    ranked = np.argsort(-scores, axis=1, kind="stable")[:, : max(TOPS)]
+    return (100 * np.cumsum((ranked == y[:, None]).mean(axis=0))).tolist()
+
+
+def record(data: _data.ClassSplit, scores, gap: float, seconds: float, epochs: int | None = None) -> dict:
+    """Of a fit whose `scores` are a function of features."""
+    return {
+        "valid": accuracies(scores(data.X_valid), data.y_valid),
+        "test": accuracies(scores(data.X_test), data.y_test),
+        "gap": None if np.isnan(gap) else gap,
+        "seconds": seconds,
+        "epochs": epochs,
+    }
+
+
+def best(records: dict[float, dict]) -> list[float]:
+    """The C with the best top-1 to top-10 accuracy on the validation part; of equal ones the smallest."""
+    Cs = sorted(records)
+    valid = np.array([records[C]["valid"] for C in Cs])
+    return [Cs[place] for place in valid.argmax(axis=0)]
+
+
+def outside(records: dict[float, dict], grid: Sequence[float], extensions: int) -> list[float]:
+    """The next C beyond an end of the grid that is the best; nothing where the grid was extended enough."""
+    tried, ratio = sorted(records), grid[1] / grid[0]
+    chosen, found = best(records), []
+    # of an extended grid, whose C are rounded
+    below = sum(grid[0] > C * 1.01 for C in tried)
+    above = sum(grid[-1] * 1.01 < C for C in tried)
+    if tried[0] in chosen and below < extensions:
+        found.append(float(f"{tried[0] / ratio:.6g}"))
+    if tried[-1] in chosen and above < extensions:
+        found.append(float(f"{tried[-1] * ratio:.6g}"))
+    return found
+
+
+def fit_top_k(data, op, variant: str, ks: Sequence[int], C: float, max_epochs: int, before):
+    """Lanes of several k at one C, from the State of another C or None. Returns records by k and a State."""
+    import jax
+
+    from xmcjax.solvers import topk_sdca
+
+    begin = time.perf_counter()
+    lanes: Any = np.array(ks)
+    problem = topk_sdca.problem(op, data.y, k=lanes, C=C, variant=variant)
+    state = topk_sdca.init(problem, jax.random.key(0))
+    if before is not None:
+        # what is feasible for a smaller C is so for a larger one
+        state = state._replace(weights=before.weights, dual=before.dual, index=before.index)
+    state = topk_sdca.run(problem, topk_sdca.HParams(tol=TOL, max_epochs=max_epochs), state)
+    W = topk_sdca.weights(problem, state)
+    seconds = (time.perf_counter() - begin) / len(ks)
+    gaps = np.asarray(state.gap, np.float64) / np.asarray(state.primal, np.float64)
+    found = {}
+    for lane, k in enumerate(ks):
+        found[k] = record(
+            data,
+            lambda X, W=W[lane]: np.asarray(X @ W.T),
+            float(gaps[lane]),
+            seconds,
+            int(state.epochs[lane]),
+        )
+    return found, state
+
+
+def run_top_k(name: str, data, variant: str, fits: Fits) -> None:
+    """The grid of C and k of a variant, the lanes of a C at once."""
+    from xmcjax import linops
+
+    options = fits.options
+    op = linops.make(data.X)
+    grid = options.grid or GRID
+    # both variants are the same for k = 1
+    ks = [k for k in options.ks if variant == "alpha" or k > 1]
+    wanted = {k: set(grid) for k in ks}
+    while True:
+        before, before_ks = None, None
+        for C in sorted(set().union(*wanted.values())):
+            open_ks = [k for k in ks if C in wanted[k] and C not in fits.of(name, title(variant, k))]
+            if not open_ks:
+                before = None
+                continue
+            start = before if before_ks == open_ks else None
+            found, before = fit_top_k(data, op, variant, open_ks, C, options.max_epochs, start)
+            before_ks = open_ks
+            for k, fit in found.items():
+                fits.add(name, title(variant, k), C, fit)
+            fits.write()
+            epochs = [fit["epochs"] for fit in found.values()]
+            print(f"{name}: {TOP_K[variant]}, C = {C:g}, k = {open_ks}: epochs {epochs}", flush=True)
+        more = {k: set(outside(fits.of(name, title(variant, k)), grid, options.extensions)) for k in ks}
+        if not any(more.values()):
+            return
+        wanted = more
+
+
+def run_baseline(name: str, data, method: str, fits: Fits) -> None:
+    """The grid of a method, each C from the solution before."""
+    baseline = BASELINES[method]
+    # a stepsize is no C
+    grid = baseline.grid if baseline.grid != GRID else fits.options.grid or GRID
+    wanted = list(grid)
+    while wanted:
+        start = None
+        for C in wanted:
+            if C in fits.of(name, method):
+                start = None
+                continue
+            begin = time.perf_counter()
+            fitted = baseline.fit(data.X, data.y, C, start)
+            start = fitted.start
+            seconds = time.perf_counter() - begin
+            fits.add(name, method, C, record(data, fitted.scores, float(fitted.gap), seconds))
+            fits.write()
+            print(f"{name}: {method}, C = {C:g}: gap {fitted.gap:.1e}, {seconds:.1f} s", flush=True)
+        wanted = outside(fits.of(name, method), grid, fits.options.extensions)
+
+
+def title(variant: str, k: int) -> str:
+    """Of a row of the tables; beta with k = 1 is the row of alpha."""
+    return f"top-{k} SVM {'alpha' if k == 1 else variant}"
+
+
+def run(options: Options) -> dict:
+    """All fits that the file of the results does not have."""
+    names = [*TOP_K.values(), *BASELINES]
+    for method in options.methods:
+        if method not in names:
+            raise ValueError(f"expected methods of {', '.join(names)}, got {method!r}")
+    fits = Fits(options)
+    for name in options.sets:
+        data = _data.load_classes(name)
+        for method in options.methods:
+            variants = [variant for variant in VARIANTS if TOP_K[variant] == method]
+            if variants:
+                run_top_k(name, data, variants[0], fits)
+            else:
+                run_baseline(name, data, method, fits)
+    fits.write()
+    return fits.result()
+
+
+def selected(records: dict[str, dict]) -> tuple[list[float], list[float], float | None]:
+    """Test accuracies at the C of each, those C, and the largest gap among them; None without a dual."""
+    by_C = {float(C): fit for C, fit in records.items()}
+    Cs = best(by_C)
+    gaps = [by_C[C]["gap"] for C in Cs]
+    gap = None if None in gaps else max(gaps)
+    return [by_C[C]["test"][i] for i, C in enumerate(Cs)], Cs, gap
+
+
+def ordered(methods) -> Iterator[str]:
+    """Baselines as in their table, then the top-k SVMs by variant and k."""
+    yield from (method for method in BASELINES if method in methods)
+    yield from sorted(
+        (method for method in methods if method not in BASELINES),
+        key=lambda method: (method.rsplit(" ", 1)[1], int(method.split("-")[1].split()[0])),
+    )
+
+
+def markdown(result: dict) -> str:
+    """One table a set: ours and, where the paper has one, its row below."""
+    text = ""
+    for name, methods in result["fits"].items():
+        rows = []
+        for method in ordered(methods):
+            test, Cs, gap = selected(methods[method])
+            at = "C" if method not in BASELINES or BASELINES[method].grid == GRID else "stepsize"
+            choice = f"{at} {Cs[0]:g}, {Cs[4]:g}, {Cs[-1]:g}"
+            shown = [f"{value:.2f}" for value in test] + ["–"] * (len(TOPS) - len(test))
+            rows.append([method, *shown, choice, "–" if gap is None else f"{gap:.0e}"])
+            if name == "caltech101_silhouettes" and method in TABLE_1:
+                paper = dict(zip(RANKS, TABLE_1[method], strict=True))
+                cells = [f"*{paper[top]:.2f}*" if top in paper else "" for top in TOPS]
+                rows.append(["*paper*", *cells, "", ""])
+        header = ("method", *(f"top-{top}" for top in TOPS), "chosen for top-1, 5, 10", "gap")
+        text += f"\n{name}:\n\n" + _report.markdown_table(header, rows)
+        text += "\n" + "\n".join(comparison(methods)) + "\n"
+    return text.lstrip()
+
+
+def comparison(methods: dict) -> list[str]:
+    """Whether top-5 accuracy of k = 5 and k = 10 is at least that of k = 1, a line each."""
+    lines = []
+    if title("alpha", 1) not in methods:
+        return lines
+    one = selected(methods[title("alpha", 1)])[0][4]
+    for variant in VARIANTS:
+        for k in (5, 10):
+            if title(variant, k) in methods:
+                top_5 = selected(methods[title(variant, k)])[0][4]
+                word = "at least" if top_5 >= one else "BELOW"
+                lines.append(
+                    f"- top-5 accuracy of {title(variant, k)}, {top_5:.2f}, is {word} that of "
+                    f"{title(variant, 1)}, {one:.2f}"
+                )
+    return lines
+
+
+def main() -> None:
+    """Reads the options, runs, writes the results."""
+    import tyro
+
+    options = tyro.cli(Options, description=__doc__).chosen()
+    print("\n" + markdown(run(options)) + f"\nwritten to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

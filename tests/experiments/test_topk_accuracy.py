@@ -1,0 +1,95 @@
+"""The tables of accuracies, on a set that needs no files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from experiments import _data, topk_accuracy
+
+
+@pytest.fixture
+def few_digits(monkeypatch):
+    """A hundred digits in every part."""
+
+    def load(name):
+        data = CLASS_SETS[name]()
+        return _data.ClassSplit(*(array[:100] for array in data))
+
+    CLASS_SETS = _data.CLASS_SETS
+    monkeypatch.setattr(_data, "load_classes", load)
+
+
+def test_small(few_digits, tmp_path, capsys):
+    options = dataclasses.replace(
+        topk_accuracy.Options(small=True).chosen(),
+        methods=("top-k SVM alpha", "top-k SVM beta", "softmax"),
+        out=tmp_path,
+    )
+    result = topk_accuracy.run(options)
+    stored = json.loads((tmp_path / "topk_accuracy.json").read_text())
+    assert stored["fits"] == result["fits"]
+    methods = result["fits"]["digits"]
+    assert sorted(methods) == ["softmax", "top-1 SVM alpha", "top-3 SVM alpha", "top-3 SVM beta"]
+    for records in methods.values():
+        assert len(records) > 3  # accuracies rise up to C = 1
+        for fit in records.values():
+            assert len(fit["test"]) == 10 and fit["test"] == sorted(fit["test"])
+            assert fit["test"][-1] == pytest.approx(100)
+    test, Cs, gap = topk_accuracy.selected(methods["top-1 SVM alpha"])
+    assert test[0] > 80 and Cs[0] >= 1 and gap is not None
+    text = (tmp_path / "topk_accuracy.md").read_text()
+    assert "| top-3 SVM beta |" in text
+
+    # a second run finds every fit
+    capsys.readouterr()
+    assert topk_accuracy.run(options)["fits"] == result["fits"]
+    assert not capsys.readouterr().out
+    with pytest.raises(ValueError, match="expected fits with"):
+        topk_accuracy.run(dataclasses.replace(options, max_epochs=5))
+
+
+def test_choice_of_C():
+    valid = {0.1: [50.0, 60.0], 1.0: [55.0, 60.0], 10.0: [55.0, 70.0]}
+    records = {C: {"valid": v, "test": [C, -C], "gap": C} for C, v in valid.items()}
+    assert topk_accuracy.best(records) == [1.0, 10.0]
+    assert topk_accuracy.outside(records, (0.1, 1.0, 10.0), 1) == [100.0]
+    assert topk_accuracy.outside(records, (0.1, 1.0, 10.0), 0) == []
+    assert topk_accuracy.outside(records, (0.1, 1.0), 1) == []  # it is extended
+    chosen = topk_accuracy.selected({repr(C): fit for C, fit in records.items()})
+    assert chosen == ([1.0, -10.0], [1.0, 10.0], 10.0)
+
+
+def test_accuracies_equal_the_metric():
+    from xmcjax.metrics import topk_accuracy as metric
+
+    rng = np.random.default_rng(0)
+    scores, y = rng.normal(size=(50, 12)), rng.integers(12, size=50)
+    expected = [100 * metric(y, scores, top) for top in range(1, 11)]
+    np.testing.assert_allclose(topk_accuracy.accuracies(scores, y), expected)
+
+
+def test_the_row_of_the_paper_is_below_ours(capsys):
+    fit = {"valid": [50.0] * 10, "test": [51.0] * 10, "gap": None}
+    result = {"fits": {"caltech101_silhouettes": {"W++,0/m": {"0.1": fit}, "top-5 SVM beta": {"1.0": fit}}}}
+    lines = topk_accuracy.markdown(result).splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith("| W++,0/m"))
+    assert "*62.33*" in lines[place + 1] and "*89.08*" in lines[place + 1]
+    assert "stepsize 0.1" in lines[place]
+
+
+def test_unknown_method():
+    with pytest.raises(ValueError, match="expected methods of"):
+        topk_accuracy.run(topk_accuracy.Options(methods=("top-k",)))
+
+
+def test_top_k_below_top_1_is_said():
+    def fit(value):
+        return {"1.0": {"valid": [0.0] * 10, "test": [value] * 10, "gap": 0.0}}
+
+    methods = {"top-1 SVM alpha": fit(70.0), "top-5 SVM alpha": fit(71.0), "top-10 SVM beta": fit(69.0)}
+    lines = topk_accuracy.comparison(methods)
+    assert len(lines) == 2 and "at least" in lines[0] and "BELOW" in lines[1]
