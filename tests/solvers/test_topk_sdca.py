@@ -336,7 +336,7 @@ def test_a_step_keeps_shapes_and_dtypes(dtype):
     X, y = data(dtype=dtype)
     for backend in BACKENDS:
         problem = make(X, y, "topk_alpha", k=2, backend=backend)
-        state = topk_sdca.init(problem, jax.random.key(0))
+        state = jax.eval_shape(lambda key, p=problem: topk_sdca.init(p, key), jax.random.key(0))
         after = jax.eval_shape(topk_sdca.step, problem, topk_sdca.HParams(), state)
         assert [(a.shape, a.dtype) for a in after] == [(b.shape, b.dtype) for b in state]
 

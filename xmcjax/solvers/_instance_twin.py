@@ -119,9 +119,9 @@ def rows_of(op: LinOp) -> Rows:
 
 
 def mixed(h):
-    """The last steps of MurmurHash3, of uint32 arrays of NumPy or JAX."""
-    h = (h ^ (h >> 16)) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> 13)) * np.uint32(0xC2B2AE35)
+    """The last steps of MurmurHash3, of uint32."""
+    h = (h ^ (h >> 16)) * jnp.uint32(0x85EBCA6B)
+    h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)
     return h ^ (h >> 16)
 
 

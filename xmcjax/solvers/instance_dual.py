@@ -143,12 +143,13 @@ def init(problem: Problem, key, *, slots: int | None = None, checks: int = 64) -
     )
 
 
+@jax.jit
 def _seed_of(key) -> jax.Array:
     """32 bits that depend on all of the key's."""
-    seed = np.zeros(1, np.uint32)
-    for word in np.asarray(jax.random.key_data(key), np.uint32).ravel():
+    seed = jnp.uint32(0)
+    for word in jax.random.key_data(key).ravel():
         seed = twin.mixed(seed ^ word)
-    return jnp.array(seed[0])
+    return seed
 
 
 def step(problem: Problem, hp: HParams, state: State) -> State:
