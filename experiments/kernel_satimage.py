@@ -194,7 +194,9 @@ def markdown(result: dict) -> str:
 def draw(result: dict, axes) -> None:
     """Figure 3, and dashed, five times as large, the differences of figure 4."""
     scaling = result["runs"][0]["scaling"]
-    mean = {m: np.mean([r["curve"] for r in runs], axis=0) for s, m, runs in summaries(result) if s == scaling}
+    mean = {
+        m: np.mean([r["curve"] for r in runs], axis=0) for s, m, runs in summaries(result) if s == scaling
+    }
     kept = np.array(result["runs"][0]["kept"])
     for method, curve in mean.items():
         axes.plot(1 - kept, curve, label=method)

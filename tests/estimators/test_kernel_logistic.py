@@ -60,6 +60,8 @@ def test_forms_of_features_and_precision():
     np.testing.assert_allclose(given.predict_proba(rbf(Z, X, default_w)), proba, atol=1e-8)
     own = KernelLogisticClassifier(kernels.RBF(default_w), tol=1e-11).fit(X, y)
     np.testing.assert_allclose(own.predict_proba(Z), proba, atol=1e-8)
+    whole = KernelLogisticClassifier(tol=1e-11, rank=N).fit(X, y)
+    np.testing.assert_allclose(whole.predict_proba(Z), proba, atol=1e-6)
     single = KernelLogisticClassifier().fit(X.astype(np.float32), y)
     assert single.dual_coef_.dtype == np.float32
     np.testing.assert_allclose(single.predict_proba(Z.astype(np.float32)), proba, atol=1e-4)
@@ -137,6 +139,8 @@ def test_bad_input():
         (dict(likelihood="probit"), ValueError, "likelihood: expected one of softmax, one_vs_rest"),
         (dict(hierarchy=[(0, 1), (2, 3), (3, 2)]), ValueError, "cycle"),
         (dict(hierarchy=[(0, 1), (0, 2)]), ValueError, "y: expected leaves of the hierarchy, found"),
+        (dict(rank=3, approximation="lanczos"), ValueError, "expected cholesky, nystrom or fourier"),
+        (dict(rank=3, approximation="fourier"), ValueError, "rank: expected an even number"),
         (dict(kernel="precomputed"), ValueError, "expected a kernel matrix"),
     ]:
         with pytest.raises(error, match=message):

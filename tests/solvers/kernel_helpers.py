@@ -45,6 +45,9 @@ def model(name, dtype=np.float64, scale=1.0):
         return kernels.class_kernels(gram, nodes, 0.7, C, hierarchy=TREE)
     if name == "linear":  # a tree by way of the features
         return kernels.class_kernels(kernels.gram(Linear(), points), nodes / 9, 0.7, C, hierarchy=TREE)
+    if name == "low rank":  # in a tree
+        base = kernels.low_rank(RBF(1.0), points, 10)
+        return kernels.class_kernels(base, nodes, 0.7, C, hierarchy=TREE)
     # two factors for six classes
     gram = kernels.gram(RBF(np.array([0.5, 1.5])), points)
     B = np.random.default_rng(1).standard_normal((C, 2))

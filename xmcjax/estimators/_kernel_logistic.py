@@ -65,8 +65,11 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             default; not below 100 roundings of the precision.
         max_iter: most Newton steps, 100 by default.
         max_cg: most CG steps of a Newton step, 200 by default.
+        rank: None (default) for exact kernel matrices, or the rank of their approximations.
+        approximation: "cholesky" (default), incomplete Cholesky with the diagonal put right; "nystrom", or
+            "fourier", random Fourier features ("rbf" and "matern" only).
         memory: bytes for kernel matrices, 2 GiB by default; beyond them products are made in tiles.
-        random_state: seed of the folds.
+        random_state: seed of the folds, and of the draws of "nystrom" and "fourier".
 
     Attributes:
         classes_: ascending; with a hierarchy all of its leaves.
@@ -103,6 +106,8 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         tol=1e-5,
         max_iter=100,
         max_cg=200,
+        rank=None,
+        approximation="cholesky",
         memory=2**31,
         random_state=None,
     ):
@@ -115,6 +120,8 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.max_cg = max_cg
+        self.rank = rank
+        self.approximation = approximation
         self.memory = memory
         self.random_state = random_state
 
@@ -325,7 +332,23 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         sigma2 = number("sigma2", self.sigma2)
         memory = number("memory", self.memory)
         model = KernelModel(data.points, len(data.classes), group, data.tree, memory=memory)
-        return model, model.hyperparameters(v, base, sigma2)
+        h = model.hyperparameters(v, base, sigma2)
+        if self.rank is not None:
+            # the active points and the draws are those of the start of a search
+            fixed = self._approximation(h.kernel, data.points)
+            model = dataclasses.replace(model, base=fixed.at)
+        return model, h
+
+    def _approximation(self, kernel, points):
+        from xmcjax import kernels
+
+        rank, name = whole_number("rank", self.rank, 1), self.approximation
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        if name == "fourier":
+            return kernels.fourier(kernel, points, rank, seed=seed)
+        if name not in ("cholesky", "nystrom"):
+            raise ValueError(f"approximation: expected cholesky, nystrom or fourier, got {name!r}")
+        return kernels.low_rank(kernel, points, rank, method=name, seed=seed)
 
     def _target(self, data: Training):
         import jax.numpy as jnp
@@ -368,7 +391,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         if self.status_ == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[self.status_]}")
         # prediction needs no matrix of the training points; host arrays keep their precision when stored
-        kernel = dataclasses.replace(kernel, gram=dataclasses.replace(kernel.gram, stored=None))
+        kernel = dataclasses.replace(kernel, gram=kernel.gram.for_prediction())
         self._kernels = jax.tree.map(np.asarray, kernel)
         self._tree, self.classes_ = data.tree, data.classes
         self.dual_coef_ = np.asarray(state.alpha[..., 0])

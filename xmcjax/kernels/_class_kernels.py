@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._hierarchy import Hierarchy
+from xmcjax.kernels._factored import Factored
 from xmcjax.kernels._functions import positive
 from xmcjax.kernels._gram import Gram
 from xmcjax.kernels._mixing import Independent, Loadings, Mixing, tree
@@ -32,7 +33,7 @@ class ClassKernels:
     there is one): ``jax.grad`` of any function of products gives an object of the same form.
 
     Attributes:
-        gram: the base kernels M⁽ˡ⁾.
+        gram: the base kernels M⁽ˡ⁾, a :class:`Gram` or an approximation.
         v: variances v_p of the independent functions, [P].
         sigma2: σ², the variance of the intercepts; a number.
         mixing: Φ.
@@ -44,7 +45,7 @@ class ClassKernels:
         n_functions: columns of Φ, P or fewer in a merged tree.
     """
 
-    gram: Gram
+    gram: Any
     v: jax.Array
     sigma2: jax.Array
     mixing: Mixing
@@ -112,7 +113,7 @@ class ClassKernels:
 
 
 def class_kernels(
-    gram: Gram,
+    gram: Gram | Factored,
     v,
     sigma2,
     n_classes: int,
@@ -124,7 +125,7 @@ def class_kernels(
     """K_c = v_c M⁽ˡ⁽ᶜ⁾⁾ of C classes, of the nodes of a tree, or of the factors of a matrix B.
 
     Args:
-        gram: L base kernels on the training points.
+        gram: L base kernels on the training points, or an approximation of them.
         v: variances, above 0; a number or [P]. P is the number of classes, of nodes (in the
             order of ``hierarchy.nodes``) or of columns of B.
         sigma2: σ² ≥ 0, of the intercepts; 0 for a model without.

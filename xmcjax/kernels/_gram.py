@@ -63,6 +63,10 @@ class Gram:
         """Whether products go through the features instead of a matrix."""
         return isinstance(self.kernel, Linear) and isinstance(self.points, Points) and self.stored is None
 
+    def for_prediction(self) -> Gram:
+        """Without the matrices of the training points, which only fits need."""
+        return dataclasses.replace(self, stored=None)
+
     def matmat(self, S: jax.Array) -> jax.Array:
         """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters."""
         if self.linear:

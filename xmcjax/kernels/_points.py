@@ -67,6 +67,18 @@ class Points:
         distance2 = _distances2(cut(self.norms2), others.norms2, inner)
         return Pairs(whole, distance2, float(self.op.shape[1]))
 
+    def with_themselves(self) -> Pairs:
+        """Of each point with itself, [n]."""
+        return Pairs(self.norms2 + 2 * self.offset, jnp.zeros_like(self.norms2), float(self.op.shape[1]))
+
+    def rows(self, places) -> Points:
+        """Some of the points (on the host, not under jit)."""
+        return Points(self.op.take_rows(places), self.norms2[places], self.offset[places], self.centre)
+
+    def against(self, places) -> Points:
+        """These points where their pairs are asked with the training points at `places` only."""
+        return self
+
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["matrix", "diagonal"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +106,18 @@ class GivenProducts:
         cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
         inner = cut(self.matrix)
         return Pairs(inner, _distances2(cut(self.diagonal), others.diagonal, inner), 1.0)
+
+    def with_themselves(self) -> Pairs:
+        """Of each point with itself, [n]."""
+        return Pairs(self.diagonal, jnp.zeros_like(self.diagonal), 1.0)
+
+    def rows(self, places) -> GivenProducts:
+        """Some of the points."""
+        return GivenProducts(self.matrix[places], self.diagonal[places])
+
+    def against(self, places) -> GivenProducts:
+        """These points where their pairs are asked with the training points at `places` only."""
+        return GivenProducts(self.matrix[:, places], self.diagonal)
 
 
 def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") -> Points:

@@ -35,6 +35,8 @@ class KernelModel:
         groups: group of each of the P independent functions, [P], whole numbers from 0 to G − 1.
         hierarchy: the tree whose leaves are the classes, or None.
         memory: bytes for stored matrices, and for the lanes that are solved side by side.
+        base: what makes base kernels of a kernel function, such as :meth:`xmcjax.kernels.LowRank.at`
+            of an approximation whose active points thereby stay; None for the matrices themselves.
     """
 
     points: Any
@@ -42,6 +44,7 @@ class KernelModel:
     groups: np.ndarray
     hierarchy: Hierarchy | None = None
     memory: float = 2**31
+    base: Callable[[Kernel], Any] | None = None
 
     @property
     def n_groups(self) -> int:
@@ -68,11 +71,14 @@ class KernelModel:
 
     def kernels(self, h: Hyperparameters) -> ClassKernels:
         """K̃ at these hyperparameters of the groups."""
-        base = gram(h.kernel, self.points, memory=self.memory)
+        base = (self.base or self._matrices)(h.kernel)
         share = None if base.count == 1 else self.groups
         v = np.asarray(h.v)[self.groups]
         options: dict[str, Any] = dict(share=share, hierarchy=self.hierarchy, loadings=h.loadings)
         return class_kernels(base, v, h.sigma2, self.n_classes, **options)
+
+    def _matrices(self, kernel: Kernel):
+        return gram(kernel, self.points, memory=self.memory)
 
     def grouped(self, gradient: Hyperparameters) -> Hyperparameters:
         """A gradient in the hyperparameters of K̃ as one in those of the groups."""

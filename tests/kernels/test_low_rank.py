@@ -1,0 +1,155 @@
+"""Low-rank kernel matrices and random Fourier features against their definitions in NumPy."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmcjax import kernels
+from xmcjax.kernels import RBF, Linear, Matern
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+N, D, M, RANK = 24, 3, 5, 8
+W = np.array([0.5, 4.0])
+
+
+def data():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((N, D)) + 1, rng.standard_normal((M, D)) + 1
+
+
+def rbf(w, X, Z):
+    return np.exp(-w / (2 * D) * ((X[:, None] - Z[None]) ** 2).sum(-1))
+
+
+def approximated(method, form=np.asarray):
+    points = kernels.points(form(data()[0]))
+    return kernels.low_rank(RBF(W), points, RANK, method=method), points
+
+
+def written_out(w, places, X, Z, corrected):
+    """(M̃ of the training points, M̃ between Z and them)."""
+    I = X[places]
+    inner, columns = rbf(w, I, I), rbf(w, X, I)
+    full = columns @ np.linalg.solve(inner, columns.T)
+    if corrected:
+        np.fill_diagonal(full, 1.0)
+    return full, rbf(w, Z, I) @ np.linalg.solve(inner, columns.T)
+
+
+@jax.jit
+def everything(gram, test, S, U):
+    def inner(kernel, S):
+        return jnp.sum(U * dataclasses.replace(gram, kernel=kernel).matmat(S))
+
+    return gram.matmat(S), gram.cross(test, S), *jax.grad(inner, argnums=(0, 1))(gram.kernel, S)
+
+
+@pytest.mark.parametrize(("method", "form"), [("cholesky", np.asarray), ("nystrom", sp.csr_matrix)])
+def test_products_and_derivatives(method, form):
+    X, Z = data()
+    gram, points = approximated(method, form)
+    rng = np.random.default_rng(1)
+    S, U = (jnp.asarray(rng.standard_normal((N, 2, 2))) for _ in range(2))
+    product, across, by_kernel, by_S = everything(gram, kernels.points(form(Z), like=points), S, U)
+    h = 1e-5
+    for l, w in enumerate(W):
+        places = np.asarray(gram.places[l])
+        assert len(set(places)) == RANK
+        full, test = written_out(w, places, X, Z, method == "cholesky")
+        np.testing.assert_allclose(gram.matrices()[l], full, atol=1e-10)
+        np.testing.assert_allclose(product[:, l], full @ S[:, l], atol=1e-9)
+        np.testing.assert_allclose(across[:, l], test @ S[:, l], atol=1e-9)
+        np.testing.assert_allclose(by_S[:, l], full @ U[:, l], atol=1e-9)
+        sides = [written_out(w + s * h, places, X, Z, method == "cholesky")[0] for s in (1, -1)]
+        change = np.sum(U[:, l] * ((sides[0] - sides[1]) / (2 * h) @ S[:, l]))
+        np.testing.assert_allclose(by_kernel.w[l], change, rtol=1e-6)
+
+
+def test_pivots_are_those_of_the_definition():
+    X, _ = data()
+    gram, _ = approximated("cholesky")
+    for l, w in enumerate(W):
+        full, picked = rbf(w, X, X), []
+        for place in np.asarray(gram.places[l]):
+            left = full.diagonal().copy()
+            if picked:
+                columns = full[:, picked]
+                left -= np.sum(columns * np.linalg.solve(full[np.ix_(picked, picked)], columns.T).T, axis=1)
+            assert left[place] > left.max() - 1e-9
+            picked.append(place)
+
+
+def test_full_rank_is_the_full_matrix():
+    X, Z = data()
+    points = kernels.points(X)
+    for gram in (
+        kernels.low_rank(RBF(4.0), points, N),
+        kernels.low_rank(RBF(4.0), points, N, method="nystrom"),
+    ):
+        np.testing.assert_allclose(gram.matrices()[0], rbf(4.0, X, X), atol=1e-10)
+        S = jnp.ones((N, 1, 1))
+        cross = gram.cross(kernels.points(Z, like=points), S)[:, 0, 0]
+        np.testing.assert_allclose(cross, rbf(4.0, Z, X).sum(axis=1), atol=1e-8)
+    # a kernel of rank 3 + 1 needs no more
+    assert len(kernels.low_rank(Linear(), points, N).places[0]) == D
+    given = kernels.precomputed(rbf(4.0, X, X))
+    some = kernels.low_rank(Linear(), given, RANK)
+    same = kernels.low_rank(RBF(4.0), points, RANK)
+    np.testing.assert_allclose(some.matrices()[0], same.matrices()[0], atol=1e-10)
+    test = kernels.precomputed_test(rbf(4.0, Z, X), given)
+    S = jnp.asarray(np.random.default_rng(2).standard_normal((N, 1, 2)))
+    np.testing.assert_allclose(some.cross(test, S), same.cross(kernels.points(Z, like=points), S), atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", [RBF(W), Matern(W, 1.5)], ids=["rbf", "matern"])
+def test_fourier_features(kernel):
+    X, Z = data()
+    points = kernels.points(X)
+    gram = kernels.fourier(kernel, points, 40_000, seed=3)
+    exact = kernels.gram(kernel, points)
+    for a, b in zip(gram.matrices(), exact.matrices(), strict=True):
+        np.testing.assert_allclose(a, b, atol=0.03)
+        np.testing.assert_allclose(np.diagonal(a), 1)
+    small = kernels.fourier(kernel, points, 6, seed=3)
+    S, U = jnp.asarray(np.random.default_rng(4).standard_normal((2, N, 2, 1)))
+    test = kernels.points(Z, like=points)
+    product, across, by_kernel, _ = everything(small, test, S, U)
+    np.testing.assert_allclose(product[:, 0, 0], small.matrices()[0] @ S[:, 0, 0])
+    own = small.cross(points, S)
+    np.testing.assert_allclose(own, product, rtol=1e-10)
+    assert across.shape == (M, 2, 1)
+    h = 1e-6
+    up, down = (small.at(dataclasses.replace(kernel, w=W + s * h * np.eye(2)[1])).matmat(S) for s in (1, -1))
+    np.testing.assert_allclose(by_kernel.w[1], np.sum(U * (up - down)) / (2 * h), rtol=1e-5)
+
+
+def test_bad_input():
+    X, _ = data()
+    points = kernels.points(X)
+    for arguments, options, message in [
+        ((RBF(1.0), points, 0), {}, "rank: expected from 1 to 24"),
+        ((RBF(1.0), points, 25), {}, "rank: expected from 1 to 24"),
+        ((RBF(1.0), points, 3), dict(method="svd"), "method: expected one of cholesky, nystrom"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kernels.low_rank(*arguments, **options)
+    with pytest.raises(ValueError, match="rank: expected an even number above 0, got 3"):
+        kernels.fourier(RBF(1.0), points, 3)
+    with pytest.raises(TypeError, match="expected an RBF or Matern kernel"):
+        kernels.fourier(Linear(), points, 4)
+    with pytest.raises(TypeError, match="points by their features"):
+        kernels.fourier(RBF(1.0), kernels.precomputed(rbf(1.0, X, X)), 4)
+    gram = kernels.low_rank(RBF(W), points, RANK)
+    with pytest.raises(ValueError, match="expected 2 kernels as before, got 1"):
+        gram.at(RBF(1.0))
+
+    def moved(norms2):
+        own = dataclasses.replace(gram, points=dataclasses.replace(points, norms2=norms2))
+        return jnp.sum(own.matmat(jnp.ones((N, 2, 1))))
+
+    with pytest.raises(TypeError, match="derivatives in hyperparameters only"):
+        jax.grad(moved)(points.norms2)

@@ -1,0 +1,131 @@
+"""Base kernels as products of factors: M⁽ˡ⁾ ≈ F_lᵀ F_l + diag(c_l), in O(nr) a product for rank r.
+
+What the factors are made of is the matter of the subclasses. Their derivative in the hyperparameters
+makes them anew: products themselves use those that are kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.kernels._functions import Kernel, stack
+
+
+class Factors(NamedTuple):
+    """Of L kernels."""
+
+    F: tuple[jax.Array, ...]  #: [r_l, n] each
+    c: tuple[jax.Array, ...] | None  #: [n] each
+
+
+@dataclasses.dataclass(frozen=True)
+class Factored:
+    """Base of the approximations; what takes the place of :class:`xmcjax.kernels.Gram`.
+
+    Attributes:
+        kernel: with leaves [L].
+        points: the training points.
+        factors: at that kernel.
+        count: L.
+    """
+
+    kernel: Any
+    points: Any
+    factors: Factors
+    count: int
+
+    def made(self, kernel) -> Factors:
+        """The factors as a function of the hyperparameters; what they rest on beside stays."""
+        raise NotImplementedError
+
+    @property
+    def n(self) -> int:
+        return self.factors.F[0].shape[1]
+
+    @property
+    def dtype(self) -> Any:
+        return self.factors.F[0].dtype
+
+    def at(self, kernel: Kernel):
+        """The same approximation of a kernel with other hyperparameters, whose derivatives it has.
+
+        Raises:
+            ValueError: another number of kernels, or a hyperparameter that is not above 0.
+        """
+        kernel, count = stack(kernel, self.dtype)
+        if count != self.count:
+            raise ValueError(f"expected {self.count} kernels as before, got {count}")
+        factors = jax.lax.stop_gradient(self.made(kernel))
+        return dataclasses.replace(self, kernel=kernel, factors=factors)
+
+    def matmat(self, S: jax.Array) -> jax.Array:
+        """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters."""
+        return _product(self.kernel, self, S)
+
+    def sandwich(self, S: jax.Array, between) -> jax.Array:
+        """As :meth:`xmcjax.kernels.Gram.sandwich`."""
+        return self.matmat(between(S[:, 0])[:, None])
+
+    def matrices(self) -> tuple[jax.Array, ...]:
+        """The approximations of M⁽¹⁾ … M⁽ᴸ⁾ as matrices."""
+        F, c = self.factors
+        full = [jnp.matmul(f.T, f, precision="highest") for f in F]
+        return tuple(full if c is None else [M + jnp.diag(d) for M, d in zip(full, c, strict=True)])
+
+    def matrices_only(self):
+        """The factors alone: as :meth:`xmcjax.kernels.Gram.matrices_only`."""
+        return Factored(None, None, self.factors, self.count)
+
+    def for_prediction(self):
+        """Without what only fits need."""
+        return self
+
+
+jax.tree_util.register_dataclass(Factored, data_fields=["kernel", "points", "factors"], meta_fields=["count"])
+
+
+def applied(factors: Factors, S: jax.Array) -> jax.Array:
+    """(FᵀF + diag(c)) S, [n, L, k]."""
+    out = []
+    for l, F in enumerate(factors.F):
+        s = S[:, l]
+        product = jnp.matmul(F.T, jnp.matmul(F, s, precision="highest"), precision="highest")
+        out.append(product if factors.c is None else product + factors.c[l][:, None] * s)
+    return jnp.stack(out, axis=1)
+
+
+@jax.custom_vjp
+def _product(kernel, approximation: Factored, S: jax.Array) -> jax.Array:
+    return applied(approximation.factors, S)
+
+
+def _forward(kernel, approximation, S):
+    def is_leaf(x):
+        return hasattr(x, "perturbed")
+
+    def moving(tree):
+        return () if any(leaf.perturbed for leaf in jax.tree.leaves(tree, is_leaf=is_leaf)) else None
+
+    of_kernel, of_points = moving(kernel), moving(dataclasses.replace(approximation, kernel=None))
+    if of_points is not None:
+        raise TypeError("an approximation by factors has derivatives in hyperparameters only, not in points")
+    kernel, approximation, S = jax.tree.map(lambda x: x.value, (kernel, approximation, S), is_leaf=is_leaf)
+    return applied(approximation.factors, S), (kernel, approximation, S, of_kernel)
+
+
+def _backward(residual, U):
+    kernel, approximation, S, of_kernel = residual
+    if isinstance(U, jax.custom_derivatives.SymbolicZero):
+        U = jnp.zeros_like(S)
+    kernel_bar = None
+    if of_kernel is not None:
+        pull = jax.vjp(lambda kernel: applied(approximation.made(kernel), S), kernel)[1]
+        kernel_bar = pull(U)[0]
+    return kernel_bar, None, applied(approximation.factors, U)
+
+
+_product.defvjp(_forward, _backward, symbolic_zeros=True)

@@ -1,0 +1,151 @@
+"""Low-rank kernel matrices from few of their columns: incomplete Cholesky and Nystrom.
+
+Seeger, 2006 (paper 003), section 7.4 and eq. 9. With the active points I and M_I = R Rᵀ,
+
+    M ≈ Fᵀ F + diag(c),   F = R⁻¹ M_{I,·},
+
+where incomplete Cholesky factorisation picks the point of the largest remaining diagonal in turn and
+puts the diagonal right, c = diag(M) − diag(FᵀF) ≥ 0; Nystrom draws the points and has no c. The
+active points stay when hyperparameters move.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from xmcjax.kernels._factored import Factored, Factors
+from xmcjax.kernels._functions import Kernel, stack
+from xmcjax.kernels._gram import _product, _tile_rows
+
+METHODS = ("cholesky", "nystrom")
+
+
+@dataclasses.dataclass(frozen=True)
+class LowRank(Factored):
+    """Made by :func:`low_rank`.
+
+    Attributes:
+        active: the active points of each kernel.
+        places: where they stand among the training points, [r_l] each.
+        corrected: whether the diagonal is exact.
+    """
+
+    active: tuple
+    places: tuple[jax.Array, ...]
+    corrected: bool
+
+    def made(self, kernel) -> Factors:
+        return _made(kernel, self.points, self.active, self.places, corrected=self.corrected)
+
+    def cross(self, points, S: jax.Array, between=None) -> jax.Array:
+        """M⁽ˡ⁾(points, training points) S_l = M⁽ˡ⁾_{·,I} R⁻ᵀ F S_l; as :meth:`xmcjax.kernels.Gram.cross`."""
+        S = S if between is None else between(S[:, 0])[:, None]
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self.kernel))
+        F = (self.made(self.kernel) if traced else self.factors).F
+        out = []
+        for l, (active, places) in enumerate(zip(self.active, self.places, strict=True)):
+            root = _root(F[l], places)
+            T = jnp.matmul(F[l], S[:, l], precision="highest")
+            T = jax.scipy.linalg.solve_triangular(root, T, trans=1, lower=True)
+            one = jax.tree.map(lambda leaf, l=l: leaf[l : l + 1], self.kernel)
+            rows = _tile_rows(points.n, active.n, 1, self.dtype)
+            out.append(_product(one, points.against(places), active, None, T[:, None], rows)[:, 0])
+        return jnp.stack(out, axis=1)
+
+
+jax.tree_util.register_dataclass(
+    LowRank,
+    data_fields=["kernel", "points", "factors", "active", "places"],
+    meta_fields=["count", "corrected"],
+)
+
+
+def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", seed=0) -> LowRank:
+    """A kernel on training points by `rank` of its columns.
+
+    Args:
+        kernel: its hyperparameters are numbers, or arrays [L] for L base kernels.
+        points: the training points.
+        rank: active points, from 1 to n; incomplete Cholesky takes fewer where no more are needed
+            in this precision.
+        method: "cholesky", incomplete Cholesky factorisation with the diagonal put right; or
+            "nystrom", points drawn at random.
+        seed: of the draw, for :func:`numpy.random.default_rng`.
+
+    Raises:
+        ValueError: an unknown method, a rank out of range, a hyperparameter that is not above 0.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+    n = points.n
+    if not 1 <= rank <= n:
+        raise ValueError(f"rank: expected from 1 to {n}, the number of points, got {rank}")
+    kernel, count = stack(kernel, points.dtype)
+    if method == "cholesky":
+        picked = [
+            _pivots(jax.tree.map(lambda leaf, l=l: leaf[l], kernel), points, rank) for l in range(count)
+        ]
+    else:
+        picked = [np.sort(np.random.default_rng(seed).permutation(n)[:rank])] * count
+    places = tuple(jnp.asarray(p, jnp.int32) for p in picked)
+    active = tuple(points.rows(p) for p in picked)
+    corrected = method == "cholesky"
+    factors = _made(kernel, points, active, places, corrected=corrected)
+    return LowRank(kernel, points, factors, count, active, places, corrected)
+
+
+def _root(F: jax.Array, places: jax.Array) -> jax.Array:
+    """R of F = R⁻¹ M_{I,·}: F at the active points is Rᵀ."""
+    return jnp.tril(F[:, places].T)
+
+
+@functools.partial(jax.jit, static_argnames="corrected")
+def _made(kernel, points, active, places, *, corrected: bool) -> Factors:
+    F, c = [], []
+    for l, (some, where) in enumerate(zip(active, places, strict=True)):
+        one = jax.tree.map(lambda leaf, l=l: leaf[l], kernel)
+        r = where.shape[0]
+        columns = one.value(some.pairs(0, r, points))  # M_{I,·}, [r, n]
+        M = columns[:, where]
+        # where M_I is singular in this precision, its smallest eigenvalues are rounding
+        rounding = r * jnp.finfo(M.dtype).eps * jnp.mean(jnp.diagonal(M))
+        root = jnp.linalg.cholesky((M + M.T) / 2 + rounding * jnp.eye(r, dtype=M.dtype))
+        F.append(jax.scipy.linalg.solve_triangular(root, columns, lower=True))
+        if corrected:
+            c.append(jnp.maximum(one.value(points.with_themselves()) - jnp.sum(F[-1] ** 2, axis=0), 0))
+    return Factors(tuple(F), tuple(c) if corrected else None)
+
+
+def _pivots(kernel, points, rank: int) -> np.ndarray:
+    """Points in the order of the incomplete Cholesky factorisation, as many as have a pivot."""
+    order, pivots = _factorised(kernel, points, rank=rank)
+    order, pivots = np.asarray(order), np.asarray(pivots)
+    good = pivots > points.n * np.finfo(pivots.dtype).eps * pivots[0]
+    return order[: max(1, int(np.argmin(good)) if not good.all() else rank)]
+
+
+@functools.partial(jax.jit, static_argnames="rank")
+def _factorised(kernel, points, *, rank: int) -> tuple[jax.Array, jax.Array]:
+    diagonal = kernel.value(points.with_themselves())
+
+    def pick(k, carry):
+        left, L, order, pivots = carry  # L is [rank, n], a row a step
+        place = jnp.argmax(left).astype(jnp.int32)
+        pivot = left[place]
+        row = kernel.value(points.pairs(place, 1, points))[0] - jnp.matmul(
+            L[:, place], L, precision="highest"
+        )
+        row = jnp.where(pivot > 0, row / jnp.sqrt(jnp.where(pivot > 0, pivot, 1)), 0)
+        left = jnp.maximum(left - row * row, 0).at[place].set(0)
+        return left, L.at[k].set(row), order.at[k].set(place), pivots.at[k].set(pivot)
+
+    n, dtype = points.n, diagonal.dtype
+    start = (diagonal, jnp.zeros((rank, n), dtype), jnp.zeros(rank, jnp.int32), jnp.zeros(rank, dtype))
+    _, _, order, pivots = jax.lax.fori_loop(0, rank, pick, start)
+    return order, pivots
