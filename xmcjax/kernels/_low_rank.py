@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +54,7 @@ class LowRank(Factored):
             root = _root(F[l], places)
             T = jnp.matmul(F[l], S[:, l], precision="highest")
             T = jax.scipy.linalg.solve_triangular(root, T, trans=1, lower=True)
-            one = jax.tree.map(lambda leaf, l=l: leaf[l : l + 1], self.kernel)
+            one = jax.tree.map(operator.itemgetter(slice(l, l + 1)), self.kernel)
             rows = _tile_rows(points.n, active.n, 1, self.dtype)
             out.append(_product(one, points.against(places), active, None, T[:, None], rows)[:, 0])
         return jnp.stack(out, axis=1)
