@@ -69,7 +69,7 @@ def solve_lanes(problem: Problem, loss: LaneLoss, offset, W, bias, tolerance, se
         cg_tolerance=CG_TOLERANCE,
         decrement=1e30,  # the gradient alone decides
     )
-    begin = newton_cg.init(lanes, columns(W, seen), columns(bias, seen))
+    begin = newton_cg.init(lanes, columns(W, seen), columns(bias, seen))  # type: ignore[arg-type]
     state = newton_cg.run(lanes, hp, begin)
     return Solved(
         with_columns(W, seen, state.w),

@@ -5,14 +5,27 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
+from jax.sharding import Mesh
 
 from xmcjax.solvers._base import Status
-from xmcjax.solvers.multinomial import admm, auto, dm, dual, lbfgs, lc, lc_extrapolated, newton
+from xmcjax.solvers.multinomial import (
+    _checkpoint,
+    _mesh,
+    admm,
+    auto,
+    dm,
+    dual,
+    lbfgs,
+    lc,
+    lc_extrapolated,
+    newton,
+)
 from xmcjax.solvers.multinomial._problem import Problem
-from xmcjax.solvers.multinomial._state import HParams, State
+from xmcjax.solvers.multinomial._state import HParams, State, next_status
 
 
 class Record(NamedTuple):
@@ -29,8 +42,8 @@ class Record(NamedTuple):
 class Solution(NamedTuple):
     """What a run ends with."""
 
-    W: jax.Array  #: [d, K]
-    bias: jax.Array  #: [K]
+    W: jax.Array  #: [d, K]; over a mesh its columns are split, and filled up with zeros
+    bias: jax.Array  #: [K], likewise
     value: float
     gradient_norm: float
     bound: float
@@ -71,6 +84,8 @@ def solve(
     *,
     W0=None,
     b0=None,
+    mesh: Mesh | None = None,
+    checkpoint: str | Path | None = None,
     observe: Callable[[State, Record], None] | None = None,
 ) -> Solution:
     """Iterates until the gradient is small enough.
@@ -81,50 +96,80 @@ def solve(
         hp: of the stopping rule; None for its defaults.
         W0: starting weights [d, K]; None for the method's own start.
         b0: starting intercepts [K].
+        mesh: of one axis, over which the classes are split; lc, lc_extrapolated, dm, admm and newton
+            can. Every process of the mesh has to make the same call.
+        checkpoint: a folder in which the state is kept after each iteration. Where it has one of this
+            problem, the run goes on from it.
         observe: called with the state and its record after each iteration; the arrays of the
             state are valid until it returns.
 
     Raises:
-        ValueError: an unknown method, one that cannot run on these features, or starting weights
-            of another shape.
+        ValueError: an unknown method, one that cannot run on these features or this mesh, starting
+            weights of another shape, or a checkpoint of another run.
     """
     if method not in CHOICES:
         raise ValueError(f"expected a method of {', '.join(CHOICES)}, got {method!r}")
-    hp = HParams() if hp is None else hp
     begin = time.perf_counter()
-    now = auto.first(problem) if method == "auto" else method
-    state = initial(problem, hp, W0, b0, method=now)
+    run = _Run(problem, HParams() if hp is None else hp, mesh)
+    devices = 1 if mesh is None else mesh.size
+    store = None if checkpoint is None else _checkpoint.Store(checkpoint, problem, method, devices)
+    kept = -1 if store is None else store.last_steps()
+    if store is not None and kept >= 0:
+        now = store.method(kept)
+        state = run.going_on(store.load(kept, run.initial(now)))
+    else:
+        now = auto.first(run.problem) if method == "auto" else method
+        state = run.initial(now, W0, b0)
     history: list[Record] = []
 
     def note():
-        history.append(
-            Record(
-                int(state.steps),
-                float(state.value),
-                float(state.gradient_norm),
-                float(state.bound),
-                int(state.inner),
-                time.perf_counter() - begin,
-            )
-        )
+        value, norm, bound = float(state.value), float(state.gradient_norm), float(state.bound)
+        seconds = time.perf_counter() - begin
+        history.append(Record(int(state.steps), value, norm, bound, int(state.inner), seconds))
+        if store is not None:
+            store.save(now, state)
         if observe is not None:
             observe(state, history[-1])
 
     note()
     while int(state.status) == Status.RUNNING:
-        state = advance(problem, hp, state, method=now)
-        note()
+        state = run.advance(now, state)
         following = auto.following(now, [r.gradient_norm for r in history]) if method == "auto" else now
         if following != now and int(state.status) == Status.RUNNING:
             steps, inner = state.steps, state.inner
-            state = initial(problem, hp, state.W, state.bias, method=following)
-            state, now = state._replace(steps=steps, inner=inner), following
+            state, now = run.initial(following, state.W, state.bias), following
+            state = state._replace(steps=steps, inner=inner)
+        note()
+    status = Status(int(state.status))
     return Solution(
-        state.W,
-        state.bias,
-        float(state.value),
-        float(state.gradient_norm),
-        float(state.bound),
-        Status(int(state.status)),
-        history,
+        state.W, state.bias, history[-1].value, history[-1].gradient_norm, history[-1].bound, status, history
     )
+
+
+class _Run:
+    """The compiled functions of a run, on one device or over a mesh."""
+
+    def __init__(self, problem: Problem, hp: HParams, mesh: Mesh | None):
+        self.problem = problem if mesh is None else _mesh.shared(problem, mesh)
+        self._hp, self._mesh = hp, mesh
+
+    def initial(self, method: str, W0=None, b0=None) -> State:
+        if self._mesh is None:
+            return initial(self.problem, self._hp, W0, b0, method=method)
+        module, mesh, classes = METHODS[method], self._mesh, self.problem.classes
+        if not hasattr(module, "CLASS_AXES"):
+            raise ValueError(f"{method} cannot be split over a mesh: take lc, dm, admm or newton")
+        W0, b0 = (_mesh.split_columns(a, classes, mesh) for a in (W0, b0))
+        return _mesh.initial(module, mesh, classes)(self.problem, self._hp, W0, b0)
+
+    def advance(self, method: str, state: State) -> State:
+        if self._mesh is None:
+            return advance(self.problem, self._hp, state, method=method)
+        return _mesh.advance(METHODS[method], self._mesh)(self.problem, self._hp, state)
+
+    def going_on(self, state: State) -> State:
+        """A stored state, whose run may have ended by other numbers of the stopping rule."""
+        status = int(state.status)
+        if status in (Status.RUNNING, Status.CONVERGED, Status.MAX_STEPS):
+            return state._replace(status=next_status(self._hp, state))
+        return state

@@ -1,0 +1,194 @@
+"""Classes split over the devices of a mesh, in one process and in several; runs that were killed."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import jax.numpy as jnp
+import multinomial_helpers as helpers
+import numpy as np
+import process_helpers
+import pytest
+import scipy.sparse as sp
+from jax.sharding import Mesh
+
+from xmcjax.solvers import multinomial
+from xmcjax.solvers.multinomial import _mesh, lc
+
+SETUP = """
+import json, sys
+import jax, numpy as np, scipy.sparse as sp
+from jax.sharding import Mesh
+from xmcjax import linops
+from xmcjax.solvers import multinomial
+
+folder = {folder!r}
+X, y = sp.load_npz(folder + "/X.npz"), np.load(folder + "/y.npy")
+problem = multinomial.multinomial_problem(linops.make(X), y, 1.0)
+hp = multinomial.HParams(1e-6, 1000)
+
+def mesh(count):
+    return Mesh(np.array(jax.devices()[:count]), ("classes",))
+
+def told(solution):
+    whole = {{"value": solution.value, "bound": solution.bound, "steps": solution.history[-1].steps}}
+    parts = [np.abs(np.asarray(part.data)) for part in solution.W.addressable_shards]
+    shapes = [list(part.shape) for part in parts]
+    return whole | {{"shapes": shapes, "weights": sum(float(part.sum()) for part in parts)}}
+"""
+
+METHODS_ON_EIGHT_DEVICES = """
+found = {}
+for method, count in (("lc", 3), ("newton", 8), ("dm", 8), ("admm", 8)):
+    found[method] = told(multinomial.solve(problem, method, hp, mesh=mesh(count)))
+print(json.dumps(found))
+"""
+
+ON_ALL_PROCESSES = """
+found = told(multinomial.solve(problem, "lc_extrapolated", hp, mesh=mesh(jax.device_count())))
+print(json.dumps(found))
+"""
+
+STOPPED = """
+import pathlib
+
+class Stopped(Exception):
+    pass
+
+def stop(state, record):
+    if record.steps == 5:
+        raise Stopped
+
+def run(observe=None):
+    devices = mesh(jax.device_count())
+    return multinomial.solve(problem, "lc", hp, mesh=devices, checkpoint=folder + "/state", observe=observe)
+
+try:
+    run(stop)
+    sys.exit("not stopped")
+except Stopped:
+    pass
+if jax.process_index() == 1:
+    (pathlib.Path(folder) / "state" / "state-1-1.npz").unlink()  # it had not come as far as the other
+found = run()
+print(json.dumps(told(found) | {"first": found.history[0].steps}))
+"""
+
+
+@pytest.fixture
+def setup(tmp_path):
+    X, y = helpers.sparse_set()
+    sp.save_npz(tmp_path / "X.npz", X)
+    np.save(tmp_path / "y.npy", y)
+    return SETUP.format(folder=str(tmp_path))
+
+
+def alone(method):
+    """The same run on one device."""
+    X, y = helpers.sparse_set()
+    hp = multinomial.HParams(1e-6, 1000)
+    return multinomial.solve(helpers.problem(X, y), method, hp, W0=np.zeros((40, 7)))
+
+
+def same(found, expected):
+    assert found["value"] == pytest.approx(expected.value, rel=1e-9)
+    assert found["bound"] == pytest.approx(expected.bound, rel=1e-9)
+    assert found["steps"] == expected.history[-1].steps
+
+
+def test_eight_devices_find_what_one_finds(setup):
+    found = json.loads(process_helpers.run_program(setup + METHODS_ON_EIGHT_DEVICES, devices=8))
+    for method in ("lc", "dm"):
+        expected = alone(method)
+        same(found[method], expected)
+        assert found[method]["weights"] == pytest.approx(np.abs(expected.W).sum(), rel=1e-6)
+    best, _, _ = helpers.reference(*helpers.sparse_set(), 1.0)
+    assert found["newton"]["value"] == pytest.approx(best, rel=1e-9)
+    assert found["admm"]["value"] == pytest.approx(best, rel=1e-6)
+    # 7 classes: three devices have three columns each, eight have one
+    assert found["lc"]["shapes"] == [[40, 3]] * 3
+    assert found["admm"]["shapes"] == [[40, 1]] * 8
+
+
+def test_four_processes_find_what_one_finds(setup):
+    done = process_helpers.run_distributed(setup + ON_ALL_PROCESSES, 4)
+    expected = alone("lc_extrapolated")
+    for one in map(json.loads, process_helpers.outputs(done)):
+        same(one, expected)
+        assert one["shapes"] == [[40, 2]]  # a process holds its own columns and no others
+
+
+def test_two_processes_that_were_stopped_go_on_from_what_both_have(setup):
+    done = process_helpers.run_distributed(setup + STOPPED, 2)
+    expected = alone("lc")
+    for one in map(json.loads, process_helpers.outputs(done)):
+        assert one["first"] == 4
+        same(one, expected)
+
+
+def reductions(jaxpr, found):
+    """Entries of every sum over the mesh, but for those under a condition."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name.startswith("psum"):
+            found += [int(np.prod(v.aval.shape)) for v in equation.invars]
+        elif equation.primitive.name != "cond":
+            for value in equation.params.values():
+                inner = getattr(value, "jaxpr", value)
+                if hasattr(inner, "eqns"):
+                    reductions(inner, found)
+    return found
+
+
+def test_an_iteration_of_lc_sends_n_numbers_once():
+    X, y = helpers.sparse_set()
+    mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
+    problem = _mesh.shared(helpers.problem(X, y), mesh)
+    hp = multinomial.HParams()
+    state = jax.eval_shape(_mesh.initial(lc, mesh, 7), problem, hp, jnp.zeros((40, 7)), jnp.zeros(7))
+    sizes = reductions(jax.make_jaxpr(_mesh.advance(lc, mesh))(problem, hp, state).jaxpr, [])
+    assert sorted(sizes) == [1, 90 + 3]  # ‖∇G‖², and with the n sums three numbers
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", ["lc_extrapolated", "dm"])
+def test_a_stopped_run_goes_on_where_it_was(method, tmp_path):
+    X, y = helpers.sparse_set()
+    problem, hp = helpers.problem(X, y), multinomial.HParams(1e-6, 1000)
+    expected = alone(method)
+
+    def stop(state, record):
+        if record.steps == 6:
+            raise Stopped
+
+    def run(problem, method, **more):
+        return multinomial.solve(problem, method, hp, W0=np.zeros((40, 7)), checkpoint=tmp_path, **more)
+
+    with pytest.raises(Stopped):
+        run(problem, method, observe=stop)
+    found = run(problem, method)
+    assert found.history[0].steps == 6
+    assert (found.value, found.bound) == (expected.value, expected.bound)
+    assert found.history[-1].steps == expected.history[-1].steps
+    np.testing.assert_array_equal(found.W, expected.W)
+    # what has ended is not done again, and no other problem goes on with it
+    assert len(run(problem, method).history) == 1
+    with pytest.raises(ValueError, match="has the state of another run: give an empty folder"):
+        run(helpers.problem(X, y, 2.0), method)
+    with pytest.raises(ValueError, match="has the state of another run"):
+        run(problem, "lc")
+
+
+def test_bad_meshes_get_one_clear_error():
+    X, y = helpers.sparse_set()
+    mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
+    with pytest.raises(ValueError, match="lbfgs cannot be split over a mesh: take lc"):
+        multinomial.solve(helpers.problem(X, y), "lbfgs", mesh=mesh)
+    with pytest.raises(ValueError, match="expected a mesh of one axis, got a, b"):
+        both = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))
+        multinomial.solve(helpers.problem(X, y), "lc", mesh=both)
+    with pytest.raises(ValueError, match="expected 7 columns, one for each class, got 6"):
+        multinomial.solve(helpers.problem(X, y), "lc", mesh=mesh, W0=np.zeros((40, 6)))

@@ -1,0 +1,98 @@
+"""The classes of a problem split over the devices of a mesh.
+
+Every device has its columns of W, and X and y whole. Nothing of the size of the weights is ever sent: what
+goes over the mesh are sums over classes, [n], and single numbers. K is filled up to a multiple of the
+number of devices with columns that are no classes; their weights are 0.
+
+In a run of several processes (``jax.distributed``) every process calls the same functions with the same
+arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from xmcjax.solvers.multinomial._problem import Problem
+from xmcjax.solvers.multinomial._state import State
+
+
+def padded(classes: int, mesh: Mesh) -> int:
+    """Columns of W: `classes`, filled up to a multiple of the devices."""
+    return -(-classes // mesh.size) * mesh.size
+
+
+def shared(problem: Problem, mesh: Mesh) -> Problem:
+    """The problem with all its arrays on every device.
+
+    Raises:
+        ValueError: a mesh of more than one axis.
+    """
+    if len(mesh.axis_names) != 1:
+        raise ValueError(f"expected a mesh of one axis, got {', '.join(map(str, mesh.axis_names))}")
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    arrays = jax.tree.map(lambda a: jax.device_put(np.asarray(a), everywhere), problem)
+    return dataclasses.replace(arrays, axis=str(mesh.axis_names[0]))
+
+
+def split_columns(a, classes: int, mesh: Mesh):
+    """[…, K] over the devices by its last axis, filled up with zeros; None stays None."""
+    if a is None:
+        return None
+    a = np.asarray(a)
+    if a.shape[-1] != classes:
+        raise ValueError(f"expected {classes} columns, one for each class, got {a.shape[-1]}")
+    missing = padded(classes, mesh) - classes
+    a = np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, missing)])
+    return jax.device_put(a, NamedSharding(mesh, _columns(a.ndim, mesh)))
+
+
+def _columns(dimensions: int, mesh: Mesh) -> PartitionSpec:
+    return PartitionSpec(*[None] * (dimensions - 1), mesh.axis_names[0])
+
+
+def state_specs(module: Any, mesh: Mesh) -> State:
+    """How the arrays of a state lie on the mesh; `module` is that of the method."""
+    axis, whole = mesh.axis_names[0], PartitionSpec()
+    memory = {
+        name: whole if place is None else PartitionSpec(*[None] * place, axis)
+        for name, place in module.CLASS_AXES.items()
+    }
+    fields: dict[str, Any] = {name: whole for name in State._fields}
+    fields |= {"W": PartitionSpec(None, axis), "bias": PartitionSpec(axis), "memory": module.Memory(**memory)}
+    return State(**fields)
+
+
+@functools.cache
+def initial(module: Any, mesh: Mesh, classes: int):
+    """`init` of a method over a mesh, compiled: (problem, hp, W0, b0) -> State."""
+    axis, whole = mesh.axis_names[0], PartitionSpec()
+    width = padded(classes, mesh) // mesh.size
+
+    def init(problem, hp, W0, b0):
+        return module.init(problem, hp, W0, b0, width)
+
+    return jax.jit(
+        jax.shard_map(
+            init,
+            mesh=mesh,
+            in_specs=(whole, whole, PartitionSpec(None, axis), PartitionSpec(axis)),
+            out_specs=state_specs(module, mesh),
+            check_vma=False,  # loops carry sums that are the same everywhere, which it cannot see
+        )
+    )
+
+
+@functools.cache
+def advance(module: Any, mesh: Mesh):
+    """`step` of a method over a mesh, compiled: (problem, hp, State) -> State; the state is given away."""
+    whole, specs = PartitionSpec(), state_specs(module, mesh)
+    step = jax.shard_map(
+        module.step, mesh=mesh, in_specs=(whole, whole, specs), out_specs=specs, check_vma=False
+    )
+    return jax.jit(step, donate_argnums=2)
