@@ -78,6 +78,18 @@ def load_classes(name: str) -> ClassSplit:
     return CLASS_SETS[name]()
 
 
+def padded(X) -> tuple[np.ndarray | None, np.ndarray]:
+    """Indices (None for a dense X) and values of the non-zeros of each row, filled up with zeros."""
+    if not sp.issparse(X):
+        return None, np.asarray(X)
+    X = X.tocsr()
+    lengths = np.diff(X.indptr)
+    place = np.arange(max(int(lengths.max()), 1)) < lengths[:, None]
+    indices, values = np.zeros(place.shape, np.int32), np.zeros(place.shape, X.dtype)
+    indices[place], values[place] = X.indices, X.data
+    return indices, values
+
+
 def _silhouettes() -> ClassSplit:
     """Caltech 101 Silhouettes, 4,100 / 2,264 / 2,307 images of 28 x 28 pixels, 0 or 1, as they are."""
     import scipy.io

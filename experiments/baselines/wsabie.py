@@ -21,8 +21,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 
+from experiments import _data
 from experiments.baselines._base import Fitted
 
 MARGIN = 0.01
@@ -61,7 +61,7 @@ class Wsabie:
         """See :class:`experiments.baselines.Method`; C is the stepsize, `start` is not used."""
         y = np.asarray(y)
         m = int(y.max()) + 1
-        indices, values = padded(X)
+        indices, values = _data.padded(X)
         rng = np.random.default_rng(self.seed)
         state = init(X.shape[1], m, self.dimension or m, self.queue, rng, X.dtype)
         margin = MARGIN * state.V.shape[1] * np.square(values).sum(axis=1).mean()
@@ -72,18 +72,6 @@ class Wsabie:
         # f up to ‖V x‖²
         bias = -np.square(beta).sum(axis=1)
         return Fitted(lambda X: 2 * np.asarray(X @ V) @ beta.T + bias, np.nan, None)
-
-
-def padded(X) -> tuple[np.ndarray | None, np.ndarray]:
-    """Indices (None for a dense X) and values of the non-zeros of each row, filled up with zeros."""
-    if not sp.issparse(X):
-        return None, np.asarray(X)
-    X = X.tocsr()
-    lengths = np.diff(X.indptr)
-    place = np.arange(max(int(lengths.max()), 1)) < lengths[:, None]
-    indices, values = np.zeros(place.shape, np.int32), np.zeros(place.shape, X.dtype)
-    indices[place], values[place] = X.indices, X.data
-    return indices, values
 
 
 def init(d: int, m: int, dimension: int, queue: int, rng: np.random.Generator, dtype) -> State:
@@ -112,7 +100,7 @@ def train(indices, values, y, state: State, drawn, stepsize, margin) -> State:
     """As many steps as there are random numbers.
 
     Args:
-        indices: of :func:`padded`, [n, r] or None.
+        indices: of :func:`experiments._data.padded`, [n, r] or None.
         values: likewise, [n, r].
         y: classes [n].
         state: is given away.

@@ -1,0 +1,222 @@
+"""Top-k losses as the head of a small network, against softmax.
+
+    python -m experiments.topk_in_a_network [--small|--full] [--sets ...] [--losses ...] [--out results]
+
+A network of one hidden layer, relu(x V + a) W + b, is trained by Adam (optax) on minibatches, once for every
+loss, learning rate and seed of the start and of the batches. Learning rate and epoch are those with the
+best top-1, or top-5, accuracy of the validation part, a seed each. The table has mean and standard
+deviation of the accuracy on the test part over the seeds, which are trained side by side.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import _data, _report
+from xmcjax import losses
+
+NAME = "topk_in_a_network"
+K = 5
+TOPS = (1, 5)
+
+LOSSES = {
+    "softmax": losses.softmax_cross_entropy,
+    "Crammer-Singer": losses.crammer_singer,
+    "top-5 hinge, alpha": functools.partial(losses.topk_hinge, k=K, variant="alpha"),
+    "top-5 hinge, beta": functools.partial(losses.topk_hinge, k=K, variant="beta"),
+    "smooth top-5 hinge, alpha": functools.partial(losses.smooth_topk_hinge, k=K, variant="alpha"),
+    "smooth top-5 hinge, beta": functools.partial(losses.smooth_topk_hinge, k=K, variant="beta"),
+    "top-5 entropy": functools.partial(losses.topk_entropy, k=K),
+    "truncated top-5 entropy": functools.partial(losses.truncated_topk_entropy, k=K),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Top-k losses as the head of a small network, against softmax.
+
+    Attributes:
+        sets: of experiments._data.CLASS_SETS.
+        losses: of LOSSES.
+        hidden: width of the hidden layer.
+        epochs: of every training.
+        batch: rows of a minibatch.
+        rates: learning rates.
+        seeds: how many.
+        out: folder of the results.
+        small: the digits of scikit-learn, three losses, one rate, two seeds.
+        full: both sets, all losses and rates, five seeds.
+    """
+
+    sets: tuple[str, ...] = ("caltech101_silhouettes",)
+    losses: tuple[str, ...] = ("softmax", "top-5 hinge, alpha", "smooth top-5 hinge, alpha")
+    hidden: int = 128
+    epochs: int = 20
+    batch: int = 100
+    rates: tuple[float, ...] = (1e-3,)
+    seeds: int = 3
+    out: Path = Path("results")
+    small: bool = False
+    full: bool = False
+
+    def chosen(self) -> Options:
+        """With the sizes that --small or --full stand for."""
+        if self.full:
+            sets = ("caltech101_silhouettes", "clinc150")
+            return dataclasses.replace(
+                self, sets=sets, losses=tuple(LOSSES), rates=(1e-3, 3e-3), seeds=5
+            )
+        if self.small:
+            return dataclasses.replace(self, sets=("digits",), hidden=16, epochs=5, batch=50, seeds=2)
+        return self
+
+
+def init(rng: np.random.Generator, d: int, hidden: int, m: int) -> dict[str, np.ndarray]:
+    """V of variance 2/d, W of variance 1/hidden, no biases yet."""
+    arrays = {
+        "V": rng.normal(scale=np.sqrt(2 / d), size=(d, hidden)),
+        "a": np.zeros(hidden),
+        "W": rng.normal(scale=np.sqrt(1 / hidden), size=(hidden, m)),
+        "b": np.zeros(m),
+    }
+    return {name: array.astype(np.float32) for name, array in arrays.items()}
+
+
+def batches(rng: np.random.Generator, n: int, epochs: int, batch: int) -> np.ndarray:
+    """Rows of the steps, [epochs, steps, batch]; what is left of an epoch is left out."""
+    steps = n // batch
+    rows = [rng.permutation(n)[: steps * batch] for _ in range(epochs)]
+    return np.stack(rows).reshape(epochs, steps, batch).astype(np.int32)
+
+
+def scores(parameters, X) -> jax.Array:
+    """relu(x V + a) W + b; X is (indices or None, values) of :func:`experiments._data.padded`."""
+    indices, values = X
+    if indices is None:
+        hidden = values @ parameters["V"]
+    else:
+        hidden = jnp.einsum("nr,nrh->nh", values, parameters["V"][indices])
+    return jax.nn.relu(hidden + parameters["a"]) @ parameters["W"] + parameters["b"]
+
+
+def accuracies(parameters, X, y) -> jax.Array:
+    """Accuracy at TOPS in per cent; classes with equal scores count as ranked before the right one."""
+    Z = scores(parameters, X)
+    rank = jnp.sum(jnp.take_along_axis(Z, y[:, None], axis=1) <= Z, axis=1)
+    return jnp.stack([100 * jnp.mean((rank <= top).astype(jnp.float32)) for top in TOPS])
+
+
+@functools.partial(jax.jit, static_argnames="loss")
+@functools.partial(jax.vmap, in_axes=(None, 0, 0, None, None))
+def train(parts, parameters, rows, rate, loss: str):
+    """Accuracy on validation and test part after every epoch, each [seeds, epochs, 2].
+
+    Args:
+        parts: (X, y) of training, validation and test.
+        parameters: of :func:`init`, the seeds in front.
+        rows: of :func:`batches`, likewise.
+        rate: of Adam.
+        loss: of LOSSES.
+    """
+    import optax
+
+    (X, y), *others = parts
+    optimiser = optax.adam(rate)
+
+    def objective(parameters, rows):
+        Z = scores(parameters, jax.tree.map(lambda part: part[rows], X))
+        return jnp.mean(LOSSES[loss](Z, y[rows]))
+
+    def step(carry, rows):
+        parameters, state = carry
+        updates, state = optimiser.update(jax.grad(objective)(parameters, rows), state, parameters)
+        return (optax.apply_updates(parameters, updates), state), None
+
+    def epoch(carry, rows):
+        carry, _ = jax.lax.scan(step, carry, rows)
+        return carry, [accuracies(carry[0], *part) for part in others]
+
+    return jax.lax.scan(epoch, (parameters, optimiser.init(parameters)), rows)[1]
+
+
+def run_loss(parts, d: int, m: int, loss: str, options: Options) -> dict:
+    """Test accuracies at the learning rate and epoch that the validation part chooses."""
+    starts, rows = [], []
+    for seed in range(options.seeds):
+        rng = np.random.default_rng(seed)
+        starts.append(init(rng, d, options.hidden, m))
+        rows.append(batches(rng, len(parts[0][1]), options.epochs, options.batch))
+    parameters = {name: np.stack([start[name] for start in starts]) for name in starts[0]}
+    curves = [train(parts, parameters, np.stack(rows), np.float32(rate), loss) for rate in options.rates]
+    # [seeds, rates, epochs, 2]
+    valid, test = (np.stack([np.asarray(curve[i]) for curve in curves], axis=1) for i in range(2))
+    found = {}
+    for i, top in enumerate(TOPS):
+        flat = valid[..., i].reshape(options.seeds, -1)
+        place = flat.argmax(axis=1)
+        values = test[..., i].reshape(options.seeds, -1)[np.arange(options.seeds), place]
+        found[f"top-{top}"] = {
+            "test": values.tolist(),
+            "mean": float(values.mean()),
+            "sd": float(values.std(ddof=1)) if options.seeds > 1 else 0.0,
+            "rates": [options.rates[p // options.epochs] for p in place],
+            "epochs": [int(p % options.epochs) + 1 for p in place],
+        }
+    return found
+
+
+def run(options: Options) -> dict:
+    """Accuracies by set and loss; the results are written after every loss."""
+    for loss in options.losses:
+        if loss not in LOSSES:
+            raise ValueError(f"expected losses of {', '.join(LOSSES)}, got {loss!r}")
+    kept = ("hidden", "epochs", "batch", "rates", "seeds")
+    result = {"options": {name: getattr(options, name) for name in kept}, "k": K, "sets": {}}
+    for name in options.sets:
+        data = _data.load_classes(name)
+        d, m = data.X.shape[1], int(data.y.max()) + 1
+        pairs = ((data.X, data.y), (data.X_valid, data.y_valid), (data.X_test, data.y_test))
+        parts = [(_data.padded(X), y.astype(np.int32)) for X, y in pairs]
+        result["sets"][name] = {}
+        for loss in options.losses:
+            result["sets"][name][loss] = run_loss(parts, d, m, loss, options)
+            _report.write(options.out, NAME, result, markdown(result))
+            print(f"{name}: {loss} done", flush=True)
+    return result
+
+
+def markdown(result: dict) -> str:
+    """Mean ± standard deviation of the test accuracies, one table."""
+    options = result["options"]
+    rates = ", ".join(f"{rate:g}" for rate in options["rates"])
+    text = (
+        f"hidden layer of {options['hidden']}, {options['epochs']} epochs of batches of {options['batch']}, "
+        f"Adam with rate {rates}; mean ± standard deviation over "
+        f"{options['seeds']} seeds, per cent of the test part\n\n"
+    )
+    header = ["loss"] + [f"{name}, top-{top}" for name in result["sets"] for top in TOPS]
+    rows = []
+    for loss in LOSSES:
+        cells = [found.get(loss) for found in result["sets"].values()]
+        if any(cells):
+            numbers = [cell and cell[f"top-{top}"] for cell in cells for top in TOPS]
+            rows.append([loss, *(f"{c['mean']:.2f} ± {c['sd']:.2f}" if c else "" for c in numbers)])
+    return text + _report.markdown_table(header, rows)
+
+
+def main() -> None:
+    """Reads the options, runs, writes the results."""
+    import tyro
+
+    options = tyro.cli(Options, description=__doc__).chosen()
+    print("\n" + markdown(run(options)) + f"\nwritten to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

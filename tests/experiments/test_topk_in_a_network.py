@@ -1,0 +1,55 @@
+"""The losses in a network, on a set that needs no files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from experiments import _data, topk_in_a_network
+from experiments.topk_in_a_network import LOSSES, accuracies, init, scores
+from xmcjax.metrics import topk_accuracy
+
+
+def test_small(tmp_path):
+    chosen = dataclasses.replace(topk_in_a_network.Options(small=True).chosen(), out=tmp_path)
+    options = dataclasses.replace(chosen, losses=("smooth top-5 hinge, alpha",), rates=(0.01,))
+    with jax.numpy_dtype_promotion("standard"):  # optax promotes
+        result = topk_in_a_network.run(options)
+    stored = json.loads((tmp_path / "topk_in_a_network.json").read_text())
+    for loss in options.losses:
+        found = stored["sets"]["digits"][loss]
+        assert found == result["sets"]["digits"][loss]
+        assert len(found["top-1"]["test"]) == 2 and found["top-1"]["rates"] == [0.01, 0.01]
+        assert found["top-5"]["mean"] > 90
+    assert "| smooth top-5 hinge, alpha |" in (tmp_path / "topk_in_a_network.md").read_text()
+
+
+def test_scores_and_accuracies():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((30, 20)) < 0.2, 1, 0).astype(np.float32)
+    X = sp.csr_matrix(X)
+    y = rng.integers(8, size=30).astype(np.int32)
+    parameters = init(rng, 20, 6, 8)
+    parameters["b"] = rng.normal(size=8).astype(np.float32)
+    sparse, dense = (scores(parameters, _data.padded(array)) for array in (X, X.toarray()))
+    np.testing.assert_allclose(sparse, dense, atol=1e-5)
+    found = accuracies(parameters, _data.padded(X), y)
+    expected = [100 * topk_accuracy(y, np.asarray(sparse), top) for top in (1, 5)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_batches():
+    rows = topk_in_a_network.batches(np.random.default_rng(0), 11, 2, 3)
+    assert rows.shape == (2, 3, 3)
+    assert all(len(set(epoch.ravel().tolist())) == 9 for epoch in rows)
+
+
+def test_unknown_loss():
+    assert len(LOSSES) == 8
+    with pytest.raises(ValueError, match="expected losses of"):
+        topk_in_a_network.run(topk_in_a_network.Options(losses=("hinge",)))
