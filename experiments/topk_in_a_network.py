@@ -69,9 +69,7 @@ class Options:
         """With the sizes that --small or --full stand for."""
         if self.full:
             sets = ("caltech101_silhouettes", "clinc150")
-            return dataclasses.replace(
-                self, sets=sets, losses=tuple(LOSSES), rates=(1e-3, 3e-3), seeds=5
-            )
+            return dataclasses.replace(self, sets=sets, losses=tuple(LOSSES), rates=(1e-3, 3e-3), seeds=5)
         if self.small:
             return dataclasses.replace(self, sets=("digits",), hidden=16, epochs=5, batch=50, seeds=2)
         return self

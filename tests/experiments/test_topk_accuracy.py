@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import _data, topk_accuracy
+from experiments.baselines import TOL
 
 
 @pytest.fixture
@@ -59,8 +60,12 @@ def test_choice_of_C():
     assert topk_accuracy.outside(records, (0.1, 1.0, 10.0), 1) == [100.0]
     assert topk_accuracy.outside(records, (0.1, 1.0, 10.0), 0) == []
     assert topk_accuracy.outside(records, (0.1, 1.0), 1) == []  # it is extended
+    for C, fit in records.items():
+        fit |= {"epochs": 10, "gap": TOL * C}
+    assert topk_accuracy.given_up(records, 10) == [10.0]
+    assert topk_accuracy.given_up(records, 9) == []  # it was solved again
     chosen = topk_accuracy.selected({repr(C): fit for C, fit in records.items()})
-    assert chosen == ([1.0, -10.0], [1.0, 10.0], 10.0)
+    assert chosen == ([1.0, -10.0], [1.0, 10.0], 10 * TOL)
 
 
 def test_accuracies_equal_the_metric():
