@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +57,8 @@ class LowRank(Factored):
             T = jax.scipy.linalg.solve_triangular(root, T, trans=1, lower=True)
             one = jax.tree.map(operator.itemgetter(slice(l, l + 1)), self.kernel)
             rows = _tile_rows(points.n, active.n, 1, self.dtype)
-            out.append(_product(one, points.against(places), active, None, T[:, None], rows)[:, 0])
+            product: Any = _product(one, points.against(places), active, None, T[:, None], rows)
+            out.append(product[:, 0])
         return jnp.stack(out, axis=1)
 
 

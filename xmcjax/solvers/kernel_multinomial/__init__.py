@@ -2,9 +2,17 @@
 
 ``kernel_problem`` states a problem, of one training set or of several folds as lanes; ``run(problem, hp,
 init(problem))`` solves it; ``cv_criterion`` judges the hyperparameters; ``fit`` is the solution as a
-function to be differentiated; ``tune`` learns the hyperparameters of a :class:`KernelModel`.
+function to be differentiated; ``tune`` learns the hyperparameters of a :class:`KernelModel`. ``fit_chains``
+is for label sequences, ``fit_uncertain`` for targets of which a set of classes is known.
 """
 
+from xmcjax.solvers.kernel_multinomial._chains import (
+    Chains,
+    FittedChains,
+    chain_problem,
+    fit_chains,
+    most_likely,
+)
 from xmcjax.solvers.kernel_multinomial._criterion import Criterion, Hyperparameters, cv_criterion
 from xmcjax.solvers.kernel_multinomial._implicit import fit
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
@@ -19,11 +27,14 @@ from xmcjax.solvers.kernel_multinomial._problem import (
 )
 from xmcjax.solvers.kernel_multinomial._systems import HParams, Solved, cg_in_functions
 from xmcjax.solvers.kernel_multinomial._tuning import CvObjective, KernelModel, plot_search, tune
+from xmcjax.solvers.kernel_multinomial._uncertain import Uncertain, fit_uncertain
 
 __all__ = [
     "LIKELIHOODS",
+    "Chains",
     "Criterion",
     "CvObjective",
+    "FittedChains",
     "HParams",
     "Hyperparameters",
     "KernelModel",
@@ -33,13 +44,18 @@ __all__ = [
     "Softmax",
     "Solved",
     "State",
+    "Uncertain",
     "cg_in_functions",
+    "chain_problem",
     "check_folds",
     "cv_criterion",
     "fit",
+    "fit_chains",
+    "fit_uncertain",
     "fold_weights",
     "init",
     "kernel_problem",
+    "most_likely",
     "plot_search",
     "random_folds",
     "run",

@@ -42,14 +42,16 @@ def init(problem: KernelProblem, alpha=None) -> State:
         alpha: where to start, [n, C, B] or [n, C, 1]; brought into the range of W first, and not
             taken by a lane for which 0 is better.
     """
-    return _init(problem.matrices_only(), alpha)
+    n, C, _ = problem.likelihood.shape
+    # an argument: the compiler would work out by itself what follows from a constant
+    zeros = jnp.zeros((n, C, problem.weight.shape[1]), problem.kernel.dtype)
+    return _init(problem.matrices_only(), zeros, alpha)
 
 
 @jax.jit
-def _init(problem: KernelProblem, alpha) -> State:
-    n, C, _ = problem.likelihood.shape
+def _init(problem: KernelProblem, zeros: jax.Array, alpha) -> State:
     lanes, dtype = problem.weight.shape[1], problem.kernel.dtype
-    start = u = jnp.zeros((n, C, lanes), dtype)
+    start = u = zeros
     value = _objective(problem, start, u)
     if alpha is not None:
         alpha = jnp.broadcast_to(jnp.asarray(alpha, dtype), start.shape)

@@ -1,0 +1,166 @@
+"""Section 7 of paper 003: label sequences against enumeration, uncertain targets, dependencies of classes."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from kernel_helpers import FOLDS, TREE, C, N, data, dense, model
+
+from xmcjax import kernels
+from xmcjax.kernels import RBF
+from xmcjax.solvers import Status, kernel_multinomial
+from xmcjax.solvers.kernel_multinomial import CvObjective, KernelModel, Softmax
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+LENGTHS, LABELS = np.array([5, 1, 3, 2]), 3
+ROWS = LENGTHS.sum()
+TIGHT = kernel_multinomial.HParams(tolerance=1e-10)
+
+
+def sequences():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((ROWS, 2)), rng.integers(0, LABELS, ROWS)
+    gram = kernels.gram(RBF(2.0), kernels.points(X))
+    return kernels.class_kernels(gram, 3.0, 0.5, LABELS), y, rng.standard_normal((LABELS, LABELS))
+
+
+def enumerated(u, A):
+    """Of each sequence: all labelings, their probabilities, log Z."""
+    first = 0
+    for length in LENGTHS:
+        all_labels = np.array(list(itertools.product(range(LABELS), repeat=length)))
+        score = u[first + np.arange(length), all_labels].sum(axis=1)
+        score = score + A[all_labels[:, :-1], all_labels[:, 1:]].sum(axis=1)
+        log_z = np.log(np.exp(score).sum())
+        yield first, all_labels, np.exp(score - log_z), log_z
+        first += length
+
+
+def test_label_sequences_by_enumeration():
+    kernel, y, A = sequences()
+    problem = kernel_multinomial.chain_problem(kernel, y, LENGTHS, A, weight=[1.0, 2.0, 0.5, 0.0])
+    chains = problem.likelihood
+    np.testing.assert_array_equal(problem.weight[:, 0], np.repeat([1.0, 2.0, 0.5, 0.0], LENGTHS))
+    u, x = np.random.default_rng(1).standard_normal((2, ROWS, LABELS, 1))
+
+    @jax.jit
+    def quantities(chains, u, x):
+        pi = chains.probabilities(u)
+        return chains.partition(u), chains.losses(u), pi, chains.slope(pi), chains.curvature(u, pi)(x)
+
+    log_z, losses, pi, slope, curved = (np.asarray(a) for a in quantities(chains, u, x))
+    flat, labels = u[..., 0], kernel_multinomial.most_likely(u[..., 0], LENGTHS, A)
+    for k, (first, every, p, z) in enumerate(enumerated(flat, A)):
+        rows = slice(first, first + LENGTHS[k])
+        onehot = np.eye(LABELS)[every]  # [labelings, T, C]
+        marginals = np.tensordot(p, onehot, 1)
+        np.testing.assert_allclose(log_z[k, 0], z, rtol=1e-12)
+        np.testing.assert_allclose(pi[rows, :, 0], marginals, atol=1e-12)
+        np.testing.assert_allclose(slope[rows, :, 0], marginals - np.eye(LABELS)[y[rows]], atol=1e-12)
+        own = p[(every == y[rows]).all(axis=1)]
+        np.testing.assert_allclose(losses[first, 0], -np.log(own[0]), rtol=1e-10)
+        assert (losses[first + 1 : rows.stop] == 0).all()
+        # ∂²log Z/∂u² x is the covariance of the labels times x
+        along = np.tensordot(onehot, x[rows, :, 0], 2)
+        covariance = np.tensordot(p * (along - p @ along), onehot, 1)
+        np.testing.assert_allclose(curved[rows, :, 0], covariance, atol=1e-12)
+        assert (labels[rows] == every[p.argmax()]).all()
+
+
+def test_fit_of_label_sequences():
+    kernel, y, _ = sequences()
+    blank = kernel_multinomial.chain_problem(kernel, y, LENGTHS, np.zeros((LABELS, LABELS)))
+    plain = kernel_multinomial.kernel_problem(kernel, y)
+    found = kernel_multinomial.run(plain, TIGHT, kernel_multinomial.init(plain))
+    without = kernel_multinomial.run(blank, TIGHT, kernel_multinomial.init(blank))
+    np.testing.assert_allclose(without.alpha, found.alpha, atol=1e-8)
+
+    variance = 0.5
+    problem, state, search = kernel_multinomial.fit_chains(blank, TIGHT, variance, tolerance=1e-8)
+    assert search.converged and int(state.status[0]) == Status.CONVERGED
+    assert search.value < search.history[0].value
+    # α = y − π, and A = variance (pairs seen − pairs expected)
+    u, A = np.asarray(state.u[..., 0]), np.asarray(problem.likelihood.transitions)
+    pairs = np.zeros((LABELS, LABELS))
+    for first, every, p, _ in enumerated(u, A):
+        T = every.shape[1]
+        marginals = np.tensordot(p, np.eye(LABELS)[every], 1)
+        own = y[first : first + T]
+        np.testing.assert_allclose(
+            state.alpha[first : first + T, :, 0], np.eye(LABELS)[own] - marginals, atol=1e-9
+        )
+        np.add.at(pairs, (own[:-1], own[1:]), 1)
+        for t in range(T - 1):
+            np.add.at(pairs, (every[:, t], every[:, t + 1]), -p)
+    np.testing.assert_allclose(A, variance * pairs, atol=1e-5)
+
+
+def test_uncertain_targets():
+    _, y, _ = data()
+    kernel = model("tree")
+    members = TREE.members()
+    places = np.array(TREE.leaves)[y]
+    up = np.arange(N) % 3 == 0  # a third of the rows is known by the node above
+    places[up] = np.where(TREE.parent[places[up]] >= 0, TREE.parent[places[up]], places[up])
+    allowed = members[places]
+    assert allowed.sum() > N
+    found = kernel_multinomial.fit_uncertain(kernel, allowed, TIGHT, tolerance=1e-7)
+    assert found.converged and len(found.values) > 3
+    assert (np.diff(found.values) <= 1e-9 * abs(found.values[0])).all()
+    q = np.asarray(found.q[..., 0])
+    assert (q[~allowed] == 0).all()
+    np.testing.assert_allclose(q.sum(axis=1), 1)
+    u = np.asarray(found.state.u[..., 0])
+    expected = np.where(allowed, np.exp(u), 0)
+    np.testing.assert_allclose(q, expected / expected.sum(axis=1, keepdims=True), atol=1e-2)
+    known = kernel_multinomial.fit_uncertain(kernel, np.eye(C, dtype=bool)[y], TIGHT)
+    problem = kernel_multinomial.kernel_problem(kernel, np.eye(C)[y])
+    plain = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem))
+    np.testing.assert_allclose(known.state.alpha, plain.alpha, atol=1e-8)
+
+
+def test_dependencies_of_classes():
+    X, y, _ = data()
+    gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), kernels.points(X))
+    same = kernels.class_kernels(gram, np.arange(3.0, 3 + C), 0.7, C, loadings=np.eye(C))
+    np.testing.assert_allclose(dense(same), dense(model("flat")), atol=1e-13)
+
+    # two factors, learnt with the rest
+    family = KernelModel(kernels.points(X), C, np.arange(2))
+    B = np.random.default_rng(1).standard_normal((C, 2))
+    at = family.hyperparameters(2.0, RBF(np.array([0.5, 1.5])), 0.7, B)
+    target = Softmax(jnp.asarray(np.eye(C)[y][..., None]))
+    free = ("v", "kernel", "loadings")
+    function = CvObjective(family, target, FOLDS, at, free=free, hp=TIGHT)
+    assert function.names()[-1] == "loadings[5, 1]"
+    x = function.pack(at)
+    value, gradient = function(x)
+    for place in (0, 3, 4, len(x) - 1):
+        step = 1e-4 * (np.arange(len(x)) == place)
+        difference = (function(x + step)[0] - function(x - step)[0]) / 2e-4
+        np.testing.assert_allclose(gradient[place], difference, rtol=1e-5, atol=1e-6)
+    h, found = kernel_multinomial.tune(function, max_iter=3)
+    assert found.value < value - 1 and np.abs(h.loadings - B).max() > 0.01
+
+
+def test_bad_input():
+    kernel, y, A = sequences()
+    for arguments, message in [
+        ((y + 1, LENGTHS, A), r"expected classes \[11\] from 0 to 2"),
+        ((y, LENGTHS[1:], A), "lengths: expected whole numbers from 1 that sum to 11"),
+        ((y, LENGTHS, A[1:]), r"transitions: expected \[3, 3\], got \[2, 3\]"),
+        ((y, LENGTHS, A, np.ones(3)), r"expected weights of sequences \[4\]"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kernel_multinomial.chain_problem(kernel, *arguments)
+    problem = kernel_multinomial.chain_problem(kernel, y, LENGTHS, A)
+    with pytest.raises(ValueError, match="variance: expected a number above 0, got 0"):
+        kernel_multinomial.fit_chains(problem, TIGHT, 0)
+    for allowed, message in [
+        (np.ones((2, 2)), r"allowed: expected \[11, 3\], got \[2, 2\]"),
+        (np.arange(ROWS)[:, None] != [5, 5, 5], "found none in row 5"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kernel_multinomial.fit_uncertain(kernel, allowed, TIGHT)

@@ -1,0 +1,222 @@
+"""Label sequences: a conditional random field whose label scores are class functions of a kernel.
+
+Lafferty, Zhu and Liu, "Kernel conditional random fields", 2004; announced in section 7.1 of paper 003. The
+labels of a sequence x_1 … x_T have
+
+    log P(y | u) = Σ_t u_{t,y_t} + Σ_{t>1} A_{y_{t−1}, y_t} − log Z,
+
+with transition scores A, [C, C]. The forward recursion gives log Z in place of the log-sum-exp of single
+points; its derivative in u, the backward recursion, gives the marginals, and their derivative
+the products with the Hessian.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.kernels import ClassKernels
+from xmcjax.solvers._lbfgs import Minimised, minimise
+from xmcjax.solvers.kernel_multinomial._newton import State, init, run
+from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, kernel_problem
+from xmcjax.solvers.kernel_multinomial._systems import HParams
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["y", "transitions", "places"], meta_fields=[]
+)
+@dataclasses.dataclass(frozen=True)
+class Chains:
+    """The likelihood of S label sequences, made by :func:`chain_problem`.
+
+    Rows of a sequence stand one after the other and have one weight in common. Its loss is that of
+    its first row, and 0 is that of the others.
+
+    Attributes:
+        y: classes, 0 and 1, [n, C, 1].
+        transitions: A, [C, C], from the class before to the one after.
+        places: rows of each sequence, [S, longest]; n beyond its end.
+    """
+
+    y: jax.Array
+    transitions: jax.Array
+    places: jax.Array
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        n, C, lanes = self.y.shape
+        return n, C, lanes
+
+    def partition(self, u: jax.Array) -> jax.Array:
+        """log Z, [S, B]."""
+        inside = self.places < u.shape[0]
+        steps = jnp.moveaxis(_gather(u, self.places), 1, 0)  # [longest, S, C, B]
+
+        def forward(a, step):
+            score, inside = step
+            # a_t(c) = u_tc + log Σ_b e^{a_{t−1}(b) + A_bc}
+            after = score + jax.nn.logsumexp(a[:, :, None] + self.transitions[None, :, :, None], axis=1)
+            return jnp.where(inside[:, None, None], after, a), None
+
+        last, _ = jax.lax.scan(forward, steps[0], (steps[1:], inside.T[1:]))
+        return jax.nn.logsumexp(last, axis=1)
+
+    def scores(self, u: jax.Array) -> jax.Array:
+        """Σ u_{t,y_t} + Σ A_{y_{t−1}, y_t} of the labels given, [S, B]."""
+        y = _gather(self.y, self.places)[..., 0]  # [S, longest, C]
+        pairs = jnp.einsum("stb,bc,stc->s", y[:, :-1], self.transitions, y[:, 1:], precision="highest")
+        return jnp.sum(_gather(self.y * u, self.places), axis=(1, 2)) + pairs[:, None]
+
+    def losses(self, u: jax.Array) -> jax.Array:
+        losses = self.partition(u) - self.scores(u)
+        return jnp.zeros((u.shape[0], u.shape[2]), u.dtype).at[self.places[:, 0]].set(losses)
+
+    def probabilities(self, u: jax.Array) -> jax.Array:
+        # marginals: ∂ log Z / ∂u
+        return jax.grad(lambda u: jnp.sum(self.partition(u)))(u)
+
+    def slope(self, pi: jax.Array) -> jax.Array:
+        return pi - self.y
+
+    def curvature(self, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
+        return jax.linearize(self.probabilities, u)[1]
+
+    def in_range(self, alpha: jax.Array) -> jax.Array:
+        return alpha - jnp.mean(alpha, axis=1, keepdims=True)
+
+
+class FittedChains(NamedTuple):
+    """Of :func:`fit_chains`."""
+
+    problem: KernelProblem  #: with the transitions that were learnt
+    state: State
+    search: Minimised
+
+
+def chain_problem(kernel: ClassKernels, y, lengths, transitions, weight=None) -> KernelProblem:
+    """The problem of label sequences.
+
+    Args:
+        kernel: K̃ of the n points of all sequences, one after the other.
+        y: class of each point, [n].
+        lengths: of the sequences, [S], from 1; their sum is n.
+        transitions: A, [C, C].
+        weight: of the sequences, [S] or [S, B], ≥ 0; 1 by default.
+
+    Raises:
+        ValueError: shapes that do not match, or lengths that do not sum to n.
+    """
+    n, C, dtype = kernel.n, kernel.n_classes, kernel.dtype
+    y, lengths = np.asarray(y), np.asarray(lengths)
+    if y.shape != (n,) or y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= C:
+        raise ValueError(f"expected classes [{n}] from 0 to {C - 1}, got shape {list(y.shape)}")
+    if (
+        lengths.ndim != 1
+        or lengths.dtype.kind not in "iu"
+        or lengths.min(initial=1) < 1
+        or lengths.sum() != n
+    ):
+        raise ValueError(f"lengths: expected whole numbers from 1 that sum to {n}, got {lengths}")
+    transitions = jnp.asarray(transitions, dtype)
+    if transitions.shape != (C, C):
+        raise ValueError(f"transitions: expected [{C}, {C}], got {list(transitions.shape)}")
+    S = len(lengths)
+    weight = np.ones((S, 1)) if weight is None else np.asarray(weight)
+    weight = weight[:, None] if weight.ndim == 1 else weight
+    if weight.ndim != 2 or len(weight) != S:
+        raise ValueError(f"expected weights of sequences [{S}] or [{S}, lanes], got {list(weight.shape)}")
+    target = (y[:, None] == np.arange(C))[..., None]
+    chains = Chains(jnp.asarray(target, dtype), transitions, jnp.asarray(_places(lengths), jnp.int32))
+    return kernel_problem(kernel, None, np.repeat(weight, lengths, axis=0), likelihood=chains)
+
+
+def fit_chains(
+    problem: KernelProblem, hp: HParams, variance: float, *, tolerance: float = 1e-4, max_iter: int = 100
+) -> FittedChains:
+    """Class functions and transition scores together: min over A of min_α Φ(α, A) + ‖A‖² / (2 variance).
+
+    The minimum over α is convex in A, and its derivative is that of Φ at fixed α.
+
+    Args:
+        problem: of :func:`chain_problem`, one lane; its transitions are the start.
+        hp: limits and tolerances of the fits.
+        variance: of the prior of A, above 0.
+        tolerance: the search ends when ‖∂/∂A‖∞ ≤ tolerance times the value.
+        max_iter: most iterations.
+
+    Raises:
+        ValueError: a variance that is not above 0.
+    """
+    if not variance > 0:
+        raise ValueError(f"variance: expected a number above 0, got {variance}")
+    chains = problem.likelihood
+    assert isinstance(chains, Chains)
+    n, C, _ = chains.shape
+    dtype = problem.kernel.dtype
+    state = init(problem, jnp.zeros((n, C, 1), dtype))
+
+    def at(x):
+        moved = dataclasses.replace(chains, transitions=jnp.asarray(x.reshape(C, C), dtype))
+        return dataclasses.replace(problem, likelihood=moved)
+
+    def value_and_gradient(x):
+        nonlocal state
+        moved = at(x)
+        state = run(moved, hp, init(moved, state.alpha))
+        slope = np.asarray(_transition_slope(moved.likelihood, moved.weight, state.u), np.float64)
+        return float(state.value[0]) + x @ x / (2 * variance), slope.ravel() + x / variance
+
+    start = np.asarray(chains.transitions, np.float64).ravel()
+    rounding = 100 * float(jnp.finfo(dtype).eps)
+    found = minimise(value_and_gradient, start, tolerance=tolerance, max_iter=max_iter, rounding=rounding)
+    best = at(found.x)
+    return FittedChains(best, run(best, hp, init(best, state.alpha)), found)
+
+
+def most_likely(u, lengths, transitions) -> np.ndarray:
+    """The likeliest labels of sequences by the Viterbi algorithm, [n].
+
+    Args:
+        u: class functions at their points, [n, C].
+        lengths: of the sequences, [S].
+        transitions: A, [C, C].
+    """
+    u, transitions = np.asarray(u), np.asarray(transitions)
+    labels, first = np.empty(len(u), int), 0
+    for length in lengths:
+        score, back = u[first], []
+        for t in range(first + 1, first + length):
+            through = score[:, None] + transitions
+            back.append(through.argmax(axis=0))
+            score = u[t] + through.max(axis=0)
+        label = int(score.argmax())
+        labels[first + length - 1] = label
+        for t in range(length - 2, -1, -1):
+            label = back[t][label]
+            labels[first + t] = label
+        first += length
+    return labels
+
+
+@jax.jit
+def _transition_slope(chains: Chains, weight, u) -> jax.Array:
+    def value(A):
+        return jnp.sum(weight * dataclasses.replace(chains, transitions=A).losses(u))
+
+    return jax.grad(value)(chains.transitions)
+
+
+def _places(lengths: np.ndarray) -> np.ndarray:
+    column = np.arange(lengths.max())
+    first = np.cumsum(lengths) - lengths
+    return np.where(column < lengths[:, None], first[:, None] + column, lengths.sum())
+
+
+def _gather(rows: jax.Array, places: jax.Array) -> jax.Array:
+    return jnp.take(rows, places, axis=0, mode="fill", fill_value=0)
