@@ -3,8 +3,8 @@
     python -m experiments.projection_scaling [--small|--full] [--out results]
 
 Every point projects as many vectors of standard normal numbers as make up the same number of
-entries, on one processor, compiled beforehand; a time is the median of the repetitions, which go
-round by turns. Writes projection_scaling.json, .md and, where matplotlib is installed, .png.
+entries, on one processor, compiled beforehand; a time is the median CPU time of the repetitions, which
+go round by turns. Writes projection_scaling.json, .md and, where matplotlib is installed, .png.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def markdown(result: dict) -> str:
     """Nanoseconds an entry and the ratio to the knapsack, one table a path."""
     text = (
         f"float32, k = {result['k']}, radius {result['radius']:g}, {result['entries']} standard normal "
-        f"entries a point, one processor; ns an entry, median of {result['repeats']}\n"
+        f"entries a point, one processor; ns of CPU time an entry, median of {result['repeats']}\n"
     )
     for path, sets in result["ns_per_entry"].items():
         rows = [[name, *(f"{time:.2f}" for time in times)] for name, times in sets.items()]

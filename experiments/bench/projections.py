@@ -3,7 +3,8 @@
     python -m experiments.bench.projections [--small|--full] [--out results] [--libsdca CHECKOUT_OF_libsdca]
 
 On one processor, float32, standard normal entries; compiled beforehand, and the first call, with its
-compilation, is shown apart. A time is the median of the repetitions, which go round by turns.
+compilation, is shown apart. A time is the median of the repetitions, which go round by turns, and CPU
+time, which other work on the machine does not lengthen.
 jaxopt takes part where it is installed; libsdca's headers are compiled with -Ofast -march=native into
 a small program that copies and projects the same vectors. The error of a sum, |Σp − r| of the
 simplex, is in units of eps r √m. Writes projections.json and projections.md.
@@ -205,7 +206,7 @@ def markdown(result: dict) -> str:
     header = ("set", "program", "ms", "over ours", "over our simplex", error, "first call, s")
     return (
         f"{result['rows']} vectors of {result['length']}, float32, k = {result['k']}, "
-        f"radius {result['radius']:g}; median of {result['repeats']}, one processor\n\n"
+        f"radius {result['radius']:g}; median CPU time of {result['repeats']}, one processor\n\n"
         + _report.markdown_table(header, table)
     )
 

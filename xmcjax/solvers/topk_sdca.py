@@ -89,17 +89,24 @@ def problem(
 
     Raises:
         ValueError: an unknown variant; k, C or classes out of range; shapes that do not match.
-        TypeError: k or classes that are no whole numbers.
+        TypeError: k or classes that are no whole numbers, a mask that is not boolean.
     """
     if variant not in VARIANTS:
         raise ValueError(f"expected a variant of {', '.join(VARIANTS)}, got {variant!r}")
-    C = np.asarray(C, np.float64)
-    if not np.all(np.isfinite(C) & (C > 0)):
-        raise ValueError(f"expected C above 0 and finite, got {C}")
-    bound = C.reshape(1, 1) if C.ndim == 0 else C[:, None]
+    C, n = np.asarray(C, np.float64), op.shape[0]
+    if C.ndim > 1 or not np.all(np.isfinite(C) & (C > 0)):
+        raise ValueError(f"expected C above 0 and finite, a number or [lanes], got {C}")
+    bound = C.reshape(-1, 1)
     if mask is not None:
-        mask = np.asarray(mask, bool)
-        bound = bound * (mask[None, :] if mask.ndim == 1 else mask)
+        mask = np.asarray(mask)
+        if mask.dtype != bool:
+            raise TypeError(f"expected a boolean mask, got {mask.dtype}")
+        if mask.ndim not in (1, 2) or mask.shape[-1] != n:
+            raise ValueError(f"expected a mask [{n}] or [lanes, {n}], got {list(mask.shape)}")
+        mask = mask.reshape(-1, n)
+        if len(mask) != len(bound) and 1 not in (len(mask), len(bound)):
+            raise ValueError(f"expected C and mask for the same lanes, got {len(bound)} and {len(mask)}")
+        bound = bound * mask
     return instance_dual.problem(
         op, y, set_name=f"topk_{variant}", bound=bound, k=k, classes=classes, backend=backend
     )
