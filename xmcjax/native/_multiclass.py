@@ -29,6 +29,18 @@ class Assessment(NamedTuple):
         return (self.primal - self.dual) / abs(self.primal)
 
 
+class Match(NamedTuple):
+    """Two bundles of classes, first and last + 1 of each."""
+
+    a: tuple[int, int]
+    b: tuple[int, int]
+    inner: bool  #: whether each plays against itself as well
+
+    @property
+    def numbers(self) -> np.ndarray:
+        return np.array([*self.a, *self.b, self.inner], np.int64)
+
+
 class _Point:
     """W and α of one problem.
 
@@ -40,6 +52,7 @@ class _Point:
         C: weight of the losses.
         seed: of the random orders.
         threads: that a call may use.
+        classes: first and last + 1 of those that this process of several has; None for all.
 
     Raises:
         MemoryError: no room for the weights.
@@ -47,7 +60,18 @@ class _Point:
 
     _proximal: bool
 
-    def __init__(self, X, y, m: int, formulation: int, C: float, *, seed: int = 0, threads: int = 1):
+    def __init__(
+        self,
+        X,
+        y,
+        m: int,
+        formulation: int,
+        C: float,
+        *,
+        seed: int = 0,
+        threads: int = 1,
+        classes: tuple[int, int] | None = None,
+    ):
         assert X.dtype in (np.float32, np.float64) and y.dtype == np.int32 and y.shape == X.shape[:1]
         self.shape = X.shape[0], m
         self._d = X.shape[1]
@@ -61,7 +85,8 @@ class _Point:
             np.ascontiguousarray(X.indptr, np.int64),
             np.ascontiguousarray(y),
         )
-        size = (ctypes.c_int64 * 6)(*X.shape, m, formulation, seed, threads)
+        self._classes = classes or (0, m)
+        size = (ctypes.c_int64 * 8)(*X.shape, m, formulation, seed, threads, *self._classes)
         arrays = (ctypes.c_void_p * 4)(*(a.ctypes.data for a in self._arrays))
         new = library.xmcjax_multiclass_new
         new.restype = ctypes.c_void_p
@@ -96,10 +121,14 @@ class _Point:
 
     @property
     def weights(self) -> np.ndarray:
-        """W in the dtype of X, [d, m]."""
-        W = np.zeros((self._d, self.shape[1]), self._arrays[0].dtype)
+        """W in the dtype of X, [d, m], or of its classes."""
+        W = np.zeros((self._d, self._classes[1] - self._classes[0]), self._dtype)
         self._library.xmcjax_multiclass_weights(self._handle, _pointer(W))
         return W
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return self._arrays[0].dtype
 
     def _checked(self, function, *arguments) -> None:
         failed = function(self._handle, *(_pointer(a) if isinstance(a, np.ndarray) else a for a in arguments))
@@ -128,6 +157,73 @@ class Ascent(_Point):
         options = ctypes.c_double(tolerance), ctypes.c_int32(shrink)
         self._checked(self._library.xmcjax_multiclass_sweep, *options, violation, visited)
         return float(violation[0]), float(visited[0])
+
+    # --- Weston-Watkins over several processes, each with the dual variables of the matches that it hosts
+
+    def begin_epoch(self, violation: float) -> None:
+        """Before the matches of an epoch; `violation` of all that was last examined."""
+        self._checked(self._library.xmcjax_multiclass_begin_epoch, ctypes.c_double(violation))
+
+    def examine(self, match: Match, tolerance: float) -> Assessment:
+        """What the variables of a match contribute to objectives and violation; finds which of them matter."""
+        out = np.zeros(3)
+        self._checked(
+            self._library.xmcjax_multiclass_examine, match.numbers, ctypes.c_double(tolerance), out
+        )
+        return Assessment(*out.tolist())
+
+    def play(self, match: Match, tolerance: float) -> float:
+        """Visits the instances of a match; the largest violation that it met."""
+        out = np.zeros(1)
+        self._checked(self._library.xmcjax_multiclass_play, match.numbers, ctypes.c_double(tolerance), out)
+        return float(out[0])
+
+    def settle(self, shrink: bool) -> float:
+        """After the matches of an epoch: what did not change three times is left out; the share that stays."""
+        share = np.zeros(1)
+        self._checked(self._library.xmcjax_multiclass_settle, ctypes.c_int32(shrink), share)
+        return float(share[0])
+
+    def rows_of(self, bundle: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of W that are not zero in the classes first .. last − 1, and their values."""
+        first, last = map(ctypes.c_int64, bundle)
+        row, count = np.zeros(self._d, np.int32), np.zeros(1, np.int64)
+        self._checked(self._library.xmcjax_multiclass_nonzero_rows, first, last, row, count)
+        row = row[: count[0]].copy()
+        value = np.zeros((len(row), bundle[1] - bundle[0]), self._dtype)
+        self._checked(
+            self._library.xmcjax_multiclass_get_rows, first, last, row, ctypes.c_int64(len(row)), value
+        )
+        return row, value
+
+    def set_rows(self, bundle: tuple[int, int], row: np.ndarray, value: np.ndarray) -> None:
+        """W of these classes: the values in these rows, 0 elsewhere."""
+        first, last = map(ctypes.c_int64, bundle)
+        assert value.shape == (len(row), bundle[1] - bundle[0])
+        row, value = np.ascontiguousarray(row, np.int32), np.ascontiguousarray(value, self._dtype)
+        self._checked(
+            self._library.xmcjax_multiclass_set_rows, first, last, row, ctypes.c_int64(len(row)), value
+        )
+
+    # --- Lee-Lin-Wahba over several processes, each with some classes
+
+    def part(self, tenth: int, tolerance: float, shrink: bool) -> tuple[float, float]:
+        """A tenth of a sweep, which leaves the mean of the weights alone; returns as :meth:`sweep`."""
+        violation, visited = np.zeros(1), np.zeros(1)
+        options = ctypes.c_int64(tenth), ctypes.c_double(tolerance), ctypes.c_int32(shrink)
+        self._checked(self._library.xmcjax_multiclass_part, *options, violation, visited)
+        return float(violation[0]), float(visited[0])
+
+    @property
+    def mean_change(self) -> np.ndarray:
+        """What this process has to add to the mean of the weights, [d]."""
+        change = np.zeros(self._d, self._dtype)
+        self._checked(self._library.xmcjax_multiclass_mean_change, change)
+        return change
+
+    def move_mean(self, change: np.ndarray) -> None:
+        """Adds the sum of what all processes have to add."""
+        self._checked(self._library.xmcjax_multiclass_move_mean, np.ascontiguousarray(change, self._dtype))
 
 
 class Proximal(_Point):

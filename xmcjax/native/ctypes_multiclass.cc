@@ -17,6 +17,7 @@ DualPoint* make(bool proximal, const int64_t* size, double C, const void* const*
             static_cast<const int64_t*>(array[2])};
   args.y = static_cast<const int32_t*>(array[3]);
   args.m = size[2];
+  args.classes = {size[6], size[7]};
   args.formulation = int32_t(size[3]);
   args.C = C;
   args.seed = uint64_t(size[4]);
@@ -45,8 +46,8 @@ void put(const Assessment& found, double* out) {
 
 #define XMCJAX_EXPORT extern "C" __attribute__((visibility("default")))
 
-// The handle of coordinate ascent or of proximal point steps, or null. size: n, d, m, formulation, seed, threads;
-// array: value, column, offset, y, which must outlive it.
+// The handle of coordinate ascent or of proximal point steps, or null. size: n, d, m, formulation, seed, threads, first
+// class of this process, last; array: value, column, offset, y, which must outlive it.
 XMCJAX_EXPORT void* xmcjax_multiclass_new(int32_t proximal, int32_t float64, const int64_t* size, double C,
                                           const void* const* array) {
   DualPoint* point = nullptr;
@@ -84,6 +85,52 @@ XMCJAX_EXPORT int32_t xmcjax_multiclass_sweep(void* handle, double tolerance, in
     *violation = done.violation, *visited = done.visited;
   });
 }
+
+// Several processes. A match is five numbers: the two bundles of classes, first and last of each, and whether each
+// plays against itself as well.
+static xmcjax::Match match_of(const int64_t* m) { return {{m[0], m[1]}, {m[2], m[3]}, m[4] != 0}; }
+static MulticlassAscent* ascent_of(void* handle) {
+  return static_cast<MulticlassAscent*>(static_cast<DualPoint*>(handle));
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_examine(void* handle, const int64_t* match, double tolerance, double* out) {
+  return guarded([&] { put(ascent_of(handle)->examine(match_of(match), tolerance), out); });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_play(void* handle, const int64_t* match, double tolerance, double* violation) {
+  return guarded([&] { *violation = ascent_of(handle)->play(match_of(match), tolerance); });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_settle(void* handle, int32_t shrink, double* share) {
+  return guarded([&] { *share = ascent_of(handle)->settle(shrink != 0); });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_begin_epoch(void* handle, double violation) {
+  return guarded([&] { ascent_of(handle)->begin_epoch(violation); });
+}
+// row: [d]; of which *count are meant
+XMCJAX_EXPORT int32_t xmcjax_multiclass_nonzero_rows(void* handle, int64_t first, int64_t last, int32_t* row,
+                                                     int64_t* count) {
+  return guarded([&] { *count = ascent_of(handle)->nonzero_rows({first, last}, row); });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_get_rows(void* handle, int64_t first, int64_t last, const int32_t* row,
+                                                 int64_t rows, void* value) {
+  return guarded([&] { ascent_of(handle)->get_rows({first, last}, row, rows, value); });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_set_rows(void* handle, int64_t first, int64_t last, const int32_t* row,
+                                                 int64_t rows, const void* value) {
+  return guarded([&] { ascent_of(handle)->set_rows({first, last}, row, rows, value); });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_part(void* handle, int64_t tenth, double tolerance, int32_t shrink,
+                                             double* violation, double* visited) {
+  return guarded([&] {
+    const xmcjax::Sweep done = ascent_of(handle)->part(tenth, tolerance, shrink != 0);
+    *violation = done.violation, *visited = done.visited;
+  });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_mean_change(void* handle, void* change) {
+  return guarded([&] { ascent_of(handle)->get_mean_change(change); });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_move_mean(void* handle, const void* change) {
+  return guarded([&] { ascent_of(handle)->move_mean(change); });
+}
+
 // count: Newton steps made so far, steps in a row that brought nothing
 XMCJAX_EXPORT int32_t xmcjax_multiclass_proximal_step(void* handle, double tolerance, double* out, int64_t* count) {
   auto* proximal = static_cast<MulticlassProximal*>(static_cast<DualPoint*>(handle));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 
 #include "isa.h"
 
@@ -17,17 +18,6 @@ enum MulticlassFormulation : int32_t {
   kOneVsRestSquared = 4,
 };
 
-template <class T>
-struct MulticlassArgs {
-  Csr<T> X;          // kept by the caller
-  const int32_t* y;  // [n], the class of each instance, kept by the caller
-  int64_t m;         // classes
-  int32_t formulation;
-  double C;
-  uint64_t seed;
-  int64_t threads;
-};
-
 // At W and α, over all dual variables.
 struct Assessment {
   double primal, dual, violation;
@@ -37,6 +27,30 @@ struct Assessment {
 struct Sweep {
   double violation;  // largest that it met
   double visited;    // share of all instances, or of all pairs of an instance and a panel of classes
+};
+
+// Classes first .. last-1.
+struct Classes {
+  int64_t first, last;
+  bool has(int64_t c) const { return c >= first && c < last; }
+};
+
+template <class T>
+struct MulticlassArgs {
+  Csr<T> X;          // kept by the caller
+  const int32_t* y;  // [n], the class of each instance, kept by the caller
+  int64_t m;         // classes
+  Classes classes;   // those that a process of several has; all of them for Weston-Watkins
+  int32_t formulation;
+  double C;
+  uint64_t seed;
+  int64_t threads;
+};
+
+// Two bundles of classes that play against each other; inner: each against itself as well.
+struct Match {
+  Classes a, b;
+  bool inner;
 };
 
 // W and α of one problem. α comes and goes as CSR arrays of [n, m], classes ascending in a row.
@@ -56,6 +70,30 @@ class MulticlassAscent : public DualPoint {
   virtual Assessment assess(double tolerance) = 0;
   // Variables with a violation far smaller than `tolerance` stay as they are.
   virtual Sweep sweep(double tolerance, bool shrink) = 0;
+
+  // Weston-Watkins over several processes, each of which has the dual variables of the matches that it hosts.
+  // Loss, dual objective and violation of the variables of a match; as assess() it finds what matters.
+  virtual Assessment examine(const Match&, double) { unsupported(); }
+  // Visits the instances of a match; the largest violation that it met.
+  virtual double play(const Match&, double) { unsupported(); }
+  // After the matches of an epoch: counts what did not change; the share of the instances that is not shrunk.
+  virtual double settle(bool) { unsupported(); }
+  // Before the matches of an epoch, with the violation of all that was last examined.
+  virtual void begin_epoch(double) { unsupported(); }
+  // Rows of W that are not zero in some classes: how many, and their numbers; their values there [rows, classes].
+  virtual int64_t nonzero_rows(Classes, int32_t*) const { unsupported(); }
+  virtual void get_rows(Classes, const int32_t*, int64_t, void*) const { unsupported(); }
+  // Other rows become 0 in these classes.
+  virtual void set_rows(Classes, const int32_t*, int64_t, const void*) { unsupported(); }
+
+  // Lee-Lin-Wahba over several processes, each of which has some classes: a tenth of a sweep, which leaves the mean
+  // of the weights as it was; what this process has to add to the mean, [d]; and the sum of all of them.
+  virtual Sweep part(int64_t, double, bool) { unsupported(); }
+  virtual void get_mean_change(void*) const { unsupported(); }
+  virtual void move_mean(const void*) { unsupported(); }
+
+ private:
+  [[noreturn]] static void unsupported() { throw std::logic_error("not for this formulation"); }
 };
 
 // Proximal point steps by Newton's method.

@@ -5,6 +5,8 @@
 // The weights of class c are V_c + u: V_c = Σ_i ± α_ic x_i in panels, and u = -mean_c V_c for
 // Lee-Lin-Wahba, which is brought up to date after each tenth of an epoch from the sums of the changes
 // of its instances, so that it costs one product with the rows of the tenth.
+//
+// A process of several has some of the classes; what the mean has changed by is then summed over them.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,11 +33,11 @@ class ClassAscent final : public MulticlassAscent {
 
  public:
   explicit ClassAscent(const MulticlassArgs<T>& args)
-      : X_(args.X), y_(args.y), m_(args.m), centred_(args.formulation == kLeeLinWahba),
+      : X_(args.X), y_(args.y), m_(args.m), classes_(args.classes), centred_(args.formulation == kLeeLinWahba),
         upper_(args.formulation == kOneVsRestSquared ? std::numeric_limits<T>::infinity() : T(args.C)),
         ridge_(args.formulation == kOneVsRestSquared ? T(0.5 / args.C) : T(0)), C_(T(args.C)),
-        threads_(args.threads), random_(args.seed), V_(X_.d, m_), alpha_(V_.count() * X_.n * N), norm2_(X_.n),
-        mean_(X_.d, T(0)), shift_(X_.n, T(0)), idle_(V_.count(), std::vector<uint8_t>(X_.n, 0)),
+        threads_(args.threads), random_(args.seed), V_(X_.d, classes_.last - classes_.first), alpha_(V_.count() * X_.n * N), norm2_(X_.n),
+        mean_(X_.d, T(0)), mean_change_(X_.d, T(0)), shift_(X_.n, T(0)), idle_(V_.count(), std::vector<uint8_t>(X_.n, 0)),
         change_(V_.count(), std::vector<T>(centred_ ? X_.n : 0)), order_(X_.n) {
     for (int64_t i = 0; i < X_.n; ++i) {
       double k = 0;
@@ -66,23 +68,38 @@ class ClassAscent final : public MulticlassAscent {
   }
 
   Sweep sweep(double tolerance, bool shrink) override {
-    random_.shuffle(order_);
-    Sweep done{0, 0};
-    std::vector<Sweep> found(V_.count());
-    const int tenths = centred_ ? kTenths : 1;
-    for (int tenth = 0; tenth < tenths; ++tenth) {
-      const int64_t first = X_.n * tenth / tenths, last = X_.n * (tenth + 1) / tenths;
-      if (centred_) project_mean(first, last);
-      parallel(V_.count(), 1, threads_, [&](int64_t from, int64_t to) {
-        for (int64_t q = from; q < to; ++q) pass(q, first, last, T(kStep * tolerance), shrink, found[q]);
-      });
-      if (centred_) update_mean(first, last);
+    Sweep all{0, 0};
+    for (int64_t tenth = 0; tenth < (centred_ ? kTenths : 1); ++tenth) {
+      const Sweep one = part(tenth, tolerance, shrink);
+      all.violation = std::max(all.violation, one.violation);
+      all.visited += one.visited;
+      if (centred_) move_mean(mean_change_.data());
     }
+    return all;
+  }
+
+  Sweep part(int64_t tenth, double tolerance, bool shrink) override {
+    if (tenth == 0) random_.shuffle(order_);
+    const int64_t parts = centred_ ? kTenths : 1;
+    const int64_t first = X_.n * tenth / parts, last = X_.n * (tenth + 1) / parts;
+    std::vector<Sweep> found(V_.count());
+    if (centred_) project_mean(first, last);
+    parallel(V_.count(), 1, threads_, [&](int64_t from, int64_t to) {
+      for (int64_t q = from; q < to; ++q) pass(q, first, last, T(kStep * tolerance), shrink, found[q]);
+    });
+    if (centred_) update_mean(first, last);
+    Sweep done{0, 0};
     for (const Sweep& one : found) {
       done.violation = std::max(done.violation, one.violation);
       done.visited += one.visited / (double(X_.n) * double(V_.count()));
     }
     return done;
+  }
+  void get_mean_change(void* out) const override {
+    std::copy(mean_change_.begin(), mean_change_.end(), static_cast<T*>(out));
+  }
+  void move_mean(const void* change) override {
+    for (int64_t j = 0; j < X_.d; ++j) mean_[j] += static_cast<const T*>(change)[j];
   }
 
   int64_t alpha_count() const override {
@@ -98,7 +115,7 @@ class ClassAscent final : public MulticlassAscent {
       offset[i] = at;
       for (int64_t q = 0; q < V_.count(); ++q)
         for (int l = 0; l < N; ++l)
-          if (alpha(q, i)[l] != 0) index[at] = int32_t(q * N + l), value[at++] = double(alpha(q, i)[l]);
+          if (alpha(q, i)[l] != 0) index[at] = int32_t(classes_.first + q * N + l), value[at++] = double(alpha(q, i)[l]);
     }
     offset[X_.n] = at;
   }
@@ -114,7 +131,8 @@ class ClassAscent final : public MulticlassAscent {
     for (int64_t i = 0; i < X_.n; ++i) {
       if (!(norm2_[i] > 0)) continue;
       for (int64_t p = offset[i]; p < offset[i + 1]; ++p) {
-        const int64_t q = index[p] / N, l = index[p] % N;
+        if (!classes_.has(index[p])) continue;
+        const int64_t q = (index[p] - classes_.first) / N, l = (index[p] - classes_.first) % N;
         alpha(q, i)[l] = T(value[p]);
         row_add_lane(X_, i, !centred_ && index[p] == y_[i] ? T(value[p]) : T(-value[p]), V_.panel(q) + l, N);
       }
@@ -133,7 +151,7 @@ class ClassAscent final : public MulticlassAscent {
     V_.get(W);
     if (!centred_) return;
     for (int64_t j = 0; j < X_.d; ++j)
-      for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] += mean_[j];
+      for (int64_t c = 0, m = classes_.last - classes_.first; c < m; ++c) W[j * m + c] += mean_[j];
   }
 
  private:
@@ -143,7 +161,7 @@ class ClassAscent final : public MulticlassAscent {
 
   // Lanes with a dual variable: classes but, for Lee-Lin-Wahba, the instance's own.
   unsigned exists(int64_t q, int64_t i) const {
-    const int64_t own = y_[i] - q * N;
+    const int64_t own = y_[i] - classes_.first - q * N;
     unsigned lanes = V_.lanes(q);
     if (centred_ && own >= 0 && own < N) lanes &= ~(1u << own);
     return lanes;
@@ -159,7 +177,7 @@ class ClassAscent final : public MulticlassAscent {
   // -1, or +1 in the lane of the instance's own class (one against the rest)
   Vec<T> signs(int64_t q, int64_t i) const {
     Vec<T> s = broadcast(T(-1));
-    const int64_t own = y_[i] - q * N;
+    const int64_t own = y_[i] - classes_.first - q * N;
     if (!centred_ && own >= 0 && own < N) s[own] = 1;
     return s;
   }
@@ -172,12 +190,13 @@ class ClassAscent final : public MulticlassAscent {
   void project_mean(int64_t first, int64_t last) {
     for (int64_t k = first; k < last; ++k) shift_[order_[k]] = row_dot_lane(X_, order_[k], mean_.data(), 1);
   }
-  // u += (1/m) Σ_i (Σ_c δ_ic) x_i
+  // What u grows by: (1/m) Σ_i (Σ_c δ_ic) x_i
   void update_mean(int64_t first, int64_t last) {
+    std::fill(mean_change_.begin(), mean_change_.end(), T(0));
     for (int64_t k = first; k < last; ++k) {
       T sum = 0;
       for (auto& change : change_) sum += change[order_[k]], change[order_[k]] = 0;
-      if (sum != 0) row_add_lane(X_, order_[k], sum / T(m_), mean_.data(), 1);
+      if (sum != 0) row_add_lane(X_, order_[k], sum / T(m_), mean_change_.data(), 1);
     }
   }
 
@@ -262,13 +281,14 @@ class ClassAscent final : public MulticlassAscent {
   const Csr<T> X_;
   const int32_t* y_;
   const int64_t m_;
+  const Classes classes_;  // those that this has
   const bool centred_;
   const T upper_, ridge_, C_;
   const int64_t threads_;
   Random random_;
   Panels<T> V_;
   Zeros<T> alpha_;  // [panels][n][N]
-  std::vector<T> norm2_, mean_, shift_;  // u, and u·x of each row
+  std::vector<T> norm2_, mean_, mean_change_, shift_;  // u, what it grows by, and u·x of each row
   std::vector<std::vector<uint8_t>> idle_;
   std::vector<std::vector<T>> change_;  // Σ_c δ_ic of the tenth under way, a panel at a time
   std::vector<int32_t> order_;

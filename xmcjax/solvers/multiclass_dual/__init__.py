@@ -12,6 +12,7 @@ from xmcjax.solvers.multiclass_dual._epochs import (
 )
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, multiclass_problem
+from xmcjax.solvers.multiclass_dual._processes import solve_over_mesh
 from xmcjax.solvers.multiclass_dual._proximal import Proximal
 from xmcjax.solvers.multiclass_dual._schedule import partner, round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution, solve
@@ -33,6 +34,7 @@ __all__ = [
     "round_pairs",
     "run",
     "solve",
+    "solve_over_mesh",
     "step",
     "weights",
 ]

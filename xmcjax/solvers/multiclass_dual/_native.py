@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 
 from xmcjax.native._multiclass import Ascent, Proximal
 from xmcjax.solvers._base import Status
@@ -12,7 +13,7 @@ from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
 # its systems are factorised, and where conjugate gradients take a hundred times as long.
 _PATIENCE, _LONG_PATIENCE = 25.0, 500.0
 # Sweeps in a row between two passes over everything.
-_SWEEPS = 20
+SWEEPS = 20
 # Unknowns of a system that it pays to factorise.
 _DIRECT = 1200
 
@@ -36,7 +37,7 @@ def ascend(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> d
             break
         # half of what is left, or below the tolerance: what was left out is then worth another look
         enough = max(tol / 2, found.violation / 2)
-        for _ in range(_SWEEPS):
+        for _ in range(SWEEPS):
             violation, share = point.sweep(tol, options["shrinking"])
             sweeps, visited, work, shrunk = sweeps + 1, visited + share, work + share, 1 - share
             if violation <= enough or visited >= most or work >= patience:
@@ -64,6 +65,16 @@ def ascend(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> d
         density_alpha=alpha.nnz / (len(y) * (m - (not formulation.startswith("ovr")))),
         shrunk=shrunk,
     )
+
+
+def canonical(X) -> sp.csr_array:
+    """X as CSR of float32 or float64, columns ascending in a row and none twice, without zeros."""
+    X = sp.csr_array(X, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float32)
+    if not (X.has_canonical_format and X.data.all()):
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
+    return X
 
 
 def _patience(formulation: str, d: int, m: int) -> float:

@@ -82,7 +82,7 @@ def solve(
     if backend in ("auto", "native") and linops.native_ready():
         y, m = check_problem(X, y, formulation, C)
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
-        return Solution(**_native.ascend(_canonical(X), y, m, formulation, C, **options))
+        return Solution(**_native.ascend(_native.canonical(X), y, m, formulation, C, **options))
     problem = multiclass_problem(X, y, formulation=formulation, C=C, backend=backend, threads=threads)
     hp = HParams(tol, min(max_epochs, _EPOCHS), shrinking)
     state = run(problem, hp, init(problem, jax.random.key(seed)))
@@ -105,15 +105,6 @@ def solve(
         density_alpha=alpha.nnz / int(exists.sum()),
         shrunk=float(state.shrunk),
     )
-
-
-def _canonical(X) -> sp.csr_array:
-    """X as CSR of float32 or float64, columns ascending in a row and none twice."""
-    X = sp.csr_array(X, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float32)
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
 
 
 def _polish(problem: MulticlassProblem, tol: float, state: State, most: int) -> tuple[State, int]:

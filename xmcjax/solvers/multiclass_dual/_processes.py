@@ -1,0 +1,250 @@
+"""Multi-class SVMs over several processes.
+
+Alber et al. 2017 (paper 001). For Weston-Watkins the classes are cut into twice as many bundles as there are
+processes ("countries"), which play each other by the 1-factorization schedule: in round r of an epoch every
+process hosts the match of two bundles, a cycle apart from the process beside it, so that between rounds
+bundles move to a neighbour only. What moves are the rows of the bundle's weights that are not zero. The dual
+variables of a match stay where it is played. For Lee-Lin-Wahba every process has some of the classes; the mean
+of the weights is brought up to date after each tenth of an epoch by one sum over the processes, [d]. One
+against the rest needs nothing of the others.
+
+Every process has X and y whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from jax.sharding import Mesh
+
+from xmcjax import linops
+from xmcjax.native._multiclass import Ascent, Assessment, Match
+from xmcjax.solvers._base import Status
+from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
+from xmcjax.solvers.multiclass_dual._native import SWEEPS, canonical
+from xmcjax.solvers.multiclass_dual._problem import check_problem
+from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
+from xmcjax.solvers.multiclass_dual._solve import Solution
+from xmcjax.solvers.multiclass_dual._wire import Wire
+
+# Parts of an epoch after each of which w̄ is brought up to date.
+_TENTHS = 10
+
+
+def solve_over_mesh(
+    X,
+    y,
+    mesh: Mesh,
+    *,
+    formulation: str = "ww",
+    C: float = 1.0,
+    tol: float = 0.01,
+    max_epochs: int = 1000,
+    seed: int = 0,
+    shrinking: bool = True,
+) -> Solution:
+    """Trains one multi-class SVM over the processes of a mesh, by the native kernels.
+
+    Every process calls it with the same arguments and gets the same solution.
+
+    Args:
+        X, y, formulation, C, tol, seed, shrinking: of :func:`solve`; no Crammer-Singer, where the
+            variables of an instance are bound together over all classes.
+        mesh: of one axis, with one device of every process of ``jax.distributed``.
+        max_epochs: epochs at most.
+
+    Returns:
+        As :func:`solve`.
+
+    Raises:
+        ValueError: as :func:`solve`; another mesh; fewer classes than processes (for Weston-Watkins
+            than twice as many).
+        RuntimeError: another process is gone.
+    """
+    if formulation == "cs":
+        raise ValueError("formulation: expected one of ww, llw, ovr, ovr_squared over a mesh, got 'cs'")
+    if not (np.isfinite(tol) and tol > 0):
+        raise ValueError(f"tol: expected a finite number above 0, got {tol}")
+    y, m = check_problem(X, y, formulation, C)
+    if not linops.native_ready():
+        raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
+    wire, X = Wire(mesh), canonical(X)
+    bundles = _cut(np.bincount(y), wire.count * (2 if formulation == "ww" else 1))
+    problem = (X, y, m, list(FORMULATIONS).index(formulation), C)
+    league = (_Countries if formulation == "ww" else _Shares)(wire, bundles, problem, seed)
+    epochs = 0
+    while True:
+        found = league.assess(tol)
+        if found.violation <= tol or epochs >= max_epochs:
+            break
+        enough = max(tol / 2, found.violation / 2)
+        for _ in range(min(SWEEPS, max_epochs - epochs)):
+            violation, shrunk = league.sweep(tol, shrinking)
+            epochs += 1
+            if violation <= enough:
+                break
+    W, alpha = league.weights(), _gathered(wire, league.alpha())
+    status = Status.CONVERGED if found.violation <= tol else Status.MAX_STEPS
+    return Solution(
+        W=W,
+        alpha=alpha,
+        primal=found.primal,
+        dual=found.dual,
+        gap=found.gap,
+        violation=found.violation,
+        epochs=epochs,
+        newton_steps=0,
+        status=status if np.isfinite(found.primal) else Status.NONFINITE,
+        density_w=np.count_nonzero(W) / W.size,
+        density_alpha=alpha.nnz / (len(y) * (m - (not formulation.startswith("ovr")))),
+        shrunk=shrunk if epochs else 0.0,
+    )
+
+
+def _cut(sizes: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """Bundles of neighbouring classes, about as many instances in each, none of them empty."""
+    m = len(sizes)
+    if m < count:
+        raise ValueError(f"expected at least {count} classes for this many processes, got {m}")
+    after = np.concatenate([[0], np.cumsum(sizes)])
+    cuts = np.searchsorted(after, after[-1] * np.arange(count + 1) / count)
+    for b in range(1, count):
+        cuts[b] = min(max(cuts[b], cuts[b - 1] + 1), m - (count - b))
+    cuts[-1] = m
+    return [(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+
+
+class _Countries:
+    """Weston-Watkins: bundles of classes that play each other."""
+
+    def __init__(self, wire: Wire, bundles: list[tuple[int, int]], problem: tuple, seed: int):
+        self._wire, self._bundles = wire, bundles
+        self.point = Ascent(*problem, seed=seed)
+        X, _, m, _, C = problem
+        self._filled = np.diff(X.indptr) > 0
+        # a row of zeros has all its variables at the bound, and that for its loss
+        self._zeros = float(np.sum(~self._filled)) * C * (m - 1)
+        self.point.assess(1.0)  # gives every instance its first classes
+        self._violation = 1.0
+        self._width = max(last - first for first, last in bundles)
+
+    def _matches(self):
+        """The match that this process hosts in each round; between them bundles move on."""
+        count, place = len(self._bundles), self._wire.place
+        for r in range(round_count(count)):
+            a, b = (int(side[place]) for side in round_pairs(count, r))
+            yield Match(self._bundles[a], self._bundles[b], r == 0)
+            self._move_on(a, b, r + 1)
+
+    def _move_on(self, a: int, b: int, r: int) -> None:
+        """From the bundles a and b of this process to those of round r: a goes one place down, b one up.
+
+        The first process keeps its a; the last one's b becomes its a.
+        """
+        wire, count = self._wire, len(self._bundles)
+        if wire.count == 1:
+            return
+        new_a, new_b = (int(side[wire.place]) for side in round_pairs(count, r % round_count(count)))
+        down, up = self._packed(self._bundles[a], self._bundles[b])
+        from_above, from_below = wire.shift(*down, by=-1), wire.shift(*up, by=1)
+        if 0 < wire.place < wire.count - 1:
+            self._unpack(self._bundles[new_a], from_above)
+        self._unpack(self._bundles[new_b], from_below if wire.place else from_above)
+
+    def _packed(self, *bundles: tuple[int, int]):
+        """The rows that are not zero and their numbers, -1 where there are no more; as long on all processes."""
+        parts = [self.point.rows_of(bundle) for bundle in bundles]
+        length = int(self._wire.largest(np.array(max(len(row) for row, _ in parts), np.int32)))
+        length = 1 << max(length - 1, 0).bit_length()  # few lengths, few programs
+        for row, value in parts:
+            wide = np.zeros((length, self._width), value.dtype)
+            wide[: len(row), : value.shape[1]] = value
+            yield np.pad(row, (0, length - len(row)), constant_values=-1), wide
+
+    def _unpack(self, bundle: tuple[int, int], packed: tuple[np.ndarray, ...]) -> None:
+        row, value = packed
+        count = int(np.sum(row >= 0))
+        self.point.set_rows(bundle, row[:count], value[:count, : bundle[1] - bundle[0]])
+
+    def assess(self, tol: float) -> Assessment:
+        self.point.begin_epoch(self._violation)
+        parts = [self.point.examine(match, tol) for match in self._matches()]
+        worst = self._wire.largest(np.array(max(part.violation for part in parts)))
+        sums = np.array([[part.primal, part.dual] for part in parts]).sum(axis=0)
+        primal, dual = self._wire.total(sums) + self._zeros
+        self._violation = float(worst)
+        self.point.begin_epoch(self._violation)
+        return Assessment(float(primal), float(dual), self._violation)
+
+    def sweep(self, tol: float, shrinking: bool) -> tuple[float, float]:
+        worst = max([self.point.play(match, tol) for match in self._matches()])
+        kept = self.point.settle(shrinking)
+        worst, kept = self._wire.largest(np.array([worst, kept]))
+        return float(worst), 1 - float(kept)
+
+    def alpha(self) -> sp.csr_array:
+        """The dual variables of the matches of this process; of the rows of zeros on the first."""
+        alpha = self.point.alpha
+        if not self._wire.place:
+            return alpha
+        return sp.csr_array(sp.diags_array(self._filled.astype(alpha.dtype)) @ alpha)
+
+    def weights(self) -> np.ndarray:
+        """W, [d, m]: at the end of an epoch every process has the bundles of its first match."""
+        mine = [int(side[self._wire.place]) for side in round_pairs(len(self._bundles), 0)]
+        sent = [self._wire.gather(a) for part in self._packed(*(self._bundles[b] for b in mine)) for a in part]
+        W = np.zeros_like(self.point.weights)
+        for p in range(self._wire.count):
+            for k, side in enumerate(round_pairs(len(self._bundles), 0)):
+                first, last = self._bundles[int(side[p])]
+                row, value = sent[2 * k][p], sent[2 * k + 1][p]
+                W[row[row >= 0], first:last] = value[row >= 0, : last - first]
+        return W
+
+
+class _Shares:
+    """Lee-Lin-Wahba and one against the rest: every process has some classes."""
+
+    def __init__(self, wire: Wire, bundles: list[tuple[int, int]], problem: tuple, seed: int):
+        self._wire, self._bundles = wire, bundles
+        self._centred = problem[3] == list(FORMULATIONS).index("llw")
+        self.point = Ascent(*problem, seed=seed, classes=bundles[wire.place])
+
+    def assess(self, tol: float) -> Assessment:
+        found = self.point.assess(tol)
+        primal, dual = self._wire.total(np.array([found.primal, found.dual]))
+        worst = self._wire.largest(np.array(found.violation))
+        return Assessment(float(primal), float(dual), float(worst))
+
+    def sweep(self, tol: float, shrinking: bool) -> tuple[float, float]:
+        worst = visited = 0.0
+        for tenth in range(_TENTHS if self._centred else 1):
+            violation, share = self.point.part(tenth, tol, shrinking)
+            worst, visited = max(worst, violation), visited + share
+            if self._centred:
+                self.point.move_mean(self._wire.total(self.point.mean_change))
+        worst, visited = self._wire.largest(np.array([worst, visited]))
+        return float(worst), 1 - float(visited)
+
+    def alpha(self) -> sp.csr_array:
+        """The dual variables of the classes of this process."""
+        return self.point.alpha
+
+    def weights(self) -> np.ndarray:
+        """W, [d, m]."""
+        mine = self.point.weights
+        width = max(last - first for first, last in self._bundles)
+        sent = self._wire.gather(np.pad(mine, [(0, 0), (0, width - mine.shape[1])]))
+        return np.hstack([sent[p, :, : b - a] for p, (a, b) in enumerate(self._bundles)])
+
+
+def _gathered(wire: Wire, alpha: sp.csr_array) -> sp.csr_array:
+    """The dual variables of all processes, no two of which have the same."""
+    entries = alpha.tocoo()
+    length = int(wire.largest(np.array(alpha.nnz)))
+    parts = [
+        wire.gather(np.pad(a, (0, length - alpha.nnz))) for a in (entries.row, entries.col, entries.data)
+    ]
+    row, column, value = (part.ravel() for part in parts)
+    real = value != 0
+    return sp.coo_array((value[real], (row[real], column[real])), shape=alpha.shape).tocsr()
