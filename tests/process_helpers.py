@@ -14,7 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 JOIN = """
 import jax
-jax.distributed.initialize("127.0.0.1:{port}", num_processes={count}, process_id={index})
+jax.distributed.initialize(
+    "127.0.0.1:{port}", num_processes={count}, process_id={index}, shutdown_timeout_seconds=10
+)
 """
 
 

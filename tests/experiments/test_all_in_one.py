@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import _multiclass, all_in_one_classes, all_in_one_table1
+from experiments.bench import multiclass_svm
 
 
 def test_table1_is_the_papers_on_the_authors_files(data_folder, tmp_path):
@@ -46,3 +47,15 @@ def test_no_class_is_held_out_as_a_whole():
     assert 15 <= len(fewer.y_test) <= 30
     together = np.concatenate([fewer.X, fewer.X_test]).ravel()
     np.testing.assert_array_equal(np.sort(together), np.arange(150))
+
+
+def test_the_benchmark_compares_the_same_problem(monkeypatch, tmp_path):
+    speed_ups = {"speed_up": 1.5, "scipy_speed_up": 1.8}
+    monkeypatch.setattr(multiclass_svm, "two_threads", lambda options: speed_ups)
+    options = multiclass_svm.Options(out=tmp_path, small=True).chosen()
+    result = multiclass_svm.run(options)
+    rows = result["rows"]["digits"]
+    assert all(row["converged"] and len(row["seconds"]) == 1 for row in rows.values())
+    assert rows["cs"]["primal"] == pytest.approx(rows["liblinear cs"]["primal"], rel=5e-3)
+    text = multiclass_svm.markdown(result)
+    assert "| digits |" in text and "The ratio is 0.83." in text

@@ -165,11 +165,9 @@ class Ascent(_Point):
         self._checked(self._library.xmcjax_multiclass_begin_epoch, ctypes.c_double(violation))
 
     def examine(self, match: Match, tolerance: float) -> Assessment:
-        """What the variables of a match contribute to objectives and violation; finds which of them matter."""
+        """What the variables of a match add to objectives and violation; finds which matter."""
         out = np.zeros(3)
-        self._checked(
-            self._library.xmcjax_multiclass_examine, match.numbers, ctypes.c_double(tolerance), out
-        )
+        self._checked(self._library.xmcjax_multiclass_examine, match.numbers, ctypes.c_double(tolerance), out)
         return Assessment(*out.tolist())
 
     def play(self, match: Match, tolerance: float) -> float:
@@ -179,7 +177,7 @@ class Ascent(_Point):
         return float(out[0])
 
     def settle(self, shrink: bool) -> float:
-        """After the matches of an epoch: what did not change three times is left out; the share that stays."""
+        """After the matches of an epoch: leaves out what did not change three times; the share that stays."""
         share = np.zeros(1)
         self._checked(self._library.xmcjax_multiclass_settle, ctypes.c_int32(shrink), share)
         return float(share[0])

@@ -1,17 +1,18 @@
 """Multi-class SVMs over several processes.
 
 Alber et al. 2017 (paper 001). For Weston-Watkins the classes are cut into twice as many bundles as there are
-processes ("countries"), which play each other by the 1-factorization schedule: in round r of an epoch every
-process hosts the match of two bundles, a cycle apart from the process beside it, so that between rounds
-bundles move to a neighbour only. What moves are the rows of the bundle's weights that are not zero. The dual
-variables of a match stay where it is played. For Lee-Lin-Wahba every process has some of the classes; the mean
-of the weights is brought up to date after each tenth of an epoch by one sum over the processes, [d]. One
-against the rest needs nothing of the others.
+processes ("countries"), which play each other by the 1-factorization schedule: in a round every process hosts
+the match of two bundles, and between rounds bundles move to the process beside only. What moves are the rows
+of a bundle's weights that are not zero. The dual variables of a match stay where it is played. For
+Lee-Lin-Wahba every process has some of the classes; the mean of the weights is brought up to date after each
+tenth of an epoch by one sum over the processes, [d]. One against the rest needs nothing of the others.
 
 Every process has X and y whole.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import scipy.sparse as sp
@@ -111,7 +112,7 @@ def _cut(sizes: np.ndarray, count: int) -> list[tuple[int, int]]:
     for b in range(1, count):
         cuts[b] = min(max(cuts[b], cuts[b - 1] + 1), m - (count - b))
     cuts[-1] = m
-    return [(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [(int(a), int(b)) for a, b in itertools.pairwise(cuts)]
 
 
 class _Countries:
@@ -146,13 +147,13 @@ class _Countries:
             return
         new_a, new_b = (int(side[wire.place]) for side in round_pairs(count, r % round_count(count)))
         down, up = self._packed(self._bundles[a], self._bundles[b])
-        from_above, from_below = wire.shift(*down, by=-1), wire.shift(*up, by=1)
+        from_below, from_above = wire.swap(up, down)
         if 0 < wire.place < wire.count - 1:
             self._unpack(self._bundles[new_a], from_above)
         self._unpack(self._bundles[new_b], from_below if wire.place else from_above)
 
     def _packed(self, *bundles: tuple[int, int]):
-        """The rows that are not zero and their numbers, -1 where there are no more; as long on all processes."""
+        """Numbers of the rows that are not zero, then -1, and the rows; as long on all processes."""
         parts = [self.point.rows_of(bundle) for bundle in bundles]
         length = int(self._wire.largest(np.array(max(len(row) for row, _ in parts), np.int32)))
         length = 1 << max(length - 1, 0).bit_length()  # few lengths, few programs
@@ -192,7 +193,9 @@ class _Countries:
     def weights(self) -> np.ndarray:
         """W, [d, m]: at the end of an epoch every process has the bundles of its first match."""
         mine = [int(side[self._wire.place]) for side in round_pairs(len(self._bundles), 0)]
-        sent = [self._wire.gather(a) for part in self._packed(*(self._bundles[b] for b in mine)) for a in part]
+        sent = [
+            self._wire.gather(a) for part in self._packed(*(self._bundles[b] for b in mine)) for a in part
+        ]
         W = np.zeros_like(self.point.weights)
         for p in range(self._wire.count):
             for k, side in enumerate(round_pairs(len(self._bundles), 0)):

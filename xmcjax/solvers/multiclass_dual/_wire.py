@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -30,8 +29,8 @@ class Wire:
         owners = [device.process_index for device in mesh.devices.flat]
         if len(mesh.axis_names) != 1 or sorted(owners) != list(range(jax.process_count())):
             raise ValueError(
-                f"expected a mesh of one axis with one device of each of {jax.process_count()} processes, got "
-                f"axes {', '.join(map(str, mesh.axis_names))} and devices of processes {owners}"
+                f"expected a mesh of one axis with one device of each of {jax.process_count()} processes, "
+                f"got axes {', '.join(map(str, mesh.axis_names))} and devices of processes {owners}"
             )
         self.place, self.count = owners.index(jax.process_index()), len(owners)
         self._mesh = mesh
@@ -48,26 +47,32 @@ class Wire:
         """Those of all processes, which have the same shape, along a new first axis."""
         return self._call("gather", a)[0]
 
-    def shift(self, *arrays: np.ndarray, by: int) -> tuple[np.ndarray, ...]:
-        """Those of the process `by` places before; zeros where there is none."""
-        return self._call("before" if by > 0 else "after", *arrays)
+    def swap(self, up, down) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+        """Tuples of arrays for the next place and for the one before.
+
+        Returns:
+            What came from the place before, and from the next one; zeros where there is none.
+        """
+        got = self._call("swap", *up, *down)
+        return got[: len(up)], got[len(up) :]
 
     def _call(self, kind: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         if self.count == 1:
-            return tuple(
-                {"gather": a[None], "before": np.zeros_like(a), "after": np.zeros_like(a)}.get(kind, a)
-                for a in arrays
-            )
+            return tuple(a[None] if kind == "gather" else a for a in arrays)
         sharding = NamedSharding(self._mesh, PartitionSpec(self._mesh.axis_names[0]))
         with jax.enable_x64(True):
+            shapes = [(self.count, *a.shape) for a in arrays]
+            whole = [
+                jax.make_array_from_process_local_data(sharding, a[None], shape)
+                for a, shape in zip(arrays, shapes, strict=True)
+            ]
             try:
-                whole = [
-                    jax.make_array_from_process_local_data(sharding, a[None], (self.count, *a.shape))
-                    for a in arrays
-                ]
                 parts = _program(self._mesh, kind)(*whole)
                 return tuple(np.asarray(part.addressable_shards[0].data)[0] for part in parts)
-            except jax.errors.JaxRuntimeError as error:
+            except (jax.errors.JaxRuntimeError, ValueError) as error:
+                # a lost connection is one or the other, as it is found at once or by the result
+                if "Gloo" not in str(error) and not isinstance(error, jax.errors.JaxRuntimeError):
+                    raise
                 reason = str(error).splitlines()[0]
                 raise RuntimeError(
                     f"another process of this run is gone ({reason}): start all of them again"
@@ -77,16 +82,19 @@ class Wire:
 @functools.cache
 def _program(mesh: Mesh, kind: str):
     axis, count = mesh.axis_names[0], mesh.size
+    up, down = [(p, p + 1) for p in range(count - 1)], [(p + 1, p) for p in range(count - 1)]
+
+    def swap(*arrays):
+        half = len(arrays) // 2
+        return *(jax.lax.ppermute(a, axis, up) for a in arrays[:half]), *(
+            jax.lax.ppermute(a, axis, down) for a in arrays[half:]
+        )
+
     steps = {
-        "total": lambda a: jax.lax.psum(a, axis),
-        "largest": lambda a: jax.lax.pmax(a, axis),
-        "gather": lambda a: jax.lax.all_gather(a[0], axis)[None],
-        "before": lambda a: jax.lax.ppermute(a, axis, [(p, p + 1) for p in range(count - 1)]),
-        "after": lambda a: jax.lax.ppermute(a, axis, [(p + 1, p) for p in range(count - 1)]),
+        "total": lambda *a: jax.lax.psum(a, axis),
+        "largest": lambda *a: jax.lax.pmax(a, axis),
+        "gather": lambda *a: tuple(jax.lax.all_gather(b[0], axis)[None] for b in a),
+        "swap": swap,
     }
-
-    def program(*arrays: jnp.ndarray):
-        return tuple(steps[kind](a) for a in arrays)
-
     split = PartitionSpec(axis)
-    return jax.jit(jax.shard_map(program, mesh=mesh, in_specs=split, out_specs=split))
+    return jax.jit(jax.shard_map(steps[kind], mesh=mesh, in_specs=split, out_specs=split))

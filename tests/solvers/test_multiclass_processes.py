@@ -1,0 +1,144 @@
+"""Multi-class SVMs over several processes, on loopback."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import process_helpers
+import pytest
+from jax.sharding import Mesh
+from multiclass_helpers import data
+
+from xmcjax import linops
+from xmcjax.solvers import multiclass_dual as md
+from xmcjax.solvers.multiclass_dual import _processes
+
+pytestmark = pytest.mark.skipif(not linops.native_ready(), reason="no native kernels")
+
+HERE = Path(__file__).resolve().parent
+# more classes than fill a panel, so that bundles share panels, and a row of zeros
+SIZE = dict(n=100, d=60, m=21, seed=3)
+PROGRAM = """
+import json, os, signal
+import jax, numpy as np
+from jax.sharding import Mesh
+from multiclass_helpers import data
+from xmcjax.solvers import multiclass_dual as md
+from xmcjax.solvers.multiclass_dual import _wire
+
+X, y = data(**{size!r})
+mesh = Mesh(np.array(jax.devices()), ("processes",))
+sent, swap = [], _wire.Wire.swap
+
+def count(wire, up, down):
+    sent.append(up[0].shape[0])
+    if wire.place == {victim} and len(sent) == 10:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return swap(wire, up, down)
+
+_wire.Wire.swap = count
+found = {{}}
+for formulation in {formulations!r}:
+    s = md.solve_over_mesh(X, y, mesh, formulation=formulation, C=0.7, tol=1e-2)
+    W, a = s.W, s.alpha
+    numbers = {{name: getattr(s, name) for name in ("primal", "dual", "gap", "violation")}}
+    arrays = dict(W=W.tolist(), alpha=[a.indptr.tolist(), a.indices.tolist(), a.data.tolist()])
+    found[formulation] = dict(status=s.status.name, **numbers, **arrays)
+found["rows"] = sent
+# a file, because a process must not wait for its output to be read while the others wait for it
+with open(f"{folder}/{{jax.process_index()}}.json", "w") as file:
+    json.dump(found, file)
+"""
+
+
+def run(count, formulations, folder, victim=-1):
+    program = PROGRAM.format(size=SIZE, formulations=formulations, folder=folder, victim=victim)
+    return process_helpers.run_distributed(program, count, path=[HERE])
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_optimum_is_that_of_one_process(count, tmp_path):
+    formulations = ("ww", "llw", "ovr") if count == 2 else ("ww",)
+    for one in run(count, formulations, tmp_path):
+        assert one.returncode == 0, one.stderr[-3000:]
+    found, *others = [json.loads((tmp_path / f"{p}.json").read_text()) for p in range(count)]
+    for other in others:
+        assert other == found
+    X, y = data(**SIZE)
+    for formulation in formulations:
+        one = md.solve(X, y, formulation=formulation, C=0.7, tol=1e-4)
+        many = found[formulation]
+        assert many["status"] == "CONVERGED" and many["violation"] <= 1e-2
+        assert 0 <= many["gap"] < 0.02
+        # the optimum lies between the objectives of both
+        assert many["dual"] <= one.primal and one.dual <= many["primal"] < 1.02 * one.primal
+        # the numbers are those of W and α, put together from all processes
+        indptr, indices, values = many["alpha"]
+        alpha = np.zeros(one.alpha.shape)
+        alpha[np.repeat(np.arange(len(y)), np.diff(indptr)), indices] = values
+        problem = md.multiclass_problem(X, y, formulation=formulation, C=0.7)
+        np.testing.assert_allclose(md.weights(problem, alpha), many["W"], atol=1e-10)
+        certificate = md.certificate(problem, np.asarray(many["W"]), alpha)
+        np.testing.assert_allclose(certificate.primal, many["primal"], rtol=1e-10)
+        np.testing.assert_allclose(certificate.dual, many["dual"], rtol=1e-10)
+        np.testing.assert_allclose(certificate.violation.max(), many["violation"], atol=1e-9)
+        if formulation == "llw":
+            np.testing.assert_allclose(np.sum(many["W"], axis=1), 0, atol=1e-10)
+
+
+def test_when_a_process_dies_the_others_stop(tmp_path):
+    begin = time.monotonic()
+    done = run(2, ("ww",), tmp_path, victim=1)
+    assert time.monotonic() - begin < 60
+    assert [one.returncode != 0 for one in done] == [True, True]
+    assert done[1].returncode == -9
+    assert "RuntimeError: another process of this run is gone" in done[0].stderr
+
+
+def test_one_process_is_a_mesh_too():
+    X, y = data(**SIZE)
+    mesh = Mesh(np.array(jax.devices()[:1]), ("processes",))
+    for formulation in ("ww", "llw", "ovr_squared"):
+        options = dict(formulation=formulation, C=0.7, tol=1e-4)
+        ours, theirs = md.solve_over_mesh(X, y, mesh, **options), md.solve(X, y, **options)
+        np.testing.assert_allclose(ours.primal, theirs.primal, rtol=1e-4)
+        np.testing.assert_allclose(ours.W, theirs.W, atol=5e-2)
+
+
+def test_bundles_have_about_as_many_instances():
+    assert _processes._cut(np.array([1, 1, 1, 1]), 2) == [(0, 2), (2, 4)]
+    assert _processes._cut(np.array([100, 1, 1, 1]), 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert _processes._cut(np.array([1, 1, 1, 100]), 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    sizes = np.random.default_rng(0).integers(1, 50, 200)
+    bundles = _processes._cut(sizes, 8)
+    counts = [sizes[a:b].sum() for a, b in bundles]
+    assert sum(counts) == sizes.sum() and max(counts) < 1.3 * sizes.sum() / 8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            dict(formulation="cs"),
+            "^formulation: expected one of ww, llw, .* over a mesh, got 'cs'$",
+        ),
+        (dict(tol=0.0), "^tol: expected a finite number above 0, got 0.0$"),
+        (dict(C=-1.0), "^C: expected a finite number above 0, got -1.0$"),
+    ],
+)
+def test_what_is_wrong_is_said(change, message):
+    X, y = data()
+    with pytest.raises(ValueError, match=message):
+        md.solve_over_mesh(X, y, Mesh(np.array(jax.devices()[:1]), ("processes",)), **change)
+
+
+def test_a_mesh_has_one_axis():
+    X, y = data()
+    with pytest.raises(ValueError, match=r"^expected a mesh of one axis with one device of each"):
+        md.solve_over_mesh(X, y, Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b")))
+    with pytest.raises(ValueError, match=r"^expected at least 2 classes for this many processes, got 1$"):
+        _processes._cut(np.array([5]), 2)
