@@ -3,7 +3,7 @@
     python -m experiments.topk_in_a_network [--small|--full] [--sets ...] [--losses ...] [--out results]
 
 A network of one hidden layer, relu(x V + a) W + b, is trained by Adam (optax) on minibatches, once for every
-loss, learning rate and seed of the start and of the batches. Learning rate and epoch are those with the
+loss, learning rate and seed of the start and of the batches. Learning rate and end are those with the
 best top-1, or top-5, accuracy of the validation part, a seed each. The table has mean and standard
 deviation of the accuracy on the test part over the seeds, which are trained side by side.
 """
@@ -24,6 +24,7 @@ from xmcjax import losses
 NAME = "topk_in_a_network"
 K = 5
 TOPS = (1, 5)
+CHECKS = 20  # of the accuracy, on the way
 
 LOSSES = {
     "softmax": losses.softmax_cross_entropy,
@@ -45,21 +46,21 @@ class Options:
         sets: of experiments._data.CLASS_SETS.
         losses: of LOSSES.
         hidden: width of the hidden layer.
-        epochs: of every training.
+        steps: of every training.
         batch: rows of a minibatch.
         rates: learning rates.
         seeds: how many.
         out: folder of the results.
         small: the digits of scikit-learn, three losses, one rate, two seeds.
-        full: both sets, all losses and rates, five seeds.
+        full: both sets, all losses, four rates.
     """
 
     sets: tuple[str, ...] = ("caltech101_silhouettes",)
     losses: tuple[str, ...] = ("softmax", "top-5 hinge, alpha", "smooth top-5 hinge, alpha")
-    hidden: int = 128
-    epochs: int = 20
-    batch: int = 100
-    rates: tuple[float, ...] = (1e-3,)
+    hidden: int = 64
+    steps: int = 4_000
+    batch: int = 50
+    rates: tuple[float, ...] = (3e-4, 1e-3)
     seeds: int = 3
     out: Path = Path("results")
     small: bool = False
@@ -68,10 +69,10 @@ class Options:
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
         if self.full:
-            sets = ("caltech101_silhouettes", "clinc150")
-            return dataclasses.replace(self, sets=sets, losses=tuple(LOSSES), rates=(1e-3, 3e-3), seeds=5)
+            sets, rates = ("caltech101_silhouettes", "clinc150"), (1e-4, 3e-4, 1e-3, 3e-3)
+            return dataclasses.replace(self, sets=sets, losses=tuple(LOSSES), rates=rates)
         if self.small:
-            return dataclasses.replace(self, sets=("digits",), hidden=16, epochs=5, batch=50, seeds=2)
+            return dataclasses.replace(self, sets=("digits",), hidden=16, steps=100, seeds=2)
         return self
 
 
@@ -86,11 +87,11 @@ def init(rng: np.random.Generator, d: int, hidden: int, m: int) -> dict[str, np.
     return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
-def batches(rng: np.random.Generator, n: int, epochs: int, batch: int) -> np.ndarray:
-    """Rows of the steps, [epochs, steps, batch]; what is left of an epoch is left out."""
-    steps = n // batch
-    rows = [rng.permutation(n)[: steps * batch] for _ in range(epochs)]
-    return np.stack(rows).reshape(epochs, steps, batch).astype(np.int32)
+def batches(rng: np.random.Generator, n: int, steps: int, batch: int) -> np.ndarray:
+    """Rows of the steps, [CHECKS, steps / CHECKS, batch], one random order of all rows after the other."""
+    wanted = steps * batch
+    rows = np.concatenate([rng.permutation(n) for _ in range(-(-wanted // n))])
+    return rows[:wanted].reshape(CHECKS, steps // CHECKS, batch).astype(np.int32)
 
 
 def scores(parameters, X) -> jax.Array:
@@ -113,7 +114,7 @@ def accuracies(parameters, X, y) -> jax.Array:
 @functools.partial(jax.jit, static_argnames="loss")
 @functools.partial(jax.vmap, in_axes=(None, 0, 0, None, None))
 def train(parts, parameters, rows, rate, loss: str):
-    """Accuracy on validation and test part after every epoch, each [seeds, epochs, 2].
+    """Accuracy on validation and test part at CHECKS times, each [seeds, CHECKS, 2].
 
     Args:
         parts: (X, y) of training, validation and test.
@@ -136,23 +137,23 @@ def train(parts, parameters, rows, rate, loss: str):
         updates, state = optimiser.update(jax.grad(objective)(parameters, rows), state, parameters)
         return (optax.apply_updates(parameters, updates), state), None
 
-    def epoch(carry, rows):
+    def steps(carry, rows):
         carry, _ = jax.lax.scan(step, carry, rows)
         return carry, [accuracies(carry[0], *part) for part in others]
 
-    return jax.lax.scan(epoch, (parameters, optimiser.init(parameters)), rows)[1]
+    return jax.lax.scan(steps, (parameters, optimiser.init(parameters)), rows)[1]
 
 
 def run_loss(parts, d: int, m: int, loss: str, options: Options) -> dict:
-    """Test accuracies at the learning rate and epoch that the validation part chooses."""
+    """Test accuracies at the learning rate and step that the validation part chooses."""
     starts, rows = [], []
     for seed in range(options.seeds):
         rng = np.random.default_rng(seed)
         starts.append(init(rng, d, options.hidden, m))
-        rows.append(batches(rng, len(parts[0][1]), options.epochs, options.batch))
+        rows.append(batches(rng, len(parts[0][1]), options.steps, options.batch))
     parameters = {name: np.stack([start[name] for start in starts]) for name in starts[0]}
     curves = [train(parts, parameters, np.stack(rows), np.float32(rate), loss) for rate in options.rates]
-    # [seeds, rates, epochs, 2]
+    # [seeds, rates, CHECKS, 2]
     valid, test = (np.stack([np.asarray(curve[i]) for curve in curves], axis=1) for i in range(2))
     found = {}
     for i, top in enumerate(TOPS):
@@ -163,18 +164,20 @@ def run_loss(parts, d: int, m: int, loss: str, options: Options) -> dict:
             "test": values.tolist(),
             "mean": float(values.mean()),
             "sd": float(values.std(ddof=1)) if options.seeds > 1 else 0.0,
-            "rates": [options.rates[p // options.epochs] for p in place],
-            "epochs": [int(p % options.epochs) + 1 for p in place],
+            "rates": [options.rates[p // CHECKS] for p in place],
+            "steps": [int(p % CHECKS + 1) * options.steps // CHECKS for p in place],
         }
     return found
 
 
 def run(options: Options) -> dict:
     """Accuracies by set and loss; the results are written after every loss."""
+    if options.steps % CHECKS:
+        raise ValueError(f"expected a multiple of {CHECKS} steps, got {options.steps}")
     for loss in options.losses:
         if loss not in LOSSES:
             raise ValueError(f"expected losses of {', '.join(LOSSES)}, got {loss!r}")
-    kept = ("hidden", "epochs", "batch", "rates", "seeds")
+    kept = ("hidden", "steps", "batch", "rates", "seeds")
     result = {"options": {name: getattr(options, name) for name in kept}, "k": K, "sets": {}}
     for name in options.sets:
         data = _data.load_classes(name)
@@ -194,7 +197,7 @@ def markdown(result: dict) -> str:
     options = result["options"]
     rates = ", ".join(f"{rate:g}" for rate in options["rates"])
     text = (
-        f"hidden layer of {options['hidden']}, {options['epochs']} epochs of batches of {options['batch']}, "
+        f"hidden layer of {options['hidden']}, {options['steps']} steps of {options['batch']} rows, "
         f"Adam with rate {rates}; mean ± standard deviation over "
         f"{options['seeds']} seeds, per cent of the test part\n\n"
     )

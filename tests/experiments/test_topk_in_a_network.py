@@ -44,9 +44,9 @@ def test_scores_and_accuracies():
 
 
 def test_batches():
-    rows = topk_in_a_network.batches(np.random.default_rng(0), 11, 2, 3)
-    assert rows.shape == (2, 3, 3)
-    assert all(len(set(epoch.ravel().tolist())) == 9 for epoch in rows)
+    rows = topk_in_a_network.batches(np.random.default_rng(0), 50, 40, 10)
+    assert rows.shape == (20, 2, 10)
+    assert all(sorted(order) == list(range(50)) for order in rows.reshape(-1, 50).tolist())
 
 
 def test_unknown_loss():
