@@ -34,7 +34,7 @@ def test_scores_and_accuracies():
     X = np.where(rng.random((30, 20)) < 0.2, 1, 0).astype(np.float32)
     X = sp.csr_matrix(X)
     y = rng.integers(8, size=30).astype(np.int32)
-    parameters = init(rng, 20, 6, 8)
+    parameters = init(rng, 20, 6, 8, 4.0)
     parameters["b"] = rng.normal(size=8).astype(np.float32)
     sparse, dense = (scores(parameters, _data.padded(array)) for array in (X, X.toarray()))
     np.testing.assert_allclose(sparse, dense, atol=1e-5)
