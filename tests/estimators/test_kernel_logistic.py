@@ -60,6 +60,13 @@ def test_forms_of_features_and_precision():
     np.testing.assert_allclose(given.predict_proba(rbf(Z, X, default_w)), proba, atol=1e-8)
     own = KernelLogisticClassifier(kernels.RBF(default_w), tol=1e-11).fit(X, y)
     np.testing.assert_allclose(own.predict_proba(Z), proba, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_precision_rank_and_weights():
+    X, y, _ = data()
+    Z = X[:7] + 0.3
+    proba = KernelLogisticClassifier(tol=1e-11).fit(X, y).predict_proba(Z)
     whole = KernelLogisticClassifier(tol=1e-11, rank=N).fit(X, y)
     np.testing.assert_allclose(whole.predict_proba(Z), proba, atol=1e-6)
     single = KernelLogisticClassifier().fit(X.astype(np.float32), y)
@@ -73,7 +80,9 @@ def test_forms_of_features_and_precision():
     np.testing.assert_allclose(weighted.predict_proba(Z), repeated.predict_proba(Z), atol=1e-8)
 
 
-@pytest.mark.parametrize("hierarchy", [None, EDGES], ids=["flat", "tree"])
+@pytest.mark.parametrize(
+    "hierarchy", [pytest.param(None, marks=pytest.mark.slow), EDGES], ids=["flat", "tree"]
+)
 def test_criterion_and_tuning(hierarchy):
     X, y, folds = data()
     functions = np.unique(y) if hierarchy is None else np.unique(np.array(EDGES)[:, 1])
@@ -116,6 +125,30 @@ def test_least_expected_loss():
     assert (model.predict(Z, loss="parent") == expected).all()
 
 
+@pytest.mark.slow
+def test_inner_labels_and_loadings():
+    X, y, folds = data()
+    options = dict(hierarchy=EDGES, w=1.0, tol=1e-9)
+    plain = KernelLogisticClassifier(**options).fit(X, y)
+    same = KernelLogisticClassifier(inner_labels=True, **options).fit(X, y)
+    np.testing.assert_allclose(same.dual_coef_, plain.dual_coef_, atol=1e-8)
+    # 3 stands above 1 and 5; of a row labelled 0 nothing is known
+    vague = np.where((np.arange(N) % 2 == 0) & np.isin(y, (1, 5)), 3, np.where(np.arange(N) % 7 == 0, 0, y))
+    model = KernelLogisticClassifier(inner_labels=True, **options).fit(X, vague)
+    assert (model.dual_coef_[vague == 3].sum(axis=1) < 1e-9).all()
+    assert np.mean(model.predict(X) == y) > 0.6
+    with pytest.raises(ValueError, match="expected leaves only in cross-validation, found inner nodes"):
+        model.tune(X, vague, folds)
+    with pytest.raises(ValueError, match="expected leaves of the hierarchy, found"):
+        KernelLogisticClassifier(**options).fit(X, vague)
+
+    B = np.random.default_rng(3).standard_normal((4, 2))
+    mixed = KernelLogisticClassifier(w=1.0, loadings=B, tol=1e-9)
+    value, _ = mixed.cv_criterion(X, y, folds)
+    mixed.tune(X, y, folds, free=("v", "loadings"), max_iter=3)
+    assert mixed.criterion_ < value and mixed.loadings_.shape == (4, 2) and len(mixed.v_) == 2
+
+
 def test_one_against_the_rest():
     X, y, _ = data()
     joint = KernelLogisticClassifier(v=3.0, w=1.0, likelihood="one_vs_rest", tol=1e-10).fit(X, y)
@@ -137,6 +170,8 @@ def test_bad_input():
         (dict(sigma2=-1.0), ValueError, "sigma2: expected a number from 0, got -1.0"),
         (dict(tol=0), ValueError, "tol: expected a number above 0"),
         (dict(likelihood="probit"), ValueError, "likelihood: expected one of softmax, one_vs_rest"),
+        (dict(inner_labels=True), ValueError, "inner_labels: expected a hierarchy"),
+        (dict(loadings=np.ones((3, 2))), ValueError, r"expected loadings \[4, functions\]"),
         (dict(hierarchy=[(0, 1), (2, 3), (3, 2)]), ValueError, "cycle"),
         (dict(hierarchy=[(0, 1), (0, 2)]), ValueError, "y: expected leaves of the hierarchy, found"),
         (dict(rank=3, approximation="lanczos"), ValueError, "expected cholesky, nystrom or fourier"),

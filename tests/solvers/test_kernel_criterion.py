@@ -38,12 +38,13 @@ def rebuilt(kernel, h):
     return dataclasses.replace(h.inside(kernel), gram=gram)
 
 
+# in slow runs also what other tests cover in part: 1rest, features of a tree, a matrix B
 CASES = [
     ("flat", "softmax"),
     ("tiles", "softmax"),
-    ("linear", "one_vs_rest"),
-    ("factors", "softmax"),
     ("low rank", "softmax"),
+    pytest.param("linear", "one_vs_rest", marks=pytest.mark.slow),
+    pytest.param("factors", "softmax", marks=pytest.mark.slow),
 ]
 
 
@@ -71,7 +72,7 @@ def test_gradient_is_the_central_difference(name, likelihood):
             np.testing.assert_allclose(slope[i] * leaf[i], difference, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["flat", "low rank"])
+@pytest.mark.parametrize("name", ["low rank", pytest.param("flat", marks=pytest.mark.slow)])
 def test_gradient_is_that_of_implicit_differentiation(name):
     kernel = model(name)
     lanes, test = folds_of(kernel)

@@ -51,7 +51,7 @@ def test_kernel_of_all_classes(name):
     np.testing.assert_allclose(dense(model(name)), written_out(name), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["flat", "tree", pytest.param("shared", marks=pytest.mark.slow)])
 def test_optimum_of_every_lane(name):
     problem, state = fitted(name)
     _, y, weight = data()

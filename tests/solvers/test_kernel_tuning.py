@@ -70,21 +70,24 @@ def test_tuning_lowers_the_criterion(likelihood, groups):
 
 
 def test_lanes_of_little_memory_one_after_the_other():
-    together = objective()
-    x = together.pack(together.at)
-    apart = objective()
-    apart.__init__(
-        KernelModel(together.model.points, C, np.zeros(C, int), memory=16 * 8 * N * C),
-        together.likelihood,
-        FOLDS,
-        together.at,
-        hp=LIMITS,
-    )
-    assert len(apart._lanes) == LANES
-    value, gradient = together(x)
-    other, slope = apart(x)
-    np.testing.assert_allclose(other, value, rtol=1e-9)
-    np.testing.assert_allclose(slope, gradient, rtol=1e-6)
+    X, y, _ = data()
+    folds = np.arange(N) % (2 * LANES)
+    # 16 arrays of three lanes fit
+    model = KernelModel(kernels.points(X), C, np.zeros(C, int), memory=16 * 8 * N * C * LANES)
+    at = model.hyperparameters(2.0, RBF(1.0), 0.6)
+    target = kernel_multinomial.Softmax(jnp.asarray(np.eye(C)[y][..., None]))
+    function = CvObjective(model, target, folds, at, hp=LIMITS)
+    value, gradient = function(function.pack(at))
+    values, slopes = 0.0, 0.0
+    for half in range(2):
+        out = folds[:, None] == np.arange(LANES) + half * LANES
+        problem = kernel_multinomial.kernel_problem(model.kernels(at), None, ~out, likelihood=target)
+        start = jnp.zeros((N, C, LANES))
+        found = kernel_multinomial.cv_criterion(problem, jnp.asarray(out, float), LIMITS, start)
+        values += float(found.value.sum())
+        slopes += 2.0 * float(found.gradient.v.sum())
+    np.testing.assert_allclose(value, values, rtol=1e-12)
+    np.testing.assert_allclose(gradient[0], slopes, rtol=1e-12)
 
 
 def test_plot_of_a_search():

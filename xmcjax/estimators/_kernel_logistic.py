@@ -18,6 +18,7 @@ from xmcjax._hierarchy import Hierarchy
 from xmcjax.estimators._kernel_parts import (
     Training,
     base_kernel,
+    below,
     by_group,
     groups,
     least_expected_loss,
@@ -60,6 +61,10 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             root, by ascending number.
         w: inverse squared lengths, likewise; None (default) for d / Σ_j Var[x_j].
         sigma2: σ² ≥ 0, variance of the intercepts, 1 by default; 0 for none.
+        loadings: None (default), or a matrix B, [C, p], that mixes p functions with kernels v_p k_p into
+            those of the classes; without a hierarchy. v and w are then numbers or [p].
+        inner_labels: whether labels may also be inner nodes of the hierarchy, or 0, where no more is
+            known of a row; False by default. They are fitted by EM, and not taken by :meth:`tune`.
         likelihood: "softmax" (default), or "one_vs_rest", a binary problem for each class.
         tol: fitting ends when the coefficients equal targets less probabilities within this, 1e-5 by
             default; not below 100 roundings of the precision.
@@ -74,7 +79,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
     Attributes:
         classes_: ascending; with a hierarchy all of its leaves.
         dual_coef_: α, [n, C].
-        v_, kernel_, sigma2_: hyperparameters of the fit; v_ is [C] or [nodes].
+        v_, kernel_, sigma2_, loadings_: hyperparameters of the fit; v_ is [C], [nodes] or [p].
         objective_: the minimum that was found.
         n_iter_: Newton steps made.
         status_: how fitting ended, of :class:`xmcjax.solvers.Status`.
@@ -102,6 +107,8 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         v=10.0,
         w=None,
         sigma2=1.0,
+        loadings=None,
+        inner_labels=False,
         likelihood="softmax",
         tol=1e-5,
         max_iter=100,
@@ -116,6 +123,8 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         self.v = v
         self.w = w
         self.sigma2 = sigma2
+        self.loadings = loadings
+        self.inner_labels = inner_labels
         self.likelihood = likelihood
         self.tol = tol
         self.max_iter = max_iter
@@ -170,7 +179,8 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             share: which functions have their variance and w in common: "class", each its own; "all";
                 with a hierarchy "level" or "subtree" (below each child of the root). None (default) is
                 "class", with a hierarchy "level".
-            free: what is learnt: any of "v", "w" (all hyperparameters of the kernel), "sigma2".
+            free: what is learnt: any of "v", "w" (all hyperparameters of the kernel), "sigma2",
+                "loadings".
             tol: the search ends when no derivative in the logarithm of a hyperparameter is above
                 tol Ψ, or when it gains next to nothing.
             max_iter: most iterations of the search.
@@ -186,13 +196,15 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         from xmcjax.solvers.kernel_multinomial import CvObjective, tune
 
         names = {"v": "v", "w": "kernel", "sigma2": "sigma2"}
+        if self.loadings is not None:
+            names["loadings"] = "loadings"
         unknown = [name for name in free if name not in names]
         if unknown or not free:
             raise ValueError(f"free: expected some of {', '.join(names)}, got {tuple(free)!r}")
         max_iter = whole_number("max_iter", max_iter, 1)
         data, dtype = self._training(X, y, None)
-        folds = self._folds(folds, data.numbers)
-        group = groups(share, data.tree, len(data.classes))
+        folds = self._folds(folds, data)
+        group = groups(share, data.tree, self._functions(data))
         with precision(dtype):
             base = by_group(self._base(data), group)
             model, h = self._family(data, group, by_group(ordered(self.v, data.tree), group), base)
@@ -231,7 +243,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         from xmcjax.solvers.kernel_multinomial import CvObjective
 
         data, dtype = self._training(X, y, None)
-        folds = self._folds(folds, data.numbers)
+        folds = self._folds(folds, data)
         with precision(dtype):
             base = self._base(data)
             v = ordered(self.v, data.tree)
@@ -310,16 +322,25 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         check_features(X)
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
         classes, numbers = class_numbers(y, weight)
+        allowed = None
+        if self.inner_labels and (tree is None or self.likelihood != "softmax"):
+            raise ValueError("inner_labels: expected a hierarchy and the likelihood softmax beside them")
         if tree is not None:
-            numbers, classes = tree.places(y, leaves_only=True), tree.nodes[tree.leaves]
+            classes = tree.nodes[tree.leaves]
+            if self.inner_labels:
+                numbers, allowed = below(y, tree)
+            else:
+                numbers = tree.places(y, leaves_only=True)
         with precision(X.dtype):
             if isinstance(self.kernel, str) and self.kernel == "precomputed":
                 points, scale = kernels.precomputed(X.toarray() if sp.issparse(X) else X), 1.0
             else:
                 points, scale = kernels.points(X), spread(X, weight)
-        return Training(points, numbers, classes, tree, weight, scale), X.dtype
+        return Training(points, numbers, allowed, classes, tree, weight, scale), X.dtype
 
     def _functions(self, data: Training) -> int:
+        if self.loadings is not None:
+            return np.shape(self.loadings)[-1]
         return len(data.classes) if data.tree is None else data.tree.n_nodes
 
     def _base(self, data: Training):
@@ -332,7 +353,8 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         sigma2 = number("sigma2", self.sigma2)
         memory = number("memory", self.memory)
         model = KernelModel(data.points, len(data.classes), group, data.tree, memory=memory)
-        h = model.hyperparameters(v, base, sigma2)
+        B = None if self.loadings is None else np.asarray(self.loadings, np.float64)
+        h = model.hyperparameters(v, base, sigma2, B)
         if self.rank is not None:
             # the active points and the draws are those of the start of a search
             fixed = self._approximation(h.kernel, data.points)
@@ -370,9 +392,12 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             max_cg=whole_number("max_cg", self.max_cg, 1),
         )
 
-    def _folds(self, folds, numbers: np.ndarray) -> np.ndarray:
+    def _folds(self, folds, data: Training) -> np.ndarray:
         from xmcjax.solvers.kernel_multinomial import check_folds, random_folds
 
+        if data.allowed is not None:
+            raise ValueError("y: expected leaves only in cross-validation, found inner nodes")
+        numbers = data.numbers
         if np.ndim(folds) == 0:
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
             folds = random_folds(len(numbers), whole_number("folds", folds, 2), seed)
@@ -384,9 +409,15 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         from xmcjax.solvers import REMEDY, Status, kernel_multinomial
 
         kernel = model.kernels(h)
-        target = self._target(data)
-        problem = kernel_multinomial.kernel_problem(kernel, None, data.weight, likelihood=target)
-        state = kernel_multinomial.run(problem, self._limits(data), kernel_multinomial.init(problem))
+        if data.allowed is not None:
+            found = kernel_multinomial.fit_uncertain(
+                kernel, data.allowed, self._limits(data), weight=data.weight
+            )
+            state = found.state
+        else:
+            target = self._target(data)
+            problem = kernel_multinomial.kernel_problem(kernel, None, data.weight, likelihood=target)
+            state = kernel_multinomial.run(problem, self._limits(data), kernel_multinomial.init(problem))
         self.status_ = Status(int(state.status[0]))
         if self.status_ == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[self.status_]}")
@@ -397,6 +428,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         self.dual_coef_ = np.asarray(state.alpha[..., 0])
         by_number = np.arange(len(kernel.v)) if data.tree is None else np.argsort(data.tree.nodes)
         self.v_, self.sigma2_ = np.asarray(kernel.v)[by_number], float(h.sigma2)
+        self.loadings_ = None if h.loadings is None else np.asarray(h.loadings)
         self.kernel_ = jax.tree.map(np.asarray, kernel.gram.kernel)
         self.objective_, self.n_iter_ = float(state.value[0]), max(int(state.steps[0]), 1)
         if self.status_ != Status.CONVERGED:

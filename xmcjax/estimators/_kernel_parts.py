@@ -17,7 +17,8 @@ class Training(NamedTuple):
     """Checked training data."""
 
     points: Any  #: of :mod:`xmcjax.kernels`
-    numbers: np.ndarray  #: class of each row, [n]
+    numbers: np.ndarray  #: class of each row, [n]; of an inner label any class below it
+    allowed: np.ndarray | None  #: where there are inner labels, the classes of each row, bool [n, C]
     classes: np.ndarray  #: [C]
     tree: Hierarchy | None
     weight: np.ndarray | None  #: [n]
@@ -86,6 +87,18 @@ def groups(share: str | None, tree: Hierarchy | None, n_classes: int) -> np.ndar
     if share == "level":
         return tree.depth - 1
     return np.unique(tree.above(1), return_inverse=True)[1]
+
+
+def below(y, tree: Hierarchy) -> tuple[np.ndarray, np.ndarray | None]:
+    """(A class of each row, where a row has several all of them) for labels that may be inner nodes.
+
+    Raises:
+        ValueError: a number that is no node of the tree.
+    """
+    y = np.asarray(y)
+    allowed = np.ones((len(y), tree.n_classes), bool)  # below the root
+    allowed[y != 0] = tree.members()[tree.places(y[y != 0], leaves_only=False)]
+    return np.argmax(allowed, axis=1), allowed if (allowed.sum(axis=1) > 1).any() else None
 
 
 def ordered(values, tree: Hierarchy | None):

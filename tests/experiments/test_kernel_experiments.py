@@ -1,0 +1,53 @@
+"""The experiments on kernel multinomial regression run at a small size and say what they measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from experiments import _report, kernel_hierarchy, kernel_satimage, kernel_scaling
+
+pytestmark = pytest.mark.usefixtures("quick_compilation", "data_folder")
+
+
+def test_satimage_small(tmp_path):
+    options = kernel_satimage.Options(methods=("mc-tied",), scalings=("range",), max_iter=1, out=tmp_path)
+    assert options.rows == 1_000
+    result = kernel_satimage.run(options)
+    (row,) = result["runs"]
+    assert row["error"] == row["curve"][-1] and row["error"] < 0.25
+    assert row["evaluations"] > 1 and len(row["v"]) == 6
+    # a second run takes what is stored
+    stored = next((tmp_path / "kernel_satimage.runs").iterdir())
+    stored.write_text(json.dumps({**row, "seconds": 1.25}))
+    again = kernel_satimage.run(options)
+    assert again["runs"][0]["seconds"] == 1.25
+    text = kernel_satimage.markdown(again)
+    assert f"| range | mc-tied | 1 | {row['error']:.4f} |" in text
+    drawn = _report.figure(tmp_path, "curves", lambda axes: kernel_satimage.draw(again, axes))
+    assert drawn == (tmp_path / "curves.png").exists()
+
+
+@pytest.mark.slow
+def test_hierarchy_small(tmp_path):
+    options = kernel_hierarchy.Options(
+        sets=("clef",), methods=("H1",), rows=150, test_rows=200, folds=2, max_iter=1, out=tmp_path
+    )
+    result = kernel_hierarchy.run(options)
+    (row,) = result["runs"]
+    assert (row["C"], row["P"], row["hyperparameters"]) == (63, 96, 3)
+    assert row["accuracy"] > 0.3 and row["precision"] > row["accuracy"]
+    assert 0 < row["taxonomy_loss_least"] < 2 and row["parent_accuracy_least"] >= row["accuracy"]
+    assert "| clef | H1 | 96 / 63 |" in kernel_hierarchy.markdown(result)
+
+
+@pytest.mark.slow
+def test_scaling_small():
+    result = kernel_scaling.run(
+        kernel_scaling.Options(rows=(60,), gp_rows=60, classes=(9,), points=60, repeats=1)
+    )
+    (row,) = result["rows"]
+    assert row["gp_seconds"] > 0 and row["error"] < 0.3 and row["gp_error"] < 0.3
+    assert [r["P"] for r in result["nodes"]] == [9, 11, 19]
+    assert "| 60 |" in kernel_scaling.markdown(result)
