@@ -43,8 +43,7 @@ class Options:
         ks: of the top-k SVM.
         grid: of C, ascending, of every method that has a C; empty for 1e-5, 1e-4, …, 1e3.
         extensions: most steps by which a grid is extended at each end.
-        max_epochs: of the top-k SVM; the hardest C are given up there, which their gap shows. One that
-            is chosen is solved again with ten times as many.
+        max_epochs: of the top-k SVM; a C that is not solved by then is not chosen.
         out: folder of the results.
         small: the digits of scikit-learn, three C, four methods.
         full: both sets, all k and all methods.
@@ -134,8 +133,12 @@ def record(data: _data.ClassSplit, scores, gap: float, seconds: float, epochs: i
 
 
 def best(records: dict[float, dict]) -> list[float]:
-    """The C with the best top-1 to top-10 accuracy on the validation part; of equal ones the smallest."""
-    Cs = sorted(records)
+    """The C with the best top-1 to top-10 accuracy on the validation part; of equal ones the smallest.
+
+    A top-k SVM that was given up at its last epoch does not count, unless all were.
+    """
+    Cs = [C for C, fit in records.items() if fit["epochs"] is None or fit["gap"] <= TOL]
+    Cs = sorted(Cs or records)
     valid = np.array([records[C]["valid"] for C in Cs])
     return [Cs[place] for place in valid.argmax(axis=0)]
 
@@ -152,15 +155,6 @@ def outside(records: dict[float, dict], grid: Sequence[float], extensions: int) 
     if tried[-1] in chosen and above < extensions:
         found.append(float(f"{tried[-1] * ratio:.6g}"))
     return found
-
-
-def given_up(records: dict[float, dict], max_epochs: int) -> list[float]:
-    """The chosen C whose problem was not solved in `max_epochs`."""
-    return [
-        C
-        for C in sorted(set(best(records)))
-        if records[C]["gap"] > TOL and records[C]["epochs"] <= max_epochs
-    ]
 
 
 def fit_top_k(data, op, variant: str, ks: Sequence[int], C: float, max_epochs: int, before):
@@ -201,33 +195,22 @@ def run_top_k(name: str, data, variant: str, fits: Fits) -> None:
     grid = options.grid or GRID
     # both variants are the same for k = 1
     ks = [k for k in options.ks if variant == "alpha" or k > 1]
-    before: Any = None
-
-    def solve(C: float, ks: list[int], max_epochs: int, start) -> Any:
-        found, state = fit_top_k(data, op, variant, ks, C, max_epochs, start)
-        for k, fit in found.items():
-            fits.add(name, title(variant, k), C, fit)
-        fits.write()
-        epochs = [fit["epochs"] for fit in found.values()]
-        print(f"{name}: {TOP_K[variant]}, C = {C:g}, k = {ks}: epochs {epochs}", flush=True)
-        return state
-
     wanted = {k: set(grid) for k in ks}
     while any(wanted.values()):
-        before, before_ks = None, []
+        before: Any = None
+        before_ks: list[int] = []
         for C in sorted(set().union(*wanted.values())):
             missing = [k for k in ks if C in wanted[k] and C not in fits.of(name, title(variant, k))]
             if missing:
-                before = solve(C, missing, options.max_epochs, before if before_ks == missing else None)
+                start = before if before_ks == missing else None
+                found, before = fit_top_k(data, op, variant, missing, C, options.max_epochs, start)
+                for k, fit in found.items():
+                    fits.add(name, title(variant, k), C, fit)
+                fits.write()
+                epochs = [fit["epochs"] for fit in found.values()]
+                print(f"{name}: {TOP_K[variant]}, C = {C:g}, k = {missing}: epochs {epochs}", flush=True)
             before_ks = missing
-        records = {k: fits.of(name, title(variant, k)) for k in ks}
-        wanted = {k: set(outside(records[k], grid, options.extensions)) for k in ks}
-        if not any(wanted.values()):
-            # other C may be chosen after that
-            for k in ks:
-                for C in given_up(records[k], options.max_epochs):
-                    solve(C, [k], 10 * options.max_epochs, None)
-                    wanted[k].add(C)
+        wanted = {k: set(outside(fits.of(name, title(variant, k)), grid, options.extensions)) for k in ks}
 
 
 def run_baseline(name: str, data, method: str, fits: Fits) -> None:

@@ -55,17 +55,17 @@ def test_small(few_digits, tmp_path, capsys):
 
 def test_choice_of_C():
     valid = {0.1: [50.0, 60.0], 1.0: [55.0, 60.0], 10.0: [55.0, 70.0]}
-    records = {C: {"valid": v, "test": [C, -C], "gap": C} for C, v in valid.items()}
+    records = {C: {"valid": v, "test": [C, -C], "gap": TOL * C, "epochs": None} for C, v in valid.items()}
     assert topk_accuracy.best(records) == [1.0, 10.0]
     assert topk_accuracy.outside(records, (0.1, 1.0, 10.0), 1) == [100.0]
     assert topk_accuracy.outside(records, (0.1, 1.0, 10.0), 0) == []
     assert topk_accuracy.outside(records, (0.1, 1.0), 1) == []  # it is extended
-    for C, fit in records.items():
-        fit |= {"epochs": 10, "gap": TOL * C}
-    assert topk_accuracy.given_up(records, 10) == [10.0]
-    assert topk_accuracy.given_up(records, 9) == []  # it was solved again
     chosen = topk_accuracy.selected({repr(C): fit for C, fit in records.items()})
     assert chosen == ([1.0, -10.0], [1.0, 10.0], 10 * TOL)
+    # a top-k SVM that was given up is not chosen
+    records = {C: fit | {"epochs": 300} for C, fit in records.items()}
+    assert topk_accuracy.best(records) == [1.0, 0.1]
+    assert topk_accuracy.outside(records, (0.1, 1.0, 10.0), 1) == [0.01]
 
 
 def test_accuracies_equal_the_metric():
@@ -78,7 +78,7 @@ def test_accuracies_equal_the_metric():
 
 
 def test_the_row_of_the_paper_is_below_ours(capsys):
-    fit = {"valid": [50.0] * 10, "test": [51.0] * 10, "gap": None}
+    fit = {"valid": [50.0] * 10, "test": [51.0] * 10, "gap": None, "epochs": None}
     result = {"fits": {"caltech101_silhouettes": {"W++,0/m": {"0.1": fit}, "top-5 SVM beta": {"1.0": fit}}}}
     lines = topk_accuracy.markdown(result).splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith("| W++,0/m"))
@@ -93,7 +93,7 @@ def test_unknown_method():
 
 def test_top_k_below_top_1_is_said():
     def fit(value):
-        return {"1.0": {"valid": [0.0] * 10, "test": [value] * 10, "gap": 0.0}}
+        return {"1.0": {"valid": [0.0] * 10, "test": [value] * 10, "gap": 0.0, "epochs": 9}}
 
     methods = {"top-1 SVM alpha": fit(70.0), "top-5 SVM alpha": fit(71.0), "top-10 SVM beta": fit(69.0)}
     lines = topk_accuracy.comparison(methods)
