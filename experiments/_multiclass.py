@@ -59,6 +59,14 @@ def _unit_variance(name: str) -> Parts:
     return Parts((X / deviation).astype(np.float32), y, (X_test / deviation).astype(np.float32), y_test)
 
 
+def _standardised(name: str) -> Parts:
+    """Mean 0 and standard deviation 1 in the training part."""
+    X, y, X_test, y_test = _dense(name)
+    mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, ddof=1, dtype=np.float64)
+    X, X_test = (((A - mean) / deviation).astype(np.float32) for A in (X, X_test))
+    return Parts(X, y, X_test, y_test)
+
+
 def _text(name: str) -> Parts:
     X, y, X_test, y_test = _files(name)
     fitted = fit_transforms(TEXT, X)
@@ -88,6 +96,7 @@ SETS: dict[str, Callable[[str], Parts]] = {
     "letter": _unit_variance,
     "splice": _dense,
     "usps": _usps,
+    "clef": _standardised,
     "news20_bydate": _text,
     "clinc150": _text,
     "naics2017": _text,

@@ -10,6 +10,7 @@ import multinomial_helpers as helpers
 import numpy as np
 import pytest
 
+from xmcjax.data import load_svmlight
 from xmcjax.native import _ffi
 from xmcjax.solvers import Status, multinomial
 
@@ -37,6 +38,20 @@ def test_digits_at_lambda_1_as_scikit_learn(method, accuracy):
         gradients = helpers.gradient(X, y, np.asarray(solution.W), np.asarray(solution.bias), 1.0, weight)
         norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
         assert solution.gradient_norm == pytest.approx(norm, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "accuracy"), [("auto", 1e-6), ("lbfgs", 1e-6), ("admm", 1e-4)])
+def test_clef_at_lambda_1_as_scikit_learn(method, accuracy, data_folder):
+    X, y = load_svmlight(data_folder / "clef" / "train.libsvm.xz")
+    X, y = X.toarray()[::20].astype(np.float64), np.unique(y[::20], return_inverse=True)[1]
+    X = (X - X.mean(0)) / np.maximum(X.std(0), 1e-3)
+    expected, _, _ = helpers.reference(X, y, 1.0)
+    solution = multinomial.solve(
+        helpers.problem(X, y), method, multinomial.HParams(1e-4 if method == "admm" else 1e-6, 3000)
+    )
+    assert solution.status == Status.CONVERGED
+    assert helpers.objective(X, y, solution.W, 0, 1.0) == pytest.approx(expected, rel=accuracy)
 
 
 @pytest.mark.parametrize("method", ["newton", pytest.param("dual", marks=native)])

@@ -1,0 +1,234 @@
+"""Convergence of multinomial logistic regression by iteration and by time: figures 1 to 4 of paper 002.
+
+    python -m experiments.multinomial_convergence [--small|--full] [--choose-lam] [--out results]
+
+S. Gopal, Y. Yang, "Distributed training of large-scale logistic models", 2013. Figure 1: the objective
+and the bound by double majorization on news20. Figures 2 and 3: (G − G*)/G* of the four methods, of LC
+extrapolated and of auto, against iterations and against processor seconds. Figure 4: LC alone on the
+largest set. naics2017 stands for LSHTC-small. G* comes from a long run in float64. With --choose-lam also the
+error of one-vs-rest logistic regression in cross-validation, with which the paper chose λ. Runs are
+kept in multinomial_convergence.cells.json, so that an experiment goes on where one was stopped. Writes
+multinomial_convergence.json, .md and _1.png to _4.png.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from experiments import _multiclass, _multinomial, _report
+
+NAME = "multinomial_convergence"
+GAPS = (1e-2, 1e-3, 1e-4, 1e-5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Convergence of the methods.
+
+    Attributes:
+        problems: sets with λ, "set:λ"; figure 1 is of the second, figure 4 of the last.
+        methods: of xmcjax.solvers.multinomial.
+        limit: processor seconds of a run.
+        gap: at which a run ends.
+        rows: of the training part; 0 for all.
+        choose_lam: cross-validation of λ by one-vs-rest logistic regression, on each set.
+        lams: from which it chooses.
+        folds: of it.
+        out: folder of the results.
+        small: scikit-learn's digits, five seconds a run.
+        full: five minutes a run, and the cross-validation.
+    """
+
+    problems: tuple[str, ...] = ("clef:1", "news20_bydate:1", "naics2017:0.1", "naics2017:0.001")
+    methods: tuple[str, ...] = ("auto", "lbfgs", "lc_extrapolated", "lc", "admm", "dm")
+    limit: float = 40.0
+    gap: float = 1e-6
+    rows: int = 0
+    choose_lam: bool = False
+    lams: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0)
+    folds: int = 3
+    out: Path = Path("results")
+    small: bool = False
+    full: bool = False
+
+    def chosen(self) -> Options:
+        """With the sizes that --small or --full stand for."""
+        if self.full:
+            return dataclasses.replace(self, limit=300.0, choose_lam=True)
+        if self.small:
+            return dataclasses.replace(self, problems=("digits:1", "digits:0.1"), limit=5.0)
+        return self
+
+
+def run(options: Options) -> dict:
+    """The traces by problem and method, and the cross-validation."""
+    cells = _multiclass.Cells(options.out / f"{NAME}.cells.json")
+    result: dict = {"limit": options.limit, "problems": {}, "cross_validation": {}}
+    for problem in options.problems:
+        data, lam = problem.split(":")
+        best = _multinomial.optimum(cells, data, float(lam), limit=1e4, rows=options.rows)
+        runs = {}
+        for method in options.methods:
+            request = _multinomial.Request(
+                data,
+                float(lam),
+                method,
+                target=best["value"] * (1 + options.gap),
+                limit=options.limit,
+                rows=options.rows,
+            )
+            key = f"{method}, {problem}, {options.limit:g} s"
+            runs[method] = cells.get(key, lambda r=request: _multinomial.thinned(_multinomial.ask(r)))
+        result["problems"][problem] = {"optimum": best, "runs": runs}
+    if options.choose_lam:
+        for data in dict.fromkeys(problem.split(":")[0] for problem in options.problems):
+            result["cross_validation"][data] = {
+                f"{lam:g}": cells.get(
+                    f"one-vs-rest, {data}, λ={lam:g}", lambda d=data, v=lam: _one_vs_rest(options, d, v)
+                )
+                for lam in options.lams
+            }
+    return result
+
+
+def _one_vs_rest(options: Options, data: str, lam: float) -> dict:
+    """Error in % of one-vs-rest logistic regression, ½λ‖w‖² + Σ log(1 + e^{−m}), in cross-validation."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
+    from xmcjax import OneVsAllClassifier
+
+    parts = _multiclass.load(data)
+    last = options.rows or parts.X.shape[0]
+    X, y = parts.X[:last], parts.y[:last]
+    fold = np.random.default_rng(0).permutation(last) % options.folds
+    wrong = 0
+    for k in range(options.folds):
+        model = OneVsAllClassifier(loss="logistic", init="zero", C=1 / lam, clip=0.0, fit_intercept=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConvergenceWarning)
+            model.fit(X[fold != k], y[fold != k])
+        wrong += int(np.sum(model.predict(X[fold == k]) != y[fold == k]))
+    return {"error": 100 * wrong / last}
+
+
+def _gaps(found: dict, best: float) -> np.ndarray:
+    # where the rounding of float32 puts G below the optimum the gap is not known
+    return np.maximum(np.asarray(found["value"]) / best - 1, 1e-8)
+
+
+def _iterations(found: dict) -> np.ndarray:
+    return np.asarray(found.get("iterations", range(len(found["value"]))))
+
+
+def markdown(result: dict) -> str:
+    """Iterations and seconds of every method to every gap, and its least gap."""
+    text = (
+        "Outer iterations / processor seconds (compilation included) to a relative gap of G; float32, one "
+        f"thread, at most {result['limit']:g} s a run\n\n"
+    )
+    rows = []
+    for problem, found in result["problems"].items():
+        best = found["optimum"]["value"]
+        for method, run in found["runs"].items():
+            gaps = _gaps(run, best)
+            cells = []
+            for gap in GAPS:
+                reached = np.flatnonzero(gaps <= gap)
+                where = reached[0] if len(reached) else None
+                cells.append(
+                    "never" if where is None else f"{_iterations(run)[where]} / {run['seconds'][where]:.1f}"
+                )
+            rows.append((problem, f"{best:.7g}", method, *cells, f"{gaps.min():.1e}", run["steps"]))
+    header = ("set:λ", "G*", "method", *(f"{gap:g}" for gap in GAPS), "least gap", "iterations")
+    text += _report.markdown_table(header, rows)
+    if result["cross_validation"]:
+        text += "\nError in % of one-vs-rest logistic regression in cross-validation, by λ:\n\n"
+        lams = list(next(iter(result["cross_validation"].values())))
+        rows = [
+            (
+                data,
+                *(f"{errors[lam]['error']:.2f}" for lam in lams),
+                min(lams, key=lambda v: errors[v]["error"]),
+            )
+            for data, errors in result["cross_validation"].items()
+        ]
+        text += _report.markdown_table(("set", *lams, "chosen"), rows)
+    return text
+
+
+def _panels(result: dict, axes, x_of) -> None:
+    """A panel a problem, a line a method."""
+    figure = axes.figure
+    axes.remove()
+    problems = result["problems"]
+    panels = figure.subplots(-(-len(problems) // 2), min(2, len(problems)), squeeze=False).ravel()
+    for panel, (problem, found) in zip(panels, problems.items(), strict=False):
+        for method, run in found["runs"].items():
+            panel.loglog(x_of(run), _gaps(run, found["optimum"]["value"]), label=method)
+        panel.set_title(problem.replace(":", ", λ = "), fontsize="small")
+        panel.set_ylabel("(G − G*)/G*")
+    panels[0].legend(fontsize="x-small")
+
+
+def draw_bound(result: dict, axes) -> None:
+    """Figure 1: G and the bound while the bound is minimised."""
+    problem = list(result["problems"])[min(1, len(result["problems"]) - 1)]
+    found = result["problems"][problem]
+    run = found["runs"].get("dm")
+    if run:
+        axes.plot(_iterations(run)[1:], run["bound"][1:], label="bound by double majorization")
+        axes.plot(_iterations(run)[1:], run["value"][1:], label="G at its weights")
+    axes.axhline(found["optimum"]["value"], color="black", linestyle=":", label="minimum of G")
+    axes.set_title(problem.replace(":", ", λ = "))
+    axes.set_xlabel("outer iterations")
+    axes.legend()
+
+
+def draw_iterations(result: dict, axes) -> None:
+    """Figure 2."""
+    _panels(result, axes, lambda run: _iterations(run) + 1)
+
+
+def draw_seconds(result: dict, axes) -> None:
+    """Figure 3."""
+    _panels(result, axes, lambda run: run["seconds"])
+
+
+def draw_largest(result: dict, axes) -> None:
+    """Figure 4: LC, and what extrapolation wins, on the last problem."""
+    problem = list(result["problems"])[-1]
+    found = result["problems"][problem]
+    for method in ("lc", "lc_extrapolated"):
+        if method in found["runs"]:
+            run = found["runs"][method]
+            axes.loglog(run["seconds"], _gaps(run, found["optimum"]["value"]), label=method)
+    axes.set_title(problem.replace(":", ", λ = "))
+    axes.set_xlabel("processor seconds")
+    axes.set_ylabel("(G − G*)/G*")
+    if axes.lines:
+        axes.legend()
+
+
+FIGURES = (draw_bound, draw_iterations, draw_seconds, draw_largest)
+
+
+def main() -> None:
+    """Reads the options, runs, writes the results."""
+    import tyro
+
+    options = tyro.cli(Options, description=__doc__).chosen()
+    result = run(options)
+    text = markdown(result)
+    _report.write(options.out, NAME, result, text)
+    for number, draw in enumerate(FIGURES, 1):
+        _report.figure(options.out, f"{NAME}_{number}", lambda axes, draw=draw: draw(result, axes))
+    print("\n" + text + f"\nwritten to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

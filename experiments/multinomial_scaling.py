@@ -1,0 +1,234 @@
+"""Seconds and memory of an outer iteration of LC against the number of classes, and against processes.
+
+    python -m experiments.multinomial_scaling [--small|--full] [--out results]
+
+Random sparse rows, of which each says something about its class; most classes are rare or empty where there
+are more of them than rows. Every point is a run of its own, of which the first iteration, which is compiled,
+does not count. Over several processes the classes are split and the processes joined by ``jax.distributed``
+on loopback: each has its share of W, and n sums are all they send. Times are processor seconds of a process,
+the most of them, and seconds of the clock. Points are kept in multinomial_scaling.cells.json, so that an
+experiment goes on where one was stopped. Writes multinomial_scaling.json, .md and .png.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from experiments import _multiclass, _report
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = "multinomial_scaling"
+INFORMATIVE = 3  # entries of a row that tell its class
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Time of an iteration of LC.
+
+    Attributes:
+        classes: numbers of classes.
+        processes: that share `shared` classes.
+        shared: classes of those runs.
+        rows: n.
+        features: d.
+        entries: of a row.
+        lam: λ.
+        iterations: that are timed.
+        out: folder of the results.
+        small: 100 to 1,000 classes, one and two processes.
+        full: 1,000 to 100,000 classes, one to four processes.
+    """
+
+    classes: tuple[int, ...] = (1_000, 3_162, 10_000)
+    processes: tuple[int, ...] = (1, 2)
+    shared: int = 10_000
+    rows: int = 4_000
+    features: int = 500
+    entries: int = 10
+    lam: float = 0.1
+    iterations: int = 3
+    out: Path = Path("results")
+    small: bool = False
+    full: bool = False
+
+    def chosen(self) -> Options:
+        """With the sizes that --small or --full stand for."""
+        if self.full:
+            classes = (1_000, 3_162, 10_000, 31_623, 100_000)
+            return dataclasses.replace(self, classes=classes, processes=(1, 2, 4))
+        if self.small:
+            return dataclasses.replace(self, classes=(100, 1_000), shared=200, rows=300, iterations=2)
+        return self
+
+
+def rows_and_classes(options: Options, classes: int) -> tuple[sp.csr_matrix, np.ndarray]:
+    """X, rows of norm 1, and y."""
+    rng = np.random.default_rng(0)
+    n, d = options.rows, options.features
+    y = rng.integers(0, classes, n)
+    own = rng.integers(0, d, (classes, INFORMATIVE))
+    columns = np.c_[own[y], rng.integers(0, d, (n, options.entries - INFORMATIVE))]
+    values = rng.uniform(0.5, 1.5, columns.shape)
+    offsets = np.arange(0, columns.size + 1, columns.shape[1])
+    X = sp.csr_matrix((values.ravel(), columns.ravel(), offsets), (n, d))
+    X.sum_duplicates()
+    norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)))
+    return sp.csr_matrix(X.multiply(1 / norms)).astype(np.float32), y.astype(np.int32)
+
+
+def answer(options: Options, classes: int, count: int, index: int, port: int) -> dict:
+    """Seconds an iteration and memory of this process, one of `count`."""
+    import resource
+
+    import jax
+    from jax.sharding import Mesh
+
+    from xmcjax import linops
+    from xmcjax.solvers import multinomial
+
+    if count > 1:
+        jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=count, process_id=index)
+    X, y = rows_and_classes(options, classes)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    problem = multinomial.multinomial_problem(linops.make(X), y, options.lam, classes=classes)
+    marks, norms = [], []
+
+    def observe(state, record):
+        marks.append((time.process_time(), time.perf_counter()))
+        norms.append(record.gradient_norm)
+
+    mesh = Mesh(np.array(jax.devices()), ("classes",)) if count > 1 else None
+    hp = multinomial.HParams(0.0, options.iterations + 1)
+    solution = multinomial.solve(problem, "lc", hp, mesh=mesh, observe=observe)
+    processor, clock = np.diff(np.array(marks), axis=0)[1:].mean(axis=0)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    share = sum(part.data.nbytes for part in solution.W.addressable_shards)
+    return {
+        "processor": float(processor),
+        "clock": float(clock),
+        "value": solution.value,
+        "peak_mb": peak / 1024,
+        "weights_mb": share / 2**20,
+    }
+
+
+def point(options: Options, classes: int, count: int) -> dict:
+    """A run in `count` processes: the most seconds and the most memory of them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    numbers = {key: value for key, value in dataclasses.asdict(options).items() if key != "out"}
+    started = []
+    for index in range(count):
+        request = json.dumps({"options": numbers, "run": [classes, count, index, port]})
+        command = [sys.executable, "-m", "experiments.multinomial_scaling", "--answer", request]
+        threads = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(subprocess.Popen(command, cwd=ROOT, env=os.environ | threads, **pipes))
+    found = []
+    try:
+        for process in started:
+            out, err = process.communicate()
+            if process.returncode:
+                raise RuntimeError(f"a run of {classes} classes failed: {err.strip().splitlines()[-1:]}")
+            found.append(json.loads(out.splitlines()[-1]))
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+    return {key: max(one[key] for one in found) for key in found[0]}
+
+
+def run(options: Options) -> dict:
+    """Points by classes, and by processes."""
+    cells = _multiclass.Cells(options.out / f"{NAME}.cells.json")
+    shape = f"{options.rows} x {options.features} x {options.entries}, {options.iterations} iterations"
+
+    def at(classes: int, count: int) -> dict:
+        key = f"{classes} classes, {count} processes, {shape}"
+        found = cells.get(key, lambda: point(options, classes, count))
+        return {"classes": classes, "processes": count, **found}
+
+    return {
+        "rows": options.rows,
+        "features": options.features,
+        "entries": options.entries,
+        "lam": options.lam,
+        "by_classes": [at(classes, 1) for classes in options.classes],
+        "by_processes": [at(options.shared, count) for count in options.processes],
+    }
+
+
+def markdown(result: dict) -> str:
+    """Two tables."""
+
+    def table(points: list[dict]) -> str:
+        rows = [
+            (
+                p["classes"],
+                p["processes"],
+                f"{p['processor']:.2f}",
+                f"{p['clock']:.2f}",
+                f"{1e3 * p['processor'] * p['processes'] / p['classes']:.3f}",
+                f"{p['weights_mb']:.0f}",
+                f"{p['peak_mb']:.0f}",
+                f"{p['value']:.7g}",
+            )
+            for p in points
+        ]
+        header = (
+            "classes",
+            "processes",
+            "processor s",
+            "clock s",
+            "processor ms a class",
+            "W, MB",
+            "peak, MB",
+        )
+        return _report.markdown_table((*header, "G"), rows)
+
+    text = (
+        f"An outer iteration of LC, {result['rows']} rows of {result['entries']} entries, "
+        f"{result['features']} features, λ = {result['lam']:g}, float32; seconds, W and peak memory beyond X "
+        "of a process\n\n"
+    )
+    return text + table(result["by_classes"]) + "\n" + table(result["by_processes"])
+
+
+def draw(result: dict, axes) -> None:
+    """Seconds an iteration against classes."""
+    points = result["by_classes"]
+    axes.loglog([p["classes"] for p in points], [p["processor"] for p in points], "o-", label="one process")
+    axes.set_xlabel("classes")
+    axes.set_ylabel("processor seconds an outer iteration")
+    axes.legend()
+
+
+def main() -> None:
+    """Reads the options, runs, writes the results."""
+    import tyro
+
+    options = tyro.cli(Options, description=__doc__).chosen()
+    result = run(options)
+    text = markdown(result)
+    _report.write(options.out, NAME, result, text)
+    _report.figure(options.out, NAME, lambda axes: draw(result, axes))
+    print("\n" + text + f"\nwritten to {options.out}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--answer"]:
+        request = json.loads(sys.argv[2])
+        print(json.dumps(answer(Options(**request["options"]), *request["run"])))
+    else:
+        main()

@@ -1,0 +1,95 @@
+"""The experiments with multinomial logistic regression run at a small size and say what they measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from experiments import _multinomial, _report, multinomial_convergence, multinomial_scaling
+from experiments.bench import multinomial
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch):
+    monkeypatch.setattr(_multinomial, "ask", _multinomial.answer)
+
+
+def test_benchmark_small(tmp_path):
+    few = dict(lams=(1.0,), float32=(), float64=("auto", "sklearn lbfgs", "sklearn newton-cg"), repeats=2)
+    result = multinomial.run(multinomial.Options(data="digits", rows=300, limit=30, out=tmp_path, **few))
+    text = multinomial.markdown(result)
+    _report.write(tmp_path, "multinomial", result, text)
+    stored = json.loads((tmp_path / "multinomial.json").read_text())
+    assert stored["optimum"]["1"]["error"] < 1e-8 * stored["optimum"]["1"]["value"]
+    assert [row["program"] for row in stored["rows"]] == list(few["float64"])
+    for row in stored["rows"]:
+        # all of them minimise the same objective
+        assert -1e-12 < row["gap"] <= 1e-5 and row["runs"] == 2
+        assert row["seconds"][0] <= row["seconds"][1]
+    assert [ratio["gap"] for ratio in stored["ratios"]] == [1e-3, 1e-5]
+    assert all(ratio["ratio"] > 0 and not ratio["at_least"] for ratio in stored["ratios"])
+    assert "| 1 | sklearn lbfgs | float64 |" in text
+    # what was run is not run again
+    assert (
+        multinomial.run(multinomial.Options(data="digits", rows=300, limit=30, out=tmp_path, **few)) == result
+    )
+
+
+def test_a_peer_that_was_given_up_counts_with_its_limit():
+    rows = [
+        {"lam": 1.0, "dtype": "float64", "program": "auto", "seconds": [1.0, 2.0], "last": 2.0},
+        {"lam": 1.0, "dtype": "float64", "program": "sklearn lbfgs", "seconds": [5.0, None], "last": 30.0},
+        {
+            "lam": 1.0,
+            "dtype": "float64",
+            "program": "sklearn newton-cg",
+            "seconds": [7.0, None],
+            "last": 20.0,
+        },
+    ]
+    found = multinomial._ratios(multinomial.Options(), 1.0, rows)
+    assert [(ratio["ratio"], ratio["at_least"]) for ratio in found] == [(5.0, False), (10.0, True)]
+
+
+def test_convergence_small(tmp_path):
+    options = multinomial_convergence.Options(
+        problems=("digits:1",),
+        methods=("auto", "dm"),
+        rows=300,
+        out=tmp_path,
+        choose_lam=True,
+        lams=(0.01, 100.0),
+    )
+    result = multinomial_convergence.run(options)
+    text = multinomial_convergence.markdown(result)
+    _report.write(tmp_path, "convergence", result, text)
+    runs = json.loads((tmp_path / "convergence.json").read_text())["problems"]["digits:1"]["runs"]
+    assert min(runs["auto"]["value"]) <= (1 + 1e-6) * result["problems"]["digits:1"]["optimum"]["value"]
+    # the bound is no tight one
+    assert min(runs["dm"]["bound"]) > 1.01 * result["problems"]["digits:1"]["optimum"]["value"]
+    assert np.all(np.diff(runs["dm"]["seconds"]) >= 0)
+    errors = result["cross_validation"]["digits"]
+    assert errors["0.01"]["error"] < errors["100"]["error"] and "| digits |" in text
+    for draw in multinomial_convergence.FIGURES:
+        drawn = _report.figure(tmp_path, "figure", lambda axes, draw=draw: draw(result, axes))
+        assert drawn == (importlib.util.find_spec("matplotlib") is not None)
+
+
+def test_scaling_small(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        multinomial_scaling, "point", lambda options, classes, count: answer(options, classes, count, 0, 0)
+    )
+    answer = multinomial_scaling.answer
+    options = multinomial_scaling.Options(
+        classes=(70,), processes=(), rows=50, features=30, iterations=2, out=tmp_path
+    )
+    result = multinomial_scaling.run(options)
+    (one,) = result["by_classes"]
+    assert one["processor"] > 0 and one["weights_mb"] == pytest.approx(4 * 30 * 70 / 2**20)
+    assert "| 70 | 1 |" in multinomial_scaling.markdown(result)
+    X, y = multinomial_scaling.rows_and_classes(options, 70)
+    np.testing.assert_allclose(X.multiply(X).sum(axis=1), 1, rtol=1e-5)
+    assert y.max() < 70
