@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments import _multiclass, all_in_one_classes, all_in_one_table1
+from experiments import _multiclass, all_in_one_classes, all_in_one_speedup, all_in_one_table1
 from experiments.bench import multiclass_svm
 
 
@@ -19,11 +19,12 @@ def test_table1_is_the_papers_on_the_authors_files(data_folder, tmp_path):
     assert "| glass | 1 | 19.05 | 19.05 |" in all_in_one_table1.markdown(result)
 
 
-def test_a_run_goes_on_where_it_was_stopped(tmp_path):
+def test_a_run_goes_on_where_it_was_stopped(monkeypatch, tmp_path):
+    monkeypatch.setattr(all_in_one_table1, "LOG_C", (-1, 0))
     options = all_in_one_table1.Options(formulations=("ww",), out=tmp_path, small=True).chosen()
     first = all_in_one_table1.run(options)
     kept = tmp_path / "all_in_one_table1.cells.json"
-    assert len(json.loads(kept.read_text())) == 3
+    assert len(json.loads(kept.read_text())) == 2
     again = all_in_one_table1.run(options)
     assert again == first  # the seconds, too
 
@@ -59,3 +60,12 @@ def test_the_benchmark_compares_the_same_problem(monkeypatch, tmp_path):
     assert rows["cs"]["primal"] == pytest.approx(rows["liblinear cs"]["primal"], rel=5e-3)
     text = multiclass_svm.markdown(result)
     assert "| digits |" in text and "The ratio is 0.83." in text
+
+
+def test_speed_and_training_times(tmp_path):
+    options = all_in_one_speedup.Options(out=tmp_path, small=True, log_C=(-1,)).chosen()
+    result = all_in_one_speedup.run(options)
+    assert [(r["kind"], r["count"]) for r in result["speed"]] == [("threads", 1), ("threads", 2)] * 2
+    assert all(r["speed_up"] > 0 for r in result["speed"])
+    assert all(r["converged"] for r in result["training"])
+    assert "| LIBLINEAR CS |" in all_in_one_speedup.markdown(result)

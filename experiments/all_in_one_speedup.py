@@ -1,0 +1,260 @@
+"""Speed of all-in-one SVMs against threads and processes, and training time against C.
+
+    python -m experiments.all_in_one_speedup [--small|--full] [--out results]
+
+Figures 2 and 3 of Alber et al. 2017 (paper 001), on naics2017. Speed: Weston-Watkins and Lee-Lin-Wahba
+with C = 1, ten epochs without shrinking, by the number of threads of one process and of processes joined by
+jax.distributed on this machine, relative to one thread; wall-clock medians of repetitions that go round by
+turns, of ten epochs with the two passes that begin and end them. Training time: CPU seconds of a first
+call to a largest projected gradient of 0.01, beside LIBLINEAR's one against the rest (hinge) and
+Crammer-Singer. Writes all_in_one_speedup.json, .md and, where matplotlib is installed, two .png.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from experiments import _data, _multiclass, _report
+
+EPOCHS = 10
+FORMULATIONS = {"ww": "Weston-Watkins", "llw": "Lee-Lin-Wahba"}
+
+# One of several processes: the seconds of ten epochs over a mesh.
+_PROGRAM = """
+import json, sys, time
+import jax
+options = json.loads(sys.argv[1])
+if options["count"] > 1:
+    jax.distributed.initialize(
+        options["address"], num_processes=options["count"], process_id=options["place"]
+    )
+import numpy as np
+from jax.sharding import Mesh
+from experiments import _multiclass
+from xmcjax.solvers import multiclass_dual
+parts = _multiclass.load(options["set"])
+mesh = Mesh(np.array(jax.devices()), ("processes",))
+how = dict(formulation=options["formulation"], tol=1e-12, max_epochs=options["epochs"], shrinking=False)
+seconds = []
+for _ in range(2):  # the first compiles what is sent
+    begin = time.perf_counter()
+    multiclass_dual.solve_over_mesh(parts.X, parts.y, mesh, **how)
+    seconds.append(time.perf_counter() - begin)
+print(json.dumps(seconds[1]))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Speed of all-in-one SVMs.
+
+    Attributes:
+        data: of experiments._multiclass.SETS.
+        threads: of one process.
+        processes: joined on this machine.
+        log_C: of the training times.
+        repeats: of every timed run of the speed.
+        out: folder of the results.
+        small: scikit-learn's digits, one repetition, two C.
+        full: naics2017, three repetitions.
+    """
+
+    data: str = "clinc150"
+    threads: tuple[int, ...] = (1, 2)
+    processes: tuple[int, ...] = (2,)
+    log_C: tuple[int, ...] = (-3, -2, -1, 0, 1)
+    repeats: int = 3
+    out: Path = Path("results")
+    small: bool = False
+    full: bool = False
+
+    def chosen(self) -> Options:
+        """With the sizes that --small or --full stand for."""
+        if self.full:
+            return dataclasses.replace(self, data="naics2017", processes=(2, 4))
+        if self.small:
+            return dataclasses.replace(self, data="digits", processes=(), log_C=(-1, 0), repeats=1)
+        return self
+
+
+def on_threads(parts: _multiclass.Parts, formulation: str, threads: int) -> float:
+    """Seconds of ten epochs."""
+    from xmcjax.solvers import multiclass_dual
+
+    begin = time.perf_counter()
+    multiclass_dual.solve(
+        parts.X,
+        parts.y,
+        formulation=formulation,
+        tol=1e-12,
+        max_epochs=EPOCHS,
+        shrinking=False,
+        threads=threads,
+    )
+    return time.perf_counter() - begin
+
+
+def on_processes(data: str, formulation: str, count: int) -> float:
+    """The same over a mesh, of the slowest process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = dict(address=address, count=count, set=data, formulation=formulation, epochs=EPOCHS)
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, json.dumps(options | {"place": place})],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_data.ROOT,
+            env=environment,
+        )
+        for place in range(count)
+    ]
+    answers = [process.communicate()[0] for process in running]
+    if any(process.returncode for process in running):
+        raise RuntimeError(f"{count} processes: one of them failed")
+    return max(json.loads(answer.splitlines()[-1]) for answer in answers)
+
+
+def speed(parts: _multiclass.Parts, options: Options) -> list[dict]:
+    """Seconds by formulation, kind and number of workers."""
+    places = [("threads", count) for count in options.threads]
+    places += [("processes", count) for count in options.processes]
+    rows = [
+        {"formulation": formulation, "kind": kind, "count": count, "seconds": []}
+        for formulation in FORMULATIONS
+        for kind, count in places
+    ]
+    for _ in range(options.repeats):
+        for row in rows:
+            if row["kind"] == "threads":
+                seconds = on_threads(parts, row["formulation"], row["count"])
+            else:
+                seconds = on_processes(options.data, row["formulation"], row["count"])
+            row["seconds"].append(seconds)
+    for row in rows:
+        row["median"] = float(np.median(row["seconds"]))
+    for row in rows:
+        one = next(r for r in rows if (r["formulation"], r["count"]) == (row["formulation"], 1))
+        row["speed_up"] = one["median"] / row["median"]
+    return rows
+
+
+def training(parts: _multiclass.Parts, formulation: str, C: float) -> dict:
+    """CPU seconds of ours, or of LIBLINEAR's."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC
+
+    from xmcjax.solvers import multiclass_dual
+
+    if not formulation.startswith("liblinear"):
+        begin = time.process_time()
+        solution = multiclass_dual.solve(parts.X, parts.y, formulation=formulation, C=C)
+        return {"seconds": time.process_time() - begin, "converged": solution.status.name == "CONVERGED"}
+    options = dict(C=C, tol=0.01, fit_intercept=False, max_iter=10_000, random_state=0)
+    how = dict(multi_class="crammer_singer") if formulation.endswith("cs") else dict(loss="hinge")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        begin = time.process_time()
+        LinearSVC(**options, **how).fit(parts.X, parts.y)
+        return {"seconds": time.process_time() - begin, "converged": not caught}
+
+
+TRAINED = {"ww": "WW", "cs": "CS", "liblinear ovr": "LIBLINEAR OVR", "liblinear cs": "LIBLINEAR CS"}
+
+
+def run(options: Options) -> dict:
+    """Both figures; training times are kept in a file, so that a run goes on where it was stopped."""
+    parts = _multiclass.load(options.data)
+    cells = _multiclass.Cells(options.out / "all_in_one_speedup.cells.json")
+    times = []
+    for log_C in options.log_C:
+        for formulation in TRAINED:
+
+            def work(formulation=formulation, log_C=log_C):
+                return training(parts, formulation, 10.0**log_C)
+
+            cell = cells.get(f"{options.data} {formulation} {log_C}", work)
+            times.append({"formulation": formulation, "log_C": log_C, **cell})
+    return {
+        "options": dataclasses.asdict(options) | {"out": None},
+        "training": times,
+        "speed": speed(parts, options),
+    }
+
+
+def markdown(result: dict) -> str:
+    """Both as tables."""
+    rows = result["speed"]
+    table = [
+        [
+            FORMULATIONS[r["formulation"]],
+            f"{r['count']} {r['kind']}",
+            f"{r['median']:.2f}",
+            f"{r['speed_up']:.2f}",
+        ]
+        for r in rows
+    ]
+    text = "Ten epochs, C = 1, no shrinking\n\n"
+    text += _report.markdown_table(["", "on", "seconds", "speed-up"], table)
+    text += "\nTraining, CPU seconds\n\n"
+    some_C = sorted({r["log_C"] for r in result["training"]})
+    seconds = {(r["formulation"], r["log_C"]): r for r in result["training"]}
+    table = []
+    for f, title in TRAINED.items():
+        found = [seconds[f, c] for c in some_C]
+        table.append([title, *(f"{r['seconds']:.2f}" + ("" if r["converged"] else " *") for r in found)])
+    text += _report.markdown_table(["log10 C", *some_C], table)
+    return text + ("\n\\* not converged\n" if "*" in text else "")
+
+
+def draw_speed(result: dict, axes) -> None:
+    """Figure 2."""
+    for formulation, title in FORMULATIONS.items():
+        for kind, style in (("threads", "o-"), ("processes", "s--")):
+            rows = [r for r in result["speed"] if (r["formulation"], r["kind"]) == (formulation, kind)]
+            if rows:
+                axes.plot(
+                    [r["count"] for r in rows], [r["speed_up"] for r in rows], style, label=f"{title}, {kind}"
+                )
+    most = max(r["count"] for r in result["speed"])
+    axes.plot([1, most], [1, most], ":", color="grey")
+    axes.set(xlabel="threads or processes", ylabel="speed-up")
+    axes.legend()
+
+
+def draw_training(result: dict, axes) -> None:
+    """Figure 3."""
+    for formulation, title in TRAINED.items():
+        rows = [r for r in result["training"] if r["formulation"] == formulation]
+        axes.plot([10.0 ** r["log_C"] for r in rows], [r["seconds"] for r in rows], "o-", label=title)
+    axes.set(xlabel="C", ylabel="CPU seconds", xscale="log", yscale="log")
+    axes.legend()
+
+
+def main() -> None:
+    """Reads the options, runs, writes the results."""
+    import tyro
+
+    options = tyro.cli(Options, description=__doc__).chosen()
+    result = run(options)
+    text = markdown(result)
+    _report.write(options.out, "all_in_one_speedup", result, text)
+    _report.figure(options.out, "all_in_one_speedup", lambda axes: draw_speed(result, axes))
+    _report.figure(options.out, "all_in_one_training", lambda axes: draw_training(result, axes))
+    print("\n" + text + f"\nwritten to {options.out}")
+
+
+if __name__ == "__main__":
+    main()
