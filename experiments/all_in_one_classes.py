@@ -33,6 +33,7 @@ class Options:
 
     Attributes:
         sets: of experiments._multiclass.SETS.
+        formulations: of the solver.
         log_C: of all formulations.
         log_C_llw: further ones of Lee-Lin-Wahba.
         orders: seeds that a mean is over.
@@ -45,6 +46,7 @@ class Options:
     """
 
     sets: tuple[str, ...] = ("clinc150",)
+    formulations: tuple[str, ...] = ("ovr", "cs", "ww", "llw")
     log_C: tuple[int, ...] = (-3, -2, -1, 0, 1)
     log_C_llw: tuple[int, ...] = (2, 3, 4)
     orders: int = 3
@@ -115,7 +117,7 @@ def run(options: Options) -> dict:
     for name in options.sets:
         parts = _multiclass.load(name)
         fewer = held_out(parts)
-        for formulation in NAMES:
+        for formulation in options.formulations:
             some_C = (*options.log_C, *(options.log_C_llw if formulation == "llw" else ()))
             errors = {}
             for log_C in some_C:
@@ -149,17 +151,19 @@ def run(options: Options) -> dict:
 def markdown(result: dict) -> str:
     """Tables 3 to 5, and what a chosen C gives."""
     text = ""
+    formulations = result["options"]["formulations"]
     for name in result["options"]["sets"]:
         rows = {(r["formulation"], r["log_C"]): r for r in result["rows"] if r["set"] == name}
-        header = ["log10 C", *(f"{NAMES[f]} {title}" for title in TITLES for f in NAMES)]
+        header = ["log10 C", *(f"{NAMES[f]} {title}" for title in TITLES for f in formulations)]
         table = []
         for log_C in sorted({log_C for _, log_C in rows}):
-            cells = [rows.get((f, log_C)) for f in NAMES]
+            cells = [rows.get((f, log_C)) for f in formulations]
             table.append([log_C, *(f"{r[score]:.2f}" if r else "" for score in SCORES for r in cells)])
         text += f"**{name}**, in %\n\n" + _report.markdown_table(header, table) + "\n"
-        llw = [r for r in result["rows"] if r["set"] == name and r["formulation"] == "llw"]
-        dense = ", ".join(f"{r['density_alpha']:.2f} ({r['log_C']})" for r in llw)
-        text += f"Density of α of LLW, by log10 C: {dense}.\n\n"
+        llw = [r for r in result["rows"] if (r["set"], r["formulation"]) == (name, "llw")]
+        if llw:
+            dense = ", ".join(f"{r['density_alpha']:.2f} ({r['log_C']})" for r in llw)
+            text += f"Density of α of LLW, by log10 C: {dense}.\n\n"
         header = ["", "log10 C", "held-out error", *TITLES, "gap", "seconds"]
         table = [
             [NAMES[r["formulation"]], r["log_C"], f"{r['held_out_error']:.2f}"]

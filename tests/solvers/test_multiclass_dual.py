@@ -28,7 +28,7 @@ def converged(problem, hp=TIGHT, seed=0):
     return state
 
 
-# the ways of all formulations, and both kinds of features with the instances, the classes and the pairs as lanes
+# both kinds of features, with instances, classes and pairs of classes as lanes
 @pytest.mark.parametrize(
     ("formulation", "kind"),
     [

@@ -135,3 +135,25 @@ def test_the_seed_alone_decides(formulation):
     # the numbers of JAX's settings do not matter to it
     with jax.enable_x64(False):
         np.testing.assert_array_equal(once.W, solve().W)
+
+
+def test_threads():
+    # enough classes for four bundles of whole panels, and enough instances for threads to pay
+    rng = np.random.default_rng(1)
+    y = np.arange(1200) % 80
+    X = rng.normal(size=(80, 40))[y] + 0.5 * rng.normal(size=(1200, 40))
+    for formulation in ("ww", "llw"):
+        options = dict(formulation=formulation, C=0.1, tol=1e-2, max_epochs=60)
+        one = md.solve(X, y, **options)
+        two, again = (md.solve(X, y, threads=2, **options) for _ in range(2))
+        np.testing.assert_array_equal(two.W, again.W)
+        if formulation == "ww":
+            assert np.abs(one.W - two.W).max() > 0  # bundles play in another order
+            assert abs(one.primal - two.primal) < 0.01 * one.primal
+        else:
+            np.testing.assert_array_equal(one.W, two.W)
+        # the numbers are those of W and α
+        problem = md.multiclass_problem(X, y, formulation=formulation, C=0.1)
+        alpha = jnp.asarray(two.alpha.toarray())
+        np.testing.assert_allclose(md.weights(problem, alpha), two.W, atol=1e-9)
+        np.testing.assert_allclose(md.certificate(problem, two.W, alpha).dual, two.dual, rtol=1e-9)
