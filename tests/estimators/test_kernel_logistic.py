@@ -149,6 +149,7 @@ def test_inner_labels_and_loadings():
     assert mixed.criterion_ < value and mixed.loadings_.shape == (4, 2) and len(mixed.v_) == 2
 
 
+@pytest.mark.slow
 def test_one_against_the_rest():
     X, y, _ = data()
     joint = KernelLogisticClassifier(v=3.0, w=1.0, likelihood="one_vs_rest", tol=1e-10).fit(X, y)

@@ -48,7 +48,9 @@ def test_merged_chains_are_the_same_model():
 
 
 @pytest.mark.parametrize(
-    "edges", [EDGES, [(0, 2), (0, 1)], random_edges(40, 1)], ids=["mixed", "star", "random"]
+    "edges",
+    [EDGES, [(0, 2), (0, 1)], pytest.param(random_edges(40, 1), marks=pytest.mark.slow)],
+    ids=["mixed", "star", "random"],
 )
 def test_products_are_those_of_the_matrix(edges):
     hierarchy = Hierarchy.from_edges(edges)

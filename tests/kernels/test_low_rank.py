@@ -94,7 +94,13 @@ def test_full_rank_is_the_full_matrix():
         S = jnp.ones((N, 1, 1))
         cross = gram.cross(kernels.points(Z, like=points), S)[:, 0, 0]
         np.testing.assert_allclose(cross, rbf(4.0, Z, X).sum(axis=1), atol=1e-8)
-    # a kernel of rank 3 + 1 needs no more
+
+
+@pytest.mark.slow
+def test_other_kernels_and_given_products():
+    X, Z = data()
+    points = kernels.points(X)
+    # a kernel of rank 3 needs no more
     assert len(kernels.low_rank(Linear(), points, N).places[0]) == D
     given = kernels.precomputed(rbf(4.0, X, X))
     some = kernels.low_rank(Linear(), given, RANK)

@@ -46,7 +46,11 @@ def test_search_finds_a_minimum():
 
 @pytest.mark.parametrize(
     ("likelihood", "groups"),
-    [("softmax", np.arange(C)), ("softmax", np.zeros(C, int)), ("one_vs_rest", None)],
+    [
+        pytest.param("softmax", np.arange(C), marks=pytest.mark.slow),
+        ("softmax", np.zeros(C, int)),
+        ("one_vs_rest", None),
+    ],
 )
 def test_tuning_lowers_the_criterion(likelihood, groups):
     groups = np.arange(C) if groups is None else groups  # mc-sep, mc-tied, 1rest
