@@ -45,7 +45,8 @@ def test_fit_is_the_optimum_and_scores_are_the_sums():
     np.testing.assert_allclose(scores, -np.sort(-u, axis=1)[:, :2])
 
 
-def test_forms_of_features_and_precision():
+@pytest.mark.slow
+def test_forms_of_features():
     X, y, _ = data()
     X[np.abs(X) < 0.3] = 0
     Z = X[:7] + 0.3
@@ -210,7 +211,6 @@ QUICK = (
     "check_parameters_default_constructible",
     "check_estimators_pickle",
     "check_classifiers_one_label",
-    "check_n_features_in",
 )
 CHECKS = list(estimator_checks_generator(KernelLogisticClassifier(tol=1e-9)))
 

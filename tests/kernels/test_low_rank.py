@@ -111,7 +111,11 @@ def test_other_kernels_and_given_products():
     np.testing.assert_allclose(some.cross(test, S), same.cross(kernels.points(Z, like=points), S), atol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", [RBF(W), Matern(W, 1.5)], ids=["rbf", "matern"])
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(RBF(W), marks=pytest.mark.slow), Matern(W, 1.5)],
+    ids=["rbf", "matern"],
+)
 def test_fourier_features(kernel):
     X, Z = data()
     points = kernels.points(X)

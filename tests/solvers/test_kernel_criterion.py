@@ -38,11 +38,11 @@ def rebuilt(kernel, h):
     return dataclasses.replace(h.inside(kernel), gram=gram)
 
 
-# in slow runs also what other tests cover in part: 1rest, features of a tree, a matrix B
+# in slow runs also a tree without stored matrices, 1rest on features, a matrix B
 CASES = [
     ("flat", "softmax"),
-    ("tiles", "softmax"),
     ("low rank", "softmax"),
+    pytest.param("tiles", "softmax", marks=pytest.mark.slow),
     pytest.param("linear", "one_vs_rest", marks=pytest.mark.slow),
     pytest.param("factors", "softmax", marks=pytest.mark.slow),
 ]
@@ -106,6 +106,7 @@ def test_criterion_is_the_sum_over_folds():
     np.testing.assert_allclose(criterion(lanes, test).value, values, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_fit_in_a_larger_model():
     """Derivatives in features, targets and weights against central differences."""
     X, y, _ = data()

@@ -75,6 +75,7 @@ def test_label_sequences_by_enumeration():
         assert (labels[rows] == every[p.argmax()]).all()
 
 
+@pytest.mark.slow
 def test_fit_of_label_sequences():
     kernel, y, _ = sequences()
     blank = kernel_multinomial.chain_problem(kernel, y, LENGTHS, np.zeros((LABELS, LABELS)))
@@ -122,13 +123,16 @@ def test_uncertain_targets():
     np.testing.assert_allclose(known.state.alpha, plain.alpha, atol=1e-8)
 
 
-def test_dependencies_of_classes():
-    X, y, _ = data()
+def test_identity_of_loadings_is_the_plain_model():
+    X, _, _ = data()
     gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), kernels.points(X))
     same = kernels.class_kernels(gram, np.arange(3.0, 3 + C), 0.7, C, loadings=np.eye(C))
     np.testing.assert_allclose(dense(same), dense(model("flat")), atol=1e-13)
 
-    # two factors, learnt with the rest
+
+@pytest.mark.slow
+def test_two_factors_are_learnt_with_the_rest():
+    X, y, _ = data()
     family = KernelModel(kernels.points(X), C, np.arange(2))
     B = np.random.default_rng(1).standard_normal((C, 2))
     at = family.hyperparameters(2.0, RBF(np.array([0.5, 1.5])), 0.7, B)
