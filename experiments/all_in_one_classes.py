@@ -164,11 +164,11 @@ def markdown(result: dict) -> str:
         if llw:
             dense = ", ".join(f"{r['density_alpha']:.2f} ({r['log_C']})" for r in llw)
             text += f"Density of α of LLW, by log10 C: {dense}.\n\n"
-        header = ["", "log10 C", "held-out error", *TITLES, "gap", "seconds"]
+        header = ["", "log10 C", "held-out error", *TITLES, "gap"]
         table = [
             [NAMES[r["formulation"]], r["log_C"], f"{r['held_out_error']:.2f}"]
             + [f"{r[score]:.2f}" for score in SCORES]
-            + [f"{r['gap']:.0e}", f"{r['seconds']:.2f}"]
+            + [f"{r['gap']:.0e}"]
             for r in result["choices"]
             if r["set"] == name
         ]
