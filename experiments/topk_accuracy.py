@@ -38,20 +38,21 @@ class Options:
     """Top-1 to top-10 accuracy of the top-k SVM and of the methods it is compared with.
 
     Attributes:
-        sets: of experiments._data.CLASS_SETS.
-        methods: "top-k SVM alpha", "top-k SVM beta" and names of experiments.baselines.BASELINES.
-        ks: of the top-k SVM.
+        sets: of experiments._data.CLASS_SETS; empty for the silhouettes.
+        methods: "top-k SVM alpha", "top-k SVM beta" and names of experiments.baselines.BASELINES; empty
+            for the top-k SVMs, SVM OVA and softmax.
+        ks: of the top-k SVM; empty for 1, 5, 10.
         grid: of C, ascending, of every method that has a C; empty for 1e-5, 1e-4, …, 1e3.
         extensions: most steps by which a grid is extended at each end.
         max_epochs: of the top-k SVM; a C that is not solved by then is not chosen.
         out: folder of the results.
         small: the digits of scikit-learn, three C, four methods.
-        full: both sets, all k and all methods.
+        full: sets, methods and k that are not given are all of them.
     """
 
-    sets: tuple[str, ...] = ("caltech101_silhouettes",)
-    methods: tuple[str, ...] = (*TOP_K.values(), "SVM OVA", "softmax")
-    ks: tuple[int, ...] = (1, 5, 10)
+    sets: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    ks: tuple[int, ...] = ()
     grid: tuple[float, ...] = ()
     extensions: int = 2
     max_epochs: int = 300
@@ -60,24 +61,19 @@ class Options:
     full: bool = False
 
     def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        default = Options()
-        if self.full:
-            full = {
-                "sets": ("caltech101_silhouettes", "clinc150"),
-                "methods": (*TOP_K.values(), *BASELINES),
-                "ks": (*range(1, 11), 20),
-            }
-            # what was asked for by name stays
-            kept = {
-                name: value for name, value in full.items() if getattr(self, name) == getattr(default, name)
-            }
-            return dataclasses.replace(self, **kept)
+        """With the sizes that --small, --full or neither stands for."""
+        few = (*TOP_K.values(), "SVM OVA", "softmax")
         if self.small:
-            return dataclasses.replace(
-                self, sets=("digits",), ks=(1, 3), grid=(0.01, 0.1, 1.0), extensions=1, max_epochs=100
-            )
-        return self
+            sizes = {"sets": ("digits",), "methods": few, "ks": (1, 3), "grid": (0.01, 0.1, 1.0)}
+        elif self.full:
+            sets, ks = ("caltech101_silhouettes", "clinc150"), (*range(1, 11), 20)
+            sizes = {"sets": sets, "methods": (*TOP_K.values(), *BASELINES), "ks": ks, "grid": GRID}
+        else:
+            sizes = {"sets": ("caltech101_silhouettes",), "methods": few, "ks": (1, 5, 10), "grid": GRID}
+        # what was asked for by name stays
+        return dataclasses.replace(
+            self, **{name: getattr(self, name) or size for name, size in sizes.items()}
+        )
 
 
 class Fits:
@@ -192,7 +188,7 @@ def run_top_k(name: str, data, variant: str, fits: Fits) -> None:
 
     options = fits.options
     op = linops.make(data.X)
-    grid = options.grid or GRID
+    grid = options.grid
     # both variants are the same for k = 1
     ks = [k for k in options.ks if variant == "alpha" or k > 1]
     wanted = {k: set(grid) for k in ks}
@@ -217,7 +213,7 @@ def run_baseline(name: str, data, method: str, fits: Fits) -> None:
     """The grid of a method, each C from the solution before."""
     baseline = BASELINES[method]
     # a stepsize is no C
-    grid = baseline.grid if baseline.grid != GRID else fits.options.grid or GRID
+    grid = baseline.grid if baseline.grid != GRID else fits.options.grid
     wanted = list(grid)
     while wanted:
         start = None

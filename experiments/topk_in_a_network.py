@@ -44,37 +44,48 @@ class Options:
     """Top-k losses as the head of a small network, against softmax.
 
     Attributes:
-        sets: of experiments._data.CLASS_SETS.
-        losses: of LOSSES.
+        sets: of experiments._data.CLASS_SETS; empty for the silhouettes.
+        losses: of LOSSES; empty for three of them.
         hidden: width of the hidden layer.
         steps: of every training.
         batch: rows of a minibatch.
-        rates: learning rates.
+        rates: learning rates; empty for 3e-4, 1e-3.
         seeds: how many.
         out: folder of the results.
-        small: the digits of scikit-learn, three losses, one rate, two seeds.
-        full: both sets, all losses, three rates.
+        small: the digits of scikit-learn, a narrow layer, few steps.
+        full: sets, losses and rates that are not given are all of them.
     """
 
-    sets: tuple[str, ...] = ("caltech101_silhouettes",)
-    losses: tuple[str, ...] = ("softmax", "top-5 hinge, alpha", "smooth top-5 hinge, alpha")
+    sets: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
     hidden: int = 64
     steps: int = 4_000
     batch: int = 50
-    rates: tuple[float, ...] = (3e-4, 1e-3)
+    rates: tuple[float, ...] = ()
     seeds: int = 3
     out: Path = Path("results")
     small: bool = False
     full: bool = False
 
     def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
+        """With the sizes that --small, --full or neither stands for."""
+        sizes = {
+            "sets": ("caltech101_silhouettes",),
+            "losses": ("softmax", "top-5 hinge, alpha", "top-5 entropy"),
+            "rates": (3e-4, 1e-3),
+        }
         if self.full:
             sets, rates = ("caltech101_silhouettes", "clinc150"), (3e-4, 1e-3, 3e-3)
-            return dataclasses.replace(self, sets=sets, losses=tuple(LOSSES), rates=rates)
+            sizes = {"sets": sets, "losses": tuple(LOSSES), "rates": rates}
+        # what was asked for by name stays
+        options = dataclasses.replace(
+            self, **{name: getattr(self, name) or size for name, size in sizes.items()}
+        )
         if self.small:
-            return dataclasses.replace(self, sets=("digits",), hidden=16, steps=100, seeds=2)
-        return self
+            options = dataclasses.replace(
+                options, sets=self.sets or ("digits",), hidden=16, steps=100, seeds=2
+            )
+        return options
 
 
 def prepared(data: _data.ClassSplit) -> list:

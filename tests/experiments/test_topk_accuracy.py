@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import _data, topk_accuracy
-from experiments.baselines import TOL
+from experiments.baselines import BASELINES, TOL
 
 
 @pytest.fixture
@@ -86,9 +86,15 @@ def test_the_row_of_the_paper_is_below_ours(capsys):
     assert "stepsize 0.1" in lines[place]
 
 
+def test_what_is_asked_for_stays():
+    options = topk_accuracy.Options(full=True, sets=("caltech101_silhouettes",), grid=(1.0, 10.0)).chosen()
+    assert options.sets == ("caltech101_silhouettes",) and options.grid == (1.0, 10.0)
+    assert len(options.ks) == 11 and len(options.methods) == 2 + len(BASELINES)
+
+
 def test_unknown_method():
     with pytest.raises(ValueError, match="expected methods of"):
-        topk_accuracy.run(topk_accuracy.Options(methods=("top-k",)))
+        topk_accuracy.run(topk_accuracy.Options(methods=("top-k",)).chosen())
 
 
 def test_top_k_below_top_1_is_said():

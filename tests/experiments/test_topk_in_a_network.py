@@ -52,4 +52,4 @@ def test_batches():
 def test_unknown_loss():
     assert len(LOSSES) == 8
     with pytest.raises(ValueError, match="expected losses of"):
-        topk_in_a_network.run(topk_in_a_network.Options(losses=("hinge",)))
+        topk_in_a_network.run(topk_in_a_network.Options(losses=("hinge",)).chosen())
