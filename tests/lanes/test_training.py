@@ -222,7 +222,7 @@ def test_the_records_of_the_steps(data, run):
         assert value[-1] == result.value and gradient[-1] == result.gradient_norm
         assert np.all(status[:-1] == Status.RUNNING) and status[-1] == result.status
         assert np.all(np.diff(value) <= 0) and np.all(np.diff(cg) >= 0)
-        assert np.all((multiplier > 0) & (multiplier <= 1))
+        assert np.all((multiplier > 0) & (multiplier <= 2))
         assert np.all((active >= 0) & (active <= data[0].shape[0]))
     assert summary.steps == sum(len(record.labels) for record in records)
     assert summary.active == sum(record.active.sum() for record in records)

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "ffi_support.h"
+#include "flush_denormals.h"
 
 namespace xmcjax {
 namespace {
@@ -148,6 +149,7 @@ XMCJAX_HANDLER(xmcjax_newton_step, newton_step,
 // Returns 0, or 1 where memory ran out. The caller has checked dtypes and shapes.
 extern "C" __attribute__((visibility("default"))) int32_t xmcjax_newton_step_in_place(
     int32_t float64, const int64_t* size, const void* const* problem, void* const* state, int64_t loss) {
+  const xmcjax::FlushDenormals flush;
   try {
     (float64 ? xmcjax::step<double> : xmcjax::step<float>)(size, problem, state, loss);
   } catch (const std::bad_alloc&) {

@@ -10,6 +10,7 @@ namespace xmcjax::XMCJAX_ISA {
 
 template <class T>
 struct SquaredHinge {  // φ(m) = max(0, 1 − m)²
+  static constexpr bool kVanishes = true;  // for m ≥ 1
   explicit SquaredHinge(T) {}
   void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
     const Vec<T> s = maximum<T>(T(1) - m, Vec<T>{});
@@ -21,6 +22,7 @@ struct SquaredHinge {  // φ(m) = max(0, 1 − m)²
 
 template <class T>
 struct HuberHinge {  // 0 for m ≥ 1, (1−m)²/2δ for 1−δ ≤ m ≤ 1, (1−m) − δ/2 below
+  static constexpr bool kVanishes = true;
   T delta;
   explicit HuberHinge(T parameter) : delta(parameter) {}
   void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
@@ -72,6 +74,7 @@ inline void exponential(Vec<float> a, Vec<float>& e, Vec<float>& log1p_e) {
 
 template <class T>
 struct Logistic {  // φ(m) = log(1 + e^{−m})
+  static constexpr bool kVanishes = false;
   explicit Logistic(T) {}
   void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
     Vec<T> e, log1p_e;
@@ -85,6 +88,7 @@ struct Logistic {  // φ(m) = log(1 + e^{−m})
 
 template <class T, class Phi>
 struct OfMargin {
+  static constexpr bool kVanishes = Phi::kVanishes;
   const Phi phi;
   explicit OfMargin(T parameter) : phi(parameter) {}
   void operator()(Vec<T> s, Vec<T> y, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
@@ -95,6 +99,7 @@ struct OfMargin {
 
 template <class T>
 struct Poisson {  // ℓ(s, y) = e^s − s for y = 1, e^s for y = −1
+  static constexpr bool kVanishes = false;
   explicit Poisson(T) {}
   void operator()(Vec<T> s, Vec<T> y, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
     Vec<T> small, unused;

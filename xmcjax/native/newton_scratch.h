@@ -6,15 +6,11 @@
 #include <mutex>
 #include <vector>
 
+#include "lane_system.h"
+#include "near_rows.h"
 #include "simd.h"
 
 namespace xmcjax::XMCJAX_ISA {
-
-template <class T>
-struct Entry {  // an active row of one lane
-  int32_t row;
-  T slope, curvature;
-};
 
 // Buffers that live from call to call.
 template <class T>
@@ -22,9 +18,11 @@ struct Scratch {
   std::vector<int8_t> signs;
   std::vector<T> w, z, direction;                 // a padded copy of a tile that is not full
   std::vector<T> step_margins;                    // [n, N]
-  std::vector<int32_t> rows;                      // rows with an active lane
+  NearRows<T> near[kLanes<T>];
+  std::vector<int32_t> rows;                      // active in a wide lane
   std::vector<T> slopes, curvatures, products;    // [rows, N]
-  std::vector<Entry<T>> entries[kLanes<T>];       // the same, lane by lane
+  std::vector<Entry<T>> entries[kLanes<T>];       // the active rows, lane by lane
+  LaneSystem<T> system;
   std::vector<T> gradient, delta, residual, search, image, diagonal;  // [N, padded d]
   std::vector<T> tile_in, tile_out;               // [d, N]
 };

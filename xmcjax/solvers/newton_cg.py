@@ -19,11 +19,11 @@ z           state.z             [n, B]
 δ           state.direction     [d, B], the step to be made next
 D           curvature           [n, B], c ℓ''
 
-A step moves along the direction by a backtracking line search on the margins (X is not
-multiplied again), minimises f over b exactly, takes the gradient, and solves for the next
-direction by CG in which b is eliminated and only rows with ℓ'' ≠ 0 count: implicit negative
-mining. In a fresh lane the direction holds the starting weights, so that X w0 shares the pass
-over X with the steps of its neighbours.
+A step minimises f over the multiple of the direction and the bias together, on the margins alone
+(X is not multiplied again), takes the gradient, and solves for the next direction by CG in which
+b is eliminated and only rows with ℓ'' ≠ 0 count: implicit negative mining. In a fresh lane the
+direction holds the starting weights, so that X w0 shares the pass over X with the steps of its
+neighbours.
 
 Where X is CSR on a CPU, one native call makes the whole step (native/simd_newton.cc); a lane's
 result there does not depend on its neighbours, to the bit.
@@ -42,9 +42,9 @@ import numpy as np
 from xmcjax.linops import Csr, LinOp
 from xmcjax.losses import LaneLoss
 from xmcjax.native import _ffi
-from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import cg
+from xmcjax.solvers._plane_search import Plane, Sums, plane_search
 
 
 @functools.partial(
@@ -85,7 +85,7 @@ class HParams(NamedTuple):
         preconditioner: α of (1−α) I + α diag(H); 0 for none. On rows of norm 1 α = 0.01, the
             choice of LIBLINEAR, saved 2% of the CG steps and no time; on raw counts it cost a tenth more.
         armijo: η of the sufficient decrease.
-        max_backtracks: halvings of a step.
+        max_backtracks: halvings of a move of the search, which see :mod:`~xmcjax.solvers._plane_search`.
         decrement: a lane has converged when ‖∇f‖ ≤ tolerance and its Newton decrement
             ½ ∇fᵀH⁻¹∇f, which is about f − f*, is at most decrement · f. With the bias at its
             minimum the gradient alone can be small too early.
@@ -99,7 +99,7 @@ class HParams(NamedTuple):
     preconditioner: float = 0.0
     armijo: float = 0.01
     max_backtracks: int = 20
-    decrement: float = 5e-4
+    decrement: float = 3e-4
 
 
 class State(NamedTuple):
@@ -295,29 +295,32 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
 
     # m = X δ + δ_b: the one full product of a step
     m = op.matmat(direction) + direction_bias
-    searched = lanes & ~fresh
-    t, failed = backtrack(
-        lambda t: (
-            jnp.sum(losses(z + t * m) - losses(z), axis=0)
-            # λ (‖w + t δ‖² − ‖w‖²)/2, and the like for the bias
-            + l2 * t * (jnp.sum(w * direction, 0) + t / 2 * jnp.sum(direction * direction, 0))
-            + l2_bias * t * direction_bias * (bias + t / 2 * direction_bias)
-        ),
-        state.slope,
-        4 * (jnp.finfo(dtype).eps / 2) * jnp.abs(state.value),
-        searched,
-        armijo=hp.armijo,
-        max_backtracks=hp.max_backtracks,
-    )
-    t = jnp.where(fresh, 1, t).astype(dtype)
-    w, z, bias = w + t * direction, z + t * m, bias + t * direction_bias
+    before = jnp.where(fresh, 0, losses(z))
 
+    def sums(t, beta):
+        at = z + t * m + beta
+        slope, curvature = slopes(at), curvatures(at)
+        terms = (losses(at) - before, slope, slope * m, curvature, curvature * m, curvature * m * m)
+        return Sums(*(jnp.sum(term, axis=0) for term in terms))
+
+    plane = Plane(
+        fresh=fresh,
+        steps=state.steps,
+        multiplier=state.multiplier,
+        l2=l2,
+        l2_bias=l2_bias,
+        has_bias=has_bias,
+        wd=jnp.sum(w * direction, axis=0),
+        dd=jnp.sum(direction * direction, axis=0),
+        bias=bias,
+        direction_bias=direction_bias,
+        value=state.value,
+        slope=state.slope,
+        bias_tolerance=0.1 * problem.tolerance,
+    )
+    t, beta, failed = plane_search(sums, plane, lanes, armijo=hp.armijo, max_halvings=hp.max_backtracks)
+    w, z, bias = w + t * direction, z + t * m + beta, bias + t * direction_bias + beta
     solved = lanes & ~failed
-    # A tenth of the tolerance changes nothing in the gradient's norm; while the gradient is
-    # large, a twentieth of it is as good.
-    bias_tolerance = jnp.maximum(0.1 * problem.tolerance, jnp.where(fresh, 0, 0.05 * state.gradient_norm))
-    beta = _bias_step(slopes, curvatures, z, bias, l2_bias, bias_tolerance, solved & has_bias)
-    z, bias = z + beta, bias + beta
 
     # ∇f = (λ w + Xᵀ ℓ', λ_b b + 1ᵀ ℓ')
     slope, curvature = slopes(z), curvatures(z)
@@ -370,40 +373,6 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
         cg_steps=state.cg_steps + cg_steps,
         active=keep(solved, active, state.active),
     )
-
-
-MAX_BIAS_STEPS = 50
-
-
-def _bias_step(slopes, curvatures, z, bias, l2_bias, tolerance, lanes):
-    """β = argmin λ_b (b+β)²/2 + Σ_i ℓ_i(z_i + β).
-
-    Newton's method in one unknown, kept inside the bracket that the signs of the derivative have
-    shown; a step is at most 2, the width of the hinge, where nothing is known.
-    """
-
-    def unfinished(carry):
-        _, _, _, searching, count = carry
-        return jnp.any(searching) & (count < MAX_BIAS_STEPS)
-
-    def trial(carry):
-        beta, low, high, searching, count = carry
-        g = jnp.sum(slopes(z + beta), axis=0) + l2_bias * (bias + beta)
-        h = jnp.sum(curvatures(z + beta), axis=0) + l2_bias
-        low = jnp.where(searching & (g < 0), beta, low)
-        high = jnp.where(searching & ~(g < 0), beta, high)
-        searching = searching & (jnp.abs(g) > tolerance)
-        newton = jnp.where(h * 2 > jnp.abs(g), g / jnp.where(h > 0, h, 1), 2 * jnp.sign(g))
-        following = beta - newton
-        moves = following != beta  # else it ends here: the middle of a bracket open at one end is infinite
-        inside = (following > low) & (following < high)
-        following = jnp.where(inside, following, (low + high) / 2)
-        searching = searching & moves & (following != beta)
-        return jnp.where(searching, following, beta), low, high, searching, count + 1
-
-    zero = jnp.zeros_like(bias)
-    carry = (zero, zero - jnp.inf, zero + jnp.inf, lanes, jnp.int32(0))
-    return jax.lax.while_loop(unfinished, trial, carry)[0]
 
 
 def _direction(op, D, gradient, gradient_bias, l2, l2_bias, has_bias, lanes, hp: HParams):

@@ -1,0 +1,115 @@
+// The rows of one lane whose loss need not be zero at a point of the plane search, gathered from
+// the tile: few where most negatives are far beyond the margin.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lane_arrays.h"
+#include "plane_search.h"
+#include "simd.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+template <class T>
+struct Entry {  // an active row of one lane
+  int32_t row;
+  T slope, curvature;
+};
+
+template <class T>
+class NearRows {
+  static constexpr int N = kLanes<T>;
+  using V = Vec<T>;
+
+ public:
+  void open(int64_t most) {
+    count_ = 0;
+    if (int64_t(row_.size()) >= most + N) return;
+    row_.resize(most + N);
+    for (auto* v : {&z_, &m_, &y_, &c_}) v->resize(most + N);
+  }
+
+  void add(int64_t row, T z, T m, T y, T c) {
+    row_[count_] = int32_t(row);
+    z_[count_] = z, m_[count_] = m, y_[count_] = y, c_[count_] = c;
+    ++count_;
+  }
+  int64_t count() const { return count_; }
+
+  // Fills the last vector up with rows that have no loss anywhere.
+  void close() {
+    for (int64_t e = count_; e < (count_ + N - 1) / N * N; ++e)
+      z_[e] = T(1e30), m_[e] = 0, y_[e] = 1, c_[e] = 0;
+  }
+
+  // `from_zero`: the lane had no loss to compare with.
+  template <class Loss>
+  PlaneSums sums(const Loss& loss, T t, T beta, bool from_zero) const {
+    PlaneSums s;
+    V change{}, slope{}, slope_m{}, curvature{}, curvature_m{}, curvature_mm{};
+    for (int64_t e = 0; e < count_;) {
+      const int64_t block = e + 64 * N < count_ ? e + 64 * N : count_;
+      change = slope = slope_m = curvature = curvature_m = curvature_mm = V{};
+      for (; e < block; e += N) {
+        const V z = load(&z_[e]), m = load(&m_[e]), y = load(&y_[e]), c = load(&c_[e]);
+        V before, after, first, second;
+        loss(z, y, before, first, second);
+        loss(z + t * m + beta, y, after, first, second);
+        first *= c;
+        second *= c;
+        change += c * (from_zero ? after : after - before);
+        slope += first;
+        slope_m += first * m;
+        curvature += second;
+        curvature_m += second * m;
+        curvature_mm += second * m * m;
+      }
+      s.change += total(change), s.slope += total(slope), s.slope_m += total(slope_m);
+      s.curvature += total(curvature), s.curvature_m += total(curvature_m), s.curvature_mm += total(curvature_mm);
+    }
+    return s;
+  }
+
+  // The rows that are active at (t, β) and, in `value`, Σ c ℓ there; slopes and curvatures are summed.
+  template <class Loss>
+  void active(const Loss& loss, T t, T beta, std::vector<Entry<T>>& entries, double& value, double& slopes,
+              double& curvatures) const {
+    entries.resize(count_ + N);
+    Entry<T>* out = entries.data();
+    value = slopes = curvatures = 0;
+    for (int64_t e = 0; e < count_;) {
+      const int64_t block = e + 64 * N < count_ ? e + 64 * N : count_;
+      V values{}, firsts{}, seconds{};
+      for (; e < block; e += N) {
+        const V y = load(&y_[e]), c = load(&c_[e]);
+        V here, first, second;
+        loss(load(&z_[e]) + t * load(&m_[e]) + beta, y, here, first, second);
+        first *= c;
+        second *= c;
+        values += c * here;
+        firsts += first;
+        seconds += second;
+        for (int k = 0; k < N; ++k) {
+          *out = {row_[e + k], first[k], second[k]};
+          out += (first[k] != 0) | (second[k] != 0);
+        }
+      }
+      value += total(values), slopes += total(firsts), curvatures += total(seconds);
+    }
+    entries.resize(out - entries.data());
+  }
+
+ private:
+  static double total(V v) {
+    double sum = 0;
+    for (int l = 0; l < N; ++l) sum += v[l];
+    return sum;
+  }
+
+  std::vector<int32_t> row_;
+  std::vector<T> z_, m_, y_, c_;  // z with the shift of the row
+  int64_t count_ = 0;
+};
+
+}  // namespace xmcjax::XMCJAX_ISA
