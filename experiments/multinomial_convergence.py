@@ -30,7 +30,7 @@ class Options:
 
     Attributes:
         problems: sets with λ, "set:λ"; figure 1 is of the second, figure 4 of the last.
-        methods: of xmcjax.solvers.multinomial.
+        methods: of xmcjax.solvers.multinomial, and experiments._block_newton.
         limit: processor seconds of a run.
         gap: at which a run ends.
         rows: of the training part; 0 for all.
@@ -43,7 +43,16 @@ class Options:
     """
 
     problems: tuple[str, ...] = ("clef:1", "news20_bydate:1", "naics2017:0.1", "naics2017:0.001")
-    methods: tuple[str, ...] = ("auto", "lbfgs", "lc_extrapolated", "lc", "admm", "dm")
+    methods: tuple[str, ...] = (
+        "auto",
+        "newton",
+        "block_newton",
+        "lbfgs",
+        "lc_extrapolated",
+        "lc",
+        "admm",
+        "dm",
+    )
     limit: float = 40.0
     gap: float = 1e-6
     rows: int = 0
@@ -161,7 +170,7 @@ def markdown(result: dict) -> str:
     return text
 
 
-def _panels(result: dict, axes, x_of) -> None:
+def _panels(result: dict, axes, x_of, x_label: str) -> None:
     """A panel a problem, a line a method."""
     figure = axes.figure
     axes.remove()
@@ -171,6 +180,7 @@ def _panels(result: dict, axes, x_of) -> None:
         for method, run in found["runs"].items():
             panel.loglog(x_of(run), _gaps(run, found["optimum"]["value"]), label=method)
         panel.set_title(problem.replace(":", ", λ = "), fontsize="small")
+        panel.set_xlabel(x_label, fontsize="small")
         panel.set_ylabel("(G − G*)/G*")
     panels[0].legend(fontsize="x-small")
 
@@ -191,12 +201,12 @@ def draw_bound(result: dict, axes) -> None:
 
 def draw_iterations(result: dict, axes) -> None:
     """Figure 2."""
-    _panels(result, axes, lambda run: _iterations(run) + 1)
+    _panels(result, axes, lambda run: _iterations(run) + 1, "outer iterations")
 
 
 def draw_seconds(result: dict, axes) -> None:
     """Figure 3."""
-    _panels(result, axes, lambda run: run["seconds"])
+    _panels(result, axes, lambda run: run["seconds"], "processor seconds")
 
 
 def draw_largest(result: dict, axes) -> None:

@@ -56,8 +56,18 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = No
 
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One Newton step."""
+    return moved(problem, hp, state, *_direction(problem, state))
+
+
+def moved(problem: Problem, hp: HParams, state: State, direction, cg_steps) -> State:
+    """The state after a line search along a direction of descent.
+
+    Args:
+        problem, hp, state: as of :func:`step`.
+        direction: [d+1, K], the last row for b.
+        cg_steps: that it took, [].
+    """
     memory: Memory = state.memory
-    direction, cg_steps = _direction(problem, state)
     D, db = direction[:-1], direction[-1]
     if not problem.intercept:
         db = jnp.zeros_like(db)

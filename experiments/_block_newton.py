@@ -1,0 +1,36 @@
+"""Block-diagonal Newton for multinomial logistic regression: the curvature of the softmax, class by class.
+
+Of the Hessian of G only the blocks of one class are kept, λ I + Xᵀ diag(c p_k (1 − p_k)) X; their systems
+are lanes of CG, solved to a tenth of the gradient. The line search of the joint method safeguards the
+step: what the classes do together is no Newton step, and may go too far.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from xmcjax.solvers._cg import cg
+from xmcjax.solvers.multinomial import HParams, Problem, State, newton
+
+ACCURACY = 0.1
+
+init = newton.init
+
+
+def step(problem: Problem, hp: HParams, state: State) -> State:
+    """The steps of all classes and one line search; `state.inner` counts CG steps, of the slowest lane."""
+    memory: newton.Memory = state.memory
+    P = jnp.exp(memory.Z - memory.log_sums[:, None])
+    curvature = problem.weight[:, None] * P * (1 - P)
+
+    def product(V):
+        U = problem.op.matmat(V[:-1]) + (V[-1:] if problem.intercept else 0)
+        R = curvature * U
+        last = jnp.sum(R, axis=0) if problem.intercept else jnp.zeros_like(V[-1])
+        return jnp.concatenate([problem.l2 * V[:-1] + problem.op.rmatmat(R), last[None, :]])
+
+    gradient = jnp.concatenate([memory.gradient, memory.bias_gradient[None, :]])
+    one = jnp.ones((), gradient.dtype)
+    lanes = jnp.ones(gradient.shape[1], bool)
+    direction, steps = cg(product, -gradient, one, lanes, tolerance=ACCURACY * one, max_steps=newton.MAX_CG)
+    return newton.moved(problem, hp, state, direction, jnp.max(steps))
