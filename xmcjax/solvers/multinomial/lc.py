@@ -95,7 +95,7 @@ def over_classes(problem: Problem, hp: HParams, state: State, log_a, accuracy: f
 
 
 def advanced(problem: Problem, hp: HParams, state: State, log_a, accuracy: float, remember) -> State:
-    """The state after a pass with that a, where G does not rise; else the state before, ended.
+    """The state after a pass with that a, where G does not rise and F is finite; else that before, ended.
 
     `remember(pass, norms)` makes the memory.
     """
@@ -117,5 +117,6 @@ def advanced(problem: Problem, hp: HParams, state: State, log_a, accuracy: float
     )
     after = after._replace(status=next_status(hp, after))
     before = state._replace(steps=after.steps, inner=after.inner, status=jnp.int32(Status.LINE_SEARCH_FAILED))
-    good = made.value <= state.value  # false for NaN
+    # false for NaN; an a far from the weights' own may let F overflow
+    good = (made.value <= state.value) & jnp.isfinite(made.bound)
     return jax.tree.map(lambda a, b: jnp.where(good, a, b), after, before)
