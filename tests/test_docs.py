@@ -60,16 +60,20 @@ def flags_of(command: str) -> set[str]:
     return set(re.findall(r"--[a-zA-Z][\w-]*", out.getvalue()))
 
 
-def test_flags_in_the_pages_are_those_of_the_program():
+def test_flags_in_the_pages_are_those_of_the_programs():
     flags = {command: flags_of(command) for command in COMMANDS}
     every = set().union(*flags.values())
+    scripts = "".join(path.read_text() for path in (ROOT / "experiments").rglob("*.py"))
+    fields = re.findall(r"^    (\w+): ", scripts, re.MULTILINE)  # of the options of an experiment
+    of_experiments = {"--" + field.replace("_", "-") for field in fields}
+    assert "--full" in of_experiments
     for page in PAGES:
         text = page.read_text()
         for command, rest in re.findall(r"xmcjax ([a-z]+) ((?:\[?--[^`\n]*))", text):
             for flag in re.findall(r"--[a-zA-Z][\w-]*", rest):
                 assert flag in flags[command], f"{page.name}: xmcjax {command} {flag}"
         for flag in re.findall(r"`(--[a-zA-Z][\w-]*)", text):
-            assert flag in every or flag in ("--version",), f"{page.name}: {flag}"
+            assert flag in every | of_experiments | {"--version"}, f"{page.name}: {flag}"
     documented = (ROOT / "docs" / "cli.md").read_text()
     for flag in every - {"--help"}:
         assert flag in documented, f"docs/cli.md does not explain {flag}"

@@ -236,7 +236,6 @@ class TopKAlpha {
  public:
   explicit TopKAlpha(int64_t k) : k_(k) {}
 
-  T upper(T r) const { return r / T(k_); }
   // 1ᵀx is a rounded sum
   T top_level(T, T sum) const {
     return sum > 0 ? sum / T(k_) * (1 - 64 * std::numeric_limits<T>::epsilon())

@@ -257,7 +257,7 @@ class Lane {
       gap_ += double(gap);
       objective_ += 0.5 * (double(sum) + double(inner));  // 1ᵀx - ½⟨a, z⟩
     }
-    change(i, p, first, size, std::min(set_.upper(r), sum));
+    change(i, p, first, size);
   }
 
   // Makes all of b but its largest entries, as many as there are slots, -inf. Equal ones, of which the
@@ -279,12 +279,14 @@ class Lane {
     }
   }
 
-  // Takes x to next, where that is more than the rounding of entries up to `most`. These can be far below
-  // the bound of the set, where the rows of features are long.
-  void change(int64_t i, int64_t p, int64_t first, int64_t size, T most) {
+  // Takes x to next, where that is more than rounding. The entries can be far below the bound of the set,
+  // where the rows of features are long or k is large.
+  void change(int64_t i, int64_t p, int64_t first, int64_t size) {
     constexpr int N = kWide<T>;
     T *x = x_.get(), *next = next_.get(), *change = changes_.get() + p * padded_;
-    const T tiny = std::numeric_limits<T>::epsilon() * most;
+    Wide<T> most{};
+    for (int64_t j = 0; j < padded_; j += N) most = wide_maximum<T>(most, load_wide(next + j));
+    const T tiny = std::numeric_limits<T>::epsilon() * largest<T>(most);
     bool any = false;
     for (int64_t j = 0; j < padded_; j += N) {
       const Wide<T> old = load_wide(x + j), now = load_wide(next + j), step = now - old;

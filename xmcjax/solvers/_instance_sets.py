@@ -29,7 +29,6 @@ class InstanceSet:
         support: ``(h, k, r)`` -> max of ⟨x, h⟩, r times the loss.
         project: ``(b, k, r)`` -> the x of the visit.
         unopposed: ``(h, k, r)`` -> an x of largest sum, the answer for a row of zeros.
-        largest: ``(k, r)`` -> what an entry is at most.
     """
 
     native: int
@@ -37,7 +36,6 @@ class InstanceSet:
     support: Callable[..., jax.Array]
     project: Callable[..., jax.Array]
     unopposed: Callable[..., jax.Array]
-    largest: Callable[..., jax.Array]
 
 
 def _mean_of_largest(h, k: int, positive: bool):
@@ -78,7 +76,6 @@ SETS = {
         support=lambda h, k, r: r * jnp.maximum(_mean_of_largest(h, k, False), 0),
         project=lambda b, k, r: projections.topk_simplex(b, k, r, 1.0, variant="alpha"),
         unopposed=_first_others,
-        largest=lambda k, r: r / k,
     ),
     "topk_beta": InstanceSet(
         native=1,
@@ -87,7 +84,6 @@ SETS = {
         support=lambda h, k, r: r * _mean_of_largest(h, k, True),
         project=lambda b, k, r: projections.topk_simplex(b, k, r, 1.0, variant="beta"),
         unopposed=_first_others,
-        largest=lambda k, r: r / k,
     ),
     "box": InstanceSet(
         native=2,
@@ -96,6 +92,5 @@ SETS = {
         support=lambda h, k, r: r * jnp.sum(jnp.maximum(h, 0)),
         project=_box,
         unopposed=lambda h, k, r: jnp.where(h > -jnp.inf, r, jnp.zeros_like(h)),
-        largest=lambda k, r: r,
     ),
 }

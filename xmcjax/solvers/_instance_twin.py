@@ -206,8 +206,8 @@ def _lane_epoch(rows: Rows, problem, hp, order, bound, k, weights, dual):
             b = h / jnp.where(empty, 1, norm2[p]) + old + total
             best = jnp.where(empty, the_set.unopposed(h, k, r[p]), the_set.project(b, k, r[p]))
             finite = jnp.all(jnp.isfinite(z[p]))
-            # more than rounding: entries can be far below the bound of the set, where the rows are long
-            most = jnp.minimum(the_set.largest(k, r[p]), total)
+            # more than rounding: entries can be far below the bound, where rows are long or k is large
+            most = jnp.max(best)
             moved = (jnp.abs(best - old) > eps * most) | ((best == 0) & (old > 0))
             new = jnp.where(moved & finite & valid[p], best, old)
             delta = new - old
