@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from experiments import _data
+from experiments import _data, _report
 from xmcjax.data import fit_transforms, load_svmlight
 
 TEXT = "log,idf,unit"
@@ -120,9 +120,7 @@ class Cells:
             self.values[key] = work()
             print(key, json.dumps(self.values[key]), flush=True)
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            part = self.path.with_suffix(".part")
-            part.write_text(json.dumps(self.values, indent=1) + "\n")
-            part.replace(self.path)
+            _report.write_text(self.path, json.dumps(self.values, indent=1) + "\n")
         return self.values[key]
 
 

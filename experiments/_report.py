@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib.metadata
 import json
 import os
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from xmcjax import __version__
+from xmcjax.data import atomic_write
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
 
@@ -47,15 +49,58 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> s
     return "".join("| " + " | ".join(text(cell) for cell in line) + " |\n" for line in lines)
 
 
+def main(
+    name: str,
+    options_of: type,
+    description: str | None,
+    run: Callable,
+    markdown: Callable,
+    figures: dict[str, Callable] | None = None,
+) -> None:
+    """The command line of an experiment: reads the options, runs, writes the results.
+
+    Args:
+        name: of the files.
+        options_of: a dataclass with ``out`` and with ``chosen()``, the options with their sizes.
+        description: of the help.
+        run: ``(options)`` -> the result.
+        markdown: ``(result)`` -> its tables.
+        figures: by name, ``(result, axes)``.
+    """
+    import tyro
+
+    options = tyro.cli(options_of, description=description).chosen()
+    result = run(options)
+    text = markdown(result)
+    write(options.out, name, result, text)
+    for file, draw in (figures or {}).items():
+        figure(options.out, file, functools.partial(draw, result))
+    print("\n" + text + f"\nwritten to {options.out}")
+
+
+def kept(path: Path, asked: dict, work: Callable[[], dict]) -> dict:
+    """``{**asked, **work()}``, stored in the JSON file; taken from there where the same was asked for."""
+    done = json.loads(path.read_text()) if path.exists() else {}
+    if {key: done.get(key) for key in asked} != asked:
+        done = {**asked, **work()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(done))
+    return done
+
+
+def write_text(path: Path, text: str) -> None:
+    """The whole file or none."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
 def write(out: Path, name: str, result: dict, markdown: str) -> None:
     """``out/name.json`` and ``out/name.md``, each whole or not at all."""
     out.mkdir(parents=True, exist_ok=True)
     result = {"environment": environment(), **result}
     texts = {"json": json.dumps(result, indent=1, ensure_ascii=False) + "\n", "md": markdown}
     for ending, text in texts.items():
-        part = out / f"{name}.{ending}.part"
-        part.write_text(text)
-        part.replace(out / f"{name}.{ending}")
+        write_text(out / f"{name}.{ending}", text)
 
 
 def figure(out: Path, name: str, draw: Callable) -> bool:

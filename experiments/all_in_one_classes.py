@@ -182,13 +182,7 @@ def markdown(result: dict) -> str:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    import tyro
-
-    options = tyro.cli(Options, description=__doc__).chosen()
-    result = run(options)
-    text = markdown(result)
-    _report.write(options.out, "all_in_one_classes", result, text)
-    print("\n" + text + f"\nwritten to {options.out}")
+    _report.main("all_in_one_classes", Options, __doc__, run, markdown)
 
 
 if __name__ == "__main__":

@@ -245,15 +245,8 @@ def draw_training(result: dict, axes) -> None:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    import tyro
-
-    options = tyro.cli(Options, description=__doc__).chosen()
-    result = run(options)
-    text = markdown(result)
-    _report.write(options.out, "all_in_one_speedup", result, text)
-    _report.figure(options.out, "all_in_one_speedup", lambda axes: draw_speed(result, axes))
-    _report.figure(options.out, "all_in_one_training", lambda axes: draw_training(result, axes))
-    print("\n" + text + f"\nwritten to {options.out}")
+    figures = {"all_in_one_speedup": draw_speed, "all_in_one_training": draw_training}
+    _report.main("all_in_one_speedup", Options, __doc__, run, markdown, figures)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import time
 import warnings
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 
 from experiments import _data, _report
 from xmcjax._hierarchy import Hierarchy
-from xmcjax.data import atomic_write, fit_transforms, load_svmlight
+from xmcjax.data import fit_transforms, load_svmlight
 from xmcjax.metrics import mean_reciprocal_rank, parent_accuracy, taxonomy_loss
 
 METHODS = {
@@ -192,18 +191,13 @@ def one(name: str, method: str, options: Options) -> dict:
 def run(options: Options) -> dict:
     """All runs, those that are stored taken from there."""
     stored = options.out / "kernel_hierarchy.runs"
-    stored.mkdir(parents=True, exist_ok=True)
     runs = []
     for name in options.sets:
         for method in options.methods:
             asked = dict(set=name, method=method, rows=options.rows, test_rows=options.test_rows)
             asked |= dict(folds=options.folds, max_iter=options.max_iter, sigma2=options.sigma2)
             path = stored / f"{name}_{method}_{options.rows}.json"
-            done = json.loads(path.read_text()) if path.exists() else {}
-            if {key: done.get(key) for key in asked} != asked:
-                done = {**asked, **one(name, method, options)}
-                with atomic_write(path) as file:
-                    file.write(json.dumps(done).encode())
+            done = _report.kept(path, asked, functools.partial(one, name, method, options))
             runs.append(done)
             print(
                 f"{name} {method}: accuracy {done['accuracy']:.4f}, {done['search_seconds']:.0f} s",
@@ -259,13 +253,7 @@ def markdown(result: dict) -> str:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    import tyro
-
-    options = tyro.cli(Options, description=__doc__).chosen()
-    result = run(options)
-    text = markdown(result)
-    _report.write(options.out, "kernel_hierarchy", result, text)
-    print("\n" + text + f"\nwritten to {options.out}")
+    _report.main("kernel_hierarchy", Options, __doc__, run, markdown)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ is installed, .png with the curves of figures 3 and 4.
 from __future__ import annotations
 
 import dataclasses
-import json
+import functools
 import time
 from pathlib import Path
 
 import numpy as np
 
 from experiments import _data, _report
-from xmcjax.data import atomic_write, load_svmlight
+from xmcjax.data import load_svmlight
 
 METHODS = {"mc-sep": ("class", "softmax"), "mc-tied": ("all", "softmax"), "1rest": ("class", "one_vs_rest")}
 PAPER = {"mc-sep": "0.0781 ± 0.0016", "mc-tied": "", "1rest": "0.0801 ± 0.0005"}
@@ -132,7 +132,6 @@ def one(method: str, scaling: str, partition: int, options: Options) -> dict:
 def run(options: Options) -> dict:
     """All runs, those that are stored taken from there."""
     stored = options.out / "kernel_satimage.runs"
-    stored.mkdir(parents=True, exist_ok=True)
     runs = []
     for partition in options.partitions:
         for scaling in options.scalings:
@@ -140,11 +139,8 @@ def run(options: Options) -> dict:
                 key = dict(method=method, scaling=scaling, partition=partition, rows=options.rows)
                 asked = {**key, "folds": options.folds, "tol": options.tol, "max_iter": options.max_iter}
                 path = stored / f"{method}_{scaling}_{options.rows}_{partition}.json"
-                done = json.loads(path.read_text()) if path.exists() else {}
-                if {name: done.get(name) for name in asked} != asked:
-                    done = {**asked, **one(method, scaling, partition, options)}
-                    with atomic_write(path) as file:
-                        file.write(json.dumps(done).encode())
+                work = functools.partial(one, method, scaling, partition, options)
+                done = _report.kept(path, asked, work)
                 runs.append(done)
                 print(
                     f"{method} {scaling} partition {partition}: error {done['error']:.4f}, "
@@ -209,14 +205,7 @@ def draw(result: dict, axes) -> None:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    import tyro
-
-    options = tyro.cli(Options, description=__doc__).chosen()
-    result = run(options)
-    text = markdown(result)
-    _report.write(options.out, "kernel_satimage", result, text)
-    _report.figure(options.out, "kernel_satimage", lambda axes: draw(result, axes))
-    print("\n" + text + f"\nwritten to {options.out}")
+    _report.main("kernel_satimage", Options, __doc__, run, markdown, {"kernel_satimage": draw})
 
 
 if __name__ == "__main__":

@@ -229,15 +229,8 @@ FIGURES = (draw_bound, draw_iterations, draw_seconds, draw_largest)
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    import tyro
-
-    options = tyro.cli(Options, description=__doc__).chosen()
-    result = run(options)
-    text = markdown(result)
-    _report.write(options.out, NAME, result, text)
-    for number, draw in enumerate(FIGURES, 1):
-        _report.figure(options.out, f"{NAME}_{number}", lambda axes, draw=draw: draw(result, axes))
-    print("\n" + text + f"\nwritten to {options.out}")
+    figures = {f"{NAME}_{number}": draw for number, draw in enumerate(FIGURES, 1)}
+    _report.main(NAME, Options, __doc__, run, markdown, figures)
 
 
 if __name__ == "__main__":

@@ -216,14 +216,7 @@ def draw(result: dict, axes) -> None:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    import tyro
-
-    options = tyro.cli(Options, description=__doc__).chosen()
-    result = run(options)
-    text = markdown(result)
-    _report.write(options.out, NAME, result, text)
-    _report.figure(options.out, NAME, lambda axes: draw(result, axes))
-    print("\n" + text + f"\nwritten to {options.out}")
+    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})
 
 
 if __name__ == "__main__":

@@ -125,16 +125,9 @@ def draw(result: dict, axes) -> None:
 
 def main() -> None:
     """Reads the options, runs on one processor, writes the results."""
-    import tyro
-
-    options = tyro.cli(Options, description=__doc__).chosen()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
-    result = run(options)
-    text = markdown(result)
-    _report.write(options.out, "projection_scaling", result, text)
-    _report.figure(options.out, "projection_scaling", lambda axes: draw(result, axes))
-    print("\n" + text + f"\nwritten to {options.out}")
+    _report.main("projection_scaling", Options, __doc__, run, markdown, {"projection_scaling": draw})
 
 
 if __name__ == "__main__":

@@ -219,15 +219,9 @@ def markdown(result: dict) -> str:
 
 def main() -> None:
     """Reads the options, runs on one processor, writes the results."""
-    import tyro
-
-    options = tyro.cli(Options, description=__doc__).chosen()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
-    result = run(options)
-    text = markdown(result)
-    _report.write(options.out, "projections", result, text)
-    print("\n" + text + f"\nwritten to {options.out}")
+    _report.main("projections", Options, __doc__, run, markdown)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // One step of the truncated Newton method of solvers/newton_cg.py for a tile of lanes, in one
-// call: move along the direction, minimise over the bias, take the gradient, solve for the next
+// call: minimise over the step and the bias together, take the gradient, solve for the next
 // direction. The jnp step there is the reference and its test compares the two.
 //
 // The full product X·direction is made for all lanes of the tile at once. Everything else is made lane

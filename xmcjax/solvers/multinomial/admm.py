@@ -43,6 +43,8 @@ CLASS_AXES = {"Z": 1, "U": 1, "log_p": 1, "rho": None}
 
 
 class Memory(NamedTuple):
+    """What an iteration of ADMM hands to the next."""
+
     Z: jax.Array  #: [n, K]
     U: jax.Array  #: [n, K]
     log_p: jax.Array  #: of the last Z, [n, K]; where the next begins

@@ -40,6 +40,8 @@ CLASS_AXES = {"a": None, "norms": 0}
 
 
 class Memory(NamedTuple):
+    """What an iteration of DM hands to the next."""
+
     a: jax.Array  #: [n]
     norms: jax.Array  #: ‖∇F‖ of each class, [K]
 

@@ -37,6 +37,8 @@ ROUNDS = 2  # between two evaluations of G
 
 
 class Memory(NamedTuple):
+    """What a round of dual ascent hands to the next."""
+
     log_q: jax.Array  #: [n, K]
     squared_norms: jax.Array  #: ‖x_i‖², [n]
     key: jax.Array  #: of the order of the visits

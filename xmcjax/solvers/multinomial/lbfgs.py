@@ -16,6 +16,8 @@ CORRECTIONS = 5
 
 
 class Memory(NamedTuple):
+    """What a step of L-BFGS hands to the next."""
+
     optimiser: Any  #: of optax
     gradient: Any  #: of (W, b)
 

@@ -33,6 +33,8 @@ CLASS_AXES = {"log_a": None, "norms": 0}
 
 
 class Memory(NamedTuple):
+    """What an iteration of LC hands to the next."""
+
     log_a: jax.Array  #: [n]
     norms: jax.Array  #: ‖∇G‖ of each class, [K]
 

@@ -29,6 +29,8 @@ CLASS_AXES = {"log_a": None, "norms": 0, "mapped": None, "residuals": None, "kep
 
 
 class Memory(NamedTuple):
+    """What an iteration of extrapolated LC hands to the next."""
+
     log_a: jax.Array  #: at the weights of the state, [n]
     norms: jax.Array  #: ‖∇G‖ of each class, [K]
     mapped: jax.Array  #: T(x_j) of the last iterations, [DEPTH, n]

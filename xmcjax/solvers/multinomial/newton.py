@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import cg
 from xmcjax.solvers.multinomial._problem import (
@@ -39,6 +40,8 @@ CLASS_AXES = {"Z": 1, "log_sums": None, "gradient": 1, "bias_gradient": 0}
 
 
 class Memory(NamedTuple):
+    """What a Newton step hands to the next."""
+
     Z: jax.Array  #: [n, K]
     log_sums: jax.Array  #: [n], log Σ_k e^{z_ik}
     gradient: jax.Array  #: [d, K]
@@ -129,27 +132,14 @@ def _direction(problem: Problem, state: State):
 def _search(problem: Problem, state: State, D, U, slope):
     """(t, failed): the largest t of 1, ½, ¼, … with G(t) − G(0) ≤ η t G'(0), on the scores."""
     memory: Memory = state.memory
-    dtype = U.dtype
     WD, DD = all_sum(problem, jnp.stack([jnp.sum(state.W * D), jnp.sum(D * D)]))
     own = all_sum(problem, own_scores(problem, U))
-    rounding = 4 * jnp.finfo(dtype).eps / 2 * jnp.abs(state.value)
+    rounding = 4 * jnp.finfo(U.dtype).eps / 2 * jnp.abs(state.value)
 
-    def enough(t):
+    def change(t):
         # row by row, so that the difference keeps its digits near the optimum
         losses = log_normaliser(problem, memory.Z + t * U) - memory.log_sums - t * own
-        change = jnp.sum(problem.weight * losses) + problem.l2 * t * (WD + t / 2 * DD)
-        return change <= ARMIJO * t * slope + rounding
+        return jnp.sum(problem.weight * losses) + problem.l2 * t * (WD + t / 2 * DD)
 
-    def unfinished(carry):
-        _, count, done = carry
-        return ~done & (count <= MAX_BACKTRACKS)
-
-    def trial(carry):
-        t, count, _ = carry
-        done = enough(t)
-        return jnp.where(done, t, t / 2), count + 1, done
-
-    t, _, done = jax.lax.while_loop(
-        unfinished, trial, (jnp.ones((), dtype), jnp.int32(0), jnp.asarray(False))
-    )
-    return jnp.where(done, t, 0), ~done
+    searches = jnp.asarray(True)
+    return backtrack(change, slope, rounding, searches, armijo=ARMIJO, max_backtracks=MAX_BACKTRACKS)
