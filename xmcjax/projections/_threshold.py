@@ -36,6 +36,15 @@ def next_above(value):
     return _value(_key(value) + 1)
 
 
+def sum_downwards(a, b):
+    """The largest float that is not above a + b: a float is above the one where it is above the other."""
+    s = a + b
+    # Knuth's TwoSum: s + rest = a + b without rounding
+    part = s - a
+    rest = (a - (s - part)) + (b - part)
+    return jnp.where(rest < 0, _value(_key(s) - 1), s)
+
+
 def count(which, t):
     """How many entries of each vector, as floats; t is any finite number of each vector.
 
@@ -61,7 +70,8 @@ def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: 
     def equation(t):
         # Sum and count share no array: XLA for CPUs would write one of the size of b between them.
         s = jnp.clip((b - center[..., None]) - t[..., None], lower[..., None], upper[..., None]).sum(-1)
-        least, most = center + (t + lower), center + (t + upper)
+        # Rounded to the nearest float, a bound can be an entry that lies beyond it, or all equal ones.
+        least, most = sum_downwards(center, t + lower), -sum_downwards(-center, -(t + upper))
         n = count((b > least[..., None]) & (b < most[..., None]), t)
         # 1ᵀx = r, and for the other sets 1ᵀx <= r and t >= ρ 1ᵀx, one of them with equality: the
         # larger of the two gaps is zero, and falls with t.
