@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Most of the tests' time is compilation. Child processes inherit it; 0 tests what users compile.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
 import jax
 import pytest
 
@@ -16,14 +19,6 @@ def strict_numbers():
     """x64 on, no silent promotion of dtypes."""
     with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
         yield
-
-
-@pytest.fixture(scope="module")
-def quick_compilation():
-    """For tests whose time is nearly all compilation: without most of the compiler's optimisations."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")

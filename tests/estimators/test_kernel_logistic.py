@@ -13,7 +13,6 @@ N, D = 40, 3
 # leaves 1, 2, 5 and 7; 7 hangs on the root
 EDGES = [(0, 4), (4, 2), (4, 3), (3, 1), (3, 5), (0, 7)]
 LEAVES = np.array([1, 2, 5, 7])
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def data(dtype=np.float64):

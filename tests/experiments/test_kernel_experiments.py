@@ -8,7 +8,7 @@ import pytest
 
 from experiments import _report, kernel_hierarchy, kernel_satimage, kernel_scaling
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "data_folder")
+pytestmark = pytest.mark.usefixtures("data_folder")
 
 
 def test_satimage_small(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.kernels import Loadings, tree
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 EDGES = [(0, 3), (0, 9), (3, 1), (3, 2), (9, 4), (4, 5), (5, 6), (5, 7), (0, 8), (9, 10), (10, 11)]
 
 

@@ -15,7 +15,6 @@ import scipy.sparse as sp
 from xmcjax import kernels
 from xmcjax.kernels import RBF, Linear, Matern, Scaled, _gram
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 N, D, COLUMNS = 23, 4, 3
 W = np.array([0.3, 1.7])
 

@@ -11,7 +11,6 @@ import scipy.sparse as sp
 from xmcjax import kernels
 from xmcjax.kernels import RBF, Linear, Matern
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 N, D, M, RANK = 24, 3, 5, 8
 W = np.array([0.5, 4.0])
 

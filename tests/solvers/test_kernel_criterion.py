@@ -13,8 +13,6 @@ from xmcjax.kernels import RBF
 from xmcjax.solvers import Status, kernel_multinomial
 from xmcjax.solvers.kernel_multinomial import Hyperparameters
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def folds_of(kernel, likelihood="softmax"):
     train = kernel_multinomial.fold_weights(FOLDS, LANES, np.float64)

@@ -14,7 +14,6 @@ from xmcjax.kernels import RBF
 from xmcjax.solvers import Status, kernel_multinomial
 from xmcjax.solvers.kernel_multinomial import CvObjective, KernelModel, Softmax
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 LENGTHS, LABELS = np.array([5, 1, 3, 2]), 3
 ROWS = LENGTHS.sum()
 TIGHT = kernel_multinomial.HParams(tolerance=1e-10)

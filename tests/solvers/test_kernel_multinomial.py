@@ -16,7 +16,6 @@ from xmcjax.kernels import RBF
 from xmcjax.solvers import Status, kernel_multinomial
 from xmcjax.solvers.kernel_multinomial import _newton
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 NAMES = ["flat", "tree", "shared"]
 
 

@@ -10,7 +10,6 @@ from xmcjax.kernels import RBF, Linear, Scaled
 from xmcjax.solvers import _lbfgs, kernel_multinomial
 from xmcjax.solvers.kernel_multinomial import CvObjective, KernelModel
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 LIMITS = kernel_multinomial.HParams(tolerance=1e-9)
 
 

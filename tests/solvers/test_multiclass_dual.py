@@ -16,8 +16,6 @@ from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
 from xmcjax.solvers.multiclass_dual import _proximal
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 C = 0.7
 TIGHT = md.HParams(tol=1e-9, max_epochs=20000)
 
