@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import time
 
 import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from xmcjax import data, metrics
+from xmcjax import data, lanes, metrics
 from xmcjax.cli.train import Options
 from xmcjax.inits import INITS
 from xmcjax.lanes import OneVsAll, train_one_vs_all
@@ -87,6 +88,8 @@ def test_manifest_says_how_the_model_was_made_and_nothing_of_the_run(train):
         "n_labels": 30,
         "dtype": "float32",
         "transforms": ["unit"],
+        "weighting": None,
+        "sparsify": None,
         "loss": {"name": "huber_hinge", "delta": 0.5},
         "init": {"name": "multi_pos", "msi_s": 2.0, "msi_t": None, "max_positives": 5, "ridge": 0.01},
         "C": 1.0,
@@ -153,11 +156,72 @@ def test_resume_trains_what_is_missing_and_ends_with_the_same_bytes(train, conte
     assert contents(directory) == contents(whole)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_after_the_timeout_no_shard_is_begun(train, contents, files, xmcjax, tmp_path, monkeypatch, threads):
+    whole, _ = train("--shard-size", 4)
+    options = ("--shard-size", 4, "--threads", threads, "--block-size", 2)
+    with monkeypatch.context() as patch:
+        hours = iter(range(10_000))
+        patch.setattr(time, "monotonic", lambda: 3600.0 * next(hours))
+        # looked at when the command begins, then before every shard
+        directory, result = train(
+            *options, "--timeout", 3.5 * 3600, "--test", files / "test.txt", name="part"
+        )
+    assert result.code == 0, result.err
+    assert "12 converged" in result.out and "per cent" not in result.out
+    assert "18 of 30 labels were not begun when the time was over" in result.err.splitlines()[0]
+    stored = LinearModel.load(directory, partial=True)
+    assert stored.missing() == [(12, 30)]
+    run = json.loads((directory / "run.json").read_text())
+    assert (run["labels_trained"], run["labels_missing"]) == (12, 18)
+    predict = ("predict", "--model", directory, "--data", files / "test.txt", "--out", tmp_path / "p")
+    refused = xmcjax(*predict)
+    assert refused.code == 2 and "finish the training with --resume" in refused.err
+    _, result = train(*options, "--timeout", 3600, "--resume", name="part")
+    assert result.code == 0 and "17 converged, 1 no_positives; 12 were stored before" in result.out
+    assert contents(directory) == contents(whole)
+
+
+@pytest.mark.parametrize("name", lanes.WEIGHTINGS)
+def test_weights_of_labels(train, files, name):
+    directory, result = train("--weighting", name, "--propensities", "Amazon")
+    assert result.code == 0, result.err
+    model = LinearModel.load(directory)
+    assert model.meta["weighting"] == {"name": name, "a": 0.6, "b": 2.6}
+    X, Y = data.load_xmc(files / "train.txt")
+    weights = lanes.WEIGHTINGS[name](metrics.inverse_propensities(Y, 0.6, 2.6))
+    expected = {}
+    options = dict(label_weights=weights)
+    X = data.fit_transforms("unit", X).apply(X)
+    train_one_vs_all(X, Y, OneVsAll(), lambda r: expected.__setitem__(r.label, r), **options)
+    for label, wanted in expected.items():
+        np.testing.assert_array_equal(model.weights(label, label + 1).data, wanted.values)
+    if name == "propensity_down":
+        return
+    # rare labels come first more often
+    plain = LinearModel.load(train(name="plain")[0])
+    counts = np.asarray(Y.sum(0)).ravel()
+    rare = np.flatnonzero((counts > 0) & (counts <= np.median(counts)))
+    tests = data.fit_transforms("unit", X).apply(data.load_xmc(files / "test.txt")[0])
+    shares = [np.isin(predict_topk(m, tests, 3)[0], rare).mean() for m in (model, plain)]
+    assert shares[0] > shares[1]
+
+
+def test_sparser_within_a_bounded_rise(train):
+    directory, result = train("--sparsify", 0.1)
+    assert result.code == 0, result.err
+    ours = LinearModel.load(directory)
+    assert ours.meta["sparsify"] == 0.1
+    assert ours.coef().nnz < LinearModel.load(train(name="clipped")[0]).coef().nnz
+
+
 def test_resume_with_other_options_is_refused_by_name(train, contents):
     directory, _ = train()
     before = contents(directory)
     for option, value, key in (
         ("--C", 3, "C"),
+        ("--weighting", "propensity", "weighting"),
+        ("--sparsify", 0.1, "sparsify"),
         ("--shard-size", 7, "shard_size"),
         ("--init", "zero", "init"),
     ):

@@ -18,7 +18,7 @@ import xmcjax
 from xmcjax import OneVsAllClassifier, inits, losses
 from xmcjax._cores import usable_cores
 from xmcjax.data import make_power_law
-from xmcjax.lanes import OneVsAll, train_one_vs_all
+from xmcjax.lanes import OneVsAll, Weighting, train_one_vs_all
 from xmcjax.models import ShardWriter
 from xmcjax.solvers import Status
 
@@ -414,6 +414,12 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
         (dict(C="a"), TypeError, "C: expected a number, got 'a'"),
         (dict(C=None), TypeError, "C: expected a number, got None"),
         (dict(eps="a"), TypeError, "eps: expected a number, got 'a'"),
+        (dict(sparsify="a"), TypeError, "sparsify: expected a number, got 'a'"),
+        (dict(sparsify=-1), ValueError, "expected sparsify > 0, got -1"),
+        (dict(weighting="up"), ValueError, "weighting: expected None or one of propensity, .* got 'up'"),
+        (dict(weighting="propensity", propensities="x"), ValueError, "dataset: expected one of default"),
+        (dict(weighting="propensity", propensities=3), TypeError, "propensities: expected .* a pair"),
+        (dict(weighting="propensity", propensities=(0, 1)), ValueError, "a: expected a positive number"),
         (dict(clip=None), TypeError, "clip: expected a number, got None"),
         (dict(msi_s="a"), TypeError, "msi_s: expected a number, got 'a'"),
         (dict(block_size=1.5), TypeError, "block_size: expected a whole number of at least 1, got 1.5"),
@@ -439,6 +445,22 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
 def test_options_are_checked(options, error, message):
     with pytest.raises(error, match=message):
         OneVsAllClassifier(**options).fit(np.eye(3), [0, 1, 1])
+
+
+def test_weighting_and_sparsify_reach_the_trainer(multilabel):
+    X, Y = multilabel
+    for propensities, weighting in (
+        ("Wikipedia", Weighting("propensity", 0.5, 0.4)),
+        ((0.6, 2.6), Weighting("propensity", 0.6, 2.6)),
+    ):
+        ours = OneVsAllClassifier(weighting="propensity", propensities=propensities, sparsify=0.05, clip=0)
+        ours.fit(X, Y)
+        results = []
+        options = OneVsAll(sparsify=0.05)
+        train_one_vs_all(X, Y, options, results.append, label_weights=weighting.weights(Y))
+        assert sp.issparse(ours.coef_)
+        for result in results:
+            np.testing.assert_array_equal(ours.coef_[result.label].data, result.values)
 
 
 # --- sample weights -------------------------------------------------------------------------

@@ -21,7 +21,18 @@ def small(n=200, d=100, labels=30, dtype=np.float32, seed=0):
     return X, sp.csr_matrix(Y)
 
 
-def train(X, Y, sink=None, *, sample_weight=None, labels=None, observe=None, **options):
+def train(
+    X,
+    Y,
+    sink=None,
+    *,
+    sample_weight=None,
+    label_weights=None,
+    labels=None,
+    may_begin=None,
+    observe=None,
+    **options,
+):
     """(results by label, summary)."""
     results = {}
 
@@ -35,7 +46,9 @@ def train(X, Y, sink=None, *, sample_weight=None, labels=None, observe=None, **o
         OneVsAll(**options),
         sink or keep,
         sample_weight=sample_weight,
+        label_weights=label_weights,
         labels=labels,
+        may_begin=may_begin,
         observe=observe,
     )
     return results, summary

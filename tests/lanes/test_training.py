@@ -285,6 +285,25 @@ def test_the_sink_is_called_by_one_thread_at_a_time():
     assert sorted(calls) == list(range(Y.shape[1]))
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_label_is_begun_after_the_first_no(data, threads):
+    X, Y = data
+    asked = []
+
+    def may_begin(label):
+        asked.append(label)
+        return len(asked) <= 11
+
+    whole, _ = train(X, Y)
+    ours, summary = train(X, Y, may_begin=may_begin, threads=threads, block_size=4)
+    assert asked == list(range(12))
+    assert sorted(ours) == asked[:11] and sum(summary.statuses.values()) == 11
+    for label, result in ours.items():
+        np.testing.assert_array_equal(result.values, whole[label].values)
+    with pytest.raises(ValueError, match="ova_primal_pp takes labels in the order of its tree"):
+        train(X, Y, may_begin=may_begin, init=inits.OvaPrimalTree())
+
+
 # --- what is refused --------------------------------------------------------------------------
 
 
@@ -296,6 +315,7 @@ def test_the_sink_is_called_by_one_thread_at_a_time():
         (dict(eps=0.0), ValueError, "expected eps > 0"),
         (dict(eps=np.nan), ValueError, "expected eps > 0"),
         (dict(clip=-1.0), ValueError, "expected clip ≥ 0"),
+        (dict(sparsify=0.0), ValueError, "expected sparsify > 0, got 0.0"),
         (dict(bias="yes"), ValueError, "regularised, free, none, got 'yes'"),
         (dict(max_iter=-1), ValueError, "expected max_iter ≥ 0"),
         (dict(block_size=0), ValueError, "at least 1, got 0 and 1"),

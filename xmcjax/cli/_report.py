@@ -48,6 +48,11 @@ def warn_of_labels(outcome: Outcome) -> None:
     from xmcjax.solvers import REMEDY
 
     first, last = outcome.label_range
+    if outcome.missing:
+        warn(
+            f"{outcome.missing:,} of {last - first:,} labels were not begun when the time was over: the same "
+            "command with --resume trains them, and until then nothing can be predicted"
+        )
     if outcome.empty:
         warn(f"{outcome.empty:,} of {last - first:,} labels have no positive row: they are never predicted")
     if outcome.worst is not None:
@@ -64,10 +69,8 @@ def warn_of_labels(outcome: Outcome) -> None:
 def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
     """The summary of a training run."""
     summary = outcome.summary
-    first, last = outcome.label_range
     statuses = ", ".join(f"{n:,} {s.name.lower()}" for s, n in sorted(summary.statuses.items()))
-    stored = last - first - outcome.trained
-    earlier = f"; {stored:,} were stored before" if stored else ""
+    earlier = f"; {outcome.stored:,} were stored before" if outcome.stored else ""
     print_field("labels", (statuses or "none left to train") + earlier)
     solved = sum(n for s, n in summary.statuses.items() if s.name != "NO_POSITIVES")
     if solved and summary.steps:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ import scipy.sparse as sp
 from xmcjax import __version__
 from xmcjax.cli._environment import native_isa, usable_cores, versions
 from xmcjax.data import Dataset, Transforms, atomic_write, fit_transforms
-from xmcjax.lanes import LabelResult, OneVsAll, Summary, Unfinished, precision, train_one_vs_all, worse
+from xmcjax.lanes import (
+    LabelResult,
+    OneVsAll,
+    Summary,
+    Unfinished,
+    Weighting,
+    precision,
+    train_one_vs_all,
+    worse,
+)
 from xmcjax.models import RUN_FILE, LinearModel, ShardWriter, predict_topk
 
 
@@ -55,17 +65,47 @@ class Outcome:
 
     Attributes:
         label_range: of the model.
-        trained: labels trained by this run; the others were there already.
+        trained: labels trained by this run.
+        stored: labels that were there already.
+        missing: labels that were not begun, because the time was over.
         summary: of the trainer.
         worst: None where every label converged.
         empty: labels of the range without a positive row.
     """
 
+    @property
+    def complete(self) -> bool:
+        """Whether every label of the range is stored."""
+        return self.missing == 0
+
     label_range: tuple[int, int]
     trained: int
+    stored: int
+    missing: int
     summary: Summary
     worst: Unfinished | None
     empty: int
+
+
+class ShardClock:
+    """Whether a label may still be begun: where its shard is under way, or time is left.
+
+    Args:
+        shard_size: labels a shard.
+        deadline: of ``time.monotonic``, after which no shard is begun.
+    """
+
+    def __init__(self, shard_size: int, deadline: float):
+        self._size, self._deadline = shard_size, deadline
+        self._shard = -1  # the last one begun; labels come in ascending order
+
+    def __call__(self, label: int) -> bool:
+        shard = label // self._size
+        if shard != self._shard:
+            if time.monotonic() >= self._deadline:
+                return False
+            self._shard = shard
+        return True
 
 
 def train_to_directory(
@@ -76,11 +116,23 @@ def train_to_directory(
     label_range: tuple[int, int] | None = None,
     shard_size: int = 1000,
     resume: bool = False,
+    weighting: Weighting | None = None,
+    deadline: float | None = None,
 ) -> Outcome:
     """Trains labels and stores them; a bar on a terminal's stderr shows how far it is.
 
     Everything that ``options`` leaves to the machine (threads, block size) stays out of the stored
     bytes.
+
+    Args:
+        data: to train on.
+        options: how.
+        directory: of the model.
+        label_range: labels to be stored; None for all.
+        shard_size: labels a file.
+        resume: whether the model may be there in part.
+        weighting: of the losses by label; None for none.
+        deadline: of ``time.monotonic``; after it no shard is begun. None for none.
 
     Raises:
         FileExistsError, ModelError, OSError: as :class:`xmcjax.models.ShardWriter`.
@@ -100,22 +152,35 @@ def train_to_directory(
         bar.update()
 
     arrays = dict(data.transforms.arrays)
-    with ShardWriter(directory, meta(data, options), (first, last), shard_size, arrays, resume) as writer:
+    label_weights = None if weighting is None else weighting.weights(data.Y)
+    made = meta(data, options, weighting)
+    with ShardWriter(directory, made, (first, last), shard_size, arrays, resume) as writer:
         labels = writer.missing()
         stored = last - first - len(labels)
+        clock = None if deadline is None else ShardClock(shard_size, deadline)
         # disable=None: silent where stderr is no terminal
         with (
             tqdm(total=last - first, initial=stored, unit="label", disable=None, file=sys.stderr) as bar,
             precision(data.X.dtype),
         ):
-            summary = train_one_vs_all(data.X, data.Y, options, sink, labels=labels)
+            summary = train_one_vs_all(
+                data.X,
+                data.Y,
+                options,
+                sink,
+                label_weights=label_weights,
+                labels=labels,
+                may_begin=clock,
+            )
+        missing = len(writer.missing())
     if options.max_iter == 0:
         worst = None  # starting weights were asked for, not optima
     counts = np.bincount(data.Y.indices, minlength=L)[first:last]
-    return Outcome((first, last), len(labels), summary, worst, int((counts == 0).sum()))
+    empty = int((counts == 0).sum())
+    return Outcome((first, last), len(labels) - missing, stored, missing, summary, worst, empty)
 
 
-def meta(data: TrainingData, options: OneVsAll) -> dict[str, Any]:
+def meta(data: TrainingData, options: OneVsAll, weighting: Weighting | None = None) -> dict[str, Any]:
     """How a model is made, for its manifest: what its bytes depend on, and nothing else."""
     init = dataclasses.asdict(options.init)
     if "pretrained" in init:
@@ -131,7 +196,8 @@ def meta(data: TrainingData, options: OneVsAll) -> dict[str, Any]:
         "transforms": list(data.transforms.names),
         "loss": {"name": options.loss.name, **dataclasses.asdict(options.loss)},
         "init": {"name": options.init.name, **init},
-        **{name: getattr(options, name) for name in ("C", "eps", "clip", "bias", "max_iter")},
+        "weighting": None if weighting is None else dataclasses.asdict(weighting),
+        **{name: getattr(options, name) for name in ("C", "eps", "clip", "sparsify", "bias", "max_iter")},
     }
 
 
@@ -146,6 +212,7 @@ def write_run_file(directory: Path, command: str, options: Any, outcome: Outcome
         "native": native_isa(),
         "versions": versions(),
         "labels_trained": outcome.trained,
+        "labels_missing": outcome.missing,
         "statuses": {status.name.lower(): count for status, count in sorted(summary.statuses.items())},
         "newton_steps": summary.newton_steps,
         "cg_steps": summary.cg_steps,

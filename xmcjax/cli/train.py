@@ -15,19 +15,21 @@ from xmcjax.cli._environment import check_threads
 from xmcjax.cli._options import Directory, File, make_entry, one_of, parse_range
 from xmcjax.data import TRANSFORMS, parse_transforms
 from xmcjax.inits import INITS, MeanSeparating, OvaPrimal
-from xmcjax.lanes import BIASES, OneVsAll
+from xmcjax.lanes import BIASES, WEIGHTINGS, OneVsAll, Weighting
 from xmcjax.losses import MARGIN_LOSSES
-from xmcjax.metrics import RANKING_METRICS
+from xmcjax.metrics import PROPENSITY_PRESETS, RANKING_METRICS
 from xmcjax.models import LinearModel, check_vacant
 
 if TYPE_CHECKING:
-    LossName = InitName = BiasName = OvaPrimalName = DtypeName = str
+    LossName = InitName = BiasName = OvaPrimalName = DtypeName = WeightingName = PresetName = str
 else:
     LossName = one_of(name for name, loss in MARGIN_LOSSES.items() if loss.smooth)
     InitName = one_of(INITS)
     BiasName = one_of(BIASES)
     OvaPrimalName = get_type_hints(OvaPrimal)["ova_primal"]
     DtypeName = one_of(("float32", "float64"))
+    WeightingName = one_of(("none", *WEIGHTINGS))
+    PresetName = one_of(PROPENSITY_PRESETS)
 
 TransformNames = Annotated[
     str,
@@ -59,9 +61,15 @@ class Options:
         pretrained: model to start from (--init pretrained).
         delta: width of the quadratic part of the loss (--loss huber_hinge).
         C: weight of the losses against the regularisation.
+        weighting: of the losses by label, for labels that are missing from rows: propensity weighs rows
+            with label l by 2/p_l - 1, propensity_down those without it by p_l / (2 - p_l).
+        propensities: the data set or family whose constants A and B give the propensities p
+            (--weighting).
         eps: a label has converged when its gradient is at most eps * min(positives, negatives) / rows
             of that at zero.
         clip: weights smaller than this are dropped after training.
+        sparsify: in place of --clip: as many of a label's smallest weights are dropped as raise its
+            objective by this part at most, 0.01 being 1 per cent.
         max_iter: most Newton steps a label; 0 stores the starting weights, unclipped.
         dtype: of features and weights.
         block_size: labels that share a pass over the features.
@@ -70,6 +78,7 @@ class Options:
         labels: train labels A to B-1 only, as one of several jobs.
         shard_size: labels a file of the model.
         test: data to evaluate the finished model on.
+        timeout: seconds after which no shard is begun; --resume trains the labels that are left.
         resume: continue a run that was interrupted; the options must be the same.
     """
 
@@ -88,8 +97,11 @@ class Options:
     pretrained: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
     delta: float = 1.0
     C: float = OneVsAll.C
+    weighting: WeightingName = "none"
+    propensities: PresetName = "default"
     eps: float = OneVsAll.eps
     clip: float = OneVsAll.clip
+    sparsify: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     max_iter: int = OneVsAll.max_iter
     dtype: DtypeName = "float32"
     block_size: int = OneVsAll.block_size
@@ -98,6 +110,7 @@ class Options:
     labels: LabelRange = None
     shard_size: int = 1000
     test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    timeout: Annotated[float | None, tyro.conf.arg(metavar="SECONDS")] = None
     resume: bool = False
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
 
@@ -121,6 +134,7 @@ def trainer_options(options: Options) -> OneVsAll:
         eps=options.eps,
         # Starting weights that were asked for are stored as they are.
         clip=options.clip if options.max_iter else 0.0,
+        sparsify=options.sparsify,
         bias=options.bias,  # type: ignore[arg-type]  # its choices are BIASES
         max_iter=options.max_iter,
         block_size=options.block_size,
@@ -128,9 +142,36 @@ def trainer_options(options: Options) -> OneVsAll:
     )
 
 
+def weighting(options: Options) -> Weighting | None:
+    """What the flags say about weights of labels.
+
+    Raises:
+        ValueError: constants without a weighting that they are for.
+    """
+    if options.weighting != "none":
+        return Weighting.of_preset(options.weighting, options.propensities)
+    if options.propensities != "default":
+        raise ValueError(f"--propensities {options.propensities} needs --weighting, got none")
+    return None
+
+
+def _deadline(options: Options, trainer: OneVsAll) -> float | None:
+    if options.timeout is None:
+        return None
+    if options.timeout <= 0:
+        raise ValueError(f"--timeout: expected seconds above 0, got {options.timeout}")
+    if trainer.init.tree:
+        raise ValueError(
+            f"--timeout: expected an --init that trains shard after shard, got {trainer.init.name}, which "
+            "takes labels in the order of its tree"
+        )
+    return time.monotonic() + options.timeout
+
+
 def run(options: Options) -> None:
     """Trains, stores, summarises, and evaluates where a test file is given."""
-    trainer = trainer_options(options)
+    trainer, weights = trainer_options(options), weighting(options)
+    deadline = _deadline(options, trainer)
     parse_transforms(options.transform)
     parse_range(options.labels)
     if not options.resume:
@@ -165,13 +206,15 @@ def run(options: Options) -> None:
         label_range=label_range,
         shard_size=options.shard_size,
         resume=options.resume,
+        weighting=weights,
+        deadline=deadline,
     )
     _report.warn_of_labels(outcome)
-    model = LinearModel.load(options.model)
+    model = LinearModel.load(options.model, partial=not outcome.complete)
     seconds = {"reading": reading, "total": time.perf_counter() - begin}
     _training.write_run_file(options.model, "train", options, outcome, seconds)
     _report.print_training(outcome, model, n_rows)
-    if test is not None:
+    if test is not None and outcome.complete:
         labels = _training.best_labels(model, test.X, max(_TEST_K), trainer.threads)
         part = f", labels {options.labels} only" if options.labels else ""
         _report.print_field("test", f"per cent of {test.n_rows:,} rows{part}")

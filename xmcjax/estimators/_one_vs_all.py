@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,9 +21,10 @@ from xmcjax.estimators._targets import targets
 class OneVsAllClassifier(LinearClassifier):
     """Linear one-vs-all classifier for thousands of labels, each solved exactly.
 
-    For every label j, with y_ij = ±1 for rows with and without it and sample weights s_i,
+    For every label j, with y_ij = ±1 for rows with and without it, sample weights s_i and weights
+    c_ij that are 1 without a `weighting`,
 
-    .. math:: \\min_{w_j, b_j} ½‖w_j‖² [+ ½ b_j²] + C Σ_i s_i φ(y_{ij} (w_j·x_i + b_j)).
+    .. math:: \\min_{w_j, b_j} ½‖w_j‖² [+ ½ b_j²] + C Σ_i s_i c_{ij} φ(y_{ij} (w_j·x_i + b_j)).
 
     Args:
         loss: φ of the margin: "squared_hinge" (default), "logistic", "huber_hinge", or one of
@@ -37,6 +40,12 @@ class OneVsAllClassifier(LinearClassifier):
             eqs. 12 and 13); 0.01 by default, 1 is enough for dense features.
         clip: weights below this in absolute value are dropped after training, 0.01 by default,
             so that ``coef_`` is sparse. 0 keeps all.
+        sparsify: in place of clip: as many of a label's smallest weights are dropped as raise its
+            objective by this part at most, 0.01 being 1 per cent; None (default) leaves it to clip.
+        weighting: c_ij for labels that are missing from rows: "propensity" is 2/p_j − 1 for rows with
+            label j, "propensity_down" p_j/(2 − p_j) for rows without it, None (default) neither.
+        propensities: where the propensities p_j come from: constants (A, B) or the data set that
+            has them, see :func:`xmcjax.metrics.inverse_propensities`; "default" by default.
         block_size: labels solved side by side; 16 by default. The weights do not depend on it.
         fit_intercept: whether there is a bias b, True by default.
         regularise_intercept: whether b is regularised like the weight of a feature of value 1,
@@ -56,8 +65,8 @@ class OneVsAllClassifier(LinearClassifier):
 
     Attributes:
         classes_: classes of a class vector, ascending; label numbers 0 … L−1 of a label matrix.
-        coef_: [m, d] in the dtype of X, CSR, or an array where clip = 0. m is the number of
-            labels or classes, and 1 for a class vector of two classes: for the second.
+        coef_: [m, d] in the dtype of X, CSR, or an array where clip = 0 and sparsify is None. m is the
+            number of labels or classes, and 1 for a class vector of two classes: for the second.
         intercept_: [m]; −inf for a label without positives, or whose numbers overflowed: it is
             never predicted.
         n_iter_: Newton steps of each problem, [m]; 1 where the starting weights were good enough
@@ -95,6 +104,9 @@ class OneVsAllClassifier(LinearClassifier):
         C=1.0,
         eps=0.01,
         clip=0.01,
+        sparsify=None,
+        weighting=None,
+        propensities="default",
         block_size=16,
         fit_intercept=True,
         regularise_intercept=True,
@@ -112,6 +124,9 @@ class OneVsAllClassifier(LinearClassifier):
         self.C = C
         self.eps = eps
         self.clip = clip
+        self.sparsify = sparsify
+        self.weighting = weighting
+        self.propensities = propensities
         self.block_size = block_size
         self.fit_intercept = fit_intercept
         self.regularise_intercept = regularise_intercept
@@ -154,7 +169,7 @@ class OneVsAllClassifier(LinearClassifier):
         """
         from xmcjax.lanes import check_sample_weight, precision, train_one_vs_all
 
-        options = self._options()
+        options, weighting = self._options(), self._weighting()
         # what is not finite is found in training, which names the place
         kinds = dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False, multi_output=True)
         X, y = validate_data(self, X, y, **kinds)
@@ -166,8 +181,9 @@ class OneVsAllClassifier(LinearClassifier):
         def keep(result):
             results[result.label] = result
 
+        weights = None if weighting is None else weighting.weights(problems.Y)
         with precision(X.dtype):
-            train_one_vs_all(X, problems.Y, options, keep, sample_weight=sample_weight)
+            train_one_vs_all(X, problems.Y, options, keep, sample_weight=sample_weight, label_weights=weights)
         self._store(results, problems, X.dtype)
         self._warn(results)
         return self
@@ -193,11 +209,29 @@ class OneVsAllClassifier(LinearClassifier):
             C=number("C", self.C),
             eps=number("eps", self.eps),
             clip=clip if max_iter else 0.0,
+            sparsify=None if self.sparsify is None else number("sparsify", self.sparsify),
             bias=bias if self.fit_intercept else "none",
             max_iter=max_iter,
             block_size=whole_number("block_size", self.block_size, 1),
             threads=thread_count(self.threads),
         )
+
+    def _weighting(self):
+        from xmcjax.lanes import WEIGHTINGS, Weighting
+
+        if self.weighting is None:
+            return None
+        if self.weighting not in WEIGHTINGS:
+            raise ValueError(
+                f"weighting: expected None or one of {', '.join(WEIGHTINGS)}, got {self.weighting!r}"
+            )
+        pair: Any = self.propensities
+        if isinstance(pair, str):
+            return Weighting.of_preset(self.weighting, pair)
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise TypeError(f"propensities: expected the name of a data set or a pair (A, B), got {pair!r}")
+        a, b = pair
+        return Weighting(self.weighting, number("A of propensities", a), number("B of propensities", b))
 
     def _store(self, results, problems, dtype):
         from xmcjax.models import is_trained
@@ -214,7 +248,7 @@ class OneVsAllClassifier(LinearClassifier):
         indices = np.concatenate([r.indices for r in results])
         values = np.concatenate([r.values for r in results]).astype(dtype, copy=False)
         coef = sp.csr_matrix((values, indices, indptr), shape=(len(results), self.n_features_in_))
-        self.coef_ = coef if self.clip else coef.toarray()
+        self.coef_ = coef if self.clip or self.sparsify is not None else coef.toarray()
         self.intercept_ = np.where(trained, [r.bias for r in results], -np.inf).astype(dtype)
         steps = np.array([r.newton_steps for r in results], np.int64)
         solved = status != Status.NO_POSITIVES

@@ -1,6 +1,7 @@
 """Which problem runs in which lane, and when."""
 
 from xmcjax.lanes._blocks import Job
+from xmcjax.lanes._label_weights import WEIGHTINGS, LabelWeights, Weighting
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
 from xmcjax.lanes._one_vs_all import (
     BIASES,
@@ -15,14 +16,17 @@ from xmcjax.lanes._unfinished import Unfinished, worse
 
 __all__ = [
     "BIASES",
+    "WEIGHTINGS",
     "Job",
     "LabelResult",
+    "LabelWeights",
     "Lanes",
     "OneVsAll",
     "Solved",
     "StepRecord",
     "Summary",
     "Unfinished",
+    "Weighting",
     "check_sample_weight",
     "precision",
     "train_one_vs_all",

@@ -27,6 +27,7 @@ class Job:
         positives: rows with target +1; the others have −1.
         tolerance: bound on ‖∇f‖.
         base, scale, indices, values, bias: the start, as in :class:`xmcjax.inits.Starts`.
+        positive_weight, negative_weight: of the rows with target +1 and −1, besides their own.
     """
 
     label: int
@@ -37,6 +38,8 @@ class Job:
     indices: np.ndarray
     values: np.ndarray
     bias: float
+    positive_weight: float = 1.0
+    negative_weight: float = 1.0
 
 
 class Block(Protocol):
@@ -59,7 +62,15 @@ class Block(Protocol):
 NUMBERS = ("status", "steps", "cg_steps", "active", "multiplier", "value", "gradient_norm", "bias")
 
 
-def make_block(op: LinOp, loss: MarginLoss, weight: np.ndarray, hp: newton_cg.HParams, size: int) -> Block:
+def make_block(
+    op: LinOp,
+    loss: MarginLoss,
+    weight: np.ndarray,
+    hp: newton_cg.HParams,
+    size: int,
+    *,
+    by_label: bool = False,
+) -> Block:
     """The block of `size` lanes that is fastest for these features and this loss.
 
     Args:
@@ -68,16 +79,22 @@ def make_block(op: LinOp, loss: MarginLoss, weight: np.ndarray, hp: newton_cg.HP
         weight: c of the lane problem, [1] or [n].
         hp: of the solver.
         size: B.
+        by_label: whether jobs have weights of their own; the block then holds c as [n, B].
     """
     host = isinstance(op, Csr) and op.native and loss.native is not None
-    return (HostBlock if host else DeviceBlock)(op, loss, weight, hp, size)  # type: ignore[arg-type]
+    return (HostBlock if host else DeviceBlock)(op, loss, weight, hp, size, by_label)  # type: ignore[arg-type]
 
 
 class _Starts:
-    """Targets, tolerances and starting weights of all lanes, on the host."""
+    """Targets, weights, tolerances and starting weights of all lanes, on the host."""
 
-    def __init__(self, n: int, d: int, size: int, dtype: np.dtype):
+    def __init__(self, n: int, d: int, size: int, dtype: np.dtype, weight: np.ndarray, by_label: bool):
         self.y = np.full((n, size), -1, np.int8)
+        weight = np.array(weight, dtype).reshape(-1, 1)
+        self._of_rows = weight[:, 0] if by_label else None
+        self._negative = np.ones(size)  # the weight of its negatives that a lane has now
+        #: c, [1 or n, 1], or [n, B] where jobs have weights of their own
+        self.weight = np.array(np.broadcast_to(weight, (n, size))) if by_label else weight
         self.tolerance = np.zeros(size, dtype)
         self.w0 = np.zeros((d, size), dtype)
         self.b0 = np.zeros(size, dtype)
@@ -87,6 +104,8 @@ class _Starts:
     def put(self, lane: int, job: Job) -> None:
         self.y[self._positives[lane], lane] = -1
         self.y[job.positives, lane] = 1
+        if self._of_rows is not None:
+            self._weigh(lane, job, self._of_rows)
         self._positives[lane] = job.positives
         self.tolerance[lane] = job.tolerance
         column = self.w0[:, lane]
@@ -96,6 +115,17 @@ class _Starts:
             np.multiply(self._in_dtype(job.base), self.w0.dtype.type(job.scale), out=column)
         column[job.indices] += job.values
         self.b0[lane] = job.bias
+
+    def _weigh(self, lane: int, job: Job, of_rows: np.ndarray) -> None:
+        column, n = self.weight[:, lane], len(self.y)
+        of_rows = np.broadcast_to(of_rows, n)
+        if job.negative_weight == self._negative[lane]:
+            before = self._positives[lane]
+            column[before] = of_rows[before] * job.negative_weight
+        else:
+            column[:] = of_rows * job.negative_weight
+            self._negative[lane] = job.negative_weight
+        column[job.positives] = of_rows[job.positives] * job.positive_weight
 
     def _in_dtype(self, base: np.ndarray) -> np.ndarray:
         """The shared vector of the starts; most jobs in a row have the same, converted once."""
@@ -107,10 +137,18 @@ class _Starts:
 class HostBlock:
     """Arrays on the host, changed in place by the native step: nothing is dispatched or copied."""
 
-    def __init__(self, op: Csr, loss: MarginLoss, weight: np.ndarray, hp: newton_cg.HParams, size: int):
+    def __init__(
+        self,
+        op: Csr,
+        loss: MarginLoss,
+        weight: np.ndarray,
+        hp: newton_cg.HParams,
+        size: int,
+        by_label: bool = False,
+    ):
         n, d = op.shape
         dtype = np.dtype(op.dtype)
-        self._starts = starts = _Starts(n, d, size, dtype)
+        self._starts = starts = _Starts(n, d, size, dtype, weight, by_label)
         number = functools.partial(np.zeros, size, dtype)
         count = functools.partial(np.zeros, size, np.int32)
         # the fields of newton_cg.State, in their order
@@ -133,7 +171,7 @@ class HostBlock:
         problem = [
             *(np.asarray(a) for a in op.arrays),
             starts.y,
-            np.ascontiguousarray(weight, dtype).reshape(-1, 1),
+            starts.weight,
             np.zeros((1, 1), dtype),
             starts.tolerance,
             *newton_cg.native_numbers(hp, loss, dtype),
@@ -158,7 +196,15 @@ class HostBlock:
 class DeviceBlock:
     """Arrays on a device, stepped by the compiled :func:`xmcjax.solvers.newton_cg.advance`."""
 
-    def __init__(self, op: LinOp, loss: MarginLoss, weight: np.ndarray, hp: newton_cg.HParams, size: int):
+    def __init__(
+        self,
+        op: LinOp,
+        loss: MarginLoss,
+        weight: np.ndarray,
+        hp: newton_cg.HParams,
+        size: int,
+        by_label: bool = False,
+    ):
         n, d = op.shape
         dtype = np.dtype(op.dtype)
         # on the device once, instead of with every step
@@ -166,12 +212,13 @@ class DeviceBlock:
             _put(np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype)) for v in hp
         ]
         self._hp = newton_cg.HParams(*fields)
-        self._starts = starts = _Starts(n, d, size, dtype)
+        self._starts = starts = _Starts(n, d, size, dtype, weight, by_label)
+        self._by_label = by_label
         # Made of host arrays: nothing here is worth a compiled program.
         self._problem = newton_cg.LaneProblem(
             op,
             _put(starts.y),
-            _put(np.asarray(weight, dtype).reshape(-1, 1)),
+            _put(starts.weight),
             _put(np.zeros((1, 1), dtype)),
             _put(starts.tolerance),
             loss,
@@ -201,7 +248,8 @@ class DeviceBlock:
         start = starts.y, starts.tolerance, starts.w0, starts.b0
         problem = self._problem
         self._state, y, tolerance = _refill(self._state, problem.y, problem.tolerance, fresh, start)
-        self._problem = dataclasses.replace(problem, y=y, tolerance=tolerance)
+        weight = _put(starts.weight) if self._by_label else problem.weight
+        self._problem = dataclasses.replace(problem, y=y, tolerance=tolerance, weight=weight)
 
     def step(self) -> dict[str, np.ndarray]:
         self._state = state = newton_cg.advance(self._problem, self._hp, self._state)

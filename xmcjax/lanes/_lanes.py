@@ -43,11 +43,20 @@ class Lanes:
     """B lanes of :mod:`xmcjax.solvers.newton_cg` over one feature matrix, for one host thread.
 
     Args:
-        op, loss, weight, hp, size: as :func:`xmcjax.lanes._blocks.make_block` takes them.
+        op, loss, weight, hp, size, by_label: as :func:`xmcjax.lanes._blocks.make_block` takes them.
     """
 
-    def __init__(self, op: LinOp, loss: MarginLoss, weight: np.ndarray, hp: newton_cg.HParams, size: int):
-        self._block = make_block(op, loss, weight, hp, size)
+    def __init__(
+        self,
+        op: LinOp,
+        loss: MarginLoss,
+        weight: np.ndarray,
+        hp: newton_cg.HParams,
+        size: int,
+        *,
+        by_label: bool = False,
+    ):
+        self._block = make_block(op, loss, weight, hp, size, by_label=by_label)
         self._jobs: list[Job | None] = [None] * size
 
     @property

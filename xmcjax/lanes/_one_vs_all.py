@@ -17,8 +17,11 @@ import scipy.sparse as sp
 from xmcjax import linops
 from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet, label_tree
 from xmcjax.lanes._blocks import Job
+from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
 from xmcjax.lanes._queue import LabelQueue, Queue, TreeQueue
+from xmcjax.lanes._sparsify import Sparsifier
+from xmcjax.lanes._stopping import StoppingRule
 from xmcjax.losses import MarginLoss, squared_hinge
 from xmcjax.solvers import Status, newton_cg
 
@@ -32,9 +35,9 @@ BIASES = ("regularised", "free", "none")
 class OneVsAll:
     """How to train; the problem of each label is
 
-        min ½‖w‖² [+ ½ b²] + C Σ_i s_i φ(y_i (w·x_i + b)),
+        min ½‖w‖² [+ ½ b²] + C Σ_i s_i c_i φ(y_i (w·x_i + b)),
 
-    s_i = 1 without sample weights.
+    s_i = 1 without sample weights, and c_i = 1 without weights of the label.
 
     Attributes:
         loss: φ.
@@ -43,6 +46,8 @@ class OneVsAll:
         eps: ε₀ of the stopping rule (paper 000, eqs. 12 and 13). The Newton decrement must be small
             too: see ``decrement`` of :class:`xmcjax.solvers.newton_cg.HParams`.
         clip: weights below this in absolute value are dropped after training; the bias is kept.
+        sparsify: in place of clip: as many of a label's smallest weights are dropped as raise its
+            objective by this part at most.
         bias: "regularised" like a feature of value 1, "free" of regularisation, or "none".
         max_iter: Newton steps a label; 0 returns the starting weights.
         block_size: lanes that share a pass over X.
@@ -57,6 +62,7 @@ class OneVsAll:
     C: float = 1.0
     eps: float = 0.01
     clip: float = 0.01
+    sparsify: float | None = None
     bias: Literal["regularised", "free", "none"] = "regularised"
     max_iter: int = 100
     block_size: int = 16
@@ -70,6 +76,8 @@ class OneVsAll:
             raise ValueError(f"expected eps > 0, got {self.eps}")
         if not self.clip >= 0:
             raise ValueError(f"expected clip ≥ 0, got {self.clip}")
+        if self.sparsify is not None and not (np.isfinite(self.sparsify) and self.sparsify > 0):
+            raise ValueError(f"expected sparsify > 0, got {self.sparsify}")
         if self.bias not in BIASES:
             raise ValueError(f"expected a bias of {', '.join(BIASES)}, got {self.bias!r}")
         if self.max_iter < 0:
@@ -140,7 +148,9 @@ def train_one_vs_all(
     sink: Callable[[LabelResult], None],
     *,
     sample_weight: np.ndarray | None = None,
+    label_weights: LabelWeights | None = None,
     labels: np.ndarray | None = None,
+    may_begin: Callable[[int], bool] | None = None,
     observe: Callable[[StepRecord], None] | None = None,
 ) -> Summary:
     """Trains one binary classifier a label and hands each to `sink` when it is done.
@@ -154,22 +164,33 @@ def train_one_vs_all(
         sink: called with each label's result, in the order in which they end, one call at a time.
         sample_weight: s ≥ 0, [n]; a weight of 2 is the same as the row twice, 0 as without it, in
             the starting weights and the stopping rule too. None for ones.
+        label_weights: of the rows with and without each label, besides s; they change neither
+            starting weights nor the share of positives in the stopping rule. None for ones.
         labels: numbers of the labels to train; None for all.
+        may_begin: asked before a label is begun, in the order of `labels`, one call at a time; after
+            the first no, no other is begun, and those under way are finished. Not with an
+            initialisation that takes labels in an order of its own (``Init.tree``).
         observe: called with the numbers of every step, for figures, one call at a time.
 
     Raises:
         ValueError: X, Y and sample_weight of different length, no rows, a value of X that is not
-            finite, a weight that is not finite or negative, or no weight above zero.
+            finite, a weight that is not finite or negative, or no weight above zero; `may_begin` with
+            a tree.
     """
-    trainer = _Trainer(X, Y, sample_weight, options, sink, observe)
+    if may_begin is not None and options.init.tree:
+        raise ValueError(
+            f"init {options.init.name} takes labels in the order of its tree: it cannot be told to begin "
+            "no other"
+        )
+    trainer = _Trainer(X, Y, sample_weight, label_weights, options, sink, observe)
     if labels is None:
-        return trainer.run(np.arange(Y.shape[1]))
+        return trainer.run(np.arange(Y.shape[1]), may_begin)
     labels = np.asarray(labels)
     if len(np.unique(labels)) < len(labels) or ((labels < 0) | (labels >= Y.shape[1])).any():
         raise ValueError(
             f"expected different labels from 0 to {Y.shape[1] - 1}, got a repeated one or one outside"
         )
-    return trainer.run(labels)
+    return trainer.run(labels, may_begin)
 
 
 def check_sample_weight(weight, n: int) -> np.ndarray:
@@ -190,7 +211,9 @@ def check_sample_weight(weight, n: int) -> np.ndarray:
 class _Trainer:
     """One run of :func:`train_one_vs_all`."""
 
-    def __init__(self, X, Y, sample_weight, options: OneVsAll, sink, observe):
+    def __init__(
+        self, X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll, sink, observe
+    ):
         if X.shape[0] != Y.shape[0]:
             raise ValueError(f"expected as many rows in Y as in X, {X.shape[0]}, got {Y.shape[0]}")
         if X.shape[0] == 0:
@@ -204,6 +227,9 @@ class _Trainer:
             if len(kept) < len(weight):
                 X, Y = X[kept], sp.csr_array(Y)[kept]
             self._weight = weight[kept]
+        if label_weights is not None and len(label_weights.positive) != Y.shape[1]:
+            raise ValueError(f"expected weights of {Y.shape[1]} labels, got {len(label_weights.positive)}")
+        self._label_weights = label_weights
         self._options = options
         self._sink, self._observe = sink, observe
         self._X: Any = X
@@ -211,47 +237,45 @@ class _Trainer:
         self._Y.eliminate_zeros()
         self._Y.sum_duplicates()
         self._Y.data[:] = 1
-        # Σ s: the rows, counted with their weights
-        self._n = X.shape[0] if self._weight is None else float(self._weight.sum())
         options.init.check(X.shape[1], Y.shape[1], options.bias != "none")
         backend = options.backend
         if backend == "auto" and linops.native_ready():
             backend = "native"
         self._op = linops.make(X, backend=backend)
         self._dtype = np.dtype(self._op.dtype)
-        # Σ_i s_i x_i
-        if self._weight is None:
-            self._total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
-        else:
-            self._total = X.T @ self._weight
-        self._total_norm2 = float(self._total @ self._total)
-        # |φ'(0)|
-        self._slope_at_zero = abs(float(options.loss.grad(np.zeros(1, np.float32))[0]))  # type: ignore[arg-type]
+        has_bias = options.bias != "none"
+        self._rule = StoppingRule(X, self._weight, options.loss, options.C, options.eps, has_bias)
+        # C s
+        self._row_weight = options.C * (np.ones(1) if self._weight is None else self._weight)
+        self._sparsifier = None
+        if options.sparsify is not None and options.max_iter > 0:
+            l2_bias = max(options.hparams().l2_bias, 0)
+            self._sparsifier = Sparsifier(X, options.loss, self._row_weight, l2_bias, options.sparsify)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._summary = Summary()
         self._wanted: set[int] = set()
 
-    def run(self, labels: np.ndarray) -> Summary:
+    def run(self, labels: np.ndarray, may_begin: Callable[[int], bool] | None) -> Summary:
         begin = time.perf_counter()
         counts = np.diff(self._Y.indptr)
-        for label in labels[counts[labels] == 0].tolist():
-            self._emit(self._result(label, np.zeros(0), 0.0, Status.NO_POSITIVES))
-        labels = labels[counts[labels] > 0]
         training = TrainingSet(
             self._X,
             self._Y,
-            self._total / self._n,
+            self._rule.total / self._rule.n,
             self._options.loss,
             self._options.bias != "none",
             self._solve_one,
             self._weight,
         )
         self._starts = self._options.init.prepare(training)
-        queue: Queue = LabelQueue(labels, self._options.threads)
+        queue: Queue = LabelQueue(labels, self._options.threads, may_begin)
         if self._options.init.tree and self._options.max_iter > 0:
             # Labels that are not wanted now (they are on disk already) may have to be solved
             # again for the sake of their descendants, but are not handed out.
+            for label in labels[counts[labels] == 0].tolist():
+                self._emit_empty(label)
+            labels = labels[counts[labels] > 0]
             self._wanted = set(labels.tolist())
             trained = np.flatnonzero(counts > 0)
             parents = np.full(len(counts), -1)
@@ -290,7 +314,7 @@ class _Trainer:
                 idle = lanes.idle
                 if not together or idle == self._options.block_size:
                     if len(jobs) < idle:
-                        jobs.extend(self._jobs(queue.take(idle)))
+                        jobs.extend(self._jobs(self._taken(queue, idle)))
                     lanes.start([jobs.popleft() for _ in range(min(idle, len(jobs)))])
                 if not lanes.busy:
                     if queue.finished:
@@ -304,7 +328,7 @@ class _Trainer:
                 for end in solved:
                     queue.done(end.job.label, end.w, end.bias)
                     if not self._wanted or end.job.label in self._wanted:
-                        self._emit(self._clipped(end))
+                        self._emit(self._dropped(end))
                 with self._lock:
                     self._summary.active += int(record.active.sum())
                     self._summary.steps += len(record.active)
@@ -315,8 +339,10 @@ class _Trainer:
             raise
 
     def _lanes(self, hp: newton_cg.HParams) -> Lanes:
-        weight = self._options.C * (np.ones(1) if self._weight is None else self._weight)
-        return Lanes(self._op, self._options.loss, weight, hp, self._options.block_size)
+        by_label = self._label_weights is not None
+        return Lanes(
+            self._op, self._options.loss, self._row_weight, hp, self._options.block_size, by_label=by_label
+        )
 
     def _step(self, lanes: Lanes) -> tuple[list[Solved], StepRecord]:
         if self._summary.first_step_seconds:
@@ -333,58 +359,44 @@ class _Trainer:
         hp = self._options.hparams()
         lanes = self._lanes(hp._replace(max_steps=max(hp.max_steps, newton_cg.HParams().max_steps)))
         zero = np.zeros(0, np.int64)
-        tolerance = float(self._zero_gradient_norms([positives])[0])
-        tolerance *= self._options.eps if loose else float(self._scale(self._counts([positives]))[0])
+        counts = self._rule.counts([positives])
+        tolerance = float(self._rule.gradient_norms_at_zero(counts, self._rule.sums([positives]))[0])
+        tolerance *= self._options.eps if loose else float(self._rule.factors(counts)[0])
         lanes.start([Job(-1, positives, tolerance, None, 0.0, zero, np.zeros(0), 0.0)])
         while True:
             solved, _ = self._step(lanes)
             if solved:
                 return solved[0].w, solved[0].bias
 
-    def _counts(self, positives: list[np.ndarray]) -> np.ndarray:
-        """|P| of each label, counted with the sample weights."""
-        if self._weight is None:
-            return np.array([len(rows) for rows in positives])
-        return np.array([self._weight[rows].sum() for rows in positives])
-
-    def _scale(self, counts: np.ndarray) -> np.ndarray:
-        # the lightest row stands for one row
-        unit = 1 if self._weight is None else self._weight.min()
-        return newton_cg.gradient_tolerance(self._options.eps, counts / unit, self._n / unit, 1.0)
-
-    def _zero_gradient_norms(self, positives: list[np.ndarray], sums=None) -> np.ndarray:
-        """‖∇f(0)‖ = C |φ'(0)| ‖Σ s_i y_i x_i‖, from the label sums: 2 Σ_P s_i x_i − Σ s_i x_i."""
-        counts = self._counts(positives)
-        sums = self._sums(positives) if sums is None else sums
-        squares = (
-            4 * np.asarray(sums.power(2).sum(axis=1)).ravel() - 4 * (sums @ self._total) + self._total_norm2
-        )
-        if self._options.bias != "none":
-            squares = squares + (2.0 * counts - self._n) ** 2
-        return self._options.C * self._slope_at_zero * np.sqrt(np.maximum(squares, 0))
-
-    def _sums(self, positives: list[np.ndarray]) -> sp.csr_array:
-        """Σ_P s_i x_i of each label."""
-        # in the index dtype of X: scipy would convert the whole of X to a wider one
-        index = self._X.indices.dtype if sp.issparse(self._X) else np.int64
-        indptr = np.cumsum([0] + [len(rows) for rows in positives], dtype=index)
-        indices = np.concatenate(positives).astype(index)
-        weights = np.ones(len(indices)) if self._weight is None else self._weight[indices]
-        shape = (len(positives), self._X.shape[0])
-        chosen = sp.csr_array((weights.astype(self._dtype), indices, indptr), shape=shape)
-        return sp.csr_array(chosen @ self._X).astype(np.float64)
-
     def _labels(self, ids: list[int]) -> Labels:
         indptr, indices = self._Y.indptr, self._Y.indices
         positives = [indices[indptr[label] : indptr[label + 1]] for label in ids]
-        return Labels(np.array(ids, np.int64), positives, self._counts(positives), self._sums(positives))
+        rule = self._rule
+        return Labels(np.array(ids, np.int64), positives, rule.counts(positives), rule.sums(positives))
+
+    def _weights_of(self, ids) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of the rows with and without each of these labels."""
+        if self._label_weights is None:
+            return np.ones(len(ids)), np.ones(len(ids))
+        return self._label_weights.positive[ids], self._label_weights.negative[ids]
+
+    def _taken(self, queue: Queue, idle: int):
+        """Labels to be solved, with their starts; those without positives are handed out at once."""
+        taken = queue.take(idle)
+        counts = np.diff(self._Y.indptr)
+        for label, _ in taken:
+            if counts[label] == 0:
+                self._emit_empty(label)
+        return [(label, parent) for label, parent in taken if counts[label] > 0]
 
     def _jobs(self, taken) -> list[Job]:
         if not taken:
             return []
         labels = self._labels([label for label, _ in taken])
         starts = self._starts(labels)
-        tolerance = self._zero_gradient_norms(labels.positives, labels.sums) * self._scale(labels.counts)
+        positive, negative = self._weights_of(labels.ids)
+        tolerance = self._rule.gradient_norms_at_zero(labels.counts, labels.sums, positive, negative)
+        tolerance *= self._rule.factors(labels.counts)
         jobs = []
         for k, (label, parent) in enumerate(taken):
             first, last = starts.sparse.indptr[k : k + 2]
@@ -397,6 +409,8 @@ class _Trainer:
                 starts.sparse.indices[first:last],
                 starts.sparse.data[first:last],
                 float(starts.bias[k]),
+                float(positive[k]),
+                float(negative[k]),
             )
             if parent is not None:
                 empty = np.zeros(0, np.int64)
@@ -407,31 +421,44 @@ class _Trainer:
         return jobs
 
     def _emit_starts(self, queue: Queue) -> None:
-        while taken := queue.take(self._options.block_size):
+        while not queue.finished:
+            taken = self._taken(queue, self._options.block_size)
+            if not taken:
+                continue
             W, b = self._starts(self._labels([label for label, _ in taken])).dense()
             for k, (label, _) in enumerate(taken):
                 self._emit(self._result(label, W[:, k], float(b[k]), Status.MAX_STEPS))
 
-    def _clipped(self, end: Solved) -> LabelResult:
+    def _emit_empty(self, label: int) -> None:
+        self._emit(self._result(label, np.zeros(0), 0.0, Status.NO_POSITIVES))
+
+    def _dropped(self, end: Solved) -> LabelResult:
+        """What is handed out: without the weights that are dropped after training."""
+        kept, job = None, end.job
+        if self._sparsifier is not None and end.status != Status.NONFINITE:
+            weights = job.positive_weight, job.negative_weight
+            kept = self._sparsifier.kept(end.w, end.bias, end.value, job.positives, *weights)
         return self._result(
             end.job.label,
             end.w,
             end.bias,
             end.status,
+            kept,
             newton_steps=end.newton_steps,
             cg_steps=end.cg_steps,
             value=end.value,
             gradient_norm=end.gradient_norm,
         )
 
-    def _result(self, label, w, bias, status, **numbers) -> LabelResult:
+    def _result(self, label, w, bias, status, kept=None, **numbers) -> LabelResult:
         if status == Status.NONFINITE:
             w, bias = np.zeros(0), 0.0  # there is no weight worth keeping
-        magnitude = np.abs(w)
-        indices = np.flatnonzero((magnitude >= self._options.clip) & (magnitude > 0))
+        if kept is None:
+            magnitude = np.abs(w)
+            kept = np.flatnonzero((magnitude >= self._options.clip) & (magnitude > 0))
         nothing: dict[str, Any] = dict(newton_steps=0, cg_steps=0, value=np.nan, gradient_norm=np.nan)
         return LabelResult(
-            label, indices, w[indices].astype(self._dtype), float(bias), int(status), **(nothing | numbers)
+            label, kept, w[kept].astype(self._dtype), float(bias), int(status), **(nothing | numbers)
         )
 
     def _emit(self, result: LabelResult) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,13 +16,19 @@ class LabelQueue:
 
     A thread takes several labels at once, which makes their starts cheaper, and fewer towards
     the end, so that the threads end together.
+
+    Args:
+        labels: their numbers.
+        threads: that take from the queue.
+        may_begin: asked before each label; where it says no the queue ends. None always says yes.
     """
 
     LONGEST = 64
 
-    def __init__(self, labels: np.ndarray, threads: int = 1):
+    def __init__(self, labels: np.ndarray, threads: int = 1, may_begin: Callable[[int], bool] | None = None):
         self._labels = labels
         self._threads = threads
+        self._may_begin = may_begin
         self._next = 0
         self._lock = threading.Lock()
 
@@ -30,8 +37,14 @@ class LabelQueue:
         with self._lock:
             share = (len(self._labels) - self._next) // (4 * self._threads)
             count = max(idle, min(self.LONGEST, share))
-            first, self._next = self._next, min(self._next + count, len(self._labels))
-            return [(int(label), None) for label in self._labels[first : self._next]]
+            taken: list[tuple[int, Parent | None]] = []
+            for label in self._labels[self._next : self._next + count].tolist():
+                if self._may_begin is not None and not self._may_begin(label):
+                    self._next = len(self._labels)
+                    return taken
+                taken.append((label, None))
+                self._next += 1
+            return taken
 
     def done(self, label: int, w: np.ndarray, bias: float) -> None:
         """Tells that a label was solved."""

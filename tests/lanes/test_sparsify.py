@@ -1,0 +1,81 @@
+"""Weights dropped within a bounded rise of the objective."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from lane_helpers import assert_same_bits, native, small, train
+
+from xmcjax import losses
+from xmcjax.lanes import LabelWeights, _sparsify
+
+
+def objective(X, y, c, indices, values, bias, l2_bias, loss):
+    margins = y * (X[:, indices] @ values.astype(float) + bias)
+    losses_ = np.asarray(loss.value(margins))
+    return values.astype(float) @ values / 2 + l2_bias * bias**2 / 2 + c @ losses_
+
+
+@pytest.mark.parametrize("loss", [losses.squared_hinge, losses.logistic, losses.huber_hinge])
+@pytest.mark.parametrize("rise", [1e-3, 0.01, 0.3])
+@pytest.mark.parametrize("bias", ["regularised", "free"])
+def test_the_rise_is_bounded_and_used(loss, rise, bias):
+    X, Y = small(dtype=np.float64)
+    rng = np.random.default_rng(0)
+    sample_weight = rng.uniform(0.5, 2, X.shape[0])
+    label_weights = LabelWeights(rng.uniform(1, 3, Y.shape[1]), rng.uniform(0.5, 1, Y.shape[1]))
+    more = dict(sample_weight=sample_weight, label_weights=label_weights, C=2.0, loss=loss, bias=bias)
+    whole, _ = train(X, Y, clip=0.0, **more)
+    ours, _ = train(X, Y, sparsify=rise, **more)
+    dropped = 0
+    for label, result in ours.items():
+        reference = whole[label]
+        if not result.newton_steps and not len(reference.indices):
+            continue
+        y = 2 * Y[:, [label]].toarray().ravel() - 1
+        a, b = label_weights.positive[label], label_weights.negative[label]
+        c = 2 * sample_weight * np.where(y > 0, a, b)
+
+        def f(indices, values, y=y, c=c, result=result):
+            return objective(X, y, c, indices, values, result.bias, bias == "regularised", loss)
+
+        assert result.value == reference.value and result.bias == reference.bias
+        np.testing.assert_allclose(f(reference.indices, reference.values), result.value, rtol=1e-9)
+        assert f(result.indices, result.values) <= (1 + rise) * result.value * (1 + 1e-12)
+        # the largest weights are kept, as they were
+        np.testing.assert_array_equal(
+            reference.values[np.isin(reference.indices, result.indices)], result.values
+        )
+        largest = np.argsort(-np.abs(reference.values), kind="stable")
+        kept = len(result.indices)
+        assert set(result.indices) == set(reference.indices[largest[:kept]])
+        dropped += len(reference.indices) - kept
+        # a few fewer, as far as the search looks, would have been too few
+        fewer = kept - max(1, kept // _sparsify.RESOLUTION)
+        if fewer > 0:
+            order = np.sort(largest[:fewer])
+            assert f(reference.indices[order], reference.values[order]) > (1 + rise) * result.value
+    assert dropped > 0
+
+
+@native
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_bits(form):
+    X, Y = small()
+    X = X if form == "sparse" else X.toarray()
+    reference, _ = train(X, Y, sparsify=0.01)
+    assert_same_bits(train(X, Y, sparsify=0.01, clip=0.5, block_size=3, threads=2)[0], reference)
+    assert all(r.values.dtype == np.float32 for r in reference.values())
+
+
+def test_starting_weights_are_left_alone():
+    X, Y = small()
+    plain, _ = train(X, Y, max_iter=0, clip=0.0)
+    sparse, _ = train(X, Y, max_iter=0, clip=0.0, sparsify=0.5)
+    assert_same_bits(sparse, plain)
+
+
+def test_a_solution_of_zero():
+    X, Y = small(dtype=np.float64)
+    results, _ = train(X * 0, Y, sparsify=0.01)
+    assert all(len(r.indices) == 0 for r in results.values())

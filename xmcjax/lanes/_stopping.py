@@ -1,0 +1,78 @@
+"""When a label is done, from sums over its positives alone: X is not multiplied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.losses import MarginLoss
+from xmcjax.solvers import newton_cg
+
+
+class StoppingRule:
+    """‖∇f‖ ≤ ε₀ max(1, min(|P|, |N|)) / n · ‖∇f(0)‖ (paper 000, eqs. 12 and 13).
+
+    Args:
+        X: features, CSR or dense [n, d].
+        weight: s > 0 of the rows, float64 [n]; None for ones.
+        loss: φ.
+        C: weight of the losses.
+        eps: ε₀.
+        bias: whether there is one.
+    """
+
+    def __init__(self, X: Any, weight: np.ndarray | None, loss: MarginLoss, C: float, eps: float, bias: bool):
+        self._X, self._weight, self._C, self._eps, self._bias = X, weight, C, eps, bias
+        #: Σ s: the rows, counted with their weights
+        self.n = X.shape[0] if weight is None else float(weight.sum())
+        #: Σ_i s_i x_i
+        self.total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel() if weight is None else X.T @ weight
+        self._total_norm2 = float(self.total @ self.total)
+        # |φ'(0)|
+        self._slope_at_zero = abs(float(loss.grad(np.zeros(1, np.float32))[0]))  # type: ignore[arg-type]
+
+    def counts(self, positives: list[np.ndarray]) -> np.ndarray:
+        """|P| of each label, counted with the sample weights."""
+        if self._weight is None:
+            return np.array([len(rows) for rows in positives])
+        return np.array([self._weight[rows].sum() for rows in positives])
+
+    def sums(self, positives: list[np.ndarray]) -> sp.csr_array:
+        """Σ_P s_i x_i of each label, float64 [k, d]."""
+        # in the index dtype of X: scipy would convert the whole of X to a wider one
+        index = self._X.indices.dtype if sp.issparse(self._X) else np.int64
+        indptr = np.cumsum([0] + [len(rows) for rows in positives], dtype=index)
+        indices = np.concatenate(positives).astype(index)
+        weights = np.ones(len(indices)) if self._weight is None else self._weight[indices]
+        shape = (len(positives), self._X.shape[0])
+        dtype = np.float64 if self._X.dtype == np.float64 else np.float32
+        chosen = sp.csr_array((weights.astype(dtype), indices, indptr), shape=shape)
+        return sp.csr_array(chosen @ self._X).astype(np.float64)
+
+    def gradient_norms_at_zero(
+        self, counts, sums: sp.csr_array, positive: Any = 1.0, negative: Any = 1.0
+    ) -> np.ndarray:
+        """‖∇f(0)‖ = C |φ'(0)| ‖a Σ_P s x − b Σ_N s x‖ = C |φ'(0)| ‖(a+b) Σ_P s x − b Σ s x‖.
+
+        Args:
+            counts, sums: of k labels.
+            positive, negative: a and b, the weights of their positive and negative rows; numbers or [k].
+        """
+        negative = np.asarray(negative)
+        both = positive + negative
+        squares = (
+            both**2 * np.asarray(sums.power(2).sum(axis=1)).ravel()
+            - 2 * both * negative * (sums @ self.total)
+            + negative**2 * self._total_norm2
+        )
+        if self._bias:
+            squares = squares + (both * counts - negative * self.n) ** 2
+        return self._C * self._slope_at_zero * np.sqrt(np.maximum(squares, 0))
+
+    def factors(self, counts) -> np.ndarray:
+        """ε₀ max(1, min(|P|, |N|)) / n of each label."""
+        # the lightest row stands for one row
+        unit = 1 if self._weight is None else self._weight.min()
+        return newton_cg.gradient_tolerance(self._eps, counts / unit, self.n / unit, 1.0)
