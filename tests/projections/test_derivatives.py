@@ -44,7 +44,7 @@ def arguments(seed: int):
 def test_against_finite_differences(name):
     f = jax.jit(function(name))
     rng = np.random.default_rng(1)
-    checked = 0
+    checked, worst = 0, 0.0
     for seed in range(12):
         primals = arguments(seed)
         tangents = tuple(jnp.asarray(rng.standard_normal(p.shape)) for p in primals)
@@ -59,8 +59,9 @@ def test_against_finite_differences(name):
         smooth = np.asarray(jnp.abs(forward - backward).max(-1) < 1e-4)
         checked += smooth.sum()
         error = np.asarray(jnp.abs((forward + backward) / 2 - dx).max(-1))
-        assert (error[smooth] < 1e-7 * (1 + float(jnp.abs(dx).max()))).all(), seed
-    assert checked >= 40
+        worst = max(worst, error[smooth].max(initial=0) / (1 + float(jnp.abs(dx).max())))
+    print(f"{name}: worst difference from finite differences {worst:.1e}, of {checked} vectors")
+    assert worst < 1e-7 and checked >= 40
 
 
 @pytest.mark.parametrize("name", SETS)

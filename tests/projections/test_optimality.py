@@ -40,17 +40,21 @@ def test_optimality_conditions(path, name):
         x = run(path, name, problem)
         for i in range(len(x)):
             worst = max(worst, off_by(name, problem.row(i), x[i]))
+    print(f"{name}, {path}: worst residual of the optimality conditions {worst:.1e}")
     assert worst < 1e-12
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_all_partitions(name):
+    worst = 0.0
     for m, k, count in [(1, 1, 6), (2, 2, 10), (3, 2, 20), (4, 2, 16), (5, 3, 6), (7, 3, 1)]:
         problem = cases(m, k, count, seed=100 + m)
         x = run("public", name, problem)
         for i in range(count):
             row = problem.row(i)
-            assert np.abs(x[i] - by_partition(name, row)).max() < 1e-9 * row.scale, (m, i)
+            worst = max(worst, np.abs(x[i] - by_partition(name, row)).max() / row.scale)
+    print(f"{name}: worst difference from the enumeration of all partitions {worst:.1e}")
+    assert worst < 1e-9
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -63,13 +67,15 @@ def test_quadratic_program(name):
     )
     problem = problem._replace(u=problem.r / 3, l=-problem.r / 20)
     x = run("public", name, problem)
-    for i in range(40):
-        assert np.abs(x[i] - by_quadratic_program(name, problem.row(i))).max() < 1e-9
+    worst = max(np.abs(x[i] - by_quadratic_program(name, problem.row(i))).max() for i in range(40))
+    print(f"{name}: worst difference from a QP solver {worst:.1e}")
+    assert worst < 1e-9
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", SETS)
 def test_float32_against_float64(path, name):
+    worst = 0.0
     for problem in groups(path, 1000)[:: 2 if path == "public" else 4]:
         narrow = problem.astype(np.float32)
         # Where the bounds leave hardly any room, rounding them to float32 leaves none.
@@ -80,7 +86,10 @@ def test_float32_against_float64(path, name):
         if name in COUPLED or name == "topk_simplex_beta":
             # Where t = ρ 1ᵀx, x is a small difference of entries of the size of b.
             scale = np.maximum(scale, np.abs(narrow.b).max(-1))
-        assert (np.abs(x - exact).max(-1) <= 1e-5 * scale).all()
+        off = np.abs(x - exact).max(-1)
+        worst = max(worst, (off / np.where(scale > 0, scale, 1)).max())
+        assert (off <= 1e-5 * scale).all()
+    print(f"{name}, {path}: worst difference of float32 from float64 {worst:.1e}")
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -106,7 +115,9 @@ def test_sum_of_the_simplex_in_float32(m, path):
     b[::2, 1:] = b[::2, :1] - 0.9 * r[::2, None]
     x = np.asarray(run(path, "simplex", cases(m, 1, len(r), 0)._replace(b=b, r=r)))
     off = np.abs(x.astype(np.float64).sum(-1) - r)
-    assert (off <= 4 * np.finfo(np.float32).eps * r * np.sqrt(m)).all()
+    unit = np.finfo(np.float32).eps * r * np.sqrt(m)
+    print(f"m = {m}, {path}: worst |Σx − r| is {(off / unit).max():.1e} eps r √m")
+    assert (off <= 4 * unit).all()
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -57,6 +57,7 @@ def test_the_optimum_is_that_of_a_qp_solver(set_name, k):
     np.testing.assert_allclose(state.dual_objective[0], best, rtol=1e-6)
     if k == 1 and set_name == "topk_alpha":
         classifier = TopKSVC(C=0.8, tol=1e-9, max_iter=100_000).fit(X, y)
+        print(f"TopKSVC(k=1) over the optimum of a QP solver, less 1: {classifier.objective_ / best - 1:.1e}")
         np.testing.assert_allclose(classifier.objective_, best, rtol=1e-6)
         np.testing.assert_allclose(objective(X, y, classifier.coef_, 0.8, set_name, k), best, rtol=1e-6)
 
