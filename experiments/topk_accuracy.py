@@ -9,7 +9,9 @@ The number of the table is the accuracy on the test part after training on the t
 
 Every fit is stored in topk_accuracy.json as soon as it is there; a run that was interrupted, or one with
 more methods, goes on from that file. A problem starts from the solution for the C before, where that was
-solved in the same run.
+solved in the same run. Baselines go up the grid until two C in a row are more than a point below the best
+on the validation part, at every one of top-1 to top-10, and a top-k SVM to the first C that it does not
+solve: the larger ones, which take longest, are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from experiments.baselines import BASELINES, GRID, TOL
 NAME = "topk_accuracy"
 TOPS = tuple(range(1, 11))
 VARIANTS = ("alpha", "beta")
+FALL = 1.0  # points below the best accuracy, for a baseline's C to be too large
 TOP_K = {variant: f"top-k SVM {variant}" for variant in VARIANTS}
 
 
@@ -153,8 +156,20 @@ def outside(records: dict[float, dict], grid: Sequence[float], extensions: int) 
     return found
 
 
+def fallen(records: dict[float, dict]) -> bool:
+    """Whether the two largest C are more than FALL below the best at every one of top-1 to top-10."""
+    valid = np.array([records[C]["valid"] for C in sorted(records)])
+    return len(valid) > 2 and bool((valid[-2:] < valid.max(axis=0) - FALL).all())
+
+
+def to_fit(records: dict[float, dict], Cs: Iterable[float]) -> set[float]:
+    """The C of a top-k SVM that have no record, up to the first one that was not solved."""
+    unsolved = min((C for C, fit in records.items() if fit["gap"] > TOL), default=np.inf)
+    return {C for C in Cs if C not in records and unsolved > C}
+
+
 def fit_top_k(data, op, variant: str, ks: Sequence[int], C: float, max_epochs: int, before):
-    """Lanes of several k at one C, from the State of another C or None. Returns records by k and a State."""
+    """Several k at one C as lanes, from arrays of the State for a smaller C; their records and State."""
     import jax
 
     from xmcjax.solvers import topk_sdca
@@ -163,9 +178,8 @@ def fit_top_k(data, op, variant: str, ks: Sequence[int], C: float, max_epochs: i
     lanes: Any = np.array(ks)
     problem = topk_sdca.problem(op, data.y, k=lanes, C=C, variant=variant)
     state = topk_sdca.init(problem, jax.random.key(0))
-    if before is not None:
-        # what is feasible for a smaller C is so for a larger one
-        state = state._replace(weights=before.weights, dual=before.dual, index=before.index)
+    # what is feasible for a smaller C is so for a larger one
+    state = state._replace(**before)
     state = topk_sdca.run(problem, topk_sdca.HParams(tol=TOL, max_epochs=max_epochs), state)
     W = topk_sdca.weights(problem, state)
     seconds = (time.perf_counter() - begin) / len(ks)
@@ -191,14 +205,21 @@ def run_top_k(name: str, data, variant: str, fits: Fits) -> None:
     grid = options.grid
     # both variants are the same for k = 1
     ks = [k for k in options.ks if variant == "alpha" or k > 1]
-    wanted = {k: set(grid) for k in ks}
+
+    def known(k: int) -> dict[float, dict]:
+        return fits.of(name, title(variant, k))
+
+    wanted = {k: to_fit(known(k), grid) for k in ks}
     while any(wanted.values()):
         before: Any = None
         before_ks: list[int] = []
         for C in sorted(set().union(*wanted.values())):
-            missing = [k for k in ks if C in wanted[k] and C not in fits.of(name, title(variant, k))]
+            missing = [k for k in ks if C in to_fit(known(k), wanted[k])]
             if missing:
-                start = before if before_ks == missing else None
+                start = {}
+                if set(missing) <= set(before_ks):
+                    lanes = np.array([before_ks.index(k) for k in missing])
+                    start = {part: getattr(before, part)[lanes] for part in ("weights", "dual", "index")}
                 found, before = fit_top_k(data, op, variant, missing, C, options.max_epochs, start)
                 for k, fit in found.items():
                     fits.add(name, title(variant, k), C, fit)
@@ -206,7 +227,7 @@ def run_top_k(name: str, data, variant: str, fits: Fits) -> None:
                 epochs = [fit["epochs"] for fit in found.values()]
                 print(f"{name}: {TOP_K[variant]}, C = {C:g}, k = {missing}: epochs {epochs}", flush=True)
             before_ks = missing
-        wanted = {k: set(outside(fits.of(name, title(variant, k)), grid, options.extensions)) for k in ks}
+        wanted = {k: to_fit(known(k), outside(known(k), grid, options.extensions)) for k in ks}
 
 
 def run_baseline(name: str, data, method: str, fits: Fits) -> None:
@@ -218,6 +239,9 @@ def run_baseline(name: str, data, method: str, fits: Fits) -> None:
     while wanted:
         start = None
         for C in wanted:
+            smaller = {known: fit for known, fit in fits.of(name, method).items() if known < C}
+            if fallen(smaller):
+                break
             if C in fits.of(name, method):
                 start = None
                 continue

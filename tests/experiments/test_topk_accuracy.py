@@ -68,6 +68,23 @@ def test_choice_of_C():
     assert topk_accuracy.outside(records, (0.1, 1.0, 10.0), 1) == [0.01]
 
 
+def test_larger_C_are_left_out_where_accuracy_has_fallen():
+    def of(*valid):
+        return {10.0**i: {"valid": list(tops)} for i, tops in enumerate(valid)}
+
+    best = (60.0, 80.0)
+    assert topk_accuracy.fallen(of(best, (58.0, 78.0), (57.0, 77.0)))
+    assert not topk_accuracy.fallen(of(best, (59.5, 79.5), (57.0, 77.0)))  # the last alone
+    assert not topk_accuracy.fallen(of(best, (58.0, 78.0), (57.0, 81.0)))  # not at every top
+    assert not topk_accuracy.fallen(of(best, (58.0, 78.0)))
+
+
+def test_a_top_k_svm_goes_up_to_the_first_C_that_is_not_solved():
+    records = {0.1: {"gap": TOL}, 1.0: {"gap": 2 * TOL}}
+    assert topk_accuracy.to_fit(records, (0.01, 0.1, 0.5, 1.0, 10.0)) == {0.01, 0.5}
+    assert topk_accuracy.to_fit({}, (0.01, 10.0)) == {0.01, 10.0}
+
+
 def test_accuracies_equal_the_metric():
     from xmcjax.metrics import topk_accuracy as metric
 
