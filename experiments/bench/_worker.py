@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
+
+from experiments import _one_vs_all
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -33,64 +34,49 @@ def ask(run: str, folder: Path, processors: list[int], **options) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def load(folder: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """The training part that the benchmark wrote."""
-    return sp.load_npz(f"{folder}/X.npz"), sp.load_npz(f"{folder}/Y.npz")
+def load(folder: str) -> tuple:
+    """The training part that was stored there: features, CSR or dense, and labels."""
+    return _one_vs_all.stored(folder, "X"), _one_vs_all.stored(folder, "Y")
 
 
 def xmcjax(options: dict) -> dict:
-    """Our training of all labels: seconds, and what the steps did, by Newton step."""
+    """Our training of all labels, or of a sample: seconds, and what the steps did, by Newton step.
+
+    Options: data, init, threads, clip; of choice solver and loss (see experiments._one_vs_all), eps, sample
+    (most labels), weights (a file for them, dense, the bias last), observe, evaluate (on the test part).
+    """
     import resource
 
-    from xmcjax.inits import INITS
-    from xmcjax.lanes import OneVsAll, train_one_vs_all
-
     X, Y = load(options["data"])
-    how = OneVsAll(init=INITS[options["init"]](), threads=options["threads"], clip=options["clip"])
-    labels = Y.shape[1]
-    values = np.zeros(labels)
-    keep = options.get("weights")
-    W = np.zeros((labels, X.shape[1] + 1), np.float32) if keep else None
-
-    def sink(result):
-        values[result.label] = result.value
-        if W is not None:
-            W[result.label, result.indices] = result.values
-            W[result.label, -1] = result.bias
-
-    by_step: dict[int, list[float]] = {}
-
-    def observe(record):
-        # record.newton_steps counts the steps made: 0 is the start
-        for step, active, multiplier in zip(
-            record.newton_steps.tolist(), record.active.tolist(), record.multiplier.tolist(), strict=True
-        ):
-            totals = by_step.setdefault(step, [0, 0, 0.0])
-            totals[0] += 1
-            totals[1] += active
-            totals[2] += multiplier
-
+    solver = options.get("solver", "xmcjax")
+    X = _one_vs_all.features(X, solver)
+    asked = {name: options[name] for name in ("loss", "eps", "threads", "clip") if name in options}
+    how = _one_vs_all.method(solver, options["init"], **asked)
+    labels = _one_vs_all.sample(Y, options.get("sample", 0))
+    by_step = _one_vs_all.ByStep(X.shape[0])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    observe = by_step if options.get("observe") else None
     begin = time.perf_counter()
-    summary = train_one_vs_all(X, Y, how, sink, observe=observe if options.get("observe") else None)
+    collected, summary = _one_vs_all.train(X, Y, how, labels if options.get("sample") else None, observe)
     seconds = time.perf_counter() - begin
-    if keep:
-        np.save(keep, W)
-    trained = int(np.sum(np.diff(Y.tocsc().indptr) > 0))
-    return {
+    if options.get("weights"):
+        np.save(options["weights"], np.column_stack([collected.weights().toarray(), collected.trained_bias()]))
+    result = {
         "seconds": seconds,
         "first_step_seconds": summary.first_step_seconds,
-        "labels": trained,
+        "labels": len(labels),
         "statuses": {status.name: count for status, count in summary.statuses.items()},
-        "newton_steps": summary.newton_steps / trained,
-        "cg_steps": summary.cg_steps / trained,
+        "newton_steps": summary.newton_steps / len(labels),
+        "cg_steps": summary.cg_steps / len(labels),
         "active": summary.active / max(summary.steps, 1) / X.shape[0],
         "memory_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024,
-        "by_step": [
-            {"step": step, "labels": n, "active": active / n / X.shape[0], "multiplier": multiplier / n}
-            for step, (n, active, multiplier) in sorted(by_step.items())
-        ],
+        "by_step": by_step.table(),
     }
+    if options.get("evaluate"):
+        X_test = _one_vs_all.features(_one_vs_all.stored(options["data"], "X_test"), solver)
+        Y_test = _one_vs_all.stored(options["data"], "Y_test")
+        result |= _one_vs_all.quality(collected, X_test, Y_test)
+    return result
 
 
 def linear_svc(options: dict) -> dict:
@@ -98,13 +84,8 @@ def linear_svc(options: dict) -> dict:
     from sklearn.svm import LinearSVC
 
     X, Y = load(options["data"])
-    Y = Y.tocsc()
-    counts = np.diff(Y.indptr)
-    rng = np.random.default_rng(0)
-    labels = np.flatnonzero(counts > 0)
-    labels = np.sort(rng.choice(labels, min(options["sample"], len(labels)), replace=False))
-    features = sp.csr_matrix(sp.hstack([X, np.ones((X.shape[0], 1), X.dtype)]))
-    features.indices, features.indptr = features.indices.astype(np.int32), features.indptr.astype(np.int32)
+    labels = _one_vs_all.sample(Y, options["sample"])
+    features, Y = _one_vs_all.features(X, "published"), Y.tocsc()
     W = np.zeros((len(labels), features.shape[1]))
     begin = time.perf_counter()
     for k, label in enumerate(labels):

@@ -25,9 +25,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 
-from experiments import _data, _report
+from experiments import _data, _one_vs_all, _report
 from experiments.bench import _peers, _worker
 from xmcjax.data import save_xmc
 from xmcjax.metrics import precision_at_k
@@ -80,10 +79,7 @@ class Bench:
     def __init__(self, options: Options, folder: Path):
         self.options, self.folder = options, folder
         self.split = _data.load_split(options.data)
-        sp.save_npz(folder / "X.npz", sp.csr_matrix(self.split.X))
-        sp.save_npz(folder / "Y.npz", sp.csr_matrix(self.split.Y))
-        sp.save_npz(folder / "X_test.npz", sp.csr_matrix(self.split.X_test))
-        sp.save_npz(folder / "Y_test.npz", sp.csr_matrix(self.split.Y_test))
+        _one_vs_all.store(folder, self.split)
         if options.dismecpp or options.omikuji_python:
             save_xmc(folder / "train.txt", self.split.X, self.split.Y)
         processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

@@ -209,9 +209,11 @@ def test_the_records_of_the_steps(data, run):
     seen = {}
     for record in records:
         assert 0 < len(record.labels) <= 8
-        assert all(len(field) == len(record.labels) for field in record)
+        *fields, seconds = record
+        assert all(len(field) == len(record.labels) for field in fields)
+        assert seconds > 0
         for k, label in enumerate(record.labels.tolist()):
-            seen.setdefault(label, []).append(tuple(field[k] for field in record[1:]))
+            seen.setdefault(label, []).append(tuple(field[k] for field in fields[1:]))
     trained = {label: r for label, r in ours.items() if r.status != Status.NO_POSITIVES}
     assert seen.keys() == trained.keys()
     for label, steps in seen.items():

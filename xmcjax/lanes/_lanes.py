@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ class Solved(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """Numbers of one step of the busy lanes, for figures; arrays of one number a lane."""
+    """Numbers of one step of the busy lanes, for figures; arrays of one number a lane, and the time."""
 
     labels: np.ndarray
     newton_steps: np.ndarray  #: made so far; 0 for the step that takes the starting weights
@@ -37,6 +38,7 @@ class StepRecord(NamedTuple):
     value: np.ndarray
     gradient_norm: np.ndarray
     status: np.ndarray
+    seconds: float  #: of the step, all lanes together
 
 
 class Lanes:
@@ -82,7 +84,9 @@ class Lanes:
 
     def step(self) -> tuple[list[Solved], StepRecord]:
         """One Newton step of every busy lane; returns what ended and the numbers of the step."""
+        begin = time.perf_counter()
         last = self._block.step()
+        seconds = time.perf_counter() - begin
         busy = np.array([lane for lane, job in enumerate(self._jobs) if job is not None], int)
         record = StepRecord(
             labels=np.array([job.label for job in self._jobs if job is not None], np.int64),
@@ -93,6 +97,7 @@ class Lanes:
             value=last["value"][busy],
             gradient_norm=last["gradient_norm"][busy],
             status=last["status"][busy],
+            seconds=seconds,
         )
         solved = []
         for lane in busy[~newton_cg.moving(record.status)].tolist():

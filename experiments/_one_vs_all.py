@@ -1,0 +1,246 @@
+"""What the measurements of one-vs-all training share: starts by name, the published method, traces.
+
+A start is named as on the command line, with its number or word after a colon: "bias:0.9", "ova_primal:strict",
+"mean_separating:-3" (t). A solver is "xmcjax" or "published", see :class:`Published`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.inits import INITS, Init, Starts
+from xmcjax.lanes import LabelResult, OneVsAll, StepRecord, Summary, train_one_vs_all
+from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.solvers import Status
+
+SOLVERS = ("xmcjax", "published")
+_OPTION = {
+    "bias": ("bias_lambda", float),
+    "ova_primal": ("ova_primal", str),
+    "mean_separating": ("msi_t", float),
+}
+# Labels whose starting weights are held at once, dense.
+_CHUNK = 256
+
+
+class Published(OneVsAll):
+    """The method as paper 000 has it: the bias is the weight of a last feature of value 1, and no more.
+
+    CG stops at 0.5 ‖∇f‖ with the preconditioner 0.99 I + 0.01 diag(H), and a label ends by its gradient
+    alone (eqs. 12 and 13). One thing differs: the search along the direction finds the minimum, not the
+    first point of sufficient decrease among 1, ½, ¼ ….
+    """
+
+    def hparams(self):
+        return super().hparams()._replace(cg_tolerance=0.5, preconditioner=0.01, decrement=1e30)
+
+
+@dataclasses.dataclass(frozen=True)
+class BiasFeature(Init):
+    """w0 = −λ for the last feature, 0 for the others: the bias start where the bias is a feature."""
+
+    bias_lambda: float = 1.0
+
+    name: ClassVar[str] = "bias_feature"
+
+    def prepare(self, data):
+        base = np.zeros(len(data.mean))
+        base[-1] = -self.bias_lambda
+        return lambda labels: Starts.constant(len(labels.ids), len(base), base)
+
+
+def start(name: str, solver: str = "xmcjax") -> Init:
+    """The initialisation of this name.
+
+    Raises:
+        ValueError: there is none, or it takes no number or word.
+    """
+    kind, _, number = name.partition(":")
+    if kind not in INITS or (number and kind not in _OPTION):
+        raise ValueError(
+            f"expected a start of {', '.join(INITS)}, of which {', '.join(_OPTION)} take a parameter "
+            f"after a colon; got {name!r}"
+        )
+    options = {}
+    if number:
+        field, read = _OPTION[kind]
+        options[field] = read(number)
+    if kind == "bias" and solver == "published":
+        return BiasFeature(**options)
+    return INITS[kind](**options)
+
+
+def method(solver: str, start_name: str, *, loss: str = "squared_hinge", **options) -> OneVsAll:
+    """How a solver trains from a start; `options` are those of OneVsAll."""
+    if solver not in SOLVERS:
+        raise ValueError(f"expected a solver of {', '.join(SOLVERS)}, got {solver!r}")
+    options = {"loss": MARGIN_LOSSES[loss], "init": start(start_name, solver), **options}
+    return Published(bias="none", **options) if solver == "published" else OneVsAll(**options)
+
+
+def features(X, solver: str):
+    """X as the solver takes it: the published one has the bias feature in it."""
+    if solver != "published":
+        return X
+    ones = np.ones((X.shape[0], 1), X.dtype)
+    if not sp.issparse(X):
+        return np.hstack([X, ones])
+    X = sp.csr_matrix(sp.hstack([X, ones]))
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return X
+
+
+def sample(Y, most: int) -> np.ndarray:
+    """Labels with positives, at most so many: a seeded sample, ascending; all for 0."""
+    labels = np.flatnonzero(np.diff(sp.csc_matrix(Y).indptr) > 0)
+    if most and len(labels) > most:
+        labels = np.sort(np.random.default_rng(0).choice(labels, most, replace=False))
+    return labels
+
+
+def store(folder: Path, split) -> None:
+    """Writes the matrices of an experiments._data.Split for other processes."""
+    for name, matrix in split._asdict().items():
+        if sp.issparse(matrix):
+            sp.save_npz(folder / f"{name}.npz", sp.csr_matrix(matrix))
+        else:
+            np.save(folder / f"{name}.npy", matrix)
+
+
+def stored(folder: str | Path, name: str):
+    """A matrix that :func:`store` wrote."""
+    sparse = Path(folder) / f"{name}.npz"
+    return sp.load_npz(sparse) if sparse.exists() else np.load(sparse.with_suffix(".npy"))
+
+
+class Collected:
+    """A sink that keeps the weights, [L, d] in CSR, biases and objectives."""
+
+    def __init__(self, n_labels: int, n_features: int):
+        self.shape = n_labels, n_features
+        self.bias = np.full(n_labels, -np.inf, np.float32)  # of a label that is never predicted
+        self.value = np.zeros(n_labels)
+        self._parts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def __call__(self, result: LabelResult) -> None:
+        self.value[result.label] = result.value
+        if result.status != Status.NO_POSITIVES:
+            self._parts[result.label] = result.indices.astype(np.int32), result.values
+            self.bias[result.label] = result.bias
+
+    def weights(self) -> sp.csr_array:
+        """Of all labels so far."""
+        nothing = np.zeros(0, np.int32), np.zeros(0, np.float32)
+        parts = [self._parts.get(label, nothing) for label in range(self.shape[0])]
+        indptr = np.cumsum([0] + [len(indices) for indices, _ in parts])
+        indices, values = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return sp.csr_array((values, indices, indptr), shape=self.shape)
+
+    def trained_bias(self) -> np.ndarray:
+        """Biases, 0 for labels that were not trained."""
+        return np.where(np.isfinite(self.bias), self.bias, 0)
+
+
+def quality(collected: Collected, X_test, Y_test) -> dict:
+    """P@1, 3, 5 and the mean precision and recall of the binary problems, in per cent (Table 4)."""
+    from xmcjax.metrics import label_precision_recall, precision_at_k
+    from xmcjax.models import ArrayModel, predict_topk, scores_above
+
+    model = ArrayModel(collected.weights(), collected.bias)
+    best, _ = predict_topk(model, X_test, 5)
+    binary = label_precision_recall(Y_test, scores_above(model, X_test))
+    return {
+        "precision_at": [100 * float(precision_at_k(Y_test, best, k)) for k in (1, 3, 5)],
+        "precision": 100 * binary.precision,
+        "recall": 100 * binary.recall,
+    }
+
+
+class ByStep:
+    """An observer: what the lanes did, by Newton step."""
+
+    def __init__(self, n: int):
+        self._n = n
+        self._totals: dict[int, list[float]] = {}
+
+    def __call__(self, record: StepRecord) -> None:
+        # record.newton_steps counts the steps made: 0 is the start
+        for step, active, multiplier in zip(
+            record.newton_steps.tolist(), record.active.tolist(), record.multiplier.tolist(), strict=True
+        ):
+            totals = self._totals.setdefault(step, [0, 0, 0.0])
+            totals[0] += 1
+            totals[1] += active
+            totals[2] += multiplier
+
+    def table(self) -> list[dict]:
+        """Labels at the step, their mean share of active rows and their mean multiplier."""
+        return [
+            {"step": step, "labels": n, "active": active / n / self._n, "multiplier": multiplier / n}
+            for step, (n, active, multiplier) in sorted(self._totals.items())
+        ]
+
+
+@dataclasses.dataclass
+class Trace:
+    """Every step of every label, trained one after the other so that a time belongs to one label.
+
+    Attributes:
+        label, step, value, active, multiplier, seconds: of each step, in the order made; step 0 takes
+            the starting weights, active is a share of the rows.
+        positives, distance: of each label; ‖w − w0‖ with the bias.
+    """
+
+    label: np.ndarray
+    step: np.ndarray
+    value: np.ndarray
+    active: np.ndarray
+    multiplier: np.ndarray
+    seconds: np.ndarray
+    positives: np.ndarray
+    distance: np.ndarray
+
+
+def trace(X, Y, how: OneVsAll, labels: np.ndarray) -> Trace:
+    """Trains the labels with one lane and no clipping, and keeps every step.
+
+    Args:
+        X, Y: as of train_one_vs_all.
+        how: to train; its block size, threads and clipping are not used.
+        labels: numbers of labels with positives.
+    """
+    how = dataclasses.replace(how, block_size=1, threads=1, clip=0.0)
+    still = dataclasses.replace(how, max_iter=0)
+    number = np.full(Y.shape[1], -1)
+    number[labels] = np.arange(len(labels))
+    records: list[tuple[float, ...]] = []
+    distance = np.zeros(len(labels))
+
+    def observe(record: StepRecord) -> None:
+        numbers = record.newton_steps, record.value, record.active / X.shape[0], record.multiplier
+        records.append((number[record.labels[0]], *(a[0] for a in numbers), record.seconds))
+
+    train_one_vs_all(X, Y, how, lambda result: None, labels=labels[:1])  # compiles, where that is needed
+    for first in range(0, len(labels), _CHUNK):
+        chunk = labels[first : first + _CHUNK]
+        starts, ends = (Collected(Y.shape[1], X.shape[1]) for _ in range(2))
+        train_one_vs_all(X, Y, still, starts, labels=chunk)
+        train_one_vs_all(X, Y, how, ends, labels=chunk, observe=observe)
+        moved = (ends.weights()[chunk] - starts.weights()[chunk]).power(2).sum(axis=1)
+        distance[first : first + _CHUNK] = np.sqrt(moved + (ends.bias[chunk] - starts.bias[chunk]) ** 2)
+    label, step, value, active, multiplier, seconds = np.array(records).T
+    positives = np.diff(sp.csc_matrix(Y).indptr)[labels]
+    return Trace(
+        label.astype(int), step.astype(int), value, active, multiplier, seconds, positives, distance
+    )
+
+
+def train(X, Y, how: OneVsAll, labels: np.ndarray | None, observe=None) -> tuple[Collected, Summary]:
+    """The clipped weights, and what the run did."""
+    collected = Collected(Y.shape[1], X.shape[1])
+    return collected, train_one_vs_all(X, Y, how, collected, labels=labels, observe=observe)
