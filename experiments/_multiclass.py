@@ -14,6 +14,8 @@ from experiments import _data, _report
 from xmcjax.data import fit_transforms, load_svmlight
 
 TEXT = "log,idf,unit"
+# Characters of a result that are printed when it is there.
+MOST_PRINTED = 1000
 
 
 class Parts(NamedTuple):
@@ -118,7 +120,7 @@ class Cells:
         """What is stored under the key, or what `work` gives, which is stored."""
         if key not in self.values:
             self.values[key] = work()
-            print(key, json.dumps(self.values[key]), flush=True)
+            print(key, json.dumps(self.values[key])[:MOST_PRINTED], flush=True)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             _report.write_text(self.path, json.dumps(self.values, indent=1) + "\n")
         return self.values[key]

@@ -1,7 +1,7 @@
 """What the measurements of one-vs-all training share: starts by name, the published method, traces.
 
-A start is named as on the command line, with its number or word after a colon: "bias:0.9", "ova_primal:strict",
-"mean_separating:-3" (t). A solver is "xmcjax" or "published", see :class:`Published`.
+A start is named as on the command line, with its number or word after a colon: "bias:0.9",
+"ova_primal:strict", "mean_separating:-3" (t). A solver is "xmcjax" or "published", see :class:`Published`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.inits import INITS, Init, Starts
-from xmcjax.lanes import LabelResult, OneVsAll, StepRecord, Summary, train_one_vs_all
+from xmcjax.lanes import LabelResult, OneVsAll, StepRecord, train_one_vs_all
+from xmcjax.linops import native_ready
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import Status
 
@@ -24,8 +25,8 @@ _OPTION = {
     "ova_primal": ("ova_primal", str),
     "mean_separating": ("msi_t", float),
 }
-# Labels whose starting weights are held at once, dense.
-_CHUNK = 256
+# Lanes of a block in a trace.
+_LANES = 16
 
 
 class Published(OneVsAll):
@@ -188,10 +189,10 @@ class ByStep:
 
 @dataclasses.dataclass
 class Trace:
-    """Every step of every label, trained one after the other so that a time belongs to one label.
+    """Every step of every label.
 
     Attributes:
-        label, step, value, active, multiplier, seconds: of each step, in the order made; step 0 takes
+        label, step, value, active, multiplier, seconds: of each step, by label and step; step 0 takes
             the starting weights, active is a share of the rows.
         positives, distance: of each label; ‖w − w0‖ with the bias.
     """
@@ -207,15 +208,22 @@ class Trace:
 
 
 def trace(X, Y, how: OneVsAll, labels: np.ndarray) -> Trace:
-    """Trains the labels with one lane and no clipping, and keeps every step.
+    """Trains the labels without clipping and keeps every step.
+
+    Sixteen labels of about equally many positives start together and go in step, no lane is refilled: the
+    time of a step, divided by the lanes that made it, is that of a label at this step. It is processor time
+    where the step is native.
 
     Args:
         X, Y: as of train_one_vs_all.
         how: to train; its block size, threads and clipping are not used.
         labels: numbers of labels with positives.
     """
-    how = dataclasses.replace(how, block_size=1, threads=1, clip=0.0)
+    how = dataclasses.replace(how, block_size=_LANES, threads=1, clip=0.0)
     still = dataclasses.replace(how, max_iter=0)
+    positives = np.diff(sp.csc_matrix(Y).indptr)[labels]
+    order = np.argsort(positives, kind="stable")
+    labels, positives = labels[order], positives[order]
     number = np.full(Y.shape[1], -1)
     number[labels] = np.arange(len(labels))
     records: list[tuple[float, ...]] = []
@@ -223,24 +231,90 @@ def trace(X, Y, how: OneVsAll, labels: np.ndarray) -> Trace:
 
     def observe(record: StepRecord) -> None:
         numbers = record.newton_steps, record.value, record.active / X.shape[0], record.multiplier
-        records.append((number[record.labels[0]], *(a[0] for a in numbers), record.seconds))
+        seconds = record.thread_seconds if native_ready() else record.seconds
+        shares = np.full(len(record.labels), seconds / len(record.labels))
+        records.extend(zip(number[record.labels], *numbers, shares, strict=True))
 
     train_one_vs_all(X, Y, how, lambda result: None, labels=labels[:1])  # compiles, where that is needed
-    for first in range(0, len(labels), _CHUNK):
-        chunk = labels[first : first + _CHUNK]
+    for first in range(0, len(labels), _LANES):
+        chunk = labels[first : first + _LANES]
         starts, ends = (Collected(Y.shape[1], X.shape[1]) for _ in range(2))
         train_one_vs_all(X, Y, still, starts, labels=chunk)
         train_one_vs_all(X, Y, how, ends, labels=chunk, observe=observe)
         moved = (ends.weights()[chunk] - starts.weights()[chunk]).power(2).sum(axis=1)
-        distance[first : first + _CHUNK] = np.sqrt(moved + (ends.bias[chunk] - starts.bias[chunk]) ** 2)
-    label, step, value, active, multiplier, seconds = np.array(records).T
-    positives = np.diff(sp.csc_matrix(Y).indptr)[labels]
-    return Trace(
-        label.astype(int), step.astype(int), value, active, multiplier, seconds, positives, distance
-    )
+        distance[first : first + _LANES] = np.sqrt(moved + (ends.bias[chunk] - starts.bias[chunk]) ** 2)
+    # by label and step
+    label, step, *fields = np.array(sorted(records)).T
+    return Trace(label.astype(int), step.astype(int), *fields, positives, distance)
 
 
-def train(X, Y, how: OneVsAll, labels: np.ndarray | None, observe=None) -> tuple[Collected, Summary]:
-    """The clipped weights, and what the run did."""
-    collected = Collected(Y.shape[1], X.shape[1])
-    return collected, train_one_vs_all(X, Y, how, collected, labels=labels, observe=observe)
+def summarise(trace: Trace) -> dict:
+    """A trace as the figures show it.
+
+    ``by_step``: of the labels that made the step. ``by_time``: the mean objective of all labels after so
+    many milliseconds each. ``by_positives``: means and 2.5% and 97.5% quantiles over labels whose number
+    of positives is in [low, high]. ``histograms``: numbers of labels by Newton steps and by milliseconds.
+    """
+    labels = len(trace.positives)
+    steps = np.zeros(labels, int)
+    np.maximum.at(steps, trace.label, trace.step)
+    milliseconds = 1e3 * np.bincount(trace.label, trace.seconds, labels)
+    initial = np.zeros(labels)
+    initial[trace.label[trace.step == 0]] = trace.value[trace.step == 0]
+    by_step = []
+    for step in range(steps.max() + 1):
+        here = trace.step == step
+        row: dict = {"step": step, "labels": int(here.sum())}
+        for name in ("value", "active", "multiplier"):
+            row[name] = _spread(getattr(trace, name)[here])
+        row["ms"] = _spread(1e3 * trace.seconds[here])
+        by_step.append(row)
+    edges = 10 ** np.arange(-3, 6, 0.125)
+    counts, _ = np.histogram(milliseconds, edges)
+    by_positives = []
+    high = 0
+    while high < trace.positives.max():
+        low, high = high + 1, 2 * high + 1
+        here = (trace.positives >= low) & (trace.positives <= high)
+        if here.any():
+            of = {"steps": steps, "ms": milliseconds, "initial": initial, "distance": trace.distance}
+            row = {"low": low, "high": high, "labels": int(here.sum())}
+            by_positives.append(row | {name: _spread(values[here]) for name, values in of.items()})
+    return {
+        "labels": labels,
+        "steps": float(steps.mean()),
+        "ms": float(milliseconds.mean()),
+        "initial": float(initial.mean()),
+        "distance": float(trace.distance.mean()),
+        "by_step": by_step,
+        "by_time": _by_time(trace, milliseconds),
+        "by_positives": by_positives,
+        "histograms": {
+            "steps": np.bincount(steps).tolist(),
+            "ms": {"edges": edges.tolist(), "labels": counts.tolist()},
+        },
+    }
+
+
+def _spread(values: np.ndarray) -> dict:
+    low, high = np.quantile(values, (0.025, 0.975))
+    spread = {"mean": values.mean(), "sd": values.std(), "low": low, "high": high}
+    return {name: float(f"{value:.5g}") for name, value in spread.items()}
+
+
+def _by_time(trace: Trace, milliseconds: np.ndarray) -> dict:
+    """Mean objective of all labels against the time that each has had; a label that ended keeps its last."""
+    # each label's clock: the running sum of its own steps
+    clock = np.cumsum(trace.seconds)
+    starts = trace.step == 0
+    clock -= (clock - trace.seconds)[starts][np.cumsum(starts) - 1]
+    after = 1e3 * clock
+    first = trace.value[starts]
+    # Mean over labels as a step function: every step changes it by (its value − the one before) / labels.
+    change = np.diff(trace.value, prepend=0.0) * ~starts
+    order = np.argsort(after, kind="stable")
+    mean = first.mean() + np.cumsum(change[order]) / len(milliseconds)
+    times = np.geomspace(after[starts].min(), milliseconds.max(), 60)
+    place = np.searchsorted(after[order], times, side="right") - 1
+    values = np.where(place >= 0, mean[np.maximum(place, 0)], first.mean())
+    return {"ms": times.tolist(), "value": values.tolist()}

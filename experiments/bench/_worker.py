@@ -47,6 +47,8 @@ def xmcjax(options: dict) -> dict:
     """
     import resource
 
+    from xmcjax.lanes import train_one_vs_all
+
     X, Y = load(options["data"])
     solver = options.get("solver", "xmcjax")
     X = _one_vs_all.features(X, solver)
@@ -54,22 +56,32 @@ def xmcjax(options: dict) -> dict:
     how = _one_vs_all.method(solver, options["init"], **asked)
     labels = _one_vs_all.sample(Y, options.get("sample", 0))
     by_step = _one_vs_all.ByStep(X.shape[0])
+    collected = _one_vs_all.Collected(Y.shape[1], X.shape[1])
+    keep = options.get("weights") or options.get("evaluate")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    observe = by_step if options.get("observe") else None
-    begin = time.perf_counter()
-    collected, summary = _one_vs_all.train(X, Y, how, labels if options.get("sample") else None, observe)
-    seconds = time.perf_counter() - begin
+    begin, cpu_begin = time.perf_counter(), time.process_time()
+    summary = train_one_vs_all(
+        *(X, Y, how, collected if keep else lambda result: None),
+        labels=labels if options.get("sample") else None,
+        observe=by_step if options.get("observe") else None,
+    )
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - cpu_begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if options.get("weights"):
-        np.save(options["weights"], np.column_stack([collected.weights().toarray(), collected.trained_bias()]))
+        np.save(
+            options["weights"], np.column_stack([collected.weights().toarray(), collected.trained_bias()])
+        )
     result = {
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "first_step_seconds": summary.first_step_seconds,
         "labels": len(labels),
         "statuses": {status.name: count for status, count in summary.statuses.items()},
         "newton_steps": summary.newton_steps / len(labels),
         "cg_steps": summary.cg_steps / len(labels),
         "active": summary.active / max(summary.steps, 1) / X.shape[0],
-        "memory_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024,
+        "memory_mb": (peak - memory) / 1024,
+        "peak_mb": peak / 1024,
         "by_step": by_step.table(),
     }
     if options.get("evaluate"):
@@ -77,6 +89,15 @@ def xmcjax(options: dict) -> dict:
         Y_test = _one_vs_all.stored(options["data"], "Y_test")
         result |= _one_vs_all.quality(collected, X_test, Y_test)
     return result
+
+
+def one_vs_all_trace(options: dict) -> dict:
+    """What every step of a sample of the labels did, from data, solver, init, loss, eps and sample."""
+    X, Y = load(options["data"])
+    X = _one_vs_all.features(X, options["solver"])
+    how = _one_vs_all.method(options["solver"], options["init"], loss=options["loss"], eps=options["eps"])
+    trace = _one_vs_all.trace(X, Y, how, _one_vs_all.sample(Y, options["sample"]))
+    return _one_vs_all.summarise(trace)
 
 
 def linear_svc(options: dict) -> dict:
@@ -171,6 +192,7 @@ def crammer_singer(options: dict) -> dict:
 
 RUNS = {
     "xmcjax": xmcjax,
+    "one_vs_all_trace": one_vs_all_trace,
     "linear_svc": linear_svc,
     "scipy_product": scipy_product,
     "topk_svm": topk_svm,

@@ -209,9 +209,9 @@ def test_the_records_of_the_steps(data, run):
     seen = {}
     for record in records:
         assert 0 < len(record.labels) <= 8
-        *fields, seconds = record
+        *fields, seconds, thread_seconds = record
         assert all(len(field) == len(record.labels) for field in fields)
-        assert seconds > 0
+        assert seconds > 0 and thread_seconds > 0
         for k, label in enumerate(record.labels.tolist()):
             seen.setdefault(label, []).append(tuple(field[k] for field in fields[1:]))
     trained = {label: r for label, r in ours.items() if r.status != Status.NO_POSITIVES}

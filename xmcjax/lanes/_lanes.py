@@ -28,7 +28,7 @@ class Solved(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """Numbers of one step of the busy lanes, for figures; arrays of one number a lane, and the time."""
+    """Numbers of one step of the busy lanes, for figures; arrays of one number a lane, and its time."""
 
     labels: np.ndarray
     newton_steps: np.ndarray  #: made so far; 0 for the step that takes the starting weights
@@ -39,6 +39,7 @@ class StepRecord(NamedTuple):
     gradient_norm: np.ndarray
     status: np.ndarray
     seconds: float  #: of the step, all lanes together
+    thread_seconds: float  #: processor time of the thread that made it: all of a native step
 
 
 class Lanes:
@@ -84,9 +85,9 @@ class Lanes:
 
     def step(self) -> tuple[list[Solved], StepRecord]:
         """One Newton step of every busy lane; returns what ended and the numbers of the step."""
-        begin = time.perf_counter()
+        begin, thread_begin = time.perf_counter(), time.thread_time()
         last = self._block.step()
-        seconds = time.perf_counter() - begin
+        seconds, thread_seconds = time.perf_counter() - begin, time.thread_time() - thread_begin
         busy = np.array([lane for lane, job in enumerate(self._jobs) if job is not None], int)
         record = StepRecord(
             labels=np.array([job.label for job in self._jobs if job is not None], np.int64),
@@ -98,6 +99,7 @@ class Lanes:
             gradient_norm=last["gradient_norm"][busy],
             status=last["status"][busy],
             seconds=seconds,
+            thread_seconds=thread_seconds,
         )
         solved = []
         for lane in busy[~newton_cg.moving(record.status)].tolist():

@@ -1,0 +1,144 @@
+"""One-vs-all training from different starts: every table and figure of paper 000.
+
+    python -m experiments.one_vs_all [--small|--full] [--sets NAME...] [--traced NAME] [--out results]
+
+E. Schultheis, R. Babbar, "Speeding-up one-versus-all training for extreme classification via
+mean-separating initialization", 2022. Tables 1 to 4: minutes of training by start, with the squared hinge
+and the logistic loss, against the tree of starts (OvAP++), and what the models score. Figures 1, 3, 4 and
+6 to 15: objective, active rows, multiplier of the line search and time by Newton step; steps, time,
+initial objective and distance by the number of positives; for the bias, the loose and strict ends of OvAP
+and t of MSI. Sets are named as experiments.one_vs_all._sets says; those whose files are not there are left
+out. Runs are kept in one_vs_all.cells.json, so that the study goes on where it was stopped. Writes
+one_vs_all.json, .md and _figure_*.png.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from experiments import _one_vs_all, _report
+from experiments.one_vs_all import _figures, _sets, _tables
+from experiments.one_vs_all._runs import Runs
+
+NAME = "one_vs_all"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Every table and figure of paper 000.
+
+    Attributes:
+        sets: of the tables.
+        traced: the set of the figures.
+        repeats: of every timed run.
+        sample: most labels of a set that are timed; 0 for all.
+        traced_sample: most labels in a figure.
+        out: folder of the results.
+        small: sets of the package and power laws, and the small ones of the data folder; one repetition.
+        full: all sets, five repetitions, stackexchange_tags in the figures.
+    """
+
+    sets: tuple[str, ...] = (
+        *("naics_demo", "power_law:1000x4000x5000", "bibtex", "naics_demo:svd50", "yeast_gasch1_go"),
+    )
+    traced: str = "naics_demo"
+    repeats: int = 1
+    sample: int = 1200
+    traced_sample: int = 300
+    out: Path = Path("results")
+    small: bool = False
+    full: bool = False
+
+    def chosen(self) -> Options:
+        """With the sizes that --small or --full stand for; sets that are asked for stay."""
+        if not self.full:
+            return self
+        usual = Options()
+        sets = (
+            *("stackexchange_tags", "delicious", "bibtex", "rcv1_subset1", "naics2017"),
+            *("power_law:10000", "power_law:100000", "power_law:1000000"),
+            *("stackexchange_tags:svd300", "yeast_gasch1_go"),
+        )
+        return dataclasses.replace(
+            self,
+            sets=self.sets if self.sets != usual.sets else sets,
+            traced=self.traced if self.traced != usual.traced else "stackexchange_tags",
+            repeats=max(self.repeats, 5),
+            sample=4000,
+            traced_sample=0,
+        )
+
+
+def run(options: Options) -> dict:
+    """The facts of the sets, the timed runs by set, loss, solver and start, and the traces."""
+    for name in (options.traced, *options.sets):
+        _sets.check(name)
+    runs = Runs(
+        options.out / f"{NAME}.cells.json",
+        repeats=options.repeats,
+        sample=options.sample,
+        traced=options.traced_sample,
+    )
+    try:
+        result: dict = {
+            "repeats": options.repeats,
+            "sample": options.sample,
+            "traced": options.traced,
+            "sets": {},
+            "absent": [],
+            "times": {},
+            "traces": {},
+        }
+        # the traced set first: it is read once for both
+        for name in dict.fromkeys((options.traced, *options.sets)):
+            try:
+                facts = runs.facts(name)
+            except FileNotFoundError as error:
+                if name == options.traced:
+                    raise
+                print(f"{name} is left out: {error}", flush=True)
+                result["absent"].append(name)
+                continue
+            result["sets"][name] = facts
+            if name == options.traced:
+                result["traces"] = {
+                    solver: {start: runs.trace(name, solver, start) for start in _figures.STARTS}
+                    for solver in _one_vs_all.SOLVERS
+                }
+            if name in options.sets:
+                result["times"][name] = _times(runs, name, options)
+    finally:
+        runs.close()
+    return result
+
+
+def _times(runs: Runs, name: str, options: Options) -> dict:
+    """By loss, solver and start."""
+    # in a tree the ancestors of a label are trained too: no sample could stand for all
+    whole = not options.sample or runs.facts(name)["trained"] <= options.sample
+    tree = ("ova_primal_pp",) if whole else ()
+    return {
+        "squared_hinge": {
+            solver: runs.times(name, solver, "squared_hinge", (*_tables.STARTS, *tree))
+            for solver in _one_vs_all.SOLVERS
+        },
+        "logistic": {"xmcjax": runs.times(name, "xmcjax", "logistic", _tables.STARTS)},
+    }
+
+
+def markdown(result: dict) -> str:
+    """The tables, and the numbers under the figures."""
+    text = _tables.markdown(result) + _figures.markdown(result)
+    if result["absent"]:
+        text += f"\nNot there, left out: {', '.join(result['absent'])}.\n"
+    return text
+
+
+def main() -> None:
+    """Reads the options, runs, writes the results."""
+    _report.main(NAME, Options, __doc__, run, markdown, _figures.drawings(NAME))
+
+
+if __name__ == "__main__":
+    main()

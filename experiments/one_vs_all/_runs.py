@@ -1,0 +1,102 @@
+"""The runs of the study, each in a process of its own, kept by what was asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments import _one_vs_all
+from experiments._multiclass import Cells
+from experiments.bench import _worker
+from experiments.one_vs_all import _sets
+
+
+class Runs:
+    """Timed runs and traces over the sets; a set is read when the first of its runs is missing.
+
+    Args:
+        cells: where results are kept.
+        repeats: of every timed run.
+        sample: most labels of a set that are trained in a timed run; 0 for all.
+        traced: likewise of a trace.
+    """
+
+    def __init__(self, cells: Path, *, repeats: int, sample: int, traced: int):
+        self._cells = Cells(cells)
+        self._repeats, self._sample, self._traced = repeats, sample, traced
+        self._folder: tempfile.TemporaryDirectory | None = None
+        self._stored = ""
+        processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self._processors = processors[:1]
+
+    def facts(self, name: str) -> dict:
+        """Of a set: its sizes, setting and ε₀."""
+        return self._cells.get(f"{name}: facts", lambda: self._read(name))
+
+    def times(self, name: str, solver: str, loss: str, inits: Sequence[str]) -> dict[str, dict]:
+        """By start: medians of the repetitions, which go round by turns, and what the run came to."""
+        facts = self.facts(name)
+        asked = {"solver": solver, "loss": loss, "eps": facts["eps"], "sample": self._sample}
+        whole = not self._sample or facts["trained"] <= self._sample
+        runs: dict[str, list[dict]] = {init: [] for init in inits}
+        for repeat in range(self._repeats):
+            for init in inits:
+                # the test part is scored once, of sets that are trained whole
+                request = asked | {"init": init, "threads": 1, "evaluate": whole and repeat == 0}
+                key = f"{name}: {json.dumps(request)}, {repeat}"
+                runs[init].append(self._cells.get(key, lambda r=request: self._ask(name, "xmcjax", r)))
+        return {
+            init: done[0]
+            | {
+                "cpu_seconds": float(np.median([one["cpu_seconds"] for one in done])),
+                "all_cpu_seconds": [one["cpu_seconds"] for one in done],
+            }
+            for init, done in runs.items()
+        }
+
+    def trace(self, name: str, solver: str, init: str) -> dict:
+        """Of the squared hinge: what experiments._one_vs_all.summarise gives."""
+        request = {
+            "solver": solver,
+            "loss": "squared_hinge",
+            "eps": self.facts(name)["eps"],
+            "sample": self._traced,
+            "init": init,
+        }
+        key = f"{name}: trace {json.dumps(request)}"
+        return self._cells.get(key, lambda: self._ask(name, "one_vs_all_trace", request))
+
+    def close(self) -> None:
+        """Removes the set that was read last from the disk."""
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._folder, self._stored = None, ""
+
+    def _read(self, name: str) -> dict:
+        """Reads the set and stores it for the processes."""
+        self.close()
+        found = _sets.load(name)
+        self._folder = tempfile.TemporaryDirectory()
+        _one_vs_all.store(Path(self._folder.name), found.split)
+        self._stored = name
+        X, Y = found.split.X, found.split.Y
+        return {
+            "setting": found.setting,
+            "eps": found.eps,
+            "rows": X.shape[0],
+            "features": X.shape[1],
+            "nonzeros": X.nnz / X.shape[0] if hasattr(X, "nnz") else float(X.shape[1]),
+            "labels": Y.shape[1],
+            "trained": len(_one_vs_all.sample(Y, 0)),
+        }
+
+    def _ask(self, name: str, run: str, request: dict) -> dict:
+        if self._stored != name:
+            self._read(name)
+        assert self._folder is not None
+        return _worker.ask(run, Path(self._folder.name), self._processors, **request)

@@ -1,0 +1,113 @@
+"""The sets of the study, by name.
+
+"NAME" of experiments._data, of the Extreme Classification Repository (experiments._xmc_sets) or
+"naics2017"; "power_law:LABELS", with 20,000 rows and 50,000 features, or "power_law:LABELSxROWSxFEATURES";
+"NAME:svd300" for 300 dense features of a truncated singular value decomposition.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from experiments import _data, _xmc_sets
+from xmcjax.data import fit_transforms, load_xmc, make_power_law
+
+# Dense sets stop at ‖∇f‖ ≤ … with this ε₀, sparse ones with the usual 0.01, as in the paper.
+DENSE_EPS, SPARSE_EPS = 1.0, 0.01
+
+
+class Set(NamedTuple):
+    """A set as it is trained."""
+
+    name: str
+    split: _data.Split
+    setting: str  #: "tf-idf", "dense" or "sparse"
+    eps: float
+
+
+def load(name: str) -> Set:
+    """The set of this name.
+
+    Raises:
+        ValueError: there is no such set.
+        FileNotFoundError: its files are not there.
+    """
+    check(name)
+    base, _, parameter = name.partition(":")
+    if base == "power_law":
+        return Set(name, _power_law(parameter), "tf-idf", SPARSE_EPS)
+    if parameter:
+        return Set(name, _reduced(_split(base), int(parameter[3:])), "dense", DENSE_EPS)
+    if base == "yeast_gasch1_go":
+        return Set(name, _yeast(), "dense", DENSE_EPS)
+    transforms = _data.TRANSFORMS.get(base, "")
+    return Set(
+        name,
+        _split(base),
+        "tf-idf" if "idf" in transforms or base in _xmc_sets.SETS else "sparse",
+        SPARSE_EPS,
+    )
+
+
+def check(name: str) -> None:
+    """ValueError where no set has such a name."""
+    base, _, parameter = name.partition(":")
+    if base == "power_law":
+        numbers = parameter.split("x")
+        if len(numbers) not in (1, 3) or not all(number.isdigit() for number in numbers):
+            raise ValueError(f"expected power_law:LABELS or power_law:LABELSxROWSxFEATURES, got {name}")
+        return
+    known = [*_data.TRANSFORMS, "naics2017", "yeast_gasch1_go", *_xmc_sets.SETS]
+    if base not in known:
+        raise ValueError(f"expected a set of {', '.join(known)}, or power_law:LABELS, got {name!r}")
+    if parameter and not (parameter.startswith("svd") and parameter[3:].isdigit()):
+        raise ValueError(f"{name}: expected NAME:svd and a number of features after the colon")
+
+
+def _split(name: str) -> _data.Split:
+    if name in _xmc_sets.SETS:
+        return _xmc_sets.load(name)
+    if name == "naics2017":
+        name = "naics_demo"  # the same set; the package brings it along
+    return _data.load_split(name)
+
+
+def _power_law(parameter: str) -> _data.Split:
+    """A fifth more rows are made, for the test part."""
+    numbers = parameter.split("x")
+    labels, rows, features = map(int, numbers if len(numbers) == 3 else (numbers[0], 20_000, 50_000))
+    X, Y = make_power_law(rows + rows // 5, features, labels, nonzeros_per_row=40, seed=0)
+    fitted = fit_transforms("log,idf,unit", X[:rows])
+    return _data.Split(fitted.apply(X[:rows]), Y[:rows], fitted.apply(X[rows:]), Y[rows:])
+
+
+def _reduced(split: _data.Split, size: int) -> _data.Split:
+    """Rows of the left singular vectors times the singular values, of norm 1; fitted on the training part."""
+    from sklearn.decomposition import TruncatedSVD
+
+    fitted = TruncatedSVD(size, random_state=0).fit(split.X)
+
+    def apply(X):
+        reduced = fitted.transform(X)
+        norms = np.linalg.norm(reduced, axis=1, keepdims=True)
+        return (reduced / np.where(norms > 0, norms, 1)).astype(np.float32)
+
+    return split._replace(X=apply(split.X), X_test=apply(split.X_test))
+
+
+def _yeast() -> _data.Split:
+    """Expression levels, dense, brought to mean 0 and deviation 1 by the training part, rows of norm 1."""
+    files = _data.folder() / "yeast_gasch1_go"
+    X, Y = load_xmc(files / "train.txt.xz")
+    X_test, Y_test = load_xmc(files / "test.txt.xz")
+    X, X_test = (sp.csr_matrix(A).toarray().astype(np.float64) for A in (X, X_test))
+    mean, deviation = X.mean(axis=0), X.std(axis=0)
+
+    def apply(A):
+        A = (A - mean) / np.where(deviation > 0, deviation, 1)
+        return (A / np.linalg.norm(A, axis=1, keepdims=True)).astype(np.float32)
+
+    return _data.Split(apply(X), Y, apply(X_test), Y_test)

@@ -1,0 +1,198 @@
+"""The study of paper 000 on a set of thirty labels, and what its traces mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from experiments import _one_vs_all, _report
+from experiments.bench import _worker, cost_growth
+from experiments.one_vs_all import __main__ as study
+from experiments.one_vs_all import _figures, _sets
+
+TINY = "power_law:30x200x150"
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Workers run here: a process each would take minutes."""
+
+    def ask(run, folder, processors, **options):
+        return json.loads(json.dumps(_worker.RUNS[run]({"data": str(folder), **options})))
+
+    monkeypatch.setattr(_worker, "ask", ask)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return _sets.load(TINY).split
+
+
+def traced(split, solver, start, **options):
+    X = _one_vs_all.features(split.X, solver)
+    labels = _one_vs_all.sample(split.Y, 0)
+    return _one_vs_all.trace(X, split.Y, _one_vs_all.method(solver, start, **options), labels)
+
+
+def test_a_trace_has_every_step(tiny):
+    n = tiny.X.shape[0]
+    positives = np.sort(np.diff(sp.csc_matrix(tiny.Y).indptr))
+    for solver in _one_vs_all.SOLVERS:
+        trace = traced(tiny, solver, "mean_separating")
+        np.testing.assert_array_equal(trace.positives, positives[positives > 0])
+        assert np.all(np.diff(trace.label) >= 0) and np.all(trace.seconds > 0)
+        for label in range(len(trace.positives)):
+            here = trace.label == label
+            np.testing.assert_array_equal(trace.step[here], np.arange(here.sum()))
+            assert np.all(np.diff(trace.value[here]) <= 0)
+            assert np.all((trace.active[here] > 0) & (trace.active[here] <= 1))
+    zero = traced(tiny, "published", "zero")
+    begins = zero.step == 0
+    np.testing.assert_array_equal(zero.value[begins], n)  # Σ max(0, 1 − 0)²
+    np.testing.assert_array_equal(zero.active[begins], 1)
+
+
+def test_the_bias_start_of_the_paper_stands_still_at_first(tiny):
+    """λ = 1 has the negatives at the kink: the first step is much shorter than with λ = 2."""
+    multiplier = {}
+    for number in ("1", "2"):
+        trace = traced(tiny, "published", f"bias:{number}")
+        multiplier[number] = trace.multiplier[trace.step == 1].mean()
+        # ½λ² + Σ_P max(0, 1 + λ)² + Σ_N max(0, 1 − λ)²
+        expected = int(number) ** 2 / 2 + trace.positives * (1 + int(number)) ** 2
+        np.testing.assert_allclose(trace.value[trace.step == 0], expected, rtol=1e-6)
+    assert multiplier["1"] < multiplier["2"] / 2
+
+
+def test_distances(tiny):
+    """‖w − w0‖ with the bias, against weights that were trained and started on their own."""
+    labels = _one_vs_all.sample(tiny.Y, 0)
+    how = _one_vs_all.method("xmcjax", "bias:2", clip=0.0)
+    ends = _one_vs_all.Collected(tiny.Y.shape[1], tiny.X.shape[1])
+    _one_vs_all.train_one_vs_all(tiny.X, tiny.Y, how, ends)
+    w, b = ends.weights().toarray()[labels], ends.bias[labels]
+    expected = np.sqrt((w**2).sum(axis=1) + (b + 2) ** 2)
+    np.testing.assert_allclose(
+        np.sort(traced(tiny, "xmcjax", "bias:2").distance), np.sort(expected), rtol=1e-5
+    )
+
+
+def test_a_summary():
+    """Two labels: one of 1 positive with objectives 4, 2 after 1 and 3 ms; one of 5 with 9, 5, 1."""
+    trace = _one_vs_all.Trace(
+        label=np.array([0, 0, 1, 1, 1]),
+        step=np.array([0, 1, 0, 1, 2]),
+        value=np.array([4.0, 2, 9, 5, 1]),
+        active=np.array([1.0, 0.5, 1, 0.25, 0.125]),
+        multiplier=np.array([1.0, 0.5, 1, 0.75, 1]),
+        seconds=np.array([1.0, 2, 1, 1, 2]) / 1e3,
+        positives=np.array([1, 5]),
+        distance=np.array([0.5, 3]),
+    )
+    found = _one_vs_all.summarise(trace)
+    assert (found["labels"], found["steps"], found["initial"]) == (2, 1.5, 6.5)
+    assert found["ms"] == pytest.approx(3.5)
+    assert [row["labels"] for row in found["by_step"]] == [2, 2, 1]
+    assert [row["value"]["mean"] for row in found["by_step"]] == [6.5, 3.5, 1]
+    assert found["by_step"][1]["multiplier"]["sd"] == 0.125
+    assert [(row["low"], row["high"], row["labels"]) for row in found["by_positives"]] == [
+        (1, 1, 1),
+        (4, 7, 1),
+    ]
+    assert [row["ms"]["mean"] for row in found["by_positives"]] == [3, 4]
+    assert found["histograms"]["steps"] == [0, 1, 1]
+    assert sum(found["histograms"]["ms"]["labels"]) == 2
+    times, values = found["by_time"]["ms"], found["by_time"]["value"]
+    assert times[0] == pytest.approx(1) and times[-1] == pytest.approx(4)
+    # both begin at 1 ms; the second is at 5 after 2 ms, the first at 2 after 3 ms
+    for time, value in zip(times[1:-1], values[1:-1], strict=True):
+        assert value == (6.5 if time < 2 else 4.5 if time < 3 else 3.5)
+    assert values[-1] == 1.5
+
+
+def test_all_tables_and_figures(in_process, tmp_path, capsys):
+    options = study.Options(sets=(TINY, "stackexchange"), traced=TINY, out=tmp_path)
+    with pytest.raises(ValueError, match=r"expected a set of .*naics2017.*'stackexchange'"):
+        study.run(options)
+    options = dataclasses.replace(options, sets=(TINY, f"{TINY}x1"))
+    with pytest.raises(ValueError, match="expected power_law:LABELS or"):
+        study.run(options)
+    options = dataclasses.replace(options, sets=(TINY,))
+    result = study.run(options)
+    _report.write(tmp_path, study.NAME, result, study.markdown(result))
+    stored = json.loads((tmp_path / "one_vs_all.json").read_text())
+    runs = stored["times"][TINY]["squared_hinge"]["xmcjax"]
+    assert list(runs) == ["zero", "bias", "ova_primal", "mean_separating", "ova_primal_pp"]
+    for found in runs.values():
+        assert found["statuses"]["CONVERGED"] == found["labels"] == stored["sets"][TINY]["trained"]
+        assert found["precision_at"][0] > 20 and 0 < found["recall"] < 100
+    # the starts lead to the same models
+    first = [found["precision_at"][0] for found in runs.values()]
+    assert max(first) - min(first) < 5
+    text = (tmp_path / "one_vs_all.md").read_text()
+    for number in range(1, 5):
+        assert f"**Table {number}.**" in text
+    assert text.count(f"| {TINY} | tf-idf | xmcjax |") == 2 and "| Amazon-3M |" in text
+    assert "| published | bias:1 | 1 |" in text
+    # what was run is not run again
+    cells = (tmp_path / "one_vs_all.cells.json").stat().st_mtime_ns
+    again = study.run(options)
+    assert again == result and (tmp_path / "one_vs_all.cells.json").stat().st_mtime_ns == cells
+    for name, draw in _figures.drawings(study.NAME).items():
+        drawn = _report.figure(tmp_path, name, lambda axes, draw=draw: draw(result, axes))
+        assert drawn == (tmp_path / f"{name}.png").exists()
+        assert drawn == (importlib.util.find_spec("matplotlib") is not None)
+
+
+def test_sets_that_are_not_there_are_left_out(in_process, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XMCJAX_DATA", str(tmp_path))
+    monkeypatch.setattr(_figures, "STARTS", ("zero",))
+    options = study.Options(sets=(TINY, "bibtex"), traced=TINY, out=tmp_path / "out")
+    result = study.run(options)
+    assert list(result["times"]) == [TINY] and result["absent"] == ["bibtex"]
+    assert "bibtex is left out: " in capsys.readouterr().out
+
+
+def test_a_dense_set(monkeypatch):
+    found = _sets.load("naics_demo:svd20")
+    assert found.split.X.shape == (16108, 20) and found.eps == 1 and found.setting == "dense"
+    norms = np.linalg.norm(found.split.X_test, axis=1)
+    assert np.all((np.abs(norms - 1) < 1e-5) | (norms == 0))
+    with pytest.raises(ValueError, match="NAME:svd"):
+        _sets.load("naics_demo:20")
+
+
+def test_starts_by_name():
+    assert _one_vs_all.start("mean_separating:-3").msi_t == -3
+    assert _one_vs_all.start("ova_primal:strict").ova_primal == "strict"
+    for wrong in ("middle", "zero:1"):
+        with pytest.raises(ValueError, match=f"expected a start of zero.*{wrong}"):
+            _one_vs_all.start(wrong)
+    with pytest.raises(ValueError, match="expected a solver of xmcjax, published"):
+        _one_vs_all.method("liblinear", "zero")
+
+
+def test_cost_growth(in_process, tmp_path):
+    options = cost_growth.Options(
+        rows=100,
+        features=100,
+        labels=10,
+        nonzeros=10,
+        factors=(1, 2),
+        inits=("zero",),
+        threads=(1,),
+        out=tmp_path,
+    )
+    result = cost_growth.run(options)
+    assert [p["number"] for p in result["curves"]["zero"]["features"]] == [100, 200]
+    assert result["exponents"]["zero"]["threads"] == {"seconds": None, "memory_mb": None}
+    assert "| zero | labels | 20 |" in cost_growth.markdown(result)
+    points = [{"number": number, "seconds": 3 * number**1.5} for number in (1, 2, 4)]
+    assert cost_growth._exponent(points, "seconds") == pytest.approx(1.5)
+    if _report.figure(tmp_path, "growth", lambda axes: cost_growth.draw(result, axes)):
+        assert (tmp_path / "growth.png").stat().st_size > 10_000
