@@ -10,12 +10,15 @@
 //
 // Threads and processes play bundles of classes against each other by the schedule of the paper (Algorithm 5,
 // with bundles in the place of classes): a match of two bundles visits the instances of both, and of the lists of
-// either the classes of the other, so that matches of a round touch different weights.
+// either the classes of the other, so that matches of a round touch different weights. Threads visit those
+// only that have such classes on their lists (bundle_plan.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "bundle_plan.h"
+#include "class_lists.h"
 #include "multiclass.h"
 #include "panels.h"
 #include "parallel.h"
@@ -26,8 +29,6 @@ namespace {
 
 // Sweeps without a change after which an instance is left out.
 constexpr int kIdle = 3;
-// Gains this far below where a variable grows keep its class in the list.
-constexpr double kNear = 0.02;
 // A change is made where the violation exceeds this part of the tolerance: what stays behind at the
 // tolerance itself would leave a large gap.
 constexpr double kStep = 0.1;
@@ -42,34 +43,38 @@ template <class T>
 class PairAscent final : public MulticlassAscent {
   static constexpr int N = kLanes<T>;
 
-  struct Entry {
-    int32_t c;
-    T alpha, gain;
-  };
+  using Entry = ListEntry<T>;
+  using Stretch = ListStretch<T>;
+  using Instance = ListedInstance<T>;
+  using Candidates = ListCandidates<T>;
+
   // What the solution of a block needs, one for each thread.
   struct Scratch {
     explicit Scratch(int64_t m) : b(m), next(m), work(projection_work(m)) {}
     std::vector<T> b, next;
     std::vector<double> work;
+    std::vector<Entry> some;
   };
 
  public:
   explicit PairAscent(const MulticlassArgs<T>& args)
-      : X_(args.X), y_(args.y), m_(args.m), simplex_(args.formulation == kCrammerSinger), C_(T(args.C)),
+      : X_(args.X), m_(args.m), simplex_(args.formulation == kCrammerSinger), C_(T(args.C)),
         rounding_(C_ * std::pow(std::numeric_limits<T>::epsilon(), T(0.6))), threads_(args.threads),
-        random_(args.seed), W_(X_.d, m_), lists_(X_.n), norm2_(X_.n), left_out_(X_.n, T(0)),
-        floor_(X_.n, T(-kNear)), idle_(X_.n, 0), moved_(X_.n, 0), class_first_(m_ + 1, 0), scratch_(m_ + N) {
+        random_(args.seed), W_(X_.d, m_), at_(X_.n), class_first_(m_ + 1, 0) {
     for (int64_t i = 0; i < X_.n; ++i) {
       double k = 0;
       for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) k += double(X_.value[p]) * double(X_.value[p]);
-      norm2_[i] = T(k);
-      if (norm2_[i] > 0) rows_.push_back(int32_t(i));
+      at_[i].norm2 = T(k);
+      at_[i].y = args.y[i];
+      if (at_[i].norm2 > 0) rows_.push_back(int32_t(i));
     }
     zeros_ = X_.n - int64_t(rows_.size());
     active_ = by_class_ = rows_;
-    std::stable_sort(by_class_.begin(), by_class_.end(), [&](int32_t a, int32_t b) { return y_[a] < y_[b]; });
-    for (const int32_t i : rows_) ++class_first_[y_[i] + 1];
+    std::stable_sort(by_class_.begin(), by_class_.end(), [&](int32_t a, int32_t b) { return at_[a].y < at_[b].y; });
+    for (const int32_t i : rows_) ++class_first_[at_[i].y + 1];
     for (int64_t c = 0; c < m_; ++c) class_first_[c + 1] += class_first_[c];
+    cut_for_threads();
+    scratch_.assign(std::max<int64_t>(plan_.matches(), 1), Scratch(m_ + N));
   }
 
   Assessment assess(double tolerance) override {
@@ -85,6 +90,7 @@ class PairAscent final : public MulticlassAscent {
                             T(kStep * tolerance));
     });
     wake();
+    planned_ = false;
     Assessment all = rows_of_zeros();
     for (const Assessment& one : found) {
       all.primal += one.primal, all.dual += one.dual;
@@ -96,26 +102,31 @@ class PairAscent final : public MulticlassAscent {
 
   Sweep sweep(double tolerance, bool shrink) override {
     Sweep done{0, share()};
-    const std::vector<int64_t> bundles = cut_for_threads();
-    if (bundles.empty()) {
+    const T least = T(kStep * tolerance);
+    if (!plan_.matches() || int64_t(active_.size()) < kWorth) {
       random_.shuffle(active_);
-      for (const int32_t i : active_)
-        done.violation = std::max(done.violation, double(visit(i, {0, m_}, T(kStep * tolerance), scratch_)));
+      for (const int32_t i : active_) done.violation = std::max(done.violation, double(visit(i, least, scratch_[0])));
     } else {
-      const int64_t matches = int64_t(bundles.size()) / 2, rounds = 2 * matches - 1;
+      if (!planned_) plan();
+      const int64_t matches = plan_.matches();
       const uint64_t seed = random_.next();
       std::vector<double> worst(matches, 0);
-      std::vector<Scratch> scratch(matches, Scratch(m_ + N));
-      for (int64_t r = 0; r < rounds; ++r)
-        parallel(matches, 1, threads_, [&](int64_t first, int64_t last) {
-          for (int64_t j = first; j < last; ++j) {
-            // round_pairs of solvers/multiclass_dual/_schedule.py
-            const int64_t a = j ? (r + j) % rounds : rounds, b = j ? (r - j + rounds) % rounds : r;
-            const Match match{{bundles[a], a < rounds ? bundles[a + 1] : m_}, {bundles[b], bundles[b + 1]}, r == 0};
-            worst[j] = std::max(worst[j], play(match, T(kStep * tolerance), seed + uint64_t(r * matches + j), scratch[j]));
+      std::vector<int64_t> visited(matches, 0);
+      side_by_side(std::min(threads_, matches), [&](int64_t t, int64_t count, Meeting& meeting) {
+        for (int64_t r = 0; r < plan_.rounds(); ++r, meeting.wait())
+          for (int64_t j = t; j < matches; j += count) {
+            const Classes a = bundle(plan_.first(r, j)), b = bundle(plan_.second(r, j));
+            std::vector<Visit>& visits = plan_.visits(r, j);
+            if (shrink) drop_idle(visits);
+            Random(seed + uint64_t(r * matches + j)).shuffle(visits);
+            worst[j] = std::max(worst[j], play(a, b, visits, least, scratch_[j]));
+            visited[j] += int64_t(visits.size());
           }
-        });
-      for (const double w : worst) done.violation = std::max(done.violation, w);
+      });
+      int64_t all = 0;
+      for (int64_t j = 0; j < matches; ++j) all += visited[j], done.violation = std::max(done.violation, worst[j]);
+      // an instance in several matches counts once
+      done.visited = planned_share_ * double(all) / double(std::max<int64_t>(plan_.size(), 1));
     }
     settle(shrink);
     return done;
@@ -138,19 +149,22 @@ class PairAscent final : public MulticlassAscent {
   }
 
   double play(const Match& match, double tolerance) override {
-    return play(match, T(kStep * tolerance), random_.next(), scratch_);
+    std::vector<Visit> visits;
+    for (const Classes& side : {match.a, match.b})
+      for (int64_t k = class_first_[side.first]; k < class_first_[side.last]; ++k)
+        visits.push_back({by_class_[k], match.inner, 0});
+    drop_idle(visits);
+    random_.shuffle(visits);
+    return play(match.a, match.b, visits, T(kStep * tolerance), scratch_[0]);
   }
 
   double settle(bool shrink) override {
     size_t kept = 0;
     for (const int32_t i : active_) {
-      if (moved_[i]) {
-        idle_[i] = 0;
-      } else if (idle_[i] < kIdle) {
-        ++idle_[i];
-      }
-      moved_[i] = 0;
-      if (!shrink || idle_[i] < kIdle) active_[kept++] = i;
+      Instance& at = at_[i];
+      at.idle = at.moved || !shrink ? 0 : at.idle + 1;
+      at.moved = 0;
+      if (at.idle < kIdle) active_[kept++] = i;
     }
     active_.resize(kept);
     return share();
@@ -185,8 +199,8 @@ class PairAscent final : public MulticlassAscent {
 
   int64_t alpha_count() const override {
     int64_t count = zeros_ * (simplex_ ? 1 : m_ - 1);
-    for (const auto& list : lists_)
-      for (const Entry& e : list) count += e.alpha > 0;
+    for (const Instance& at : at_)
+      for (const Entry& e : at.list) count += e.alpha > 0;
     return count;
   }
 
@@ -194,12 +208,12 @@ class PairAscent final : public MulticlassAscent {
     int64_t at = 0;
     for (int64_t i = 0; i < X_.n; ++i) {
       offset[i] = at;
-      for (const Entry& e : lists_[i])
+      for (const Entry& e : at_[i].list)
         if (e.alpha > 0) index[at] = e.c, value[at++] = double(e.alpha);
-      if (norm2_[i] > 0) continue;
+      if (at_[i].norm2 > 0) continue;
       // A row of zeros has all its variables at the bound, or any of them with Crammer-Singer.
       for (int32_t c = 0, left = int32_t(simplex_ ? 1 : m_ - 1); left; ++c)
-        if (c != y_[i]) index[at] = c, value[at++] = double(C_), --left;
+        if (c != at_[i].y) index[at] = c, value[at++] = double(C_), --left;
     }
     offset[X_.n] = at;
   }
@@ -207,18 +221,19 @@ class PairAscent final : public MulticlassAscent {
   void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
     W_.clear();
     for (int64_t i = 0; i < X_.n; ++i) {
-      lists_[i].clear();
-      if (!(norm2_[i] > 0)) continue;
+      Instance& at = at_[i];
+      at.list.clear();
+      if (!(at.norm2 > 0)) continue;
       T sum = 0;
       for (int64_t p = offset[i]; p < offset[i + 1]; ++p) {
-        lists_[i].push_back({index[p], T(value[p]), 0});
+        at.list.push_back({index[p], T(value[p]), 0});
         row_add_lane(X_, i, T(-value[p]), lane(index[p]), N);
         sum += T(value[p]);
       }
-      if (sum > 0) row_add_lane(X_, i, sum, lane(y_[i]), N);
-      idle_[i] = 0;
+      if (sum > 0) row_add_lane(X_, i, sum, lane(at.y), N);
+      at.idle = 0;
     }
-    fresh_ = false;
+    fresh_ = planned_ = false;
   }
 
   void get_weights(void* W) const override { W_.get(static_cast<T*>(W)); }
@@ -226,6 +241,10 @@ class PairAscent final : public MulticlassAscent {
  private:
   // Instances that one partial sum is about: sums do not depend on the number of threads.
   static constexpr int64_t kPart = 256;
+  // What a visit costs beside the products of its row with panels, in entries of the row.
+  static constexpr int64_t kVisit = 40;
+  // Entries of a row whose weights are fetched ahead.
+  static constexpr int64_t kFetched = 16;
 
   T* lane(int64_t c) const { return W_.panel(c / N) + c % N; }
 
@@ -235,47 +254,69 @@ class PairAscent final : public MulticlassAscent {
   void wake() {
     active_.clear();
     for (const int32_t i : rows_)
-      if (idle_[i] < kIdle) active_.push_back(i);
+      if (at_[i].idle < kIdle) active_.push_back(i);
   }
 
-  // Where bundles of classes begin that threads may play against each other: whole panels, about as many
-  // instances in each; empty where one thread is enough, and for Crammer-Singer, whose variables of an
-  // instance are bound together by their sum.
-  std::vector<int64_t> cut_for_threads() const {
-    const int64_t count = 2 * threads_;
-    if (simplex_ || threads_ < 2 || W_.count() < count || int64_t(active_.size()) < kWorth) return {};
-    std::vector<int64_t> bundles;
+  // Bundles of classes that threads may play against each other: whole panels, about as many instances in each;
+  // none where one thread is enough, and for Crammer-Singer, whose variables of an instance are bound together by
+  // their sum.
+  void cut_for_threads() {
+    const int64_t count = std::min(2 * threads_, BundlePlan::kMost);
+    if (simplex_ || threads_ < 2 || W_.count() < count) return;
     const int64_t rows = int64_t(rows_.size());
     for (int64_t q = 0; q < W_.count(); ++q) {
-      const int64_t b = int64_t(bundles.size());
+      const int64_t b = int64_t(bundle_first_.size());
       // no later than leaves a panel for each of the bundles to come
       if (b < count && (class_first_[q * N] * count >= b * rows || W_.count() - q == count - b))
-        bundles.push_back(q * N);
+        bundle_first_.push_back(q * N);
+      bundle_of_.push_back(int32_t(bundle_first_.size()) - 1);
     }
-    return bundles;
+    bundle_first_.push_back(m_);
+    plan_ = BundlePlan(count);
+  }
+  Classes bundle(int64_t b) const { return {bundle_first_[b], bundle_first_[b + 1]}; }
+
+  // Who visits whom until the lists grow again.
+  void plan() {
+    std::vector<Whereabouts> known(active_.size());
+    parallel(int64_t(active_.size()), kPart, threads_, [&](int64_t first, int64_t last) {
+      for (int64_t k = first; k < last; ++k) {
+        const int32_t i = active_[k];
+        Whereabouts here{i, bundle_of_[at_[i].y / N], 0, 1};  // cost: panels, then the numbers that they take
+        int64_t panel = -1;
+        for (const Entry& e : at_[i].list) {
+          here.cost += e.c / N != panel;
+          panel = e.c / N;
+          here.met |= uint64_t(1) << bundle_of_[panel];
+        }
+        here.cost = kVisit + here.cost * (X_.offset[i + 1] - X_.offset[i]);
+        known[k] = here;
+      }
+    });
+    plan_.fill(known);
+    planned_share_ = share();
+    planned_ = true;
   }
 
-  double play(const Match& match, T tolerance, uint64_t seed, Scratch& scratch) {
-    std::vector<int32_t> order;
-    for (const Classes& side : {match.a, match.b})
-      for (int64_t k = class_first_[side.first]; k < class_first_[side.last]; ++k)
-        if (idle_[by_class_[k]] < kIdle) order.push_back(by_class_[k]);
-    Random(seed).shuffle(order);
-    double worst = 0;
-    for (const int32_t i : order) {
-      const bool from_a = y_[i] >= match.a.first && y_[i] < match.a.last;
-      const Classes own = from_a ? match.a : match.b, other = from_a ? match.b : match.a;
-      if (!match.inner) {
-        worst = std::max(worst, double(visit(i, other, tolerance, scratch)));
-      } else if (own.last == other.first || other.last == own.first) {  // neighbours: one stretch of classes
-        const Classes both{std::min(own.first, other.first), std::max(own.last, other.last)};
-        worst = std::max(worst, double(visit(i, both, tolerance, scratch)));
-      } else {
-        worst = std::max(worst, double(visit(i, own, tolerance, scratch)));
-        worst = std::max(worst, double(visit(i, other, tolerance, scratch)));
-      }
+  void drop_idle(std::vector<Visit>& visits) const {
+    visits.erase(std::remove_if(visits.begin(), visits.end(),
+                                [&](const Visit& v) { return v.idle >= kIdle || at_[v.i].idle >= kIdle; }),
+                 visits.end());
+  }
+
+  // Visits instances of two bundles of classes one after the other; the largest violation met.
+  double play(Classes a, Classes b, std::vector<Visit>& visits, T tolerance, Scratch& scratch) {
+    T worst = 0;
+    for (size_t k = 0; k < visits.size(); ++k) {
+      fetch(visits, k);
+      Visit& v = visits[k];
+      const bool from_a = a.has(at_[v.i].y);
+      const Classes own = from_a ? a : b, other = from_a ? b : a;
+      const T violation = visit_some(v.i, v.inner ? own : other, other, tolerance, scratch);
+      v.idle = violation > tolerance ? 0 : v.idle + 1;
+      worst = std::max(worst, violation);
     }
-    return worst;
+    return double(worst);
   }
 
   Assessment rows_of_zeros() const {
@@ -287,13 +328,13 @@ class PairAscent final : public MulticlassAscent {
   Assessment begin() {
     fresh_ = false;
     for (const int32_t i : rows_) {
-      auto& list = lists_[i];
+      auto& list = at_[i].list;
       const int64_t count = std::min<int64_t>(m_ - 1, kFirst);
       // a run of classes from a random one on, which a panel or two hold
       const int64_t start = random_.below(m_);
       for (int64_t j = 0; int64_t(list.size()) < count; ++j) {
         const int32_t c = int32_t((start + j) % m_);
-        if (c != y_[i]) list.push_back({c, 0, 0});
+        if (c != at_[i].y) list.push_back({c, 0, 0});
       }
       std::sort(list.begin(), list.end(), [](const Entry& a, const Entry& b) { return a.c < b.c; });
     }
@@ -302,39 +343,6 @@ class PairAscent final : public MulticlassAscent {
     all.violation = rows_.empty() ? 0 : 1;
     return all;
   }
-
-  // The classes with the highest gains that are not in the list of a row, `most` at most.
-  class Candidates {
-   public:
-    void begin(T floor) { bound_ = floor; }
-    T bound() const { return bound_; }
-    T left_out() const { return left_out_; }
-    const std::vector<Entry>& all() const { return hit_; }
-    // Gains above 0 of classes of which take() is told only where they are above the bound.
-    void leave(T sum) { left_out_ += sum; }
-    void take(int32_t c, T gain, size_t most) {
-      const auto higher = [](const Entry& a, const Entry& b) { return a.gain > b.gain; };
-      if (gain <= bound_) return;
-      left_out_ -= gain > 0 ? gain : 0;
-      hit_.push_back({c, 0, gain});
-      if (hit_.size() < most) return;
-      // a heap with the lowest on top
-      if (hit_.size() == most) {
-        std::make_heap(hit_.begin(), hit_.end(), higher);
-      } else {
-        std::push_heap(hit_.begin(), hit_.end(), higher);
-        std::pop_heap(hit_.begin(), hit_.end(), higher);
-        left_out_ += hit_.back().gain > 0 ? hit_.back().gain : 0;
-        hit_.pop_back();
-      }
-      bound_ = hit_.front().gain;
-    }
-
-   private:
-    std::vector<Entry> hit_;
-    T bound_;
-    T left_out_ = 0;  // the sum of the gains above 0 that found no place
-  };
 
   // At fixed weights, panel by panel, over some classes: the gains of the entries of the lists of rows
   // first .. last-1, and the classes that join them. Lists lose what no longer matters.
@@ -345,13 +353,13 @@ class PairAscent final : public MulticlassAscent {
     std::vector<T> base(rows), bound(rows);
     std::vector<int32_t> cursor(rows, 0), next(rows);  // next: class of the entry at the cursor
     const auto class_at = [&](int32_t i, int32_t e) {
-      return e < int32_t(lists_[i].size()) ? lists_[i][e].c : std::numeric_limits<int32_t>::max();
+      return e < int32_t(at_[i].list.size()) ? at_[i].list[e].c : std::numeric_limits<int32_t>::max();
     };
     for (int64_t k = 0; k < rows; ++k) {
       const int32_t i = first[k];
-      base[k] = 1 - row_dot_lane(X_, i, lane(y_[i]), N);
-      found[k].begin(floor_[i]);
-      bound[k] = std::min(floor_[i], T(0));
+      base[k] = 1 - row_dot_lane(X_, i, lane(at_[i].y), N);
+      found[k].begin(at_[i].floor);
+      bound[k] = std::min(at_[i].floor, T(0));
       while ((next[k] = class_at(i, cursor[k])) < classes.first) ++cursor[k];
     }
     for (int64_t q = classes.first / N; q * N < classes.last; ++q) {
@@ -366,11 +374,11 @@ class PairAscent final : public MulticlassAscent {
         if (!high && next[k] >= to) continue;
         alignas(64) T gain[N];
         store(gain, g);
-        const int32_t own = y_[i] - from;
+        const int32_t own = at_[i].y - from;
         if (own >= 0 && own < N) high &= ~(1u << own), gain[own] = 0;
         for (; next[k] < to; next[k] = class_at(i, ++cursor[k])) {
           T& here = gain[next[k] - from];
-          lists_[i][cursor[k]].gain = here;
+          at_[i].list[cursor[k]].gain = here;
           high &= ~(1u << (next[k] - from)), here = 0;
         }
         if (!high) continue;
@@ -388,41 +396,33 @@ class PairAscent final : public MulticlassAscent {
     for (int64_t k = 0; k < rows; ++k) {
       const int32_t i = first[k];
       const std::vector<Entry>& more = found[k].all();
-      left_out_[i] = std::max(T(0), found[k].left_out());
-      prune(i, classes);
+      Instance& at = at_[i];
+      at.left_out = std::max(T(0), found[k].left_out());
+      at.prune();
       if (more.empty()) continue;
-      auto& list = lists_[i];
+      auto& list = at.list;
       list.insert(list.end(), more.begin(), more.end());
       std::sort(list.begin(), list.end(), [](const Entry& a, const Entry& b) { return a.c < b.c; });
-      idle_[i] = 0;
+      at.idle = 0;
     }
-  }
-
-  void prune(int32_t i, Classes classes) {
-    auto& list = lists_[i];
-    list.erase(std::remove_if(list.begin(), list.end(),
-                              [&](const Entry& e) {
-                                return classes.has(e.c) && !(e.alpha > 0) && e.gain <= floor_[i];
-                              }),
-               list.end());
   }
 
   // Loss, dual objective and violation of rows in some classes, whose gains are known.
   Assessment judge(const int32_t* first, const int32_t* last, Classes classes, T tolerance) {
     double loss = 0, sum = 0, norm = 0, worst = 0;
     for (; first != last; ++first) {
-      const int32_t i = *first;
-      double row = simplex_ ? 0 : double(left_out_[i]);
-      for (const Entry& e : lists_[i]) {
-        if (!classes.has(e.c)) continue;
+      Instance& at = at_[*first];
+      const Stretch list = at.stretch(classes);
+      double row = simplex_ ? 0 : double(at.left_out);
+      for (const Entry& e : list) {
         row = simplex_ ? std::max(row, double(e.gain)) : row + std::max(0.0, double(e.gain));
         sum += double(e.alpha);
         // ‖W‖² = Σ_i Σ_c α_ic (z_i,y_i - z_ic)
         norm += double(e.alpha) * (1 - double(e.gain));
       }
       loss += row;
-      const T violation = violated(i, classes);
-      if (violation > tolerance) idle_[i] = 0;
+      const T violation = violated(at, list);
+      if (violation > tolerance) at.idle = 0;
       worst = std::max(worst, double(violation));
     }
     return {double(C_) * loss + norm / 2, sum - norm / 2, worst};
@@ -430,80 +430,113 @@ class PairAscent final : public MulticlassAscent {
 
   // |projected gradient|, the largest of the instance; for Crammer-Singer the largest gain less the
   // smallest of what could fall, as in LIBLINEAR.
-  T violated(int32_t i, Classes classes) {
+  T violated(Instance& at, Stretch list) const {
     T worst = 0;
     if (!simplex_) {
-      for (const Entry& e : lists_[i]) {
-        if (!classes.has(e.c)) continue;
+      for (const Entry& e : list) {
         if ((e.alpha <= 0 && e.gain < 0) || (e.alpha >= C_ && e.gain > 0)) continue;
         worst = std::max(worst, std::fabs(e.gain));
       }
       return worst;
     }
     T sum = 0, highest = 0, lowest = std::numeric_limits<T>::infinity();
-    for (const Entry& e : lists_[i]) {
+    for (const Entry& e : list) {
       sum += e.alpha;
       highest = std::max(highest, e.gain);
       if (e.alpha > rounding_) lowest = std::min(lowest, e.gain);
     }
     if (C_ - sum > rounding_) lowest = std::min(lowest, T(0));  // the slack, whose gain is 0
-    floor_[i] = std::min(lowest, highest) - T(kNear);
+    at.floor = std::min(lowest, highest) - T(kNear);
     return std::max(T(0), highest - lowest);
-  }
-
-  // Entries of the list that are about some classes.
-  struct Stretch {
-    Entry *begin, *end;
-    int64_t size() const { return end - begin; }
-  };
-  Stretch stretch(int32_t i, Classes classes) {
-    Entry* begin = lists_[i].data();
-    Entry* end = begin + lists_[i].size();
-    while (begin != end && begin->c < classes.first) ++begin;
-    while (begin != end && end[-1].c >= classes.last) --end;
-    return {begin, end};
   }
 
   // Brings the gains of the entries up to date.
   void look(int32_t i, Stretch list) {
-    const int64_t own_panel = y_[i] / N;
+    const int64_t own_panel = at_[i].y / N;
     const Vec<T> own = row_dot_tile(X_, i, W_.panel(own_panel), N);
-    const T base = 1 - own[y_[i] % N];
-    for (Entry* e = list.begin; e != list.end;) {
+    const T base = 1 - own[at_[i].y % N];
+    for (Entry* e = list.first; e != list.last;) {
       const int64_t q = e->c / N;
       const Vec<T> g = (q == own_panel ? own : row_dot_tile(X_, i, W_.panel(q), N)) + base;
-      for (; e != list.end && e->c / N == q; ++e) e->gain = g[e->c % N];
+      for (; e != list.last && e->c / N == q; ++e) e->gain = g[e->c % N];
     }
   }
 
   // w_y += Σ_c δ_c x, w_c -= δ_c x
   void spread(int32_t i, Stretch list, const T* delta) {
-    const int64_t count = list.size(), own_panel = y_[i] / N;
+    const int64_t count = list.size(), own_panel = at_[i].y / N;
     T total = 0;
     for (int64_t e = 0; e < count; ++e) total += delta[e];
     bool own_done = false;
     for (int64_t e = 0; e < count;) {
-      const int64_t q = list.begin[e].c / N;
+      const int64_t q = list.first[e].c / N;
       alignas(64) T lanes[N] = {};
       bool some = false;
-      for (; e < count && list.begin[e].c / N == q; ++e) {
-        lanes[list.begin[e].c % N] = -delta[e];
+      for (; e < count && list.first[e].c / N == q; ++e) {
+        lanes[list.first[e].c % N] = -delta[e];
         some |= delta[e] != 0;
       }
-      if (q == own_panel) lanes[y_[i] % N] = total, own_done = some = true;
+      if (q == own_panel) lanes[at_[i].y % N] = total, own_done = some = true;
       if (some) row_add_tile(X_, i, load(lanes), W_.panel(q), N);
     }
-    if (!own_done) row_add_lane(X_, i, total, W_.panel(own_panel) + y_[i] % N, N);
+    if (!own_done) row_add_lane(X_, i, total, W_.panel(own_panel) + at_[i].y % N, N);
   }
 
-  // Makes the variables of the list in some classes optimal, the others being fixed; the violation before.
-  T visit(int32_t i, Classes classes, T tolerance, Scratch& scratch) {
-    const Stretch list = stretch(i, classes);
-    if (!list.size()) return 0;
+  // Asks for what the visits after the k-th will read, much of which another thread has written: first an instance,
+  // then its list and row, then the weights, if its row is short.
+  void fetch(const std::vector<Visit>& visits, size_t k) const {
+    if (k + 12 < visits.size()) {
+      __builtin_prefetch(&at_[visits[k + 12].i]);
+      __builtin_prefetch(X_.offset + visits[k + 12].i);
+    }
+    if (k + 7 < visits.size()) {
+      const int32_t i = visits[k + 7].i;
+      __builtin_prefetch(at_[i].list.data());
+      __builtin_prefetch(X_.column + X_.offset[i]);
+      __builtin_prefetch(X_.value + X_.offset[i]);
+    }
+    if (k + 3 >= visits.size()) return;
+    const int32_t i = visits[k + 3].i;
+    const int64_t first = X_.offset[i], last = std::min(X_.offset[i + 1], first + kFetched);
+    const auto weights = [&](int64_t q) {
+      for (int64_t p = first; p < last; ++p) __builtin_prefetch(W_.panel(q) + X_.column[p] * N);
+    };
+    int64_t panel = at_[i].y / N;
+    weights(panel);
+    for (const Entry& e : at_[i].list)
+      if (e.c / N != panel) weights(panel = e.c / N);
+  }
+
+  // Makes the variables of the list optimal; the violation before.
+  T visit(int32_t i, T tolerance, Scratch& scratch) {
+    Instance& at = at_[i];
+    if (at.list.empty()) return 0;
+    const T violation = improve(i, {at.list.data(), at.list.data() + at.list.size()}, tolerance, scratch);
+    at.prune();
+    return violation;
+  }
+
+  // The same for those of the classes in `a` or `b`, the others being fixed.
+  T visit_some(int32_t i, Classes a, Classes b, T tolerance, Scratch& scratch) {
+    Instance& at = at_[i];
+    std::vector<Entry>& some = scratch.some;
+    some.clear();
+    for (const Entry& e : at.list)
+      if (a.has(e.c) || b.has(e.c)) some.push_back(e);
+    if (some.size() == at.list.size()) return visit(i, tolerance, scratch);
+    if (some.empty()) return 0;
+    const T violation = improve(i, {some.data(), some.data() + some.size()}, tolerance, scratch);
+    const Entry* next = some.data();
+    for (Entry& e : at.list)
+      if (a.has(e.c) || b.has(e.c)) e = *next++;
+    at.prune();
+    return violation;
+  }
+
+  T improve(int32_t i, Stretch list, T tolerance, Scratch& scratch) {
     look(i, list);
-    const T violation = violated(i, classes);
-    if (violation > tolerance && solve(i, list, scratch)) moved_[i] = 1;
-    prune(i, classes);
+    const T violation = violated(at_[i], list);
+    if (violation > tolerance && solve(i, list, scratch)) at_[i].moved = 1;
     return violation;
   }
 
@@ -511,26 +544,25 @@ class PairAscent final : public MulticlassAscent {
   bool solve(int32_t i, Stretch list, Scratch& scratch) {
     const int64_t count = list.size();
     T sum = 0;
-    for (const Entry* e = list.begin; e != list.end; ++e) sum += e->alpha;
+    for (const Entry& e : list) sum += e.alpha;
     // min ½‖a - b‖² + ½(1ᵀa)² over the box or simplex, b = g / k + a + 1ᵀa
-    const T inverse = 1 / norm2_[i], infinity = std::numeric_limits<T>::infinity();
+    const T inverse = 1 / at_[i].norm2, infinity = std::numeric_limits<T>::infinity();
     T *b = scratch.b.data(), *next = scratch.next.data();
-    for (int64_t e = 0; e < count; ++e) b[e] = list.begin[e].gain * inverse + list.begin[e].alpha + sum;
+    for (int64_t e = 0; e < count; ++e) b[e] = list.first[e].gain * inverse + list.first[e].alpha + sum;
     const Clip<T> c = simplex_ ? capped_simplex(b, count, double(C_), double(infinity), 1, scratch.work.data())
                                : capped_simplex(b, count, double(infinity), double(C_), 1, scratch.work.data());
     apply(c, b, count, next);
     bool changed = false;
     for (int64_t e = 0; e < count; ++e) {
-      b[e] = next[e] - list.begin[e].alpha;
+      b[e] = next[e] - list.first[e].alpha;
       changed |= b[e] != 0;
-      list.begin[e].alpha = next[e];
+      list.first[e].alpha = next[e];
     }
     if (changed) spread(i, list, b);
     return changed;
   }
 
   const Csr<T> X_;
-  const int32_t* y_;
   const int64_t m_;
   const bool simplex_;
   const T C_;
@@ -538,17 +570,18 @@ class PairAscent final : public MulticlassAscent {
   const int64_t threads_;
   Random random_;
   Panels<T> W_;
-  std::vector<std::vector<Entry>> lists_;
-  std::vector<T> norm2_;
-  std::vector<T> left_out_;      // gains above 0 of classes that are not in the list, summed
-  std::vector<T> floor_;         // gains below which a class with α = 0 does not matter
-  std::vector<uint8_t> idle_, moved_;
+  std::vector<Instance> at_;
   std::vector<int32_t> rows_, active_, by_class_;  // without rows of zeros
   std::vector<int64_t> class_first_;               // where a class begins in by_class_
+  std::vector<int64_t> bundle_first_;              // classes where the bundles of threads begin, and m
+  std::vector<int32_t> bundle_of_;                 // of a panel
+  BundlePlan plan_;
+  bool planned_ = false;
+  double planned_share_ = 1;  // of the instances in the plan
   int64_t zeros_ = 0;
   double worst_ = 1;  // violation that the last pass over everything found
   bool fresh_ = true;
-  Scratch scratch_;
+  std::vector<Scratch> scratch_;  // of each match of a round
 };
 
 }  // namespace
