@@ -58,7 +58,7 @@ class _Point:
         MemoryError: no room for the weights.
     """
 
-    _proximal: bool
+    _method: int  # of ctypes_multiclass.cc
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class _Point:
         arrays = (ctypes.c_void_p * 4)(*(a.ctypes.data for a in self._arrays))
         new = library.xmcjax_multiclass_new
         new.restype = ctypes.c_void_p
-        kind = ctypes.c_int32(self._proximal), ctypes.c_int32(X.dtype == np.float64)
+        kind = ctypes.c_int32(self._method), ctypes.c_int32(X.dtype == np.float64)
         self._handle = ctypes.c_void_p(new(*kind, size, ctypes.c_double(C), arrays))
         if not self._handle:
             raise MemoryError(f"no memory for the weights of {m} classes and {self._d} features")
@@ -139,7 +139,7 @@ class _Point:
 class Ascent(_Point):
     """Coordinate ascent."""
 
-    _proximal = False
+    _method = 0
 
     def assess(self, tolerance: float) -> Assessment:
         """Passes over everything; shrunk variables that `tolerance` would change come back."""
@@ -224,6 +224,12 @@ class Ascent(_Point):
         self._checked(self._library.xmcjax_multiclass_move_mean, np.ascontiguousarray(change, self._dtype))
 
 
+class CentredAscent(Ascent):
+    """Coordinate ascent of Lee-Lin-Wahba over instances, each with all its dual variables at once."""
+
+    _method = 2
+
+
 class Proximal(_Point):
     """Proximal point steps by Newton's method, in float64. Starts from the α that it is given.
 
@@ -232,7 +238,7 @@ class Proximal(_Point):
         failures: steps in a row after which the dual was no larger.
     """
 
-    _proximal = True
+    _method = 1
     newton_steps = failures = 0
 
     def step(self, tolerance: float) -> Assessment:

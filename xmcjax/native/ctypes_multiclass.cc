@@ -10,8 +10,11 @@ using xmcjax::DualPoint;
 using xmcjax::MulticlassAscent;
 using xmcjax::MulticlassProximal;
 
+// Ascent, Proximal and CentredAscent of native/_multiclass.py
+enum Method : int32_t { kAscent = 0, kProximal = 1, kCentred = 2 };
+
 template <class T>
-DualPoint* make(bool proximal, const int64_t* size, double C, const void* const* array) {
+DualPoint* make(int32_t method, const int64_t* size, double C, const void* const* array) {
   xmcjax::MulticlassArgs<T> args;
   args.X = {size[0], size[1], static_cast<const T*>(array[0]), static_cast<const int32_t*>(array[1]),
             static_cast<const int64_t*>(array[2])};
@@ -22,8 +25,9 @@ DualPoint* make(bool proximal, const int64_t* size, double C, const void* const*
   args.C = C;
   args.seed = uint64_t(size[4]);
   args.threads = size[5];
+  args.by_instance = method == kCentred;
   const auto& kernels = xmcjax::kernels<T>();
-  if (proximal) return kernels.multiclass_proximal(args);
+  if (method == kProximal) return kernels.multiclass_proximal(args);
   return kernels.multiclass_ascent(args);
 }
 
@@ -46,13 +50,13 @@ void put(const Assessment& found, double* out) {
 
 #define XMCJAX_EXPORT extern "C" __attribute__((visibility("default")))
 
-// The handle of coordinate ascent or of proximal point steps, or null. size: n, d, m, formulation, seed, threads, first
+// The handle of a method, or null. size: n, d, m, formulation, seed, threads, first
 // class of this process, last; array: value, column, offset, y, which must outlive it.
-XMCJAX_EXPORT void* xmcjax_multiclass_new(int32_t proximal, int32_t float64, const int64_t* size, double C,
+XMCJAX_EXPORT void* xmcjax_multiclass_new(int32_t method, int32_t float64, const int64_t* size, double C,
                                           const void* const* array) {
   DualPoint* point = nullptr;
   guarded([&] {
-    point = float64 ? make<double>(proximal != 0, size, C, array) : make<float>(proximal != 0, size, C, array);
+    point = float64 ? make<double>(method, size, C, array) : make<float>(method, size, C, array);
   });
   return point;
 }

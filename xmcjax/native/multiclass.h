@@ -45,6 +45,7 @@ struct MulticlassArgs {
   double C;
   uint64_t seed;
   int64_t threads;
+  bool by_instance;  // Lee-Lin-Wahba: over instances (simd_centred_ascent.cc) rather than over classes
 };
 
 // Two bundles of classes that play against each other; inner: each against itself as well.

@@ -20,6 +20,8 @@ namespace xmcjax::XMCJAX_ISA {
 
 template <class T>
 MulticlassAscent* pair_ascent(const MulticlassArgs<T>& args);  // simd_pair_ascent.cc
+template <class T>
+MulticlassAscent* centred_ascent(const MulticlassArgs<T>& args);  // simd_centred_ascent.cc
 
 namespace {
 
@@ -298,6 +300,7 @@ class ClassAscent final : public MulticlassAscent {
 
 template <class T>
 MulticlassAscent* multiclass_ascent(const MulticlassArgs<T>& args) {
+  if (args.by_instance) return centred_ascent(args);
   const bool pairs = args.formulation == kWestonWatkins || args.formulation == kCrammerSinger;
   return pairs ? pair_ascent(args) : new ClassAscent<T>(args);
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.native._multiclass import Ascent, Proximal
+from xmcjax.native._multiclass import Ascent, CentredAscent, Proximal
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
 
@@ -27,7 +27,8 @@ def ascend(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> d
     tol, most = options["tol"], options["max_epochs"]
     problem = (X, y, m, list(FORMULATIONS).index(formulation), C)
     shared = dict(seed=options["seed"], threads=options["threads"])
-    point = Ascent(*problem, **shared)
+    # with the mean fixed, dual variables of Lee-Lin-Wahba move an m-th of the way
+    point = (CentredAscent if formulation == "llw" else Ascent)(*problem, **shared)
     patience = _patience(formulation, X.shape[1], m)
     sweeps, visited, work, shrunk, newton_steps = 0, 0.0, 0.0, 0.0, 0
     while True:

@@ -62,8 +62,8 @@ def solve(
         backend: "native", the C++ kernels, in which the numbers of JAX's settings do not matter; "dense"
             or "jnp", plain JAX, of :func:`xmcjax.linops.make`; "auto" takes native where it is built and
             the default device is a CPU, else what suits X.
-        threads: of one solution in the native kernels. It changes no sum of one against the rest, which
-            comes out equal to the bit.
+        threads: of one solution in the native kernels. It changes no sum of one against the rest and of
+            Lee-Lin-Wahba, which come out equal to the bit.
         tol: no |projected gradient| is larger in the end; 0.01 by default.
         max_epochs: epochs and Newton steps at most, together; in the native kernels, an epoch that leaves
             out shrunk instances counts for its share.
