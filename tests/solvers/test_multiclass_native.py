@@ -185,3 +185,15 @@ def test_lee_lin_wahba_with_a_large_C():
             one.sweep(1e-6)
         gap[kind] = one.assess(1e-6).gap
     assert gap[CentredAscent] < 0.2 * gap[Ascent]
+
+
+def test_coordinate_ascent_goes_on_where_systems_are_too_large_to_factorise():
+    # a pass over lists costs a hundredth of a Newton step by conjugate gradients
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 10
+    X = np.abs(rng.uniform(size=(10, 130))[y] + 3 * rng.normal(size=(400, 130)))
+    solution = md.solve(X, y, C=10.0, tol=1e-3, max_epochs=20_000)
+    assert solution.status == Status.CONVERGED
+    assert solution.newton_steps == 0
+    # the last epochs are kept for it
+    assert md.solve(X, y, C=10.0, tol=1e-3, max_epochs=100).newton_steps > 0

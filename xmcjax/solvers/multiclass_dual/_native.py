@@ -10,8 +10,10 @@ from xmcjax.solvers._base import Status
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
 
 # Passes over all instances, the shares of shrunk ones added up, after which Newton's method takes over: where
-# its systems are factorised, and where conjugate gradients take a hundred times as long.
-_PATIENCE, _LONG_PATIENCE = 25.0, 500.0
+# its systems are factorised, and where conjugate gradients take a hundred times as long. It keeps a share of
+# the epochs that are allowed.
+_PATIENCE, _LONG_PATIENCE = 25.0, 5000.0
+_NEWTON = 0.2
 # Sweeps in a row between two passes over everything.
 SWEEPS = 20
 # Unknowns of a system that it pays to factorise.
@@ -29,7 +31,7 @@ def ascend(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> d
     shared = dict(seed=options["seed"], threads=options["threads"])
     # with the mean fixed, dual variables of Lee-Lin-Wahba move an m-th of the way
     point = (CentredAscent if formulation == "llw" else Ascent)(*problem, **shared)
-    patience = _patience(formulation, X.shape[1], m)
+    patience = _patience(formulation, X.shape[1], m, most)
     sweeps, visited, work, shrunk, newton_steps = 0, 0.0, 0.0, 0.0, 0
     while True:
         found = point.assess(tol)
@@ -78,8 +80,8 @@ def canonical(X) -> sp.csr_array:
     return X
 
 
-def _patience(formulation: str, d: int, m: int) -> float:
+def _patience(formulation: str, d: int, m: int, most: int) -> float:
     if d > _DIRECT:
         return np.inf
     coupled = formulation in ("ww", "cs")
-    return _LONG_PATIENCE if coupled and m * d > _DIRECT else _PATIENCE
+    return min(_LONG_PATIENCE, (1 - _NEWTON) * most) if coupled and m * d > _DIRECT else _PATIENCE
