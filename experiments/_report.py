@@ -74,7 +74,8 @@ def main(
     text = markdown(result)
     write(options.out, name, result, text)
     for file, draw in (figures or {}).items():
-        figure(options.out, file, functools.partial(draw, result))
+        if not figure(options.out, file, functools.partial(draw, result)):
+            break  # nor can the others be drawn
     print("\n" + text + f"\nwritten to {options.out}")
 
 
@@ -109,7 +110,7 @@ def figure(out: Path, name: str, draw: Callable) -> bool:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        print(f'no {name}.png: matplotlib is not installed (pip install ".[plots]")')
+        print(f'no figures such as {name}.png: matplotlib is not installed (pip install ".[plots]")')
         return False
     canvas = FigureCanvasAgg(Figure(figsize=(8, 5), layout="constrained"))
     draw(canvas.figure.subplots())

@@ -65,7 +65,7 @@ class Options:
             sets=self.sets if self.sets != usual.sets else sets,
             traced=self.traced if self.traced != usual.traced else "stackexchange_tags",
             repeats=max(self.repeats, 5),
-            sample=4000,
+            sample=2000,
             traced_sample=0,
         )
 

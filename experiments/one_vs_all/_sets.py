@@ -1,7 +1,8 @@
 """The sets of the study, by name.
 
 "NAME" of experiments._data, of the Extreme Classification Repository (experiments._xmc_sets) or
-"naics2017"; "power_law:LABELS", with 20,000 rows and 50,000 features, or "power_law:LABELSxROWSxFEATURES";
+"naics2017"; "power_law:LABELS", with 50,000 features and half as many rows as labels, at least 20,000, or
+"power_law:LABELSxROWSxFEATURES"; both have 40 non-zeros and 5 labels a row, so that many labels have few rows;
 "NAME:svd300" for 300 dense features of a truncated singular value decomposition.
 """
 
@@ -78,8 +79,11 @@ def _split(name: str) -> _data.Split:
 def _power_law(parameter: str) -> _data.Split:
     """A fifth more rows are made, for the test part."""
     numbers = parameter.split("x")
-    labels, rows, features = map(int, numbers if len(numbers) == 3 else (numbers[0], 20_000, 50_000))
-    X, Y = make_power_law(rows + rows // 5, features, labels, nonzeros_per_row=40, seed=0)
+    labels = int(numbers[0])
+    rows, features = map(int, numbers[1:] or (max(20_000, labels // 2), 50_000))
+    X, Y = make_power_law(
+        rows + rows // 5, features, labels, labels_per_row=min(5, labels), nonzeros_per_row=40, seed=0
+    )
     fitted = fit_transforms("log,idf,unit", X[:rows])
     return _data.Split(fitted.apply(X[:rows]), Y[:rows], fitted.apply(X[rows:]), Y[rows:])
 

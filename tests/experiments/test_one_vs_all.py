@@ -196,3 +196,12 @@ def test_cost_growth(in_process, tmp_path):
     assert cost_growth._exponent(points, "seconds") == pytest.approx(1.5)
     if _report.figure(tmp_path, "growth", lambda axes: cost_growth.draw(result, axes)):
         assert (tmp_path / "growth.png").stat().st_size > 10_000
+
+
+def test_the_sets_of_the_full_study():
+    options = study.Options(full=True).chosen()
+    for name in (options.traced, *options.sets, *study.Options().sets, "amazon-670k"):
+        _sets.check(name)
+    assert sum(name.startswith("power_law") for name in options.sets) == 3 and options.repeats == 5
+    asked = study.Options(full=True, sets=("bibtex",), traced="bibtex").chosen()
+    assert (asked.sets, asked.traced) == (("bibtex",), "bibtex")
