@@ -3,10 +3,11 @@
     python -m experiments.bench.cost_growth [--small|--full] [--out results]
 
 Power-law sets around one size, of which one number at a time is varied; every run is a process of its own
-that trains all labels and keeps no weights. Time is that of the processor, for threads that of the clock,
-compilation included; memory is what the peak of the resident memory grows by during training. An exponent
-is the slope of the logarithm against that of the varied number, by least squares. Runs are kept in
-cost_growth.cells.json. Writes cost_growth.json, .md and .png.
+that keeps no weights. The labels that are trained are a seeded sample of four times the largest number, so
+that they have as many positives whatever their number. Time is that of the processor, for threads that of
+the clock, compilation included; memory is what the peak of the resident memory grows by during training.
+An exponent is the slope of the logarithm against that of the varied number, by least squares. Runs are
+kept in cost_growth.cells.json. Writes cost_growth.json, .md and .png.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ class Options:
     """Growth of time and memory.
 
     Attributes:
-        rows, features, labels, nonzeros: of the set in the middle; non-zeros are of a row.
+        rows, features, labels, nonzeros: of the run in the middle; non-zeros are of a row.
         factors: by which each is multiplied, alone.
         threads: as many as there are cores at most.
         inits: starting weights.
         repeats: of every run.
         out: folder of the results.
-        small: 4,000 rows and features, 200 labels; halves and doubles.
+        small: 4,000 rows and features, 100 labels; halves and doubles.
         full: five repetitions.
     """
 
     rows: int = 20_000
     features: int = 20_000
-    labels: int = 1_000
+    labels: int = 500
     nonzeros: int = 40
     factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
     threads: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
@@ -58,7 +59,7 @@ class Options:
         if self.full:
             return dataclasses.replace(self, repeats=max(self.repeats, 5))
         if self.small:
-            return dataclasses.replace(self, rows=4_000, features=4_000, labels=200, factors=(0.5, 1.0, 2.0))
+            return dataclasses.replace(self, rows=4_000, features=4_000, labels=100, factors=(0.5, 1.0, 2.0))
         return self
 
 
@@ -98,10 +99,10 @@ def _measured(cells: Cells, size: dict, options: Options, processors: list[int])
     }
     with tempfile.TemporaryDirectory() as folder:
         if not all(key in cells.values for key in keys.values()):
-            _one_vs_all.store(Path(folder), _set(size))
+            _one_vs_all.store(Path(folder), _set(size, round(4 * options.labels * max(options.factors))))
         runs: dict[str, list[dict]] = {init: [] for init in options.inits}
         for (init, _), key in keys.items():
-            request = {"init": init, "threads": size["threads"]}
+            request = {"init": init, "threads": size["threads"], "sample": size["labels"]}
             chosen = processors[: size["threads"]]
             done = cells.get(key, lambda r=request, c=chosen: _worker.ask("xmcjax", Path(folder), c, **r))
             runs[init].append(done)
@@ -117,11 +118,11 @@ def _measured(cells: Cells, size: dict, options: Options, processors: list[int])
     }
 
 
-def _set(size: dict) -> _data.Split:
+def _set(size: dict, labels: int) -> _data.Split:
     from xmcjax.data import fit_transforms, make_power_law
 
     X, Y = make_power_law(
-        size["rows"], size["features"], size["labels"], nonzeros_per_row=size["nonzeros"], seed=0
+        size["rows"], size["features"], labels, nonzeros_per_row=size["nonzeros"], labels_per_row=4, seed=0
     )
     X = fit_transforms("log,idf,unit", X).apply(X)
     return _data.Split(X, Y, X[:0], Y[:0])

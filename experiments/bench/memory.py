@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 import scipy.sparse as sp
 
 from experiments import _report
+from experiments.bench import _worker
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +63,7 @@ def train(folder: str, labels: int) -> dict:
         summary = train_one_vs_all(X, Y, OneVsAll(), lambda result: writer.add(*result[:7]))
     return {
         "labels": labels,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": _worker.memory_mb(),
         "Y_mb": (Y.data.nbytes + Y.indices.nbytes + Y.indptr.nbytes) / 2**20,
         "seconds": summary.seconds,
         "statuses": {status.name: count for status, count in summary.statuses.items()},
