@@ -20,6 +20,7 @@ from xmcjax._cores import usable_cores
 from xmcjax.data import make_power_law
 from xmcjax.lanes import OneVsAll, Weighting, train_one_vs_all
 from xmcjax.models import ShardWriter
+from xmcjax.penalties import ElasticNet
 from xmcjax.solvers import Status
 
 TIGHT = dict(eps=1e-6, clip=0.0)
@@ -414,6 +415,9 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
         (dict(C="a"), TypeError, "C: expected a number, got 'a'"),
         (dict(C=None), TypeError, "C: expected a number, got None"),
         (dict(eps="a"), TypeError, "eps: expected a number, got 'a'"),
+        (dict(penalty="l3"), ValueError, "penalty: expected one of l2, l1, elastic_net, huber, got 'l3'"),
+        (dict(penalty="elastic_net", l1_ratio=2), ValueError, "expected 0 < l1_ratio <= 1, got 2"),
+        (dict(penalty="huber", huber_width="a"), TypeError, "huber_width: expected a number, got 'a'"),
         (dict(sparsify="a"), TypeError, "sparsify: expected a number, got 'a'"),
         (dict(sparsify=-1), ValueError, "expected sparsify > 0, got -1"),
         (dict(weighting="up"), ValueError, "weighting: expected None or one of propensity, .* got 'up'"),
@@ -445,6 +449,32 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
 def test_options_are_checked(options, error, message):
     with pytest.raises(error, match=message):
         OneVsAllClassifier(**options).fit(np.eye(3), [0, 1, 1])
+
+
+@pytest.mark.parametrize(("eps", "relative"), [(0.01, 1e-3), (1e-6, 1e-6)])
+def test_l1_equals_linear_svc(multilabel, eps, relative):
+    """At the default tolerance and at a tight one, the bias as the weight of a feature of value 1."""
+    X, Y = multilabel
+    X = X.astype(np.float64)
+    ours = OneVsAllClassifier(penalty="l1", C=2.0, eps=eps, clip=0).fit(X, Y)
+    ones = with_ones(X)
+    for label in np.flatnonzero(np.asarray(Y.sum(0)).ravel())[:8].tolist():
+        y = 2 * Y[:, [label]].toarray().ravel() - 1
+        svc = LinearSVC(penalty="l1", dual=False, C=2.0, fit_intercept=False, tol=1e-9, max_iter=1_000_000)
+        best, v = svc.fit(ones, y).coef_[0], np.append(ours.coef_[label], ours.intercept_[label])
+
+        def f(v, y=y):
+            return np.abs(v).sum() + 2 * (np.maximum(1 - y * (ones @ v), 0) ** 2).sum()
+
+        np.testing.assert_allclose(f(v), f(best), rtol=relative)
+    assert (ours.coef_ == 0).mean() > 0.1
+
+
+def test_penalties_of_objects_and_names_are_the_same(multilabel):
+    X, Y = multilabel
+    by_name = OneVsAllClassifier(penalty="elastic_net", l1_ratio=0.8).fit(X, Y)
+    by_object = OneVsAllClassifier(penalty=ElasticNet(0.8)).fit(X, Y)
+    np.testing.assert_array_equal(by_name.coef_.toarray(), by_object.coef_.toarray())
 
 
 def test_weighting_and_sparsify_reach_the_trainer(multilabel):

@@ -74,8 +74,8 @@ def test_arrays_of_another_kind_are_refused(place):
         np.ones((1, 1), real),
         np.zeros((1, 1), real),
         np.zeros(lanes, real),
-        np.zeros(7, real),
-        np.zeros(3, whole),
+        np.zeros(8, real),
+        np.zeros(4, whole),
     ]
     state = [np.zeros((d, lanes), real), np.zeros((n, lanes), real), np.zeros((d, lanes), real)]
     state += [np.zeros(lanes, real) for _ in range(6)] + [np.zeros(lanes, whole) for _ in range(4)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from lane_helpers import assert_same_bits, native, small, train
 
 from xmcjax import losses
 from xmcjax.lanes import LabelWeights, _sparsify
+from xmcjax.penalties import L1, HuberPenalty
 
 
 def objective(X, y, c, indices, values, bias, l2_bias, loss):
@@ -66,6 +68,23 @@ def test_bits(form):
     reference, _ = train(X, Y, sparsify=0.01)
     assert_same_bits(train(X, Y, sparsify=0.01, clip=0.5, block_size=3, threads=2)[0], reference)
     assert all(r.values.dtype == np.float32 for r in reference.values())
+
+
+@pytest.mark.parametrize("penalty", [L1(), HuberPenalty(0.1)], ids=repr)
+def test_the_objective_has_the_penalty_of_the_weights(penalty):
+    X, Y = small(dtype=np.float64)
+    ours, _ = train(X, Y, sparsify=0.05, penalty=penalty)
+    whole, _ = train(X, Y, clip=0.0, penalty=penalty)
+    fewer = 0
+    for label, result in ours.items():
+        if np.isnan(result.value):
+            continue
+        y = 2 * Y[:, [label]].toarray().ravel() - 1
+        slack = np.maximum(1 - y * (X[:, result.indices] @ result.values + result.bias), 0)
+        of_weights = np.sum(penalty.value(jnp.asarray(np.append(result.values, result.bias))))
+        assert slack @ slack + of_weights <= 1.05 * result.value * (1 + 1e-12)
+        fewer += len(whole[label].indices) - len(result.indices)
+    assert fewer > 0
 
 
 def test_starting_weights_are_left_alone():

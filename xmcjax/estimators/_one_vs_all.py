@@ -24,7 +24,7 @@ class OneVsAllClassifier(LinearClassifier):
     For every label j, with y_ij = ±1 for rows with and without it, sample weights s_i and weights
     c_ij that are 1 without a `weighting`,
 
-    .. math:: \\min_{w_j, b_j} ½‖w_j‖² [+ ½ b_j²] + C Σ_i s_i c_{ij} φ(y_{ij} (w_j·x_i + b_j)).
+    .. math:: \\min_{w_j, b_j} R(w_j) [+ R(b_j)] + C Σ_i s_i c_{ij} φ(y_{ij} (w_j·x_i + b_j)).
 
     Args:
         loss: φ of the margin: "squared_hinge" (default), "logistic", "huber_hinge", or one of
@@ -35,6 +35,12 @@ class OneVsAllClassifier(LinearClassifier):
             or an :class:`xmcjax.inits.Init`, whose options then replace the ones below. An object
             sets what has no argument here: ``MultiPos(max_positives=10, ridge=0.1)``, where
             "multi_pos" has 5 and 0.01.
+        penalty: R of the weights: "l2" (default), ½‖w‖²; "l1", ‖w‖₁; "elastic_net", ``l1_ratio`` times
+            the one and 1 − ``l1_ratio`` times the other; "huber", w²/2ε up to ε = ``huber_width`` and
+            |w| − ε/2 beyond; or an object of :class:`xmcjax.penalties.Penalty`, whose options then
+            replace the ones below.
+        l1_ratio: of "elastic_net", 0.5 by default.
+        huber_width: ε of "huber", 1 by default.
         C: weight of the losses, above 0; 1 by default.
         eps: ε₀ of the stopping rule ‖∇f(w)‖ ≤ ε₀ max(1, min(|P|, |N|))/n ‖∇f(0)‖ (paper 000,
             eqs. 12 and 13); 0.01 by default, 1 is enough for dense features.
@@ -101,6 +107,9 @@ class OneVsAllClassifier(LinearClassifier):
         loss="squared_hinge",
         init="mean_separating",
         *,
+        penalty="l2",
+        l1_ratio=0.5,
+        huber_width=1.0,
         C=1.0,
         eps=0.01,
         clip=0.01,
@@ -121,6 +130,9 @@ class OneVsAllClassifier(LinearClassifier):
     ):
         self.loss = loss
         self.init = init
+        self.penalty = penalty
+        self.l1_ratio = l1_ratio
+        self.huber_width = huber_width
         self.C = C
         self.eps = eps
         self.clip = clip
@@ -192,7 +204,12 @@ class OneVsAllClassifier(LinearClassifier):
         from xmcjax.inits import INITS, Init
         from xmcjax.lanes import OneVsAll
         from xmcjax.losses import MARGIN_LOSSES, MarginLoss
+        from xmcjax.penalties import PENALTIES, Penalty
 
+        penalty = chosen("penalty", self.penalty, PENALTIES, Penalty)
+        if isinstance(penalty, type):
+            own = [field.name for field in dataclasses.fields(penalty)]
+            penalty = penalty(**{name: number(name, getattr(self, name)) for name in own})
         init = chosen("init", self.init, INITS, Init)
         if isinstance(init, type):
             given = {field.name for field in dataclasses.fields(init)} & self.get_params().keys()
@@ -205,6 +222,7 @@ class OneVsAllClassifier(LinearClassifier):
         bias = "regularised" if self.regularise_intercept else "free"
         return OneVsAll(
             loss=chosen("loss", self.loss, MARGIN_LOSSES, MarginLoss),
+            penalty=penalty,
             init=init,
             C=number("C", self.C),
             eps=number("eps", self.eps),

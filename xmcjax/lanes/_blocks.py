@@ -15,7 +15,10 @@ import numpy as np
 from xmcjax.linops import Csr, LinOp
 from xmcjax.losses import MarginLoss
 from xmcjax.native._newton import InPlaceStep
+from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
+
+_L2 = L2()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +73,7 @@ def make_block(
     size: int,
     *,
     by_label: bool = False,
+    penalty: Penalty = _L2,
 ) -> Block:
     """The block of `size` lanes that is fastest for these features and this loss.
 
@@ -80,9 +84,10 @@ def make_block(
         hp: of the solver.
         size: B.
         by_label: whether jobs have weights of their own; the block then holds c as [n, B].
+        penalty: of the weights.
     """
     host = isinstance(op, Csr) and op.native and loss.native is not None
-    return (HostBlock if host else DeviceBlock)(op, loss, weight, hp, size, by_label)  # type: ignore[arg-type]
+    return (HostBlock if host else DeviceBlock)(op, loss, weight, hp, size, by_label, penalty)  # type: ignore[arg-type]
 
 
 class _Starts:
@@ -145,6 +150,7 @@ class HostBlock:
         hp: newton_cg.HParams,
         size: int,
         by_label: bool = False,
+        penalty: Penalty = _L2,
     ):
         n, d = op.shape
         dtype = np.dtype(op.dtype)
@@ -174,7 +180,7 @@ class HostBlock:
             starts.weight,
             np.zeros((1, 1), dtype),
             starts.tolerance,
-            *newton_cg.native_numbers(hp, loss, dtype),
+            *newton_cg.native_numbers(hp, loss, penalty, dtype),
         ]
         assert loss.native is not None
         self._step = InPlaceStep(problem, list(self._state.values()), d=d, loss=loss.native)
@@ -204,6 +210,7 @@ class DeviceBlock:
         hp: newton_cg.HParams,
         size: int,
         by_label: bool = False,
+        penalty: Penalty = _L2,
     ):
         n, d = op.shape
         dtype = np.dtype(op.dtype)
@@ -222,6 +229,7 @@ class DeviceBlock:
             _put(np.zeros((1, 1), dtype)),
             _put(starts.tolerance),
             loss,
+            penalty,
         )
         number, count = np.zeros(size, dtype), np.zeros(size, np.int32)
         self._state = newton_cg.State(

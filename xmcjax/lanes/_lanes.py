@@ -46,7 +46,7 @@ class Lanes:
     """B lanes of :mod:`xmcjax.solvers.newton_cg` over one feature matrix, for one host thread.
 
     Args:
-        op, loss, weight, hp, size, by_label: as :func:`xmcjax.lanes._blocks.make_block` takes them.
+        op, loss, weight, hp, size, options: as :func:`xmcjax.lanes._blocks.make_block` takes them.
     """
 
     def __init__(
@@ -56,10 +56,9 @@ class Lanes:
         weight: np.ndarray,
         hp: newton_cg.HParams,
         size: int,
-        *,
-        by_label: bool = False,
+        **options,
     ):
-        self._block = make_block(op, loss, weight, hp, size, by_label=by_label)
+        self._block = make_block(op, loss, weight, hp, size, **options)
         self._jobs: list[Job | None] = [None] * size
 
     @property

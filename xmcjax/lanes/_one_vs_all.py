@@ -15,14 +15,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import linops
-from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet, label_tree
+from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet
 from xmcjax.lanes._blocks import Job
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
-from xmcjax.lanes._queue import LabelQueue, Queue, TreeQueue
+from xmcjax.lanes._queue import Queue, make_queue
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._stopping import StoppingRule
 from xmcjax.losses import MarginLoss, squared_hinge
+from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 
 # A lane is refilled as soon as it ends; but where starts have more than this share of the rows
@@ -35,12 +36,13 @@ BIASES = ("regularised", "free", "none")
 class OneVsAll:
     """How to train; the problem of each label is
 
-        min ½‖w‖² [+ ½ b²] + C Σ_i s_i c_i φ(y_i (w·x_i + b)),
+        min R(w) [+ R(b)] + C Σ_i s_i c_i φ(y_i (w·x_i + b)),
 
     s_i = 1 without sample weights, and c_i = 1 without weights of the label.
 
     Attributes:
         loss: φ.
+        penalty: R; ½‖w‖² by default.
         init: starting weights.
         C: weight of the losses.
         eps: ε₀ of the stopping rule (paper 000, eqs. 12 and 13). The Newton decrement must be small
@@ -68,6 +70,7 @@ class OneVsAll:
     block_size: int = 16
     threads: int = 1
     backend: str = "auto"
+    penalty: Penalty = L2()  # noqa: RUF009 – frozen
 
     def __post_init__(self):
         if not (np.isfinite(self.C) and self.C > 0):
@@ -182,15 +185,41 @@ def train_one_vs_all(
             f"init {options.init.name} takes labels in the order of its tree: it cannot be told to begin "
             "no other"
         )
-    trainer = _Trainer(X, Y, sample_weight, label_weights, options, sink, observe)
+    labels = check_labels(labels, Y.shape[1])
+    trainer = Trainer(X, Y, sample_weight, label_weights, options, sink, observe)
+    tree = options.init.tree and options.max_iter > 0
+    return trainer.run(
+        make_queue(
+            trainer.Y,
+            labels,
+            tree=tree,
+            weight=trainer.weight,
+            threads=options.threads,
+            may_begin=may_begin,
+        ),
+        set(labels.tolist()) if tree else None,
+    )
+
+
+def check_labels(labels, n_labels: int) -> np.ndarray:
+    """Numbers of labels, all where `labels` is None; ValueError where one is repeated or out of range."""
     if labels is None:
-        return trainer.run(np.arange(Y.shape[1]), may_begin)
-    labels = np.asarray(labels)
-    if len(np.unique(labels)) < len(labels) or ((labels < 0) | (labels >= Y.shape[1])).any():
+        return np.arange(n_labels)
+    labels = np.asarray(labels, np.int64)
+    if len(np.unique(labels)) < len(labels) or ((labels < 0) | (labels >= n_labels)).any():
         raise ValueError(
-            f"expected different labels from 0 to {Y.shape[1] - 1}, got a repeated one or one outside"
+            f"expected different labels from 0 to {n_labels - 1}, got a repeated one or one outside"
         )
-    return trainer.run(labels, may_begin)
+    return labels
+
+
+def label_columns(Y) -> sp.csc_array:
+    """The label matrix as CSC of ones, float32 [n, L]; every stored non-zero is a label."""
+    columns = sp.csc_array(Y, dtype=np.float32, copy=True)
+    columns.eliminate_zeros()
+    columns.sum_duplicates()
+    columns.data[:] = 1
+    return columns
 
 
 def check_sample_weight(weight, n: int) -> np.ndarray:
@@ -208,8 +237,13 @@ def check_sample_weight(weight, n: int) -> np.ndarray:
     return weight
 
 
-class _Trainer:
-    """One run of :func:`train_one_vs_all`."""
+class Trainer:
+    """One run of :func:`train_one_vs_all`, whose arguments it takes.
+
+    Attributes:
+        Y: labels, CSC [n, L] of ones, of the rows that count.
+        weight: s of these rows, or None.
+    """
 
     def __init__(
         self, X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll, sink, observe
@@ -220,23 +254,20 @@ class _Trainer:
             raise ValueError("expected at least one row, got none")
         X = X.tocsr() if sp.issparse(X) else np.asarray(X)
         linops.check_features(X)
-        self._weight = None  # s [n]; None for ones
+        self.weight = None  # s [n]; None for ones
         if sample_weight is not None:
             weight = check_sample_weight(sample_weight, X.shape[0])
             kept = np.flatnonzero(weight)
             if len(kept) < len(weight):
                 X, Y = X[kept], sp.csr_array(Y)[kept]
-            self._weight = weight[kept]
+            self.weight = weight[kept]
         if label_weights is not None and len(label_weights.positive) != Y.shape[1]:
             raise ValueError(f"expected weights of {Y.shape[1]} labels, got {len(label_weights.positive)}")
         self._label_weights = label_weights
         self._options = options
         self._sink, self._observe = sink, observe
         self._X: Any = X
-        self._Y = sp.csc_array(Y, dtype=np.float32, copy=True)
-        self._Y.eliminate_zeros()
-        self._Y.sum_duplicates()
-        self._Y.data[:] = 1
+        self.Y = label_columns(Y)
         options.init.check(X.shape[1], Y.shape[1], options.bias != "none")
         backend = options.backend
         if backend == "auto" and linops.native_ready():
@@ -244,44 +275,34 @@ class _Trainer:
         self._op = linops.make(X, backend=backend)
         self._dtype = np.dtype(self._op.dtype)
         has_bias = options.bias != "none"
-        self._rule = StoppingRule(X, self._weight, options.loss, options.C, options.eps, has_bias)
+        self._rule = StoppingRule(X, self.weight, options.loss, options.C, options.eps, has_bias)
         # C s
-        self._row_weight = options.C * (np.ones(1) if self._weight is None else self._weight)
+        self._row_weight = options.C * (np.ones(1) if self.weight is None else self.weight)
         self._sparsifier = None
         if options.sparsify is not None and options.max_iter > 0:
             l2_bias = max(options.hparams().l2_bias, 0)
-            self._sparsifier = Sparsifier(X, options.loss, self._row_weight, l2_bias, options.sparsify)
+            self._sparsifier = Sparsifier(
+                X, options.loss, options.penalty, self._row_weight, l2_bias, options.sparsify
+            )
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._summary = Summary()
-        self._wanted: set[int] = set()
+        self._wanted: set[int] | None = None
 
-    def run(self, labels: np.ndarray, may_begin: Callable[[int], bool] | None) -> Summary:
+    def run(self, queue: Queue, wanted: set[int] | None = None) -> Summary:
+        """Trains what the queue gives; hands out labels that are wanted, or all."""
         begin = time.perf_counter()
-        counts = np.diff(self._Y.indptr)
+        self._wanted = wanted
         training = TrainingSet(
             self._X,
-            self._Y,
+            self.Y,
             self._rule.total / self._rule.n,
             self._options.loss,
             self._options.bias != "none",
             self._solve_one,
-            self._weight,
+            self.weight,
         )
         self._starts = self._options.init.prepare(training)
-        queue: Queue = LabelQueue(labels, self._options.threads, may_begin)
-        if self._options.init.tree and self._options.max_iter > 0:
-            # Labels that are not wanted now (they are on disk already) may have to be solved
-            # again for the sake of their descendants, but are not handed out.
-            for label in labels[counts[labels] == 0].tolist():
-                self._emit_empty(label)
-            labels = labels[counts[labels] > 0]
-            self._wanted = set(labels.tolist())
-            trained = np.flatnonzero(counts > 0)
-            parents = np.full(len(counts), -1)
-            tree = label_tree(self._Y[:, trained], self._weight)
-            parents[trained] = np.where(tree >= 0, trained[tree], -1)
-            queue = TreeQueue(parents, labels)
         if self._options.max_iter == 0:
             self._emit_starts(queue)
         elif self._options.threads == 1:
@@ -327,7 +348,7 @@ class _Trainer:
                     together = record.active[fresh].mean() > CROWDED * self._op.shape[0]
                 for end in solved:
                     queue.done(end.job.label, end.w, end.bias)
-                    if not self._wanted or end.job.label in self._wanted:
+                    if self._wanted is None or end.job.label in self._wanted:
                         self._emit(self._dropped(end))
                 with self._lock:
                     self._summary.active += int(record.active.sum())
@@ -339,10 +360,9 @@ class _Trainer:
             raise
 
     def _lanes(self, hp: newton_cg.HParams) -> Lanes:
-        by_label = self._label_weights is not None
-        return Lanes(
-            self._op, self._options.loss, self._row_weight, hp, self._options.block_size, by_label=by_label
-        )
+        options = self._options
+        more = dict(by_label=self._label_weights is not None, penalty=options.penalty)
+        return Lanes(self._op, options.loss, self._row_weight, hp, options.block_size, **more)
 
     def _step(self, lanes: Lanes) -> tuple[list[Solved], StepRecord]:
         if self._summary.first_step_seconds:
@@ -369,7 +389,7 @@ class _Trainer:
                 return solved[0].w, solved[0].bias
 
     def _labels(self, ids: list[int]) -> Labels:
-        indptr, indices = self._Y.indptr, self._Y.indices
+        indptr, indices = self.Y.indptr, self.Y.indices
         positives = [indices[indptr[label] : indptr[label + 1]] for label in ids]
         rule = self._rule
         return Labels(np.array(ids, np.int64), positives, rule.counts(positives), rule.sums(positives))
@@ -383,10 +403,11 @@ class _Trainer:
     def _taken(self, queue: Queue, idle: int):
         """Labels to be solved, with their starts; those without positives are handed out at once."""
         taken = queue.take(idle)
-        counts = np.diff(self._Y.indptr)
+        counts = np.diff(self.Y.indptr)
         for label, _ in taken:
             if counts[label] == 0:
-                self._emit_empty(label)
+                self._emit(self._result(label, np.zeros(0), 0.0, Status.NO_POSITIVES))
+                queue.done(label, np.zeros(0), 0.0)
         return [(label, parent) for label, parent in taken if counts[label] > 0]
 
     def _jobs(self, taken) -> list[Job]:
@@ -428,9 +449,6 @@ class _Trainer:
             W, b = self._starts(self._labels([label for label, _ in taken])).dense()
             for k, (label, _) in enumerate(taken):
                 self._emit(self._result(label, W[:, k], float(b[k]), Status.MAX_STEPS))
-
-    def _emit_empty(self, label: int) -> None:
-        self._emit(self._result(label, np.zeros(0), 0.0, Status.NO_POSITIVES))
 
     def _dropped(self, end: Solved) -> LabelResult:
         """What is handed out: without the weights that are dropped after training."""

@@ -6,6 +6,9 @@ import threading
 from collections.abc import Callable
 
 import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.inits import label_tree
 
 # A start from another label: its weights [d] and bias.
 Parent = tuple[np.ndarray, float]
@@ -100,3 +103,30 @@ class TreeQueue:
 
 
 Queue = LabelQueue | TreeQueue
+
+
+def make_queue(
+    Y: sp.csc_array,
+    labels: np.ndarray,
+    *,
+    tree: bool,
+    weight: np.ndarray | None = None,
+    threads: int = 1,
+    may_begin: Callable[[int], bool] | None = None,
+) -> Queue:
+    """The queue of a training run.
+
+    Args:
+        Y: label matrix of ones, [n, L].
+        labels: to be trained; a tree hands out their ancestors as well.
+        tree: whether labels start from the solutions of others.
+        weight: of the rows, [n], or None.
+        threads, may_begin: as :class:`LabelQueue` takes them.
+    """
+    if not tree:
+        return LabelQueue(labels, threads, may_begin)
+    trained = np.flatnonzero(np.diff(Y.indptr))
+    parents = np.full(Y.shape[1], -1)  # a label without positives waits for nothing
+    found = label_tree(Y[:, trained], weight)
+    parents[trained] = np.where(found >= 0, trained[found], -1)
+    return TreeQueue(parents, labels)

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.losses import MarginLoss
+from xmcjax.penalties import Penalty
 
 # Weights that the search looks at first; it doubles them until the objective is low enough.
 FEW = 32
@@ -31,14 +32,18 @@ class Sparsifier:
     Args:
         X: features, CSR or dense [n, d].
         loss: φ.
+        penalty: R.
         weight: C s of the rows, [1] or [n].
         l2_bias: of the bias, 1, or 0 where it is not regularised.
         rise: the part.
     """
 
-    def __init__(self, X: Any, loss: MarginLoss, weight: np.ndarray, l2_bias: float, rise: float):
+    def __init__(
+        self, X: Any, loss: MarginLoss, penalty: Penalty, weight: np.ndarray, l2_bias: float, rise: float
+    ):
         self._columns = sp.csc_array(X) if sp.issparse(X) else X
-        self._loss, self._weight, self._l2_bias, self._rise = loss, weight, l2_bias, rise
+        self._loss, self._penalty, self._weight = loss, penalty, weight
+        self._l2_bias, self._rise = l2_bias, rise
 
     def kept(
         self, w: np.ndarray, bias: float, value: float, positives: np.ndarray, positive=1.0, negative=1.0
@@ -58,8 +63,9 @@ class Sparsifier:
         y[positives] = 1
         c = np.broadcast_to(self._weight, n) * np.where(y > 0, positive, negative)
         # R of the k largest weights
-        regularisers = np.concatenate([[0.0], np.cumsum(0.5 * w[order].astype(np.float64) ** 2)])
-        regularisers += 0.5 * self._l2_bias * bias**2
+        of_weights = np.asarray(self._penalty.value(jnp.asarray(w[order])), np.float64)
+        regularisers = np.concatenate([[0.0], np.cumsum(of_weights)])
+        regularisers += self._l2_bias * float(self._penalty.value(jnp.asarray(bias, w.dtype)))
         bound = (1 + self._rise) * value
 
         def margins(z, first, last):  # with the weights from the first to the last added

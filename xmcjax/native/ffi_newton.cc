@@ -18,8 +18,9 @@ enum StateField {
   kW, kZ, kDirection, kBias, kDirectionBias, kSlope, kObjective, kGradientNorm, kMultiplier,
   kStatus, kSteps, kCgSteps, kActive, kStateFields
 };
-enum Number { kL2, kL2Bias, kLossParameter, kCgTolerance, kPreconditioner, kArmijo, kDecrement, kNumberCount };
-enum Count { kMaxCg, kMaxSteps, kMaxBacktracks, kCountCount };
+enum Number { kL2, kL2Bias, kLossParameter, kCgTolerance, kPreconditioner, kArmijo, kDecrement, kPenaltyParameter,
+              kNumberCount };
+enum Count { kMaxCg, kMaxSteps, kMaxBacktracks, kPenalty, kCountCount };
 
 // The sizes that the arrays do not tell by themselves; weight and shift are [1 or n, 1 or lanes].
 enum Size { kRows, kColumns, kLaneCount, kWeightRows, kWeightLanes, kShiftRows, kShiftLanes, kSizes };
@@ -48,6 +49,8 @@ void step(const int64_t* size, const void* const* problem, void* const* state, i
   if (size[kShiftRows] == 1 && size[kShiftLanes] == 1 && *args.shift.data == T(0)) args.shift.data = nullptr;
   args.loss = int32_t(loss);
   args.loss_parameter = numbers[kLossParameter];
+  args.penalty = counts[kPenalty];
+  args.penalty_parameter = numbers[kPenaltyParameter];
   args.l2 = numbers[kL2];
   args.l2_bias = numbers[kL2Bias];
   args.cg_tolerance = numbers[kCgTolerance];
@@ -71,7 +74,8 @@ void step(const int64_t* size, const void* const* problem, void* const* state, i
   args.steps = count(kSteps);
   args.cg_steps = count(kCgSteps);
   args.active = count(kActive);
-  kernels<T>().newton_step(args, 0, args.lanes);
+  const auto step_of = args.penalty == kL2Penalty ? kernels<T>().newton_step : kernels<T>().penalised_step;
+  step_of(args, 0, args.lanes);
 }
 
 template <class T>

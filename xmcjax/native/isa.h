@@ -22,6 +22,7 @@ struct Broadcast {
 };
 
 enum LossId : int32_t { kSquaredHinge = 0, kLogistic = 1, kHuberHinge = 2, kPoisson = 3 };
+enum PenaltyId : int32_t { kL2Penalty = 0, kElasticNetPenalty = 1, kHuberPenalty = 2 };
 
 // Codes of solvers/_base.py::Status.
 enum Status : int32_t {
@@ -44,7 +45,9 @@ struct NewtonArgs {
   Broadcast<T> shift;    // o of the lane problem
   int32_t loss;
   T loss_parameter;
-  T l2, l2_bias;         // l2_bias < 0: no bias; 0: free; > 0: regularised
+  int32_t penalty;
+  T penalty_parameter;
+  T l2, l2_bias;         // of the penalty; l2_bias < 0: no bias; 0: free; > 0: regularised
   T cg_tolerance, preconditioner;
   int32_t max_cg, max_steps, max_backtracks;
   T armijo, decrement;
@@ -148,6 +151,8 @@ struct Kernels {
   void (*gram_matmat)(const Csr<T>& X, const T* D, const T* V, T* out, int64_t lanes, int64_t first,
                       int64_t last);
   void (*newton_step)(const NewtonArgs<T>& args, int64_t first, int64_t last);
+  // The same with a penalty other than ½ ‖w‖².
+  void (*penalised_step)(const NewtonArgs<T>& args, int64_t first, int64_t last);
   // The rows first .. last-1.
   void (*project_box)(const ProjectionArgs<T>& args, int64_t first, int64_t last);
   void (*project_topk)(const ProjectionArgs<T>& args, int64_t first, int64_t last);

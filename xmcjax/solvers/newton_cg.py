@@ -6,9 +6,10 @@ truncated Newton methods for linear classification", 2021.
 
 Each lane solves
 
-    min_{w,b}  f = λ/2 ‖w‖² + λ_b/2 b² + Σ_i c_i ℓ(z_i + o_i, y_i),   z = X w + b 1,
+    min_{w,b}  f = λ R(w) + λ_b R(b) + Σ_i c_i ℓ(z_i + o_i, y_i),   z = X w + b 1,
 
-where ℓ is a loss φ of the margin y_i (z_i + o_i), or one of the score.
+where ℓ is a loss φ of the margin y_i (z_i + o_i), or one of the score, and R(w) = ½ ‖w‖² unless the
+problem has another penalty.
 
 symbol      variable            shape
 X           problem.op          [n, d]
@@ -25,8 +26,12 @@ b is eliminated and only rows with ℓ'' ≠ 0 count: implicit negative mining. 
 direction holds the starting weights, so that X w0 shares the pass over X with the steps of its
 neighbours.
 
-Where X is CSR on a CPU, one native call makes the whole step (native/simd_newton.cc); a lane's
-result there does not depend on its neighbours, to the bit.
+With another penalty (the l1 norm, the elastic net, Huber's) the model keeps the penalty as it is, and
+coordinate descent or proximal gradient steps take the place of CG: a proximal Newton step, see
+:mod:`~xmcjax.solvers._proximal_step`.
+
+Where X is CSR on a CPU, one native call makes the whole step (native/simd_newton.cc,
+native/simd_penalised.cc); a lane's result there does not depend on its neighbours, to the bit.
 """
 
 from __future__ import annotations
@@ -42,15 +47,17 @@ import numpy as np
 from xmcjax.linops import Csr, LinOp
 from xmcjax.losses import LaneLoss
 from xmcjax.native import _ffi
+from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import cg
 from xmcjax.solvers._plane_search import Plane, Sums, plane_search
+from xmcjax.solvers._proximal_step import proximal_step
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["op", "y", "weight", "shift", "tolerance"],
-    meta_fields=["loss"],
+    meta_fields=["loss", "penalty"],
 )
 @dataclasses.dataclass(frozen=True)
 class LaneProblem:
@@ -63,6 +70,7 @@ class LaneProblem:
         shift: o, [1 or n, 1 or B].
         tolerance: [B]; a lane has converged when ‖∇f‖ ≤ tolerance.
         loss: ℓ.
+        penalty: R.
     """
 
     op: LinOp
@@ -71,17 +79,19 @@ class LaneProblem:
     shift: jax.Array
     tolerance: jax.Array
     loss: LaneLoss
+    penalty: Penalty = L2()  # noqa: RUF009 – frozen
 
 
 class HParams(NamedTuple):
     """Numbers of the method; all are traced, so none costs a compilation.
 
     Attributes:
-        l2: λ > 0.
+        l2: λ > 0, of any penalty.
         l2_bias: λ_b; 0 leaves the bias free, a negative number leaves it out.
         max_steps: Newton steps a lane.
-        cg_tolerance: CG stops at ‖r‖ ≤ cg_tolerance ‖∇f‖.
-        max_cg: CG steps a Newton step.
+        cg_tolerance: CG stops at ‖r‖ ≤ cg_tolerance ‖∇f‖; coordinate descent where a sweep changes
+            the model by that part of the first.
+        max_cg: CG steps, or sweeps, a Newton step.
         preconditioner: α of (1−α) I + α diag(H); 0 for none. On rows of norm 1 α = 0.01, the
             choice of LIBLINEAR, saved 2% of the CG steps and no time; on raw counts it cost a tenth more.
         armijo: η of the sufficient decrease.
@@ -110,17 +120,19 @@ class State(NamedTuple):
     direction: jax.Array  #: [d, B], the step to come; the starting weights of a fresh lane
     bias: jax.Array  #: [B]
     direction_bias: jax.Array  #: [B]
-    slope: jax.Array  #: [B], f' along the direction
+    slope: jax.Array  #: [B], f' along the direction; with a penalty of its own gᵀp + R(w + p) − R(w)
     value: jax.Array  #: [B], f
-    gradient_norm: jax.Array  #: [B], ‖∇f‖, the bias included
+    gradient_norm: jax.Array  #: [B], ‖∇f‖, or the distance of 0 to ∂f, the bias included
     multiplier: jax.Array  #: [B], of the direction, found by the line search
     status: jax.Array  #: int32 [B], of :class:`xmcjax.solvers.Status`
     steps: jax.Array  #: int32 [B], Newton steps made
-    cg_steps: jax.Array  #: int32 [B], CG steps made
+    cg_steps: jax.Array  #: int32 [B], CG steps, or sweeps of coordinate descent, made
     active: jax.Array  #: int32 [B], rows with φ' or φ'' ≠ 0
 
 
-def lane_problem(op: LinOp, y, loss: LaneLoss, *, weight=1.0, shift=0.0, tolerance=0.0) -> LaneProblem:
+def lane_problem(
+    op: LinOp, y, loss: LaneLoss, *, weight=1.0, shift=0.0, tolerance=0.0, penalty: Penalty | None = None
+) -> LaneProblem:
     """Checks the parts of a :class:`LaneProblem` and gives them their dtypes and shapes.
 
     Args:
@@ -130,6 +142,7 @@ def lane_problem(op: LinOp, y, loss: LaneLoss, *, weight=1.0, shift=0.0, toleran
         weight: c; a number, [n, 1], [1, B] or [n, B].
         shift: o, likewise.
         tolerance: on ‖∇f‖; a number or [B]. See :func:`gradient_tolerance`.
+        penalty: R; None for ½ ‖w‖².
 
     Raises:
         TypeError: a loss without curvature.
@@ -153,7 +166,13 @@ def lane_problem(op: LinOp, y, loss: LaneLoss, *, weight=1.0, shift=0.0, toleran
 
     tolerance = jnp.broadcast_to(jnp.asarray(tolerance, op.dtype), y.shape[1:])
     return LaneProblem(
-        op, y.astype(jnp.int8), spread("weight", weight), spread("shift", shift), tolerance, loss
+        op,
+        y.astype(jnp.int8),
+        spread("weight", weight),
+        spread("shift", shift),
+        tolerance,
+        loss,
+        L2() if penalty is None else penalty,
     )
 
 
@@ -200,6 +219,8 @@ def step(problem: LaneProblem, hp: HParams, state: State) -> State:
     op = problem.op
     if isinstance(op, Csr) and op.native and problem.loss.native is not None:
         return _native_step(problem, hp, state)
+    if not isinstance(problem.penalty, L2):
+        return proximal_step(problem, hp, state)
     return _jnp_step(problem, hp, state)
 
 
@@ -236,7 +257,7 @@ def gradient_tolerance(eps: float, positives, n: float, gradient_norm_at_zero):
 def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     if state.w.shape[0] != problem.op.shape[1]:
         raise ValueError(f"expected weights of {problem.op.shape[1]} features, got {state.w.shape[0]}")
-    numbers, counts = native_numbers(hp, problem.loss, problem.op.dtype, jnp)
+    numbers, counts = native_numbers(hp, problem.loss, problem.penalty, problem.op.dtype, jnp)
     arguments = (
         *problem.op.arrays,  # type: ignore[attr-defined]  # only such operators come here
         problem.y,
@@ -249,7 +270,7 @@ def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     return State(*_ffi.newton_step(arguments, state, loss=problem.loss.native))  # type: ignore[arg-type]
 
 
-def native_numbers(hp: HParams, loss: LaneLoss, dtype, module=np):
+def native_numbers(hp: HParams, loss: LaneLoss, penalty: Penalty, dtype, module=np):
     """The hyperparameters as native/ffi_newton.cc takes them: reals of `dtype`, and int32 counts.
 
     `module` is numpy, or jax.numpy for traced ones.
@@ -262,8 +283,9 @@ def native_numbers(hp: HParams, loss: LaneLoss, dtype, module=np):
         hp.preconditioner,
         hp.armijo,
         hp.decrement,
+        penalty.parameter,
     )
-    counts = (hp.max_cg, hp.max_steps, hp.max_backtracks)
+    counts = (hp.max_cg, hp.max_steps, hp.max_backtracks, penalty.native)
     return (
         module.stack([module.asarray(v, dtype) for v in reals]),
         module.stack([module.asarray(v, module.int32) for v in counts]),

@@ -1,0 +1,38 @@
+"""Penalties of weights, R(w) = λ Σ_j ρ(w_j), ρ convex with ρ(0) = 0 its minimum."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+
+
+@dataclasses.dataclass(frozen=True)
+class Penalty:
+    """ρ, and what coordinate and proximal steps need of it; all functions are elementwise.
+
+    Attributes:
+        name: in the table ``PENALTIES`` and on the command line.
+        native: its number in the C++ kernels (native/isa.h).
+    """
+
+    name: ClassVar[str]
+    native: ClassVar[int]
+
+    @property
+    def parameter(self) -> float:
+        """The number that the C++ kernel takes beside the weight."""
+        return 0.0
+
+    def value(self, w: jax.Array) -> jax.Array:
+        """ρ(w)."""
+        raise NotImplementedError(f"{type(self).__name__} has no value")
+
+    def violation(self, g: jax.Array, w: jax.Array, lam) -> jax.Array:
+        """The distance of −g to λ ∂ρ(w): 0 exactly where w is optimal for a loss of slope g."""
+        raise NotImplementedError(f"{type(self).__name__} has no subdifferential")
+
+    def minimiser(self, h: jax.Array, hu: jax.Array, lam) -> jax.Array:
+        """argmin_x ½ h (x − u)² + λ ρ(x), given h > 0 and h u: the proximal map."""
+        raise NotImplementedError(f"{type(self).__name__} has no proximal map")

@@ -1,0 +1,27 @@
+"""The squared Euclidean norm."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from xmcjax.penalties._base import Penalty
+
+
+@dataclasses.dataclass(frozen=True)
+class L2(Penalty):
+    """ρ(w) = ½ w²."""
+
+    name: ClassVar[str] = "l2"
+    native: ClassVar[int] = 0
+
+    def value(self, w):
+        return w * w / 2
+
+    def violation(self, g, w, lam):
+        return jnp.abs(g + lam * w)
+
+    def minimiser(self, h, hu, lam):
+        return hu / (h + lam)
