@@ -17,20 +17,28 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 # first: data and metrics must not need it either. Models come before inits, one of which reads them.
 LAYERS = [
     {"xmcjax._cores", "xmcjax._hierarchy", "xmcjax.native._library"},
+    {"xmcjax._topology"},
     {"xmcjax.data", "xmcjax.metrics"},
     {"xmcjax.native"},
     {"xmcjax.projections"},
-    {"xmcjax.losses"},
+    {"xmcjax.losses", "xmcjax.penalties"},
     {"xmcjax.linops"},
     {"xmcjax.kernels"},
     {"xmcjax.solvers"},
     {"xmcjax.models"},
     {"xmcjax.inits"},
     {"xmcjax.lanes"},
+    {"xmcjax._node_worker"},
     {"xmcjax.estimators"},
     {"xmcjax.cli"},
 ]
-WITHOUT_JAX = {"xmcjax._hierarchy", "xmcjax.data", "xmcjax.metrics", "xmcjax.native._library"}
+WITHOUT_JAX = {
+    "xmcjax._hierarchy",
+    "xmcjax._topology",
+    "xmcjax.data",
+    "xmcjax.metrics",
+    "xmcjax.native._library",
+}
 # Imported where they are used, inside functions: importing a part of the library must not cost them.
 LATE = {"sklearn", "tqdm", "safetensors", "tyro", "optax", "pandas", "matplotlib"}
 # The façade is a scikit-learn class, and a command is imported only when it is run.

@@ -275,6 +275,8 @@ OPTIONS = {
     ("--msi-t", "nan"): "--msi-t: expected a finite number, got nan",
     ("--eps", "-1"): "expected eps > 0",
     ("--clip", "-1"): "expected clip",
+    ("--l1-ratio", "0.3"): "--l1-ratio is for --penalty elastic_net, got --penalty l2",
+    ("--penalty", "elastic_net", "--l1-ratio", "0"): "expected 0 < l1_ratio <= 1, got 0.0",
     ("--sparsify", "0"): "expected sparsify > 0, got 0.0",
     ("--timeout", "0"): "--timeout: expected seconds above 0, got 0.0",
     ("--timeout", "9", "--init", "ova_primal_pp"): "takes labels in the order of its tree",

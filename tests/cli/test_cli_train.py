@@ -14,6 +14,8 @@ from xmcjax.inits import INITS
 from xmcjax.lanes import OneVsAll, train_one_vs_all
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.models import LinearModel, predict_topk, read_predictions
+from xmcjax.native import _ffi
+from xmcjax.penalties import PENALTIES
 from xmcjax.solvers import Status
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
@@ -88,6 +90,7 @@ def test_manifest_says_how_the_model_was_made_and_nothing_of_the_run(train):
         "n_labels": 30,
         "dtype": "float32",
         "transforms": ["unit"],
+        "penalty": {"name": "l2"},
         "weighting": None,
         "sparsify": None,
         "loss": {"name": "huber_hinge", "delta": 0.5},
@@ -207,6 +210,30 @@ def test_weights_of_labels(train, files, name):
     assert shares[0] > shares[1]
 
 
+@pytest.mark.parametrize(
+    ("options", "meta"),
+    [
+        (("--penalty", "l1"), {"name": "l1"}),
+        (("--penalty", "elastic_net", "--l1-ratio", 0.9), {"name": "elastic_net", "l1_ratio": 0.9}),
+        (("--penalty", "huber", "--huber-width", 0.01), {"name": "huber", "huber_width": 0.01}),
+    ],
+)
+def test_penalties(train, contents, options, meta):
+    directory, result = train(*options, "--clip", 0, "--threads", 1)
+    assert result.code == 0, result.err
+    model = LinearModel.load(directory)
+    assert model.meta["penalty"] == meta
+    assert set(model.status) == {Status.CONVERGED, Status.NO_POSITIVES}
+    l2 = LinearModel.load(train("--clip", 0, name="l2")[0])
+    if meta["name"] != "huber":
+        assert model.coef().nnz < l2.coef().nnz / 2  # zero without clipping
+    else:
+        assert np.abs(model.coef().data).sum() < np.abs(l2.coef().data).sum()
+    if _ffi.available():
+        again, _ = train(*options, "--clip", 0, "--threads", 2, "--block-size", 3, name="again")
+        assert contents(again) == contents(directory)
+
+
 def test_sparser_within_a_bounded_rise(train):
     directory, result = train("--sparsify", 0.1)
     assert result.code == 0, result.err
@@ -300,7 +327,7 @@ def test_float64(train, xmcjax, files, tmp_path):
 
 def test_every_option_of_the_tables_has_a_flag():
     flags = {field.name for field in dataclasses.fields(Options)}
-    for entry in [*INITS.values(), *(type(loss) for loss in MARGIN_LOSSES.values())]:
+    for entry in [*INITS.values(), *PENALTIES.values(), *(type(loss) for loss in MARGIN_LOSSES.values())]:
         for field in dataclasses.fields(entry):
             assert field.name in flags, (entry, field.name)
             default = Options.__dataclass_fields__[field.name].default

@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 
 from xmcjax._cores import usable_cores
+from xmcjax._topology import Share, format_cores, nodes, share_threads
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax", "safetensors", "tqdm", "tyro")
 
@@ -15,6 +16,7 @@ VARIABLES = {
     "XMCJAX_NATIVE": "0 leaves the native kernels out",
     "XMCJAX_REQUIRE_NATIVE": "1 makes their absence an error",
     "XMCJAX_ISA": "baseline or avx2 keeps the kernels from using more than that",
+    "XMCJAX_NODES": "a folder in place of /sys/devices/system/node, where the NUMA nodes are read",
     "XMCJAX_TRACEBACK": "1 shows the Python traceback of an error",
 }
 
@@ -38,6 +40,33 @@ def check_threads(threads: int | None) -> int:
     if threads < 1:
         raise ValueError(f"--threads: expected at least 1, got {threads}")
     return threads
+
+
+def node_shares(numa: str, threads: int) -> list[Share]:
+    """The NUMA nodes that get a process of their own, with their threads; none for one process.
+
+    That is where the threads are on several nodes and train on the CPU.
+
+    Args:
+        numa: "auto", or "off" for none.
+        threads: of all together.
+    """
+    if numa == "off":
+        return []
+    shares = share_threads(nodes(), threads)
+    if len(shares) < 2:
+        return []
+    import jax
+
+    return shares if jax.default_backend() == "cpu" else []
+
+
+def describe_nodes() -> str:
+    """The NUMA nodes and their cores, for people."""
+    found = nodes()
+    each = (f"node {n.number} has {len(n.cores)} usable (cores {format_cores(n.cores)})" for n in found)
+    count = f"{len(found)} node" + "s" * (len(found) > 1)
+    return f"{count}: {', '.join(each)}"
 
 
 def native_isa() -> str | None:

@@ -11,6 +11,7 @@ import numpy as np
 from xmcjax.metrics import RANKING_METRICS
 
 if TYPE_CHECKING:
+    from xmcjax._topology import Share
     from xmcjax.cli._training import Outcome
     from xmcjax.models import LinearModel
 
@@ -41,6 +42,13 @@ def metric_table(
         values = [100 * metric(Y_true, labels, k, **more) for k in ks]
         lines.append(f"{name:<7}" + "".join(f"{value:8.2f}" for value in values))
     return lines
+
+
+def describe_shares(shares: Sequence[Share]) -> str:
+    """The processes of NUMA nodes."""
+    return "a process on each of " + ", ".join(
+        f"node {s.node.number} ({s.threads} thread{'s' * (s.threads > 1)})" for s in shares
+    )
 
 
 def warn_of_labels(outcome: Outcome) -> None:

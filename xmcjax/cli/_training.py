@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import __version__
+from xmcjax._topology import Share, format_cores
 from xmcjax.cli._environment import native_isa, usable_cores, versions
 from xmcjax.data import Dataset, Transforms, atomic_write, fit_transforms
 from xmcjax.lanes import (
@@ -24,6 +26,7 @@ from xmcjax.lanes import (
     Unfinished,
     Weighting,
     precision,
+    train_on_nodes,
     train_one_vs_all,
     worse,
 )
@@ -118,6 +121,7 @@ def train_to_directory(
     resume: bool = False,
     weighting: Weighting | None = None,
     deadline: float | None = None,
+    shares: Sequence[Share] = (),
 ) -> Outcome:
     """Trains labels and stores them; a bar on a terminal's stderr shows how far it is.
 
@@ -133,10 +137,12 @@ def train_to_directory(
         resume: whether the model may be there in part.
         weighting: of the losses by label; None for none.
         deadline: of ``time.monotonic``; after it no shard is begun. None for none.
+        shares: NUMA nodes with a process of their own; none to train in this process.
 
     Raises:
         FileExistsError, ModelError, OSError: as :class:`xmcjax.models.ShardWriter`.
         ValueError: a start that does not fit.
+        ChildProcessError: a process of a node died.
     """
     from tqdm import tqdm
 
@@ -163,21 +169,24 @@ def train_to_directory(
             tqdm(total=last - first, initial=stored, unit="label", disable=None, file=sys.stderr) as bar,
             precision(data.X.dtype),
         ):
-            summary = train_one_vs_all(
-                data.X,
-                data.Y,
-                options,
-                sink,
-                label_weights=label_weights,
-                labels=labels,
-                may_begin=clock,
-            )
+            more: dict[str, Any] = dict(label_weights=label_weights, labels=labels, may_begin=clock)
+            if shares and len(labels):
+                summary = _on_nodes(data, options, sink, shares, **more)
+            else:
+                summary = train_one_vs_all(data.X, data.Y, options, sink, **more)
         missing = len(writer.missing())
     if options.max_iter == 0:
         worst = None  # starting weights were asked for, not optima
     counts = np.bincount(data.Y.indices, minlength=L)[first:last]
     empty = int((counts == 0).sum())
     return Outcome((first, last), len(labels) - missing, stored, missing, summary, worst, empty)
+
+
+def _on_nodes(data: TrainingData, options: OneVsAll, sink, shares: Sequence[Share], **more) -> Summary:
+    try:
+        return train_on_nodes(data.X, data.Y, options, sink, shares, **more)
+    except ChildProcessError as error:
+        raise ChildProcessError(f"{error}; what is complete is stored, --resume trains the rest") from error
 
 
 def meta(data: TrainingData, options: OneVsAll, weighting: Weighting | None = None) -> dict[str, Any]:
@@ -195,13 +204,21 @@ def meta(data: TrainingData, options: OneVsAll, weighting: Weighting | None = No
         "data": data.fingerprint,
         "transforms": list(data.transforms.names),
         "loss": {"name": options.loss.name, **dataclasses.asdict(options.loss)},
+        "penalty": {"name": options.penalty.name, **dataclasses.asdict(options.penalty)},
         "init": {"name": options.init.name, **init},
         "weighting": None if weighting is None else dataclasses.asdict(weighting),
         **{name: getattr(options, name) for name in ("C", "eps", "clip", "sparsify", "bias", "max_iter")},
     }
 
 
-def write_run_file(directory: Path, command: str, options: Any, outcome: Outcome, seconds: dict[str, float]):
+def write_run_file(
+    directory: Path,
+    command: str,
+    options: Any,
+    outcome: Outcome,
+    seconds: dict[str, float],
+    shares: Sequence[Share] = (),
+):
     """Leaves ``run.json`` beside a model: everything about the run that the model does not depend on."""
     summary = outcome.summary
     record = {
@@ -209,6 +226,9 @@ def write_run_file(directory: Path, command: str, options: Any, outcome: Outcome
         "options": dataclasses.asdict(options),
         "host": os.uname().nodename,
         "cores": usable_cores(),
+        "nodes": [
+            {"node": s.node.number, "cores": format_cores(s.node.cores), "threads": s.threads} for s in shares
+        ],
         "native": native_isa(),
         "versions": versions(),
         "labels_trained": outcome.trained,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from xmcjax.cli._environment import VARIABLES, native_isa, usable_cores, versions
+from xmcjax.cli._environment import VARIABLES, describe_nodes, native_isa, usable_cores, versions
 from xmcjax.cli._report import print_field
 from xmcjax.data import FORMATS, TRANSFORMS
 from xmcjax.inits import INITS
@@ -22,6 +22,7 @@ def run(options: Options) -> None:
     print_field("versions", ", ".join(f"{name} {version}" for name, version in versions().items()))
     print_field("devices", _devices())
     print_field("cores", f"{usable_cores()} usable of {os.cpu_count()}")
+    print_field("numa", describe_nodes())
     print_field("native", _native())
     for name, table in (
         ("losses", MARGIN_LOSSES),

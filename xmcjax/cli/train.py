@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 import tyro
 
 from xmcjax.cli import _report, _training
 from xmcjax.cli._data import SizedDataOptions, read, transformed
-from xmcjax.cli._environment import check_threads
+from xmcjax.cli._environment import check_threads, node_shares
 from xmcjax.cli._options import Directory, File, make_entry, one_of, parse_range
 from xmcjax.data import TRANSFORMS, parse_transforms
 from xmcjax.inits import INITS, MeanSeparating, OvaPrimal
@@ -19,11 +19,15 @@ from xmcjax.lanes import BIASES, WEIGHTINGS, OneVsAll, Weighting
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.metrics import PROPENSITY_PRESETS, RANKING_METRICS
 from xmcjax.models import LinearModel, check_vacant
+from xmcjax.penalties import PENALTIES, ElasticNet, HuberPenalty
 
 if TYPE_CHECKING:
-    LossName = InitName = BiasName = OvaPrimalName = DtypeName = WeightingName = PresetName = str
+    LossName = PenaltyName = InitName = BiasName = OvaPrimalName = DtypeName = WeightingName = PresetName = (
+        str
+    )
 else:
     LossName = one_of(name for name, loss in MARGIN_LOSSES.items() if loss.smooth)
+    PenaltyName = one_of(PENALTIES)
     InitName = one_of(INITS)
     BiasName = one_of(BIASES)
     OvaPrimalName = get_type_hints(OvaPrimal)["ova_primal"]
@@ -49,7 +53,11 @@ class Options:
         train: training data.
         model: directory for the model; new, or empty, or with --resume one that was begun.
         loss: of the margin y z.
+        penalty: of the weights, what the losses are weighed against.
         init: starting weights.
+        l1_ratio: share of the l1 norm (--penalty elastic_net).
+        huber_width: weights up to this are penalised by their squares, beyond by their size
+            (--penalty huber).
         bias: regularised like a feature of value 1, free of regularisation, or none.
         bias_lambda: the bias weight starts at minus this (--init bias).
         msi_s: mean score of the positives at the start (--init mean_separating, multi_pos).
@@ -74,6 +82,8 @@ class Options:
         dtype: of features and weights.
         block_size: labels that share a pass over the features.
         threads: one a core if not given.
+        numa: auto gives each NUMA node a process of its own, pinned to its cores, with its copy of the
+            features, where the threads are on several; off trains in one process.
         seed: noted in run.json; nothing in this training is random.
         labels: train labels A to B-1 only, as one of several jobs.
         shard_size: labels a file of the model.
@@ -86,6 +96,9 @@ class Options:
     model: Directory
     transform: TransformNames = ""
     loss: LossName = OneVsAll.loss.name
+    penalty: PenaltyName = OneVsAll.penalty.name
+    l1_ratio: float = ElasticNet.l1_ratio
+    huber_width: float = HuberPenalty.huber_width
     init: InitName = MeanSeparating.name
     bias: BiasName = OneVsAll.bias
     bias_lambda: float = 1.0
@@ -106,6 +119,7 @@ class Options:
     dtype: DtypeName = "float32"
     block_size: int = OneVsAll.block_size
     threads: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    numa: Literal["auto", "off"] = "auto"
     seed: int = 0
     labels: LabelRange = None
     shard_size: int = 1000
@@ -129,6 +143,7 @@ def trainer_options(options: Options) -> OneVsAll:
     losses = {name: type(loss) for name, loss in MARGIN_LOSSES.items() if loss.smooth}
     return OneVsAll(
         loss=make_entry(losses, "loss", options),
+        penalty=make_entry(PENALTIES, "penalty", options),
         init=make_entry(INITS, "init", options),
         C=options.C,
         eps=options.eps,
@@ -199,6 +214,9 @@ def run(options: Options) -> None:
     if options.test is not None and test is not None:
         test = test._replace(X=transformed(options.test, test.X, data.transforms))
     reading = time.perf_counter() - begin
+    shares = node_shares(options.numa, trainer.threads)
+    if shares:
+        _report.print_field("numa", _report.describe_shares(shares))
     outcome = _training.train_to_directory(
         data,
         trainer,
@@ -208,11 +226,12 @@ def run(options: Options) -> None:
         resume=options.resume,
         weighting=weights,
         deadline=deadline,
+        shares=shares,
     )
     _report.warn_of_labels(outcome)
     model = LinearModel.load(options.model, partial=not outcome.complete)
     seconds = {"reading": reading, "total": time.perf_counter() - begin}
-    _training.write_run_file(options.model, "train", options, outcome, seconds)
+    _training.write_run_file(options.model, "train", options, outcome, seconds, shares)
     _report.print_training(outcome, model, n_rows)
     if test is not None and outcome.complete:
         labels = _training.best_labels(model, test.X, max(_TEST_K), trainer.threads)

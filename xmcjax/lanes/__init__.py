@@ -3,11 +3,13 @@
 from xmcjax.lanes._blocks import Job
 from xmcjax.lanes._label_weights import WEIGHTINGS, LabelWeights, Weighting
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
+from xmcjax.lanes._nodes import train_on_nodes
 from xmcjax.lanes._one_vs_all import (
     BIASES,
     LabelResult,
     OneVsAll,
     Summary,
+    Trainer,
     check_sample_weight,
     train_one_vs_all,
 )
@@ -25,10 +27,12 @@ __all__ = [
     "Solved",
     "StepRecord",
     "Summary",
+    "Trainer",
     "Unfinished",
     "Weighting",
     "check_sample_weight",
     "precision",
+    "train_on_nodes",
     "train_one_vs_all",
     "worse",
 ]

@@ -1,0 +1,137 @@
+"""Training with a process for each NUMA node; two cores of this machine stand for two nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from lane_helpers import assert_same_bits, native, small, train
+
+from xmcjax import inits
+from xmcjax._topology import Node, Share
+from xmcjax.lanes import LabelWeights, OneVsAll, train_on_nodes
+from xmcjax.penalties import L1
+
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+pytestmark = [native, pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")]
+
+
+@pytest.fixture
+def shares():
+    return [Share(Node(0, (CORES[0],)), 1), Share(Node(3, (CORES[1],)), 2)]
+
+
+def children() -> list[int]:
+    """Processes started by this one that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rsplit(")", 1)[1].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == os.getpid() and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def on_nodes(X, Y, shares, sink=None, *, more=None, **options):
+    results = {}
+    summary = train_on_nodes(
+        X, Y, OneVsAll(**options), sink or (lambda r: results.__setitem__(r.label, r)), shares, **more or {}
+    )
+    return results, summary
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [
+        ("csr float32", dict(init=inits.OvaPrimalTree())),
+        ("dense float64", dict(penalty=L1(), sparsify=0.01, bias="free")),
+    ],
+)
+def test_the_bits_are_those_of_one_process(shares, form, options):
+    X, Y = small(dtype=np.float64 if "64" in form else np.float32)
+    X = X.toarray() if "dense" in form else X
+    weights = LabelWeights(np.linspace(1, 3, Y.shape[1]), np.ones(Y.shape[1]))
+    chosen = np.arange(Y.shape[1])[::-2]
+    with jax.enable_x64("64" in form):
+        reference, expected = train(X, Y, label_weights=weights, labels=chosen, **options)
+    ours, summary = on_nodes(
+        X, Y, shares, more=dict(label_weights=weights, labels=chosen), block_size=3, **options
+    )
+    assert_same_bits(ours, reference)
+    for name in ("statuses", "newton_steps", "cg_steps"):
+        assert getattr(summary, name) == getattr(expected, name)
+    assert summary.steps > 0 and summary.active > 0 and summary.first_step_seconds > 0
+    assert children() == []
+
+
+def test_every_process_stays_on_its_node(shares):
+    X, Y = small(n=400, labels=60)
+    seen = {}
+
+    def sink(result):
+        for process in children():
+            status = Path(f"/proc/{process}/status").read_text()
+            seen[process] = status.split("Cpus_allowed_list:")[1].split()[0]
+
+    on_nodes(X, Y, shares, sink)
+    assert sorted(seen.values()) == [str(core) for core in CORES[:2]]
+    assert sorted(os.sched_getaffinity(0)) == CORES
+
+
+def test_no_label_is_begun_after_the_first_no(shares):
+    X, Y = small()
+    ours, _ = on_nodes(X, Y, shares, more=dict(may_begin=lambda label: label < 11))
+    assert sorted(ours) == list(range(11))
+
+
+def test_a_process_that_dies_is_named(shares):
+    X, Y = small()
+    victims = []
+
+    def sink(result):
+        if not victims:
+            victims.extend(children())
+            os.kill(victims[0], signal.SIGKILL)
+
+    with pytest.raises(
+        ChildProcessError, match=r"^the worker of NUMA node [03] \(process \d+\) was ended by SIGKILL$"
+    ) as caught:
+        on_nodes(X, Y, shares, sink)
+    assert str(victims[0]) in str(caught.value)
+    assert children() == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_an_error_here_ends_the_processes(shares, error):
+    X, Y = small()
+
+    def sink(result):
+        raise error("enough")
+
+    with pytest.raises(error, match="enough"):
+        on_nodes(X, Y, shares, sink)
+    assert children() == []
+
+
+def test_an_error_there_is_raised_here(shares):
+    X, Y = small()
+    with pytest.raises(ValueError, match="backend"):
+        on_nodes(X, Y, shares, backend="none of these")
+    assert children() == []
+
+
+def test_what_is_refused_before_a_process_is_started(shares):
+    X, Y = small()
+    X = sp.csr_matrix(X, copy=True)
+    X.data[3] = np.nan
+    with pytest.raises(ValueError, match="found NaN"):
+        on_nodes(X, Y, shares)
+    with pytest.raises(ValueError, match="different labels"):
+        on_nodes(small()[0], Y, shares, more=dict(labels=[1, 1]))

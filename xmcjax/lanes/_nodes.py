@@ -1,0 +1,186 @@
+"""One-vs-all training with a process for each NUMA node, pinned to its cores, with its own copy of X.
+
+The processes take labels from one queue, so that the nodes end together whatever their speed, and
+send every result to this process. A result does not depend on where it was computed (on a CPU, to the bit).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import linops
+from xmcjax._topology import Share, format_cores
+from xmcjax.lanes._label_weights import LabelWeights
+from xmcjax.lanes._one_vs_all import LabelResult, OneVsAll, Summary, check_labels, label_columns
+from xmcjax.lanes._queue import Queue, make_queue
+
+# Bytes of an array sent at once.
+_PIECE = 1 << 26
+
+
+def train_on_nodes(
+    X,
+    Y,
+    options: OneVsAll,
+    sink: Callable[[LabelResult], None],
+    shares: Sequence[Share],
+    *,
+    label_weights: LabelWeights | None = None,
+    labels: np.ndarray | None = None,
+    may_begin: Callable[[int], bool] | None = None,
+) -> Summary:
+    """:func:`xmcjax.lanes.train_one_vs_all` with a process for each share.
+
+    Args:
+        X, Y, sink, label_weights, labels, may_begin: as there.
+        options: as there; its threads are those of the shares together.
+        shares: nodes and the threads on each, from :func:`xmcjax._topology.share_threads`.
+
+    Raises:
+        ChildProcessError: a process died; which, and how.
+        Exception: what training raised in one of them.
+    """
+    begin = time.perf_counter()
+    X = X.tocsr() if sp.issparse(X) else np.asarray(X)
+    linops.check_features(X)
+    labels = check_labels(labels, Y.shape[1])
+    columns = label_columns(Y)
+    tree = options.init.tree and options.max_iter > 0
+    threads = sum(share.threads for share in shares)
+    queue = make_queue(columns, labels, tree=tree, threads=threads, may_begin=may_begin)
+    wanted = set(labels.tolist())
+    summary = Summary()
+    workers: list[_Worker] = []
+    try:
+        workers += [_Worker(share) for share in shares]
+        with ThreadPoolExecutor(len(workers)) as pool:
+            own = (dataclasses.replace(options, threads=share.threads) for share in shares)
+            data = [(X, columns, how, label_weights, tree) for how in own]
+            list(pool.map(_Worker.send_data, workers, data))
+        left = {worker.receiving: worker for worker in workers}
+        while left:
+            for ready in wait(list(left)):
+                worker = left[ready]  # type: ignore[index]
+                kind, content = worker.receive()
+                if kind == "result":
+                    if content.label in wanted:
+                        summary.add(content)
+                        sink(content)
+                elif kind == "end":
+                    del left[worker.receiving]
+                    summary.active += content.active
+                    summary.steps += content.steps
+                    first = summary.first_step_seconds
+                    summary.first_step_seconds = max(first, content.first_step_seconds)
+                else:
+                    _answer(worker, queue, kind, content)
+    finally:
+        for worker in workers:
+            worker.close()
+    summary.seconds = time.perf_counter() - begin
+    return summary
+
+
+def _answer(worker: _Worker, queue: Queue, kind: str, content: Any) -> None:
+    if kind == "take":
+        taken = queue.take(content)
+        worker.send((taken, queue.finished))
+    elif kind == "done":
+        queue.done(*content)
+    else:
+        raise content  # what ended the training there
+
+
+class _Worker:
+    """The process of a node, and the pipes to and from it."""
+
+    def __init__(self, share: Share):
+        self._node = share.node
+        there, self._to = os.pipe()
+        self._from, back = os.pipe()
+        cores = format_cores(share.node.cores)
+        command = [sys.executable, "-m", "xmcjax._node_worker", str(there), str(back), cores]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        try:
+            self._process = subprocess.Popen(command, pass_fds=(there, back), env=environment)
+        finally:
+            os.close(there)
+            os.close(back)
+        self._sending = Connection(self._to, readable=False)
+        self.receiving = Connection(self._from, writable=False)
+
+    def send(self, content: Any) -> None:
+        try:
+            self._sending.send(content)
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def send_data(self, data) -> None:
+        """Features, labels and options; the process puts the arrays into memory of its node."""
+        X, columns, options, label_weights, tree = data
+        try:
+            send_matrix(self._sending, X)
+            send_matrix(self._sending, columns)
+            self._sending.send((options, label_weights, tree))
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def receive(self) -> tuple[str, Any]:
+        try:
+            return self.receiving.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._died() from None
+
+    def _died(self) -> ChildProcessError:
+        code = self._process.wait()
+        how = f"ended with status {code}"
+        if code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+        return ChildProcessError(
+            f"the worker of NUMA node {self._node.number} (process {self._process.pid}) {how}"
+        )
+
+    def close(self) -> None:
+        """Ends the process, if it has not ended, and lets go of the pipes."""
+        self._sending.close()
+        self.receiving.close()
+        if self._process.poll() is None:
+            self._process.terminate()
+        self._process.wait()
+
+
+def send_matrix(connection: Connection, matrix) -> None:
+    """A matrix, dense, CSR or CSC, that :func:`receive_matrix` makes again."""
+    dense = not sp.issparse(matrix)
+    arrays = [np.ascontiguousarray(matrix)] if dense else [matrix.data, matrix.indices, matrix.indptr]
+    form = "dense" if dense else matrix.format
+    connection.send((form, matrix.shape, [(a.dtype.str, a.shape) for a in arrays]))
+    for array in arrays:
+        view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        for first in range(0, len(view), _PIECE):
+            connection.send_bytes(view[first : first + _PIECE])
+
+
+def receive_matrix(connection: Connection):
+    """The matrix that is sent, in memory that this process is the first to touch."""
+    form, shape, kinds = connection.recv()
+    arrays = [np.empty(size, np.dtype(dtype)) for dtype, size in kinds]
+    for array in arrays:
+        view = array.reshape(-1).view(np.uint8).data
+        for first in range(0, len(view), _PIECE):
+            connection.recv_bytes_into(view[first : first + _PIECE])
+    if form == "dense":
+        return arrays[0]
+    return {"csr": sp.csr_matrix, "csc": sp.csc_array}[form](tuple(arrays), shape=shape)
