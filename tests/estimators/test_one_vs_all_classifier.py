@@ -418,8 +418,8 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
         (dict(penalty="l3"), ValueError, "penalty: expected one of l2, l1, elastic_net, huber, got 'l3'"),
         (dict(penalty="elastic_net", l1_ratio=2), ValueError, "expected 0 < l1_ratio <= 1, got 2"),
         (dict(penalty="huber", huber_width="a"), TypeError, "huber_width: expected a number, got 'a'"),
-        (dict(sparsify="a"), TypeError, "sparsify: expected a number, got 'a'"),
-        (dict(sparsify=-1), ValueError, "expected sparsify > 0, got -1"),
+        (dict(sparsify_rise="a"), TypeError, "sparsify_rise: expected a number, got 'a'"),
+        (dict(sparsify_rise=-1), ValueError, "expected sparsify > 0, got -1"),
         (dict(weighting="up"), ValueError, "weighting: expected None or one of propensity, .* got 'up'"),
         (dict(weighting="propensity", propensities="x"), ValueError, "dataset: expected one of default"),
         (dict(weighting="propensity", propensities=3), TypeError, "propensities: expected .* a pair"),
@@ -483,7 +483,9 @@ def test_weighting_and_sparsify_reach_the_trainer(multilabel):
         ("Wikipedia", Weighting("propensity", 0.5, 0.4)),
         ((0.6, 2.6), Weighting("propensity", 0.6, 2.6)),
     ):
-        ours = OneVsAllClassifier(weighting="propensity", propensities=propensities, sparsify=0.05, clip=0)
+        ours = OneVsAllClassifier(
+            weighting="propensity", propensities=propensities, sparsify_rise=0.05, clip=0
+        )
         ours.fit(X, Y)
         results = []
         options = OneVsAll(sparsify=0.05)

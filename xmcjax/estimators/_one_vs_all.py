@@ -46,7 +46,7 @@ class OneVsAllClassifier(LinearClassifier):
             eqs. 12 and 13); 0.01 by default, 1 is enough for dense features.
         clip: weights below this in absolute value are dropped after training, 0.01 by default,
             so that ``coef_`` is sparse. 0 keeps all.
-        sparsify: in place of clip: as many of a label's smallest weights are dropped as raise its
+        sparsify_rise: in place of clip: as many of a label's smallest weights are dropped as raise its
             objective by this part at most, 0.01 being 1 per cent; None (default) leaves it to clip.
         weighting: c_ij for labels that are missing from rows: "propensity" is 2/p_j − 1 for rows with
             label j, "propensity_down" p_j/(2 − p_j) for rows without it, None (default) neither.
@@ -71,7 +71,7 @@ class OneVsAllClassifier(LinearClassifier):
 
     Attributes:
         classes_: classes of a class vector, ascending; label numbers 0 … L−1 of a label matrix.
-        coef_: [m, d] in the dtype of X, CSR, or an array where clip = 0 and sparsify is None. m is the
+        coef_: [m, d] in the dtype of X, CSR, or an array where clip = 0 and sparsify_rise is None. m is the
             number of labels or classes, and 1 for a class vector of two classes: for the second.
         intercept_: [m]; −inf for a label without positives, or whose numbers overflowed: it is
             never predicted.
@@ -113,7 +113,7 @@ class OneVsAllClassifier(LinearClassifier):
         C=1.0,
         eps=0.01,
         clip=0.01,
-        sparsify=None,
+        sparsify_rise=None,
         weighting=None,
         propensities="default",
         block_size=16,
@@ -136,7 +136,7 @@ class OneVsAllClassifier(LinearClassifier):
         self.C = C
         self.eps = eps
         self.clip = clip
-        self.sparsify = sparsify
+        self.sparsify_rise = sparsify_rise
         self.weighting = weighting
         self.propensities = propensities
         self.block_size = block_size
@@ -227,7 +227,7 @@ class OneVsAllClassifier(LinearClassifier):
             C=number("C", self.C),
             eps=number("eps", self.eps),
             clip=clip if max_iter else 0.0,
-            sparsify=None if self.sparsify is None else number("sparsify", self.sparsify),
+            sparsify=None if self.sparsify_rise is None else number("sparsify_rise", self.sparsify_rise),
             bias=bias if self.fit_intercept else "none",
             max_iter=max_iter,
             block_size=whole_number("block_size", self.block_size, 1),
@@ -266,7 +266,7 @@ class OneVsAllClassifier(LinearClassifier):
         indices = np.concatenate([r.indices for r in results])
         values = np.concatenate([r.values for r in results]).astype(dtype, copy=False)
         coef = sp.csr_matrix((values, indices, indptr), shape=(len(results), self.n_features_in_))
-        self.coef_ = coef if self.clip or self.sparsify is not None else coef.toarray()
+        self.coef_ = coef if self.clip or self.sparsify_rise is not None else coef.toarray()
         self.intercept_ = np.where(trained, [r.bias for r in results], -np.inf).astype(dtype)
         steps = np.array([r.newton_steps for r in results], np.int64)
         solved = status != Status.NO_POSITIVES
