@@ -366,6 +366,25 @@ def test_classes_of_svmlight_and_npz_start_where_the_user_says(train, xmcjax, tm
     assert "top      100.00" in xmcjax(*scored, "--k", 1).out
 
 
+def test_rows_evaluated_need_not_show_every_class(train, xmcjax, tmp_path):
+    X, classes = sp.csr_matrix(np.eye(4, dtype=np.float32)[np.arange(40) % 4]), np.arange(40) % 4
+    data.save_svmlight(tmp_path / "all.svm", X, classes)
+    data.save_svmlight(tmp_path / "two.svm", X[classes < 2], classes[classes < 2])
+    svmlight = ("--format", "svmlight")
+    convert = ("convert", "--data", tmp_path / "two.svm", "--out", tmp_path / "two.npz", *svmlight)
+    assert xmcjax(*convert, "--n-features", 4).code == 0
+    assert train(*svmlight, name="m", file=tmp_path / "all.svm")[1].code == 0
+    tables = []
+    for file, options in ((tmp_path / "two.svm", svmlight), (tmp_path / "two.npz", ())):
+        out = tmp_path / f"{file.name}.top"
+        predict = ("predict", "--model", tmp_path / "m", "--data", file, "--out", out, "--top-k", 4)
+        assert xmcjax(*predict, *options).code == 0
+        scored = xmcjax("evaluate", "--data", file, "--predictions", out, "--k", 1, *options)
+        assert scored.code == 0, scored.err
+        tables.append(scored.out)
+    assert tables[0] == tables[1] and "100.00" in tables[0]
+
+
 def test_lists_of_labels_in_svmlight(train, xmcjax, files, tmp_path):
     X, Y = data.load_xmc(files / "train.txt")
     path = tmp_path / "lists.svm"

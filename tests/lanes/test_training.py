@@ -330,6 +330,12 @@ def test_options(options, error, message):
         OneVsAll(**options)
 
 
+@pytest.mark.parametrize("C", [1e-50, 1e300])
+def test_C_of_another_type(C):
+    with pytest.raises(ValueError, match="the range of float32, got"):
+        train(np.eye(3, dtype=np.float32), sp.csr_matrix(np.eye(3)), C=C)
+
+
 def test_shapes():
     with pytest.raises(ValueError, match="as many rows in Y as in X, 3, got 2"):
         train(np.eye(3), sp.csr_matrix(np.eye(2)))

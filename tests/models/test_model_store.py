@@ -167,6 +167,7 @@ def test_resume_removes_only_its_own_left_overs(tmp_path):
         ".shard-000001.safetensors.0123456789abcdef.tmp",
         ".manifest.json.0123456789abcdef.tmp",
         ".transforms.safetensors.0123456789abcdef.tmp",
+        ".run.json.0123456789abcdef.tmp",
     ]
     foreign = ["run.json", "predictions.txt", ".shard-000001.safetensors.tmp", "x.0123456789abcdef.tmp"]
     for name in own + foreign:

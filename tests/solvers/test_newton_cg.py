@@ -119,6 +119,39 @@ def test_native_step_equals_the_jnp_step(loss, l2_bias, lanes, jnp_histories):
 
 
 @native
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_rare_labels_of_features_far_from_zero(seed):
+    """Few rows are near a margin and the bias moves far: the box of the search need not hold (0, 0)."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(1_500, 6)) + 30
+    scores = (X - 30) @ rng.normal(size=(6, LANES)) + rng.normal(size=(1_500, LANES))
+    y = np.where(scores > np.quantile(scores, [0.9, 0.92, 0.95, 0.98, 0.99], axis=0).diagonal(), 1, -1)
+    options = dict(loss=losses.MARGIN_LOSSES["squared_hinge"], weight=0.01, tolerance=1e-6)
+    ours = newton_cg.lane_problem(linops.make(sp.csr_matrix(X)), y, **options)
+    theirs = newton_cg.lane_problem(linops.make(X), y, **options)
+    hp = newton_cg.HParams(l2_bias=0.0)
+    s, steps = newton_cg.init(ours), 0
+    while newton_cg.moving(np.asarray(s.status)).any():
+        twin = newton_cg.advance(theirs, hp, copy(s))
+        s, steps = newton_cg.advance(ours, hp, s), steps + 1
+        for name in ("multiplier", "bias", "value", "status"):
+            np.testing.assert_allclose(
+                getattr(s, name), getattr(twin, name), rtol=1e-4, atol=1e-6, err_msg=name
+            )
+    assert set(np.asarray(s.status)) == {Status.CONVERGED} and steps < 30
+    for l in range(LANES):
+        args = ("squared_hinge", 0.01, 0.0, 1.0, 0.0)
+        best = scipy.optimize.minimize(
+            lambda v, l=l, args=args: objective(X - 30, y[:, l], v[:-1], v[-1], *args),
+            np.zeros(7),
+            jac=lambda v, l=l, args=args: gradient(X - 30, y[:, l], v[:-1], v[-1], *args),
+            method="L-BFGS-B",
+            options={"ftol": 1e-14, "gtol": 1e-10},
+        )
+        np.testing.assert_allclose(s.value[l], best.fun, rtol=1e-5)
+
+
+@native
 @pytest.mark.parametrize("shape", [(1, 1), (N, 1), (1, LANES)])
 def test_weights_and_shifts_broadcast_in_the_native_step(shape):
     X, y = data()

@@ -100,6 +100,7 @@ def read(
     dtype: str = "float32",
     n_features: int | None = None,
     n_labels: int | None = None,
+    least_labels: int = 0,
     like: str = "",
     labelled: bool = True,
 ) -> Dataset:
@@ -112,6 +113,7 @@ def read(
         n_features: how many there must be; None for any number.
         n_labels: how many labels there must be. A format that does not state their number is
             taken to have at least that many.
+        least_labels: how many a format that does not state their number has at least.
         like: where the two come from, for the error.
         labelled: False where the labels do not matter: y is then whatever the file has, and may be
             empty or numbered anyhow.
@@ -138,8 +140,8 @@ def read(
     if states_sizes and options.first_label:
         raise ValueError(f"--first-label is for classes and svmlight, {path} has lists that count from 0")
     Y = sp.csr_matrix(y) if sp.issparse(y) else _class_matrix(path, y, options.first_label)
-    if not states_sizes and n_labels is not None and Y.shape[1] < n_labels:
-        Y.resize(Y.shape[0], n_labels)
+    if not states_sizes:
+        Y.resize(Y.shape[0], max(Y.shape[1], n_labels or 0, least_labels))
     if 0 in (X.shape[0], X.shape[1], Y.shape[1]):
         found = f"{X.shape[0]} rows, {X.shape[1]} features and {Y.shape[1]} labels"
         raise DataFormatError(path, line, None, "at least one row, feature and label", found)

@@ -49,12 +49,9 @@ def run(options: Options) -> None:
     if options.train is None and options.propensities != "default":
         raise ValueError(f"--propensities {options.propensities} needs --train, got none")
     labels, _ = read_predictions(options.predictions)
-    truth = read(options.data, options.files)
-    _check_rows(options.predictions, labels, truth)
     # A file that does not state its number of labels need not show the highest one.
-    width = int(labels.max(initial=0)) + 1
-    if options.files.format == "svmlight" and width > truth.n_labels:
-        truth.y.resize(truth.n_rows, width)
+    truth = read(options.data, options.files, least_labels=int(labels.max(initial=0)) + 1)
+    _check_rows(options.predictions, labels, truth)
     _check_labels(options.predictions, labels, truth.n_labels, options.data)
     q = None
     if options.train is not None:

@@ -7,6 +7,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
+import numpy as np
 import tyro
 
 from xmcjax.cli import _report, _training
@@ -141,7 +142,7 @@ def trainer_options(options: Options) -> OneVsAll:
             flag = field.name.replace("_", "-")
             raise ValueError(f"--{flag}: expected a finite number, got {number}")
     losses = {name: type(loss) for name, loss in MARGIN_LOSSES.items() if loss.smooth}
-    return OneVsAll(
+    trainer = OneVsAll(
         loss=make_entry(losses, "loss", options),
         penalty=make_entry(PENALTIES, "penalty", options),
         init=make_entry(INITS, "init", options),
@@ -155,6 +156,11 @@ def trainer_options(options: Options) -> OneVsAll:
         block_size=options.block_size,
         threads=check_threads(options.threads),
     )
+    low, high = float(np.finfo(options.dtype).tiny), float(np.finfo(options.dtype).max)
+    if not low <= options.C <= high:
+        expected = f"a number from {low:.3g} to {high:.3g}, the range of {options.dtype}"
+        raise ValueError(f"--C: expected {expected}, got {options.C}")
+    return trainer
 
 
 def weighting(options: Options) -> Weighting | None:
@@ -189,6 +195,8 @@ def run(options: Options) -> None:
     deadline = _deadline(options, trainer)
     parse_transforms(options.transform)
     parse_range(options.labels)
+    if options.shard_size < 1:
+        raise ValueError(f"--shard-size: expected at least 1, got {options.shard_size}")
     if not options.resume:
         check_vacant(options.model)
     begin = time.perf_counter()

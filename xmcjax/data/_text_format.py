@@ -104,11 +104,11 @@ def describe(kind: Kind, row_format: RowFormat) -> str:
         case Kind.LABEL_TWICE:
             return "each label once in a row"
         case Kind.CLASS:
-            return "one class, an integer (lists of labels are read with multilabel=True)"
+            return "one class, an integer (lists of labels are read with multilabel)"
         case Kind.PAIR:
             return "index:value"
         case Kind.INDEX:
-            hint = " (zero_based=True reads files that count from 0)" if row_format.first_feature == 1 else ""
+            hint = " (zero_based reads files that count from 0)" if row_format.first_feature == 1 else ""
             return f"a feature index {features}{hint}"
         case Kind.INDEX_TWICE:
             return "each feature index once in a row"
@@ -119,7 +119,7 @@ def describe(kind: Kind, row_format: RowFormat) -> str:
 
 
 def _span(first: int, count: int) -> str:
-    return f"from {first} to {first + count - 1}" if count > 0 else "only where the header allows one"
+    return f"from {first} to {first + count - 1}" if count > 0 else "where there are any (their number is 0)"
 
 
 # Where the item that a fault points at ends, in a line without its end.

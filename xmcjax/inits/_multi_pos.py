@@ -33,6 +33,12 @@ class MultiPos(Init):
 
     name: ClassVar[str] = "multi_pos"
 
+    def __post_init__(self):
+        if not (np.isfinite(self.ridge) and self.ridge > 0):
+            raise ValueError(f"expected ridge > 0, got {self.ridge}")
+        if self.max_positives < 0:
+            raise ValueError(f"expected max_positives of at least 0, got {self.max_positives}")
+
     def prepare(self, data):
         means = MeanSeparating(self.msi_s, self.msi_t).prepare(data)
         t = data.loss.negative_mean_target if self.msi_t is None else self.msi_t

@@ -177,8 +177,8 @@ def train_one_vs_all(
 
     Raises:
         ValueError: X, Y and sample_weight of different length, no rows, a value of X that is not
-            finite, a weight that is not finite or negative, or no weight above zero; `may_begin` with
-            a tree.
+            finite, a weight that is not finite or negative, or no weight above zero; C times a weight
+            outside the range of X's type; `may_begin` with a tree.
     """
     if may_begin is not None and options.init.tree:
         raise ValueError(
@@ -278,6 +278,13 @@ class Trainer:
         self._rule = StoppingRule(X, self.weight, options.loss, options.C, options.eps, has_bias)
         # C s
         self._row_weight = options.C * (np.ones(1) if self.weight is None else self.weight)
+        low, high = np.finfo(self._dtype).tiny, np.finfo(self._dtype).max
+        outside = self._row_weight[(self._row_weight < low) | (self._row_weight > high)]
+        if outside.size:
+            raise ValueError(
+                f"expected C times the sample weights from {low:.3g} to {high:.3g}, the range of "
+                f"{self._dtype}, got {outside[0]}"
+            )
         self._sparsifier = None
         if options.sparsify is not None and options.max_iter > 0:
             l2_bias = max(options.hparams().l2_bias, 0)

@@ -20,7 +20,8 @@ struct PlaneSums {
 //   φ(t, β) = Σ c ℓ(z + t m + β) + λ (t wᵀd + ½ t² ‖d‖²) + ½ λ_b (b + t d_b + β)²,
 //
 // by Newton's method on the margins alone: X is not multiplied. A point that is worse than the one
-// before goes back half the way. The search stays in a box, t ≤ t_max and β ≤ β_max, until it stands
+// before goes back half the way, and β three quarters of it before any point is better than (0, 0),
+// where f falls along d alone for certain. The search stays in a box, t ≤ t_max and β ≤ β_max, until it stands
 // at a side and wants out: most rows have no loss anywhere in it. A fresh lane, which goes from zero
 // to its starting weights, keeps t = 1. The jnp twin is solvers/_plane_search.py.
 template <class T>
@@ -79,25 +80,31 @@ class PlaneSearch {
     const bool first = trial_++ == 0;
     if (first && lane_.fresh && !std::isfinite(change)) return end(t, beta, change);
     if (!(first && lane_.fresh) && !(change <= best_change_ + rounding())) {
-      if (halvings_++ < lane_.max_halvings && move(0.5 * (t + best_t_), 0.5 * (beta + best_beta_))) return;
+      const double of_bias = best_t_ == 0 ? 0.25 : 0.5;
+      if (halvings_++ < lane_.max_halvings &&
+          move(0.5 * (t + best_t_), best_beta_ + of_bias * (beta - best_beta_)))
+        return;
       return end(best_t_, best_beta_, best_change_);
     }
     best_t_ = t, best_beta_ = beta, best_change_ = change;
+    // (0, 0), to which it goes back, may lie outside of the box.
+    longest_ = std::fmax(longest_, t), highest_ = std::fmax(highest_, beta);
     const bool turns = !lane_.fresh, has_bias = lane_.l2_bias >= 0;
     const double g_b = sums.slope + l2_bias * b;
     const double g_t = sums.slope_m + lane_.l2 * (lane_.wd + t * lane_.dd) + l2_bias * d_b * b;
     const double h_bb = sums.curvature + l2_bias, h_tb = sums.curvature_m + l2_bias * d_b;
     const double h_tt = sums.curvature_mm + lane_.l2 * lane_.dd + l2_bias * d_b * d_b;
     const double determinant = h_tt * h_bb - h_tb * h_tb;
+    const bool at_longest = t_ >= T(kLongest);
     double dt = 0, dbeta = 0;
     if (turns && has_bias && determinant > 1e-6 * h_tt * h_bb) {
       dt = (h_tb * g_b - h_bb * g_t) / determinant;
       dbeta = (h_tb * g_t - h_tt * g_b) / determinant;
     } else if (turns && h_tt > 0) {
       dt = -g_t / h_tt;
-    } else if (has_bias) {
-      dbeta = h_bb > 0 ? -g_b / h_bb : -std::copysign(kFarthest, g_b);
     }
+    if (at_longest && dt > 0) dt = dbeta = 0;
+    if (has_bias && dt == 0 && dbeta == 0) dbeta = h_bb > 0 ? -g_b / h_bb : -std::copysign(kFarthest, g_b);
     // The quadratic model's promise for one more move.
     const double gain = -0.5 * (g_t * dt + g_b * dbeta);
     const bool flat = turns ? !(gain > kFlat * std::fabs(change)) : !(std::fabs(g_b) > lane_.bias_tolerance);

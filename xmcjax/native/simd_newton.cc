@@ -189,14 +189,15 @@ class NewtonTile {
       if (gathering >> l & 1) s_.near[l].close();
   }
 
-  // Adds row i to the lists of the lanes in which it may have a loss for a t in [0, longest] and a β in
-  // [lowest, highest]; the margin is smallest at a corner.
+  // Adds row i to the lists of the lanes in which it has a loss at (0, 0), which the others are compared
+  // with, or may have one for a t in [0, longest] and a β in [lowest, highest]; the margin is smallest at
+  // a corner.
   void gather(int64_t i, V m, unsigned& gathering) {
     const V y = load_signs<T>(y_ + i * stride_), beta = y > 0 ? lowest_ : highest_;
     V z = margins_before(i);
     if (a_.shift.data) z += lanes_of(a_.shift, i);
     const V near = (kept_ ? z : z + m) + beta, far = z + longest_ * m + beta;
-    const auto beyond = (y * near >= T(1)) & (y * far >= T(1));
+    const auto beyond = (y * (kept_ ? z : near) >= T(1)) & (y * near >= T(1)) & (y * far >= T(1));
     unsigned mask = nonzero_lanes(beyond ? V{} : broadcast<T>(1)) & gathering;
     if (!mask) return;
     const V c = a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_;
