@@ -84,7 +84,11 @@ def run(options: Options) -> dict:
     result: dict = {"middle": middle, "repeats": options.repeats, "curves": curves, "exponents": {}}
     for init, by_axis in curves.items():
         result["exponents"][init] = {
-            axis: {of: _exponent(points, of) for of in ("seconds", "memory_mb")}
+            axis: {
+                "seconds": _exponent(points, "seconds"),
+                "seconds_at_the_end": _exponent(points[-2:], "seconds"),
+                "memory_mb": _exponent(points, "memory_mb"),
+            }
             for axis, points in by_axis.items()
         }
     return result
@@ -152,7 +156,7 @@ def markdown(result: dict) -> str:
             exponents.append((init, axis, *cells))
     return (
         f"Around {middle} (non-zeros of a row), one thread; median of {result['repeats']}. Exponents:\n\n"
-        + _report.markdown_table(("start", "grows", "of time", "of memory"), exponents)
+        + _report.markdown_table(("start", "grows", "of time", "of time, last two", "of memory"), exponents)
         + "\n"
         + _report.markdown_table(
             ("start", "varied", "number", "seconds", "memory, MB", "Newton steps", "active rows, %"), rows
@@ -161,19 +165,25 @@ def markdown(result: dict) -> str:
 
 
 def draw(result: dict, axes) -> None:
-    """Time above memory, a column for each number that is varied."""
+    """Time above memory, a column for each number that was varied."""
     figure = axes.figure
     axes.remove()
-    figure.set_size_inches(3 * len(AXES), 5.5)
-    grid = figure.subplots(2, len(AXES), squeeze=False)
+    curves = next(iter(result["curves"].values()))
+    varied = [axis for axis in AXES if len(curves[axis]) > 1]
+    figure.set_size_inches(3 * len(varied), 5.5)
+    grid = figure.subplots(2, len(varied), squeeze=False)
     for row, (of, label) in zip(grid, (("seconds", "seconds"), ("memory_mb", "memory, MB")), strict=True):
-        for place, axis in zip(row, AXES, strict=True):
+        for place, axis in zip(row, varied, strict=True):
             for init, by_axis in result["curves"].items():
                 points = [point for point in by_axis[axis] if point[of] > 0]
                 exponent = result["exponents"][init][axis][of]
                 name = init if exponent is None else f"{init}: {exponent:.2f}"
                 place.loglog([p["number"] for p in points], [p[of] for p in points], marker=".", label=name)
             place.set_xlabel(axis)
+            place.tick_params(axis="x", which="minor", labelbottom=False)
+            if of == "memory_mb":
+                place.set_yscale("linear")
+                place.set_ylim(bottom=0)
             place.legend(fontsize="x-small")
         row[0].set_ylabel(label)
 
