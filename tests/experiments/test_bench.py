@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 
 import jax
 
 from experiments import _report, projection_scaling
-from experiments.bench import memory, one_vs_all, projections, topk_svm
+from experiments.bench import memory, one_vs_all, penalties, projections, topk_svm
 
 
 def test_one_vs_all_small(tmp_path):
@@ -67,3 +68,14 @@ def test_projection_scaling_small(tmp_path):
     drawn = _report.figure(tmp_path, "scaling", lambda axes: projection_scaling.draw(result, axes))
     assert drawn == (tmp_path / "scaling.png").exists()
     assert drawn == (importlib.util.find_spec("matplotlib") is not None)
+
+
+def test_penalties_small(tmp_path):
+    options = penalties.Options(small=True, out=tmp_path).chosen()
+    result = penalties.run(dataclasses.replace(options, sample=3))
+    rows = result["rows"]
+    assert rows["L1()"]["weights"] < rows["L2()"]["weights"] / 4
+    assert rows["L1()"]["worst_objective"] < 1.001
+    assert rows["L1()"]["statuses"] == {"converged": 3}
+    text = penalties.markdown(result)
+    assert text.startswith("naics_demo, 3 labels") and "| HuberPenalty(huber_width=0.01) |" in text

@@ -138,7 +138,9 @@ class PlaneSearch {
   // Where f has fallen enough: φ(t, β) − φ(0, 0) ≤ η t f'(0).
   void end(double t, double beta, double change) {
     searching_ = false;
-    failed_ = !lane_.fresh && !(t > 0 && change <= lane_.armijo * t * lane_.slope + rounding());
+    // The minimum over the plane may be at a t that rounds to zero: then β alone makes the fall.
+    const bool falls = t > 0 || change < -rounding();
+    failed_ = !lane_.fresh && !(falls && change <= lane_.armijo * t * lane_.slope + rounding());
     t_ = failed_ ? T(0) : T(t);
     beta_ = failed_ ? T(0) : T(beta);
   }

@@ -145,7 +145,9 @@ def plane_search(
         goes_on = s.searching & (halves | moves)
         ends = s.searching & ~goes_on
         end_t, end_beta = jnp.where(lost, t, best_t), jnp.where(lost, beta, best_beta)
-        enough = (end_t > 0) & (best_change <= armijo * end_t * plane.slope + rounding(best_change))
+        # The minimum over the plane may be at a t that rounds to zero: then β alone makes the fall.
+        falls = (end_t > 0) | (best_change < -rounding(best_change))
+        enough = falls & (best_change <= armijo * end_t * plane.slope + rounding(best_change))
         failed = ends & turns & ~enough
 
         def choose(halved, moved, ended, old):
