@@ -59,8 +59,11 @@ def test_a_worker_that_dies_and_resume(two_nodes, train, contents, monkeypatch):
     def kill_one(self, *result):
         seen.append(result[0])
         if len(seen) == 14:
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-            os.kill(int(children[-1]), signal.SIGKILL)
+            # of any thread: other tests may have left processes of theirs
+            files = Path("/proc/self/task").glob("*/children")
+            children = [p for file in files for p in file.read_text().split()]
+            workers = [p for p in children if "_node_worker" in Path(f"/proc/{p}/cmdline").read_text()]
+            os.kill(int(workers[-1]), signal.SIGKILL)
         add(self, *result)
 
     with monkeypatch.context() as patch:
