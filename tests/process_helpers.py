@@ -30,8 +30,7 @@ def start(program: str, *, devices: int = 1, path: Sequence[Path] = ()) -> subpr
     """
     environment = {
         **os.environ,
-        # these programs are compiled once and run for a moment
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_X64": "1",
         "OMP_NUM_THREADS": "1",

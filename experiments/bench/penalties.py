@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from experiments import _data, _report
+from experiments import _data, _one_vs_all, _report
 
 TOLERANCES = (1e-1, 1e-2, 1e-3)
 
@@ -29,7 +29,7 @@ class Options:
 
     Attributes:
         data: a set of the data folder, or naics_demo.
-        sample: labels, evenly spread over those with a positive row.
+        sample: labels with a positive row.
         repeats: of every training.
         out: folder of the results.
         small: 16 labels of naics_demo, one repetition.
@@ -59,8 +59,7 @@ def run(options: Options) -> dict:
 
     split = _data.load_split(options.data)
     X, Y = sp.csr_matrix(split.X), sp.csc_array(split.Y)
-    used = np.flatnonzero(np.diff(Y.indptr))
-    labels = used[np.linspace(0, len(used) - 1, min(options.sample, len(used))).astype(int)]
+    labels = _one_vs_all.sample(Y, options.sample)
     penalties = [L2(), L1(), ElasticNet(0.5), HuberPenalty(0.1), HuberPenalty(0.01)]
     seconds: dict[str, list[float]] = {}
     rows: dict[str, dict] = {}
@@ -102,7 +101,7 @@ def _liblinear(X, Y, labels, tolerance: float) -> dict[int, tuple[float, int]]:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC
 
-    ones = sp.hstack([X, np.ones((X.shape[0], 1), X.dtype)], format="csr")
+    ones = _one_vs_all.features(X, "published")
     found = {}
     for label in labels.tolist():
         y = 2 * Y[:, [label]].toarray().ravel() - 1

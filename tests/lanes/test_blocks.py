@@ -9,6 +9,7 @@ from lane_helpers import native, small
 from xmcjax import linops, losses
 from xmcjax.lanes import Job, _blocks
 from xmcjax.native._newton import InPlaceStep
+from xmcjax.penalties import L2
 from xmcjax.solvers import newton_cg
 
 pytestmark = native
@@ -33,8 +34,8 @@ def test_same_bits(dtype, loss, size):
     op = linops.make(X, backend="native")
     hp = newton_cg.HParams(l2_bias=0.0, preconditioner=0.01)
     weight = np.linspace(0.5, 2, X.shape[0])
-    host = _blocks.HostBlock(op, loss, weight, hp, size)
-    device = _blocks.DeviceBlock(op, loss, weight, hp, size)
+    host = _blocks.HostBlock(op, loss, weight, hp, size, False, L2())
+    device = _blocks.DeviceBlock(op, loss, weight, hp, size, False, L2())
     todo = jobs(Y, 9, X.shape[1], dtype, size)
     for steps, lanes in ((4, range(min(size, 5))), (3, (1,)), (9, (0, 2))):
         for block in (host, device):
@@ -50,9 +51,9 @@ def test_same_bits(dtype, loss, size):
 
 def test_numbers_are_copies():
     X, Y = small()
-    block = _blocks.HostBlock(
-        linops.make(X, backend="native"), losses.squared_hinge, np.ones(1), newton_cg.HParams(), 2
-    )
+    op = linops.make(X, backend="native")
+    block = _blocks.make_block(op, losses.squared_hinge, np.ones(1), newton_cg.HParams(), 2)
+    assert isinstance(block, _blocks.HostBlock)
     block.start([(0, jobs(Y, 1, X.shape[1], np.float32, 0)[0])])
     first = block.step()
     value, w = first["value"][0], block.weights(0)

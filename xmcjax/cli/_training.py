@@ -76,11 +76,6 @@ class Outcome:
         empty: labels of the range without a positive row.
     """
 
-    @property
-    def complete(self) -> bool:
-        """Whether every label of the range is stored."""
-        return self.missing == 0
-
     label_range: tuple[int, int]
     trained: int
     stored: int
@@ -88,6 +83,11 @@ class Outcome:
     summary: Summary
     worst: Unfinished | None
     empty: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every label of the range is stored."""
+        return self.missing == 0
 
 
 class ShardClock:

@@ -7,7 +7,6 @@ import math
 import time
 from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
-import numpy as np
 import tyro
 
 from xmcjax.cli import _report, _training
@@ -16,7 +15,7 @@ from xmcjax.cli._environment import check_threads, node_shares
 from xmcjax.cli._options import Directory, File, make_entry, one_of, parse_range
 from xmcjax.data import TRANSFORMS, parse_transforms
 from xmcjax.inits import INITS, MeanSeparating, OvaPrimal
-from xmcjax.lanes import BIASES, WEIGHTINGS, OneVsAll, Weighting
+from xmcjax.lanes import BIASES, WEIGHTINGS, OneVsAll, Weighting, check_range
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.metrics import PROPENSITY_PRESETS, RANKING_METRICS
 from xmcjax.models import LinearModel, check_vacant
@@ -156,10 +155,7 @@ def trainer_options(options: Options) -> OneVsAll:
         block_size=options.block_size,
         threads=check_threads(options.threads),
     )
-    low, high = float(np.finfo(options.dtype).tiny), float(np.finfo(options.dtype).max)
-    if not low <= options.C <= high:
-        expected = f"a number from {low:.3g} to {high:.3g}, the range of {options.dtype}"
-        raise ValueError(f"--C: expected {expected}, got {options.C}")
+    check_range("--C: expected a number", options.C, options.dtype)
     return trainer
 
 

@@ -149,8 +149,8 @@ class HostBlock:
         weight: np.ndarray,
         hp: newton_cg.HParams,
         size: int,
-        by_label: bool = False,
-        penalty: Penalty = _L2,
+        by_label: bool,
+        penalty: Penalty,
     ):
         n, d = op.shape
         dtype = np.dtype(op.dtype)
@@ -209,8 +209,8 @@ class DeviceBlock:
         weight: np.ndarray,
         hp: newton_cg.HParams,
         size: int,
-        by_label: bool = False,
-        penalty: Penalty = _L2,
+        by_label: bool,
+        penalty: Penalty,
     ):
         n, d = op.shape
         dtype = np.dtype(op.dtype)

@@ -19,6 +19,7 @@ from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet
 from xmcjax.lanes._blocks import Job
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
+from xmcjax.lanes._precision import check_range
 from xmcjax.lanes._queue import Queue, make_queue
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._stopping import StoppingRule
@@ -278,13 +279,7 @@ class Trainer:
         self._rule = StoppingRule(X, self.weight, options.loss, options.C, options.eps, has_bias)
         # C s
         self._row_weight = options.C * (np.ones(1) if self.weight is None else self.weight)
-        low, high = np.finfo(self._dtype).tiny, np.finfo(self._dtype).max
-        outside = self._row_weight[(self._row_weight < low) | (self._row_weight > high)]
-        if outside.size:
-            raise ValueError(
-                f"expected C times the sample weights from {low:.3g} to {high:.3g}, the range of "
-                f"{self._dtype}, got {outside[0]}"
-            )
+        check_range("expected C times the sample weights", self._row_weight, self._dtype)
         self._sparsifier = None
         if options.sparsify is not None and options.max_iter > 0:
             l2_bias = max(options.hparams().l2_bias, 0)
