@@ -7,11 +7,18 @@ from pathlib import Path
 
 # Most of the tests' time is compilation. Child processes inherit it; 0 tests what users compile.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+# Where an operation came from is written into every program, at a tenth of its cost, for profilers.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import jax
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_xdist_auto_num_workers(config) -> int:
+    """One more than there are cores: tests with processes of their own wait for them."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(autouse=True)

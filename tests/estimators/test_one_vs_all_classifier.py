@@ -451,23 +451,28 @@ def test_options_are_checked(options, error, message):
         OneVsAllClassifier(**options).fit(np.eye(3), [0, 1, 1])
 
 
-@pytest.mark.parametrize(("eps", "relative"), [(0.01, 1e-3), (1e-6, 1e-6)])
-def test_l1_equals_linear_svc(multilabel, eps, relative):
+def test_l1_equals_linear_svc(multilabel):
     """At the default tolerance and at a tight one, the bias as the weight of a feature of value 1."""
     X, Y = multilabel
     X = X.astype(np.float64)
-    ours = OneVsAllClassifier(penalty="l1", C=2.0, eps=eps, clip=0).fit(X, Y)
+    fits = [
+        (OneVsAllClassifier(penalty="l1", C=2.0, eps=eps, clip=0).fit(X, Y), relative)
+        for eps, relative in ((0.01, 1e-3), (1e-6, 1e-6))
+    ]
     ones = with_ones(X)
-    for label in np.flatnonzero(np.asarray(Y.sum(0)).ravel())[:8].tolist():
+    for label in np.flatnonzero(np.asarray(Y.sum(0)).ravel())[:5].tolist():
         y = 2 * Y[:, [label]].toarray().ravel() - 1
         svc = LinearSVC(penalty="l1", dual=False, C=2.0, fit_intercept=False, tol=1e-9, max_iter=1_000_000)
-        best, v = svc.fit(ones, y).coef_[0], np.append(ours.coef_[label], ours.intercept_[label])
+        best = svc.fit(ones, y).coef_[0]
 
         def f(v, y=y):
             return np.abs(v).sum() + 2 * (np.maximum(1 - y * (ones @ v), 0) ** 2).sum()
 
-        np.testing.assert_allclose(f(v), f(best), rtol=relative)
-    assert (ours.coef_ == 0).mean() > 0.1
+        for ours, relative in fits:
+            found = f(np.append(ours.coef_[label], ours.intercept_[label]))
+            np.testing.assert_allclose(found, f(best), rtol=relative)
+    for ours, _ in fits:
+        assert (ours.coef_ == 0).mean() > 0.1
 
 
 def test_penalties_of_objects_and_names_are_the_same(multilabel):

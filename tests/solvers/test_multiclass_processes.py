@@ -34,7 +34,7 @@ X, y = data(**{size!r})
 mesh = Mesh(np.array(jax.devices()), ("processes",))
 found = {{}}
 for formulation in {formulations!r}:
-    s = md.solve_over_mesh(X, y, mesh, formulation=formulation, C=0.7, tol=1e-2)
+    s = md.solve_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-2)
     W, a = s.W, s.alpha
     numbers = {{name: getattr(s, name) for name in ("primal", "dual", "gap", "violation")}}
     arrays = dict(W=W.tolist(), alpha=[a.indptr.tolist(), a.indices.tolist(), a.data.tolist()])
@@ -53,7 +53,7 @@ def dying(wire, up, down):
 
 _wire.Wire.swap = dying
 if {victim} >= 0:
-    md.solve_over_mesh(X, y, mesh, C=0.7, tol=1e-2)
+    md.solve_over_mesh(X, y, mesh, C=0.2, tol=1e-2)
 """
 
 
@@ -80,7 +80,7 @@ def test_the_optimum_is_that_of_one_process(count, tmp_path):
         assert other == found
     X, y = data(**SIZE)
     for formulation in formulations:
-        one = md.solve(X, y, formulation=formulation, C=0.7, tol=1e-4)
+        one = md.solve(X, y, formulation=formulation, C=0.2, tol=1e-4)
         many = found[formulation]
         assert many["status"] == "CONVERGED" and many["violation"] <= 1e-2
         assert 0 <= many["gap"] < 0.02
@@ -90,7 +90,7 @@ def test_the_optimum_is_that_of_one_process(count, tmp_path):
         indptr, indices, values = many["alpha"]
         alpha = np.zeros(one.alpha.shape)
         alpha[np.repeat(np.arange(len(y)), np.diff(indptr)), indices] = values
-        problem = md.multiclass_problem(X, y, formulation=formulation, C=0.7)
+        problem = md.multiclass_problem(X, y, formulation=formulation, C=0.2)
         np.testing.assert_allclose(md.weights(problem, alpha), many["W"], atol=1e-10)
         certificate = md.certificate(problem, np.asarray(many["W"]), alpha)
         np.testing.assert_allclose(certificate.primal, many["primal"], rtol=1e-10)
