@@ -7,9 +7,10 @@ import importlib.util
 import json
 
 import jax
+import pytest
 
 from experiments import _report, projection_scaling
-from experiments.bench import memory, one_vs_all, penalties, projections, topk_svm
+from experiments.bench import many_labels, memory, one_vs_all, penalties, projections, topk_svm
 
 
 def test_one_vs_all_small(tmp_path):
@@ -30,6 +31,18 @@ def test_memory_small():
     result = memory.run(memory.Options(rows=500, features=1_000, labels=(20, 200)))
     assert [run["labels"] for run in result["runs"]] == [20, 200]
     assert all(run["peak_mb"] > run["Y_mb"] for run in result["runs"])
+
+
+def test_many_labels_small(tmp_path):
+    sizes = dict(rows=300, features=400, nonzeros=20, labels=500, test_rows=20, threads=1)
+    result = many_labels.run(many_labels.Options(**sizes, folder=tmp_path))
+    assert result["positives"] >= 500 and result["model_mb"] > 0.1
+    assert "labels      500 converged" in result["training"]["printed"]
+    assert min(result[name]["peak_mb"] for name in ("training", "prediction")) > 50
+    assert "500 labels with" in many_labels.markdown(result)
+    assert len((tmp_path / "best.txt").read_text().splitlines()) == 20
+    with pytest.raises(RuntimeError, match="xmcjax train failed with exit code 2"):
+        many_labels.command(["train", "--train", tmp_path / "absent.npz", "--model", tmp_path / "other"])
 
 
 def test_topk_svm_small(tmp_path):
