@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -26,6 +27,19 @@ def strict_numbers():
     """x64 on, no silent promotion of dtypes."""
     with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
         yield
+
+
+@pytest.fixture
+def compilations(caplog):
+    """Runs a function and returns the programs that were compiled."""
+
+    def count(work):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), jax.log_compiles(True):
+            work()
+        return [r.getMessage() for r in caplog.records if "Finished XLA compilation" in r.getMessage()]
+
+    return count
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,24 @@ def test_probabilities_are_those_of_scikit_learn(classes, fit_intercept):
         assert model.objective_ == pytest.approx(penalty + len(y) * log_loss(y, proba), rel=1e-9)
 
 
+@pytest.mark.parametrize("features", [np.asarray, sp.csr_matrix])
+def test_folds_share_their_programs(classes, features, compilations):
+    # one size is a power of two; some rows and columns are empty
+    X, y = np.tile(classes[0].astype(np.float32), (3, 1)), np.tile(classes[1], 3)
+    X[::7] = 0
+    MultinomialLogisticRegression(lam=0.3).fit(features(X[:256]), y[:256])
+
+    def folds():
+        for n, d in ((255, 5), (245, 8), (256, 6)):
+            part = np.pad(X, [(0, 0), (0, 3)])[:n, :d]
+            model = MultinomialLogisticRegression(lam=0.4, tol=1e-5).fit(features(part), y[:n])
+            other = reference(part.astype(float), y[:n], 0.4)
+            np.testing.assert_allclose(model.coef_, other.coef_, atol=2e-4)
+            assert model.coef_.shape == (4, d)
+
+    assert compilations(folds) == []
+
+
 def test_two_classes_have_one_weight_vector(classes):
     X, y = classes
     kept = np.isin(y, ["fig", "pear"])

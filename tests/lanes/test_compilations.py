@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
-import jax
 import numpy as np
 import pytest
 from lane_helpers import native, small, train
 
 from xmcjax import inits, losses
-
-
-@pytest.fixture
-def compilations(caplog):
-    """Runs a function and returns the programs that were compiled."""
-
-    def count(work):
-        caplog.clear()
-        with caplog.at_level(logging.WARNING), jax.log_compiles(True):
-            work()
-        return [r.getMessage() for r in caplog.records if "Finished XLA compilation" in r.getMessage()]
-
-    return count
 
 
 @pytest.mark.parametrize(

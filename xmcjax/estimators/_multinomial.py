@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
@@ -12,6 +13,9 @@ from sklearn.utils.validation import validate_data
 from xmcjax.estimators._linear import DTYPES, LinearClassifier
 from xmcjax.estimators._parameters import number, whole_number
 from xmcjax.estimators._targets import class_numbers
+
+# Features and scores of a problem whose time is compilation.
+_SMALL = 1 << 16
 
 
 class MultinomialLogisticRegression(LinearClassifier):
@@ -119,6 +123,9 @@ class MultinomialLogisticRegression(LinearClassifier):
         weight = np.ones(len(numbers)) if sample_weight is None else np.asarray(sample_weight, np.float64)
         if self.class_weight is not None:
             weight = weight * self._class_weights(y, sample_weight)[numbers]
+        width = X.shape[1]
+        if X.shape[0] * (width + len(self.classes_)) <= _SMALL:
+            X, numbers, weight = _of_common_size(X, numbers, weight)
         with precision(X.dtype):
             problem = multinomial_problem(
                 linops.make(X),
@@ -129,7 +136,7 @@ class MultinomialLogisticRegression(LinearClassifier):
                 intercept=self.fit_intercept,
             )
             solution = solve(problem, self.method, hp)
-            W, bias = np.asarray(solution.W).T, np.asarray(solution.bias)
+            W, bias = np.asarray(solution.W)[:width].T, np.asarray(solution.bias)
         self._store(solution, W, bias)
         return self
 
@@ -178,3 +185,32 @@ class MultinomialLogisticRegression(LinearClassifier):
                 ConvergenceWarning,
                 stacklevel=3,
             )
+
+
+def _of_common_size(X, y, weight):
+    """The same problem with n, d and the entries of a CSR X filled up to powers of two.
+
+    Rows of weight 0 and features of value 0 change no minimum. Programs are compiled for sizes: so the folds
+    of a cross-validation share them, and most other small problems.
+
+    Args:
+        X: [n, d], CSR or an array.
+        y: classes, [n].
+        weight: [n].
+    """
+    n, d = X.shape
+    columns = _power_of_two(d, 4)
+    # entries of value 0 in new rows
+    entries = _power_of_two(X.nnz, 128) - X.nnz if sp.issparse(X) else 0
+    rows = _power_of_two(n - (-entries // columns), 128)
+    y, weight = (np.pad(a, (0, rows - n)) for a in (y, weight))
+    if not sp.issparse(X):
+        return np.pad(X, [(0, rows - n), (0, columns - d)]), y, weight
+    place = divmod(np.arange(entries), columns)
+    new = sp.csr_matrix((np.zeros(entries, X.dtype), place), (rows - n, columns))
+    X = sp.csr_matrix((X.data, X.indices, X.indptr), (n, columns))
+    return sp.vstack([X, new], format="csr"), y, weight
+
+
+def _power_of_two(number: int, least: int) -> int:
+    return max(least, 1 << (number - 1).bit_length())

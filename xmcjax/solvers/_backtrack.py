@@ -18,14 +18,11 @@ def backtrack(change, slope, rounding, lanes, *, armijo, max_backtracks):
         return jnp.any(carry[1])
 
     def trial(carry):
-        t, searching, failed, count = carry
-        enough = change(t) <= armijo * t * slope + rounding
-        searching = searching & ~enough
-        lost = searching & (count >= max_backtracks)
-        searching = searching & ~lost
-        t = jnp.where(lost, 0, jnp.where(searching, t / 2, t)).astype(t.dtype)
-        return t, searching, failed | lost, count + 1
+        t, searching, count = carry
+        searching = searching & ~(change(t) <= armijo * t * slope + rounding)
+        shorter = jnp.where(count < max_backtracks, t / 2, 0).astype(t.dtype)
+        return jnp.where(searching, shorter, t), searching & (count < max_backtracks), count + 1
 
-    t = lanes.astype(slope.dtype)
-    t, _, failed, _ = jax.lax.while_loop(unfinished, trial, (t, lanes, jnp.zeros_like(lanes), jnp.int32(0)))
-    return t, failed
+    carry = (lanes.astype(slope.dtype), lanes, jnp.int32(0))
+    t, _, _ = jax.lax.while_loop(unfinished, trial, carry)
+    return t, lanes & (t == 0)

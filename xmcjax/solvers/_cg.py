@@ -42,14 +42,14 @@ def cg(
     """
     z = inverse_diagonal * b
     first = dot(b, z)
-    carry = (jnp.zeros_like(b), b, z, first, lanes, jnp.zeros(lanes.shape, jnp.int32), jnp.int32(0))
+    carry = (jnp.zeros_like(b), b, z, first, lanes, jnp.zeros(lanes.shape, jnp.int32))
 
     def unfinished(carry):
-        *_, open_, _, iteration = carry
-        return jnp.any(open_) & (iteration < max_steps)
+        *_, open_, steps = carry
+        return jnp.any(open_ & (steps < max_steps))
 
     def step(carry):
-        x, r, p, rz, open_, steps, iteration = carry
+        x, r, p, rz, open_, steps = carry
         Ap = product(p)
         curvature = dot(p, Ap)
         steps = steps + open_.astype(jnp.int32)
@@ -63,7 +63,7 @@ def cg(
         open_ = open_ & (rz_next > tolerance**2 * first)
         # β = r₊ᵀz₊ / rᵀz
         p = jnp.where(open_, z + jnp.where(open_, rz_next / jnp.where(open_, rz, 1), 0) * p, p)
-        return x, r, p, jnp.where(open_, rz_next, rz), open_, steps, iteration + 1
+        return x, r, p, rz_next, open_, steps
 
-    x, _, _, _, _, steps, _ = jax.lax.while_loop(unfinished, step, carry)
+    x, _, _, _, _, steps = jax.lax.while_loop(unfinished, step, carry)
     return CgResult(x, steps)

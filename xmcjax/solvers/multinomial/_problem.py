@@ -112,13 +112,13 @@ def multinomial_problem(
     if not np.all(np.isfinite(c)) or c.min() < 0 or c.max() == 0:
         raise ValueError("expected finite weights of at least 0, one of them above 0")
     values = op.X if isinstance(op, Dense) else op.value if isinstance(op, Csr) else None
-    if values is not None and not bool(jnp.all(jnp.isfinite(values))):
+    if values is not None and not np.all(np.isfinite(np.asarray(values))):
         raise ValueError("expected finite features, found NaN or infinity")
     return Problem(
         op=op,
-        y=jnp.asarray(y, jnp.int32),
-        weight=jnp.asarray(c, op.dtype),
-        l2=jnp.asarray(lam, op.dtype),
+        y=jax.device_put(y.astype(np.int32)),
+        weight=jax.device_put(c.astype(op.dtype)),
+        l2=jax.device_put(np.asarray(lam, op.dtype)),
         classes=count,
         intercept=bool(intercept),
     )
@@ -145,18 +145,19 @@ def open_columns(problem: Problem, width: int, first=None):
     return first + jnp.arange(width, dtype=jnp.int32) < problem.classes
 
 
-def scores(problem: Problem, W, bias, first=None):
-    """Z = X W + 1 bᵀ, [n, K], −∞ in columns that are no class; `first` is the class of column 0."""
+def scores(problem: Problem, W, bias):
+    """Z = X W + 1 bᵀ, [n, K], −∞ in columns that are no class."""
     Z = problem.op.matmat(W) + bias[None, :]
-    return Z if problem.axis is None else jnp.where(open_columns(problem, Z.shape[1], first), Z, -jnp.inf)
+    return Z if problem.axis is None else jnp.where(open_columns(problem, Z.shape[1]), Z, -jnp.inf)
 
 
-def own_scores(problem: Problem, Z, first=None):
-    """z_{i,y_i} where that class is among the columns of Z, else 0; [n]. `first` is the class of column 0."""
+def own_scores(problem: Problem, Z):
+    """z_{i,y_i} where that class is among the columns of Z, else 0; [n]."""
     width = Z.shape[1]
-    column = problem.y - (first_class(problem, width) if first is None else first)
-    found = jnp.take_along_axis(Z, jnp.clip(column, 0, width - 1)[:, None], axis=1)[:, 0]
-    return jnp.where((column >= 0) & (column < width), found, 0)
+    column = problem.y - first_class(problem, width)
+    inside = jnp.clip(column, 0, width - 1)[:, None]
+    found = jnp.take_along_axis(Z, inside, axis=1, mode="promise_in_bounds")[:, 0]
+    return found if problem.axis is None else jnp.where((column >= 0) & (column < width), found, 0)
 
 
 def targets(problem: Problem, width: int, first=None):
@@ -215,3 +216,12 @@ def objective(problem: Problem, W, Z, log_sums):
     """G where scores and log Σ_k e^{z_ik} are known."""
     own = all_sum(problem, own_scores(problem, Z))
     return problem.l2 / 2 * squared_norm(problem, W) + jnp.sum(problem.weight * (log_sums - own))
+
+
+def norm_at_zero(problem: Problem, width: int):
+    """‖∇G(0)‖; `width` is the number of columns of this device."""
+    # ∇_z = c (1/K − e_y)
+    uniform = jnp.where(open_columns(problem, width), 1 / problem.classes, 0).astype(problem.op.dtype)
+    slope = problem.weight[:, None] * (uniform - targets(problem, width).astype(problem.op.dtype))
+    last = jnp.sum(slope, axis=0) if problem.intercept else jnp.zeros(width, slope.dtype)
+    return jnp.sqrt(squared_norm(problem, problem.op.rmatmat(slope), last))

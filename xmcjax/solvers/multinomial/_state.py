@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from xmcjax.solvers._base import Status
-from xmcjax.solvers.multinomial import _blocks
-from xmcjax.solvers.multinomial._problem import Problem, all_sum
+from xmcjax.solvers.multinomial._problem import (
+    Evaluation,
+    Problem,
+    evaluate_at,
+    log_normaliser,
+    norm_at_zero,
+    scores,
+)
 
 
 class HParams(NamedTuple):
@@ -41,23 +46,14 @@ class State(NamedTuple):
     memory: Any  #: what the method keeps from one iteration to the next
 
 
-class Start(NamedTuple):
-    """The state before the first iteration, its memory left to the method, and what comes with it."""
-
-    state: State
-    log_sums: jax.Array  #: log Σ_k e^{z_ik}, [n]
-    norms: jax.Array  #: ‖∇G‖ of each class, [K]
-
-
-def start(problem: Problem, hp: HParams, W0, b0, width: int | None = None) -> Start:
-    """The weights, the objective and its gradient that a run begins with.
+def starting_weights(problem: Problem, W0, b0, width: int | None = None):
+    """(W, b) with which a run begins, [d, width] and [width].
 
     Args:
         problem: to be solved.
-        hp: of the stopping rule.
-        W0: [d, K], or None for 0.
-        b0: [K], or None for 0.
-        width: columns of this device, where W0 is None; K by default.
+        W0: [d, width], or None for 0.
+        b0: [width], or None for 0.
+        width: columns of this device; None for K.
 
     Raises:
         ValueError: weights of another shape.
@@ -65,21 +61,23 @@ def start(problem: Problem, hp: HParams, W0, b0, width: int | None = None) -> St
     dtype, d = problem.op.dtype, problem.op.shape[1]
     width = problem.classes if width is None else width
     W = jnp.zeros((d, width), dtype) if W0 is None else jnp.array(W0, dtype)
-    bias = jnp.zeros(W.shape[1:], dtype) if b0 is None else jnp.array(b0, dtype)
+    bias = jnp.zeros(width, dtype) if b0 is None else jnp.array(b0, dtype)
     if W.shape != (d, width) or bias.shape != (width,):
         raise ValueError(f"expected starting weights [{d}, {problem.classes}], got {list(W.shape)}")
-    log_sums, own = _blocks.log_sums(problem, W, bias)
-    norms = _blocks.gradient_norms(problem, W, bias, log_sums)
-    if W0 is None and b0 is None:
-        at_zero = norms
-    else:
-        uniform = jnp.full_like(log_sums, math.log(problem.classes))
-        at_zero = _blocks.gradient_norms(problem, jnp.zeros_like(W), jnp.zeros_like(bias), uniform)
-    penalty, norm, scale = all_sum(
-        problem,
-        jnp.stack([problem.l2 / 2 * jnp.sum(W * W), jnp.sum(norms * norms), jnp.sum(at_zero * at_zero)]),
-    )
-    value, norm, scale = penalty + jnp.sum(problem.weight * (log_sums - own)), jnp.sqrt(norm), jnp.sqrt(scale)
+    return W, bias
+
+
+def starting_state(problem: Problem, hp: HParams, W, bias, value, norm, at_zero) -> State:
+    """The state before the first iteration, its memory left to the method.
+
+    Args:
+        problem: to be solved.
+        hp: of the stopping rule.
+        W, bias: [d, K] and [K].
+        value, norm: G and ‖∇G‖ there.
+        at_zero: ‖∇G(0)‖.
+    """
+    dtype = W.dtype
     rounding = 8 * jnp.finfo(dtype).eps * jnp.sqrt(jnp.sum(problem.weight**2))
     state = State(
         W=W,
@@ -88,13 +86,32 @@ def start(problem: Problem, hp: HParams, W0, b0, width: int | None = None) -> St
         gradient_norm=norm,
         bound=value,
         stationarity=norm,
-        scale=jnp.where(scale > rounding, scale, 1).astype(dtype),
+        scale=jnp.where(at_zero > rounding, at_zero, 1).astype(dtype),
         status=jnp.int32(Status.RUNNING),
         steps=jnp.int32(0),
         inner=jnp.int32(0),
         memory=None,
     )
-    return Start(state._replace(status=next_status(hp, state)), log_sums, norms)
+    return state._replace(status=next_status(hp, state))
+
+
+class Start(NamedTuple):
+    """The state before the first iteration, its memory left to the method, and what comes with it."""
+
+    state: State
+    Z: jax.Array  #: [n, K]
+    log_sums: jax.Array  #: log Σ_k e^{z_ik}, [n]
+    now: Evaluation
+
+
+def start(problem: Problem, hp: HParams, W0, b0, width: int | None = None) -> Start:
+    """Where a method begins that keeps all scores; the arguments are those of :func:`starting_weights`."""
+    W, bias = starting_weights(problem, W0, b0, width)
+    Z = scores(problem, W, bias)
+    log_sums = log_normaliser(problem, Z)
+    now = evaluate_at(problem, W, Z, log_sums)
+    at_zero = now.norm if W0 is None and b0 is None else norm_at_zero(problem, W.shape[1])
+    return Start(starting_state(problem, hp, W, bias, now.value, now.norm, at_zero), Z, log_sums, now)
 
 
 def next_status(hp: HParams, state: State):

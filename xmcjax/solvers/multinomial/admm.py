@@ -54,7 +54,7 @@ class Memory(NamedTuple):
 def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
     """The state at the starting weights; `state.inner` counts CG steps, over all classes."""
     begin = start(problem, hp, W0, b0, width)
-    Z = problem.op.matmat(begin.state.W) + begin.state.bias[None, :]
+    Z = jnp.where(open_columns(problem, begin.Z.shape[1]), begin.Z, 0)
     log_p = Z - begin.log_sums[:, None]
     memory = Memory(Z, jnp.zeros_like(Z), log_p, jnp.ones((), Z.dtype))
     return begin.state._replace(memory=memory)

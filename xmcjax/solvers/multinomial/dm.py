@@ -48,8 +48,8 @@ class Memory(NamedTuple):
 
 def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
     """The state at the starting weights; `state.inner` counts Newton steps, over all classes."""
-    state = start(problem, hp, W0, b0, width).state
-    return _with_bound(problem, hp, state, scores(problem, state.W, state.bias))
+    begin = start(problem, hp, W0, b0, width)
+    return _with_bound(problem, hp, begin.state, begin.Z)
 
 
 def step(problem: Problem, hp: HParams, state: State) -> State:

@@ -30,8 +30,15 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax.native import _ffi
-from xmcjax.solvers.multinomial._problem import Problem, evaluate, log_normaliser, scores, targets
-from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
+from xmcjax.solvers.multinomial._problem import (
+    Problem,
+    evaluate,
+    log_normaliser,
+    norm_at_zero,
+    scores,
+    targets,
+)
+from xmcjax.solvers.multinomial._state import HParams, State, next_status, starting_state, starting_weights
 
 ROUNDS = 2  # between two evaluations of G
 
@@ -59,7 +66,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, seed: int = 0) -> Stat
     """
     if not problem.native:
         raise ValueError("dual ascent needs CSR features on the native kernels: take newton")
-    state = start(problem, hp, W0, b0).state
+    W, bias = starting_weights(problem, W0, b0)
     squared_norms = problem.op.row_norms2()
     Y = targets(problem, problem.classes).astype(problem.op.dtype)
     if W0 is None:
@@ -68,14 +75,13 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, seed: int = 0) -> Stat
         share = 1 / (1 + s / jnp.log(jnp.asarray(problem.classes, s.dtype)))
         log_q = jnp.log(share / problem.classes + (1 - share) * Y)
     else:
-        Z = scores(problem, state.W, state.bias)
+        Z = scores(problem, W, bias)
         log_q = Z - log_normaliser(problem, Z)[:, None]
     W = problem.op.rmatmat(problem.weight[:, None] * (Y - jnp.exp(log_q))) / problem.l2
-    return _evaluated(
-        problem,
-        hp,
-        state._replace(W=W, memory=Memory(log_q, squared_norms, jax.random.key_data(jax.random.key(seed)))),
-    )
+    now = evaluate(problem, W, bias)
+    at_zero = norm_at_zero(problem, problem.classes)
+    state = starting_state(problem, hp, W, bias, now.value, now.norm, at_zero)
+    return state._replace(memory=Memory(log_q, squared_norms, jax.random.key_data(jax.random.key(seed))))
 
 
 def step(problem: Problem, hp: HParams, state: State) -> State:

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax.solvers._base import Status
-from xmcjax.solvers.multinomial._problem import Problem, evaluate
-from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
+from xmcjax.solvers.multinomial._problem import Problem, evaluate, norm_at_zero
+from xmcjax.solvers.multinomial._state import HParams, State, next_status, starting_state, starting_weights
 
 CORRECTIONS = 5
 
@@ -53,9 +53,10 @@ def _strong(optimiser):
 
 def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
     """The state at the starting weights; `state.inner` counts values and gradients of G."""
-    state = start(problem, hp, W0, b0).state
-    now = evaluate(problem, state.W, state.bias)
-    weights = (state.W, state.bias)
+    weights = starting_weights(problem, W0, b0)
+    now = evaluate(problem, *weights)
+    at_zero = now.norm if W0 is None and b0 is None else norm_at_zero(problem, problem.classes)
+    state = starting_state(problem, hp, *weights, now.value, now.norm, at_zero)
     memory = Memory(_strong(_optimiser().init(weights)), (now.gradient, now.bias_gradient))
     return state._replace(memory=memory)
 

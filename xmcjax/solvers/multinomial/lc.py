@@ -14,6 +14,7 @@ a sum leaves [1e-20, 1e20], a second with the maximum.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -24,7 +25,7 @@ from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _blocks
 from xmcjax.solvers.multinomial._class_lanes import solve_lanes, tolerances
 from xmcjax.solvers.multinomial._problem import Problem, all_sum
-from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
+from xmcjax.solvers.multinomial._state import HParams, State, next_status, starting_state, starting_weights
 
 # How far the class problems are solved, of their gradient at the start.
 ACCURACY = 0.1
@@ -41,8 +42,20 @@ class Memory(NamedTuple):
 
 def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
     """The state at the starting weights; `state.inner` counts Newton steps, over all classes."""
-    begin = start(problem, hp, W0, b0, width)
-    return begin.state._replace(memory=Memory(-begin.log_sums, begin.norms))
+    W, bias = starting_weights(problem, W0, b0, width)
+    log_sums, own = _blocks.log_sums(problem, W, bias)
+    norms = _blocks.gradient_norms(problem, W, bias, log_sums)
+    at_zero = norms
+    if W0 is not None or b0 is not None:
+        uniform = jnp.full_like(log_sums, math.log(problem.classes))
+        at_zero = _blocks.gradient_norms(problem, jnp.zeros_like(W), jnp.zeros_like(bias), uniform)
+    penalty, norm, at_zero = all_sum(
+        problem,
+        jnp.stack([problem.l2 / 2 * jnp.sum(W * W), jnp.sum(norms * norms), jnp.sum(at_zero * at_zero)]),
+    )
+    value = penalty + jnp.sum(problem.weight * (log_sums - own))
+    state = starting_state(problem, hp, W, bias, value, jnp.sqrt(norm), jnp.sqrt(at_zero))
+    return state._replace(memory=Memory(-log_sums, norms))
 
 
 def step(problem: Problem, hp: HParams, state: State) -> State:

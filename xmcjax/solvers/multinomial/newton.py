@@ -27,7 +27,6 @@ from xmcjax.solvers.multinomial._problem import (
     evaluate_at,
     log_normaliser,
     own_scores,
-    scores,
 )
 from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
 
@@ -50,10 +49,7 @@ class Memory(NamedTuple):
 
 def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
     """The state at the starting weights; `state.inner` counts CG steps."""
-    state = start(problem, hp, W0, b0, width).state
-    Z = scores(problem, state.W, state.bias)
-    log_sums = log_normaliser(problem, Z)
-    now = evaluate_at(problem, state.W, Z, log_sums)
+    state, Z, log_sums, now = start(problem, hp, W0, b0, width)
     return state._replace(memory=Memory(Z, log_sums, now.gradient, now.bias_gradient))
 
 
