@@ -146,21 +146,40 @@ def test_one_compilation_whatever_the_number_of_blocks():
     assert _block_scores.block_scores._cache_size() == 1
 
 
+@pytest.mark.parametrize("backend", linops.BACKENDS)
+def test_a_score_that_is_no_number_is_not_among_the_best(monkeypatch, backend):
+    if backend == "native" and not linops.native_ready():
+        pytest.skip("the native library was not built")
+    make = linops.make
+    monkeypatch.setattr(linops, "make", lambda X, dtype, **more: make(X, dtype, backend=backend))
+    huge = np.float32(3e38)
+    # scores of a row of tens, which the native product adds up in four parts: inf − inf, 2, inf, −inf
+    coef = np.zeros((4, 4), np.float32)
+    coef[:, :2] = [[huge, -huge], [0.1, 0.1], [huge, 0], [-huge, 0]]
+    X = np.full((1, 4), 10, np.float32)
+    labels, scores = predict_topk(ArrayModel(coef), sp.csr_array(X) if backend != "dense" else X, 3)
+    assert labels.tolist() == [[2, 1, -1]] and scores.tolist() == [[np.inf, 2, -np.inf]]
+
+
 def test_the_score_matrix_is_never_built(monkeypatch):
     """No array of the computation has n x L elements, nor rows x L nor n x labels of a block."""
     X, coef, _ = problem(5, n=64, n_labels=96)
-    jaxpr = str(
-        jax.make_jaxpr(lambda *a: _block_scores.merge_topk(*a, k=3))(
-            linops.make(X[:16], np.float32),
-            np.zeros((20, 8), np.float32),
-            np.zeros(8, np.float32),
-            np.int32(0),
-            np.zeros((16, 3), np.float32),
-            np.zeros((16, 3), np.int32),
+    for backend, built in (("jnp", True), ("native", False)):
+        if backend == "native" and not linops.native_ready():
+            continue
+        jaxpr = str(
+            jax.make_jaxpr(lambda *a: _block_scores.merge_topk(*a, k=3))(
+                linops.make(X[:16], np.float32, backend=backend),
+                np.zeros((20, 8), np.float32),
+                np.zeros(8, np.float32),
+                np.int32(0),
+                np.zeros((16, 3), np.float32),
+                np.zeros((16, 3), np.int32),
+            )
         )
-    )
-    assert "f32[16,8]" in jaxpr
-    assert "96" not in jaxpr
+        # the native step has no scores of a block but those in registers
+        assert ("f32[16,8]" in jaxpr) == built
+        assert "96" not in jaxpr
     seen = []
     dense_block = ArrayModel.dense_block
     monkeypatch.setattr(ArrayModel, "dense_block", lambda self, *b: seen.append(b) or dense_block(self, *b))

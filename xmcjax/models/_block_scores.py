@@ -7,6 +7,9 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from xmcjax.linops import Csr
+from xmcjax.native import _ffi
+
 
 @jax.jit
 def block_scores(op, W, b):
@@ -25,7 +28,13 @@ def merge_topk(op, W, b, first, best_scores, best_labels, *, k: int):
         first: number of the first label.
         best_scores, best_labels: [n, k], best first, of labels below ``first``.
     """
-    scores, columns = jax.lax.top_k(op.matmat(W) + b, min(k, W.shape[1]))
+    if isinstance(op, Csr) and op.native:
+        lanes = -W.shape[1] % 16  # the kernel takes whole vectors
+        W, b = jnp.pad(W, [(0, 0), (0, lanes)]), jnp.pad(b, (0, lanes), constant_values=-jnp.inf)
+        return _ffi.merge_topk(*op.arrays, W, b, first, best_scores, best_labels, threads=op.threads)
+    scores = op.matmat(W) + b
+    scores = jnp.where(scores > -jnp.inf, scores, -jnp.inf)  # NaN is not among the best
+    scores, columns = jax.lax.top_k(scores, min(k, W.shape[1]))
     labels = jnp.where(scores > -jnp.inf, first + columns.astype(jnp.int32), -1)
     # The earlier labels stand first and top_k prefers what stands first: ties go to the lower label.
     scores, places = jax.lax.top_k(jnp.concatenate([best_scores, scores], axis=1), k)

@@ -20,6 +20,7 @@ _TARGETS = (
     "xmcjax_csr_matmat",
     "xmcjax_csr_rmatmat",
     "xmcjax_csr_gram_matmat",
+    "xmcjax_merge_topk",
     "xmcjax_newton_step",
     "xmcjax_project_box",
     "xmcjax_project_topk",
@@ -60,6 +61,15 @@ def csr_gram_matmat(value, column, offset, D, V, *, threads: int):
     out = jax.ShapeDtypeStruct(V.shape, value.dtype)
     call = jax.ffi.ffi_call("xmcjax_csr_gram_matmat", out, vmap_method="sequential")
     return call(value, column, offset, D, V, threads=np.int64(threads))
+
+
+def merge_topk(value, column, offset, W, b, first, best_scores, best_labels, *, threads: int):
+    """The best so far with a block of labels merged into them; B of W [d, B] is a multiple of 16."""
+    out = [jax.ShapeDtypeStruct(best.shape, best.dtype) for best in (best_scores, best_labels)]
+    call = jax.ffi.ffi_call(
+        "xmcjax_merge_topk", out, vmap_method="sequential", input_output_aliases={6: 0, 7: 1}
+    )
+    return call(value, column, offset, W, b, first, best_scores, best_labels, threads=np.int64(threads))
 
 
 def newton_step(problem: Sequence[jax.Array], state: Sequence[jax.Array], *, loss: int):

@@ -57,6 +57,19 @@ struct NewtonArgs {
   int32_t *status, *steps, *cg_steps, *active;                            // [lanes]
 };
 
+// The k best labels of each row and their scores, best first, into which a block of labels is merged
+// (models/_block_scores.py).
+template <class T>
+struct MergeTopkArgs {
+  Csr<T> X;
+  const T *W, *b;        // [d, lanes] and [lanes]; a bias of -inf keeps a label out
+  int64_t lanes;         // a multiple of lane_tile
+  int32_t first_label;   // of the block, above all that were merged before
+  int64_t k;
+  T* scores;             // [n, k], changed in place
+  int32_t* labels;       // [n, k]
+};
+
 // Projections of `rows` vectors of m entries (projections/_knapsack.py and _topk.py); the numbers of
 // a vector are those of its row.
 template <class T>
@@ -153,7 +166,8 @@ struct Kernels {
   void (*newton_step)(const NewtonArgs<T>& args, int64_t first, int64_t last);
   // The same with a penalty other than ½ ‖w‖².
   void (*penalised_step)(const NewtonArgs<T>& args, int64_t first, int64_t last);
-  // The rows first .. last-1.
+  // The rows first .. last-1, here and below.
+  void (*merge_topk)(const MergeTopkArgs<T>& args, int64_t first, int64_t last);
   void (*project_box)(const ProjectionArgs<T>& args, int64_t first, int64_t last);
   void (*project_topk)(const ProjectionArgs<T>& args, int64_t first, int64_t last);
   // Epochs of a lane; and its objectives, gap and support as it is.

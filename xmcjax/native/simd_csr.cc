@@ -10,6 +10,8 @@ void newton_step(const NewtonArgs<T>& args, int64_t first, int64_t last);  // si
 template <class T>
 void penalised_step(const NewtonArgs<T>& args, int64_t first, int64_t last);  // simd_penalised.cc
 template <class T>
+void merge_topk(const MergeTopkArgs<T>& args, int64_t first, int64_t last);  // simd_merge_topk.cc
+template <class T>
 void project_box(const ProjectionArgs<T>& args, int64_t first, int64_t last);  // simd_projection.cc
 template <class T>
 void project_topk(const ProjectionArgs<T>& args, int64_t first, int64_t last);
@@ -137,8 +139,8 @@ void gram_matmat(const Csr<T>& X, const T* D, const T* V, T* out, int64_t lanes,
 template <class T>
 constexpr Kernels<T> table() {
   return {kLanes<T>,      matmat<T>,      rmatmat<T>,     gram_matmat<T>,
-          newton_step<T>, penalised_step<T>, project_box<T>, project_topk<T>, instance_dual<T>,
-          instance_gap<T>, softmax_pass<T>, softmax_round<T>,
+          newton_step<T>, penalised_step<T>, merge_topk<T>,  project_box<T>, project_topk<T>,
+          instance_dual<T>, instance_gap<T>, softmax_pass<T>, softmax_round<T>,
           multiclass_ascent<T>, multiclass_proximal<T>};
 }
 
