@@ -10,7 +10,15 @@ import jax
 import pytest
 
 from experiments import _report, projection_scaling
-from experiments.bench import many_labels, memory, one_vs_all, penalties, projections, topk_svm
+from experiments.bench import (
+    many_labels,
+    memory,
+    one_vs_all,
+    penalties,
+    prediction,
+    projections,
+    topk_svm,
+)
 
 
 def test_one_vs_all_small(tmp_path):
@@ -43,6 +51,16 @@ def test_many_labels_small(tmp_path):
     assert len((tmp_path / "best.txt").read_text().splitlines()) == 20
     with pytest.raises(RuntimeError, match="xmcjax train failed with exit code 2"):
         many_labels.command(["train", "--train", tmp_path / "absent.npz", "--model", tmp_path / "other"])
+
+
+def test_prediction_small():
+    result = prediction.run(prediction.Options(small=True).chosen())
+    ours = result["runs"]["xmcjax"]
+    assert 0 < ours["prediction"] < ours["first_call"] < ours["program"]
+    assert "| xmcjax |" in prediction.markdown(result)
+    row = [(3, 1.0), (1, 0.5)]
+    assert prediction.different([row], [[(3, 1.0), (2, 0.5)]]) == 0
+    assert prediction.different([row], [[(3, 1.0), (2, 0.4)]]) == 1
 
 
 def test_topk_svm_small(tmp_path):
