@@ -141,6 +141,12 @@ def test_under_jit_vmap_and_grad(name):
         np.testing.assert_allclose(curvature, loss.curv(m), rtol=1e-10, atol=1e-14)
 
 
+def test_plain_numbers_are_taken():
+    for loss in LOSSES.values():
+        for f in (loss.value, loss.grad, loss.curv):
+            np.testing.assert_allclose(f(0.5), f(jnp.asarray([0.5]))[0], rtol=1e-15)
+
+
 def test_the_width_of_the_huber_hinge():
     for delta in (0, -1.0, np.nan):
         with pytest.raises(ValueError, match=f"delta > 0, got {delta}"):

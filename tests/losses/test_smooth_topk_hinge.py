@@ -79,7 +79,12 @@ def test_bad_gammas():
                 f(z, y, 2, gamma)
         with pytest.raises(ValueError, match=r"expected gamma as one number, got the shape \(2,\)"):
             f(z, y, 2, jnp.ones(2))
-        for gamma in (1j, True):
+        for gamma in (1e-40, 1e300):
+            with pytest.raises(
+                ValueError, match=r"gamma from 1.18e-38 to 3.4e\+38, the range of float32, got"
+            ):
+                f(z, y, 2, gamma)
+        for gamma in (1j, True, None, "1"):
             with pytest.raises(TypeError, match="expected a real gamma"):
                 f(z, y, 2, gamma)
     assert partial(smooth_topk_hinge, z, y, 2)(1).dtype == jnp.float32

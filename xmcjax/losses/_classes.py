@@ -140,13 +140,15 @@ def checked_mask(where, shape: tuple[int, ...]) -> jax.Array | None:
 
 
 def checked_k(k, scores) -> int:
-    """k as an int of 1 … m−1."""
+    """k as an int of 1 … m−1; of scores without classes, which :func:`checked_scores` refuses, any."""
     try:
+        if isinstance(k, (bool, np.bool_)):
+            raise TypeError
         k = operator.index(k)
     except TypeError:
         raise TypeError(f"expected k to be an int known when tracing, got {type(k).__name__}") from None
     m = np.shape(scores)[-1] if np.ndim(scores) else 0
-    if not 1 <= k < m:
+    if m and not 1 <= k < m:
         raise ValueError(f"expected k from 1 to m-1 = {m - 1} for {m} classes, got {k}")
     return k
 

@@ -69,7 +69,7 @@ class SquaredHinge(MarginLoss):
         return -2 * jnp.maximum(1 - m, 0)
 
     def curv(self, m):
-        return jnp.where(m < 1, 2.0, 0.0).astype(m.dtype)
+        return jnp.where(m < 1, 2.0, 0.0).astype(jnp.result_type(m, float))
 
     def conjugate(self, dual):
         # φ*(u) = u + u²/4 for u ≤ 0
@@ -135,7 +135,7 @@ class HuberHinge(MarginLoss):
 
     def curv(self, m):
         s = 1 - m
-        return jnp.where((s > 0) & (s < self.delta), 1 / self.delta, 0.0).astype(m.dtype)
+        return jnp.where((s > 0) & (s < self.delta), 1 / self.delta, 0.0).astype(jnp.result_type(m, float))
 
     def conjugate(self, dual):
         # φ*(u) = u + δu²/2 for −1 ≤ u ≤ 0
@@ -153,7 +153,7 @@ class Hinge(MarginLoss):
         return jnp.maximum(1 - m, 0)
 
     def grad(self, m):
-        return jnp.where(m < 1, -1.0, 0.0).astype(m.dtype)
+        return jnp.where(m < 1, -1.0, 0.0).astype(jnp.result_type(m, float))
 
     def curv(self, m):
         return jnp.zeros_like(m)

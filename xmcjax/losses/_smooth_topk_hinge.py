@@ -17,8 +17,9 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from xmcjax.losses._classes import Rows, checked_k, concrete, evaluate
+from xmcjax.losses._classes import Rows, accumulator, checked_k, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import on_domain
 from xmcjax.losses._topk_hinge import Variant, checked_variant, topk_simplex_duals
 from xmcjax.projections import topk_simplex
@@ -59,8 +60,9 @@ def smooth_topk_hinge(
         M. Lapin, M. Hein, B. Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016,
         top-k SVM_γ.
     """
-    k, variant = checked_k(k, scores), checked_variant(variant)
-    return evaluate(_smooth_topk_hinge, scores, labels, where, _checked_gamma(gamma), k=k, variant=variant)
+    scores = checked_scores("scores", scores)
+    k, variant, gamma = checked_k(k, scores), checked_variant(variant), _checked_gamma(gamma, scores.dtype)
+    return evaluate(_smooth_topk_hinge, scores, labels, where, gamma, k=k, variant=variant)
 
 
 def smooth_topk_hinge_conjugate(
@@ -84,21 +86,28 @@ def smooth_topk_hinge_conjugate(
     Raises:
         TypeError, ValueError: as in the loss.
     """
-    k, variant = checked_k(k, duals), checked_variant(variant)
-    gamma = _checked_gamma(gamma)
+    duals = checked_scores("scores", duals)
+    k, variant, gamma = checked_k(k, duals), checked_variant(variant), _checked_gamma(gamma, duals.dtype)
     return evaluate(_smooth_topk_hinge_conjugate, duals, labels, where, gamma, k=k, variant=variant)
 
 
-def _checked_gamma(gamma) -> jax.Array:
-    """γ > 0, a scalar."""
-    if jnp.shape(gamma) != ():
-        raise ValueError(f"expected gamma as one number, got the shape {jnp.shape(gamma)}")
-    kind = jnp.result_type(gamma)
+def _checked_gamma(gamma, dtype) -> jax.Array:
+    """γ > 0, a scalar; where it is known, a number of the dtype in which scores of `dtype` are computed."""
+    kind = gamma.dtype if hasattr(gamma, "dtype") else np.asarray(gamma).dtype
     if not (jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)):
         raise TypeError(f"expected a real gamma, got {gamma!r}")
+    if jnp.shape(gamma) != ():
+        raise ValueError(f"expected gamma as one number, got the shape {jnp.shape(gamma)}")
     known = concrete(gamma)
-    if known is not None and not 0 < known < float("inf"):
-        raise ValueError(f"expected a finite gamma > 0, got {known}")
+    if known is not None:
+        if not 0 < known < float("inf"):
+            raise ValueError(f"expected a finite gamma > 0, got {known}")
+        limits = jnp.finfo(accumulator(dtype))
+        if not float(limits.tiny) <= float(known) <= float(limits.max):
+            raise ValueError(
+                f"expected gamma from {limits.tiny:.3g} to {limits.max:.3g}, the range of {limits.dtype}, "
+                f"got {known}"
+            )
     return jnp.asarray(gamma)
 
 
