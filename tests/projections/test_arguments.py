@@ -160,6 +160,11 @@ REFUSED = {
     "radius < 0": (ValueError, "radius of at least 0, got -1", lambda: projections.simplex(X, -1)),
     "radius nan": (ValueError, "radius", lambda: projections.simplex(X, np.nan)),
     "radius inf": (ValueError, "finite radius", lambda: projections.simplex(X, np.inf)),
+    "radius beyond float32": (
+        ValueError,
+        "radius within the range of float32, 3.4e.38, got 1e.300",
+        lambda: projections.simplex(X.astype(np.float32), 1e300),
+    ),
     "radius shape": (ValueError, r"broadcasts to \(2,\)", lambda: projections.simplex(X, np.ones(4))),
     "radius complex": (TypeError, "real radius", lambda: projections.simplex(X, 1j)),
     "upper < 0": (ValueError, "upper of at least 0", lambda: projections.capped_simplex(X, 1.0, -0.5)),

@@ -43,6 +43,11 @@ def number(value, name: str, x: jax.Array, *, least: float | None = 0, finite: b
             bound = "" if least is None else f" of at least {least:g}"
             kind = "finite " if finite else ""
             raise ValueError(f"expected a {kind}{name}{bound}, got {known[bad].ravel()[0]:g}")
+        working = working_dtype(x.dtype)
+        most = float(np.finfo(working).max)
+        large = known[np.isfinite(known) & (abs(known) > most)]
+        if large.size:
+            raise ValueError(f"expected {name} within the range of {working}, {most:.3g}, got {large[0]:g}")
     array = jnp.asarray(value).astype(working_dtype(x.dtype))
     batch = x.shape[:-1]
     try:
