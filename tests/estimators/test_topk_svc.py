@@ -127,6 +127,8 @@ def test_a_precomputed_linear_kernel_is_the_linear_one(data):
         TopKSVC(kernel="precomputed").fit(X, y[:100])
     with pytest.raises(ValueError, match="symmetric matrix of inner products, found entries"):
         TopKSVC(kernel="precomputed").fit(np.triu(X @ X.T), y[:100])
+    with pytest.raises(ValueError, match="of a row with itself at least 0, found -1 on the diagonal"):
+        TopKSVC(kernel="precomputed").fit(np.diag([-1.0, *np.ones(99)]), y[:100])
 
 
 def test_the_order_of_visits_is_seeded(data):
@@ -180,6 +182,14 @@ def test_features_and_classes_are_checked(data):
         TopKSVC().fit(X, X[:, 0])
     with pytest.raises(ValueError, match="squared norm is a finite float32"):
         TopKSVC().fit(np.full_like(X, 1e30, np.float32), y)
+
+
+def test_numbers_beyond_the_dtypes(data):
+    X, y = data
+    for C in (1e-42, 1e39):
+        with pytest.raises(ValueError, match=r"C: expected a number from 1.18e-38 to 3.4e.38"):
+            TopKSVC(C=C).fit(X.astype(np.float32), y)
+    assert TopKSVC(C=0.1, max_iter=2**40).fit(X, y).n_iter_ > 1
 
 
 def test_clone_pickle_and_grid_search(data):

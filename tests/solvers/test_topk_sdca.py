@@ -395,6 +395,9 @@ def test_numbers_cost_no_compilation():
             ValueError,
             "C and mask for the same lanes, got 3 and 2",
         ),
+        (dict(C=[]), ValueError, "same lanes, got 0 and 1"),
+        (dict(C=1e-320), ValueError, r"bounds of 0 or from 2.23e-308 .* range of float64, got 9.9.*e-321"),
+        (dict(classes=5.7), TypeError, "number of classes as a whole number, got 5.7"),
         (dict(classes=3), ValueError, "classes from 0 to 2, found 3 for row 3"),
         (dict(y=np.zeros(40)), TypeError, "classes as whole numbers, got float64"),
         (dict(y=np.zeros(40, int)), ValueError, "at least two classes, got 1"),
@@ -419,9 +422,28 @@ def test_bad_inner_products():
     X, y = data()
     with pytest.raises(ValueError, match=r"square matrix of inner products, got \[40, 7\]"):
         topk_sdca.problem(topk_sdca.Gram(jnp.asarray(X)), y)
+    with pytest.raises(ValueError, match=r"square matrix of inner products, got \[40\]"):
+        topk_sdca.problem(topk_sdca.Gram(jnp.ones(40)), y)
+    with pytest.raises(TypeError, match="inner products of float32 or float64, got int64"):
+        topk_sdca.problem(topk_sdca.Gram(jnp.eye(40, dtype=int)), y)
     problem = topk_sdca.problem(topk_sdca.Gram(jnp.asarray(X @ X.T)), y)
     with pytest.raises(ValueError, match="coefficients, but no weights"):
         topk_sdca.weights(problem, topk_sdca.init(problem, jax.random.key(0)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(block=0), "block as a whole number of at least 1, got 0"),
+        (dict(block=2.5), "block as a whole number of at least 1, got 2.5"),
+        (dict(sweeps=0), "sweeps as a whole number of at least 1, got 0"),
+        (dict(threads=None), "threads as a whole number of at least 1, got None"),
+        (dict(max_epochs=2**31), "max_epochs of at most 2147483647, got 2147483648"),
+    ],
+)
+def test_bad_numbers_of_the_method(options, message):
+    with pytest.raises(ValueError, match=message):
+        topk_sdca.HParams(**options)
 
 
 # --- real data ----------------------------------------------------------------------------------

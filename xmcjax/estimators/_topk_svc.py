@@ -101,14 +101,14 @@ class TopKSVC(LinearClassifier):
 
         Raises:
             ValueError: a value of X that is not finite (with its row and column), inner products that
-                are not symmetric, y of another length or kind, fewer than two classes, an option out of
-                range, numbers that overflowed.
+                are not symmetric or have a negative diagonal, y of another length or kind, fewer than
+                two classes, an option out of range, numbers that overflowed.
             TypeError: an option of another kind.
 
         Warns:
             ConvergenceWarning: the gap is not down to ``tol`` after ``max_iter`` epochs.
         """
-        from xmcjax.lanes import precision
+        from xmcjax.lanes import check_range, precision
         from xmcjax.linops import check_features
 
         k, tol, max_iter = (
@@ -128,6 +128,7 @@ class TopKSVC(LinearClassifier):
         kinds = dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
         X, y = validate_data(self, X, y, **kinds)
         check_features(X)
+        check_range("C: expected a number", C, X.dtype)
         classes, numbers = class_numbers(y)
         if k >= len(classes):
             raise ValueError(
@@ -164,7 +165,7 @@ class TopKSVC(LinearClassifier):
         else:
             op = linops.make(with_ones(X) if self.fit_intercept else X)
         problem = topk_sdca.problem(op, y, k, C, variant=self.variant)
-        hp = topk_sdca.HParams(tol=tol, max_epochs=max_iter)
+        hp = topk_sdca.HParams(tol=tol, max_epochs=min(max_iter, np.iinfo(np.int32).max))
         state = topk_sdca.run(problem, hp, topk_sdca.init(problem, jax.random.key(seed)))
         status = Status(int(state.status[0]))
         if status == Status.NONFINITE:
@@ -190,5 +191,10 @@ class TopKSVC(LinearClassifier):
         if off > 1e-4 * np.abs(K).max():
             raise ValueError(
                 f"X: expected a symmetric matrix of inner products, found entries {off:.3g} apart"
+            )
+        if K.diagonal().min() < -1e-4 * np.abs(K).max():
+            raise ValueError(
+                "X: expected inner products, of a row with itself at least 0, "
+                f"found {K.diagonal().min():.3g} on the diagonal"
             )
         return K + K.dtype.type(1) if self.fit_intercept else K

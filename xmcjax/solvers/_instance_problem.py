@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from typing import Any
 
 import jax
@@ -23,9 +24,8 @@ class Gram:
     K: jax.Array
 
     @property
-    def shape(self) -> tuple[int, int]:
-        n, columns = self.K.shape
-        return n, columns
+    def shape(self) -> tuple[int, ...]:
+        return self.K.shape
 
     @property
     def dtype(self):
@@ -88,6 +88,10 @@ class HParams:
         sweeps: visits to each instance of a block; 1 is Algorithm 1 as it stands.
         threads: of the native call, which gives whole lanes to threads.
 
+    Raises:
+        ValueError: block, sweeps or threads that are no whole numbers of at least 1, or max_epochs of
+            2³¹ or more.
+
     The native call takes the rows of a sparse matrix one by one: block and sweeps are 1 there.
     """
 
@@ -96,6 +100,15 @@ class HParams:
     block: int = 96
     sweeps: int = 4
     threads: int = 1
+
+    def __post_init__(self):
+        for name in ("block", "sweeps", "threads"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(f"expected {name} as a whole number of at least 1, got {value!r}")
+        most = np.iinfo(np.int32).max
+        if isinstance(self.max_epochs, int) and self.max_epochs > most:
+            raise ValueError(f"expected max_epochs of at most {most}, got {self.max_epochs}")
 
 
 def problem(
@@ -114,14 +127,18 @@ def problem(
 
     Raises:
         ValueError: an unknown set, shapes that do not match, classes or k out of range, a negative
-            or infinite bound, rows whose squares overflow, native calls asked for where there are none.
-        TypeError: classes or k that are no whole numbers.
+            or infinite bound or one outside of the range of the dtype, rows whose squares overflow,
+            native calls asked for where there are none.
+        TypeError: classes or k that are no whole numbers, inner products of another dtype.
     """
     if set_name not in SETS:
         raise ValueError(f"expected a set of {', '.join(SETS)}, got {set_name!r}")
+    if isinstance(op, Gram):
+        if len(op.shape) != 2 or op.shape[0] != op.shape[1]:
+            raise ValueError(f"expected a square matrix of inner products, got {list(op.shape)}")
+        if op.dtype not in (np.float32, np.float64):
+            raise TypeError(f"expected inner products of float32 or float64, got {op.dtype}")
     n = op.shape[0]
-    if isinstance(op, Gram) and op.shape != (n, n):
-        raise ValueError(f"expected a square matrix of inner products, got {list(op.shape)}")
     y, k = np.asarray(y), np.asarray(k)
     for name, a in (("classes", y), ("k", k)):
         if not np.issubdtype(a.dtype, np.integer):
@@ -130,7 +147,10 @@ def problem(
         raise ValueError(f"expected a class for each of {n} rows, got {list(y.shape)}")
     if n == 0:
         raise ValueError("expected at least one row, got none")
-    m = int(y.max()) + 1 if classes is None else int(classes)
+    try:
+        m = int(y.max()) + 1 if classes is None else operator.index(classes)
+    except TypeError:
+        raise TypeError(f"expected the number of classes as a whole number, got {classes!r}") from None
     if m < 2:
         raise ValueError(f"expected at least two classes, got {m}")
     if y.min() < 0 or y.max() >= m:
@@ -142,9 +162,9 @@ def problem(
     if bound.ndim != 2 or k.ndim != 1 or bound.shape[1] not in (1, n):
         got = f"{list(bound.shape)} and {list(k.shape)}"
         raise ValueError(f"expected a bound [lanes, 1] or [lanes, {n}] and k [lanes], got {got}")
-    if bound.shape[0] != len(k) and 1 not in (bound.shape[0], len(k)):
-        raise ValueError(f"expected bound and k for the same lanes, got {bound.shape[0]} and {len(k)}")
     lanes = max(bound.shape[0], len(k))
+    if min(bound.shape[0], len(k)) not in (1, lanes):
+        raise ValueError(f"expected bound and k for the same lanes, got {bound.shape[0]} and {len(k)}")
     if not np.all(np.isfinite(bound) & (bound >= 0)):
         raise ValueError(
             f"expected finite bounds of at least 0, found {bound[~(bound >= 0) | np.isinf(bound)][0]}"
@@ -153,7 +173,14 @@ def problem(
         raise ValueError(
             f"expected k from 1 to {m - 1}, the number of classes less one, got {k[(k < 1) | (k >= m)][0]}"
         )
-    dtype = op.dtype
+    dtype = np.dtype(op.dtype)
+    limits = np.finfo(dtype)
+    outside = bound[(bound > 0) & ((bound < limits.tiny) | (bound > limits.max))]
+    if outside.size:
+        raise ValueError(
+            f"expected bounds of 0 or from {limits.tiny:.3g} to {limits.max:.3g}, the range of {dtype}, "
+            f"got {outside[0]:g}"
+        )
     squared_norms = jnp.diagonal(op.K) if isinstance(op, Gram) else op.row_norms2()
     if not np.all(np.isfinite(squared_norms)):
         wrong = np.flatnonzero(~np.isfinite(squared_norms))[0]
