@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,20 @@ def ask(run: str, folder: Path, processors: list[int], **options) -> dict:
     if done.returncode:
         raise RuntimeError(f"{run} failed: {done.stderr.strip().splitlines()[-1:]}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@contextlib.contextmanager
+def pinned(processors: list[int]) -> Iterator[None]:
+    """Programs that this thread starts inside run on these processors, where the system can; [] for all."""
+    if not processors or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, processors)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def memory_mb(of: str = "VmHWM") -> float:

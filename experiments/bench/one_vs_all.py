@@ -104,13 +104,9 @@ class Bench:
     def peer(self, interpreter: str, program: str) -> dict:
         """A program of experiments.bench._peers in the interpreter that has the peer."""
         request = {"data": str(self.folder), "weights": str(self.folder / "pecos.npy")}
-        done = subprocess.run(
-            [interpreter, "-c", program],
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            preexec_fn=self._pin,
-        )
+        command = [interpreter, "-c", program]
+        with _worker.pinned(self.one):
+            done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{interpreter} failed: {done.stderr.strip().splitlines()[-1:]}")
         return json.loads(done.stdout.splitlines()[-1])
@@ -124,7 +120,8 @@ class Bench:
             *("--save-dense-npy", f"--stats-file={os.devnull}", "-v"),
         ]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, preexec_fn=self._pin)
+        with _worker.pinned(self.one):
+            done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode:
             raise RuntimeError(f"dismecpp failed: {done.stderr.strip().splitlines()[-1:]}")
         times, steps = {}, []
@@ -141,10 +138,6 @@ class Bench:
             "labels": int(self.trained.sum()),
             "newton_steps": float(np.mean(steps)),
         }
-
-    def _pin(self) -> None:
-        if self.one:
-            os.sched_setaffinity(0, self.one)
 
     @property
     def trained(self) -> np.ndarray:

@@ -144,15 +144,9 @@ def dismecpp(program: str, folder: Path, processors: list[int]) -> dict:
 
 def _checked(command: list[str], folder: Path, processors: list[int]) -> str:
     """What a program prints, run in the folder on these processors."""
-
-    def pin():
-        if processors:
-            os.sched_setaffinity(0, processors)
-
     environment = os.environ | _worker.ONE_THREAD | {"PYTHONPATH": str(_worker.ROOT)}
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=environment, preexec_fn=pin
-    )
+    with _worker.pinned(processors):
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     if done.returncode:
         raise RuntimeError(f"{command[0]} failed: {done.stderr.strip().splitlines()[-1:]}")
     return done.stdout

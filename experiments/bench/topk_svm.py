@@ -109,9 +109,8 @@ class Bench:
         sizes = (*self.X.shape, self.classes, k, 1.0, variant, self.options.tol)
         command = [self.program, str(self.folder / "X.bin"), str(self.folder / "y.bin"), *map(str, sizes)]
         environment = os.environ | _worker.ONE_THREAD
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, preexec_fn=self._pin, check=True
-        )
+        with _worker.pinned(self.processors):
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
         return json.loads(done.stdout)
 
     def linear_svc(self) -> dict:
@@ -120,10 +119,6 @@ class Bench:
         how = dict(C=1.0, tol=self.options.linear_svc_tol, weights=str(weights))
         row = _worker.ask("crammer_singer", self.folder, self.processors, **how)
         return row | {"primal": self.primal(np.load(weights), "alpha", 1)}
-
-    def _pin(self) -> None:
-        if self.processors:
-            os.sched_setaffinity(0, self.processors)
 
     def primal(self, W: np.ndarray, variant: str, k: int) -> float:
         """½‖W‖² + Σ_i φ(z_i), by sorting."""
