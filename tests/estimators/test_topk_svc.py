@@ -190,6 +190,11 @@ def test_numbers_beyond_the_dtypes(data):
         with pytest.raises(ValueError, match=r"C: expected a number from 1.18e-38 to 3.4e.38"):
             TopKSVC(C=C).fit(X.astype(np.float32), y)
     assert TopKSVC(C=0.1, max_iter=2**40).fit(X, y).n_iter_ > 1
+    # r ‖x‖² below the rounding of the scores: the dual variables stay in their sets
+    for k in (1, 2):
+        ours = TopKSVC(k, C=1e-20).fit(X, y)
+        np.testing.assert_allclose(ours.objective_, len(y) * 1e-20, rtol=1e-12)
+        assert abs(ours.dual_gap_) < 1e-12
 
 
 def test_clone_pickle_and_grid_search(data):

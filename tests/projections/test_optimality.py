@@ -7,6 +7,7 @@ import pytest
 from projection_helpers import (
     COUPLED,
     SETS,
+    Problem,
     by_partition,
     by_quadratic_program,
     cases,
@@ -133,3 +134,16 @@ def test_a_million_entries(name):
     for i in range(2):
         # The sum alone rounds by 1e6 halves of an ulp.
         assert off_by(name, problem.row(i), x[i]) < 1e-11
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_radius_below_the_rounding_of_the_entries(path, k):
+    """Entries equal up to an ulp, whose threshold is one of them: the sum is the radius all the same."""
+    rng = np.random.default_rng(0)
+    b = np.abs(rng.normal(size=(200, 1))) + np.zeros((1, 3))
+    b = np.where(rng.random(b.shape) < 0.5, np.nextafter(b, 9), b)
+    one = np.ones(200)
+    for r in (1e-16, 1e-18, 1e-30):
+        p = Problem(b, r * one, 0 * one, one, one, k)
+        np.testing.assert_allclose(run(path, "topk_simplex_alpha", p).sum(-1), r, rtol=1e-13)

@@ -333,14 +333,14 @@ Clip<T> topk_simplex(const T* b, int64_t m, int64_t k, double r, double rho, dou
     // 1ᵀx = r: u = r/k, t as in the knapsack problem; λ >= 0 of Lemma 5 says h(v) >= (k + ρk²)u.
     double width = r / K, left = (sides.middle_sum - q * width) / n;
     double next_level = sides.above_sum + q * (left + width);
-    tight = next_level >= kappa * width;
-    if (!tight) {  // system (7)
+    const bool held = next_level >= kappa * width;
+    if (!held) {  // system (7)
       width = (n * sides.above_sum + q * sides.middle_sum) / (q * q + (double(above) + rho * K * K) * n);
       left = (sides.middle_sum - q * width) / n;
       next_level = kappa * width;
     }
     if (!(next_level > level)) break;  // nothing but rounding
-    level = next_level, u = width, t = left, v = t + u;
+    level = next_level, u = width, t = left, v = t + u, tight = held;
   }
   if (tight && !precise<T>(t, r)) return solve<T>({r, 0, u, 0, false}, b, m, least, work);
   double correction = 0;
