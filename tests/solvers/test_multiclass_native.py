@@ -187,6 +187,37 @@ def test_lee_lin_wahba_with_a_large_C():
     assert gap[CentredAscent] < 0.2 * gap[Ascent]
 
 
+def test_sweeps_of_lee_lin_wahba_go_on_in_their_direction():
+    rng = np.random.default_rng(4)
+    y = (np.arange(300) % 10).astype(np.int32)
+    X = sp.csr_array(rng.normal(size=(10, 30))[y] + rng.normal(size=(300, 30)))
+    gap = {}
+    for forgets in (False, True):
+        one = CentredAscent(X, y, 10, ALL.index("llw"), 10.0)
+        one.assess(1e-6)
+        for _ in range(100):
+            one.sweep(1e-6)
+            if forgets:  # variables that are set have no direction
+                one.alpha = one.alpha
+        gap[forgets] = one.assess(1e-6).gap
+    assert gap[False] < 0.2 * gap[True]
+
+
+def test_few_passes_where_most_variables_end_at_their_bound():
+    # lists grow as fast as their variables reach C
+    rng = np.random.default_rng(5)
+    y = (np.arange(600) % 300).astype(np.int32)
+    X = sp.csr_array(rng.normal(size=(300, 20))[y] + rng.normal(size=(600, 20)))
+    one = Ascent(X, y, 300, ALL.index("ww"), 1e-6)
+    passes = 0
+    while one.assess(0.01).violation > 0.01:
+        passes += 1
+        for _ in range(2):
+            one.sweep(0.01)
+    assert one.alpha.nnz > 0.9 * 600 * 299
+    assert passes <= 8
+
+
 def test_coordinate_ascent_goes_on_where_systems_are_too_large_to_factorise():
     # a pass over lists costs a hundredth of a Newton step by conjugate gradients
     rng = np.random.default_rng(0)

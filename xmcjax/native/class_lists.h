@@ -44,6 +44,9 @@ struct alignas(64) ListedInstance {
     while (first != last && last[-1].c >= classes.last) --last;
     return {first, last};
   }
+  size_t at_bound(T C) const {
+    return size_t(std::count_if(list.begin(), list.end(), [&](const ListEntry<T>& e) { return e.alpha >= C; }));
+  }
   // Drops what does not matter at the gains that were last worked out.
   void prune() {
     list.erase(std::remove_if(list.begin(), list.end(),

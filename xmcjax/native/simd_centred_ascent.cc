@@ -10,6 +10,12 @@
 //
 // one unknown s, the root of a decreasing, piecewise linear function with slopes from -1 to -1/m.
 //
+// Where C is large thousands of sweeps remain. Each begins at an extrapolation of the two before (Nesterov 1983),
+//
+//   α' = clip(α_k + β_k (α_k - α_{k-1}), 0, C),  β_k = (t_k - 1)/t_{k+1},  t_{k+1} = (1 + √(1 + 4 t_k²))/2,
+//
+// and t begins at 1 again after a sweep that led back: (α_{k+1} - α')ᵀ(α_{k+1} - α_k) < 0 (O'Donoghue and Candès 2015).
+//
 // Threads share the classes of every visit: each works out the gains of its own, all of them find the same s, each
 // changes its own. They meet once a visit, and no sum depends on how many they are.
 #include <algorithm>
@@ -38,6 +44,10 @@ class CentredAscent final : public MulticlassAscent {
     double sum;
     T violation;
   };
+  // (α_{k+1} - α')ᵀ(α_{k+1} - α_k) of the classes of a block, on a cache line of its own.
+  struct alignas(64) Progress {
+    double sum = 0;
+  };
   struct Shared {
     explicit Shared(int64_t width = 0) : b(width), block((width + kBlock - 1) / kBlock) {}
     Zeros<T> b;
@@ -47,7 +57,8 @@ class CentredAscent final : public MulticlassAscent {
  public:
   explicit CentredAscent(const MulticlassArgs<T>& args)
       : X_(args.X), y_(args.y), m_(args.m), width_((m_ + N - 1) / N * N), C_(T(args.C)), threads_(args.threads),
-        random_(args.seed), W_(X_.d * width_), alpha_(X_.n * width_), norm2_(X_.n), idle_(X_.n, 0) {
+        random_(args.seed), W_(X_.d * width_), alpha_(X_.n * width_), before_(X_.n * width_), norm2_(X_.n),
+        idle_(X_.n, 0) {
     for (Shared& one : shared_) one = Shared(width_);
     for (int64_t i = 0; i < X_.n; ++i) {
       double k = 0;
@@ -82,9 +93,11 @@ class CentredAscent final : public MulticlassAscent {
 
   Sweep sweep(double tolerance, bool shrink) override {
     Sweep done{0, double(active_.size()) / double(std::max<size_t>(rows_.size(), 1))};
+    extrapolate();
     random_.shuffle(active_);
     const T least = T(kStep * tolerance);
     const int64_t blocks = int64_t(shared_[0].block.size());
+    std::vector<Progress> progress(blocks);
     size_t kept = 0;
     T worst = 0;
     side_by_side(std::max<int64_t>(1, std::min(threads_, blocks / kBlocks)), [&](int64_t t, int64_t count, Meeting& meeting) {
@@ -96,7 +109,7 @@ class CentredAscent final : public MulticlassAscent {
         if (count > 1) meeting.wait();
         T violation = 0;
         for (const Block& one : shared.block) violation = std::max(violation, one.violation);
-        if (violation > least) change(i, first, last, shared);
+        if (violation > least) change(i, first, last, shared, progress);
         if (t) continue;
         worst = std::max(worst, violation);
         idle_[i] = violation > least || !shrink ? 0 : idle_[i] + 1;
@@ -104,6 +117,9 @@ class CentredAscent final : public MulticlassAscent {
       }
     });
     active_.resize(kept);
+    double forward = 0;
+    for (const Progress& one : progress) forward += one.sum;
+    if (forward < 0) t_ = 1;
     done.violation = double(worst);
     return done;
   }
@@ -127,7 +143,7 @@ class CentredAscent final : public MulticlassAscent {
     std::fill(W_.get(), W_.get() + X_.d * width_, T(0));
     for (const int32_t i : rows_) {
       std::fill(alpha(i), alpha(i) + width_, T(0));
-      idle_[i] = 0;
+      idle_[i] = 1;  // its change since the sweep before is no direction
       T sum = 0;
       for (int64_t p = offset[i]; p < offset[i + 1]; ++p) alpha(i)[index[p]] = T(value[p]), sum += T(value[p]);
       // w_c -= α_c x - (Σα/m) x
@@ -135,6 +151,7 @@ class CentredAscent final : public MulticlassAscent {
         row_add_tile(X_, i, broadcast(sum / T(m_)) - load(alpha(i) + c), W_.get() + c, width_);
     }
     active_ = rows_;
+    t_ = 1;
   }
   void get_weights(void* out) const override {
     T* W = static_cast<T*>(out);
@@ -145,6 +162,29 @@ class CentredAscent final : public MulticlassAscent {
   static constexpr int64_t kPart = 256;  // as in simd_pair_ascent.cc
 
   T* alpha(int64_t i) const { return alpha_.get() + i * width_; }
+  T* before(int64_t i) const { return before_.get() + i * width_; }
+
+  // Goes on from where the last sweep ended, in its direction; a row that it did not change stays.
+  void extrapolate() {
+    const double next = (1 + std::sqrt(1 + 4 * t_ * t_)) / 2;
+    const T beta = T((t_ - 1) / next);
+    t_ = next;
+    parallel(width_, kBlock, threads_, [&](int64_t first, int64_t last) {
+      for (const int32_t i : rows_) {
+        if (idle_[i] > 1) continue;  // as it was before
+        for (int64_t c = first; c < last; c += N) {
+          const Vec<T> old = load(alpha(i) + c), step = beta * (old - load(before(i) + c));
+          store(before(i) + c, old);
+          if (idle_[i]) continue;
+          const Vec<T> now = clip(old + step);
+          store(alpha(i) + c, now);
+          // w_c -= δ_c x; the mean follows
+          if (nonzero_lanes(now - old)) row_add_tile(X_, i, old - now, W_.get() + c, width_);
+        }
+      }
+    });
+    centre();
+  }
 
   // Σ_c w_c = 0, which rounding has moved; columns that are no classes become 0.
   void centre() {
@@ -203,17 +243,22 @@ class CentredAscent final : public MulticlassAscent {
   }
 
   // Makes the variables of an instance optimal in some blocks, given b in all of them.
-  void change(int64_t i, int64_t first, int64_t last, const Shared& shared) {
-    double before = 0;
-    for (const Block& one : shared.block) before += one.sum;
+  void change(int64_t i, int64_t first, int64_t last, const Shared& shared, std::vector<Progress>& progress) {
+    double sum = 0;
+    for (const Block& one : shared.block) sum += one.sum;
     const T* b = shared.b.get();
-    const T shift = T(root(b, before) / double(m_));
+    const T shift = T(root(b, sum) / double(m_));
     T* a = alpha(i);
-    for (int64_t c = first * kBlock; c < std::min(last * kBlock, width_); c += N) {
-      const Vec<T> now = clip(load(b + c) + shift), delta = now - load(a + c);
-      store(a + c, now);
-      // w_c -= δ_c x - (s/m) x
-      row_add_tile(X_, i, shift - delta, W_.get() + c, width_);
+    for (int64_t q = first; q < last; ++q) {
+      Vec<T> forward{};
+      for (int64_t c = q * kBlock; c < std::min((q + 1) * kBlock, width_); c += N) {
+        const Vec<T> now = clip(load(b + c) + shift), delta = now - load(a + c);
+        store(a + c, now);
+        // w_c -= δ_c x - (s/m) x
+        row_add_tile(X_, i, shift - delta, W_.get() + c, width_);
+        forward += delta * (now - load(before(i) + c));
+      }
+      progress[q].sum += total(forward);
     }
   }
 
@@ -276,7 +321,8 @@ class CentredAscent final : public MulticlassAscent {
   const T C_;
   const int64_t threads_;
   Random random_;
-  Zeros<T> W_, alpha_;  // [d, width], [n, width]
+  Zeros<T> W_, alpha_, before_;  // [d, width], [n, width], and α of the sweep before
+  double t_ = 1;                 // of the extrapolation
   std::vector<T> norm2_;
   std::vector<uint8_t> idle_;
   Shared shared_[2];

@@ -33,7 +33,8 @@ constexpr int kIdle = 3;
 // tolerance itself would leave a large gap.
 constexpr double kStep = 0.1;
 // Classes an instance begins with, and those that one pass may add: fewer as long as a violation exceeds
-// kFar, because what the weights of today suggest may not matter tomorrow.
+// kFar, because what the weights of today suggest may not matter tomorrow. As many as stand at C may always
+// join: where C is small most variables end there, and those on the list cannot take the place of others.
 constexpr int kFirst = 16, kSome = 32, kMost = 256;
 constexpr double kFar = 0.1;
 // Instances that it takes to keep threads busy.
@@ -352,6 +353,7 @@ class PairAscent final : public MulticlassAscent {
     std::vector<Candidates> found(rows);
     std::vector<T> base(rows), bound(rows);
     std::vector<int32_t> cursor(rows, 0), next(rows);  // next: class of the entry at the cursor
+    std::vector<size_t> room(rows, most);
     const auto class_at = [&](int32_t i, int32_t e) {
       return e < int32_t(at_[i].list.size()) ? at_[i].list[e].c : std::numeric_limits<int32_t>::max();
     };
@@ -360,6 +362,7 @@ class PairAscent final : public MulticlassAscent {
       base[k] = 1 - row_dot_lane(X_, i, lane(at_[i].y), N);
       found[k].begin(at_[i].floor);
       bound[k] = std::min(at_[i].floor, T(0));
+      if (!simplex_) room[k] = std::max(most, at_[i].at_bound(C_));
       while ((next[k] = class_at(i, cursor[k])) < classes.first) ++cursor[k];
     }
     for (int64_t q = classes.first / N; q * N < classes.last; ++q) {
@@ -389,7 +392,7 @@ class PairAscent final : public MulticlassAscent {
           high &= lanes_above<T>(g, found[k].bound());
         }
         for (; high; high &= high - 1)
-          found[k].take(from + __builtin_ctz(high), gain[__builtin_ctz(high)], most);
+          found[k].take(from + __builtin_ctz(high), gain[__builtin_ctz(high)], room[k]);
         bound[k] = std::min(found[k].bound(), T(0));
       }
     }
