@@ -134,18 +134,15 @@ def _ratios(options: Options, lam: float, rows: list[dict]) -> list[dict]:
 def markdown(result: dict) -> str:
     """Seconds to each gap, one row a program; below, what auto gains."""
 
-    def seconds(value: float | None) -> str:
-        return "never" if value is None else f"{value:.1f}"
-
     text = (
         f"{result['data']}, one thread; processor seconds to a relative gap of G, compilation included "
-        f"(most of the start); runs are given up after {result['limit']:g} s\n\n"
+        "(most of the start); > s: not reached in the s seconds that the run had\n\n"
     )
     gaps = [f"s to {gap:g}" for gap in result["gaps"]]
     header = ("λ", "program", "dtype", *gaps, "of it start, s", "outer", "inner", "least gap", "runs")
     rows = []
     for row in sorted(result["rows"], key=lambda r: (-r["lam"], r["dtype"], r["seconds"][-1] or 1e9)):
-        times = map(seconds, row["seconds"])
+        times = (f"> {row['last']:.0f}" if s is None else f"{s:.1f}" for s in row["seconds"])
         start = "" if row["start"] is None else f"{row['start']:.1f}"
         counts = (row["steps"], row["inner"] or "")
         cells = (row["program"], row["dtype"], *times, start, *counts, f"{row['gap']:.1e}", row["runs"])
