@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +74,21 @@ if jax.process_index() == 1:
     (pathlib.Path(folder) / "state" / "state-1-1.npz").unlink()  # it had not come as far as the other
 found = run()
 print(json.dumps(told(found) | {"first": found.history[0].steps}))
+"""
+
+KILLED = """
+import os, signal
+
+plain, states = os.replace, []
+
+def replace(temporary, target):
+    states.append(target)
+    if len(states) == 7:  # the state after six iterations is on disk, and not yet under its name
+        os.kill(os.getpid(), signal.SIGKILL)
+    plain(temporary, target)
+
+os.replace = replace
+multinomial.solve(problem, "lc", hp, W0=np.zeros((40, 7)), checkpoint=folder + "/state")
 """
 
 
@@ -150,36 +166,27 @@ def test_an_iteration_of_lc_sends_n_numbers_once():
     assert sorted(sizes) == [1, 90 + 3]  # ‖∇G‖², and with the n sums three numbers
 
 
-class Stopped(Exception):
-    pass
-
-
-@pytest.mark.parametrize("method", ["lc_extrapolated", "dm"])
-def test_a_stopped_run_goes_on_where_it_was(method, tmp_path):
+def test_a_killed_run_goes_on_where_it_was(setup, tmp_path):
+    killed = process_helpers.run_all([process_helpers.start(setup + KILLED)])[0]
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     X, y = helpers.sparse_set()
     problem, hp = helpers.problem(X, y), multinomial.HParams(1e-6, 1000)
-    expected = alone(method)
+    assert (tmp_path / "state" / "state-0-0.tmp").exists()
 
-    def stop(state, record):
-        if record.steps == 6:
-            raise Stopped
+    def run(problem, method):
+        return multinomial.solve(problem, method, hp, W0=np.zeros((40, 7)), checkpoint=tmp_path / "state")
 
-    def run(problem, method, **more):
-        return multinomial.solve(problem, method, hp, W0=np.zeros((40, 7)), checkpoint=tmp_path, **more)
-
-    with pytest.raises(Stopped):
-        run(problem, method, observe=stop)
-    found = run(problem, method)
-    assert found.history[0].steps == 6
+    found, expected = run(problem, "lc"), alone("lc")
+    assert found.history[0].steps == 5
     assert (found.value, found.bound) == (expected.value, expected.bound)
     assert found.history[-1].steps == expected.history[-1].steps
     np.testing.assert_array_equal(found.W, expected.W)
     # what has ended is not done again, and no other problem goes on with it
-    assert len(run(problem, method).history) == 1
+    assert len(run(problem, "lc").history) == 1
     with pytest.raises(ValueError, match="has the state of another run: give an empty folder"):
-        run(helpers.problem(X, y, 2.0), method)
+        run(helpers.problem(X, y, 2.0), "lc")
     with pytest.raises(ValueError, match="has the state of another run"):
-        run(problem, "lc")
+        run(problem, "dm")
 
 
 def test_bad_meshes_get_one_clear_error():

@@ -206,8 +206,8 @@ def evaluate_at(problem: Problem, W, Z, log_sums=None) -> Evaluation:
     slope = problem.weight[:, None] * (
         jnp.exp(Z - log_sums[:, None]) - targets(problem, Z.shape[1]).astype(Z.dtype)
     )
-    gradient = problem.l2 * W + problem.op.rmatmat(slope)
-    bias_gradient = jnp.sum(slope, axis=0) if problem.intercept else jnp.zeros(Z.shape[1], Z.dtype)
+    gradient, bias_gradient = _loss_gradients(problem, slope)
+    gradient = problem.l2 * W + gradient
     norm = jnp.sqrt(squared_norm(problem, gradient, bias_gradient))
     return Evaluation(objective(problem, W, Z, log_sums), gradient, bias_gradient, norm)
 
@@ -223,5 +223,10 @@ def norm_at_zero(problem: Problem, width: int):
     # ∇_z = c (1/K − e_y)
     uniform = jnp.where(open_columns(problem, width), 1 / problem.classes, 0).astype(problem.op.dtype)
     slope = problem.weight[:, None] * (uniform - targets(problem, width).astype(problem.op.dtype))
-    last = jnp.sum(slope, axis=0) if problem.intercept else jnp.zeros(width, slope.dtype)
-    return jnp.sqrt(squared_norm(problem, problem.op.rmatmat(slope), last))
+    return jnp.sqrt(squared_norm(problem, *_loss_gradients(problem, slope)))
+
+
+def _loss_gradients(problem: Problem, slope):
+    """Of the loss in W [d, K] and b [K], given that in Z [n, K]."""
+    last = jnp.sum(slope, axis=0) if problem.intercept else jnp.zeros(slope.shape[1], slope.dtype)
+    return problem.op.rmatmat(slope), last

@@ -118,8 +118,8 @@ def solve(
         ValueError: an unknown method, one that cannot run on these features or this mesh, starting
             weights of another shape, or a checkpoint of another run.
     """
-    if method not in ("auto", *METHODS):
-        raise ValueError(f"expected a method of {', '.join(('auto', *METHODS))}, got {method!r}")
+    if method not in CHOICES:
+        raise ValueError(f"expected a method of {', '.join(CHOICES)}, got {method!r}")
     begin = time.perf_counter()
     run = _Run(problem, HParams() if hp is None else hp, mesh)
     devices = 1 if mesh is None else mesh.size

@@ -111,7 +111,7 @@ def _direction(problem: Problem, state: State):
         last = jnp.sum(R, axis=0) if problem.intercept else jnp.zeros_like(V[-1])
         return jnp.concatenate([problem.l2 * V[:-1] + problem.op.rmatmat(R), last[None, :]])
 
-    ratio = state.gradient_norm / jnp.where(state.scale > 0, state.scale, 1)
+    ratio = state.gradient_norm / state.scale
     gradient = jnp.concatenate([memory.gradient, memory.bias_gradient[None, :]])
     x, steps = cg(
         product,
