@@ -30,7 +30,8 @@ class MultinomialLogisticRegression(LinearClassifier):
 
     Args:
         method: "auto" (default), the fastest by measurement; "newton", joint Newton-CG; "dual", dual
-            coordinate ascent (sparse X); "lbfgs", joint L-BFGS.
+            coordinate ascent (sparse X); "lbfgs", joint L-BFGS; of the paper "lc" and "lc_extrapolated",
+            the log-concavity bound, "admm", and "dm", double majorization, whose minimum is another.
         lam: λ > 0, 1 by default.
         fit_intercept: whether there is a b, True by default, not regularised. The paper has none.
         class_weight: None (default), "balanced" for v_k = n / (K n_k), or a dict from classes to weights.
