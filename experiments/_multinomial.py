@@ -175,9 +175,12 @@ def seconds_to(found: dict, best: float, gap: float) -> float | None:
 
 
 def start_seconds(found: dict) -> float | None:
-    """What a run takes beyond its iterations, compilation most of it; None of fewer than three iterations."""
+    """The end of the first iteration, less the shortest of the others: compilation, most of it.
+
+    None of fewer than three iterations.
+    """
     seconds = np.asarray(found["seconds"])
-    return float(seconds[1] - np.median(np.diff(seconds)[1:])) if len(seconds) > 3 else None
+    return float(seconds[1] - np.diff(seconds)[1:].min()) if len(seconds) > 3 else None
 
 
 def thinned(found: dict, most: int = 200) -> dict:

@@ -82,7 +82,7 @@ def run(options: Options) -> dict:
                     options.data, lam, program, dtype, target, options.limit, rows=options.rows
                 )
                 key = f"{program}, {dtype}, {options.data}, λ={lam:g}, run {repetition}"
-                runs.append(cells.get(key, lambda r=request: _made(r)))
+                runs.append(cells.get(key, lambda r=request: _multinomial.thinned(_multinomial.ask(r))))
     rows = []
     for (lam, program, dtype), runs in made.items():
         row = {"lam": lam, "program": program, "dtype": dtype, "runs": len(runs)}
@@ -90,7 +90,7 @@ def run(options: Options) -> dict:
         row["seconds"] = [_median(column) for column in zip(*times, strict=True)]
         row["gap"] = float(min(min(r["value"]) for r in runs) / best[lam]["value"] - 1)
         row["last"] = float(np.median([r["seconds"][-1] for r in runs]))
-        row["start"] = None if program in PEERS else _median([r["start"] for r in runs])
+        row["start"] = None if program in PEERS else _median([_multinomial.start_seconds(r) for r in runs])
         row["steps"], row["inner"] = runs[0]["steps"], runs[0]["inner"]
         rows.append(row)
     return {
@@ -101,11 +101,6 @@ def run(options: Options) -> dict:
         "rows": rows,
         "ratios": [ratio for lam in options.lams for ratio in _ratios(options, lam, rows)],
     }
-
-
-def _made(request: _multinomial.Request) -> dict:
-    found = _multinomial.ask(request)
-    return _multinomial.thinned(found) | {"start": _multinomial.start_seconds(found)}
 
 
 def _median(times: list[float | None]) -> float | None:
