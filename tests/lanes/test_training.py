@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from lane_helpers import small, train
 
 from xmcjax import inits, losses
-from xmcjax.lanes import OneVsAll, _blocks
-from xmcjax.linops import check_features
+from xmcjax.lanes import OneVsAll
+from xmcjax.linops import check_features, put
 from xmcjax.solvers import Status
 
 
@@ -380,6 +380,6 @@ def test_lanes_never_see_a_host_array():
     memory = np.zeros(2048 + 64, np.uint8)
     first = -memory.ctypes.data % 64
     host = memory[first : first + 2048].view(np.float32)
-    device = _blocks._put(host)
+    device = put(host)
     host[:] = 1
     assert not np.any(device)

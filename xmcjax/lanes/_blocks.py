@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xmcjax.linops import Csr, LinOp
+from xmcjax.linops import Csr, LinOp, put
 from xmcjax.losses import MarginLoss
 from xmcjax.native._newton import InPlaceStep
 from xmcjax.penalties import L2, Penalty
@@ -216,7 +216,7 @@ class DeviceBlock:
         dtype = np.dtype(op.dtype)
         # on the device once, instead of with every step
         fields: list[Any] = [
-            _put(np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype)) for v in hp
+            put(np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype)) for v in hp
         ]
         self._hp = newton_cg.HParams(*fields)
         self._starts = starts = _Starts(n, d, size, dtype, weight, by_label)
@@ -224,25 +224,25 @@ class DeviceBlock:
         # Made of host arrays: nothing here is worth a compiled program.
         self._problem = newton_cg.LaneProblem(
             op,
-            _put(starts.y),
-            _put(starts.weight),
-            _put(np.zeros((1, 1), dtype)),
-            _put(starts.tolerance),
+            put(starts.y),
+            put(starts.weight),
+            put(np.zeros((1, 1), dtype)),
+            put(starts.tolerance),
             loss,
             penalty,
         )
         number, count = np.zeros(size, dtype), np.zeros(size, np.int32)
         self._state = newton_cg.State(
-            w=_put(starts.w0),
-            z=_put(np.zeros((n, size), dtype)),
-            direction=_put(starts.w0),
+            w=put(starts.w0),
+            z=put(np.zeros((n, size), dtype)),
+            direction=put(starts.w0),
             **{
-                f: _put(number)
+                f: put(number)
                 for f in ("bias", "direction_bias", "slope", "value", "gradient_norm", "multiplier")
             },
             # idle until started
-            status=_put(np.full(size, Status.CONVERGED, np.int32)),
-            **{f: _put(count) for f in ("steps", "cg_steps", "active")},
+            status=put(np.full(size, Status.CONVERGED, np.int32)),
+            **{f: put(count) for f in ("steps", "cg_steps", "active")},
         )
 
     def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
@@ -256,7 +256,7 @@ class DeviceBlock:
         start = starts.y, starts.tolerance, starts.w0, starts.b0
         problem = self._problem
         self._state, y, tolerance = _refill(self._state, problem.y, problem.tolerance, fresh, start)
-        weight = _put(starts.weight) if self._by_label else problem.weight
+        weight = put(starts.weight) if self._by_label else problem.weight
         self._problem = dataclasses.replace(problem, y=y, tolerance=tolerance, weight=weight)
 
     def step(self) -> dict[str, np.ndarray]:
@@ -296,12 +296,3 @@ def _view(a: jax.Array) -> np.ndarray:
     """
     device: Any = a.device
     return np.from_dlpack(a) if device.platform == "cpu" else np.asarray(a)  # type: ignore[arg-type]
-
-
-def _put(a: np.ndarray) -> jax.Array:
-    """On the device, never a view of the host array: that is written to again.
-
-    ``device_put`` may take the memory of a host array that happens to be aligned, also where told
-    ``may_alias=False``.
-    """
-    return jax.device_put(np.array(a))

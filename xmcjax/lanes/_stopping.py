@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import jax
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.losses import MarginLoss
 from xmcjax.solvers import newton_cg
+
+
+@functools.partial(jax.jit, static_argnames="loss")
+def _slope(loss: MarginLoss, margin):
+    return loss.grad(margin)
 
 
 class StoppingRule:
@@ -31,7 +38,7 @@ class StoppingRule:
         self.total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel() if weight is None else X.T @ weight
         self._total_norm2 = float(self.total @ self.total)
         # |φ'(0)|
-        self._slope_at_zero = abs(float(loss.grad(np.zeros(1, np.float32))[0]))  # type: ignore[arg-type]
+        self._slope_at_zero = abs(float(_slope(loss, np.float32(0))))
 
     def counts(self, positives: list[np.ndarray]) -> np.ndarray:
         """|P| of each label, counted with the sample weights."""

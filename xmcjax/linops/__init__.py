@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from xmcjax.linops._base import LinOp
+from xmcjax.linops._base import LinOp, put
 from xmcjax.linops._checks import check_features
 from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense
@@ -19,7 +19,7 @@ from xmcjax.native import _ffi
 
 BACKENDS = ("auto", "dense", "native", "jnp")
 
-__all__ = ["BACKENDS", "Csr", "Dense", "LinOp", "check_features", "make", "native_ready"]
+__all__ = ["BACKENDS", "Csr", "Dense", "LinOp", "check_features", "make", "native_ready", "put"]
 
 
 def native_ready() -> bool:

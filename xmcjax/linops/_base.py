@@ -5,6 +5,16 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import numpy as np
+
+
+def put(a: np.ndarray) -> jax.Array:
+    """On the device, never a view of the host array, which may be written to again; nothing is compiled.
+
+    ``device_put`` may take the memory of a host array that happens to be aligned, also where told
+    ``may_alias=False``.
+    """
+    return jax.device_put(np.array(a))
 
 
 @runtime_checkable

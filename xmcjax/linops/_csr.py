@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax.linops._base import put
 from xmcjax.native import _ffi, ref
 
 CHUNK = 1 << 18
@@ -115,14 +116,12 @@ def from_scipy(X, *, native: bool, threads: int) -> Csr:
     if native:
         # 64-bit offsets as pairs of 32-bit halves, in the byte order of the machine
         offset = np.ascontiguousarray(X.indptr, np.int64).view(np.int32).reshape(-1, 2)
-        return Csr(
-            jnp.asarray(X.data), jnp.asarray(column), jnp.asarray(offset), None, X.shape, True, threads
-        )
+        return Csr(put(X.data), put(column), put(offset), None, X.shape, True, threads)
     chunks = max(1, -(-X.nnz // CHUNK))
     size = min(CHUNK, max(1, X.nnz))
     row = np.repeat(np.arange(X.shape[0], dtype=np.int32), np.diff(X.indptr))
 
     def chunked(a):
-        return jnp.asarray(np.pad(a, (0, chunks * size - len(a))).reshape(chunks, size))
+        return put(np.pad(a, (0, chunks * size - len(a))).reshape(chunks, size))
 
     return Csr(chunked(X.data), chunked(column), None, chunked(row), X.shape, False, threads)
