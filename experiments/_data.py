@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data import fit_transforms, load_demo, load_svmlight, load_xmc
+from xmcjax.data import fit_transforms, load_demo, load_svmlight, load_xmc, make_power_law
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -41,15 +41,22 @@ def folder() -> Path:
 
 
 def load_split(name: str, transforms: str | None = None) -> Split:
-    """A multi-label set by name; "naics_demo" comes with the package.
+    """A multi-label set by name; "naics_demo" comes with the package, "power_law" is made.
 
     Args:
-        name: of ``TRANSFORMS``.
+        name: of ``TRANSFORMS``, or "power_law": 100,000 rows of 80 non-zeros, 50,000 features, and a seeded
+            sample of 200 of the 20,000 labels.
         transforms: None for the usual ones.
     """
     if name == "naics_demo":
         demo = load_demo()
         parts = (demo.X_train, demo.Y_train, demo.X_test, demo.Y_test)
+    elif name == "power_law":
+        n, size = 100_000, (50_000, 20_000)
+        X, Y = make_power_law(n + n // 10, *size, nonzeros_per_row=80, seed=0)
+        used = np.flatnonzero(np.asarray(Y[:n].sum(axis=0)).ravel())
+        Y = Y[:, np.sort(np.random.default_rng(0).choice(used, 200, replace=False))]
+        parts, transforms = (X[:n], Y[:n], X[n:], Y[n:]), transforms or "log,idf,unit"
     else:
         files = folder() / name
         parts = (*load_xmc(files / "train.txt.xz"), *load_xmc(files / "test.txt.xz"))
