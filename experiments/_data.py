@@ -52,17 +52,26 @@ def load_split(name: str, transforms: str | None = None) -> Split:
         demo = load_demo()
         parts = (demo.X_train, demo.Y_train, demo.X_test, demo.Y_test)
     elif name == "power_law":
-        n, size = 100_000, (50_000, 20_000)
-        X, Y = make_power_law(n + n // 10, *size, nonzeros_per_row=80, seed=0)
-        used = np.flatnonzero(np.asarray(Y[:n].sum(axis=0)).ravel())
-        Y = Y[:, np.sort(np.random.default_rng(0).choice(used, 200, replace=False))]
-        parts, transforms = (X[:n], Y[:n], X[n:], Y[n:]), transforms or "log,idf,unit"
+        X, Y, X_test, Y_test = power_law(100_000, 10_000, 50_000, 20_000, nonzeros_per_row=80)
+        used = np.flatnonzero(np.asarray(Y.sum(axis=0)).ravel())
+        labels = np.sort(np.random.default_rng(0).choice(used, 200, replace=False))
+        parts, transforms = (X, Y[:, labels], X_test, Y_test[:, labels]), transforms or "log,idf,unit"
     else:
         files = folder() / name
         parts = (*load_xmc(files / "train.txt.xz"), *load_xmc(files / "test.txt.xz"))
-    X, Y, X_test, Y_test = parts
-    fitted = fit_transforms(transforms or TRANSFORMS[name], X)
-    return Split(fitted.apply(X), Y, fitted.apply(X_test), Y_test)
+    return transformed(Split(*parts), transforms or TRANSFORMS[name])
+
+
+def power_law(rows: int, test_rows: int, features: int, labels: int, **options) -> Split:
+    """A synthetic set of :func:`xmcjax.data.make_power_law`, whose options it takes, as it is drawn."""
+    X, Y = make_power_law(rows + test_rows, features, labels, seed=0, **options)
+    return Split(X[:rows], Y[:rows], X[rows:], Y[rows:])
+
+
+def transformed(split: Split, transforms: str) -> Split:
+    """With transforms fitted on the training part."""
+    fitted = fit_transforms(transforms, split.X)
+    return split._replace(X=fitted.apply(split.X), X_test=fitted.apply(split.X_test))
 
 
 class ClassSplit(NamedTuple):

@@ -6,12 +6,12 @@ import datetime
 import functools
 import importlib.metadata
 import json
-import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from xmcjax import __version__
+from xmcjax._cores import usable_cores
 from xmcjax.data import atomic_write
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
@@ -33,7 +33,7 @@ def environment() -> dict:
     return {
         "date": datetime.date.today().isoformat(),
         "processor": processor,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": usable_cores(),
         "python": platform.python_version(),
         "versions": versions,
     }

@@ -14,12 +14,14 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 import jax
 import pytest
 
+from xmcjax._cores import usable_cores
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_xdist_auto_num_workers(config) -> int:
     """One more than there are cores: tests with processes of their own wait for them."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+    return usable_cores() + 1
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,8 @@ and what is needed to judge the result. Those in C++ are compiled against libsdc
 
 from __future__ import annotations
 
+import datetime
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -187,6 +189,15 @@ int main(int, char** argument) {
     solve(argument, sdca::make_objective_l2_topk_hinge<float, float>(C, k));
 }
 """
+
+
+def dismecpp_clock(printed: str, *events: str) -> list[tuple[str, float]]:
+    """The events of its log that begin with one of these, in their order, and seconds of the clock."""
+    stamp = rf"(?m)^\[(\S+ \S+)\] \[\w+\] ({'|'.join(events)})"
+    found = re.findall(stamp, printed)
+    return [
+        (event, datetime.datetime.strptime(time, "%Y-%m-%d %H:%M:%S.%f").timestamp()) for time, event in found
+    ]
 
 
 def compile_libsdca(

@@ -29,12 +29,32 @@ def ask(run: str, folder: Path, processors: list[int], **options) -> dict:
     request = {"run": run, "data": str(folder), "processors": processors, **options}
     command = [sys.executable, "-m", "experiments.bench._worker"]
     environment = os.environ | ONE_THREAD
-    done = subprocess.run(
-        command, input=json.dumps(request), capture_output=True, text=True, cwd=ROOT, env=environment
-    )
+    printed = output(run, command, [], input=json.dumps(request), cwd=ROOT, env=environment)
+    return json.loads(printed.splitlines()[-1])
+
+
+def output(name: str, command: list[str], processors: list[int], **options) -> str:
+    """What a program prints that runs on these processors; [] for all.
+
+    Args:
+        name: of the program, for the error.
+        command: to be run.
+        processors: see :func:`pinned`.
+        options: of ``subprocess.run``.
+
+    Raises:
+        RuntimeError: it failed; with the last line of its errors.
+    """
+    with pinned(processors):
+        done = subprocess.run(command, capture_output=True, text=True, **options)
     if done.returncode:
-        raise RuntimeError(f"{run} failed: {done.stderr.strip().splitlines()[-1:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+        raise RuntimeError(f"{name} failed: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout
+
+
+def usable_processors() -> list[int]:
+    """Those that this process may run on, ascending; [] where the system cannot say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 @contextlib.contextmanager

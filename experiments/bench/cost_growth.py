@@ -66,7 +66,7 @@ class Options:
 def run(options: Options) -> dict:
     """By start and axis: the numbers, times, memories and exponents."""
     cells = Cells(options.out / f"{NAME}.cells.json")
-    processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    processors = _worker.usable_processors()
     cores = len(processors) or os.cpu_count() or 1
     middle = {name: getattr(options, name) for name in ("rows", "features", "labels", "nonzeros")}
     curves: dict = {init: {axis: [] for axis in AXES} for init in options.inits}

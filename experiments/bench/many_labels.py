@@ -21,10 +21,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from experiments import _report
+from experiments import _data, _report
 from experiments.bench import _worker
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,18 +84,18 @@ def run(options: Options) -> dict:
 
 def store(options: Options, folder: Path) -> int:
     """Writes train.npz and test.npz; the number of positives."""
-    from xmcjax.data import make_power_law, save_npz
+    from xmcjax.data import save_npz
 
     n = options.rows
-    size = n + options.test_rows, options.features, options.labels
-    X, Y = make_power_law(*size, labels_per_row=10, nonzeros_per_row=options.nonzeros, seed=0)
-    known = sp.coo_matrix(Y[:n])
+    size = n, options.test_rows, options.features, options.labels
+    split = _data.power_law(*size, labels_per_row=10, nonzeros_per_row=options.nonzeros)
+    known = sp.coo_matrix(split.Y)
     empty = np.setdiff1d(np.arange(options.labels), known.col)
     row = np.concatenate([known.row, np.random.default_rng(0).integers(0, n, len(empty))])
     column = np.concatenate([known.col, empty])
-    filled = sp.csr_matrix((np.ones(len(row), X.dtype), (row, column)), (n, options.labels))
-    save_npz(folder / "train.npz", X[:n], filled)
-    save_npz(folder / "test.npz", X[n:], Y[n:])
+    filled = sp.csr_matrix((np.ones(len(row), split.X.dtype), (row, column)), (n, options.labels))
+    save_npz(folder / "train.npz", split.X, filled)
+    save_npz(folder / "test.npz", split.X_test, split.Y_test)
     return filled.nnz
 
 
@@ -109,7 +107,7 @@ def command(arguments: list) -> dict:
     """
     begin = time.perf_counter()
     program = [sys.executable, "-m", "experiments.bench.many_labels", "command", *map(str, arguments)]
-    done = subprocess.run(program, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    done = subprocess.run(program, stdout=subprocess.PIPE, text=True, cwd=_worker.ROOT)
     if done.returncode:
         raise RuntimeError(f"xmcjax {arguments[0]} failed with exit code {done.returncode}")
     *printed, last = done.stdout.splitlines()

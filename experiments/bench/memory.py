@@ -20,8 +20,6 @@ import scipy.sparse as sp
 from experiments import _report
 from experiments.bench import _worker
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -84,7 +82,7 @@ def run(options: Options) -> dict:
             step = Y.shape[1] // labels
             sp.save_npz(f"{folder}/Y{labels}.npz", sp.csr_matrix(Y.tocsc()[:, ::step][:, :labels]))
             command = [sys.executable, "-m", "experiments.bench.memory", "worker", folder, str(labels)]
-            done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+            done = subprocess.run(command, capture_output=True, text=True, cwd=_worker.ROOT)
             if done.returncode:
                 raise RuntimeError(f"{labels} labels failed: {done.stderr.strip().splitlines()[-1:]}")
             runs.append(json.loads(done.stdout.splitlines()[-1]))

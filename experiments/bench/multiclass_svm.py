@@ -15,7 +15,6 @@ and .md.
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 import time
 import warnings
@@ -156,7 +155,7 @@ def two_threads(options: Options) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     sp.save_npz(folder / "X.npz", sp.csr_matrix(X))
     sp.save_npz(folder / "Y.npz", sp.csr_matrix((X.shape[0], 1)))
-    processors = sorted(os.sched_getaffinity(0))[:2] if hasattr(os, "sched_getaffinity") else []
+    processors = _worker.usable_processors()[:2]
     products = 200 if options.many else 20
 
     def multiply(count: int) -> float:

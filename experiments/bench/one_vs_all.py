@@ -14,7 +14,6 @@ counted. Writes one_vs_all.json and one_vs_all.md.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import io
 import json
 import os
@@ -82,7 +81,7 @@ class Bench:
         _one_vs_all.store(folder, self.split)
         if options.dismecpp or options.omikuji_python:
             save_xmc(folder / "train.txt", self.split.X, self.split.Y)
-        processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        processors = _worker.usable_processors()
         self.one, self.two = processors[:1], processors[:2]
 
     def ask(self, run: str, *, processors: list[int], **options) -> dict:
@@ -105,11 +104,8 @@ class Bench:
         """A program of experiments.bench._peers in the interpreter that has the peer."""
         request = {"data": str(self.folder), "weights": str(self.folder / "pecos.npy")}
         command = [interpreter, "-c", program]
-        with _worker.pinned(self.one):
-            done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{interpreter} failed: {done.stderr.strip().splitlines()[-1:]}")
-        return json.loads(done.stdout.splitlines()[-1])
+        printed = _worker.output(interpreter, command, self.one, input=json.dumps(request))
+        return json.loads(printed.splitlines()[-1])
 
     def dismecpp(self, init: str) -> dict:
         """dismecpp's train program; its own clock, from the features being ready to the last label."""
@@ -120,16 +116,9 @@ class Bench:
             *("--save-dense-npy", f"--stats-file={os.devnull}", "-v"),
         ]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        with _worker.pinned(self.one):
-            done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        if done.returncode:
-            raise RuntimeError(f"dismecpp failed: {done.stderr.strip().splitlines()[-1:]}")
-        times, steps = {}, []
-        for line in done.stdout.splitlines():
-            entry = re.match(r"\[(\S+ \S+)\] \[\w+\] (Processed feature|Threads finished)", line)
-            if entry:
-                clock = datetime.datetime.strptime(entry[1], "%Y-%m-%d %H:%M:%S.%f")
-                times[entry[2]] = clock.timestamp()
+        printed = _worker.output("dismecpp", command, self.one, env=environment)
+        times, steps = dict(_peers.dismecpp_clock(printed, "Processed feature", "Threads finished")), []
+        for line in printed.splitlines():
             ended = re.search(r"finished minimization for label\s+\d+ in\s+(\d+) iterations", line)
             if ended:
                 steps.append(int(ended[1]))

@@ -93,7 +93,7 @@ def run(options: Options) -> dict:
             # over the lower of the two
             best = {k: min(ours[k], *(values[f"LinearSVC, tol {t:g}"][k] for t in TOLERANCES)) for k in ours}
             row["worst_objective"] = max(values[name][k] / best[k] for k in ours)
-    return {"environment": _report.environment(), "data": options.data, "labels": len(labels), "rows": rows}
+    return {"data": options.data, "labels": len(labels), "rows": rows}
 
 
 def _liblinear(X, Y, labels, tolerance: float) -> dict[int, tuple[float, int]]:

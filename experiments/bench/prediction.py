@@ -14,11 +14,9 @@ prediction.md.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments import _data, _report
-from experiments.bench import _worker
+from experiments.bench import _peers, _worker
 
 TOP = 5
 TIE = 1e-4
@@ -65,7 +63,7 @@ class Options:
 def run(options: Options) -> dict:
     """Trains, then predicts by turns."""
     split = _data.load_split(options.data)
-    processors = sorted(os.sched_getaffinity(0))[:1] if hasattr(os, "sched_getaffinity") else []
+    processors = _worker.usable_processors()[:1]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         store(folder, split)
@@ -132,24 +130,17 @@ def dismecpp(program: str, folder: Path, processors: list[int]) -> dict:
     printed = _checked([str(Path(program).resolve()), *files, *arguments], folder, processors)
     seconds = time.perf_counter() - begin
     reading = re.search(r"read weight file .* in (\d+)ms", printed)
-    clocks = {}
-    for line in printed.splitlines():
-        entry = re.match(r"\[(\S+ \S+)\] \[\w+\] (spawning|Threads finished)", line)
-        if entry and entry[2] not in clocks:  # the second pass works out metrics
-            clocks[entry[2]] = datetime.datetime.strptime(entry[1], "%Y-%m-%d %H:%M:%S.%f").timestamp()
     assert reading
-    prediction = clocks["Threads finished"] - clocks["spawning"]
+    # the first pass; the second works out metrics
+    clock = dict(reversed(_peers.dismecpp_clock(printed, "spawning", "Threads finished")))
+    prediction = clock["Threads finished"] - clock["spawning"]
     return {"prediction": prediction, "reading": int(reading[1]) / 1e3, "program": seconds}
 
 
 def _checked(command: list[str], folder: Path, processors: list[int]) -> str:
     """What a program prints, run in the folder on these processors."""
     environment = os.environ | _worker.ONE_THREAD | {"PYTHONPATH": str(_worker.ROOT)}
-    with _worker.pinned(processors):
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} failed: {done.stderr.strip().splitlines()[-1:]}")
-    return done.stdout
+    return _worker.output(command[0], command, processors, cwd=folder, env=environment)
 
 
 def read(path: Path, header: int = 0) -> list[list[tuple[int, float]]]:

@@ -84,7 +84,7 @@ class Bench:
         self.y, self.classes = split.y, int(split.y.max()) + 1
         np.save(folder / "X.npy", self.X)
         np.save(folder / "y.npy", self.y)
-        processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        processors = _worker.usable_processors()
         self.processors = processors[:1]
         if options.libsdca:
             self.X.tofile(folder / "X.bin")

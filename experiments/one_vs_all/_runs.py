@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ class Runs:
         self._repeats, self._sample, self._traced = repeats, sample, traced
         self._folder: tempfile.TemporaryDirectory | None = None
         self._stored = ""
-        processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        processors = _worker.usable_processors()
         self._processors = processors[:1]
 
     def facts(self, name: str) -> dict:

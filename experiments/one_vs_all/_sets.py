@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import _data, _xmc_sets
-from xmcjax.data import fit_transforms, load_xmc, make_power_law
+from xmcjax.data import load_xmc
 
 # Dense sets stop at ‖∇f‖ ≤ … with this ε₀, sparse ones with the usual 0.01, as in the paper.
 DENSE_EPS, SPARSE_EPS = 1.0, 0.01
@@ -81,11 +81,8 @@ def _power_law(parameter: str) -> _data.Split:
     numbers = parameter.split("x")
     labels = int(numbers[0])
     rows, features = map(int, numbers[1:] or (max(20_000, labels // 2), 50_000))
-    X, Y = make_power_law(
-        rows + rows // 5, features, labels, labels_per_row=min(5, labels), nonzeros_per_row=40, seed=0
-    )
-    fitted = fit_transforms("log,idf,unit", X[:rows])
-    return _data.Split(fitted.apply(X[:rows]), Y[:rows], fitted.apply(X[rows:]), Y[rows:])
+    options = dict(labels_per_row=min(5, labels), nonzeros_per_row=40)
+    return _data.transformed(_data.power_law(rows, rows // 5, features, labels, **options), "log,idf,unit")
 
 
 def _reduced(split: _data.Split, size: int) -> _data.Split:

@@ -88,7 +88,7 @@ def replace(temporary, target):
     plain(temporary, target)
 
 os.replace = replace
-multinomial.solve(problem, "lc", hp, W0=np.zeros((40, 7)), checkpoint=folder + "/state")
+multinomial.solve(problem, METHOD, hp, W0=np.zeros((40, 7)), checkpoint=folder + "/state")
 """
 
 
@@ -166,8 +166,10 @@ def test_an_iteration_of_lc_sends_n_numbers_once():
     assert sorted(sizes) == [1, 90 + 3]  # ‖∇G‖², and with the n sums three numbers
 
 
-def test_a_killed_run_goes_on_where_it_was(setup, tmp_path):
-    killed = process_helpers.run_all([process_helpers.start(setup + KILLED)])[0]
+@pytest.mark.parametrize("method", ["lc_extrapolated", "dm"])
+def test_a_killed_run_goes_on_where_it_was(method, setup, tmp_path):
+    program = f"{setup}\nMETHOD = {method!r}\n{KILLED}"
+    killed = process_helpers.run_all([process_helpers.start(program)])[0]
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     X, y = helpers.sparse_set()
     problem, hp = helpers.problem(X, y), multinomial.HParams(1e-6, 1000)
@@ -176,17 +178,17 @@ def test_a_killed_run_goes_on_where_it_was(setup, tmp_path):
     def run(problem, method):
         return multinomial.solve(problem, method, hp, W0=np.zeros((40, 7)), checkpoint=tmp_path / "state")
 
-    found, expected = run(problem, "lc"), alone("lc")
+    found, expected = run(problem, method), alone(method)
     assert found.history[0].steps == 5
     assert (found.value, found.bound) == (expected.value, expected.bound)
     assert found.history[-1].steps == expected.history[-1].steps
     np.testing.assert_array_equal(found.W, expected.W)
     # what has ended is not done again, and no other problem goes on with it
-    assert len(run(problem, "lc").history) == 1
+    assert len(run(problem, method).history) == 1
     with pytest.raises(ValueError, match="has the state of another run: give an empty folder"):
-        run(helpers.problem(X, y, 2.0), "lc")
+        run(helpers.problem(X, y, 2.0), method)
     with pytest.raises(ValueError, match="has the state of another run"):
-        run(problem, "dm")
+        run(problem, "lc")
 
 
 def test_bad_meshes_get_one_clear_error():

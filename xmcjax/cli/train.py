@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 import tyro
 
+from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._data import SizedDataOptions, read, transformed
 from xmcjax.cli._environment import check_threads, node_shares
 from xmcjax.cli._options import Directory, File, make_entry, one_of, parse_range
 from xmcjax.data import TRANSFORMS, parse_transforms
 from xmcjax.inits import INITS, MeanSeparating, OvaPrimal
-from xmcjax.lanes import BIASES, WEIGHTINGS, OneVsAll, Weighting, check_range
+from xmcjax.lanes import BIASES, WEIGHTINGS, OneVsAll, Weighting
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.metrics import PROPENSITY_PRESETS, RANKING_METRICS
 from xmcjax.models import LinearModel, check_vacant

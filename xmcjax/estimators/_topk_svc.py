@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from xmcjax._range import check_range
 from xmcjax.estimators._linear import DTYPES, LinearClassifier, with_ones
 from xmcjax.estimators._parameters import number, thread_count, whole_number
 from xmcjax.estimators._targets import class_numbers
@@ -108,7 +109,7 @@ class TopKSVC(LinearClassifier):
         Warns:
             ConvergenceWarning: the gap is not down to ``tol`` after ``max_iter`` epochs.
         """
-        from xmcjax.lanes import check_range, precision
+        from xmcjax.lanes import precision
         from xmcjax.linops import check_features
 
         k, tol, max_iter = (

@@ -13,7 +13,7 @@ from xmcjax.lanes._one_vs_all import (
     check_sample_weight,
     train_one_vs_all,
 )
-from xmcjax.lanes._precision import check_range, precision
+from xmcjax.lanes._precision import precision
 from xmcjax.lanes._unfinished import Unfinished, worse
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "Trainer",
     "Unfinished",
     "Weighting",
-    "check_range",
     "check_sample_weight",
     "precision",
     "train_on_nodes",

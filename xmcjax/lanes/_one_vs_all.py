@@ -15,11 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import linops
+from xmcjax._range import check_range
 from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet
 from xmcjax.lanes._blocks import Job
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
-from xmcjax.lanes._precision import check_range
 from xmcjax.lanes._queue import Queue, make_queue
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._stopping import StoppingRule

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_k, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import on_domain
 from xmcjax.losses._topk_hinge import Variant, checked_variant, topk_simplex_duals
@@ -102,12 +103,7 @@ def _checked_gamma(gamma, dtype) -> jax.Array:
     if known is not None:
         if not 0 < known < float("inf"):
             raise ValueError(f"expected a finite gamma > 0, got {known}")
-        limits = jnp.finfo(accumulator(dtype))
-        if not float(limits.tiny) <= float(known) <= float(limits.max):
-            raise ValueError(
-                f"expected gamma from {limits.tiny:.3g} to {limits.max:.3g}, the range of {limits.dtype}, "
-                f"got {known}"
-            )
+        check_range("expected gamma", known, accumulator(dtype))
     return jnp.asarray(gamma)
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._range import check_range
 from xmcjax.linops import Csr, LinOp, native_ready
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._instance_sets import SETS, InstanceSet
@@ -174,13 +175,7 @@ def problem(
             f"expected k from 1 to {m - 1}, the number of classes less one, got {k[(k < 1) | (k >= m)][0]}"
         )
     dtype = np.dtype(op.dtype)
-    limits = np.finfo(dtype)
-    outside = bound[(bound > 0) & ((bound < limits.tiny) | (bound > limits.max))]
-    if outside.size:
-        raise ValueError(
-            f"expected bounds of 0 or from {limits.tiny:.3g} to {limits.max:.3g}, the range of {dtype}, "
-            f"got {outside[0]:g}"
-        )
+    check_range("expected bounds of 0 or", bound[bound > 0], dtype)
     squared_norms = jnp.diagonal(op.K) if isinstance(op, Gram) else op.row_norms2()
     if not np.all(np.isfinite(squared_norms)):
         wrong = np.flatnonzero(~np.isfinite(squared_norms))[0]
