@@ -32,12 +32,27 @@ def test_a_run_goes_on_where_it_was_stopped(monkeypatch, tmp_path):
 def test_a_small_run_over_many_classes(tmp_path):
     options = all_in_one_classes.Options(out=tmp_path, small=True).chosen()
     result = all_in_one_classes.run(options)
-    assert {row["status"][0] for row in result["rows"]} == {"CONVERGED"}
+    assert all(row["solved"] == 1 for row in result["rows"])
     assert len(result["rows"]) == 8 and len(result["choices"]) == 4
     for row in result["rows"]:
         assert row["error"] == pytest.approx(100 - row["micro_f1"])
     assert all(c["error"] < 15 for c in result["choices"] if c["formulation"] != "llw")
-    assert "C chosen on the held-out rows" in all_in_one_classes.markdown(result)
+    text = all_in_one_classes.markdown(result)
+    assert "C chosen on the held-out rows" in text and "*" not in text.replace("**digits**", "")
+
+
+def test_what_is_not_solved_is_marked(tmp_path):
+    options = all_in_one_classes.Options(
+        sets=("digits",), formulations=("ww",), log_C=(-3, 1), max_epochs=2, orders=2, out=tmp_path
+    )
+    result = all_in_one_classes.run(options)
+    easy, hard = result["rows"]
+    assert (easy["solved"], hard["solved"]) == (2, 0)
+    assert easy["violation"] <= 0.01 < hard["violation"]
+    lines = all_in_one_classes.markdown(result).splitlines()
+    assert f"| {hard['error']:.2f} * |" in next(line for line in lines if line.startswith("| 1 |"))
+    assert "*" not in next(line for line in lines if line.startswith("| -3 |"))
+    assert "not solved in 2 epochs (the worst order): digits WW 1: 2 of 2 orders" in lines[-1]
 
 
 def test_no_class_is_held_out_as_a_whole():
