@@ -177,6 +177,11 @@ def test_solve_goes_on_by_newtons_method():
         (dict(formulation="wwx"), "formulation: expected one of ww, llw, cs, ovr, ovr_squared, got 'wwx'"),
         (dict(C=0.0), "C: expected a finite number above 0, got 0.0"),
         (dict(C=np.nan), "C: expected a finite number above 0, got nan"),
+        (
+            dict(C=1e-60, X=np.eye(3, 2, dtype=np.float32)),
+            r"C: expected a number from 1\.18e-38 to 3\.4e\+38, the range of float32, got 1e-60",
+        ),
+        (dict(X=1j * np.eye(3, 2)), "expected real features, got complex128"),
         (dict(X=np.full((3, 2), np.nan)), "expected finite features, found NaN in row 0, column 0 of X"),
         (dict(X=np.zeros((3, 2))), "expected features that are not all zero, found 3 rows of zeros"),
         (
@@ -189,6 +194,7 @@ def test_solve_goes_on_by_newtons_method():
         (dict(y=[0, -1, -2]), "expected classes 0 … m−1, found -1 in row 1"),
         (dict(y=[0, 0, 0]), "expected at least two classes, found class 0 alone"),
         (dict(y=[0, 3, 1]), "expected classes 0 … 3, found no row of class 2"),
+        (dict(y=[2**62, 3, 1]), f"expected classes 0 … {2**62}, found no row of class 0"),
     ],
 )
 def test_what_is_wrong_is_said(change, message):

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import linops
+from xmcjax._range import check_range
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
 from xmcjax.solvers.multiclass_dual._schedule import segments
@@ -65,6 +66,9 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[np.ndarray, int]:
         raise ValueError(f"C: expected a finite number above 0, got {C}")
     if X.ndim != 2:
         raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
+    if X.dtype.kind not in "biuf":
+        raise ValueError(f"expected real features, got {X.dtype}")
+    check_range("C: expected a number", C, np.float64 if X.dtype == np.float64 else np.float32)
     linops.check_features(X)
     values = X.data if sp.issparse(X) else np.asarray(X)
     if not values.any():
@@ -77,12 +81,13 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[np.ndarray, int]:
     if y.min() < 0:
         row = int(np.argmax(y < 0))
         raise ValueError(f"expected classes 0 … m−1, found {y[row]} in row {row}")
-    sizes = np.bincount(y)
-    if len(sizes) < 2:
+    present = np.unique(y)
+    missing = present != np.arange(len(present))
+    if missing.any():
+        raise ValueError(f"expected classes 0 … {present[-1]}, found no row of class {np.argmax(missing)}")
+    if len(present) < 2:
         raise ValueError("expected at least two classes, found class 0 alone")
-    if not sizes.all():
-        raise ValueError(f"expected classes 0 … {len(sizes) - 1}, found no row of class {np.argmin(sizes)}")
-    return y.astype(np.int32), len(sizes)
+    return y.astype(np.int32), len(present)
 
 
 def multiclass_problem(
@@ -99,8 +104,9 @@ def multiclass_problem(
         backend, threads: of :func:`xmcjax.linops.make`.
 
     Raises:
-        ValueError: an unknown formulation; C not above 0; a value of X that is not finite, or none
-            that is not zero; classes that are not 0 … m−1, or fewer than two.
+        ValueError: an unknown formulation; C not above 0, or outside the range of the dtype of X; a value
+            of X that is not real or not finite, or none that is not zero; classes that are not 0 … m−1,
+            or fewer than two.
     """
     y, classes = check_problem(X, y, formulation, C)
     op = linops.make(X, backend=backend, threads=threads)
