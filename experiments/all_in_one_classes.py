@@ -68,10 +68,10 @@ class Options:
 
 
 def solve(parts: _multiclass.Parts, formulation: str, C: float, seed: int, options: Options) -> dict:
-    """Scores on the test part, in percent, and what training took."""
+    """Scores on the test part, in percent, and what training took, in CPU seconds."""
     from xmcjax.solvers import multiclass_dual
 
-    begin = time.perf_counter()
+    begin = time.process_time()
     solution = multiclass_dual.solve(
         parts.X,
         parts.y,
@@ -81,7 +81,7 @@ def solve(parts: _multiclass.Parts, formulation: str, C: float, seed: int, optio
         max_epochs=options.max_epochs,
         seed=seed,
     )
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     predicted = np.argmax(parts.X_test @ solution.W, axis=1)
     return {
         "error": 100 * float(np.mean(predicted != parts.y_test)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.native._multiclass import Ascent, CentredAscent, Proximal
+from xmcjax.native._multiclass import Ascent, Assessment, CentredAscent, Proximal
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
 
@@ -52,7 +52,13 @@ def ascend(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> d
         while found.violation > tol and visited + newton_steps < most and point.failures < 4:
             found = point.step(tol)
             newton_steps = point.newton_steps
-    W, alpha = point.weights, point.alpha
+    ended = dict(epochs=sweeps, newton_steps=newton_steps, shrunk=shrunk)
+    return ended | described(point.weights, point.alpha, found, tol, formulation)
+
+
+def described(W: np.ndarray, alpha: sp.csr_array, found: Assessment, tol: float, formulation: str) -> dict:
+    """The fields of ``Solution`` that follow from W, α and how far they are from the optimum."""
+    n, m = alpha.shape
     status = Status.CONVERGED if found.violation <= tol else Status.MAX_STEPS
     return dict(
         W=W,
@@ -61,12 +67,9 @@ def ascend(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> d
         dual=found.dual,
         gap=found.gap,
         violation=found.violation,
-        epochs=sweeps,
-        newton_steps=newton_steps,
         status=status if np.isfinite(found.primal) else Status.NONFINITE,
         density_w=np.count_nonzero(W) / W.size,
-        density_alpha=alpha.nnz / (len(y) * (m - (not formulation.startswith("ovr")))),
-        shrunk=shrunk,
+        density_alpha=alpha.nnz / (n * (m - (not formulation.startswith("ovr")))),
     )
 
 

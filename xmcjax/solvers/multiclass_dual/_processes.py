@@ -20,16 +20,13 @@ from jax.sharding import Mesh
 
 from xmcjax import linops
 from xmcjax.native._multiclass import Ascent, Assessment, Match
-from xmcjax.solvers._base import Status
+from xmcjax.solvers.multiclass_dual._class_lanes import PARTS
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
-from xmcjax.solvers.multiclass_dual._native import SWEEPS, canonical
+from xmcjax.solvers.multiclass_dual._native import SWEEPS, canonical, described
 from xmcjax.solvers.multiclass_dual._problem import check_problem
 from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution
 from xmcjax.solvers.multiclass_dual._wire import Wire
-
-# Parts of an epoch after each of which w̄ is brought up to date.
-_TENTHS = 10
 
 
 def solve_over_mesh(
@@ -85,20 +82,11 @@ def solve_over_mesh(
             if violation <= enough:
                 break
     W, alpha = league.weights(), _gathered(wire, league.alpha())
-    status = Status.CONVERGED if found.violation <= tol else Status.MAX_STEPS
     return Solution(
-        W=W,
-        alpha=alpha,
-        primal=found.primal,
-        dual=found.dual,
-        gap=found.gap,
-        violation=found.violation,
         epochs=epochs,
         newton_steps=0,
-        status=status if np.isfinite(found.primal) else Status.NONFINITE,
-        density_w=np.count_nonzero(W) / W.size,
-        density_alpha=alpha.nnz / (len(y) * (m - (not formulation.startswith("ovr")))),
         shrunk=shrunk if epochs else 0.0,
+        **described(W, alpha, found, tol, formulation),
     )
 
 
@@ -221,7 +209,7 @@ class _Shares:
 
     def sweep(self, tol: float, shrinking: bool) -> tuple[float, float]:
         worst = visited = 0.0
-        for tenth in range(_TENTHS if self._centred else 1):
+        for tenth in range(PARTS if self._centred else 1):
             violation, share = self.point.part(tenth, tol, shrinking)
             worst, visited = max(worst, violation), visited + share
             if self._centred:
