@@ -12,7 +12,7 @@ from xmcjax import linops
 from xmcjax.native import _ffi
 
 native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
-BACKENDS = ["dense", "jnp", pytest.param("native", marks=native)]
+BACKENDS = ["dense", "jnp", "gpu", pytest.param("native", marks=native)]
 LANES = [1, 3, 8, 16, 21, 40]
 
 
@@ -29,7 +29,7 @@ def matrix(dtype, n=57, d=31, density=0.2, seed=0):
 # only native products have a form for each number of lanes
 @pytest.mark.parametrize(
     ("backend", "lanes"),
-    [(backend, lanes) for backend in BACKENDS[:2] for lanes in (1, 21)]
+    [(backend, lanes) for backend in BACKENDS[:3] for lanes in (1, 21)]
     + [pytest.param("native", lanes, marks=native) for lanes in LANES],
 )
 def test_products(backend, lanes, dtype):
@@ -109,7 +109,7 @@ def test_dtypes_are_kept_or_made_float32():
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="expected a backend of"):
-        linops.make(np.ones((2, 2)), backend="gpu")
+        linops.make(np.ones((2, 2)), backend="bcoo")
     with pytest.raises(ValueError, match="matrix"):
         linops.make(np.ones(3))
 

@@ -6,6 +6,8 @@ see :class:`LinOp` for the protocol.
 
 from __future__ import annotations
 
+import importlib.util
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,16 +17,40 @@ from xmcjax.linops._base import LinOp, put
 from xmcjax.linops._checks import check_features
 from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense
+from xmcjax.linops._grouped import Grouped
+from xmcjax.linops._grouped import from_scipy as grouped_from_scipy
 from xmcjax.native import _ffi
 
-BACKENDS = ("auto", "dense", "native", "jnp")
+BACKENDS = ("auto", "dense", "native", "gpu", "jnp")
 
-__all__ = ["BACKENDS", "Csr", "Dense", "LinOp", "check_features", "make", "native_ready", "put"]
+__all__ = [
+    "BACKENDS",
+    "Csr",
+    "Dense",
+    "Grouped",
+    "LinOp",
+    "check_features",
+    "gpu_ready",
+    "make",
+    "native_ready",
+    "put",
+]
 
 
 def native_ready() -> bool:
     """Whether the native kernels are built and the default device is the CPU that they run on."""
     return jax.default_backend() == "cpu" and _ffi.available()
+
+
+def gpu_ready() -> bool:
+    """Whether the default device is a GPU for which this JAX compiles the kernels of the "gpu" backend.
+
+    They are written for the Triton backend of Pallas, which later releases of JAX may not have.
+    """
+    return (
+        jax.default_backend() == "gpu"
+        and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
+    )
 
 
 def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
@@ -34,9 +60,11 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
         X: [n, d], dense (numpy or jax) or scipy.sparse.
         dtype: float32 or float64 (which needs ``jax_enable_x64``); None keeps a float dtype
             that JAX holds and makes float32 of anything else.
-        backend: "dense"; "native", CSR through the C++ kernels (CPU only); "jnp", CSR in plain
-            JAX; "auto", dense for a dense X, else native where it is built and the default
-            device is a CPU, else jnp.
+        backend: "dense"; "native", CSR through the C++ kernels (CPU only); "gpu", rows in groups
+            and their transpose, through kernels for a GPU, which are interpreted, slowly, on another
+            device; "jnp", CSR in plain JAX; "auto", dense for a dense X, else native where it is built
+            and the default device is a CPU, else jnp. What needs only the products takes "gpu" where
+            :func:`gpu_ready`.
         threads: of one product in the native kernels. The sums do not depend on it.
 
     Raises:
@@ -56,5 +84,7 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     if backend == "native" and not native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
     native = backend == "native" or (backend == "auto" and native_ready())
-    matrix = X if sparse else scipy.sparse.csr_matrix(np.asarray(X))
-    return from_scipy(matrix.astype(dtype, copy=False), native=native, threads=threads)
+    matrix = (X if sparse else scipy.sparse.csr_matrix(np.asarray(X))).astype(dtype, copy=False)
+    if backend == "gpu":
+        return grouped_from_scipy(matrix, interpret=not gpu_ready())
+    return from_scipy(matrix, native=native, threads=threads)

@@ -25,3 +25,21 @@ def check_features(X) -> None:
         value = values[row, column]
     found = "NaN" if np.isnan(value) else value
     raise ValueError(f"expected finite features, found {found} in row {row}, column {column} of X")
+
+
+def canonical_csr(X):
+    """A scipy.sparse matrix as CSR whose rows have each column once, in order.
+
+    Raises:
+        ValueError: indices beyond the matrix, or more rows or columns than 32 bits number.
+    """
+    X = X.tocsr()
+    # scipy takes any indices, until it is asked; the kernels would follow them out of the arrays
+    X.check_format(full_check=True)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()  # their squares are not the square of their sum
+    for many, what in zip(X.shape, ("rows", "columns"), strict=True):
+        if many > np.iinfo(np.int32).max:
+            raise ValueError(f"expected at most 2^31-1 {what}, got {many}")
+    return X

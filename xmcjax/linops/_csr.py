@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax.linops._base import put
+from xmcjax.linops._checks import canonical_csr
 from xmcjax.native import _ffi, ref
 
 CHUNK = 1 << 18
@@ -102,16 +103,7 @@ class Csr:
 
 def from_scipy(X, *, native: bool, threads: int) -> Csr:
     """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
-    X = X.tocsr()
-    # scipy takes any indices, until it is asked; the kernels would follow them out of the arrays
-    X.check_format(full_check=True)
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()  # their squares are not the square of their sum
-    if X.shape[1] > np.iinfo(np.int32).max:
-        raise ValueError(f"expected at most 2^31-1 columns, got {X.shape[1]}")
-    if X.shape[0] > np.iinfo(np.int32).max:
-        raise ValueError(f"expected at most 2^31-1 rows, got {X.shape[0]}")
+    X = canonical_csr(X)
     column = X.indices.astype(np.int32, copy=False)
     if native:
         # 64-bit offsets as pairs of 32-bit halves, in the byte order of the machine

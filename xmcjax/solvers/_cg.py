@@ -62,7 +62,8 @@ def cg(
         rz_next = dot(r, z)
         open_ = open_ & (rz_next > tolerance**2 * first)
         # β = r₊ᵀz₊ / rᵀz
-        p = jnp.where(open_, z + jnp.where(open_, rz_next / jnp.where(open_, rz, 1), 0) * p, p)
+        # 0 in the lanes that are solved: a product that skips zeros is then for the others alone
+        p = jnp.where(open_, z + jnp.where(open_, rz_next / jnp.where(open_, rz, 1), 0) * p, 0)
         return x, r, p, rz_next, open_, steps
 
     x, _, _, _, _, steps = jax.lax.while_loop(unfinished, step, carry)

@@ -1,0 +1,196 @@
+"""Sparse features in the form that a GPU multiplies."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.linops._base import put
+from xmcjax.linops._checks import canonical_csr
+
+# Entries of a row that are read at once; a row is filled up to a multiple of them.
+GROUP = 8
+# Groups that one program of a kernel adds up. A longer row is summed in pieces, and the pieces then.
+PIECE = 64
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["value", "index", "start", "stop", "row", "long", "sums"],
+    meta_fields=["shape"],
+)
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows of a sparse matrix A [m, p], in groups of entries and in pieces of groups.
+
+    Groups are counted, not entries, so that 2^34 entries have numbers of 32 bits.
+
+    Attributes:
+        value: [groups, 8], filled up with zeros.
+        index: int32 [groups, 8], the columns.
+        start, stop: int32 [pieces], the groups of a piece. Piece i < m begins row i; the further pieces
+            of long rows follow.
+        row: int32 [pieces].
+        long: int32 [k], the rows of several pieces, ascending.
+        sums: [k, pieces], which adds up their pieces; None where all rows are short.
+        shape: (m, p).
+    """
+
+    value: jax.Array
+    index: jax.Array
+    start: jax.Array
+    stop: jax.Array
+    row: jax.Array
+    long: jax.Array
+    sums: Rows | None
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, X: sp.csr_array | sp.csr_matrix, piece: int = PIECE) -> Rows:
+        """Of a CSR matrix with sorted rows; `piece` is the number of groups in a piece."""
+        m = X.shape[0]
+        counts = np.diff(X.indptr).astype(np.int64)
+        groups = -(-counts // GROUP)
+        first = np.concatenate([[0], np.cumsum(groups)])
+        if first[-1] > np.iinfo(np.int32).max:
+            raise ValueError(f"expected at most 2^31-1 groups of {GROUP} entries, got {first[-1]}")
+        # A kernel is never given an array of no entries.
+        value = np.zeros(max(first[-1], 1) * GROUP, X.dtype)
+        index = np.zeros(len(value), np.int32)
+        place = np.arange(X.nnz) + np.repeat(first[:-1] * GROUP - X.indptr[:-1], counts)
+        value[place], index[place] = X.data, X.indices
+        further = np.maximum(-(-groups // piece) - 1, 0)
+        row = np.repeat(np.arange(m), further)
+        number = np.arange(len(row)) - np.repeat(np.cumsum(further) - further, further) + 1
+        start = np.concatenate([first[:-1], first[row] + number * piece])
+        row = np.concatenate([np.arange(m), row])
+        stop = np.minimum(start + piece, first[row + 1])
+        long = np.flatnonzero(further)
+        sums = None
+        if len(long):
+            # the pieces of each long row: its first, and the further ones, which stand together
+            indptr = np.concatenate([[0], np.cumsum(further[long] + 1)])
+            pieces = np.empty(indptr[-1], np.int64)
+            begins = indptr[:-1]
+            pieces[begins] = long
+            pieces[np.setdiff1d(np.arange(len(pieces)), begins)] = np.arange(m, len(row))
+            ones = np.ones(len(pieces), X.dtype)
+            sums = cls.of(sp.csr_array((ones, pieces, indptr), shape=(len(long), len(row))), piece)
+        start, stop, row, long = (put(a.astype(np.int32)) for a in (start, stop, row, long))
+        value, index = (put(a.reshape(-1, GROUP)) for a in (value, index))
+        return cls(value, index, start, stop, row, long, sums, (m, X.shape[1]))
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["rows", "columns"],
+    meta_fields=["shape", "interpret"],
+)
+@dataclasses.dataclass(frozen=True)
+class Grouped:
+    """X and Xᵀ as :class:`Rows`, for kernels that a GPU runs; made by :func:`xmcjax.linops.make`.
+
+    Each product has one program for a piece of a row and a tile of lanes, and no two programs write to
+    the same place: sums are made in an order that nothing else depends on. Xᵀ C and Xᵀ(D ∘ (X V)) skip
+    rows in whose tile of lanes C is zero, or D in the lanes where V is not.
+
+    Attributes:
+        rows, columns: of X and of Xᵀ.
+        shape: (n, d).
+        interpret: whether the kernels are interpreted, for devices that cannot run them.
+    """
+
+    rows: Rows
+    columns: Rows
+    shape: tuple[int, int]
+    interpret: bool
+
+    @property
+    def dtype(self):
+        return self.rows.value.dtype
+
+    def _check(self, name: str, a: jax.Array, rows: int) -> None:
+        # the kernels would read beyond the end
+        if a.ndim != 2 or a.shape[0] != rows:
+            raise ValueError(f"expected {name} [{rows}, lanes], got {list(a.shape)}")
+
+    def matmat(self, V: jax.Array) -> jax.Array:
+        self._check("V", V, self.shape[1])
+        return self._matmat(V)
+
+    def _matmat(self, V: jax.Array, square: bool = False) -> jax.Array:
+        from xmcjax.linops import _spmm
+
+        T = _spmm.tile(V.shape[1], _spmm.FULL)
+        full = _spmm.product(self.rows, _spmm.padded(V, T), T, interpret=self.interpret, square=square)
+        return full[:, : V.shape[1]]
+
+    def rmatmat(self, C: jax.Array) -> jax.Array:
+        return self._rmatmat(C)
+
+    def _rmatmat(self, C: jax.Array, square: bool = False) -> jax.Array:
+        from xmcjax.linops import _spmm
+
+        self._check("C", C, self.shape[0])
+        T = _spmm.tile(C.shape[1], _spmm.SKIPPING)
+        wide = _spmm.padded(C, T)
+        full = _spmm.product(
+            self.columns,
+            wide,
+            T,
+            interpret=self.interpret,
+            of_entries=_spmm.nonzero_tiles(wide, T),
+            square=square,
+        )
+        return full[:, : C.shape[1]]
+
+    def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
+        from xmcjax.linops import _spmm
+
+        self._check("D", D, self.shape[0])
+        self._check("V", V, self.shape[1])
+        lanes, T = V.shape[1], _spmm.tile(V.shape[1], _spmm.SKIPPING)
+        D, V = _spmm.padded(D, T), _spmm.padded(V, T)
+        # a lane whose V is zero, as that of a solved system, asks for no row
+        active = _spmm.nonzero_tiles((D != 0) & jnp.any(V != 0, axis=0), T)
+        # D ∘ (X V)
+        scores = _spmm.product(self.rows, V, T, interpret=self.interpret, scale=D, of_rows=active)
+        full = _spmm.product(self.columns, scores, T, interpret=self.interpret, of_entries=active)
+        return full[:, :lanes]
+
+    def squared_rmatmat(self, D: jax.Array) -> jax.Array:
+        return self._rmatmat(D, square=True)
+
+    def row_norms2(self) -> jax.Array:
+        return self._matmat(jnp.ones((self.shape[1], 1), self.dtype), square=True)[:, 0]
+
+    def mean(self) -> jax.Array:
+        n = self.shape[0]
+        return self.rmatmat(jnp.ones((n, 1), self.dtype))[:, 0] / n
+
+    def label_sums(self, y: jax.Array) -> jax.Array:
+        return self.rmatmat((y > 0).astype(self.dtype))
+
+    def take_rows(self, rows) -> Grouped:
+        return from_scipy(self.to_scipy()[np.asarray(rows)], interpret=self.interpret)
+
+    def to_scipy(self) -> sp.csr_matrix:
+        """The matrix as scipy.sparse CSR on the host."""
+        n = self.shape[0]
+        first, stop = np.asarray(self.rows.start)[:n], np.asarray(self.rows.stop)
+        groups = np.diff(first, append=stop.max(initial=0))
+        row = np.repeat(np.arange(n), groups * GROUP)
+        value, index = (np.asarray(a).ravel()[: len(row)] for a in (self.rows.value, self.rows.index))
+        kept = value != 0
+        return sp.csr_matrix((value[kept], (row[kept], index[kept])), shape=self.shape)
+
+
+def from_scipy(X, *, interpret: bool) -> Grouped:
+    """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
+    X = canonical_csr(X)
+    return Grouped(Rows.of(X), Rows.of(X.T.tocsr()), X.shape, interpret)
