@@ -17,7 +17,7 @@ def test_satimage_small(tmp_path):
     result = kernel_satimage.run(options)
     (row,) = result["runs"]
     assert row["error"] == row["curve"][-1] and row["error"] < 0.25
-    assert row["evaluations"] > 1 and len(row["v"]) == 6
+    assert row["evaluations"][-1] > 1 and len(row["v"]) == 6
     # a second run takes what is stored
     stored = next((tmp_path / "kernel_satimage.runs").iterdir())
     stored.write_text(json.dumps({**row, "seconds": 1.25}))

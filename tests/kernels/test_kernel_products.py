@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from xmcjax import kernels
 from xmcjax.kernels import RBF, Linear, Matern, Scaled, _gram
+from xmcjax.native import _ffi
 
 N, D, COLUMNS = 23, 4, 3
 W = np.array([0.3, 1.7])
@@ -168,6 +169,27 @@ def test_precomputed(X):
     # a kernel of the distances in the feature space of another
     twice = kernels.gram(RBF(2.0), given).matmat(S)[:, 0]
     np.testing.assert_allclose(twice, np.exp(-(2 - 2 * M)) @ S[:, 0], rtol=1e-12)
+
+
+@pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 3, 16, 67, 131])
+def test_native_products_read_the_upper_half(n, dtype):
+    """Rows and columns that fill no vector and no panel, alone and in groups."""
+    rng = np.random.default_rng(n)
+    upper = np.triu(rng.standard_normal((n, n))).astype(dtype)
+    whole = np.asarray(upper + np.triu(upper, 1).T, np.float64)
+    below = upper + np.tril(np.full((n, n), np.nan, dtype), -1)
+    tolerance = 1e-12 if dtype == np.float64 else 1e-5
+    for k in (1, 2, 3, 4, 5, 6, 11):
+        S = rng.standard_normal((n, k)).astype(dtype)
+        out = jax.jit(_ffi.symmetric_matmat)(below, S)
+        assert out.dtype == dtype
+        np.testing.assert_allclose(out, whole @ S, rtol=tolerance, atol=tolerance * n)
+    out = jax.vmap(_ffi.symmetric_matmat, in_axes=(None, 0))(below, np.stack([S, 2 * S]))
+    np.testing.assert_allclose(out[1], 2 * (whole @ S), rtol=tolerance, atol=tolerance * n)
+    with pytest.raises(Exception, match=r"expected a matrix \[n, n\] and columns"):
+        jax.block_until_ready(_ffi.symmetric_matmat(below, np.ones((n + 1, 2), dtype)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

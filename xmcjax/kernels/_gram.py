@@ -17,9 +17,12 @@ import jax.numpy as jnp
 from xmcjax.kernels._functions import Kernel, Linear, stack
 from xmcjax.kernels._points import GivenProducts, Points
 from xmcjax.linops import Dense
+from xmcjax.native import _ffi
 
 # Bytes of one tile [L, rows, n]: it should stay in the processor's caches and be worth a matrix product.
 _TILE_BYTES = 1 << 22
+# Columns up to which a stored matrix is best read by halves.
+_FEW_COLUMNS = 6
 
 
 @functools.partial(
@@ -186,11 +189,25 @@ def _stacked_product(matrices, S: jax.Array) -> jax.Array:
     )
 
 
+def _stored_product(matrices, S: jax.Array) -> jax.Array:
+    """The same with matrices that are symmetric, of which few columns need but the upper half."""
+    if S.shape[2] > _FEW_COLUMNS or not _ffi.available():
+        return _stacked_product(matrices, S)
+
+    def native(S, *matrices):
+        return jnp.stack([_ffi.symmetric_matmat(M, S[:, l]) for l, M in enumerate(matrices)], axis=1)
+
+    def twin(S, *matrices):
+        return _stacked_product(matrices, S)
+
+    return jax.lax.platform_dependent(S, *matrices, cpu=native, default=twin)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _product(kernel, A, B, stored, S: jax.Array, rows: int) -> jax.Array:
     """k_l(A, B) S_l for all l, [A.n, L, k]; from `stored` where that is given (then A is B)."""
     if stored is not None:
-        return _stacked_product(stored, S)
+        return _stored_product(stored, S)
     count, m = S.shape[1], A.n
 
     def write(out, start):
@@ -219,7 +236,7 @@ def _product_backward(rows, residual, U):
     count, m = S.shape[1], A.n
     if isinstance(U, jax.custom_derivatives.SymbolicZero):
         U = jnp.zeros((m, count, S.shape[2]), A.dtype)
-    S_bar = _stacked_product(stored, U) if of_S and stored is not None else None
+    S_bar = _stored_product(stored, U) if of_S and stored is not None else None
     in_tiles = of_S and stored is None
     points = {name: given for name, given, wanted in (("A", A, of_A), ("B", B, of_B)) if wanted}
     leaves, form = jax.tree.flatten(kernel)

@@ -28,6 +28,7 @@ _TARGETS = (
     "xmcjax_instance_gap",
     "xmcjax_softmax_pass",
     "xmcjax_softmax_round",
+    "xmcjax_symmetric_matmat",
 )
 
 
@@ -140,3 +141,9 @@ def softmax_round(value, column, offset, weight, squared_norms, bias, order, l2,
         "xmcjax_softmax_round", out, vmap_method="sequential", input_output_aliases=aliases
     )
     return call(value, column, offset, weight, squared_norms, bias, order, l2, W, log_p)
+
+
+def symmetric_matmat(M, S):
+    """M S, [n, k], of a symmetric M [n, n], of which only the upper half is read."""
+    out = jax.ShapeDtypeStruct(S.shape, S.dtype)
+    return jax.ffi.ffi_call("xmcjax_symmetric_matmat", out, vmap_method="sequential")(M, S)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 NAME = "libxmcjax_native.so"
 # Raised together with XMCJAX_ABI in abi.cc whenever a signature changes or one is added.
-ABI = 9
+ABI = 10
 
 
 def path() -> Path | None:

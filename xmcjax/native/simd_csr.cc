@@ -24,6 +24,8 @@ void softmax_pass(const SoftmaxPassArgs<T>& args);  // simd_softmax.cc
 template <class T>
 void softmax_round(const SoftmaxRoundArgs<T>& args);
 template <class T>
+void symmetric_matmat(const T* M, int64_t n, const T* S, T* out, int64_t columns);  // simd_symmetric.cc
+template <class T>
 MulticlassAscent* multiclass_ascent(const MulticlassArgs<T>& args);  // simd_class_ascent.cc
 template <class T>
 MulticlassProximal* multiclass_proximal(const MulticlassArgs<T>& args);  // simd_proximal.cc
@@ -141,7 +143,7 @@ constexpr Kernels<T> table() {
   return {kLanes<T>,      matmat<T>,      rmatmat<T>,     gram_matmat<T>,
           newton_step<T>, penalised_step<T>, merge_topk<T>,  project_box<T>, project_topk<T>,
           instance_dual<T>, instance_gap<T>, softmax_pass<T>, softmax_round<T>,
-          multiclass_ascent<T>, multiclass_proximal<T>};
+          symmetric_matmat<T>, multiclass_ascent<T>, multiclass_proximal<T>};
 }
 
 }  // namespace
