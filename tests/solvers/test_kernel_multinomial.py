@@ -177,3 +177,45 @@ def test_bad_input():
     two = kernels.gram(RBF(np.ones(2)), kernels.points(X))
     with pytest.raises(ValueError, match="one for each of 6 functions, got 2: give share"):
         kernels.class_kernels(two, 1.0, 1.0, C)
+
+
+@pytest.mark.parametrize("name", ["flat", "tree"])
+def test_cg_stops_at_the_radius(name):
+    _, y, weight = data()
+    kernel = model(name)
+    problem = kernel_multinomial.kernel_problem(kernel, y, weight)
+    u = jnp.asarray(np.random.default_rng(2).standard_normal((N, C, LANES)))
+    pi = problem.likelihood.probabilities(u)
+    b = problem.weight[:, None] * problem.likelihood.slope(pi)
+    curvature = problem.likelihood.curvature(u, pi)
+
+    def W(x):
+        return problem.weight[:, None] * curvature(x)
+
+    def inner(a, c):
+        return np.asarray(jnp.sum(a * kernel.matmat(c), axis=(0, 1)))
+
+    @jax.jit
+    def solved(radius, max_steps):
+        return kernel_multinomial.cg_in_functions(
+            kernel.matmat, W, b, kernel.matmat(b), jnp.ones(LANES, bool), tolerance=1e-12,
+            max_steps=max_steps, radius=radius,
+        )  # fmt: skip
+
+    def value(x):  # of the quadratic that CG minimises
+        return inner(x, x + W(kernel.matmat(x))) / 2 - inner(x, b)
+
+    free = solved(jnp.full(LANES, jnp.inf), 300)
+    length = np.sqrt(inner(free.x, free.x))
+    assert not free.cut.any()
+    radius = length * np.array([0.3, 0.8, 1.01])
+    short = solved(jnp.asarray(radius), 300)
+    np.testing.assert_array_equal(short.cut, [True, True, False])
+    np.testing.assert_allclose(np.sqrt(inner(short.x, short.x)), np.minimum(radius, length), rtol=1e-8)
+    np.testing.assert_allclose(short.Kx, kernel.matmat(short.x), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(short.x[..., 2], free.x[..., 2], rtol=0, atol=1e-8)
+    assert (short.steps[:2] < free.steps[:2]).all()
+    # not above the best point of that length along b, where CG ends at once, and not below the minimum
+    along_b = b * (radius / np.sqrt(inner(b, b)))
+    np.testing.assert_allclose(short.x[..., 0], along_b[..., 0], rtol=1e-8)
+    assert (value(short.x) < value(along_b))[1:].all() and (value(short.x) > value(free.x))[:2].all()

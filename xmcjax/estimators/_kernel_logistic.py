@@ -81,7 +81,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         dual_coef_: α, [n, C].
         v_, kernel_, sigma2_, loadings_: hyperparameters of the fit; v_ is [C], [nodes] or [p].
         objective_: the minimum that was found.
-        n_iter_: Newton steps made.
+        n_iter_: Newton steps made. n_cg_: CG steps of all of them.
         status_: how fitting ended, of :class:`xmcjax.solvers.Status`.
         search_: of :meth:`tune`, the way to the hyperparameters. criterion_: Ψ at its end.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
@@ -431,6 +431,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         self.loadings_ = None if h.loadings is None else np.asarray(h.loadings)
         self.kernel_ = jax.tree.map(np.asarray, kernel.gram.kernel)
         self.objective_, self.n_iter_ = float(state.value[0]), max(int(state.steps[0]), 1)
+        self.n_cg_ = int(state.cg_steps[0])
         if self.status_ != Status.CONVERGED:
             warnings.warn(
                 f"not converged ({self.status_.name}, ‖α + π − y‖ = {float(state.residual[0]):.3g}): "

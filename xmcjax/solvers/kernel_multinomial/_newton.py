@@ -4,7 +4,9 @@ Paper 003, section 6.1 (algorithm 3). With the residual r = α + g the Newton st
 (I + W K̃) δ = −r, which is eq. 4 less α. A step costs one product with K̃ and one more for each step of
 CG; K̃δ falls off, and the line search in u needs none. Nothing is divided by a probability: where π_ic
 vanishes so does its row of W, and α'_ic = y_ic − π_ic, which is what the thresholds of appendix A set
-by hand.
+by hand. Where the line search had to shorten a direction, CG of the next one ends at the length that was
+taken: of variances in the thousands, as a search gives them to the top of a tree, whole directions lead
+far beyond where the model holds, and shortened ones make little of their CG steps.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from xmcjax.solvers._base import Status
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_system
 
+# Of the radius, after a step that reached it and was taken whole.
+_GROWTH = 4
+
 
 class State(NamedTuple):
     """Of B lanes."""
@@ -28,6 +33,7 @@ class State(NamedTuple):
     value: jax.Array  #: [B], Φ
     residual: jax.Array  #: [B], ‖α + g‖∞
     multiplier: jax.Array  #: [B], of the last Newton direction
+    radius: jax.Array  #: [B], ‖·‖_K̃ of the longest direction asked for
     status: jax.Array  #: int32 [B], of :class:`xmcjax.solvers.Status`
     steps: jax.Array  #: int32 [B], Newton steps
     cg_steps: jax.Array  #: int32 [B]
@@ -68,6 +74,7 @@ def _init(problem: KernelProblem, zeros: jax.Array, alpha) -> State:
         value=value,
         residual=zero + jnp.inf,
         multiplier=zero,
+        radius=zero + jnp.inf,
         status=count + Status.RUNNING,
         steps=count,
         cg_steps=count,
@@ -98,8 +105,8 @@ def step(problem: KernelProblem, hp: HParams, state: State) -> State:
 
     forcing = jnp.minimum(jnp.asarray(hp.cg_tolerance, u.dtype), jnp.sqrt(residual))
     W = hessian(problem, u, pi)
-    direction, along, cg_steps = solve_system(
-        problem, W, pi, b, Kb, moving, tolerance=forcing, max_steps=hp.max_cg
+    direction, along, cg_steps, cut = solve_system(
+        problem, W, pi, b, Kb, moving, tolerance=forcing, max_steps=hp.max_cg, radius=state.radius
     )
 
     # dΦ/dα = K̃ r
@@ -115,6 +122,10 @@ def step(problem: KernelProblem, hp: HParams, state: State) -> State:
     t, failed = backtrack(change, slope, rounding, moving, armijo=hp.armijo, max_backtracks=hp.max_backtracks)
     # below the rounding of Φ a step can only be judged by the residual
     failed = failed | (moving & (-slope <= rounding) & (residual >= state.residual))
+    # a direction that had to be shortened was longer than the Newton model holds: CG ends there next time
+    length = jnp.sqrt(jnp.maximum(second, 0))
+    radius = jnp.where(cut, _GROWTH * length, state.radius)
+    radius = jnp.where(t < 1, t * length, radius)
     alpha = jnp.where(moving, likelihood.in_range(alpha + t * direction), alpha)
     u = u + t * along
     value = jnp.where(moving, _objective(problem, alpha, u), state.value)
@@ -129,6 +140,7 @@ def step(problem: KernelProblem, hp: HParams, state: State) -> State:
         value=value,
         residual=jnp.where(running, residual, state.residual),
         multiplier=jnp.where(moving, t, state.multiplier),
+        radius=jnp.where(moving & (t > 0), radius, state.radius),
         status=jnp.where(running, status, state.status).astype(jnp.int32),
         steps=state.steps + moving.astype(jnp.int32),
         cg_steps=state.cg_steps + cg_steps,

@@ -50,6 +50,7 @@ class Solved(NamedTuple):
     x: jax.Array  #: [n, C, B]
     Kx: jax.Array  #: K̃ x
     steps: jax.Array  #: int32 [B], CG steps; 0 of an exact solution
+    cut: jax.Array  #: bool [B], whether x was cut off at the radius
 
 
 def hessian(problem: KernelProblem, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
@@ -68,6 +69,7 @@ def solve_system(
     *,
     tolerance,
     max_steps,
+    radius: jax.Array | float = jnp.inf,
 ) -> Solved:
     """x of the lanes where `lanes` is true, 0 in the others.
 
@@ -80,10 +82,12 @@ def solve_system(
         lanes: bool [B].
         tolerance: of CG, relative; a number or [B].
         max_steps: of CG.
+        radius: of CG, the longest x; a number or [B]. An exact solution knows none.
     """
     if problem.exact:
         return _exact(problem, pi, b, Kb, lanes)
-    return cg_in_functions(problem.kernel.matmat, W, b, Kb, lanes, tolerance=tolerance, max_steps=max_steps)
+    product = problem.kernel.matmat
+    return cg_in_functions(product, W, b, Kb, lanes, tolerance=tolerance, max_steps=max_steps, radius=radius)
 
 
 def adjoint(problem: KernelProblem, hp: HParams, u: jax.Array, pi: jax.Array, t: jax.Array) -> Solved:
@@ -95,17 +99,26 @@ def adjoint(problem: KernelProblem, hp: HParams, u: jax.Array, pi: jax.Array, t:
 
 
 def cg_in_functions(
-    product, W, b: jax.Array, Kb: jax.Array, lanes: jax.Array, *, tolerance, max_steps
+    product,
+    W,
+    b: jax.Array,
+    Kb: jax.Array,
+    lanes: jax.Array,
+    *,
+    tolerance,
+    max_steps,
+    radius: jax.Array | float = jnp.inf,
 ) -> Solved:
     """CG on (I + W K̃) x = b in the inner product of K̃; one product with K̃ a step.
 
     A lane stops when ‖r‖_K̃ ≤ tolerance ‖b‖_K̃, r = b − (I + W K̃) x, or where rounding leaves no
-    positive curvature.
+    positive curvature; and where x reaches ‖x‖_K̃ = radius, which it does once, as it grows with every
+    step (Steihaug, "The conjugate gradient method and trust regions in large scale optimization", 1983).
 
     Args:
         product: x ↦ K̃ x, symmetric and positive semidefinite.
         W: x ↦ W x, likewise.
-        b, Kb, lanes, tolerance, max_steps: as for :func:`solve_system`.
+        b, Kb, lanes, tolerance, max_steps, radius: as for :func:`solve_system`.
     """
 
     def inner(a, c):
@@ -115,28 +128,40 @@ def cg_in_functions(
     b, Kb = jnp.where(lanes, b, 0), jnp.where(lanes, Kb, 0)
     first = inner(b, Kb)
     open_ = lanes & (first > 0)
-    carry = (zero, zero, b, b, Kb, first, open_, jnp.zeros(lanes.shape, jnp.int32), jnp.int32(0))
+    none = jnp.zeros_like(first)
+    # ⟨x, x⟩, ⟨x, p⟩ and ⟨p, p⟩, which need no further sums
+    lengths = (none, none, first)
+    counts = (jnp.zeros(lanes.shape, jnp.int32), jnp.int32(0))
+    carry = (zero, zero, b, b, Kb, first, lengths, jnp.zeros(lanes.shape, bool), open_, *counts)
 
     def unfinished(carry):
         *_, open_, _, iteration = carry
         return jnp.any(open_) & (iteration < max_steps)
 
     def step(carry):
-        x, Kx, r, p, Kp, rr, open_, steps, iteration = carry
+        x, Kx, r, p, Kp, rr, (xx, xp, pp), cut, open_, steps, iteration = carry
         Ap = p + W(Kp)
         curvature = inner(Kp, Ap)  # ⟨p, (I + W K̃) p⟩
         steps = steps + open_.astype(jnp.int32)
         open_ = open_ & (curvature > 0)
         alpha = jnp.where(open_, rr / jnp.where(open_, curvature, 1), 0)
+        # ‖x + t p‖ = radius
+        room = jnp.maximum(radius * radius - xx, 0)
+        t = (jnp.sqrt(xp * xp + pp * room) - xp) / jnp.where(open_, pp, 1)
+        cut = cut | (open_ & (alpha >= t))
+        alpha = jnp.where(open_, jnp.minimum(alpha, t), 0)
         x, Kx, r = x + alpha * p, Kx + alpha * Kp, r - alpha * Ap
         Kr = product(r)
         rr_next = inner(r, Kr)
-        open_ = open_ & (rr_next > tolerance**2 * first)
+        open_ = open_ & (rr_next > tolerance**2 * first) & ~cut
         beta = jnp.where(open_, rr_next / jnp.where(open_, rr, 1), 0)
-        return x, Kx, r, r + beta * p, Kr + beta * Kp, rr_next, open_, steps, iteration + 1
+        xx, xp = xx + alpha * (2 * xp + alpha * pp), beta * (xp + alpha * pp)
+        lengths = (xx, xp, rr_next + beta * beta * pp)
+        p, Kp = r + beta * p, Kr + beta * Kp
+        return x, Kx, r, p, Kp, rr_next, lengths, cut, open_, steps, iteration + 1
 
-    x, Kx, *_, steps, _ = jax.lax.while_loop(unfinished, step, carry)
-    return Solved(x, Kx, steps)
+    x, Kx, *_, cut, _, steps, _ = jax.lax.while_loop(unfinished, step, carry)
+    return Solved(x, Kx, steps, cut)
 
 
 def _exact(problem, pi, b, Kb, lanes) -> Solved:
@@ -172,4 +197,5 @@ def _exact(problem, pi, b, Kb, lanes) -> Solved:
     lanes_first = [jnp.moveaxis(a, (2, 1), (0, 1)) for a in (pi, Kb)]
     q = jnp.moveaxis(jax.lax.map(lane, (*lanes_first, problem.weight.T)), (0, 1), (2, 1))
     x = jnp.where(lanes, b - q, 0)
-    return Solved(x, jnp.where(lanes, Kb - kernel.matmat(q), 0), jnp.zeros(lanes.shape, jnp.int32))
+    steps = jnp.zeros(lanes.shape, jnp.int32)
+    return Solved(x, jnp.where(lanes, Kb - kernel.matmat(q), 0), steps, jnp.zeros(lanes.shape, bool))
