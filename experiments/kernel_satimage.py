@@ -9,7 +9,7 @@ feature to [−1, 1] by its range in the training part. Searches start at v = 10
 docs/kernels.md) and w = 1 / Σ Var[x_j]; those of all rows at what a coarse search on 1,000 of them, and from
 there on 2,000, has found.
 
-Every run is stored as it ends, and not repeated. Writes kernel_satimage.json, .md and, where matplotlib
+Every search is stored as it ends, and not repeated. Writes kernel_satimage.json, .md and, where matplotlib
 is installed, .png with the curves of figures 3 and 4.
 """
 
@@ -85,8 +85,8 @@ def load(scaling: str):
     return X.astype(np.float32), y, X_test.astype(np.float32), y_test
 
 
-def one(method: str, scaling: str, partition: int, options: Options) -> dict:
-    """A search, the fit at its end, and its errors on the test part."""
+def one(method: str, scaling: str, partition: int, asked: dict, options: Options) -> dict:
+    """The searches, the fit at their end, and its errors on the test part."""
     from xmcjax import KernelLogisticClassifier
     from xmcjax.metrics import reject_curve
 
@@ -96,16 +96,25 @@ def one(method: str, scaling: str, partition: int, options: Options) -> dict:
     rows = rng.permutation(len(X))[: options.rows]
     X, y = X[rows], y[rows]
     fold = rng.permutation(len(rows)) % options.folds
-    start = dict(v=20.0 if method == "1rest" else 10.0, w=1 / float(X.var(axis=0).sum()))
-    fixed = dict(likelihood=likelihood, tol=3e-4)
-    search = dict(share=share, max_iter=options.max_iter, progress=True)
-    begin, evaluations = time.perf_counter(), {}
-    for n in [*(n for n in FIRST if 1.5 * n < len(X)), len(X)]:
-        tol = options.tol if n == len(X) else COARSE * options.tol
-        model = KernelLogisticClassifier(**start, **fixed).tune(X[:n], y[:n], fold[:n], tol=tol, **search)
-        start = dict(v=model.v_, w=model.kernel_.w if share == "class" else float(model.kernel_.w[0]))
-        evaluations[n] = model.search_.history[-1].evaluations
-    seconds = time.perf_counter() - begin
+
+    def searched(n: int, start: dict, tol: float) -> tuple[KernelLogisticClassifier, dict]:
+        begin = time.perf_counter()
+        model = KernelLogisticClassifier(**start, likelihood=likelihood, tol=3e-4)
+        search = dict(share=share, tol=tol, max_iter=options.max_iter, progress=True)
+        model.tune(X[:n], y[:n], fold[:n], **search)
+        w = model.kernel_.w.tolist() if share == "class" else float(model.kernel_.w[0])
+        found = dict(v=model.v_.tolist(), w=w, evaluations=model.search_.history[-1].evaluations)
+        return model, {**found, "seconds": time.perf_counter() - begin}
+
+    at = dict(v=20.0 if method == "1rest" else 10.0, w=1 / float(X.var(axis=0).sum()))
+    passed = []
+    for n in FIRST:
+        if 1.5 * n < len(X):
+            path = stored(options) / f"first_{method}_{scaling}_{options.rows}_{partition}_{n}.json"
+            work = functools.partial(searched, n, at, COARSE * options.tol)
+            passed.append(_report.kept(path, {**asked, "first": n}, lambda work=work: work()[1]))
+            at = {name: np.array(passed[-1][name])[()] for name in ("v", "w")}
+    model, last = searched(len(X), at, options.tol)
     predicted, u = model.predict(X_test), model.decision_function(X_test)
     # 1rest is sure of what its binary problem is sure of
     confidence = u.max(axis=1) if method == "1rest" else model.predict_proba(X_test).max(axis=1)
@@ -116,8 +125,8 @@ def one(method: str, scaling: str, partition: int, options: Options) -> dict:
         "criterion": model.criterion_,
         "converged": model.search_.converged,
         "iterations": len(model.search_.history) - 1,
-        "evaluations": list(evaluations.values()),
-        "seconds": seconds,
+        "evaluations": [part["evaluations"] for part in (*passed, last)],
+        "seconds": sum(part["seconds"] for part in (*passed, last)),
         "v": model.v_.tolist(),
         "w": model.kernel_.w.tolist(),
         "kept": ((places + 1) / len(curve)).tolist(),
@@ -126,17 +135,21 @@ def one(method: str, scaling: str, partition: int, options: Options) -> dict:
     }
 
 
+def stored(options: Options) -> Path:
+    """Folder of what has been run."""
+    return options.out / "kernel_satimage.runs"
+
+
 def run(options: Options) -> dict:
     """All runs, those that are stored taken from there."""
-    stored = options.out / "kernel_satimage.runs"
     runs = []
     for partition in options.partitions:
         for scaling in options.scalings:
             for method in options.methods:
                 key = dict(method=method, scaling=scaling, partition=partition, rows=options.rows)
                 asked = {**key, "folds": options.folds, "tol": options.tol, "max_iter": options.max_iter}
-                path = stored / f"{method}_{scaling}_{options.rows}_{partition}.json"
-                work = functools.partial(one, method, scaling, partition, options)
+                path = stored(options) / f"{method}_{scaling}_{options.rows}_{partition}.json"
+                work = functools.partial(one, method, scaling, partition, asked, options)
                 done = _report.kept(path, asked, work)
                 runs.append(done)
                 print(
