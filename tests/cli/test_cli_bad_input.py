@@ -282,7 +282,7 @@ OPTIONS = {
     ("--timeout", "9", "--init", "ova_primal_pp"): "takes labels in the order of its tree",
     ("--propensities", "Amazon"): "--propensities Amazon needs --weighting, got none",
     ("--threads", "0"): "--threads: expected at least 1, got 0",
-    ("--block-size", "0"): "expected block_size and threads of at least 1",
+    ("--block-size", "0"): "expected block_size of at least 1, got 0",
     ("--shard-size", "0"): "--shard-size: expected at least 1, got 0",
     ("--C", "1e-50"): "--C: expected a number from 1.18e-38 to 3.4e+38, the range of float32, got 1e-50",
     ("--C", "1e300"): "the range of float32, got 1e+300",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from lane_helpers import native, small
 
 from xmcjax import linops, losses
-from xmcjax.lanes import Job, _blocks
+from xmcjax.lanes import Job, _blocks, _device_block
 from xmcjax.native._newton import InPlaceStep
 from xmcjax.penalties import L2
 from xmcjax.solvers import newton_cg
@@ -26,6 +28,12 @@ def jobs(Y, count, d, dtype, seed):
     return made
 
 
+def stepped(block):
+    """The numbers of the lanes after a step."""
+    block.begin()
+    return block.numbers()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("loss", [losses.squared_hinge, losses.logistic, losses.huber_hinge])
 @pytest.mark.parametrize("size", [3, 16])
@@ -41,11 +49,16 @@ def test_same_bits(dtype, loss, size):
         for block in (host, device):
             block.start([(lane, todo[lane + steps % 4]) for lane in lanes])
         for _ in range(steps):
-            ours, theirs = host.step(), device.step()
+            ours, theirs = stepped(host), stepped(device)
             for name in _blocks.NUMBERS:
                 np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
-        for lane in range(size):
-            np.testing.assert_array_equal(host.weights(lane), device.weights(lane))
+        for clip in (0.0, 0.05):
+            for ours_kept, theirs_kept in zip(
+                *(b.read(range(size), clip)() for b in (host, device)), strict=True
+            ):
+                np.testing.assert_array_equal(ours_kept.indices, theirs_kept.indices)
+                np.testing.assert_array_equal(ours_kept.values, theirs_kept.values)
+                assert (np.abs(ours_kept.values) >= clip).all() and ours_kept.values.all()
     assert ours["steps"].max() >= 3
 
 
@@ -55,12 +68,12 @@ def test_numbers_are_copies():
     block = _blocks.make_block(op, losses.squared_hinge, np.ones(1), newton_cg.HParams(), 2)
     assert isinstance(block, _blocks.HostBlock)
     block.start([(0, jobs(Y, 1, X.shape[1], np.float32, 0)[0])])
-    first = block.step()
-    value, w = first["value"][0], block.weights(0)
-    before = w.copy()
-    block.step()
+    first = stepped(block)
+    value, (w,) = first["value"][0], block.read([0], 0.0)()
+    before = w.values.copy()
+    stepped(block)
     assert first["value"][0] == value
-    np.testing.assert_array_equal(w, before)
+    np.testing.assert_array_equal(w.values, before)
 
 
 @pytest.mark.parametrize("place", range(13))
@@ -88,3 +101,56 @@ def test_arrays_of_another_kind_are_refused(place):
         arrays[place] = np.zeros((*arrays[place].shape, 1), arrays[place].dtype)
     with pytest.raises(ValueError, match="expected"):
         InPlaceStep(arrays[:9], arrays[9:], d=d, loss=0)
+
+
+def device_block(op, size=3, by_label=False):
+    hp = newton_cg.HParams()
+    return _blocks.DeviceBlock(op, losses.squared_hinge, np.ones(1), hp, size, by_label, L2())
+
+
+def test_more_weights_are_kept_than_was_guessed(monkeypatch):
+    """The capacity that is compiled in is too small: a second pass reads what the first has left out."""
+    monkeypatch.setattr(_device_block, "KEPT", 4)
+    monkeypatch.setattr(_device_block, "READ", 2)
+    X, Y = small()
+    block, whole = (device_block(linops.make(X, backend="jnp")) for _ in range(2))
+    whole._kept = X.shape[1]
+    for b in (block, whole):
+        b.start([(lane, job) for lane, job in enumerate(jobs(Y, 3, X.shape[1], np.float32, 0))])
+        stepped(b)
+    waiting = block.read(range(3), 0.0)
+    stepped(block)  # what was begun is of the step before
+    few, all_ = waiting(), whole.read(range(3), 0.0)()
+    for ours, theirs in zip(few, all_, strict=True):
+        assert len(ours.indices) > 4
+        np.testing.assert_array_equal(ours.indices, theirs.indices)
+        np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+@pytest.mark.parametrize("by_label", [False, True])
+def test_starts_of_more_entries_than_one_call_takes(monkeypatch, by_label):
+    """Positives and starts go over in pieces; lanes that are not started keep what they have."""
+    X, Y = small()
+    op = linops.make(X, backend="jnp")
+    whole = device_block(op, by_label=by_label)
+    monkeypatch.setattr(_device_block, "ENTRIES", 3)
+    pieces = device_block(op, by_label=by_label)
+    todo = jobs(Y, 6, X.shape[1], np.float32, 1)
+    todo = [dataclasses.replace(job, positive_weight=2.0, negative_weight=0.5) for job in todo]
+    for block in (whole, pieces):
+        block.start([(lane, todo[lane]) for lane in range(3)])
+        stepped(block)
+        block.start([(2, todo[4]), (0, todo[5])])
+        last = stepped(block)
+    for name in ("y", "tolerance", "weight"):
+        np.testing.assert_array_equal(getattr(whole._problem, name), getattr(pieces._problem, name))
+    ours, theirs = whole.read(range(3), 0.0)(), pieces.read(range(3), 0.0)()
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a.values, b.values)
+    y = np.full((X.shape[0], 3), -1)
+    for lane, job in ((0, todo[5]), (1, todo[1]), (2, todo[4])):
+        y[job.positives, lane] = 1
+    np.testing.assert_array_equal(pieces._problem.y, y)
+    if by_label:
+        np.testing.assert_array_equal(pieces._problem.weight, np.where(y > 0, 2.0, 0.5))
+    assert list(last["steps"]) == [0, 1, 0]

@@ -52,7 +52,8 @@ class OneVsAllClassifier(LinearClassifier):
             label j, "propensity_down" p_j/(2 − p_j) for rows without it, None (default) neither.
         propensities: where the propensities p_j come from: constants (A, B) or the data set that
             has them, see :func:`xmcjax.metrics.inverse_propensities`; "default" by default.
-        block_size: labels solved side by side; 16 by default. The weights do not depend on it.
+        block_size: labels solved side by side; None (default) for 16 on a CPU and as many as its memory
+            holds, up to 512, on a GPU. On a CPU the weights do not depend on it.
         fit_intercept: whether there is a bias b, True by default.
         regularise_intercept: whether b is regularised like the weight of a feature of value 1,
             True by default.
@@ -116,7 +117,7 @@ class OneVsAllClassifier(LinearClassifier):
         sparsify_rise=None,
         weighting=None,
         propensities="default",
-        block_size=16,
+        block_size=None,
         fit_intercept=True,
         regularise_intercept=True,
         max_iter=100,
@@ -230,7 +231,7 @@ class OneVsAllClassifier(LinearClassifier):
             sparsify=None if self.sparsify_rise is None else number("sparsify_rise", self.sparsify_rise),
             bias=bias if self.fit_intercept else "none",
             max_iter=max_iter,
-            block_size=whole_number("block_size", self.block_size, 1),
+            block_size=None if self.block_size is None else whole_number("block_size", self.block_size, 1),
             threads=thread_count(self.threads),
         )
 

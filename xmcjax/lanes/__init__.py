@@ -1,6 +1,7 @@
 """Which problem runs in which lane, and when."""
 
-from xmcjax.lanes._blocks import Job
+from xmcjax.lanes._devices import lanes_that_fit
+from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_weights import WEIGHTINGS, LabelWeights, Weighting
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
 from xmcjax.lanes._nodes import train_on_nodes
@@ -31,6 +32,7 @@ __all__ = [
     "Unfinished",
     "Weighting",
     "check_sample_weight",
+    "lanes_that_fit",
     "precision",
     "train_on_nodes",
     "train_one_vs_all",

@@ -1,48 +1,22 @@
-"""The arrays of a block of lanes, on a device or on the host, and the step that changes them."""
+"""The arrays of a block of lanes on the host, and the step that changes them; those on a device."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import numbers
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from xmcjax.linops import Csr, LinOp, put
+from xmcjax.lanes._device_block import DeviceBlock
+from xmcjax.lanes._job import NUMBERS, Job, Weights
+from xmcjax.linops import Csr, LinOp
 from xmcjax.losses import MarginLoss
 from xmcjax.native._newton import InPlaceStep
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 
 _L2 = L2()
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """One binary problem for a lane.
-
-    Attributes:
-        label: its number.
-        positives: rows with target +1; the others have −1.
-        tolerance: bound on ‖∇f‖.
-        base, scale, indices, values, bias: the start, as in :class:`xmcjax.inits.Starts`.
-        positive_weight, negative_weight: of the rows with target +1 and −1, besides their own.
-    """
-
-    label: int
-    positives: np.ndarray
-    tolerance: float
-    base: np.ndarray | None
-    scale: float
-    indices: np.ndarray
-    values: np.ndarray
-    bias: float
-    positive_weight: float = 1.0
-    negative_weight: float = 1.0
 
 
 class Block(Protocol):
@@ -52,17 +26,22 @@ class Block(Protocol):
         """Puts each job into its lane."""
         ...
 
-    def step(self) -> dict[str, np.ndarray]:
-        """One Newton step of the lanes that are moving; copies of the numbers a lane has."""
+    def begin(self) -> None:
+        """Begins a Newton step of the lanes that are moving; a device makes it while the caller goes on."""
         ...
 
-    def weights(self, lane: int) -> np.ndarray:
-        """A copy of a lane's weights, [d]."""
+    def numbers(self) -> dict[str, np.ndarray]:
+        """Copies of the numbers that each lane has, when the step is made."""
         ...
 
+    def read(self, lanes: Sequence[int], clip: float) -> Callable[[], list[Weights]]:
+        """Begins to read out the weights of some lanes; what it returns waits for them.
 
-# the fields of newton_cg.State with one number a lane that are handed out
-NUMBERS = ("status", "steps", "cg_steps", "active", "multiplier", "value", "gradient_norm", "bias")
+        Args:
+            lanes: at least one.
+            clip: weights that are smaller, and zeros, are left out.
+        """
+        ...
 
 
 def make_block(
@@ -191,108 +170,19 @@ class HostBlock:
             self._state["status"][lane] = Status.FRESH
             self._state["steps"][lane] = self._state["cg_steps"][lane] = 0
 
-    def step(self) -> dict[str, np.ndarray]:
+    def begin(self) -> None:
+        """Nothing: the step is made by the thread that asks for its numbers."""
+
+    def numbers(self) -> dict[str, np.ndarray]:
         self._step()
         return {name: self._state[name].copy() for name in NUMBERS}
 
-    def weights(self, lane: int) -> np.ndarray:
-        return self._state["w"][:, lane].copy()
+    def read(self, lanes: Sequence[int], clip: float) -> Callable[[], list[Weights]]:
+        read = [self._weights(lane, clip) for lane in lanes]
+        return lambda: read
 
-
-class DeviceBlock:
-    """Arrays on a device, stepped by the compiled :func:`xmcjax.solvers.newton_cg.advance`."""
-
-    def __init__(
-        self,
-        op: LinOp,
-        loss: MarginLoss,
-        weight: np.ndarray,
-        hp: newton_cg.HParams,
-        size: int,
-        by_label: bool,
-        penalty: Penalty,
-    ):
-        n, d = op.shape
-        dtype = np.dtype(op.dtype)
-        # on the device once, instead of with every step
-        fields: list[Any] = [
-            put(np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype)) for v in hp
-        ]
-        self._hp = newton_cg.HParams(*fields)
-        self._starts = starts = _Starts(n, d, size, dtype, weight, by_label)
-        self._by_label = by_label
-        # Made of host arrays: nothing here is worth a compiled program.
-        self._problem = newton_cg.LaneProblem(
-            op,
-            put(starts.y),
-            put(starts.weight),
-            put(np.zeros((1, 1), dtype)),
-            put(starts.tolerance),
-            loss,
-            penalty,
-        )
-        number, count = np.zeros(size, dtype), np.zeros(size, np.int32)
-        self._state = newton_cg.State(
-            w=put(starts.w0),
-            z=put(np.zeros((n, size), dtype)),
-            direction=put(starts.w0),
-            **{
-                f: put(number)
-                for f in ("bias", "direction_bias", "slope", "value", "gradient_norm", "multiplier")
-            },
-            # idle until started
-            status=put(np.full(size, Status.CONVERGED, np.int32)),
-            **{f: put(count) for f in ("steps", "cg_steps", "active")},
-        )
-
-    def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
-        if not jobs:
-            return
-        starts = self._starts
-        fresh = np.zeros(len(starts.tolerance), bool)
-        for lane, job in jobs:
-            starts.put(lane, job)
-            fresh[lane] = True
-        start = starts.y, starts.tolerance, starts.w0, starts.b0
-        problem = self._problem
-        self._state, y, tolerance = _refill(self._state, problem.y, problem.tolerance, fresh, start)
-        weight = put(starts.weight) if self._by_label else problem.weight
-        self._problem = dataclasses.replace(problem, y=y, tolerance=tolerance, weight=weight)
-
-    def step(self) -> dict[str, np.ndarray]:
-        self._state = state = newton_cg.advance(self._problem, self._hp, self._state)
-        state.status.block_until_ready()
-        return {name: _view(getattr(state, name)).copy() for name in NUMBERS}
-
-    def weights(self, lane: int) -> np.ndarray:
-        return _view(self._state.w)[:, lane].copy()
-
-
-@functools.partial(jax.jit, donate_argnames=("state", "y", "tolerance"))
-def _refill(
-    state: newton_cg.State, y, tolerance, fresh, start
-) -> tuple[newton_cg.State, jax.Array, jax.Array]:
-    """State, targets and tolerances with the starts in the fresh lanes.
-
-    The starts are host arrays, passed as they are: what comes back is computed, so that it shares
-    no memory with them.
-    """
-    new_y, new_tolerance, w0, b0 = start
-    state = state._replace(
-        direction=jnp.where(fresh, w0, state.direction),
-        direction_bias=jnp.where(fresh, b0, state.direction_bias),
-        status=jnp.where(fresh, Status.FRESH, state.status).astype(jnp.int32),
-        steps=jnp.where(fresh, 0, state.steps),
-        cg_steps=jnp.where(fresh, 0, state.cg_steps),
-    )
-    return state, jnp.where(fresh, new_y, y), jnp.where(fresh, new_tolerance, tolerance)
-
-
-def _view(a: jax.Array) -> np.ndarray:
-    """A finished array on the host, to be copied from and dropped.
-
-    ``np.asarray`` would leave a reference with the array, and a buffer that somebody else holds
-    cannot be given away: the next step would copy the whole state.
-    """
-    device: Any = a.device
-    return np.from_dlpack(a) if device.platform == "cpu" else np.asarray(a)  # type: ignore[arg-type]
+    def _weights(self, lane: int, clip: float) -> Weights:
+        w = self._state["w"][:, lane].copy()
+        magnitude = np.abs(w)
+        kept = np.flatnonzero((magnitude >= clip) & (magnitude > 0))
+        return Weights(kept, w[kept])

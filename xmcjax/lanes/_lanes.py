@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from xmcjax.lanes._blocks import Job, make_block
+from xmcjax.lanes._blocks import make_block
+from xmcjax.lanes._job import Job, Weights
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
 from xmcjax.solvers import newton_cg
@@ -18,13 +19,21 @@ class Solved(NamedTuple):
     """What a lane ended with."""
 
     job: Job
-    w: np.ndarray  #: [d]
+    weights: Weights
+    n_features: int
     bias: float
     status: int
     newton_steps: int
     cg_steps: int
     value: float
     gradient_norm: float
+
+    @property
+    def w(self) -> np.ndarray:
+        """The weights as an array, [d]."""
+        w = np.zeros(self.n_features, self.weights.values.dtype)
+        w[self.weights.indices] = self.weights.values
+        return w
 
 
 class StepRecord(NamedTuple):
@@ -45,8 +54,12 @@ class StepRecord(NamedTuple):
 class Lanes:
     """B lanes of :mod:`xmcjax.solvers.newton_cg` over one feature matrix, for one host thread.
 
+    A step is begun by :meth:`begin` and awaited by :meth:`finish`; what a device is asked to do in between,
+    it does after the step.
+
     Args:
         op, loss, weight, hp, size, options: as :func:`xmcjax.lanes._blocks.make_block` takes them.
+        clip: weights that are smaller are not read out.
     """
 
     def __init__(
@@ -56,8 +69,10 @@ class Lanes:
         weight: np.ndarray,
         hp: newton_cg.HParams,
         size: int,
+        clip: float = 0.0,
         **options,
     ):
+        self._n_features, self._clip = op.shape[1], clip
         self._block = make_block(op, loss, weight, hp, size, **options)
         self._jobs: list[Job | None] = [None] * size
 
@@ -82,11 +97,15 @@ class Lanes:
             self._jobs[lane] = job
         self._block.start(placed)
 
-    def step(self) -> tuple[list[Solved], StepRecord]:
-        """One Newton step of every busy lane; returns what ended and the numbers of the step."""
-        begin, thread_begin = time.perf_counter(), time.thread_time()
-        last = self._block.step()
-        seconds, thread_seconds = time.perf_counter() - begin, time.thread_time() - thread_begin
+    def begin(self) -> None:
+        """Begins one Newton step of every busy lane."""
+        self._begin = time.perf_counter(), time.thread_time()
+        self._block.begin()
+
+    def finish(self) -> tuple[Callable[[], list[Solved]], StepRecord]:
+        """Waits for the step; returns what waits for the solutions of lanes that ended, and its numbers."""
+        last = self._block.numbers()
+        seconds, thread_seconds = time.perf_counter() - self._begin[0], time.thread_time() - self._begin[1]
         busy = np.array([lane for lane, job in enumerate(self._jobs) if job is not None], int)
         record = StepRecord(
             labels=np.array([job.label for job in self._jobs if job is not None], np.int64),
@@ -100,14 +119,20 @@ class Lanes:
             seconds=seconds,
             thread_seconds=thread_seconds,
         )
-        solved = []
-        for lane in busy[~newton_cg.moving(record.status)].tolist():
-            job = self._jobs[lane]
-            assert job is not None
-            solved.append(
+        ended = busy[~newton_cg.moving(record.status)].tolist()
+        if not ended:
+            return list, record
+        jobs = [self._jobs[lane] for lane in ended]
+        read = self._block.read(ended, self._clip)
+        for lane in ended:
+            self._jobs[lane] = None
+
+        def solved() -> list[Solved]:
+            return [
                 Solved(
                     job,
-                    self._block.weights(lane),
+                    weights,
+                    self._n_features,
                     float(last["bias"][lane]),
                     int(last["status"][lane]),
                     int(last["steps"][lane]),
@@ -115,6 +140,8 @@ class Lanes:
                     float(last["value"][lane]),
                     float(last["gradient_norm"][lane]),
                 )
-            )
-            self._jobs[lane] = None
+                for lane, job, weights in zip(ended, jobs, read(), strict=True)
+                if job is not None
+            ]
+
         return solved, record

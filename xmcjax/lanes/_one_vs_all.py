@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import threading
 import time
@@ -17,7 +18,8 @@ import scipy.sparse as sp
 from xmcjax import linops
 from xmcjax._range import check_range
 from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet
-from xmcjax.lanes._blocks import Job
+from xmcjax.lanes._devices import lanes_that_fit, placed, worker_count
+from xmcjax.lanes._job import Job, Weights
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
 from xmcjax.lanes._queue import Queue, make_queue
@@ -31,6 +33,7 @@ from xmcjax.solvers import Status, newton_cg
 # active, a whole block starts at once: the products over nearly all rows then serve every lane.
 CROWDED = 0.2
 BIASES = ("regularised", "free", "none")
+NO_WEIGHTS = Weights(np.zeros(0, np.int64), np.zeros(0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +56,9 @@ class OneVsAll:
             objective by this part at most.
         bias: "regularised" like a feature of value 1, "free" of regularisation, or "none".
         max_iter: Newton steps a label; 0 returns the starting weights.
-        block_size: lanes that share a pass over X.
-        threads: host threads, each with lanes of its own. The weights depend on neither.
+        block_size: lanes that share a pass over X; None for 16 on a CPU and as many as fit, up to 512, on
+            a GPU.
+        threads: host threads, each with lanes of its own. The weights depend on neither. A GPU has one.
         backend: of :func:`xmcjax.linops.make`; "auto" takes the native kernels for a dense X too,
             where there are any: a step that visits active rows only is as fast, and compiles in a
             tenth of a second instead of three.
@@ -68,7 +72,7 @@ class OneVsAll:
     sparsify: float | None = None
     bias: Literal["regularised", "free", "none"] = "regularised"
     max_iter: int = 100
-    block_size: int = 16
+    block_size: int | None = None
     threads: int = 1
     backend: str = "auto"
     penalty: Penalty = L2()  # noqa: RUF009 – frozen
@@ -86,10 +90,9 @@ class OneVsAll:
             raise ValueError(f"expected a bias of {', '.join(BIASES)}, got {self.bias!r}")
         if self.max_iter < 0:
             raise ValueError(f"expected max_iter ≥ 0, got {self.max_iter}")
-        if self.block_size < 1 or self.threads < 1:
-            raise ValueError(
-                f"expected block_size and threads of at least 1, got {self.block_size} and {self.threads}"
-            )
+        for name, number in (("block_size", self.block_size), ("threads", self.threads)):
+            if number is not None and number < 1:
+                raise ValueError(f"expected {name} of at least 1, got {number}")
         if not self.loss.smooth:
             raise TypeError(
                 f"one-vs-all training needs a loss with curvature, which {self.loss.name} has not; "
@@ -195,7 +198,7 @@ def train_one_vs_all(
             labels,
             tree=tree,
             weight=trainer.weight,
-            threads=options.threads,
+            threads=trainer.workers,
             may_begin=may_begin,
         ),
         set(labels.tolist()) if tree else None,
@@ -244,6 +247,7 @@ class Trainer:
     Attributes:
         Y: labels, CSC [n, L] of ones, of the rows that count.
         weight: s of these rows, or None.
+        workers: host threads that make steps.
     """
 
     def __init__(
@@ -273,7 +277,13 @@ class Trainer:
         backend = options.backend
         if backend == "auto" and linops.native_ready():
             backend = "native"
+        elif backend == "auto" and sp.issparse(X) and linops.gpu_ready():
+            backend = "gpu"
         self._op = linops.make(X, backend=backend)
+        #: X on each device
+        self._places = placed(self._op)
+        self.workers = worker_count(self._places, options.threads)
+        self._size = options.block_size or lanes_that_fit(self._op, self._places[0].device)
         self._dtype = np.dtype(self._op.dtype)
         has_bias = options.bias != "none"
         self._rule = StoppingRule(X, self.weight, options.loss, options.C, options.eps, has_bias)
@@ -286,7 +296,12 @@ class Trainer:
             self._sparsifier = Sparsifier(
                 X, options.loss, options.penalty, self._row_weight, l2_bias, options.sparsify
             )
+        # Device results are awaited a step later, but for the starts that a tree waits for.
+        self._overlaps = not (isinstance(self._op, linops.Csr) and self._op.native) and not options.init.tree
+        self._whole = self._sparsifier is not None or options.init.tree  # weights are needed as they are
         self._lock = threading.Lock()
+        self._compiling = [threading.Lock() for _ in self._places]
+        self._compiled = [False for _ in self._places]
         self._stop = threading.Event()
         self._summary = Summary()
         self._wanted: set[int] | None = None
@@ -307,18 +322,18 @@ class Trainer:
         self._starts = self._options.init.prepare(training)
         if self._options.max_iter == 0:
             self._emit_starts(queue)
-        elif self._options.threads == 1:
-            self._work(queue)
+        elif self.workers == 1:
+            self._work(queue, 0)
         else:
-            with ThreadPoolExecutor(self._options.threads, "xmcjax") as pool:
+            with ThreadPoolExecutor(self.workers, "xmcjax") as pool:
                 # settings made with JAX's context managers hold in their own thread only
                 x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device  # type: ignore
 
-                def work():
-                    with jax.enable_x64(x64), jax.default_device(device):
-                        self._work(queue)
+                def work(place: int):
+                    with jax.enable_x64(x64), jax.default_device(self._places[place].device or device):
+                        self._work(queue, place)
 
-                workers = [pool.submit(work) for _ in range(self._options.threads)]
+                workers = [pool.submit(work, k % len(self._places)) for k in range(self.workers)]
                 try:
                     for worker in workers:
                         worker.result()
@@ -328,30 +343,38 @@ class Trainer:
         self._summary.seconds = time.perf_counter() - begin
         return self._summary
 
-    def _work(self, queue: Queue) -> None:
+    def _work(self, queue: Queue, place: int) -> None:
         try:
-            lanes = self._lanes(self._options.hparams())
+            lanes = self._lanes(self._options.hparams(), place, 0.0 if self._whole else self._options.clip)
             jobs: collections.deque[Job] = collections.deque()
             together = False
+            waiting: Callable[[], list[Solved]] = list  # of the step before
             while not self._stop.is_set():
                 idle = lanes.idle
-                if not together or idle == self._options.block_size:
+                if not together or idle == self._size:
                     if len(jobs) < idle:
                         jobs.extend(self._jobs(self._taken(queue, idle)))
                     lanes.start([jobs.popleft() for _ in range(min(idle, len(jobs)))])
                 if not lanes.busy:
+                    self._end(queue, waiting())
+                    waiting = list
                     if queue.finished:
                         return
                     time.sleep(1e-3)  # a parent is being solved by another thread
                     continue
-                solved, record = self._step(lanes)
+                with self._first_step(place):
+                    lanes.begin()
+                    solved = waiting()
+                    self._end(queue, solved)
+                    if len(jobs) < len(solved):  # so many lanes may be idle after this step
+                        jobs.extend(self._jobs(self._taken(queue, len(solved) - len(jobs))))
+                    waiting, record = lanes.finish()
                 fresh = record.newton_steps == 0
                 if fresh.any():
                     together = record.active[fresh].mean() > CROWDED * self._op.shape[0]
-                for end in solved:
-                    queue.done(end.job.label, end.w, end.bias)
-                    if self._wanted is None or end.job.label in self._wanted:
-                        self._emit(self._dropped(end))
+                if not self._overlaps:
+                    self._end(queue, waiting())
+                    waiting = list
                 with self._lock:
                     self._summary.active += int(record.active.sum())
                     self._summary.steps += len(record.active)
@@ -361,19 +384,33 @@ class Trainer:
             self._stop.set()
             raise
 
-    def _lanes(self, hp: newton_cg.HParams) -> Lanes:
+    def _end(self, queue: Queue, solved: list[Solved]) -> None:
+        """Hands out what has been solved."""
+        for end in solved:
+            if self._options.init.tree:
+                queue.done(end.job.label, end.w, end.bias)
+            if self._wanted is None or end.job.label in self._wanted:
+                self._emit(self._dropped(end))
+
+    def _lanes(self, hp: newton_cg.HParams, place: int = 0, clip: float = 0.0) -> Lanes:
         options = self._options
         more = dict(by_label=self._label_weights is not None, penalty=options.penalty)
-        return Lanes(self._op, options.loss, self._row_weight, hp, options.block_size, **more)
+        op = self._places[place].op
+        return Lanes(op, options.loss, self._row_weight, hp, self._size, clip, **more)
 
-    def _step(self, lanes: Lanes) -> tuple[list[Solved], StepRecord]:
-        if self._summary.first_step_seconds:
-            return lanes.step()
-        with self._lock:  # one thread compiles, the others find the program ready
+    @contextlib.contextmanager
+    def _first_step(self, place: int):
+        """One thread compiles a device's first step, the others find the program ready."""
+        if self._compiled[place]:
+            yield
+            return
+        with self._compiling[place]:
             begin = time.perf_counter()
-            result = lanes.step()
-            self._summary.first_step_seconds = self._summary.first_step_seconds or time.perf_counter() - begin
-            return result
+            yield
+            self._compiled[place] = True
+            with self._lock:
+                first = time.perf_counter() - begin
+                self._summary.first_step_seconds = self._summary.first_step_seconds or first
 
     def _solve_one(self, positives: np.ndarray, loose: bool) -> tuple[np.ndarray, float]:
         """The optimum of one problem from zero, for initialisations."""
@@ -386,9 +423,11 @@ class Trainer:
         tolerance *= self._options.eps if loose else float(self._rule.factors(counts)[0])
         lanes.start([Job(-1, positives, tolerance, None, 0.0, zero, np.zeros(0), 0.0)])
         while True:
-            solved, _ = self._step(lanes)
-            if solved:
-                return solved[0].w, solved[0].bias
+            with self._first_step(0):
+                lanes.begin()
+                waiting, _ = lanes.finish()
+            for end in waiting():
+                return end.w, end.bias
 
     def _labels(self, ids: list[int]) -> Labels:
         indptr, indices = self.Y.indptr, self.Y.indices
@@ -408,7 +447,7 @@ class Trainer:
         counts = np.diff(self.Y.indptr)
         for label, _ in taken:
             if counts[label] == 0:
-                self._emit(self._result(label, np.zeros(0), 0.0, Status.NO_POSITIVES))
+                self._emit(self._result(label, NO_WEIGHTS, 0.0, Status.NO_POSITIVES))
                 queue.done(label, np.zeros(0), 0.0)
         return [(label, parent) for label, parent in taken if counts[label] > 0]
 
@@ -445,40 +484,44 @@ class Trainer:
 
     def _emit_starts(self, queue: Queue) -> None:
         while not queue.finished:
-            taken = self._taken(queue, self._options.block_size)
+            taken = self._taken(queue, self._size)
             if not taken:
                 continue
             W, b = self._starts(self._labels([label for label, _ in taken])).dense()
             for k, (label, _) in enumerate(taken):
-                self._emit(self._result(label, W[:, k], float(b[k]), Status.MAX_STEPS))
+                w = W[:, k]
+                kept = np.flatnonzero(w)
+                self._emit(self._result(label, Weights(kept, w[kept]), float(b[k]), Status.MAX_STEPS))
 
     def _dropped(self, end: Solved) -> LabelResult:
         """What is handed out: without the weights that are dropped after training."""
-        kept, job = None, end.job
+        weights, job = end.weights, end.job
         if self._sparsifier is not None and end.status != Status.NONFINITE:
-            weights = job.positive_weight, job.negative_weight
-            kept = self._sparsifier.kept(end.w, end.bias, end.value, job.positives, *weights)
+            by_label = job.positive_weight, job.negative_weight
+            w = end.w
+            kept = self._sparsifier.kept(w, end.bias, end.value, job.positives, *by_label)
+            weights = Weights(kept, w[kept])
         return self._result(
-            end.job.label,
-            end.w,
+            job.label,
+            weights,
             end.bias,
             end.status,
-            kept,
             newton_steps=end.newton_steps,
             cg_steps=end.cg_steps,
             value=end.value,
             gradient_norm=end.gradient_norm,
         )
 
-    def _result(self, label, w, bias, status, kept=None, **numbers) -> LabelResult:
+    def _result(self, label, weights: Weights, bias, status, **numbers) -> LabelResult:
         if status == Status.NONFINITE:
-            w, bias = np.zeros(0), 0.0  # there is no weight worth keeping
-        if kept is None:
-            magnitude = np.abs(w)
-            kept = np.flatnonzero((magnitude >= self._options.clip) & (magnitude > 0))
+            weights, bias = NO_WEIGHTS, 0.0  # there is no weight worth keeping
+        indices, values = weights
+        if self._sparsifier is None:
+            kept = np.abs(values) >= self._options.clip
+            indices, values = indices[kept], values[kept]
         nothing: dict[str, Any] = dict(newton_steps=0, cg_steps=0, value=np.nan, gradient_norm=np.nan)
         return LabelResult(
-            label, kept, w[kept].astype(self._dtype), float(bias), int(status), **(nothing | numbers)
+            label, indices, values.astype(self._dtype), float(bias), int(status), **(nothing | numbers)
         )
 
     def _emit(self, result: LabelResult) -> None:

@@ -1,0 +1,258 @@
+"""A block of lanes on a device: X and the lanes stay there, what is small goes over.
+
+A start goes over as the entries that it consists of, a solution comes back as the weights that are
+kept. Both are begun before the next step and awaited after, so that copies and what the host does with
+them take place while the device makes the step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.lanes._job import NUMBERS, Job, Weights
+from xmcjax.linops import LinOp, put
+from xmcjax.losses import MarginLoss
+from xmcjax.penalties import Penalty
+from xmcjax.solvers import Status, newton_cg
+
+# Entries of starts, positives and weights each, that go over in one call.
+ENTRIES = 1 << 16
+# Lanes that are read out in one call, and the first guess of the weights that a lane keeps.
+READ, KEPT = 32, 1024
+
+
+class _Numbers(NamedTuple):
+    """Of each lane; [B]."""
+
+    tolerance: np.ndarray
+    bias: np.ndarray
+    scale: np.ndarray  #: of the shared vector of its start
+    positive: np.ndarray  #: weight of the rows with target +1
+    negative: np.ndarray
+
+
+class DeviceBlock:
+    """Arrays on a device, stepped by the compiled :func:`xmcjax.solvers.newton_cg.advance`."""
+
+    def __init__(
+        self,
+        op: LinOp,
+        loss: MarginLoss,
+        weight: np.ndarray,
+        hp: newton_cg.HParams,
+        size: int,
+        by_label: bool,
+        penalty: Penalty,
+    ):
+        n, d = op.shape
+        self._dtype = dtype = np.dtype(op.dtype)
+        # on the device once, instead of with every step
+        fields: list[Any] = [
+            put(np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype)) for v in hp
+        ]
+        self._hp = newton_cg.HParams(*fields)
+        weight = np.array(weight, dtype).reshape(-1, 1)
+        self._of_rows = put(np.broadcast_to(weight, (n, 1))) if by_label else None
+        self._numbers = _Numbers(*(np.zeros(size, dtype) for _ in _Numbers._fields))
+        self._entries = min(ENTRIES, 1 << max(n, d).bit_length())
+        self._kept = min(KEPT, d)
+        # Made of host arrays: nothing here is worth a compiled program.
+        self._problem = newton_cg.LaneProblem(
+            op,
+            put(np.full((n, size), -1, np.int8)),
+            put(np.broadcast_to(weight, (n, size)) if by_label else weight),
+            put(np.zeros((1, 1), dtype)),
+            put(self._numbers.tolerance),
+            loss,
+            penalty,
+        )
+        number, count = np.zeros(size, dtype), np.zeros(size, np.int32)
+        weights = np.zeros((d, size), dtype)
+        self._state = newton_cg.State(
+            w=put(weights),
+            z=put(np.zeros((n, size), dtype)),
+            direction=put(weights),
+            **{
+                f: put(number)
+                for f in ("bias", "direction_bias", "slope", "value", "gradient_norm", "multiplier")
+            },
+            # idle until started
+            status=put(np.full(size, Status.CONVERGED, np.int32)),
+            **{f: put(count) for f in ("steps", "cg_steps", "active")},
+        )
+        self._base: tuple[np.ndarray | None, jax.Array] = None, put(np.zeros((d, 1), dtype))
+
+    def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
+        if not jobs:
+            return
+        fresh = np.zeros(len(self._numbers.tolerance), bool)
+        base = self._shared_base([job.base for _, job in jobs if job.base is not None])
+        for lane, job in jobs:
+            fresh[lane] = True
+            scale = job.scale if job.base is not None and job.base is self._base[0] else 0.0
+            numbers = job.tolerance, job.bias, scale, job.positive_weight, job.negative_weight
+            for array, number in zip(self._numbers, numbers, strict=True):
+                array[lane] = number
+        positives = _entries([(lane, job.positives) for lane, job in jobs])
+        added = [(lane, *self._added(job)) for lane, job in jobs]
+        starts = _entries([(lane, indices) for lane, indices, _ in added])
+        values = np.concatenate([values for *_, values in added])
+        for first in range(0, max(len(positives[0]), len(starts[0]), 1), self._entries):
+            span = slice(first, first + self._entries)
+            parts = [self._filled(a[span]) for a in (*positives, *starts)]
+            problem = self._problem
+            changing = self._state, problem.y, problem.tolerance, problem.weight
+            self._state, y, tolerance, weight = _refill(
+                changing,
+                self._of_rows,
+                fresh,
+                _Numbers(*(a.copy() for a in self._numbers)),
+                base,
+                parts,
+                self._filled(values[span]),
+            )
+            self._problem = dataclasses.replace(problem, y=y, tolerance=tolerance, weight=weight)
+            fresh = np.zeros_like(fresh)  # what follows is added
+
+    def _shared_base(self, bases: Sequence[np.ndarray]) -> jax.Array:
+        """The vector that starts share, [d, 1], which is sent once."""
+        if bases and all(base is not self._base[0] for base in bases):
+            self._base = bases[0], put(bases[0].astype(self._dtype)[:, None])
+        return self._base[1]
+
+    def _added(self, job: Job) -> tuple[np.ndarray, np.ndarray]:
+        """What a start has besides its share of that vector: features and values; all of another vector."""
+        values = job.values.astype(self._dtype)
+        if job.base is None or job.base is self._base[0]:
+            return job.indices, values
+        at = np.flatnonzero(job.base)
+        own = job.base[at].astype(self._dtype) * self._dtype.type(job.scale)
+        return np.concatenate([at, job.indices]), np.concatenate([own, values])
+
+    def _filled(self, entries: np.ndarray) -> np.ndarray:
+        """To the length that the compiled program takes, with what is no row, no feature and no lane."""
+        nothing = np.iinfo(np.int32).max
+        return np.pad(entries, (0, self._entries - len(entries)), constant_values=nothing)
+
+    def begin(self) -> None:
+        self._state = newton_cg.advance(self._problem, self._hp, self._state)
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        fields = [getattr(self._state, name) for name in NUMBERS]
+        _copy_ahead(fields)
+        self._state.status.block_until_ready()
+        return {name: _view(field).copy() for name, field in zip(NUMBERS, fields, strict=True)}
+
+    def read(self, lanes: Sequence[int], clip: float) -> Callable[[], list[Weights]]:
+        batches = [lanes[first : first + READ] for first in range(0, len(lanes), READ)]
+        waiting = [self._begin_read(batch, clip) for batch in batches]
+        return lambda: [weights for finish in waiting for weights in finish()]
+
+    def _begin_read(self, lanes: Sequence[int], clip: float) -> Callable[[], list[Weights]]:
+        chosen = np.zeros(READ, np.int32)
+        chosen[: len(lanes)] = lanes
+        # The state is given away to the next step; the columns are not.
+        columns = _columns(self._state.w, chosen)
+        least = self._dtype.type(clip)
+        found = _largest(columns, least, kept=self._kept)
+        _copy_ahead(found)
+
+        def finish() -> list[Weights]:
+            counts, indices, values = (np.asarray(a) for a in found)
+            most = int(counts[: len(lanes)].max())
+            if most > indices.shape[1]:  # more than was guessed, now and probably later
+                self._kept = min(1 << (most - 1).bit_length(), columns.shape[1])
+                again = _largest(columns, least, kept=self._kept)
+                counts, indices, values = (np.asarray(a) for a in again)
+            return [
+                Weights(indices[k, : counts[k]].astype(np.int64), values[k, : counts[k]].copy())
+                for k in range(len(lanes))
+            ]
+
+        return finish
+
+
+def _entries(parts: Sequence[tuple[int, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """(indices, their lanes) of all parts, int32."""
+    indices = np.concatenate([indices for _, indices in parts]).astype(np.int32)
+    lanes = np.repeat([lane for lane, _ in parts], [len(indices) for _, indices in parts])
+    return indices, lanes.astype(np.int32)
+
+
+@functools.partial(jax.jit, donate_argnums=(0,))
+def _refill(changing, of_rows, fresh, numbers: _Numbers, base, entries, values):
+    """State, targets, tolerances and c with the starts in the fresh lanes, and more entries of starts added.
+
+    Args:
+        changing: what comes back.
+        of_rows: weights of the rows, [n, 1], where c differs from lane to lane, else None.
+        fresh: bool [B].
+        numbers: of all lanes.
+        base: [d, 1], times the scale of each lane.
+        entries: rows of positives, their lanes, features of starts, their lanes; what is
+            beyond the arrays is dropped.
+        values: of the features.
+    """
+    state, y, tolerance, weight = changing
+    rows, row_lanes, features, feature_lanes = entries
+    y = jnp.where(fresh, jnp.int8(-1), y)
+    y = y.at[rows, row_lanes].set(jnp.int8(1), mode="drop")
+    w0 = jnp.where(fresh, numbers.scale * base, state.direction)
+    w0 = w0.at[features, feature_lanes].add(values, mode="drop")
+    if of_rows is not None:
+        weight = of_rows * jnp.where(y > 0, numbers.positive, numbers.negative)
+    state = state._replace(
+        direction=w0,
+        direction_bias=jnp.where(fresh, numbers.bias, state.direction_bias),
+        status=jnp.where(fresh, Status.FRESH, state.status).astype(jnp.int32),
+        steps=jnp.where(fresh, 0, state.steps),
+        cg_steps=jnp.where(fresh, 0, state.cg_steps),
+    )
+    return state, y, jnp.where(fresh, numbers.tolerance, tolerance), weight
+
+
+@jax.jit
+def _columns(w, lanes):
+    """The weights of some lanes, [k, d]."""
+    return w[:, lanes].T
+
+
+@functools.partial(jax.jit, static_argnames=("kept",))
+def _largest(columns, least, *, kept: int):
+    """(counts [k], indices [k, kept], values) of the weights that are neither 0 nor less than `least`.
+
+    Of more than `kept` weights the first ones; the count says so.
+    """
+    magnitude = jnp.abs(columns)
+    upto = jnp.cumsum((magnitude >= least) & (magnitude > 0), axis=1, dtype=jnp.int32)
+    # the j-th weight kept stands where the count reaches j
+    search = jax.vmap(functools.partial(jnp.searchsorted, method="scan"), in_axes=(0, None))
+    indices = search(upto, jnp.arange(1, kept + 1, dtype=jnp.int32)).astype(jnp.int32)
+    indices = jnp.minimum(indices, columns.shape[1] - 1)
+    return upto[:, -1], indices, jnp.take_along_axis(columns, indices, axis=1)
+
+
+def _copy_ahead(arrays: Sequence[jax.Array]) -> None:
+    """Begins to copy arrays to the host; not where the device is the host, see :func:`_view`."""
+    for array in arrays:
+        device: Any = array.device
+        if device.platform != "cpu":
+            array.copy_to_host_async()
+
+
+def _view(a: jax.Array) -> np.ndarray:
+    """A finished array on the host, to be copied from and dropped.
+
+    ``np.asarray`` would leave a reference with the array, and a buffer that somebody else holds
+    cannot be given away: the next step would copy the whole state.
+    """
+    device: Any = a.device
+    return np.from_dlpack(a) if device.platform == "cpu" else np.asarray(a)  # type: ignore[arg-type]

@@ -1,0 +1,68 @@
+"""The devices that train, each with its own copy of X and its own lanes, and how many lanes fit on one."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from xmcjax.linops import Csr, LinOp
+
+# Lanes of a block on a CPU, where more do not fit the caches.
+ON_A_CPU = 16
+# On a GPU a block of 512 lanes reads 2 kB for an entry of X; more lanes have little to gain.
+MOST = 512
+# Arrays of [n, B] and of [d, B] that a Newton step holds at most, and the part of the memory they may fill.
+OF_ROWS, OF_COLUMNS, PART = 12, 16, 0.8
+
+
+class Place(NamedTuple):
+    """A device that trains."""
+
+    device: Any  #: None for the default one
+    op: LinOp  #: X on it
+
+
+def placed(op: LinOp) -> list[Place]:
+    """X on every device of the default platform; on one where the native kernels or the caller choose.
+
+    Args:
+        op: X on the default device, which keeps it.
+    """
+    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
+    devices = jax.local_devices()
+    if (isinstance(op, Csr) and op.native) or chosen is not None or len(devices) == 1:
+        return [Place(None, op)]
+    return [Place(device, op if k == 0 else jax.device_put(op, device)) for k, device in enumerate(devices)]
+
+
+def worker_count(places: list[Place], threads: int) -> int:
+    """Host threads: one for each device; on a CPU, whose devices share its cores, at least `threads`."""
+    if jax.default_backend() != "cpu":
+        return len(places)
+    return max(threads, len(places))
+
+
+def lanes_that_fit(op: LinOp, device: Any = None) -> int:
+    """Lanes of a block where nobody says how many.
+
+    Args:
+        op: X, on its device already.
+        device: that one; None for the default one.
+    """
+    device = device or jax.config.jax_default_device or jax.local_devices()[0]  # type: ignore[attr-defined]
+    if device.platform == "cpu":
+        return ON_A_CPU
+    memory = device.memory_stats() or {}
+    free = memory.get("bytes_limit", 0) - memory.get("bytes_in_use", 0)
+    return lanes_in(free, *op.shape, np.dtype(op.dtype).itemsize)
+
+
+def lanes_in(free: int, n: int, d: int, itemsize: int) -> int:
+    """Lanes whose arrays fit into so many bytes: from 16 to 512, in whole tiles of the kernels."""
+    lanes = int(PART * free / (itemsize * (OF_ROWS * n + OF_COLUMNS * d)))
+    for tile in (128, 32):
+        if lanes >= tile:
+            return min(lanes // tile * tile, MOST)
+    return ON_A_CPU

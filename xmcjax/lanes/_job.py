@@ -1,0 +1,43 @@
+"""What goes into a lane and what comes out of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One binary problem for a lane.
+
+    Attributes:
+        label: its number.
+        positives: rows with target +1; the others have −1.
+        tolerance: bound on ‖∇f‖.
+        base, scale, indices, values, bias: the start, as in :class:`xmcjax.inits.Starts`.
+        positive_weight, negative_weight: of the rows with target +1 and −1, besides their own.
+    """
+
+    label: int
+    positives: np.ndarray
+    tolerance: float
+    base: np.ndarray | None
+    scale: float
+    indices: np.ndarray
+    values: np.ndarray
+    bias: float
+    positive_weight: float = 1.0
+    negative_weight: float = 1.0
+
+
+class Weights(NamedTuple):
+    """Those of a lane that are kept."""
+
+    indices: np.ndarray  #: features, ascending
+    values: np.ndarray
+
+
+# the fields of newton_cg.State with one number a lane that are handed out
+NUMBERS = ("status", "steps", "cg_steps", "active", "multiplier", "value", "gradient_norm", "bias")
