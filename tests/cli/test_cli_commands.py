@@ -79,6 +79,12 @@ def test_info(xmcjax, monkeypatch):
     ("environment", "text"),
     [
         ({"XMCJAX_NATIVE": "0"}, "native      no, switched off by XMCJAX_NATIVE=0"),
+        ({"XMCJAX_NATIVE": "0"}, "training    one device of cpu: plain JAX"),
+        (
+            {"XMCJAX_NATIVE": "0", "XLA_FLAGS": "--xla_force_host_platform_device_count=3"},
+            "training    3 devices of cpu: plain JAX",
+        ),
+        ({"JAX_PLATFORMS": "nonexistent"}, "training    none: "),
         ({"JAX_PLATFORMS": "nonexistent"}, "devices     none: "),
     ],
 )

@@ -69,6 +69,21 @@ def describe_nodes() -> str:
     return f"{count}: {', '.join(each)}"
 
 
+def training_path() -> str:
+    """What one-vs-all training runs on here."""
+    import jax
+
+    from xmcjax import linops
+
+    if linops.native_ready():
+        return "C++ kernels on the CPU"
+    platform, count = jax.default_backend(), jax.local_device_count()
+    where = f"{count} devices of {platform}" if count > 1 else f"one device of {platform}"
+    if linops.gpu_ready():
+        return f"{where}: Pallas kernels for sparse features, matrix products for dense ones"
+    return f"{where}: plain JAX"
+
+
 def native_isa() -> str | None:
     """The instruction set that the native kernels use here, or None without the library.
 

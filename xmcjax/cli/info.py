@@ -5,7 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from xmcjax.cli._environment import VARIABLES, describe_nodes, native_isa, usable_cores, versions
+from xmcjax.cli._environment import (
+    VARIABLES,
+    describe_nodes,
+    native_isa,
+    training_path,
+    usable_cores,
+    versions,
+)
 from xmcjax.cli._report import print_field
 from xmcjax.data import FORMATS, TRANSFORMS
 from xmcjax.inits import INITS
@@ -24,6 +31,7 @@ def run(options: Options) -> None:
     print_field("cores", f"{usable_cores()} usable of {os.cpu_count()}")
     print_field("numa", describe_nodes())
     print_field("native", _native())
+    print_field("training", _training())
     for name, table in (
         ("losses", MARGIN_LOSSES),
         ("inits", INITS),
@@ -44,6 +52,13 @@ def _devices() -> str:
     except RuntimeError as error:
         return f"none: {str(error).splitlines()[0]}"
     return f"{jax.default_backend()}: " + ", ".join(str(device) for device in devices)
+
+
+def _training() -> str:
+    try:
+        return training_path()
+    except (ImportError, RuntimeError) as error:  # said above: no device, or a library that is broken
+        return f"none: {str(error).splitlines()[0]}"
 
 
 def _native() -> str:
