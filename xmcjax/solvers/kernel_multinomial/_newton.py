@@ -122,10 +122,11 @@ def step(problem: KernelProblem, hp: HParams, state: State) -> State:
     t, failed = backtrack(change, slope, rounding, moving, armijo=hp.armijo, max_backtracks=hp.max_backtracks)
     # below the rounding of Φ a step can only be judged by the residual
     failed = failed | (moving & (-slope <= rounding) & (residual >= state.residual))
-    # a direction that had to be shortened was longer than the Newton model holds: CG ends there next time
+    # a direction that had to be shortened is about as long as the Newton model holds, or longer: no longer
+    # one is asked for, and where a half was not enough, one that CG ends at the length taken
     length = jnp.sqrt(jnp.maximum(second, 0))
     radius = jnp.where(cut, _GROWTH * length, state.radius)
-    radius = jnp.where(t < 1, t * length, radius)
+    radius = jnp.where(t < 1, length * jnp.where(t < 0.5, t, 1), radius)
     alpha = jnp.where(moving, likelihood.in_range(alpha + t * direction), alpha)
     u = u + t * along
     value = jnp.where(moving, _objective(problem, alpha, u), state.value)
