@@ -33,11 +33,11 @@ def start(data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def references(data, start):
-    """Results of blocks of 16 on one thread."""
+    """Results of blocks of 32 on one thread."""
     return {name: train(*data, init=start(name))[0] for name in inits.INITS}
 
 
-@pytest.mark.parametrize(("block_size", "threads"), [(1, 1), (5, 2), (16, 2), (40, 1)])
+@pytest.mark.parametrize(("block_size", "threads"), [(1, 1), (5, 2), (16, 2), (40, 1), (64, 2)])
 @pytest.mark.parametrize("init", inits.INITS)
 def test_block_size_and_threads(data, start, references, init, block_size, threads):
     ours, summary = train(*data, init=start(init), block_size=block_size, threads=threads)

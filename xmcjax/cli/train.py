@@ -81,7 +81,7 @@ class Options:
             objective by this part at most, 0.01 being 1 per cent.
         max_iter: most Newton steps a label; 0 stores the starting weights, unclipped.
         dtype: of features and weights.
-        block_size: labels that share a pass over the features; 16 on a CPU if not given, on a GPU as many
+        block_size: labels that share a pass over the features; 32 on a CPU if not given, on a GPU as many
             as its memory holds, up to 512.
         threads: one a core if not given.
         numa: auto gives each NUMA node a process of its own, pinned to its cores, with its copy of the

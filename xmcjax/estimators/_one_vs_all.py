@@ -52,7 +52,7 @@ class OneVsAllClassifier(LinearClassifier):
             label j, "propensity_down" p_j/(2 − p_j) for rows without it, None (default) neither.
         propensities: where the propensities p_j come from: constants (A, B) or the data set that
             has them, see :func:`xmcjax.metrics.inverse_propensities`; "default" by default.
-        block_size: labels solved side by side; None (default) for 16 on a CPU and as many as its memory
+        block_size: labels solved side by side; None (default) for 32 on a CPU and as many as its memory
             holds, up to 512, on a GPU. On a CPU the weights do not depend on it.
         fit_intercept: whether there is a bias b, True by default.
         regularise_intercept: whether b is regularised like the weight of a feature of value 1,

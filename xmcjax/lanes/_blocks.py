@@ -12,6 +12,7 @@ from xmcjax.lanes._device_block import DeviceBlock
 from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import Csr, LinOp
 from xmcjax.losses import MarginLoss
+from xmcjax.native._aligned import aligned_zeros
 from xmcjax.native._newton import InPlaceStep
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
@@ -78,9 +79,12 @@ class _Starts:
         self._of_rows = weight[:, 0] if by_label else None
         self._negative = np.ones(size)  # the weight of its negatives that a lane has now
         #: c, [1 or n, 1], or [n, B] where jobs have weights of their own
-        self.weight = np.array(np.broadcast_to(weight, (n, size))) if by_label else weight
+        self.weight = weight
+        if by_label:
+            self.weight = aligned_zeros((n, size), dtype)
+            self.weight[:] = weight
         self.tolerance = np.zeros(size, dtype)
-        self.w0 = np.zeros((d, size), dtype)
+        self.w0 = aligned_zeros((d, size), dtype)
         self.b0 = np.zeros(size, dtype)
         self._positives: list[np.ndarray] = [np.zeros(0, np.int64)] * size
         self._base: tuple[np.ndarray | None, np.ndarray] = None, np.zeros(0, dtype)
@@ -138,8 +142,8 @@ class HostBlock:
         count = functools.partial(np.zeros, size, np.int32)
         # the fields of newton_cg.State, in their order
         self._state: dict[str, np.ndarray] = {
-            "w": np.zeros((d, size), dtype),
-            "z": np.zeros((n, size), dtype),
+            "w": aligned_zeros((d, size), dtype),
+            "z": aligned_zeros((n, size), dtype),
             "direction": starts.w0,
             "bias": number(),
             "direction_bias": starts.b0,

@@ -9,10 +9,11 @@ import numpy as np
 
 from xmcjax.linops import Csr, LinOp
 
-# Lanes of a block on a CPU, where more do not fit the caches.
-ON_A_CPU = 16
+# Lanes of a block on a CPU: two tiles of the native kernels, which share a pass over X. More do not fit
+# the caches.
+ON_A_CPU = 32
 # On a GPU a block of 512 lanes reads 2 kB for an entry of X; more lanes have little to gain.
-MOST = 512
+FEWEST, MOST = 16, 512
 # Arrays of [n, B] and of [d, B] that a Newton step holds at most, and the part of the memory they may fill.
 OF_ROWS, OF_COLUMNS, PART = 12, 16, 0.8
 
@@ -65,4 +66,4 @@ def lanes_in(free: int, n: int, d: int, itemsize: int) -> int:
     for tile in (128, 32):
         if lanes >= tile:
             return min(lanes // tile * tile, MOST)
-    return ON_A_CPU
+    return FEWEST

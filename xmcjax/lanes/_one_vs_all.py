@@ -56,7 +56,7 @@ class OneVsAll:
             objective by this part at most.
         bias: "regularised" like a feature of value 1, "free" of regularisation, or "none".
         max_iter: Newton steps a label; 0 returns the starting weights.
-        block_size: lanes that share a pass over X; None for 16 on a CPU and as many as fit, up to 512, on
+        block_size: lanes that share a pass over X; None for 32 on a CPU and as many as fit, up to 512, on
             a GPU.
         threads: host threads, each with lanes of its own. The weights depend on neither. A GPU has one.
         backend: of :func:`xmcjax.linops.make`; "auto" takes the native kernels for a dense X too,

@@ -28,6 +28,33 @@ inline Vec<T> row_dot_tile(const Csr<T>& X, int64_t i, const T* V, int64_t strid
   return (a + b) + (c + d);
 }
 
+// The same for two tiles side by side: the entries of the row are read once.
+template <class T>
+struct TwoTiles {
+  Vec<T> one, other;
+};
+template <class T>
+inline TwoTiles<T> row_dot_two_tiles(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
+  const T* value = X.value;
+  const int32_t* column = X.column;
+  int64_t k = X.offset[i];
+  const int64_t last = X.offset[i + 1];
+  Vec<T> a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{};
+  const auto add = [&](int64_t k, Vec<T>& one, Vec<T>& other) {
+    const T* v = V + column[k] * stride;
+    one += value[k] * load(v);
+    other += value[k] * load(v + kLanes<T>);
+  };
+  for (; k + 3 < last; k += 4) {
+    add(k, a, e);
+    add(k + 1, b, f);
+    add(k + 2, c, g);
+    add(k + 3, d, h);
+  }
+  for (; k < last; ++k) add(k, a, e);
+  return {(a + b) + (c + d), (e + f) + (g + h)};
+}
+
 // The same for one lane: element column[k] * stride of V.
 template <class T>
 inline T row_dot_lane(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "aligned.h"
 #include "conjugate_gradients.h"
 #include "isa.h"
 #include "near_rows.h"
@@ -152,12 +153,12 @@ class LaneSystem {
     for (T& one : inverse_) one = T(1) / ((1 - alpha) + alpha * one);
   }
 
-  std::vector<int32_t> slot_;    // [d], the new number of a column; −1 between calls
-  std::vector<int32_t> global_;  // [columns], the old one
-  std::vector<int64_t> begin_;
-  std::vector<int32_t> column_;
-  std::vector<T> value_, curvature_;
-  std::vector<T> gradient_, ones_, solution_, residual_, search_, image_, inverse_;  // [length]
+  Array<int32_t> slot_;    // [d], the new number of a column; −1 between calls
+  Array<int32_t> global_;  // [columns], the old one
+  Array<int64_t> begin_;
+  Array<int32_t> column_;
+  Array<T> value_, curvature_;
+  Array<T> gradient_, ones_, solution_, residual_, search_, image_, inverse_;  // [length]
   T* w_ = nullptr;
   T l2_ = 0, rest_ = 0;  // rest: ‖λ w‖ in the columns that are not active
   int64_t rows_ = 0, columns_ = 0, length_ = 0, padded_ = 0;

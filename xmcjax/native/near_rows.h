@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "aligned.h"
 #include "lane_arrays.h"
 #include "plane_search.h"
 #include "simd.h"
@@ -107,8 +108,8 @@ class NearRows {
     return sum;
   }
 
-  std::vector<int32_t> row_;
-  std::vector<T> z_, m_, y_, c_;  // z with the shift of the row
+  Array<int32_t> row_;
+  Array<T> z_, m_, y_, c_;  // z with the shift of the row
   int64_t count_ = 0;
 };
 

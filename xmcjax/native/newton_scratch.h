@@ -6,25 +6,32 @@
 #include <mutex>
 #include <vector>
 
+#include "aligned.h"
 #include "lane_system.h"
 #include "near_rows.h"
 #include "simd.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
+// What a tile holds from the product on.
+template <class T>
+struct TileScratch {
+  Array<int8_t> signs;
+  Array<T> w, z, direction;     // a padded copy of a tile that is not full
+  Array<T> step_margins;        // [n, N]
+  NearRows<T> near[kLanes<T>];
+};
+
 // Buffers that live from call to call.
 template <class T>
 struct Scratch {
-  std::vector<int8_t> signs;
-  std::vector<T> w, z, direction;                 // a padded copy of a tile that is not full
-  std::vector<T> step_margins;                    // [n, N]
-  NearRows<T> near[kLanes<T>];
-  std::vector<int32_t> rows;                      // active in a wide lane
-  std::vector<T> slopes, curvatures, products;    // [rows, N]
+  TileScratch<T> tile[2];
+  Array<int32_t> rows;                            // active in a wide lane
+  Array<T> slopes, curvatures, products;          // [rows, N]
   std::vector<Entry<T>> entries[kLanes<T>];       // the active rows, lane by lane
   LaneSystem<T> system;
-  std::vector<T> gradient, delta, residual, search, image, diagonal;  // [N, padded d]
-  std::vector<T> tile_in, tile_out;               // [d, N]
+  Array<T> gradient, delta, residual, search, image, diagonal;  // [N, padded d]
+  Array<T> tile_in, tile_out;                     // [d, N]
 };
 
 // A set of buffers for the time of a call. There are as many sets as calls ran at the same time:

@@ -1,6 +1,6 @@
 // The three products of linops/csr.py with a block of lanes: X V, Xᵀ C, Xᵀ(D ∘ (X V)).
-#include <vector>
 
+#include "aligned.h"
 #include "csr_rows.h"
 
 namespace xmcjax::XMCJAX_ISA {
@@ -34,14 +34,14 @@ namespace {
 
 // The columns first .. first+width-1 of a [rows, lanes] array, padded with zeros to a tile.
 template <class T>
-std::vector<T> padded(const T* a, int64_t rows, int64_t lanes, int64_t first, int64_t width) {
-  std::vector<T> tile(rows * kLanes<T>, T(0));
+Array<T> padded(const T* a, int64_t rows, int64_t lanes, int64_t first, int64_t width) {
+  Array<T> tile(rows * kLanes<T>, T(0));
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t l = 0; l < width; ++l) tile[i * kLanes<T> + l] = a[i * lanes + first + l];
   return tile;
 }
 template <class T>
-void unpadded(const std::vector<T>& tile, T* a, int64_t rows, int64_t lanes, int64_t first, int64_t width) {
+void unpadded(const Array<T>& tile, T* a, int64_t rows, int64_t lanes, int64_t first, int64_t width) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t l = 0; l < width; ++l) a[i * lanes + first + l] = tile[i * kLanes<T> + l];
 }
@@ -56,7 +56,7 @@ void matmat(const Csr<T>& X, const T* V, T* out, int64_t lanes, int64_t first, i
     } else if (width == 1) {
       for (int64_t i = first; i < last; ++i) out[i * lanes + t] = row_dot_lane(X, i, V + t, lanes);
     } else {
-      const std::vector<T> tile = padded(V, X.d, lanes, t, width);
+      const Array<T> tile = padded(V, X.d, lanes, t, width);
       for (int64_t i = first; i < last; ++i) {
         const Vec<T> z = row_dot_tile(X, i, tile.data(), N);
         for (int64_t l = 0; l < width; ++l) out[i * lanes + t + l] = z[l];
@@ -112,8 +112,8 @@ void rmatmat(const Csr<T>& X, const T* C, T* out, int64_t lanes, int64_t first, 
     if (width == N) {
       rmatmat_tile(X, C + t, lanes, out + t, lanes);
     } else {
-      const std::vector<T> c = padded(C, X.n, lanes, t, width);
-      std::vector<T> tile(X.d * N, T(0));
+      const Array<T> c = padded(C, X.n, lanes, t, width);
+      Array<T> tile(X.d * N, T(0));
       rmatmat_tile(X, c.data(), N, tile.data(), N);
       unpadded(tile, out, X.d, lanes, t, width);
     }
@@ -129,9 +129,9 @@ void gram_matmat(const Csr<T>& X, const T* D, const T* V, T* out, int64_t lanes,
     if (width == N) {
       gram_tile(X, D + t, lanes, V + t, lanes, out + t, lanes);
     } else {
-      const std::vector<T> weight = padded(D, X.n, lanes, t, width);
-      const std::vector<T> v = padded(V, X.d, lanes, t, width);
-      std::vector<T> tile(X.d * N, T(0));
+      const Array<T> weight = padded(D, X.n, lanes, t, width);
+      const Array<T> v = padded(V, X.d, lanes, t, width);
+      Array<T> tile(X.d * N, T(0));
       gram_tile(X, weight.data(), N, v.data(), N, tile.data(), N);
       unpadded(tile, out, X.d, lanes, t, width);
     }

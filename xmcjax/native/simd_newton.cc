@@ -2,10 +2,10 @@
 // call: minimise over the step and the bias together, take the gradient, solve for the next
 // direction. The jnp step there is the reference and its test compares the two.
 //
-// The full product X·direction is made for all lanes of the tile at once. Everything else is made lane
-// by lane over the few rows that matter to a lane, or, where these are many, over all rows for the
-// whole tile. Which of the two depends on the lane alone, so that its bits do not depend on its
-// neighbours.
+// The full product X·direction is made for all lanes of two tiles at once, in one pass over X. Everything
+// else is made lane by lane over the few rows that matter to a lane, or, where these are many, over all
+// rows for the whole tile. Which of the two depends on the lane alone, so that its bits do not depend on
+// its neighbours.
 #include <cmath>
 #include <vector>
 
@@ -22,15 +22,16 @@ namespace {
 // A lane with more than this part of the rows near, or active, is worked on with its tile.
 constexpr int64_t kNearPart = 3, kActivePart = 8;
 
+
 template <class T, class Loss>
 class NewtonTile {
   static constexpr int N = kLanes<T>;
   using V = Vec<T>;
 
  public:
-  NewtonTile(const NewtonArgs<T>& args, int64_t first, int64_t width, Scratch<T>& scratch)
+  NewtonTile(const NewtonArgs<T>& args, int64_t first, int64_t width, Scratch<T>& scratch, TileScratch<T>& own)
       : a_(args), X_(args.X), first_(first), width_(int(width)), loss_(args.loss_parameter),
-        s_(scratch), padded_((args.X.d + N - 1) / N * N) {
+        s_(scratch), own_(own), padded_((args.X.d + N - 1) / N * N) {
     for (int l = 0; l < width_; ++l) {
       const int32_t status = a_.status[first + l];
       fresh_[l] = status == kFresh;
@@ -39,11 +40,51 @@ class NewtonTile {
     for (int l = 0; l < N; ++l) kept_[l] = fresh_[l] ? 0 : -1;
   }
 
-  void step() {
-    bool any = false;
-    for (int l = 0; l < width_; ++l) any |= running_[l];
-    if (!any) return;
+  // Of two tiles side by side, the second perhaps without lanes.
+  static void step(NewtonTile& one, NewtonTile& other) {
+    const bool both = one.width_ == N && other.width_ == N && one.running() && other.running();
+    for (NewtonTile* tile : {&one, &other})
+      if (tile->running()) tile->open();
+    if (both) {
+      multiply_two(one, other);
+    } else {
+      if (one.running()) one.multiply();
+      if (other.running()) other.multiply();
+    }
+    for (NewtonTile* tile : {&one, &other})
+      if (tile->running()) tile->finish();
+  }
+
+ private:
+  bool running() const { return running_lanes(); }
+
+  void open() {
     open_tile();
+    constant_weight_ = lanes_of(a_.weight, 0);
+    own_.step_margins.resize(X_.n * N);
+    begin_search();
+    gathering_ = open_lists(Loss::kVanishes ? running_lanes() : 0);
+  }
+
+  // m = X d + d_b, the one full product of a step. In a lane most of whose rows lie too far beyond the
+  // margin to matter, the others are gathered, and the search looks at these alone.
+  void multiply() {
+    for (int64_t i = 0; i < X_.n; ++i) take_margin(i, row_dot_tile(X_, i, direction_, stride_));
+  }
+  static void multiply_two(NewtonTile& one, NewtonTile& other) {
+    for (int64_t i = 0; i < one.X_.n; ++i) {
+      const TwoTiles<T> product = row_dot_two_tiles(one.X_, i, one.direction_, one.stride_);
+      one.take_margin(i, product.one);
+      other.take_margin(i, product.other);
+    }
+  }
+  void take_margin(int64_t i, V product) {
+    const V m = product + step_bias_;
+    store(margins(i), m);
+    if constexpr (Loss::kVanishes) gather(i, m);
+  }
+
+  void finish() {
     search();
     move();
     collect_active();
@@ -52,7 +93,6 @@ class NewtonTile {
     close_tile();
   }
 
- private:
   // A full tile is worked on in place; one of fewer lanes in a padded copy.
   void open_tile() {
     if (width_ == N) {
@@ -64,19 +104,19 @@ class NewtonTile {
       return;
     }
     stride_ = N;
-    const auto copy = [&](const T* from, std::vector<T>& to, int64_t rows) {
+    const auto copy = [&](const T* from, Array<T>& to, int64_t rows) {
       to.assign(rows * N, T(0));
       for (int64_t i = 0; i < rows; ++i)
         for (int l = 0; l < width_; ++l) to[i * N + l] = from[i * a_.lanes + first_ + l];
       return to.data();
     };
-    w_ = copy(a_.w, s_.w, X_.d);
-    z_ = copy(a_.z, s_.z, X_.n);
-    direction_ = copy(a_.direction, s_.direction, X_.d);
-    s_.signs.assign(X_.n * N, int8_t(-1));
+    w_ = copy(a_.w, own_.w, X_.d);
+    z_ = copy(a_.z, own_.z, X_.n);
+    direction_ = copy(a_.direction, own_.direction, X_.d);
+    own_.signs.assign(X_.n * N, int8_t(-1));
     for (int64_t i = 0; i < X_.n; ++i)
-      for (int l = 0; l < width_; ++l) s_.signs[i * N + l] = a_.y[i * a_.lanes + first_ + l];
-    y_ = s_.signs.data();
+      for (int l = 0; l < width_; ++l) own_.signs[i * N + l] = a_.y[i * a_.lanes + first_ + l];
+    y_ = own_.signs.data();
   }
 
   void close_tile() {
@@ -109,29 +149,15 @@ class NewtonTile {
     curvature *= c;
   }
 
-  // The plane search of every lane. The first pass over the rows makes m = X d + d_b, the one full
-  // product of a step. In a lane most of whose rows lie too far beyond the margin to matter, the
-  // others are gathered, and the search looks at these alone.
+  // The plane search of every lane.
   void search() {
-    constant_weight_ = lanes_of(a_.weight, 0);
-    s_.step_margins.resize(X_.n * N);
-    begin_search();
-    V db{};
-    for (int l = 0; l < width_; ++l) db[l] = a_.direction_bias[first_ + l];
-    T* margins = s_.step_margins.data();
-    unsigned gathering = open_lists(Loss::kVanishes ? running_lanes() : 0);
-    for (int64_t i = 0; i < X_.n; ++i) {
-      const V m = row_dot_tile(X_, i, direction_, stride_) + db;
-      store(margins + i * N, m);
-      if constexpr (Loss::kVanishes) gather(i, m, gathering);
-    }
-    while (close_lists(gathering), true) {
+    while (close_lists(gathering_), true) {
       unsigned again = 0;
       for (int l = 0; l < width_; ++l)
         if (running_[l] && !wide_[l] && !search_near(l)) again |= 1u << l;
       if (!again) break;
-      gathering = open_lists(again);
-      for (int64_t i = 0; i < X_.n; ++i) gather(i, load(margins + i * N), gathering);
+      gathering_ = open_lists(again);
+      for (int64_t i = 0; i < X_.n; ++i) gather(i, load(margins(i)));
     }
     search_wide();
     for (int l = 0; l < width_; ++l) {
@@ -158,6 +184,7 @@ class NewtonTile {
       if (!running_[l]) continue;
       const int64_t lane = first_ + l;
       wide_[l] = !Loss::kVanishes;
+      step_bias_[l] = a_.direction_bias[lane];
       plane_[l] = PlaneSearch<T>({fresh_[l], a_.steps[lane], a_.multiplier[lane], a_.l2, a_.l2_bias, wd[l], dd[l],
                                   fresh_[l] ? 0 : a_.bias[lane], a_.direction_bias[lane], a_.value[lane],
                                   a_.slope[lane], a_.armijo, a_.max_backtracks, 0.1 * a_.tolerance[lane]});
@@ -175,7 +202,7 @@ class NewtonTile {
   unsigned open_lists(unsigned lanes) {
     for (int l = 0; l < width_; ++l) {
       if (!(lanes >> l & 1)) continue;
-      s_.near[l].open(most_near());
+      own_.near[l].open(most_near());
       // with the point itself, which may lie outside on the way back to (0, 0)
       longest_[l] = std::fmax(plane_[l].longest(), plane_[l].t());
       highest_[l] = std::fmax(plane_[l].highest(), plane_[l].beta());
@@ -186,28 +213,28 @@ class NewtonTile {
   // A lane that has left `gathering` had too many.
   void close_lists(unsigned gathering) {
     for (int l = 0; l < width_; ++l)
-      if (gathering >> l & 1) s_.near[l].close();
+      if (gathering >> l & 1) own_.near[l].close();
   }
 
   // Adds row i to the lists of the lanes in which it has a loss at (0, 0), which the others are compared
   // with, or may have one for a t in [0, longest] and a β in [lowest, highest]; the margin is smallest at
   // a corner.
-  void gather(int64_t i, V m, unsigned& gathering) {
+  void gather(int64_t i, V m) {
     const V y = load_signs<T>(y_ + i * stride_), beta = y > 0 ? lowest_ : highest_;
     V z = margins_before(i);
     if (a_.shift.data) z += lanes_of(a_.shift, i);
     const V near = (kept_ ? z : z + m) + beta, far = z + longest_ * m + beta;
     const auto beyond = (y * (kept_ ? z : near) >= T(1)) & (y * near >= T(1)) & (y * far >= T(1));
-    unsigned mask = nonzero_lanes(beyond ? V{} : broadcast<T>(1)) & gathering;
+    unsigned mask = nonzero_lanes(beyond ? V{} : broadcast<T>(1)) & gathering_;
     if (!mask) return;
     const V c = a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_;
     for (; mask; mask &= mask - 1) {
       const int l = __builtin_ctz(mask);
-      if (s_.near[l].count() == most_near()) {
+      if (own_.near[l].count() == most_near()) {
         wide_[l] = true;
-        gathering &= ~(1u << l);
+        gathering_ &= ~(1u << l);
       } else {
-        s_.near[l].add(i, z[l], m[l], y[l], c[l]);
+        own_.near[l].add(i, z[l], m[l], y[l], c[l]);
       }
     }
   }
@@ -217,7 +244,7 @@ class NewtonTile {
     PlaneSearch<T>& plane = plane_[l];
     while (plane.searching()) {
       if (plane.t() > longest_[l] || plane.beta() > highest_[l] || plane.beta() < lowest_[l]) return false;
-      plane.advance(s_.near[l].sums(loss_, plane.t(), plane.beta(), fresh_[l]));
+      plane.advance(own_.near[l].sums(loss_, plane.t(), plane.beta(), fresh_[l]));
     }
     return true;
   }
@@ -236,7 +263,7 @@ class NewtonTile {
       for_rows(
           X_.n,
           [&](int64_t i) {
-            const V z = margins_before(i), m = load(s_.step_margins.data() + i * N);
+            const V z = margins_before(i), m = load(margins(i));
             V before, after, first, second;
             evaluate(i, z, before, first, second);
             evaluate(i, z + t_ * m + beta_, after, first, second);
@@ -282,7 +309,7 @@ class NewtonTile {
     for (int l = 0; l < width_; ++l) {
       s_.entries[l].clear();
       if (!running_[l] || wide_[l]) continue;
-      s_.near[l].active(loss_, t_[l], beta_[l], s_.entries[l], loss_value_[l], slope_sum_[l], curvature_sum_[l]);
+      own_.near[l].active(loss_, t_[l], beta_[l], s_.entries[l], loss_value_[l], slope_sum_[l], curvature_sum_[l]);
       a_.active[first_ + l] = int32_t(s_.entries[l].size());
     }
     unsigned wide = 0;
@@ -294,8 +321,9 @@ class NewtonTile {
     }
   }
 
+  T* margins(int64_t i) const { return own_.step_margins.data() + i * N; }
   V margins_after(int64_t i) const {
-    return margins_before(i) + t_ * load(s_.step_margins.data() + i * N) + beta_;
+    return margins_before(i) + t_ * load(margins(i)) + beta_;
   }
 
   // The same for the lanes that look at all rows. Those of them with many active rows are broad: their
@@ -525,6 +553,7 @@ class NewtonTile {
   const int width_;
   const Loss loss_;
   Scratch<T>& s_;
+  TileScratch<T>& own_;
   const int64_t padded_;
   bool fresh_[N] = {}, running_[N] = {}, candidate_[N] = {};
   bool wide_[N] = {};        // the search looks at all rows
@@ -534,7 +563,8 @@ class NewtonTile {
   T *w_ = nullptr, *z_ = nullptr, *direction_ = nullptr;
   const int8_t* y_ = nullptr;
   IntVec<T> kept_{};  // lanes that have weights from a step before
-  V constant_weight_{}, t_{}, beta_{};
+  V constant_weight_{}, step_bias_{}, t_{}, beta_{};
+  unsigned gathering_ = 0;  // lanes whose near rows are listed
   V longest_{}, highest_{}, lowest_{};  // where the near rows were gathered
   PlaneSearch<T> plane_[N];
   size_t rows_ = 0;  // active in a wide lane
@@ -543,9 +573,15 @@ class NewtonTile {
 
 template <class T, class Loss>
 void step_tiles(const NewtonArgs<T>& args, int64_t first, int64_t last) {
-  ScratchLoan<T> scratch;
-  for (int64_t t = first; t < last; t += kLanes<T>)
-    NewtonTile<T, Loss>(args, t, last - t < kLanes<T> ? last - t : kLanes<T>, *scratch).step();
+  ScratchLoan<T> loan;
+  Scratch<T>& scratch = *loan;
+  constexpr int64_t N = kLanes<T>;
+  for (int64_t t = first; t < last; t += 2 * N) {
+    const int64_t lanes = last - t;
+    NewtonTile<T, Loss> one(args, t, lanes < N ? lanes : N, scratch, scratch.tile[0]);
+    NewtonTile<T, Loss> other(args, t + N, lanes < N ? 0 : lanes < 2 * N ? lanes - N : N, scratch, scratch.tile[1]);
+    NewtonTile<T, Loss>::step(one, other);
+  }
 }
 
 }  // namespace

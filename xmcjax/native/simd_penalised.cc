@@ -23,8 +23,8 @@ constexpr double kLeastCurvature = 0.1;
 
 template <class T>
 struct PenalisedScratch {
-  std::vector<T> tile, margins;      // [d, N], [n, N]
-  std::vector<T> w, p, z, m, y, c;   // of one lane, [d] and [n, padded]
+  Array<T> tile, margins;      // [d, N], [n, N]
+  Array<T> w, p, z, m, y, c;   // of one lane, [d] and [n, padded]
   std::vector<Entry<T>> entries;
   PenalisedSystem<T> system;
 };
