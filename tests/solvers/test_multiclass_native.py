@@ -187,6 +187,20 @@ def test_lee_lin_wahba_with_a_large_C():
     assert gap[CentredAscent] < 0.2 * gap[Ascent]
 
 
+def test_weights_of_lee_lin_wahba_follow_from_alpha_after_many_changes():
+    # in float32 the changes of 300 sweeps alone leave W off by 3e-3
+    rng = np.random.default_rng(4)
+    y = (np.arange(300) % 10).astype(np.int32)
+    X = (rng.normal(size=(10, 30))[y] + rng.normal(size=(300, 30))).astype(np.float32)
+    one = CentredAscent(sp.csr_array(X), y, 10, ALL.index("llw"), 1000.0)
+    for _ in range(300):
+        one.sweep(1e-6)
+    one.assess(1e-6)
+    W = -X.T.astype(np.float64) @ one.alpha.toarray()
+    W -= W.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(one.weights, W, atol=1e-6 * np.abs(W).max())
+
+
 def test_sweeps_of_lee_lin_wahba_go_on_in_their_direction():
     rng = np.random.default_rng(4)
     y = (np.arange(300) % 10).astype(np.int32)

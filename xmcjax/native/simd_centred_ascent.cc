@@ -74,7 +74,7 @@ class CentredAscent final : public MulticlassAscent {
   }
 
   Assessment assess(double tolerance) override {
-    centre();
+    rebuild();
     const int64_t parts = (X_.n + kPart - 1) / kPart;
     std::vector<Assessment> found(parts);
     parallel(parts, 1, threads_, [&](int64_t first, int64_t last) {
@@ -140,16 +140,12 @@ class CentredAscent final : public MulticlassAscent {
     offset[X_.n] = at;
   }
   void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
-    std::fill(W_.get(), W_.get() + X_.d * width_, T(0));
     for (const int32_t i : rows_) {
       std::fill(alpha(i), alpha(i) + width_, T(0));
       idle_[i] = 1;  // its change since the sweep before is no direction
-      T sum = 0;
-      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) alpha(i)[index[p]] = T(value[p]), sum += T(value[p]);
-      // w_c -= α_c x - (Σα/m) x
-      for (int64_t c = 0; c < width_; c += N)
-        row_add_tile(X_, i, broadcast(sum / T(m_)) - load(alpha(i) + c), W_.get() + c, width_);
+      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) alpha(i)[index[p]] = T(value[p]);
     }
+    rebuild();
     active_ = rows_;
     t_ = 1;
   }
@@ -181,6 +177,34 @@ class CentredAscent final : public MulticlassAscent {
           // w_c -= δ_c x; the mean follows
           if (nonzero_lanes(now - old)) row_add_tile(X_, i, old - now, W_.get() + c, width_);
         }
+      }
+    });
+    centre();
+  }
+
+  // w_c = Σ_i (1ᵀα_i/m - α_ic) x_i, anew and summed in double: in thousands of changes rounding adds up, and where
+  // C is large, large terms leave a small sum.
+  void rebuild() {
+    std::vector<double> mean(X_.n);
+    for (const int32_t i : rows_) {
+      for (int64_t c = 0; c < width_; c += N) mean[i] += total(load(alpha(i) + c));
+      mean[i] /= double(m_);
+    }
+    parallel(width_ / N, 1, threads_, [&](int64_t first, int64_t last) {
+      Zeros<double> sums(X_.d * N);
+      for (int64_t c = first * N; c < last * N; c += N) {
+        std::fill(sums.get(), sums.get() + X_.d * N, 0.0);
+        for (const int32_t i : rows_) {
+          double change[N];
+          for (int64_t l = 0; l < N; ++l) change[l] = mean[i] - double(alpha(i)[c + l]);
+          for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p)
+            for (int64_t l = 0; l < N; l += kLanes<double>) {
+              double* sum = sums.get() + X_.column[p] * N + l;
+              store(sum, load(sum) + double(X_.value[p]) * load(change + l));
+            }
+        }
+        for (int64_t j = 0; j < X_.d; ++j)
+          for (int64_t l = 0; l < N; ++l) W_[j * width_ + c + l] = T(sums[j * N + l]);
       }
     });
     centre();
