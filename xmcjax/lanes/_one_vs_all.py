@@ -58,10 +58,12 @@ class OneVsAll:
         max_iter: Newton steps a label; 0 returns the starting weights.
         block_size: lanes that share a pass over X; None for 32 on a CPU and as many as fit, up to 512, on
             a GPU.
-        threads: host threads, each with lanes of its own. The weights depend on neither. A GPU has one.
-        backend: of :func:`xmcjax.linops.make`; "auto" takes the native kernels for a dense X too,
-            where there are any: a step that visits active rows only is as fast, and compiles in a
-            tenth of a second instead of three.
+        threads: host threads, each with lanes of its own; each GPU has one. The weights of the native
+            kernels depend on neither.
+        backend: of :func:`xmcjax.linops.make`; "auto" takes the kernels for a GPU for a sparse X where
+            :func:`xmcjax.linops.gpu_ready`, and the native kernels for a dense X too, where there are
+            any: a step that visits active rows only is as fast, and compiles in a tenth of a second
+            instead of three.
     """
 
     loss: MarginLoss = squared_hinge

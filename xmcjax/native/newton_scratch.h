@@ -13,7 +13,7 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// What a tile holds from the product on.
+// What each of two tiles holds from its opening on, while the other is worked on.
 template <class T>
 struct TileScratch {
   Array<int8_t> signs;

@@ -7,7 +7,6 @@
 // rows for the whole tile. Which of the two depends on the lane alone, so that its bits do not depend on
 // its neighbours.
 #include <cmath>
-#include <vector>
 
 #include "conjugate_gradients.h"
 #include "csr_rows.h"
@@ -21,7 +20,6 @@ namespace {
 
 // A lane with more than this part of the rows near, or active, is worked on with its tile.
 constexpr int64_t kNearPart = 3, kActivePart = 8;
-
 
 template <class T, class Loss>
 class NewtonTile {

@@ -4,9 +4,10 @@ Paper 003, section 6.1 (algorithm 3). With the residual r = α + g the Newton st
 (I + W K̃) δ = −r, which is eq. 4 less α. A step costs one product with K̃ and one more for each step of
 CG; K̃δ falls off, and the line search in u needs none. Nothing is divided by a probability: where π_ic
 vanishes so does its row of W, and α'_ic = y_ic − π_ic, which is what the thresholds of appendix A set
-by hand. Where the line search had to shorten a direction, CG of the next one ends at the length that was
-taken: of variances in the thousands, as a search gives them to the top of a tree, whole directions lead
-far beyond where the model holds, and shortened ones make little of their CG steps.
+by hand. Where the line search had to shorten a direction, CG of the next ones ends at its length, or, where
+less than a half of it was taken, at the length taken: of variances in the thousands, as a search gives
+them to the top of a tree, whole directions lead far beyond where the model holds, and shortened ones make
+little of their CG steps.
 """
 
 from __future__ import annotations
