@@ -40,6 +40,14 @@ def test_towards_the_end_the_threads_share():
     assert sizes[0] > 2 and sizes[-1] <= 2 and sizes == sorted(sizes, reverse=True)
 
 
+@pytest.mark.parametrize(("labels", "threads"), [(30, 2), (33, 4), (3, 4)])
+def test_few_labels_are_for_all_threads(labels, threads):
+    """Also where the lanes of one would hold them all."""
+    queue = LabelQueue(np.arange(labels), threads)
+    sizes = [len(queue.take(32)) for _ in range(threads)]
+    assert queue.finished and sum(sizes) == labels and max(sizes) == -(-labels // threads)
+
+
 def test_a_child_waits_for_its_parent_and_starts_from_it():
     queue = TreeQueue(PARENTS, np.arange(6))
     assert sorted(labels_of(queue.take(10))) == [0, 3]

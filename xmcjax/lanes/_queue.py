@@ -18,7 +18,8 @@ class LabelQueue:
     """Labels in the given order, for several threads.
 
     A thread takes several labels at once, which makes their starts cheaper, and fewer towards
-    the end, so that the threads end together.
+    the end, so that the threads end together; where the lanes of one thread would hold the labels
+    of others too, no more than its share.
 
     Args:
         labels: their numbers.
@@ -31,15 +32,16 @@ class LabelQueue:
     def __init__(self, labels: np.ndarray, threads: int = 1, may_begin: Callable[[int], bool] | None = None):
         self._labels = labels
         self._threads = threads
+        self._most = -(-len(labels) // threads)
         self._may_begin = may_begin
         self._next = 0
         self._lock = threading.Lock()
 
     def take(self, idle: int) -> list[tuple[int, Parent | None]]:
-        """Labels for at least `idle` lanes, while there are any, with their starts."""
+        """Labels for `idle` lanes, often more, while there are any, with their starts."""
         with self._lock:
             share = (len(self._labels) - self._next) // (4 * self._threads)
-            count = max(idle, min(self.LONGEST, share))
+            count = max(min(idle, self._most), min(self.LONGEST, share))
             taken: list[tuple[int, Parent | None]] = []
             for label in self._labels[self._next : self._next + count].tolist():
                 if self._may_begin is not None and not self._may_begin(label):
