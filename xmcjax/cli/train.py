@@ -48,7 +48,7 @@ _TEST_K = (1, 3, 5)
 class Options:
     """Train one binary classifier a label and store them as a model.
 
-    The model does not depend on --threads and --block-size, nor on how often a run was interrupted.
+    On a CPU the model does not depend on --threads and --block-size, nor on how often a run was interrupted.
 
     Attributes:
         train: training data.
