@@ -28,6 +28,13 @@ inline Vec<T> row_dot_tile(const Csr<T>& X, int64_t i, const T* V, int64_t strid
   return (a + b) + (c + d);
 }
 
+// Whether the partial sums of two tiles fit the registers.
+#if defined(__AVX512F__)
+constexpr bool kTwoTiles = true;
+#else
+constexpr bool kTwoTiles = false;
+#endif
+
 // The same for two tiles side by side: the entries of the row are read once.
 template <class T>
 struct TwoTiles {

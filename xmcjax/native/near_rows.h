@@ -24,14 +24,10 @@ class NearRows {
   using V = Vec<T>;
 
  public:
-  void open(int64_t most) {
-    count_ = 0;
-    if (int64_t(row_.size()) >= most + N) return;
-    row_.resize(most + N);
-    for (auto* v : {&z_, &m_, &y_, &c_}) v->resize(most + N);
-  }
+  void open() { count_ = 0; }
 
   void add(int64_t row, T z, T m, T y, T c) {
+    if (count_ == room_) grow();
     row_[count_] = int32_t(row);
     z_[count_] = z, m_[count_] = m, y_[count_] = y, c_[count_] = c;
     ++count_;
@@ -102,6 +98,13 @@ class NearRows {
   }
 
  private:
+  // To twice the room, and that of a vector to fill up; of all rows only a few are near most lanes.
+  void grow() {
+    room_ = room_ ? 2 * room_ : 64 * N;
+    row_.resize(room_ + N);
+    for (auto* v : {&z_, &m_, &y_, &c_}) v->resize(room_ + N);
+  }
+
   static double total(V v) {
     double sum = 0;
     for (int l = 0; l < N; ++l) sum += v[l];
@@ -110,7 +113,7 @@ class NearRows {
 
   Array<int32_t> row_;
   Array<T> z_, m_, y_, c_;  // z with the shift of the row
-  int64_t count_ = 0;
+  int64_t count_ = 0, room_ = 0;
 };
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -74,7 +74,7 @@ class CentredAscent final : public MulticlassAscent {
   }
 
   Assessment assess(double tolerance) override {
-    rebuild();
+    if (changed_) rebuild();
     const int64_t parts = (X_.n + kPart - 1) / kPart;
     std::vector<Assessment> found(parts);
     parallel(parts, 1, threads_, [&](int64_t first, int64_t last) {
@@ -92,6 +92,7 @@ class CentredAscent final : public MulticlassAscent {
   }
 
   Sweep sweep(double tolerance, bool shrink) override {
+    changed_ = true;
     Sweep done{0, double(active_.size()) / double(std::max<size_t>(rows_.size(), 1))};
     extrapolate();
     random_.shuffle(active_);
@@ -185,6 +186,7 @@ class CentredAscent final : public MulticlassAscent {
   // w_c = Σ_i (1ᵀα_i/m - α_ic) x_i, anew and summed in double: in thousands of changes rounding adds up, and where
   // C is large, large terms leave a small sum.
   void rebuild() {
+    changed_ = false;
     std::vector<double> mean(X_.n);
     for (const int32_t i : rows_) {
       for (int64_t c = 0; c < width_; c += N) mean[i] += total(load(alpha(i) + c));
@@ -193,7 +195,7 @@ class CentredAscent final : public MulticlassAscent {
     parallel(width_ / N, 1, threads_, [&](int64_t first, int64_t last) {
       Zeros<double> sums(X_.d * N);
       for (int64_t c = first * N; c < last * N; c += N) {
-        std::fill(sums.get(), sums.get() + X_.d * N, 0.0);
+        if (c > first * N) std::fill(sums.get(), sums.get() + X_.d * N, 0.0);
         for (const int32_t i : rows_) {
           double change[N];
           for (int64_t l = 0; l < N; ++l) change[l] = mean[i] - double(alpha(i)[c + l]);
@@ -344,6 +346,7 @@ class CentredAscent final : public MulticlassAscent {
   const int64_t m_, width_;  // classes, and those of whole vectors
   const T C_;
   const int64_t threads_;
+  bool changed_ = false;  // α, since W was worked out from it
   Random random_;
   Zeros<T> W_, alpha_, before_;  // [d, width], [n, width], and α of the sweep before
   double t_ = 1;                 // of the extrapolation

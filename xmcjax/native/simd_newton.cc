@@ -40,7 +40,7 @@ class NewtonTile {
 
   // Of two tiles side by side, the second perhaps without lanes.
   static void step(NewtonTile& one, NewtonTile& other) {
-    const bool both = one.width_ == N && other.width_ == N && one.running() && other.running();
+    const bool both = kTwoTiles && one.width_ == N && other.width_ == N && one.running() && other.running();
     for (NewtonTile* tile : {&one, &other})
       if (tile->running()) tile->open();
     if (both) {
@@ -200,7 +200,7 @@ class NewtonTile {
   unsigned open_lists(unsigned lanes) {
     for (int l = 0; l < width_; ++l) {
       if (!(lanes >> l & 1)) continue;
-      own_.near[l].open(most_near());
+      own_.near[l].open();
       // with the point itself, which may lie outside on the way back to (0, 0)
       longest_[l] = std::fmax(plane_[l].longest(), plane_[l].t());
       highest_[l] = std::fmax(plane_[l].highest(), plane_[l].beta());
