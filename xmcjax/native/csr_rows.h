@@ -7,25 +7,31 @@
 
 #include "isa.h"
 #include "simd.h"
+#include "wide.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
-// Σ_k value[k] V[column[k], 0:tile]
+// Σ_k value[k] V[column[k], 0:tile], a register at a time: GCC keeps the sums of wider vectors in memory.
 template <class T>
 inline Vec<T> row_dot_tile(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
   const T* value = X.value;
   const int32_t* column = X.column;
-  int64_t k = X.offset[i];
   const int64_t last = X.offset[i + 1];
-  Vec<T> a{}, b{}, c{}, d{};
-  for (; k + 3 < last; k += 4) {
-    a += value[k] * load(V + column[k] * stride);
-    b += value[k + 1] * load(V + column[k + 1] * stride);
-    c += value[k + 2] * load(V + column[k + 2] * stride);
-    d += value[k + 3] * load(V + column[k + 3] * stride);
+  alignas(64) T sum[kLanes<T>];
+  for (int part = 0; part < kLanes<T>; part += kWide<T>) {
+    const T* v = V + part;
+    int64_t k = X.offset[i];
+    Wide<T> a{}, b{}, c{}, d{};
+    for (; k + 3 < last; k += 4) {
+      a += value[k] * load_wide(v + column[k] * stride);
+      b += value[k + 1] * load_wide(v + column[k + 1] * stride);
+      c += value[k + 2] * load_wide(v + column[k + 2] * stride);
+      d += value[k + 3] * load_wide(v + column[k + 3] * stride);
+    }
+    for (; k < last; ++k) a += value[k] * load_wide(v + column[k] * stride);
+    store_wide(sum + part, (a + b) + (c + d));
   }
-  for (; k < last; ++k) a += value[k] * load(V + column[k] * stride);
-  return (a + b) + (c + d);
+  return load(sum);
 }
 
 // Whether the partial sums of two tiles fit the registers.
@@ -83,9 +89,14 @@ inline T row_dot_lane(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
 // out[column[k], 0:tile] += value[k] c
 template <class T>
 inline void row_add_tile(const Csr<T>& X, int64_t i, Vec<T> c, T* out, int64_t stride) {
-  for (int64_t k = X.offset[i]; k < X.offset[i + 1]; ++k) {
-    T* o = out + X.column[k] * stride;
-    store(o, load(o) + X.value[k] * c);
+  alignas(64) T factor[kLanes<T>];
+  store(factor, c);
+  for (int part = 0; part < kLanes<T>; part += kWide<T>) {
+    const Wide<T> f = load_wide(factor + part);
+    for (int64_t k = X.offset[i]; k < X.offset[i + 1]; ++k) {
+      T* o = out + X.column[k] * stride + part;
+      store_wide(o, load_wide(o) + X.value[k] * f);
+    }
   }
 }
 
