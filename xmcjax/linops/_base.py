@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -65,3 +66,25 @@ class LinOp(Protocol):
     def take_rows(self, rows) -> LinOp:
         """The operator of the given rows, in that order (on the host, not under jit)."""
         ...
+
+
+class SparseProducts:
+    """What the operators of sparse features have in common."""
+
+    shape: tuple[int, int]
+    dtype: Any
+
+    def _check(self, name: str, a: jax.Array, rows: int) -> None:
+        # the kernels would read beyond the end, and a gather in JAX repeat the last row
+        if a.ndim != 2 or a.shape[0] != rows:
+            raise ValueError(f"expected {name} [{rows}, lanes], got {list(a.shape)}")
+
+    def rmatmat(self, C: jax.Array) -> jax.Array:
+        raise NotImplementedError
+
+    def mean(self) -> jax.Array:
+        n = self.shape[0]
+        return self.rmatmat(jnp.ones((n, 1), self.dtype))[:, 0] / n
+
+    def label_sums(self, y: jax.Array) -> jax.Array:
+        return self.rmatmat((y > 0).astype(self.dtype))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xmcjax.linops._base import put
+from xmcjax.linops._base import SparseProducts, put
 from xmcjax.linops._checks import canonical_csr
 from xmcjax.native import _ffi, ref
 
@@ -23,7 +23,7 @@ CHUNK = 1 << 18
     meta_fields=["shape", "native", "threads"],
 )
 @dataclasses.dataclass(frozen=True)
-class Csr:
+class Csr(SparseProducts):
     """X in CSR form, made by :func:`xmcjax.linops.make`.
 
     With the native kernels: `value` and `column` [nnz] and `offset` int32 [n+1, 2], the halves
@@ -47,11 +47,6 @@ class Csr:
     def arrays(self) -> tuple[Any, Any, Any]:
         """What the native kernels take."""
         return self.value, self.column, self.offset
-
-    def _check(self, name: str, a: jax.Array, rows: int) -> None:
-        # the kernels would read beyond the end, and a gather in JAX repeat the last row
-        if a.ndim != 2 or a.shape[0] != rows:
-            raise ValueError(f"expected {name} [{rows}, lanes], got {list(a.shape)}")
 
     def matmat(self, V: jax.Array) -> jax.Array:
         self._check("V", V, self.shape[1])
@@ -78,13 +73,6 @@ class Csr:
     def row_norms2(self) -> jax.Array:
         ones = jnp.ones((self.shape[1], 1), self.dtype)
         return dataclasses.replace(self, value=self.value * self.value).matmat(ones)[:, 0]
-
-    def mean(self) -> jax.Array:
-        n = self.shape[0]
-        return self.rmatmat(jnp.ones((n, 1), self.dtype))[:, 0] / n
-
-    def label_sums(self, y: jax.Array) -> jax.Array:
-        return self.rmatmat((y > 0).astype(self.dtype))
 
     def take_rows(self, rows) -> Csr:
         return from_scipy(self.to_scipy()[np.asarray(rows)], native=self.native, threads=self.threads)

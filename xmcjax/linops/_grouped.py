@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.linops._base import put
+from xmcjax.linops._base import SparseProducts, put
 from xmcjax.linops._checks import canonical_csr
 
 # Entries of a row that are read at once; a row is filled up to a multiple of them.
@@ -92,7 +92,7 @@ class Rows:
     meta_fields=["shape", "interpret"],
 )
 @dataclasses.dataclass(frozen=True)
-class Grouped:
+class Grouped(SparseProducts):
     """X and Xᵀ as :class:`Rows`, for kernels that a GPU runs; made by :func:`xmcjax.linops.make`.
 
     Each product has one program for a piece of a row and a tile of lanes, and no two programs write to
@@ -113,11 +113,6 @@ class Grouped:
     @property
     def dtype(self):
         return self.rows.value.dtype
-
-    def _check(self, name: str, a: jax.Array, rows: int) -> None:
-        # the kernels would read beyond the end
-        if a.ndim != 2 or a.shape[0] != rows:
-            raise ValueError(f"expected {name} [{rows}, lanes], got {list(a.shape)}")
 
     def matmat(self, V: jax.Array) -> jax.Array:
         self._check("V", V, self.shape[1])
@@ -168,13 +163,6 @@ class Grouped:
 
     def row_norms2(self) -> jax.Array:
         return self._matmat(jnp.ones((self.shape[1], 1), self.dtype), square=True)[:, 0]
-
-    def mean(self) -> jax.Array:
-        n = self.shape[0]
-        return self.rmatmat(jnp.ones((n, 1), self.dtype))[:, 0] / n
-
-    def label_sums(self, y: jax.Array) -> jax.Array:
-        return self.rmatmat((y > 0).astype(self.dtype))
 
     def take_rows(self, rows) -> Grouped:
         return from_scipy(self.to_scipy()[np.asarray(rows)], interpret=self.interpret)

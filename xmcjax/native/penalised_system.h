@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "aligned.h"
 #include "isa.h"
 #include "near_rows.h"
 #include "penalties.h"
@@ -143,7 +142,7 @@ class PenalisedSystem {
   }
 
   // x_sᵀ D v
-  T against(int64_t s, const Array<T>& v) const {
+  T against(int64_t s, const std::vector<T>& v) const {
     T a = 0, b = 0;
     int64_t k = begin_[s];
     const int64_t last = begin_[s + 1];
@@ -155,10 +154,10 @@ class PenalisedSystem {
     return a + b;
   }
   // v += t x_s
-  void along(int64_t s, T t, Array<T>& v) const {
+  void along(int64_t s, T t, std::vector<T>& v) const {
     for (int64_t k = begin_[s]; k < begin_[s + 1]; ++k) v[row_[k]] += t * value_[k];
   }
-  T against_ones(const Array<T>& v) const {
+  T against_ones(const std::vector<T>& v) const {
     double sum = 0;
     for (int64_t r = 0; r < rows_; ++r) sum += double(curvature_[r]) * v[r];
     return T(sum);
@@ -238,7 +237,7 @@ class PenalisedSystem {
   }
 
   // moved = X v of a vector on the face
-  void spread(const Array<T>& v) {
+  void spread(const std::vector<T>& v) {
     moved_.assign(rows_, T(0));
     for (size_t f = 0; f < face_.size(); ++f) {
       if (face_[f] >= 0) along(face_[f], v[f], moved_);
@@ -271,15 +270,15 @@ class PenalisedSystem {
   static constexpr double kFaceTolerance = 0.1;
   static constexpr int32_t kMostFaceSteps = 50;
 
-  Array<int64_t> face_;    // columns, −1 for the bias
-  Array<T> residual_, inverse_, added_, search_, image_, step_, longer_;  // on the face
-  Array<T> moved_;         // of rows
-  Array<int32_t> slot_;    // [d], the new number of a column; −1 between lanes
-  Array<int32_t> global_;  // [columns], the old one
-  Array<int64_t> begin_, fill_;
-  Array<int32_t> row_;
-  Array<T> value_, gradient_, diagonal_, before_, point_;  // of columns
-  Array<T> curvature_, margin_;                            // of rows: D, (X p)
+  std::vector<int64_t> face_;    // columns, −1 for the bias
+  std::vector<T> residual_, inverse_, added_, search_, image_, step_, longer_;  // on the face
+  std::vector<T> moved_;         // of rows
+  std::vector<int32_t> slot_;    // [d], the new number of a column; −1 between lanes
+  std::vector<int32_t> global_;  // [columns], the old one
+  std::vector<int64_t> begin_, fill_;
+  std::vector<int32_t> row_;
+  std::vector<T> value_, gradient_, diagonal_, before_, point_;  // of columns
+  std::vector<T> curvature_, margin_;                            // of rows: D, (X p)
   double gradient_bias_ = 0, curvature_sum_ = 0;
   T at_bias_ = 0;
   int64_t rows_ = 0, columns_ = 0;

@@ -61,7 +61,7 @@ class NewtonTile {
     constant_weight_ = lanes_of(a_.weight, 0);
     own_.step_margins.resize(X_.n * N);
     begin_search();
-    gathering_ = open_lists(Loss::kVanishes ? running_lanes() : 0);
+    open_lists(Loss::kVanishes ? running_lanes() : 0);
   }
 
   // m = X d + d_b, the one full product of a step. In a lane most of whose rows lie too far beyond the
@@ -149,12 +149,12 @@ class NewtonTile {
 
   // The plane search of every lane.
   void search() {
-    while (close_lists(gathering_), true) {
+    while (close_lists(), true) {
       unsigned again = 0;
       for (int l = 0; l < width_; ++l)
         if (running_[l] && !wide_[l] && !search_near(l)) again |= 1u << l;
       if (!again) break;
-      gathering_ = open_lists(again);
+      open_lists(again);
       for (int64_t i = 0; i < X_.n; ++i) gather(i, load(margins(i)));
     }
     search_wide();
@@ -197,7 +197,8 @@ class NewtonTile {
 
   int64_t most_near() const { return X_.n / kNearPart; }
   int64_t most_active() const { return X_.n / kActivePart; }
-  unsigned open_lists(unsigned lanes) {
+  void open_lists(unsigned lanes) {
+    gathering_ = lanes;
     for (int l = 0; l < width_; ++l) {
       if (!(lanes >> l & 1)) continue;
       own_.near[l].open();
@@ -206,12 +207,11 @@ class NewtonTile {
       highest_[l] = std::fmax(plane_[l].highest(), plane_[l].beta());
       lowest_[l] = plane_[l].beta() - T(PlaneSearch<T>::kFarthest);
     }
-    return lanes;
   }
-  // A lane that has left `gathering` had too many.
-  void close_lists(unsigned gathering) {
+  // A lane that has left `gathering_` had too many.
+  void close_lists() {
     for (int l = 0; l < width_; ++l)
-      if (gathering >> l & 1) own_.near[l].close();
+      if (gathering_ >> l & 1) own_.near[l].close();
   }
 
   // Adds row i to the lists of the lanes in which it has a loss at (0, 0), which the others are compared
