@@ -6,6 +6,7 @@ import pytest
 
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.kernels import Loadings, tree
+from xmcjax.native import _ffi
 
 EDGES = [(0, 3), (0, 9), (3, 1), (3, 2), (9, 4), (4, 5), (5, 6), (5, 7), (0, 8), (9, 10), (10, 11)]
 
@@ -51,12 +52,15 @@ def test_merged_chains_are_the_same_model():
     [EDGES, [(0, 2), (0, 1)], pytest.param(random_edges(40, 1), marks=pytest.mark.slow)],
     ids=["mixed", "star", "random"],
 )
-def test_products_are_those_of_the_matrix(edges):
+@pytest.mark.parametrize(("lanes", "native"), [(2, True), (1, True), (2, False)])
+def test_products_are_those_of_the_matrix(edges, lanes, native, monkeypatch):
+    if not native:
+        monkeypatch.setattr(_ffi, "available", lambda: False)
     hierarchy = Hierarchy.from_edges(edges)
     Phi = hierarchy.members().T.astype(float)
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((3, hierarchy.n_nodes, 2))
-    s = rng.standard_normal((3, hierarchy.n_classes, 2))
+    x = rng.standard_normal((3, hierarchy.n_nodes, lanes))
+    s = rng.standard_normal((3, hierarchy.n_classes, lanes))
 
     @jax.jit
     def products(mixing, x, s):

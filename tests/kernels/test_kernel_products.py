@@ -1,6 +1,7 @@
 """Products with kernel matrices, and their derivatives, against matrices written out in NumPy."""
 
 import dataclasses
+import functools
 import os
 import subprocess
 import sys
@@ -181,15 +182,37 @@ def test_native_products_read_the_upper_half(n, dtype):
     whole = np.asarray(upper + np.triu(upper, 1).T, np.float64)
     below = upper + np.tril(np.full((n, n), np.nan, dtype), -1)
     tolerance = 1e-12 if dtype == np.float64 else 1e-5
+    product = functools.partial(_ffi.symmetric_matmat, threads=2)
     for k in (1, 2, 3, 4, 5, 6, 11):
         S = rng.standard_normal((n, k)).astype(dtype)
-        out = jax.jit(_ffi.symmetric_matmat)(below, S)
+        out = jax.jit(product)(below, S)
         assert out.dtype == dtype
         np.testing.assert_allclose(out, whole @ S, rtol=tolerance, atol=tolerance * n)
-    out = jax.vmap(_ffi.symmetric_matmat, in_axes=(None, 0))(below, np.stack([S, 2 * S]))
+    out = jax.vmap(product, in_axes=(None, 0))(below, np.stack([S, 2 * S]))
     np.testing.assert_allclose(out[1], 2 * (whole @ S), rtol=tolerance, atol=tolerance * n)
     with pytest.raises(Exception, match=r"expected a matrix \[n, n\] and columns"):
-        jax.block_until_ready(_ffi.symmetric_matmat(below, np.ones((n + 1, 2), dtype)))
+        jax.block_until_ready(product(below, np.ones((n + 1, 2), dtype)))
+
+
+@pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+def test_threads_do_not_change_native_products():
+    """Of a matrix that is cut into three parts."""
+    n = 1900
+    M = np.random.default_rng(0).standard_normal((n, n))
+    M, S = M + M.T, M[:, :3].copy()
+    one, two = (_ffi.symmetric_matmat(M, S, threads=threads) for threads in (1, 2))
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_allclose(one, M @ S, rtol=1e-11, atol=1e-9)
+
+
+def test_columns_of_another_precision(X):
+    for kernel in (RBF(1.0), Linear()):
+        for memory in (0, 1e9):
+            gram = kernels.gram(kernel, kernels.points(X), memory=memory)
+            S = columns(N, 1, 2).astype(np.float32)
+            for product in (gram.matmat, lambda S, gram=gram: gram.cross(gram.points, S)):
+                with pytest.raises(TypeError, match="expected columns of float64, the precision of"):
+                    product(S)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -65,7 +65,9 @@ class ClassKernels:
         return self.gram.dtype
 
     def matmat(self, S: jax.Array) -> jax.Array:
-        """K̃ S, [n, C, B], of S [n, C, B]: all classes and lanes in one product with each M⁽ˡ⁾."""
+        """K̃ S of S [n, C, B] or [n, C]: all classes and lanes in one product with each M⁽ˡ⁾."""
+        if S.ndim == 2:
+            return self.matmat(S[..., None])[..., 0]
         return self._product(self.gram.matmat, self.gram.sandwich, S)
 
     def cross(self, points, alpha: jax.Array) -> jax.Array:

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from xmcjax._cores import usable_cores
 from xmcjax.kernels._functions import Kernel, Linear, stack
 from xmcjax.kernels._points import GivenProducts, Points
 from xmcjax.linops import Dense
@@ -71,7 +72,12 @@ class Gram:
         return dataclasses.replace(self, stored=None)
 
     def matmat(self, S: jax.Array) -> jax.Array:
-        """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters."""
+        """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters.
+
+        Raises:
+            TypeError: S of another dtype than the points.
+        """
+        self._check(S)
         if self.linear:
             return self._through_features(self.points, S, lambda T: T)
         return _product(self.kernel, self.points, self.points, self.stored, S, self.rows)
@@ -85,6 +91,7 @@ class Gram:
                 it changes places with M, and with half of M where that has fewer rows.
         """
         if self.linear:
+            self._check(S)
             return self._through_features(self.points, S, between)
         return self.matmat(between(S[:, 0])[:, None])
 
@@ -95,7 +102,11 @@ class Gram:
             points: m points of the same kind as the training points.
             S: [n, L, k].
             between: where L = 1, as for :meth:`sandwich`.
+
+        Raises:
+            TypeError: S of another dtype than the points.
         """
+        self._check(S)
         if self.linear:
             return self._through_features(points, S, between or (lambda T: T))
         S = S if between is None else between(S[:, 0])[:, None]
@@ -105,6 +116,10 @@ class Gram:
     def matrices(self) -> tuple[jax.Array, ...]:
         """M⁽¹⁾ … M⁽ᴸ⁾, stored or made for this call."""
         return self.stored or _matrices(self.kernel, self.points, count=self.count, rows=self.rows)
+
+    def _check(self, S) -> None:
+        if jax.dtypes.canonicalize_dtype(S.dtype) != self.dtype:
+            raise TypeError(f"expected columns of {self.dtype}, the precision of the kernel, got {S.dtype}")
 
     def _through_features(self, rows, S: jax.Array, between) -> jax.Array:
         # X (between(X'ᵀ S)); with x = (x − m) + m: X'ᵀ S = (X' − m)ᵀ S + m 1ᵀS and X T = (X − m) T + 1 mᵀT
@@ -195,7 +210,8 @@ def _stored_product(matrices, S: jax.Array) -> jax.Array:
         return _stacked_product(matrices, S)
 
     def native(S, *matrices):
-        return jnp.stack([_ffi.symmetric_matmat(M, S[:, l]) for l, M in enumerate(matrices)], axis=1)
+        products = [_ffi.symmetric_matmat(M, S[:, l], threads=usable_cores()) for l, M in enumerate(matrices)]
+        return jnp.stack(products, axis=1)
 
     def twin(S, *matrices):
         return _stacked_product(matrices, S)

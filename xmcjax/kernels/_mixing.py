@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._cores import usable_cores
 from xmcjax._hierarchy import Hierarchy
+from xmcjax.native import _ffi
 
 
 class Mixing(Protocol):
@@ -55,16 +57,21 @@ class Loadings:
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["parents", "children", "classes", "places"], meta_fields=[]
+    jax.tree_util.register_dataclass,
+    data_fields=["parent", "leaf", "parents", "children", "classes", "places"],
+    meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
 class Tree:
     """Φ of a hierarchy: u at a leaf is the sum of ǔ on its path (algorithms 1 and 2). Made by :func:`tree`.
 
-    One pass over the nodes, level by level, with gathers only: a parent's children are gathered
-    in tables of similar width, because a scatter would add one number after the other.
+    On a CPU one native pass over the nodes of each row. Elsewhere level by level, with gathers only: a
+    parent's children are gathered in tables of similar width, because a scatter would add one number
+    after the other.
 
     Attributes:
+        parent: place of each node's parent, before its own; −1 for the root; [P].
+        leaf: places of the classes, [C].
         parents: for each level but the first, where in the level above each parent stands.
         children: for each level, tables [inner nodes, width] of places in the level below; unused
             entries lie beyond its end.
@@ -72,6 +79,8 @@ class Tree:
         places: where the classes stand among the leaves of all levels, [C].
     """
 
+    parent: jax.Array
+    leaf: jax.Array
     parents: tuple[jax.Array, ...]
     children: tuple[tuple[jax.Array, ...], ...]
     classes: tuple[jax.Array, ...]
@@ -113,7 +122,8 @@ def tree(hierarchy: Hierarchy) -> Tree:
                 tables.append(index(np.where(column < counts[rows, None], order[place], len(below))))
         children.append(tuple(tables))
     places = np.argsort(np.concatenate(classes))
-    return Tree(tuple(parents), tuple(children), tuple(index(c) for c in classes), index(places))
+    levels = tuple(parents), tuple(children), tuple(index(c) for c in classes), index(places)
+    return Tree(index(parent), index(hierarchy.leaves), *levels)
 
 
 def _gather(x: jax.Array, places: jax.Array) -> jax.Array:
@@ -123,6 +133,26 @@ def _gather(x: jax.Array, places: jax.Array) -> jax.Array:
 @jax.custom_vjp
 def _up_to_leaves(mixing: Tree, x: jax.Array) -> jax.Array:
     """Σ over the path of each leaf, [n, C, B]."""
+    return _native_or(_ffi.tree_sums_of_paths, _paths_by_level, mixing, x)
+
+
+@jax.custom_vjp
+def _down_from_leaves(mixing: Tree, s: jax.Array) -> jax.Array:
+    """Σ over the leaves below each node, [n, P, B]."""
+    return _native_or(_ffi.tree_sums_below, _below_by_level, mixing, s)
+
+
+def _native_or(native, twin, mixing: Tree, x: jax.Array) -> jax.Array:
+    if not _ffi.available():
+        return twin(mixing, x)
+
+    def on_host(mixing, x):
+        return native(mixing.parent, mixing.leaf, x, threads=usable_cores())
+
+    return jax.lax.platform_dependent(mixing, x, cpu=on_host, default=twin)
+
+
+def _paths_by_level(mixing: Tree, x: jax.Array) -> jax.Array:
     leaves, start, above = [], 0, None
     for k, classes in enumerate(mixing.classes):
         size = (
@@ -138,9 +168,7 @@ def _up_to_leaves(mixing: Tree, x: jax.Array) -> jax.Array:
     return _gather(jnp.concatenate(leaves, axis=1), mixing.places)
 
 
-@jax.custom_vjp
-def _down_from_leaves(mixing: Tree, s: jax.Array) -> jax.Array:
-    """Σ over the leaves below each node, [n, P, B]."""
+def _below_by_level(mixing: Tree, s: jax.Array) -> jax.Array:
     levels = []
     for tables, classes in zip(reversed(mixing.children), reversed(mixing.classes), strict=True):
         sums = [jnp.sum(_gather(levels[-1], table), axis=2) for table in tables]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax import linops
+from xmcjax._cores import usable_cores
 from xmcjax.kernels._functions import Pairs
 from xmcjax.linops import Dense, LinOp
 
@@ -138,7 +139,7 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
         dtype, backend = like.dtype, "dense" if isinstance(like.op, Dense) else backend
         if backend == "auto":
             backend = "native" if getattr(like.op, "native", False) else "jnp"
-    op = linops.make(X, dtype, backend=backend)
+    op = linops.make(X, dtype, backend=backend, threads=usable_cores())
     if isinstance(op, Dense):
         return _centred(op, like.centre if like is not None else None)
     return _uncentred(op)

@@ -29,6 +29,8 @@ _TARGETS = (
     "xmcjax_softmax_pass",
     "xmcjax_softmax_round",
     "xmcjax_symmetric_matmat",
+    "xmcjax_tree_sums_below",
+    "xmcjax_tree_sums_of_paths",
 )
 
 
@@ -143,7 +145,30 @@ def softmax_round(value, column, offset, weight, squared_norms, bias, order, l2,
     return call(value, column, offset, weight, squared_norms, bias, order, l2, W, log_p)
 
 
-def symmetric_matmat(M, S):
-    """M S, [n, k], of a symmetric M [n, n], of which only the upper half is read."""
+def symmetric_matmat(M, S, *, threads: int):
+    """M S, [n, k], of a symmetric M [n, n], of which only the upper half is read; the sums do not depend on
+    the threads."""
     out = jax.ShapeDtypeStruct(S.shape, S.dtype)
-    return jax.ffi.ffi_call("xmcjax_symmetric_matmat", out, vmap_method="sequential")(M, S)
+    call = jax.ffi.ffi_call("xmcjax_symmetric_matmat", out, vmap_method="sequential")
+    return call(M, S, threads=np.int64(threads))
+
+
+def tree_sums_below(parent, leaf, s, *, threads: int):
+    """Σ over the leaves below each node, [rows, P, B], of s [rows, C, B].
+
+    Args:
+        parent: place of each node's parent, before its own; −1 for none; int32 [P].
+        leaf: places of the leaves, int32 [C].
+        s: as above.
+        threads: which take rows.
+    """
+    out = jax.ShapeDtypeStruct((s.shape[0], parent.shape[0], s.shape[2]), s.dtype)
+    call = jax.ffi.ffi_call("xmcjax_tree_sums_below", out, vmap_method="sequential")
+    return call(parent, leaf, s, threads=np.int64(threads))
+
+
+def tree_sums_of_paths(parent, leaf, x, *, threads: int):
+    """Σ over the path of each leaf, [rows, C, B], of x [rows, P, B]; the other arguments as above."""
+    out = jax.ShapeDtypeStruct((x.shape[0], leaf.shape[0], x.shape[2]), x.dtype)
+    call = jax.ffi.ffi_call("xmcjax_tree_sums_of_paths", out, vmap_method="sequential")
+    return call(parent, leaf, x, threads=np.int64(threads))

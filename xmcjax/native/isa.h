@@ -175,8 +175,9 @@ struct Kernels {
   void (*instance_gap)(const InstanceDualArgs<T>& args, int64_t lane);
   void (*softmax_pass)(const SoftmaxPassArgs<T>& args);
   void (*softmax_round)(const SoftmaxRoundArgs<T>& args);
-  // out = M S, [n, columns], of a symmetric M [n, n], of which only the upper half is read.
-  void (*symmetric_matmat)(const T* M, int64_t n, const T* S, T* out, int64_t columns);
+  // What the rows first .. last-1 of the upper half of a symmetric M [n, n], the diagonal in it, give of M S,
+  // [n, columns]: an entry M_ij stands for M_ji too.
+  void (*symmetric_matmat)(const T* M, int64_t n, const T* S, T* out, int64_t columns, int64_t first, int64_t last);
   MulticlassAscent* (*multiclass_ascent)(const MulticlassArgs<T>& args);
   MulticlassProximal* (*multiclass_proximal)(const MulticlassArgs<T>& args);
 };

@@ -24,7 +24,7 @@ void softmax_pass(const SoftmaxPassArgs<T>& args);  // simd_softmax.cc
 template <class T>
 void softmax_round(const SoftmaxRoundArgs<T>& args);
 template <class T>
-void symmetric_matmat(const T* M, int64_t n, const T* S, T* out, int64_t columns);  // simd_symmetric.cc
+void symmetric_matmat(const T* M, int64_t n, const T* S, T* out, int64_t columns, int64_t first, int64_t last);  // simd_symmetric.cc
 template <class T>
 MulticlassAscent* multiclass_ascent(const MulticlassArgs<T>& args);  // simd_class_ascent.cc
 template <class T>
