@@ -195,6 +195,8 @@ def test_bad_input():
             model.tune(X, y, *arguments, **more)
     with pytest.warns(ConvergenceWarning, match=r"not converged .MAX_STEPS"):
         model = KernelLogisticClassifier(max_iter=1, v=4.0, w=1.0, tol=1e-11).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="2 of 2 fits to the folds did not converge"):
+        KernelLogisticClassifier(max_iter=1, v=4.0, w=1.0, tol=1e-11).cv_criterion(X, y, folds=2)
     for loss in ("taxonomy", np.ones((2, 2))):
         with pytest.raises(ValueError, match="loss: expected"):
             model.predict(X, loss=loss)

@@ -72,6 +72,41 @@ def test_optimum_of_every_lane(name):
     np.testing.assert_allclose(state.value, value, rtol=1e-9)
 
 
+@pytest.mark.parametrize("likelihood", ["softmax", "one_vs_rest"])
+def test_a_lone_lane_is_solved_as_beside_others(likelihood):
+    """One lane has loops of its own, without the axis of lanes."""
+    _, y, weight = data()
+    kernel = model("tree")
+    together = kernel_multinomial.kernel_problem(kernel, y, weight, likelihood=likelihood)
+    test_weight = jnp.asarray(1 - weight)
+    beside = kernel_multinomial.cv_criterion(together, test_weight, TIGHT)
+    gradient = 0.0
+    for lane in range(LANES):
+        problem = kernel_multinomial.kernel_problem(kernel, y, weight[:, lane], likelihood=likelihood)
+        alone = kernel_multinomial.cv_criterion(problem, test_weight[:, lane : lane + 1], TIGHT)
+        gradient = gradient + alone.gradient.v
+        assert [len(field) for field in alone.state] == [N, N] + [1] * (len(alone.state) - 2)
+        assert alone.state.status[0] == Status.CONVERGED
+        np.testing.assert_allclose(alone.value[0], beside.value[lane], rtol=1e-9)
+        np.testing.assert_allclose(alone.state.alpha[..., 0], beside.state.alpha[..., lane], atol=1e-10)
+    np.testing.assert_allclose(gradient, beside.gradient.v, rtol=1e-7)
+
+
+def test_rounding_of_products_is_no_failure():
+    """In float32, u of variances in the thousands is not known to the tolerance that is asked for."""
+    _, y, weight = data(np.float32)
+    problem = kernel_multinomial.kernel_problem(model("flat", np.float32, scale=1e3), y, weight)
+
+    def ended(tolerance):
+        hp = kernel_multinomial.HParams(tolerance=tolerance)
+        return kernel_multinomial.run(problem, hp, kernel_multinomial.init(problem))
+
+    state = ended(1e-6)
+    assert (np.asarray(state.status) == Status.CONVERGED).all()
+    assert (np.asarray(state.residual) <= 1e-5).all()
+    assert (np.asarray(ended(1e-9).status) == Status.LINE_SEARCH_FAILED).all()
+
+
 def test_exact_solve_agrees():
     problem, state = fitted("flat")
     problem = dataclasses.replace(problem, exact=True)

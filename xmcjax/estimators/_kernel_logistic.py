@@ -191,6 +191,9 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             ValueError: as :meth:`fit`; more folds than rows, or one whose training part has one class.
+
+        Warns:
+            ConvergenceWarning: fits of the search, or the last one, ended before ``self.tol`` was reached.
         """
         from xmcjax.lanes import precision
         from xmcjax.solvers.kernel_multinomial import CvObjective, tune
@@ -219,6 +222,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             )
             h, self.search_ = tune(objective, tolerance=tol, max_iter=max_iter, progress=progress)
             self.criterion_ = self.search_.value
+            _warn_of_unconverged(objective)
             self._fit(data, model, h)
         return self
 
@@ -235,6 +239,9 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             ValueError: as :meth:`tune`.
+
+        Warns:
+            ConvergenceWarning: fits ended before ``self.tol`` was reached.
         """
         import jax
 
@@ -252,6 +259,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             objective = CvObjective(model, self._target(data), folds, h, free=free, hp=self._limits(data))
             value, slope = objective(objective.pack(h))
             slopes = objective.split(slope)
+        _warn_of_unconverged(objective)
 
         def like(slope, parameter):  # a number stands for all functions, in ascending order of the nodes
             if np.ndim(parameter) == 0:
@@ -464,6 +472,16 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
                 )
                 parts.append(np.asarray(_cross()(self._kernels, points, self.dual_coef_[..., None]))[..., 0])
         return np.concatenate(parts)
+
+
+def _warn_of_unconverged(objective) -> None:
+    if objective.unconverged:
+        warnings.warn(
+            f"{objective.unconverged} of {objective.fits} fits to the folds did not converge: the criterion "
+            "and its gradient are not exact there; raise max_iter, max_cg or tol, or use float64",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
 
 
 @functools.cache

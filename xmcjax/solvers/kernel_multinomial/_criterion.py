@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from xmcjax.kernels import ClassKernels, Loadings
 from xmcjax.solvers.kernel_multinomial._newton import State, init, run
-from xmcjax.solvers.kernel_multinomial._problem import KernelProblem
+from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
 from xmcjax.solvers.kernel_multinomial._systems import HParams, adjoint
 
 
@@ -72,6 +72,7 @@ def cv_criterion(
 
 
 @jax.jit
+@without_lone_axis
 def _accumulated(problem: KernelProblem, test_weight, hp: HParams, u) -> tuple[jax.Array, jax.Array]:
     """Ψ of each lane, and s = r − x."""
     likelihood = problem.likelihood

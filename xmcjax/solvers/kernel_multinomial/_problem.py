@@ -55,6 +55,29 @@ class KernelProblem:
         return dataclasses.replace(self, kernel=dataclasses.replace(self.kernel, gram=gram))
 
 
+def without_lone_axis(function):
+    """A function of a problem and arrays of its lanes that gets those of one lane without their last axis.
+
+    XLA's loops over the classes of [n, C, 1] are scalar: a softmax of 5,000 x 926 took 280 ms there and
+    takes 4 ms of [n, C]. What is written for [n, C, B], with sums over the first two axes, holds for both.
+    """
+
+    @functools.wraps(function)
+    def of_lanes(problem: KernelProblem, *arrays):
+        lone = problem.weight.shape[1] == 1 and not problem.exact
+        if not (lone and isinstance(problem.likelihood, (Softmax, OneVsRest))):
+            return function(problem, *arrays)
+
+        def strip(tree):
+            return jax.tree.map(lambda a: a[..., 0] if jnp.ndim(a) else a, tree)
+
+        likelihood, weight, arrays = strip((problem.likelihood, problem.weight, arrays))
+        out = function(dataclasses.replace(problem, likelihood=likelihood, weight=weight), *arrays)
+        return jax.tree.map(lambda a: a[..., None], out)
+
+    return of_lanes
+
+
 def kernel_problem(
     kernel: ClassKernels, y, weight=None, *, likelihood: str | Likelihood = "softmax", exact: bool = False
 ) -> KernelProblem:

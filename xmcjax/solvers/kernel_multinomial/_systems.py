@@ -93,7 +93,7 @@ def solve_system(
 def adjoint(problem: KernelProblem, hp: HParams, u: jax.Array, pi: jax.Array, t: jax.Array) -> Solved:
     """x = (I + W K̃)⁻¹ W t, which every derivative of a fit is made of, in at most k₃ steps."""
     W = hessian(problem, u, pi)
-    b, lanes = W(t), jnp.ones(t.shape[2], bool)
+    b, lanes = W(t), jnp.ones(t.shape[2:], bool)
     Kb = problem.kernel.matmat(b)
     return solve_system(problem, W, pi, b, Kb, lanes, tolerance=hp.tolerance, max_steps=hp.max_cg_gradient)
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._hierarchy import Hierarchy
-from xmcjax.kernels import ClassKernels, Kernel, class_kernels, gram, stack
+from xmcjax.kernels import ClassKernels, Kernel, Linear, class_kernels, gram, stack
+from xmcjax.solvers._base import Status
 from xmcjax.solvers._lbfgs import Iterate, Minimised, minimise
 from xmcjax.solvers.kernel_multinomial._criterion import Hyperparameters, cv_criterion
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood
@@ -20,6 +21,8 @@ from xmcjax.solvers.kernel_multinomial._systems import HParams
 
 # Arrays [n, C, lanes] that a criterion keeps at the same time, about.
 _ARRAYS = 16
+# Numbers of an array of lanes whose linear kernel is multiplied with side by side.
+_LINEAR_NUMBERS = 1 << 17
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +127,9 @@ class CvObjective:
         dtype = model.points.dtype
         train, test = (weight[:, None] * side for side in (~out, out))
         lane_bytes = _ARRAYS * n * C * jnp.dtype(dtype).itemsize
-        together = int(max(1, min(q, model.memory // lane_bytes)))
+        # many classes alone fill products with features: lanes beside each other would wait for the last
+        room = _LINEAR_NUMBERS // (n * C) if isinstance(at.kernel, Linear) else q
+        together = int(max(1, min(q, model.memory // lane_bytes, room)))
         self._lanes = [
             tuple(jnp.asarray(side[:, k : k + together], dtype) for side in (train, test))
             for k in range(0, q, together)
@@ -132,6 +137,8 @@ class CvObjective:
         self._alpha = [jnp.zeros((n, C, train.shape[1]), dtype) for train, _ in self._lanes]
         self.steps = 0  #: Newton and CG steps of all calls
         self.cg_steps = 0
+        self.fits = 0  #: of all calls
+        self.unconverged = 0  #: those of them that ended before their tolerance was reached
 
     def names(self) -> list[str]:
         """What each place of the vector is."""
@@ -188,6 +195,8 @@ class CvObjective:
                 self._alpha[k] = found.state.alpha
             self.steps += int(found.state.steps.sum())
             self.cg_steps += int(found.state.cg_steps.sum())
+            self.fits += len(found.value)
+            self.unconverged += int((found.state.status != Status.CONVERGED).sum())
             value += float(found.value.sum())
             part = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), self.model.grouped(found.gradient))
             total = part if total is None else jax.tree.map(np.add, total, part)
