@@ -163,7 +163,7 @@ def one(name: str, method: str, searched_in: Path, asked: dict, options: Options
     kernel, S = family(kernels.points(X)).kernels(h), jnp.ones((len(rows), C, 1), jnp.float32)
     product = jax.jit(lambda kernel, S: kernel.matmat(S))
     times = []
-    for _ in range(6):
+    for _ in range(21):
         start = time.perf_counter()
         jax.block_until_ready(product(kernel, S))
         times.append(time.perf_counter() - start)
