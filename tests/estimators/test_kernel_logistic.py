@@ -170,6 +170,7 @@ def test_bad_input():
         (dict(v=np.ones(3)), ValueError, r"v: expected a number or \[4\], got shape \(3,\)"),
         (dict(sigma2=-1.0), ValueError, "sigma2: expected a number from 0, got -1.0"),
         (dict(tol=0), ValueError, "tol: expected a number above 0"),
+        (dict(memory=-1), ValueError, "memory: expected a number from 0, got -1.0"),
         (dict(likelihood="probit"), ValueError, "likelihood: expected one of softmax, one_vs_rest"),
         (dict(inner_labels=True), ValueError, "inner_labels: expected a hierarchy"),
         (dict(loadings=np.ones((3, 2))), ValueError, r"expected loadings \[4, functions\]"),

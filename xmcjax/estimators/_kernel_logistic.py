@@ -360,6 +360,8 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
 
         sigma2 = number("sigma2", self.sigma2)
         memory = number("memory", self.memory)
+        if not memory >= 0:
+            raise ValueError(f"memory: expected a number from 0, got {memory}")
         model = KernelModel(data.points, len(data.classes), group, data.tree, memory=memory)
         B = None if self.loadings is None else np.asarray(self.loadings, np.float64)
         h = model.hyperparameters(v, base, sigma2, B)
