@@ -195,6 +195,9 @@ def test_solve_goes_on_by_newtons_method():
         (dict(y=[0, 0, 0]), "expected at least two classes, found class 0 alone"),
         (dict(y=[0, 3, 1]), "expected classes 0 … 3, found no row of class 2"),
         (dict(y=[2**62, 3, 1]), f"expected classes 0 … {2**62}, found no row of class 0"),
+        (dict(tol=np.inf), "tol: expected a finite number above 0, got inf"),
+        (dict(max_epochs=0), "max_epochs: expected at least 1, got 0"),
+        (dict(threads=0), "threads: expected at least 1, got 0"),
     ],
 )
 def test_what_is_wrong_is_said(change, message):

@@ -128,6 +128,7 @@ def test_bundles_have_about_as_many_instances():
             "^formulation: expected one of ww, llw, .* over a mesh, got 'cs'$",
         ),
         (dict(tol=0.0), "^tol: expected a finite number above 0, got 0.0$"),
+        (dict(max_epochs=-1), "^max_epochs: expected at least 1, got -1$"),
         (dict(C=-1.0), "^C: expected a finite number above 0, got -1.0$"),
     ],
 )

@@ -90,6 +90,19 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[np.ndarray, int]:
     return y.astype(np.int32), len(present)
 
 
+def check_limits(tol: float, max_epochs: int, threads: int = 1) -> None:
+    """Checks when a solver stops, and on how many threads it runs.
+
+    Raises:
+        ValueError: `tol` not above 0, or less than one epoch or thread.
+    """
+    if not (np.isfinite(tol) and tol > 0):
+        raise ValueError(f"tol: expected a finite number above 0, got {tol}")
+    for name, value in (("max_epochs", max_epochs), ("threads", threads)):
+        if value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}")
+
+
 def multiclass_problem(
     X, y, *, formulation: str = "ww", C: float = 1.0, backend: str = "auto", threads: int = 1
 ) -> MulticlassProblem:

@@ -23,7 +23,7 @@ from xmcjax.native._multiclass import Ascent, Assessment, Match
 from xmcjax.solvers.multiclass_dual._class_lanes import PARTS
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
 from xmcjax.solvers.multiclass_dual._native import SWEEPS, canonical, described
-from xmcjax.solvers.multiclass_dual._problem import check_problem
+from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
 from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution
 from xmcjax.solvers.multiclass_dual._wire import Wire
@@ -61,8 +61,7 @@ def solve_over_mesh(
     """
     if formulation == "cs":
         raise ValueError("formulation: expected one of ww, llw, ovr, ovr_squared over a mesh, got 'cs'")
-    if not (np.isfinite(tol) and tol > 0):
-        raise ValueError(f"tol: expected a finite number above 0, got {tol}")
+    check_limits(tol, max_epochs)
     y, m = check_problem(X, y, formulation, C)
     if not linops.native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")

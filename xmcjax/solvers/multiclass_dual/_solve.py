@@ -13,7 +13,12 @@ from xmcjax import linops
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multiclass_dual import _native, _proximal
 from xmcjax.solvers.multiclass_dual._epochs import HParams, State, certificate, init, run
-from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, check_problem, multiclass_problem
+from xmcjax.solvers.multiclass_dual._problem import (
+    MulticlassProblem,
+    check_limits,
+    check_problem,
+    multiclass_problem,
+)
 
 # Epochs of coordinate ascent in plain JAX before proximal point steps take over: an epoch is a chain of n
 # small operations there, a Newton step a few large ones.
@@ -75,10 +80,9 @@ def solve(
         reached.
 
     Raises:
-        ValueError: as :func:`multiclass_problem`; `tol` not above 0.
+        ValueError: as :func:`multiclass_problem`; `tol` not above 0; `max_epochs` or `threads` below 1.
     """
-    if not (np.isfinite(tol) and tol > 0):
-        raise ValueError(f"tol: expected a finite number above 0, got {tol}")
+    check_limits(tol, max_epochs, threads)
     if backend in ("auto", "native") and linops.native_ready():
         y, m = check_problem(X, y, formulation, C)
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
