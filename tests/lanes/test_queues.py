@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from xmcjax.lanes._queue import LabelQueue, TreeQueue
+from xmcjax.lanes._queue import RUN, LabelQueue, TreeQueue, by_positives
 
 #      root
 #     /    \
@@ -19,6 +20,16 @@ PARENTS = np.array([-1, 3, 1, -1, 3, 0])
 
 def labels_of(taken):
     return [label for label, _ in taken]
+
+
+def test_labels_of_a_run_go_by_their_positives():
+    counts = np.arange(2 * RUN) % 7
+    Y = sp.csc_array((np.arange(7)[:, None] < counts).astype(np.float32))
+    labels = np.arange(2 * RUN)[5:]
+    ordered = by_positives(Y, labels)
+    for run in range(0, len(labels), RUN):
+        assert sorted(ordered[run : run + RUN]) == labels[run : run + RUN].tolist()
+        assert (np.diff(counts[ordered[run : run + RUN]]) <= 0).all()
 
 
 @pytest.mark.parametrize("threads", [1, 3])

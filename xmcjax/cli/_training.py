@@ -100,14 +100,13 @@ class ShardClock:
 
     def __init__(self, shard_size: int, deadline: float):
         self._size, self._deadline = shard_size, deadline
-        self._shard = -1  # the last one begun; labels come in ascending order
+        self._begun: set[int] = set()
 
     def __call__(self, label: int) -> bool:
         shard = label // self._size
-        if shard != self._shard:
-            if time.monotonic() >= self._deadline:
-                return False
-            self._shard = shard
+        if shard not in self._begun and time.monotonic() >= self._deadline:
+            return False
+        self._begun.add(shard)
         return True
 
 

@@ -176,9 +176,10 @@ def train_one_vs_all(
         label_weights: of the rows with and without each label, besides s; they change neither
             starting weights nor the share of positives in the stopping rule. None for ones.
         labels: numbers of the labels to train; None for all.
-        may_begin: asked before a label is begun, in the order of `labels`, one call at a time; after
-            the first no, no other is begun, and those under way are finished. Not with an
-            initialisation that takes labels in an order of its own (``Init.tree``).
+        may_begin: asked before a label is begun, one call at a time; after the first no, no other is
+            begun, and those under way are finished. Labels are begun in runs of 1,000, in the order of
+            `labels`, and in a run by falling number of positives. Not with an initialisation that takes
+            labels in an order of its own (``Init.tree``).
         observe: called with the numbers of every step, for figures, one call at a time.
 
     Raises:

@@ -14,6 +14,20 @@ from xmcjax.inits import label_tree
 Parent = tuple[np.ndarray, float]
 
 
+# Labels a run. A run is that of a shard of a model as the command line stores it: shards end one after another.
+RUN = 1000
+
+
+def by_positives(Y: sp.csc_array, labels: np.ndarray) -> np.ndarray:
+    """The labels run after run, in each those with the most positives first.
+
+    The lanes of a block are then alike: they have many active rows together or few, take about as many
+    steps, and what is made for all lanes at once is made for most of them.
+    """
+    run = np.arange(len(labels)) // RUN
+    return labels[np.lexsort((-np.diff(Y.indptr)[labels], run))]
+
+
 class LabelQueue:
     """Labels in the given order, for several threads.
 
@@ -120,13 +134,13 @@ def make_queue(
 
     Args:
         Y: label matrix of ones, [n, L].
-        labels: to be trained; a tree hands out their ancestors as well.
+        labels: to be trained, in the order of :func:`by_positives`; a tree hands out their ancestors as well.
         tree: whether labels start from the solutions of others.
         weight: of the rows, [n], or None.
         threads, may_begin: as :class:`LabelQueue` takes them.
     """
     if not tree:
-        return LabelQueue(labels, threads, may_begin)
+        return LabelQueue(by_positives(Y, labels), threads, may_begin)
     trained = np.flatnonzero(np.diff(Y.indptr))
     parents = np.full(Y.shape[1], -1)  # a label without positives waits for nothing
     found = label_tree(Y[:, trained], weight)

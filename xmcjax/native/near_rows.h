@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "aligned.h"
@@ -18,6 +19,53 @@ struct Entry {  // an active row of one lane
   T slope, curvature;
 };
 
+#if defined(__AVX512F__)
+// Writes the elements of v at the bits of `which`, one behind another; up to a whole vector is written over.
+inline void append(float* out, unsigned which, Vec<float> v) {
+  _mm512_storeu_ps(out, _mm512_maskz_compress_ps(__mmask16(which), reinterpret_cast<__m512&>(v)));
+}
+inline void append(double* out, unsigned which, Vec<double> v) {
+  _mm512_storeu_pd(out, _mm512_maskz_compress_pd(__mmask8(which), reinterpret_cast<__m512d&>(v)));
+}
+// The same of first, first + 1, …; sixteen numbers.
+inline void append(int32_t* out, unsigned which, int32_t first) {
+  const __m512i order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i numbers = _mm512_add_epi32(order, _mm512_set1_epi32(first));
+  _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(__mmask16(which), numbers));
+}
+
+// 1 in the lanes of the bits, −1 in the others
+template <class T>
+inline Vec<T> signs(unsigned positive);
+template <>
+inline Vec<float> signs<float>(unsigned positive) {
+  Vec<float> v;
+  reinterpret_cast<__m512&>(v) =
+      _mm512_mask_blend_ps(__mmask16(positive), _mm512_set1_ps(-1), _mm512_set1_ps(1));
+  return v;
+}
+template <>
+inline Vec<double> signs<double>(unsigned positive) {
+  Vec<double> v;
+  reinterpret_cast<__m512d&>(v) =
+      _mm512_mask_blend_pd(__mmask8(positive), _mm512_set1_pd(-1), _mm512_set1_pd(1));
+  return v;
+}
+
+// The columns of a square of bits that is given by its rows.
+template <int N>
+class BitColumns {
+ public:
+  explicit BitColumns(const uint16_t* rows) { std::memcpy(&rows_, rows, N * sizeof(uint16_t)); }
+  unsigned operator[](int column) const {
+    return _mm256_test_epi16_mask(rows_, _mm256_set1_epi16(int16_t(1u << column)));
+  }
+
+ private:
+  __m256i rows_ = _mm256_setzero_si256();
+};
+#endif
+
 template <class T>
 class NearRows {
   static constexpr int N = kLanes<T>;
@@ -32,6 +80,18 @@ class NearRows {
     z_[count_] = z, m_[count_] = m, y_[count_] = y, c_[count_] = c;
     ++count_;
   }
+#if defined(__AVX512F__)
+  // Rows first + k for the bits k of `rows`, with y = 1 where `positive` has them and −1 elsewhere.
+  void add(int64_t first, unsigned rows, V z, V m, unsigned positive, V c) {
+    if (count_ + N > room_) grow();
+    append(&row_[count_], rows, int32_t(first));
+    append(&z_[count_], rows, z);
+    append(&m_[count_], rows, m);
+    append(&y_[count_], rows, signs<T>(positive));
+    append(&c_[count_], rows, c);
+    count_ += __builtin_popcount(rows);
+  }
+#endif
   int64_t count() const { return count_; }
 
   // Fills the last vector up with rows that have no loss anywhere.
@@ -101,7 +161,7 @@ class NearRows {
   // To twice the room, and that of a vector to fill up; of all rows only a few are near most lanes.
   void grow() {
     room_ = room_ ? 2 * room_ : 64 * N;
-    row_.resize(room_ + N);
+    row_.resize(room_ + 16);  // as many as are appended at once
     for (auto* v : {&z_, &m_, &y_, &c_}) v->resize(room_ + N);
   }
 

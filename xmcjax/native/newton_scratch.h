@@ -30,7 +30,7 @@ struct Scratch {
   Array<T> slopes, curvatures, products;          // [rows, N]
   std::vector<Entry<T>> entries[kLanes<T>];       // the active rows, lane by lane
   LaneSystem<T> system;
-  Array<T> gradient, delta, residual, search, image, diagonal;  // [N, padded d]
+  Array<T> gradient, ones, delta, residual, search, image, diagonal;  // [N, padded d]
   Array<T> tile_in, tile_out;                     // [d, N]
 };
 

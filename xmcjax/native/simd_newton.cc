@@ -20,6 +20,9 @@ namespace {
 
 // A lane with more than this part of the rows near, or active, is worked on with its tile.
 constexpr int64_t kNearPart = 3, kActivePart = 8;
+// Two tiles of so many features lie in the cache beside a core: X v and Xᵀ v are made row by row, elsewhere
+// one after the other.
+constexpr int64_t kFewFeatures = 4096;
 
 template <class T, class Loss>
 class NewtonTile {
@@ -67,20 +70,28 @@ class NewtonTile {
   // m = X d + d_b, the one full product of a step. In a lane most of whose rows lie too far beyond the
   // margin to matter, the others are gathered, and the search looks at these alone.
   void multiply() {
-    for (int64_t i = 0; i < X_.n; ++i) take_margin(i, row_dot_tile(X_, i, direction_, stride_));
+    for_blocks([&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) take_margin(i, row_dot_tile(X_, i, direction_, stride_));
+      gather(first, last);
+    });
   }
   static void multiply_two(NewtonTile& one, NewtonTile& other) {
-    for (int64_t i = 0; i < one.X_.n; ++i) {
-      const TwoTiles<T> product = row_dot_two_tiles(one.X_, i, one.direction_, one.stride_);
-      one.take_margin(i, product.one);
-      other.take_margin(i, product.other);
-    }
+    one.for_blocks([&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const TwoTiles<T> product = row_dot_two_tiles(one.X_, i, one.direction_, one.stride_);
+        one.take_margin(i, product.one);
+        other.take_margin(i, product.other);
+      }
+      one.gather(first, last);
+      other.gather(first, last);
+    });
   }
-  void take_margin(int64_t i, V product) {
-    const V m = product + step_bias_;
-    store(margins(i), m);
-    if constexpr (Loss::kVanishes) gather(i, m);
+  // f(first, last) for all rows, N at a time.
+  template <class F>
+  void for_blocks(F&& f) const {
+    for (int64_t first = 0; first < X_.n; first += N) f(first, first + N < X_.n ? first + N : X_.n);
   }
+  void take_margin(int64_t i, V product) { store(margins(i), product + step_bias_); }
 
   void finish() {
     search();
@@ -155,7 +166,7 @@ class NewtonTile {
         if (running_[l] && !wide_[l] && !search_near(l)) again |= 1u << l;
       if (!again) break;
       open_lists(again);
-      for (int64_t i = 0; i < X_.n; ++i) gather(i, load(margins(i)));
+      for_blocks([&](int64_t first, int64_t last) { gather(first, last); });
     }
     search_wide();
     for (int l = 0; l < width_; ++l) {
@@ -214,28 +225,69 @@ class NewtonTile {
       if (gathering_ >> l & 1) own_.near[l].close();
   }
 
-  // Adds row i to the lists of the lanes in which it has a loss at (0, 0), which the others are compared
-  // with, or may have one for a t in [0, longest] and a β in [lowest, highest]; the margin is smallest at
-  // a corner.
-  void gather(int64_t i, V m) {
-    const V y = load_signs<T>(y_ + i * stride_), beta = y > 0 ? lowest_ : highest_;
-    V z = margins_before(i);
-    if (a_.shift.data) z += lanes_of(a_.shift, i);
-    const V near = (kept_ ? z : z + m) + beta, far = z + longest_ * m + beta;
-    const auto beyond = (y * (kept_ ? z : near) >= T(1)) & (y * near >= T(1)) & (y * far >= T(1));
-    unsigned mask = nonzero_lanes(beyond ? V{} : broadcast<T>(1)) & gathering_;
-    if (!mask) return;
-    const V c = a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_;
-    for (; mask; mask &= mask - 1) {
-      const int l = __builtin_ctz(mask);
-      if (own_.near[l].count() == most_near()) {
-        wide_[l] = true;
-        gathering_ &= ~(1u << l);
-      } else {
-        own_.near[l].add(i, z[l], m[l], y[l], c[l]);
+  // Adds rows to the lists of the lanes in which they have a loss at (0, 0), which the others are compared
+  // with, or may have one for a t in [0, longest] and a β in [lowest, highest]; the margin is smallest at a
+  // corner. `last` is at most N behind `first`.
+  void gather(int64_t first, int64_t last) {
+    if (!Loss::kVanishes || !gathering_) return;
+    uint16_t near[N];
+    int count = 0;
+    for (int64_t i = first; i < last; ++i) {
+      const V y = load_signs<T>(y_ + i * stride_), beta = y > 0 ? lowest_ : highest_, m = load(margins(i));
+      const V here = shifted_margins(i);
+      const V close = (kept_ ? here : here + m) + beta, far = here + longest_ * m + beta;
+      const auto beyond = (y * (kept_ ? here : close) >= T(1)) & (y * close >= T(1)) & (y * far >= T(1));
+      near[i - first] = uint16_t(nonzero_lanes(beyond ? V{} : broadcast<T>(1)) & gathering_);
+      count += __builtin_popcount(near[i - first]);
+    }
+#if defined(__AVX512F__)
+    if (count > N && last - first == N) return list_block(first, near);
+#endif
+    if (!count) return;
+    for (int64_t i = first; i < last; ++i) {
+      if (!near[i - first]) continue;
+      const V z = shifted_margins(i), c = a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_;
+      for (unsigned rest = near[i - first]; rest; rest &= rest - 1) {
+        const int l = __builtin_ctz(rest);
+        if (has_room(l, 1)) own_.near[l].add(i, z[l], margins(i)[l], T(y_[i * stride_ + l]), c[l]);
       }
     }
   }
+
+  // A lane with too many rows near leaves the lists, and looks at all rows.
+  bool has_room(int l, int more) {
+    if (!(gathering_ >> l & 1)) return false;
+    if (own_.near[l].count() + more <= most_near()) return true;
+    wide_[l] = true;
+    gathering_ &= ~(1u << l);
+    return false;
+  }
+
+#if defined(__AVX512F__)
+  // The same for N rows, lane by lane.
+  void list_block(int64_t first, const uint16_t* near) {
+    V zs[N], ms[N], cs[N];
+    uint16_t positive[N];
+    const bool weights = a_.weight.row_stride;
+    for (int k = 0; k < N; ++k) {
+      zs[k] = shifted_margins(first + k), ms[k] = load(margins(first + k));
+      const V y = load_signs<T>(y_ + (first + k) * stride_);
+      positive[k] = uint16_t(nonzero_lanes(y > 0 ? y : V{}));
+      if (weights) cs[k] = lanes_of(a_.weight, first + k);
+    }
+    transpose_block<T>(zs);
+    transpose_block<T>(ms);
+    if (weights) transpose_block<T>(cs);
+    const BitColumns<N> near_rows(near), positive_rows(positive);
+    for (unsigned rest = gathering_; rest; rest &= rest - 1) {
+      const int l = __builtin_ctz(rest);
+      const unsigned rows = near_rows[l];
+      if (!rows || !has_room(l, __builtin_popcount(rows))) continue;
+      const V c = weights ? cs[l] : broadcast<T>(constant_weight_[l]);
+      own_.near[l].add(first, rows, zs[l], ms[l], positive_rows[l], c);
+    }
+  }
+#endif
 
   // False where the search has left the box in which the rows were gathered.
   bool search_near(int l) {
@@ -302,16 +354,26 @@ class NewtonTile {
     const V z = load(z_ + i * stride_);
     return kept_ ? z : V{};
   }
+  V shifted_margins(int64_t i) const {
+    const V z = margins_before(i);
+    return a_.shift.data ? z + lanes_of(a_.shift, i) : z;
+  }
   // z += t m + β, the value, and the rows whose slope or curvature is not zero.
   void collect_active() {
-    for (int l = 0; l < width_; ++l) {
-      s_.entries[l].clear();
-      if (!running_[l] || wide_[l]) continue;
-      own_.near[l].active(loss_, t_[l], beta_[l], s_.entries[l], loss_value_[l], slope_sum_[l], curvature_sum_[l]);
-      a_.active[first_ + l] = int32_t(s_.entries[l].size());
-    }
     unsigned wide = 0;
-    for (int l = 0; l < width_; ++l) wide |= unsigned(solved(l) && wide_[l]) << l;
+    for (int l = 0; l < width_; ++l) {
+      std::vector<Entry<T>>& entries = s_.entries[l];
+      entries.clear();
+      if (!running_[l]) continue;
+      if (!wide_[l]) {
+        own_.near[l].active(loss_, t_[l], beta_[l], entries, loss_value_[l], slope_sum_[l], curvature_sum_[l]);
+        a_.active[first_ + l] = int32_t(entries.size());
+      }
+      if (solved(l) && (wide_[l] || int64_t(entries.size()) > most_active())) {
+        entries.clear();
+        wide |= 1u << l;
+      }
+    }
     if (wide) {
       collect_wide(wide);
     } else {
@@ -324,7 +386,7 @@ class NewtonTile {
     return margins_before(i) + t_ * load(margins(i)) + beta_;
   }
 
-  // The same for the lanes that look at all rows. Those of them with many active rows are broad: their
+  // The same for the lanes that looked at all rows, or that have many active ones. Those of them with many active rows are broad: their
   // products are made together, over the rows that are active in any of them.
   void collect_wide(unsigned wide) {
     s_.rows.resize(X_.n);
@@ -453,81 +515,100 @@ class NewtonTile {
   T* delta(int l) { return s_.delta.data() + l * padded_; }
   T* residual(int l) { return s_.residual.data() + l * padded_; }
   T* search_direction(int l) { return s_.search.data() + l * padded_; }
+  T* ones(int l) { return s_.ones.data() + l * padded_; }
   T* image(int l) { return s_.image.data() + l * padded_; }
   T* diagonal(int l) { return s_.diagonal.data() + l * padded_; }
 
-  // Conjugate gradients of the broad lanes on S δ = −g + Xᵀ D 1 g_b / h, with the bias eliminated:
-  //   S = λ I + Xᵀ (D − D 1 1ᵀ D / h) X,  h = λ_b + 1ᵀ D 1,  δ_b = −(g_b + 1ᵀ D X δ) / h
+  // Conjugate gradients of the broad lanes on S δ = −g + u g_b / h, with the bias eliminated:
+  //   S = λ I + Xᵀ D X − u uᵀ / h,  u = Xᵀ D 1,  h = λ_b + 1ᵀ D 1,  δ_b = −(g_b + uᵀ δ) / h
   void solve_broad() {
-    for (auto* v : {&s_.delta, &s_.residual, &s_.search, &s_.image}) v->resize(N * padded_);
-    for (int l = 0; l < width_; ++l)
-      if (broad_[l]) broad_[l] = close_step(l, dot(gradient(l), gradient(l), padded_)) ? -1 : 0;
-    IntVec<T> open = broad_;
-    if (!nonzero_lanes(open ? broadcast<T>(1) : V{})) return;
+    for (auto* v : {&s_.delta, &s_.residual, &s_.search, &s_.image, &s_.ones}) v->resize(N * padded_);
+    unsigned going = 0;
+    for (int l = 0; l < width_; ++l) {
+      if (!broad_[l]) continue;
+      broad_[l] = close_step(l, dot(gradient(l), gradient(l), padded_)) ? -1 : 0;
+      going |= unsigned(running_[l]) << l;
+    }
+    if (!going) return;
     if (a_.preconditioner > 0) take_diagonal();
-    // What the bias step left of g_b: nothing beside g where features are small, more than g where they are large.
-    V share{};
-    for (int l = 0; l < width_; ++l)
-      if (broad_[l] && bias_curvature(l) > 0) share[l] = T(gradient_bias_[l]) / bias_curvature(l);
     T* tile = s_.tile_out.data();
     std::memset(tile, 0, X_.d * N * sizeof(T));
-    for (size_t u = 0; u < rows_; ++u) row_add_tile(X_, s_.rows[u], share * curvatures(u), tile, N);
-    to_lanes(T(1), tile, N, X_.d, s_.residual.data(), padded_);
+    for (size_t u = 0; u < rows_; ++u) row_add_tile(X_, s_.rows[u], curvatures(u), tile, N);
+    to_lanes(T(1), tile, N, X_.d, s_.ones.data(), padded_);
     ConjugateGradients<T> cg[N];
-    double curved_sum[N] = {};
     int32_t cg_steps[N] = {};
     for (int l = 0; l < width_; ++l) {
       if (!broad_[l]) continue;
-      for (int64_t j = 0; j < padded_; j += N) store(residual(l) + j, load(residual(l) + j) - load(gradient(l) + j));
+      // What the bias step left of g_b: nothing beside g where features are small, more where they are large.
+      const T h = bias_curvature(l), share = h > 0 ? T(gradient_bias_[l]) / h : T(0);
+      for (int64_t j = 0; j < padded_; j += N)
+        store(residual(l) + j, share * load(ones(l) + j) - load(gradient(l) + j));
       cg[l] = {delta(l), residual(l), search_direction(l), image(l), a_.preconditioner > 0 ? diagonal(l) : nullptr,
                padded_};
       cg[l].start();
     }
-    for (bool any = true; any;) {
-      const V sum = product_of_tile();
-      any = false;
-      for (int l = 0; l < width_; ++l) {
-        if (!open[l]) continue;
+    while (going) {
+      size_t rows = 0;
+      for (unsigned rest = going; rest; rest &= rest - 1) rows += a_.active[first_ + __builtin_ctz(rest)];
+      if (rows > rows_) {
+        multiply_tile();
+      } else {
+        for (unsigned rest = going; rest; rest &= rest - 1) multiply_lane(__builtin_ctz(rest));
+      }
+      for (unsigned rest = going; rest; rest &= rest - 1) {
+        const int l = __builtin_ctz(rest);
+        const T h = bias_curvature(l);
+        const T mean = h > 0 ? T(dot(ones(l), search_direction(l), padded_)) / h : T(0);
+        for (int64_t j = 0; j < padded_; j += N) store(image(l) + j, load(image(l) + j) - mean * load(ones(l) + j));
         const bool more = cg[l].step(a_.cg_tolerance);
-        curved_sum[l] += cg[l].alpha * double(sum[l]);
         ++a_.cg_steps[first_ + l];
-        open[l] = more && ++cg_steps[l] < a_.max_cg ? -1 : 0;
-        any |= open[l];
+        if (!more || ++cg_steps[l] == a_.max_cg) going &= ~(1u << l);
       }
     }
     for (int l = 0; l < width_; ++l) {
       if (!broad_[l]) continue;
       const T h = bias_curvature(l);
       const double slope = dot(gradient(l), delta(l), padded_);
+      const double bias = h > 0 ? -(gradient_bias_[l] + dot(ones(l), delta(l), padded_)) / h : 0;
       std::memcpy(gradient(l), delta(l), padded_ * sizeof(T));
-      open_step(l, slope, h > 0 ? -(gradient_bias_[l] + curved_sum[l]) / h : 0);
+      open_step(l, slope, bias);
     }
   }
 
   V curvatures(size_t u) const { return broad_ ? load(s_.curvatures.data() + u * N) : V{}; }
 
-  // image = S search of the broad lanes; returns 1ᵀ D X search.
-  V product_of_tile() {
+  // image = (λ I + Xᵀ D X) search of the broad lanes
+  void multiply_tile() {
     s_.tile_in.resize(X_.d * N);
     T* in = s_.tile_in.data();
     T* out = s_.tile_out.data();
     to_tile(s_.search.data(), padded_, X_.d, in, N);
-    s_.products.resize(rows_ * N);
-    T* products = s_.products.data();
-    V sum{};
-    for (size_t u = 0; u < rows_; ++u) {
-      const V product = row_dot_tile(X_, s_.rows[u], in, N);
-      store(products + u * N, product);
-      sum += curvatures(u) * product;
-    }
-    V mean{};
-    for (int l = 0; l < width_; ++l)
-      if (broad_[l] && bias_curvature(l) > 0) mean[l] = sum[l] / bias_curvature(l);
     for (int64_t j = 0; j < X_.d; ++j) store(out + j * N, a_.l2 * load(in + j * N));
-    for (size_t u = 0; u < rows_; ++u)
-      row_add_tile(X_, s_.rows[u], curvatures(u) * (load(products + u * N) - mean), out, N);
+    if (X_.d <= kFewFeatures) {
+      for (size_t u = 0; u < rows_; ++u) {
+        const int64_t row = s_.rows[u];
+        row_add_tile(X_, row, curvatures(u) * row_dot_tile(X_, row, in, N), out, N);
+      }
+    } else {
+      s_.products.resize(rows_ * N);
+      T* products = s_.products.data();
+      for (size_t u = 0; u < rows_; ++u) store(products + u * N, row_dot_tile(X_, s_.rows[u], in, N));
+      for (size_t u = 0; u < rows_; ++u)
+        row_add_tile(X_, s_.rows[u], curvatures(u) * load(products + u * N), out, N);
+    }
     to_lanes(T(1), out, N, X_.d, s_.image.data(), padded_);
-    return sum;
+  }
+
+  // The same of one lane, to the bit.
+  void multiply_lane(int l) {
+    const T* in = search_direction(l);
+    T* out = image(l);
+    for (int64_t j = 0; j < padded_; j += N) store(out + j, a_.l2 * load(in + j));
+    for (size_t u = 0; u < rows_; ++u) {
+      const T curvature = s_.curvatures[u * N + l];
+      if (curvature == 0) continue;
+      row_add_lane(X_, s_.rows[u], curvature * row_dot_lane(X_, s_.rows[u], in, 1), out, 1);
+    }
   }
 
   // 1 / ((1−α) + α (λ + Σ_i D_i x_i²)), the preconditioner of LIBLINEAR
