@@ -156,7 +156,7 @@ def two_threads(options: Options) -> dict:
     sp.save_npz(folder / "X.npz", sp.csr_matrix(X))
     sp.save_npz(folder / "Y.npz", sp.csr_matrix((X.shape[0], 1)))
     processors = _worker.usable_processors()[:2]
-    products = 200 if options.many else 20
+    products = 3000 if options.many else 20  # about as long as a training run
 
     def multiply(count: int) -> float:
         """Seconds of one process's products while `count` of them run."""

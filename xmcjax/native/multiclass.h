@@ -35,6 +35,14 @@ struct Classes {
   bool has(int64_t c) const { return c >= first && c < last; }
 };
 
+// ‖x_i‖²
+template <class T>
+double squared_norm(const Csr<T>& X, int64_t i) {
+  double sum = 0;
+  for (int64_t p = X.offset[i]; p < X.offset[i + 1]; ++p) sum += double(X.value[p]) * double(X.value[p]);
+  return sum;
+}
+
 template <class T>
 struct MulticlassArgs {
   Csr<T> X;          // kept by the caller

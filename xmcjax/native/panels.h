@@ -4,11 +4,42 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include "aligned.h"
 #include "csr_rows.h"
+#include "parallel.h"
 
 namespace xmcjax::XMCJAX_ISA {
+
+// `count` zeros, in large pages where the system has them: a pass over rows in random order reads lines from all over.
+template <class T>
+class LargeZeros {
+ public:
+  explicit LargeZeros(int64_t count) {
+    const size_t bytes = size_t(count) * sizeof(T), grain = bytes < kPage ? kLine : kPage;
+    const size_t room = std::max((bytes + grain - 1) / grain, size_t(1)) * grain;
+    data_.reset(static_cast<T*>(std::aligned_alloc(grain, room)));
+    if (!data_) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+    if (grain == kPage) madvise(data_.get(), room, MADV_HUGEPAGE);
+#endif
+    std::memset(data_.get(), 0, bytes);
+  }
+  T* get() const { return data_.get(); }
+
+ private:
+  static constexpr size_t kLine = 64, kPage = 1 << 21;
+  struct Free {
+    void operator()(T* p) const { std::free(p); }
+  };
+  std::unique_ptr<T, Free> data_;
+};
 
 template <class T>
 class Panels {
@@ -25,15 +56,20 @@ class Panels {
   void clear() { std::memset(W_.get(), 0, size_t(count_ * d_ * N) * sizeof(T)); }
 
   // out[d, m]
-  void get(T* out) const {
-    for (int64_t q = 0; q < count_; ++q)
-      for (int64_t j = 0; j < d_; ++j)
-        std::memcpy(out + j * m_ + q * N, panel(q) + j * N, size_t(std::min<int64_t>(N, m_ - q * N)) * sizeof(T));
+  void get(T* out, int64_t threads) const {
+    parallel(d_, kRows, threads, [&](int64_t first, int64_t end) {
+      for (; first < end; first += kRows)
+        for (int64_t q = 0; q < count_; ++q)
+          for (int64_t j = first; j < std::min(first + kRows, end); ++j)
+            std::memcpy(out + j * m_ + q * N, panel(q) + j * N, size_t(std::min<int64_t>(N, m_ - q * N)) * sizeof(T));
+    });
   }
 
  private:
+  static constexpr int64_t kRows = 64;  // of W at a time, so that their lines stay in the cache
+
   int64_t d_, m_, count_;
-  Zeros<T> W_;
+  LargeZeros<T> W_;
 };
 
 // Bit l: lane l of v is above `bound`.

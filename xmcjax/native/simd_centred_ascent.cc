@@ -61,9 +61,7 @@ class CentredAscent final : public MulticlassAscent {
         idle_(X_.n, 0) {
     for (Shared& one : shared_) one = Shared(width_);
     for (int64_t i = 0; i < X_.n; ++i) {
-      double k = 0;
-      for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) k += double(X_.value[p]) * double(X_.value[p]);
-      norm2_[i] = T(k);
+      norm2_[i] = T(squared_norm(X_, i));
       if (norm2_[i] > 0) {
         rows_.push_back(int32_t(i));
       } else {  // its variables are where the loss alone drives them

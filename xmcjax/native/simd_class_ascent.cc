@@ -42,9 +42,7 @@ class ClassAscent final : public MulticlassAscent {
         mean_(X_.d, T(0)), mean_change_(X_.d, T(0)), shift_(X_.n, T(0)), idle_(V_.count(), std::vector<uint8_t>(X_.n, 0)),
         change_(V_.count(), std::vector<T>(centred_ ? X_.n : 0)), order_(X_.n) {
     for (int64_t i = 0; i < X_.n; ++i) {
-      double k = 0;
-      for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) k += double(X_.value[p]) * double(X_.value[p]);
-      norm2_[i] = T(k);
+      norm2_[i] = T(squared_norm(X_, i));
       order_[i] = int32_t(i);
     }
     // A row of zeros has its variables where the loss alone drives them.
@@ -150,7 +148,7 @@ class ClassAscent final : public MulticlassAscent {
 
   void get_weights(void* out) const override {
     T* W = static_cast<T*>(out);
-    V_.get(W);
+    V_.get(W, threads_);
     if (!centred_) return;
     for (int64_t j = 0; j < X_.d; ++j)
       for (int64_t c = 0, m = classes_.last - classes_.first; c < m; ++c) W[j * m + c] += mean_[j];

@@ -63,9 +63,7 @@ class PairAscent final : public MulticlassAscent {
         rounding_(C_ * std::pow(std::numeric_limits<T>::epsilon(), T(0.6))), threads_(args.threads),
         random_(args.seed), W_(X_.d, m_), at_(X_.n), class_first_(m_ + 1, 0) {
     for (int64_t i = 0; i < X_.n; ++i) {
-      double k = 0;
-      for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) k += double(X_.value[p]) * double(X_.value[p]);
-      at_[i].norm2 = T(k);
+      at_[i].norm2 = T(squared_norm(X_, i));
       at_[i].y = args.y[i];
       if (at_[i].norm2 > 0) rows_.push_back(int32_t(i));
     }
@@ -237,7 +235,7 @@ class PairAscent final : public MulticlassAscent {
     fresh_ = planned_ = false;
   }
 
-  void get_weights(void* W) const override { W_.get(static_cast<T*>(W)); }
+  void get_weights(void* W) const override { W_.get(static_cast<T*>(W), threads_); }
 
  private:
   // Instances that one partial sum is about: sums do not depend on the number of threads.

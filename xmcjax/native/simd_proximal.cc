@@ -36,9 +36,7 @@ class Proximal final : public MulticlassProximal {
         gains_(X_.n * width_), h_(X_.n * width_), row_(width_), work_(projection_work(width_)) {
     double longest = 0;
     for (int64_t i = 0; i < X_.n; ++i) {
-      double k = 0;
-      for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) k += double(X_.value[p]) * double(X_.value[p]);
-      longest = std::max(longest, k);
+      longest = std::max(longest, squared_norm(X_, i));
     }
     reach_ = std::sqrt(2 * longest);
   }
