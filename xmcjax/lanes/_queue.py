@@ -14,7 +14,7 @@ from xmcjax.inits import label_tree
 Parent = tuple[np.ndarray, float]
 
 
-# Labels a run. A run is that of a shard of a model as the command line stores it: shards end one after another.
+# Labels a run: those of a shard, as the command line stores a model, so that its shards end in their order.
 RUN = 1000
 
 
