@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
-from xmcjax.lanes._queue import RUN, LabelQueue, TreeQueue, by_positives
+from xmcjax.lanes._queue import LabelQueue, TreeQueue, by_positives
 
 #      root
 #     /    \
@@ -22,14 +21,11 @@ def labels_of(taken):
     return [label for label, _ in taken]
 
 
-def test_labels_of_a_run_go_by_their_positives():
-    counts = np.arange(2 * RUN) % 7
-    Y = sp.csc_array((np.arange(7)[:, None] < counts).astype(np.float32))
-    labels = np.arange(2 * RUN)[5:]
-    ordered = by_positives(Y, labels)
-    for run in range(0, len(labels), RUN):
-        assert sorted(ordered[run : run + RUN]) == labels[run : run + RUN].tolist()
-        assert (np.diff(counts[ordered[run : run + RUN]]) <= 0).all()
+def test_labels_of_a_shard_go_by_their_positives():
+    positives = np.arange(20) % 7
+    labels = np.array([3, 4, 5, 6, 7, 8, 16, 17])
+    assert by_positives(positives, labels, 8).tolist() == [6, 5, 4, 3, 7, 8, 17, 16]
+    assert by_positives(positives, labels, 20).tolist() == [6, 5, 4, 3, 17, 16, 8, 7]
 
 
 @pytest.mark.parametrize("threads", [1, 3])

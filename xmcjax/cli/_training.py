@@ -25,6 +25,7 @@ from xmcjax.lanes import (
     Summary,
     Unfinished,
     Weighting,
+    by_positives,
     precision,
     train_on_nodes,
     train_one_vs_all,
@@ -100,13 +101,14 @@ class ShardClock:
 
     def __init__(self, shard_size: int, deadline: float):
         self._size, self._deadline = shard_size, deadline
-        self._begun: set[int] = set()
+        self._shard = -1  # the last one begun; shards come in ascending order
 
     def __call__(self, label: int) -> bool:
         shard = label // self._size
-        if shard not in self._begun and time.monotonic() >= self._deadline:
-            return False
-        self._begun.add(shard)
+        if shard != self._shard:
+            if time.monotonic() >= self._deadline:
+                return False
+            self._shard = shard
         return True
 
 
@@ -160,7 +162,8 @@ def train_to_directory(
     label_weights = None if weighting is None else weighting.weights(data.Y)
     made = meta(data, options, weighting)
     with ShardWriter(directory, made, (first, last), shard_size, arrays, resume) as writer:
-        labels = writer.missing()
+        counts = np.bincount(data.Y.indices, minlength=L)
+        labels = by_positives(counts, writer.missing(), shard_size)
         stored = last - first - len(labels)
         clock = None if deadline is None else ShardClock(shard_size, deadline)
         # disable=None: silent where stderr is no terminal
@@ -176,8 +179,7 @@ def train_to_directory(
         missing = len(writer.missing())
     if options.max_iter == 0:
         worst = None  # starting weights were asked for, not optima
-    counts = np.bincount(data.Y.indices, minlength=L)[first:last]
-    empty = int((counts == 0).sum())
+    empty = int((counts[first:last] == 0).sum())
     return Outcome((first, last), len(labels) - missing, stored, missing, summary, worst, empty)
 
 

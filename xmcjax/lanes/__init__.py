@@ -15,6 +15,7 @@ from xmcjax.lanes._one_vs_all import (
     train_one_vs_all,
 )
 from xmcjax.lanes._precision import precision
+from xmcjax.lanes._queue import by_positives
 from xmcjax.lanes._unfinished import Unfinished, worse
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Trainer",
     "Unfinished",
     "Weighting",
+    "by_positives",
     "check_sample_weight",
     "lanes_that_fit",
     "precision",

@@ -22,7 +22,7 @@ from xmcjax.lanes._devices import lanes_that_fit, placed, worker_count
 from xmcjax.lanes._job import Job, Weights
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
-from xmcjax.lanes._queue import Queue, make_queue
+from xmcjax.lanes._queue import Queue, by_positives, make_queue
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._stopping import StoppingRule
 from xmcjax.losses import MarginLoss, squared_hinge
@@ -175,11 +175,11 @@ def train_one_vs_all(
             the starting weights and the stopping rule too. None for ones.
         label_weights: of the rows with and without each label, besides s; they change neither
             starting weights nor the share of positives in the stopping rule. None for ones.
-        labels: numbers of the labels to train; None for all.
-        may_begin: asked before a label is begun, one call at a time; after the first no, no other is
-            begun, and those under way are finished. Labels are begun in runs of 1,000, in the order of
-            `labels`, and in a run by falling number of positives. Not with an initialisation that takes
-            labels in an order of its own (``Init.tree``).
+        labels: numbers of the labels to train, in the order in which they are begun; None for all, those
+            with the most positives first, which is the fastest order.
+        may_begin: asked before a label is begun, in the order of `labels`, one call at a time; after
+            the first no, no other is begun, and those under way are finished. Not with an
+            initialisation that takes labels in an order of its own (``Init.tree``).
         observe: called with the numbers of every step, for figures, one call at a time.
 
     Raises:
@@ -192,8 +192,8 @@ def train_one_vs_all(
             f"init {options.init.name} takes labels in the order of its tree: it cannot be told to begin "
             "no other"
         )
-    labels = check_labels(labels, Y.shape[1])
     trainer = Trainer(X, Y, sample_weight, label_weights, options, sink, observe)
+    labels = ordered_labels(labels, trainer.Y)
     tree = options.init.tree and options.max_iter > 0
     return trainer.run(
         make_queue(
@@ -208,10 +208,13 @@ def train_one_vs_all(
     )
 
 
-def check_labels(labels, n_labels: int) -> np.ndarray:
-    """Numbers of labels, all where `labels` is None; ValueError where one is repeated or out of range."""
+def ordered_labels(labels, Y: sp.csc_array) -> np.ndarray:
+    """Numbers of labels in the order in which they are begun: all, those with the most positives first, where
+    `labels` is None; ValueError where one is repeated or out of range.
+    """
+    n_labels = Y.shape[1]
     if labels is None:
-        return np.arange(n_labels)
+        return by_positives(np.diff(Y.indptr), np.arange(n_labels), n_labels)
     labels = np.asarray(labels, np.int64)
     if len(np.unique(labels)) < len(labels) or ((labels < 0) | (labels >= n_labels)).any():
         raise ValueError(

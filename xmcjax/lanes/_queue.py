@@ -14,18 +14,18 @@ from xmcjax.inits import label_tree
 Parent = tuple[np.ndarray, float]
 
 
-# Labels a run: those of a shard, as the command line stores a model, so that its shards end in their order.
-RUN = 1000
-
-
-def by_positives(Y: sp.csc_array, labels: np.ndarray) -> np.ndarray:
-    """The labels run after run, in each those with the most positives first.
+def by_positives(positives: np.ndarray, labels: np.ndarray, shard_size: int) -> np.ndarray:
+    """The labels shard after shard, in each those with the most positives first.
 
     The lanes of a block are then alike: they have many active rows together or few, take about as many
     steps, and what is made for all lanes at once is made for most of them.
+
+    Args:
+        positives: of every label, [L].
+        labels: numbers of those to be trained.
+        shard_size: labels a shard.
     """
-    run = np.arange(len(labels)) // RUN
-    return labels[np.lexsort((-np.diff(Y.indptr)[labels], run))]
+    return labels[np.lexsort((labels, -positives[labels], labels // shard_size))]
 
 
 class LabelQueue:
@@ -134,13 +134,13 @@ def make_queue(
 
     Args:
         Y: label matrix of ones, [n, L].
-        labels: to be trained, in the order of :func:`by_positives`; a tree hands out their ancestors as well.
+        labels: to be trained, in this order; a tree has its own, and hands out their ancestors too.
         tree: whether labels start from the solutions of others.
         weight: of the rows, [n], or None.
         threads, may_begin: as :class:`LabelQueue` takes them.
     """
     if not tree:
-        return LabelQueue(by_positives(Y, labels), threads, may_begin)
+        return LabelQueue(labels, threads, may_begin)
     trained = np.flatnonzero(np.diff(Y.indptr))
     parents = np.full(Y.shape[1], -1)  # a label without positives waits for nothing
     found = label_tree(Y[:, trained], weight)
