@@ -59,8 +59,9 @@ def test_products_are_those_of_the_matrix(edges, lanes, native, monkeypatch):
     hierarchy = Hierarchy.from_edges(edges)
     Phi = hierarchy.members().T.astype(float)
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((3, hierarchy.n_nodes, lanes))
-    s = rng.standard_normal((3, hierarchy.n_classes, lanes))
+    rows = 20 + (1 << 17) // ((hierarchy.n_nodes + hierarchy.n_classes) * lanes)  # several pieces of work
+    x = rng.standard_normal((rows, hierarchy.n_nodes, lanes))
+    s = rng.standard_normal((rows, hierarchy.n_classes, lanes))
 
     @jax.jit
     def products(mixing, x, s):

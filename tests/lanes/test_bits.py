@@ -45,6 +45,19 @@ def test_block_size_and_threads(data, start, references, init, block_size, threa
     assert sum(summary.statuses.values()) == data[1].shape[1]
 
 
+@pytest.mark.parametrize("features", [60, 5000])
+def test_lanes_with_many_active_rows(features):
+    """Their products are made for a tile, in one pass or in two by the number of features, or one by one."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((300, features), density=12 / features, rng=rng, dtype=np.float32, format="csr")
+    Y = sp.csr_array(rng.random((300, 21)) < np.linspace(0.02, 0.6, 21))
+    reference, _ = train(X, Y, block_size=1)
+    for block_size in (5, 21, 40):
+        ours, summary = train(X, Y, block_size=block_size)
+        assert summary.active > 0.3 * summary.steps * 300
+        assert_same_bits(ours, reference)
+
+
 @pytest.mark.parametrize("init", inits.INITS)
 def test_a_part_of_the_labels(data, start, references, init):
     """In any order; a tree solves the ancestors again, and hands out what was asked for."""

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from xmcjax import linops
 from xmcjax._topology import Share, format_cores
 from xmcjax.lanes._label_weights import LabelWeights
-from xmcjax.lanes._one_vs_all import LabelResult, OneVsAll, Summary, label_columns, ordered_labels
+from xmcjax.lanes._one_vs_all import LabelResult, OneVsAll, Summary, all_labels, check_labels, label_columns
 from xmcjax.lanes._queue import Queue, make_queue
 
 # Bytes of an array sent at once.
@@ -55,8 +55,10 @@ def train_on_nodes(
     begin = time.perf_counter()
     X = X.tocsr() if sp.issparse(X) else np.asarray(X)
     linops.check_features(X)
+    labels = check_labels(labels, Y.shape[1])
     columns = label_columns(Y)
-    labels = ordered_labels(labels, columns)
+    if labels is None:
+        labels = all_labels(columns)
     tree = options.init.tree and options.max_iter > 0
     threads = sum(share.threads for share in shares)
     queue = make_queue(columns, labels, tree=tree, threads=threads, may_begin=may_begin)

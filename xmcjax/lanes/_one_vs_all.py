@@ -192,8 +192,10 @@ def train_one_vs_all(
             f"init {options.init.name} takes labels in the order of its tree: it cannot be told to begin "
             "no other"
         )
+    labels = check_labels(labels, Y.shape[1])
     trainer = Trainer(X, Y, sample_weight, label_weights, options, sink, observe)
-    labels = ordered_labels(labels, trainer.Y)
+    if labels is None:
+        labels = all_labels(trainer.Y)
     tree = options.init.tree and options.max_iter > 0
     return trainer.run(
         make_queue(
@@ -208,13 +210,16 @@ def train_one_vs_all(
     )
 
 
-def ordered_labels(labels, Y: sp.csc_array) -> np.ndarray:
-    """Numbers of labels in the order in which they are begun: all, those with the most positives first, where
-    `labels` is None; ValueError where one is repeated or out of range.
-    """
+def all_labels(Y: sp.csc_array) -> np.ndarray:
+    """Numbers of all labels, those with the most positives first."""
     n_labels = Y.shape[1]
+    return by_positives(np.diff(Y.indptr), np.arange(n_labels), n_labels)
+
+
+def check_labels(labels, n_labels: int) -> np.ndarray | None:
+    """Numbers of labels, None for all; ValueError where one is repeated or out of range."""
     if labels is None:
-        return by_positives(np.diff(Y.indptr), np.arange(n_labels), n_labels)
+        return None
     labels = np.asarray(labels, np.int64)
     if len(np.unique(labels)) < len(labels) or ((labels < 0) | (labels >= n_labels)).any():
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -79,8 +79,9 @@ class SparseProducts:
         if a.ndim != 2 or a.shape[0] != rows:
             raise ValueError(f"expected {name} [{rows}, lanes], got {list(a.shape)}")
 
-    def rmatmat(self, C: jax.Array) -> jax.Array:
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def rmatmat(self, C: jax.Array) -> jax.Array: ...
 
     def mean(self) -> jax.Array:
         n = self.shape[0]

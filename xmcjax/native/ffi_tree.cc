@@ -1,11 +1,11 @@
-// XLA FFI handlers of the passes over a tree of classes (kernels/_mixing.py). Nodes stand after their parents, and
-// a row's numbers stay in the cache for a whole pass.
+// XLA FFI handlers of the passes over a tree of classes (kernels/_mixing.py). Nodes stand after their
+// parents, and a row's numbers stay in the cache for a whole pass.
 #include "ffi_support.h"
 
 namespace xmcjax {
 namespace {
 
-constexpr int64_t kRows = 16;  // of a piece of work
+constexpr int64_t kRows = 16, kNumbers = 1 << 16;  // of a piece of work, at least
 
 // S = 0: any number of lanes. For one lane the loop over lanes is none.
 template <class T, int S>
@@ -58,7 +58,8 @@ ffi::Error pass(bool below, const ffi::AnyBuffer& parent, const ffi::AnyBuffer& 
     const auto run = [&](auto zero) {
       using T = decltype(zero);
       const int64_t lanes = from[2];
-      parallel(from[0], kRows, threads, [&](int64_t first, int64_t last) {
+      const int64_t numbers = (P + C) * lanes, rows_of_enough = kNumbers / (numbers > 0 ? numbers : 1);
+      parallel(from[0], rows_of_enough > kRows ? rows_of_enough : kRows, threads, [&](int64_t first, int64_t last) {
         const auto rows = below ? (lanes == 1 ? sums_below<T, 1> : sums_below<T, 0>)
                                 : (lanes == 1 ? sums_of_paths<T, 1> : sums_of_paths<T, 0>);
         rows(parents, P, leaves, C, in.typed_data<T>(), out->typed_data<T>(), lanes, first, last);

@@ -386,8 +386,8 @@ class NewtonTile {
     return margins_before(i) + t_ * load(margins(i)) + beta_;
   }
 
-  // The same for the lanes that looked at all rows, or that have many active ones. Those of them with many active rows are broad: their
-  // products are made together, over the rows that are active in any of them.
+  // The same for the lanes that looked at all rows, or that have many active ones. Those with many are broad:
+  // their products are made together, over the rows that are active in any of them.
   void collect_wide(unsigned wide) {
     s_.rows.resize(X_.n);
     s_.slopes.resize(X_.n * N);
@@ -559,10 +559,11 @@ class NewtonTile {
         const int l = __builtin_ctz(rest);
         const T h = bias_curvature(l);
         const T mean = h > 0 ? T(dot(ones(l), search_direction(l), padded_)) / h : T(0);
-        for (int64_t j = 0; j < padded_; j += N) store(image(l) + j, load(image(l) + j) - mean * load(ones(l) + j));
+        for (int64_t j = 0; j < padded_; j += N)
+          store(image(l) + j, load(image(l) + j) - mean * load(ones(l) + j));
         const bool more = cg[l].step(a_.cg_tolerance);
         ++a_.cg_steps[first_ + l];
-        if (!more || ++cg_steps[l] == a_.max_cg) going &= ~(1u << l);
+        if (!more || ++cg_steps[l] >= a_.max_cg) going &= ~(1u << l);
       }
     }
     for (int l = 0; l < width_; ++l) {
