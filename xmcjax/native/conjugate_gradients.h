@@ -19,7 +19,6 @@ struct ConjugateGradients {
   const T* image;    // S search
   const T* inverse;  // M⁻¹, or null for none
   int64_t length;
-  T alpha = 0;  // of the last step
   double rz = 0, rz_first = 0;
 
   // `residual` holds the right-hand side.
@@ -38,9 +37,8 @@ struct ConjugateGradients {
   // One step with `image` as it is now; false when there is no need for another.
   bool step(double tolerance) {
     const double curvature = dot(search, image, length);
-    alpha = 0;
     if (!(curvature > 0)) return false;  // a product that underflowed: what is solved so far stands
-    alpha = T(rz / curvature);
+    const T alpha = T(rz / curvature);
     V sum{};
     for (int64_t j = 0; j < length; j += N) {
       store(solution + j, load(solution + j) + alpha * load(search + j));

@@ -63,30 +63,10 @@ ffi::Error gram_matmat(ffi::AnyBuffer value, ffi::AnyBuffer column, ffi::AnyBuff
   return guarded([&] { return call(Product::kGram, value, column, offset, &D, V, threads, out); });
 }
 
-auto one_operand() {
-  return ffi::Ffi::Bind()
-      .Arg<ffi::AnyBuffer>()
-      .Arg<ffi::AnyBuffer>()
-      .Arg<ffi::AnyBuffer>()
-      .Arg<ffi::AnyBuffer>()
-      .Attr<int64_t>("threads")
-      .Ret<ffi::AnyBuffer>();
-}
-auto two_operands() {
-  return ffi::Ffi::Bind()
-      .Arg<ffi::AnyBuffer>()
-      .Arg<ffi::AnyBuffer>()
-      .Arg<ffi::AnyBuffer>()
-      .Arg<ffi::AnyBuffer>()
-      .Arg<ffi::AnyBuffer>()
-      .Attr<int64_t>("threads")
-      .Ret<ffi::AnyBuffer>();
-}
-
 }  // namespace
 
-XMCJAX_HANDLER(xmcjax_csr_matmat, matmat, one_operand())
-XMCJAX_HANDLER(xmcjax_csr_rmatmat, rmatmat, one_operand())
-XMCJAX_HANDLER(xmcjax_csr_gram_matmat, gram_matmat, two_operands())
+XMCJAX_HANDLER(xmcjax_csr_matmat, matmat, buffers_and_threads<4>())
+XMCJAX_HANDLER(xmcjax_csr_rmatmat, rmatmat, buffers_and_threads<4>())
+XMCJAX_HANDLER(xmcjax_csr_gram_matmat, gram_matmat, buffers_and_threads<5>())
 
 }  // namespace xmcjax

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "isa.h"
@@ -19,6 +20,16 @@ namespace ffi = xla::ffi;
     static auto* handler = (binding).To(implementation).release();                                \
     return handler->Call(frame);                                                                  \
   }
+
+// A number of buffers, the attribute "threads" and one result.
+template <int kBuffers, class Binding = ffi::Binding<ffi::ExecutionStage::kExecute>>
+auto buffers_and_threads(Binding binding = ffi::Ffi::Bind()) {
+  if constexpr (kBuffers == 0) {
+    return std::move(binding).template Attr<int64_t>("threads").template Ret<ffi::AnyBuffer>();
+  } else {
+    return buffers_and_threads<kBuffers - 1>(std::move(binding).template Arg<ffi::AnyBuffer>());
+  }
+}
 
 inline ffi::Error expected(const std::string& what) {
   return ffi::Error(ffi::ErrorCode::kInvalidArgument, "xmcjax: expected " + what);

@@ -49,7 +49,6 @@ ffi::Error matmat(ffi::AnyBuffer M, ffi::AnyBuffer S, int64_t threads, ffi::Resu
 
 }  // namespace
 
-XMCJAX_HANDLER(xmcjax_symmetric_matmat, matmat,
-               ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>().Attr<int64_t>("threads").Ret<ffi::AnyBuffer>())
+XMCJAX_HANDLER(xmcjax_symmetric_matmat, matmat, buffers_and_threads<2>())
 
 }  // namespace xmcjax

@@ -1,5 +1,7 @@
 // XLA FFI handlers of the passes over a tree of classes (kernels/_mixing.py). Nodes stand after their
 // parents, and a row's numbers stay in the cache for a whole pass.
+#include <algorithm>
+
 #include "ffi_support.h"
 
 namespace xmcjax {
@@ -58,8 +60,8 @@ ffi::Error pass(bool below, const ffi::AnyBuffer& parent, const ffi::AnyBuffer& 
     const auto run = [&](auto zero) {
       using T = decltype(zero);
       const int64_t lanes = from[2];
-      const int64_t numbers = (P + C) * lanes, rows_of_enough = kNumbers / (numbers > 0 ? numbers : 1);
-      parallel(from[0], rows_of_enough > kRows ? rows_of_enough : kRows, threads, [&](int64_t first, int64_t last) {
+      const int64_t rows_of_piece = std::max(kRows, kNumbers / std::max<int64_t>((P + C) * lanes, 1));
+      parallel(from[0], rows_of_piece, threads, [&](int64_t first, int64_t last) {
         const auto rows = below ? (lanes == 1 ? sums_below<T, 1> : sums_below<T, 0>)
                                 : (lanes == 1 ? sums_of_paths<T, 1> : sums_of_paths<T, 0>);
         rows(parents, P, leaves, C, in.typed_data<T>(), out->typed_data<T>(), lanes, first, last);
@@ -81,18 +83,9 @@ ffi::Error paths(ffi::AnyBuffer parent, ffi::AnyBuffer leaf, ffi::AnyBuffer x, i
   return pass(false, parent, leaf, x, threads, out);
 }
 
-auto binding() {
-  return ffi::Ffi::Bind()
-      .Arg<ffi::AnyBuffer>()
-      .Arg<ffi::AnyBuffer>()
-      .Arg<ffi::AnyBuffer>()
-      .Attr<int64_t>("threads")
-      .Ret<ffi::AnyBuffer>();
-}
-
 }  // namespace
 
-XMCJAX_HANDLER(xmcjax_tree_sums_below, below, binding())
-XMCJAX_HANDLER(xmcjax_tree_sums_of_paths, paths, binding())
+XMCJAX_HANDLER(xmcjax_tree_sums_below, below, buffers_and_threads<3>())
+XMCJAX_HANDLER(xmcjax_tree_sums_of_paths, paths, buffers_and_threads<3>())
 
 }  // namespace xmcjax
