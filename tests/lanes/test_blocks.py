@@ -10,6 +10,7 @@ from lane_helpers import native, small
 
 from xmcjax import linops, losses
 from xmcjax.lanes import Job, _blocks, _device_block
+from xmcjax.native._columns import put_columns, take_columns
 from xmcjax.native._newton import InPlaceStep
 from xmcjax.penalties import L2
 from xmcjax.solvers import newton_cg
@@ -154,3 +155,31 @@ def test_starts_of_more_entries_than_one_call_takes(monkeypatch, by_label):
     if by_label:
         np.testing.assert_array_equal(pieces._problem.weight, np.where(y > 0, 2.0, 0.5))
     assert list(last["steps"]) == [0, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("rows", "columns", "which"), [(1, 1, [0]), (300, 7, [6, 0, 3]), (129, 16, [15]), (5, 3, [])]
+)
+def test_columns_as_rows_and_back(dtype, rows, columns, which):
+    rng = np.random.default_rng(rows)
+    matrix = rng.normal(size=(rows, columns)).astype(dtype)
+    taken = take_columns(matrix, which)
+    np.testing.assert_array_equal(taken, matrix[:, which].T)
+    expected = matrix.copy()
+    expected[:, which] = 2 * taken.T
+    put_columns(matrix, which, 2 * taken)
+    np.testing.assert_array_equal(matrix, expected)
+
+
+def test_columns_that_are_none_are_refused():
+    matrix = np.zeros((4, 3))
+    for wrong in ([3], [-1]):
+        with pytest.raises(ValueError, match="expected columns from 0 to 2"):
+            take_columns(matrix, wrong)
+    for rows in (np.zeros((1, 3)), np.zeros((2, 4)), np.zeros((1, 4), np.float32), np.zeros((1, 8))[:, ::2]):
+        with pytest.raises(ValueError, match="expected contiguous rows of float64"):
+            put_columns(matrix, [0], rows)
+    for matrix in (np.zeros((4, 3), int), np.zeros((4, 6))[:, ::2]):
+        with pytest.raises(ValueError, match="expected a contiguous matrix"):
+            take_columns(matrix, [0])

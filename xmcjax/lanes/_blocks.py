@@ -13,11 +13,14 @@ from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import Csr, LinOp
 from xmcjax.losses import MarginLoss
 from xmcjax.native._aligned import aligned_zeros
+from xmcjax.native._columns import put_columns, take_columns
 from xmcjax.native._newton import InPlaceStep
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 
 _L2 = L2()
+# Lanes whose weights are gone through together: the lines of the cache in which they lie are read once.
+_TOGETHER = 8
 
 
 class Block(Protocol):
@@ -89,19 +92,24 @@ class _Starts:
         self._positives: list[np.ndarray] = [np.zeros(0, np.int64)] * size
         self._base: tuple[np.ndarray | None, np.ndarray] = None, np.zeros(0, dtype)
 
-    def put(self, lane: int, job: Job) -> None:
+    def put(self, jobs: Sequence[tuple[int, Job]]) -> None:
+        for first in range(0, len(jobs), _TOGETHER):
+            some = jobs[first : first + _TOGETHER]
+            weights = np.zeros((len(some), len(self.w0)), self.w0.dtype)
+            for (lane, job), w in zip(some, weights, strict=True):
+                self._put(lane, job, w)
+            put_columns(self.w0, [lane for lane, _ in some], weights)
+
+    def _put(self, lane: int, job: Job, w: np.ndarray) -> None:
         self.y[self._positives[lane], lane] = -1
         self.y[job.positives, lane] = 1
         if self._of_rows is not None:
             self._weigh(lane, job, self._of_rows)
         self._positives[lane] = job.positives
         self.tolerance[lane] = job.tolerance
-        column = self.w0[:, lane]
-        if job.base is None:
-            column[:] = 0
-        else:
-            np.multiply(self._in_dtype(job.base), self.w0.dtype.type(job.scale), out=column)
-        column[job.indices] += job.values
+        if job.base is not None:
+            np.multiply(self._in_dtype(job.base), w.dtype.type(job.scale), out=w)
+        w[job.indices] += job.values
         self.b0[lane] = job.bias
 
     def _weigh(self, lane: int, job: Job, of_rows: np.ndarray) -> None:
@@ -169,8 +177,8 @@ class HostBlock:
         self._step = InPlaceStep(problem, list(self._state.values()), d=d, loss=loss.native)
 
     def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
-        for lane, job in jobs:
-            self._starts.put(lane, job)
+        self._starts.put(jobs)
+        for lane, _ in jobs:
             self._state["status"][lane] = Status.FRESH
             self._state["steps"][lane] = self._state["cg_steps"][lane] = 0
 
@@ -182,11 +190,10 @@ class HostBlock:
         return {name: self._state[name].copy() for name in NUMBERS}
 
     def read(self, lanes: Sequence[int], clip: float) -> Callable[[], list[Weights]]:
-        read = [self._weights(lane, clip) for lane in lanes]
+        read = []
+        for first in range(0, len(lanes), _TOGETHER):
+            for w in take_columns(self._state["w"], lanes[first : first + _TOGETHER]):
+                magnitude = np.abs(w)
+                kept = np.flatnonzero(magnitude >= clip if clip > 0 else magnitude > 0)
+                read.append(Weights(kept, w[kept]))
         return lambda: read
-
-    def _weights(self, lane: int, clip: float) -> Weights:
-        w = self._state["w"][:, lane].copy()
-        magnitude = np.abs(w)
-        kept = np.flatnonzero((magnitude >= clip) & (magnitude > 0))
-        return Weights(kept, w[kept])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 NAME = "libxmcjax_native.so"
 # Raised together with XMCJAX_ABI in abi.cc whenever a signature changes or one is added.
-ABI = 11
+ABI = 12
 
 
 def path() -> Path | None:
