@@ -89,13 +89,17 @@ inline T row_dot_lane(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
 // out[column[k], 0:tile] += value[k] c
 template <class T>
 inline void row_add_tile(const Csr<T>& X, int64_t i, Vec<T> c, T* out, int64_t stride) {
+  // in variables: to the compiler a vector that is stored may be a part of X
+  const T* value = X.value;
+  const int32_t* column = X.column;
+  const int64_t first = X.offset[i], last = X.offset[i + 1];
   alignas(64) T factor[kLanes<T>];
   store(factor, c);
   for (int part = 0; part < kLanes<T>; part += kWide<T>) {
     const Wide<T> f = load_wide(factor + part);
-    for (int64_t k = X.offset[i]; k < X.offset[i + 1]; ++k) {
-      T* o = out + X.column[k] * stride + part;
-      store_wide(o, load_wide(o) + X.value[k] * f);
+    for (int64_t k = first; k < last; ++k) {
+      T* o = out + column[k] * stride + part;
+      store_wide(o, load_wide(o) + value[k] * f);
     }
   }
 }

@@ -44,11 +44,40 @@ template <class T>
 inline void store(T* p, Vec<T> v) {
   *reinterpret_cast<typename Vector<T>::loose*>(p) = v;
 }
+// Bytes as numbers. GCC 11 converts a vector of bytes one by one.
 template <class T>
 inline Vec<T> load_signs(const int8_t* p) {
   return __builtin_convertvector(
       *reinterpret_cast<const typename Vector<T>::loose_sign*>(p), Vec<T>);
 }
+#if defined(__AVX512F__)
+constexpr __mmask16 kAll = 0xffff;  // GCC 12 warns of its own forms without a mask
+template <>
+inline Vec<float> load_signs<float>(const int8_t* p) {
+  const __m512i whole = _mm512_maskz_cvtepi8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  Vec<float> v;
+  reinterpret_cast<__m512&>(v) = _mm512_maskz_cvtepi32_ps(kAll, whole);
+  return v;
+}
+template <>
+inline Vec<double> load_signs<double>(const int8_t* p) {
+  const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  Vec<double> v;
+  reinterpret_cast<__m512d&>(v) = _mm512_maskz_cvtepi32_pd(__mmask8(kAll), whole);
+  return v;
+}
+#elif defined(__AVX2__)
+template <>
+inline Vec<float> load_signs<float>(const int8_t* p) {
+  Vec<float> v;
+  for (int half = 0; half < 2; ++half) {
+    const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * half)));
+    const __m256 numbers = _mm256_cvtepi32_ps(whole);
+    std::memcpy(reinterpret_cast<char*>(&v) + 32 * half, &numbers, 32);
+  }
+  return v;
+}
+#endif
 template <class T>
 inline Vec<T> broadcast(T value) {
   return Vec<T>{} + value;
