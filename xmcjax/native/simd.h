@@ -44,14 +44,14 @@ template <class T>
 inline void store(T* p, Vec<T> v) {
   *reinterpret_cast<typename Vector<T>::loose*>(p) = v;
 }
-// Bytes as numbers. GCC 11 converts a vector of bytes one by one.
+// Bytes as numbers. GCC 12 converts a vector of bytes one by one.
 template <class T>
 inline Vec<T> load_signs(const int8_t* p) {
   return __builtin_convertvector(
       *reinterpret_cast<const typename Vector<T>::loose_sign*>(p), Vec<T>);
 }
 #if defined(__AVX512F__)
-constexpr __mmask16 kAll = 0xffff;  // GCC 12 warns of its own forms without a mask
+constexpr __mmask16 kAll = 0xffff;  // of their forms without a mask GCC 12 warns
 template <>
 inline Vec<float> load_signs<float>(const int8_t* p) {
   const __m512i whole = _mm512_maskz_cvtepi8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
