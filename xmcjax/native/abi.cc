@@ -1,4 +1,6 @@
+#include "export.h"
+
 // What a loader asks first: the number that changes with every signature of this library.
 #define XMCJAX_ABI 12
 
-extern "C" __attribute__((visibility("default"))) int xmcjax_abi() { return XMCJAX_ABI; }
+XMCJAX_EXPORT int xmcjax_abi() { return XMCJAX_ABI; }

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "export.h"
+
 namespace {
 
 constexpr int64_t kRows = 64;
@@ -40,8 +42,6 @@ void put(T* matrix, int64_t rows, int64_t columns, const int64_t* which, int64_t
 }  // namespace
 
 // matrix [rows, columns]; which [count], columns of it; out and in [count, rows]. The caller has checked all.
-#define XMCJAX_EXPORT extern "C" __attribute__((visibility("default")))
-
 XMCJAX_EXPORT void xmcjax_take_columns(int32_t float64, const void* matrix, int64_t rows, int64_t columns,
                                        const int64_t* which, int64_t count, void* out) {
   if (float64) return take(static_cast<const double*>(matrix), rows, columns, which, count, static_cast<double*>(out));

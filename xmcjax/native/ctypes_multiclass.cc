@@ -1,6 +1,7 @@
 // Dual ascent of a multi-class SVM as functions of a handle (native/_multiclass.py).
 #include <exception>
 
+#include "export.h"
 #include "multiclass.h"
 
 namespace {
@@ -47,8 +48,6 @@ void put(const Assessment& found, double* out) {
 }
 
 }  // namespace
-
-#define XMCJAX_EXPORT extern "C" __attribute__((visibility("default")))
 
 // The handle of a method, or null. size: n, d, m, formulation, seed, threads, first
 // class of this process, last; array: value, column, offset, y, which must outlive it.

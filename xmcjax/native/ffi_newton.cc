@@ -151,7 +151,7 @@ XMCJAX_HANDLER(xmcjax_newton_step, newton_step,
 }  // namespace xmcjax
 
 // Returns 0, or 1 where memory ran out. The caller has checked dtypes and shapes.
-extern "C" __attribute__((visibility("default"))) int32_t xmcjax_newton_step_in_place(
+XMCJAX_EXPORT int32_t xmcjax_newton_step_in_place(
     int32_t float64, const int64_t* size, const void* const* problem, void* const* state, int64_t loss) {
   const xmcjax::FlushDenormals flush;
   try {

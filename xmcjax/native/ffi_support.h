@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "export.h"
 #include "isa.h"
 #include "parallel.h"
 #include "xla/ffi/api/ffi.h"
@@ -16,7 +17,7 @@ namespace xmcjax {
 namespace ffi = xla::ffi;
 
 #define XMCJAX_HANDLER(name, implementation, binding)                                             \
-  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame* frame) { \
+  XMCJAX_EXPORT XLA_FFI_Error* name(XLA_FFI_CallFrame* frame) {                                   \
     static auto* handler = (binding).To(implementation).release();                                \
     return handler->Call(frame);                                                                  \
   }

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "export.h"
+
 namespace xmcjax {
 namespace {
 
@@ -68,4 +70,4 @@ const Kernels<double>& kernels<double>() { XMCJAX_PICK(kernels_double) }
 
 }  // namespace xmcjax
 
-extern "C" __attribute__((visibility("default"))) const char* xmcjax_isa() { return xmcjax::isa_name(); }
+XMCJAX_EXPORT const char* xmcjax_isa() { return xmcjax::isa_name(); }

@@ -25,7 +25,7 @@
 #include <xlocale.h>
 #endif
 
-#define XMCJAX_EXPORT extern "C" __attribute__((visibility("default")))
+#include "export.h"
 
 namespace {
 
