@@ -11,26 +11,50 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// Σ_k value[k] V[column[k], 0:tile], a register at a time: GCC keeps the sums of wider vectors in memory.
+// W lanes side by side: a register at a time, because GCC keeps the sums of wider vectors in memory.
+template <class T, int W>
+struct Abreast {
+  static constexpr int kCount = W < kWide<T> ? W : kWide<T>;
+  typedef T type __attribute__((vector_size(kCount * sizeof(T))));
+  typedef T loose __attribute__((vector_size(kCount * sizeof(T)), aligned(sizeof(T)), may_alias));
+  static type load(const T* p) { return *reinterpret_cast<const loose*>(p); }
+  static void store(T* p, type v) { *reinterpret_cast<loose*>(p) = v; }
+};
 template <class T>
-inline Vec<T> row_dot_tile(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
+struct Abreast<T, 1> {
+  static constexpr int kCount = 1;
+  typedef T type;
+  static T load(const T* p) { return *p; }
+  static void store(T* p, T v) { *p = v; }
+};
+
+// sum[0:W] = Σ_k value[k] V[column[k], 0:W]
+template <int W, class T>
+inline void row_dots(const Csr<T>& X, int64_t i, const T* V, int64_t stride, T* sum) {
+  using Some = Abreast<T, W>;
   const T* value = X.value;
   const int32_t* column = X.column;
   const int64_t last = X.offset[i + 1];
-  alignas(64) T sum[kLanes<T>];
-  for (int part = 0; part < kLanes<T>; part += kWide<T>) {
+  for (int part = 0; part < W; part += Some::kCount) {
     const T* v = V + part;
     int64_t k = X.offset[i];
-    Wide<T> a{}, b{}, c{}, d{};
+    typename Some::type a{}, b{}, c{}, d{};
     for (; k + 3 < last; k += 4) {
-      a += value[k] * load_wide(v + column[k] * stride);
-      b += value[k + 1] * load_wide(v + column[k + 1] * stride);
-      c += value[k + 2] * load_wide(v + column[k + 2] * stride);
-      d += value[k + 3] * load_wide(v + column[k + 3] * stride);
+      a += value[k] * Some::load(v + column[k] * stride);
+      b += value[k + 1] * Some::load(v + column[k + 1] * stride);
+      c += value[k + 2] * Some::load(v + column[k + 2] * stride);
+      d += value[k + 3] * Some::load(v + column[k + 3] * stride);
     }
-    for (; k < last; ++k) a += value[k] * load_wide(v + column[k] * stride);
-    store_wide(sum + part, (a + b) + (c + d));
+    for (; k < last; ++k) a += value[k] * Some::load(v + column[k] * stride);
+    Some::store(sum + part, (a + b) + (c + d));
   }
+}
+
+// The same for a tile.
+template <class T>
+inline Vec<T> row_dot_tile(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
+  alignas(64) T sum[kLanes<T>];
+  row_dots<kLanes<T>>(X, i, V, stride, sum);
   return load(sum);
 }
 
@@ -71,44 +95,38 @@ inline TwoTiles<T> row_dot_two_tiles(const Csr<T>& X, int64_t i, const T* V, int
 // The same for one lane: element column[k] * stride of V.
 template <class T>
 inline T row_dot_lane(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
-  const T* value = X.value;
-  const int32_t* column = X.column;
-  int64_t k = X.offset[i];
-  const int64_t last = X.offset[i + 1];
-  T a = 0, b = 0, c = 0, d = 0;
-  for (; k + 3 < last; k += 4) {
-    a += value[k] * V[column[k] * stride];
-    b += value[k + 1] * V[column[k + 1] * stride];
-    c += value[k + 2] * V[column[k + 2] * stride];
-    d += value[k + 3] * V[column[k + 3] * stride];
-  }
-  for (; k < last; ++k) a += value[k] * V[column[k] * stride];
-  return (a + b) + (c + d);
+  T sum;
+  row_dots<1>(X, i, V, stride, &sum);
+  return sum;
 }
 
-// out[column[k], 0:tile] += value[k] c
-template <class T>
-inline void row_add_tile(const Csr<T>& X, int64_t i, Vec<T> c, T* out, int64_t stride) {
+// out[column[k], 0:W] += value[k] factor[0:W]
+template <int W, class T>
+inline void row_adds(const Csr<T>& X, int64_t i, const T* factor, T* out, int64_t stride) {
+  using Some = Abreast<T, W>;
   // in variables: to the compiler a vector that is stored may be a part of X
   const T* value = X.value;
   const int32_t* column = X.column;
   const int64_t first = X.offset[i], last = X.offset[i + 1];
-  alignas(64) T factor[kLanes<T>];
-  store(factor, c);
-  for (int part = 0; part < kLanes<T>; part += kWide<T>) {
-    const Wide<T> f = load_wide(factor + part);
+  for (int part = 0; part < W; part += Some::kCount) {
+    const auto f = Some::load(factor + part);
     for (int64_t k = first; k < last; ++k) {
       T* o = out + column[k] * stride + part;
-      store_wide(o, load_wide(o) + value[k] * f);
+      Some::store(o, Some::load(o) + value[k] * f);
     }
   }
 }
 
+// The same for a tile, and for one lane.
+template <class T>
+inline void row_add_tile(const Csr<T>& X, int64_t i, Vec<T> c, T* out, int64_t stride) {
+  alignas(64) T factor[kLanes<T>];
+  store(factor, c);
+  row_adds<kLanes<T>>(X, i, factor, out, stride);
+}
 template <class T>
 inline void row_add_lane(const Csr<T>& X, int64_t i, T c, T* out, int64_t stride) {
-  for (int64_t k = X.offset[i]; k < X.offset[i + 1]; ++k) {
-    out[X.column[k] * stride] += X.value[k] * c;
-  }
+  row_adds<1>(X, i, &c, out, stride);
 }
 
 }  // namespace xmcjax::XMCJAX_ISA

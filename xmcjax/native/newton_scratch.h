@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "aligned.h"
+#include "broad_system.h"
 #include "lane_system.h"
 #include "near_rows.h"
 #include "simd.h"
@@ -20,18 +21,19 @@ struct TileScratch {
   Array<T> w, z, direction;     // a padded copy of a tile that is not full
   Array<T> step_margins;        // [n, N]
   NearRows<T> near[kLanes<T>];
+  ActiveRows<T> active;         // of the wide lanes
+  Array<T> gradient;            // [N, padded d], and the next directions
 };
 
 // Buffers that live from call to call.
 template <class T>
 struct Scratch {
   TileScratch<T> tile[2];
-  Array<int32_t> rows;                            // active in a wide lane
-  Array<T> slopes, curvatures, products;          // [rows, N]
-  std::vector<Entry<T>> entries[kLanes<T>];       // the active rows, lane by lane
+  std::vector<Entry<T>> entries[kLanes<T>];  // the active rows, lane by lane
   LaneSystem<T> system;
-  Array<T> gradient, ones, delta, residual, search, image, diagonal;  // [N, padded d]
-  Array<T> tile_in, tile_out;                     // [d, N]
+  Array<T> sums;                             // [d, N]
+  BroadSystem<T> broad;
+  std::vector<typename BroadSystem<T>::Lane> broad_lanes;
 };
 
 // A set of buffers for the time of a call. There are as many sets as calls ran at the same time:

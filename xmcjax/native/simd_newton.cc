@@ -20,9 +20,6 @@ namespace {
 
 // A lane with more than this part of the rows near, or active, is worked on with its tile.
 constexpr int64_t kNearPart = 3, kActivePart = 8;
-// Two tiles of so many features lie in the cache beside a core: X v and Xᵀ v are made row by row, elsewhere
-// one after the other.
-constexpr int64_t kFewFeatures = 4096;
 
 template <class T, class Loss>
 class NewtonTile {
@@ -53,13 +50,17 @@ class NewtonTile {
       if (other.running()) other.multiply();
     }
     for (NewtonTile* tile : {&one, &other})
-      if (tile->running()) tile->finish();
+      if (tile->opened_) tile->take_step();
+    solve_broad(one, other);
+    for (NewtonTile* tile : {&one, &other})
+      if (tile->opened_) tile->close();
   }
 
  private:
   bool running() const { return running_lanes(); }
 
   void open() {
+    opened_ = true;
     open_tile();
     constant_weight_ = lanes_of(a_.weight, 0);
     own_.step_margins.resize(X_.n * N);
@@ -93,12 +94,31 @@ class NewtonTile {
   }
   void take_margin(int64_t i, V product) { store(margins(i), product + step_bias_); }
 
-  void finish() {
+  void take_step() {
     search();
     move();
     collect_active();
     take_gradient();
-    solve();
+    for (int l = 0; l < width_; ++l) {
+      if (!running_[l]) continue;
+      if (broad_[l]) {
+        close_step(l, dot(gradient(l), gradient(l), padded_));
+      } else {
+        solve_lane(l);
+      }
+    }
+    if (!any_broad_) close();
+  }
+
+  void close() {
+    if (!opened_) return;
+    opened_ = false;
+    for (int l = 0; l < N; ++l) {
+      if (l < width_ && running_[l]) continue;
+      std::memset(gradient(l), 0, padded_ * sizeof(T));
+      if (l < width_) a_.direction_bias[first_ + l] = a_.slope[first_ + l] = 0;
+    }
+    to_tile(own_.gradient.data(), padded_, X_.d, direction_, stride_);
     close_tile();
   }
 
@@ -389,10 +409,7 @@ class NewtonTile {
   // The same for the lanes that looked at all rows, or that have many active ones. Those with many are broad:
   // their products are made together, over the rows that are active in any of them.
   void collect_wide(unsigned wide) {
-    s_.rows.resize(X_.n);
-    s_.slopes.resize(X_.n * N);
-    s_.curvatures.resize(X_.n * N);
-    rows_ = 0;
+    own_.active.open(X_.n);
     unsigned listing = wide;
     IntVec<T> counts{};
     LaneSum<T> values, slopes, curvatures;
@@ -409,10 +426,7 @@ class NewtonTile {
           counts -= (slope != 0) | (curvature != 0);
           const unsigned mask = (nonzero_lanes(slope) | nonzero_lanes(curvature)) & wide;
           if (!mask) return;
-          s_.rows[rows_] = int32_t(i);
-          store(s_.slopes.data() + rows_ * N, slope);
-          store(s_.curvatures.data() + rows_ * N, curvature);
-          ++rows_;
+          own_.active.add(i, slope, curvature);
           for (unsigned rest = mask & listing; rest; rest &= rest - 1) {
             const int l = __builtin_ctz(rest);
             s_.entries[l].push_back({int32_t(i), slope[l], curvature[l]});
@@ -432,29 +446,17 @@ class NewtonTile {
 
   bool solved(int l) const { return running_[l] && a_.status[first_ + l] != kLineSearchFailed; }
 
-  // g = λ w + Xᵀ ℓ' of the broad lanes in s_.gradient, λ w of the others.
+  // g = λ w + Xᵀ ℓ' of the broad lanes, λ w of the others.
   void take_gradient() {
-    s_.gradient.resize(N * padded_);
-    if (!any_broad_) return to_lanes(a_.l2, w_, stride_, X_.d, s_.gradient.data(), padded_);
-    s_.tile_out.resize(X_.d * N);
-    T* tile = s_.tile_out.data();
-    for (int64_t j = 0; j < X_.d; ++j) store(tile + j * N, a_.l2 * load(w_ + j * stride_));
-    for (size_t u = 0; u < rows_; ++u)
-      row_add_tile(X_, s_.rows[u], broad_ ? load(s_.slopes.data() + u * N) : V{}, tile, N);
-    to_lanes(T(1), tile, N, X_.d, s_.gradient.data(), padded_);
-  }
-
-  // The next direction of every lane that goes on.
-  void solve() {
-    for (int l = 0; l < width_; ++l)
-      if (running_[l] && !broad_[l]) solve_lane(l);
-    if (any_broad_) solve_broad();
-    for (int l = 0; l < N; ++l) {
-      if (l < width_ && running_[l]) continue;
-      std::memset(gradient(l), 0, padded_ * sizeof(T));
-      if (l < width_) a_.direction_bias[first_ + l] = a_.slope[first_ + l] = 0;
-    }
-    to_tile(s_.gradient.data(), padded_, X_.d, direction_, stride_);
+    own_.gradient.resize(N * padded_);
+    if (!any_broad_) return to_lanes(a_.l2, w_, stride_, X_.d, own_.gradient.data(), padded_);
+    s_.sums.resize(X_.d * N);
+    T* sums = s_.sums.data();
+    for (int64_t j = 0; j < X_.d; ++j) store(sums + j * N, a_.l2 * load(w_ + j * stride_));
+    const ActiveRows<T>& active = own_.active;
+    for (size_t u = 0; u < active.count; ++u)
+      row_add_tile(X_, active.row[u], broad_ ? load(&active.slopes[u * N]) : V{}, sums, N);
+    to_lanes(T(1), sums, N, X_.d, own_.gradient.data(), padded_);
   }
 
   void solve_lane(int l) {
@@ -511,120 +513,27 @@ class NewtonTile {
     return a_.l2_bias >= 0 && h > 0 ? h : T(0);
   }
 
-  T* gradient(int l) { return s_.gradient.data() + l * padded_; }
-  T* delta(int l) { return s_.delta.data() + l * padded_; }
-  T* residual(int l) { return s_.residual.data() + l * padded_; }
-  T* search_direction(int l) { return s_.search.data() + l * padded_; }
-  T* ones(int l) { return s_.ones.data() + l * padded_; }
-  T* image(int l) { return s_.image.data() + l * padded_; }
-  T* diagonal(int l) { return s_.diagonal.data() + l * padded_; }
+  T* gradient(int l) { return own_.gradient.data() + l * padded_; }
 
-  // Conjugate gradients of the broad lanes on S δ = −g + u g_b / h, with the bias eliminated:
-  //   S = λ I + Xᵀ D X − u uᵀ / h,  u = Xᵀ D 1,  h = λ_b + 1ᵀ D 1,  δ_b = −(g_b + uᵀ δ) / h
-  void solve_broad() {
-    for (auto* v : {&s_.delta, &s_.residual, &s_.search, &s_.image, &s_.ones}) v->resize(N * padded_);
-    unsigned going = 0;
-    for (int l = 0; l < width_; ++l) {
-      if (!broad_[l]) continue;
-      broad_[l] = close_step(l, dot(gradient(l), gradient(l), padded_)) ? -1 : 0;
-      going |= unsigned(running_[l]) << l;
+  // The broad lanes of both tiles, together.
+  static void solve_broad(NewtonTile& one, NewtonTile& other) {
+    Scratch<T>& scratch = one.s_;
+    scratch.broad_lanes.clear();
+    for (NewtonTile* tile : {&one, &other}) {
+      if (!tile->any_broad_) tile->own_.active.count = 0;
+      for (int l = 0; l < tile->width_; ++l)
+        if (tile->running_[l] && tile->broad_[l])
+          scratch.broad_lanes.push_back({l + (tile == &other ? N : 0), size_t(tile->a_.active[tile->first_ + l]),
+                                         tile->gradient_bias_[l], tile->bias_curvature(l), tile->gradient(l)});
     }
-    if (!going) return;
-    if (a_.preconditioner > 0) take_diagonal();
-    T* tile = s_.tile_out.data();
-    std::memset(tile, 0, X_.d * N * sizeof(T));
-    for (size_t u = 0; u < rows_; ++u) row_add_tile(X_, s_.rows[u], curvatures(u), tile, N);
-    to_lanes(T(1), tile, N, X_.d, s_.ones.data(), padded_);
-    ConjugateGradients<T> cg[N];
-    int32_t cg_steps[N] = {};
-    for (int l = 0; l < width_; ++l) {
-      if (!broad_[l]) continue;
-      // What the bias step left of g_b: nothing beside g where features are small, more where they are large.
-      const T h = bias_curvature(l), share = h > 0 ? T(gradient_bias_[l]) / h : T(0);
-      for (int64_t j = 0; j < padded_; j += N)
-        store(residual(l) + j, share * load(ones(l) + j) - load(gradient(l) + j));
-      cg[l] = {delta(l), residual(l), search_direction(l), image(l), a_.preconditioner > 0 ? diagonal(l) : nullptr,
-               padded_};
-      cg[l].start();
+    if (scratch.broad_lanes.empty()) return;
+    scratch.broad.solve(one.X_, one.own_.active, other.own_.active, one.padded_, scratch.broad_lanes, one.a_);
+    for (const auto& lane : scratch.broad_lanes) {
+      NewtonTile& tile = lane.number < N ? one : other;
+      const int l = lane.number % N;
+      tile.a_.cg_steps[tile.first_ + l] += lane.cg_steps;
+      tile.open_step(l, lane.slope, lane.bias);
     }
-    while (going) {
-      size_t rows = 0;
-      for (unsigned rest = going; rest; rest &= rest - 1) rows += a_.active[first_ + __builtin_ctz(rest)];
-      if (rows > rows_) {
-        multiply_tile();
-      } else {
-        for (unsigned rest = going; rest; rest &= rest - 1) multiply_lane(__builtin_ctz(rest));
-      }
-      for (unsigned rest = going; rest; rest &= rest - 1) {
-        const int l = __builtin_ctz(rest);
-        const T h = bias_curvature(l);
-        const T mean = h > 0 ? T(dot(ones(l), search_direction(l), padded_)) / h : T(0);
-        for (int64_t j = 0; j < padded_; j += N)
-          store(image(l) + j, load(image(l) + j) - mean * load(ones(l) + j));
-        const bool more = cg[l].step(a_.cg_tolerance);
-        ++a_.cg_steps[first_ + l];
-        if (!more || ++cg_steps[l] >= a_.max_cg) going &= ~(1u << l);
-      }
-    }
-    for (int l = 0; l < width_; ++l) {
-      if (!broad_[l]) continue;
-      const T h = bias_curvature(l);
-      const double slope = dot(gradient(l), delta(l), padded_);
-      const double bias = h > 0 ? -(gradient_bias_[l] + dot(ones(l), delta(l), padded_)) / h : 0;
-      std::memcpy(gradient(l), delta(l), padded_ * sizeof(T));
-      open_step(l, slope, bias);
-    }
-  }
-
-  V curvatures(size_t u) const { return broad_ ? load(s_.curvatures.data() + u * N) : V{}; }
-
-  // image = (λ I + Xᵀ D X) search of the broad lanes
-  void multiply_tile() {
-    s_.tile_in.resize(X_.d * N);
-    T* in = s_.tile_in.data();
-    T* out = s_.tile_out.data();
-    to_tile(s_.search.data(), padded_, X_.d, in, N);
-    for (int64_t j = 0; j < X_.d; ++j) store(out + j * N, a_.l2 * load(in + j * N));
-    if (X_.d <= kFewFeatures) {
-      for (size_t u = 0; u < rows_; ++u) {
-        const int64_t row = s_.rows[u];
-        row_add_tile(X_, row, curvatures(u) * row_dot_tile(X_, row, in, N), out, N);
-      }
-    } else {
-      s_.products.resize(rows_ * N);
-      T* products = s_.products.data();
-      for (size_t u = 0; u < rows_; ++u) store(products + u * N, row_dot_tile(X_, s_.rows[u], in, N));
-      for (size_t u = 0; u < rows_; ++u)
-        row_add_tile(X_, s_.rows[u], curvatures(u) * load(products + u * N), out, N);
-    }
-    to_lanes(T(1), out, N, X_.d, s_.image.data(), padded_);
-  }
-
-  // The same of one lane, to the bit.
-  void multiply_lane(int l) {
-    const T* in = search_direction(l);
-    T* out = image(l);
-    for (int64_t j = 0; j < padded_; j += N) store(out + j, a_.l2 * load(in + j));
-    for (size_t u = 0; u < rows_; ++u) {
-      const T curvature = s_.curvatures[u * N + l];
-      if (curvature == 0) continue;
-      row_add_lane(X_, s_.rows[u], curvature * row_dot_lane(X_, s_.rows[u], in, 1), out, 1);
-    }
-  }
-
-  // 1 / ((1−α) + α (λ + Σ_i D_i x_i²)), the preconditioner of LIBLINEAR
-  void take_diagonal() {
-    s_.diagonal.resize(N * padded_);
-    T* tile = s_.tile_out.data();
-    for (int64_t j = 0; j < X_.d; ++j) store(tile + j * N, broadcast<T>(a_.l2));
-    for (size_t u = 0; u < rows_; ++u)
-      for (int64_t k = X_.offset[s_.rows[u]]; k < X_.offset[s_.rows[u] + 1]; ++k) {
-        T* o = tile + X_.column[k] * N;
-        store(o, load(o) + (X_.value[k] * X_.value[k]) * curvatures(u));
-      }
-    const T alpha = a_.preconditioner;
-    for (int64_t j = 0; j < X_.d; ++j) store(tile + j * N, T(1) / ((1 - alpha) + alpha * load(tile + j * N)));
-    to_lanes(T(1), tile, N, X_.d, s_.diagonal.data(), padded_);
   }
 
   const NewtonArgs<T>& a_;
@@ -639,6 +548,7 @@ class NewtonTile {
   bool wide_[N] = {};        // the search looks at all rows
   IntVec<T> broad_{};        // products are made for the whole tile
   bool any_broad_ = false;
+  bool opened_ = false;
   int64_t stride_ = 0;
   T *w_ = nullptr, *z_ = nullptr, *direction_ = nullptr;
   const int8_t* y_ = nullptr;
@@ -647,7 +557,6 @@ class NewtonTile {
   unsigned gathering_ = 0;  // lanes whose near rows are listed
   V longest_{}, highest_{}, lowest_{};  // where the near rows were gathered
   PlaneSearch<T> plane_[N];
-  size_t rows_ = 0;  // active in a wide lane
   double weight_norm2_[N] = {}, loss_value_[N] = {}, slope_sum_[N] = {}, curvature_sum_[N] = {}, gradient_bias_[N] = {};
 };
 
