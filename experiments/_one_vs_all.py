@@ -38,7 +38,9 @@ class Published(OneVsAll):
     """
 
     def hparams(self):
-        return super().hparams()._replace(cg_tolerance=0.5, preconditioner=0.01, decrement=1e30)
+        return (
+            super().hparams()._replace(cg_progress=0.0, cg_tolerance=0.5, preconditioner=0.01, decrement=1e30)
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ def jobs(Y, count, d, dtype, seed):
         indices = rng.choice(d, 5, replace=False)
         base = rng.normal(size=d) if label % 2 else None
         positives = Y.tocsc()[:, [label]].indices
-        made.append(Job(label, positives, 1e-3, base, 0.1, indices, rng.normal(size=5).astype(dtype), -0.5))
+        made.append(Job(label, positives, 1e-4, base, 0.1, indices, rng.normal(size=5).astype(dtype), -0.5))
     return made
 
 
@@ -89,7 +89,7 @@ def test_arrays_of_another_kind_are_refused(place):
         np.ones((1, 1), real),
         np.zeros((1, 1), real),
         np.zeros(lanes, real),
-        np.zeros(8, real),
+        np.zeros(9, real),
         np.zeros(4, whole),
     ]
     state = [np.zeros((d, lanes), real), np.zeros((n, lanes), real), np.zeros((d, lanes), real)]

@@ -266,15 +266,15 @@ def test_gradient_norm_equals_finite_differences(loss):
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_a_lane_keeps_its_bits_in_any_company(loss, dtype):
     """One lane, a padded tile and full tiles, with neighbours that share its rows or do not."""
-    X, y = data(n=400, d=50, lanes=24, dtype=dtype)
+    X, y = data(n=400, d=50, lanes=40, dtype=dtype)
     op = linops.make(X, backend="native")
 
     def fit(lanes):
         p = newton_cg.lane_problem(op, y[:, lanes], losses.MARGIN_LOSSES[loss], tolerance=1e-3)
         return solve(p)
 
-    whole = fit(np.arange(24))
-    for lanes in ([0], [5, 0, 9], [23, 17, 3, 0], list(range(16))):
+    whole = fit(np.arange(40))
+    for lanes in ([0], [5, 0, 9], [23, 17, 3, 0], list(range(16)), list(range(39, 18, -1))):
         part = fit(np.array(lanes))
         for name in ("w", "bias", "value", "steps", "cg_steps", "status"):
             np.testing.assert_array_equal(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 NAME = "libxmcjax_native.so"
 # Raised together with XMCJAX_ABI in abi.cc whenever a signature changes or one is added.
-ABI = 12
+ABI = 13
 
 
 def path() -> Path | None:

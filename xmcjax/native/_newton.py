@@ -42,7 +42,7 @@ class InPlaceStep:
             (weight, real, weight.shape),
             (shift, real, shift.shape),
             (tolerance, real, (lanes,)),
-            (numbers, real, (8,)),
+            (numbers, real, (9,)),
             (counts, integer, (4,)),
             (w, real, (d, lanes)),
             (z, real, (n, lanes)),

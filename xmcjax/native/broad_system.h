@@ -80,6 +80,7 @@ class BroadSystem {
     size_t active;               // rows
     double gradient_bias;        // g_b
     T h;                         // λ_b + 1ᵀ D 1; 0: no bias
+    CgEnd end;
     T* vector;                   // g, and δ when it is solved; d elements and zeros up to `padded`
     double slope = 0, bias = 0;  // gᵀδ, and δ_b
     int32_t cg_steps = 0;
@@ -99,7 +100,7 @@ class BroadSystem {
       going_.push_back(int(systems_.size()));
       systems_.push_back({&lane, &ones_[at], &search_[at], &image_[at], preconditioned ? &inverse_[at] : nullptr,
                           {&solution_[at], &residual_[at], &search_[at], &image_[at],
-                           preconditioned ? &inverse_[at] : nullptr, padded}});
+                           preconditioned ? &inverse_[at] : nullptr, padded, lane.end}});
     }
     pack();
     for (size_t k = 0; k < used_; ++k) take_sums(packs_[k], a.preconditioner);
@@ -144,7 +145,7 @@ class BroadSystem {
   bool step(System& s, const NewtonArgs<T>& a) {
     const T h = s.lane->h, mean = h > 0 ? T(dot(s.ones, s.search, padded_)) / h : T(0);
     for (int64_t j = 0; j < padded_; j += N) store(s.image + j, load(s.image + j) - mean * load(s.ones + j));
-    return s.cg.step(a.cg_tolerance) & (++s.lane->cg_steps < a.max_cg);
+    return s.cg.step() & (++s.lane->cg_steps < a.max_cg);
   }
 
   // Numbers that hold so many lanes: whole vectors, and a half, a quarter or a single one for the rest.

@@ -1,6 +1,7 @@
 // Conjugate gradients, one step at a time: the caller multiplies.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "lane_arrays.h"
@@ -8,8 +9,17 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// S δ = r by steps that end at ‖r‖ ≤ tolerance ‖r_0‖ in the norm of M⁻¹. The vectors have `length`
-// elements, a multiple of the tile.
+// When to stop; solvers/_cg.py says more.
+struct CgEnd {
+  double tolerance;   // at ‖r‖ ≤ tolerance ‖r_0‖ in the norm of M⁻¹, where progress is 0
+  double progress;    // at step i where i times the last fall of the model is at most this part of all of it
+  double least;       // λ > 0, no more than any eigenvalue of S
+  double enough = 0;  // where all that the model falls by is less, as far as that is known; 0: never
+};
+// What counts of the bound on what is unknown of it: it lies far above.
+constexpr double kPartOfBound = 1.0 / 3;
+
+// S δ = r by steps. The vectors have `length` elements, a multiple of the tile.
 template <class T>
 struct ConjugateGradients {
   static constexpr int N = kLanes<T>;
@@ -19,7 +29,11 @@ struct ConjugateGradients {
   const T* image;    // S search
   const T* inverse;  // M⁻¹, or null for none
   int64_t length;
+  CgEnd end;
   double rz = 0, rz_first = 0;
+  double fall = 0;   // of the model so far
+  double radau = 0;  // ‖r‖² times this is above rᵀS⁻¹r
+  int32_t steps = 0;
 
   // `residual` holds the right-hand side.
   void start() {
@@ -32,13 +46,18 @@ struct ConjugateGradients {
       sum += r * z;
     }
     rz = rz_first = horizontal(sum);
+    fall = 0, steps = 0;
+    radau = 1 / end.least;
   }
 
   // One step with `image` as it is now; false when there is no need for another.
-  bool step(double tolerance) {
+  bool step() {
     const double curvature = dot(search, image, length);
     if (!(curvature > 0)) return false;  // a product that underflowed: what is solved so far stands
-    const T alpha = T(rz / curvature);
+    const double length_of_step = rz / curvature, last = 0.5 * length_of_step * rz;
+    const T alpha = T(length_of_step);
+    ++steps;
+    fall += last;
     V sum{};
     for (int64_t j = 0; j < length; j += N) {
       store(solution + j, load(solution + j) + alpha * load(search + j));
@@ -46,9 +65,17 @@ struct ConjugateGradients {
       store(residual + j, r);
       sum += inverse ? r * r * load(inverse + j) : r * r;
     }
-    const double next = horizontal(sum);
-    if (next <= tolerance * tolerance * rz_first) return false;
-    const T beta = T(next / rz);
+    const double next = horizontal(sum), ratio = next / rz;
+    if (end.enough > 0 && !inverse) {
+      // ½ rᵀS⁻¹r ≤ ½ radau ‖r‖², the bound of Gauss and Radau
+      const double above = std::fmax(radau - length_of_step, 0.0);
+      radau = above > 0 ? above / (end.least * above + ratio) : 0;
+      if (fall + kPartOfBound * 0.5 * radau * next <= end.enough) return false;
+    }
+    if (next == 0) return false;
+    if (end.progress > 0 ? steps * last <= end.progress * fall : next <= end.tolerance * end.tolerance * rz_first)
+      return false;
+    const T beta = T(ratio);
     rz = next;
     for (int64_t j = 0; j < length; j += N) {
       const V z = inverse ? load(residual + j) * load(inverse + j) : load(residual + j);

@@ -18,8 +18,8 @@ enum StateField {
   kW, kZ, kDirection, kBias, kDirectionBias, kSlope, kObjective, kGradientNorm, kMultiplier,
   kStatus, kSteps, kCgSteps, kActive, kStateFields
 };
-enum Number { kL2, kL2Bias, kLossParameter, kCgTolerance, kPreconditioner, kArmijo, kDecrement, kPenaltyParameter,
-              kNumberCount };
+enum Number { kL2, kL2Bias, kLossParameter, kCgTolerance, kCgProgress, kPreconditioner, kArmijo, kDecrement,
+              kPenaltyParameter, kNumberCount };
 enum Count { kMaxCg, kMaxSteps, kMaxBacktracks, kPenalty, kCountCount };
 
 // The sizes that the arrays do not tell by themselves; weight and shift are [1 or n, 1 or lanes].
@@ -54,6 +54,7 @@ void step(const int64_t* size, const void* const* problem, void* const* state, i
   args.l2 = numbers[kL2];
   args.l2_bias = numbers[kL2Bias];
   args.cg_tolerance = numbers[kCgTolerance];
+  args.cg_progress = numbers[kCgProgress];
   args.preconditioner = numbers[kPreconditioner];
   args.armijo = numbers[kArmijo];
   args.decrement = numbers[kDecrement];

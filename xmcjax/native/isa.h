@@ -48,7 +48,7 @@ struct NewtonArgs {
   int32_t penalty;
   T penalty_parameter;
   T l2, l2_bias;         // of the penalty; l2_bias < 0: no bias; 0: free; > 0: regularised
-  T cg_tolerance, preconditioner;
+  T cg_tolerance, cg_progress, preconditioner;
   int32_t max_cg, max_steps, max_backtracks;
   T armijo, decrement;
   const T* tolerance;    // [lanes] bound on the norm of the gradient

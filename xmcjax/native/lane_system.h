@@ -11,6 +11,7 @@
 
 #include "aligned.h"
 #include "conjugate_gradients.h"
+#include "csr_rows.h"
 #include "isa.h"
 #include "near_rows.h"
 #include "simd.h"
@@ -23,9 +24,18 @@ class LaneSystem {
   using V = Vec<T>;
 
  public:
-  // `w`, λ w of the lane in d elements and zeros up to `padded`, is zero in the active columns
-  // afterwards. g = λ w + Xᵀ ℓ' and u = Xᵀ ℓ'' 1.
-  void build(const Csr<T>& X, const std::vector<Entry<T>>& entries, T l2, T* w, int64_t padded) {
+  // w += Xᵀ ℓ'
+  static void add_slopes(const Csr<T>& X, const std::vector<Entry<T>>& entries, T* w) {
+    const int64_t rows = int64_t(entries.size());
+    for (int64_t r = 0; r < rows; ++r) {
+      if (r + kAhead < rows) prefetch(X, entries[r + kAhead].row);
+      row_add_lane(X, entries[r].row, entries[r].slope, w, 1);
+    }
+  }
+
+  // `w`, λ w of the lane in d elements and zeros up to `padded`, perhaps with the slopes added, is zero in the
+  // active columns afterwards. g = λ w + Xᵀ ℓ' and u = Xᵀ ℓ'' 1.
+  void build(const Csr<T>& X, const std::vector<Entry<T>>& entries, T l2, T* w, int64_t padded, bool added) {
     w_ = w, padded_ = padded, l2_ = l2;
     rows_ = int64_t(entries.size());
     if (int64_t(slot_.size()) < X.d) slot_.assign(X.d, -1);
@@ -67,7 +77,7 @@ class LaneSystem {
     rest_ = std::sqrt(dot(w, w, padded));
     gradient_[columns_] = rest_;
     for (int64_t r = 0; r < rows_; ++r) {
-      const T slope = entries[r].slope, curvature = entries[r].curvature;
+      const T slope = added ? T(0) : entries[r].slope, curvature = entries[r].curvature;
       for (int64_t k = begin_[r]; k < begin_[r + 1]; ++k) {
         gradient_[column_[k]] += value_[k] * slope;
         ones_[column_[k]] += value_[k] * curvature;
@@ -84,18 +94,18 @@ class LaneSystem {
 
   // CG on S δ = −g + u g_b / h with the bias eliminated,
   //   S = λ I + Xᵀ D X − u uᵀ / h,  δ_b = −(g_b + uᵀ δ) / h;  h = 0: no bias.
-  Direction solve(T gradient_bias, T h, const NewtonArgs<T>& a) {
+  Direction solve(T gradient_bias, T h, const CgEnd& end, const NewtonArgs<T>& a) {
     const T share = h > 0 ? gradient_bias / h : T(0);
     for (int64_t j = 0; j < length_; j += N)
       store(&residual_[j], share * load(&ones_[j]) - load(&gradient_[j]));
     if (a.preconditioner > 0) take_diagonal(a.preconditioner);
     ConjugateGradients<T> cg{solution_.data(), residual_.data(), search_.data(), image_.data(),
-                             a.preconditioner > 0 ? inverse_.data() : nullptr, length_};
+                             a.preconditioner > 0 ? inverse_.data() : nullptr, length_, end};
     cg.start();
     Direction result{0, 0, 0};
     for (bool more = true; more && result.cg_steps < a.max_cg; ++result.cg_steps) {
       multiply(h);
-      more = cg.step(a.cg_tolerance);
+      more = cg.step();
     }
     if (h > 0) result.bias = -(gradient_bias + dot(ones_.data(), solution_.data(), length_)) / h;
     result.slope = dot(gradient_.data(), solution_.data(), length_);

@@ -461,12 +461,27 @@ class NewtonTile {
 
   void solve_lane(int l) {
     LaneSystem<T>& system = s_.system;
-    if (solved(l)) system.build(X_, s_.entries[l], a_.l2, gradient(l), padded_);
-    if (!close_step(l, solved(l) ? system.gradient_norm2() : 0)) return;
-    const auto direction = system.solve(T(gradient_bias_[l]), bias_curvature(l), a_);
+    const bool ends = may_end(l);
+    double norm2 = 0;
+    if (solved(l) && ends) {
+      system.add_slopes(X_, s_.entries[l], gradient(l));
+      norm2 = dot(gradient(l), gradient(l), padded_);
+    } else if (solved(l)) {
+      system.build(X_, s_.entries[l], a_.l2, gradient(l), padded_, false);
+      norm2 = system.gradient_norm2();
+    }
+    if (!close_step(l, norm2)) return;
+    if (ends) system.build(X_, s_.entries[l], a_.l2, gradient(l), padded_, true);
+    const auto direction = system.solve(T(gradient_bias_[l]), bias_curvature(l), cg_end(l), a_);
     system.spread_direction();
     a_.cg_steps[first_ + l] += direction.cg_steps;
     open_step(l, direction.slope, direction.bias);
+  }
+
+  // The step before promised so little that its gradient, which needs no system, may show that the lane has converged.
+  bool may_end(int l) const {
+    constexpr double kNear = 20;
+    return !fresh_[l] && -0.5 * a_.slope[first_ + l] <= kNear * a_.decrement * std::fabs(double(a_.value[first_ + l]));
   }
 
   // Value, norm of the gradient and status of a lane at its new point; false where it ends there.
@@ -484,12 +499,21 @@ class NewtonTile {
     } else if (a_.gradient_norm[lane] <= a_.tolerance[lane]) {
       // f − f* ≤ ‖∇f‖²/2λ settles it for most; for the others the decrement is worked out.
       const double norm = a_.gradient_norm[lane], gap = a_.decrement * std::fabs(double(a_.value[lane]));
-      candidate_[l] = norm * norm > 2 * a_.l2 * gap;
+      candidate_[l] = kPartOfBound * norm * norm > 2 * a_.l2 * gap;
       status = candidate_[l] ? kRunning : kConverged;
     } else {
       status = a_.steps[lane] >= a_.max_steps ? kMaxSteps : kRunning;
     }
     return running_[l] = status == kRunning;
+  }
+
+  // CG ends early where it has shown that a lane has converged.
+  CgEnd cg_end(int l) const {
+    CgEnd end{a_.cg_tolerance, a_.cg_progress, a_.l2};
+    if (!candidate_[l]) return end;
+    const double h = bias_curvature(l), of_bias = h > 0 ? gradient_bias_[l] * gradient_bias_[l] / (2 * h) : 0;
+    end.enough = a_.decrement * std::fabs(double(a_.value[first_ + l])) - of_bias;
+    return end;
   }
 
   // A direction is known. ½ gᵀH⁻¹g settles a lane whose gradient is small enough: it has converged, or
@@ -524,7 +548,8 @@ class NewtonTile {
       for (int l = 0; l < tile->width_; ++l)
         if (tile->running_[l] && tile->broad_[l])
           scratch.broad_lanes.push_back({l + (tile == &other ? N : 0), size_t(tile->a_.active[tile->first_ + l]),
-                                         tile->gradient_bias_[l], tile->bias_curvature(l), tile->gradient(l)});
+                                         tile->gradient_bias_[l], tile->bias_curvature(l), tile->cg_end(l),
+                                         tile->gradient(l)});
     }
     if (scratch.broad_lanes.empty()) return;
     scratch.broad.solve(one.X_, one.own_.active, other.own_.active, one.padded_, scratch.broad_lanes, one.a_);

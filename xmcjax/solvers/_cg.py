@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+# What counts of the bound on what is unknown of the fall of the model: it lies far above. The same number in
+# native/conjugate_gradients.h.
+PART_OF_BOUND = 1 / 3
+
+
+class Progress(NamedTuple):
+    """Stops a lane by the fall of ½ xᵀA x − bᵀx, which is ½ bᵀA⁻¹b in the end.
+
+    Attributes:
+        part: at step i where i times the last fall is at most this part of the whole fall so far (Nash
+            and Sofer 1990); 0 leaves that to the tolerance.
+        least: λ > 0, no more than any eigenvalue of A.
+        enough: [B]; where the whole fall is less, as far as that is known: what it is so far and
+            ``PART_OF_BOUND`` of the bound of Gauss and Radau on the rest, which takes M = I. 0 for never.
+            G. Meurant, P. Tichý, "On computing quadrature-based bounds for the A-norm of the error in
+            conjugate gradients", 2013.
+    """
+
+    part: jax.Array | float
+    least: jax.Array | float
+    enough: Any
 
 
 class CgResult(NamedTuple):
@@ -22,13 +44,14 @@ def cg(
     *,
     tolerance,
     max_steps,
+    progress: Progress | None = None,
     dot: Callable[[jax.Array, jax.Array], jax.Array] = lambda a, b: jnp.sum(a * b, axis=0),
 ) -> CgResult:
     """Solves A x = b for the lanes where `lanes` is true; x is 0 in the others.
 
     A lane stops when ‖r‖_{M⁻¹} ≤ tolerance ‖b‖_{M⁻¹}, r = b − A x, or where pᵀAp is not
-    positive: what is solved so far stands. Shewchuk, "An introduction to the conjugate gradient
-    method without the agonizing pain", 1994, section B3, with x₀ = 0.
+    positive: what is solved so far stands; `progress` has other reasons. J. Shewchuk, "An introduction to
+    the conjugate gradient method without the agonizing pain", 1994, section B3, with x₀ = 0.
 
     Args:
         product: V ↦ A V for all lanes, [d, B] to [d, B]; A symmetric, positive definite.
@@ -37,19 +60,22 @@ def cg(
         lanes: bool [B].
         tolerance: relative, on the preconditioned norm.
         max_steps: most products a lane.
+        progress: other reasons to stop.
         dot: inner products of [d, B] with [d, B], [B]; another one where an array is a single
             system, B = 1, or lies on several devices.
     """
     z = inverse_diagonal * b
     first = dot(b, z)
-    carry = (jnp.zeros_like(b), b, z, first, lanes, jnp.zeros(lanes.shape, jnp.int32))
+    # of the model so far; ½ ‖r‖² times the other is above what is left of it
+    fall = (jnp.zeros_like(first), jnp.full_like(first, 1) / progress.least) if progress is not None else ()
+    carry = (jnp.zeros_like(b), b, z, first, fall, lanes, jnp.zeros(lanes.shape, jnp.int32))
 
     def unfinished(carry):
         *_, open_, steps = carry
         return jnp.any(open_ & (steps < max_steps))
 
     def step(carry):
-        x, r, p, rz, open_, steps = carry
+        x, r, p, rz, fall, open_, steps = carry
         Ap = product(p)
         curvature = dot(p, Ap)
         steps = steps + open_.astype(jnp.int32)
@@ -60,11 +86,30 @@ def cg(
         r = r - alpha * Ap
         z = inverse_diagonal * r
         rz_next = dot(r, z)
-        open_ = open_ & (rz_next > tolerance**2 * first)
+        accurate = rz_next <= tolerance**2 * first
+        if progress is None:
+            open_ = open_ & ~accurate
+        else:
+            fall, ended = _fallen(progress, fall, alpha, rz, rz_next, steps, accurate)
+            open_ = open_ & ~ended
         # β = r₊ᵀz₊ / rᵀz
         # 0 in the lanes that are solved: a product that skips zeros is then for the others alone
         p = jnp.where(open_, z + jnp.where(open_, rz_next / jnp.where(open_, rz, 1), 0) * p, 0)
-        return x, r, p, rz_next, open_, steps
+        return x, r, p, rz_next, fall, open_, steps
 
-    x, _, _, _, _, steps = jax.lax.while_loop(unfinished, step, carry)
+    x, *_, steps = jax.lax.while_loop(unfinished, step, carry)
     return CgResult(x, steps)
+
+
+def _fallen(progress: Progress, fall, alpha, rz, rz_next, steps, accurate):
+    """The fall of the model and the factor of the bound after a step, and where to stop."""
+    so_far, radau = fall
+    last = alpha * rz / 2
+    so_far = so_far + last
+    above = jnp.maximum(radau - alpha, 0)
+    ratio = rz_next / jnp.where(rz > 0, rz, 1)
+    radau = jnp.where(above > 0, above / (progress.least * above + ratio), 0)
+    enough = (progress.enough > 0) & (so_far + PART_OF_BOUND / 2 * radau * rz_next <= progress.enough)
+    part = jnp.asarray(progress.part, last.dtype)
+    slow = jnp.where(part > 0, steps.astype(last.dtype) * last <= part * so_far, accurate)
+    return (so_far, radau), enough | slow | (rz_next == 0)

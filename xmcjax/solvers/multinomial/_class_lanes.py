@@ -66,6 +66,7 @@ def solve_lanes(problem: Problem, loss: LaneLoss, offset, W, bias, tolerance, se
         l2=problem.l2,  # type: ignore[arg-type]
         l2_bias=0.0 if problem.intercept else -1.0,
         max_steps=MOST_NEWTON_STEPS,
+        cg_progress=0.0,
         cg_tolerance=CG_TOLERANCE,
         decrement=1e30,  # the gradient alone decides
     )
