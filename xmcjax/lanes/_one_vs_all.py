@@ -252,6 +252,14 @@ def check_sample_weight(weight, n: int) -> np.ndarray:
     return weight
 
 
+def _by_length(X) -> np.ndarray:
+    """The rows of a CSR matrix, those with the fewest entries first.
+
+    Where rows of the same length follow one another the processor foresees the ends of their loops.
+    """
+    return np.argsort(np.diff(X.indptr), kind="stable")
+
+
 class Trainer:
     """One run of :func:`train_one_vs_all`, whose arguments it takes.
 
@@ -288,14 +296,13 @@ class Trainer:
         elif backend == "auto" and sp.issparse(X) and linops.gpu_ready():
             backend = "gpu"
         if backend == "native" and sp.issparse(X):
-            # Rows of the same length one after another: the processor foresees where their loops end.
-            order = np.argsort(np.diff(X.indptr), kind="stable")
+            order = _by_length(X)
             X, Y = X[order], sp.csr_array(Y)[order]
             self.weight = None if self.weight is None else self.weight[order]
         self.Y = label_columns(Y)
         options.init.check(X.shape[1], Y.shape[1], options.bias != "none")
         self._op = linops.make(X, backend=backend)
-        if backend == "native" and sp.issparse(X) and X.dtype == self._op.dtype:
+        if backend == "native" and isinstance(self._op, linops.Csr) and X.dtype == self._op.dtype:
             X = self._op.to_scipy()  # the same memory
         self._X: Any = X
         #: X on each device
