@@ -429,3 +429,30 @@ def test_numbers_cost_no_compilation(backend):
     q = dataclasses.replace(p, tolerance=p.tolerance * 2, weight=p.weight * 3)
     newton_cg.advance(q, newton_cg.HParams(l2=2.0, max_steps=7, preconditioner=0.01), newton_cg.init(q))
     assert newton_cg.advance._cache_size() == size
+
+
+@native
+@pytest.mark.parametrize("start_bias", [-1.2, 0.0])
+def test_lanes_that_may_end_equal_the_jnp_step(start_bias):
+    """A loose gradient: each lane ends by its decrement, with few active rows (−1.2) or many."""
+    n, d, lanes = 400, 40, 20
+    rng = np.random.default_rng(5)
+    X = sp.random(n, d, 0.2, format="csr", random_state=5)
+    y = np.where(rng.random((n, lanes)) < 0.03, 1, -1).astype(np.int8)
+    y[0] = 1
+    histories = []
+    for backend in ("native", "jnp"):
+        p = problem(X, y, backend=backend, tolerance=1e3)
+        s = newton_cg.init(p, np.zeros((d, lanes)), start_bias)
+        histories.append([])
+        while newton_cg.moving(np.asarray(s.status)).any():
+            s = newton_cg.advance(p, newton_cg.HParams(), s)
+            histories[-1].append(jax.tree.map(np.array, s))
+    for ours, reference in zip(*histories, strict=True):
+        for name, a, b in zip(ours._fields, ours, reference, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7, err_msg=name)
+    last = histories[0][-1]
+    assert (last.status == Status.CONVERGED).all() and last.steps.max() >= 2
+    assert (start_bias < 0) == (histories[0][0].active.max() <= n // 8)
+    exact = solve(problem(X, y, tolerance=1e-9), newton_cg.HParams(decrement=1e-12))
+    assert (last.value - exact.value <= 1e-3 * exact.value).all()

@@ -264,7 +264,7 @@ class Trainer:
     """One run of :func:`train_one_vs_all`, whose arguments it takes.
 
     Attributes:
-        Y: labels, CSC [n, L] of ones, of the rows that count.
+        Y: labels, CSC [n, L] of ones, of the rows that count, in the order of training.
         weight: s of these rows, or None.
         workers: host threads that make steps.
     """
@@ -276,14 +276,14 @@ class Trainer:
             raise ValueError(f"expected as many rows in Y as in X, {X.shape[0]}, got {Y.shape[0]}")
         if X.shape[0] == 0:
             raise ValueError("expected at least one row, got none")
-        X = X.tocsr() if sp.issparse(X) else np.asarray(X)
+        X = linops.checked_csr(X) if sp.issparse(X) else np.asarray(X)
         linops.check_features(X)
         self.weight = None  # s [n]; None for ones
         if sample_weight is not None:
             weight = check_sample_weight(sample_weight, X.shape[0])
             kept = np.flatnonzero(weight)
             if len(kept) < len(weight):
-                X, Y = X[kept], sp.csr_array(Y)[kept]
+                X, Y = X[kept], linops.checked_csr(sp.csr_array(Y))[kept]
             self.weight = weight[kept]
         if label_weights is not None and len(label_weights.positive) != Y.shape[1]:
             raise ValueError(f"expected weights of {Y.shape[1]} labels, got {len(label_weights.positive)}")
@@ -297,13 +297,18 @@ class Trainer:
             backend = "gpu"
         if backend == "native" and sp.issparse(X):
             order = _by_length(X)
-            X, Y = X[order], sp.csr_array(Y)[order]
+            X, Y = X[order], linops.checked_csr(sp.csr_array(Y))[order]
             self.weight = None if self.weight is None else self.weight[order]
         self.Y = label_columns(Y)
         options.init.check(X.shape[1], Y.shape[1], options.bias != "none")
         self._op = linops.make(X, backend=backend)
-        if backend == "native" and isinstance(self._op, linops.Csr) and X.dtype == self._op.dtype:
-            X = self._op.to_scipy()  # the same memory
+        if (
+            backend == "native"
+            and sp.issparse(X)
+            and isinstance(self._op, linops.Csr)
+            and X.dtype == self._op.dtype
+        ):
+            X = self._op.to_scipy()  # the sorted copy goes
         self._X: Any = X
         #: X on each device
         self._places = placed(self._op)

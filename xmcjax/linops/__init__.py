@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from xmcjax.linops._base import LinOp, put
-from xmcjax.linops._checks import check_features
+from xmcjax.linops._checks import check_features, checked_csr
 from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense
 from xmcjax.linops._grouped import Grouped
@@ -30,6 +30,7 @@ __all__ = [
     "Grouped",
     "LinOp",
     "check_features",
+    "checked_csr",
     "gpu_ready",
     "make",
     "native_ready",

@@ -27,15 +27,27 @@ def check_features(X) -> None:
     raise ValueError(f"expected finite features, found {found} in row {row}, column {column} of X")
 
 
+def checked_csr(X):
+    """A scipy.sparse matrix as CSR, its indices looked at.
+
+    scipy takes any, until it is asked; its own functions and the kernels would follow them out of the
+    arrays.
+
+    Raises:
+        ValueError: indices beyond the matrix, or rows that end before they begin.
+    """
+    X = X.tocsr()
+    X.check_format(full_check=True)
+    return X
+
+
 def canonical_csr(X):
     """A scipy.sparse matrix as CSR whose rows have each column once, in order.
 
     Raises:
         ValueError: indices beyond the matrix, or more rows or columns than 32 bits number.
     """
-    X = X.tocsr()
-    # scipy takes any indices, until it is asked; the kernels would follow them out of the arrays
-    X.check_format(full_check=True)
+    X = checked_csr(X)
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()  # their squares are not the square of their sum

@@ -24,20 +24,7 @@ template <class T>
 struct ActiveRows {
   size_t count = 0;
   Array<int32_t> row;
-  Array<T> slopes, curvatures;  // [count, N], of all lanes
-
-  void open(int64_t most) {
-    count = 0;
-    row.resize(most);
-    slopes.resize(most * kLanes<T>);
-    curvatures.resize(most * kLanes<T>);
-  }
-  void add(int64_t i, Vec<T> slope, Vec<T> curvature) {
-    row[count] = int32_t(i);
-    store(slopes.data() + count * kLanes<T>, slope);
-    store(curvatures.data() + count * kLanes<T>, curvature);
-    ++count;
-  }
+  Array<T> curvatures;  // [count, N], of all lanes
 };
 
 // Of two vectors one behind the other, the elements of these numbers.
@@ -98,9 +85,10 @@ class BroadSystem {
     for (Lane& lane : lanes) {
       const int64_t at = int64_t(systems_.size()) * padded;
       going_.push_back(int(systems_.size()));
-      systems_.push_back({&lane, &ones_[at], &search_[at], &image_[at], preconditioned ? &inverse_[at] : nullptr,
-                          {&solution_[at], &residual_[at], &search_[at], &image_[at],
-                           preconditioned ? &inverse_[at] : nullptr, padded, lane.end}});
+      T *search = search_.data() + at, *image = image_.data() + at;
+      T* inverse = preconditioned ? inverse_.data() + at : nullptr;
+      systems_.push_back({&lane, ones_.data() + at, search, image, inverse,
+                          {solution_.data() + at, residual_.data() + at, search, image, inverse, padded, lane.end}});
     }
     pack();
     for (size_t k = 0; k < used_; ++k) take_sums(packs_[k], a.preconditioner);
@@ -137,7 +125,7 @@ class BroadSystem {
   struct Pack {
     int width = 0, count = 0;
     int system[N];
-    size_t rows = 0, active = 0;  // together, and one lane after the other
+    size_t rows = 0;
     Array<int32_t> row;
     Array<T> curvatures;  // [rows, width]
   };
@@ -152,38 +140,29 @@ class BroadSystem {
   static int width(size_t lanes) { return lanes > N / 2 ? N : lanes > N / 4 ? N / 2 : lanes > 1 ? N / 4 : 1; }
   static int room(size_t lanes) { return int(lanes / N * N) + (lanes % N ? width(lanes % N) : 0); }
 
-  // Puts the lanes that are still going side by side; where their active rows are few together, each by itself.
+  // Puts the lanes that are still going side by side.
   void pack() {
-    used_ = 0, room_ = 0;
-    const auto next = [&]() -> Pack& {
+    room_ = room(going_.size());
+    used_ = 0;
+    for (size_t first = 0; first < going_.size(); first += N, ++used_) {
       if (used_ == packs_.size()) packs_.emplace_back();
-      return packs_[used_++];
-    };
-    for (size_t first = 0; first < going_.size(); first += N) {
-      const int count = int(std::min<size_t>(N, going_.size() - first));
-      const int* system = going_.data() + first;
-      Pack& all = next();
-      fill(all, system, count);
-      if (count > 1 && all.active <= all.rows) {
-        --used_;
-        for (int k = 0; k < count; ++k) fill(next(), system + k, 1);
-      }
+      fill(packs_[used_], going_.data() + first, int(std::min<size_t>(N, going_.size() - first)));
     }
-    for (size_t k = 0; k < used_; ++k) room_ += packs_[k].width;
   }
 
   void fill(Pack& p, const int* system, int count) {
-    p.count = count, p.width = width(count), p.rows = p.active = 0;
+    p.count = count, p.width = width(count), p.rows = 0;
     std::memcpy(p.system, system, count * sizeof(int));
     IntVec<T> numbers{}, used{};
+    size_t active = 0;
     for (int k = 0; k < count; ++k) {
       const Lane& lane = *systems_[system[k]].lane;
       numbers[k] = lane.number, used[k] = -1;
-      p.active += lane.active;
+      active += lane.active;
     }
     const ActiveRows<T>&one = *tiles_[0], &other = *tiles_[1];
     // One more row is written than is kept, and of each a whole vector.
-    const size_t most = 1 + std::min(p.active, one.count + other.count);
+    const size_t most = 1 + std::min(active, one.count + other.count);
     p.row.resize(most);
     p.curvatures.resize(most * p.width + N);
     constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
@@ -244,7 +223,7 @@ class BroadSystem {
       for (size_t u = 0; u < p.rows; ++u)
         for (int64_t k = X_->offset[p.row[u]]; k < X_->offset[p.row[u] + 1]; ++k)
           for (int l = 0; l < W; ++l)
-            out_[X_->column[k] * W + l] += X_->value[k] * X_->value[k] * p.curvatures[u * W + l];
+            out_[int64_t(X_->column[k]) * W + l] += X_->value[k] * X_->value[k] * p.curvatures[u * W + l];
       for (T& one : out_) one = T(1) / ((1 - alpha) + alpha * one);
       from_pack<W>(p, out_.data(), [](const System& s) { return s.inverse; });
     });
@@ -264,25 +243,22 @@ class BroadSystem {
       }
       for (int64_t j = 0; j < padded_ * W; j += N) store(out + j, l2_ * load(in + j));
       if (X_->d * W <= kFewWeights) {
-        for (size_t u = 0; u < p.rows; ++u) {
-          alignas(64) T product[W];
-          row_dots<W>(*X_, p.row[u], in, W, product);
-          for (int l = 0; l < W; ++l) product[l] *= p.curvatures[u * W + l];
-          row_adds<W>(*X_, p.row[u], product, out, W);
-        }
+        for (size_t u = 0; u < p.rows; ++u) row_grams<W>(*X_, p.row[u], in, &p.curvatures[u * W], out, W);
       } else {
         products_.resize(p.rows * W);
-        for (size_t u = 0; u < p.rows; ++u) row_dots<W>(*X_, p.row[u], in, W, &products_[u * W]);
-        for (size_t j = 0; j < p.rows * W; ++j) products_[j] *= p.curvatures[j];
+        for (size_t u = 0; u < p.rows; ++u) {
+          row_dots<W>(*X_, p.row[u], in, W, &products_[u * W]);
+          times<W>(&p.curvatures[u * W], &products_[u * W]);
+        }
         for (size_t u = 0; u < p.rows; ++u) row_adds<W>(*X_, p.row[u], &products_[u * W], out, W);
       }
       if constexpr (W > 1) from_pack<W>(p, out, [](const System& s) { return s.image; });
     });
   }
 
-  // So many weights, twice, lie in the cache beside a core: X v and Xᵀ v are made row by row, elsewhere one after the
-  // other.
-  static constexpr int64_t kFewWeights = 1 << 16;
+  // Two arrays of so many numbers lie in the cache beside a core: X v and Xᵀ v are made row by row, elsewhere one
+  // after the other.
+  static constexpr int64_t kFewWeights = (1 << 18) / sizeof(T);
 
   const Csr<T>* X_ = nullptr;
   const ActiveRows<T>* tiles_[2] = {};

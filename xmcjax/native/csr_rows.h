@@ -129,4 +129,21 @@ inline void row_add_lane(const Csr<T>& X, int64_t i, T c, T* out, int64_t stride
   row_adds<1>(X, i, &c, out, stride);
 }
 
+// p[0:W] *= c[0:W]
+template <int W, class T>
+inline void times(const T* c, T* p) {
+  using Some = Abreast<T, W>;
+  for (int part = 0; part < W; part += Some::kCount)
+    Some::store(p + part, Some::load(p + part) * Some::load(c + part));
+}
+
+// out[column[k], 0:W] += value[k] c[0:W] (Σ_j value[j] V[column[j], 0:W]): what row i gives to Xᵀ(D ∘ (X V))
+template <int W, class T>
+inline void row_grams(const Csr<T>& X, int64_t i, const T* V, const T* c, T* out, int64_t stride) {
+  alignas(64) T product[W];
+  row_dots<W>(X, i, V, stride, product);
+  times<W>(c, product);
+  row_adds<W>(X, i, product, out, stride);
+}
+
 }  // namespace xmcjax::XMCJAX_ISA

@@ -31,6 +31,7 @@ struct Scratch {
   TileScratch<T> tile[2];
   std::vector<Entry<T>> entries[kLanes<T>];  // the active rows, lane by lane
   LaneSystem<T> system;
+  Array<T> slopes;                           // [n, N], those of TileScratch::active
   Array<T> sums;                             // [d, N]
   BroadSystem<T> broad;
   std::vector<typename BroadSystem<T>::Lane> broad_lanes;

@@ -111,7 +111,6 @@ class NewtonTile {
   }
 
   void close() {
-    if (!opened_) return;
     opened_ = false;
     for (int l = 0; l < N; ++l) {
       if (l < width_ && running_[l]) continue;
@@ -409,7 +408,11 @@ class NewtonTile {
   // The same for the lanes that looked at all rows, or that have many active ones. Those with many are broad:
   // their products are made together, over the rows that are active in any of them.
   void collect_wide(unsigned wide) {
-    own_.active.open(X_.n);
+    ActiveRows<T>& active = own_.active;
+    active.count = 0;
+    active.row.resize(X_.n);
+    active.curvatures.resize(X_.n * N);
+    s_.slopes.resize(X_.n * N);
     unsigned listing = wide;
     IntVec<T> counts{};
     LaneSum<T> values, slopes, curvatures;
@@ -426,7 +429,9 @@ class NewtonTile {
           counts -= (slope != 0) | (curvature != 0);
           const unsigned mask = (nonzero_lanes(slope) | nonzero_lanes(curvature)) & wide;
           if (!mask) return;
-          own_.active.add(i, slope, curvature);
+          active.row[active.count] = int32_t(i);
+          store(&active.curvatures[active.count * N], curvature);
+          store(&s_.slopes[active.count++ * N], slope);
           for (unsigned rest = mask & listing; rest; rest &= rest - 1) {
             const int l = __builtin_ctz(rest);
             s_.entries[l].push_back({int32_t(i), slope[l], curvature[l]});
@@ -455,7 +460,7 @@ class NewtonTile {
     for (int64_t j = 0; j < X_.d; ++j) store(sums + j * N, a_.l2 * load(w_ + j * stride_));
     const ActiveRows<T>& active = own_.active;
     for (size_t u = 0; u < active.count; ++u)
-      row_add_tile(X_, active.row[u], broad_ ? load(&active.slopes[u * N]) : V{}, sums, N);
+      row_add_tile(X_, active.row[u], broad_ ? load(&s_.slopes[u * N]) : V{}, sums, N);
     to_lanes(T(1), sums, N, X_.d, own_.gradient.data(), padded_);
   }
 
@@ -478,10 +483,12 @@ class NewtonTile {
     open_step(l, direction.slope, direction.bias);
   }
 
-  // The step before promised so little that its gradient, which needs no system, may show that the lane has converged.
+  // The step before promised little: the gradient, which needs no system, may show that the lane has converged.
   bool may_end(int l) const {
-    constexpr double kNear = 20;
-    return !fresh_[l] && -0.5 * a_.slope[first_ + l] <= kNear * a_.decrement * std::fabs(double(a_.value[first_ + l]));
+    constexpr double kLittle = 20;
+    const int64_t lane = first_ + l;
+    return !fresh_[l] && a_.gradient_norm[lane] <= kLittle * a_.tolerance[lane] &&
+           -0.5 * a_.slope[lane] <= kLittle * a_.decrement * std::fabs(double(a_.value[lane]));
   }
 
   // Value, norm of the gradient and status of a lane at its new point; false where it ends there.
@@ -497,7 +504,7 @@ class NewtonTile {
     if (!std::isfinite(a_.value[lane]) || !std::isfinite(a_.gradient_norm[lane])) {
       status = kNonFinite;
     } else if (a_.gradient_norm[lane] <= a_.tolerance[lane]) {
-      // f − f* ≤ ‖∇f‖²/2λ settles it for most; for the others the decrement is worked out.
+      // f − f* ≤ ‖∇f‖²/2λ, a part of which settles it for most; for the others the decrement is worked out.
       const double norm = a_.gradient_norm[lane], gap = a_.decrement * std::fabs(double(a_.value[lane]));
       candidate_[l] = kPartOfBound * norm * norm > 2 * a_.l2 * gap;
       status = candidate_[l] ? kRunning : kConverged;
@@ -571,7 +578,7 @@ class NewtonTile {
   const int64_t padded_;
   bool fresh_[N] = {}, running_[N] = {}, candidate_[N] = {};
   bool wide_[N] = {};        // the search looks at all rows
-  IntVec<T> broad_{};        // products are made for the whole tile
+  IntVec<T> broad_{};        // too many rows are active for a system of its own
   bool any_broad_ = false;
   bool opened_ = false;
   int64_t stride_ = 0;

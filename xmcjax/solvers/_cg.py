@@ -49,9 +49,9 @@ def cg(
 ) -> CgResult:
     """Solves A x = b for the lanes where `lanes` is true; x is 0 in the others.
 
-    A lane stops when ‖r‖_{M⁻¹} ≤ tolerance ‖b‖_{M⁻¹}, r = b − A x, or where pᵀAp is not
-    positive: what is solved so far stands; `progress` has other reasons. J. Shewchuk, "An introduction to
-    the conjugate gradient method without the agonizing pain", 1994, section B3, with x₀ = 0.
+    A lane stops when ‖r‖_{M⁻¹} ≤ tolerance ‖b‖_{M⁻¹}, r = b − A x, or as `progress` says, and where
+    pᵀAp is not positive: what is solved so far stands. J. Shewchuk, "An introduction to the conjugate
+    gradient method without the agonizing pain", 1994, section B3, with x₀ = 0.
 
     Args:
         product: V ↦ A V for all lanes, [d, B] to [d, B]; A symmetric, positive definite.
@@ -60,7 +60,7 @@ def cg(
         lanes: bool [B].
         tolerance: relative, on the preconditioned norm.
         max_steps: most products a lane.
-        progress: other reasons to stop.
+        progress: other reasons to stop; its part, where it is not 0, in place of the tolerance.
         dot: inner products of [d, B] with [d, B], [B]; another one where an array is a single
             system, B = 1, or lies on several devices.
     """

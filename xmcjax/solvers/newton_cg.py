@@ -101,8 +101,9 @@ class HParams(NamedTuple):
         max_backtracks: halvings of a move of the search, which see :mod:`~xmcjax.solvers._plane_search`.
         decrement: a lane has converged when ‖∇f‖ ≤ tolerance and its Newton decrement
             ½ ∇fᵀH⁻¹∇f, which is about f − f*, is at most decrement · f. With the bias at its
-            minimum the gradient alone can be small too early. What CG has found of it counts, and
-            a third of the bound on the rest, ‖∇f‖²/2λ before the first step.
+            minimum the gradient alone can be small too early. What CG has found of it counts; CG ends
+            as soon as that and a third of the bound on the rest are little enough, and a third of
+            ‖∇f‖²/2λ before its first step.
     """
 
     l2: float = 1.0
@@ -361,7 +362,7 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
 
     steps = state.steps + (lanes & ~fresh).astype(jnp.int32)
     status = jnp.where(steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
-    # f − f* ≤ ‖∇f‖²/2λ settles it for most; for the others CG works the decrement out.
+    # f − f* ≤ ‖∇f‖²/2λ, a part of which settles it for most; for the others CG works the decrement out.
     gap = jnp.asarray(hp.decrement, dtype) * jnp.abs(value)
     small = gradient_norm <= problem.tolerance
     candidate = small & (PART_OF_BOUND * gradient_norm**2 > 2 * l2 * gap)
