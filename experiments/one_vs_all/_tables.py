@@ -56,8 +56,9 @@ def _per_label(run: dict) -> float:
 
 def _times(result: dict, loss: str) -> list[tuple]:
     rows = []
-    for name, facts in result["sets"].items():
-        for solver, runs in result["times"][name][loss].items():
+    for name, losses in result["times"].items():
+        facts = result["sets"][name]
+        for solver, runs in losses[loss].items():
             zero, msi = runs["zero"], runs["mean_separating"]
             steps = ", ".join(f"{runs[start]['newton_steps']:.1f}" for start in STARTS)
             seconds = [f"{_seconds(result, name, runs[start]):.3g} s" for start in STARTS]
@@ -116,8 +117,9 @@ def _table_3(result: dict) -> str:
 
 def _table_4(result: dict) -> str:
     rows = []
-    for name, facts in result["sets"].items():
-        for solver, runs in result["times"][name]["squared_hinge"].items():
+    for name, losses in result["times"].items():
+        facts = result["sets"][name]
+        for solver, runs in losses["squared_hinge"].items():
             for start in STARTS:
                 if "precision_at" in runs[start]:
                     run = runs[start]

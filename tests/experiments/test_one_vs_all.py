@@ -143,6 +143,9 @@ def test_all_tables_and_figures(in_process, tmp_path, capsys):
     cells = (tmp_path / "one_vs_all.cells.json").stat().st_mtime_ns
     again = study.run(options)
     assert again == result and (tmp_path / "one_vs_all.cells.json").stat().st_mtime_ns == cells
+    # a set may be in the figures alone
+    alone = study.markdown(study.run(dataclasses.replace(options, sets=())))
+    assert f"| {TINY} | tf-idf | xmcjax |" not in alone and "| published | bias:1 | 1 |" in alone
     for name, draw in _figures.drawings(study.NAME).items():
         drawn = _report.figure(tmp_path, name, lambda axes, draw=draw: draw(result, axes))
         assert drawn == (tmp_path / f"{name}.png").exists()
