@@ -3,9 +3,9 @@
 // whatever tile they are.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <algorithm>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -91,7 +91,7 @@ class BroadSystem {
                           {solution_.data() + at, residual_.data() + at, search, image, inverse, padded, lane.end}});
     }
     pack();
-    for (size_t k = 0; k < used_; ++k) take_sums(packs_[k], a.preconditioner);
+    for (size_t k = 0; k < pack_count_; ++k) take_sums(packs_[k], a.preconditioner);
     for (System& s : systems_) {
       // What the bias step left of g_b: nothing beside g where features are small, more where they are large.
       const T share = s.lane->h > 0 ? T(s.lane->gradient_bias) / s.lane->h : T(0);
@@ -101,7 +101,7 @@ class BroadSystem {
     }
     while (!going_.empty()) {
       if (room(going_.size()) < room_) pack();
-      for (size_t k = 0; k < used_; ++k) multiply(packs_[k]);
+      for (size_t k = 0; k < pack_count_; ++k) multiply(packs_[k]);
       size_t left = 0;
       for (const int k : going_)
         if (step(systems_[k], a)) going_[left++] = k;
@@ -143,21 +143,21 @@ class BroadSystem {
   // Puts the lanes that are still going side by side.
   void pack() {
     room_ = room(going_.size());
-    used_ = 0;
-    for (size_t first = 0; first < going_.size(); first += N, ++used_) {
-      if (used_ == packs_.size()) packs_.emplace_back();
-      fill(packs_[used_], going_.data() + first, int(std::min<size_t>(N, going_.size() - first)));
+    pack_count_ = 0;
+    for (size_t first = 0; first < going_.size(); first += N, ++pack_count_) {
+      if (pack_count_ == packs_.size()) packs_.emplace_back();
+      fill(packs_[pack_count_], going_.data() + first, int(std::min<size_t>(N, going_.size() - first)));
     }
   }
 
   void fill(Pack& p, const int* system, int count) {
     p.count = count, p.width = width(count), p.rows = 0;
     std::memcpy(p.system, system, count * sizeof(int));
-    IntVec<T> numbers{}, used{};
+    IntVec<T> numbers{}, taken{};
     size_t active = 0;
     for (int k = 0; k < count; ++k) {
       const Lane& lane = *systems_[system[k]].lane;
-      numbers[k] = lane.number, used[k] = -1;
+      numbers[k] = lane.number, taken[k] = -1;
       active += lane.active;
     }
     const ActiveRows<T>&one = *tiles_[0], &other = *tiles_[1];
@@ -168,9 +168,10 @@ class BroadSystem {
     constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
     for (size_t u = 0, v = 0; u < one.count || v < other.count;) {
       const int32_t a = u < one.count ? one.row[u] : kNone, b = v < other.count ? other.row[v] : kNone;
-      const V first = a <= b ? load(&one.curvatures[u * N]) : V{}, second = b <= a ? load(&other.curvatures[v * N]) : V{};
+      const V first = a <= b ? load(&one.curvatures[u * N]) : V{};
+      const V second = b <= a ? load(&other.curvatures[v * N]) : V{};
       u += a <= b, v += b <= a;
-      const V curvatures = used ? pick<T>(first, second, numbers) : V{};
+      const V curvatures = taken ? pick<T>(first, second, numbers) : V{};
       p.row[p.rows] = a <= b ? a : b;
       store(&p.curvatures[p.rows * p.width], curvatures);
       p.rows += nonzero_lanes(curvatures) != 0;
@@ -268,7 +269,7 @@ class BroadSystem {
   std::vector<System> systems_;
   std::vector<int> going_;  // systems that need another step
   std::vector<Pack> packs_;
-  size_t used_ = 0;
+  size_t pack_count_ = 0;
   Array<T> ones_, solution_, residual_, search_, image_, inverse_;  // [systems, padded]
   Array<T> in_, out_, products_;
 };
