@@ -13,7 +13,7 @@ and ends with ``if __name__ == "__main__": sys.exit(main(__spec__))``. Then
     python -m tests.attack.NAME --seed 0 --only 1234        repeats one case, in this process
 
 A case that is wrong, a process that dies in a case, and one that needs longer than ``--patience`` are printed
-with the command that repeats them, and the exit status is 1. `tests/attack/test_attacks.py` runs the short form.
+with the command that repeats them, and the exit status is 1. `test_attacks.py` runs the short form.
 """
 
 from __future__ import annotations
