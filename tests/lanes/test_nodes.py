@@ -141,3 +141,18 @@ def test_what_is_refused_before_a_process_is_started(shares):
         on_nodes(X, Y, shares)
     with pytest.raises(ValueError, match="different labels"):
         on_nodes(small()[0], Y, shares, more=dict(labels=[1, 1]))
+
+
+def test_nothing_is_imported_from_the_current_folder(shares, tmp_path, monkeypatch):
+    X, Y = small()
+    expected, _ = on_nodes(X, Y, shares)
+    for name in ("xmcjax", "numpy", "scipy"):
+        hostile = tmp_path / name
+        hostile.mkdir()
+        hostile.joinpath("__init__.py").write_text(f"open('{tmp_path}/was-run', 'a').write('{name} ')")
+    monkeypatch.chdir(tmp_path)
+    # What `python -c` and an interactive Python have first: the current folder, whatever it is by now.
+    monkeypatch.syspath_prepend("")
+    ours, _ = on_nodes(X, Y, shares)
+    assert not (tmp_path / "was-run").exists()
+    assert_same_bits(ours, expected)

@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+import xmcjax
 from xmcjax import linops
 from xmcjax._topology import Share, format_cores
 from xmcjax.lanes._label_weights import LabelWeights
@@ -105,6 +107,13 @@ def _answer(worker: _Worker, queue: Queue, kind: str, content: Any) -> None:
         raise content  # what ended the training there
 
 
+def _import_path() -> list[str]:
+    """Folders from which a new process imports what this one does, and this very package first of all."""
+    package = str(Path(xmcjax.__file__).parents[1])
+    path = [folder for folder in sys.path if folder]
+    return path if package in path else [package, *path]
+
+
 class _Worker:
     """The process of a node, and the pipes to and from it."""
 
@@ -113,8 +122,9 @@ class _Worker:
         there, self._to = os.pipe()
         self._from, back = os.pipe()
         cores = format_cores(share.node.cores)
-        command = [sys.executable, "-m", "xmcjax._node_worker", str(there), str(back), cores]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        # -P: nothing is imported from the folder in which the command happens to be run
+        command = [sys.executable, "-P", "-m", "xmcjax._node_worker", str(there), str(back), cores]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())}
         try:
             self._process = subprocess.Popen(command, pass_fds=(there, back), env=environment)
         finally:
