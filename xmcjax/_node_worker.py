@@ -7,6 +7,7 @@ the cores before anything else, so that all its memory lies on the node.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -51,10 +52,21 @@ class _RemoteQueue:
             self._channel.send("done", (label, w, bias))
 
 
+def _leave_with_the_parent(pipe: int) -> None:
+    """Ends this process, whatever it computes, when nobody holds the other end of the pipe any more."""
+    gone = select.poll()
+    gone.register(pipe, 0)  # 0: woken by the hang-up alone
+    gone.poll()
+    os._exit(1)
+
+
 def main(receiving: str, sending: str, cores: str) -> None:
     os.sched_setaffinity(0, parse_cores(cores))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one gets it too
+    # The process that started this one gets them too, and ends this one.
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(signal.Signals[name], signal.SIG_IGN)
     inbound, outbound = Connection(int(receiving), writable=False), Connection(int(sending), readable=False)
+    threading.Thread(target=_leave_with_the_parent, args=(inbound.fileno(),), daemon=True).start()
     channel = _Channel(inbound, outbound)
     try:
         try:

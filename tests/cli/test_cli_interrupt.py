@@ -3,10 +3,14 @@
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from xmcjax.cli import info
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL and fork")
 
@@ -112,13 +116,16 @@ import os, signal, sys, time
 from xmcjax.cli.main import main
 from xmcjax.models import ShardWriter
 
-# Where this suite itself runs in the background, its children ignore the signal from the start.
+# Where this suite itself runs in the background, its children ignore signals from the start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+wanted = signal.Signals[sys.argv.pop(1)]
 real, seen = ShardWriter.add, []
 def add(self, *result):
     seen.append(result[0])
     if len(seen) == 14:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), wanted)
     time.sleep(0.01)
     real(self, *result)
 ShardWriter.add = add
@@ -128,15 +135,24 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_ctrl_c(xmcjax, files, tmp_path, contents, threads):
+@pytest.mark.parametrize(
+    ("signal_name", "threads", "status", "said"),
+    [
+        ("SIGINT", 1, 130, "interrupted"),
+        ("SIGINT", 2, 130, "interrupted"),
+        ("SIGTERM", 1, 143, "ended by SIGTERM"),
+        ("SIGTERM", 2, 143, "ended by SIGTERM"),
+        ("SIGHUP", 2, 129, "ended by SIGHUP"),
+    ],
+)
+def test_a_signal_ends_the_run(xmcjax, files, tmp_path, contents, signal_name, threads, status, said):
     train = ["train", "--train", files / "train.txt", "--transform", "unit", "--shard-size", 4]
     train += ["--block-size", 4, "--threads", threads]
     interrupted = tmp_path / "interrupted"
-    command = [sys.executable, "-c", INTERRUPTED, *map(str, train), "--model", interrupted]
+    command = [sys.executable, "-c", INTERRUPTED, signal_name, *map(str, train), "--model", interrupted]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 130, done.stderr
-    assert done.stderr.strip() == "xmcjax train: interrupted; what is complete stays on disk"
+    assert done.returncode == status, done.stderr
+    assert done.stderr.strip() == f"xmcjax train: {said}; what is complete stays on disk"
     assert int(done.stdout.splitlines()[-1]) < 30  # it did not go on to the end
     shards = list(interrupted.glob("shard-*"))
     assert 0 < len(shards) < 8
@@ -144,6 +160,68 @@ def test_ctrl_c(xmcjax, files, tmp_path, contents, threads):
     assert result.code == 0 and f"{4 * len(shards)} were stored before" in result.out
     assert xmcjax(*train, "--model", tmp_path / "whole").code == 0
     assert contents(interrupted) == contents(tmp_path / "whole")
+
+
+ON_NODES = """
+import os, signal, sys
+from xmcjax import lanes
+from xmcjax._topology import Node, Share
+from xmcjax.cli import train
+from xmcjax.cli.main import main
+from xmcjax.models import ShardWriter
+
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+core = min(os.sched_getaffinity(0))
+train.node_shares = lambda numa, threads: [Share(Node(number, (core,)), 1) for number in (0, 1)]
+real = ShardWriter.add
+def add(self, *result):
+    real(self, *result)
+    if not os.path.exists(sys.argv[1]):
+        open(sys.argv[1], "w").close()
+        os.killpg(0, signal.SIGTERM)  # what `timeout` and a service manager do: to the nodes' processes, too
+ShardWriter.add = add
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_processes_of_nodes_end_with_a_run_that_is_ended(files, tmp_path):
+    command = [sys.executable, "-c", ON_NODES, tmp_path / "sent", "train", "--train", files / "train.txt"]
+    command += ["--model", tmp_path / "m", "--shard-size", "1"]
+    run = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    err = run.communicate(timeout=120)[1]
+    assert run.returncode == 143, err
+    assert err.strip() == "xmcjax train: ended by SIGTERM; what is complete stays on disk"
+    with pytest.raises(ProcessLookupError):
+        os.killpg(run.pid, 0)  # the session is empty
+    assert list((tmp_path / "m").glob("shard-*"))
+
+
+def test_a_signal_that_is_ignored_stays_ignored_and_handlers_are_put_back(xmcjax, monkeypatch):
+    seen = []
+
+    def run(options):
+        seen.append([signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)])
+        return 0
+
+    monkeypatch.setattr(info, "run", run)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        assert xmcjax("info").code == 0
+        assert callable(seen[0][0]) and seen[0][1] == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        # in another thread than the main one Python lets nobody touch signals
+        thread = threading.Thread(target=lambda: seen.append(xmcjax("info").code))
+        thread.start()
+        thread.join()
+        assert seen[1:] == [[signal.SIG_DFL, signal.SIG_IGN], 0]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Terminal(io.StringIO):

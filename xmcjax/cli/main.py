@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
+
+from xmcjax.cli._signals import Ended, ending_the_command
 
 # Modules of this package, in the order in which they are used; the text is for ``xmcjax --help``.
 COMMANDS = {
@@ -19,7 +23,8 @@ COMMANDS = {
 }
 
 BAD_INPUT = 2
-INTERRUPTED = 130
+#: Where a signal ended the command, the status is this and the number of the signal.
+SIGNALLED = 128
 
 # What the operating system says, in the words of the other errors.
 _OS_ERRORS = {
@@ -36,8 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: what follows ``xmcjax``; None takes it from the process.
 
     Returns:
-        The exit status: 0, 2 for bad input or too little memory, 130 after Ctrl-C. Flags that cannot
-        be read, and ``--help``, leave by SystemExit.
+        The exit status: 0; 2 for bad input or too little memory; 75 where ``--timeout`` left labels to be
+        trained; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. Flags that cannot be read, and
+        ``--help``, leave by SystemExit.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in ("-h", "--help"):
@@ -56,6 +62,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, *arguments: str) -> int:
+    with ending_the_command():
+        try:
+            return _command(name, *arguments)
+        except KeyboardInterrupt as stop:
+            # a terminal has written ^C into the line
+            number, how = signal.SIGINT, f"\nxmcjax {name}: interrupted"
+            if isinstance(stop, Ended):
+                number, how = stop.signal, f"xmcjax {name}: ended by {stop.signal.name}"
+            with contextlib.suppress(OSError):  # after SIGHUP the terminal may be gone
+                print(f"{how}; what is complete stays on disk", file=sys.stderr, flush=True)
+            return SIGNALLED + number
+
+
+def _command(name: str, *arguments: str) -> int:
     try:
         import tyro
 
@@ -66,11 +86,8 @@ def _run(name: str, *arguments: str) -> int:
             args=arguments,
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
         )
-        command.run(options)
+        status = command.run(options) or 0
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print(f"\nxmcjax {name}: interrupted; what is complete stays on disk", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone (`xmcjax info | head -1`). Nothing may be flushed to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -91,7 +108,7 @@ def _run(name: str, *arguments: str) -> int:
             raise
         print(f"xmcjax {name}: error: {_one_line(error)}", file=sys.stderr)
         return BAD_INPUT
-    return 0
+    return status
 
 
 def _device_is_full(error: RuntimeError) -> bool:

@@ -42,6 +42,8 @@ TransformNames = Annotated[
 ]
 LabelRange = Annotated[str | None, tyro.conf.arg(metavar="A:B")]
 _TEST_K = (1, 3, 5)
+#: The exit status of a run whose time was over: "try again later" of sysexits.h.
+TIMED_OUT = 75
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +92,8 @@ class Options:
         labels: train labels A to B-1 only, as one of several jobs.
         shard_size: labels a file of the model.
         test: data to evaluate the finished model on.
-        timeout: seconds after which no shard is begun; --resume trains the labels that are left.
+        timeout: seconds after which no shard is begun; the exit status is then 75, and --resume trains the
+            labels that are left.
         resume: continue a run that was interrupted; the options must be the same.
     """
 
@@ -187,8 +190,12 @@ def _deadline(options: Options, trainer: OneVsAll) -> float | None:
     return time.monotonic() + options.timeout
 
 
-def run(options: Options) -> None:
-    """Trains, stores, summarises, and evaluates where a test file is given."""
+def run(options: Options) -> int:
+    """Trains, stores, summarises, and evaluates where a test file is given.
+
+    Returns:
+        0, or 75 where labels were left because the time was over.
+    """
     trainer, weights = trainer_options(options), weighting(options)
     deadline = _deadline(options, trainer)
     parse_transforms(options.transform)
@@ -244,3 +251,4 @@ def run(options: Options) -> None:
         part = f", labels {options.labels} only" if options.labels else ""
         _report.print_field("test", f"per cent of {test.n_rows:,} rows{part}")
         print("\n".join(_report.metric_table(test.y, labels, _TEST_K, {"P": RANKING_METRICS["P"]})))
+    return 0 if outcome.complete else TIMED_OUT

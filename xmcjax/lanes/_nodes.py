@@ -165,11 +165,11 @@ class _Worker:
         )
 
     def close(self) -> None:
-        """Ends the process, if it has not ended, and lets go of the pipes."""
+        """Ends the process, if it has not ended, and lets go of the pipes; it has nothing to lose."""
+        if self._process.poll() is None:
+            self._process.kill()
         self._sending.close()
         self.receiving.close()
-        if self._process.poll() is None:
-            self._process.terminate()
         self._process.wait()
 
 
