@@ -20,8 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_xdist_auto_num_workers(config) -> int:
-    """One more than there are cores: tests with processes of their own wait for them."""
-    return usable_cores() + 1
+    """One more than there are cores: tests with processes of their own wait for them.
+
+    None for a single file, because each worker imports JAX and compiles for itself.
+    """
+    files = {argument.split("::")[0] for argument in config.args}
+    return 0 if len(files) == 1 and Path(*files).is_file() else usable_cores() + 1
 
 
 @pytest.fixture(autouse=True)

@@ -1,14 +1,20 @@
-"""Programs run in processes of their own: several devices in one, or several processes on one mesh."""
+"""Programs run in processes of their own: several devices in one, or several processes on one mesh.
+
+And the workers of NUMA nodes, stopped where they wait for labels, which does not depend on who is faster.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from xmcjax.lanes import _nodes
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -54,7 +60,7 @@ def run_all(processes: Sequence[subprocess.Popen], timeout: float = 300) -> list
         for process in processes:
             if process.poll() is None:
                 process.kill()
-                process.communicate()
+                process.communicate(timeout=60)
 
 
 def outputs(done: Sequence[subprocess.CompletedProcess]) -> list[str]:
@@ -78,3 +84,47 @@ def run_distributed(
         port = free.getsockname()[1]
     programs = [JOIN.format(port=port, count=count, index=index) + program for index in range(count)]
     return run_all([start(text, path=path) for text in programs])
+
+
+def watch_labels_taken(monkeypatch, watch: Callable[[int], None]) -> None:
+    """Calls `watch` with the process of a NUMA node whenever it waits for labels, before it gets them.
+
+    The process is there then, has pinned itself and has not been told that the labels are over.
+    """
+    real = _nodes._answer
+
+    def answer(worker, queue, kind, content):
+        if kind == "take":
+            watch(worker._process.pid)
+        real(worker, queue, kind, content)
+
+    monkeypatch.setattr(_nodes, "_answer", answer)
+
+
+def kill_at_take(monkeypatch, count: int) -> list[int]:
+    """Kills the process of the NUMA node that asks for labels as the `count`-th; its id is in the result."""
+    asked: list[int] = []
+    killed: list[int] = []
+
+    def watch(process):
+        asked.append(process)
+        if len(asked) == count:
+            os.kill(process, signal.SIGKILL)
+            killed.append(process)
+
+    watch_labels_taken(monkeypatch, watch)
+    return killed
+
+
+def node_workers() -> list[int]:
+    """Processes of NUMA nodes that this one started and that have not ended."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+            command = (folder / "cmdline").read_text()
+        except OSError:
+            continue
+        if int(parent) == os.getpid() and state != "Z" and "_node_worker" in command:
+            found.append(int(folder.name))
+    return found

@@ -112,7 +112,7 @@ def test_twenty_kills_and_the_same_bytes(xmcjax, files, tmp_path, contents):
 
 
 INTERRUPTED = """
-import os, signal, sys, time
+import concurrent.futures, os, signal, sys, threading
 from xmcjax.cli.main import main
 from xmcjax.models import ShardWriter
 
@@ -122,11 +122,17 @@ for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)
 wanted = signal.Signals[sys.argv.pop(1)]
 real, seen = ShardWriter.add, []
+shutdown, stopping = concurrent.futures.ThreadPoolExecutor.shutdown, threading.Event()
+def told(self, *more, **options):
+    stopping.set()
+    shutdown(self, *more, **options)
+concurrent.futures.ThreadPoolExecutor.shutdown = told
 def add(self, *result):
     seen.append(result[0])
     if len(seen) == 14:
         os.kill(os.getpid(), wanted)
-    time.sleep(0.01)
+    if len(seen) > 14:  # another thread gives a label up once the main one has told them all to stop
+        assert stopping.wait(60)
     real(self, *result)
 ShardWriter.add = add
 code = main(sys.argv[1:])

@@ -2,12 +2,12 @@
 
 import json
 import os
-import signal
-from pathlib import Path
+import re
 
 import pytest
+from process_helpers import kill_at_take
 
-from xmcjax.models import ShardWriter
+from xmcjax.models import LinearModel
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 pytestmark = [
@@ -54,24 +54,15 @@ def test_the_bytes_are_those_of_one_process(two_nodes, train, contents, files):
 
 
 def test_a_worker_that_dies_and_resume(two_nodes, train, contents, monkeypatch):
-    add, seen = ShardWriter.add, []
-
-    def kill_one(self, *result):
-        seen.append(result[0])
-        if len(seen) == 1:  # the labels that the worker has sent by then are stored all the same
-            # of any thread: other tests may have left processes of theirs
-            files = Path("/proc/self/task").glob("*/children")
-            children = [p for file in files for p in file.read_text().split()]
-            workers = [p for p in children if "_node_worker" in Path(f"/proc/{p}/cmdline").read_text()]
-            os.kill(int(workers[-1]), signal.SIGKILL)
-        add(self, *result)
-
+    options = ("--threads", 2, "--block-size", 2)
     with monkeypatch.context() as patch:
-        patch.setattr(ShardWriter, "add", kill_one)
-        directory, result = train("m", "--threads", 2)
+        # two workers have taken and sent about ten of the thirty labels by then
+        killed = kill_at_take(patch, 6)
+        directory, result = train("m", *options)
     assert result.code == 2
     (line,) = result.err.splitlines()
-    assert "the worker of NUMA node 1 (process " in line or "the worker of NUMA node 0 (process " in line
+    assert re.search(rf"the worker of NUMA node [01] \(process {killed[0]}\) was", line)
+    assert LinearModel.load(directory, partial=True).missing()
     assert line.endswith("was ended by SIGKILL; what is complete is stored, --resume trains the rest")
     _, result = train("m", "--threads", 2, "--resume")
     assert result.code == 0, result.err

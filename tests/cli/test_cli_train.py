@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+import types
 
 import numpy as np
 import pytest
@@ -165,8 +166,10 @@ def test_after_the_timeout_no_shard_is_begun(train, contents, files, xmcjax, tmp
     options = ("--shard-size", 4, "--threads", threads, "--block-size", 2)
     with monkeypatch.context() as patch:
         hours = iter(range(10_000))
-        patch.setattr(time, "monotonic", lambda: 3600.0 * next(hours))
-        # looked at when the command begins, then before every shard
+        # looked at when the command begins, then before every shard; other threads keep their clock
+        clock = types.SimpleNamespace(monotonic=lambda: 3600.0 * next(hours), perf_counter=time.perf_counter)
+        for module in ("train", "_training"):
+            patch.setattr(f"xmcjax.cli.{module}.time", clock)
         directory, result = train(
             *options, "--timeout", 3.5 * 3600, "--test", files / "test.txt", name="part"
         )

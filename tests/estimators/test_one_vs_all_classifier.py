@@ -597,6 +597,6 @@ def test_importing_the_package_imports_little():
         "assert not {'jax', 'sklearn', 'numpy'} & set(sys.modules)\n"
         "import xmcjax.estimators; assert 'jax' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
     with pytest.raises(AttributeError, match="Nothing"):
         _ = xmcjax.Nothing

@@ -97,7 +97,7 @@ def site(root):
             yield f"http://127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
-            thread.join()
+            thread.join(60)
 
 
 def test_fetching(folder, parts, tmp_path, monkeypatch):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from lane_helpers import assert_same_bits, native, small, train
+from process_helpers import kill_at_take, node_workers, watch_labels_taken
 
 from xmcjax import inits
 from xmcjax._topology import Node, Share
@@ -24,19 +23,6 @@ pytestmark = [native, pytest.mark.skipif(len(CORES) < 2, reason="needs two cores
 @pytest.fixture
 def shares():
     return [Share(Node(0, (CORES[0],)), 1), Share(Node(3, (CORES[1],)), 2)]
-
-
-def children() -> list[int]:
-    """Processes started by this one that have not ended."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = stat.read_text().rsplit(")", 1)[1].split()[:2]
-        except OSError:
-            continue
-        if int(parent) == os.getpid() and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
 
 
 def on_nodes(X, Y, shares, sink=None, *, more=None, **options):
@@ -68,20 +54,21 @@ def test_the_bits_are_those_of_one_process(shares, form, options):
     for name in ("statuses", "newton_steps", "cg_steps"):
         assert getattr(summary, name) == getattr(expected, name)
     assert summary.steps > 0 and summary.active > 0 and summary.first_step_seconds > 0
-    assert children() == []
+    assert node_workers() == []
 
 
-def test_every_process_stays_on_its_node(shares):
+def test_every_process_stays_on_its_node(shares, monkeypatch):
     X, Y = small(n=400, labels=60)
-    seen = {}
+    seen, alive = {}, []
 
-    def sink(result):
-        for process in children():
-            status = Path(f"/proc/{process}/status").read_text()
-            seen[process] = status.split("Cpus_allowed_list:")[1].split()[0]
+    def watch(process):
+        seen[process] = os.sched_getaffinity(process)
+        alive.append(sorted(node_workers()))
 
-    on_nodes(X, Y, shares, sink)
-    assert sorted(seen.values()) == [str(core) for core in CORES[:2]]
+    watch_labels_taken(monkeypatch, watch)
+    on_nodes(X, Y, shares)
+    assert sorted(seen.values(), key=min) == [{core} for core in CORES[:2]]
+    assert alive[0] == sorted(seen) and node_workers() == []
     assert sorted(os.sched_getaffinity(0)) == CORES
 
 
@@ -97,21 +84,16 @@ def test_no_label_is_begun_after_the_first_no(shares):
     assert sorted(ours) == sorted(asked[:11])
 
 
-def test_a_process_that_dies_is_named(shares):
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_process_that_dies_is_named(shares, monkeypatch, count):
     X, Y = small()
-    victims = []
-
-    def sink(result):
-        if not victims:
-            victims.extend(children())
-            os.kill(victims[0], signal.SIGKILL)
-
+    killed = kill_at_take(monkeypatch, count)
     with pytest.raises(
         ChildProcessError, match=r"^the worker of NUMA node [03] \(process \d+\) was ended by SIGKILL$"
     ) as caught:
-        on_nodes(X, Y, shares, sink)
-    assert str(victims[0]) in str(caught.value)
-    assert children() == []
+        on_nodes(X, Y, shares)
+    assert f"(process {killed[0]})" in str(caught.value)
+    assert node_workers() == []
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
@@ -123,14 +105,14 @@ def test_an_error_here_ends_the_processes(shares, error):
 
     with pytest.raises(error, match="enough"):
         on_nodes(X, Y, shares, sink)
-    assert children() == []
+    assert node_workers() == []
 
 
 def test_an_error_there_is_raised_here(shares):
     X, Y = small()
     with pytest.raises(ValueError, match="backend"):
         on_nodes(X, Y, shares, backend="none of these")
-    assert children() == []
+    assert node_workers() == []
 
 
 def test_what_is_refused_before_a_process_is_started(shares):

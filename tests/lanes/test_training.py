@@ -266,7 +266,7 @@ def test_an_error_of_the_caller_ends_the_run(where, init, threads):
             raise OSError("the disk is full")
 
     options = dict(init=inits.INITS[init](), threads=threads, block_size=4)
-    error = within(60, lambda: train(X, Y, **{where: fail}, **options))
+    error = within(240, lambda: train(X, Y, **{where: fail}, **options))
     assert isinstance(error, OSError) and str(error) == "the disk is full"
     assert len(calls) == 3  # the others stop too
 
@@ -351,7 +351,7 @@ def test_shapes():
 # --- memory -----------------------------------------------------------------------------------
 
 GROWTH = """
-import resource, sys
+import re
 import numpy as np, scipy.sparse as sp
 from xmcjax.lanes import OneVsAll, train_one_vs_all
 
@@ -362,17 +362,20 @@ def peak(count):
     rows = rng.integers(0, 120, 3 * count)
     Y = sp.csc_matrix((np.ones(3 * count), (rows, np.repeat(np.arange(count), 3))), shape=(120, count))
     train_one_vs_all(X, Y, OneVsAll(), lambda result: None)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # not ru_maxrss, which begins with that of the parent process
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 
 small = peak(300)
 print(peak(3000) - small)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit there")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_memory_does_not_grow_with_the_labels():
     """3000 labels of 4000 weights are 46 MB."""
-    done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True, timeout=240
+    )
     assert float(done.stdout) < 10
 
 

@@ -88,7 +88,8 @@ def test_bytes_do_not_depend_on_threads(tmp_path):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(60)
+            assert not thread.is_alive()
         assert not errors
     assert contents(tmp_path / "b") == expected
 

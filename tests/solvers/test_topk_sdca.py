@@ -205,7 +205,7 @@ def test_the_kernels_of_every_instruction_set_agree(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "best.npy")])
     with jax.enable_x64(False):
         exec(EPOCHS, {})
-    assert [process.wait() for process in running] == [0, 0]
+    assert [process.wait(timeout=240) for process in running] == [0, 0]
     first, *others = (np.load(tmp_path / f"{isa}.npy") for isa in ("best", "baseline", "avx2"))
     for other in others:
         np.testing.assert_allclose(other, first, atol=1e-5)
