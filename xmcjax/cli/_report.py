@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
@@ -21,9 +23,14 @@ def warn(text: str) -> None:
     print(f"xmcjax: warning: {text}", file=sys.stderr)
 
 
-def print_field(name: str, text: str) -> None:
-    """One line of a summary."""
-    print(f"{name:<11} {text}")
+def print_field(name: str, text: str, file: TextIO | None = None) -> None:
+    """One line of a summary; on stdout if no other stream is given."""
+    print(f"{name:<11} {text}", file=file)
+
+
+def summary_stream(out: Path) -> TextIO:
+    """Where the summary of a command goes that wrote ``out``: to stderr where that is stdout."""
+    return sys.stderr if os.path.samestat(os.stat(out), os.fstat(1)) else sys.stdout
 
 
 def metric_table(

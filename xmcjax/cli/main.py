@@ -88,7 +88,10 @@ def _command(name: str, *arguments: str) -> int:
         )
         status = command.run(options) or 0
         sys.stdout.flush()
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if error.filename not in (None, "/dev/stdout"):
+            print(f"xmcjax {name}: error: {_one_line(error)}", file=sys.stderr)
+            return BAD_INPUT
         # The reader of our output has gone (`xmcjax info | head -1`). Nothing may be flushed to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

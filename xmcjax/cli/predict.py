@@ -60,4 +60,5 @@ def run(options: Options) -> None:
     with precision(model.dtype):
         labels, scores = predict_topk(model, X, top_k, threads=threads)
     write_predictions(options.out, labels, scores)
-    _report.print_field("predictions", f"{options.out} ({len(labels):,} rows, {top_k} labels a row)")
+    written = f"{options.out} ({len(labels):,} rows, {top_k} labels a row)"
+    _report.print_field("predictions", written, _report.summary_stream(options.out))

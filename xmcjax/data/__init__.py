@@ -1,5 +1,6 @@
 """Data sets: readers and writers, transforms of features, synthetic data, the demo set."""
 
+from xmcjax.data._atomic import atomic_write as atomic_write
 from xmcjax.data._dataset import FORMATS as FORMATS
 from xmcjax.data._dataset import Dataset as Dataset
 from xmcjax.data._dataset import Format as Format
@@ -9,7 +10,6 @@ from xmcjax.data._dataset import save as save
 from xmcjax.data._demo import Demo as Demo
 from xmcjax.data._demo import load_demo as load_demo
 from xmcjax.data._errors import DataFormatError as DataFormatError
-from xmcjax.data._files import atomic_write as atomic_write
 from xmcjax.data._npz import load_npz as load_npz
 from xmcjax.data._npz import save_npz as save_npz
 from xmcjax.data._power_law import make_power_law as make_power_law

@@ -1,17 +1,15 @@
-"""Files in and out: whole lines from plain, .gz and .xz files; writes that happen fully or not at all."""
+"""Whole lines from plain, .gz and .xz files."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import secrets
 import sys
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
+
+from xmcjax.data._atomic import named
 
 # Bytes asked for at once: large enough that the calls do not count, small enough for the cache.
 CHUNK = 1 << 20
@@ -79,47 +77,4 @@ def _read(file: BinaryIO, path: Path, size: int) -> bytes:
     except damaged as error:
         raise CorruptFileError(f"a damaged one ({error})") from error
     except OSError as error:
-        raise _named(error, path) from error
-
-
-@contextlib.contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Opens a temporary file beside ``path`` that takes its place when the block ends well.
-
-    The order is write, fsync, rename, fsync of the folder: after a crash there is the old file
-    or the new one. When the block raises, the temporary file is removed and ``path`` untouched.
-    """
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not path.parent.exists():
-        raise FileNotFoundError(f"{path.parent}: expected a folder for {path.name}, found none")
-    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(scratch, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
-            scratch.unlink()
-        if isinstance(error, OSError):
-            raise _named(error, path) from error
-        raise
-    _sync_folder(path.parent)
-
-
-def _named(error: OSError, path: Path) -> OSError:
-    """The same error with the user's file in it: a full disk is reported without any name."""
-    if error.errno is None:
-        return error
-    return OSError(error.errno, os.strerror(error.errno), str(path))
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        raise named(error, path) from error

@@ -17,8 +17,9 @@ from typing import IO
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax.data._atomic import atomic_write
 from xmcjax.data._errors import DataFormatError
-from xmcjax.data._files import CHUNK, atomic_write
+from xmcjax.data._files import CHUNK
 from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
 from xmcjax.data._svmlight import class_vector
 from xmcjax.data._text import value_dtype

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data._files import atomic_write
+from xmcjax.data._atomic import atomic_write
 
 _BLOCK_ROWS = 4096
 _BLOCK_LINES = 1024

@@ -1,0 +1,148 @@
+"""Writes that happen fully or not at all, and go through to what is no regular file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+# What file systems without owners answer (vfat), and user namespaces that do not know the owner.
+_CANNOT_OWN = {errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+# Longest name of a file on the usual file systems.
+_LONGEST_NAME = 255
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Opens a file for writing; its content takes the place of the old one when the block ends well.
+
+    The content goes to a temporary file in the same folder. The order is write, fsync, rename, fsync of
+    the folder: after a crash there is the old file or the new one. When the block raises, the temporary
+    file is removed and the old one is untouched. The new file has the mode of the old one and, as far as the
+    system allows it, its owner and group; where there was none, the mode follows the umask.
+
+    A symbolic link stays, and the file that it leads to is replaced. What is no regular file (a device, a
+    FIFO, a descriptor of this process as /dev/stdout or /dev/fd/N) is written to as it is.
+
+    Raises:
+        OSError: a directory, a folder that does not exist, a file that may not be written, a full disk; with
+            the name ``path``.
+    """
+    path = Path(path)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        found = None
+    descriptor = _own_descriptor(path)
+    if descriptor is not None:
+        opened = _through(path, lambda: os.dup(descriptor))
+    elif found is None:
+        opened = _replacing(path, Path(os.path.realpath(path)), None)
+    elif stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    else:
+        target = Path(os.path.realpath(path))
+        if stat.S_ISREG(found.st_mode) and target.exists() and os.path.samestat(os.stat(target), found):
+            opened = _replacing(path, target, found)
+        else:
+            # Links of /proc may also lead to a regular file without a name: it can only be written in place.
+            flags = os.O_WRONLY | os.O_TRUNC | os.O_NOCTTY
+            opened = _through(path, lambda: os.open(path, flags))
+    with opened as file:
+        yield file
+
+
+def _own_descriptor(path: Path) -> int | None:
+    """N where a path leads to the descriptor N of this process."""
+    place = Path.cwd() / path
+    for _ in range(40):  # as many links as the kernel follows
+        folder = os.path.realpath(place.parent)
+        if re.fullmatch(rf"/dev/fd|/proc/{os.getpid()}(/task/\d+)?/fd", folder):
+            return int(place.name) if place.name.isdecimal() else None
+        place = Path(folder, place.name)
+        if not place.is_symlink():
+            return None
+        place = Path(folder, os.readlink(place))
+    return None
+
+
+@contextlib.contextmanager
+def _through(path: Path, descriptor) -> Iterator[IO[bytes]]:
+    try:
+        with open(descriptor(), "wb") as file:
+            yield file
+    except OSError as error:
+        if error.filename in (None, str(path)):
+            raise named(error, path) from error
+        raise
+
+
+@contextlib.contextmanager
+def _replacing(path: Path, target: Path, found: os.stat_result | None) -> Iterator[IO[bytes]]:
+    """A file that takes the place of ``target``; errors name ``path``, as the user wrote it."""
+    if not target.parent.exists():
+        raise FileNotFoundError(f"{target.parent}: expected a folder for {target.name}, found none")
+    ending = f".{secrets.token_hex(8)}.tmp"
+    stem = f".{target.name}"
+    if len(os.fsencode(stem + ending)) > _LONGEST_NAME:
+        stem = ".xmcjax"
+    scratch = target.with_name(stem + ending)
+    # What replaces a private file is private from its first byte on.
+    mode = 0o666 if found is None else 0o600
+    try:
+        if found is not None:
+            os.close(os.open(target, os.O_WRONLY))  # a file that may not be written is not replaced either
+        with open(scratch, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+            file.flush()
+            if found is not None:
+                _take_over(file.fileno(), found)
+            os.fsync(file.fileno())
+        os.replace(scratch, target)
+        _sync_folder(target.parent)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            scratch.unlink()
+        if isinstance(error, OSError) and error.filename in (None, str(scratch), str(target)):
+            raise named(error, path) from error
+        raise
+
+
+def _take_over(descriptor: int, found: os.stat_result) -> None:
+    """Gives a file the mode of another one, and its owner and group as far as this user may."""
+    own = os.fstat(descriptor)
+    for user, group in ((found.st_uid, found.st_gid), (-1, found.st_gid)):
+        if (own.st_uid, own.st_gid) == (found.st_uid, found.st_gid):
+            break
+        try:
+            os.fchown(descriptor, user, group)
+            break
+        except OSError as error:
+            if error.errno not in _CANNOT_OWN:
+                raise
+    # After the owner: a change of it clears the bits that make a program run as its owner.
+    os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
+
+
+def named(error: OSError, path: Path) -> OSError:
+    """The same error with the user's file in it: a full disk is reported without any name."""
+    if error.errno is None:
+        return error
+    return OSError(error.errno, os.strerror(error.errno), str(path))
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # a folder that may be written to, not listed
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
