@@ -7,8 +7,12 @@ step: what the classes do together is no Newton step, and may go too far.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
 
+from xmcjax.solvers import Status
 from xmcjax.solvers._cg import cg
 from xmcjax.solvers.multinomial import HParams, Problem, State, newton
 
@@ -34,3 +38,20 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     lanes = jnp.ones(gradient.shape[1], bool)
     direction, steps = cg(product, -gradient, one, lanes, tolerance=ACCURACY * one, max_steps=newton.MAX_CG)
     return newton.moved(problem, hp, state, direction, jnp.max(steps))
+
+
+def solve(problem: Problem, hp: HParams, observe: Callable[[State], None]) -> Status:
+    """Iterates from the start of Newton's method until the gradient is small enough.
+
+    Args:
+        problem: with at least two classes.
+        hp: of the stopping rule.
+        observe: called with each state; its arrays are valid until it returns.
+    """
+    state = jax.jit(init)(problem, hp)
+    one_step = jax.jit(step, donate_argnames="state")
+    observe(state)
+    while int(state.status) == Status.RUNNING:
+        state = one_step(problem, hp, state)
+        observe(state)
+    return Status(int(state.status))

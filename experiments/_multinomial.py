@@ -99,18 +99,20 @@ def _ours(request: Request, X, y) -> dict:
     from xmcjax import linops
     from xmcjax.solvers import multinomial
 
-    multinomial.METHODS["block_newton"] = _block_newton
     trace = Trace(request)
     status, steps = "stopped", [0, 0]
 
-    def observe(state, record):
-        steps[:] = record.steps, record.inner
-        trace.note(value=record.value, bound=record.bound, gradient_norm=record.gradient_norm)
+    def observe(state, record=None):
+        steps[:] = int(state.steps), int(state.inner)
+        trace.note(value=state.value, bound=state.bound, gradient_norm=state.gradient_norm)
 
     try:
         problem = multinomial.multinomial_problem(linops.make(X), y, request.lam, classes=int(y.max()) + 1)
         hp = multinomial.HParams(request.tolerance, 100_000)
-        status = multinomial.solve(problem, request.program, hp, observe=observe).status.name
+        if request.program == "block_newton":
+            status = _block_newton.solve(problem, hp, observe).name
+        else:
+            status = multinomial.solve(problem, request.program, hp, observe=observe).status.name
     except _Enough:
         pass
     return trace.lists | {"status": status, "steps": steps[0], "inner": steps[1]}

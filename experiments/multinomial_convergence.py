@@ -196,6 +196,7 @@ def draw_bound(result: dict, axes) -> None:
     axes.axhline(found["optimum"]["value"], color="black", linestyle=":", label="minimum of G")
     axes.set_title(problem.replace(":", ", λ = "))
     axes.set_xlabel("outer iterations")
+    axes.set_ylabel("G")
     axes.legend()
 
 

@@ -11,9 +11,6 @@ from sklearn.utils.estimator_checks import (
 
 import xmcjax
 
-# name of a check: why it cannot pass
-EXPECTED_FAILURES: dict[str, str] = {}
-
 
 # Some of the checks' data lie far from the origin, which coordinate ascent takes many epochs for.
 @pytest.mark.filterwarnings("ignore:the relative duality gap:sklearn.exceptions.ConvergenceWarning")
@@ -23,8 +20,7 @@ EXPECTED_FAILURES: dict[str, str] = {}
         xmcjax.MulticlassSVC(),
         xmcjax.MultinomialLogisticRegression(),
         xmcjax.TopKSVC(),
-    ],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+    ]
 )
 def test_check(estimator, check):
     check(estimator)
@@ -37,7 +33,6 @@ def test_the_checks_are_many():
     assert len(names) >= 55
     for needed in ("multilabel", "sparse", "sample_weight", "pickle", "dtypes"):
         assert any(needed in name for name in names), needed
-    assert len(EXPECTED_FAILURES) <= 3
 
 
 @pytest.mark.parametrize("options", [dict(loss="logistic", clip=0), dict(init="ova_primal_pp", threads=2)])

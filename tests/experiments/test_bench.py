@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 
 import jax
 import pytest
+from figure_helpers import assert_drawn
 
 from experiments import _report, projection_scaling
 from experiments.bench import (
@@ -113,9 +113,7 @@ def test_projection_scaling_small(tmp_path):
     stored = json.loads((tmp_path / "projection_scaling.json").read_text())
     for sets in stored["ns_per_entry"].values():
         assert len(sets) == 7 and all(len(times) == 1 and min(times) > 0 for times in sets.values())
-    drawn = _report.figure(tmp_path, "scaling", lambda axes: projection_scaling.draw(result, axes))
-    assert drawn == (tmp_path / "scaling.png").exists()
-    assert drawn == (importlib.util.find_spec("matplotlib") is not None)
+    assert_drawn(tmp_path / "scaling.png", lambda axes: projection_scaling.draw(result, axes))
 
 
 def test_penalties_small(tmp_path):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from figure_helpers import assert_drawn
 
-from experiments import _report, kernel_hierarchy, kernel_satimage, kernel_scaling
+from experiments import kernel_hierarchy, kernel_satimage, kernel_scaling
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 
@@ -25,8 +26,7 @@ def test_satimage_small(tmp_path):
     assert again["runs"][0]["seconds"] == 1.25
     text = kernel_satimage.markdown(again)
     assert f"| range | mc-tied | 1 | {row['error']:.4f} |" in text
-    drawn = _report.figure(tmp_path, "curves", lambda axes: kernel_satimage.draw(again, axes))
-    assert drawn == (tmp_path / "curves.png").exists()
+    assert_drawn(tmp_path / "curves.png", lambda axes: kernel_satimage.draw(again, axes))
 
 
 @pytest.mark.slow

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 
 import numpy as np
 import pytest
+from figure_helpers import assert_drawn
 
 from experiments import _multinomial, _report, multinomial_convergence, multinomial_scaling
 from experiments.bench import multinomial
+from xmcjax.solvers.multinomial import METHODS
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def test_a_peer_that_was_given_up_counts_with_its_limit():
 def test_convergence_small(tmp_path):
     options = multinomial_convergence.Options(
         problems=("digits:1",),
-        methods=("auto", "dm"),
+        methods=("auto", "dm", "lc"),
         rows=300,
         out=tmp_path,
         choose_lam=True,
@@ -73,9 +74,8 @@ def test_convergence_small(tmp_path):
     assert np.all(np.diff(runs["dm"]["seconds"]) >= 0)
     errors = result["cross_validation"]["digits"]
     assert errors["0.01"]["error"] < errors["100"]["error"] and "| digits |" in text
-    for draw in multinomial_convergence.FIGURES:
-        drawn = _report.figure(tmp_path, "figure", lambda axes, draw=draw: draw(result, axes))
-        assert drawn == (importlib.util.find_spec("matplotlib") is not None)
+    for number, draw in enumerate(multinomial_convergence.FIGURES):
+        assert_drawn(tmp_path / f"figure{number}.png", lambda axes, draw=draw: draw(result, axes))
 
 
 def test_scaling_small(tmp_path, monkeypatch):
@@ -93,3 +93,13 @@ def test_scaling_small(tmp_path, monkeypatch):
     X, y = multinomial_scaling.rows_and_classes(options, 70)
     np.testing.assert_allclose(X.multiply(X).sum(axis=1), 1, rtol=1e-5)
     assert y.max() < 70
+
+
+def test_a_program_of_the_experiment_leaves_the_table_of_the_library_as_it_is():
+    before = dict(METHODS)
+    few = dict(lam=1.0, dtype="float64", tolerance=1e-6, rows=200)
+    found = _multinomial.answer(_multinomial.Request("digits", program="block_newton", **few))
+    newton = _multinomial.answer(_multinomial.Request("digits", program="newton", **few))
+    assert found["status"] == newton["status"] == "CONVERGED"
+    assert found["value"][-1] == pytest.approx(newton["value"][-1], rel=1e-9)
+    assert dict(METHODS) == before

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from figure_helpers import assert_drawn
 
 from experiments import _one_vs_all, _report
 from experiments.bench import _worker, cost_growth
@@ -147,9 +147,7 @@ def test_all_tables_and_figures(in_process, tmp_path, capsys):
     alone = study.markdown(study.run(dataclasses.replace(options, sets=())))
     assert f"| {TINY} | tf-idf | xmcjax |" not in alone and "| published | bias:1 | 1 |" in alone
     for name, draw in _figures.drawings(study.NAME).items():
-        drawn = _report.figure(tmp_path, name, lambda axes, draw=draw: draw(result, axes))
-        assert drawn == (tmp_path / f"{name}.png").exists()
-        assert drawn == (importlib.util.find_spec("matplotlib") is not None)
+        assert_drawn(tmp_path / f"{name}.png", lambda axes, draw=draw: draw(result, axes))
 
 
 def test_sets_that_are_not_there_are_left_out(in_process, tmp_path, monkeypatch, capsys):
@@ -197,8 +195,7 @@ def test_cost_growth(in_process, tmp_path):
     assert "| zero | labels | 20 |" in cost_growth.markdown(result)
     points = [{"number": number, "seconds": 3 * number**1.5} for number in (1, 2, 4)]
     assert cost_growth._exponent(points, "seconds") == pytest.approx(1.5)
-    if _report.figure(tmp_path, "growth", lambda axes: cost_growth.draw(result, axes)):
-        assert (tmp_path / "growth.png").stat().st_size > 10_000
+    assert_drawn(tmp_path / "growth.png", lambda axes: cost_growth.draw(result, axes))
 
 
 def test_the_sets_of_the_full_study():

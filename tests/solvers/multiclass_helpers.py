@@ -6,7 +6,9 @@ import functools
 
 import numpy as np
 
-ALL = ("ww", "llw", "cs", "ovr", "ovr_squared")
+from xmcjax.solvers.multiclass_dual import FORMULATIONS
+
+ALL = tuple(FORMULATIONS)
 
 
 def data(n=20, d=4, m=3, seed=0, dtype=np.float64):
@@ -31,8 +33,10 @@ def constraints(X, y, m, formulation):
                 b[y[i]], b[c] = X[i], -X[i]
             elif formulation == "llw" and c != y[i]:
                 b[c] = -X[i]
-            elif formulation.startswith("ovr"):
+            elif formulation in ("ovr", "ovr_squared"):
                 b[c] = X[i] if c == y[i] else -X[i]
+            elif formulation not in ("ww", "cs", "llw"):
+                raise NotImplementedError(f"the losses of {formulation} are not written down here")
             else:
                 continue
             pairs.append((i, c))
