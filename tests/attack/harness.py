@@ -87,9 +87,13 @@ def attack(
     first = 0
     with tempfile.TemporaryDirectory(prefix=f"attack-{name}-") as scratch:
         place = Path(scratch)
-        while first == 0 or (time.monotonic() < deadline and len(counts.failures) < 20):
+        while True:
+            begun = first
             left = max(deadline - time.monotonic(), 0.0)
             first = _one_process(name, seed, first, left, patience, place, counts, environment or {})
+            # a process that ended before its first case would do so again
+            if first == begun or time.monotonic() >= deadline or len(counts.failures) >= 20:
+                break
     return counts
 
 
