@@ -1,15 +1,18 @@
 """What the documents say is run or looked up: examples, flags, links, and docstrings of public names."""
 
 import contextlib
+import dataclasses
 import doctest
 import importlib
 import inspect
 import io
 import re
+import shlex
 from pathlib import Path
 
 import jax
 import pytest
+import tyro
 
 import xmcjax
 from xmcjax.cli.main import COMMANDS, main
@@ -60,11 +63,47 @@ def flags_of(command: str) -> set[str]:
     return set(re.findall(r"--[a-zA-Z][\w-]*", out.getvalue()))
 
 
+def experiments() -> dict[str, type]:
+    """The options of every experiment that ``python -m`` runs, by the name of its module."""
+    found = {}
+    for path in sorted((ROOT / "experiments").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if "if __name__" in path.read_text() and "._" not in name.removesuffix(".__main__"):
+            found[name.removesuffix(".__main__")] = importlib.import_module(name).Options
+    return found
+
+
+def commands_of_experiments(text: str) -> list[tuple[str, str]]:
+    """Module and arguments of each ``python -m experiments…``, in a line of its own or between backticks."""
+    text = re.sub(r"\s*\\\n\s*", " ", text)  # lines that go on
+    indented = re.findall(r"^    .*python -m (experiments[\w.]*)([^;\n]*)", text, re.MULTILINE)
+    return indented + re.findall(r"`python -m (experiments[\w.]*)([^`]*)`", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_commands_of_experiments_are_read(page):
+    options = experiments()
+    for module, arguments in commands_of_experiments(page.read_text()):
+        assert module in options, f"{page.name}: there is no {module}"
+        try:
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                tyro.cli(options[module], args=shlex.split(arguments))
+        except SystemExit:
+            pytest.fail(f"{page.name}: python -m {module}{arguments}\n{said.getvalue()}")
+
+
+def test_commands_are_found_in_a_page():
+    block = "    run() { python -m experiments.b.c --y \\\n        3; }\n"
+    page = f"Text, `python -m experiments.a --x 1\n2`:\n\n{block}"
+    assert commands_of_experiments(page) == [("experiments.b.c", " --y 3"), ("experiments.a", " --x 1\n2")]
+    mentioned = [module for page in PAGES for module, _ in commands_of_experiments(page.read_text())]
+    assert len(mentioned) >= 30 and len(set(mentioned)) >= 15
+
+
 def test_flags_in_the_pages_are_those_of_the_programs():
     flags = {command: flags_of(command) for command in COMMANDS}
     every = set().union(*flags.values())
-    scripts = "".join(path.read_text() for path in (ROOT / "experiments").rglob("*.py"))
-    fields = re.findall(r"^    (\w+): ", scripts, re.MULTILINE)  # of the options of an experiment
+    fields = {field.name for options in experiments().values() for field in dataclasses.fields(options)}
     of_experiments = {"--" + field.replace("_", "-") for field in fields}
     assert "--full" in of_experiments
     for page in PAGES:
