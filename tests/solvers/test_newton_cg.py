@@ -420,6 +420,20 @@ def test_the_loss_is_checked():
         newton_cg.lane_problem(linops.make(X), y, losses.squared_hinge, weight=np.ones((3, 1)))
 
 
+@pytest.mark.parametrize("wrong", [0, 2, np.nan])
+def test_targets_are_checked(wrong):
+    X, y = data()
+    y = y.astype(np.float32)
+    y[7, 1] = wrong
+    with pytest.raises(
+        ValueError, match=rf"targets of −1 and 1, found {np.float32(wrong)} for row 7 of lane 1"
+    ):
+        newton_cg.lane_problem(linops.make(X), y, losses.squared_hinge)
+    op = linops.make(X)
+    made = jax.jit(lambda y: newton_cg.lane_problem(op, y, losses.squared_hinge).y)(y)  # not seen there
+    assert made.shape == y.shape
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_numbers_cost_no_compilation(backend):
     X, y = data()

@@ -27,6 +27,7 @@ from xmcjax.estimators._kernel_parts import (
 )
 from xmcjax.estimators._linear import DTYPES
 from xmcjax.estimators._parameters import number, whole_number
+from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
 # Numbers of a part of the scores that prediction makes at once.
@@ -140,6 +141,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         return tags
 
+    @unchanged_on_error
     def fit(self, X, y, sample_weight=None):
         """Trains on features X [n, d], sparse or dense, and classes y [n], at the hyperparameters given.
 
@@ -169,6 +171,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             self._fit(data, model, h)
         return self
 
+    @unchanged_on_error
     def tune(self, X, y, folds=5, *, share=None, free=("v", "w"), tol=1e-3, max_iter=100, progress=False):
         """Learns hyperparameters by the gradient of the criterion from where they are, then fits.
 
@@ -226,6 +229,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             self._fit(data, model, h)
         return self
 
+    @unchanged_on_error
     def cv_criterion(self, X, y, folds=5):
         """The cross-validated negative log likelihood Ψ at the hyperparameters given, and its gradient.
 
@@ -447,7 +451,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
                 f"not converged ({self.status_.name}, ‖α + π − y‖ = {float(state.residual[0]):.3g}): "
                 "raise max_iter, max_cg or tol, or use float64",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,  # the caller of a decorated method
             )
 
     def _scores(self, X) -> np.ndarray:
@@ -482,7 +486,7 @@ def _warn_of_unconverged(objective) -> None:
             f"{objective.unconverged} of {objective.fits} fits to the folds did not converge: the criterion "
             "and its gradient are not exact there; raise max_iter, max_cg or tol, or use float64",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,  # the caller of a decorated method
         )
 
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from xmcjax.estimators._linear import DTYPES, LinearClassifier, with_ones
 from xmcjax.estimators._parameters import number, thread_count, whole_number
+from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
 _REMEDY = "raise max_iter, loosen tol, or scale the features"
@@ -82,6 +83,7 @@ class MulticlassSVC(LinearClassifier):
         self.threads = threads
         self.random_state = random_state
 
+    @unchanged_on_error
     def fit(self, X, y):
         """Trains on features X [n, d], sparse or dense, and classes y [n] of any kind.
 
@@ -138,5 +140,5 @@ class MulticlassSVC(LinearClassifier):
                 f"the largest projected gradient is {solution.violation:.3g} after {self.n_iter_} epochs, "
                 f"above tol={self.tol} (relative duality gap {solution.gap:.3g}): {_REMEDY}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,  # the caller of a decorated method
             )

@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from xmcjax.estimators._linear import DTYPES, LinearClassifier
 from xmcjax.estimators._parameters import number, whole_number
+from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
 # Features and scores of a problem whose time is compilation.
@@ -83,6 +84,7 @@ class MultinomialLogisticRegression(LinearClassifier):
         self.max_iter = max_iter
         self.random_state = random_state
 
+    @unchanged_on_error
     def fit(self, X, y, sample_weight=None):
         """Trains on features X [n, d], sparse or dense, and classes y [n] of any kind.
 
@@ -184,7 +186,7 @@ class MultinomialLogisticRegression(LinearClassifier):
                 f"not converged ({solution.status.name}, ‖∇G‖ = {solution.gradient_norm:.3g}): "
                 f"{REMEDY[solution.status]}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,  # the caller of a decorated method
             )
 
 

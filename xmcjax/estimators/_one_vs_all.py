@@ -15,6 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from xmcjax.estimators._linear import DTYPES, LinearClassifier
 from xmcjax.estimators._parameters import chosen, number, thread_count, whole_number
+from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import targets
 
 
@@ -158,6 +159,7 @@ class OneVsAllClassifier(LinearClassifier):
         tags.target_tags.multi_output = True
         return tags
 
+    @unchanged_on_error
     def fit(self, X, y, sample_weight=None):
         """Trains on features X [n, d], sparse or dense, and y as described above.
 
@@ -283,7 +285,7 @@ class OneVsAllClassifier(LinearClassifier):
                 f"{empty} of {len(results)} labels have no positive rows: they score -inf and are never "
                 "predicted",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,  # the caller of a decorated method
             )
         failed = [r for r in results if r.status in REMEDY] if self.max_iter else []
         worst = functools.reduce(worse, failed, None)
@@ -294,7 +296,7 @@ class OneVsAllClassifier(LinearClassifier):
                 f"{self._problem_name(worst.label)} ({worst.status.name}, "
                 f"‖∇f‖ = {worst.gradient_norm:.3g}): {'; or '.join(remedies)}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,  # the caller of a decorated method
             )
 
     def _problem_name(self, number):

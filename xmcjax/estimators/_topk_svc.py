@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from xmcjax._range import check_range
 from xmcjax.estimators._linear import DTYPES, LinearClassifier, with_ones
 from xmcjax.estimators._parameters import number, thread_count, whole_number
+from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
 KERNELS = ("linear", "precomputed")
@@ -94,6 +95,7 @@ class TopKSVC(LinearClassifier):
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
+    @unchanged_on_error
     def fit(self, X, y):
         """Trains on features X [n, d], sparse or dense, or inner products [n, n], and classes y [n].
 
@@ -178,7 +180,7 @@ class TopKSVC(LinearClassifier):
                 f"the relative duality gap is {self.dual_gap_:.3g} after {self.n_iter_} epochs, above "
                 f"tol = {tol:g}: raise max_iter or tol, or lower C",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,  # the caller of a decorated method
             )
         if precomputed:
             return topk_sdca.coefficients(problem, state)[0].T

@@ -143,7 +143,7 @@ def lane_problem(
 
     Args:
         op: features [n, d].
-        y: ±1, [n, B].
+        y: ±1, [n, B]. Under a transformation of JAX, where values are not known, they are not checked.
         loss: a smooth loss, such as those of ``MARGIN_LOSSES``.
         weight: c; a number, [n, 1], [1, B] or [n, B].
         shift: o, likewise.
@@ -152,7 +152,7 @@ def lane_problem(
 
     Raises:
         TypeError: a loss without curvature.
-        ValueError: shapes that do not match.
+        ValueError: shapes that do not match, targets that are neither −1 nor 1.
     """
     if not loss.smooth:
         raise TypeError(
@@ -162,6 +162,8 @@ def lane_problem(
     y = jnp.asarray(y)
     if y.ndim != 2 or y.shape[0] != op.shape[0]:
         raise ValueError(f"expected targets [{op.shape[0]}, lanes], got {list(y.shape)}")
+    if not isinstance(y, jax.core.Tracer):
+        _check_targets(np.asarray(y))
 
     def spread(name, a):
         a = jnp.asarray(a, op.dtype)
@@ -180,6 +182,13 @@ def lane_problem(
         loss,
         L2() if penalty is None else penalty,
     )
+
+
+def _check_targets(y: np.ndarray) -> None:
+    wrong = np.argwhere((y != 1) & (y != -1))
+    if wrong.size:
+        row, lane = wrong[0].tolist()
+        raise ValueError(f"expected targets of −1 and 1, found {y[row, lane]} for row {row} of lane {lane}")
 
 
 def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
