@@ -142,6 +142,16 @@ except RuntimeError:
 """
 
 
+def test_parts_are_attributes_of_the_package():
+    parts = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+    assert parts == list(xmcjax._PARTS) and set(parts) <= set(dir(xmcjax))
+    code = f"import xmcjax\nfor name in {parts}: assert getattr(xmcjax, name).__name__ == 'xmcjax.' + name"
+    done = run(code, JAX_PLATFORMS="nonexistent")
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        xmcjax.nothing  # noqa: B018
+
+
 def run(*arguments, **environment):
     command = [sys.executable, "-W", "error", "-c", *arguments]
     env = {**os.environ, **environment}

@@ -1,5 +1,6 @@
 """xmcjax: exact extreme, multi-class and structured classification in JAX."""
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,15 +20,32 @@ __all__ = [
     "TopKSVC",
 ]
 
+_PARTS = (
+    "cli",
+    "data",
+    "estimators",
+    "inits",
+    "kernels",
+    "lanes",
+    "linops",
+    "losses",
+    "metrics",
+    "models",
+    "native",
+    "penalties",
+    "projections",
+    "solvers",
+)
+
 
 def __getattr__(name: str):
     # On first use, so that importing the package costs neither JAX nor scikit-learn.
     if name in __all__:
-        from xmcjax import estimators
-
-        return getattr(estimators, name)
+        return getattr(importlib.import_module("xmcjax.estimators"), name)
+    if name in _PARTS:
+        return importlib.import_module(f"xmcjax.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__all__, *_PARTS])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import platform
+import warnings
 
 from xmcjax._cores import usable_cores
 from xmcjax._topology import Share, format_cores, nodes, share_threads
@@ -74,8 +75,12 @@ def training_path() -> str:
     import jax
 
     from xmcjax import linops
+    from xmcjax.native import PerformanceWarning
 
-    if linops.native_ready():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PerformanceWarning)  # who asks here says so itself
+        native = linops.native_ready()
+    if native:
         return "C++ kernels on the CPU"
     platform, count = jax.default_backend(), jax.local_device_count()
     where = f"{count} devices of {platform}" if count > 1 else f"one device of {platform}"
@@ -88,13 +93,14 @@ def native_isa() -> str | None:
     """The instruction set that the native kernels use here, or None without the library.
 
     Raises:
-        ImportError: the library is there and cannot be used.
+        ImportError: the library is there and cannot be used: not loaded, or refused by JAX.
     """
-    from xmcjax.native import _library
+    from xmcjax.native import _ffi, _library
 
     library = _library.load()
     if library is None:
         return None
+    _ffi.available()
     isa = library.xmcjax_isa
     isa.restype = ctypes.c_char_p
     return isa().decode()

@@ -62,15 +62,14 @@ def _training() -> str:
 
 
 def _native() -> str:
+    from xmcjax.native import _library
+
     try:
         isa = native_isa()
     except ImportError as error:
         return f"broken: {error}"
     if isa is not None:
-        return f"yes, C++ kernels for {isa}"
-    if os.environ.get("XMCJAX_NATIVE") == "0":
+        return f"yes, C++ kernels for {isa} ({_library.path()})"
+    if _library.switched_off():
         return "no, switched off by XMCJAX_NATIVE=0: plain JAX and Python do its work, slower"
-    return (
-        "no, not built (there was no C++ compiler when the package was installed): "
-        "plain JAX and Python do its work; training is about ten times, reading text a hundred times slower"
-    )
+    return f"no, plain JAX and Python do their work: {_library.SLOWER}. {_library.absence()}"

@@ -8,6 +8,7 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 
 from xmcjax.cli._signals import Ended, ending_the_command
@@ -86,7 +87,8 @@ def _command(name: str, *arguments: str) -> int:
             args=arguments,
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
         )
-        status = command.run(options) or 0
+        with _warnings_in_one_line():
+            status = command.run(options) or 0
         sys.stdout.flush()
     except BrokenPipeError as error:
         if error.filename not in (None, "/dev/stdout"):
@@ -105,13 +107,33 @@ def _command(name: str, *arguments: str) -> int:
             raise
         print(f"xmcjax {name}: error: not enough memory: {_one_line(error)}", file=sys.stderr)
         return BAD_INPUT
-    # The errors of files, models and options are ValueError (DataFormatError, ModelError) and OSError.
-    except (ValueError, OSError) as error:
+    # The errors of files, models and options are ValueError (DataFormatError, ModelError) and OSError;
+    # kernels that are broken, or missing where they were required, are an ImportError.
+    except (ValueError, OSError, ImportError) as error:
         if os.environ.get("XMCJAX_TRACEBACK") == "1":
             raise
         print(f"xmcjax {name}: error: {_one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     return status
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line():
+    """Shows the warnings of the library as those of the commands; others as Python does."""
+    from xmcjax.cli._report import warn
+    from xmcjax.native import PerformanceWarning
+
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message, category, filename, lineno, file=None, line=None):
+            if issubclass(category, PerformanceWarning):
+                warn(str(message))
+            else:
+                usual(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        yield
 
 
 def _device_is_full(error: RuntimeError) -> bool:

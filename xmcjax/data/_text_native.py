@@ -16,9 +16,10 @@ _MEMORY = 9
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The native library with the reader's signatures declared, or None where there is none."""
+    """The native library with the reader's signatures declared; None, with a warning, where there is none."""
     native = _library.load()
     if native is None:
+        _library.warn_of_twins()
         return None
     pointer, int32, int64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     numbers = ctypes.POINTER(int64)

@@ -36,12 +36,26 @@ _TARGETS = (
 
 @functools.cache
 def available() -> bool:
-    """Whether the library is there; the first call registers its handlers with JAX."""
+    """Whether the library is there; the first call registers its handlers with JAX.
+
+    Where it is not and the CPU is the default device, the first call warns (``PerformanceWarning``).
+
+    Raises:
+        ImportError: the library is there but cannot be used, or JAX refuses its handlers.
+    """
     library = _library.load()
     if library is None:
+        if not _library.switched_off() and jax.default_backend() == "cpu":
+            _library.warn_of_twins()
         return False
     for name in _TARGETS:
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+        try:
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+        except RuntimeError as error:
+            raise ImportError(
+                f"jax {jax.__version__} refuses the kernels of {_library.path()}, install the package again: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
     return True
 
 

@@ -1,31 +1,37 @@
 """Finds and loads the shared library with the C++ kernels.
 
-Absent is quiet (the jnp and Python twins run, and ``xmcjax info`` says so); present but
-unloadable, or of another version, is an ImportError. ``XMCJAX_NATIVE=0`` leaves it out,
-``XMCJAX_REQUIRE_NATIVE=1`` makes its absence an error.
+It lies beside the modules of the package. A source tree has none: there the kernels of an installed xmcjax
+are used that has the same version, the same ABI and was built from the same C++ sources, by their hash.
+
+Where there is no library, twins in plain JAX and Python do the work: the first that does says so in a
+:class:`PerformanceWarning`. A library that is there but cannot be loaded, or has another ABI, is an
+ImportError. ``XMCJAX_NATIVE=0`` asks for the twins, without a warning; ``XMCJAX_REQUIRE_NATIVE=1`` makes the
+absence of the library an error.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import os
+import warnings
 from pathlib import Path
 
 NAME = "libxmcjax_native.so"
 # Raised together with XMCJAX_ABI in abi.cc whenever a signature changes or one is added.
-ABI = 13
+ABI = 14
+
+SLOWER = "training is about ten times slower, reading text a hundred times"
 
 
-def path() -> Path | None:
-    """The library beside the package's modules, or None where none was built."""
-    import xmcjax.native
+class PerformanceWarning(UserWarning):
+    """Plain JAX and Python do the work of C++ kernels, which are not there."""
 
-    for folder in xmcjax.native.__path__:
-        candidate = Path(folder) / NAME
-        if candidate.exists():
-            return candidate
-    return None
+
+def switched_off() -> bool:
+    """Whether ``XMCJAX_NATIVE=0`` leaves the kernels out."""
+    return os.environ.get("XMCJAX_NATIVE") == "0"
 
 
 @functools.cache
@@ -36,20 +42,102 @@ def load() -> ctypes.CDLL | None:
         ImportError: the library is there but cannot be loaded or has another ABI number, or
             it is absent and ``XMCJAX_REQUIRE_NATIVE=1``.
     """
-    if os.environ.get("XMCJAX_NATIVE") == "0":
+    if switched_off():
         return None
-    found = path()
-    if found is None:
-        if os.environ.get("XMCJAX_REQUIRE_NATIVE") == "1":
-            raise ImportError(
-                f"XMCJAX_REQUIRE_NATIVE=1, but {NAME} was not built: install with a C++ compiler"
-            )
-        return None
-    try:
-        library = ctypes.CDLL(str(found))
-    except OSError as error:
-        raise ImportError(f"{found} is there but cannot be loaded: {error}") from error
-    abi = library.xmcjax_abi()
-    if abi != ABI:
-        raise ImportError(f"{found} has ABI {abi}, expected {ABI}: install the package again")
+    library, reason = _find()
+    if library is None and os.environ.get("XMCJAX_REQUIRE_NATIVE") == "1":
+        raise ImportError(f"XMCJAX_REQUIRE_NATIVE=1, but there are no C++ kernels: {reason}")
     return library
+
+
+def path() -> str:
+    """Of the loaded library."""
+    library = load()
+    assert library is not None  # the caller has seen that it is there
+    return library._name
+
+
+def absence() -> str:
+    """Why there is no library, and what to do about it; "" where there is one."""
+    return _find()[1]
+
+
+@functools.cache
+def warn_of_twins() -> None:
+    """Says once that the twins are slower than the kernels would be, unless they were asked for."""
+    if not switched_off():
+        warnings.warn(
+            f"xmcjax works without its C++ kernels: {SLOWER}. {absence()} (XMCJAX_NATIVE=0 says that "
+            "this is wanted.)",
+            PerformanceWarning,
+            stacklevel=3,
+        )
+
+
+@functools.cache
+def _find() -> tuple[ctypes.CDLL | None, str]:
+    """The library, or None and :func:`absence`."""
+    import xmcjax.native
+
+    folders = [Path(folder) for folder in xmcjax.native.__path__]
+    for folder in folders:
+        if (folder / NAME).exists():
+            library = _opened(folder / NAME)
+            abi = library.xmcjax_abi()
+            if abi != ABI:
+                raise ImportError(f"{folder / NAME} has ABI {abi}, expected {ABI}: install the package again")
+            return library, ""
+    tree = next((folder for folder in folders if (folder / "abi.cc").exists()), None)
+    if tree is None:
+        return None, (
+            "None were built, because there was no C++ compiler when the package was installed: install one, "
+            "then the package again."
+        )
+    return _installed_for(tree)
+
+
+def _opened(file: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(file))
+    except OSError as error:
+        raise ImportError(f"{file} is there but cannot be loaded: {error}") from error
+
+
+def _installed_for(tree: Path) -> tuple[ctypes.CDLL | None, str]:
+    """The library of an installed package that was built from the sources in `tree`; see :func:`_find`."""
+    from importlib.metadata import distributions
+
+    from xmcjax import __version__
+
+    reason = "no xmcjax is installed"
+    for installed in distributions(name="xmcjax"):
+        file = Path(str(installed.locate_file(f"xmcjax/native/{NAME}")))
+        if not file.exists():
+            reason = f"the xmcjax installed in {file.parents[2]} was built without a C++ compiler"
+        elif installed.version != __version__:
+            reason = f"{file} is of version {installed.version}, not {__version__}"
+        else:
+            library = _opened(file)
+            if _hash_of(library) == hash_of_sources(tree):
+                return library, ""
+            reason = f"{file} was built from other C++ sources"
+    return None, (
+        f"Python runs the source tree {tree.parents[1]}, which has none, and {reason}: install the tree "
+        "(pip install .), or start Python elsewhere."
+    )
+
+
+def _hash_of(library: ctypes.CDLL) -> str:
+    """Of the sources that it was built from; "" of a library that does not tell."""
+    if not hasattr(library, "xmcjax_sources"):
+        return ""
+    function = library.xmcjax_sources
+    function.restype = ctypes.c_char_p
+    return function().decode()
+
+
+def hash_of_sources(folder: Path) -> str:
+    """SHA-256 over a line "SHA-256 name" for each C++ file of a folder, as CMakeLists.txt computes it."""
+    names = sorted(file.name for kind in ("*.cc", "*.h") for file in folder.glob(kind))
+    lines = (f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()} {name}\n" for name in names)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

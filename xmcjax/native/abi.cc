@@ -1,6 +1,9 @@
 #include "export.h"
 
 // What a loader asks first: the number that changes with every signature of this library.
-#define XMCJAX_ABI 13
+#define XMCJAX_ABI 14
 
 XMCJAX_EXPORT int xmcjax_abi() { return XMCJAX_ABI; }
+
+// The hash of the C++ files it was built from, which CMakeLists.txt computes.
+XMCJAX_EXPORT const char* xmcjax_sources() { return XMCJAX_SOURCES; }
