@@ -11,7 +11,6 @@ from figure_helpers import assert_drawn
 
 from experiments import _report, projection_scaling
 from experiments.bench import (
-    gpu,
     many_labels,
     memory,
     one_vs_all,
@@ -62,22 +61,6 @@ def test_prediction_small():
     row = [(3, 1.0), (1, 0.5)]
     assert prediction.different([row], [[(3, 1.0), (2, 0.5)]]) == 0
     assert prediction.different([row], [[(3, 1.0), (2, 0.4)]]) == 1
-
-
-def test_gpu_small(tmp_path):
-    """On a CPU the kernels are interpreted: what it writes is complete, and says so."""
-    result = gpu.run(gpu.Options(small=True).chosen())
-    _report.write(tmp_path, "gpu", result, gpu.markdown(result))
-    stored = json.loads((tmp_path / "gpu.json").read_text())
-    assert stored["kernels_interpreted"] and stored["bandwidth_gb_s"] > 0.1
-    found = stored["sets"]["tiny"]
-    for product in ("matmat", "rmatmat", "gram_matmat"):
-        one = found["products"][product]
-        assert one["seconds"] > 0 and 0 < one["limit_once"] < one["limit_fetched"]
-    trained = found["training"]
-    assert trained["statuses"] == {"CONVERGED": trained["labels"]} and trained["weights"] > 0
-    text = (tmp_path / "gpu.md").read_text()
-    assert "No GPU" in text and "| tiny | gram_matmat | 32 |" in text
 
 
 def test_topk_svm_small(tmp_path):

@@ -1,0 +1,105 @@
+"""Makes the folder that is carried to a machine without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from experiments import _data, _report
+from experiments.bench.gpu_kit import _references
+
+# The largest folder, in bytes.
+MOST = 60 << 20
+# What a machine with jax, numpy and scipy may lack, with what that needs; installed where it is missing.
+PACKAGES = (
+    "absl-py",
+    "chex",
+    "docstring-parser",
+    "joblib",
+    "optax",
+    "safetensors",
+    "scikit-learn",
+    "threadpoolctl",
+    "toolz",
+    "tqdm",
+    "typeguard",
+    "typing-extensions",
+    "tyro",
+)
+PLATFORMS = tuple(f"manylinux{name}_x86_64" for name in ("_2_28", "_2_27", "_2_17", "2014"))
+SETS = ("stackexchange_tags", "naics2017", "satimage", "caltech101_silhouettes")
+
+
+def main(folder: Path, small: bool, python: str) -> int:
+    """Makes it; prints what there is and its size."""
+    if folder.exists() and any(folder.iterdir()):
+        print(f"{folder}: expected a new or empty folder, found files", file=sys.stderr)
+        return 1
+    for name in ("wheels", "program"):
+        (folder / name).mkdir(parents=True)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(_data.ROOT / "experiments", folder / "program" / "experiments", ignore=ignored)
+    if not small:
+        _wheels(folder / "wheels", python)
+        for name in SETS:
+            shutil.copytree(_data.folder() / name, folder / "data" / name)
+    np.savez_compressed(folder / "references.npz", **_references.make(small))  # type: ignore[arg-type]
+    key = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        key.update(path.read_bytes() if path.is_file() else b"")
+    manifest = {
+        "small": small,
+        "commit": _commit(),
+        "key": key.hexdigest()[:16],
+        "python": python,
+        "jax_of_references": importlib.metadata.version("jax"),
+        "packed": _report.environment(),
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    sizes = {
+        part.name: sum(path.stat().st_size for path in [part, *part.rglob("*")] if path.is_file())
+        for part in sorted(folder.iterdir())
+    }
+    for name, size in sizes.items():
+        print(f"{size / 2**20:8.2f} MiB  {name}")
+    total = sum(sizes.values())
+    print(f"{total / 2**20:8.2f} MiB  in {folder}")
+    if total > MOST:
+        print(f"{folder}: expected at most {MOST >> 20} MiB, found {total / 2**20:.1f}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _wheels(folder: Path, python: str) -> None:
+    """Our wheel with the native library, made here, and those of PACKAGES for that version of Python."""
+    pip = [sys.executable, "-m", "pip"]
+    with tempfile.TemporaryDirectory() as scratch:
+        # of a copy, so that neither its build folder nor this one's goes into the other
+        kept = ("pyproject.toml", "README.md", "LICENSE")
+        for name in kept:
+            shutil.copy(_data.ROOT / name, scratch)
+        shutil.copytree(_data.ROOT / "xmcjax", Path(scratch) / "xmcjax")
+        subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "-w", folder, scratch], check=True)
+    # The library has no Python in it: "py3-none-linux_x86_64" fits every version.
+    platforms = [word for name in PLATFORMS for word in ("--platform", name)]
+    only = ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--python-version", python]
+    subprocess.run([*pip, "download", "--quiet", *only, *platforms, "-d", folder, *PACKAGES], check=True)
+
+
+def _commit() -> str:
+    """Of the checkout, with a mark where files have been changed since; "not known" without git."""
+    try:
+        options = dict(cwd=_data.ROOT, capture_output=True, text=True, check=True)
+        number = subprocess.run(["git", "rev-parse", "HEAD"], **options).stdout.strip()  # type: ignore
+        changed = subprocess.run(["git", "status", "--porcelain"], **options).stdout.strip()  # type: ignore
+    except (OSError, subprocess.CalledProcessError):
+        return "not known"
+    return number + (" and changes" if changed else "")

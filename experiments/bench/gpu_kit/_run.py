@@ -1,0 +1,193 @@
+"""Installs what is carried, and runs the stages one after another, each in a process that may die.
+
+The standard library alone is imported here: the packages come with the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import importlib.metadata
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from experiments.bench.gpu_kit import _report
+from experiments.bench.gpu_kit._stages import BY_NAME, Stage
+
+PROBE = """
+import json, warnings
+warnings.simplefilter("ignore")
+import jax
+try:
+    from xmcjax.native import _library
+    native = "built" if _library.load() else "not built"
+except ImportError as error:
+    native = f"broken: {error}"
+try:
+    platform = jax.default_backend()
+except RuntimeError as error:
+    platform = f"none: {error}"
+print(json.dumps({"platform": platform, "native": native}))
+"""
+# A stage is not begun with fewer seconds left; packages and the device are looked at for no longer than …
+LEAST, PREPARING = 5.0, 120.0
+LAST_LINES = 12
+
+
+def main(folder: Path, out: Path, stages: list[str], seconds: float) -> int:
+    """Runs the stages; figures, log and report go to `out` as they come. Returns the exit code."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    begin = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.gettempdir()) / f"xmcjax_gpu_kit_{getpass.getuser()}"
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    runner = Runner(folder.resolve(), out.resolve(), scratch, manifest, begin + seconds)
+    runner.prepare()
+    beside = 0
+    for stage in map(BY_NAME.__getitem__, stages):
+        runner.run(stage, "device", stage.seconds)
+        # a rehearsal runs on the CPU anyway: one stage shows that the second process works
+        if stage.beside_cpu and not (runner.small and beside):
+            runner.run(stage, "cpu", stage.cpu_seconds)
+            beside += 1
+    print(_report.text(_report.read(out), every=False), end="")
+    return int(runner.failed)
+
+
+class Runner:
+    """The processes of one run.
+
+    Args:
+        folder: that was packed.
+        out: of the figures.
+        scratch: for installed packages, compiled programs and made data, kept from run to run.
+        manifest: of the folder.
+        end: of all stages, by ``time.monotonic``.
+    """
+
+    def __init__(self, folder: Path, out: Path, scratch: Path, manifest: dict, end: float):
+        self.folder, self.out, self.scratch, self.manifest, self.end = folder, out, scratch, manifest, end
+        self.failed = False
+        self.site = scratch / f"site_{manifest['key']}"
+        self.small = manifest["small"]
+        self.environment = os.environ | {
+            # the source tree beside us has no native library: the installed package is the one to measure
+            "PYTHONSAFEPATH": "1",
+            "PYTHONPATH": os.pathsep.join([str(self.site), str(folder / "program")]),
+            "PYTHONUNBUFFERED": "1",
+            "JAX_COMPILATION_CACHE_DIR": str(scratch / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        if (folder / "data").is_dir():
+            self.environment["XMCJAX_DATA"] = str(folder / "data")
+        self.probe: dict = {"platform": "not known", "native": "not known"}
+
+    def prepare(self) -> None:
+        """Installs what is missing, and asks which device there is."""
+        notes = self._install()
+        left = max(min(PREPARING, self.end - time.monotonic()), LEAST)
+        command = [sys.executable, "-c", PROBE]
+        options = dict(capture_output=True, text=True, env=self.environment, cwd=self.scratch)
+        try:
+            done = subprocess.run(command, timeout=left, **options)  # type: ignore[call-overload]
+            self.probe |= json.loads(done.stdout.splitlines()[-1])
+        except (subprocess.TimeoutExpired, json.JSONDecodeError, IndexError) as error:
+            notes.append(f"the device did not answer: {error!r}")
+            if not isinstance(error, subprocess.TimeoutExpired):
+                notes.append("\n".join(done.stderr.splitlines()[-LAST_LINES:]))
+        if self.probe["native"].startswith("broken"):
+            notes.append(f"the native library is left out: {self.probe['native']}")
+            self.environment["XMCJAX_NATIVE"] = "0"
+        self._add({"run": {"notes": notes, "packed": self.manifest, **self.probe}})
+        for note in notes:
+            print(note, flush=True)
+
+    def _install(self) -> list[str]:
+        """Our wheel, and of the others those that the machine lacks; what went wrong."""
+        notes = []
+        done = self.site / "installed"
+        if done.exists():
+            return notes
+        for wheel in sorted((self.folder / "wheels").glob("*.whl")):
+            name = wheel.name.split("-")[0]
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                if name != "xmcjax" and importlib.metadata.version(name):
+                    continue
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+            command = [*pip, "--no-cache-dir", "--upgrade", "--target", str(self.site), str(wheel)]
+            try:
+                made = subprocess.run(command, capture_output=True, text=True, timeout=PREPARING)
+            except subprocess.TimeoutExpired:
+                notes.append(f"{wheel.name} was not installed in {PREPARING:.0f} s")
+                continue
+            if made.returncode:
+                notes.append(f"{wheel.name} was not installed: {made.stderr.strip()[-500:]}")
+        if not notes:
+            self.site.mkdir(exist_ok=True)
+            done.touch()
+        return notes
+
+    def run(self, stage: Stage, on: str, seconds: float) -> None:
+        """One stage on the device or on the CPU, ended when its time is over."""
+        seconds = min(seconds, self.end - time.monotonic())
+        if seconds < LEAST:
+            self._ended(stage, on, "not begun: no time was left", 0.0, [])
+            return
+        environment = dict(self.environment)
+        if on == "cpu":
+            environment["JAX_PLATFORMS"] = "cpu"
+        elif self.probe["platform"] == "cpu":
+            # a rehearsal: the way that a device goes, not the native kernels of the CPU
+            environment["XMCJAX_NATIVE"] = "0"
+        request = {
+            "stage": stage.name,
+            "module": f"{stage.package}.{stage.name}",
+            "on": on,
+            "folder": str(self.folder),
+            "out": str(self.out),
+            "scratch": str(self.scratch),
+            "seconds": seconds,
+            "small": self.small,
+            "commit": self.manifest["commit"],
+            "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+        }
+        command = [sys.executable, "-m", "experiments.bench.gpu_kit._kit", json.dumps(request)]
+        begin = time.monotonic()
+        log = self.out / "log.txt"
+        with log.open("ab") as file:
+            file.write(f"== {stage.name} on {on}\n".encode())
+            start = file.tell()
+            # a group of its own, so that what the stage started ends with it
+            options = dict(stdout=file, stderr=subprocess.STDOUT, process_group=0)
+            child = subprocess.Popen(command, env=environment, cwd=self.scratch, **options)  # type: ignore
+            try:
+                code = child.wait(seconds)
+                status = "done" if code == 0 else f"failed with exit code {code}"
+            except subprocess.TimeoutExpired:
+                status = f"ended after {seconds:.0f} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        lines = log.read_bytes()[start:].decode(errors="replace").splitlines()
+        self._ended(stage, on, status, time.monotonic() - begin, lines[-LAST_LINES:])
+
+    def _ended(self, stage: Stage, on: str, status: str, seconds: float, lines: list[str]) -> None:
+        self.failed |= status != "done"
+        end = {"stage": stage.name, "on": on, "status": status, "seconds": round(seconds, 1)}
+        self._add(end | ({} if status == "done" else {"last_lines": lines}))
+        print(f"{stage.name} on {on}: {status}, {seconds:.1f} s", flush=True)
+        if status.startswith("failed"):
+            print("\n".join("    " + re.sub(r"\s+$", "", line) for line in lines), flush=True)
+        (self.out / "report.md").write_text(_report.text(_report.read(self.out)))
+
+    def _add(self, line: dict) -> None:
+        _report.add(self.out, line)

@@ -1,0 +1,35 @@
+"""The stages, most important first. A new one is a line here and a module of its name with `run(kit)`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Stage(NamedTuple):
+    """A part of the run with a process of its own."""
+
+    name: str  #: also of the module, whose `run` takes a :class:`_kit.Kit`
+    seconds: float  #: after which it is ended
+    beside_cpu: bool = False  #: whether the same is run on all cores of the CPU afterwards
+    cpu_seconds: float = 60.0  #: after which that is ended
+    package: str = "experiments.bench.gpu_kit"  #: of the module
+
+
+STAGES = (
+    Stage("environment", 60),
+    Stage("products", 90),
+    Stage("vectors", 90),
+    Stage("solvers", 180),
+    Stage("stackexchange_tags", 75, beside_cpu=True),
+    Stage("bandwidth", 120),
+    Stage("amazon_670k", 240, beside_cpu=True),
+    Stage("amazon_670k_bandwidth", 90),
+    Stage("multinomial", 60, beside_cpu=True),
+    Stage("kernel_search", 60, beside_cpu=True),
+    Stage("topk_grid", 60, beside_cpu=True),
+    Stage("projections", 60, beside_cpu=True),
+    Stage("losses", 60, beside_cpu=True),
+    Stage("prediction", 75, beside_cpu=True),
+    Stage("memory", 45),
+)
+BY_NAME = {stage.name: stage for stage in STAGES}

@@ -1,0 +1,169 @@
+"""What the stages of one-vs-all share: training as a figure, and the work of a block's products."""
+
+from __future__ import annotations
+
+import functools
+import time
+
+import numpy as np
+
+from experiments import _one_vs_all
+from experiments.bench.gpu_kit._kit import Kit, copy_bandwidth, seconds_of
+
+TILE = 32
+
+
+def train(kit: Kit, X, Y, labels: np.ndarray, collected=None) -> dict:
+    """Trains the labels: seconds, steps and statuses; on a CPU with a thread for each core."""
+    from xmcjax.lanes import OneVsAll, train_one_vs_all
+
+    kept = [0]
+
+    def count(result) -> None:
+        kept[0] += len(result.indices)
+        if collected is not None:
+            collected(result)
+
+    counts = np.diff(Y.tocsc().indptr)
+    labels = labels[np.argsort(-counts[labels], kind="stable")]  # as training takes them by itself
+    how = OneVsAll(threads=kit.threads if kit.on == "cpu" else 1)
+    begin = time.perf_counter()
+    summary = train_one_vs_all(X, Y, how, count, labels=labels)
+    seconds = time.perf_counter() - begin
+    return {
+        "labels": len(labels),
+        "seconds": seconds,
+        "setup_seconds": seconds - summary.seconds,
+        "first_step_seconds": summary.first_step_seconds,
+        "seconds_per_label": (summary.seconds - summary.first_step_seconds) / len(labels),
+        "statuses": {status.name: count for status, count in summary.statuses.items()},
+        "newton_steps": summary.newton_steps / len(labels),
+        "cg_steps": summary.cg_steps / len(labels),
+        "active": summary.active / max(summary.steps, 1) / X.shape[0],
+        "weights": kept[0],
+        "threads": how.threads,
+    }
+
+
+def masks(X, Y, lanes: int, names: set[str]) -> dict[str, np.ndarray]:
+    """Which rows are active in each lane, [n, lanes]: "none", at the "start", at the "end", 1.5% at "random".
+
+    The lanes are labels next to one another by their numbers of positives, as training has them: of a
+    third of all.
+    """
+    from xmcjax.lanes import OneVsAll, train_one_vs_all
+
+    counts = np.diff(Y.tocsc().indptr)
+    order = np.argsort(-counts, kind="stable")
+    labels = np.resize(order[np.flatnonzero(counts[order])[-1] // 3 :][:lanes], lanes)
+    signs = np.where(Y.tocsc()[:, labels].toarray() > 0, 1, -1).astype(np.int8)
+    shape, found = (X.shape[0], lanes), {}
+    if "none" in names:
+        found["none"] = np.zeros(shape, bool)
+    if "random" in names:
+        found["random"] = np.random.default_rng(0).random(shape, dtype=np.float32) < 0.015
+    for name, how in (("start", OneVsAll(max_iter=0, clip=0.0)), ("end", OneVsAll())):
+        if name in names:
+            kept = _one_vs_all.Collected(Y.shape[1], X.shape[1])
+            train_one_vs_all(X, Y, how, kept, labels=np.unique(labels))
+            found[name] = _active(X, kept.weights()[labels], kept.bias[labels], signs)
+    return found
+
+
+def _active(X, W, b, signs: np.ndarray) -> np.ndarray:
+    """y (X wᵀ + b) < 1, a block of lanes at a time; by a product of the device."""
+    import jax
+    import jax.numpy as jnp
+
+    from xmcjax import linops
+
+    op = linops.make(X, backend="gpu" if linops.gpu_ready() else "jnp")
+    active = np.zeros(signs.shape, bool)
+    margins = jax.jit(lambda op, V, b, y: y * (op.matmat(V) + b) < 1)
+    step = 64
+    for first in range(0, signs.shape[1], step):
+        lanes = slice(first, first + step)
+        V = jnp.asarray(W[lanes].toarray().T.astype(X.dtype))
+        active[:, lanes] = margins(op, V, b[lanes], signs[:, lanes].astype(X.dtype))
+    return active
+
+
+def products(kit: Kit, name: str, X, Y, sweep: list[tuple[str, int, tuple[str, ...]]], keep: float) -> None:
+    """Seconds and parts of the bandwidth of X δ, the gradient and CG's product, one figure for each.
+
+    Args:
+        kit: of the stage.
+        name: of the set.
+        X, Y: the set.
+        sweep: (backend, lanes, names of masks), most important first.
+        keep: seconds that are left when no other figure is begun.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from xmcjax import linops
+
+    limit = copy_bandwidth(kit)
+    if not linops.gpu_ready() and jax.default_backend() != "cpu":
+        kit.figure(f"{name}, kernels", error="no kernels for this GPU: plain JAX only", right=False)
+        sweep = [("jnp", *more) for _, *more in sweep]
+    names = {mask for *_, masks_of_it in sweep for mask in masks_of_it}
+    by_mask = masks(X, Y, max(lanes for _, lanes, _ in sweep), names)
+    for mask, chosen in by_mask.items():
+        kit.figure(f"{name}, mask {mask}", active=float(chosen.mean()), tiles=float(_tiles(chosen).mean()))
+    operators: dict = {}
+    for backend, lanes, names in sweep:
+        with kit.attempt(f"{name}, {backend}, {lanes} lanes"):
+            if backend not in operators:
+                operators.clear()  # one at a time in the memory of the device
+                operators[backend] = linops.make(X, backend=backend)
+            op = operators[backend]
+            V = jnp.asarray(np.random.default_rng(1).normal(size=(X.shape[1], lanes)).astype(X.dtype))
+            programs = _programs()
+            for mask in names:
+                chosen = by_mask[mask][:, :lanes]
+                D = jnp.asarray(chosen.astype(X.dtype))
+                for product, (once, fetched) in _bytes(X, chosen).items():
+                    if product == "X δ" and mask != names[0]:
+                        continue  # it has no mask
+                    if kit.left() < keep:
+                        return
+                    call = functools.partial(programs[product], op, D, V)
+                    first, seconds = seconds_of(call, kit.size(7, 2))
+                    kit.figure(
+                        f"{product}, {name}, {backend}, {lanes} lanes, mask {mask}",
+                        seconds=seconds,
+                        first_call_seconds=first,
+                        share_once=once / limit / seconds,
+                        share_fetched=fetched / limit / seconds,
+                        copy_gb_s=limit / 1e9,
+                    )
+
+
+def _programs() -> dict:
+    import jax
+
+    return {
+        "X δ": jax.jit(lambda op, D, V: op.matmat(V)),
+        "gradient": jax.jit(lambda op, D, V: op.rmatmat(D)),
+        "CG": jax.jit(lambda op, D, V: op.gram_matmat(D, V)),
+    }
+
+
+def _tiles(chosen: np.ndarray) -> np.ndarray:
+    """Whether a row is active in a lane of a tile, [n, tiles]."""
+    return np.add.reduceat(chosen, np.arange(0, chosen.shape[1], TILE), axis=1) > 0
+
+
+def _bytes(X, chosen: np.ndarray) -> dict[str, tuple[int, int]]:
+    """(bytes if each array moved once, bytes if each entry of X that counts fetched its lanes)."""
+    n, d = X.shape
+    lanes, size = chosen.shape[1], X.dtype.itemsize
+    matrix, of_d, of_n = X.nnz * (size + 4), size * d * lanes, size * n * lanes
+    counted = int((_tiles(chosen) * np.diff(X.indptr)[:, None]).sum()) * min(TILE, lanes)
+    full, gradient, gram = matrix + of_d + of_n, matrix + of_d + of_n, 2 * matrix + 2 * of_d + of_n
+    return {
+        "X δ": (full, full + size * X.nnz * lanes),
+        "gradient": (gradient, gradient + size * counted),
+        "CG": (gram, gram + 2 * size * counted),
+    }
