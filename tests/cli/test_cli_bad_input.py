@@ -419,6 +419,11 @@ def test_options_without_a_meaning(xmcjax, tmp_path, files):
     )
     evaluate = ("evaluate", "--data", files / "test.txt", "--predictions", tmp_path / "p")
     refused(xmcjax(*evaluate, "--propensities", "Wikipedia"), "--propensities Wikipedia needs --train")
+    for command in (evaluate, ("train", "--train", files / "train.txt", "--model", tmp_path / "m")):
+        unknown = xmcjax(*command, "--propensities", "eurlex-5k")
+        refused(
+            unknown, "--propensities: expected one of default, Amazon, ", "EURLex-4K, ", "got 'eurlex-5k'"
+        )
 
 
 @pytest.mark.parametrize("kind", ["host", "device"])
@@ -438,3 +443,23 @@ def test_too_little_memory(xmcjax, tmp_path, files, monkeypatch, kind):
     monkeypatch.setattr(train, "read", full)
     result = xmcjax("train", "--train", files / "train.txt", "--model", tmp_path / "m")
     refused(result, "not enough memory: ")
+
+
+@pytest.mark.parametrize("size", ["4", "0MB", "1TB", "-1GB", "GB", "0.0000001MB"])
+def test_a_memory_that_is_no_size(xmcjax, files, tmp_path, size):
+    result = xmcjax("convert", "--data", files / "train.txt", "--out", tmp_path / "o", f"--max-memory={size}")
+    refused(result, f"--max-memory: expected a size such as 500MB or 4GB, got '{size}'")
+
+
+def test_memory_that_is_too_little(xmcjax, files, tmp_path, model):
+    train = files / "train.txt"
+    top = tmp_path / "top.txt"
+    assert xmcjax("predict", "--model", model, "--data", train, "--out", top).code == 0
+    for command in (
+        ("convert", "--data", train, "--out", tmp_path / "o"),
+        ("train", "--train", train, "--model", tmp_path / "m"),
+        ("evaluate", "--data", train, "--predictions", top),
+    ):
+        result = xmcjax(*command, "--max-memory", "0.01MB")
+        refused(result, "of memory (max_memory; --max-memory allows more), found about")
+        assert xmcjax(*command, "--max-memory", "1.5GB").code == 0

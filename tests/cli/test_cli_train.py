@@ -75,6 +75,10 @@ def test_train_predict_and_evaluate_do_what_the_library_does(train, xmcjax, file
         values = [metric(Y_test, labels, k, inverse_propensities=q) for k in (1, 4)]
         assert rows[name] == [f"{100 * value:.2f}" for value in values]
     amazon = xmcjax("evaluate", *files_given, "--train", file, "--k", 1, 4, "--propensities", "Amazon")
+    same = xmcjax(
+        "evaluate", *files_given, "--train", file, "--k", 1, 4, "--propensities", "amazon-titles_670k"
+    )
+    assert same == amazon  # any spelling that Python takes
     assert amazon.out != table.out
 
 
@@ -406,3 +410,27 @@ def test_npz_without_a_suffix(train, xmcjax, files, contents, tmp_path):
     directory, result = train("--format", "npz", file=out)
     assert result.code == 0, result.err
     assert contents(directory) == contents(train(name="text")[0])
+
+
+def test_predictions_do_not_depend_on_the_pieces(xmcjax, files, tmp_path, monkeypatch):
+    """The data are read, and predictions written, some rows at a time."""
+    model = tmp_path / "m"
+    assert (
+        xmcjax("train", "--train", files / "train.txt", "--model", model, "--transform", "log,unit").code == 0
+    )
+    predict = ("predict", "--model", model, "--data", files / "train.txt")
+    assert xmcjax(*predict, "--out", tmp_path / "whole.txt").code == 0
+    taken = []
+    real = data.load_pieces
+
+    def small(*arguments, **options):
+        for piece in real(*arguments, piece=2000, **options):
+            taken.append(piece.n_rows)
+            yield piece
+
+    monkeypatch.setattr("xmcjax.data._files.CHUNK", 1000)
+    monkeypatch.setattr("xmcjax.cli._data.load_pieces", small)
+    result = xmcjax(*predict, "--out", tmp_path / "pieces.txt")
+    assert len(taken) > 10 and sum(taken) == 300
+    assert "(300 rows, 5 labels a row)" in result.out
+    assert (tmp_path / "pieces.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()

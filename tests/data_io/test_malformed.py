@@ -258,3 +258,63 @@ def test_long_line_without_end_is_an_error(parser, tmp_path, monkeypatch):
     monkeypatch.setattr("xmcjax.data._files.CHUNK", 100)
     with pytest.raises(DataFormatError, match="found a line of more than 256 MiB"):
         load_xmc(path, parser=parser)
+
+
+def _parts(pack, padding=b""):
+    """An archive of two parts, and where the second one begins."""
+    first = pack(b"4 3 2\n" + b"0 1:1\n" * 2)
+    return first + padding + pack(b"1 2:1\n" * 2), len(first) + len(padding)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
+@pytest.mark.parametrize("format", ["xmc", "svmlight"])
+def test_no_bit_of_a_second_part_can_lose_rows(parser, write, suffix, pack, format):
+    """Python's reader of .xz stops without a word where the second stream does not begin as one."""
+    if format == "xmc":
+        content, begin = _parts(pack)
+    else:  # no header says how many rows there are
+        first = pack(b"1 1:1\n" * 2)
+        content, begin = first + pack(b"2 2:1\n" * 2), len(first)
+    load = load_xmc if format == "xmc" else load_svmlight
+    name = f"data.txt.{suffix}"
+    whole = load(write(content, name), parser=parser)
+    for bit in range(8 * begin, 8 * len(content)):
+        broken = bytearray(content)
+        broken[bit // 8] ^= 1 << bit % 8
+        try:
+            X, y = load(write(bytes(broken), name), parser=parser)
+        except DataFormatError:
+            continue
+        # bits of gzip that say nothing about the content: time, system, the padding of its last byte
+        assert suffix == "gz"
+        assert (whole[0] != X).nnz == 0 and (y != whole[1]).sum() == 0
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
+def test_what_may_follow_a_part(parser, write, suffix, pack):
+    name = f"data.txt.{suffix}"
+    kind = {"gz": "gzip", "xz": "xz"}[suffix]
+    for padding in (b"", bytes(4), bytes(512)):
+        content, _ = _parts(pack, padding)
+        for end in (b"", bytes(8)):
+            assert load_xmc(write(content + end, name), parser=parser)[0].nnz == 4
+    content, _ = _parts(pack)
+    for junk in (b"junk", b"4 3 2\n", b"\x1f\x8b", b"\xfd7zXZ\0", bytes(4) + b"junk"):
+        with pytest.raises(DataFormatError, match=f"{name}:6:1: expected a complete {kind} file, found "):
+            load_xmc(write(content + junk, name), parser=parser)
+    odd = write(content + bytes(3), name)
+    if suffix == "gz":
+        assert load_xmc(odd, parser=parser)[0].nnz == 4
+    else:
+        with pytest.raises(DataFormatError, match=r"found a damaged one \(3 zero bytes behind part 2\)"):
+            load_xmc(odd, parser=parser)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
+def test_an_archive_that_is_cut_names_the_line_reached(parser, write, suffix, pack):
+    rng = np.random.default_rng(0)
+    rows = b"".join(b"1 %d:%d\n" % (rng.integers(1000), rng.integers(1, 10**6)) for _ in range(5000))
+    content = pack(b"5000 1000 2\n" + rows)
+    with pytest.raises(DataFormatError, match="found a file that is cut short") as caught:
+        load_xmc(write(content[: len(content) // 2], f"data.txt.{suffix}"), parser=parser)
+    assert 2000 < caught.value.line < 3000

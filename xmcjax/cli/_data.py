@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 import tyro
 
-from xmcjax.cli._options import one_of
-from xmcjax.data import FORMATS, DataFormatError, Dataset, Transforms, load
+from xmcjax.cli._options import one_of, parse_size
+from xmcjax.data import FORMATS, DataFormatError, Dataset, Transforms, load, load_pieces
 
 # The format that the suffix of the file stands for.
 AUTO = "auto"
@@ -35,12 +36,15 @@ class DataOptions:
         zero_based: svmlight files count features from 0, not from 1.
         first_label: number of the first label in svmlight files and of the first class anywhere:
             label l of the file is label l - first_label of the model. xmc counts from 0.
+        max_memory: that reading a file may take, such as 500MB or 4GB; 20 times its size on disk and 64 MB
+            if not given.
     """
 
     format: FormatName = AUTO
     multilabel: bool = False
     zero_based: bool = False
     first_label: int = 0
+    max_memory: Annotated[str | None, tyro.conf.arg(metavar="SIZE")] = None
 
     @property
     def reader_name(self) -> str | None:
@@ -63,13 +67,14 @@ class DataOptions:
         Raises:
             ValueError: an option that the format has no use for.
         """
+        most = {"max_memory": parse_size(self.max_memory)}
         if self.format == "svmlight":
-            options = {"multilabel": self.multilabel, "zero_based": self.zero_based, **sizes}
+            options = most | {"multilabel": self.multilabel, "zero_based": self.zero_based} | sizes
             return options | ({"first_label": self.first_label} if self.multilabel else {})
         for name in ("multilabel", "zero_based"):
             if getattr(self, name):
                 raise ValueError(f"--{name.replace('_', '-')} is for --format svmlight")
-        return {}
+        return most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +107,6 @@ def read(
     n_labels: int | None = None,
     least_labels: int = 0,
     like: str = "",
-    labelled: bool = True,
 ) -> Dataset:
     """Features and label matrix of a file.
 
@@ -115,8 +119,6 @@ def read(
             taken to have at least that many.
         least_labels: how many a format that does not state their number has at least.
         like: where the two come from, for the error.
-        labelled: False where the labels do not matter: y is then whatever the file has, and may be
-            empty or numbered anyhow.
 
     Raises:
         DataFormatError: the file breaks its format, or has another size, or no rows.
@@ -125,18 +127,10 @@ def read(
     """
     options.check_first_label(path)
     reader = options.reader(n_features=n_features)
-    if not labelled and "first_label" in reader:
-        reader["first_label"] = 0  # a label before the first one is no error there
     X, y = load(path, options.reader_name, dtype=dtype, **reader)
-    states_sizes = options.format != "svmlight" and sp.issparse(y)
-    line = 1 if states_sizes and path.suffix != ".npz" else None  # the header
+    states_sizes, line = _header(path, options, y)
     if n_features is not None and X.shape[1] != n_features:
         raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
-    if not labelled:
-        if 0 in X.shape:
-            found = f"{X.shape[0]} rows and {X.shape[1]} features"
-            raise DataFormatError(path, line, None, "at least one row and feature", found)
-        return Dataset(X, y)
     if states_sizes and options.first_label:
         raise ValueError(f"--first-label is for classes and svmlight, {path} has lists that count from 0")
     Y = sp.csr_matrix(y) if sp.issparse(y) else _class_matrix(path, y, options.first_label)
@@ -148,6 +142,39 @@ def read(
     if states_sizes and n_labels is not None and Y.shape[1] != n_labels:
         raise DataFormatError(path, line, None, f"{n_labels} labels {like}", str(Y.shape[1]))
     return Dataset(X, Y)
+
+
+def read_features(
+    path: Path, options: DataOptions, *, dtype: str, n_features: int, like: str
+) -> Generator[sp.csr_matrix]:
+    """The features of a file some rows at a time; its labels may be empty or numbered anyhow.
+
+    Args:
+        path, options, dtype, n_features, like: as in ``read``.
+
+    Raises:
+        DataFormatError, OSError, ValueError: as in ``read``, when the place is reached.
+    """
+    options.check_first_label(path)
+    reader = options.reader(n_features=n_features)
+    if "first_label" in reader:
+        reader["first_label"] = 0  # a label before the first one is no error here
+    n_rows = 0
+    for X, y in load_pieces(path, options.reader_name, dtype=dtype, **reader):
+        line = _header(path, options, y)[1]
+        if X.shape[1] != n_features:
+            raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
+        n_rows += X.shape[0]
+        if X.shape[0]:
+            yield X
+    if n_rows == 0:
+        raise DataFormatError(path, line, None, "at least one row and feature", "none")
+
+
+def _header(path: Path, options: DataOptions, y: Any) -> tuple[bool, int | None]:
+    """Whether a file states its sizes, and the line where it does."""
+    states_sizes = options.format != "svmlight" and sp.issparse(y)
+    return states_sizes, 1 if states_sizes and path.suffix != ".npz" else None
 
 
 def _class_matrix(path: Path, classes: np.ndarray, first: int) -> sp.csr_matrix:

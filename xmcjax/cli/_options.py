@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+
+from xmcjax.metrics import PROPENSITY_PRESETS, propensity_preset
 
 File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 Directory = Annotated[Path, tyro.conf.arg(metavar="DIR")]
@@ -65,6 +68,41 @@ def make_entry(table: Mapping[str, type], flag: str, options: Any) -> Any:
                 f"--{option.replace('_', '-')} is for --{flag} {' or '.join(entries)}, got --{flag} {name}"
             )
     return table[name](**values)
+
+
+# The name of a data set, as ``xmcjax.metrics.propensity_preset`` takes it: case and hyphens do not matter.
+PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PROPENSITY_PRESETS) + "}")]
+
+
+def check_preset(name: str) -> None:
+    """Whether ``--propensities`` names a data set.
+
+    Raises:
+        ValueError: it does not; the message lists the names.
+    """
+    try:
+        propensity_preset(name)
+    except ValueError:
+        names = ", ".join(PROPENSITY_PRESETS)
+        raise ValueError(f"--propensities: expected one of {names}, got {name!r}") from None
+
+
+_UNITS = {"MB": 10**6, "GB": 10**9}
+
+
+def parse_size(text: str | None) -> int | None:
+    """Bytes of "500MB" or "1.5GB"; None of None.
+
+    Raises:
+        ValueError: another form, or nothing at all.
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(MB|GB)", text)
+    size = int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    if size == 0:
+        raise ValueError(f"--max-memory: expected a size such as 500MB or 4GB, got {text!r}")
+    return size
 
 
 def parse_range(text: str | None, n_labels: int | None = None) -> tuple[int, int] | None:

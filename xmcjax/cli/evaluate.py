@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import tyro
 
 from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read
-from xmcjax.cli._options import File, one_of
+from xmcjax.cli._options import File, PresetName, check_preset, parse_size
 from xmcjax.data import DataFormatError, Dataset
-from xmcjax.metrics import PROPENSITY_METRICS, PROPENSITY_PRESETS, inverse_propensities
+from xmcjax.metrics import PROPENSITY_METRICS, inverse_propensities
 from xmcjax.models import read_predictions
-
-if TYPE_CHECKING:
-    PresetName = str
-else:
-    PresetName = one_of(PROPENSITY_PRESETS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +41,10 @@ def run(options: Options) -> None:
     """Reads, compares and prints."""
     if not options.k or min(options.k) < 1:
         raise ValueError(f"--k: expected numbers from 1 on, got {' '.join(map(str, options.k)) or 'none'}")
+    check_preset(options.propensities)
     if options.train is None and options.propensities != "default":
         raise ValueError(f"--propensities {options.propensities} needs --train, got none")
-    labels, _ = read_predictions(options.predictions)
+    labels, _ = read_predictions(options.predictions, max_memory=parse_size(options.files.max_memory))
     # A file that does not state its number of labels need not show the highest one.
     truth = read(options.data, options.files, least_labels=int(labels.max(initial=0)) + 1)
     _check_rows(options.predictions, labels, truth)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Annotated
 
 import tyro
 
 from xmcjax.cli import _report
-from xmcjax.cli._data import DataOptions, read, transformed
+from xmcjax.cli._data import DataOptions, read_features, transformed
 from xmcjax.cli._environment import check_threads
 from xmcjax.cli._options import Directory, File, check_out
 from xmcjax.lanes import precision
-from xmcjax.models import LinearModel, predict_topk, write_predictions
+from xmcjax.models import LinearModel, predict_topk, prediction_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Options:
 
 
 def run(options: Options) -> None:
-    """Predicts and writes, complete or not at all."""
+    """Predicts and writes piece by piece; the output is complete or not there at all."""
     threads = check_threads(options.threads)
     if options.top_k < 1:
         raise ValueError(f"--top-k: expected at least 1, got {options.top_k}")
@@ -46,19 +47,21 @@ def run(options: Options) -> None:
             f"--out: predictions are plain text, expected no {options.out.suffix}: {options.out}"
         )
     model = LinearModel.load(options.model)
-    X = read(
+    transforms = model.transforms()
+    first, last = model.label_range
+    top_k = min(options.top_k, last - first)
+    pieces = read_features(
         options.data,
         options.files,
         dtype=model.dtype.name,
         n_features=model.n_features,
         like=f"as in {options.model}",
-        labelled=False,
-    ).X
-    X = transformed(options.data, X, model.transforms())
-    first, last = model.label_range
-    top_k = min(options.top_k, last - first)
-    with precision(model.dtype):
-        labels, scores = predict_topk(model, X, top_k, threads=threads)
-    write_predictions(options.out, labels, scores)
-    written = f"{options.out} ({len(labels):,} rows, {top_k} labels a row)"
+    )
+    n_rows = 0
+    with contextlib.closing(pieces), precision(model.dtype), prediction_file(options.out) as write:
+        for X in pieces:
+            X = transformed(options.data, X, transforms)
+            write(*predict_topk(model, X, top_k, threads=threads))
+            n_rows += X.shape[0]
+    written = f"{options.out} ({n_rows:,} rows, {top_k} labels a row)"
     _report.print_field("predictions", written, _report.summary_stream(options.out))

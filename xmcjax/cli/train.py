@@ -13,19 +13,17 @@ from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._data import SizedDataOptions, read, transformed
 from xmcjax.cli._environment import check_threads, node_shares
-from xmcjax.cli._options import Directory, File, make_entry, one_of, parse_range
+from xmcjax.cli._options import Directory, File, PresetName, check_preset, make_entry, one_of, parse_range
 from xmcjax.data import TRANSFORMS, parse_transforms
 from xmcjax.inits import INITS, MeanSeparating, OvaPrimal
 from xmcjax.lanes import BIASES, WEIGHTINGS, OneVsAll, Weighting
 from xmcjax.losses import MARGIN_LOSSES
-from xmcjax.metrics import PROPENSITY_PRESETS, RANKING_METRICS
+from xmcjax.metrics import RANKING_METRICS
 from xmcjax.models import LinearModel, check_vacant
 from xmcjax.penalties import PENALTIES, ElasticNet, HuberPenalty
 
 if TYPE_CHECKING:
-    LossName = PenaltyName = InitName = BiasName = OvaPrimalName = DtypeName = WeightingName = PresetName = (
-        str
-    )
+    LossName = PenaltyName = InitName = BiasName = OvaPrimalName = DtypeName = WeightingName = str
 else:
     LossName = one_of(name for name, loss in MARGIN_LOSSES.items() if loss.smooth)
     PenaltyName = one_of(PENALTIES)
@@ -34,7 +32,6 @@ else:
     OvaPrimalName = get_type_hints(OvaPrimal)["ova_primal"]
     DtypeName = one_of(("float32", "float64"))
     WeightingName = one_of(("none", *WEIGHTINGS))
-    PresetName = one_of(PROPENSITY_PRESETS)
 
 TransformNames = Annotated[
     str,
@@ -170,6 +167,7 @@ def weighting(options: Options) -> Weighting | None:
     Raises:
         ValueError: constants without a weighting that they are for.
     """
+    check_preset(options.propensities)
     if options.weighting != "none":
         return Weighting.of_preset(options.weighting, options.propensities)
     if options.propensities != "default":

@@ -6,10 +6,12 @@ from xmcjax.data._dataset import Dataset as Dataset
 from xmcjax.data._dataset import Format as Format
 from xmcjax.data._dataset import convert as convert
 from xmcjax.data._dataset import load as load
+from xmcjax.data._dataset import load_pieces as load_pieces
 from xmcjax.data._dataset import save as save
 from xmcjax.data._demo import Demo as Demo
 from xmcjax.data._demo import load_demo as load_demo
 from xmcjax.data._errors import DataFormatError as DataFormatError
+from xmcjax.data._memory import MemoryBound as MemoryBound
 from xmcjax.data._npz import load_npz as load_npz
 from xmcjax.data._npz import save_npz as save_npz
 from xmcjax.data._power_law import make_power_law as make_power_law

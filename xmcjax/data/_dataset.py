@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,20 +13,27 @@ import scipy.sparse as sp
 
 from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
 from xmcjax.data._npz import load_npz, save_npz
-from xmcjax.data._svmlight import class_vector, load_svmlight, save_svmlight
-from xmcjax.data._xmc import load_xmc, save_xmc
+from xmcjax.data._svmlight import class_vector, load_svmlight, save_svmlight, svmlight_pieces
+from xmcjax.data._xmc import load_xmc, save_xmc, xmc_pieces
 
 
 class Format(NamedTuple):
-    """How files of one format are read and written."""
+    """How files of one format are read and written.
+
+    Attributes:
+        load: reads a file.
+        save: writes one.
+        pieces: reads a file some rows at a time, or None where it can be read as a whole only.
+    """
 
     load: Callable[..., tuple[sp.csr_matrix, Any]]
     save: Callable[..., None]
+    pieces: Callable[..., Iterator[tuple[sp.csr_matrix, Any]]] | None = None
 
 
 FORMATS: dict[str, Format] = {
-    "xmc": Format(load_xmc, save_xmc),
-    "svmlight": Format(load_svmlight, save_svmlight),
+    "xmc": Format(load_xmc, save_xmc, xmc_pieces),
+    "svmlight": Format(load_svmlight, save_svmlight, svmlight_pieces),
     "npz": Format(load_npz, save_npz),
 }
 
@@ -107,6 +114,31 @@ def load(path: str | os.PathLike[str], format: str | None = None, **options: Any
         ValueError: no such format.
     """
     return Dataset(*FORMATS[_format(path, format)].load(path, **options))
+
+
+def load_pieces(
+    path: str | os.PathLike[str], format: str | None = None, *, piece: int = 32 << 20, **options: Any
+) -> Iterator[Dataset]:
+    """Reads a data set some rows at a time, so that a file of any length takes little memory.
+
+    Args:
+        path, format: as in ``load``.
+        piece: about how many bytes the matrices of a piece take. An npz file is one piece.
+        **options: of the format's reader, as in ``load``. ``max_memory`` bounds what a line may take.
+            svmlight needs ``n_features`` (and ``n_labels``), or each piece has the numbers of its own rows.
+
+    Yields:
+        Data sets of rows that follow one another; the last one may have none.
+
+    Raises:
+        DataFormatError, OSError, ValueError: as in ``load``, when the place is reached.
+    """
+    entry = FORMATS[_format(path, format)]
+    if entry.pieces is None:
+        yield Dataset(*entry.load(path, **options))
+        return
+    for X, y in entry.pieces(path, **options, piece=piece):
+        yield Dataset(X, y)
 
 
 def save(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import zlib
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from xmcjax.data._atomic import named
+from xmcjax.data._unpack import Unpacked, gzip_file, xz_file
 
 # Bytes asked for at once: large enough that the calls do not count, small enough for the cache.
 CHUNK = 1 << 20
@@ -17,64 +16,89 @@ CHUNK = 1 << 20
 MAX_LINE = 1 << 28
 
 
-class CorruptFileError(Exception):
-    """A compressed file cannot be unpacked; the text says what is wrong with it.
+class Chunk(NamedTuple):
+    """Whole lines of a file.
 
-    Internal: the readers turn it into a DataFormatError that names the line.
+    Attributes:
+        data: the lines; only the last of a file may lack its ``\\n``.
+        position: bytes of the file (as it lies on the disk) that were read for it and those before.
+        unpacked: bytes of its content likewise.
     """
 
+    data: bytes
+    position: int
+    unpacked: int
 
-def open_binary(path: Path) -> BinaryIO:
-    """Opens for reading; the suffix (.gz, .xz) says how the file is compressed."""
+
+class LongLineError(Exception):
+    """A line is longer than it may be; internal, as ``CorruptFileError``.
+
+    Attributes:
+        longest: bytes that it may have.
+    """
+
+    def __init__(self, longest: int):
+        super().__init__(longest)
+        self.longest = longest
+
+
+def open_binary(path: Path, memory: int) -> BinaryIO | Unpacked:
+    """Opens for reading; the suffix (.gz, .xz) says how the file is compressed.
+
+    Args:
+        path: the file.
+        memory: bytes that unpacking may take.
+    """
+    file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
     match path.suffix:
         case ".gz":
-            import gzip
-
-            return gzip.open(path, "rb")  # type: ignore[return-value]
+            return gzip_file(file)
         case ".xz":
-            import lzma
-
-            return lzma.open(path, "rb")  # type: ignore[return-value]
+            return xz_file(file, memory)
         case _:
-            return open(path, "rb")
+            return file
 
 
-def line_chunks(path: Path) -> Generator[bytes]:
-    """The bytes of a file in chunks that end where a line ends; only the last may lack its ``\\n``.
+def line_chunks(path: Path, memory: int, longest: int) -> Generator[Chunk]:
+    """A file in chunks that end where a line ends.
 
     A second thread reads (and unpacks) the next chunk while the caller works on this one.
 
+    Args:
+        path: the file.
+        memory: bytes that unpacking may take.
+        longest: bytes that a line may have, if they are fewer than 256 MiB.
+
     Raises:
         OSError: the file cannot be opened or read.
-        CorruptFileError: it cannot be unpacked, or a line is longer than 256 MiB.
+        CorruptFileError: it cannot be unpacked.
+        LongLineError: a line is too long.
     """
-    with open_binary(path) as file, ThreadPoolExecutor(1, "xmcjax-read") as reader:
+    with open_binary(path, memory) as file, ThreadPoolExecutor(1, "xmcjax-read") as reader:
         ahead = reader.submit(_read, file, path, CHUNK)
         pieces: list[bytes] = []
-        while data := ahead.result():
+        position = unpacked = 0
+        while (read := ahead.result())[0]:
+            data, position = read
+            unpacked += len(data)
+            position = unpacked if position is None else position
             ahead = reader.submit(_read, file, path, CHUNK)
             cut = data.rfind(b"\n") + 1
             if cut == 0:
                 pieces.append(data)
-                if len(pieces) * CHUNK > MAX_LINE:
-                    raise CorruptFileError("a line of more than 256 MiB")
+                if len(pieces) * CHUNK > min(longest, MAX_LINE):
+                    raise LongLineError(min(longest, MAX_LINE))
                 continue
-            yield b"".join((*pieces, data[:cut])) if pieces or cut < len(data) else data
+            whole = b"".join((*pieces, data[:cut])) if pieces or cut < len(data) else data
+            yield Chunk(whole, position, unpacked)
             pieces = [data[cut:]] if cut < len(data) else []
         if pieces:
-            yield b"".join(pieces)
+            yield Chunk(b"".join(pieces), position, unpacked)
 
 
-def _read(file: BinaryIO, path: Path, size: int) -> bytes:
-    # The modules are there already where the file is a compressed one.
-    gzip, lzma = sys.modules.get("gzip"), sys.modules.get("lzma")
-    damaged = (zlib.error, *((gzip.BadGzipFile,) if gzip else ()), *((lzma.LZMAError,) if lzma else ()))
+def _read(file: BinaryIO | Unpacked, path: Path, size: int) -> tuple[bytes, int | None]:
+    """The next bytes, and how many of the packed file were read for them and those before."""
     try:
-        return file.read(size)
-    except EOFError as error:
-        raise CorruptFileError("a file that is cut short") from error
-    # BadGzipFile is an OSError by inheritance, but it is about the content: it comes first.
-    except damaged as error:
-        raise CorruptFileError(f"a damaged one ({error})") from error
+        return file.read(size), file.tell() if isinstance(file, Unpacked) else None
     except OSError as error:
         raise named(error, path) from error

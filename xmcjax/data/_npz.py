@@ -21,6 +21,7 @@ from xmcjax.data._atomic import atomic_write
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._files import CHUNK
 from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
+from xmcjax.data._memory import MemoryBound
 from xmcjax.data._svmlight import class_vector
 from xmcjax.data._text import value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS
@@ -28,6 +29,8 @@ from xmcjax.data._text_format import MAX_COLUMNS
 FORMAT = "xmcjax-data-1"
 # What one byte of a deflated member can unpack to, at most.
 _MAX_RATIO = 1032
+# What a byte of a member takes until it is checked and part of a matrix, at most.
+_COPIES = 4
 
 
 def save_npz(
@@ -70,7 +73,10 @@ def _structure(name: str, matrix: sp.csr_matrix) -> dict[str, np.ndarray]:
 
 
 def load_npz(
-    path: str | os.PathLike[str], dtype: np.typing.DTypeLike | None = None
+    path: str | os.PathLike[str],
+    dtype: np.typing.DTypeLike | None = None,
+    *,
+    max_memory: int | None = None,
 ) -> tuple[sp.csr_matrix, sp.csr_matrix | np.ndarray]:
     """Reads a data set written by ``save_npz``.
 
@@ -80,20 +86,22 @@ def load_npz(
     Args:
         path: the file.
         dtype: of the values, float32 or float64; by default as stored.
+        max_memory: bytes that reading may take; by default 20 times the file's size on disk and 64 MB.
 
     Returns:
         X, CSR [n, d], and labels, CSR [n, L] of ones of the dtype of X, or classes, int64 [n].
 
     Raises:
-        DataFormatError: the file is no such npz, or damaged.
+        DataFormatError: the file is no such npz, or damaged, or reading it takes too much memory.
         OSError: the file cannot be read.
     """
     path = Path(path)
     wanted = None if dtype is None else value_dtype(dtype)
+    bound = MemoryBound(path, max_memory)
     with open(path, "rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                return _Archive(path, archive, os.fstat(file.fileno()).st_size).dataset(wanted)
+                return _Archive(archive, bound).dataset(wanted)
         except DataFormatError:
             raise
         # All that zipfile is known to raise on a damaged archive: ValueError for names that are no
@@ -114,10 +122,12 @@ def load_npz(
 class _Archive:
     """The members of an open npz file, checked."""
 
-    def __init__(self, path: Path, archive: zipfile.ZipFile, size: int):
-        self._path = path
+    def __init__(self, archive: zipfile.ZipFile, bound: MemoryBound):
+        self._path = bound.path
         self._archive = archive
-        self._size = size
+        self._bound = bound
+        self._size = bound.size
+        self._held = 0  # bytes of the members that were read
         self._names = set(archive.namelist())
 
     def dataset(self, wanted: np.dtype | None) -> tuple[sp.csr_matrix, sp.csr_matrix | np.ndarray]:
@@ -205,6 +215,8 @@ class _Archive:
             attainable = min(info.file_size, _MAX_RATIO * min(info.compress_size, self._size) + CHUNK)
             if size != info.file_size - member.tell() or size > attainable:
                 raise self._error(f"{size} bytes in {name}", str(info.file_size - member.tell()))
+            self._held += size
+            self._bound.check(_COPIES * self._held, f"members that unpack to {self._held:,} bytes")
             block = bytearray(size)
             _fill(member, block)
             return np.frombuffer(block, dtype).reshape(shape)

@@ -8,6 +8,7 @@ does not say (where its numbers start, how many columns there are) is the caller
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +29,7 @@ def load_svmlight(
     *,
     first_label: int = 0,
     parser: str | None = None,
+    max_memory: int | None = None,
 ) -> tuple[sp.csr_matrix, np.ndarray | sp.csr_matrix]:
     """Reads a data set in svmlight/libsvm text.
 
@@ -48,15 +50,41 @@ def load_svmlight(
         first_label: the number of the first label of a multi-label file: label ``l`` of the file
             is column ``l - first_label``. Classes are kept as they are.
         parser: "native" (C++) or "python"; by default the native one where it was built.
+        max_memory: bytes that reading may take; by default 20 times the file's size on disk and 64 MB.
 
     Returns:
         X, CSR [n, d] of ``dtype``, and y: classes, int64 [n], as they stand in the file (gaps and
         negative numbers included); with ``multilabel`` CSR [n, L] of ones of ``dtype``.
 
     Raises:
-        DataFormatError: at the first place that breaks the format; also a file without any row.
+        DataFormatError: at the first place that breaks the format; also a file without any row, or one
+            whose reading takes too much memory.
         OSError: the file cannot be read.
         ValueError: an option that does not fit the others.
+    """
+    options = (multilabel, n_features, n_labels, zero_based, dtype)
+    (rows,) = svmlight_pieces(
+        path, *options, first_label=first_label, parser=parser, max_memory=max_memory, piece=None
+    )
+    return rows
+
+
+def svmlight_pieces(
+    path: str | os.PathLike[str],
+    multilabel: bool = False,
+    n_features: int | None = None,
+    n_labels: int | None = None,
+    zero_based: bool = False,
+    dtype: np.typing.DTypeLike = np.float32,
+    *,
+    first_label: int = 0,
+    parser: str | None = None,
+    max_memory: int | None = None,
+    piece: int | None,
+) -> Iterator[tuple[sp.csr_matrix, np.ndarray | sp.csr_matrix]]:
+    """As ``load_svmlight``, in pieces of about ``piece`` bytes; all together where it is None.
+
+    Without ``n_features`` and ``n_labels`` a piece has the numbers that its own rows show.
     """
     _check_options(multilabel, n_features, n_labels, first_label)
     row_format = RowFormat(
@@ -68,15 +96,19 @@ def load_svmlight(
         n_features=n_features,
         n_labels=n_labels,
     )
-    reader = RowReader(path, parser)
+    reader = RowReader(path, parser, max_memory)
+    n_rows = 0
     with reader.chunks() as chunks:
-        rows = reader.rows(chunks, row_format)
-    if rows.n_rows == 0:
+        for rows in reader.pieces(chunks, row_format, piece=piece):
+            n_rows += rows.n_rows
+            X = feature_matrix(rows, rows.max_feature + 1 if n_features is None else n_features)
+            if multilabel:
+                width = rows.max_label + 1 if n_labels is None else n_labels
+                yield X, label_matrix(rows, width, row_format.dtype)
+            else:
+                yield X, rows.classes
+    if n_rows == 0:
         raise reader.error(1, 1, "at least one row", "none")
-    X = feature_matrix(rows, rows.max_feature + 1 if n_features is None else n_features)
-    if not multilabel:
-        return X, rows.classes
-    return X, label_matrix(rows, rows.max_label + 1 if n_labels is None else n_labels, row_format.dtype)
 
 
 def _check_options(multilabel: bool, n_features: int | None, n_labels: int | None, first_label: int) -> None:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.data._errors import DataFormatError
-from xmcjax.data._files import CorruptFileError, line_chunks
-from xmcjax.data._text_format import Fault, Parser, RowFormat, TextRows, describe, found, strip_line_end
+from xmcjax.data._files import CHUNK, Chunk, LongLineError, line_chunks
+from xmcjax.data._memory import MemoryBound
+from xmcjax.data._text_format import Fault, Kind, Parser, RowFormat, TextRows, describe, found, strip_line_end
 from xmcjax.data._text_native import NativeParser, library
 from xmcjax.data._text_python import PythonParser
+from xmcjax.data._unpack import CorruptFileError
 
 PARSERS = ("native", "python")
+# Bytes that a byte of text takes while its line is read, at most: its copies, and its items while they
+# are sorted.
+_LINE_COST = 20
+# What reading takes beside the rows, where lines are short.
+_BUFFERS = 12 << 20
+# That of `xz -9`, the largest of its presets, and what goes with it.
+_DICTIONARY = 66 << 20
 
 
 def value_dtype(dtype: np.typing.DTypeLike) -> np.dtype:
@@ -37,55 +47,97 @@ class RowReader:
     Args:
         path: plain text, .gz or .xz.
         parser: "native", "python", or None for the native one where it was built.
+        max_memory: bytes that reading may take; None allows 20 times the file's size on disk and 64 MB.
     """
 
-    def __init__(self, path: str | os.PathLike[str], parser: str | None = None):
+    def __init__(
+        self, path: str | os.PathLike[str], parser: str | None = None, max_memory: int | None = None
+    ):
         self.path = Path(path)
         self._parser = parser
+        self._bound = MemoryBound(path, max_memory)
 
     def error(self, line: int, column: int, expected: str, found: str) -> DataFormatError:
         return DataFormatError(self.path, line, column, expected, found)
 
     @contextlib.contextmanager
-    def chunks(self) -> Generator[Generator[bytes]]:
+    def chunks(self) -> Generator[Generator[Chunk]]:
         """The file's chunks, and its reading thread ended however the block ends."""
-        with contextlib.closing(line_chunks(self.path)) as chunks:
+        memory = max(self._bound.limit, _DICTIONARY)
+        with contextlib.closing(line_chunks(self.path, memory, self._bound.limit // _LINE_COST)) as chunks:
             yield chunks
 
-    def rows(
-        self,
-        chunks: Generator[bytes],
-        row_format: RowFormat,
-        head: bytes = b"",
-        start: int = 0,
-        lines: int = 0,
-    ) -> TextRows:
-        """Parses ``head[start:]``, then the chunks; ``lines`` of the file came before them.
+    def next_chunk(self, chunks: Generator[Chunk], lines: int) -> Chunk | None:
+        """The next chunk, after so many lines; None at the end of the file.
 
         Raises:
-            DataFormatError: at the first fault.
+            DataFormatError: the file is damaged, or a line is too long.
+        """
+        try:
+            return next(chunks, None)
+        except LongLineError as error:
+            if error.longest == self._bound.limit // _LINE_COST:
+                self._bound.check(_LINE_COST * (error.longest + CHUNK), "the first part of a line", lines + 1)
+            raise self.error(lines + 1, 1, "lines of text", "a line of more than 256 MiB") from error
+        except CorruptFileError as error:
+            kind = {".gz": "gzip", ".xz": "xz"}[self.path.suffix]
+            raise self.error(lines + 1, 1, f"a complete {kind} file", str(error)) from error
+
+    def pieces(
+        self,
+        chunks: Generator[Chunk],
+        row_format: RowFormat,
+        head: Chunk | None = None,
+        start: int = 0,
+        lines: int = 0,
+        piece: int | None = None,
+    ) -> Iterator[TextRows]:
+        """Parses ``head.data[start:]``, then the chunks; ``lines`` of the file came before them.
+
+        Args:
+            piece: bytes after which rows are handed out; the last piece may have none. None hands out all
+                rows together.
+
+        Raises:
+            DataFormatError: at the first fault, or where all rows together take too much memory.
         """
         parser = self._make(row_format, lines)
-        fault = parser.feed(head, start)
-        if fault is not None:
-            raise self._fault(head, fault, row_format)
-        while True:
-            try:
-                chunk = next(chunks, None)
-            except CorruptFileError as error:
-                raise self.corrupt(parser.lines, error) from error
-            if chunk is None:
-                return parser.finish()
-            fault = parser.feed(chunk)
+        done = held = 0
+        chunk = head if head is not None else self.next_chunk(chunks, lines)
+        while chunk is not None:
+            fault = parser.feed(chunk.data, start)
             if fault is not None:
-                raise self._fault(chunk, fault, row_format)
+                raise self._fault(chunk.data, fault, row_format)
+            start = 0
+            lines = parser.lines
+            held += row_format.memory(chunk.data)
+            if piece is None:
+                self._check_memory(held, chunk, lines)
+            elif held >= piece:
+                rows = parser.finish()
+                done += rows.n_rows
+                yield rows
+                del rows
+                held = 0
+                left = None if row_format.n_rows is None else row_format.n_rows - done
+                parser = self._make(dataclasses.replace(row_format, n_rows=left), lines)
+            chunk = self.next_chunk(chunks, lines)
+        rows = parser.finish()
+        done += rows.n_rows
+        if row_format.n_rows is not None and done < row_format.n_rows:
+            expected = describe(Kind.ROWS, row_format)
+            raise self.error(lines + 1, 1, expected, f"the end of the file after {done}")
+        yield rows
 
-    def corrupt(self, lines: int, error: CorruptFileError) -> DataFormatError:
-        """Damage met after so many whole lines."""
-        kind = {".gz": "a complete gzip file", ".xz": "a complete xz file"}.get(
-            self.path.suffix, "lines of text"
-        )
-        return self.error(lines + 1, 1, kind, str(error))
+    def _check_memory(self, held: int, chunk: Chunk, lines: int) -> None:
+        self._bound.seen(chunk.position)
+        needed = held + _BUFFERS + _LINE_COST * max(len(chunk.data) - CHUNK, 0)
+        if self.path.suffix == ".xz":
+            needed += min(chunk.unpacked, _DICTIONARY)
+        if needed > self._bound.limit:
+            # What was read stands for the rest.
+            whole = int(needed * max(self._bound.size / max(chunk.position, 1), 1))
+            self._bound.check(whole, f"the rows (judged by the first {lines:,} lines)")
 
     def _make(self, row_format: RowFormat, lines: int) -> Parser:
         native = None if self._parser == "python" else library()

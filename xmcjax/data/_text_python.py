@@ -6,6 +6,7 @@ The same arrays and the same first fault as native/text_reader.cc, about a hundr
 from __future__ import annotations
 
 import array
+import itertools
 import math
 import re
 
@@ -66,12 +67,12 @@ class PythonParser:
             self._rows,
             self._max_feature,
             self._max_label,
-            np.array(self._indptr, np.int64),
-            np.array(self._indices, np.int32),
-            np.array(self._values, self._format.dtype),
-            np.array(self._label_indptr, np.int64),
-            np.array(self._label_indices, np.int32),
-            np.array(self._classes, np.int64),
+            _array(self._indptr, np.int64),
+            _array(self._indices, np.int32),
+            _array(self._values, self._format.dtype),
+            _array(self._label_indptr, np.int64),
+            _array(self._label_indices, np.int32),
+            _array(self._classes, np.int64),
         )
 
     def _read_line(self, line: bytes) -> None:
@@ -81,55 +82,96 @@ class PythonParser:
             line = line.partition(b"#")[0]
         if self._rows == self._format.n_rows:
             raise _FaultError(Kind.ROWS, 0)
-        tokens = [(match.start(), match.group()) for match in _TOKEN.finditer(line)]
         if self._format.classes:
-            offset, token = tokens.pop(0) if tokens else (len(line), b"")
-            self._classes.append(_class(token, offset))
+            first = _TOKEN.search(line)
+            begin, stop = first.span() if first else (len(line), len(line))
+            self._classes.append(_class(line[begin:stop], begin))
         else:
-            labels = tokens.pop(0)[1] if tokens and tokens[0][0] == 0 else b""
-            self._read_labels(labels)
-        self._read_features(tokens)
+            first = _TOKEN.match(line)
+            stop = first.end() if first else 0
+            self._read_labels(line[:stop])
+        self._read_features(line, stop)
         self._rows += 1
 
+    # Items go into arrays at once: as Python objects a line would take a hundred times its length.
+
     def _read_labels(self, text: bytes) -> None:
-        offset = 0
-        labels: list[tuple[int, int]] = []
-        for item in text.split(b",") if text else ():
-            label = _bounded(item, self._format.first_label, self._format.label_bound())
+        begin, last, ascending = len(self._label_indices), -1, True
+        stop = -1
+        while stop < len(text) and text:
+            offset = stop + 1
+            stop = text.find(b",", offset)
+            stop = len(text) if stop < 0 else stop
+            label = _bounded(text[offset:stop], self._format.first_label, self._format.label_bound())
             if label is None:
                 raise _FaultError(Kind.LABEL, offset)
-            labels.append((label, offset))
-            offset += len(item) + 1
-        _check_once(labels, Kind.LABEL_TWICE)
-        self._label_indices.extend(sorted(label for label, _ in labels))
+            ascending = ascending and label > last
+            last = label
+            self._label_indices.append(label)
+        if not ascending:
+            labels = np.frombuffer(self._label_indices, np.int32)[begin:]
+            order, repeat = _order(labels)
+            if repeat is not None:
+                items = re.finditer(rb"[^,]+", text)
+                raise _FaultError(Kind.LABEL_TWICE, next(itertools.islice(items, repeat, None)).start())
+            labels[:] = labels[order]
+            last = int(labels[-1])
         self._label_indptr.append(len(self._label_indices))
-        self._max_label = max(self._max_label, *(label for label, _ in labels), -1)
+        self._max_label = max(self._max_label, last)
 
-    def _read_features(self, tokens: list[tuple[int, bytes]]) -> None:
-        row: list[tuple[int, float]] = []
-        offsets: list[tuple[int, int]] = []
-        for offset, token in tokens:
-            left, colon, right = token.partition(b":")
+    def _read_features(self, line: bytes, start: int) -> None:
+        begin, last, ascending, zeros = len(self._indices), -1, True, False
+        for match in _TOKEN.finditer(line, start):
+            left, colon, right = match.group().partition(b":")
             if not colon:
-                raise _FaultError(Kind.PAIR, offset)
+                raise _FaultError(Kind.PAIR, match.start())
             index = _bounded(left, self._format.first_feature, self._format.feature_bound())
             if index is None:
-                raise _FaultError(Kind.INDEX, offset)
+                raise _FaultError(Kind.INDEX, match.start())
             value = float(right) if _NUMBER.fullmatch(right) else math.inf
             if not abs(value) < self._overflow:
-                raise _FaultError(Kind.VALUE, offset + len(left) + 1)
-            row.append((index, value))
-            offsets.append((index, offset))
-        _check_once(offsets, Kind.INDEX_TWICE)
-        for index, value in sorted(row):
+                raise _FaultError(Kind.VALUE, match.start() + len(left) + 1)
+            ascending = ascending and index > last
+            last = index
+            self._indices.append(index)
             self._values.append(value)
             # A value can also become zero when it is rounded to float32.
-            if self._values[-1] == 0:
-                self._values.pop()
-            else:
-                self._indices.append(index)
+            zeros = zeros or self._values[-1] == 0
+        if not ascending:
+            last = self._sort(begin, line, start)
+        if zeros:
+            kept = begin
+            for place in range(begin, len(self._indices)):
+                if self._values[place] != 0:
+                    self._indices[kept], self._values[kept] = self._indices[place], self._values[place]
+                    kept += 1
+            del self._indices[kept:], self._values[kept:]
         self._indptr.append(len(self._indices))
-        self._max_feature = max(self._max_feature, *(index for index, _ in row), -1)
+        self._max_feature = max(self._max_feature, last)
+
+    def _sort(self, begin: int, line: bytes, start: int) -> int:
+        """Sorts the row that starts at entry ``begin``; its largest index."""
+        indices = np.frombuffer(self._indices, np.int32)[begin:]
+        values = np.frombuffer(self._values, self._format.dtype)[begin:]
+        order, repeat = _order(indices)
+        if repeat is not None:
+            tokens = _TOKEN.finditer(line, start)
+            raise _FaultError(Kind.INDEX_TWICE, next(itertools.islice(tokens, repeat, None)).start())
+        indices[:], values[:] = indices[order], values[order]
+        return int(indices[-1])
+
+
+def _array(column: array.array, dtype: np.typing.DTypeLike) -> np.ndarray:
+    """The column without a copy."""
+    return np.frombuffer(column, dtype) if column else np.empty(0, dtype)
+
+
+def _order(numbers: np.ndarray) -> tuple[np.ndarray, int | None]:
+    """What sorts the numbers, and the place of the first one that was there before."""
+    order = np.argsort(numbers, kind="stable")
+    ranked = numbers[order]
+    again = order[1:][ranked[1:] == ranked[:-1]]
+    return order, int(again.min()) if again.size else None
 
 
 def _bounded(text: bytes, first: int, count: int) -> int | None:
@@ -155,12 +197,3 @@ def _class(text: bytes, offset: int) -> int:
         if value.is_integer() and abs(value) <= 2.0**53:
             return int(value)
     raise _FaultError(Kind.CLASS, offset)
-
-
-def _check_once(items: list[tuple[int, int]], kind: Kind) -> None:
-    """Raises at the first item, in the order of the text, whose number was there before."""
-    seen: set[int] = set()
-    for number, offset in items:
-        if number in seen:
-            raise _FaultError(kind, offset)
-        seen.add(number)

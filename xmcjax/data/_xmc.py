@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data._files import CorruptFileError
 from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
 from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, RowFormat, quote, strip_line_end
@@ -36,7 +36,11 @@ class _Header(NamedTuple):
 
 
 def load_xmc(
-    path: str | os.PathLike[str], dtype: np.typing.DTypeLike = np.float32, *, parser: str | None = None
+    path: str | os.PathLike[str],
+    dtype: np.typing.DTypeLike = np.float32,
+    *,
+    parser: str | None = None,
+    max_memory: int | None = None,
 ) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Reads a multi-label data set in the text format of the XMC repository.
 
@@ -52,35 +56,43 @@ def load_xmc(
         dtype: of the values, float32 or float64. A value is the double nearest to its decimal
             text, then rounded to this type.
         parser: "native" (C++) or "python"; by default the native one where it was built.
+        max_memory: bytes that reading may take; by default 20 times the file's size on disk and 64 MB.
 
     Returns:
         X, CSR [n, d] of ``dtype``, and Y, CSR [n, L] of ones of ``dtype``; rows sorted by index,
         index arrays int32 up to 2^31 - 1 non-zeros, int64 above.
 
     Raises:
-        DataFormatError: at the first place that breaks the format.
+        DataFormatError: at the first place that breaks the format, or where reading takes too much memory.
         OSError: the file cannot be read.
     """
+    (rows,) = xmc_pieces(path, dtype, parser=parser, max_memory=max_memory, piece=None)
+    return rows
+
+
+def xmc_pieces(
+    path: str | os.PathLike[str],
+    dtype: np.typing.DTypeLike = np.float32,
+    *,
+    parser: str | None = None,
+    max_memory: int | None = None,
+    piece: int | None,
+) -> Iterator[tuple[sp.csr_matrix, sp.csr_matrix]]:
+    """As ``load_xmc``, in pieces of about ``piece`` bytes; all together where it is None."""
     dtype = value_dtype(dtype)
-    reader = RowReader(path, parser)
+    reader = RowReader(path, parser, max_memory)
     with reader.chunks() as chunks:
-        try:
-            head = next(chunks, b"")
-        except CorruptFileError as error:
-            raise reader.corrupt(0, error) from error
-        if not head:
+        head = reader.next_chunk(chunks, 0)
+        if head is None:
             raise reader.error(1, 1, "a header 'n d L'", "an empty file")
-        newline = head.find(b"\n")
-        start = len(head) if newline < 0 else newline + 1
-        header = _read_header(reader, strip_line_end(head[:start]))
+        newline = head.data.find(b"\n")
+        start = len(head.data) if newline < 0 else newline + 1
+        header = _read_header(reader, strip_line_end(head.data[:start]))
         row_format = RowFormat(
             dtype, n_rows=header.n_rows, n_features=header.n_features, n_labels=header.n_labels
         )
-        rows = reader.rows(chunks, row_format, head, start, lines=1)
-    if rows.n_rows < header.n_rows:
-        found = f"the end of the file after {rows.n_rows}"
-        raise reader.error(rows.n_rows + 2, 1, f"{header.n_rows} rows as in the header", found)
-    return feature_matrix(rows, header.n_features), label_matrix(rows, header.n_labels, dtype)
+        for rows in reader.pieces(chunks, row_format, head, start, lines=1, piece=piece):
+            yield feature_matrix(rows, header.n_features), label_matrix(rows, header.n_labels, dtype)
 
 
 def _read_header(reader: RowReader, line: bytes) -> _Header:

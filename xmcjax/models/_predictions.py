@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import array
+import contextlib
+import itertools
 import os
 import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from xmcjax.data import DataFormatError, atomic_write
+from xmcjax.data import DataFormatError, MemoryBound, atomic_write
 
 _ROWS_A_CHUNK = 8192
+_TOKEN = re.compile(rb"\S+")
 _PAIR = re.compile(rb"(\d{1,10}):([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)")
 _MAX_LABEL = 2**31 - 1
+# What a row, a pair, and a place of the padded arrays take until these are made, in bytes.
+_ROW, _ENTRY, _PLACE = 20, 24, 12
+# Bytes that a byte of text takes while its line is read, at most.
+_LINE_COST = 8
+_CHECKED = 1 << 20
 
 
 def write_predictions(path: str | os.PathLike[str], labels, scores) -> None:
@@ -30,6 +41,40 @@ def write_predictions(path: str | os.PathLike[str], labels, scores) -> None:
         TypeError: labels that are not integers or scores that are not floating point.
         OSError: the file cannot be written.
     """
+    checked = _checked(labels, scores)  # before an old file is touched
+    with prediction_file(path) as write:
+        write(*checked)
+
+
+@contextlib.contextmanager
+def prediction_file(path: str | os.PathLike[str]) -> Iterator[Callable[[Any, Any], None]]:
+    """A prediction file that is written some rows at a time.
+
+    Args:
+        path: the file; as in `write_predictions`, an old one is replaced when the block ends well.
+
+    Yields:
+        ``write(labels, scores)``, with the arguments and errors of `write_predictions`, for the next rows.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "predictions.txt")
+        >>> with prediction_file(path) as write:
+        ...     write([[3, 1]], np.float32([[0.5, -1]]))
+        ...     write([[2, -1]], np.float32([[1, 0]]))
+        >>> print(path.read_text(), end="")
+        3:0.5 1:-1.0
+        2:1.0
+    """
+    with atomic_write(path) as file:
+
+        def write(labels, scores) -> None:
+            file.writelines(_lines(*_checked(labels, scores)))
+
+        yield write
+
+
+def _checked(labels, scores) -> tuple[np.ndarray, np.ndarray]:
     labels, scores = np.asarray(labels), np.asarray(scores)
     if labels.ndim != 2 or labels.shape != scores.shape:
         raise ValueError(
@@ -45,8 +90,7 @@ def write_predictions(path: str | os.PathLike[str], labels, scores) -> None:
         raise ValueError(
             f"expected finite scores, found {scores[row, place]} for label {labels[row, place]} in row {row}"
         )
-    with atomic_write(path) as file:
-        file.writelines(_lines(labels, scores))
+    return labels, scores
 
 
 def _lines(labels: np.ndarray, scores: np.ndarray):
@@ -60,12 +104,15 @@ def _lines(labels: np.ndarray, scores: np.ndarray):
         yield ("\n".join(lines) + "\n").encode()
 
 
-def read_predictions(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray]:
+def read_predictions(
+    path: str | os.PathLike[str], *, max_memory: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Read a prediction file.
 
     Args:
         path: the file. Blanks may be repeated and lines may end in CR LF; every line, the last
             one too, must end, because a file that was cut off would otherwise pass for whole.
+        max_memory: bytes that reading may take; by default 20 times the file's size and 64 MB.
 
     Returns:
         ``(labels, scores)``: int32 [n, K] padded with −1, float32 [n, K] padded with −inf, where K
@@ -74,62 +121,71 @@ def read_predictions(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarr
     Raises:
         DataFormatError: naming line and column: not a pair ``label:score``, a label of 2^31 or
             more, a score that float32 cannot hold, a label twice in a line, scores that rise
-            (they go best first), or a last line without its end.
+            (they go best first), a last line without its end, or arrays that take too much memory, as
+            where one long line pads many short ones.
         OSError: the file cannot be read.
     """
-    rows: list[list[int]] = []
-    values: list[list[float]] = []
+    bound = MemoryBound(path, max_memory)
+    lengths, labels, scores = array.array("q"), array.array("i"), array.array("d")
+    position = checked = 0  # bytes read, and those at which the memory was looked at
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 raise DataFormatError(
                     path, number, len(line) + 1, "a line end", "the end of the file (cut off?)"
                 )
-            labels, scores = [], []
-            for token in line.split():
-                pair = _PAIR.fullmatch(token)
+            begin = len(labels)
+            for token in _TOKEN.finditer(line):
+                pair = _PAIR.fullmatch(token.group())
                 if pair is None or int(pair[1]) > _MAX_LABEL:
-                    raise _pair_error(path, number, line, len(labels))
+                    raise _pair_error(path, number, token)
                 labels.append(int(pair[1]))
                 scores.append(float(pair[2]))
-            if len(labels) > 1:
-                _check_line(path, number, line, labels, scores)
-            rows.append(labels)
-            values.append(scores)
-    lengths = np.array([len(row) for row in rows], np.int64)
-    width = int(lengths.max(initial=0))
-    top = np.full((len(rows), width), -1, np.int32)
-    best = np.full((len(rows), width), -np.inf, np.float32)
-    filled = np.arange(width) < lengths[:, None]
-    top[filled] = np.array([label for row in rows for label in row], np.int32)
-    # Checked below: too large for float32 becomes infinite without a warning here.
+            lengths.append(len(labels) - begin)
+            if lengths[-1] > 1:
+                _check_line(path, number, line, labels[begin:], scores[begin:])
+            position += len(line)
+            if position - checked > _CHECKED:
+                bound.seen(position)
+                held = _ROW * number + _ENTRY * len(labels) + _LINE_COST * len(line)
+                bound.check(held, f"the first {number:,} lines")
+                checked = position
+    rows, width = len(lengths), max(lengths, default=0)
+    padded = f"{rows:,} lines padded to the longest, of {width:,} predictions"
+    bound.check(_PLACE * rows * width + _ENTRY * len(labels), padded)
+    # Too large for float32 becomes infinite without a warning here, and is refused below.
     with np.errstate(over="ignore"):
-        best[filled] = np.array([score for row in values for score in row], np.float64).astype(np.float32)
-    if not np.isfinite(best[filled]).all():
-        row, place = np.argwhere(filled & ~np.isfinite(best))[0]
-        raise DataFormatError(
-            path, int(row) + 1, None, "scores that float32 can hold", repr(values[row][place])
-        )
+        rounded = np.array(scores, np.float64).astype(np.float32)
+    lengths = np.frombuffer(lengths, np.int64) if rows else np.empty(0, np.int64)
+    wrong = np.flatnonzero(~np.isfinite(rounded))
+    if wrong.size:
+        row = int(np.searchsorted(np.cumsum(lengths), wrong[0], side="right"))
+        raise DataFormatError(path, row + 1, None, "scores that float32 can hold", repr(scores[wrong[0]]))
+    top = np.full((rows, width), -1, np.int32)
+    best = np.full((rows, width), -np.inf, np.float32)
+    filled = np.arange(width) < lengths[:, None]
+    top[filled] = np.array(labels, np.int32)
+    best[filled] = rounded
     return top, best
 
 
 def _column(line: bytes, place: int) -> int:
     """The column, from 1, of the token with this place in the line."""
-    return [match.start() for match in re.finditer(rb"\S+", line)][place] + 1
+    return next(itertools.islice(_TOKEN.finditer(line), place, None)).start() + 1
 
 
-def _pair_error(path, number: int, line: bytes, place: int) -> DataFormatError:
-    token = line.split()[place].decode("utf-8", "backslashreplace")
+def _pair_error(path, number: int, token: re.Match[bytes]) -> DataFormatError:
+    text = token.group().decode("utf-8", "backslashreplace")
     return DataFormatError(
         path,
         number,
-        _column(line, place),
+        token.start() + 1,
         f"label:score (a label from 0 to {_MAX_LABEL}, a finite score)",
-        repr(token[:40]),
+        repr(text[:40]),
     )
 
 
-def _check_line(path, number: int, line: bytes, labels: list[int], scores: list[float]) -> None:
+def _check_line(path, number: int, line: bytes, labels: array.array, scores: array.array) -> None:
     for place in range(1, len(scores)):
         if scores[place] > scores[place - 1]:
             raise DataFormatError(
@@ -139,11 +195,11 @@ def _check_line(path, number: int, line: bytes, labels: list[int], scores: list[
                 "scores best first",
                 f"{scores[place]!r} after {scores[place - 1]!r}",
             )
-    if len(set(labels)) < len(labels):
-        seen: set[int] = set()
-        for place, label in enumerate(labels):
-            if label in seen:
-                raise DataFormatError(
-                    path, number, _column(line, place), "each label once a line", f"label {label} again"
-                )
-            seen.add(label)
+    order = np.argsort(np.array(labels, np.int32), kind="stable")
+    ranked = np.array(labels, np.int32)[order]
+    again = order[1:][ranked[1:] == ranked[:-1]]
+    if again.size:
+        place = int(again.min())
+        raise DataFormatError(
+            path, number, _column(line, place), "each label once a line", f"label {labels[place]} again"
+        )

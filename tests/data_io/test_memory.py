@@ -1,0 +1,165 @@
+"""Readers take at most 20 times the file on disk and 64 MB, unless they are told otherwise."""
+
+import gzip
+import lzma
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from xmcjax.data import DataFormatError, load, load_pieces, load_svmlight, load_xmc
+from xmcjax.models import read_predictions
+
+# Prints the bytes that reading added to the peak of a process, and what came of it.
+MEASURE = """
+import ast, resource, sys
+import concurrent.futures, gzip, lzma, zipfile, scipy.sparse
+from xmcjax.data import DataFormatError, load_npz, load_svmlight, load_xmc
+from xmcjax.data._text_native import library
+from xmcjax.models import read_predictions
+library()
+reader, path, options = globals()[sys.argv[1]], sys.argv[2], ast.literal_eval(sys.argv[3])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    reader(path, **options)
+    found = "read"
+except DataFormatError as error:
+    found = str(error)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024, found)
+"""
+EMPTY_ROWS = b"20000000 3 3\n" + b"\n" * 20_000_000
+MEMBERS = {
+    "format": np.array("xmcjax-data-1"),
+    "X_data": np.ones(10_000_000, np.float32),
+    "X_indices": np.tile(np.arange(1000, dtype=np.int32), 10_000),
+    "X_indptr": np.arange(0, 10_000_001, 1000),
+    "X_shape": np.array([10_000, 1000]),
+    "y": np.zeros(10_000, np.int64),
+}
+
+
+def measure(reader: str, path, **options) -> tuple[int, str]:
+    """(bytes, what was said) of reading a file in a process of its own."""
+    command = [sys.executable, "-c", MEASURE, reader, str(path), repr(options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    used, said = done.stdout.split(" ", 1)
+    return int(used), said.strip()
+
+
+def refused(reader: str, path, what: str, **options) -> None:
+    used, said = measure(reader, path, **options)
+    size = os.path.getsize(path)
+    assert used <= 20 * size + 64e6, said
+    assert f"memory (20 times the file and 64 MB; --max-memory allows more), found about {what}" in said
+    assert said.count("\n") == 0 and said.startswith(str(path))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress], ids=["gz", "xz"])
+def test_empty_rows_in_an_archive(write, pack):
+    path = write(pack(EMPTY_ROWS), "data.txt.gz" if pack is gzip.compress else "data.txt.xz")
+    refused("load_xmc", path, "", parser="native")
+    _, said = measure("load_xmc", path, parser="native", max_memory=2_000_000_000)
+    assert said == "read"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress], ids=["gz", "xz"])
+def test_both_parsers_stop_at_the_same_place(parser, write, pack):
+    path = write(
+        pack(b"2000000 3 3\n" + b"0,1 1:2\n" * 2_000_000),
+        "data.txt" + (".gz" if pack is gzip.compress else ".xz"),
+    )
+    with pytest.raises(DataFormatError, match=r"judged by the first \d+") as caught:
+        load_xmc(path, parser=parser, max_memory=30_000_000)
+    assert "at most 30 MB of memory (max_memory; --max-memory allows more)" in str(caught.value)
+    assert caught.value.found.endswith("for the rows (judged by the first 393,215 lines)"), caught.value.found
+
+
+def test_a_line_of_an_archive(parser, write):
+    path = write(gzip.compress(b"1 3 3\n" + b" " * 100_000_000), "data.txt.gz")
+    refused("load_xmc", path, "", parser=parser)
+
+
+def test_a_long_line_of_a_plain_file(parser, write):
+    """Unsorted, so that it is sorted; the Python parser took a hundred times its length."""
+    path = write(b"1 300000 3\n0 " + b" ".join(b"%d:1" % i for i in range(299_999, -1, -1)) + b"\n")
+    used, said = measure("load_xmc", path, parser=parser)
+    assert said == "read" and used <= 20 * os.path.getsize(path) + 64e6
+
+
+def test_an_archive_with_a_large_dictionary_is_read(write):
+    """`xz -9` asks for 65 MB whatever the file's size; only as much as is unpacked is touched."""
+    path = write(lzma.compress(b"1 1:1\n" * 1000, preset=9), "data.svm.xz")
+    assert load_svmlight(path)[0].shape == (1000, 1)
+    comments = write(lzma.compress((b"#" * 99 + b"\n") * 1_000_000 + b"1 1:1\n", preset=9), "comments.svm.xz")
+    refused("load_svmlight", comments, "")
+
+
+def test_an_npz_that_unpacks_to_much(tmp_path):
+    np.savez_compressed(tmp_path / "bomb.npz", **MEMBERS)
+    refused("load_npz", tmp_path / "bomb.npz", "160 MB for members that unpack to 40,000,052 bytes")
+    assert measure("load_npz", tmp_path / "bomb.npz", max_memory=10**9)[1] == "read"
+    np.savez(tmp_path / "plain.npz", **MEMBERS)
+    used, said = measure("load_npz", tmp_path / "plain.npz")
+    assert said == "read" and used <= 4 * os.path.getsize(tmp_path / "plain.npz")
+
+
+def test_predictions_padded_to_one_long_line(write):
+    path = write(b" ".join(b"%d:0" % i for i in range(12_000)) + b"\n" + b"\n" * 20_000, "top.txt")
+    refused(
+        "read_predictions", path, "2,880 MB for 20,001 lines padded to the longest, of 12,000 predictions"
+    )
+    labels, _ = read_predictions(write(b"1:2 2:1\n\n", "small.txt"), max_memory=1_000)
+    assert labels.tolist() == [[1, 2], [-1, -1]]
+    with pytest.raises(DataFormatError, match="found about 0 MB for 2 lines padded"):
+        read_predictions(path.parent / "small.txt", max_memory=10)
+
+
+def test_a_pipe_is_as_large_as_what_came_through_it(tmp_path):
+    import threading
+
+    os.mkfifo(tmp_path / "fifo")
+    content = b"200000 9 3\n" + b"0,1 1:2 3:4.25 7:1\n" * 200_000
+    writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(content))
+    writer.start()
+    X, _ = load_xmc(tmp_path / "fifo")
+    writer.join()
+    assert X.shape == (200_000, 9) and X.nnz == 600_000
+
+
+@pytest.mark.parametrize("format", ["xmc", "svmlight"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_pieces_are_the_whole(parser, write, format, suffix, monkeypatch):
+    monkeypatch.setattr("xmcjax.data._files.CHUNK", 500)
+    rng = np.random.default_rng(0)
+    lines = [b"%d %d:%d" % (rng.integers(3), rng.integers(1, 9), rng.integers(1, 5)) for _ in range(1000)]
+    text = b"\n".join(lines)
+    content = b"1000 9 3\n" + text if format == "xmc" else text
+    path = write(gzip.compress(content) if suffix else content, f"data.txt{suffix}")
+    options = {} if format == "xmc" else {"n_features": 9}
+    X, y = load(path, format, parser=parser, **options)
+    pieces = list(load_pieces(path, format, piece=5000, parser=parser, **options))
+    assert len(pieces) > 3 and sum(piece.n_rows for piece in pieces) == 1000
+    start = 0
+    for piece in pieces:
+        stop = start + piece.n_rows
+        assert (X[start:stop] != piece.X).nnz == 0
+        assert (piece.y != y[start:stop]).sum() == 0
+        start = stop
+
+
+def test_an_error_in_a_later_piece_names_its_line(parser, write, monkeypatch):
+    monkeypatch.setattr("xmcjax.data._files.CHUNK", 50)
+    good = b"1 3:4 5:6\n" * 70
+    for content, where in (
+        (b"100 9 9\n" + good + b"1 5:6 3:oops\n" + b"1 1:1\n" * 29, ":72:9: expected a finite"),
+        (b"60 9 9\n" + good, ":62:1: expected 60 rows as in the header, found one more line"),
+        (b"80 9 9\n" + good, ":72:1: expected 80 rows as in the header, found the end of the file after 70"),
+    ):
+        path = write(content)
+        with pytest.raises(DataFormatError) as caught:
+            list(load_pieces(path, piece=200, parser=parser))
+        assert where in str(caught.value)
+    with pytest.raises(ValueError, match="max_memory must be above 0 bytes, got 0"):
+        load_xmc(path, max_memory=0)

@@ -1,0 +1,183 @@
+"""Unpacks .gz and .xz as a stream in which nothing is passed over.
+
+Both formats may hold several parts (members of gzip, streams of xz), one behind the other. Python's own
+reader of .xz stops in silence where the second part does not begin as one; here everything that is no part
+and no padding is an error, and what was unpacked before a damaged place is handed out first.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import BinaryIO, Protocol
+
+# Bytes of the packed file asked for at once: few, so that `tell` says how far the content has come.
+_PACKED = 1 << 13
+# gzip with its header and trailer, of which zlib compares checksum and length.
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class CorruptFileError(Exception):
+    """A compressed file cannot be unpacked; the text says what is wrong with it.
+
+    Internal: the readers turn it into a DataFormatError that names the line.
+    """
+
+
+class _Part(Protocol):
+    """One member or stream."""
+
+    def unpack(self, packed: bytes, most: int) -> bytes: ...
+
+    @property
+    def wants_more(self) -> bool: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def rest(self) -> bytes: ...
+
+
+class _GzipPart:
+    def __init__(self):
+        self._inner = zlib.decompressobj(_GZIP)
+
+    def unpack(self, packed: bytes, most: int) -> bytes:
+        try:
+            return self._inner.decompress(self._inner.unconsumed_tail + packed, most)
+        except zlib.error as error:
+            raise CorruptFileError(f"a damaged one ({error})") from error
+
+    @property
+    def wants_more(self) -> bool:
+        return not self._inner.unconsumed_tail
+
+    @property
+    def ended(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def rest(self) -> bytes:
+        return self._inner.unused_data
+
+
+class _XzPart:
+    def __init__(self, memory: int):
+        import lzma
+
+        self._error = lzma.LZMAError
+        self._inner = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=memory)
+
+    def unpack(self, packed: bytes, most: int) -> bytes:
+        try:
+            return self._inner.decompress(packed, most)
+        except self._error as error:
+            raise CorruptFileError(f"a damaged one ({error})") from error
+
+    @property
+    def wants_more(self) -> bool:
+        return self._inner.needs_input
+
+    @property
+    def ended(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def rest(self) -> bytes:
+        return self._inner.unused_data
+
+
+class Unpacked:
+    """A packed file as a stream of its content.
+
+    Args:
+        file: the packed bytes; closed with this object.
+        new_part: makes the unpacker of a part.
+        padding: zero bytes may stand behind a part in multiples of so many.
+    """
+
+    def __init__(self, file: BinaryIO, new_part: Callable[[], _Part], padding: int):
+        self._file = file
+        self._new_part = new_part
+        self._padding = padding
+        self._part: _Part | None = None
+        self._packed = b""  # read from the file, not unpacked yet
+        self._zeros = 0  # of padding since the last part
+        self._parts = 0
+        self._position = 0
+
+    def __enter__(self) -> Unpacked:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._file.close()
+
+    def tell(self) -> int:
+        """Bytes of the packed file that were read."""
+        return self._position
+
+    def _more(self) -> bytes:
+        """The packed bytes at hand, or the next ones of the file."""
+        packed, self._packed = self._packed, b""
+        if not packed:
+            packed = self._file.read(_PACKED)
+            self._position += len(packed)
+        return packed
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, ``size`` at most; empty at the end alone.
+
+        Raises:
+            CorruptFileError: what follows is no whole part.
+            OSError: the file cannot be read.
+        """
+        while True:
+            if self._part is None and not self._begin():
+                return b""
+            assert self._part is not None
+            data = self._next(self._part, size)
+            if self._part.ended:
+                self._packed = self._part.rest + self._packed
+                self._part = None
+                self._parts += 1
+            if data:
+                return data
+
+    def _next(self, part: _Part, size: int) -> bytes:
+        packed = b""
+        if part.wants_more:
+            packed = self._more()
+            if not packed:
+                raise CorruptFileError("a file that is cut short")
+        return part.unpack(packed, size)
+
+    def _begin(self) -> bool:
+        """Passes over padding and begins a part; False at the end of the file."""
+        while True:
+            packed = self._more()
+            self._packed = packed.lstrip(b"\0") if self._parts else packed
+            self._zeros += len(packed) - len(self._packed)
+            if self._packed or not packed:
+                break
+        if self._zeros % self._padding:
+            raise CorruptFileError(f"a damaged one ({self._zeros} zero bytes behind part {self._parts})")
+        self._zeros = 0
+        if self._packed:
+            self._part = self._new_part()
+        return bool(self._packed)
+
+
+def gzip_file(file: BinaryIO) -> Unpacked:
+    """The content of a gzip file; zero bytes may stand behind a member (RFC 1952, and tapes)."""
+    return Unpacked(file, _GzipPart, padding=1)
+
+
+def xz_file(file: BinaryIO, memory: int) -> Unpacked:
+    """The content of an .xz file, whose padding comes in four bytes.
+
+    Args:
+        file: the packed bytes.
+        memory: bytes that the unpacker may take; most of them are its dictionary.
+    """
+    return Unpacked(file, lambda: _XzPart(memory), padding=4)
