@@ -109,6 +109,13 @@ def test_a_folder_that_is_not_empty_is_kept(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_without_the_data_sets_nothing_is_packed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XMCJAX_DATA", str(tmp_path / "absent"))
+    assert kit.main(["pack", str(tmp_path / "folder")]) == 1
+    assert "expected a folder of data sets; set XMCJAX_DATA" in capsys.readouterr().err
+    assert not (tmp_path / "folder").exists()
+
+
 def test_the_page_has_the_table():
     """Until there is a GPU, the table of the page is that of no figures at all."""
     assert _report.goals([]) in (ROOT / "docs" / "gpu.md").read_text()

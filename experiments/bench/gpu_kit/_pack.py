@@ -43,14 +43,20 @@ def main(folder: Path, small: bool, python: str) -> int:
     if folder.exists() and any(folder.iterdir()):
         print(f"{folder}: expected a new or empty folder, found files", file=sys.stderr)
         return 1
+    if not small:
+        try:
+            data = _data.folder()
+        except FileNotFoundError as error:
+            print(error, file=sys.stderr)
+            return 1
     for name in ("wheels", "program"):
         (folder / name).mkdir(parents=True)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(_data.ROOT / "experiments", folder / "program" / "experiments", ignore=ignored)
     if not small:
-        _wheels(folder / "wheels", python)
         for name in SETS:
-            shutil.copytree(_data.folder() / name, folder / "data" / name)
+            shutil.copytree(data / name, folder / "data" / name)
+        _wheels(folder / "wheels", python)
     np.savez_compressed(folder / "references.npz", **_references.make(small))  # type: ignore[arg-type]
     key = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
