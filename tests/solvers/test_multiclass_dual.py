@@ -17,7 +17,7 @@ from xmcjax.solvers import multiclass_dual as md
 from xmcjax.solvers.multiclass_dual import _proximal
 
 C = 0.7
-TIGHT = md.HParams(tol=1e-9, max_epochs=20000)
+TIGHT = md.HParams(tol=1e-12, max_epochs=20000)
 
 
 def converged(problem, hp=TIGHT, seed=0):
@@ -148,7 +148,7 @@ def test_problems_as_lanes():
 def test_float32():
     X, y = data(dtype=np.float32)
     with jax.enable_x64(False):
-        solution = md.solve(X, y, formulation="llw", C=C, tol=1e-3)
+        solution = md.solve(X, y, formulation="llw", C=C, tol=1e-5)
     assert solution.W.dtype == np.float32
     assert solution.status == Status.CONVERGED
     np.testing.assert_allclose(solution.W, quadratic_program(X, y, "llw", C)[0], atol=2e-3)

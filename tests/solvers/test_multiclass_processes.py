@@ -34,7 +34,7 @@ X, y = data(**{size!r})
 mesh = Mesh(np.array(jax.devices()), ("processes",))
 found = {{}}
 for formulation in {formulations!r}:
-    s = md.solve_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-2)
+    s = md.solve_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-5)
     W, a = s.W, s.alpha
     numbers = {{name: getattr(s, name) for name in ("primal", "dual", "gap", "violation")}}
     arrays = dict(W=W.tolist(), alpha=[a.indptr.tolist(), a.indices.tolist(), a.data.tolist()])
@@ -82,7 +82,7 @@ def test_the_optimum_is_that_of_one_process(count, tmp_path):
     for formulation in formulations:
         one = md.solve(X, y, formulation=formulation, C=0.2, tol=1e-4)
         many = found[formulation]
-        assert many["status"] == "CONVERGED" and many["violation"] <= 1e-2
+        assert many["status"] == "CONVERGED" and many["gap"] <= 1e-5
         assert 0 <= many["gap"] < 0.02
         # the optimum lies between the objectives of both
         assert many["dual"] <= one.primal and one.dual <= many["primal"] < 1.02 * one.primal

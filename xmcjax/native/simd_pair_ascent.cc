@@ -60,7 +60,7 @@ class PairAscent final : public MulticlassAscent {
  public:
   explicit PairAscent(const MulticlassArgs<T>& args)
       : X_(args.X), m_(args.m), simplex_(args.formulation == kCrammerSinger), C_(T(args.C)),
-        rounding_(C_ * std::pow(std::numeric_limits<T>::epsilon(), T(0.6))), threads_(args.threads),
+        rounding_(std::pow(std::numeric_limits<T>::epsilon(), T(0.6))), threads_(args.threads),
         random_(args.seed), W_(X_.d, m_), at_(X_.n), class_first_(m_ + 1, 0) {
     for (int64_t i = 0; i < X_.n; ++i) {
       at_[i].norm2 = T(squared_norm(X_, i));
@@ -441,12 +441,12 @@ class PairAscent final : public MulticlassAscent {
       return worst;
     }
     T sum = 0, highest = 0, lowest = std::numeric_limits<T>::infinity();
+    for (const Entry& e : list) sum += e.alpha;
     for (const Entry& e : list) {
-      sum += e.alpha;
       highest = std::max(highest, e.gain);
-      if (e.alpha > rounding_) lowest = std::min(lowest, e.gain);
+      if (e.alpha > rounding_ * sum) lowest = std::min(lowest, e.gain);
     }
-    if (C_ - sum > rounding_) lowest = std::min(lowest, T(0));  // the slack, whose gain is 0
+    if (C_ - sum > rounding_ * C_) lowest = std::min(lowest, T(0));  // the slack, whose gain is 0
     at.floor = std::min(lowest, highest) - T(kNear);
     return std::max(T(0), highest - lowest);
   }

@@ -483,15 +483,18 @@ class Proximal final : public MulticlassProximal {
   Assessment certify() {
     find_gains();
     double loss = 0, dual = 0, half = 0, worst = 0;
-    const double rounding = C_ * std::pow(std::numeric_limits<double>::epsilon(), 0.6);
+    const double rounding = std::pow(std::numeric_limits<double>::epsilon(), 0.6);
     for (int64_t i = 0; i < X_.n; ++i) {
       const double *g = gains_.get() + i * width_, *a = alpha_.get() + i * width_;
-      double row = 0, lowest = kInfinity;
+      double row = 0, lowest = kInfinity, least = 0;
+      if (form_ == kCrammerSinger) {
+        for (int64_t c = 0; c < m_; ++c) least += c == y_[i] ? 0 : rounding * a[c];
+      }
       for (int64_t c = 0; c < m_; ++c) {
         if (!(g[c] > -kInfinity)) continue;
         if (form_ == kCrammerSinger) {
           row = std::max(row, g[c]);
-          if (a[c] > rounding) lowest = std::min(lowest, g[c]);
+          if (a[c] > (c == y_[i] ? rounding * C_ : least)) lowest = std::min(lowest, g[c]);
           if (c != y_[i]) dual += a[c];
           continue;
         }

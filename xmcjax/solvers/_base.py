@@ -15,10 +15,12 @@ class Status(enum.IntEnum):
     LINE_SEARCH_FAILED = 3
     NONFINITE = 4
     NO_POSITIVES = 5  #: a label without positive instances: not trained
+    STALLED = 6  #: further steps bring nothing in this precision
 
 
 REMEDY = {
     Status.MAX_STEPS: "raise max_iter, loosen eps, or scale the features",
     Status.LINE_SEARCH_FAILED: "the objective no longer falls in this precision: loosen eps or use float64",
+    Status.STALLED: "rounding keeps the duality gap above tol: raise tol, scale the features, or use float64",
     Status.NONFINITE: "look for huge feature values or a huge C",
 }

@@ -1,9 +1,10 @@
 """Dual block coordinate ascent in plain JAX, epoch by epoch, with shrinking.
 
 Alber et al. 2017 (paper 001). A variable that three epochs leave unchanged is dropped (shrinking). When
-what is left has converged, an epoch over everything must confirm it. So that a variable dropped too early
-does not wait for the rest to converge to the last digit, everything is visited as well whenever the largest
-violation of the rest has fallen to a tenth of what the last such epoch left.
+what is left has converged, an epoch over everything must confirm it, and the duality gap after it must be
+small enough; else variables are made more accurate. So that a variable dropped too early does not wait for
+the rest to converge to the last digit, everything is visited as well whenever the largest violation of the
+rest has fallen to a tenth of what the last such epoch left.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import jax.numpy as jnp
 
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multiclass_dual import _class_lanes, _instances, _pairs
+from xmcjax.solvers.multiclass_dual._accuracy import EPS
 from xmcjax.solvers.multiclass_dual._formulations import CrammerSinger, WestonWatkins
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem
 
 # Epochs without a change after which a variable is dropped.
 IDLE = 3
+# What rounding may add to a relative gap, in units of the dtype's.
+_ROUNDING = 16
 # The part of the violation left by an epoch over everything at which the next one is due.
 _FALL = 0.1
 
@@ -28,12 +32,12 @@ class HParams(NamedTuple):
     """Numbers of the method; all are traced, so none costs a compilation.
 
     Attributes:
-        tol: converged when no |projected gradient| is larger.
+        tol: converged when the relative duality gap is no larger, with what rounding may have added to it.
         max_epochs: epochs at most.
         shrinking: whether variables are dropped.
     """
 
-    tol: float = 0.01
+    tol: float = 1e-3
     max_epochs: int = 1000
     shrinking: bool = True
 
@@ -47,6 +51,7 @@ class State(NamedTuple):
     key: jax.Array  #: of the orders to come
     epoch: jax.Array  #: int32, epochs made
     everything: jax.Array  #: bool, whether the next epoch visits dropped variables too
+    eps: jax.Array  #: |projected gradient| up to which a variable stays as it is
     target: jax.Array  #: violation of the variables not dropped, at which everything is visited again
     status: jax.Array  #: int32, of :class:`xmcjax.solvers.Status`
     primal: jax.Array
@@ -107,6 +112,7 @@ def init(problem: MulticlassProblem, key, alpha=None) -> State:
             key=key,
             epoch=jnp.int32(0),
             everything=jnp.bool_(True),
+            eps=jnp.asarray(EPS, dtype),
             target=jnp.zeros((), dtype),
             status=jnp.int32(Status.RUNNING),
             primal=jnp.zeros((), dtype),
@@ -147,23 +153,28 @@ def _epoch(problem: MulticlassProblem, hp: HParams, state: State) -> State:
         epoch = _pairs.epoch
     else:
         epoch = _class_lanes.epoch
-    tol = jnp.asarray(hp.tol, state.W.dtype)
+    tol, eps = jnp.asarray(hp.tol, state.W.dtype), state.eps
+    rounding = jnp.finfo(eps.dtype).eps
     key, order = jax.random.split(state.key)
     exists = formulation.exists(problem.own)
     everything = state.everything | ~jnp.asarray(hp.shrinking)
     active = exists & (everything | (state.idle < IDLE))
     # rounding adds up in W: an epoch that may end it all starts from W = weights(α)
     W = jax.lax.cond(state.everything, lambda: weights(problem, state.alpha), lambda: state.W)
-    W, alpha = epoch(problem, W, state.alpha, active, order, tol)
+    W, alpha = epoch(problem, W, state.alpha, active, order, eps)
 
     idle = jnp.where(alpha != state.alpha, 0, jnp.minimum(state.idle + jnp.int8(1), jnp.int8(IDLE)))
     found = certificate(problem, W, alpha)
     worst = jnp.max(found.violation)
-    target = jnp.where(everything, jnp.maximum(tol, jnp.asarray(_FALL, tol.dtype) * worst), state.target)
+    converged = everything & (found.gap + _ROUNDING * rounding <= tol)
+    # the gap is too large although no projected gradient is
+    accurate = eps * jnp.clip(worst * tol / (eps * jnp.abs(found.gap)), 0.01, 0.3).astype(eps.dtype)
+    eps = jnp.where(everything & (worst <= eps), jnp.maximum(accurate, rounding), eps)
+    target = jnp.where(everything, jnp.maximum(eps, jnp.asarray(_FALL, eps.dtype) * worst), state.target)
     due = jnp.max(jnp.where(active, found.violation, 0)) <= target
     epochs = state.epoch + 1
     status = jnp.where(epochs >= hp.max_epochs, Status.MAX_STEPS, Status.RUNNING)
-    status = jnp.where(everything & (worst <= tol), Status.CONVERGED, status)
+    status = jnp.where(converged, Status.CONVERGED, status)
     status = jnp.where(jnp.isfinite(found.primal), status, Status.NONFINITE).astype(jnp.int32)
     dtype = W.dtype
     state = state._replace(
@@ -173,6 +184,7 @@ def _epoch(problem: MulticlassProblem, hp: HParams, state: State) -> State:
         key=key,
         epoch=epochs,
         everything=due,
+        eps=eps,
         target=target,
         status=status,
         shrunk=jnp.sum((exists & ~active).astype(dtype)) / jnp.sum(exists.astype(dtype)),

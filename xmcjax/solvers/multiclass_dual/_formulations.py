@@ -153,10 +153,11 @@ class CrammerSinger(WestonWatkins):
     def violation(self, gains, alpha, own, C):
         """max_c g_ic − min over c with p_ic > 0 of g_ic, of each instance, [n, 1]."""
         # What is zero but for rounding (the slack is a difference, and a projection subtracts) must not
-        # pass for a variable that could fall.
-        rounding = jnp.asarray(float(jnp.finfo(gains.dtype).eps) ** 0.6, gains.dtype) * C
+        # pass for a variable that could fall. Where C is large the α of an instance are far below it.
+        rounding = jnp.asarray(float(jnp.finfo(gains.dtype).eps) ** 0.6, gains.dtype)
         p = self.with_slack(alpha, own, C)
-        lowest = jnp.min(jnp.where(p > rounding, gains, jnp.inf), axis=1, keepdims=True)
+        least = rounding * jnp.where(own, C, jnp.sum(alpha, axis=1, keepdims=True))
+        lowest = jnp.min(jnp.where(p > least, gains, jnp.inf), axis=1, keepdims=True)
         return jnp.max(gains, axis=1, keepdims=True) - lowest
 
     def with_slack(self, alpha, own, C):

@@ -20,9 +20,12 @@ from jax.sharding import Mesh
 
 from xmcjax import linops
 from xmcjax.native._multiclass import Ascent, Assessment, Match
+from xmcjax.solvers._base import Status
+from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
+from xmcjax.solvers.multiclass_dual._certified import certified, described
 from xmcjax.solvers.multiclass_dual._class_lanes import PARTS
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
-from xmcjax.solvers.multiclass_dual._native import SWEEPS, canonical, described
+from xmcjax.solvers.multiclass_dual._native import ATTEMPTS, MARGIN, SWEEPS, canonical
 from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
 from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution
@@ -36,7 +39,7 @@ def solve_over_mesh(
     *,
     formulation: str = "ww",
     C: float = 1.0,
-    tol: float = 0.01,
+    tol: float = 1e-3,
     max_epochs: int = 1000,
     seed: int = 0,
     shrinking: bool = True,
@@ -69,24 +72,30 @@ def solve_over_mesh(
     bundles = _cut(np.bincount(y), wire.count * (2 if formulation == "ww" else 1))
     problem = (X, y, m, list(FORMULATIONS).index(formulation), C)
     league = (_Countries if formulation == "ww" else _Shares)(wire, bundles, problem, seed)
-    epochs = 0
+    epochs, shrunk, target = 0, 0.0, MARGIN * tol
     while True:
-        found = league.assess(tol)
-        if found.violation <= tol or epochs >= max_epochs:
-            break
-        enough = max(tol / 2, found.violation / 2)
-        for _ in range(min(SWEEPS, max_epochs - epochs)):
-            violation, shrunk = league.sweep(tol, shrinking)
-            epochs += 1
-            if violation <= enough:
+        accuracy = Accuracy(X.dtype, target)
+        while True:
+            found = league.assess(accuracy.eps)
+            if epochs >= max_epochs or accuracy.enough(found.gap, found.violation, epochs):
                 break
-    W, alpha = league.weights(), _gathered(wire, league.alpha())
-    return Solution(
-        epochs=epochs,
-        newton_steps=0,
-        shrunk=shrunk if epochs else 0.0,
-        **described(W, alpha, found, tol, formulation),
-    )
+            enough = max(accuracy.eps / 2, found.violation / 2)
+            for _ in range(min(SWEEPS, max_epochs - epochs)):
+                violation, shrunk = league.sweep(accuracy.eps, shrinking)
+                epochs += 1
+                if violation <= enough:
+                    break
+        proof = certified(X, y, _gathered(wire, league.alpha()), formulation, C, tol)
+        # the processes go on together, or none of them
+        gap = float(wire.largest(np.array(proof.gap)))
+        if not gap > tol or found.gap > target or epochs >= max_epochs or target < tol / 4**ATTEMPTS:
+            break
+        target /= 4  # its own rounding was taken for progress
+    status = Status.CONVERGED
+    if gap > tol:
+        status = Status.STALLED if epochs < max_epochs else Status.MAX_STEPS
+    counts = dict(epochs=epochs, newton_steps=0, shrunk=shrunk)
+    return Solution(**counts, **described(proof, found.violation, status, formulation))
 
 
 def _cut(sizes: np.ndarray, count: int) -> list[tuple[int, int]]:
@@ -177,20 +186,6 @@ class _Countries:
             return alpha
         return sp.csr_array(sp.diags_array(self._filled.astype(alpha.dtype)) @ alpha)
 
-    def weights(self) -> np.ndarray:
-        """W, [d, m]: at the end of an epoch every process has the bundles of its first match."""
-        mine = [int(side[self._wire.place]) for side in round_pairs(len(self._bundles), 0)]
-        sent = [
-            self._wire.gather(a) for part in self._packed(*(self._bundles[b] for b in mine)) for a in part
-        ]
-        W = np.zeros_like(self.point.weights)
-        for p in range(self._wire.count):
-            for k, side in enumerate(round_pairs(len(self._bundles), 0)):
-                first, last = self._bundles[int(side[p])]
-                row, value = sent[2 * k][p], sent[2 * k + 1][p]
-                W[row[row >= 0], first:last] = value[row >= 0, : last - first]
-        return W
-
 
 class _Shares:
     """Lee-Lin-Wahba and one against the rest: every process has some classes."""
@@ -219,13 +214,6 @@ class _Shares:
     def alpha(self) -> sp.csr_array:
         """The dual variables of the classes of this process."""
         return self.point.alpha
-
-    def weights(self) -> np.ndarray:
-        """W, [d, m]."""
-        mine = self.point.weights
-        width = max(last - first for first, last in self._bundles)
-        sent = self._wire.gather(np.pad(mine, [(0, 0), (0, width - mine.shape[1])]))
-        return np.hstack([sent[p, :, : b - a] for p, (a, b) in enumerate(self._bundles)])
 
 
 def _gathered(wire: Wire, alpha: sp.csr_array) -> sp.csr_array:

@@ -12,7 +12,9 @@ import scipy.sparse as sp
 from xmcjax import linops
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multiclass_dual import _native, _proximal
-from xmcjax.solvers.multiclass_dual._epochs import HParams, State, certificate, init, run
+from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
+from xmcjax.solvers.multiclass_dual._certified import certified, described
+from xmcjax.solvers.multiclass_dual._epochs import HParams, certificate, init, run
 from xmcjax.solvers.multiclass_dual._problem import (
     MulticlassProblem,
     check_limits,
@@ -23,8 +25,6 @@ from xmcjax.solvers.multiclass_dual._problem import (
 # Epochs of coordinate ascent in plain JAX before proximal point steps take over: an epoch is a chain of n
 # small operations there, a Newton step a few large ones.
 _EPOCHS = 30
-# Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
-_FAILURES = 4
 
 
 class Solution(NamedTuple):
@@ -34,8 +34,8 @@ class Solution(NamedTuple):
     alpha: sp.csr_array  #: dual variables, [n, m]
     primal: float
     dual: float
-    gap: float  #: (primal − dual) / |primal|
-    violation: float  #: largest |projected gradient|
+    gap: float  #: |primal − dual| / |primal|, of W and alpha in float64
+    violation: float  #: largest |projected gradient| that ascent or Newton's method found last
     epochs: int  #: of coordinate ascent
     newton_steps: int  #: of the proximal point method
     status: Status
@@ -50,7 +50,7 @@ def solve(
     *,
     formulation: str = "ww",
     C: float = 1.0,
-    tol: float = 0.01,
+    tol: float = 1e-3,
     max_epochs: int = 1000,
     seed: int = 0,
     shrinking: bool = True,
@@ -69,7 +69,10 @@ def solve(
             the default device is a CPU, else what suits X.
         threads: of one solution in the native kernels. It changes no sum of one against the rest and of
             Lee-Lin-Wahba, which come out equal to the bit.
-        tol: no |projected gradient| is larger in the end; 0.01 by default.
+        tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default: P is then above its
+            minimum by no more than that part of it. The gap that counts is worked out in float64 from the
+            dual variables and the weights that are returned. Where their rounding to float32 keeps it above
+            `tol`, the status is STALLED.
         max_epochs: epochs and Newton steps at most, together; in the native kernels, an epoch that leaves
             out shrunk instances counts for its share.
         seed: of the random orders.
@@ -86,51 +89,58 @@ def solve(
     if backend in ("auto", "native") and linops.native_ready():
         y, m = check_problem(X, y, formulation, C)
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
-        return Solution(**_native.ascend(_native.canonical(X), y, m, formulation, C, **options))
+        return Solution(**_native.ascend(X, y, m, formulation, C, **options))
     problem = multiclass_problem(X, y, formulation=formulation, C=C, backend=backend, threads=threads)
-    hp = HParams(tol, min(max_epochs, _EPOCHS), shrinking)
-    state = run(problem, hp, init(problem, jax.random.key(seed)))
-    newton_steps = 0
-    if state.status == Status.MAX_STEPS and max_epochs > _EPOCHS:
-        state, newton_steps = _polish(problem, tol, state, max_epochs - _EPOCHS)
-    exists = np.asarray(problem.formulation.exists(problem.own))
-    alpha = sp.csr_array(np.asarray(state.alpha))
-    return Solution(
-        W=np.asarray(state.W, X.dtype if X.dtype in (np.float32, np.float64) else np.float32),
-        alpha=alpha,
-        primal=float(state.primal),
-        dual=float(state.dual),
-        gap=float(state.gap),
-        violation=float(state.violation),
-        epochs=int(state.epoch),
-        newton_steps=newton_steps,
-        status=Status(int(state.status)),
-        density_w=float(state.density_w),
-        density_alpha=alpha.nnz / int(exists.sum()),
-        shrunk=float(state.shrunk),
+    X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, problem.op.dtype)
+    y, target = np.asarray(problem.y), _native.MARGIN * tol
+    state = run(
+        problem, HParams(target, min(max_epochs, _EPOCHS), shrinking), init(problem, jax.random.key(seed))
     )
-
-
-def _polish(problem: MulticlassProblem, tol: float, state: State, most: int) -> tuple[State, int]:
-    """Proximal point steps in float64 from the dual variables of `state`; also how many Newton steps."""
-    with jax.enable_x64(True):
-        wide = jax.tree.map(_wide, problem)
-        point = _proximal.start(wide, _wide(state.alpha))
-        while point.violation > tol and point.newton_steps < most and point.failures < _FAILURES:
-            point = _proximal.advance(wide, tol, point)
-        found = certificate(wide, point.W, point.alpha)
-        status = Status.CONVERGED if point.violation <= tol else Status.MAX_STEPS
-        finished = state._replace(
-            W=point.W,
-            alpha=point.alpha,
-            primal=found.primal,
-            dual=found.dual,
-            gap=found.gap,
-            violation=point.violation,
-            density_w=jnp.mean(point.W != 0),
-            status=jnp.int32(status if jnp.isfinite(found.primal) else Status.NONFINITE),
+    status, violation, alpha, newton_steps = Status(int(state.status)), state.violation, state.alpha, 0
+    found = certified(X, y, sp.csr_array(np.asarray(alpha)), formulation, C, tol)
+    if found.gap > tol and status != Status.NONFINITE and max_epochs > int(state.epoch):
+        status, violation, alpha, newton_steps = _polish(
+            problem, target, alpha, max_epochs - int(state.epoch)
         )
-        return finished, int(point.newton_steps)
+        found = min(
+            found,
+            certified(X, y, sp.csr_array(np.asarray(alpha)), formulation, C, tol),
+            key=lambda one: one.gap,
+        )
+    if found.gap <= tol:
+        status = Status.CONVERGED
+    elif status == Status.CONVERGED:
+        status = Status.STALLED
+    counts = dict(epochs=int(state.epoch), newton_steps=newton_steps, shrunk=float(state.shrunk))
+    return Solution(**counts, **described(found, float(violation), status, formulation))
+
+
+def _polish(
+    problem: MulticlassProblem, tol: float, alpha, most: int
+) -> tuple[Status, jax.Array, jax.Array, int]:
+    """Proximal point steps in float64 from some dual variables.
+
+    Returns:
+        How it ended, the largest violation, the dual variables, and the Newton steps made.
+    """
+    with jax.enable_x64(True):
+        wide, accuracy = jax.tree.map(_wide, problem), Accuracy(np.dtype(np.float64), tol)
+        point = _proximal.start(wide, _wide(alpha))
+        while True:
+            point = _proximal.advance(wide, accuracy.eps, point)
+            found = certificate(wide, point.W, point.alpha)
+            if not found.gap > tol:
+                status = Status.CONVERGED
+            elif (
+                accuracy.enough(float(found.gap), float(point.violation))
+                or point.failures >= _native.FAILURES
+            ):
+                status = Status.STALLED
+            elif point.newton_steps >= most:
+                status = Status.MAX_STEPS
+            else:
+                continue
+            return status, point.violation, point.alpha, int(point.newton_steps)
 
 
 def _wide(a):

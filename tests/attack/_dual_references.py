@@ -1,0 +1,131 @@
+"""Objectives of multi-class SVMs and lower bounds of their minima, written down a second time in NumPy.
+
+A loss of a row is a maximum over its dual set, so that for W = Bᵀα every α in the set bounds the minimum:
+
+    min_W ½ ‖W‖² + Σ_i loss_i(W) = max_α  Σ α − ½ ρ ‖α‖² − ½ ‖Bᵀα‖²   over  G α ≥ h.
+
+:func:`bound` maximises that by a feasible interior point method, whose iterates are all inside the set.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+_LONG = np.longdouble
+
+
+def objective(W, X, y, kind: str, k: int, C: float) -> float:
+    """P at W [d, m], in extended precision."""
+    W, X = W.astype(_LONG), X.astype(_LONG)
+    if kind == "llw":  # Σ_c w_c = 0, which rounding has moved, and which no prediction depends on
+        W = W - W.mean(axis=1, keepdims=True)
+    Z = X @ W
+    own = np.arange(len(y)), y
+    if kind.startswith("ovr"):
+        Z[own] *= -1
+        gains = np.maximum(1 + Z, 0)
+        losses = (gains**2 if kind == "ovr_squared" else gains).sum(axis=1)
+    else:
+        gains = 1 + Z - (0 if kind == "llw" else Z[own][:, None])
+        gains = np.sort(np.delete(gains.ravel(), np.ravel_multi_index(own, Z.shape)).reshape(len(y), -1))[
+            :, ::-1
+        ]
+        if kind in ("ww", "llw"):
+            losses = np.maximum(gains, 0).sum(axis=1)
+        elif kind in ("cs", "alpha"):
+            losses = np.maximum(gains[:, :k].mean(axis=1), 0)
+        else:
+            losses = np.maximum(gains[:, :k], 0).mean(axis=1)
+    return float((W**2).sum() / 2 + C * losses.sum())
+
+
+def bound(X, y, m: int, kind: str, k: int, C: float) -> float:
+    """A lower bound of the minimum, which it meets but for rounding."""
+    X = X.astype(np.float64)
+    (n, d), others = X.shape, ~np.eye(m, dtype=bool)[y]
+    pairs = np.argwhere(np.ones((n, m), bool) if kind.startswith("ovr") else others)
+    B = np.zeros((len(pairs), m, d))
+    for row, (i, c) in enumerate(pairs):
+        B[row, c] = X[i] if kind.startswith("ovr") and c == y[i] else -X[i]
+        if kind in ("ww", "cs", "alpha", "beta"):
+            B[row, y[i]] = X[i]
+        elif kind == "llw":
+            B[row] += X[i] / m
+    B = B.reshape(len(pairs), m * d)
+    ridge = 0.5 / C if kind == "ovr_squared" else 0.0
+    largest = max(float((B**2).sum(axis=1).max()) + ridge, 1e-300)
+    unit = min(C, 1 / largest)  # of α: what a variable alone would go to
+    G, h = _constraints(pairs, n, kind, k, C / unit)
+    # in γ = α / unit:  max Σ γ − ½ unit (ρ ‖γ‖² + ‖Bᵀγ‖²)
+    gamma = _interior(np.sqrt(unit) * B, unit * ridge, G, h, min(1.0, C / unit) / (2 * m))
+    alpha = unit * gamma.astype(_LONG)
+    w = B.astype(_LONG).T @ alpha
+    return float(alpha.sum() - ridge * (alpha**2).sum() / 2 - (w**2).sum() / 2)
+
+
+def _constraints(pairs, n: int, kind: str, k: int, C: float):
+    """G γ ≥ h of the dual set."""
+    v = len(pairs)
+    G, h = [np.eye(v)], [np.zeros(v)]
+    sums = (pairs[:, 0][None, :] == np.arange(n)[:, None]).astype(float)  # [n, v]
+    if kind in ("ww", "llw", "ovr"):
+        G.append(-np.eye(v)), h.append(np.full(v, -C))
+    elif kind in ("cs", "alpha", "beta"):
+        G.append(-sums), h.append(np.full(n, -C))
+    if kind == "beta" and k > 1:
+        G.append(-np.eye(v)), h.append(np.full(v, -C / k))
+    if kind == "alpha" and k > 1:  # x_j ≤ Σ x / k
+        G.append(sums[pairs[:, 0]] / k - np.eye(v)), h.append(np.zeros(v))
+    return np.vstack(G), np.concatenate(h)
+
+
+def _interior(B, ridge: float, G, h, start: float):
+    """argmax Σ x − ½ (ridge ‖x‖² + ‖Bᵀx‖²) over G x ≥ h: predictor and corrector from a point inside."""
+    v, p = B.shape
+    x = np.full(v, start)
+    slack = G @ x - h
+    u = 1 / slack
+    size = np.maximum(np.sqrt((B**2).sum(axis=0)), 1e-150)
+    # the products BBᵀ would lose what features far below the longest add: w = Bᵀx stays a variable
+    N, lower = B / size, np.diag(-1 / size**2)
+    best, best_x = -np.inf, x
+    for _ in range(200):
+        w = B.T @ x
+        value = x.sum() - ridge * (x @ x) / 2 - (w @ w) / 2
+        if value > best:
+            best, best_x = value, x
+        gap = slack @ u
+        if gap <= 1e-13 * abs(value):
+            break
+        dual = ridge * x + B @ w - 1 - G.T @ u
+        K = np.block([[ridge * np.eye(v) + G.T @ ((u / slack)[:, None] * G), N], [N.T, lower]])
+
+        def direction(centre, K=K, dual=dual, slack=slack, u=u):
+            right = -dual + G.T @ ((centre - slack * u) / slack)
+            scale = 1 / np.sqrt(np.abs(np.diag(K)))
+            both = scale * np.linalg.solve(
+                scale[:, None] * K * scale, scale * np.concatenate([right, np.zeros(p)])
+            )
+            step = both[:v]
+            return step, G @ step, (centre - slack * u - u * (G @ step)) / slack
+
+        try:
+            step, dslack, du = direction(0.0)
+            t = _longest(slack, u, dslack, du)
+            mu = gap / len(h)
+            sigma = (((slack + t * dslack) @ (u + t * du)) / gap) ** 3
+            step, dslack, du = direction(sigma * mu - dslack * du)
+        except np.linalg.LinAlgError:
+            break
+        t = _longest(slack, u, dslack, du)
+        new = x + t * step
+        if not (np.all(np.isfinite(new)) and np.all(G @ new - h > 0)):
+            break
+        x, u = new, u + t * du
+        slack = G @ x - h
+    return best_x
+
+
+def _longest(s, u, ds, du) -> float:
+    both = np.concatenate([-ds / s, -du / u])
+    return float(min(1.0, 0.99 / max(both.max(), 1e-300)))

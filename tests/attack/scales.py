@@ -1,0 +1,80 @@
+"""Multi-class and top-k SVMs with any C, any size of the features, in both precisions."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import numpy as np
+import scipy.sparse as sp
+
+from tests.attack import _dual_references as reference
+from tests.attack.harness import Wrong, main
+
+PURPOSE = "C, scales of features, precisions: what is said to have converged is within tol of the minimum"
+KINDS = ("ww", "cs", "llw", "ovr", "ovr_squared", "alpha", "beta")
+
+
+def prepare(folder):
+    """Small problems, X [n, d] and y; the classes of the last can be told apart."""
+    rng = np.random.default_rng(0)
+    problems = []
+    for n, d, m, apart in ((18, 3, 3, 1.0), (16, 6, 4, 1.0), (20, 2, 4, 0.0), (15, 5, 3, 8.0)):
+        y = np.concatenate([np.arange(m), rng.integers(0, m, n - m)])
+        X = apart * rng.normal(size=(m, d))[y] + rng.normal(size=(n, d))
+        X[rng.random((n, d)) < 0.2] = 0
+        problems.append((X, y))
+    return problems
+
+
+def case(problems, rng):
+    """A fit, and its objective against a bound of its minimum."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    from xmcjax import MulticlassSVC, TopKSVC
+
+    X, y = problems[rng.integers(len(problems))]
+    m = int(y.max()) + 1
+    kind = str(rng.choice(KINDS))
+    C, scale = 10.0 ** rng.integers(-8, 9), 10.0 ** rng.integers(-8, 9)
+    X = X * scale
+    if rng.random() < 0.3:
+        X[:, rng.integers(X.shape[1])] *= 10.0 ** rng.integers(-8, 9)
+    X = X.astype(rng.choice([np.float32, np.float64]))
+    intercept = bool(rng.random() < 0.3)
+    tol = 10.0 ** rng.integers(-5, -1)
+    k = 1 if kind not in ("alpha", "beta") else int(rng.integers(1, m - 1))
+    options = dict(C=C, tol=tol, fit_intercept=intercept, random_state=0)
+    model = TopKSVC(k, kind, **options) if kind in ("alpha", "beta") else MulticlassSVC(kind, **options)
+    how = f"{model!r} on X of {X.dtype}, largest entry {np.abs(X).max():.3g}"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model.fit(sp.csr_array(X) if rng.random() < 0.5 else X, y)
+        except ValueError as refusal:
+            if "\n" in str(refusal):
+                raise Wrong(f"{how}: refused by more than a line: {refusal}") from None
+            return "refused"
+    said = [str(w.message) for w in caught]
+    if not (np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()):
+        raise Wrong(f"{how}: weights that are not finite, and {said or 'no warning'}")
+    if any(not issubclass(w.category, ConvergenceWarning) for w in caught):
+        raise Wrong(f"{how}: warns of {said}")
+    W, features = model.coef_.T, X
+    if intercept:
+        W, features = np.vstack([W, model.intercept_]), np.hstack([X, np.ones((len(X), 1), X.dtype)])
+    value = reference.objective(W, features, y, kind, k, C)
+    least = reference.bound(features, y, m, kind, k, C)
+    if least - value > 1e-6 * abs(value):
+        raise AssertionError(f"{how}: the bound {least:.17g} is above the objective {value:.17g}")
+    if said:
+        if not any("raise" in text or "scale" in text for text in said):
+            raise Wrong(f"{how}: no remedy in {said}")
+        return "warned"
+    if not value - least <= 1.001 * tol * abs(value) + 1e-300:
+        raise Wrong(f"{how}: converged at {value:.9g}, the minimum is {least:.9g}")
+    return "right"
+
+
+if __name__ == "__main__":
+    sys.exit(main(__spec__))

@@ -1,0 +1,49 @@
+"""How accurate the steps of a dual ascent are, and when it ends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Projected gradients that a method begins with: variables are left as they are below a tenth of it.
+EPS = 0.01
+# Passes in float32 without a fall of the gap by a tenth after which rounding is taken to be the reason, at
+# least; it may also be half of all passes that were made.
+_IDLE = 200.0
+
+
+class Accuracy:
+    """When a method ends, and how accurate its steps are until then.
+
+    Args:
+        dtype: of its numbers.
+        tol: relative duality gap at which it ends.
+
+    Attributes:
+        eps: projected gradients up to which variables are left as they are: made smaller where the gap is too
+            large although no projected gradient is above it.
+    """
+
+    def __init__(self, dtype, tol: float):
+        self.eps = EPS
+        self._least, self._tol = float(np.finfo(dtype).eps), tol
+        self._idle = _IDLE if dtype == np.float32 else np.inf
+        self._best, self._since = np.inf, 0.0
+
+    def enough(self, gap: float, violation: float, work: float = 0.0) -> bool:
+        """Whether the gap is small enough, or nothing is left to gain.
+
+        Args:
+            gap: relative, of all dual variables.
+            violation: their largest projected gradient.
+            work: passes made.
+        """
+        if not gap > self._tol:  # or not a number
+            return True
+        if violation <= self.eps:
+            if self.eps <= self._least:
+                return True
+            part = violation * self._tol / gap
+            self.eps = max(self._least, min(self.eps / 3, max(self.eps / 100, part)))
+        if gap < 0.9 * self._best:
+            self._best, self._since = gap, work
+        return work - self._since > max(self._idle, work / 2)
