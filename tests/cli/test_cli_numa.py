@@ -40,7 +40,7 @@ def test_the_bytes_are_those_of_one_process(two_nodes, train, contents, files):
     directory, result = train("numa", *options)
     assert result.code == 0, result.err
     assert "a process on each of node 0 (1 thread), node 1 (1 thread)" in result.out
-    run = json.loads((directory / "run.json").read_text())
+    run = json.loads((directory / "run.json").read_text())[-1]
     assert [node["cores"] for node in run["nodes"]] == [str(core) for core in CORES[:2]]
     one, alone = train("one", *options, "--numa", "off")
     assert "numa" not in alone.out and contents(directory) == contents(one)

@@ -106,7 +106,7 @@ def test_manifest_says_how_the_model_was_made_and_nothing_of_the_run(train):
         "bias": "regularised",
         "max_iter": 100,
     }
-    run = json.loads((directory / "run.json").read_text())
+    run = json.loads((directory / "run.json").read_text())[-1]
     assert run["options"]["threads"] == 2 and run["labels_trained"] == 30
     assert run["statuses"] == {"converged": 29, "no_positives": 1}
 
@@ -182,7 +182,7 @@ def test_after_the_timeout_no_shard_is_begun(train, contents, files, xmcjax, tmp
     assert "18 of 30 labels were not begun when the time was over" in result.err.splitlines()[0]
     stored = LinearModel.load(directory, partial=True)
     assert stored.missing() == [(12, 30)]
-    run = json.loads((directory / "run.json").read_text())
+    run = json.loads((directory / "run.json").read_text())[-1]
     assert (run["labels_trained"], run["labels_missing"]) == (12, 18)
     predict = ("predict", "--model", directory, "--data", files / "test.txt", "--out", tmp_path / "p")
     refused = xmcjax(*predict)

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import shutil
+import socket
 
 import numpy as np
 import pytest
@@ -216,3 +218,95 @@ def test_resume_refuses_a_damaged_manifest(copy):
     with pytest.raises(ModelFormatError, match=r"manifest\.json: expected an undamaged manifest"):
         ShardWriter(copy, META, shard_size=8, resume=True)
     assert contents(copy) == before
+
+
+FILES = ["manifest.json", "shard-000001.safetensors", "transforms.safetensors"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("verify", ["full", "lazy", "size", "none"])
+@pytest.mark.parametrize("kind", ["FIFO", "directory", "socket"])
+def test_what_is_no_regular_file_is_refused_at_once(copy, name, verify, kind):
+    """To open a FIFO waits for a writer without end."""
+    path = copy / name
+    path.unlink()
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        here = os.open(copy, os.O_RDONLY)
+        with socket.socket(socket.AF_UNIX) as listener:  # the name of a socket may not be long
+            listener.bind(f"/proc/self/fd/{here}/{name}")
+        os.close(here)
+    with pytest.raises(ModelFormatError, match=rf"{name}: expected a regular file, found a {kind}"):
+        read_everything(LinearModel.load(copy, verify=verify))
+    with pytest.raises(ModelFormatError, match=rf"{name}: expected a regular file, found a {kind}"):
+        ShardWriter(copy, META, shard_size=8, transforms_arrays={"a.w": np.arange(50.0)}, resume=True)
+
+
+def read_everything(model):
+    return model.coef(), model.intercept(), model.status, model.transforms_arrays()
+
+
+def sign(directory, body: bytes):
+    """Writes a manifest of this JSON object, without its closing brace, with the right hash."""
+    head = body + b',\n "manifest_sha256": "'
+    (directory / "manifest.json").write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+@pytest.mark.parametrize("depth", [500, 900, 1000, 100_000])
+def test_json_that_is_deep(copy, opening, depth):
+    closing = b"]" if opening == b"[" else b"}"
+    deep = opening * depth + b"1" + closing * depth
+    for member in (b"format", b"meta", b"label_range", b"shards"):
+        sign(copy, b'{\n "%s": %s' % (member, deep))
+        with pytest.raises(ModelFormatError, match="manifest") as caught:
+            LinearModel.load(copy)
+        assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "meta", [[1], "text", None, {"xmcjax_version": ["x"]}, {"xmcjax_version": "9" * 5000}]
+)
+def test_a_newer_schema_with_strange_meta_data(copy, meta):
+    rewrite_manifest(copy, lambda content: content.update(schema_version=99, meta=meta))
+    with pytest.raises(ModelFormatError, match="found 99: install xmcjax a newer version or later"):
+        LinearModel.load(copy)
+
+
+@pytest.mark.parametrize("digits", [20, 400, 4300, 4301, 100_000])
+@pytest.mark.parametrize("key", ["n_labels", "first_label", "bytes", "nonzeros"])
+def test_integers_of_many_digits(copy, digits, key):
+    content = json.loads((copy / "manifest.json").read_bytes())
+    del content["manifest_sha256"]
+    content["shards"][1][key] = "HERE"
+    body = json.dumps(content, indent=1, sort_keys=True).encode()
+    sign(copy, body[:-2].replace(b'"HERE"', b"9" * digits))
+    with pytest.raises(ModelFormatError, match="manifest") as caught:
+        LinearModel.load(copy)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ("unit", "transforms as a list of names, found 'unit'"),
+        ([["unit"]], "transforms as a list of names"),
+        (["unit"], "known transforms with their arrays"),
+        (["nothing"], "known transforms with their arrays, found .*nothing"),
+    ],
+)
+def test_transforms_that_do_not_fit(copy, names, words):
+    rewrite_manifest(copy, set_in("meta", "transforms", names))
+    with pytest.raises(ModelFormatError, match=words):
+        LinearModel.load(copy).transforms()
+
+
+def test_transforms_of_another_number_of_features(tmp_path):
+    meta = META | {"transforms": ["idf"]}
+    with ShardWriter(tmp_path / "m", meta, transforms_arrays={"idf.weight": np.ones(49)}) as writer:
+        fill(writer)
+    with pytest.raises(ModelFormatError, match="transforms of 50 features, found 49"):
+        LinearModel.load(tmp_path / "m").transforms()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -16,9 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import __version__
-from xmcjax._topology import Share, format_cores
-from xmcjax.cli._environment import native_isa, usable_cores, versions
-from xmcjax.data import Dataset, Transforms, atomic_write, fit_transforms
+from xmcjax._topology import Share
+from xmcjax.data import Dataset, Transforms, fit_transforms
 from xmcjax.lanes import (
     LabelResult,
     OneVsAll,
@@ -31,7 +28,7 @@ from xmcjax.lanes import (
     train_one_vs_all,
     worse,
 )
-from xmcjax.models import RUN_FILE, LinearModel, ShardWriter, predict_topk
+from xmcjax.models import LinearModel, ShardWriter, predict_topk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,38 +207,6 @@ def meta(data: TrainingData, options: OneVsAll, weighting: Weighting | None = No
         "weighting": None if weighting is None else dataclasses.asdict(weighting),
         **{name: getattr(options, name) for name in ("C", "eps", "clip", "sparsify", "bias", "max_iter")},
     }
-
-
-def write_run_file(
-    directory: Path,
-    command: str,
-    options: Any,
-    outcome: Outcome,
-    seconds: dict[str, float],
-    shares: Sequence[Share] = (),
-):
-    """Leaves ``run.json`` beside a model: everything about the run that the model does not depend on."""
-    summary = outcome.summary
-    record = {
-        "command": command,
-        "options": dataclasses.asdict(options),
-        "host": os.uname().nodename,
-        "cores": usable_cores(),
-        "nodes": [
-            {"node": s.node.number, "cores": format_cores(s.node.cores), "threads": s.threads} for s in shares
-        ],
-        "native": native_isa(),
-        "versions": versions(),
-        "labels_trained": outcome.trained,
-        "labels_missing": outcome.missing,
-        "statuses": {status.name.lower(): count for status, count in sorted(summary.statuses.items())},
-        "newton_steps": summary.newton_steps,
-        "cg_steps": summary.cg_steps,
-        "seconds": {name: round(value, 3) for name, value in seconds.items()}
-        | {"training": round(summary.seconds, 3), "first_step": round(summary.first_step_seconds, 3)},
-    }
-    with atomic_write(directory / RUN_FILE) as file:
-        file.write(json.dumps(record, indent=1, default=str).encode() + b"\n")
 
 
 def best_labels(model: LinearModel, X, k: int, threads: int) -> np.ndarray:

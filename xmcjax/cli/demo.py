@@ -13,6 +13,7 @@ import tyro
 from xmcjax.cli import _report, _training
 from xmcjax.cli._environment import check_threads
 from xmcjax.cli._options import Directory
+from xmcjax.cli._runs import write_run_file
 from xmcjax.data import Dataset, load_demo
 from xmcjax.data._demo import Demo
 from xmcjax.lanes import OneVsAll
@@ -57,7 +58,7 @@ def run(options: Options) -> None:
     outcome = _training.train_to_directory(data, trainer, directory)
     _report.warn_of_labels(outcome)
     model = LinearModel.load(directory)
-    _training.write_run_file(directory, "demo", options, outcome, {"reading": reading})
+    write_run_file(directory, "demo", options, outcome, {"reading": reading})
     _report.print_training(outcome, model, dataset.n_rows)
     begin = time.perf_counter()
     labels = _training.best_labels(model, model.transforms().apply(demo.X_test), max(_KS), trainer.threads)

@@ -14,6 +14,7 @@ from xmcjax.cli import _report, _training
 from xmcjax.cli._data import SizedDataOptions, read, transformed
 from xmcjax.cli._environment import check_threads, node_shares
 from xmcjax.cli._options import Directory, File, PresetName, check_preset, make_entry, one_of, parse_range
+from xmcjax.cli._runs import write_run_file
 from xmcjax.data import TRANSFORMS, parse_transforms
 from xmcjax.inits import INITS, MeanSeparating, OvaPrimal
 from xmcjax.lanes import BIASES, WEIGHTINGS, OneVsAll, Weighting
@@ -242,7 +243,7 @@ def run(options: Options) -> int:
     _report.warn_of_labels(outcome)
     model = LinearModel.load(options.model, partial=not outcome.complete)
     seconds = {"reading": reading, "total": time.perf_counter() - begin}
-    _training.write_run_file(options.model, "train", options, outcome, seconds, shares)
+    write_run_file(options.model, "train", options, outcome, seconds, shares)
     _report.print_training(outcome, model, n_rows)
     if test is not None and outcome.complete:
         labels = _training.best_labels(model, test.X, max(_TEST_K), trainer.threads)

@@ -13,6 +13,7 @@ from xmcjax.models._errors import ModelError as ModelError
 from xmcjax.models._errors import ModelFormatError as ModelFormatError
 from xmcjax.models._errors import ModelMismatchError as ModelMismatchError
 from xmcjax.models._linear import LinearModel as LinearModel
+from xmcjax.models._manifest import check_regular as check_regular
 from xmcjax.models._predict import predict_topk as predict_topk
 from xmcjax.models._predict import scores_above as scores_above
 from xmcjax.models._predictions import prediction_file as prediction_file

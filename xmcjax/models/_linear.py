@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -133,9 +134,9 @@ class LinearModel:
         if place in self._unverified:
             _check_hash(self.directory, entry)
             self._unverified.discard(place)
-        return decode(
-            self.directory / entry.file, entry.n_labels, entry.nonzeros, self.n_features, self.dtype
-        )
+        path = self.directory / entry.file
+        _manifest.check_regular(path)
+        return decode(path, entry.n_labels, entry.nonzeros, self.n_features, self.dtype)
 
     def _overlapping(self, first: int, last: int):
         """(place, shard record, first and one past the last of its labels in the range), in order."""
@@ -253,7 +254,20 @@ class LinearModel:
         """
         from xmcjax.data import Transforms
 
-        return Transforms.from_arrays(self.meta.get("transforms", []), self.transforms_arrays())
+        path = self.directory / MANIFEST
+        names = self.meta.get("transforms", [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ModelFormatError(path, "transforms as a list of names", reprlib.repr(names))
+        try:
+            transforms = Transforms.from_arrays(names, self.transforms_arrays())
+        except ModelFormatError:
+            raise
+        except ValueError as error:
+            raise ModelFormatError(path, "known transforms with their arrays", str(error)) from error
+        if transforms.n_features not in (None, self.n_features):
+            found = str(transforms.n_features)
+            raise ModelFormatError(path, f"transforms of {self.n_features} features", found)
+        return transforms
 
     def transforms_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the feature transforms by name, as they were given to the writer.
@@ -281,6 +295,7 @@ def _check_size(directory: Path, file: FileRecord) -> None:
     path = directory / file.file
     if not path.exists():
         raise ModelFormatError(path, "a file that the manifest names", "none")
+    _manifest.check_regular(path)
     size = path.stat().st_size
     if size != file.bytes:
         raise ModelFormatError(path, f"{file.bytes} bytes as in the manifest", f"{size}")

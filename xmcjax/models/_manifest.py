@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import reprlib
+import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -140,18 +143,37 @@ def _meta_problem(meta: dict) -> tuple[str, str] | None:
     for key in ("n_features", "n_labels"):
         value = meta.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
-            return f"{key} as an integer from 1 to 2147483647", repr(value)
+            return f"{key} as an integer from 1 to 2147483647", reprlib.repr(value)
     if meta.get("dtype") not in ("float32", "float64"):
-        return "dtype float32 or float64", repr(meta.get("dtype"))
+        return "dtype float32 or float64", reprlib.repr(meta.get("dtype"))
     return None
 
 
 def _is_count(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def check_regular(path: Path) -> None:
+    """Whether a file of a model can be read as one: a FIFO would be waited for without end.
+
+    Raises:
+        ModelFormatError: it is no regular file.
+        OSError: there is none.
+    """
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+        raise ModelFormatError(path, "a regular file", kinds.get(stat.S_IFMT(mode), "a device"))
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """The SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        ModelFormatError: it is no regular file.
+        OSError: it cannot be read.
+    """
+    check_regular(path)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -181,10 +203,11 @@ def read(path: Path) -> Manifest:
     """Read and check ``manifest.json``.
 
     Raises:
-        ModelFormatError: the file was changed or cut off, is of a newer schema, or its content
-            contradicts itself.
+        ModelFormatError: the file was changed or cut off, is no regular file, is of a newer schema, or its
+            content contradicts itself.
         OSError: it cannot be read.
     """
+    check_regular(path)
     raw = path.read_bytes()
     tail = _TAIL.search(raw)
     if not tail or hashlib.sha256(raw[: tail.start(1)]).hexdigest().encode() != tail[1]:
@@ -193,27 +216,31 @@ def read(path: Path) -> Manifest:
         content = json.loads(raw)
     except ValueError as error:
         raise ModelFormatError(path, "JSON", str(error)) from error
+    except RecursionError as error:
+        raise ModelFormatError(path, "JSON", "lists or objects within each other by the thousand") from error
     return _from_json(path, content)
 
 
 def _from_json(path: Path, content) -> Manifest:
     def need(condition: bool, expected: str, found) -> None:
         if not condition:
-            raise ModelFormatError(path, expected, repr(found))
+            raise ModelFormatError(path, expected, reprlib.repr(found))
 
     need(isinstance(content, dict), "a JSON object", type(content).__name__)
     need(content.get("format") == FORMAT, f"format {FORMAT!r}", content.get("format"))
     version = content.get("schema_version")
+    meta = content.get("meta")
     need(_is_count(version), "schema_version as an integer", version)
     if version > SCHEMA_VERSION:
-        needed = content.get("meta", {}).get("xmcjax_version", "a newer version")
+        made_by = meta.get("xmcjax_version") if isinstance(meta, dict) else None
+        needed = made_by if isinstance(made_by, str) and len(made_by) < 40 else "a newer version"
         raise ModelFormatError(
             path, f"schema_version up to {SCHEMA_VERSION}", f"{version}: install xmcjax {needed} or later"
         )
-    meta = content.get("meta")
     need(isinstance(meta, dict), "meta as a JSON object", meta)
     problem = _meta_problem(meta)
-    need(problem is None, problem[0] if problem else "", problem[1] if problem else "")
+    if problem:
+        raise ModelFormatError(path, *problem)
     bounds = content.get("label_range")
     need(
         isinstance(bounds, list)

@@ -320,7 +320,10 @@ def _transforms_bytes(arrays: dict[str, np.ndarray] | None) -> bytes | None:
 
 def _intact(directory: Path, file: FileRecord) -> bool:
     path = directory / file.file
-    if not path.exists() or path.stat().st_size != file.bytes:
+    if not path.exists():
+        return False
+    _manifest.check_regular(path)  # neither read nor written: a FIFO would be waited for
+    if path.stat().st_size != file.bytes:
         return False
     return _manifest.sha256_of(path) == file.sha256
 
