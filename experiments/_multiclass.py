@@ -1,21 +1,17 @@
-"""What the experiments with all-in-one SVMs share: the multi-class sets, and results that survive a stop."""
+"""What the experiments with all-in-one SVMs share: the multi-class sets."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from experiments import _data, _report
+from experiments import _data
 from xmcjax.data import fit_transforms, load_svmlight
 
 TEXT = "log,idf,unit"
-# Characters of a result that are printed when it is there.
-MOST_PRINTED = 1000
 
 
 class Parts(NamedTuple):
@@ -103,27 +99,6 @@ SETS: dict[str, Callable[[str], Parts]] = {
     "clinc150": _text,
     "naics2017": _text,
 }
-
-
-class Cells:
-    """Results by key in a JSON file that is written after each: a run that was stopped goes on where it was.
-
-    Args:
-        path: of the file.
-    """
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.values: dict[str, dict] = json.loads(path.read_text()) if path.exists() else {}
-
-    def get(self, key: str, work: Callable[[], dict]) -> dict:
-        """What is stored under the key, or what `work` gives, which is stored."""
-        if key not in self.values:
-            self.values[key] = work()
-            print(key, json.dumps(self.values[key])[:MOST_PRINTED], flush=True)
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            _report.write_text(self.path, json.dumps(self.values, indent=1) + "\n")
-        return self.values[key]
 
 
 def test_error(W: np.ndarray, X, y: np.ndarray) -> float:

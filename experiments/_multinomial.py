@@ -13,12 +13,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from experiments import _multiclass
+from experiments._cells import Cells
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -157,17 +158,29 @@ def _sklearn(request: Request, X, y) -> dict:
     return trace.lists | {"status": status, "steps": len(trace.lists["value"]), "inner": 0}
 
 
-def optimum(cells: _multiclass.Cells, data: str, lam: float, *, limit: float, rows: int = 0) -> dict:
-    """The least G, from a long run in float64, and ‖∇G‖²/(2λ), which it is at most too high."""
+def optimum(
+    cells: Cells, without: Sequence[str], data: str, lam: float, *, seconds: float, rows: int, **asked
+) -> dict:
+    """The least G, from a long run in float64, and ‖∇G‖²/(2λ), which it is at most too high.
+
+    Args:
+        cells: where it is kept; `rows` is one of the options of the experiment.
+        without: options of the experiment that do not change it.
+        data: a set of experiments._multiclass.
+        lam: λ.
+        seconds: of the processor, after which the run ends.
+        rows: of the training part, the first ones; 0 for all.
+        asked: what else tells the cell from others.
+    """
 
     def work() -> dict:
-        request = Request(data, lam, "auto", "float64", limit=limit, tolerance=1e-8, rows=rows)
+        request = Request(data, lam, "auto", "float64", limit=seconds, tolerance=1e-8, rows=rows)
         found = ask(request)
         last = int(np.argmin(found["gradient_norm"]))
         error = found["gradient_norm"][last] ** 2 / (2 * lam)
         return {"value": found["value"][last], "error": error, "seconds": found["seconds"][-1]}
 
-    return cells.get(f"optimum, {data}, λ={lam:g}", work)
+    return cells.get(work, without, what="optimum", lam=lam, seconds=seconds, **asked)
 
 
 def seconds_to(found: dict, best: float, gap: float) -> float | None:

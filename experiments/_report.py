@@ -1,4 +1,4 @@
-"""What every experiment writes: a JSON file with the machine and the versions, and a Markdown table."""
+"""What every experiment writes: a JSON file and a Markdown table, both with what made them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import functools
 import importlib.metadata
 import json
 import platform
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,11 +17,27 @@ from xmcjax import __version__
 from xmcjax._cores import usable_cores
 from xmcjax.data import atomic_write
 
+ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
 
 
-def environment() -> dict:
-    """Date, processor and versions, to be kept beside every figure."""
+@functools.cache
+def commit() -> str:
+    """Of the source tree, with a word where it was changed since; "unknown" without git."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = " with changes" if git("status", "--porcelain", "--untracked-files=no") else ""
+        return git("rev-parse", "--short=12", "HEAD") + changed
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def made() -> dict:
+    """Command, commit, date, machine and versions of this process, to be kept beside every figure."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -31,6 +50,8 @@ def environment() -> dict:
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
     return {
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "commit": commit(),
         "date": datetime.date.today().isoformat(),
         "processor": processor,
         "cores": usable_cores(),
@@ -71,22 +92,11 @@ def main(
 
     options = tyro.cli(options_of, description=description).chosen()
     result = run(options)
-    text = markdown(result)
-    write(options.out, name, result, text)
+    text = write(options.out, name, result, markdown(result))
     for file, draw in (figures or {}).items():
         if not figure(options.out, file, functools.partial(draw, result)):
             break  # nor can the others be drawn
     print("\n" + text + f"\nwritten to {options.out}")
-
-
-def kept(path: Path, asked: dict, work: Callable[[], dict]) -> dict:
-    """``{**asked, **work()}``, stored in the JSON file; taken from there where the same was asked for."""
-    done = json.loads(path.read_text()) if path.exists() else {}
-    if {key: done.get(key) for key in asked} != asked:
-        done = {**asked, **work()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(done))
-    return done
 
 
 def write_text(path: Path, text: str) -> None:
@@ -95,13 +105,43 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write(out: Path, name: str, result: dict, markdown: str) -> None:
-    """``out/name.json`` and ``out/name.md``, each whole or not at all."""
+def write(out: Path, name: str, result: dict, markdown: str) -> str:
+    """``out/name.json`` and ``out/name.md``, each whole or not at all.
+
+    Args:
+        out: folder.
+        name: of the files.
+        result: under "made" it has :meth:`experiments._cells.Cells.made` where it comes from cells;
+            otherwise this process has made it.
+        markdown: its tables.
+
+    Returns:
+        What is in the Markdown file: the tables, and what made them.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    result = {"environment": environment(), **result}
-    texts = {"json": json.dumps(result, indent=1, ensure_ascii=False) + "\n", "md": markdown}
-    for ending, text in texts.items():
-        write_text(out / f"{name}.{ending}", text)
+    result = {"made": [made()], **result}
+    text = markdown.rstrip("\n") + "\n\n" + origin(result["made"])
+    texts = {"json": json.dumps(result, indent=1, ensure_ascii=False) + "\n", "md": text}
+    for ending, content in texts.items():
+        write_text(out / f"{name}.{ending}", content)
+    return text
+
+
+def origin(makers: Sequence[dict]) -> str:
+    """What made a result, a line for each maker; where it is of several commits the first line says so."""
+    lines = []
+    for one in makers:
+        versions = ", ".join(f"{package} {version}" for package, version in one["versions"].items())
+        count = f"{one['cells']} cells: " if "cells" in one and len(makers) > 1 else ""
+        lines.append(
+            f"{count}`{one['command']}`, commit {one['commit']}, {one['date']}; {one['processor']}, "
+            f"{one['cores']} cores, Python {one['python']}, {versions}"
+        )
+    if len(lines) == 1:
+        return f"Made by {lines[0]}.\n"
+    commits = {one["commit"] for one in makers}
+    mixed = f"Made at {len(commits)} commits" if len(commits) > 1 else "Made by several runs"
+    return f"{mixed}:\n\n" + "".join(f"- {line}\n" for line in lines)
 
 
 def figure(out: Path, name: str, draw: Callable) -> bool:

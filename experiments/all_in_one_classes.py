@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments import _multiclass, _report
+from experiments._cells import Cells
 from xmcjax.metrics import macro_f1, micro_f1
 
 NAMES = {"ovr": "OVR", "cs": "CS", "ww": "WW", "llw": "LLW"}
@@ -114,7 +115,8 @@ def held_out(parts: _multiclass.Parts) -> _multiclass.Parts:
 
 def run(options: Options) -> dict:
     """Means over the orders, by set, formulation and C; and the C that a held-out part chooses."""
-    cells = _multiclass.Cells(options.out / "all_in_one_classes.cells.json")
+    listed = ("sets", "formulations", "log_C", "log_C_llw", "orders")
+    cells = Cells(options, "all_in_one_classes", listed)
     rows, choices = [], []
     for name in options.sets:
         parts = _multiclass.load(name)
@@ -123,20 +125,20 @@ def run(options: Options) -> dict:
             some_C = (*options.log_C, *(options.log_C_llw if formulation == "llw" else ()))
             errors = {}
             for log_C in some_C:
-                how = f"tol {options.tol:g} epochs {options.max_epochs}"
+                asked = {"set": name, "formulation": formulation, "log_C": log_C}
                 one = []
                 for seed in range(options.orders):
 
                     def work(seed=seed, formulation=formulation, log_C=log_C, parts=parts):
                         return solve(parts, formulation, 10.0**log_C, seed, options)
 
-                    one.append(cells.get(f"{name} {formulation} {log_C} order {seed} {how}", work))
+                    one.append(cells.get(work, **asked, order=seed))
 
                 def chosen_by(formulation=formulation, log_C=log_C, fewer=fewer):
                     return solve(fewer, formulation, 10.0**log_C, 0, options)
 
-                errors[log_C] = cells.get(f"{name} {formulation} {log_C} held out {how}", chosen_by)["error"]
-                row = {"set": name, "formulation": formulation, "log_C": log_C}
+                errors[log_C] = cells.get(chosen_by, **asked, order="held out")["error"]
+                row = dict(asked)
                 for score in one[0]:
                     if score != "status":
                         together = np.max if score in WORST else np.mean
@@ -148,7 +150,8 @@ def run(options: Options) -> dict:
                 r for r in rows if (r["set"], r["formulation"], r["log_C"]) == (name, formulation, best)
             )
             choices.append({"held_out_error": errors[best], **row})
-    return {"options": dataclasses.asdict(options) | {"out": None}, "rows": rows, "choices": choices}
+    shown = dataclasses.asdict(options) | {"out": None}
+    return {"made": cells.made(), "options": shown, "rows": rows, "choices": choices}
 
 
 def markdown(result: dict) -> str:

@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments import _data, _multiclass, _report
+from experiments._cells import Cells
 
 EPOCHS = 10
 FORMULATIONS = {"ww": "Weston-Watkins", "llw": "Lee-Lin-Wahba"}
@@ -182,7 +183,7 @@ TRAINED = {"ww": "WW", "cs": "CS", "liblinear ovr": "LIBLINEAR OVR", "liblinear 
 def run(options: Options) -> dict:
     """Both figures; training times are kept in a file, so that a run goes on where it was stopped."""
     parts = _multiclass.load(options.data)
-    cells = _multiclass.Cells(options.out / "all_in_one_speedup.cells.json")
+    cells = Cells(options, "all_in_one_speedup", listed=("threads", "processes", "log_C", "repeats"))
     times = []
     for log_C in options.log_C:
         for formulation in TRAINED:
@@ -190,9 +191,11 @@ def run(options: Options) -> dict:
             def work(formulation=formulation, log_C=log_C):
                 return training(parts, formulation, 10.0**log_C)
 
-            cell = cells.get(f"{options.data} {formulation} {log_C}", work)
-            times.append({"formulation": formulation, "log_C": log_C, **cell})
+            asked = {"formulation": formulation, "log_C": log_C}
+            times.append(asked | cells.get(work, **asked))
+    # the speed is measured now
     return {
+        "made": [*cells.made(), _report.made()],
         "options": dataclasses.asdict(options) | {"out": None},
         "training": times,
         "speed": speed(parts, options),

@@ -7,7 +7,7 @@ H2 hierarchical; F1 has one variance for all classes, H1 one for each level, F2 
 of the root's children. The limits k₁, k₂, k₃ of Newton and CG steps and the start v = 5 are the paper's.
 Predictions are the likeliest class, or that of the least expected loss ("least" in the table).
 
-Every run is stored as it ends, and not repeated. Writes kernel_hierarchy.json and .md.
+Runs are kept in kernel_hierarchy.cells.json. Writes kernel_hierarchy.json and .md.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import _data, _report
+from experiments._cells import Cells
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.data import fit_transforms, load_svmlight
 from xmcjax.metrics import mean_reciprocal_rank, parent_accuracy, taxonomy_loss
@@ -102,8 +103,8 @@ def load(name: str):
     return X, y, X_test, y_test, edges
 
 
-def one(name: str, method: str, searched_in: Path, asked: dict, options: Options) -> dict:
-    """A search, taken from its file if it is there, the fit at its end, its scores, and times."""
+def one(name: str, method: str, cells: Cells, options: Options) -> dict:
+    """A search, taken from its cell if it is there, the fit at its end, its scores, and times."""
     import jax
     import jax.numpy as jnp
 
@@ -156,7 +157,7 @@ def one(name: str, method: str, searched_in: Path, asked: dict, options: Options
             "cg_steps_search": objective.cg_steps,
         }
 
-    found = _report.kept(searched_in, asked, searched)
+    found = cells.get(searched, ("test_rows",), set=name, method=method, what="search")
     h = at._replace(v=np.array(found["v"]))
 
     # one product of all classes
@@ -215,27 +216,15 @@ def one(name: str, method: str, searched_in: Path, asked: dict, options: Options
 
 
 def run(options: Options) -> dict:
-    """All runs, those that are stored taken from there."""
-    stored = options.out / "kernel_hierarchy.runs"
+    """All runs, those that are stored taken from their cells."""
+    cells = Cells(options, "kernel_hierarchy", listed=("sets", "methods"))
     runs = []
     for name in options.sets:
         for method in options.methods:
-            asked = dict(set=name, method=method, rows=options.rows, test_rows=options.test_rows)
-            asked |= dict(
-                search_rows=options.search_rows,
-                folds=options.folds,
-                max_iter=options.max_iter,
-                sigma2=options.sigma2,
-            )
-            path = stored / f"{name}_{method}_{options.rows}_{options.search_rows}.json"
-            work = functools.partial(one, name, method, path.with_suffix(".search"), asked, options)
-            done = _report.kept(path, asked, work)
-            runs.append(done)
-            print(
-                f"{name} {method}: accuracy {done['accuracy']:.4f}, Ψ {done['criterion']:.1f}",
-                flush=True,
-            )
-    return {"folds": options.folds, "runs": runs}
+            work = functools.partial(one, name, method, cells, options)
+            found = cells.get(work, set=name, method=method, what="fit")
+            runs.append({"set": name, "method": method, **found})
+    return {"made": cells.made(), "folds": options.folds, "runs": runs}
 
 
 def markdown(result: dict) -> str:

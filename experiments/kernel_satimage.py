@@ -9,7 +9,7 @@ feature to [−1, 1] by its range in the training part. Searches start at v = 10
 docs/kernels.md) and w = 1 / Σ Var[x_j]; those of many rows at what a coarse search on 1,000 of them, and from
 there on 2,000, has found.
 
-Every search is stored as it ends, and not repeated. Writes kernel_satimage.json, .md and, where matplotlib
+Searches are kept in kernel_satimage.cells.json. Writes kernel_satimage.json, .md and, where matplotlib
 is installed, .png with the curves of figures 3 and 4.
 """
 
@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments import _data, _report
+from experiments._cells import Cells
 from xmcjax.data import load_svmlight
 
 METHODS = {"mc-sep": ("class", "softmax"), "mc-tied": ("all", "softmax"), "1rest": ("class", "one_vs_rest")}
@@ -90,7 +91,7 @@ def first_searches(rows: int) -> tuple[int, ...]:
     return tuple(n for n in FIRST if 1.5 * n < rows)
 
 
-def one(method: str, scaling: str, partition: int, asked: dict, options: Options) -> dict:
+def one(method: str, scaling: str, partition: int, cells: Cells, options: Options) -> dict:
     """The searches, the fit at their end, and its errors on the test part."""
     from xmcjax import KernelLogisticClassifier
     from xmcjax.metrics import reject_curve
@@ -114,9 +115,9 @@ def one(method: str, scaling: str, partition: int, asked: dict, options: Options
     at = dict(v=20.0 if method == "1rest" else 10.0, w=1 / float(X.var(axis=0).sum()))
     passed = []
     for n in first_searches(len(X)):
-        path = stored(options) / f"first_{method}_{scaling}_{options.rows}_{partition}_{n}.json"
         work = functools.partial(searched, n, at, COARSE * options.tol)
-        passed.append(_report.kept(path, {**asked, "first": n}, lambda work=work: work()[1]))
+        asked = dict(method=method, scaling=scaling, partition=partition, first=n)
+        passed.append(cells.get(lambda work=work: work()[1], **asked))
         at = {name: np.array(passed[-1][name])[()] for name in ("v", "w")}
     model, last = searched(len(X), at, options.tol)
     predicted, u = model.predict(X_test), model.decision_function(X_test)
@@ -139,29 +140,17 @@ def one(method: str, scaling: str, partition: int, asked: dict, options: Options
     }
 
 
-def stored(options: Options) -> Path:
-    """Folder of what has been run."""
-    return options.out / "kernel_satimage.runs"
-
-
 def run(options: Options) -> dict:
-    """All runs, those that are stored taken from there."""
+    """All runs, those that are stored taken from their cells."""
+    cells = Cells(options, "kernel_satimage", listed=("methods", "scalings", "partitions"))
     runs = []
     for partition in options.partitions:
         for scaling in options.scalings:
             for method in options.methods:
-                key = dict(method=method, scaling=scaling, partition=partition, rows=options.rows)
-                asked = {**key, "folds": options.folds, "tol": options.tol, "max_iter": options.max_iter}
-                path = stored(options) / f"{method}_{scaling}_{options.rows}_{partition}.json"
-                work = functools.partial(one, method, scaling, partition, asked, options)
-                done = _report.kept(path, asked, work)
-                runs.append(done)
-                print(
-                    f"{method} {scaling} partition {partition}: error {done['error']:.4f}, "
-                    f"Ψ {done['criterion']:.1f}, {done['seconds']:.0f} s",
-                    flush=True,
-                )
-    return {"rows": options.rows, "folds": options.folds, "runs": runs}
+                asked = dict(method=method, scaling=scaling, partition=partition)
+                work = functools.partial(one, method, scaling, partition, cells, options)
+                runs.append(asked | cells.get(work, **asked))
+    return {"made": cells.made(), "rows": options.rows, "folds": options.folds, "runs": runs}
 
 
 def summaries(result: dict):

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments import _multiclass, _multinomial, _report
+from experiments._cells import Cells
 
 NAME = "multinomial_convergence"
 GAPS = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -74,11 +75,14 @@ class Options:
 
 def run(options: Options) -> dict:
     """The traces by problem and method, and the cross-validation."""
-    cells = _multiclass.Cells(options.out / f"{NAME}.cells.json")
+    cells = Cells(options, NAME, listed=("problems", "methods", "choose_lam", "lams"))
     result: dict = {"limit": options.limit, "problems": {}, "cross_validation": {}}
     for problem in options.problems:
         data, lam = problem.split(":")
-        best = _multinomial.optimum(cells, data, float(lam), limit=1e4, rows=options.rows)
+        where = dict(data=data, lam=float(lam))
+        best = _multinomial.optimum(
+            cells, ("limit", "gap", "folds"), **where, seconds=1e4, rows=options.rows, set=data
+        )
         runs = {}
         for method in options.methods:
             request = _multinomial.Request(
@@ -89,17 +93,25 @@ def run(options: Options) -> dict:
                 limit=options.limit,
                 rows=options.rows,
             )
-            key = f"{method}, {problem}, {options.limit:g} s"
-            runs[method] = cells.get(key, lambda r=request: _multinomial.thinned(_multinomial.ask(r)))
+
+            def trace(request=request) -> dict:
+                return _multinomial.thinned(_multinomial.ask(request))
+
+            runs[method] = cells.get(trace, ("folds",), what="trace", set=data, lam=float(lam), method=method)
         result["problems"][problem] = {"optimum": best, "runs": runs}
     if options.choose_lam:
         for data in dict.fromkeys(problem.split(":")[0] for problem in options.problems):
             result["cross_validation"][data] = {
                 f"{lam:g}": cells.get(
-                    f"one-vs-rest, {data}, λ={lam:g}", lambda d=data, v=lam: _one_vs_rest(options, d, v)
+                    lambda d=data, v=lam: _one_vs_rest(options, d, v),
+                    ("limit", "gap"),
+                    what="one-vs-rest",
+                    set=data,
+                    lam=lam,
                 )
                 for lam in options.lams
             }
+    result["made"] = cells.made()
     return result
 
 

@@ -24,7 +24,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from experiments import _multiclass, _report
+from experiments import _report
+from experiments._cells import Cells
+from experiments.bench import _worker
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "multinomial_scaling"
@@ -88,8 +90,6 @@ def rows_and_classes(options: Options, classes: int) -> tuple[sp.csr_matrix, np.
 
 def answer(options: Options, classes: int, count: int, index: int, port: int) -> dict:
     """Seconds an iteration and memory of this process, one of `count`."""
-    import resource
-
     import jax
     from jax.sharding import Mesh
 
@@ -99,7 +99,8 @@ def answer(options: Options, classes: int, count: int, index: int, port: int) ->
     if count > 1:
         jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=count, process_id=index)
     X, y = rows_and_classes(options, classes)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _worker.forget_peak()
+    before = _worker.memory_mb("VmRSS")
     problem = multinomial.multinomial_problem(linops.make(X), y, options.lam, classes=classes)
     marks, norms = [], []
 
@@ -111,13 +112,13 @@ def answer(options: Options, classes: int, count: int, index: int, port: int) ->
     hp = multinomial.HParams(0.0, options.iterations + 1)
     solution = multinomial.solve(problem, "lc", hp, mesh=mesh, observe=observe)
     processor, clock = np.diff(np.array(marks), axis=0)[1:].mean(axis=0)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    peak = _worker.memory_mb() - before
     share = sum(part.data.nbytes for part in solution.W.addressable_shards)
     return {
         "processor": float(processor),
         "clock": float(clock),
         "value": solution.value,
-        "peak_mb": peak / 1024,
+        "peak_mb": peak,
         "weights_mb": share / 2**20,
     }
 
@@ -151,15 +152,13 @@ def point(options: Options, classes: int, count: int) -> dict:
 
 def run(options: Options) -> dict:
     """Points by classes, and by processes."""
-    cells = _multiclass.Cells(options.out / f"{NAME}.cells.json")
-    shape = f"{options.rows} x {options.features} x {options.entries}, {options.iterations} iterations"
+    cells = Cells(options, NAME, listed=("classes", "processes", "shared"))
 
     def at(classes: int, count: int) -> dict:
-        key = f"{classes} classes, {count} processes, {shape}"
-        found = cells.get(key, lambda: point(options, classes, count))
-        return {"classes": classes, "processes": count, **found}
+        asked = {"classes": classes, "processes": count}
+        return asked | cells.get(lambda: point(options, classes, count), **asked)
 
-    return {
+    result = {
         "rows": options.rows,
         "features": options.features,
         "entries": options.entries,
@@ -167,6 +166,7 @@ def run(options: Options) -> dict:
         "by_classes": [at(classes, 1) for classes in options.classes],
         "by_processes": [at(options.shared, count) for count in options.processes],
     }
+    return result | {"made": cells.made()}
 
 
 def markdown(result: dict) -> str:

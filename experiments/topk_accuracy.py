@@ -7,7 +7,7 @@ Silhouettes and CLINC-150. Of every method the C of the grid is taken that is be
 part, one for each of top-1 to top-10; where that C is at an end of the grid, the grid is extended.
 The number of the table is the accuracy on the test part after training on the training part.
 
-Every fit is stored in topk_accuracy.json as soon as it is there; a run that was interrupted, or one with
+Every fit is kept in topk_accuracy.cells.json as soon as it is there; a run that was interrupted, or one with
 more methods, goes on from that file. A problem starts from the solution for the C before, where that was
 solved in the same run. Baselines go up the grid until two C in a row are more than a point below the best
 on the validation part, at every one of top-1 to top-10, and a top-k SVM to the first C that it does not
@@ -17,7 +17,6 @@ solve: the larger ones, which take longest, are left out.
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from experiments import _data, _report
+from experiments._cells import Cells
 from experiments._paper_004 import RANKS, TABLE_1
 from experiments.baselines import BASELINES, GRID, TOL
 
@@ -80,37 +80,33 @@ class Options:
 
 
 class Fits:
-    """Records of the fits by set, method and C, kept in the file of the results."""
+    """Records of the fits by set, method and C, kept as cells."""
 
     def __init__(self, options: Options):
         self.options = options
-        self.settings = {"max_epochs": options.max_epochs, "tol": TOL}
-        path = options.out / f"{NAME}.json"
-        self.records: dict[str, dict[str, dict[str, dict]]] = {}
-        if path.exists():
-            stored = json.loads(path.read_text())
-            if stored["settings"] != self.settings:
-                raise ValueError(
-                    f"{path}: expected fits with {self.settings}, found {stored['settings']}; "
-                    "take another folder"
-                )
-            self.records = stored["fits"]
+        listed = ("sets", "methods", "ks", "grid", "extensions")
+        self._cells = Cells(options, NAME, listed)
 
     def of(self, name: str, method: str) -> dict[float, dict]:
         """The records of a method by C, ascending."""
-        records = self.records.get(name, {}).get(method, {})
-        return {C: records[repr(C)] for C in sorted(map(float, records))}
+        records = {asked["C"]: fit for asked, fit in self._cells.alike(set=name, method=method, tol=TOL)}
+        return dict(sorted(records.items()))
 
     def add(self, name: str, method: str, C: float, record: dict) -> None:
-        """A record; the file is written by :meth:`write`."""
-        self.records.setdefault(name, {}).setdefault(method, {})[repr(C)] = record
+        """Stores a record."""
+        self._cells.put(record, set=name, method=method, tol=TOL, C=C)
 
     def result(self) -> dict:
-        """What is stored."""
-        return {"settings": self.settings, "fits": self.records}
+        """All records of these options that are stored, of other sets and methods too."""
+        fits: dict[str, dict[str, dict[str, dict]]] = {}
+        found = sorted(self._cells.alike(tol=TOL), key=lambda one: one[0]["C"])
+        for asked, fit in found:
+            fits.setdefault(asked["set"], {}).setdefault(asked["method"], {})[repr(asked["C"])] = fit
+        settings = {"max_epochs": self.options.max_epochs, "tol": TOL}
+        return {"made": self._cells.made(), "settings": settings, "fits": fits}
 
     def write(self) -> None:
-        """The file of the results, with the table as it stands."""
+        """The tables as they stand."""
         _report.write(self.options.out, NAME, self.result(), markdown(self.result()))
 
 

@@ -13,6 +13,7 @@ kept in cost_growth.cells.json. Writes cost_growth.json, .md and .png.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import tempfile
 from pathlib import Path
@@ -20,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments import _data, _one_vs_all, _report
-from experiments._multiclass import Cells
+from experiments._cells import Cells
 from experiments.bench import _worker
 
 NAME = "cost_growth"
@@ -65,10 +66,10 @@ class Options:
 
 def run(options: Options) -> dict:
     """By start and axis: the numbers, times, memories and exponents."""
-    cells = Cells(options.out / f"{NAME}.cells.json")
     processors = _worker.usable_processors()
     cores = len(processors) or os.cpu_count() or 1
     middle = {name: getattr(options, name) for name in ("rows", "features", "labels", "nonzeros")}
+    cells = Cells(options, NAME, listed=(*middle, "factors", "inits", "threads", "repeats"))
     curves: dict = {init: {axis: [] for axis in AXES} for init in options.inits}
     for axis in AXES:
         if axis == "threads":
@@ -91,25 +92,28 @@ def run(options: Options) -> dict:
             }
             for axis, points in by_axis.items()
         }
+    result["made"] = cells.made()
     return result
 
 
 def _measured(cells: Cells, size: dict, options: Options, processors: list[int]) -> dict:
     """By start: medians over the repetitions, which go round by turns."""
-    keys = {
-        (init, repeat): f"{init}, {', '.join(f'{v} {k}' for k, v in size.items())}, {repeat}"
+    drawn = round(4 * options.labels * max(options.factors))
+    each = [
+        {"init": init, **size, "drawn": drawn, "run": repeat}
         for repeat in range(options.repeats)
         for init in options.inits
-    }
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        if not all(key in cells.values for key in keys.values()):
-            _one_vs_all.store(Path(folder), _set(size, round(4 * options.labels * max(options.factors))))
+        if not all(cells.has(**asked) for asked in each):
+            _one_vs_all.store(Path(folder), _set(size, drawn))
         runs: dict[str, list[dict]] = {init: [] for init in options.inits}
-        for (init, _), key in keys.items():
+        for asked in each:
+            init = asked["init"]
             request = {"init": init, "threads": size["threads"], "sample": size["labels"]}
             chosen = processors[: size["threads"]]
-            done = cells.get(key, lambda r=request, c=chosen: _worker.ask("xmcjax", Path(folder), c, **r))
-            runs[init].append(done)
+            work = functools.partial(_worker.ask, "xmcjax", Path(folder), chosen, **request)
+            runs[init].append(cells.get(work, **asked))
     return {
         init: {
             "cpu_seconds": float(np.median([one["cpu_seconds"] for one in done])),

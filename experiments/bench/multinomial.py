@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments import _multiclass, _multinomial, _report
+from experiments import _multinomial, _report
+from experiments._cells import Cells
 
 PEERS = ("sklearn lbfgs", "sklearn newton-cg")
 
@@ -64,10 +65,10 @@ class Options:
 
 def run(options: Options) -> dict:
     """Seconds to each gap by λ, program and dtype, with what the runs did."""
-    cells = _multiclass.Cells(options.out / "multinomial.cells.json")
+    cells = Cells(options, "multinomial", listed=("lams", "float32", "float64", "gaps", "repeats"))
     programs = [(p, "float64") for p in options.float64] + [(p, "float32") for p in options.float32]
     best = {
-        lam: _multinomial.optimum(cells, options.data, lam, limit=1e4, rows=options.rows)
+        lam: _multinomial.optimum(cells, ("limit",), options.data, lam, seconds=1e4, rows=options.rows)
         for lam in options.lams
     }
     made: dict[tuple, list[dict]] = {}
@@ -81,8 +82,9 @@ def run(options: Options) -> dict:
                 request = _multinomial.Request(
                     options.data, lam, program, dtype, target, options.limit, rows=options.rows
                 )
-                key = f"{program}, {dtype}, {options.data}, λ={lam:g}, run {repetition}"
-                runs.append(cells.get(key, lambda r=request: _multinomial.thinned(_multinomial.ask(r))))
+                asked = dict(program=program, dtype=dtype, lam=lam, gap=min(options.gaps), run=repetition)
+                found = cells.get(lambda r=request: _multinomial.thinned(_multinomial.ask(r)), **asked)
+                runs.append(found)
     rows = []
     for (lam, program, dtype), runs in made.items():
         row = {"lam": lam, "program": program, "dtype": dtype, "runs": len(runs)}
@@ -94,6 +96,7 @@ def run(options: Options) -> dict:
         row["steps"], row["inner"] = runs[0]["steps"], runs[0]["inner"]
         rows.append(row)
     return {
+        "made": cells.made(),
         "data": options.data,
         "gaps": list(options.gaps),
         "limit": options.limit,

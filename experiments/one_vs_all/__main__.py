@@ -18,6 +18,7 @@ import dataclasses
 from pathlib import Path
 
 from experiments import _one_vs_all, _report
+from experiments._cells import Cells
 from experiments.one_vs_all import _figures, _sets, _tables
 from experiments.one_vs_all._runs import Runs
 
@@ -74,8 +75,9 @@ def run(options: Options) -> dict:
     """The facts of the sets, the timed runs by set, loss, solver and start, and the traces."""
     for name in (options.traced, *options.sets):
         _sets.check(name)
+    cells = Cells(options, NAME, listed=("sets", "traced", "repeats", "sample", "traced_sample"))
     runs = Runs(
-        options.out / f"{NAME}.cells.json",
+        cells,
         repeats=options.repeats,
         sample=options.sample,
         traced=options.traced_sample,
@@ -110,7 +112,7 @@ def run(options: Options) -> dict:
                 result["times"][name] = _times(runs, name, options)
     finally:
         runs.close()
-    return result
+    return result | {"made": cells.made()}
 
 
 def _times(runs: Runs, name: str, options: Options) -> dict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments import _one_vs_all
-from experiments._multiclass import Cells
+from experiments._cells import Cells
 from experiments.bench import _worker
 from experiments.one_vs_all import _sets
 
@@ -19,14 +19,14 @@ class Runs:
     """Timed runs and traces over the sets; a set is read when the first of its runs is missing.
 
     Args:
-        cells: where results are kept.
+        cells: where results are kept; all options of the study list cells.
         repeats: of every timed run.
         sample: most labels of a set that are trained in a timed run; 0 for all.
         traced: likewise of a trace.
     """
 
-    def __init__(self, cells: Path, *, repeats: int, sample: int, traced: int):
-        self._cells = Cells(cells)
+    def __init__(self, cells: Cells, *, repeats: int, sample: int, traced: int):
+        self._cells = cells
         self._repeats, self._sample, self._traced = repeats, sample, traced
         self._folder: tempfile.TemporaryDirectory | None = None
         self._stored = ""
@@ -35,7 +35,7 @@ class Runs:
 
     def facts(self, name: str) -> dict:
         """Of a set: its sizes, setting and ε₀."""
-        return self._cells.get(f"{name}: facts", lambda: self._read(name))
+        return self._cells.get(lambda: self._read(name), set=name, what="facts")
 
     def times(self, name: str, solver: str, loss: str, inits: Sequence[str]) -> dict[str, dict]:
         """By start: medians of the repetitions, which go round by turns, and what the run came to."""
@@ -47,8 +47,9 @@ class Runs:
             for init in inits:
                 # the test part is scored once, of sets that are trained whole
                 request = asked | {"init": init, "threads": 1, "evaluate": whole and repeat == 0}
-                key = f"{name}: {json.dumps(request)}, {repeat}"
-                runs[init].append(self._cells.get(key, lambda r=request: self._ask(name, "xmcjax", r)))
+                cell = {"set": name, "what": "times", **request, "run": repeat}
+                found = self._cells.get(lambda r=request: self._ask(name, "xmcjax", r), **cell)
+                runs[init].append(found)
         return {
             init: done[0]
             | {
@@ -67,8 +68,8 @@ class Runs:
             "sample": self._traced,
             "init": init,
         }
-        key = f"{name}: trace {json.dumps(request)}"
-        return self._cells.get(key, lambda: self._ask(name, "one_vs_all_trace", request))
+        work = functools.partial(self._ask, name, "one_vs_all_trace", request)
+        return self._cells.get(work, set=name, what="trace", **request)
 
     def close(self) -> None:
         """Removes the set that was read last from the disk."""

@@ -18,6 +18,8 @@ from xmcjax.data import load_xmc
 
 # Dense sets stop at ‖∇f‖ ≤ … with this ε₀, sparse ones with the usual 0.01, as in the paper.
 DENSE_EPS, SPARSE_EPS = 1.0, 0.01
+# Another name of a set: the package brings it along.
+SAME = {"naics2017": "naics_demo"}
 
 
 class Set(NamedTuple):
@@ -44,13 +46,9 @@ def load(name: str) -> Set:
         return Set(name, _reduced(_split(base), int(parameter[3:])), "dense", DENSE_EPS)
     if base == "yeast_gasch1_go":
         return Set(name, _yeast(), "dense", DENSE_EPS)
-    transforms = _data.TRANSFORMS.get(base, "")
-    return Set(
-        name,
-        _split(base),
-        "tf-idf" if "idf" in transforms or base in _xmc_sets.SETS else "sparse",
-        SPARSE_EPS,
-    )
+    transforms = _data.TRANSFORMS.get(SAME.get(base, base), "")
+    weighted = "idf" in transforms or base in _xmc_sets.SETS
+    return Set(name, _split(base), "tf-idf" if weighted else "sparse", SPARSE_EPS)
 
 
 def check(name: str) -> None:
@@ -61,7 +59,7 @@ def check(name: str) -> None:
         if len(numbers) not in (1, 3) or not all(number.isdigit() for number in numbers):
             raise ValueError(f"expected power_law:LABELS or power_law:LABELSxROWSxFEATURES, got {name}")
         return
-    known = [*_data.TRANSFORMS, "naics2017", "yeast_gasch1_go", *_xmc_sets.SETS]
+    known = [*_data.TRANSFORMS, *SAME, "yeast_gasch1_go", *_xmc_sets.SETS]
     if base not in known:
         raise ValueError(f"expected a set of {', '.join(known)}, or power_law:LABELS, got {name!r}")
     if parameter and not (parameter.startswith("svd") and parameter[3:].isdigit()):
@@ -71,9 +69,7 @@ def check(name: str) -> None:
 def _split(name: str) -> _data.Split:
     if name in _xmc_sets.SETS:
         return _xmc_sets.load(name)
-    if name == "naics2017":
-        name = "naics_demo"  # the same set; the package brings it along
-    return _data.load_split(name)
+    return _data.load_split(SAME.get(name, name))
 
 
 def _power_law(parameter: str) -> _data.Split:

@@ -20,8 +20,10 @@ def test_satimage_small(tmp_path):
     assert row["error"] == row["curve"][-1] and row["error"] < 0.25
     assert row["evaluations"][-1] > 1 and len(row["v"]) == 6
     # a second run takes what is stored
-    stored = next((tmp_path / "kernel_satimage.runs").iterdir())
-    stored.write_text(json.dumps({**row, "seconds": 1.25}))
+    (stored,) = tmp_path.glob("*.cells.json")
+    (cell,) = json.loads(stored.read_text())
+    cell["found"]["seconds"] = 1.25
+    stored.write_text(json.dumps([cell]))
     again = kernel_satimage.run(options)
     assert again["runs"][0]["seconds"] == 1.25
     text = kernel_satimage.markdown(again)

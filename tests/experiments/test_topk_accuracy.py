@@ -49,8 +49,11 @@ def test_small(few_digits, tmp_path, capsys):
     capsys.readouterr()
     assert topk_accuracy.run(options)["fits"] == result["fits"]
     assert not capsys.readouterr().out
-    with pytest.raises(ValueError, match="expected fits with"):
-        topk_accuracy.run(dataclasses.replace(options, max_epochs=5))
+    # another limit asks for other fits, and the first stay
+    few = topk_accuracy.run(dataclasses.replace(options, methods=("top-k SVM alpha",), max_epochs=5))
+    assert few["settings"]["max_epochs"] == 5 and few["fits"] != result["fits"]
+    assert max(fit["epochs"] for fits in few["fits"]["digits"].values() for fit in fits.values()) <= 5
+    assert topk_accuracy.Fits(options).result() == result
 
 
 def test_choice_of_C():
