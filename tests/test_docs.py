@@ -8,6 +8,7 @@ import inspect
 import io
 import re
 import shlex
+import types
 from pathlib import Path
 
 import jax
@@ -63,13 +64,13 @@ def flags_of(command: str) -> set[str]:
     return set(re.findall(r"--[a-zA-Z][\w-]*", out.getvalue()))
 
 
-def experiments() -> dict[str, type]:
-    """The options of every experiment that ``python -m`` runs, by the name of its module."""
+def experiments() -> dict[str, types.ModuleType]:
+    """Every experiment that ``python -m`` runs, by its name there."""
     found = {}
     for path in sorted((ROOT / "experiments").rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         if "if __name__" in path.read_text() and "._" not in name.removesuffix(".__main__"):
-            found[name.removesuffix(".__main__")] = importlib.import_module(name).Options
+            found[name.removesuffix(".__main__")] = importlib.import_module(name)
     return found
 
 
@@ -82,14 +83,21 @@ def commands_of_experiments(text: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_commands_of_experiments_are_read(page):
-    options = experiments()
-    for module, arguments in commands_of_experiments(page.read_text()):
-        assert module in options, f"{page.name}: there is no {module}"
-        try:
-            with contextlib.redirect_stderr(io.StringIO()) as said:
-                tyro.cli(options[module], args=shlex.split(arguments))
-        except SystemExit:
-            pytest.fail(f"{page.name}: python -m {module}{arguments}\n{said.getvalue()}")
+    known = experiments()
+    for name, text in commands_of_experiments(page.read_text()):
+        assert name in known, f"{page.name}: there is no {name}"
+        arguments, said = shlex.split(text), io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            if hasattr(known[name], "Options"):
+                try:
+                    tyro.cli(known[name].Options, args=arguments)
+                except SystemExit:
+                    pytest.fail(f"{page.name}: python -m {name}{text}\n{said.getvalue()}")
+            else:  # a program of several commands
+                with pytest.raises(SystemExit):
+                    known[name].main([*arguments[:1], "--help"])
+                flags = {word for word in arguments if word.startswith("--")}
+                assert flags <= set(re.findall(r"--[\w-]+", said.getvalue())), f"{page.name}: {name}{text}"
 
 
 def test_commands_are_found_in_a_page():
@@ -103,7 +111,8 @@ def test_commands_are_found_in_a_page():
 def test_flags_in_the_pages_are_those_of_the_programs():
     flags = {command: flags_of(command) for command in COMMANDS}
     every = set().union(*flags.values())
-    fields = {field.name for options in experiments().values() for field in dataclasses.fields(options)}
+    options = [program.Options for program in experiments().values() if hasattr(program, "Options")]
+    fields = {field.name for one in options for field in dataclasses.fields(one)}
     of_experiments = {"--" + field.replace("_", "-") for field in fields}
     assert "--full" in of_experiments
     for page in PAGES:
