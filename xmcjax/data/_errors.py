@@ -17,7 +17,7 @@ class DataFormatError(ValueError):
         line: line number, counted from 1, or None.
         column: the byte in the line where the wrong item starts, counted from 1, or None.
         expected: what the format asks for at this place.
-        found: what is there instead.
+        found: what is there instead, at most 300 characters of it.
     """
 
     def __init__(
@@ -28,6 +28,8 @@ class DataFormatError(ValueError):
         expected: str,
         found: str,
     ):
+        # Some libraries quote what they cannot read, be it thousands of bytes.
+        found = found if len(found) <= 300 else f"{found[:299]}…"
         # All arguments go to the base class, so that the error survives a pickle between processes.
         super().__init__(os.fspath(path), line, column, expected, found)
         self.path = os.fspath(path)

@@ -114,8 +114,10 @@ def load_npz(
             NotImplementedError,
             RuntimeError,
         ) as error:
+            # zipfile quotes damaged names, which may have thousands of bytes
+            why = str(error) if len(str(error)) < 200 else f"{str(error)[:200]}…"
             raise DataFormatError(
-                path, None, None, "a complete npz file", f"a damaged one ({error})"
+                path, None, None, "a complete npz file", f"a damaged one ({why})"
             ) from error
 
 

@@ -16,10 +16,12 @@ class ModelFormatError(ModelError):
     Attributes:
         path: the file.
         expected: what the format asks for.
-        found: what is there instead.
+        found: what is there instead, at most 300 characters of it.
     """
 
     def __init__(self, path: str | os.PathLike[str], expected: str, found: str):
+        # Some libraries quote what they cannot read, be it thousands of bytes.
+        found = found if len(found) <= 300 else f"{found[:299]}…"
         # All arguments go to the base class, so that the error survives a pickle between processes.
         super().__init__(os.fspath(path), expected, found)
         self.path = os.fspath(path)

@@ -1,0 +1,194 @@
+"""Model directories that are damaged, or made to do harm; see harness.py for how to run it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from tests.attack._mutation import flipped, mutated
+from tests.attack.harness import Wrong, main
+from xmcjax.models import LinearModel, ModelError, ShardWriter
+
+PURPOSE = "Damaged and hostile models: no wrong one with verify full and lazy, no crash, hang or bare error"
+
+L, D, SHARD = 23, 50, 8
+VERIFY = ("full", "lazy", "size", "none")
+_HOSTILE: list[Any] = [None, True, 1.5, float("inf"), float("nan"), [], [0], [0, 23], [23, 0], [[]], {}]
+_HOSTILE += [-1, 0, 1, 2, 7, 8, 9, 22, 24, 2**31 - 1, 2**31, 2**63, 2**64, 10**400, {"file": "x"}, "", "x"]
+_HOSTILE += ["../../etc/passwd", "shard-000000.safetensors", "manifest.json", "0" * 64, "float16", "float64"]
+_HOSTILE += ["\ud800", "\0", "x" * 5000]
+
+
+class _Context(NamedTuple):
+    folder: Path
+    model: dict[str, bytes]  # the files of a good model
+    other: dict[str, bytes]  # of another one with the same meta data
+    parts: tuple
+
+
+def prepare(folder: Path) -> _Context:
+    model, other = _files(folder / "a", 0), _files(folder / "b", 1)
+    return _Context(folder, model, other, _read(folder / "a", "full", partial=False))
+
+
+def _files(directory: Path, seed: int) -> dict[str, bytes]:
+    meta = {"n_features": D, "n_labels": L, "dtype": "float32", "transforms": ["idf", "unit"], "C": 1.0}
+    rng = np.random.default_rng(seed)
+    arrays = {"idf.weight": rng.uniform(1, 2, D)}
+    with ShardWriter(directory, meta, shard_size=SHARD, transforms_arrays=arrays) as writer:
+        for label in range(L):
+            indices = np.sort(rng.choice(D, int(rng.integers(0, 12)), replace=False)).astype(np.int32)
+            values = rng.standard_normal(indices.size).astype(np.float32)
+            status = 5 if label == 4 else 1
+            writer.add(label, indices, values, float(rng.standard_normal()), status, label, label)
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def _read(directory: Path, verify: str, *, partial: bool) -> tuple:
+    """All that a model says."""
+    model = LinearModel.load(directory, verify=verify, partial=partial)
+    if model.n_labels > 10**6 or model.n_features > 10**6:
+        return ("too large to look at",)
+    weights = model.coef()
+    starts = range(0, model.n_labels, 5)
+    blocks = [part for low in starts for part in model.dense_block(low, min(low + 5, model.n_labels))]
+    transforms = model.transforms()
+    X = transforms.apply(sp.csr_matrix(np.eye(3, model.n_features, dtype=np.float32)))
+    scores = X @ weights.T
+    arrays = [weights.data, weights.indices, weights.indptr, scores.data, *blocks, model.intercept()]
+    arrays += [model.status, model.newton_steps, model.cg_steps, *model.transforms_arrays().values()]
+    if not np.isfinite(weights.data).all() or not np.isfinite(model.intercept()).all():
+        raise Wrong("weights that are not finite")
+    weights.check_format(full_check=True)
+    return (model.n_labels, model.n_features, model.label_range, transforms.names, *arrays)
+
+
+def _same(one: tuple, two: tuple) -> bool:
+    return len(one) == len(two) and all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def case(context: _Context, rng: np.random.Generator) -> str:
+    files = dict(context.model)
+    kind = ("flip", "cut or longer", "missing", "swapped", "manifest", "shard", "mixed")[rng.integers(7)]
+    shards = sorted(name for name in files if name.startswith("shard"))
+    name = sorted(files)[rng.integers(len(files))]
+    signed = kind in ("manifest", "shard")
+    match kind:
+        case "flip":
+            files[name] = flipped(files[name], rng, int(rng.integers(1, 4)))
+        case "cut or longer":
+            size = int(rng.integers(len(files[name])))
+            files[name] = files[name][:size] if rng.integers(2) else files[name] + rng.bytes(1 + size % 50)
+        case "missing":
+            del files[name]
+        case "swapped":
+            one, two = rng.choice(shards, 2, replace=False)
+            files[one], files[two] = files[two], files[one]
+        case "mixed":
+            name = [n for n in sorted(files) if n != "manifest.json"][rng.integers(len(files) - 1)]
+            files[name] = context.other[name]
+        case "manifest":
+            content = json.loads(files["manifest.json"])
+            for _ in range(int(rng.integers(1, 3))):
+                _spoil(content, rng)
+            files["manifest.json"] = _signed(content)
+        case "shard":
+            name = [n for n in sorted(files) if n != "manifest.json"][rng.integers(len(files) - 1)]
+            files[name] = _spoiled(files[name], rng)
+            content = json.loads(files["manifest.json"])
+            for entry in (*content["shards"], content["transforms"]):
+                if entry["file"] == name:
+                    entry |= {"bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
+            files["manifest.json"] = _signed(content)
+    directory = context.folder / "case"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    verify, partial = VERIFY[rng.integers(4)], bool(rng.integers(2))
+    what = f"{kind}, {verify}"
+    try:
+        found = _read(directory, verify, partial=partial)
+    except ModelError as error:
+        if "\n" in str(error) or len(str(error)) > 1000:
+            raise Wrong(f"{what}: the message is no sentence: {str(error)[:300]}") from error
+        return f"{what}: refused"
+    except FileNotFoundError:
+        if kind != "missing":
+            raise
+        return f"{what}: no such file"
+    except Wrong:
+        raise
+    except Exception as error:
+        raise Wrong(f"{what}: {type(error).__name__}: {str(error)[:300]}") from error
+    if _same(found, context.parts):
+        return f"{what}: the same model"
+    if signed:
+        return f"{what}: the model that was signed"
+    if verify in ("full", "lazy"):
+        raise Wrong(f"{what}: another model without a word")
+    return f"{what}: another model, as documented"
+
+
+def _spoil(value: Any, rng: np.random.Generator) -> None:
+    """Changes one member somewhere in a JSON value."""
+    while True:
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        key = keys[rng.integers(len(keys))]
+        inner = value[key]
+        if isinstance(inner, (dict, list)) and inner and rng.integers(4):
+            value = inner
+            continue
+        match int(rng.integers(6)):
+            case 0:
+                del value[key]
+            case 1 if isinstance(value, list):
+                value.append(inner)
+            case 2 if isinstance(inner, int):
+                value[key] = inner + int(rng.integers(-2, 3))
+            case _:
+                value[key] = _HOSTILE[rng.integers(len(_HOSTILE))]
+        return
+
+
+def _signed(content: Any) -> bytes:
+    """The manifest with the right hash."""
+    if isinstance(content, dict):
+        content.pop("manifest_sha256", None)
+    body = json.dumps(content, indent=1, sort_keys=True).encode()
+    head = body[:-2] + b',\n "manifest_sha256": "'
+    return head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n'
+
+
+def _spoiled(content: bytes, rng: np.random.Generator) -> bytes:
+    """A safetensors file with other bytes, another header, or other numbers in an array."""
+    size = int.from_bytes(content[:8], "little")
+    way = int(rng.integers(4))
+    if way == 0:
+        return mutated(content, rng, content)
+    header = json.loads(content[8 : 8 + size])
+    if way == 1:
+        _spoil(header, rng)
+        text = json.dumps(header).encode()
+        return len(text).to_bytes(8, "little") + text + content[8 + size :]
+    names = sorted(name for name in header if name != "__metadata__")
+    begin, end = header[names[rng.integers(len(names))]]["data_offsets"]
+    data = bytearray(content[8 + size :])
+    for _ in range(int(rng.integers(1, 4))):
+        if end - begin >= 8:
+            place = begin + 4 * int(rng.integers((end - begin) // 4 - 1))
+            number = (2**31 - 1, -(2**31), -1, 0, 1, D, 2**62, -(2**63), 127, -128)[rng.integers(10)]
+            width = 8 if rng.integers(2) else 4
+            data[place : place + width] = (number % 2 ** (8 * width)).to_bytes(width, "little")
+    return content[: 8 + size] + bytes(data)
+
+
+if __name__ == "__main__":
+    sys.exit(main(__spec__))
