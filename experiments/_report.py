@@ -38,6 +38,12 @@ def commit() -> str:
 
 def made() -> dict:
     """Command, commit, date, machine and versions of this process, to be kept beside every figure."""
+    command = shlex.join(["python", *sys.orig_argv[1:]])
+    return {"command": command, "commit": commit(), **environment()}
+
+
+def environment() -> dict:
+    """Date, machine and versions."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -50,8 +56,6 @@ def made() -> dict:
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
     return {
-        "command": shlex.join(["python", *sys.orig_argv[1:]]),
-        "commit": commit(),
         "date": datetime.date.today().isoformat(),
         "processor": processor,
         "cores": usable_cores(),

@@ -157,7 +157,9 @@ def _assert_same(matrix, expected):
         np.testing.assert_array_equal(getattr(matrix, part), getattr(expected, part))
 
 
-_FAST = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# A loaded machine makes data slowly.
+_SUPPRESSED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+_FAST = settings(max_examples=150, deadline=None, suppress_health_check=_SUPPRESSED)
 
 
 @_FAST
@@ -191,7 +193,7 @@ def test_svmlight_round_trip(tmp_path, data, zero_based, first_label):
         _assert_same(Y_read, Y)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, deadline=None, suppress_health_check=_SUPPRESSED)
 @given(
     st.lists(
         st.sampled_from(

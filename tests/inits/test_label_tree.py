@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -48,13 +48,13 @@ def check(Y, weight=None):
 matrices = hnp.arrays(bool, st.tuples(st.integers(1, 8), st.integers(1, 7)))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(matrices)
 def test_the_total_is_the_least(Y):
     check(Y)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(matrices, st.integers(0, 1000))
 def test_the_total_is_the_least_with_weighted_rows(Y, seed):
     check(Y, np.random.default_rng(seed).random(len(Y)) + 0.01)

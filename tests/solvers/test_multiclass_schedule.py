@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from xmcjax.solvers.multiclass_dual import partner, round_count, round_pairs
@@ -34,7 +34,7 @@ def test_pairs_in_jax(classes):
             np.testing.assert_array_equal(ours, theirs)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=40))
 def test_segments_hold_every_round(sizes):
     sizes = np.array(sizes)

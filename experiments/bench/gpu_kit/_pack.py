@@ -63,7 +63,7 @@ def main(folder: Path, small: bool, python: str) -> int:
         key.update(path.read_bytes() if path.is_file() else b"")
     manifest = {
         "small": small,
-        "commit": _commit(),
+        "commit": _report.commit(),
         "key": key.hexdigest()[:16],
         "python": python,
         "jax_of_references": importlib.metadata.version("jax"),
@@ -98,14 +98,3 @@ def _wheels(folder: Path, python: str) -> None:
     platforms = [word for name in PLATFORMS for word in ("--platform", name)]
     only = ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--python-version", python]
     subprocess.run([*pip, "download", "--quiet", *only, *platforms, "-d", folder, *PACKAGES], check=True)
-
-
-def _commit() -> str:
-    """Of the checkout, with a mark where files have been changed since; "not known" without git."""
-    try:
-        options = dict(cwd=_data.ROOT, capture_output=True, text=True, check=True)
-        number = subprocess.run(["git", "rev-parse", "HEAD"], **options).stdout.strip()  # type: ignore
-        changed = subprocess.run(["git", "status", "--porcelain"], **options).stdout.strip()  # type: ignore
-    except (OSError, subprocess.CalledProcessError):
-        return "not known"
-    return number + (" and changes" if changed else "")
