@@ -16,7 +16,7 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 # A module may import what stands lower, and within its own part. Modules that need no JAX come
 # first: data and metrics must not need it either. Models come before inits, one of which reads them.
 LAYERS = [
-    {"xmcjax._cores", "xmcjax._hierarchy", "xmcjax._range", "xmcjax.native._library"},
+    {"xmcjax._cores", "xmcjax._hierarchy", "xmcjax._range", "xmcjax._sparse", "xmcjax.native._library"},
     {"xmcjax._topology"},
     {"xmcjax.data", "xmcjax.metrics"},
     {"xmcjax.native"},
@@ -34,6 +34,7 @@ LAYERS = [
 ]
 WITHOUT_JAX = {
     "xmcjax._hierarchy",
+    "xmcjax._sparse",
     "xmcjax._topology",
     "xmcjax.data",
     "xmcjax.metrics",

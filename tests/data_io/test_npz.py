@@ -106,6 +106,13 @@ def _changed(array, place, value):
     return array
 
 
+def _wrapped(indptr, kind):
+    """Neighbours fall, and their differences do not, because they wrap around in this type."""
+    indptr = indptr.astype(kind)
+    indptr[1:4] = np.iinfo(kind).max, np.iinfo(kind).min, -1
+    return indptr
+
+
 # (what is changed in a good file, a part of what was expected)
 BAD = {
     "no format": (lambda m: m.pop("format"), "an npz file written by save_npz"),
@@ -121,11 +128,22 @@ BAD = {
     "index below": (lambda m: m.update(X_indices=_changed(m["X_indices"], 0, -1)), "from 0 to 6"),
     "int64 indices": (lambda m: m.update(X_indices=m["X_indices"].astype(np.int64)), "of int32"),
     "unsorted": (lambda m: m.update(X_indices=m["X_indices"][::-1].copy()), "rising in every row"),
-    "offsets fall": (lambda m: m.update(X_indptr=_changed(m["X_indptr"], 1, 20)), "rising from 0"),
-    "offsets start at 1": (lambda m: m.update(X_indptr=_changed(m["X_indptr"], 0, 1)), "rising from 0"),
-    "offsets end early": (lambda m: m.update(X_indptr=_changed(m["X_indptr"], -1, 5)), "rising from 0"),
-    "too few offsets": (lambda m: m.update(X_indptr=m["X_indptr"][:-1]), "rising from 0"),
-    "too few values": (lambda m: m.update(X_data=m["X_data"][:-1]), "numbers in X_data"),
+    "offsets fall": (lambda m: m.update(X_indptr=_changed(m["X_indptr"], 1, 20)), "that does not fall"),
+    "offsets start at 1": (lambda m: m.update(X_indptr=_changed(m["X_indptr"], 0, 1)), "begins with 0"),
+    "offsets end early": (lambda m: m.update(X_indptr=_changed(m["X_indptr"], -1, 5)), "that does not fall"),
+    "offsets wrap around in 8 bits": (
+        lambda m: m.update(X_indptr=_wrapped(m["X_indptr"], np.int8)),
+        "not fall",
+    ),
+    "offsets wrap around in 64 bits": (
+        lambda m: m.update(X_indptr=_wrapped(m["X_indptr"], np.int64)),
+        "not fall",
+    ),
+    "too few offsets": (
+        lambda m: m.update(X_indptr=m["X_indptr"][:-1]),
+        "one more than rows",
+    ),
+    "too few values": (lambda m: m.update(X_data=m["X_data"][:-1]), "as many indices as values"),
     "three sizes": (lambda m: m.update(X_shape=np.array([9, 7, 1])), "two sizes in X_shape"),
     "size below 0": (lambda m: m.update(X_shape=np.array([9, -7])), "two sizes in X_shape"),
     "size above int32": (lambda m: m.update(X_shape=np.array([9, 2**31])), "two sizes in X_shape"),

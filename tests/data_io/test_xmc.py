@@ -266,7 +266,7 @@ def test_writer_refuses(tmp_path):
         (X * np.float32(np.nan), Y, ValueError, r"X must be finite, but X\[0, 0\] is nan"),
         (X, 2 * Y, ValueError, r"Y must hold zeros and ones, but Y\[0, 0\] is 2"),
         (X.astype(np.int64), Y, TypeError, "dtype must be float32 or float64"),
-        (X.toarray(), Y, TypeError, "X must be a sparse matrix"),
+        (X.toarray(), Y, TypeError, "X: expected a sparse matrix, found ndarray"),
     ]:
         with pytest.raises(error, match=message):
             save_xmc(path, bad_X, bad_Y)

@@ -179,7 +179,7 @@ def test_solve_goes_on_by_newtons_method():
             dict(C=1e-60, X=np.eye(3, 2, dtype=np.float32)),
             r"C: expected a number from 1\.18e-38 to 3\.4e\+38, the range of float32, got 1e-60",
         ),
-        (dict(X=1j * np.eye(3, 2)), "expected real features, got complex128"),
+        (dict(X=1j * np.eye(3, 2)), "X: .* of real numbers, found values of type complex128"),
         (dict(X=np.full((3, 2), np.nan)), "expected finite features, found NaN in row 0, column 0 of X"),
         (dict(X=np.zeros((3, 2))), "expected features that are not all zero, found 3 rows of zeros"),
         (
@@ -200,5 +200,5 @@ def test_solve_goes_on_by_newtons_method():
 )
 def test_what_is_wrong_is_said(change, message):
     arguments = dict(X=np.eye(3, 2), y=[0, 1, 2]) | change
-    with pytest.raises(ValueError, match=f"^{message}$"):
+    with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
         md.solve(arguments.pop("X"), arguments.pop("y"), **arguments)

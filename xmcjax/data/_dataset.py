@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
+from xmcjax._sparse import Sparse, is_sparse
+from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._npz import load_npz, save_npz
 from xmcjax.data._svmlight import class_vector, load_svmlight, save_svmlight, svmlight_pieces
 from xmcjax.data._xmc import load_xmc, save_xmc, xmc_pieces
@@ -52,7 +53,7 @@ class Dataset(NamedTuple):
     @property
     def multilabel(self) -> bool:
         """Whether ``y`` is a label matrix."""
-        return sp.issparse(self.y)
+        return is_sparse(self.y)
 
     @property
     def n_rows(self) -> int:

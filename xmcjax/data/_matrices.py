@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._sparse import Sparse, canonical_csr
 from xmcjax.data._text import value_dtype
-
-Sparse: TypeAlias = "sp.sparray | sp.spmatrix"
-
-
-def canonical(matrix: Sparse, name: str) -> sp.csr_matrix:
-    """CSR with sorted rows, no duplicates and no explicit zeros; the argument is left as it is.
-
-    Raises:
-        TypeError: not a sparse matrix of two dimensions.
-    """
-    if not sp.issparse(matrix) or matrix.ndim != 2:
-        raise TypeError(f"{name} must be a sparse matrix of two dimensions, got {type(matrix).__name__}")
-    csr = sp.csr_matrix(matrix)
-    if not csr.has_canonical_format or (csr.data == 0).any():
-        csr = sp.csr_matrix(matrix, copy=True)
-        csr.sum_duplicates()
-        csr.eliminate_zeros()
-    return csr
 
 
 def canonical_features(X: Sparse) -> sp.csr_matrix:
     """Canonical X of float32 or float64 with finite values."""
-    X = canonical(X, "X")
+    X = canonical_csr(X, "X", zeros=False)
     value_dtype(X.dtype)
     finite = np.isfinite(X.data)
     if not finite.all():
@@ -41,7 +22,7 @@ def canonical_features(X: Sparse) -> sp.csr_matrix:
 
 def canonical_labels(Y: Sparse) -> sp.csr_matrix:
     """Canonical Y with ones only."""
-    Y = canonical(Y, "Y")
+    Y = canonical_csr(Y, "Y", zeros=False)
     ones = Y.data == 1
     if not ones.all():
         row, column, value = _first(Y, ~ones)

@@ -17,10 +17,11 @@ from typing import IO
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._sparse import Sparse, compressed_fault, is_sparse
 from xmcjax.data._atomic import atomic_write
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._files import CHUNK
-from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
+from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._memory import MemoryBound
 from xmcjax.data._svmlight import class_vector
 from xmcjax.data._text import value_dtype
@@ -53,7 +54,7 @@ def save_npz(
     """
     X = canonical_features(X)
     arrays = {"format": np.array(FORMAT), "X_data": X.data, **_structure("X", X)}
-    if sp.issparse(y):
+    if is_sparse(y):
         Y = canonical_labels(y)
         check_rows(X, Y)
         arrays |= _structure("Y", Y)
@@ -164,25 +165,22 @@ class _Archive:
         indptr = self._member(f"{name}_indptr", "i")
         if len(shape) != 2 or not (shape[0] >= 0 and 0 <= shape[1] <= MAX_COLUMNS):
             raise self._error(f"two sizes in {name}_shape", str(shape))
-        if (
-            indptr.size != shape[0] + 1
-            or indptr[0] != 0
-            or indptr[-1] != indices.size
-            or (np.diff(indptr) < 0).any()
-        ):
-            raise self._error(f"{name}_indptr rising from 0 to the {indices.size} entries", "others")
-        if indices.dtype != np.int32 or (indices.size and not 0 <= indices.min() <= indices.max() < shape[1]):
-            raise self._error(f"{name}_indices of int32 from 0 to {shape[1] - 1}", "others")
+        if indices.dtype != np.int32:
+            raise self._error(f"{name}_indices of int32", str(indices.dtype))
+        entries = indices.size if values is None else values.size
+        fault = compressed_fault(indptr, indices, entries, *shape)
+        if fault is not None:
+            raise self._error(f"in {name} {fault.expected}", fault.found)
+        if indptr[-1] != indices.size:
+            raise self._error(f"{name}_indptr rising from 0 to the {indices.size} entries", str(indptr[-1]))
         # Inside a row each index is above the one before it.
-        rises = np.diff(indices) > 0
+        rises = indices[1:] > indices[:-1]
         starts = indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < indices.size)]
         rises[starts - 1] = True
         if not rises.all():
             raise self._error(f"{name}_indices rising in every row", "others")
         if values is None:
             values = np.ones(indices.size, ones)
-        elif values.size != indices.size:
-            raise self._error(f"{indices.size} numbers in {name}_data", str(values.size))
         if indptr[-1] <= np.iinfo(np.int32).max:
             indptr = indptr.astype(np.int32)
         matrix = sp.csr_matrix((values, indices, indptr), shape=tuple(shape), copy=False)

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
+from xmcjax._sparse import Sparse, is_sparse
+from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS, RowFormat
 from xmcjax.data._text_writer import label_lists, row_lines, write_text
@@ -145,7 +146,7 @@ def save_svmlight(
     """
     X = canonical_features(X)
     first = 0 if zero_based else 1
-    if sp.issparse(y):
+    if is_sparse(y):
         _check_options(True, None, None, first_label)
         Y = canonical_labels(y)
         check_rows(X, Y)

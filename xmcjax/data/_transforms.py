@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data._matrices import Sparse
+from xmcjax import _sparse
+from xmcjax._sparse import Sparse
 
 Matrix: TypeAlias = Any  # csr_matrix or ndarray: sp.issparse tells
 Arrays = Mapping[str, np.ndarray]
@@ -239,6 +240,7 @@ def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transf
 
 def _copy(X: np.ndarray | Sparse) -> Matrix:
     """A copy that may be overwritten: canonical CSR, or an array; float32 or float64."""
+    X = _sparse.matrix(X)
     dtype = X.dtype if X.dtype in (np.dtype(np.float32), np.dtype(np.float64)) else np.dtype(np.float32)
     if not sp.issparse(X):
         return np.array(X, dtype)

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data._matrices import Sparse, canonical_features, canonical_labels, check_rows
+from xmcjax._sparse import Sparse
+from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, RowFormat, quote, strip_line_end
 from xmcjax.data._text_writer import label_lists, row_lines, write_text

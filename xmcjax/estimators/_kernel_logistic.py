@@ -12,9 +12,10 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from xmcjax._hierarchy import Hierarchy
+from xmcjax.estimators._inputs import checked_data, checked_features
 from xmcjax.estimators._kernel_parts import (
     Training,
     base_kernel,
@@ -25,7 +26,6 @@ from xmcjax.estimators._kernel_parts import (
     ordered,
     spread,
 )
-from xmcjax.estimators._linear import DTYPES
 from xmcjax.estimators._parameters import number, whole_number
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
@@ -329,8 +329,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         if self.likelihood not in LIKELIHOODS:
             raise ValueError(f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {self.likelihood!r}")
         tree = None if self.hierarchy is None else Hierarchy.from_edges(self.hierarchy)
-        # what is not finite is found by check_features, which names the place
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
+        X, y = checked_data(self, X, y)
         check_features(X)
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
         classes, numbers = class_numbers(y, weight)
@@ -460,7 +459,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         from xmcjax.linops import Dense, check_features
 
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
+        X = checked_features(self, X)
         check_features(X)
         training, dtype = self._kernels.gram.points, self.dual_coef_.dtype
         rows = max(1, _PART // max(X.shape[1], self.dual_coef_.size // 64))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from xmcjax import _sparse
+from xmcjax.estimators._inputs import checked_features
 from xmcjax.estimators._parameters import thread_count, whole_number
 
-DTYPES = (np.float64, np.float32)
 # Scores that decision_function makes at most, in bytes; predict makes no more than a part at once.
 _MOST_BYTES = 8 << 30
 _PART_BYTES = 64 << 20
@@ -44,7 +45,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
                 f"{X.shape[0]} rows and {len(self.intercept_)} labels make {size / 2**30:.0f} GiB of scores: "
                 "take predict_topk, or fewer rows at a time"
             )
-        return self._scores(X)
+        return self._scores(X, self._weights())
 
     def predict(self, X):
         """The class of the highest score; for a label matrix all labels with a score above 0.
@@ -65,10 +66,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         X = self._features(X)
         if self._form == "sparse":
             with precision(X.dtype):
-                Y = scores_above(ArrayModel(self.coef_, self.intercept_), X, threads=self._threads)
+                Y = scores_above(ArrayModel(self._weights(), self.intercept_), X, threads=self._threads)
             return sp.csr_matrix((np.ones(Y.nnz, np.int64), Y.indices, Y.indptr), shape=Y.shape)
         rows = max(1, _PART_BYTES // (8 * len(self.intercept_)))
-        parts = (self._scores(X[first : first + rows]) for first in range(0, X.shape[0], rows))
+        coef = self._weights()
+        parts = (self._scores(X[first : first + rows], coef) for first in range(0, X.shape[0], rows))
         if self._form == "dense":
             return np.concatenate([(scores > 0).astype(np.int64) for scores in parts])
         best = [np.argmax(s, axis=1) if s.ndim == 2 else (s > 0).astype(int) for s in parts]
@@ -95,7 +97,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         from xmcjax.models import ArrayModel, predict_topk
 
         X, k = self._features(X), whole_number("k", k, 1)
-        coef, intercept = self.coef_, self.intercept_
+        coef, intercept = self._weights(), self.intercept_
         if self._binary:
             stack = sp.vstack if sp.issparse(coef) else np.vstack
             coef, intercept = stack([-coef, coef]), np.concatenate([-intercept, intercept])
@@ -119,14 +121,16 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         from xmcjax.linops import check_features
 
         check_is_fitted(self)
-        # what is not finite is found by check_features, which names the place
-        kinds = dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
-        X = validate_data(self, X, reset=False, **kinds)
+        X = checked_features(self, X)
         check_features(X)
         return X
 
-    def _scores(self, X):
-        scores = X @ self.coef_.T
+    def _weights(self):
+        """``coef_`` checked: it is the user's to change."""
+        return _sparse.matrix(self.coef_, "coef_")
+
+    def _scores(self, X, coef):
+        scores = X @ coef.T
         scores = (scores.toarray() if sp.issparse(scores) else scores) + self.intercept_
         return scores[:, 0] if self._binary else scores
 

@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.validation import validate_data
 
-from xmcjax.estimators._linear import DTYPES, LinearClassifier
+from xmcjax.estimators._inputs import checked_data
+from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._parameters import number, whole_number
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
@@ -116,9 +116,7 @@ class MultinomialLogisticRegression(LinearClassifier):
         )
         if not hp.tolerance >= 0:
             raise ValueError(f"tol: expected at least 0, got {hp.tolerance}")
-        # what is not finite is found by check_features, which names the place
-        kinds = dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
-        X, y = validate_data(self, X, y, **kinds)
+        X, y = checked_data(self, X, y)
         linops.check_features(X)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])

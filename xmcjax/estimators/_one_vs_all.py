@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import validate_data
 
-from xmcjax.estimators._linear import DTYPES, LinearClassifier
+from xmcjax.estimators._inputs import checked_data
+from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._parameters import chosen, number, thread_count, whole_number
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import targets
@@ -186,8 +186,7 @@ class OneVsAllClassifier(LinearClassifier):
 
         options, weighting = self._options(), self._weighting()
         # what is not finite is found in training, which names the place
-        kinds = dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False, multi_output=True)
-        X, y = validate_data(self, X, y, **kinds)
+        X, y = checked_data(self, X, y, multi_output=True)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         problems = targets(y, sample_weight)

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
 from xmcjax._range import check_range
-from xmcjax.estimators._linear import DTYPES, LinearClassifier, with_ones
+from xmcjax.estimators._inputs import checked_data
+from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._parameters import number, thread_count, whole_number
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
@@ -127,9 +127,7 @@ class TopKSVC(LinearClassifier):
             raise ValueError(f"tol: expected a finite number above 0, got {tol}")
         if self.kernel not in KERNELS:
             raise ValueError(f"kernel: expected one of {', '.join(KERNELS)}, got {self.kernel!r}")
-        # what is not finite is found by check_features, which names the place
-        kinds = dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
-        X, y = validate_data(self, X, y, **kinds)
+        X, y = checked_data(self, X, y)
         check_features(X)
         check_range("C: expected a number", C, X.dtype)
         classes, numbers = class_numbers(y)

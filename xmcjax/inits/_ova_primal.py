@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax.inits._base import Init, Starts
 
 
@@ -54,7 +55,11 @@ def label_tree(Y: sp.csc_array, weight: np.ndarray | None = None) -> np.ndarray:
     Args:
         Y: [n, L] of ones.
         weight: s of the rows, [n]; a row counts s times in the distance. None for ones.
+
+    Raises:
+        TypeError, ValueError: Y is no sparse matrix, or malformed.
     """
+    Y = _sparse.csc(Y, "Y")
     n_labels = Y.shape[1]
     weighted = Y.astype(np.float64)
     if weight is not None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xmcjax import linops
+from xmcjax import _sparse, linops
 from xmcjax._cores import usable_cores
 from xmcjax.kernels._functions import Pairs
 from xmcjax.linops import Dense, LinOp
@@ -211,7 +211,7 @@ def precomputed_test(M, like: GivenProducts, diagonal=None) -> GivenProducts:
 
 
 def _matrix(M, dtype) -> np.ndarray:
-    M = np.asarray(M)
+    M = _sparse.dense(M, "M")
     if M.ndim != 2:
         raise ValueError(f"expected a kernel matrix of two dimensions, got {M.ndim}")
     if dtype is None:

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import xmcjax
-from xmcjax import linops
+from xmcjax import _sparse, linops
 from xmcjax._topology import Share, format_cores
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._one_vs_all import LabelResult, OneVsAll, Summary, all_labels, check_labels, label_columns
@@ -55,7 +55,7 @@ def train_on_nodes(
         Exception: what training raised in one of them.
     """
     begin = time.perf_counter()
-    X = X.tocsr() if sp.issparse(X) else np.asarray(X)
+    X = _sparse.matrix(X)
     linops.check_features(X)
     labels = check_labels(labels, Y.shape[1])
     columns = label_columns(Y)

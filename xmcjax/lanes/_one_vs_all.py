@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax import linops
+from xmcjax import _sparse, linops
 from xmcjax._range import check_range
 from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet
 from xmcjax.lanes._devices import lanes_that_fit, placed, worker_count
@@ -183,9 +183,10 @@ def train_one_vs_all(
         observe: called with the numbers of every step, for figures, one call at a time.
 
     Raises:
-        ValueError: X, Y and sample_weight of different length, no rows, a value of X that is not
-            finite, a weight that is not finite or negative, or no weight above zero; C times a weight
-            outside the range of X's type; `may_begin` with a tree.
+        TypeError: X or Y is no matrix of real numbers.
+        ValueError: a malformed matrix; X, Y and sample_weight of different length, no rows, a value of X
+            that is not finite, a weight that is not finite or negative, or no weight above zero; C times a
+            weight outside the range of X's type; `may_begin` with a tree.
     """
     if may_begin is not None and options.init.tree:
         raise ValueError(
@@ -230,7 +231,7 @@ def check_labels(labels, n_labels: int) -> np.ndarray | None:
 
 def label_columns(Y) -> sp.csc_array:
     """The label matrix as CSC of ones, float32 [n, L]; every stored non-zero is a label."""
-    columns = sp.csc_array(Y, dtype=np.float32, copy=True)
+    columns = sp.csc_array(_sparse.matrix(Y, "Y"), dtype=np.float32, copy=True)
     columns.eliminate_zeros()
     columns.sum_duplicates()
     columns.data[:] = 1
@@ -272,18 +273,18 @@ class Trainer:
     def __init__(
         self, X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll, sink, observe
     ):
+        X, Y = _sparse.matrix(X), _sparse.matrix(Y, "Y")
         if X.shape[0] != Y.shape[0]:
             raise ValueError(f"expected as many rows in Y as in X, {X.shape[0]}, got {Y.shape[0]}")
         if X.shape[0] == 0:
             raise ValueError("expected at least one row, got none")
-        X = linops.checked_csr(X) if sp.issparse(X) else np.asarray(X)
         linops.check_features(X)
         self.weight = None  # s [n]; None for ones
         if sample_weight is not None:
             weight = check_sample_weight(sample_weight, X.shape[0])
             kept = np.flatnonzero(weight)
             if len(kept) < len(weight):
-                X, Y = X[kept], linops.checked_csr(sp.csr_array(Y))[kept]
+                X, Y = X[kept], Y[kept]
             self.weight = weight[kept]
         if label_weights is not None and len(label_weights.positive) != Y.shape[1]:
             raise ValueError(f"expected weights of {Y.shape[1]} labels, got {len(label_weights.positive)}")
@@ -297,7 +298,7 @@ class Trainer:
             backend = "gpu"
         if backend == "native" and sp.issparse(X):
             order = _by_length(X)
-            X, Y = X[order], linops.checked_csr(sp.csr_array(Y))[order]
+            X, Y = X[order], Y[order]
             self.weight = None if self.weight is None else self.weight[order]
         self.Y = label_columns(Y)
         options.init.check(X.shape[1], Y.shape[1], options.bias != "none")

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
+from xmcjax import _sparse
 from xmcjax.linops._base import LinOp, put
-from xmcjax.linops._checks import check_features, checked_csr
+from xmcjax.linops._checks import check_features, check_operator
 from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense
 from xmcjax.linops._grouped import Grouped
@@ -30,7 +31,7 @@ __all__ = [
     "Grouped",
     "LinOp",
     "check_features",
-    "checked_csr",
+    "check_operator",
     "gpu_ready",
     "make",
     "native_ready",
@@ -58,7 +59,8 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     """The operator of a feature matrix on the default device.
 
     Args:
-        X: [n, d], dense (numpy or jax) or scipy.sparse.
+        X: [n, d], dense (numpy or jax), of scipy.sparse, or a BCOO or BCSR of ``jax.experimental.sparse``
+            without batch and dense dimensions.
         dtype: float32 or float64 (which needs ``jax_enable_x64``); None keeps a float dtype
             that JAX holds and makes float32 of anything else.
         backend: "dense"; "native", CSR through the C++ kernels (CPU only); "gpu", rows in groups
@@ -69,11 +71,14 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
         threads: of one product in the native kernels. The sums do not depend on it.
 
     Raises:
-        ValueError: an unknown backend, X not of two dimensions, or the native kernels asked for
+        ValueError: an unknown backend, X not of two dimensions or malformed, or the native kernels asked for
             where there are none.
+        TypeError: X is no matrix of real numbers.
     """
     if backend not in BACKENDS:
         raise ValueError(f"expected a backend of {', '.join(BACKENDS)}, got {backend!r}")
+    if not isinstance(X, jax.Array):
+        X = _sparse.matrix(X)
     if X.ndim != 2:
         raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
     if dtype is None:
@@ -85,7 +90,7 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     if backend == "native" and not native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
     native = backend == "native" or (backend == "auto" and native_ready())
-    matrix = (X if sparse else scipy.sparse.csr_matrix(np.asarray(X))).astype(dtype, copy=False)
+    matrix = (X if sparse else scipy.sparse.csr_array(np.asarray(X))).astype(dtype, copy=False)
     if backend == "gpu":
         return grouped_from_scipy(matrix, interpret=not gpu_ready())
     return from_scipy(matrix, native=native, threads=threads)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
+
 
 def check_features(X) -> None:
-    """Raises ValueError naming the first value of X that is not finite."""
-    values = X.data if sp.issparse(X) else np.asarray(X)
+    """Raises ValueError naming the first value of X that is not finite, or what is malformed in X."""
+    X = _sparse.matrix(X)
+    values = X.data if sp.issparse(X) else X
     # one number says it for all: NaN and infinities survive a sum, whose overflow does not matter
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum(dtype=np.float64)):
@@ -27,30 +30,19 @@ def check_features(X) -> None:
     raise ValueError(f"expected finite features, found {found} in row {row}, column {column} of X")
 
 
-def checked_csr(X):
-    """A scipy.sparse matrix as CSR, its indices looked at.
-
-    scipy takes any, until it is asked; its own functions and the kernels would follow them out of the
-    arrays.
-
-    Raises:
-        ValueError: indices beyond the matrix, or rows that end before they begin.
-    """
-    X = X.tocsr()
-    X.check_format(full_check=True)
-    return X
+def check_operator(op) -> None:
+    """Raises TypeError where features are not an operator, such as a matrix that no one has checked."""
+    if not hasattr(op, "matmat"):
+        raise TypeError(f"expected features of xmcjax.linops.make, got {type(op).__name__}")
 
 
 def canonical_csr(X):
-    """A scipy.sparse matrix as CSR whose rows have each column once, in order.
+    """A matrix of scipy.sparse, of any kind, as checked CSR whose rows have each column once, in order.
 
     Raises:
-        ValueError: indices beyond the matrix, or more rows or columns than 32 bits number.
+        TypeError, ValueError: as :func:`xmcjax._sparse.csr`; more rows or columns than 32 bits number.
     """
-    X = checked_csr(X)
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()  # their squares are not the square of their sum
+    X = _sparse.canonical_csr(X)  # the squares of duplicates are not the square of their sum
     for many, what in zip(X.shape, ("rows", "columns"), strict=True):
         if many > np.iinfo(np.int32).max:
             raise ValueError(f"expected at most 2^31-1 {what}, got {many}")

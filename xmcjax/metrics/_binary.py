@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax.metrics._labels import as_label_matrix
 
 
@@ -60,12 +61,9 @@ def label_precision_recall(
         via mean-separating initialization, Machine Learning 2022, appendix, Table 4.
     """
     Y = as_label_matrix(Y_true, "Y_true")
-    if sp.issparse(scores):
-        if threshold < 0:
-            raise ValueError(f"threshold: expected at least 0 with sparse scores, found {threshold}")
-        scores = sp.csr_array(scores)
-    else:
-        scores = np.asarray(scores)
+    scores = _sparse.matrix(scores, "scores")
+    if sp.issparse(scores) and threshold < 0:
+        raise ValueError(f"threshold: expected at least 0 with sparse scores, found {threshold}")
     if scores.shape != Y.shape:
         raise ValueError(f"scores: expected shape {Y.shape} as Y_true, found {scores.shape}")
     if np.isnan(scores.data if sp.issparse(scores) else scores).any():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
+
 
 def density(weights) -> float:
     """The fraction of weights that are not zero; biases, kept apart, do not count.
@@ -18,10 +20,11 @@ def density(weights) -> float:
     """
     if hasattr(weights, "density") and not sp.issparse(weights):
         return float(weights.density())
-    if sp.issparse(weights):
-        # Stored zeros are no weights.
-        nonzero, size = weights.count_nonzero(), weights.shape[0] * weights.shape[1]
+    if _sparse.is_sparse(weights):
+        # stored zeros are no weights
+        weights = _sparse.canonical_csr(weights, "weights", zeros=False)
+        nonzero, size = weights.nnz, weights.shape[0] * weights.shape[1]
     else:
-        weights = np.asarray(weights)
+        weights = _sparse.dense(weights, "weights")
         nonzero, size = np.count_nonzero(weights), weights.size
     return float(nonzero / size) if size else 0.0

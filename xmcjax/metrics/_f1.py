@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax.metrics._labels import as_label_matrix
 
 
 def _is_matrix(y) -> bool:
-    return sp.issparse(y) or np.ndim(y) == 2
+    return _sparse.is_sparse(y) or np.ndim(y) == 2
 
 
 def _counts(y_true, y_pred) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
+
 # Dense score blocks are ranked this many numbers at a time: the temporary arrays stay small.
 _BLOCK_ELEMENTS = 1 << 22
 
@@ -50,10 +52,7 @@ def as_label_matrix(Y, name: str) -> sp.csr_array:
         TypeError: Y is not a matrix of numbers.
         ValueError: Y is not two-dimensional or holds anything but 0 and 1.
     """
-    if not sp.issparse(Y):
-        Y = np.asarray(Y)
-        if Y.dtype.kind not in "biuf":
-            raise TypeError(f"{name}: expected a matrix of 0 and 1, found values of type {Y.dtype}")
+    Y = _sparse.matrix(Y, name)
     if Y.ndim != 2:
         raise ValueError(f"{name}: expected a label matrix [n, L], found {Y.ndim} dimension(s)")
     # Copied: summing duplicates and sorting would otherwise change the caller's matrix.
@@ -76,11 +75,12 @@ def as_truth(Y_true) -> Truth:
         TypeError: a class vector that does not hold integers.
         ValueError: no rows, a negative class number, or a matrix with values other than 0 and 1.
     """
-    if not sp.issparse(Y_true):
+    if not _sparse.is_sparse(Y_true):
+        _sparse.refuse_masked(Y_true, "Y_true")
         Y_true = np.asarray(Y_true)
     if Y_true.ndim == 0 or Y_true.shape[0] == 0:
         raise ValueError("Y_true: expected at least one row, found none")
-    if Y_true.ndim == 1 and not sp.issparse(Y_true):
+    if Y_true.ndim == 1 and isinstance(Y_true, np.ndarray):
         if Y_true.dtype.kind not in "iu":
             raise TypeError(
                 f"Y_true: expected class numbers (integers, the columns of the scores), found {Y_true.dtype}"
@@ -157,7 +157,7 @@ def top_k_dense(scores: np.ndarray, k: int) -> np.ndarray:
 def top_k_sparse(scores, k: int) -> np.ndarray:
     """As `top_k_dense` for sparse scores: only stored entries, zeros among them, are predictions."""
     # Copied: sorting would otherwise change the caller's matrix.
-    scores = sp.csr_array(scores, copy=True)
+    scores = sp.csr_array(_sparse.csr(scores, "predictions"), copy=True)
     before = scores.nnz
     scores.sum_duplicates()
     if scores.nnz != before:
@@ -200,6 +200,18 @@ def _check_indices(indices: np.ndarray, truth: Truth) -> np.ndarray:
     return indices
 
 
+def as_predictions(predictions):
+    """Checked CSR of sparse scores, else an array.
+
+    Raises:
+        TypeError, ValueError: a malformed matrix or a masked array.
+    """
+    if _sparse.is_sparse(predictions):
+        return _sparse.csr(predictions, "predictions")
+    _sparse.refuse_masked(predictions, "predictions")
+    return np.asarray(predictions)
+
+
 def is_label_numbers(predictions) -> bool:
     """Whether predictions are label numbers (an integer array) rather than scores.
 
@@ -228,8 +240,7 @@ def top_k(predictions, truth: Truth, k: int | None) -> np.ndarray:
         truth: the true labels that the shapes and numbers are checked against.
         k: how many; None takes all that label numbers or sparse scores hold.
     """
-    if not sp.issparse(predictions):
-        predictions = np.asarray(predictions)
+    predictions = as_predictions(predictions)
     numbers = is_label_numbers(predictions)
     _check_shape(predictions, truth, "numbers" if numbers else "scores")
     if numbers:
@@ -240,7 +251,7 @@ def top_k(predictions, truth: Truth, k: int | None) -> np.ndarray:
         return _check_indices(predictions[:, :k], truth)
     if sp.issparse(predictions):
         if k is None:
-            k = int(np.diff(sp.csr_array(predictions).indptr).max(initial=0))
+            k = int(np.diff(predictions.indptr).max(initial=0))
         return top_k_sparse(predictions, k)
     return top_k_dense(predictions, predictions.shape[1] if k is None else k)
 

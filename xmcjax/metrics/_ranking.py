@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.metrics._labels import Truth, as_truth, check_k, hits, is_label_numbers, top_k
+from xmcjax.metrics._labels import Truth, as_predictions, as_truth, check_k, hits, is_label_numbers, top_k
 
 
 def _discounts(k: int) -> np.ndarray:
@@ -223,9 +223,9 @@ def mean_reciprocal_rank(Y_true, predictions, k: int | None = None) -> float:
     truth = as_truth(Y_true)
     if k is not None:
         k = check_k(k)
-    elif not sp.issparse(predictions):
-        predictions = np.asarray(predictions)
-        if not is_label_numbers(predictions):
+    else:
+        predictions = as_predictions(predictions)
+        if not sp.issparse(predictions) and not is_label_numbers(predictions):
             # All L ranks of dense scores: an order of every row.
             k = max(1, predictions.shape[-1])
     found = hits(truth, top_k(predictions, truth, k))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax.models._base import check_labels, is_trained
 
 
@@ -17,11 +18,16 @@ class ArrayModel:
         status: int [L], as in `xmcjax.solvers.Status`, or None for all trained.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: shapes that do not fit, or malformed weights.
+        TypeError: weights that are no real numbers.
+
+    Sparse weights are copied: changes of `coef` do not reach the model.
     """
 
     def __init__(self, coef, intercept=None, status=None):
-        self._coef = sp.csr_array(coef) if sp.issparse(coef) else np.asarray(coef)
+        coef = _sparse.matrix(coef, "coef")
+        # its own, because a caller may change the arrays between two predictions
+        self._coef = sp.csr_array(coef, copy=True) if sp.issparse(coef) else coef
         if self._coef.ndim != 2:
             raise ValueError(f"coef: expected [L, d], found {self._coef.ndim} dimension(s)")
         self.n_labels, self.n_features = self._coef.shape

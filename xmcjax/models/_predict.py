@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax.models._base import WeightSource
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def predict_topk(
         the model are and JAX is set to use it.
 
     Raises:
-        ValueError: X of another width, not two-dimensional or not finite; k or a block below 1.
+        ValueError: X of another width, not two-dimensional, malformed or not finite; k or a block below 1.
+        TypeError: X is no matrix of real numbers.
         ModelFormatError: a damaged shard.
 
     Example:
@@ -145,7 +147,7 @@ class _Blocks:
         for name, block in (("label_block", label_block), ("row_block", row_block)):
             if block is not None and block < 1:
                 raise ValueError(f"{name}: expected at least 1, found {block}")
-        X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+        X = _sparse.matrix(X)
         if X.ndim != 2 or X.shape[1] != model.n_features:
             raise ValueError(
                 f"X: expected {model.n_features} features as in the model, found shape {X.shape}"
@@ -185,8 +187,6 @@ class _Blocks:
 
 def _check_finite(X) -> None:
     values = X.data if sp.issparse(X) else X
-    if values.dtype.kind not in "biuf":
-        raise ValueError(f"X: expected numbers, found {values.dtype}")
     wrong = np.flatnonzero(~np.isfinite(values))
     if wrong.size:
         place = int(wrong[0])
@@ -224,7 +224,7 @@ def _operators(X, rows: list[tuple[int, int]], dtype, threads: int):
         indptr[stop - start + 1 : height + 1] = span.stop - span.start
         indices = np.pad(X.indices[span], (0, filler))
         data = np.pad(X.data[span], (0, filler)).astype(dtype, copy=False)
-        block = sp.csr_array((data, indices, indptr), shape=(height + 1, X.shape[1]))
+        block = _sparse.csr(sp.csr_array((data, indices, indptr), shape=(height + 1, X.shape[1])))
         # The zeros stand in one place on purpose: to sum them would give every block a shape of its own.
         block.has_canonical_format = True
         yield linops.make(block, dtype, threads=threads)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from xmcjax._sparse import compressed_fault
 from xmcjax.models._errors import ModelFormatError
 
 
@@ -103,16 +104,14 @@ def decode(path: Path, n_labels: int, nonzeros: int, n_features: int, dtype: np.
 
 def _check(path: Path, shard: Shard, nonzeros: int, n_features: int) -> None:
     indptr, indices = shard.indptr, shard.indices
-    if indptr[0] != 0 or indptr[-1] != nonzeros or (np.diff(indptr) < 0).any():
-        raise ModelFormatError(path, f"indptr rising from 0 to {nonzeros}", "other offsets")
-    if nonzeros:
-        if indices.min() < 0 or indices.max() >= n_features:
-            raise ModelFormatError(
-                path, f"features from 0 to {n_features - 1}", f"{indices.min()} to {indices.max()}"
-            )
-        falls = np.flatnonzero(np.diff(indices) <= 0) + 1
-        if not np.isin(falls, indptr).all():
-            raise ModelFormatError(path, "ascending features within a label", "other orders")
+    fault = compressed_fault(indptr, indices, nonzeros, len(indptr) - 1, n_features, "label")
+    if fault is not None:
+        raise ModelFormatError(path, *fault)
+    if indptr[-1] != nonzeros:
+        raise ModelFormatError(path, f"indptr rising from 0 to {nonzeros}", f"an end at {indptr[-1]}")
+    falls = np.flatnonzero(indices[1:] <= indices[:-1]) + 1
+    if not np.isin(falls, indptr).all():
+        raise ModelFormatError(path, "ascending features within a label", "other orders")
     for name in ("values", "intercept"):
         if not np.isfinite(getattr(shard, name)).all():
             raise ModelFormatError(path, f"finite {name}", "nan or infinity")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._sparse import require_checked
 from xmcjax.native import _library
 
 
@@ -45,7 +46,7 @@ class _Point:
     """W and α of one problem.
 
     Args:
-        X: CSR of float32 or float64, canonical.
+        X: CSR of float32 or float64 from :func:`xmcjax._sparse.canonical_csr`.
         y: classes 0 … m−1, int32 [n].
         m: number of classes.
         formulation: its place in ``FORMULATIONS``.
@@ -72,6 +73,7 @@ class _Point:
         threads: int = 1,
         classes: tuple[int, int] | None = None,
     ):
+        require_checked(X)
         assert X.dtype in (np.float32, np.float64) and y.dtype == np.int32 and y.shape == X.shape[:1]
         self.shape = X.shape[0], m
         self._d = X.shape[1]

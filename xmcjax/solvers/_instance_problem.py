@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._range import check_range
-from xmcjax.linops import Csr, LinOp, native_ready
+from xmcjax.linops import Csr, LinOp, check_operator, native_ready
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._instance_sets import SETS, InstanceSet
 
@@ -130,8 +130,11 @@ def problem(
         ValueError: an unknown set, shapes that do not match, classes or k out of range, a negative
             or infinite bound or one outside of the range of the dtype, rows whose squares overflow,
             native calls asked for where there are none.
-        TypeError: classes or k that are no whole numbers, inner products of another dtype.
+        TypeError: classes or k that are no whole numbers, inner products of another dtype, features that
+            are no operator.
     """
+    if not isinstance(op, Gram):
+        check_operator(op)
     if set_name not in SETS:
         raise ValueError(f"expected a set of {', '.join(SETS)}, got {set_name!r}")
     if isinstance(op, Gram):

@@ -44,7 +44,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xmcjax.linops import Csr, LinOp
+from xmcjax.linops import Csr, LinOp, check_operator
 from xmcjax.losses import LaneLoss
 from xmcjax.native import _ffi
 from xmcjax.penalties import L2, Penalty
@@ -151,9 +151,10 @@ def lane_problem(
         penalty: R; None for ½ ‖w‖².
 
     Raises:
-        TypeError: a loss without curvature.
+        TypeError: a loss without curvature, or features that are no operator.
         ValueError: shapes that do not match, targets that are neither −1 nor 1.
     """
+    check_operator(op)
     if not loss.smooth:
         raise TypeError(
             f"newton_cg needs a loss with curvature, which {loss.name} has not; "

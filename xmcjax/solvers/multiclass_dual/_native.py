@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax.native._multiclass import Ascent, CentredAscent, Proximal
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multiclass_dual import _admm
@@ -187,9 +188,6 @@ class _Search:
 
 def canonical(X) -> sp.csr_array:
     """X as CSR of float32 or float64, columns ascending in a row and none twice, without zeros."""
-    X = sp.csr_array(X, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float32)
-    if not (X.has_canonical_format and X.data.all()):
-        X = X.copy()
-        X.sum_duplicates()
-        X.eliminate_zeros()
-    return X
+    X = X if sp.issparse(X) else sp.csr_array(X)
+    X = X.astype(X.dtype if X.dtype in (np.float32, np.float64) else np.float32, copy=False)
+    return _sparse.canonical_csr(X, zeros=False)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax import linops
+from xmcjax import _sparse, linops
 from xmcjax._range import check_range
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
@@ -54,8 +55,8 @@ class MulticlassProblem:
         return self.y[:, None] == jnp.arange(self.classes, dtype=self.y.dtype)[None, :]
 
 
-def check_problem(X, y, formulation: str, C: float) -> tuple[np.ndarray, int]:
-    """The classes as int32 and their number; what is wrong with a problem is said here.
+def check_problem(X, y, formulation: str, C: float) -> tuple[Any, np.ndarray, int]:
+    """Features as CSR or an array, classes as int32, and their number; what is wrong is said here.
 
     Raises:
         ValueError: see :func:`multiclass_problem`.
@@ -64,13 +65,12 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[np.ndarray, int]:
         raise ValueError(f"formulation: expected one of {', '.join(FORMULATIONS)}, got {formulation!r}")
     if not (np.isfinite(C) and C > 0):
         raise ValueError(f"C: expected a finite number above 0, got {C}")
+    X = _sparse.matrix(X)
     if X.ndim != 2:
         raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
-    if X.dtype.kind not in "biuf":
-        raise ValueError(f"expected real features, got {X.dtype}")
     check_range("C: expected a number", C, np.float64 if X.dtype == np.float64 else np.float32)
     linops.check_features(X)
-    values = X.data if sp.issparse(X) else np.asarray(X)
+    values = X.data if sp.issparse(X) else X
     if not values.any():
         raise ValueError(f"expected features that are not all zero, found {X.shape[0]} rows of zeros")
     y = np.asarray(y)
@@ -87,7 +87,7 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[np.ndarray, int]:
         raise ValueError(f"expected classes 0 … {present[-1]}, found no row of class {np.argmax(missing)}")
     if len(present) < 2:
         raise ValueError("expected at least two classes, found class 0 alone")
-    return y.astype(np.int32), len(present)
+    return X, y.astype(np.int32), len(present)
 
 
 def check_limits(tol: float, max_epochs: int, threads: int = 1) -> None:
@@ -117,11 +117,12 @@ def multiclass_problem(
         backend, threads: of :func:`xmcjax.linops.make`.
 
     Raises:
-        ValueError: an unknown formulation; C not above 0, or outside the range of the dtype of X; a value
-            of X that is not real or not finite, or none that is not zero; classes that are not 0 … m−1,
+        TypeError: X is no matrix of real numbers.
+        ValueError: an unknown formulation; a malformed X; C not above 0, or outside the range of the dtype of
+            X; a value of X that is not finite, or none that is not zero; classes that are not 0 … m−1,
             or fewer than two.
     """
-    y, classes = check_problem(X, y, formulation, C)
+    X, y, classes = check_problem(X, y, formulation, C)
     op = linops.make(X, backend=backend, threads=threads)
     # an operator that is not dense is CSR
     rows = make_rows(op.X if isinstance(op, linops.Dense) else op.to_scipy())  # type: ignore[attr-defined]

@@ -65,7 +65,7 @@ def solve_over_mesh(
     if formulation == "cs":
         raise ValueError("formulation: expected one of ww, llw, ovr, ovr_squared over a mesh, got 'cs'")
     check_limits(tol, max_epochs)
-    y, m = check_problem(X, y, formulation, C)
+    X, y, m = check_problem(X, y, formulation, C)
     if not linops.native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
     wire, X = Wire(mesh), canonical(X)

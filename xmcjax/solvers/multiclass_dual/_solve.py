@@ -87,7 +87,7 @@ def solve(
     """
     check_limits(tol, max_epochs, threads)
     if backend in ("auto", "native") and linops.native_ready():
-        y, m = check_problem(X, y, formulation, C)
+        X, y, m = check_problem(X, y, formulation, C)
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
         return Solution(**_native.ascend(X, y, m, formulation, C, **options))
     problem = multiclass_problem(X, y, formulation=formulation, C=C, backend=backend, threads=threads)

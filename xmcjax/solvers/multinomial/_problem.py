@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xmcjax.linops import Csr, Dense, LinOp
+from xmcjax.linops import Csr, Dense, LinOp, check_operator
 from xmcjax.native import _ffi
 
 
@@ -86,8 +86,9 @@ def multinomial_problem(
     Raises:
         ValueError: λ not above 0; fewer than two classes; labels out of range or of another
             length; features or weights that are not finite.
-        TypeError: labels that are not integers.
+        TypeError: labels that are not integers, or features that are no operator.
     """
+    check_operator(op)
     if not (isinstance(lam, numbers.Real) and 0 < lam < np.inf):
         raise ValueError(f"expected lam above 0, got {lam!r}")
     n = op.shape[0]

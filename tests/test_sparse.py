@@ -1,0 +1,328 @@
+"""The one check of matrices: what is refused, where, and that nothing is done with a matrix before it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from jax.experimental import sparse as jax_sparse
+from malformed_matrices import MALFORMED, features
+from matrix_entries import ESTIMATORS, Entry, entries
+
+from xmcjax import _sparse, data, estimators, linops, metrics, models
+from xmcjax.solvers import instance_dual, multinomial, newton_cg
+
+NAMES = sorted(entries(Path()))
+PARTS = [
+    "data",
+    "estimators",
+    "inits",
+    "kernels",
+    "lanes",
+    "linops",
+    "metrics",
+    "models",
+    "solvers.instance_dual",
+    "solvers.multiclass_dual",
+    "solvers.multinomial",
+    "solvers.newton_cg",
+    "solvers.topk_sdca",
+]
+# What has an argument of such a name, and no matrix of a caller in it that anything follows.
+NO_MATRIX = {
+    "data.Demo": "a result",
+    "data.Transform.fit": "behind fit_transforms",
+    "lanes.Solved": "a result",
+    "linops.from_scipy": "behind make",
+    "linops.grouped_from_scipy": "behind make",
+    "data.Dataset": "keeps what it is given; tested where it is used",
+    "inits.TrainingSet": "made by the trainer",
+    "kernels.precomputed": "arrays only",
+    "kernels.precomputed_test": "arrays only",
+    "lanes.Trainer": "behind train_one_vs_all",
+    "lanes.train_on_nodes": "processes, tested beside lanes",
+    "metrics.reject_curve": "class vectors",
+    "metrics.taxonomy_loss": "class vectors",
+    "metrics.parent_accuracy": "class vectors",
+    "models.write_predictions": "arrays only",
+    "solvers.multiclass_dual.solve_over_mesh": "processes; begins as solve",
+    "solvers.topk_sdca.problem": "operators, tested below",
+    "solvers.multinomial.multinomial_problem": "operators, tested below",
+    "solvers.newton_cg.lane_problem": "operators, tested below",
+}
+MATRIX_ARGUMENTS = set(
+    ["X", "Y", "Y_true", "Y_train", "y_true", "y_pred", "predictions", "scores", "coef", "weights", "M"]
+)
+
+
+@pytest.fixture(autouse=True)
+def default_settings(strict_numbers):
+    """JAX's settings as users have them."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> dict[str, Entry]:
+    return entries(tmp_path_factory.mktemp("written"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_malformed_matrices_are_refused_in_one_sentence(table, name):
+    entry = table[name]
+    for case, malform in MALFORMED.items():
+        with pytest.raises((ValueError, TypeError)) as caught:
+            entry.call(malform(entry.valid()))
+            pytest.fail(f"{name} took a matrix: {case}")
+        said = str(caught.value)
+        assert said.startswith(entry.name) and ": expected" in said and "found" in said, (case, said)
+        assert "\n" not in said, (case, said)
+
+
+class Guarded(sp.csr_array):
+    """A matrix whose arrays may be looked at, and which nothing of scipy may be asked of."""
+
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        if (
+            callable(value)
+            and not name.startswith("__")
+            and super().__getattribute__("__dict__").get("guarded")
+        ):
+            raise AssertionError(f"scipy is asked for {name} before the check")
+        return value
+
+    def __getitem__(self, key):
+        raise AssertionError("rows are taken before the check")
+
+    def __matmul__(self, other):
+        raise AssertionError("a product is made before the check")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_asked_of_a_matrix_before_the_check(table, name):
+    entry = table[name]
+    matrix = Guarded(entry.valid())
+    matrix.guarded = True
+    same(entry.call(matrix), entry.call(entry.valid()))
+
+
+# Fits that are compiled anew for each number of entries; the check is the same.
+SLOW = (
+    "estimators.KernelLogisticClassifier",
+    "linops.make X gpu",
+    "solvers.multiclass_dual.solve X dense",
+    "solvers.multiclass_dual.solve X jnp",
+)
+FORMS = {
+    "csc": sp.csc_array,
+    "coo": sp.coo_matrix,
+    "bsr": lambda A: A.tobsr((2, 2)),
+    "dia": sp.dia_array,
+    "lil": sp.lil_matrix,
+    "dok": sp.dok_array,
+    "BCOO": jax_sparse.BCOO.from_scipy_sparse,
+    "BCSR": jax_sparse.BCSR.from_scipy_sparse,
+    "indices of 64 bits": lambda A: with_index_type(A, np.int64),
+    "unsigned indices": lambda A: with_index_type(A, np.uint8),
+    "read-only": lambda A: read_only(A),
+    "in halves": lambda A: in_halves(A),
+    "rows unsorted": lambda A: unsorted(A),
+    "more values than the offsets end with": lambda A: with_more_room(A),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(SLOW)])
+@pytest.mark.filterwarnings("ignore:Constructing a DIA matrix:scipy.sparse.SparseEfficiencyWarning")
+def test_every_form_of_a_matrix_is_the_same_matrix(table, name):
+    entry = table[name]
+    expected = entry.call(entry.valid())
+    for form, make in FORMS.items():
+        # of an entry stored twice it is not known which of two scores counts
+        if form == "in halves" and name.endswith(" predictions"):
+            continue
+        matrix = make(entry.valid())
+        before = {key: value.copy() for key, value in vars(matrix).items() if isinstance(value, np.ndarray)}
+        same(entry.call(matrix), expected, 1e-5)
+        for key, value in before.items():  # the caller's matrix is left as it is
+            np.testing.assert_array_equal(getattr(matrix, key), value, form)
+
+
+def with_index_type(A, kind):
+    A = A.copy()
+    A.indices, A.indptr = A.indices.astype(kind), A.indptr.astype(kind)
+    return A
+
+
+def read_only(A):
+    for array in (A.data, A.indices, A.indptr):
+        array.flags.writeable = False
+    return A
+
+
+def in_halves(A):
+    """Each entry twice, at half its value."""
+    parts = np.repeat(A.data / 2, 2), np.repeat(A.indices, 2), A.indptr * 2
+    return sp.csr_matrix(parts, shape=A.shape)
+
+
+def unsorted(A):
+    """Rows backwards, which scipy believes to be sorted."""
+    order = np.arange(A.nnz).reshape(A.shape[0], 3)[:, ::-1].ravel()
+    B = sp.csr_matrix((A.data[order], A.indices[order], A.indptr), shape=A.shape)
+    B.has_sorted_indices = B.has_canonical_format = True
+    return B
+
+
+def with_more_room(A):
+    """What stands behind the last row is no part of the matrix."""
+    A = A.copy()
+    A.data, A.indices = np.append(A.data, np.float32(7)), np.append(A.indices, np.int32(10**9))
+    return A
+
+
+def same(ours, theirs, tolerance=0.0):
+    if sp.issparse(ours):
+        ours, theirs = ours.toarray(), theirs.toarray()
+    if isinstance(ours, tuple):
+        for our, their in zip(ours, theirs, strict=True):
+            same(our, their, tolerance)
+    elif isinstance(ours, (bytes, str)) or ours is None:
+        assert ours == theirs
+    else:
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_every_function_of_a_matrix_is_in_the_table():
+    known = {name.split(" ")[0] for name in NAMES}
+    missing = set(NO_MATRIX)
+    for part in PARTS:
+        module = importlib.import_module(f"xmcjax.{part}")
+        for name, function in public_functions(part, module):
+            if MATRIX_ARGUMENTS & set(inspect.signature(function).parameters):
+                assert name in known | set(NO_MATRIX), f"{name} takes a matrix and is in no table"
+            missing.discard(name)
+    assert not missing, f"no such functions: {missing}"
+
+
+def public_functions(part, module):
+    for name, value in vars(module).items():
+        if name.startswith("_") or not getattr(value, "__module__", "").startswith("xmcjax." + part):
+            continue
+        if inspect.isfunction(value):
+            yield f"{part}.{name}", value
+        elif (
+            inspect.isclass(value)
+            and not issubclass(value, Exception)
+            and part in ("estimators", "data", "models", "lanes", "kernels", "inits")
+        ):
+            yield f"{part}.{name}", value
+            for method, function in inspect.getmembers(value, inspect.isfunction):
+                if not method.startswith(("_", "set_", "score", "prepare")):
+                    yield f"{part}.{name}.{method}", function
+
+
+def test_a_change_between_two_calls_is_seen():
+    X = features()
+    linops.make(X)
+    X.indices[1] = 10**9
+    with pytest.raises(ValueError, match=r"^X: expected indices from 0 to 29, found 1000000000 in row 0"):
+        linops.make(X)
+
+
+def test_a_model_keeps_weights_of_its_own():
+    W = features()
+    model = models.ArrayModel(W)
+    before = models.predict_topk(model, features(), 2)
+    W.indices[:] = 10**9
+    same(models.predict_topk(model, features(), 2), before)
+
+
+def test_a_mark_ends_with_the_arrays_that_were_checked():
+    X = _sparse.csr(features())
+    assert _sparse.csr(X) is X
+    X.indices = X.indices + 100
+    with pytest.raises(ValueError, match="expected indices from 0 to 29"):
+        _sparse.csr(X)
+    with pytest.raises(TypeError, match="expected a matrix that was checked, found csr_matrix"):
+        _sparse.require_checked(features())
+
+
+def test_what_has_no_entries_is_a_matrix():
+    for shape in [(0, 3), (3, 0), (0, 0), (3, 3)]:
+        for form in ("csr", "csc", "coo", "lil", "dok", "dia"):
+            assert _sparse.csr(sp.csr_matrix(shape).asformat(form)).shape == shape
+
+
+def test_wide_matrices_have_wide_indices():
+    X = sp.coo_array(([1.0], ([0], [2**40])), shape=(1, 2**41))
+    assert _sparse.csr(X).indices.tolist() == [2**40]
+    with pytest.raises(ValueError, match=r"expected at most 2\^31-1 columns"):
+        linops.make(X)
+
+
+DENSE = {
+    "masked": (np.ma.masked_greater(np.eye(4), 0.5), "masked array"),
+    "ragged": ([[1.0, 2.0], [1.0]], "ragged list"),
+    "of text": (np.full((4, 4), "a"), "<U1"),
+    "of objects": (np.full((4, 4), None), "object"),
+    "complex": (np.eye(4) + 1j, "complex128"),
+    "no array": (object(), "found object"),
+}
+
+
+@pytest.mark.parametrize("case", DENSE)
+def test_arrays_of_something_else_are_refused(case):
+    X, found = DENSE[case]
+    model = models.ArrayModel(np.eye(4))
+    for call in (
+        linops.make,
+        lambda X: models.predict_topk(model, X, 1),
+        lambda X: data.fit_transforms("idf", X),
+        metrics.density,
+        models.ArrayModel,
+    ):
+        with pytest.raises((ValueError, TypeError), match=found) as caught:
+            call(X)
+        assert ": expected" in str(caught.value)
+
+
+TAGS = {
+    "lists of different length": [["a", "b"], ["c"], ["d"], ["a"]],
+    "lists of equal length": [["a", "b"], ["c", "d"], ["d", "a"], ["a", "b"]],
+    "numbers": [[1, 2], [3], [4], [1]],
+    "sets": [{"a", "b"}, {"c"}, {"d"}, {"a"}],
+    "an array of lists": np.array([["a", "b"], ["c"], ["d"], ["a"]], dtype=object),
+    "tuples": [("a",), ("c", "d"), ("d",), ("a",)],
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("case", TAGS)
+def test_lists_of_tags_are_refused_with_the_remedy(name, case):
+    with pytest.raises(ValueError, match=r"^y: expected one class per row.*MultiLabelBinarizer"):
+        getattr(estimators, name)().fit(np.eye(4), TAGS[case])
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_masked_arrays_are_refused(name):
+    estimator, masked = getattr(estimators, name)(), np.ma.masked_greater(np.eye(4), 0.5)
+    with pytest.raises(TypeError, match=r"^X: expected an array without a mask"):
+        estimator.fit(masked, [0, 1, 0, 1])
+    with pytest.raises(TypeError, match=r"^y: expected an array without a mask"):
+        estimator.fit(np.eye(4), np.ma.masked_greater([0, 1, 0, 1], 0))
+
+
+def test_solvers_take_operators_only():
+    for problem in (
+        lambda X: newton_cg.lane_problem(X, np.ones((12, 1)), None),
+        lambda X: multinomial.multinomial_problem(X, np.arange(12) % 4, 1.0),
+        lambda X: instance_dual.problem(X, np.arange(12) % 4, set_name="topk_alpha", bound=1.0),
+    ):
+        with pytest.raises(TypeError, match=r"expected features of xmcjax\.linops\.make, got csr_matrix"):
+            problem(features())

@@ -1,0 +1,377 @@
+"""The one check of matrices, which stands before every conversion and every native call.
+
+scipy and the C++ kernels follow the indices of a matrix without looking where they lead. scipy itself checks
+a matrix in part when it is made, and not at all when its arrays are changed afterwards. So every matrix that
+comes from outside (`X`, `y`, weights; from a caller, a file or another process) passes :func:`csr` first, and
+only what it returns is converted, multiplied, cut into rows or given to native code.
+
+What is promised: a matrix that is malformed when a function is called is refused with a sentence, and no
+memory is read or written through it. The check is made in every call anew, because a caller may change a
+matrix between two calls; nothing is remembered of the caller's own object. :func:`csr` returns a new object
+with the caller's arrays, marked as checked, and that object stays inside the library, where it is checked no
+more. A matrix must not be changed by another thread while a call runs: that is not noticed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+Sparse: TypeAlias = "sp.sparray | sp.spmatrix"
+_MARK = "_xmcjax_checked"
+
+
+class Fault(NamedTuple):
+    """What is wrong with a matrix, to be said in a sentence."""
+
+    expected: str
+    found: str
+
+
+def csr(X, name: str = "X") -> Any:
+    """A sparse matrix of any format as CSR whose indices may be followed; the argument is left as it is.
+
+    Args:
+        X: a matrix of scipy.sparse, or a BCOO or BCSR of ``jax.experimental.sparse`` without batch and dense
+            dimensions, whose padding is dropped.
+        name: of the argument, for the sentence.
+
+    Returns:
+        CSR, an array or a matrix of scipy as X is, with index arrays of one type. Its rows may be unsorted
+        and hold a column more than once; arrays are shared with X where that is possible.
+
+    Raises:
+        TypeError: X is no sparse matrix, or one of values that are no real numbers.
+        ValueError: X has another number of dimensions than two, or is malformed; where and how.
+    """
+    if _is_checked(X) and X.format == "csr":
+        return X
+    X = _of_scipy(X, name)
+    shape = _shape(X, name)
+    make = sp.csr_array if isinstance(X, sp.sparray) else sp.csr_matrix
+    match X.format:
+        case "csr":
+            matrix = make(_compressed(X, name, shape[0], shape[1], "row"), shape=shape)
+        case "csc":
+            parts = _compressed(X, name, shape[1], shape[0], "column")
+            matrix = make(sp.csc_array(parts, shape=shape))
+        case "bsr":
+            matrix = make(_blocks(X, name, shape))
+        case "coo":
+            matrix = make(_entries(X.data, X.coords, name, shape))
+        case "dia":
+            matrix = make(_diagonals(X, name, shape))
+        case "lil":
+            matrix = make(_lists(X, name, shape))
+        case "dok":
+            matrix = make(_keys(X, name, shape))
+        case other:
+            raise TypeError(f"{name}: expected a format of scipy.sparse, found {other!r}")
+    return _mark(matrix)
+
+
+def csc(X, name: str = "X") -> Any:
+    """As :func:`csr`, as CSC."""
+    if _is_checked(X) and X.format == "csc":
+        return X
+    if not (sp.issparse(X) and X.format == "csc"):
+        return _mark(sp.csc_array(csr(X, name)))
+    rows, columns = shape = _shape(X, name)
+    return _mark(sp.csc_array(_compressed(X, name, columns, rows, "column"), shape=shape))
+
+
+def canonical_csr(X, name: str = "X", *, zeros: bool = True) -> Any:
+    """As :func:`csr`, with the columns of a row ascending and none twice; entries of one place are added up.
+
+    Args:
+        X, name: as there.
+        zeros: whether stored zeros are kept.
+    """
+    X = csr(X, name)
+    if X.has_canonical_format and (zeros or X.data.all()):
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    if not zeros:
+        X.eliminate_zeros()
+    return _mark(X)
+
+
+def require_checked(X) -> None:
+    """Raises TypeError where X does not come from :func:`csr`: the last door before native code."""
+    if not _is_checked(X):
+        raise TypeError(f"expected a matrix that was checked, found {type(X).__name__}")
+
+
+def is_sparse(X) -> bool:
+    """Whether X is for :func:`csr`: a matrix of scipy.sparse or of ``jax.experimental.sparse``."""
+    return sp.issparse(X) or _is_of_jax(X)
+
+
+def dense(X, name: str = "X") -> np.ndarray:
+    """An array of real numbers.
+
+    Raises:
+        TypeError: a masked array, or values that are no real numbers.
+        ValueError: rows of different length.
+    """
+    refuse_masked(X, name)
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected rows of one length, found a ragged list ({error})") from None
+    if array.dtype.kind not in "biuf":
+        found = type(X).__name__ if array.ndim == 0 else f"values of type {array.dtype}"
+        raise TypeError(f"{name}: expected an array or a sparse matrix of real numbers, found {found}")
+    return array
+
+
+def matrix(X, name: str = "X") -> Any:
+    """Checked CSR of a sparse X, else an array."""
+    return csr(X, name) if is_sparse(X) else dense(X, name)
+
+
+def refuse_masked(X, name: str) -> None:
+    """TypeError where X is a masked array: what is behind its mask would be taken for data."""
+    if isinstance(X, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: expected an array without a mask, found a masked array: give X.filled(value)"
+        )
+
+
+def compressed_fault(
+    indptr: np.ndarray, indices: np.ndarray, entries: int, major: int, minor: int, line: str = "row"
+) -> Fault | None:
+    """What is wrong with compressed rows, or columns; None where their indices may be followed.
+
+    Args:
+        indptr: where each line starts, [major + 1].
+        indices: places in the lines.
+        entries: number of values.
+        major, minor: number of lines, and of places in each.
+        line: what a line is called.
+    """
+    for what, array in (("indptr", indptr), ("indices", indices)):
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            return Fault(f"{what} of whole numbers in one dimension", f"{array.dtype} {list(array.shape)}")
+    if len(indptr) != major + 1:
+        return Fault(f"{major + 1} offsets in indptr, one more than {line}s", str(len(indptr)))
+    if len(indices) != entries:
+        return Fault(f"as many indices as values, {entries}", str(len(indices)))
+    if indptr[0] != 0:
+        return Fault("an indptr that begins with 0", str(indptr[0]))
+    # neighbours are compared: their differences may wrap around in a narrow or a signed type
+    falls = indptr[1:] < indptr[:-1]
+    if falls.any():
+        at = int(np.argmax(falls))
+        return Fault("an indptr that does not fall", f"{indptr[at + 1]} after {indptr[at]} at {line} {at}")
+    if indptr[-1] > entries:
+        return Fault(f"an indptr that ends with at most {entries}, the number of values", str(indptr[-1]))
+    outside = _first_outside(indices[: int(indptr[-1])], minor)
+    if outside is None:
+        return None
+    at = int(np.searchsorted(indptr, outside, side="right")) - 1
+    return Fault(f"indices from 0 to {minor - 1}", f"{indices[outside]} in {line} {at}")
+
+
+def _first_outside(places: np.ndarray, size: int) -> int | None:
+    """The first place that is below 0 or not below `size`; None where there is none."""
+    if not places.size:
+        return None
+    # one pass for both: as unsigned, what is below 0 is above all else
+    unsigned = places.view(places.dtype.str.replace("i", "u"))
+    # beside a size below 2^(bits − 1) nothing else can be as large
+    if size <= np.iinfo(places.dtype).max and unsigned.max() < size:
+        return None
+    outside = (places < 0) | (places >= size)
+    return int(np.argmax(outside)) if outside.any() else None
+
+
+def _compressed(X, name: str, major: int, minor: int, line: str) -> tuple[np.ndarray, ...]:
+    """(data, indices, indptr), without what stands behind the last line."""
+    data = _numbers(X.data, name)
+    indices, indptr = _array(X.indices, name, "indices"), _array(X.indptr, name, "indptr")
+    _raise(name, X.format, compressed_fault(indptr, indices, len(data), major, minor, line))
+    entries = int(indptr[-1])
+    index = _index_type(major, minor, entries)
+    return data[:entries], indices[:entries].astype(index, copy=False), indptr.astype(index, copy=False)
+
+
+def _blocks(X, name: str, shape: tuple[int, int]) -> Any:
+    """BSR: compressed rows of blocks [blocks, R, C]."""
+    data = _numbers(X.data, name, 3)
+    size = data.shape[1:]
+    if min(size) < 1 or shape[0] % size[0] or shape[1] % size[1]:
+        raise ValueError(f"{name}: expected blocks that divide {list(shape)}, found blocks of {list(size)}")
+    indices, indptr = _array(X.indices, name, "indices"), _array(X.indptr, name, "indptr")
+    major, minor = shape[0] // size[0], shape[1] // size[1]
+    _raise(name, X.format, compressed_fault(indptr, indices, len(data), major, minor, "block row"))
+    entries = int(indptr[-1])
+    index = _index_type(*shape, entries * size[0] * size[1])
+    parts = (data[:entries], indices[:entries].astype(index), indptr.astype(index))
+    return sp.bsr_array(parts, shape=shape)
+
+
+def _entries(data, places, name: str, shape: tuple[int, int]) -> Any:
+    """COO of values at (row, column)."""
+    data = _numbers(data, name)
+    index = _index_type(*shape, len(data))
+    checked = []
+    for what, array, size in zip(("rows", "columns"), places, shape, strict=True):
+        array = _array(array, name, what)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            fault = Fault(f"{what} of whole numbers in one dimension", f"{array.dtype} {list(array.shape)}")
+        elif len(array) != len(data):
+            fault = Fault(f"as many {what} as values, {len(data)}", str(len(array)))
+        elif (at := _first_outside(array, size)) is not None:
+            fault = Fault(f"{what} from 0 to {size - 1}", f"{array[at]} at entry {at}")
+        else:
+            fault = None
+        _raise(name, "coo", fault)
+        checked.append(array.astype(index, copy=False))
+    return sp.coo_array((data, tuple(checked)), shape=shape)
+
+
+def _diagonals(X, name: str, shape: tuple[int, int]) -> Any:
+    """DIA: the row i of the values [k, length] is diagonal offsets[i]."""
+    data, offsets = _numbers(X.data, name, 2), _array(X.offsets, name, "offsets")
+    fault = None
+    if offsets.ndim != 1 or offsets.dtype.kind not in "iu":
+        fault = Fault("offsets of whole numbers in one dimension", f"{offsets.dtype} {list(offsets.shape)}")
+    elif len(offsets) != len(data):
+        fault = Fault(f"as many offsets as diagonals, {len(data)}", str(len(offsets)))
+    elif len(np.unique(offsets)) < len(offsets):
+        fault = Fault("each diagonal once", "an offset that stands twice")
+    elif ((offsets <= -shape[0]) | (offsets >= shape[1])).any() and len(offsets):
+        outside = offsets[(offsets <= -shape[0]) | (offsets >= shape[1])][0]
+        fault = Fault(f"offsets from {1 - shape[0]} to {shape[1] - 1}", str(outside))
+    _raise(name, "dia", fault)
+    return sp.dia_array((data, offsets.astype(np.int64)), shape=shape)
+
+
+def _lists(X, name: str, shape: tuple[int, int]) -> Any:
+    """LIL: a list of columns and one of values for each row."""
+    columns, values = np.asarray(X.rows), np.asarray(X.data)
+    fault = None
+    for what, lists in (("rows", columns), ("data", values)):
+        if lists.shape != shape[:1] or not all(isinstance(row, list) for row in lists):
+            fault = Fault(f"{shape[0]} lists in {what}", f"{lists.dtype} {list(lists.shape)} of others")
+    _raise(name, "lil", fault)
+    lengths = [len(row) for row in columns]
+    for i, (length, row) in enumerate(zip(lengths, values, strict=True)):
+        if length != len(row):
+            _raise(
+                name,
+                "lil",
+                Fault("as many columns as values in each row", f"{length}, {len(row)} in row {i}"),
+            )
+    column = _whole(list(itertools.chain.from_iterable(columns)), name, "rows")
+    data = _values(itertools.chain.from_iterable(values), X.dtype, name)
+    return _entries(data, (np.repeat(np.arange(shape[0]), lengths), column), name, shape)
+
+
+def _keys(X, name: str, shape: tuple[int, int]) -> Any:
+    """DOK: a dictionary of values by (row, column)."""
+    keys = list(X.keys())
+    if not all(isinstance(key, tuple) and len(key) == 2 for key in keys):
+        _raise(name, "dok", Fault("pairs of a row and a column as keys", "others"))
+    places = (_whole([key[axis] for key in keys], name, "keys") for axis in range(2))
+    return _entries(_values(X.values(), X.dtype, name), tuple(places), name, shape)
+
+
+def _whole(numbers: list, name: str, what: str) -> np.ndarray:
+    """A list as an array; whole numbers where there are none."""
+    return _array(numbers, name, what) if numbers else np.zeros(0, np.int64)
+
+
+def _values(values: Iterable, dtype, name: str) -> np.ndarray:
+    try:
+        return np.fromiter(values, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{name}: expected numbers of {dtype}, found another value ({error})") from None
+
+
+def _array(array, name: str, what: str) -> np.ndarray:
+    refuse_masked(array, f"{name}.{what}")
+    try:
+        return np.asarray(array)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected {what} as an array, found a ragged list ({error})") from None
+
+
+def _numbers(data, name: str, ndim: int = 1) -> np.ndarray:
+    """The values of a matrix, of a type that scipy computes with."""
+    data = _array(data, name, "data")
+    if data.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: expected a matrix of real numbers, found values of type {data.dtype}")
+    if data.ndim != ndim:
+        raise ValueError(f"{name}: expected values in {ndim} dimension(s), found shape {list(data.shape)}")
+    # scipy has no halves, and takes no numbers in the byte order of another machine
+    kind = np.dtype(np.float32) if data.dtype == np.float16 else data.dtype.newbyteorder("=")
+    return data.astype(kind, copy=False)
+
+
+def _shape(X, name: str) -> tuple[int, int]:
+    if X.ndim != 2:
+        raise ValueError(f"{name}: expected a matrix of two dimensions, found {X.ndim}")
+    rows, columns = (int(size) for size in X.shape)
+    if rows < 0 or columns < 0:
+        raise ValueError(f"{name}: expected sizes of at least 0, found shape {[rows, columns]}")
+    return rows, columns
+
+
+def _index_type(*sizes: int) -> type[np.signedinteger]:
+    return np.int32 if max(sizes) <= np.iinfo(np.int32).max else np.int64
+
+
+def _raise(name: str, form: str, fault: Fault | None) -> None:
+    if fault is not None:
+        raise ValueError(
+            f"{name}: expected {fault.expected}, found {fault.found} (a malformed {form} matrix)"
+        )
+
+
+def _is_of_jax(X) -> bool:
+    # without an import of JAX: who has such a matrix has imported it
+    return type(X).__module__.startswith("jax.experimental.sparse") and hasattr(X, "todense")
+
+
+def _of_scipy(X, name: str) -> Any:
+    """X itself, or a matrix of JAX with its arrays; its indices are not followed."""
+    if sp.issparse(X):
+        return X
+    if not _is_of_jax(X):
+        raise TypeError(f"{name}: expected a sparse matrix, found {type(X).__name__}")
+    kind = type(X).__name__
+    if kind not in ("BCOO", "BCSR") or X.n_batch or X.n_dense or X.ndim != 2:
+        raise TypeError(
+            f"{name}: expected a BCOO or BCSR matrix without batch and dense dimensions, "
+            f"found {kind} of shape {list(X.shape)}"
+        )
+    data, indices = np.asarray(X.data), np.asarray(X.indices)
+    if kind == "BCOO":
+        # an index that is equal to the size fills up: so JAX pads
+        real = (indices != np.array(X.shape)).all(axis=1)
+        return _entries(data[real], tuple(indices[real].T), name, _shape(X, name))
+    indptr = np.asarray(X.indptr)
+    matrix = sp.csr_array(_shape(X, name), dtype=data.dtype if data.dtype != np.float16 else np.float32)
+    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
+    return matrix
+
+
+def _mark(matrix) -> Any:
+    """Says that the matrix was checked, for as long as it has these arrays."""
+    setattr(matrix, _MARK, (matrix.indptr, matrix.indices, matrix.shape, len(matrix.data)))
+    return matrix
+
+
+def _is_checked(X) -> bool:
+    mark = getattr(X, _MARK, None)
+    if mark is None:
+        return False
+    indptr, indices, shape, entries = mark
+    return X.indptr is indptr and X.indices is indices and X.shape == shape and len(X.data) == entries

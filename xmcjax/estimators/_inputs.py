@@ -1,0 +1,73 @@
+"""Features and targets as users give them, checked before scikit-learn or scipy look at them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from xmcjax import _sparse
+
+DTYPES = (np.float64, np.float32)
+_TAGS = (
+    "y: expected one class per row or a label matrix of 0 and 1, found {}; "
+    "sklearn.preprocessing.MultiLabelBinarizer(sparse_output=True).fit_transform(y) makes a label matrix of "
+    "lists of tags"
+)
+
+
+def checked_features(estimator, X, *, reset: bool = False) -> Any:
+    """X as CSR or an array of float; values that are not finite are left to ``check_features``.
+
+    Raises:
+        TypeError: a masked array, or values that are no real numbers.
+        ValueError: a malformed matrix, or one of another width than that of ``fit``.
+    """
+    return validate_data(estimator, _entering(X), reset=reset, **_kinds())
+
+
+def checked_data(estimator, X, y, *, multi_output: bool = False) -> tuple[Any, Any]:
+    """As :func:`checked_features`, and the targets: a class vector, or a label matrix where `multi_output`.
+
+    Raises:
+        TypeError, ValueError: as there; lists of tags, a masked array or a malformed matrix as y; y of
+            another length or kind.
+    """
+    return validate_data(estimator, _entering(X), checked_targets(y), multi_output=multi_output, **_kinds())
+
+
+def checked_targets(y) -> Any:
+    """y of any kind that scikit-learn knows; lists of tags are refused with the remedy."""
+    if y is None:
+        return y  # scikit-learn says what is missing
+    if _sparse.is_sparse(y):
+        return _sparse.csr(y, "y")
+    _sparse.refuse_masked(y, "y")
+    try:
+        array = np.asarray(y)
+    except ValueError:  # what NumPy says of rows of different length
+        raise ValueError(_TAGS.format("lists of different length")) from None
+    if array.ndim == 1 and array.dtype == object:
+        row = next(
+            (i for i, tags in enumerate(array) if isinstance(tags, (list, tuple, set, np.ndarray))), None
+        )
+        if row is not None:
+            raise ValueError(_TAGS.format(f"{type(array[row]).__name__} {array[row]!r} in row {row}"))
+    texts = array.dtype.kind in "US" or (
+        array.dtype == object and any(isinstance(a, str) for a in array.flat)
+    )
+    if array.ndim == 2 and array.shape[1] > 1 and texts:
+        raise ValueError(_TAGS.format(f"texts of shape {list(array.shape)}"))
+    return y
+
+
+def _entering(X) -> Any:
+    if _sparse.is_sparse(X):
+        return _sparse.csr(X)
+    _sparse.refuse_masked(X, "X")
+    return X
+
+
+def _kinds() -> dict[str, Any]:
+    return dict(accept_sparse="csr", dtype=DTYPES, ensure_all_finite=False)
