@@ -71,7 +71,7 @@ def csr(X, name: str = "X") -> Any:
             matrix = make(_keys(X, name, shape))
         case other:
             raise TypeError(f"{name}: expected a format of scipy.sparse, found {other!r}")
-    return _mark(matrix)
+    return _passed(matrix)
 
 
 def csc(X, name: str = "X") -> Any:
@@ -79,9 +79,9 @@ def csc(X, name: str = "X") -> Any:
     if _is_checked(X) and X.format == "csc":
         return X
     if not (sp.issparse(X) and X.format == "csc"):
-        return _mark(sp.csc_array(csr(X, name)))
+        return _passed(sp.csc_array(csr(X, name)))
     rows, columns = shape = _shape(X, name)
-    return _mark(sp.csc_array(_compressed(X, name, columns, rows, "column"), shape=shape))
+    return _passed(sp.csc_array(_compressed(X, name, columns, rows, "column"), shape=shape))
 
 
 def canonical_csr(X, name: str = "X", *, zeros: bool = True) -> Any:
@@ -98,7 +98,7 @@ def canonical_csr(X, name: str = "X", *, zeros: bool = True) -> Any:
     X.sum_duplicates()
     if not zeros:
         X.eliminate_zeros()
-    return _mark(X)
+    return _passed(X)
 
 
 def require_checked(X) -> None:
@@ -363,7 +363,7 @@ def _of_scipy(X, name: str) -> Any:
     return matrix
 
 
-def _mark(matrix) -> Any:
+def _passed(matrix) -> Any:
     """Says that the matrix was checked, for as long as it has these arrays."""
     setattr(matrix, _MARK, (matrix.indptr, matrix.indices, matrix.shape, len(matrix.data)))
     return matrix

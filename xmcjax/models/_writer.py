@@ -251,9 +251,7 @@ class ShardWriter:
         if not (np.isfinite(values).all() and np.isfinite(bias)):
             raise ValueError(f"label {label}: expected finite weights, found nan or infinity")
         if indices.size and (
-            indices[0] < 0
-            or indices[-1] >= self._manifest.n_features
-            or (np.diff(indices.astype(np.int64)) <= 0).any()
+            indices[0] < 0 or indices[-1] >= self._manifest.n_features or (indices[1:] <= indices[:-1]).any()
         ):
             raise ValueError(
                 f"label {label}: expected ascending features from 0 to {self._manifest.n_features - 1}, "

@@ -86,7 +86,7 @@ class _Search:
         if self._goes_on and self._splits:
             self._attempt(self._admm)
         if self._goes_on and self._rows.dtype != np.float64:
-            rows = self._rows.astype(np.float64)
+            rows = canonical(self._rows.astype(np.float64))
             self._attempt(lambda tol, alpha: self._ascent(rows, tol, alpha, np.inf))
         status = Status.CONVERGED
         if self._found.gap > self._tol:

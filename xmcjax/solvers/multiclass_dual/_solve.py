@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax import linops
+from xmcjax import _sparse, linops
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multiclass_dual import _native, _proximal
 from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
@@ -86,6 +86,7 @@ def solve(
         ValueError: as :func:`multiclass_problem`; `tol` not above 0; `max_epochs` or `threads` below 1.
     """
     check_limits(tol, max_epochs, threads)
+    X = _sparse.matrix(X)
     if backend in ("auto", "native") and linops.native_ready():
         X, y, m = check_problem(X, y, formulation, C)
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)

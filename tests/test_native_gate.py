@@ -1,0 +1,222 @@
+"""Nothing reaches native code or a conversion of scipy past the check of matrices: the code is walked.
+
+A call that is new fails here until it stands in a table below, with why what it is given was checked.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import xmcjax
+
+PACKAGE = Path(xmcjax.__file__).parent
+GATE = "_sparse"
+# Who may load the library, and what each gives to it.
+LOADS = {
+    "cli._environment": "asks for its version",
+    "data._text_native": "bytes of a text, whose end is given",
+    "native._columns": "dense arrays, whose shapes and columns it checks itself",
+    "native._ffi": "arrays of operators, see CALLS, and dense arrays",
+    "native._multiclass": "a matrix of the check, see test_handles_take_checked_matrices_only",
+    "native._newton": "the arrays of an operator, see CALLS",
+}
+# Calls of kernels that follow the indices of a sparse matrix, by the function that makes them. Each takes
+# the arrays of an operator Csr, which from_scipy alone makes.
+CALLS = {
+    "csr_matmat": {"linops._csr.Csr.matmat"},
+    "csr_rmatmat": {"linops._csr.Csr.rmatmat"},
+    "csr_gram_matmat": {"linops._csr.Csr.gram_matmat"},
+    "merge_topk": {"models._block_scores.merge_topk"},
+    "newton_step": {"solvers.newton_cg._native_step"},
+    "instance_dual": {"solvers.instance_dual._native_epochs"},
+    "instance_gap": {"solvers.instance_dual.objectives"},
+    "softmax_pass": {"solvers.multinomial._problem.evaluate"},
+    "softmax_round": {"solvers.multinomial.dual.step"},
+    "InPlaceStep": {"lanes._blocks.HostBlock.__init__"},
+}
+# What gives them these arrays: `.arrays` of a Csr, or `.csr`, which is the same of a multinomial problem.
+ARRAYS = {"arrays", "csr"}
+BEHIND = {"instance_dual": "_native_arguments", "instance_gap": "_native_arguments"}
+# Kernels of dense arrays and of trees, which are made and checked as NumPy arrays.
+DENSE_KERNELS = {"project_box", "project_topk", "symmetric_matmat", "tree_sums_below", "tree_sums_of_paths"}
+NO_KERNELS = {"available"}
+
+CONVERSIONS = {"tocsr", "tocsc", "tocoo", "tobsr", "todia", "tolil", "todok", "asformat"}
+CONSTRUCTORS = {
+    f"{form}_{kind}"
+    for form in ("csr", "csc", "coo", "bsr", "dia", "lil", "dok")
+    for kind in ("array", "matrix")
+}
+OWN, CHECKED, DENSE = "made here, of arrays that are its own", "checked before", "of an array"
+# Conversions of what is no tuple of arrays, by the function that makes them.
+CONVERTED = {
+    "cli._data.read": "of a reader, which checks",
+    "cli._data._class_matrix": OWN,
+    "cli._training.prepare": "of a reader, which checks",
+    "data._transforms._copy": CHECKED,
+    "estimators._kernel_logistic.KernelLogisticClassifier._scores": DENSE,
+    "estimators._kernel_parts.least_expected_loss": DENSE,
+    "estimators._targets.targets": "checked by checked_targets",
+    "inits._mean_separating.MeanSeparating._starts": OWN,
+    "inits._multi_pos.MultiPos.prepare": "the trainer's, checked",
+    "inits._multi_pos.MultiPos.prepare.starts": OWN,
+    "inits._ova_primal.label_tree": CHECKED,
+    "inits._pretrained.Pretrained.prepare.starts": "of a model, whose reader checks",
+    "lanes._one_vs_all.label_columns": CHECKED,
+    "lanes._sparsify.Sparsifier.__init__": "the trainer's, checked",
+    "lanes._stopping.StoppingRule.sums": OWN,
+    "linops.make": DENSE,
+    "linops._csr.Csr.to_scipy": "of an operator",
+    "linops._grouped.from_scipy": CHECKED,
+    "metrics._binary.label_precision_recall": CHECKED,
+    "metrics._f1._counts": CHECKED,
+    "metrics._labels.as_label_matrix": CHECKED,
+    "metrics._labels.top_k_sparse": CHECKED,
+    "models._arrays.ArrayModel.__init__": CHECKED,
+    "models._linear.LinearModel.weights": "of shards, whose reader checks",
+    "models._predict.scores_above": OWN,
+    "solvers.multiclass_dual._admm._Map.given": DENSE,
+    "solvers.multiclass_dual._native.canonical": DENSE,
+    "solvers.multiclass_dual._processes._Countries.alpha": OWN,
+    "solvers.multiclass_dual._processes._gathered": OWN,
+    "solvers.multiclass_dual._solve.solve": DENSE,
+}
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+TREES = {module_of(path): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+
+
+def functions(node: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
+    """Every node with the dotted name of the function that it stands in."""
+    for child in ast.iter_child_nodes(node):
+        inside = name
+        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+            inside = f"{name}.{child.name}"
+        yield inside, child
+        yield from functions(child, inside)
+
+
+NODES = [(where, node) for module, tree in TREES.items() for where, node in functions(tree, module)]
+
+
+def called(node: ast.AST) -> str | None:
+    """The last name of what is called; None where nothing is."""
+    if not isinstance(node, ast.Call):
+        return None
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+
+
+def named(node: ast.AST) -> str | None:
+    """The last name of an attribute or a name."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+
+
+def module_names(where: str) -> str:
+    return max((module for module in TREES if where == module or where.startswith(module + ".")), key=len)
+
+
+def test_the_library_is_loaded_where_it_is_said():
+    loads = {
+        module_names(where)
+        for where, node in NODES
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("_library.load", "ctypes.CDLL")
+    }
+    assert loads - {"native._library"} == set(LOADS)
+    known = {"native._library", *LOADS}
+    imports = {
+        module_names(where)
+        for where, node in NODES
+        if isinstance(node, ast.Import) and any(alias.name == "ctypes" for alias in node.names)
+    }
+    assert imports <= known, "native code is called where no one looks"
+    targets = {where for where, node in NODES if called(node) == "ffi_call"}
+    assert {module_names(where) for where in targets} == {"native._ffi"}
+
+
+def test_every_kernel_is_in_a_table():
+    kernels = {
+        node.name
+        for node in TREES["native._ffi"].body
+        if isinstance(node, ast.FunctionDef) and node.name[0] != "_"
+    }
+    assert kernels == (set(CALLS) - {"InPlaceStep"}) | DENSE_KERNELS | NO_KERNELS
+
+
+@pytest.mark.parametrize("kernel", CALLS)
+def test_kernels_of_sparse_matrices_take_the_arrays_of_an_operator(kernel):
+    made = {}
+    for where, node in NODES:
+        # a kernel is called as _ffi.kernel, and is not passed on
+        if named(node) == kernel and isinstance(node, ast.Attribute) and ast.unparse(node.value) == "_ffi":
+            made[where] = node
+        if kernel == "InPlaceStep" and called(node) == kernel:
+            made[where] = node
+    assert set(made) == CALLS[kernel]
+    for where in made:
+        body = function(where)
+        if kernel in BEHIND:
+            module = module_names(where)
+            assert BEHIND[kernel] in {called(node) for node in ast.walk(body)}
+            body = function(f"{module}.{BEHIND[kernel]}")
+        starred = {named(node.value) for node in ast.walk(body) if isinstance(node, ast.Starred)} | {
+            named(node) for node in ast.walk(body) if isinstance(node, ast.Attribute)
+        }
+        assert starred & ARRAYS, f"{where} gives {kernel} other arrays than those of an operator"
+        assert not {"indices", "indptr"} & starred, f"{where} takes the arrays of a matrix of scipy"
+
+
+def function(where: str) -> ast.AST:
+    return next(
+        node
+        for name, node in NODES
+        if name == where and isinstance(node, ast.FunctionDef) and where.endswith(node.name)
+    )
+
+
+def test_operators_are_made_of_checked_matrices_only():
+    makers = {
+        where
+        for where, node in NODES
+        if called(node) in ("Csr", "Rows", "Grouped") and "multiclass" not in where
+    }
+    assert makers == {"linops._csr.from_scipy", "linops._grouped.from_scipy"}
+    for where in makers:
+        first = function(where).body[1]  # behind the docstring
+        assert ast.unparse(first) == "X = canonical_csr(X)", where
+    checked = ast.unparse(function("linops._checks.canonical_csr").body[1])
+    assert checked == "X = _sparse.canonical_csr(X)"
+
+
+def test_handles_take_checked_matrices_only():
+    first = function("native._multiclass._Point.__init__").body[0]
+    assert ast.unparse(first) == "require_checked(X)"
+
+
+def test_the_check_alone_says_that_a_matrix_is_checked():
+    marks = {
+        module_names(where)
+        for where, node in NODES
+        if named(node) in ("_passed", "_MARK")
+        or (isinstance(node, ast.Constant) and node.value == "_xmcjax_checked")
+        or (isinstance(node, ast.alias) and node.name in ("_passed", "_MARK"))
+    }
+    assert marks == {GATE}
+
+
+def test_scipy_converts_nothing_that_was_not_checked():
+    found = set()
+    for where, node in NODES:
+        name = called(node)
+        constructs = name in CONSTRUCTORS and not (node.args and isinstance(node.args[0], ast.Tuple))
+        if (name in CONVERSIONS or constructs) and module_names(where) != GATE:
+            found.add(where)
+    assert found == set(CONVERTED)
