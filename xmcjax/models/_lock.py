@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import weakref
@@ -30,7 +31,7 @@ class DirectoryLock:
         except ModuleNotFoundError:
             return
         descriptor = os.open(directory, os.O_RDONLY)
-        self._close = weakref.finalize(self, os.close, descriptor)
+        self._close = weakref.finalize(self, _close, descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -49,3 +50,9 @@ class DirectoryLock:
     def release(self) -> None:
         """Let another writer in; a second call does nothing."""
         self._close()
+
+
+def _close(descriptor: int) -> None:
+    # Nothing was written through it: an error here would only hide the one that matters.
+    with contextlib.suppress(OSError):
+        os.close(descriptor)

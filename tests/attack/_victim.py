@@ -1,0 +1,127 @@
+"""A process with the library of _disk.c between itself and its files, which writes what it is told.
+
+It reads a JSON object a line, forks, lets the fork write, and answers with a JSON object: how the fork ended,
+its error and the number of its calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.cli._runs import write_run_file
+from xmcjax.cli._training import Outcome
+from xmcjax.data import atomic_write, make_power_law, save_npz, save_svmlight, save_xmc
+from xmcjax.lanes import Summary
+from xmcjax.models import ShardWriter, prediction_file
+
+# A case that takes longer hangs.
+_SECONDS = 30
+_X, _Y = make_power_law(3000, 400, 30, labels_per_row=2, nonzeros_per_row=12, seed=1)
+_X = sp.csr_matrix(_X, dtype=np.float32)
+_META = {"n_features": 50, "n_labels": 23, "dtype": "float32"}
+
+
+@dataclasses.dataclass
+class _Options:
+    C: float = 1.0
+
+
+def _blocks(folder: Path) -> None:
+    with atomic_write(folder / "blocks") as file:
+        for number in range(40):
+            file.write(b"%d" % number * 5000)
+
+
+def _link(folder: Path) -> None:
+    with atomic_write(folder / "link") as file:
+        file.write(b"new" * 1000)
+
+
+def _predictions(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    with prediction_file(folder / "predictions") as write:
+        for _ in range(3):
+            scores = -np.sort(-rng.standard_normal((5000, 3)), axis=1).astype(np.float32)
+            write(np.tile(np.arange(3), (5000, 1)), scores)
+
+
+def _run(folder: Path) -> None:
+    outcome = Outcome((0, 3), 3, 0, 0, Summary(), None, 0)
+    write_run_file(folder, "train", _Options(), outcome, {"reading": 1.0})
+
+
+def fill(writer: ShardWriter) -> None:
+    """All labels that are missing, each a function of its number."""
+    for label in writer.missing().tolist():
+        rng = np.random.default_rng(label)
+        indices = np.sort(rng.choice(50, int(rng.integers(1, 12)), replace=False)).astype(np.int32)
+        writer.add(label, indices, rng.uniform(1, 2, indices.size).astype(np.float32), 0.5, 1, label, label)
+
+
+def model(folder: Path) -> None:
+    arrays = {"idf.weight": np.arange(1.0, 51.0)}
+    with ShardWriter(folder / "m", _META, shard_size=4, transforms_arrays=arrays, resume=True) as writer:
+        fill(writer)
+
+
+# What can be written: the file (None for the directory m of a model), and how.
+TARGETS = {
+    "atomic_write": ("blocks", _blocks),
+    "atomic_write through a link": ("far/real", _link),
+    "save_npz": ("data.npz", lambda folder: save_npz(folder / "data.npz", _X, _Y)),
+    "save_npz compressed": ("zip.npz", lambda folder: save_npz(folder / "zip.npz", _X, _Y, compressed=True)),
+    "save_xmc": ("data.txt", lambda folder: save_xmc(folder / "data.txt", _X, _Y)),
+    "save_xmc .gz": ("data.txt.gz", lambda folder: save_xmc(folder / "data.txt.gz", _X, _Y)),
+    "save_svmlight .xz": ("data.svm.xz", lambda folder: save_svmlight(folder / "data.svm.xz", _X, _Y)),
+    "prediction_file": ("predictions", _predictions),
+    "run.json": ("run.json", _run),
+    "ShardWriter": (None, model),
+}
+
+
+def _child(disk: ctypes.CDLL, order: dict, answer: int) -> None:
+    signal.alarm(_SECONDS)
+    said: dict = {}
+    folder = os.fsencode(order["folder"])
+    disk.disk_arm(folder, ctypes.c_long(order["call"]), order["how"], order["errno"])
+    try:
+        TARGETS[order["target"]][1](Path(order["folder"]))
+    except BaseException as error:
+        said = {"type": type(error).__name__, "text": str(error), "errno": getattr(error, "errno", None)}
+        said["filename"] = getattr(error, "filename", None)
+    disk.disk_calls.restype = ctypes.c_long
+    calls = disk.disk_calls()
+    disk.disk_arm(b"", ctypes.c_long(0), 0, 0)
+    os.write(answer, json.dumps({"error": said or None, "calls": calls}).encode())
+    os._exit(0)
+
+
+def serve() -> None:
+    """Answers until its input ends."""
+    disk = ctypes.CDLL(None)
+    for line in sys.stdin:
+        order = json.loads(line)
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            _child(disk, order, writing)
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            said = pipe.read()
+        status = os.waitpid(pid, 0)[1]
+        ended = {"signal": os.WTERMSIG(status)} if os.WIFSIGNALED(status) else json.loads(said)
+        print(json.dumps({"signal": 0, "error": None} | ended), flush=True)
+
+
+if __name__ == "__main__":
+    serve()
