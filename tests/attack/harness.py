@@ -119,7 +119,7 @@ def _one_process(name, seed, first, seconds, patience, place: Path, counts: Coun
         elif time.monotonic() - since > patience + (60 if seen < first else 0):
             hung = True
             child.send_signal(signal.SIGKILL)
-            child.wait()
+            child.wait(60)
     seen = _LAST.unpack(last.read_bytes())[0]
     tail = log.read_text(errors="replace")
     for line in tail.splitlines():

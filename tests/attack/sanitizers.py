@@ -79,7 +79,7 @@ def runtime(sanitizer: str) -> list[str]:
     found = []
     for name in (RUNTIME[sanitizer], "libstdc++.so.6"):
         path = subprocess.run(
-            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True, timeout=60
         ).stdout.strip()
         if not Path(path).is_absolute():
             raise SystemExit(f"expected {name} of the compiler {compiler}, found none")
@@ -103,15 +103,14 @@ def build(sanitizer: str, folder: Path) -> Path:
     flags = f"{FLAGS[sanitizer]} -fno-omit-frame-pointer -g1"
     command += ["-C", f"cmake.define.CMAKE_CXX_FLAGS={flags}"]
     shutil.rmtree(folder / "wheel", ignore_errors=True)
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, timeout=3600)
     environment = folder / "environment"
     shutil.rmtree(environment, ignore_errors=True)
     venv.create(environment, symlinks=True)
     python = environment / "bin" / "python"
     report = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = Path(
-        subprocess.run([python, "-c", report], capture_output=True, text=True, check=True).stdout.strip()
-    )
+    said = subprocess.run([python, "-c", report], capture_output=True, text=True, check=True, timeout=60)
+    site = Path(said.stdout.strip())
     # the files of other environments that are read at start, such as an editable installation's, are not
     # read from here: only the packages are found
     packages = [sysconfig.get_path("purelib"), *(p for p in sys.path if p.endswith("site-packages"))]

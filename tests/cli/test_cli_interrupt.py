@@ -223,7 +223,7 @@ def test_a_signal_that_is_ignored_stays_ignored_and_handlers_are_put_back(xmcjax
         # in another thread than the main one Python lets nobody touch signals
         thread = threading.Thread(target=lambda: seen.append(xmcjax("info").code))
         thread.start()
-        thread.join()
+        thread.join(60)
         assert seen[1:] == [[signal.SIG_DFL, signal.SIG_IGN], 0]
     finally:
         for number, handler in before.items():

@@ -124,7 +124,7 @@ def test_a_pipe_is_as_large_as_what_came_through_it(tmp_path):
     writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(content))
     writer.start()
     X, _ = load_xmc(tmp_path / "fifo")
-    writer.join()
+    writer.join(60)
     assert X.shape == (200_000, 9) and X.nnz == 600_000
 
 

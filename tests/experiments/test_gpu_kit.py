@@ -109,7 +109,7 @@ def test_the_command_needs_the_standard_library_alone(tmp_path):
     """On a machine without our packages; and a file that a crash cut short can still be read."""
     command = [sys.executable, "-S", "-m", "experiments.bench.gpu_kit", "report", str(tmp_path)]
     (tmp_path / _report.FILE).write_text('{"figure": "a", "stage"')
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == _report.goals([])
 

@@ -1,6 +1,6 @@
-"""A test that asserts nothing cannot fail: every function test_… has to look at something.
+"""What holds of all tests: each asserts something, as it could not fail otherwise, and each wait has a limit.
 
-python tests/test_assertions.py     prints those that do not
+``python tests/test_of_tests.py`` prints those of which it does not hold.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 # Of pytest, unittest and scikit-learn, whose checks assert by themselves.
 LOOK = {"raises", "warns", "fail", "check", "check_returncode"}
+# Calls that end when something else does: without arguments they wait for ever.
+WAITS = {"communicate", "wait", "join", "acquire", "get"}
+# Of subprocess, whose arguments do not limit them.
+RUNS = {"run", "call", "check_call", "check_output"}
 
 
 def called(function: ast.AST) -> Iterator[tuple[str, ast.Call]]:
@@ -58,6 +62,32 @@ def without_assertions(folder: Path) -> list[str]:
     ]
 
 
+def waits_without_limit(folder: Path) -> list[str]:
+    """``file:line`` of the calls below a folder that may wait for ever."""
+    found = []
+    for path in sorted(folder.rglob("*.py")):
+        for name, call in called(ast.parse(path.read_text())):
+            owner = getattr(call.func, "value", None)
+            limited = any(keyword.arg in ("timeout", "blocking", None) for keyword in call.keywords)
+            of_subprocess = name in RUNS and getattr(owner, "id", "") == "subprocess"
+            alone = name in WAITS and owner is not None and not call.args
+            if (of_subprocess or alone) and not limited:
+                found.append(f"{path.relative_to(folder)}:{call.lineno}")
+    return found
+
+
+def test_every_wait_has_a_limit():
+    assert waits_without_limit(FOLDER) == []
+
+
+def test_waits_without_a_limit_are_found(tmp_path):
+    (tmp_path / "test_x.py").write_text(
+        "process.wait()\nprocess.wait(5)\nprocess.communicate(timeout=5)\n', '.join(words)\nthread.join()\n"
+        "subprocess.run(['true'])\nsubprocess.run(['true'], timeout=5)\nrun(1)\n"
+    )
+    assert waits_without_limit(tmp_path) == ["test_x.py:1", "test_x.py:5", "test_x.py:6"]
+
+
 def test_every_test_asserts_something():
     assert without_assertions(FOLDER) == []
 
@@ -75,6 +105,7 @@ def test_tests_without_assertions_are_found(tmp_path):
 
 
 if __name__ == "__main__":
-    found = without_assertions(FOLDER)
-    print("\n".join(found) or "every test asserts something")
+    found = [f"{test} asserts nothing" for test in without_assertions(FOLDER)]
+    found += [f"{place} waits without a limit" for place in waits_without_limit(FOLDER)]
+    print("\n".join(found) or "each asserts something, and each wait has a limit")
     sys.exit(bool(found))
