@@ -5,12 +5,13 @@ import lzma
 import os
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
 
 from xmcjax.data import DataFormatError, load, load_pieces, load_svmlight, load_xmc
-from xmcjax.models import read_predictions
+from xmcjax.models import ShardWriter, read_predictions
 
 # Prints the bytes that reading added to the peak of a process, and what came of it.
 MEASURE = """
@@ -96,6 +97,20 @@ def test_an_archive_with_a_large_dictionary_is_read(write):
     refused("load_svmlight", comments, "")
 
 
+def test_an_archive_that_asks_for_a_dictionary_of_a_gigabyte(parser, write):
+    """A header of one hundred bytes asks for it; liblzma would allocate it at once."""
+    content = bytearray(lzma.compress(b"1 1:1\n"))
+    header = content[12 : 12 + 4 * (content[12] + 1)]  # of the block: "The .xz File Format" 3.1
+    place = 12 + header.index(b"\x21\x01") + 2
+    content[place] = 36  # 2^(36 / 2 + 12) bytes
+    end = 12 + len(header) - 4
+    content[end : end + 4] = zlib.crc32(content[12:end]).to_bytes(4, "little")
+    path = write(bytes(content), "data.svm.xz")
+    with pytest.raises(DataFormatError, match=r"found one that needs more than 69 MB to be unpacked \(--max"):
+        load_svmlight(path, parser=parser)
+    assert load_svmlight(path, parser=parser, max_memory=2 * 10**9)[0].shape == (1, 1)
+
+
 def test_an_npz_that_unpacks_to_much(tmp_path):
     np.savez_compressed(tmp_path / "bomb.npz", **MEMBERS)
     refused("load_npz", tmp_path / "bomb.npz", "160 MB for members that unpack to 40,000,052 bytes")
@@ -163,3 +178,32 @@ def test_an_error_in_a_later_piece_names_its_line(parser, write, monkeypatch):
         assert where in str(caught.value)
     with pytest.raises(ValueError, match="max_memory must be above 0 bytes, got 0"):
         load_xmc(path, max_memory=0)
+
+
+PREDICT = """
+import resource, sys
+from xmcjax.cli.main import main
+small, large, model = sys.argv[1:]
+peaks = []
+for data in (small, large):
+    assert main(["predict", "--model", model, "--data", data, "--out", data + ".top", "--threads", "1"]) == 0
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(peaks[1] - peaks[0])
+"""
+
+
+def test_predictions_of_a_long_file_take_no_more_memory(tmp_path):
+    """Four pieces take little more than one; read as a whole, the second file takes 100 MB more."""
+    line = b"0,1 " + b" ".join(b"%d:1.25" % i for i in range(100)) + b"\n"
+    paths = [tmp_path / "small.txt", tmp_path / "large.txt"]
+    for path, rows in zip(paths, (40_000, 160_000), strict=True):
+        path.write_bytes(b"%d 100 3\n" % rows + line * rows)
+    with ShardWriter(tmp_path / "m", {"n_features": 100, "n_labels": 3, "dtype": "float32"}) as writer:
+        for label in range(3):
+            writer.add(label, [label], np.float32([1 + label]))
+    command = [sys.executable, "-c", PREDICT, *map(str, paths), str(tmp_path / "m")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    more = int(done.stdout.splitlines()[-1])
+    assert more < 40e6, more
+    top = (tmp_path / "large.txt.top").read_bytes()
+    assert top == b"2:3.75 1:2.5 0:1.25\n" * 160_000

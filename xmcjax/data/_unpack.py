@@ -67,12 +67,16 @@ class _XzPart:
         import lzma
 
         self._error = lzma.LZMAError
+        self._memory = memory
         self._inner = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=memory)
 
     def unpack(self, packed: bytes, most: int) -> bytes:
         try:
             return self._inner.decompress(packed, most)
         except self._error as error:
+            if str(error) == "Memory usage limit exceeded":
+                most_text = f"{self._memory / 1e6:,.0f} MB to be unpacked (--max-memory allows more)"
+                raise CorruptFileError(f"one that needs more than {most_text}") from error
             raise CorruptFileError(f"a damaged one ({error})") from error
 
     @property
