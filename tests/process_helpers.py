@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 JOIN = """
 import jax
 jax.distributed.initialize(
-    "127.0.0.1:{port}", num_processes={count}, process_id={index}, shutdown_timeout_seconds=10
+    "127.0.0.1:{port}", num_processes={count}, process_id={index}, shutdown_timeout_seconds={shutdown}
 )
 """
 
@@ -76,14 +76,23 @@ def run_program(program: str, *, devices: int = 1, path: Sequence[Path] = ()) ->
 
 
 def run_distributed(
-    program: str, count: int, *, path: Sequence[Path] = ()
+    program: str, count: int, *, path: Sequence[Path] = (), shutdown: int = 120
 ) -> list[subprocess.CompletedProcess]:
-    """The same program in `count` processes of one device each, joined by ``jax.distributed`` on loopback."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    programs = [JOIN.format(port=port, count=count, index=index) + program for index in range(count)]
-    return run_all([start(text, path=path) for text in programs])
+    """The same program in `count` processes of one device each, joined by ``jax.distributed`` on loopback.
+
+    Args:
+        program: Python source.
+        count: of processes.
+        path: folders to import from, beside the root of the project.
+        shutdown: seconds that a process which has ended waits for the others; few where one is to die.
+    """
+    with socket.socket() as held:
+        # nobody else is given the port while it is held here; who asks for this very one may share it
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0))
+        numbers = dict(port=held.getsockname()[1], count=count, shutdown=shutdown)
+        programs = [JOIN.format(index=index, **numbers) + program for index in range(count)]
+        return run_all([start(text, path=path) for text in programs])
 
 
 def watch_labels_taken(monkeypatch, watch: Callable[[int], None]) -> None:

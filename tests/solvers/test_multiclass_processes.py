@@ -59,7 +59,7 @@ if {victim} >= 0:
 
 def run(count, formulations, folder, victim=-1):
     program = PROGRAM.format(size=SIZE, formulations=formulations, folder=folder, victim=victim)
-    return process_helpers.run_distributed(program, count, path=[HERE])
+    return process_helpers.run_distributed(program, count, path=[HERE], shutdown=120 if victim < 0 else 10)
 
 
 @pytest.mark.parametrize("count", [2, 4])
