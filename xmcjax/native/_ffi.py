@@ -13,8 +13,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType
 
 from xmcjax.native import _library
+from xmcjax.native._partition import over_rows
 
 _TARGETS = (
     "xmcjax_csr_matmat",
@@ -59,6 +61,15 @@ def available() -> bool:
     return True
 
 
+def available_here() -> bool:
+    """:func:`available`, and JAX allows a native call where this is traced.
+
+    It does not in a ``shard_map`` over some axes of a mesh while others are Auto.
+    """
+    kinds = jax.sharding.get_abstract_mesh().axis_types
+    return available() and not {AxisType.Manual, AxisType.Auto} <= set(kinds)
+
+
 def csr_matmat(value, column, offset, V, *, threads: int):
     """X V, [n, B]."""
     out = jax.ShapeDtypeStruct((offset.shape[0] - 1, V.shape[1]), value.dtype)
@@ -99,16 +110,32 @@ def newton_step(problem: Sequence[jax.Array], state: Sequence[jax.Array], *, los
 
 def project_box(b, radius, lower, upper, rho, *, at_most: bool):
     """Projections between fixed bounds, of xmcjax/projections/_knapsack.py."""
-    vectors, row = jax.eval_shape(lambda b: (b, b[..., 0]), b)
-    call = jax.ffi.ffi_call("xmcjax_project_box", (vectors, row), vmap_method="broadcast_all")
-    return call(b, *_on_the_mesh_of(b, radius, lower, upper, rho), at_most=np.int64(at_most))
+    return _box_over_rows(at_most)(b, radius, lower, upper, rho)
 
 
 def project_topk(b, radius, rho, *, k: int):
     """Projections with a bound of 1ᵀx/k, of xmcjax/projections/_topk.py."""
-    vectors, row = jax.eval_shape(lambda b: (b, b[..., 0]), b)
-    call = jax.ffi.ffi_call("xmcjax_project_topk", (vectors, row, row), vmap_method="broadcast_all")
-    return call(b, *_on_the_mesh_of(b, radius, rho), k=np.int64(k))
+    return _topk_over_rows(k)(b, radius, rho)
+
+
+@functools.cache
+def _box_over_rows(at_most: bool):
+    def call(b, *numbers):
+        vectors, row = jax.eval_shape(lambda b: (b, b[..., 0]), b)
+        call = jax.ffi.ffi_call("xmcjax_project_box", (vectors, row), vmap_method="broadcast_all")
+        return call(b, *_on_the_mesh_of(b, *numbers), at_most=np.int64(at_most))
+
+    return over_rows(call, numbers=4, results=1)
+
+
+@functools.cache
+def _topk_over_rows(k: int):
+    def call(b, *numbers):
+        vectors, row = jax.eval_shape(lambda b: (b, b[..., 0]), b)
+        call = jax.ffi.ffi_call("xmcjax_project_topk", (vectors, row, row), vmap_method="broadcast_all")
+        return call(b, *_on_the_mesh_of(b, *numbers), k=np.int64(k))
+
+    return over_rows(call, numbers=2, results=2)
 
 
 def _on_the_mesh_of(b, *numbers):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from xmcjax.native import _ffi
 from xmcjax.projections import _arguments, _threshold
+from xmcjax.projections._rows import by_rows
 
 
 def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
@@ -59,7 +60,7 @@ def box_projection(b, radius, lower, upper, rho, at_most):
     """
     arguments = (b, radius, lower, upper, rho)
     twin = functools.partial(_jnp_project, at_most=at_most)
-    if not _ffi.available():
+    if not _ffi.available_here():
         return twin(*arguments)
     native = functools.partial(_ffi.project_box, at_most=at_most)
     return jax.lax.platform_dependent(*arguments, cpu=native, default=twin)
@@ -89,7 +90,7 @@ def _box_projection_jvp(at_most, primals, tangents):
 @functools.partial(jax.jit, static_argnames="at_most")
 def project(b, radius, lower, upper, rho, *, at_most: bool):
     """x of :func:`box_projection`, compiled once for each shape."""
-    return box_projection(b, radius, lower, upper, rho, at_most)[0]
+    return by_rows(lambda *row: box_projection(*row, at_most)[0], b, radius, lower, upper, rho)
 
 
 def _solve(x, radius, lower, upper, *, at_most: bool):

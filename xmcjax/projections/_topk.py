@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from xmcjax.native import _ffi
 from xmcjax.projections import _arguments, _knapsack, _threshold
+from xmcjax.projections._rows import by_rows
 
 _MAX_STEPS = 128
 # Up to here the k largest are kept as they are met; beyond, b_[k] is searched for like a threshold.
@@ -159,7 +160,7 @@ def topk_projection(b, radius, rho, k):
     """
     arguments = (b, radius, rho)
     twin = functools.partial(_jnp_project, k=k)
-    if not _ffi.available():
+    if not _ffi.available_here():
         return twin(*arguments)
     native = functools.partial(_ffi.project_topk, k=k)
     return jax.lax.platform_dependent(*arguments, cpu=native, default=twin)
@@ -192,7 +193,7 @@ def _topk_projection_jvp(k, primals, tangents):
 @functools.partial(jax.jit, static_argnames="k")
 def project(b, radius, rho, *, k: int):
     """x of :func:`topk_projection`, compiled once for each shape."""
-    return topk_projection(b, radius, rho, k)[0]
+    return by_rows(lambda *row: topk_projection(*row, k)[0], b, radius, rho)
 
 
 def topk_cone(x, k: int, rho=0.0) -> jax.Array:

@@ -1,0 +1,83 @@
+"""Vectors on several devices: every device projects its own, on meshes of every kind."""
+
+from __future__ import annotations
+
+import pytest
+from process_helpers import run_program
+
+PROGRAM = """
+import os, re
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from xmcjax import losses, projections
+
+KIND = AxisType.{kind}
+mesh = jax.make_mesh((2, 2), ("rows", "more"), axis_types=(KIND, KIND))
+x = np.random.default_rng(0).normal(size=(4, 6, 8))
+r = np.random.default_rng(1).uniform(0.5, 2, (4, 6))
+y = np.random.default_rng(2).integers(0, 8, (4, 6))
+FUNCTIONS = dict(
+    simplex=projections.simplex,
+    radii=lambda x: projections.simplex(x, jnp.asarray(r)),
+    own_radii=lambda x: projections.simplex(x, jnp.max(jnp.abs(x), axis=-1)),
+    capped=lambda x: projections.capped_simplex(x, 1.0, 0.4),
+    knapsack=lambda x: projections.knapsack(x, 0.0, -1.0, 1.0),
+    cone=lambda x: projections.topk_cone(x, 2),
+    alpha=lambda x: projections.topk_simplex(x, 2, rho=1.0),
+    beta=lambda x: projections.topk_simplex(x, 2, variant="beta"),
+)
+
+def spec_of(array):
+    return [*array.sharding.spec, *[None] * (array.ndim - len(array.sharding.spec))]
+
+def same(ours, theirs, spec):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+    assert spec_of(ours) == spec, (spec_of(ours), spec)
+
+def check(f, spec, gathers=False):
+    xs = jax.device_put(x, NamedSharding(mesh, P(*spec)))
+    compiled = jax.jit(f)
+    same(compiled(xs), compiled(x), spec)
+    slope = jax.jit(jax.grad(lambda x: jnp.sum(f(x) ** 2)))
+    same(slope(xs), slope(x), spec)
+    moved = re.findall("all-gather|all-to-all|collective-permute", compiled.lower(xs).compile().as_text())
+    # XLA gathers for the top_k of the twins.
+    assert gathers or os.environ.get("XMCJAX_NATIVE") == "0" or not moved, moved
+
+with jax.set_mesh(mesh):
+    for name, f in FUNCTIONS.items():
+        check(f, ["rows", None, None], gathers=name == "radii")
+    f = FUNCTIONS["own_radii"]
+    for spec in ([None, "more", None], [("rows", "more"), None, None], [None, None, None]):
+        check(f, spec)
+    check(f, ["rows", None, "more"], gathers=True)
+    spec = ["rows", None, None]
+    xs = jax.device_put(x, NamedSharding(mesh, P("rows")))
+    same(f(xs), f(x), spec)
+    np.testing.assert_allclose(jax.jit(jax.vmap(f, 1, 1))(xs), f(x), rtol=1e-12, atol=1e-14)
+    tangent = jax.jit(lambda x: jax.jvp(f, (x,), (x,))[1])
+    same(tangent(xs), tangent(x), spec)
+    ys = jax.device_put(y, NamedSharding(mesh, P("rows")))
+    loss = jax.value_and_grad(lambda x, y: jnp.sum(losses.smooth_topk_hinge(x, y, 2, 0.5)))
+    value, slope = jax.jit(loss)(xs, ys)
+    same(value, loss(x, y)[0], [])
+    same(slope, loss(x, y)[1], spec)
+
+# In shard_map, over all axes and over one of them
+full = jax.jit(projections.simplex)(x)
+for axes in ({{"rows"}}, {{"rows", "more"}}):
+    split = jax.shard_map(
+        projections.simplex, mesh=mesh, in_specs=P("rows"), out_specs=P("rows"), axis_names=axes
+    )
+    with jax.set_mesh(mesh):
+        np.testing.assert_allclose(jax.jit(split)(jax.device_put(x, NamedSharding(mesh, P("rows")))), full)
+print("agree")
+"""
+
+
+@pytest.mark.parametrize("kind", ["Explicit", "Auto"])
+@pytest.mark.parametrize("native", ["native", "twins"])
+def test_rows_stay_where_they_are(kind, native, monkeypatch):
+    if native == "twins":
+        monkeypatch.setenv("XMCJAX_NATIVE", "0")
+    assert run_program(PROGRAM.format(kind=kind), devices=4) == "agree"
