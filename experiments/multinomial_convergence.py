@@ -79,9 +79,8 @@ def run(options: Options) -> dict:
     result: dict = {"limit": options.limit, "problems": {}, "cross_validation": {}}
     for problem in options.problems:
         data, lam = problem.split(":")
-        where = dict(data=data, lam=float(lam))
         best = _multinomial.optimum(
-            cells, ("limit", "gap", "folds"), **where, seconds=1e4, rows=options.rows, set=data
+            cells, ("limit", "gap", "folds"), data, float(lam), seconds=1e4, rows=options.rows, set=data
         )
         runs = {}
         for method in options.methods:
