@@ -36,15 +36,23 @@ _TARGETS = (
 )
 
 
-@functools.cache
-def available() -> bool:
-    """Whether the library is there; the first call registers its handlers with JAX.
+# A part of the key of JAX's caches: what was compiled with native calls is not used where there must be none.
+twins_wanted = jax.make_user_context(False)
 
-    Where it is not and the CPU is the default device, the first call warns (``PerformanceWarning``).
+
+def available() -> bool:
+    """Whether the library is there and wanted; the first call registers its handlers with JAX.
+
+    Where it is not there and the CPU is the default device, the first call warns (``PerformanceWarning``).
 
     Raises:
         ImportError: the library is there but cannot be used, or JAX refuses its handlers.
     """
+    return not twins_wanted.value and _registered()
+
+
+@functools.cache
+def _registered() -> bool:
     library = _library.load()
     if library is None:
         if not _library.switched_off() and jax.default_backend() == "cpu":
