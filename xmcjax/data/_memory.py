@@ -50,11 +50,14 @@ class MemoryBound:
             DataFormatError: it may not; ``what`` says what they are for.
         """
         if needed > self.limit:
-            why = f"{FACTOR} times the file and 64 MB" if self._max_memory is None else "max_memory"
-            expected = (
-                f"data that take at most {_megabytes(self.limit)} of memory ({why}; --max-memory allows more)"
-            )
-            raise DataFormatError(self.path, line, None, expected, f"about {_megabytes(needed)} for {what}")
+            raise self.refusal(needed, what, line)
+
+    def refusal(self, needed: int, what: str, line: int | None = None) -> DataFormatError:
+        """The error that says so."""
+        why = f"{FACTOR} times the file and 64 MB" if self._max_memory is None else "max_memory"
+        most = f"at most {_megabytes(self.limit)} of memory ({why}; --max-memory allows more)"
+        found = f"about {_megabytes(needed)} for {what}"
+        return DataFormatError(self.path, line, None, f"data that take {most}", found)
 
 
 def _megabytes(number: int) -> str:

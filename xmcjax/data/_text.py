@@ -56,6 +56,7 @@ class RowReader:
         self.path = Path(path)
         self._parser = parser
         self._bound = MemoryBound(path, max_memory)
+        self._longest = self._bound.limit // _LINE_COST
 
     def error(self, line: int, column: int, expected: str, found: str) -> DataFormatError:
         return DataFormatError(self.path, line, column, expected, found)
@@ -64,7 +65,7 @@ class RowReader:
     def chunks(self) -> Generator[Generator[Chunk]]:
         """The file's chunks, and its reading thread ended however the block ends."""
         memory = max(self._bound.limit, _DICTIONARY)
-        with contextlib.closing(line_chunks(self.path, memory, self._bound.limit // _LINE_COST)) as chunks:
+        with contextlib.closing(line_chunks(self.path, memory, self._longest)) as chunks:
             yield chunks
 
     def next_chunk(self, chunks: Generator[Chunk], lines: int) -> Chunk | None:
@@ -76,8 +77,9 @@ class RowReader:
         try:
             return next(chunks, None)
         except LongLineError as error:
-            if error.longest == self._bound.limit // _LINE_COST:
-                self._bound.check(_LINE_COST * (error.longest + CHUNK), "the first part of a line", lines + 1)
+            if error.longest == self._longest:
+                needed = _LINE_COST * (self._longest + CHUNK)
+                raise self._bound.refusal(needed, "the first part of a line", lines + 1) from error
             raise self.error(lines + 1, 1, "lines of text", "a line of more than 256 MiB") from error
         except CorruptFileError as error:
             kind = {".gz": "gzip", ".xz": "xz"}[self.path.suffix]

@@ -7,9 +7,10 @@ and no padding is an error, and what was unpacked before a damaged place is hand
 
 from __future__ import annotations
 
+import abc
 import zlib
 from collections.abc import Callable
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 # Bytes of the packed file asked for at once: few, so that `tell` says how far the content has come.
 _PACKED = 1 << 13
@@ -24,22 +25,36 @@ class CorruptFileError(Exception):
     """
 
 
-class _Part(Protocol):
-    """One member or stream."""
+class _Part(abc.ABC):
+    """One member or stream, behind an object of zlib or lzma."""
 
-    def unpack(self, packed: bytes, most: int) -> bytes: ...
+    _inner: Any
+
+    @abc.abstractmethod
+    def unpack(self, packed: bytes, most: int) -> bytes:
+        """The next bytes of the content, ``most`` at most.
+
+        Raises:
+            CorruptFileError: the part is damaged.
+        """
 
     @property
-    def wants_more(self) -> bool: ...
+    @abc.abstractmethod
+    def wants_more(self) -> bool:
+        """Whether all packed bytes that were given are used up."""
 
     @property
-    def ended(self) -> bool: ...
+    def ended(self) -> bool:
+        """Whether the part is complete, its checksums compared."""
+        return self._inner.eof
 
     @property
-    def rest(self) -> bytes: ...
+    def rest(self) -> bytes:
+        """Packed bytes behind the part."""
+        return self._inner.unused_data
 
 
-class _GzipPart:
+class _GzipPart(_Part):
     def __init__(self):
         self._inner = zlib.decompressobj(_GZIP)
 
@@ -53,16 +68,8 @@ class _GzipPart:
     def wants_more(self) -> bool:
         return not self._inner.unconsumed_tail
 
-    @property
-    def ended(self) -> bool:
-        return self._inner.eof
 
-    @property
-    def rest(self) -> bytes:
-        return self._inner.unused_data
-
-
-class _XzPart:
+class _XzPart(_Part):
     def __init__(self, memory: int):
         import lzma
 
@@ -75,21 +82,13 @@ class _XzPart:
             return self._inner.decompress(packed, most)
         except self._error as error:
             if str(error) == "Memory usage limit exceeded":
-                most_text = f"{self._memory / 1e6:,.0f} MB to be unpacked (--max-memory allows more)"
-                raise CorruptFileError(f"one that needs more than {most_text}") from error
+                needs = f"more than {self._memory / 1e6:,.0f} MB to be unpacked (--max-memory allows more)"
+                raise CorruptFileError(f"one that needs {needs}") from error
             raise CorruptFileError(f"a damaged one ({error})") from error
 
     @property
     def wants_more(self) -> bool:
         return self._inner.needs_input
-
-    @property
-    def ended(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def rest(self) -> bytes:
-        return self._inner.unused_data
 
 
 class Unpacked:
