@@ -8,10 +8,9 @@ import scipy.sparse as sp
 from multiclass_helpers import ALL, data, primal, quadratic_program
 
 from tests.attack import _dual_references as reference
-from xmcjax.solvers import Status
+from xmcjax.solvers import Status, _admm
 from xmcjax.solvers import multiclass_dual as md
-from xmcjax.solvers.multiclass_dual import _admm
-from xmcjax.solvers.multiclass_dual._certified import certified
+from xmcjax.solvers._certified import certified
 
 
 def separable(norm: float, dtype, n=400, d=60, m=26):

@@ -24,6 +24,9 @@ their way tell when to work out the true one, which costs half an epoch: that is
 the tolerance, though at most once in five epochs after the first time, and after 10, 20, 40 … epochs
 in any case.
 
+Where a lane of float32 has ended, its weights have seen the rounding of all visits. :func:`run` works them
+out anew from the dual variables, with the gap in float64; where it is too large the lane goes on from there.
+
 On a CPU all of this is native (native/simd_instance_dual.cc), the epochs of a lane one call; the twin of an
 epoch is _instance_twin.py.
 """
@@ -36,11 +39,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 
 from xmcjax.linops import Csr
 from xmcjax.native import _ffi
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._certified import Certified, certified, certified_kernel
 from xmcjax.solvers._instance_problem import Gram, HParams, Problem, problem
 
 __all__ = [
@@ -50,9 +55,11 @@ __all__ = [
     "State",
     "advance",
     "coefficients",
+    "dual_variables",
     "init",
     "objectives",
     "problem",
+    "proof",
     "run",
     "step",
     "weights",
@@ -64,6 +71,8 @@ EPOCHS_A_CHECK = 5
 FIRST_CHECK = 10
 # … and what one native call makes, which cannot be interrupted.
 _EPOCHS_A_CALL = 64
+# How often a lane goes on whose gap was not what it took it to be.
+_ATTEMPTS = 3
 # Dual variables of a lane that are all kept.
 _MOST_BYTES = 256 << 20
 
@@ -178,11 +187,16 @@ def advance(problem: Problem, hp: HParams, state: State, count) -> State:
 def run(problem: Problem, hp: HParams, state: State) -> State:
     """Epochs until every lane has ended; the buffers of `state` are given away. Not for jit.
 
+    A lane is CONVERGED where the gap of its dual variables and its weights is at most ``hp.tol`` in float64,
+    and STALLED where rounding to float32 keeps it above.
+
     Where slots run out, visits choose the best x over as many classes as there are slots; where that
     was so in the epoch of a check, the slots are doubled.
     """
+    attempts = np.zeros(problem.lanes, int)
     while True:
         state = advance(problem, hp, state, _EPOCHS_A_CALL)
+        state = _verified(problem, hp, state, attempts)
         running = np.asarray(state.status) == Status.RUNNING
         if not running.any():
             return state
@@ -190,6 +204,72 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
         if slots and np.any(running & (np.asarray(state.truncated) > 0)):
             more = ((0, 0), (0, 0), (0, min(slots, problem.classes - 1 - slots)))
             state = state._replace(dual=jnp.pad(state.dual, more), index=jnp.pad(state.index, more))
+
+
+def _verified(problem: Problem, hp: HParams, state: State, attempts: np.ndarray) -> State:
+    """Lanes of float32 that have ended, with weights and gap worked out anew; `attempts` counts how often.
+
+    In float64 the sums of the epochs themselves are as good.
+    """
+    status = np.array(state.status)
+    ended = np.flatnonzero((status == Status.CONVERGED) & (attempts <= _ATTEMPTS))
+    if problem.op.dtype != np.float32 or not len(ended):
+        return state
+    W, primal, dual, gap, ratio = (
+        np.array(a) for a in (state.weights, state.primal, state.dual_objective, state.gap, state.ratio)
+    )
+    for lane in ended.tolist():
+        found = proof(problem, state, lane, hp.tol)
+        primal[lane], dual[lane], gap[lane] = found.primal, found.dual, found.primal - found.dual
+        W[lane] = _as_weights(problem, found.W)
+        attempts[lane] += 1
+        if found.gap <= hp.tol:
+            attempts[lane] = _ATTEMPTS + 1
+            continue
+        status[lane] = Status.STALLED if attempts[lane] > _ATTEMPTS else Status.RUNNING
+        ratio[lane] = found.gap / max(float(state.estimate[lane]), np.finfo(np.float32).tiny)
+    return state._replace(
+        weights=jnp.asarray(W),
+        primal=jnp.asarray(primal),
+        dual_objective=jnp.asarray(dual),
+        gap=jnp.asarray(gap),
+        ratio=jnp.asarray(ratio),
+        status=jnp.asarray(status),
+    )
+
+
+def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
+    """The dual variables of a lane with the weights that they give, and objectives in float64.
+
+    Args:
+        problem: of the lanes.
+        state: of which only the dual variables count.
+        lane: its number.
+        tol: as for :func:`xmcjax.solvers._certified.certified`.
+    """
+    bound, k = np.asarray(problem.bound[lane], np.float64), int(problem.k[lane])
+    alpha, y = dual_variables(problem, state, lane), np.asarray(problem.y)
+    formulation = "ww" if problem.set_name == "box" else problem.set_name
+    op: Any = problem.op
+    if isinstance(op, Gram):
+        return certified_kernel(np.asarray(op.K), y, alpha, formulation, bound, k)
+    X = op.to_scipy() if isinstance(op, Csr) else np.asarray(op.X)
+    return certified(X, y, alpha, formulation, bound, tol, k=k)
+
+
+def dual_variables(problem: Problem, state: State, lane: int) -> sp.csr_array:
+    """x of a lane, [n, m]."""
+    x = np.asarray(state.dual[lane])
+    row, place = np.nonzero(x)
+    column = np.asarray(state.index[lane])[row, place] if state.index.shape[2] else place
+    return sp.csr_array((x[row, place], (row, column)), shape=(x.shape[0], problem.classes))
+
+
+def _as_weights(problem: Problem, W: np.ndarray) -> np.ndarray:
+    """Weights [d, m] as the state has them; of a :class:`Gram` the scores of coefficients [n, m]."""
+    if isinstance(problem.op, Gram):
+        return (np.asarray(problem.op.K, np.float64) @ W).T
+    return W if isinstance(problem.op, Csr) else W.T
 
 
 @jax.jit

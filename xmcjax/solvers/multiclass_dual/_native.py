@@ -7,10 +7,10 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax.native._multiclass import Ascent, CentredAscent, Proximal
+from xmcjax.solvers import _admm
 from xmcjax.solvers._base import Status
-from xmcjax.solvers.multiclass_dual import _admm
+from xmcjax.solvers._certified import Certified, certified
 from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
-from xmcjax.solvers.multiclass_dual._certified import Certified, certified, described
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
 
 # Passes over all instances, the shares of shrunk ones added up, after which another method takes over: where
@@ -74,7 +74,8 @@ class _Search:
         self._tol, self._most, self._shrinking = tol, max_epochs, shrinking
         self._shared = dict(seed=seed, threads=threads)
         self._sweeps, self._visited, self._shrunk, self._newton_steps = 0, 0.0, 0.0, 0
-        self._found: Certified | None = None
+        # before the first attempt: nothing is certain
+        self._found = Certified(np.zeros((0, 0)), sp.csr_array((0, 0)), np.inf, -np.inf)
         self._violation = np.inf
 
     def solved(self) -> dict:
@@ -107,9 +108,9 @@ class _Search:
         """Runs a method until its gap is certified, or it ends above the gap that it was to reach."""
         target = MARGIN * self._tol
         for _ in range(ATTEMPTS):
-            alpha, gap, W = method(target, self._found and self._found.alpha)
+            alpha, gap, W = method(target, self._found.alpha)
             found = certified(self._X, self._y, alpha, self._formulation, self._C, self._tol, W)
-            if self._found is None or not found.gap > self._found.gap:
+            if not self._found.W.size or not found.gap > self._found.gap:
                 self._found = found
             if gap > target or not self._goes_on:
                 return
@@ -120,7 +121,7 @@ class _Search:
         # with the mean fixed, dual variables of Lee-Lin-Wahba move an m-th of the way
         kind = CentredAscent if self._formulation == "llw" else Ascent
         point = kind(*self._problem(rows), **self._shared)
-        if alpha is not None:
+        if alpha.size:
             point.alpha = alpha
         accuracy, work = Accuracy(rows.dtype, tol), 0.0
         while True:
@@ -184,6 +185,22 @@ class _Search:
 
     def _problem(self, rows) -> tuple:
         return rows, self._y, self._m, list(FORMULATIONS).index(self._formulation), self._C
+
+
+def described(found: Certified, violation: float, status: Status, formulation: str) -> dict:
+    """The fields of ``Solution`` that follow from certified dual variables."""
+    n, m = found.alpha.shape
+    return dict(
+        W=found.W,
+        alpha=found.alpha,
+        primal=found.primal,
+        dual=found.dual,
+        gap=found.gap,
+        violation=violation,
+        status=status if np.isfinite(found.primal) else Status.NONFINITE,
+        density_w=np.count_nonzero(found.W) / found.W.size,
+        density_alpha=np.count_nonzero(found.alpha.data) / (n * (m - (not formulation.startswith("ovr")))),
+    )
 
 
 def canonical(X) -> sp.csr_array:

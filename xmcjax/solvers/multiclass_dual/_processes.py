@@ -21,11 +21,11 @@ from jax.sharding import Mesh
 from xmcjax import linops
 from xmcjax.native._multiclass import Ascent, Assessment, Match
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._certified import certified
 from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
-from xmcjax.solvers.multiclass_dual._certified import certified, described
 from xmcjax.solvers.multiclass_dual._class_lanes import PARTS
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
-from xmcjax.solvers.multiclass_dual._native import ATTEMPTS, MARGIN, SWEEPS, canonical
+from xmcjax.solvers.multiclass_dual._native import ATTEMPTS, MARGIN, SWEEPS, canonical, described
 from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
 from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._certified import certified
 from xmcjax.solvers.multiclass_dual import _native, _proximal
 from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
-from xmcjax.solvers.multiclass_dual._certified import certified, described
 from xmcjax.solvers.multiclass_dual._epochs import HParams, certificate, init, run
 from xmcjax.solvers.multiclass_dual._problem import (
     MulticlassProblem,
@@ -113,7 +113,7 @@ def solve(
     elif status == Status.CONVERGED:
         status = Status.STALLED
     counts = dict(epochs=int(state.epoch), newton_steps=newton_steps, shrunk=float(state.shrunk))
-    return Solution(**counts, **described(found, float(violation), status, formulation))
+    return Solution(**counts, **_native.described(found, float(violation), status, formulation))
 
 
 def _polish(

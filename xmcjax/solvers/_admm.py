@@ -29,7 +29,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from xmcjax.projections import topk_simplex
-from xmcjax.solvers.multiclass_dual._certified import losses
+from xmcjax.solvers._certified import PAIRED, losses
 
 # Features up to which XᵀX is decomposed, and bytes that all arrays together may take.
 MOST_FEATURES, MOST_BYTES = 2000, 2 << 30
@@ -56,23 +56,27 @@ def fits(n: int, d: int, m: int) -> bool:
     return d <= MOST_FEATURES and 8 * (n * (2 * d + 6 * m) + 2 * d * d + 6 * d * m) <= MOST_BYTES
 
 
-def solve(X, y: np.ndarray, alpha: sp.csr_array, formulation: str, C: float, tol: float, most: int) -> Found:
+def solve(
+    X, y: np.ndarray, alpha: sp.csr_array, formulation: str, C: float, tol: float, most: int, k: int = 1
+) -> Found:
     """Steps from some dual variables until the gap is small enough.
 
     Args:
         X: [n, d], dense or sparse; worked with as dense float64.
         y: the class of each row, [n].
         alpha: dual variables [n, m].
-        formulation, C: of :func:`multiclass_problem`.
+        formulation: of ``multiclass_dual.FORMULATIONS``, or "topk_alpha", "topk_beta".
+        C: weight of the losses.
         tol: of the relative duality gap.
         most: steps at most.
+        k: of the top-k losses.
     """
     X = X.toarray() if sp.issparse(X) else X
     X = np.asarray(X, np.float64)
     eigenvalue, basis = scipy.linalg.eigh(X.T @ X, driver="evd")
     eigenvalue = np.maximum(eigenvalue, 0)[:, None]
     X = X @ basis
-    rows = _Map(y, formulation, C)
+    rows = _Map(y, formulation, C, k)
     U = rows.taken(alpha.toarray().astype(np.float64))
     V = rows.centred(X.T @ U)
     W = -V
@@ -117,15 +121,17 @@ class _Map:
     formulation  u of a row               projection of v = u + ρ z
     ww, cs       α_c, and −Σ_c α_c at y   α = clip(b − t, 0, h), Σα = min(t, R), b_c = v_c − v_y + ρ,
                                           with (h, R) = (C, (m − 1) C) and (C, C)
+    topk_beta    the same                 the same with (C/k, C)
+    topk_alpha   the same                 α ≤ Σα/k in the place of h
     llw          α_c, and 0 at y          α = clip(v + ρ, 0, C); XᵀU is centred
     ovr          ± α_c, − at y            α = clip(± v + ρ, 0, C)
     ovr_squared  the same                 α = max(0, ± v + ρ) / (1 + ρ/(2C))
     """
 
-    def __init__(self, y: np.ndarray, formulation: str, C: float):
+    def __init__(self, y: np.ndarray, formulation: str, C: float, k: int):
         self._own = np.arange(len(y)), y
-        self._pairs = formulation in ("ww", "cs")
-        self._formulation, self._C = formulation, C
+        self._pairs = formulation in PAIRED
+        self._formulation, self._C, self._k = formulation, C, k
 
     def taken(self, alpha: np.ndarray) -> np.ndarray:
         """U of α, which is written over."""
@@ -151,9 +157,11 @@ class _Map:
         if self._pairs:
             v += rho - v[own][:, None]
             v[own] = -np.inf
-            many = v.shape[1] - 1 if self._formulation == "ww" else 1
+            k = v.shape[1] - 1 if self._formulation == "ww" else self._k
+            radius = k * C if self._formulation == "ww" else C
+            variant = "alpha" if self._formulation == "topk_alpha" else "beta"
             with jax.enable_x64(True):
-                new = np.array(topk_simplex(v, many, many * C, 1.0, variant="beta"))
+                new = np.array(topk_simplex(v, k, radius, 1.0, variant=variant))
             new[own] = -new.sum(axis=1)
             return new
         if self._formulation == "llw":
@@ -178,4 +186,4 @@ class _Map:
 
     def losses(self, Z: np.ndarray) -> float:
         """Σ_i loss_i / C of the scores."""
-        return losses(Z.copy(), self._own[1], self._formulation)
+        return float(losses(Z.copy(), self._own[1], self._formulation, self._k).sum())
