@@ -11,6 +11,7 @@ from figure_helpers import assert_drawn
 
 from experiments import _report, projection_scaling
 from experiments.bench import (
+    checks,
     many_labels,
     memory,
     one_vs_all,
@@ -51,6 +52,15 @@ def test_many_labels_small(tmp_path):
     assert len((tmp_path / "best.txt").read_text().splitlines()) == 20
     with pytest.raises(RuntimeError, match="xmcjax train failed with exit code 2"):
         many_labels.command(["train", "--train", tmp_path / "absent.npz", "--model", tmp_path / "other"])
+
+
+def test_checks_small():
+    result = checks.run(checks.Options(small=True).chosen())
+    assert [row["data"] for row in result["rows"]] == ["naics_demo", "a dense CSR matrix"]
+    for row in result["rows"]:
+        assert 0 < row["check of a fit"] < row["fit"]
+        assert row["check of a prediction"] < row["prediction"]
+    assert "share of a fit" in checks.markdown(result)
 
 
 def test_prediction_small():
