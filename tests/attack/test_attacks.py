@@ -10,7 +10,9 @@ from tests.attack import harness
 
 # Seconds of each attack here, after its process has started; the scripts take 600.
 SECONDS = 5
-ATTACKS = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if "PURPOSE = " in path.read_text())
+ATTACKS = sorted(
+    path.stem for path in Path(__file__).parent.glob("*.py") if "\nPURPOSE = " in path.read_text()
+)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
