@@ -43,7 +43,7 @@ ARRAYS = {"arrays", "csr"}
 BEHIND = {"instance_dual": "_native_arguments", "instance_gap": "_native_arguments"}
 # Kernels of dense arrays and of trees, which are made and checked as NumPy arrays.
 DENSE_KERNELS = {"project_box", "project_topk", "symmetric_matmat", "tree_sums_below", "tree_sums_of_paths"}
-NO_KERNELS = {"available"}
+NO_KERNELS = {"available", "available_here"}
 
 CONVERSIONS = {"tocsr", "tocsc", "tocoo", "tobsr", "todia", "tolil", "todok", "asformat"}
 CONSTRUCTORS = {
