@@ -16,8 +16,15 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 # A module may import what stands lower, and within its own part. Modules that need no JAX come
 # first: data and metrics must not need it either. Models come before inits, one of which reads them.
 LAYERS = [
-    {"xmcjax._cores", "xmcjax._hierarchy", "xmcjax._range", "xmcjax._sparse", "xmcjax.native._library"},
-    {"xmcjax._topology"},
+    {
+        "xmcjax._cores",
+        "xmcjax._fork",
+        "xmcjax._hierarchy",
+        "xmcjax._range",
+        "xmcjax._sparse",
+        "xmcjax.native._interrupts",
+    },
+    {"xmcjax._topology", "xmcjax.native._library"},
     {"xmcjax.data", "xmcjax.metrics"},
     {"xmcjax.native"},
     {"xmcjax.projections"},
@@ -38,6 +45,7 @@ WITHOUT_JAX = {
     "xmcjax._topology",
     "xmcjax.data",
     "xmcjax.metrics",
+    "xmcjax.native._interrupts",
     "xmcjax.native._library",
 }
 # Imported where they are used, inside functions: importing a part of the library must not cost them.

@@ -12,6 +12,7 @@ import numpy as np
 
 from xmcjax import _sparse, linops
 from xmcjax._cores import usable_cores
+from xmcjax._fork import check_threads_of_jax
 from xmcjax.kernels._functions import Pairs
 from xmcjax.linops import Dense, LinOp
 
@@ -133,6 +134,7 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
     Raises:
         ValueError: X of another width than the training points, or not of matrix form.
     """
+    check_threads_of_jax()
     if like is not None:
         if X.ndim != 2 or X.shape[1] != like.op.shape[1]:
             raise ValueError(f"expected points [m, {like.op.shape[1]}], got shape {list(X.shape)}")
@@ -171,6 +173,7 @@ def precomputed(M, dtype=None) -> GivenProducts:
     Raises:
         ValueError: M not square, not finite, not symmetric or not positive semidefinite.
     """
+    check_threads_of_jax()
     M = _matrix(M, dtype)
     n = M.shape[0]
     if M.shape != (n, n):

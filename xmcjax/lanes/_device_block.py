@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._fork import check_threads_of_jax
 from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import LinOp, put
 from xmcjax.losses import MarginLoss
@@ -52,6 +53,7 @@ class DeviceBlock:
         by_label: bool,
         penalty: Penalty,
     ):
+        check_threads_of_jax()
         n, d = op.shape
         self._dtype = dtype = np.dtype(op.dtype)
         # on the device once, instead of with every step

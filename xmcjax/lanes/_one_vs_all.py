@@ -26,6 +26,7 @@ from xmcjax.lanes._queue import Queue, by_positives, make_queue
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._stopping import StoppingRule
 from xmcjax.losses import MarginLoss, squared_hinge
+from xmcjax.native._interrupts import Interrupted, StopFlag
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 
@@ -333,7 +334,7 @@ class Trainer:
         self._lock = threading.Lock()
         self._compiling = [threading.Lock() for _ in self._places]
         self._compiled = [False for _ in self._places]
-        self._stop = threading.Event()
+        self._stop = StopFlag()
         self._summary = Summary()
         self._wanted: set[int] | None = None
 
@@ -361,7 +362,8 @@ class Trainer:
                 x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device  # type: ignore
 
                 def work(place: int):
-                    with jax.enable_x64(x64), jax.default_device(self._places[place].device or device):
+                    there = jax.default_device(self._places[place].device or device)
+                    with jax.enable_x64(x64), there, self._stop.heeded():
                         self._work(queue, place)
 
                 workers = [pool.submit(work, k % len(self._places)) for k in range(self.workers)]
@@ -411,6 +413,8 @@ class Trainer:
                     self._summary.steps += len(record.active)
                     if self._observe is not None:
                         self._hand_out(self._observe, record)
+        except Interrupted:  # the reason is raised by whoever set the flag
+            return
         except BaseException:
             self._stop.set()
             raise

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from xmcjax import _sparse
+from xmcjax._fork import check_threads_of_jax
 from xmcjax.linops._base import LinOp, put
 from xmcjax.linops._checks import check_features, check_operator
 from xmcjax.linops._csr import Csr, from_scipy
@@ -74,6 +75,8 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
         ValueError: an unknown backend, X not of two dimensions or malformed, or the native kernels asked for
             where there are none.
         TypeError: X is no matrix of real numbers.
+        RuntimeError: in a process that was forked from one in which JAX had computed, of anything but
+            sparse features on the native kernels.
     """
     if backend not in BACKENDS:
         raise ValueError(f"expected a backend of {', '.join(BACKENDS)}, got {backend!r}")
@@ -85,6 +88,8 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
         dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float32
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     sparse = scipy.sparse.issparse(X)
+    if backend in ("dense", "gpu", "jnp") or not sparse or not native_ready():
+        check_threads_of_jax()
     if backend == "dense" or (backend == "auto" and not sparse):
         return Dense(jnp.asarray(X.toarray() if sparse else X, dtype))
     if backend == "native" and not native_ready():

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._fork import check_threads_of_jax
 from xmcjax.models._base import WeightSource
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def predict_topk(
     Raises:
         ValueError: X of another width, not two-dimensional, malformed or not finite; k or a block below 1.
         TypeError: X is no matrix of real numbers.
+        RuntimeError: in a process that was forked from one in which JAX had computed.
         ModelFormatError: a damaged shard.
 
     Example:
@@ -70,6 +72,7 @@ def predict_topk(
 
     from xmcjax.models._block_scores import merge_topk
 
+    check_threads_of_jax()
     if k < 1:
         raise ValueError(f"k: expected at least 1, found {k}")
     k = int(k)
@@ -119,6 +122,7 @@ def scores_above(
     """
     from xmcjax.models._block_scores import block_scores
 
+    check_threads_of_jax()
     if not threshold >= 0:
         raise ValueError(f"threshold: expected at least 0, found {threshold}")
     blocks = _Blocks(model, X, label_block, row_block, threads)

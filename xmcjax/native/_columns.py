@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from xmcjax.native import _library
+from xmcjax.native import _interrupts, _library
 
 
 def take_columns(matrix: np.ndarray, columns: Sequence[int]) -> np.ndarray:
@@ -41,7 +41,7 @@ def _call(name: str, matrix: np.ndarray, columns: Sequence[int], rows: np.ndarra
         raise ValueError(f"expected columns from 0 to {matrix.shape[1] - 1}, got {which.tolist()}")
     library = _library.load()
     assert library is not None  # the caller has seen that it is there
-    getattr(library, name)(
+    ended = getattr(library, name)(
         ctypes.c_int32(matrix.dtype == np.float64),
         ctypes.c_void_p(matrix.ctypes.data),
         *(ctypes.c_int64(size) for size in matrix.shape),
@@ -49,3 +49,4 @@ def _call(name: str, matrix: np.ndarray, columns: Sequence[int], rows: np.ndarra
         ctypes.c_int64(len(which)),
         ctypes.c_void_p(rows.ctypes.data),
     )
+    _interrupts.check(ended, "columns")

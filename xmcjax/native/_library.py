@@ -18,9 +18,11 @@ import os
 import warnings
 from pathlib import Path
 
+from xmcjax.native import _interrupts
+
 NAME = "libxmcjax_native.so"
 # Raised together with XMCJAX_ABI in abi.cc whenever a signature changes or one is added.
-ABI = 14
+ABI = 15
 
 SLOWER = "training is about ten times slower, reading text a hundred times"
 
@@ -47,6 +49,8 @@ def load() -> ctypes.CDLL | None:
     library, reason = _find()
     if library is None and os.environ.get("XMCJAX_REQUIRE_NATIVE") == "1":
         raise ImportError(f"XMCJAX_REQUIRE_NATIVE=1, but there are no C++ kernels: {reason}")
+    if library is not None:
+        _interrupts.prepare(library)
     return library
 
 

@@ -2,7 +2,8 @@
 
 The twins of what :mod:`xmcjax.solvers.multiclass_dual` does in plain JAX: `Ascent` of its epochs, with α kept
 as lists of the classes that matter to each instance, and `Proximal` of its proximal point steps. A call
-leaves the GIL.
+leaves the GIL. One that is interrupted raises KeyboardInterrupt, or what else a signal handler raised, and
+leaves an object that is of no use any more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._sparse import require_checked
-from xmcjax.native import _library
+from xmcjax.native import _interrupts, _library
 
 
 class Assessment(NamedTuple):
@@ -90,12 +91,11 @@ class _Point:
         self._classes = classes or (0, m)
         size = (ctypes.c_int64 * 8)(*X.shape, m, formulation, seed, threads, *self._classes)
         arrays = (ctypes.c_void_p * 4)(*(a.ctypes.data for a in self._arrays))
-        new = library.xmcjax_multiclass_new
-        new.restype = ctypes.c_void_p
         kind = ctypes.c_int32(self._method), ctypes.c_int32(X.dtype == np.float64)
-        self._handle = ctypes.c_void_p(new(*kind, size, ctypes.c_double(C), arrays))
-        if not self._handle:
-            raise MemoryError(f"no memory for the weights of {m} classes and {self._d} features")
+        self._handle = ctypes.c_void_p()
+        new = library.xmcjax_multiclass_new
+        ended = new(*kind, size, ctypes.c_double(C), arrays, ctypes.byref(self._handle))
+        _interrupts.check(ended, f"the weights of {m} classes and {self._d} features")
 
     def __del__(self):
         if getattr(self, "_handle", None):
@@ -104,11 +104,11 @@ class _Point:
     @property
     def alpha(self) -> sp.csr_array:
         """The dual variables, [n, m]."""
-        count = self._library.xmcjax_multiclass_alpha_count
-        count.restype = ctypes.c_int64
-        size = count(self._handle)
-        offset, index, value = np.zeros(self.shape[0] + 1, np.int64), np.zeros(size, np.int32), np.zeros(size)
-        self._library.xmcjax_multiclass_get_alpha(self._handle, *map(_pointer, (offset, index, value)))
+        size = np.zeros(1, np.int64)
+        self._checked(self._library.xmcjax_multiclass_alpha_count, size)
+        index, value = np.zeros(size[0], np.int32), np.zeros(size[0])
+        offset = np.zeros(self.shape[0] + 1, np.int64)
+        self._checked(self._library.xmcjax_multiclass_get_alpha, offset, index, value)
         return sp.csr_array((value, index, offset), shape=self.shape)
 
     @alpha.setter
@@ -125,7 +125,7 @@ class _Point:
     def weights(self) -> np.ndarray:
         """W in the dtype of X, [d, m], or of its classes."""
         W = np.zeros((self._d, self._classes[1] - self._classes[0]), self._dtype)
-        self._library.xmcjax_multiclass_weights(self._handle, _pointer(W))
+        self._checked(self._library.xmcjax_multiclass_weights, W)
         return W
 
     @property
@@ -133,9 +133,8 @@ class _Point:
         return self._arrays[0].dtype
 
     def _checked(self, function, *arguments) -> None:
-        failed = function(self._handle, *(_pointer(a) if isinstance(a, np.ndarray) else a for a in arguments))
-        if failed:
-            raise MemoryError("no memory for the dual variables")
+        ended = function(self._handle, *(_pointer(a) if isinstance(a, np.ndarray) else a for a in arguments))
+        _interrupts.check(ended, "the dual variables")
 
 
 class Ascent(_Point):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from xmcjax.native import _library
+from xmcjax.native import _interrupts, _library
 
 
 class InPlaceStep:
@@ -73,9 +73,11 @@ class InPlaceStep:
 
         Raises:
             MemoryError: no room for the working arrays.
+            Interrupted, KeyboardInterrupt: the call was ended; the arrays are of no use any more.
         """
-        if self._call(self._float64, self._sizes, self._problem, self._state, self._loss):
-            raise MemoryError("no memory for the working arrays of a Newton step")
+        ended = self._call(self._float64, self._sizes, self._problem, self._state, self._loss)
+        if ended:
+            _interrupts.check(ended, "the working arrays of a Newton step")
 
 
 def _pointers(arrays: Sequence[np.ndarray]):

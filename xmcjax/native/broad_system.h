@@ -217,7 +217,9 @@ class BroadSystem {
     of_width(p, [&](auto constant) {
       constexpr int W = constant;
       out_.assign(padded_ * W, T(0));
-      for (size_t u = 0; u < p.rows; ++u) row_adds<W>(*X_, p.row[u], &p.curvatures[u * W], out_.data(), W);
+      const Poll poll;
+      for (size_t u = 0; u < p.rows; poll(entries(*X_, p.row[u++])))
+        row_adds<W>(*X_, p.row[u], &p.curvatures[u * W], out_.data(), W);
       from_pack<W>(p, out_.data(), [](const System& s) { return s.ones; });
       if (!(alpha > 0)) return;
       out_.assign(padded_ * W, l2_);
@@ -243,15 +245,18 @@ class BroadSystem {
         in = in_.data(), out = out_.data();
       }
       for (int64_t j = 0; j < padded_ * W; j += N) store(out + j, l2_ * load(in + j));
+      const Poll poll;
       if (X_->d * W <= kFewWeights) {
-        for (size_t u = 0; u < p.rows; ++u) row_grams<W>(*X_, p.row[u], in, &p.curvatures[u * W], out, W);
+        for (size_t u = 0; u < p.rows; poll(2 * entries(*X_, p.row[u++])))
+          row_grams<W>(*X_, p.row[u], in, &p.curvatures[u * W], out, W);
       } else {
         products_.resize(p.rows * W);
-        for (size_t u = 0; u < p.rows; ++u) {
+        for (size_t u = 0; u < p.rows; poll(entries(*X_, p.row[u++]))) {
           row_dots<W>(*X_, p.row[u], in, W, &products_[u * W]);
           times<W>(&p.curvatures[u * W], &products_[u * W]);
         }
-        for (size_t u = 0; u < p.rows; ++u) row_adds<W>(*X_, p.row[u], &products_[u * W], out, W);
+        for (size_t u = 0; u < p.rows; poll(entries(*X_, p.row[u++])))
+          row_adds<W>(*X_, p.row[u], &products_[u * W], out, W);
       }
       if constexpr (W > 1) from_pack<W>(p, out, [](const System& s) { return s.image; });
     });

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "interrupt.h"
 #include "simd.h"
 
 namespace xmcjax::XMCJAX_ISA {
@@ -37,6 +38,7 @@ class Cholesky {
 
   // x = A^-1 x
   static void solve(const double* L, int64_t size, int64_t stride, double* x) {
+    Poll()(size * size);
     for (int64_t i = 0; i < size; ++i) {
       double sum = x[i];
       for (int64_t j = 0; j < i; ++j) sum -= L[i * stride + j] * x[j];
@@ -73,7 +75,9 @@ class Cholesky {
     turned.assign(depth * width, 0);
     for (int64_t j = 0; j < rest; ++j)
       for (int64_t p = 0; p < depth; ++p) turned[p * width + j] = A[(end + j) * stride + k + p];
+    const Poll poll;
     for (int64_t i = 0; i < rest; i += 4) {
+      poll(4 * depth * (i + 4) / N);
       const int64_t rows = std::min<int64_t>(4, rest - i);
       const double* left[4];
       for (int64_t r = 0; r < 4; ++r) left[r] = A + (end + i + std::min(r, rows - 1)) * stride + k;

@@ -5,11 +5,18 @@
 // so their results are equal to the bit, and a caller may choose between them by speed alone.
 #pragma once
 
+#include "interrupt.h"
 #include "isa.h"
 #include "simd.h"
 #include "wide.h"
 
 namespace xmcjax::XMCJAX_ISA {
+
+// What a poll is told of a pass over row i.
+template <class T>
+inline int64_t entries(const Csr<T>& X, int64_t i) {
+  return X.offset[i + 1] - X.offset[i] + 1;
+}
 
 // W lanes side by side: a register at a time, because GCC keeps the sums of wider vectors in memory.
 template <class T, int W>

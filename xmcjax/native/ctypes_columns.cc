@@ -2,16 +2,20 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "export.h"
+#include "guard.h"
 
 namespace {
 
 constexpr int64_t kRows = 64;
 
-// f(first, last) for pieces of the rows whose lines stay in the nearest cache while each column is visited.
+// f(first, last), so much `work` for a row, for pieces of the rows whose lines stay in the nearest cache while each column is visited.
 template <class F>
-void for_pieces(int64_t rows, F&& f) {
-  for (int64_t first = 0; first < rows; first += kRows) f(first, std::min(first + kRows, rows));
+void for_pieces(int64_t rows, int64_t work, F&& f) {
+  const xmcjax::Poll poll;
+  for (int64_t first = 0; first < rows; first += kRows) {
+    f(first, std::min(first + kRows, rows));
+    poll(kRows * work);
+  }
 }
 
 // Asks for the lines of the next piece, which begins with row `first`.
@@ -23,7 +27,7 @@ void ask(const T* matrix, int64_t first, int64_t rows, int64_t columns) {
 
 template <class T>
 void take(const T* matrix, int64_t rows, int64_t columns, const int64_t* which, int64_t count, T* out) {
-  for_pieces(rows, [&](int64_t first, int64_t last) {
+  for_pieces(rows, count, [&](int64_t first, int64_t last) {
     ask(matrix, last, rows, columns);
     for (int64_t k = 0; k < count; ++k)
       for (int64_t j = first; j < last; ++j) out[k * rows + j] = matrix[j * columns + which[k]];
@@ -32,7 +36,7 @@ void take(const T* matrix, int64_t rows, int64_t columns, const int64_t* which, 
 
 template <class T>
 void put(T* matrix, int64_t rows, int64_t columns, const int64_t* which, int64_t count, const T* in) {
-  for_pieces(rows, [&](int64_t first, int64_t last) {
+  for_pieces(rows, count, [&](int64_t first, int64_t last) {
     ask(matrix, last, rows, columns);
     for (int64_t k = 0; k < count; ++k)
       for (int64_t j = first; j < last; ++j) matrix[j * columns + which[k]] = in[k * rows + j];
@@ -42,14 +46,19 @@ void put(T* matrix, int64_t rows, int64_t columns, const int64_t* which, int64_t
 }  // namespace
 
 // matrix [rows, columns]; which [count], columns of it; out and in [count, rows]. The caller has checked all.
-XMCJAX_EXPORT void xmcjax_take_columns(int32_t float64, const void* matrix, int64_t rows, int64_t columns,
-                                       const int64_t* which, int64_t count, void* out) {
-  if (float64) return take(static_cast<const double*>(matrix), rows, columns, which, count, static_cast<double*>(out));
-  take(static_cast<const float*>(matrix), rows, columns, which, count, static_cast<float*>(out));
+// Both return how they ended, of guard.h.
+XMCJAX_EXPORT int32_t xmcjax_take_columns(int32_t float64, const void* matrix, int64_t rows, int64_t columns,
+                                          const int64_t* which, int64_t count, void* out) {
+  return xmcjax::guarded_call([&] {
+    if (float64) return take(static_cast<const double*>(matrix), rows, columns, which, count, static_cast<double*>(out));
+    take(static_cast<const float*>(matrix), rows, columns, which, count, static_cast<float*>(out));
+  });
 }
 
-XMCJAX_EXPORT void xmcjax_put_columns(int32_t float64, void* matrix, int64_t rows, int64_t columns,
-                                      const int64_t* which, int64_t count, const void* in) {
-  if (float64) return put(static_cast<double*>(matrix), rows, columns, which, count, static_cast<const double*>(in));
-  put(static_cast<float*>(matrix), rows, columns, which, count, static_cast<const float*>(in));
+XMCJAX_EXPORT int32_t xmcjax_put_columns(int32_t float64, void* matrix, int64_t rows, int64_t columns,
+                                         const int64_t* which, int64_t count, const void* in) {
+  return xmcjax::guarded_call([&] {
+    if (float64) return put(static_cast<double*>(matrix), rows, columns, which, count, static_cast<const double*>(in));
+    put(static_cast<float*>(matrix), rows, columns, which, count, static_cast<const float*>(in));
+  });
 }

@@ -1,13 +1,12 @@
 // Dual ascent of a multi-class SVM as functions of a handle (native/_multiclass.py).
-#include <exception>
-
-#include "export.h"
+#include "guard.h"
 #include "multiclass.h"
 
 namespace {
 
 using xmcjax::Assessment;
 using xmcjax::DualPoint;
+using xmcjax::guarded_call;
 using xmcjax::MulticlassAscent;
 using xmcjax::MulticlassProximal;
 
@@ -32,58 +31,49 @@ DualPoint* make(int32_t method, const int64_t* size, double C, const void* const
   return kernels.multiclass_ascent(args);
 }
 
-// 0, or 1 where there is no memory or no thread.
-template <class F>
-int32_t guarded(F&& f) {
-  try {
-    f();
-  } catch (const std::exception&) {
-    return 1;
-  }
-  return 0;
-}
-
 void put(const Assessment& found, double* out) {
   out[0] = found.primal, out[1] = found.dual, out[2] = found.violation;
 }
 
 }  // namespace
 
-// The handle of a method, or null. size: n, d, m, formulation, seed, threads, first
-// class of this process, last; array: value, column, offset, y, which must outlive it.
-XMCJAX_EXPORT void* xmcjax_multiclass_new(int32_t method, int32_t float64, const int64_t* size, double C,
-                                          const void* const* array) {
-  DualPoint* point = nullptr;
-  guarded([&] {
-    point = float64 ? make<double>(method, size, C, array) : make<float>(method, size, C, array);
-  });
-  return point;
-}
-XMCJAX_EXPORT void xmcjax_multiclass_free(void* handle) { delete static_cast<DualPoint*>(handle); }
+// All of these return how they ended, of guard.h.
 
-XMCJAX_EXPORT int64_t xmcjax_multiclass_alpha_count(void* handle) {
-  return static_cast<DualPoint*>(handle)->alpha_count();
+// The handle of a method. size: n, d, m, formulation, seed, threads, first class of this process, last;
+// array: value, column, offset, y, which must outlive it.
+XMCJAX_EXPORT int32_t xmcjax_multiclass_new(int32_t method, int32_t float64, const int64_t* size, double C,
+                                            const void* const* array, void** handle) {
+  return guarded_call([&] {
+    *handle = float64 ? make<double>(method, size, C, array) : make<float>(method, size, C, array);
+  });
 }
-XMCJAX_EXPORT void xmcjax_multiclass_get_alpha(void* handle, int64_t* offset, int32_t* index, double* value) {
-  static_cast<DualPoint*>(handle)->get_alpha(offset, index, value);
+XMCJAX_EXPORT int32_t xmcjax_multiclass_free(void* handle) {
+  return guarded_call([&] { delete static_cast<DualPoint*>(handle); });
+}
+
+XMCJAX_EXPORT int32_t xmcjax_multiclass_alpha_count(void* handle, int64_t* count) {
+  return guarded_call([&] { *count = static_cast<DualPoint*>(handle)->alpha_count(); });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_get_alpha(void* handle, int64_t* offset, int32_t* index, double* value) {
+  return guarded_call([&] { static_cast<DualPoint*>(handle)->get_alpha(offset, index, value); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_set_alpha(void* handle, const int64_t* offset, const int32_t* index,
                                                   const double* value) {
-  return guarded([&] { static_cast<DualPoint*>(handle)->set_alpha(offset, index, value); });
+  return guarded_call([&] { static_cast<DualPoint*>(handle)->set_alpha(offset, index, value); });
 }
-XMCJAX_EXPORT void xmcjax_multiclass_weights(void* handle, void* W) {
-  static_cast<DualPoint*>(handle)->get_weights(W);
+XMCJAX_EXPORT int32_t xmcjax_multiclass_weights(void* handle, void* W) {
+  return guarded_call([&] { static_cast<DualPoint*>(handle)->get_weights(W); });
 }
 
 // out: primal, dual, violation
 XMCJAX_EXPORT int32_t xmcjax_multiclass_assess(void* handle, double tolerance, double* out) {
   auto* ascent = static_cast<MulticlassAscent*>(static_cast<DualPoint*>(handle));
-  return guarded([&] { put(ascent->assess(tolerance), out); });
+  return guarded_call([&] { put(ascent->assess(tolerance), out); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_sweep(void* handle, double tolerance, int32_t shrink, double* violation,
                                               double* visited) {
   auto* ascent = static_cast<MulticlassAscent*>(static_cast<DualPoint*>(handle));
-  return guarded([&] {
+  return guarded_call([&] {
     const xmcjax::Sweep done = ascent->sweep(tolerance, shrink != 0);
     *violation = done.violation, *visited = done.visited;
   });
@@ -96,48 +86,48 @@ static MulticlassAscent* ascent_of(void* handle) {
   return static_cast<MulticlassAscent*>(static_cast<DualPoint*>(handle));
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_examine(void* handle, const int64_t* match, double tolerance, double* out) {
-  return guarded([&] { put(ascent_of(handle)->examine(match_of(match), tolerance), out); });
+  return guarded_call([&] { put(ascent_of(handle)->examine(match_of(match), tolerance), out); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_play(void* handle, const int64_t* match, double tolerance, double* violation) {
-  return guarded([&] { *violation = ascent_of(handle)->play(match_of(match), tolerance); });
+  return guarded_call([&] { *violation = ascent_of(handle)->play(match_of(match), tolerance); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_settle(void* handle, int32_t shrink, double* share) {
-  return guarded([&] { *share = ascent_of(handle)->settle(shrink != 0); });
+  return guarded_call([&] { *share = ascent_of(handle)->settle(shrink != 0); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_begin_epoch(void* handle, double violation) {
-  return guarded([&] { ascent_of(handle)->begin_epoch(violation); });
+  return guarded_call([&] { ascent_of(handle)->begin_epoch(violation); });
 }
 // row: [d]; of which *count are meant
 XMCJAX_EXPORT int32_t xmcjax_multiclass_nonzero_rows(void* handle, int64_t first, int64_t last, int32_t* row,
                                                      int64_t* count) {
-  return guarded([&] { *count = ascent_of(handle)->nonzero_rows({first, last}, row); });
+  return guarded_call([&] { *count = ascent_of(handle)->nonzero_rows({first, last}, row); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_get_rows(void* handle, int64_t first, int64_t last, const int32_t* row,
                                                  int64_t rows, void* value) {
-  return guarded([&] { ascent_of(handle)->get_rows({first, last}, row, rows, value); });
+  return guarded_call([&] { ascent_of(handle)->get_rows({first, last}, row, rows, value); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_set_rows(void* handle, int64_t first, int64_t last, const int32_t* row,
                                                  int64_t rows, const void* value) {
-  return guarded([&] { ascent_of(handle)->set_rows({first, last}, row, rows, value); });
+  return guarded_call([&] { ascent_of(handle)->set_rows({first, last}, row, rows, value); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_part(void* handle, int64_t tenth, double tolerance, int32_t shrink,
                                              double* violation, double* visited) {
-  return guarded([&] {
+  return guarded_call([&] {
     const xmcjax::Sweep done = ascent_of(handle)->part(tenth, tolerance, shrink != 0);
     *violation = done.violation, *visited = done.visited;
   });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_mean_change(void* handle, void* change) {
-  return guarded([&] { ascent_of(handle)->get_mean_change(change); });
+  return guarded_call([&] { ascent_of(handle)->get_mean_change(change); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_move_mean(void* handle, const void* change) {
-  return guarded([&] { ascent_of(handle)->move_mean(change); });
+  return guarded_call([&] { ascent_of(handle)->move_mean(change); });
 }
 
 // count: Newton steps made so far, steps in a row that brought nothing
 XMCJAX_EXPORT int32_t xmcjax_multiclass_proximal_step(void* handle, double tolerance, double* out, int64_t* count) {
   auto* proximal = static_cast<MulticlassProximal*>(static_cast<DualPoint*>(handle));
-  return guarded([&] {
+  return guarded_call([&] {
     put(proximal->step(tolerance), out);
     count[0] = proximal->newton_steps, count[1] = proximal->failures;
   });

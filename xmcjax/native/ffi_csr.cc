@@ -52,15 +52,15 @@ ffi::Error call(Product product, const ffi::AnyBuffer& value, const ffi::AnyBuff
 
 ffi::Error matmat(ffi::AnyBuffer value, ffi::AnyBuffer column, ffi::AnyBuffer offset, ffi::AnyBuffer V,
                   int64_t threads, ffi::Result<ffi::AnyBuffer> out) {
-  return guarded([&] { return call(Product::kMatmat, value, column, offset, nullptr, V, threads, out); });
+  return call(Product::kMatmat, value, column, offset, nullptr, V, threads, out);
 }
 ffi::Error rmatmat(ffi::AnyBuffer value, ffi::AnyBuffer column, ffi::AnyBuffer offset, ffi::AnyBuffer C,
                    int64_t threads, ffi::Result<ffi::AnyBuffer> out) {
-  return guarded([&] { return call(Product::kRmatmat, value, column, offset, nullptr, C, threads, out); });
+  return call(Product::kRmatmat, value, column, offset, nullptr, C, threads, out);
 }
 ffi::Error gram_matmat(ffi::AnyBuffer value, ffi::AnyBuffer column, ffi::AnyBuffer offset, ffi::AnyBuffer D,
                        ffi::AnyBuffer V, int64_t threads, ffi::Result<ffi::AnyBuffer> out) {
-  return guarded([&] { return call(Product::kGram, value, column, offset, &D, V, threads, out); });
+  return call(Product::kGram, value, column, offset, &D, V, threads, out);
 }
 
 }  // namespace

@@ -162,11 +162,9 @@ Buffers buffers(ffi::RemainingRets& rets) {
 // f(float()) or f(double()), as the matrix is.
 template <class F>
 ffi::Error in_dtype(const ffi::AnyBuffer& matrix, F&& f) {
-  return guarded([&] {
-    if (matrix.element_type() == ffi::DataType::F32) return f(float());
-    if (matrix.element_type() == ffi::DataType::F64) return f(double());
-    return expected("float32 or float64 values");
-  });
+  if (matrix.element_type() == ffi::DataType::F32) return f(float());
+  if (matrix.element_type() == ffi::DataType::F64) return f(double());
+  return expected("float32 or float64 values");
 }
 
 ffi::Error instance_dual(ffi::RemainingArgs args, int64_t features, int64_t set, int64_t classes, int64_t block,

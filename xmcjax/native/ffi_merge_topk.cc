@@ -53,8 +53,7 @@ ffi::Error call(const ffi::AnyBuffer& value, const ffi::AnyBuffer& column, const
 ffi::Error merge_topk(ffi::AnyBuffer value, ffi::AnyBuffer column, ffi::AnyBuffer offset, ffi::AnyBuffer W,
                       ffi::AnyBuffer b, ffi::AnyBuffer first_label, ffi::AnyBuffer, ffi::AnyBuffer,
                       int64_t threads, ffi::Result<ffi::AnyBuffer> scores, ffi::Result<ffi::AnyBuffer> labels) {
-  return guarded(
-      [&] { return call(value, column, offset, W, b, first_label, threads, *scores, *labels); });
+  return call(value, column, offset, W, b, first_label, threads, *scores, *labels);
 }
 
 auto binding() {

@@ -1,7 +1,6 @@
 // One Newton step of a block of lanes (solvers/newton_cg.py): its XLA FFI handler, and the same step
 // on arrays of the caller, changed in place, for ctypes (native/_newton.py).
 #include <cstring>
-#include <new>
 
 #include "ffi_support.h"
 #include "flush_denormals.h"
@@ -137,11 +136,9 @@ ffi::Error newton_step(ffi::RemainingArgs args, int64_t loss, ffi::RemainingRets
   }
   if (loss < kSquaredHinge || loss > kPoisson)
     return expected("a loss of isa.h, got number " + std::to_string(loss));
-  return guarded([&] {
-    if (dtype == ffi::DataType::F32) return run<float>(in, out, loss);
-    if (dtype == ffi::DataType::F64) return run<double>(in, out, loss);
-    return expected("float32 or float64 values");
-  });
+  if (dtype == ffi::DataType::F32) return run<float>(in, out, loss);
+  if (dtype == ffi::DataType::F64) return run<double>(in, out, loss);
+  return expected("float32 or float64 values");
 }
 
 }  // namespace
@@ -151,14 +148,11 @@ XMCJAX_HANDLER(xmcjax_newton_step, newton_step,
 
 }  // namespace xmcjax
 
-// Returns 0, or 1 where memory ran out. The caller has checked dtypes and shapes.
+// Returns how it ended, of guard.h. The caller has checked dtypes and shapes.
 XMCJAX_EXPORT int32_t xmcjax_newton_step_in_place(
     int32_t float64, const int64_t* size, const void* const* problem, void* const* state, int64_t loss) {
-  const xmcjax::FlushDenormals flush;
-  try {
+  return xmcjax::guarded_call([&] {
+    const xmcjax::FlushDenormals flush;
     (float64 ? xmcjax::step<double> : xmcjax::step<float>)(size, problem, state, loss);
-  } catch (const std::bad_alloc&) {
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -51,15 +51,13 @@ void box(const ffi::AnyBuffer& b, const ffi::AnyBuffer& radius, const ffi::AnyBu
 ffi::Error project_box(ffi::AnyBuffer b, ffi::AnyBuffer radius, ffi::AnyBuffer lower, ffi::AnyBuffer upper,
                        ffi::AnyBuffer rho, int64_t at_most, ffi::Result<ffi::AnyBuffer> x,
                        ffi::Result<ffi::AnyBuffer> tight) {
-  return guarded([&] {
-    if (auto error = check(b, {&radius, &lower, &upper, &rho, &*tight}, x); error.failure()) return error;
-    if (b.element_type() == ffi::DataType::F32) {
-      box<float>(b, radius, lower, upper, rho, at_most != 0, x, tight);
-    } else {
-      box<double>(b, radius, lower, upper, rho, at_most != 0, x, tight);
-    }
-    return ffi::Error::Success();
-  });
+  if (auto error = check(b, {&radius, &lower, &upper, &rho, &*tight}, x); error.failure()) return error;
+  if (b.element_type() == ffi::DataType::F32) {
+    box<float>(b, radius, lower, upper, rho, at_most != 0, x, tight);
+  } else {
+    box<double>(b, radius, lower, upper, rho, at_most != 0, x, tight);
+  }
+  return ffi::Error::Success();
 }
 
 template <class T>
@@ -74,16 +72,14 @@ void topk(const ffi::AnyBuffer& b, const ffi::AnyBuffer& radius, const ffi::AnyB
 ffi::Error project_topk(ffi::AnyBuffer b, ffi::AnyBuffer radius, ffi::AnyBuffer rho, int64_t k,
                         ffi::Result<ffi::AnyBuffer> x, ffi::Result<ffi::AnyBuffer> width,
                         ffi::Result<ffi::AnyBuffer> tight) {
-  return guarded([&] {
-    if (auto error = check(b, {&radius, &rho, &*width, &*tight}, x); error.failure()) return error;
-    if (k < 1 || k > b.dimensions().back()) return expected("1 <= k <= the length of the vectors");
-    if (b.element_type() == ffi::DataType::F32) {
-      topk<float>(b, radius, rho, k, x, width, tight);
-    } else {
-      topk<double>(b, radius, rho, k, x, width, tight);
-    }
-    return ffi::Error::Success();
-  });
+  if (auto error = check(b, {&radius, &rho, &*width, &*tight}, x); error.failure()) return error;
+  if (k < 1 || k > b.dimensions().back()) return expected("1 <= k <= the length of the vectors");
+  if (b.element_type() == ffi::DataType::F32) {
+    topk<float>(b, radius, rho, k, x, width, tight);
+  } else {
+    topk<double>(b, radius, rho, k, x, width, tight);
+  }
+  return ffi::Error::Success();
 }
 
 auto box_binding() {

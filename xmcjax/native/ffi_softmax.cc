@@ -35,19 +35,17 @@ ffi::Error pass(ffi::AnyBuffer value, ffi::AnyBuffer column, ffi::AnyBuffer offs
       !has_shape(*bias_gradient, real, {m}))
     return expected("instances and classes in the same number throughout, of one dtype");
   if (!within(y, m)) return expected("classes below " + std::to_string(m));
-  return guarded([&] {
-    const auto run = [&](auto zero) {
-      using T = decltype(zero);
-      SoftmaxPassArgs<T> args{as_csr<T>(value, column, offset, n, d), m, y.typed_data<int32_t>(),
-                              weight.typed_data<T>(), W.typed_data<T>(), bias.typed_data<T>(),
-                              loss->typed_data<T>(), gradient->typed_data<T>(), bias_gradient->typed_data<T>()};
-      kernels<T>().softmax_pass(args);
-      return ffi::Error::Success();
-    };
-    if (real == ffi::DataType::F32) return run(float());
-    if (real == ffi::DataType::F64) return run(double());
-    return expected("float32 or float64 values");
-  });
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    SoftmaxPassArgs<T> args{as_csr<T>(value, column, offset, n, d), m, y.typed_data<int32_t>(),
+                            weight.typed_data<T>(), W.typed_data<T>(), bias.typed_data<T>(),
+                            loss->typed_data<T>(), gradient->typed_data<T>(), bias_gradient->typed_data<T>()};
+    kernels<T>().softmax_pass(args);
+    return ffi::Error::Success();
+  };
+  if (real == ffi::DataType::F32) return run(float());
+  if (real == ffi::DataType::F64) return run(double());
+  return expected("float32 or float64 values");
 }
 
 ffi::Error round(ffi::AnyBuffer value, ffi::AnyBuffer column, ffi::AnyBuffer offset, ffi::AnyBuffer weight,
@@ -68,23 +66,21 @@ ffi::Error round(ffi::AnyBuffer value, ffi::AnyBuffer column, ffi::AnyBuffer off
   if (W_out->untyped_data() != W.untyped_data()) std::memcpy(W_out->untyped_data(), W.untyped_data(), W.size_bytes());
   if (log_p_out->untyped_data() != log_p.untyped_data())
     std::memcpy(log_p_out->untyped_data(), log_p.untyped_data(), log_p.size_bytes());
-  return guarded([&] {
-    const auto run = [&](auto zero) {
-      using T = decltype(zero);
-      SoftmaxRoundCounts counts{};
-      SoftmaxRoundArgs<T> args{as_csr<T>(value, column, offset, n, d), m, weight.typed_data<T>(),
-                               squared_norms.typed_data<T>(), bias.typed_data<T>(), order.typed_data<int32_t>(),
-                               *l2.typed_data<T>(), W_out->typed_data<T>(), log_p_out->typed_data<T>(), &counts};
-      kernels<T>().softmax_round(args);
-      int32_t* out = counts_out->typed_data<int32_t>();
-      for (int64_t count : {counts.pairs, counts.active_epochs, counts.steps, counts.skipped})
-        *out++ = int32_t(std::min<int64_t>(count, std::numeric_limits<int32_t>::max()));
-      return ffi::Error::Success();
-    };
-    if (real == ffi::DataType::F32) return run(float());
-    if (real == ffi::DataType::F64) return run(double());
-    return expected("float32 or float64 values");
-  });
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    SoftmaxRoundCounts counts{};
+    SoftmaxRoundArgs<T> args{as_csr<T>(value, column, offset, n, d), m, weight.typed_data<T>(),
+                             squared_norms.typed_data<T>(), bias.typed_data<T>(), order.typed_data<int32_t>(),
+                             *l2.typed_data<T>(), W_out->typed_data<T>(), log_p_out->typed_data<T>(), &counts};
+    kernels<T>().softmax_round(args);
+    int32_t* out = counts_out->typed_data<int32_t>();
+    for (int64_t count : {counts.pairs, counts.active_epochs, counts.steps, counts.skipped})
+      *out++ = int32_t(std::min<int64_t>(count, std::numeric_limits<int32_t>::max()));
+    return ffi::Error::Success();
+  };
+  if (real == ffi::DataType::F32) return run(float());
+  if (real == ffi::DataType::F64) return run(double());
+  return expected("float32 or float64 values");
 }
 
 }  // namespace

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "export.h"
+#include "guard.h"
 #include "isa.h"
 #include "parallel.h"
 #include "xla/ffi/api/ffi.h"
@@ -15,12 +14,6 @@
 namespace xmcjax {
 
 namespace ffi = xla::ffi;
-
-#define XMCJAX_HANDLER(name, implementation, binding)                                             \
-  XMCJAX_EXPORT XLA_FFI_Error* name(XLA_FFI_CallFrame* frame) {                                   \
-    static auto* handler = (binding).To(implementation).release();                                \
-    return handler->Call(frame);                                                                  \
-  }
 
 // A number of buffers, the attribute "threads" and one result.
 template <int kBuffers, class Binding = ffi::Binding<ffi::ExecutionStage::kExecute>>
@@ -56,14 +49,28 @@ inline ffi::Error check_csr(const ffi::AnyBuffer& value, const ffi::AnyBuffer& c
   return ffi::Error::Success();
 }
 
-// What f() returns; an exception (no memory, no thread) must not cross into XLA and becomes an error.
-template <class F>
-ffi::Error guarded(F&& f) {
-  try {
-    return f();
-  } catch (const std::exception& error) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, std::string("xmcjax: ") + error.what());
+// An implementation of a handler whose exceptions do not cross into XLA: they become an error.
+template <auto implementation>
+struct Guarded;
+template <class... Arguments, ffi::Error (*implementation)(Arguments...)>
+struct Guarded<implementation> {
+  static ffi::Error call(Arguments... arguments) noexcept {
+    ffi::Error result = ffi::Error::Success();
+    const int32_t ended = guarded([&] {
+      Call call(Caller::kXla);
+      result = implementation(std::move(arguments)...);
+    });
+    if (ended == kNoMemory) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "xmcjax: not enough memory");
+    if (ended == kInterrupted) return ffi::Error(ffi::ErrorCode::kCancelled, "xmcjax: interrupted");
+    if (ended == kFailed) return ffi::Error(ffi::ErrorCode::kInternal, "xmcjax: a native kernel failed");
+    return result;
   }
-}
+};
+
+#define XMCJAX_HANDLER(name, implementation, binding)                                             \
+  XMCJAX_EXPORT XLA_FFI_Error* name(XLA_FFI_CallFrame* frame) {                                   \
+    static auto* handler = (binding).To(xmcjax::Guarded<&implementation>::call).release();        \
+    return handler->Call(frame);                                                                  \
+  }
 
 }  // namespace xmcjax

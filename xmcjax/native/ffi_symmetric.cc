@@ -35,16 +35,14 @@ ffi::Error matmat(ffi::AnyBuffer M, ffi::AnyBuffer S, int64_t threads, ffi::Resu
       out->dimensions().size() != 2 || out->dimensions()[0] != columns[0] || out->dimensions()[1] != columns[1] ||
       S.element_type() != M.element_type() || out->element_type() != M.element_type())
     return expected("a matrix [n, n] and columns [n, k] of one dtype");
-  return guarded([&] {
-    const auto run = [&](auto zero) {
-      using T = decltype(zero);
-      product(M.typed_data<T>(), shape[0], S.typed_data<T>(), out->typed_data<T>(), columns[1], threads);
-      return ffi::Error::Success();
-    };
-    if (M.element_type() == ffi::DataType::F32) return run(float());
-    if (M.element_type() == ffi::DataType::F64) return run(double());
-    return expected("float32 or float64 values");
-  });
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    product(M.typed_data<T>(), shape[0], S.typed_data<T>(), out->typed_data<T>(), columns[1], threads);
+    return ffi::Error::Success();
+  };
+  if (M.element_type() == ffi::DataType::F32) return run(float());
+  if (M.element_type() == ffi::DataType::F64) return run(double());
+  return expected("float32 or float64 values");
 }
 
 }  // namespace

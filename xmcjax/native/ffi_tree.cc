@@ -14,7 +14,9 @@ template <class T, int S>
 void sums_below(const int32_t* parent, int64_t P, const int32_t* leaf, int64_t C, const T* s, T* out,
                 int64_t given_lanes, int64_t first, int64_t last) {
   const int64_t lanes = S ? S : given_lanes;
+  const Poll poll;
   for (int64_t i = first; i < last; ++i) {
+    poll((P + C) * lanes);
     const T* row = s + i * C * lanes;
     T* nodes = out + i * P * lanes;
     for (int64_t j = 0; j < P * lanes; ++j) nodes[j] = 0;
@@ -31,7 +33,9 @@ void sums_of_paths(const int32_t* parent, int64_t P, const int32_t* leaf, int64_
                    int64_t given_lanes, int64_t first, int64_t last) {
   const int64_t lanes = S ? S : given_lanes;
   std::vector<T> nodes(P * lanes);
+  const Poll poll;
   for (int64_t i = first; i < last; ++i) {
+    poll((P + C) * lanes);
     const T* row = x + i * P * lanes;
     T* u = out + i * C * lanes;
     for (int64_t p = 0; p < P; ++p)
@@ -56,22 +60,20 @@ ffi::Error pass(bool below, const ffi::AnyBuffer& parent, const ffi::AnyBuffer& 
     if (parents[p] < -1 || parents[p] >= p) return expected("parents before their children");
   for (int64_t c = 0; c < C; ++c)
     if (leaves[c] < 0 || leaves[c] >= P) return expected("leaves that are nodes");
-  return guarded([&] {
-    const auto run = [&](auto zero) {
-      using T = decltype(zero);
-      const int64_t lanes = from[2];
-      const int64_t rows_of_piece = std::max(kRows, kNumbers / std::max<int64_t>((P + C) * lanes, 1));
-      parallel(from[0], rows_of_piece, threads, [&](int64_t first, int64_t last) {
-        const auto rows = below ? (lanes == 1 ? sums_below<T, 1> : sums_below<T, 0>)
-                                : (lanes == 1 ? sums_of_paths<T, 1> : sums_of_paths<T, 0>);
-        rows(parents, P, leaves, C, in.typed_data<T>(), out->typed_data<T>(), lanes, first, last);
-      });
-      return ffi::Error::Success();
-    };
-    if (in.element_type() == ffi::DataType::F32) return run(float());
-    if (in.element_type() == ffi::DataType::F64) return run(double());
-    return expected("float32 or float64 values");
-  });
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t lanes = from[2];
+    const int64_t rows_of_piece = std::max(kRows, kNumbers / std::max<int64_t>((P + C) * lanes, 1));
+    parallel(from[0], rows_of_piece, threads, [&](int64_t first, int64_t last) {
+      const auto rows = below ? (lanes == 1 ? sums_below<T, 1> : sums_below<T, 0>)
+                              : (lanes == 1 ? sums_of_paths<T, 1> : sums_of_paths<T, 0>);
+      rows(parents, P, leaves, C, in.typed_data<T>(), out->typed_data<T>(), lanes, first, last);
+    });
+    return ffi::Error::Success();
+  };
+  if (in.element_type() == ffi::DataType::F32) return run(float());
+  if (in.element_type() == ffi::DataType::F64) return run(double());
+  return expected("float32 or float64 values");
 }
 
 ffi::Error below(ffi::AnyBuffer parent, ffi::AnyBuffer leaf, ffi::AnyBuffer s, int64_t threads,

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "aligned.h"
+#include "interrupt.h"
 #include "isa.h"
 #include "row_dots.h"
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "export.h"
+#include "guard.h"
 
 namespace xmcjax {
 namespace {
@@ -70,4 +70,6 @@ const Kernels<double>& kernels<double>() { XMCJAX_PICK(kernels_double) }
 
 }  // namespace xmcjax
 
-XMCJAX_EXPORT const char* xmcjax_isa() { return xmcjax::isa_name(); }
+XMCJAX_EXPORT const char* xmcjax_isa() {
+  return xmcjax::guarded_value<const char*>(nullptr, [] { return xmcjax::isa_name(); });
+}

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "interrupt.h"
 #include "simd.h"
 
 namespace xmcjax::XMCJAX_ISA {
@@ -24,13 +25,17 @@ class LaneSum {
   double total_[kLanes<T>] = {};
 };
 
+constexpr int64_t kPasses = 8;  // what a row costs, in products
+
 // f(i) for every row, flush() after every 256 of them.
 template <class F, class G>
 inline void for_rows(int64_t n, F&& f, G&& flush) {
+  const Poll poll;
   for (int64_t first = 0; first < n; first += 256) {
     const int64_t last = first + 256 < n ? first + 256 : n;
     for (int64_t i = first; i < last; ++i) f(i);
     flush();
+    poll(kPasses * 256);
   }
 }
 

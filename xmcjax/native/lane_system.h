@@ -27,7 +27,8 @@ class LaneSystem {
   // w += Xᵀ ℓ'
   static void add_slopes(const Csr<T>& X, const std::vector<Entry<T>>& entries, T* w) {
     const int64_t rows = int64_t(entries.size());
-    for (int64_t r = 0; r < rows; ++r) {
+    const Poll poll;
+    for (int64_t r = 0; r < rows; poll(XMCJAX_ISA::entries(X, entries[r++].row))) {
       if (r + kAhead < rows) prefetch(X, entries[r + kAhead].row);
       row_add_lane(X, entries[r].row, entries[r].slope, w, 1);
     }
@@ -103,8 +104,10 @@ class LaneSystem {
                              a.preconditioner > 0 ? inverse_.data() : nullptr, length_, end};
     cg.start();
     Direction result{0, 0, 0};
+    const Poll poll;
     for (bool more = true; more && result.cg_steps < a.max_cg; ++result.cg_steps) {
       multiply(h);
+      poll(begin_[rows_] + length_ / N);
       more = cg.step();
     }
     if (h > 0) result.bias = -(gradient_bias + dot(ones_.data(), solution_.data(), length_)) / h;

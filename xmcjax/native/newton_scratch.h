@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "aligned.h"
@@ -38,7 +40,8 @@ struct Scratch {
 };
 
 // A set of buffers for the time of a call. There are as many sets as calls ran at the same time:
-// XLA calls from any of its threads, and a set for each of those would multiply the memory.
+// XLA calls from any of its threads, and a set for each of those would multiply the memory. A call that ends by an
+// exception leaves its set in any state: that one is not kept.
 template <class T>
 class ScratchLoan {
  public:
@@ -52,8 +55,12 @@ class ScratchLoan {
     }
   }
   ~ScratchLoan() {
-    const std::lock_guard<std::mutex> lock(mutex());
-    idle().push_back(std::move(scratch_));
+    if (std::uncaught_exceptions() > exceptions_) return;
+    try {
+      const std::lock_guard<std::mutex> lock(mutex());
+      idle().push_back(std::move(scratch_));
+    } catch (const std::bad_alloc&) {  // nor is one for which there is no place
+    }
   }
   Scratch<T>& operator*() { return *scratch_; }
 
@@ -66,6 +73,7 @@ class ScratchLoan {
     static std::vector<std::unique_ptr<Scratch<T>>> sets;
     return sets;
   }
+  const int exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<Scratch<T>> scratch_;
 };
 

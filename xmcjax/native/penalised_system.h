@@ -129,7 +129,9 @@ class PenalisedSystem {
       for (int64_t r = 0; r < rows_; ++r) margin_[r] += change;
       moved += std::fabs(double(h) * change);
     }
+    const Poll poll;
     for (int64_t s = 0; s < columns_; ++s) {
+      poll(2 * (begin_[s + 1] - begin_[s]) + 1);
       const T h = diagonal_[s];
       if (!(h > 0)) continue;  // entries of zero
       const T change = penalty.minimiser(h, h * point_[s] - (gradient_[s] + against(s, margin_))) - point_[s];
@@ -239,7 +241,9 @@ class PenalisedSystem {
   // moved = X v of a vector on the face
   void spread(const std::vector<T>& v) {
     moved_.assign(rows_, T(0));
+    const Poll poll;
     for (size_t f = 0; f < face_.size(); ++f) {
+      poll(face_[f] < 0 ? rows_ : begin_[face_[f] + 1] - begin_[face_[f]]);
       if (face_[f] >= 0) along(face_[f], v[f], moved_);
       else
         for (T& m : moved_) m += v[f];

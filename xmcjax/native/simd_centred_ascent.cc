@@ -101,8 +101,10 @@ class CentredAscent final : public MulticlassAscent {
     T worst = 0;
     side_by_side(std::max<int64_t>(1, std::min(threads_, blocks / kBlocks)), [&](int64_t t, int64_t count, Meeting& meeting) {
       const int64_t first = blocks * t / count, last = blocks * (t + 1) / count;
+      const Poll poll;
       for (size_t k = 0; k < active_.size(); ++k) {
         const int32_t i = active_[k];
+        poll(2 * entries(X_, i) * (last - first) * (kBlock / N));
         Shared& shared = shared_[k % 2];  // no thread is further ahead than the next visit
         look(i, first, last, shared);
         if (count > 1) meeting.wait();
@@ -165,8 +167,10 @@ class CentredAscent final : public MulticlassAscent {
     const T beta = T((t_ - 1) / next);
     t_ = next;
     parallel(width_, kBlock, threads_, [&](int64_t first, int64_t last) {
+      const Poll poll;
       for (const int32_t i : rows_) {
         if (idle_[i] > 1) continue;  // as it was before
+        poll(entries(X_, i) * (last - first) / N);
         for (int64_t c = first; c < last; c += N) {
           const Vec<T> old = load(alpha(i) + c), step = beta * (old - load(before(i) + c));
           store(before(i) + c, old);
@@ -192,9 +196,11 @@ class CentredAscent final : public MulticlassAscent {
     }
     parallel(width_ / N, 1, threads_, [&](int64_t first, int64_t last) {
       Zeros<double> sums(X_.d * N);
+      const Poll poll;
       for (int64_t c = first * N; c < last * N; c += N) {
         if (c > first * N) std::fill(sums.get(), sums.get() + X_.d * N, 0.0);
         for (const int32_t i : rows_) {
+          poll(2 * entries(X_, i));
           double change[N];
           for (int64_t l = 0; l < N; ++l) change[l] = mean[i] - double(alpha(i)[c + l]);
           for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p)
@@ -321,7 +327,9 @@ class CentredAscent final : public MulticlassAscent {
     T worst = 0;
     std::vector<T> gain(width_);
     const int64_t last = std::min((part + 1) * kPart, X_.n);
+    const Poll poll;
     for (int64_t i = part * kPart; i < last; ++i) {
+      poll(entries(X_, i) * (width_ / N));
       gains(i, 0, width_, gain.data());
       const T* a = alpha(i);
       Vec<T> losses{}, sum{}, product{}, violation{};

@@ -223,8 +223,10 @@ class ClassAscent final : public MulticlassAscent {
 
   void pass(int64_t q, int64_t first, int64_t last, T tolerance, bool shrink, Sweep& done) {
     T worst = 0;
+    const Poll poll;
     for (int64_t k = first; k < last; ++k) {
       const int32_t i = order_[k];
+      poll(entries(X_, i));
       if (shrink && idle_[q][i] >= kIdle) continue;
       if (!(norm2_[i] > 0)) continue;
       done.visited += 1;
@@ -260,7 +262,9 @@ class ClassAscent final : public MulticlassAscent {
     double loss = 0, dual = 0, norm = 0;
     T worst = 0;
     const int64_t last = std::min((part + 1) * kPart, X_.n);
+    const Poll poll;
     for (int64_t i = part * kPart; i < last; ++i) {
+      poll(entries(X_, i));
       const Vec<T> a = load(alpha(q, i));
       const Slopes at = slopes(q, i, a, signs(q, i));
       if (lanes_above<T>(at.violation, worst)) worst = largest_lane(at.violation);

@@ -49,15 +49,18 @@ void unpadded(const Array<T>& tile, T* a, int64_t rows, int64_t lanes, int64_t f
 template <class T>
 void matmat(const Csr<T>& X, const T* V, T* out, int64_t lanes, int64_t first, int64_t last) {
   constexpr int N = kLanes<T>;
+  const Poll poll;
   for (int64_t t = 0; t < lanes; t += N) {
     const int64_t width = lanes - t < N ? lanes - t : N;
     if (width == N) {
-      for (int64_t i = first; i < last; ++i) store(out + i * lanes + t, row_dot_tile(X, i, V + t, lanes));
+      for (int64_t i = first; i < last; poll(entries(X, i++)))
+        store(out + i * lanes + t, row_dot_tile(X, i, V + t, lanes));
     } else if (width == 1) {
-      for (int64_t i = first; i < last; ++i) out[i * lanes + t] = row_dot_lane(X, i, V + t, lanes);
+      for (int64_t i = first; i < last; poll(entries(X, i++)))
+        out[i * lanes + t] = row_dot_lane(X, i, V + t, lanes);
     } else {
       const Array<T> tile = padded(V, X.d, lanes, t, width);
-      for (int64_t i = first; i < last; ++i) {
+      for (int64_t i = first; i < last; poll(entries(X, i++))) {
         const Vec<T> z = row_dot_tile(X, i, tile.data(), N);
         for (int64_t l = 0; l < width; ++l) out[i * lanes + t + l] = z[l];
       }
@@ -69,7 +72,8 @@ void matmat(const Csr<T>& X, const T* V, T* out, int64_t lanes, int64_t first, i
 // scalar, one with more is a vector.
 template <class T>
 void rmatmat_tile(const Csr<T>& X, const T* C, int64_t c_stride, T* out, int64_t stride) {
-  for (int64_t i = 0; i < X.n; ++i) {
+  const Poll poll;
+  for (int64_t i = 0; i < X.n; poll(entries(X, i++))) {
     const Vec<T> c = load(C + i * c_stride);
     const unsigned mask = nonzero_lanes(c);
     if (!mask) continue;
@@ -85,7 +89,8 @@ void rmatmat_tile(const Csr<T>& X, const T* C, int64_t c_stride, T* out, int64_t
 template <class T>
 void gram_tile(const Csr<T>& X, const T* D, int64_t d_stride, const T* V, int64_t v_stride, T* out,
                int64_t stride) {
-  for (int64_t i = 0; i < X.n; ++i) {
+  const Poll poll;
+  for (int64_t i = 0; i < X.n; poll(entries(X, i++))) {
     const Vec<T> weight = load(D + i * d_stride);
     const unsigned mask = nonzero_lanes(weight);
     if (!mask) continue;

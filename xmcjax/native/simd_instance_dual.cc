@@ -97,8 +97,10 @@ class Lane {
   void evaluate() {
     double gap = 0, sum = 0, norm = 0;
     int32_t support = 0;
+    const Poll poll;
     for (int64_t first = 0; first < n_; first += block_) {
       const int64_t size = std::min(block_, n_ - first);
+      poll(size * work_of_a_visit());
       std::vector<int32_t> ids(size);
       for (int64_t p = 0; p < size; ++p) ids[p] = int32_t(first + p);
       features_.take(ids.data(), size);
@@ -166,13 +168,15 @@ class Lane {
     const std::vector<int32_t> rows = order();
     const int64_t count = int64_t(rows.size());
     const int64_t sweeps = block_ > 1 ? args_.sweeps : 1;
+    const Poll poll;
     for (int64_t first = 0; first < count; first += block_) {
       const int64_t size = std::min(block_, count - first);
+      poll(size * (work_of_a_visit() + block_ * args_.d / kWide<T>));
       const int32_t* ids = rows.data() + first;
       features_.take(ids, size);
       features_.scores(Z_.get(), stride_);
       if (size > 1) features_.gram(gram_.get(), stride_);
-      for (int64_t sweep = 0; sweep < sweeps; ++sweep)
+      for (int64_t sweep = 0; sweep < sweeps; ++sweep, poll(size * (size + kVisit) * padded_ / kWide<T>))
         for (int64_t p = 0; p < size; ++p) visit(ids[p], p, sweep + 1 < sweeps ? 0 : p + 1, size, sweep == 0);
       for (int64_t p = 0; p < size; ++p) {
         T* change = changes_.get() + p * padded_;
@@ -180,6 +184,13 @@ class Lane {
         std::memset(change, 0, padded_ * sizeof(T));
       }
     }
+  }
+
+  // Products of a vector register in a visit, about: its scores, and passes over its classes.
+  static constexpr int64_t kVisit = 20;
+  int64_t work_of_a_visit() const {
+    const int64_t row = args_.features == kCsrFeatures ? args_.csr.offset[n_] / n_ + 1 : args_.d;
+    return (row + kVisit) * padded_ / kWide<T> + 1;
   }
 
   // h and whether the scores are finite

@@ -5,9 +5,10 @@ namespace xmcjax::XMCJAX_ISA {
 
 template <class T>
 void merge_topk(const MergeTopkArgs<T>& a, int64_t first, int64_t last) {
+  const Poll poll;
   for (int64_t t = 0; t < a.lanes; t += kLanes<T>) {
     const Vec<T> b = load(a.b + t);
-    for (int64_t i = first; i < last; ++i) {
+    for (int64_t i = first; i < last; poll(entries(a.X, i++))) {
       T* score = a.scores + i * a.k;
       int32_t* label = a.labels + i * a.k;
       const Vec<T> z = row_dot_tile(a.X, i, a.W + t, a.lanes) + b;

@@ -90,7 +90,12 @@ class NewtonTile {
   // f(first, last) for all rows, N at a time.
   template <class F>
   void for_blocks(F&& f) const {
-    for (int64_t first = 0; first < X_.n; first += N) f(first, first + N < X_.n ? first + N : X_.n);
+    const Poll poll;
+    for (int64_t first = 0; first < X_.n; first += N) {
+      const int64_t last = first + N < X_.n ? first + N : X_.n;
+      f(first, last);
+      poll(X_.offset[last] - X_.offset[first] + kPasses * (last - first));
+    }
   }
   void take_margin(int64_t i, V product) { store(margins(i), product + step_bias_); }
 
@@ -459,7 +464,8 @@ class NewtonTile {
     T* sums = s_.sums.data();
     for (int64_t j = 0; j < X_.d; ++j) store(sums + j * N, a_.l2 * load(w_ + j * stride_));
     const ActiveRows<T>& active = own_.active;
-    for (size_t u = 0; u < active.count; ++u)
+    const Poll poll;
+    for (size_t u = 0; u < active.count; poll(entries(X_, active.row[u++])))
       row_add_tile(X_, active.row[u], broad_ ? load(&s_.slopes[u * N]) : V{}, sums, N);
     to_lanes(T(1), sums, N, X_.d, own_.gradient.data(), padded_);
   }

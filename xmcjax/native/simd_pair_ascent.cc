@@ -104,7 +104,11 @@ class PairAscent final : public MulticlassAscent {
     const T least = T(kStep * tolerance);
     if (!plan_.matches() || int64_t(active_.size()) < kWorth) {
       random_.shuffle(active_);
-      for (const int32_t i : active_) done.violation = std::max(done.violation, double(visit(i, least, scratch_[0])));
+      const Poll poll;
+      for (const int32_t i : active_) {
+        poll(work(i));
+        done.violation = std::max(done.violation, double(visit(i, least, scratch_[0])));
+      }
     } else {
       if (!planned_) plan();
       const int64_t matches = plan_.matches();
@@ -245,6 +249,10 @@ class PairAscent final : public MulticlassAscent {
   // Entries of a row whose weights are fetched ahead.
   static constexpr int64_t kFetched = 16;
 
+  // Of a visit, at most, in products of a vector register.
+  int64_t work(int32_t i) const {
+    return kVisit + (X_.offset[i + 1] - X_.offset[i]) * (1 + int64_t(at_[i].list.size()));
+  }
   T* lane(int64_t c) const { return W_.panel(c / N) + c % N; }
 
   double share() const { return double(active_.size()) / double(std::max<size_t>(rows_.size(), 1)); }
@@ -306,9 +314,11 @@ class PairAscent final : public MulticlassAscent {
   // Visits instances of two bundles of classes one after the other; the largest violation met.
   double play(Classes a, Classes b, std::vector<Visit>& visits, T tolerance, Scratch& scratch) {
     T worst = 0;
+    const Poll poll;
     for (size_t k = 0; k < visits.size(); ++k) {
       fetch(visits, k);
       Visit& v = visits[k];
+      poll(work(v.i));
       const bool from_a = a.has(at_[v.i].y);
       const Classes own = from_a ? a : b, other = from_a ? b : a;
       const T violation = visit_some(v.i, v.inner ? own : other, other, tolerance, scratch);
@@ -363,6 +373,7 @@ class PairAscent final : public MulticlassAscent {
       if (!simplex_) room[k] = std::max(most, at_[i].at_bound(C_));
       while ((next[k] = class_at(i, cursor[k])) < classes.first) ++cursor[k];
     }
+    const Poll poll;
     for (int64_t q = classes.first / N; q * N < classes.last; ++q) {
       const T* panel = W_.panel(q);
       const int32_t from = int32_t(q * N), to = int32_t(std::min(q * N + N, classes.last));
@@ -370,6 +381,7 @@ class PairAscent final : public MulticlassAscent {
       if (classes.first > from) lanes &= ~((1u << (classes.first - from)) - 1);
       for (int64_t k = 0; k < rows; ++k) {
         const int32_t i = first[k];
+        poll(entries(X_, i));
         const Vec<T> g = row_dot_tile(X_, i, panel, N) + base[k];
         unsigned high = lanes_above<T>(g, bound[k]) & lanes;
         if (!high && next[k] >= to) continue;

@@ -85,7 +85,8 @@ class PenalisedLane {
   // Σ c ℓ, Σ c ℓ', Σ c ℓ'' at z + t m + β, less the values at z where `change`.
   Sums sums(T t, T beta, bool change) const {
     Sums s;
-    for (int64_t i = 0; i < padded_;) {
+    const Poll poll;
+    for (int64_t i = 0; i < padded_; poll(64 * kPasses)) {
       const int64_t block = i + 64 * N < padded_ ? i + 64 * N : padded_;
       V value{}, slope{}, curvature{};
       for (; i < block; i += N) {
@@ -241,7 +242,9 @@ void step_lanes(const NewtonArgs<T>& a, int64_t first, int64_t last) {
     s.tile.assign(a.X.d * N, T(0)), s.margins.resize(a.X.n * N);
     for (int64_t j = 0; j < a.X.d; ++j)
       for (int64_t l = 0; l < width; ++l) s.tile[j * N + l] = a.direction[j * a.lanes + t + l];
-    for (int64_t i = 0; i < a.X.n; ++i) store(&s.margins[i * N], row_dot_tile(a.X, i, s.tile.data(), N));
+    const Poll poll;
+    for (int64_t i = 0; i < a.X.n; poll(entries(a.X, i++)))
+      store(&s.margins[i * N], row_dot_tile(a.X, i, s.tile.data(), N));
     for (int64_t l = t; l < t + width; ++l)
       if (a.status[l] == kFresh || a.status[l] == kRunning)
         PenalisedLane<T, Loss>(a, l, s).step(s.margins.data() + (l - t));

@@ -1,15 +1,19 @@
 // The projections of a batch of vectors, one after the other.
 #include <vector>
 
+#include "interrupt.h"
 #include "isa.h"
 #include "projection_math.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
+constexpr int64_t kPasses = 4;  // over a vector, about
+
 template <class T>
 void project_box(const ProjectionArgs<T>& args, int64_t first, int64_t last) {
   std::vector<double> work(projection_work(args.m));
-  for (int64_t i = first; i < last; ++i) {
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i, poll(kPasses * args.m)) {
     const T* b = args.b + i * args.m;
     const double r = double(args.radius[i]), upper = double(args.upper[i]);
     const Clip<T> c = args.at_most
@@ -23,7 +27,8 @@ void project_box(const ProjectionArgs<T>& args, int64_t first, int64_t last) {
 template <class T>
 void project_topk(const ProjectionArgs<T>& args, int64_t first, int64_t last) {
   std::vector<double> work(projection_work(args.m));
-  for (int64_t i = first; i < last; ++i) {
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i, poll(kPasses * args.m)) {
     const T* b = args.b + i * args.m;
     const Clip<T> c =
         topk_simplex(b, args.m, args.k, double(args.radius[i]), double(args.rho[i]), work.data());

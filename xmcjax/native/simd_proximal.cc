@@ -12,6 +12,8 @@
 
 #include "aligned.h"
 #include "cholesky.h"
+#include "csr_rows.h"
+#include "interrupt.h"
 #include "multiclass.h"
 #include "projection_math.h"
 
@@ -21,6 +23,7 @@ namespace {
 constexpr int kMaxNewton = 60, kMaxSearch = 25, kMaxCg = 500;
 // Unknowns of a Newton system that is factorised; beyond, conjugate gradients.
 constexpr int64_t kDirect = 1200;
+constexpr int64_t kProjection = 20;  // passes over a row that the projection costs, about
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <class T>
@@ -110,6 +113,7 @@ class Proximal final : public MulticlassProximal {
 
   // z = x_iᵀ W, `width` numbers
   void scores(int64_t i, const double* W, double* z) const {
+    Poll()(entries(X_, i) * width_ / N);
     for (int64_t t = 0; t < width_; t += N) {
       V even{}, odd{};
       int64_t p = X_.offset[i];
@@ -123,6 +127,7 @@ class Proximal final : public MulticlassProximal {
   }
   // out += x_i cᵀ
   void add(int64_t i, const double* c, double* out) const {
+    Poll()(entries(X_, i) * width_ / N);
     for (int64_t t = 0; t < width_; t += N) {
       const V u = load(c + t);
       for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) {
@@ -218,8 +223,10 @@ class Proximal final : public MulticlassProximal {
   double derivative(double t, double WD, double DD) {
     double sum = WD + t * DD;
     alignas(64) double lanes[N];
+    const Poll poll;
     for (int64_t i = 0; i < X_.n; ++i) {
       double* a = a_.get() + i * width_;
+      poll(kProjection * width_ / N);
       prox(i, t, a);
       V part{};
       for (int64_t j = 0; j < width_; j += N) part += load(a + j) * load(h_.get() + i * width_ + j);
@@ -241,8 +248,10 @@ class Proximal final : public MulticlassProximal {
       std::copy(W_.get(), W_.get() + size, gradient_.get());
       std::fill(D_.get(), D_.get() + size, 0.0);
       double moved = 0;
+      const Poll poll;
       for (int64_t i = 0; i < X_.n; ++i) {
         double* a = a_.get() + i * width_;
+        poll(kProjection * width_ / N);
         prox(i, 0, a);
         V most{};
         for (int64_t j = 0; j < width_; j += N)
@@ -310,10 +319,12 @@ class Proximal final : public MulticlassProximal {
 
   // Adds s x xᵀ to block (b, c) of a matrix of classes of features, the lower triangle where b = c.
   void add_square(int64_t i, double s, double* block, int64_t stride, bool triangle) const {
+    const Poll poll;
     for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) {
       double* out = block + X_.column[p] * stride;
       const double v = s * double(X_.value[p]);
       const int64_t last = triangle ? p + 1 : X_.offset[i + 1];
+      poll(last - X_.offset[i]);
       if (X_.offset[i + 1] - X_.offset[i] < X_.d) {
         for (int64_t q = X_.offset[i]; q < last; ++q) out[X_.column[q]] += v * double(X_.value[q]);
         continue;

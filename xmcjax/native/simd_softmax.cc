@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "aligned.h"
+#include "interrupt.h"
 #include "isa.h"
 #include "wide_exp.h"
 
@@ -13,6 +14,9 @@ namespace {
 
 template <class T>
 constexpr T kNever = T(-1e30);  // log p of the entries that fill the last vector
+
+// What a row costs beside its products, in entries.
+constexpr int64_t kExponentials = 40;
 
 template <class T>
 inline int64_t whole(int64_t count) {
@@ -146,8 +150,10 @@ class Round {
   // All classes of every instance. What is large enough to need more than one visit is listed.
   void full_epoch() {
     constexpr int N = kWide<T>;
+    const Poll poll;
     for (int64_t visit = 0; visit < a_.X.n; ++visit) {
       const int64_t i = a_.order[visit];
+      poll((a_.X.offset[i + 1] - a_.X.offset[i] + kExponentials) * (padded_ / N));
       const T weight = a_.weight[i];
       if (!(weight > 0)) continue;
       const T s = weight * a_.squared_norms[i] / a_.l2;
@@ -197,8 +203,10 @@ class Round {
   double active_epoch() {
     constexpr int N = kWide<T>;
     double sum = 0;
+    const Poll poll;
     for (size_t r = 0; r < rows_.size(); ++r) {
       const Row row = rows_[r];
+      poll((a_.X.offset[row.instance + 1] - a_.X.offset[row.instance] + kExponentials) * row.count);
       const int64_t i = row.instance, count = row.count, width = whole<T>(count);
       const T weight = a_.weight[i], s = weight * a_.squared_norms[i] / a_.l2;
       const int32_t* ids = classes_.data() + row.first;
@@ -269,8 +277,10 @@ void softmax_pass(const SoftmaxPassArgs<T>& a) {
   std::vector<double> mass(m, 0.0);
   std::vector<T> block(m, T(0));
   double loss = 0;
+  const Poll poll;
   for (int64_t i = 0; i < a.X.n; ++i) {
     const T weight = a.weight[i];
+    poll((a.X.offset[i + 1] - a.X.offset[i] + kExponentials) * (padded / N));
     if (weight > 0) {
       row_scores(a.X, i, a.W, m, bias.get(), z.get());
       for (int64_t j = m; j < padded; ++j) z[j] = kNever<T>;

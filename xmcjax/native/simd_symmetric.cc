@@ -1,6 +1,7 @@
 // Products of a symmetric matrix with few columns (kernels/_gram.py). Such a product is as fast as the matrix can
 // be read, so that only its upper half is: an entry M_ij serves row i and row j of all columns at once.
 #include "aligned.h"
+#include "interrupt.h"
 #include "isa.h"
 #include "wide.h"
 
@@ -69,11 +70,13 @@ void symmetric_matmat(const T* M, int64_t n, const T* S, T* out, int64_t columns
   const Zeros<T> x(columns * stride), y(columns * stride);
   for (int64_t j = 0; j < n; ++j)
     for (int64_t k = 0; k < columns; ++k) x[k * stride + j] = S[j * columns + k];
+  const Poll poll;
   const int64_t groups = (columns + kMostColumns - 1) / kMostColumns;
   for (int64_t first = begin; first < end; first += kPanel) {
     const int64_t last = first + kPanel < end ? first + kPanel : end;
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t k = columns * g / groups;
+      poll((last - first) * (n - first));
       const T* xk = x.get() + k * stride;
       T* yk = y.get() + k * stride;
       switch (columns * (g + 1) / groups - k) {

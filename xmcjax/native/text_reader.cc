@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
@@ -25,7 +26,7 @@
 #include <xlocale.h>
 #endif
 
-#include "export.h"
+#include "guard.h"
 
 namespace {
 
@@ -412,17 +413,15 @@ XMCJAX_EXPORT void* xmcjax_text_new(int32_t classes, int32_t comments, int64_t f
                 static_cast<uint64_t>(first_label),
                 static_cast<uint64_t>(n_labels),
                 static_cast<uint64_t>(n_rows)};
-  auto* reader = new (std::nothrow) Reader(format, wide != 0);
-  if (reader == nullptr) return nullptr;
-  reader->lines = lines;
-  // Row 0 starts at entry 0.
-  if (!reader->indptr.reserve(1) || !reader->label_indptr.reserve(1)) {
-    delete reader;
-    return nullptr;
-  }
-  reader->indptr.push(0);
-  reader->label_indptr.push(0);
-  return reader;
+  return xmcjax::guarded_value<void*>(nullptr, [&]() -> void* {
+    auto reader = std::make_unique<Reader>(format, wide != 0);
+    reader->lines = lines;
+    // Row 0 starts at entry 0.
+    if (!reader->indptr.reserve(1) || !reader->label_indptr.reserve(1)) return nullptr;
+    reader->indptr.push(0);
+    reader->label_indptr.push(0);
+    return reader.release();
+  });
 }
 
 // Reads the lines of buffer[start, length); buffer[length] must be readable and no digit (a
@@ -433,11 +432,10 @@ XMCJAX_EXPORT int32_t xmcjax_text_feed(void* handle, const char* buffer, int64_t
   auto* reader = static_cast<Reader*>(handle);
   Fault fault = kMemory;
   reader->fault_at = buffer + start;
-  try {
+  xmcjax::guarded([&] {
     fault = reader->wide ? reader->feed<double>(buffer + start, buffer + length)
                          : reader->feed<float>(buffer + start, buffer + length);
-  } catch (const std::bad_alloc&) {
-  }
+  });
   where[0] = reader->fault_at - buffer;
   where[1] = reader->lines;
   return fault;
@@ -445,32 +443,41 @@ XMCJAX_EXPORT int32_t xmcjax_text_feed(void* handle, const char* buffer, int64_t
 
 // Rows read, and the largest column and label met (-1: none).
 XMCJAX_EXPORT void xmcjax_text_counts(void* handle, int64_t* counts) {
-  auto* reader = static_cast<Reader*>(handle);
-  counts[0] = static_cast<int64_t>(reader->rows);
-  counts[1] = reader->max_feature;
-  counts[2] = reader->max_label;
+  xmcjax::guarded([&] {
+    auto* reader = static_cast<Reader*>(handle);
+    counts[0] = static_cast<int64_t>(reader->rows);
+    counts[1] = reader->max_feature;
+    counts[2] = reader->max_label;
+  });
 }
 
 // Hands one array over (0 indptr, 1 indices, 2 values, 3 label indptr, 4 label indices,
 // 5 classes); returns its number of entries.
 XMCJAX_EXPORT int64_t xmcjax_text_take(void* handle, int32_t which, void** block) {
-  auto* reader = static_cast<Reader*>(handle);
-  auto take = [block](auto& column) {
-    auto size = static_cast<int64_t>(column.size);
-    *block = column.release();
-    return size;
-  };
-  switch (which) {
-    case 0: return take(reader->indptr);
-    case 1: return take(reader->indices);
-    case 2: return reader->wide ? take(reader->values64) : take(reader->values32);
-    case 3: return take(reader->label_indptr);
-    case 4: return take(reader->label_indices);
-    case 5: return take(reader->classes);
-    default: *block = nullptr; return -1;
-  }
+  *block = nullptr;
+  return xmcjax::guarded_value<int64_t>(-1, [&]() -> int64_t {
+    auto* reader = static_cast<Reader*>(handle);
+    auto take = [block](auto& column) {
+      auto size = static_cast<int64_t>(column.size);
+      *block = column.release();
+      return size;
+    };
+    switch (which) {
+      case 0: return take(reader->indptr);
+      case 1: return take(reader->indices);
+      case 2: return reader->wide ? take(reader->values64) : take(reader->values32);
+      case 3: return take(reader->label_indptr);
+      case 4: return take(reader->label_indices);
+      case 5: return take(reader->classes);
+      default: return -1;
+    }
+  });
 }
 
-XMCJAX_EXPORT void xmcjax_text_free(void* block) { std::free(block); }
+XMCJAX_EXPORT void xmcjax_text_free(void* block) {
+  xmcjax::guarded([&] { std::free(block); });
+}
 
-XMCJAX_EXPORT void xmcjax_text_delete(void* handle) { delete static_cast<Reader*>(handle); }
+XMCJAX_EXPORT void xmcjax_text_delete(void* handle) {
+  xmcjax::guarded([&] { delete static_cast<Reader*>(handle); });
+}

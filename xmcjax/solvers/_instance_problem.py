@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._fork import check_threads_of_jax
 from xmcjax._range import check_range
 from xmcjax.linops import Csr, LinOp, check_operator, native_ready
 from xmcjax.solvers import _instance_twin as twin
@@ -135,6 +136,7 @@ def problem(
     """
     if not isinstance(op, Gram):
         check_operator(op)
+    check_threads_of_jax()
     if set_name not in SETS:
         raise ValueError(f"expected a set of {', '.join(SETS)}, got {set_name!r}")
     if isinstance(op, Gram):

@@ -46,6 +46,7 @@ from xmcjax.native import _ffi
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
+from xmcjax.solvers._host_loop import Calls
 from xmcjax.solvers._instance_problem import Gram, HParams, Problem, problem
 
 __all__ = [
@@ -69,7 +70,7 @@ __all__ = [
 EPOCHS_A_CHECK = 5
 # … and the first time after so many at the latest.
 FIRST_CHECK = 10
-# … and what one native call makes, which cannot be interrupted.
+# Most that one compiled call makes.
 _EPOCHS_A_CALL = 64
 # How often a lane goes on whose gap was not what it took it to be.
 _ATTEMPTS = 3
@@ -194,9 +195,9 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
     was so in the epoch of a check, the slots are doubled.
     """
     attempts = np.zeros(problem.lanes, int)
+    calls = Calls(advance, problem, hp, _EPOCHS_A_CALL)
     while True:
-        state = advance(problem, hp, state, _EPOCHS_A_CALL)
-        state = _verified(problem, hp, state, attempts)
+        state = _verified(problem, hp, calls(state), attempts)
         running = np.asarray(state.status) == Status.RUNNING
         if not running.any():
             return state

@@ -50,6 +50,7 @@ from xmcjax.native import _ffi
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import PART_OF_BOUND, Progress, cg
+from xmcjax.solvers._host_loop import run_in_calls
 from xmcjax.solvers._plane_search import Plane, Sums, plane_search
 from xmcjax.solvers._proximal_step import proximal_step
 
@@ -246,10 +247,22 @@ def advance(problem: LaneProblem, hp: HParams, state: State, *, count: int = 1) 
     return jax.lax.fori_loop(0, count, lambda _, s: step(problem, hp, s), state)
 
 
-@jax.jit
 def run(problem: LaneProblem, hp: HParams, state: State) -> State:
     """Steps until every lane has ended."""
-    return jax.lax.while_loop(lambda s: jnp.any(moving(s.status)), lambda s: step(problem, hp, s), state)
+
+    def running(state: State) -> bool:
+        return bool(np.any(moving(np.asarray(state.status))))
+
+    return run_in_calls(_at_most, running, problem, hp, state)
+
+
+@jax.jit
+def _at_most(problem: LaneProblem, hp: HParams, state: State, count) -> State:
+    return jax.lax.while_loop(
+        lambda made: (made[0] < count) & jnp.any(moving(made[1].status)),
+        lambda made: (made[0] + 1, step(problem, hp, made[1])),
+        (jnp.int32(0), state),
+    )[1]
 
 
 def moving(status):

@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._host_loop import run_in_calls
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_system
 
@@ -162,15 +164,21 @@ def step(problem: KernelProblem, hp: HParams, state: State) -> State:
 
 def run(problem: KernelProblem, hp: HParams, state: State) -> State:
     """Steps until every lane has ended."""
-    return _run(problem.matrices_only(), hp, state)
+
+    def running(state: State) -> bool:
+        return bool(np.any(np.asarray(state.status) == Status.RUNNING))
+
+    return run_in_calls(_at_most, running, problem.matrices_only(), hp, state)
 
 
 @jax.jit
 @without_lone_axis
-def _run(problem: KernelProblem, hp: HParams, state: State) -> State:
+def _at_most(problem: KernelProblem, hp: HParams, state: State, count) -> State:
     return jax.lax.while_loop(
-        lambda s: jnp.any(s.status == Status.RUNNING), lambda s: step(problem, hp, s), state
-    )
+        lambda made: (made[0] < count) & jnp.any(made[1].status == Status.RUNNING),
+        lambda made: (made[0] + 1, step(problem, hp, made[1])),
+        (jnp.int32(0), state),
+    )[1]
 
 
 def _objective(problem: KernelProblem, alpha: jax.Array, u: jax.Array) -> jax.Array:

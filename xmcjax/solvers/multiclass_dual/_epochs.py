@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._host_loop import run_in_calls
 from xmcjax.solvers.multiclass_dual import _class_lanes, _instances, _pairs
 from xmcjax.solvers.multiclass_dual._accuracy import EPS
 from xmcjax.solvers.multiclass_dual._formulations import CrammerSinger, WestonWatkins
@@ -192,7 +193,19 @@ def _epoch(problem: MulticlassProblem, hp: HParams, state: State) -> State:
     return _assess(problem, state, found)
 
 
-@jax.jit
 def run(problem: MulticlassProblem, hp: HParams, state: State) -> State:
     """Epochs until the state is no longer running."""
-    return jax.lax.while_loop(lambda s: s.status == Status.RUNNING, lambda s: _epoch(problem, hp, s), state)
+
+    def running(state: State) -> bool:
+        return bool(state.status == Status.RUNNING)
+
+    return run_in_calls(_at_most, running, problem, hp, state)
+
+
+@jax.jit
+def _at_most(problem: MulticlassProblem, hp: HParams, state: State, count) -> State:
+    return jax.lax.while_loop(
+        lambda made: (made[0] < count) & (made[1].status == Status.RUNNING),
+        lambda made: (made[0] + 1, _epoch(problem, hp, made[1])),
+        (jnp.int32(0), state),
+    )[1]

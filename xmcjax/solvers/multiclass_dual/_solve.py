@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
+from xmcjax.native._awaited import awaited
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import certified
 from xmcjax.solvers.multiclass_dual import _native, _proximal
@@ -128,7 +129,7 @@ def _polish(
         wide, accuracy = jax.tree.map(_wide, problem), Accuracy(np.dtype(np.float64), tol)
         point = _proximal.start(wide, _wide(alpha))
         while True:
-            point = _proximal.advance(wide, accuracy.eps, point)
+            point = awaited(_proximal.advance, wide, accuracy.eps, point)
             found = certificate(wide, point.W, point.alpha)
             if not found.gap > tol:
                 status = Status.CONVERGED

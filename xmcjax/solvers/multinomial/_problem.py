@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._fork import check_threads_of_jax
 from xmcjax.linops import Csr, Dense, LinOp, check_operator
 from xmcjax.native import _ffi
 
@@ -89,6 +90,7 @@ def multinomial_problem(
         TypeError: labels that are not integers, or features that are no operator.
     """
     check_operator(op)
+    check_threads_of_jax()
     if not (isinstance(lam, numbers.Real) and 0 < lam < np.inf):
         raise ValueError(f"expected lam above 0, got {lam!r}")
     n = op.shape[0]

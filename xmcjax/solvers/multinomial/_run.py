@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 from jax.sharding import Mesh
 
+from xmcjax.native._awaited import awaited
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import (
     _checkpoint,
@@ -168,17 +169,17 @@ class _Run:
 
     def initial(self, method: str, W0=None, b0=None) -> State:
         if self._mesh is None:
-            return self._initial(self.problem, self._hp, W0, b0, method=method)
+            return awaited(self._initial, self.problem, self._hp, W0, b0, method=method)
         module, mesh, classes = METHODS[method], self._mesh, self.problem.classes
         if not hasattr(module, "CLASS_AXES"):
             raise ValueError(f"{method} cannot be split over a mesh: take lc, dm, admm or newton")
         W0, b0 = (_mesh.split_columns(a, classes, mesh) for a in (W0, b0))
-        return _mesh.initial(module, mesh, classes)(self.problem, self._hp, W0, b0)
+        return awaited(_mesh.initial(module, mesh, classes), self.problem, self._hp, W0, b0)
 
     def advance(self, method: str, state: State) -> State:
         if self._mesh is None:
-            return self._advance(self.problem, self._hp, state, method=method)
-        return _mesh.advance(METHODS[method], self._mesh)(self.problem, self._hp, state)
+            return awaited(self._advance, self.problem, self._hp, state, method=method)
+        return awaited(_mesh.advance(METHODS[method], self._mesh), self.problem, self._hp, state)
 
     def going_on(self, state: State) -> State:
         """A stored state, whose run may have ended by other numbers of the stopping rule."""

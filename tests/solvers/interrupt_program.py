@@ -1,0 +1,114 @@
+"""Fits that take minutes, each interrupted by SIGINT; afterwards a small fit must still come out right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import estimators, linops
+from xmcjax.penalties import L1
+from xmcjax.solvers import multiclass_dual, topk_sdca
+
+#: Seconds of work before the signal.
+WAIT = 1.5
+
+
+def features(n, d, classes=40, seed=0):
+    """Dense features without order in them, and classes."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)).astype(np.float32), rng.integers(0, classes, n).astype(np.int32)
+
+
+def one_vs_all(n, d, **options):
+    X, y = features(n, d)
+    hard = dict(C=1e6, eps=1e-9, max_iter=1000, clip=0.0)
+    return estimators.OneVsAllClassifier(**{"loss": "logistic", "threads": 1} | hard | options).fit(
+        sp.csr_matrix(X), y
+    )
+
+
+def multiclass(n, d, classes=40, sparse=True, C=1e4, **options):
+    X, y = features(n, d, classes)
+    X = sp.csr_matrix(X) if sparse else X
+    return multiclass_dual.solve(X, y, C=C, tol=1e-9, max_epochs=10**6, **options)
+
+
+def multinomial(n, d, sparse, **options):
+    X, y = features(n, d)
+    estimator = estimators.MultinomialLogisticRegression(lam=1e-8, tol=1e-13, max_iter=10**6, **options)
+    return estimator.fit(sp.csr_matrix(X) if sparse else X, y)
+
+
+def top_k(n, d, sparse):
+    X, y = features(n, d)
+    op = linops.make(sp.csr_matrix(X) if sparse else X)
+    problem = topk_sdca.problem(op, y, k=3, C=1e4)
+    hp = topk_sdca.HParams(tol=1e-12, max_epochs=10**6)
+    return topk_sdca.run(problem, hp, topk_sdca.init(problem, jax.random.key(0)))
+
+
+def kernel(n):
+    X, y = features(n, 20)
+    return estimators.KernelLogisticClassifier(v=1e6, tol=1e-12, max_iter=10**6).fit(X, y)
+
+
+CASES = {
+    "one-vs-all": lambda: one_vs_all(4000, 1500),
+    "one-vs-all on two threads": lambda: one_vs_all(4000, 1500, threads=2),
+    "one-vs-all with l1": lambda: one_vs_all(4000, 1500, penalty="l1", C=100.0),
+    "Weston-Watkins": lambda: multiclass(4000, 300, formulation="ww"),
+    "Weston-Watkins on two threads": lambda: multiclass(4000, 300, formulation="ww", threads=2),
+    "Crammer-Singer": lambda: multiclass(4000, 300, formulation="cs"),
+    "one against the rest": lambda: multiclass(4000, 1300, formulation="ovr"),
+    "Lee-Lin-Wahba": lambda: multiclass(4000, 1300, formulation="llw"),
+    "Lee-Lin-Wahba by Newton": lambda: multiclass(1500, 700, 200, formulation="llw", C=1.0),
+    "Weston-Watkins in JAX": lambda: multiclass(300, 30, sparse=False, formulation="ww", backend="dense"),
+    "multinomial, dual": lambda: multinomial(8000, 800, True, method="dual"),
+    "multinomial, newton": lambda: multinomial(8000, 800, True, method="newton"),
+    "multinomial, dense": lambda: multinomial(4000, 800, False, method="newton"),
+    "multinomial, lc": lambda: multinomial(4000, 800, True, method="lc"),
+    "top-k": lambda: top_k(8000, 1000, False),
+    "top-k, sparse": lambda: top_k(8000, 1000, True),
+    "kernel": lambda: kernel(2500),
+}
+
+
+def small():
+    """Fits of a second that come out the same every time."""
+    X, y = features(200, 20, 4)
+    X = sp.csr_matrix(X)
+    one = estimators.OneVsAllClassifier(threads=1).fit(X, y).decision_function(X)
+    penalised = estimators.OneVsAllClassifier(threads=1, penalty=L1.name).fit(X, y).decision_function(X)
+    machine = multiclass_dual.solve(X, y, formulation="llw").W
+    model = estimators.MultinomialLogisticRegression().fit(X, y).decision_function(X)
+    return one, penalised, machine, model
+
+
+def main(names):
+    """Prints a line for each case: its name, and the seconds from the signal to the exception."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    expected = small()
+    for name in names:
+        sent = []
+
+        def send(sent=sent):
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        timer = threading.Timer(WAIT, send)
+        timer.start()
+        begin = time.monotonic()
+        try:
+            CASES[name]()
+            print(f"{name}: ended by itself after {time.monotonic() - begin:.1f} s", flush=True)
+        except KeyboardInterrupt:
+            print(f"{name}: {time.monotonic() - sent[0]:.2f} s", flush=True)
+        timer.cancel()
+        for a, b in zip(expected, small(), strict=True):
+            np.testing.assert_array_equal(a, b)

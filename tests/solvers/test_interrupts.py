@@ -1,0 +1,113 @@
+"""Ctrl-C within a native call, or within what JAX computes, of every solver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import interrupt_program
+import numpy as np
+import pytest
+from process_helpers import run_all, start
+
+from xmcjax import _sparse, linops
+from xmcjax.native._interrupts import Interrupted, StopFlag
+from xmcjax.native._multiclass import Proximal
+
+needs_native = pytest.mark.skipif(not linops.native_ready(), reason="needs the native kernels")
+NAMES = list(interrupt_program.CASES)
+PARTS = 3
+# The fits take minutes; an interrupt takes about 0.1 s, on a machine that has nothing else to do.
+PATIENCE = 10.0
+
+
+@needs_native
+@pytest.mark.parametrize("part", range(PARTS))
+def test_ctrl_c_in_every_solver_and_a_fit_afterwards(part):
+    names = NAMES[part::PARTS]
+    program = f"import interrupt_program\ninterrupt_program.main({names!r})"
+    (done,) = run_all([start(program, path=[Path(__file__).parent])], timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = dict(line.split(": ") for line in done.stdout.splitlines())
+    assert list(lines) == names
+    late = {name: took for name, took in lines.items() if "itself" in took or float(took[:-2]) > PATIENCE}
+    assert not late
+
+
+def newton(n=1500, d=700, m=100):
+    """Proximal point steps whose first call takes a minute."""
+    X, y = interrupt_program.features(n, d, m)
+    return Proximal(_sparse.canonical_csr(interrupt_program.sp.csr_array(X)), y, m, 1, 1.0)
+
+
+@needs_native
+def test_a_handler_that_does_not_raise_runs_and_the_call_goes_on():
+    seen = []
+
+    def third(number, frame):
+        seen.append(number)
+        if len(seen) == 3:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise TimeoutError("three are enough")
+
+    before = signal.signal(signal.SIGALRM, third)
+    point = newton()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
+        with pytest.raises(TimeoutError, match="three are enough"):
+            point.step(1e-9)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(seen) == 3
+
+
+@needs_native
+def test_a_flag_ends_the_calls_of_its_own_thread_alone():
+    flag, ended = StopFlag(), []
+
+    def work():
+        point = newton()
+        try:
+            with flag.heeded():
+                point.step(1e-9)
+        except Interrupted:
+            ended.append("interrupted")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.5)
+    flag.set()
+    thread.join(timeout=60)
+    assert ended == ["interrupted"]
+    # nobody heeds it any more
+    X, y = interrupt_program.features(50, 5, 3)
+    Proximal(_sparse.canonical_csr(interrupt_program.sp.csr_array(X)), y, 3, 1, 1.0).step(1e-3)
+
+
+@needs_native
+def test_no_handler_is_installed_and_other_threads_are_left_alone():
+    """A signal that arrives while another thread computes is the main thread's business."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    ended = []
+
+    def work():
+        X, y = interrupt_program.features(300, 100, 20)
+        point = Proximal(_sparse.canonical_csr(interrupt_program.sp.csr_array(X)), y, 20, 1, 1.0)
+        ended.append(point.step(1e-3))
+
+    thread = threading.Thread(target=work)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+    assert len(ended) == 1 and np.isfinite(ended[0].primal)

@@ -1,0 +1,141 @@
+"""Waits for what JAX computes, so that Ctrl-C ends the wait and the native kernels that XLA is running."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import jax
+
+from xmcjax._fork import check_threads_of_jax
+from xmcjax.native._interrupts import loaded
+
+# Seconds for which the calls of an interrupted computation are waited for. What XLA compiled itself goes on.
+_PATIENCE = 1.0
+# Modules by which JAX traces, lowers and compiles: nothing is computed yet while one of them is at work.
+_COMPILING = {f"jax._src.{name}" for name in ("interpreters.partial_eval", "interpreters.mlir", "compiler")}
+_SIGNALS = sorted(signal.valid_signals() - {getattr(signal, n, None) for n in ("SIGKILL", "SIGSTOP")})
+
+
+def awaited(function: Callable, *args: Any, **options: Any) -> Any:
+    """What a jitted function returns, when it is there; while it is computed, signals are heeded.
+
+    Where a signal handler raises, native kernels that XLA is running are ended; what XLA compiled itself
+    goes on to its end in the background, for which only the end of the process waits. Within another function
+    that JAX traces, and in other threads than the main one, where Python runs no signal handlers, this is a
+    plain call.
+
+    Raises:
+        RuntimeError: in a process that was forked from one in which JAX had computed.
+        BaseException: what the function or a signal handler raises.
+    """
+    check_threads_of_jax()
+    if threading.current_thread() is not threading.main_thread():
+        return function(*args, **options)
+    out, dispatch = None, _Dispatch()
+    try:
+        try:
+            with dispatch:
+                out = function(*args, **options)
+        finally:
+            dispatch.deliver()
+        _wait(_arrays(out))
+        return out
+    except BaseException:
+        _abandon(_arrays(out))
+        raise
+
+
+class _Dispatch:
+    """While a computation is handed to XLA, what signal handlers raise waits: a result that is on its way to
+    its name would be lost, and nobody could wait for it. Kernels that XLA runs in this thread end."""
+
+    def __init__(self):
+        self._handlers: dict[int, Any] = {}
+        self._raised: BaseException | None = None
+
+    def __enter__(self) -> None:
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                self._handlers[number] = handler
+                signal.signal(number, self._handle)
+        _set("xmcjax_await_xla", 1)
+
+    def __exit__(self, *_) -> None:
+        _set("xmcjax_await_xla", 0)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame) -> None:
+        if frame is not None and frame.f_code.co_name == "_xla_gc_callback":
+            # Python drops what is raised while it collects garbage: the signal comes again.
+            signal.raise_signal(number)
+            return
+        try:
+            self._handlers[number](number, frame)
+        except BaseException as raised:
+            if _compiles(frame):
+                raise
+            self._raised = self._raised or raised
+            _set("xmcjax_stop_xla", 1)
+
+    def deliver(self) -> None:
+        """Raises what a handler has raised."""
+        if self._raised is not None:
+            raise self._raised
+
+
+def _compiles(frame: FrameType | None) -> bool:
+    """Whether JAX has called this frame to trace or compile."""
+    while frame is not None:
+        name = frame.f_globals.get("__name__")
+        if name == __name__:
+            return False
+        if name in _COMPILING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _abandon(arrays: list[jax.Array]) -> None:
+    """Ends the native kernels that compute these arrays."""
+    try:
+        if not _ready(arrays):
+            _set("xmcjax_stop_xla", 1)
+            _wait(arrays, _PATIENCE)
+    finally:
+        _set("xmcjax_stop_xla", 0)
+    if not _ready(arrays):
+        # XLA crashes where a process ends while it computes.
+        atexit.register(_wait, arrays)
+
+
+def _set(function: str, value: int) -> None:
+    library = loaded()
+    if library is not None:
+        getattr(library, function)(value)
+
+
+def _arrays(out: Any) -> list[jax.Array]:
+    arrays = [a for a in jax.tree.leaves(out) if isinstance(a, jax.Array)]
+    return [a for a in arrays if not isinstance(a, jax.core.Tracer)]
+
+
+def _ready(arrays: list[jax.Array]) -> bool:
+    return all(a.is_deleted() or a.is_ready() for a in arrays)
+
+
+def _wait(arrays: list[jax.Array], most: float = float("inf")) -> None:
+    """Until all are there, or for so many seconds; between two looks it sleeps for a fiftieth of the time."""
+    begin = time.perf_counter()
+    while not _ready(arrays):
+        elapsed = time.perf_counter() - begin
+        if elapsed > most:
+            return
+        time.sleep(min(max(elapsed / 50, 2e-5), 0.05))

@@ -1,0 +1,108 @@
+"""Native calls that Ctrl-C, and any other signal whose Python handler raises, ends within a moment.
+
+Python runs signal handlers between its own instructions, and so not before a native call returns. A call
+that the main thread makes through ctypes therefore has Python look for signals itself now and then
+(native/interrupt.h). No signal handler is installed: one that does not raise runs, and the call goes on.
+Threads stop their calls by a :class:`StopFlag`; for calls that XLA makes see :mod:`xmcjax.native._awaited`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+
+# How a call ended, of native/guard.h.
+_DONE, _NO_MEMORY, _INTERRUPTED = range(3)
+_loaded: ctypes.CDLL | None = None
+
+
+class Interrupted(Exception):
+    """The call was ended by the :class:`StopFlag` of its thread."""
+
+
+def prepare(library: ctypes.CDLL) -> None:
+    """Tells the library, which has just been loaded, how it asks Python for signals."""
+    global _loaded
+    _loaded = library
+    api = [
+        ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)
+        for name in ("PyGILState_Ensure", "PyErr_CheckSignals", "PyErr_Fetch", "PyGILState_Release")
+    ]
+
+    def tell():
+        main = threading.main_thread().ident
+        library.xmcjax_python(*api, ctypes.c_uint64(main or 0))
+
+    tell()
+    os.register_at_fork(after_in_child=tell)  # where the thread that forked is the main one
+
+
+def loaded() -> ctypes.CDLL | None:
+    """The library, where it has been loaded."""
+    return _loaded
+
+
+def check(ended: int, memory: str) -> None:
+    """Raises what a native call that returns how it ended calls for.
+
+    Args:
+        ended: what it returned.
+        memory: what there was no memory for.
+
+    Raises:
+        MemoryError: there was none.
+        Interrupted: the flag of this thread was set.
+        BaseException: what a signal handler raised, KeyboardInterrupt as a rule.
+    """
+    if ended == _DONE:
+        return
+    if ended == _NO_MEMORY:
+        raise MemoryError(f"no memory for {memory}")
+    if ended == _INTERRUPTED:
+        raise_pending()
+        raise Interrupted
+    raise RuntimeError("a native kernel of xmcjax failed in a way that it cannot name")
+
+
+def raise_pending() -> None:
+    """Raises what a signal handler raised within a call, if one did."""
+    if _loaded is None:
+        return
+    raised = (ctypes.c_void_p * 3)()
+    _loaded.xmcjax_take_raised(raised)
+    if raised[0]:
+        # returns with the exception set, which ctypes looks for after every function of Python
+        ctypes.pythonapi.PyErr_Restore(*map(ctypes.c_void_p, raised))
+
+
+class StopFlag:
+    """Ends the native calls of the threads that heed it, from any thread."""
+
+    def __init__(self):
+        self._flag = np.zeros(1, np.int32)
+
+    def set(self) -> None:
+        """Calls that are under way end within a moment, and so does every later one."""
+        self._flag[0] = 1
+
+    def is_set(self) -> bool:
+        """Whether it has been set."""
+        return bool(self._flag[0])
+
+    @contextlib.contextmanager
+    def heeded(self) -> Iterator[None]:
+        """Native calls of this thread raise :class:`Interrupted` when the flag is set."""
+        library = _loaded
+        if library is None:
+            yield
+            return
+        library.xmcjax_stop_flag(ctypes.c_void_p(self._flag.ctypes.data))
+        try:
+            yield
+        finally:
+            library.xmcjax_stop_flag(None)

@@ -1,0 +1,54 @@
+"""Iterations in compiled calls that are short enough for Ctrl-C, and long enough to cost nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from xmcjax.native._awaited import awaited
+
+# Seconds below which the next call makes twice as many iterations.
+_SHORT = 0.25
+_ALL = 2**31 - 1
+
+
+class Calls:
+    """Calls of a jitted ``advance(problem, hp, state, count)``, which makes at most `count` iterations.
+
+    Args:
+        advance: its count is traced.
+        problem, hp: of every call.
+        most: iterations of a call.
+    """
+
+    def __init__(self, advance: Callable[..., Any], problem: Any, hp: Any, most: int = 1 << 20):
+        self._advance, self._given, self._most, self._count = advance, (problem, hp), most, 1
+
+    def __call__(self, state: Any) -> Any:
+        """The state after some iterations."""
+        begin = time.perf_counter()
+        state = awaited(self._advance, *self._given, state, self._count)
+        if time.perf_counter() - begin < _SHORT:
+            self._count = min(2 * self._count, self._most)
+        return state
+
+
+def run_in_calls(
+    advance: Callable[..., Any], running: Callable[[Any], bool], problem: Any, hp: Any, state: Any
+) -> Any:
+    """``state = advance(problem, hp, state, count)`` until not ``running(state)``.
+
+    Args:
+        advance: jitted; makes at most `count` iterations, and fewer where they end the run.
+        running: of a state on the host.
+        problem, hp, state: to start from. Where JAX traces any of them, one call makes all iterations.
+    """
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((problem, hp, state))):
+        return advance(problem, hp, state, _ALL)
+    calls = Calls(advance, problem, hp)
+    while running(state):
+        state = calls(state)
+    return state
