@@ -147,3 +147,14 @@ def test_public_names_are_documented(name):
         value = getattr(module, public)
         if inspect.isclass(value) or inspect.isfunction(value):
             assert value.__doc__, f"{name}.{public} has no docstring"
+
+
+def test_promises_name_tests_that_there_are():
+    names = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / "promises.md").read_text())
+    assert names
+    for file, test in names:
+        assert (ROOT / file).exists(), file
+        assert not test or f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
+    attacks = re.findall(r"python -m tests\.attack\.([a-z_]+)", (ROOT / "docs" / "promises.md").read_text())
+    for name in attacks:
+        assert (ROOT / "tests" / "attack" / f"{name}.py").exists(), name
