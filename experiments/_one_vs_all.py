@@ -79,10 +79,13 @@ def start(name: str, solver: str = "xmcjax") -> Init:
 
 
 def method(solver: str, start_name: str, *, loss: str = "squared_hinge", **options) -> OneVsAll:
-    """How a solver trains from a start; `options` are those of OneVsAll."""
+    """How a solver trains from a start; `options` are those of OneVsAll.
+
+    Weights below 0.01 are dropped, as in paper 000 and by dismecpp, unless `options` say otherwise.
+    """
     if solver not in SOLVERS:
         raise ValueError(f"expected a solver of {', '.join(SOLVERS)}, got {solver!r}")
-    options = {"loss": MARGIN_LOSSES[loss], "init": start(start_name, solver), **options}
+    options = {"loss": MARGIN_LOSSES[loss], "init": start(start_name, solver), "clip": 0.01, **options}
     return Published(bias="none", **options) if solver == "published" else OneVsAll(**options)
 
 

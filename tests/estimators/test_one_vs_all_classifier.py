@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+import warnings
 
 import jax
 import numpy as np
@@ -179,9 +180,25 @@ def test_weights_are_sparse_where_they_are_clipped(multilabel, fitted):
     whole = OneVsAllClassifier(clip=0).fit(X, Y)
     assert isinstance(whole.coef_, np.ndarray) and fitted.coef_.format == "csr"
     assert fitted.coef_.shape == whole.coef_.shape == (Y.shape[1], X.shape[1])
-    kept = np.where(abs(whole.coef_) >= 0.01, whole.coef_, 0)
-    np.testing.assert_array_equal(fitted.coef_.toarray(), kept)
-    assert fitted.coef_.nnz < whole.coef_.size
+    given = OneVsAllClassifier(clip=0.002).fit(X, Y)
+    kept = np.where(abs(whole.coef_) >= 0.002, whole.coef_, 0)
+    np.testing.assert_array_equal(given.coef_.toarray(), kept)
+    ours = fitted.coef_.toarray()
+    dropped = (ours == 0) & (whole.coef_ != 0)
+    np.testing.assert_array_equal(np.where(dropped, 0, whole.coef_), ours)
+    assert dropped.any()
+
+
+def test_a_clip_that_is_too_large_for_the_features_is_said(classes):
+    X, y = classes
+    with pytest.warns(
+        UserWarning, match=r"below clip = 0.01 raised the objective of \d+ labels? by more than"
+    ) as found:
+        OneVsAllClassifier(clip=0.01).fit(X * 1000, y)
+    assert [w.filename for w in found] == [__file__] and "most that of class " in str(found[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        OneVsAllClassifier().fit(X * 1000, y)
 
 
 def test_scores_are_those_of_the_attributes(multilabel, fitted):
@@ -354,6 +371,7 @@ def test_no_iteration_gives_the_starting_weights(multilabel):
 # --- parameters -----------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:dropping weights below clip:UserWarning")
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic", "huber_hinge"])
 @pytest.mark.parametrize("intercept", ["regularised", "free", "none"])
 def test_parameters_reach_the_trainer(multilabel, loss, intercept):
@@ -424,7 +442,7 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
         (dict(weighting="propensity", propensities="x"), ValueError, "dataset: expected one of default"),
         (dict(weighting="propensity", propensities=3), TypeError, "propensities: expected .* a pair"),
         (dict(weighting="propensity", propensities=(0, 1)), ValueError, "a: expected a positive number"),
-        (dict(clip=None), TypeError, "clip: expected a number, got None"),
+        (dict(clip="a"), TypeError, "clip: expected a number, got 'a'"),
         (dict(msi_s="a"), TypeError, "msi_s: expected a number, got 'a'"),
         (dict(block_size=1.5), TypeError, "block_size: expected a whole number of at least 1, got 1.5"),
         (dict(max_iter=2.5), TypeError, "max_iter: expected a whole number of at least 0, got 2.5"),
@@ -571,8 +589,8 @@ def test_pickle_clone_and_search(multilabel, fitted, classes):
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.decision_function(X), fitted.decision_function(X))
     assert clone(fitted).get_params() == fitted.get_params()
-    search = GridSearchCV(OneVsAllClassifier(), {"C": [1e-4, 1.0]}, cv=2).fit(*classes)
-    assert search.best_params_ == {"C": 1.0}
+    search = GridSearchCV(OneVsAllClassifier(init="zero"), {"max_iter": [0, 100]}, cv=2).fit(*classes)
+    assert search.best_params_ == {"max_iter": 100}
 
 
 def test_threads_and_blocks_keep_the_bits(multilabel, fitted):

@@ -70,6 +70,9 @@ def warn_of_labels(outcome: Outcome) -> None:
         )
     if outcome.empty:
         warn(f"{outcome.empty:,} of {last - first:,} labels have no positive row: they are never predicted")
+    raised = outcome.summary.raised
+    if raised.labels:
+        warn(raised.describe(f"label {raised.worst}", outcome.clip))
     if outcome.worst is not None:
         counts = {s: n for s, n in sorted(outcome.summary.statuses.items()) if s in REMEDY}
         kinds = ", ".join(f"{count:,} {status.name.lower()}" for status, count in counts.items())

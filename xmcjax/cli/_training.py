@@ -72,6 +72,7 @@ class Outcome:
         summary: of the trainer.
         worst: None where every label converged.
         empty: labels of the range without a positive row.
+        clip: as it was asked for.
     """
 
     label_range: tuple[int, int]
@@ -81,6 +82,7 @@ class Outcome:
     summary: Summary
     worst: Unfinished | None
     empty: int
+    clip: float | None
 
     @property
     def complete(self) -> bool:
@@ -177,7 +179,7 @@ def train_to_directory(
     if options.max_iter == 0:
         worst = None  # starting weights were asked for, not optima
     empty = int((counts[first:last] == 0).sum())
-    return Outcome((first, last), len(labels) - missing, stored, missing, summary, worst, empty)
+    return Outcome((first, last), len(labels) - missing, stored, missing, summary, worst, empty, options.clip)
 
 
 def _on_nodes(data: TrainingData, options: OneVsAll, sink, shares: Sequence[Share], **more) -> Summary:

@@ -76,7 +76,8 @@ class Options:
             (--weighting).
         eps: a label has converged when its gradient is at most eps * min(positives, negatives) / rows
             of that at zero.
-        clip: weights smaller than this are dropped after training.
+        clip: weights smaller than this are dropped after training; without it those that are too small to
+            matter for the scores, whatever the scale of the features. 0 keeps all.
         sparsify: in place of --clip: as many of a label's smallest weights are dropped as raise its
             objective by this part at most, 0.01 being 1 per cent.
         max_iter: most Newton steps a label; 0 stores the starting weights, unclipped.
@@ -116,7 +117,7 @@ class Options:
     weighting: WeightingName = "none"
     propensities: PresetName = "default"
     eps: float = OneVsAll.eps
-    clip: float = OneVsAll.clip
+    clip: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = OneVsAll.clip
     sparsify: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     max_iter: int = OneVsAll.max_iter
     dtype: DtypeName = "float32"
@@ -150,8 +151,7 @@ def trainer_options(options: Options) -> OneVsAll:
         init=make_entry(INITS, "init", options),
         C=options.C,
         eps=options.eps,
-        # Starting weights that were asked for are stored as they are.
-        clip=options.clip if options.max_iter else 0.0,
+        clip=options.clip,
         sparsify=options.sparsify,
         bias=options.bias,  # type: ignore[arg-type]  # its choices are BIASES
         max_iter=options.max_iter,

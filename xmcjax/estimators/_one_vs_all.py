@@ -45,8 +45,11 @@ class OneVsAllClassifier(LinearClassifier):
         C: weight of the losses, above 0; 1 by default.
         eps: ε₀ of the stopping rule ‖∇f(w)‖ ≤ ε₀ max(1, min(|P|, |N|))/n ‖∇f(0)‖ (paper 000,
             eqs. 12 and 13); 0.01 by default, 1 is enough for dense features.
-        clip: weights below this in absolute value are dropped after training, 0.01 by default,
-            so that ``coef_`` is sparse. 0 keeps all.
+        clip: weights below this in absolute value are dropped after training, so that ``coef_`` is sparse.
+            None (default) drops those that are too small to matter for the scores, whatever the scale of the
+            features: below 0.01 min(1/r, ‖w_j‖/4), r the root mean square of the norms of the rows, and
+            fewer where dropping them is expected to raise the objective of the label by more than 0.25 per
+            cent. 0 keeps all; 0.01 is the choice of the literature, for rows of norm 1.
         sparsify_rise: in place of clip: as many of a label's smallest weights are dropped as raise its
             objective by this part at most, 0.01 being 1 per cent; None (default) leaves it to clip.
         weighting: c_ij for labels that are missing from rows: "propensity" is 2/p_j − 1 for rows with
@@ -114,7 +117,7 @@ class OneVsAllClassifier(LinearClassifier):
         huber_width=1.0,
         C=1.0,
         eps=0.01,
-        clip=0.01,
+        clip=None,
         sparsify_rise=None,
         weighting=None,
         propensities="default",
@@ -180,7 +183,9 @@ class OneVsAllClassifier(LinearClassifier):
         Warns:
             ConvergenceWarning: labels that did not converge, how many, the worst (a class vector's by the
                 name of its class) and the remedy.
-            UserWarning: labels without positives, how many.
+            UserWarning: labels without positives, how many; a clip that raised objectives by more than 1 per
+                cent, of how many labels (of the first 64 of which this was to be expected), the worst and the
+                remedy.
         """
         from xmcjax.lanes import check_sample_weight, precision, train_one_vs_all
 
@@ -197,9 +202,11 @@ class OneVsAllClassifier(LinearClassifier):
 
         weights = None if weighting is None else weighting.weights(problems.Y)
         with precision(X.dtype):
-            train_one_vs_all(X, problems.Y, options, keep, sample_weight=sample_weight, label_weights=weights)
+            summary = train_one_vs_all(
+                X, problems.Y, options, keep, sample_weight=sample_weight, label_weights=weights
+            )
         self._store(results, problems, X.dtype)
-        self._warn(results)
+        self._warn(results, summary.raised)
         return self
 
     def _options(self):
@@ -220,7 +227,6 @@ class OneVsAllClassifier(LinearClassifier):
                 if name in values:
                     values[name] = number(name, values[name])
             init = init(**values)
-        clip, max_iter = number("clip", self.clip), whole_number("max_iter", self.max_iter, 0)
         bias = "regularised" if self.regularise_intercept else "free"
         return OneVsAll(
             loss=chosen("loss", self.loss, MARGIN_LOSSES, MarginLoss),
@@ -228,10 +234,10 @@ class OneVsAllClassifier(LinearClassifier):
             init=init,
             C=number("C", self.C),
             eps=number("eps", self.eps),
-            clip=clip if max_iter else 0.0,
+            clip=None if self.clip is None else number("clip", self.clip),
             sparsify=None if self.sparsify_rise is None else number("sparsify_rise", self.sparsify_rise),
             bias=bias if self.fit_intercept else "none",
-            max_iter=max_iter,
+            max_iter=whole_number("max_iter", self.max_iter, 0),
             block_size=None if self.block_size is None else whole_number("block_size", self.block_size, 1),
             threads=thread_count(self.threads),
         )
@@ -268,13 +274,13 @@ class OneVsAllClassifier(LinearClassifier):
         indices = np.concatenate([r.indices for r in results])
         values = np.concatenate([r.values for r in results]).astype(dtype, copy=False)
         coef = sp.csr_matrix((values, indices, indptr), shape=(len(results), self.n_features_in_))
-        self.coef_ = coef if self.clip or self.sparsify_rise is not None else coef.toarray()
+        self.coef_ = coef if self.clip != 0 or self.sparsify_rise is not None else coef.toarray()
         self.intercept_ = np.where(trained, [r.bias for r in results], -np.inf).astype(dtype)
         steps = np.array([r.newton_steps for r in results], np.int64)
         solved = status != Status.NO_POSITIVES
         self.n_iter_ = np.where(solved, np.maximum(steps, min(1, self.max_iter)), 0)
 
-    def _warn(self, results):
+    def _warn(self, results, raised):
         from xmcjax.lanes import worse
         from xmcjax.solvers import REMEDY, Status
 
@@ -286,6 +292,9 @@ class OneVsAllClassifier(LinearClassifier):
                 UserWarning,
                 stacklevel=4,  # the caller of a decorated method
             )
+        if raised.labels:
+            text = raised.describe(self._problem_name(raised.worst), self.clip)
+            warnings.warn(text, UserWarning, stacklevel=4)  # the caller of a decorated method
         failed = [r for r in results if r.status in REMEDY] if self.max_iter else []
         worst = functools.reduce(worse, failed, None)
         if worst is not None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from xmcjax.lanes._clipping import Clipping
 from xmcjax.lanes._device_block import DeviceBlock
 from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import Csr, LinOp
@@ -38,12 +39,15 @@ class Block(Protocol):
         """Copies of the numbers that each lane has, when the step is made."""
         ...
 
-    def read(self, lanes: Sequence[int], clip: float) -> Callable[[], list[Weights]]:
+    def read(
+        self, lanes: Sequence[int], clipping: Clipping, heaviest: Sequence[float]
+    ) -> Callable[[], list[Weights]]:
         """Begins to read out the weights of some lanes; what it returns waits for them.
 
         Args:
-            lanes: at least one.
-            clip: weights that are smaller, and zeros, are left out.
+            lanes: at least one; they have ended.
+            clipping: says which weights are left out; zeros always are.
+            heaviest: the larger weight of the rows with and without the label, of each of these lanes.
         """
         ...
 
@@ -189,11 +193,14 @@ class HostBlock:
         self._step()
         return {name: self._state[name].copy() for name in NUMBERS}
 
-    def read(self, lanes: Sequence[int], clip: float) -> Callable[[], list[Weights]]:
-        read = []
+    def read(
+        self, lanes: Sequence[int], clipping: Clipping, heaviest: Sequence[float]
+    ) -> Callable[[], list[Weights]]:
+        read: list[Weights] = []
+        values, active = self._state["value"], self._state["active"]
         for first in range(0, len(lanes), _TOGETHER):
             for w in take_columns(self._state["w"], lanes[first : first + _TOGETHER]):
-                magnitude = np.abs(w)
-                kept = np.flatnonzero(magnitude >= clip if clip > 0 else magnitude > 0)
-                read.append(Weights(kept, w[kept]))
+                lane = lanes[len(read)]
+                weighed = float(active[lane]) * heaviest[len(read)]
+                read.append(clipping.weights(w, float(values[lane]), weighed))
         return lambda: read

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._fork import check_threads_of_jax
+from xmcjax.lanes._clipping import EXPECTED, Clipping
 from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import LinOp, put
 from xmcjax.losses import MarginLoss
@@ -66,6 +67,7 @@ class DeviceBlock:
         self._numbers = _Numbers(*(np.zeros(size, dtype) for _ in _Numbers._fields))
         self._entries = min(ENTRIES, 1 << max(n, d).bit_length())
         self._kept = min(KEPT, d)
+        self._curvature: tuple[Clipping | None, jax.Array] = None, put(np.zeros(d, dtype))
         # Made of host arrays: nothing here is worth a compiled program.
         self._problem = newton_cg.LaneProblem(
             op,
@@ -153,29 +155,52 @@ class DeviceBlock:
         self._state.status.block_until_ready()
         return {name: _view(field).copy() for name, field in zip(NUMBERS, fields, strict=True)}
 
-    def read(self, lanes: Sequence[int], clip: float) -> Callable[[], list[Weights]]:
-        batches = [lanes[first : first + READ] for first in range(0, len(lanes), READ)]
-        waiting = [self._begin_read(batch, clip) for batch in batches]
+    def read(
+        self, lanes: Sequence[int], clipping: Clipping, heaviest: Sequence[float]
+    ) -> Callable[[], list[Weights]]:
+        if self._curvature[0] is not clipping and clipping.most > 0:
+            self._curvature = clipping, put(clipping.curvature)
+        batches = [slice(first, first + READ) for first in range(0, len(lanes), READ)]
+        waiting = [self._begin_read(lanes[batch], clipping, heaviest[batch]) for batch in batches]
         return lambda: [weights for finish in waiting for weights in finish()]
 
-    def _begin_read(self, lanes: Sequence[int], clip: float) -> Callable[[], list[Weights]]:
+    def _begin_read(
+        self, lanes: Sequence[int], clipping: Clipping, heaviest: Sequence[float]
+    ) -> Callable[[], list[Weights]]:
         chosen = np.zeros(READ, np.int32)
         chosen[: len(lanes)] = lanes
-        # The state is given away to the next step; the columns are not.
-        columns = _columns(self._state.w, chosen)
-        least = self._dtype.type(clip)
-        found = _largest(columns, least, kept=self._kept)
-        _copy_ahead(found)
+        # The state is given away to the next step; the columns and these numbers are not.
+        columns, *numbers = _columns(self._state.w, self._state.value, self._state.active, chosen)
+        rule = _Rule(*(self._dtype.type(number) for number in (clipping.most, clipping.part)))
+        curvature = self._curvature[1]
+        scale = np.ones(READ, self._dtype)
+        found = _largest(columns, rule, scale, curvature, kept=self._kept)
+        _copy_ahead([*found, *numbers])
 
         def finish() -> list[Weights]:
-            counts, indices, values = (np.asarray(a) for a in found)
+            nonlocal found
+            value, active = (np.asarray(a, np.float64) for a in numbers)
+            expected = [0.0] * len(lanes)
+            for factor in clipping.scales():
+                if factor < 1:
+                    again = [k for k, rise in enumerate(expected) if rise > EXPECTED]
+                    if not again:
+                        break
+                    scale[again] = factor
+                    found = _largest(columns, rule, scale.copy(), curvature, kept=self._kept)
+                square, curved = (np.asarray(a) for a in found[3:])
+                for k in range(len(lanes)):
+                    expected[k] = clipping.expected_rise(
+                        square[k], curved[k], value[k], active[k] * heaviest[k]
+                    )
+            counts, indices, values = (np.asarray(a) for a in found[:3])
             most = int(counts[: len(lanes)].max())
             if most > indices.shape[1]:  # more than was guessed, now and probably later
                 self._kept = min(1 << (most - 1).bit_length(), columns.shape[1])
-                again = _largest(columns, least, kept=self._kept)
-                counts, indices, values = (np.asarray(a) for a in again)
+                more = _largest(columns, rule, scale.copy(), curvature, kept=self._kept)
+                counts, indices, values = (np.asarray(a) for a in more[:3])
             return [
-                Weights(indices[k, : counts[k]].astype(np.int64), values[k, : counts[k]].copy())
+                Weights(indices[k, : counts[k]].astype(np.int64), values[k, : counts[k]].copy(), expected[k])
                 for k in range(len(lanes))
             ]
 
@@ -221,25 +246,41 @@ def _refill(changing, of_rows, fresh, numbers: _Numbers, base, entries, values):
     return state, y, jnp.where(fresh, numbers.tolerance, tolerance), weight
 
 
+class _Rule(NamedTuple):
+    """Of :class:`xmcjax.lanes._clipping.Clipping`."""
+
+    most: np.floating
+    part: np.floating
+
+
 @jax.jit
-def _columns(w, lanes):
-    """The weights of some lanes, [k, d]."""
-    return w[:, lanes].T
+def _columns(w, value, active, lanes):
+    """The weights of some lanes, [k, d], their objectives and their numbers of active rows, [k]."""
+    return w[:, lanes].T, value[lanes], active[lanes]
 
 
 @functools.partial(jax.jit, static_argnames=("kept",))
-def _largest(columns, least, *, kept: int):
-    """(counts [k], indices [k, kept], values) of the weights that are neither 0 nor less than `least`.
+def _largest(columns, rule: _Rule, scale, curvature, *, kept: int):
+    """The weights that are not 0 and not below scale · min(most, part ‖w‖).
 
-    Of more than `kept` weights the first ones; the count says so.
+    Returns:
+        counts [k], indices [k, kept], values; Σ δ² and Σ δ² curvature [k] of the others. Of more than `kept`
+        weights the first ones; the count says so.
     """
-    magnitude = jnp.abs(columns)
-    upto = jnp.cumsum((magnitude >= least) & (magnitude > 0), axis=1, dtype=jnp.int32)
+    magnitude, squares = jnp.abs(columns), columns**2
+    norm = jnp.sqrt(squares.sum(axis=1))
+    # an infinite part of a norm of 0 is no number; where squares underflow all weights stay
+    relative = jnp.where(jnp.isinf(rule.part), jnp.inf, rule.part * norm)
+    least = (scale * jnp.minimum(rule.most, relative))[:, None]
+    stays = (magnitude >= least) & (magnitude > 0)
+    dropped = jnp.where(stays, 0, squares)
+    upto = jnp.cumsum(stays, axis=1, dtype=jnp.int32)
     # the j-th weight kept stands where the count reaches j
     search = jax.vmap(functools.partial(jnp.searchsorted, method="scan"), in_axes=(0, None))
     indices = search(upto, jnp.arange(1, kept + 1, dtype=jnp.int32)).astype(jnp.int32)
     indices = jnp.minimum(indices, columns.shape[1] - 1)
-    return upto[:, -1], indices, jnp.take_along_axis(columns, indices, axis=1)
+    values = jnp.take_along_axis(columns, indices, axis=1)
+    return upto[:, -1], indices, values, dropped.sum(axis=1), dropped @ curvature
 
 
 def _copy_ahead(arrays: Sequence[jax.Array]) -> None:

@@ -37,6 +37,7 @@ class Weights(NamedTuple):
 
     indices: np.ndarray  #: features, ascending
     values: np.ndarray
+    expected_rise: float = 0.0  #: of f by leaving out the others, relative to f
 
 
 # the fields of newton_cg.State with one number a lane that are handed out

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xmcjax.lanes._blocks import make_block
+from xmcjax.lanes._clipping import Clipping, keep_all
 from xmcjax.lanes._job import Job, Weights
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
@@ -25,6 +26,7 @@ class Solved(NamedTuple):
     status: int
     newton_steps: int
     cg_steps: int
+    active: int
     value: float
     gradient_norm: float
 
@@ -59,7 +61,7 @@ class Lanes:
 
     Args:
         op, loss, weight, hp, size, options: as :func:`xmcjax.lanes._blocks.make_block` takes them.
-        clip: weights that are smaller are not read out.
+        clipping: which weights are not read out; None for zeros only.
     """
 
     def __init__(
@@ -69,10 +71,10 @@ class Lanes:
         weight: np.ndarray,
         hp: newton_cg.HParams,
         size: int,
-        clip: float = 0.0,
+        clipping: Clipping | None = None,
         **options,
     ):
-        self._n_features, self._clip = op.shape[1], clip
+        self._n_features, self._clipping = op.shape[1], clipping or keep_all(op.dtype)
         self._block = make_block(op, loss, weight, hp, size, **options)
         self._jobs: list[Job | None] = [None] * size
 
@@ -123,7 +125,8 @@ class Lanes:
         if not ended:
             return list, record
         jobs = [self._jobs[lane] for lane in ended]
-        read = self._block.read(ended, self._clip)
+        heaviest = [max(job.positive_weight, job.negative_weight) for job in jobs if job is not None]
+        read = self._block.read(ended, self._clipping, heaviest)
         for lane in ended:
             self._jobs[lane] = None
 
@@ -137,6 +140,7 @@ class Lanes:
                     int(last["status"][lane]),
                     int(last["steps"][lane]),
                     int(last["cg_steps"][lane]),
+                    int(last["active"][lane]),
                     float(last["value"][lane]),
                     float(last["gradient_norm"][lane]),
                 )

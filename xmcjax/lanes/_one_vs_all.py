@@ -18,10 +18,12 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._range import check_range
 from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet
+from xmcjax.lanes._clipping import EXPECTED, NOTHING_RAISED, Clipping, CloserLook, Raised, make_clipping
 from xmcjax.lanes._devices import lanes_that_fit, placed, worker_count
 from xmcjax.lanes._job import Job, Weights
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
+from xmcjax.lanes._objective import Objective
 from xmcjax.lanes._queue import Queue, by_positives, make_queue
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._stopping import StoppingRule
@@ -52,11 +54,13 @@ class OneVsAll:
         C: weight of the losses.
         eps: ε₀ of the stopping rule (paper 000, eqs. 12 and 13). The Newton decrement must be small
             too: see ``decrement`` of :class:`xmcjax.solvers.newton_cg.HParams`.
-        clip: weights below this in absolute value are dropped after training; the bias is kept.
+        clip: weights below this in absolute value are dropped after training; the bias is kept. None for
+            those whose part of the label's scores is too small to matter, whatever the scale of the features
+            (:mod:`xmcjax.lanes._clipping`); 0 keeps all.
         sparsify: in place of clip: as many of a label's smallest weights are dropped as raise its
             objective by this part at most.
         bias: "regularised" like a feature of value 1, "free" of regularisation, or "none".
-        max_iter: Newton steps a label; 0 returns the starting weights.
+        max_iter: Newton steps a label; 0 returns the starting weights, of which none is dropped.
         block_size: lanes that share a pass over X; None for 32 on a CPU and as many as fit, up to 512, on
             a GPU.
         threads: host threads, each with lanes of its own; each GPU has one. The weights of the native
@@ -71,7 +75,7 @@ class OneVsAll:
     init: Init = dataclasses.field(default_factory=MeanSeparating)
     C: float = 1.0
     eps: float = 0.01
-    clip: float = 0.01
+    clip: float | None = None
     sparsify: float | None = None
     bias: Literal["regularised", "free", "none"] = "regularised"
     max_iter: int = 100
@@ -85,7 +89,7 @@ class OneVsAll:
             raise ValueError(f"expected C > 0, got {self.C}")
         if not self.eps > 0:
             raise ValueError(f"expected eps > 0, got {self.eps}")
-        if not self.clip >= 0:
+        if self.clip is not None and not self.clip >= 0:
             raise ValueError(f"expected clip ≥ 0, got {self.clip}")
         if self.sparsify is not None and not (np.isfinite(self.sparsify) and self.sparsify > 0):
             raise ValueError(f"expected sparsify > 0, got {self.sparsify}")
@@ -120,6 +124,7 @@ class LabelResult(NamedTuple):
     cg_steps: int
     value: float  #: f before clipping; NaN where nothing was solved
     gradient_norm: float
+    rise: float = 0.0  #: of f by a clip that was given, relative to f, where it was looked at
 
 
 @dataclasses.dataclass
@@ -133,6 +138,7 @@ class Summary:
         steps: steps summed over labels, the one that takes the starting weights included.
         seconds: of training, without reading and writing.
         first_step_seconds: of the first step, which compiles.
+        raised: what a clip that was given has done to objectives.
     """
 
     statuses: dict[Status, int] = dataclasses.field(default_factory=dict)
@@ -142,11 +148,13 @@ class Summary:
     steps: int = 0
     seconds: float = 0.0
     first_step_seconds: float = 0.0
+    raised: Raised = NOTHING_RAISED
 
     def add(self, result: LabelResult) -> None:
         """Counts a label."""
         status = Status(result.status)
         self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.raised = self.raised.with_label(result.label, result.rise)
         self.newton_steps += result.newton_steps
         self.cg_steps += result.cg_steps
 
@@ -322,12 +330,14 @@ class Trainer:
         # C s
         self._row_weight = options.C * (np.ones(1) if self.weight is None else self.weight)
         check_range("expected C times the sample weights", self._row_weight, self._dtype)
-        self._sparsifier = None
-        if options.sparsify is not None and options.max_iter > 0:
-            l2_bias = max(options.hparams().l2_bias, 0)
-            self._sparsifier = Sparsifier(
-                X, options.loss, options.penalty, self._row_weight, l2_bias, options.sparsify
-            )
+        l2_bias = max(options.hparams().l2_bias, 0)
+        objective = Objective(X.shape[0], options.loss, options.penalty, self._row_weight, l2_bias)
+        sparsify = options.sparsify if options.max_iter > 0 else None
+        self._sparsifier = None if sparsify is None else Sparsifier(X, objective, sparsify)
+        # starting weights that were asked for stay as they are
+        clip = options.clip if options.max_iter > 0 and sparsify is None else 0
+        self._clipping = make_clipping(X, self._row_weight, options.loss, clip)
+        self._closer_look = CloserLook(X, objective)
         # Device results are awaited a step later, but for the starts that a tree waits for.
         self._overlaps = not (isinstance(self._op, linops.Csr) and self._op.native) and not options.init.tree
         self._whole = self._sparsifier is not None or options.init.tree  # weights are needed as they are
@@ -378,7 +388,7 @@ class Trainer:
 
     def _work(self, queue: Queue, place: int) -> None:
         try:
-            lanes = self._lanes(self._options.hparams(), place, 0.0 if self._whole else self._options.clip)
+            lanes = self._lanes(self._options.hparams(), place, None if self._whole else self._clipping)
             jobs: collections.deque[Job] = collections.deque()
             together = False
             waiting: Callable[[], list[Solved]] = list  # of the step before
@@ -427,11 +437,11 @@ class Trainer:
             if self._wanted is None or end.job.label in self._wanted:
                 self._emit(self._dropped(end))
 
-    def _lanes(self, hp: newton_cg.HParams, place: int = 0, clip: float = 0.0) -> Lanes:
+    def _lanes(self, hp: newton_cg.HParams, place: int = 0, clipping: Clipping | None = None) -> Lanes:
         options = self._options
         more = dict(by_label=self._label_weights is not None, penalty=options.penalty)
         op = self._places[place].op
-        return Lanes(op, options.loss, self._row_weight, hp, self._size, clip, **more)
+        return Lanes(op, options.loss, self._row_weight, hp, self._size, clipping, **more)
 
     @contextlib.contextmanager
     def _first_step(self, place: int):
@@ -531,11 +541,17 @@ class Trainer:
     def _dropped(self, end: Solved) -> LabelResult:
         """What is handed out: without the weights that are dropped after training."""
         weights, job = end.weights, end.job
-        if self._sparsifier is not None and end.status != Status.NONFINITE:
-            by_label = job.positive_weight, job.negative_weight
-            w = end.w
-            kept = self._sparsifier.kept(w, end.bias, end.value, job.positives, *by_label)
-            weights = Weights(kept, w[kept])
+        by_label = job.positive_weight, job.negative_weight
+        rise = 0.0
+        if end.status != Status.NONFINITE:
+            if self._sparsifier is not None:
+                w = end.w
+                kept = self._sparsifier.kept(w, end.bias, end.value, job.positives, *by_label)
+                weights = Weights(kept, w[kept])
+            elif self._whole:
+                weights = self._clipping.weights(end.w, end.value, end.active * max(by_label))
+            if weights.expected_rise > EXPECTED and not self._clipping.adapts:
+                rise = self._closer_look.rise(weights, end.bias, end.value, job.positives, *by_label)
         return self._result(
             job.label,
             weights,
@@ -545,19 +561,15 @@ class Trainer:
             cg_steps=end.cg_steps,
             value=end.value,
             gradient_norm=end.gradient_norm,
+            rise=rise,
         )
 
     def _result(self, label, weights: Weights, bias, status, **numbers) -> LabelResult:
         if status == Status.NONFINITE:
             weights, bias = NO_WEIGHTS, 0.0  # there is no weight worth keeping
-        indices, values = weights
-        if self._sparsifier is None:
-            kept = np.abs(values) >= self._options.clip
-            indices, values = indices[kept], values[kept]
         nothing: dict[str, Any] = dict(newton_steps=0, cg_steps=0, value=np.nan, gradient_norm=np.nan)
-        return LabelResult(
-            label, indices, values.astype(self._dtype), float(bias), int(status), **(nothing | numbers)
-        )
+        values = weights.values.astype(self._dtype)
+        return LabelResult(label, weights.indices, values, float(bias), int(status), **(nothing | numbers))
 
     def _emit(self, result: LabelResult) -> None:
         with self._lock:

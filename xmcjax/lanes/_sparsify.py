@@ -6,16 +6,12 @@ number for all.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.losses import MarginLoss
-from xmcjax.penalties import Penalty
+from xmcjax.lanes._objective import Objective
 
 # Weights that the search looks at first; it doubles them until the objective is low enough.
 FEW = 32
@@ -31,19 +27,13 @@ class Sparsifier:
 
     Args:
         X: features, CSR or dense [n, d].
-        loss: φ.
-        penalty: R.
-        weight: C s of the rows, [1] or [n].
-        l2_bias: of the bias, 1, or 0 where it is not regularised.
+        objective: f.
         rise: the part.
     """
 
-    def __init__(
-        self, X: Any, loss: MarginLoss, penalty: Penalty, weight: np.ndarray, l2_bias: float, rise: float
-    ):
+    def __init__(self, X: Any, objective: Objective, rise: float):
         self._columns = sp.csc_array(X) if sp.issparse(X) else X
-        self._loss, self._penalty, self._weight = loss, penalty, weight
-        self._l2_bias, self._rise = l2_bias, rise
+        self._objective, self._rise = objective, rise
 
     def kept(
         self, w: np.ndarray, bias: float, value: float, positives: np.ndarray, positive=1.0, negative=1.0
@@ -59,13 +49,10 @@ class Sparsifier:
         nonzero = np.flatnonzero(w)
         order = nonzero[np.argsort(-np.abs(w[nonzero]), kind="stable")]
         n = self._columns.shape[0]
-        y = np.full(n, -1, w.dtype)
-        y[positives] = 1
-        c = np.broadcast_to(self._weight, n) * np.where(y > 0, positive, negative)
+        y, c = self._objective.targets(positives, positive, negative, w.dtype)
         # R of the k largest weights
-        of_weights = np.asarray(self._penalty.value(jnp.asarray(w[order])), np.float64)
-        regularisers = np.concatenate([[0.0], np.cumsum(of_weights)])
-        regularisers += self._l2_bias * float(self._penalty.value(jnp.asarray(bias, w.dtype)))
+        regularisers = np.concatenate([[0.0], np.cumsum(self._objective.of_weights(w[order]))])
+        regularisers += self._objective.of_bias(bias, w.dtype)
         bound = (1 + self._rise) * value
 
         def margins(z, first, last):  # with the weights from the first to the last added
@@ -73,8 +60,7 @@ class Sparsifier:
             return z + self._columns[:, more] @ w[more].astype(np.float64)
 
         def enough(z, count):
-            losses = np.asarray(_losses(self._loss, jnp.asarray(z, w.dtype), y), np.float64)
-            return c @ losses + regularisers[count] <= bound
+            return self._objective.losses(z, y, c) + regularisers[count] <= bound
 
         lower, z = 0, np.full(n, float(bias))  # too few
         if enough(z, 0):
@@ -94,8 +80,3 @@ class Sparsifier:
             else:
                 lower, z = middle, longer
         return np.sort(order[:upper])
-
-
-@functools.partial(jax.jit, static_argnames=("loss",))
-def _losses(loss: MarginLoss, z, y):
-    return loss.score_value(z, y)

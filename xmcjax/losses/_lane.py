@@ -24,6 +24,11 @@ class LaneLoss:
     native: ClassVar[int | None] = None
 
     @property
+    def most_curvature(self) -> float:
+        """The largest ∂²ℓ/∂s²; infinite, as here, where there is none or it is not known."""
+        return float("inf")
+
+    @property
     def parameter(self) -> float:
         """The number that the C++ kernel takes beside the score."""
         return 0.0

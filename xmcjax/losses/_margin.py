@@ -62,6 +62,10 @@ class SquaredHinge(MarginLoss):
     name: ClassVar[str] = "squared_hinge"
     native: ClassVar[int | None] = 0
 
+    @property
+    def most_curvature(self) -> float:
+        return 2.0
+
     def value(self, m):
         return jnp.square(jnp.maximum(1 - m, 0))
 
@@ -83,6 +87,10 @@ class Logistic(MarginLoss):
     name: ClassVar[str] = "logistic"
     native: ClassVar[int | None] = 1
     negative_mean_target: ClassVar[float] = -3.0
+
+    @property
+    def most_curvature(self) -> float:
+        return 0.25
 
     def value(self, m):
         return jax.nn.softplus(-m)
@@ -124,6 +132,10 @@ class HuberHinge(MarginLoss):
     @property
     def parameter(self) -> float:
         return self.delta
+
+    @property
+    def most_curvature(self) -> float:
+        return 1 / self.delta
 
     def value(self, m):
         s = jnp.maximum(1 - m, 0)

@@ -1,0 +1,162 @@
+"""Weights that are dropped after training matter little, whatever the scale of the features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from lane_helpers import assert_same_bits, native, small, train
+
+from xmcjax import inits, losses
+from xmcjax.lanes import LabelWeights, _clipping
+
+TIGHT = dict(eps=1e-8, init=inits.Zero())
+
+
+def dense(scale=1.0, n=300, d=12, labels=4, dtype=np.float64):
+    """Features away from zero, of different scales, and labels that are noisy functions of them."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(20, 160, (n, d)) * rng.uniform(0.5, 2, d)
+    Y = (X - X.mean(0)) @ rng.normal(size=(d, labels)) + 60 * rng.normal(size=(n, labels)) > 0
+    return (X * scale).astype(dtype), sp.csr_matrix(Y.astype(np.float32))
+
+
+def scores(X, results):
+    return np.column_stack([X[:, r.indices] @ r.values + r.bias for _, r in sorted(results.items())])
+
+
+def objective(X, Y, r, c=1.0, C=1.0):
+    y = 2 * Y[:, [r.label]].toarray().ravel() - 1.0
+    w = r.values.astype(float)
+    slack = np.maximum(1 - y * (X[:, r.indices] @ w + r.bias), 0)
+    return 0.5 * (w @ w + r.bias**2) + C * np.sum(c * slack**2)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 255.0, 1e5])
+def test_what_is_dropped_does_not_depend_on_the_unit_of_the_features(scale):
+    """min ½‖w‖² + C Σ φ of s X has the solution w/s for C/s²."""
+    X, Y = small(dtype=np.float64)
+    more = dict(bias="none", **TIGHT)
+    plain, _ = train(X, Y, C=0.5, **more)
+    scaled, _ = train(X * scale, Y, C=0.5 / scale**2, **more)
+    dropped = 0
+    for label, r in plain.items():
+        np.testing.assert_array_equal(scaled[label].indices, r.indices)
+        np.testing.assert_allclose(scaled[label].values * scale, r.values, rtol=1e-4, atol=1e-6)
+        dropped += X.shape[1] - len(r.indices)
+    assert dropped > 0
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 255.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_predictions_on_raw_features(scale, dtype):
+    X, Y = dense(scale, dtype=dtype)
+    whole, ours = train(X, Y, clip=0.0)[0], train(X, Y)[0]
+    signs = scores(X, whole) > 0
+    assert (signs == (scores(X, ours) > 0)).mean() > 0.995
+    if scale >= 1:  # where the clip of the literature is far too large
+        assert (signs == (scores(X, train(X, Y, clip=0.01)[0]) > 0)).mean() < 0.9
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0])
+def test_the_threshold(C):
+    """0.01 min(1/r, ‖w‖/4), in both parts of the minimum."""
+    X, Y = small(dtype=np.float64)
+    X = (3 * X).tocsr()  # r = 3
+    whole, ours = train(X, Y, clip=0.0, C=C)[0], train(X, Y, C=C)[0]
+    by_norm = dropped = 0
+    for label, r in whole.items():
+        norm = np.linalg.norm(r.values)
+        t = 0.01 * min(1 / 3, norm / 4)
+        by_norm += 0 < norm / 4 < 1 / 3
+        kept = r.indices[np.abs(r.values) >= t]
+        np.testing.assert_array_equal(ours[label].indices, kept)
+        dropped += len(r.indices) - len(kept)
+    assert dropped > 0 and (by_norm > 10) == (C < 1)
+
+
+@pytest.mark.parametrize("backend", ["jnp", pytest.param("native", marks=native)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_objectives_hardly_rise(backend, weighted):
+    """Those of a clip that is too large for the features do, and are counted."""
+    X, Y = small(dtype=np.float64)
+    X = (20 * X).tocsr()
+    rng = np.random.default_rng(1)
+    positive = rng.uniform(1, 5, Y.shape[1]) if weighted else np.ones(Y.shape[1])
+    more = dict(eps=1e-3, label_weights=LabelWeights(positive, np.ones(Y.shape[1])))
+    ours, summary = train(X, Y, backend=backend, **more)
+    fixed, of_fixed = train(X, Y, backend=backend, clip=0.05, **more)
+    assert summary.raised.labels == 0 < of_fixed.raised.labels
+    rises = {}
+    for label, r in ours.items():
+        if np.isfinite(r.value):
+            y = Y[:, [label]].toarray().ravel()
+            c = np.where(y > 0, positive[label], 1)
+            assert objective(X, Y, r, c) <= 1.01 * r.value
+            rises[label] = objective(X, Y, fixed[label], c) / r.value - 1
+            assert r.rise == 0
+    found = {label: r.rise for label, r in fixed.items() if r.rise > 0.01}
+    assert found.keys() == {label for label, rise in rises.items() if rise > 0.01}
+    for label, rise in found.items():
+        assert rise == pytest.approx(rises[label], rel=1e-6)
+    worst = max(found, key=found.__getitem__)
+    assert of_fixed.raised == (len(found), worst, found[worst])
+
+
+def test_so_many_labels_are_looked_at(monkeypatch):
+    monkeypatch.setattr(_clipping, "LOOKS", 3)
+    X, Y = dense(255.0, labels=8)
+    _, summary = train(X, Y, clip=0.01)
+    assert summary.raised.labels == 3
+    assert "of at least 3 labels by more than 1%" in summary.raised.describe("label 2", 0.01)
+
+
+@pytest.mark.parametrize("clip", [None, 0.02])
+def test_starts_that_need_whole_weights(clip):
+    """In a tree a label starts at all weights of its parent; what is handed out is clipped."""
+    X, Y = small(dtype=np.float64)
+    more = dict(eps=1e-8, clip=clip)
+    ours, plain = train(X, Y, init=inits.OvaPrimalTree(), **more)[0], train(X, Y, **more)[0]
+    for label, r in plain.items():
+        np.testing.assert_array_equal(ours[label].indices, r.indices)
+    assert sum(len(r.indices) for r in ours.values()) < 0.99 * len(ours) * X.shape[1]
+
+
+def test_starting_weights_are_left_alone():
+    X, Y = small()
+    assert_same_bits(train(X, Y, max_iter=0)[0], train(X, Y, max_iter=0, clip=0.5)[0])
+
+
+def test_a_loss_whose_curvature_is_not_known_keeps_all():
+    class Unknown(losses.SquaredHinge):
+        native = None
+
+        @property
+        def most_curvature(self):
+            return float("inf")
+
+    X, Y = small()
+    ours, _ = train(X, Y, loss=Unknown(), backend="jnp")
+    whole, _ = train(X, Y, loss=Unknown(), backend="jnp", clip=0.0)
+    assert_same_bits(ours, whole)
+
+
+def test_satimage(data_folder):
+    """Grey values as they come, and in other units."""
+    from sklearn.svm import LinearSVC
+
+    from xmcjax import OneVsAllClassifier
+    from xmcjax.data import load_svmlight
+
+    (X, y), (X_test, y_test) = (
+        load_svmlight(data_folder / "satimage" / f"{part}.libsvm.xz") for part in ("train", "test")
+    )
+    X, X_test = X.toarray(), X_test.toarray()
+    for scale in (1, 255, 2550, 1e-3):
+        ours = OneVsAllClassifier().fit(X * np.float32(scale), y)
+        accuracy = ours.score(X_test * np.float32(scale), y_test)
+        peer = LinearSVC(dual=False, tol=1e-3 / scale).fit(X * scale, y)
+        # scikit-learn's own accuracy falls where features are large
+        assert accuracy >= peer.score(X_test * scale, y_test) - 0.005
+        whole = OneVsAllClassifier(clip=0).fit(X * np.float32(scale), y)
+        assert abs(accuracy - whole.score(X_test * np.float32(scale), y_test)) <= 0.002

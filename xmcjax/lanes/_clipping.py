@@ -1,0 +1,204 @@
+"""Weights that are dropped after training, and what that costs.
+
+A weight stays where |w_j| ≥ t. Without a number given,
+
+    t = 0.01 min(1/r, ‖w‖/4),    r² = Σ_i s_i ‖x_i‖² / Σ_i s_i,
+
+so that a dropped weight moves the score of a row of usual length by a hundredth of the margin at most, and
+by little of what the label's own scores differ: the rule does not see the unit of the features. Then t is
+halved until the weights δ that are dropped are expected to raise the objective f of the label by little:
+
+    ½ ‖δ‖² + ½ κ (a/n) Σ_j δ_j² Σ_i C s_i x_ij²  ≤  f/400,
+
+with a rows of n active and φ'' ≤ κ: ½ δᵀHδ as if the columns of the active rows were orthogonal and as
+long as those of other rows. (A bound of ½ δᵀHδ by norms of X is hundreds of times too large on text.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.lanes._job import Weights
+from xmcjax.lanes._objective import Objective
+from xmcjax.losses import MarginLoss
+
+#: A rise of a label's objective that is worth a warning.
+RISE = 0.01
+# Where 1/4 of it is expected, t is too large, or a t that was given is worth a closer look.
+EXPECTED = RISE / 4
+# t without a number given: this over r, and this part of ‖w‖.
+_OF_MARGIN, _OF_NORM = 0.01, 0.0025
+# As often is t halved; then all weights stay.
+HALVINGS = 10
+# Labels whose objective is evaluated again, at most: each costs a product with X.
+LOOKS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Clipping:
+    """The rule for one set of features.
+
+    Attributes:
+        most: t at most; 0 keeps all weights.
+        part: t is at most this part of ‖w‖ too; infinite where `most` was given by the user.
+        curvature: ½ κ/n Σ_i C s_i x_ij², [d], in the dtype of the weights.
+    """
+
+    most: float
+    part: float
+    curvature: np.ndarray
+
+    @property
+    def adapts(self) -> bool:
+        """Whether t is halved where dropping would raise f."""
+        return math.isfinite(self.part)
+
+    def weights(self, w: np.ndarray, value: float, active: float) -> Weights:
+        """The weights of a label that are kept.
+
+        Args:
+            w: all, [d].
+            value: f.
+            active: rows with a slope or a curvature, times the larger weight of the label's rows.
+        """
+        if self.most == 0:
+            kept = np.flatnonzero(np.abs(w) > 0)
+            return Weights(kept, w[kept])
+        with np.errstate(over="ignore", invalid="ignore"):
+            magnitude, squares = np.abs(w), w * w
+            whole, whole_curved = float(w @ w), float(squares @ self.curvature)
+            most = min(self.most, self.part * math.sqrt(whole)) if self.adapts else self.most
+            for scale in self.scales():
+                t = w.dtype.type(scale * most)
+                kept = np.flatnonzero(magnitude >= t if t > 0 else magnitude > 0)
+                values, of_kept = w[kept], squares[kept]
+                square = whole - float(values @ values)
+                curved = whole_curved - float(of_kept @ self.curvature[kept])
+                expected = self.expected_rise(square, curved, value, active)
+                if not self.adapts or expected <= EXPECTED:
+                    break
+        return Weights(kept, values, expected)
+
+    def scales(self):
+        """Factors of t, one after the other."""
+        return (1.0, *(0.5**k for k in range(1, HALVINGS)), 0.0) if self.adapts else (1.0,)
+
+    @staticmethod
+    def expected_rise(square: float, curved: float, value: float, active: float) -> float:
+        """Of f, relative to it; infinite where it cannot be told.
+
+        Args:
+            square: Σ δ².
+            curved: Σ δ² curvature.
+            value, active: as for :meth:`weights`.
+        """
+        rise = float(0.5 * square + active * curved)
+        if rise <= 0:  # nothing was dropped, but for rounding
+            return 0.0
+        rise = rise / value if value > 0 else math.inf
+        return rise if rise == rise else math.inf
+
+
+def keep_all(dtype) -> Clipping:
+    """The rule that drops zeros only."""
+    return Clipping(0.0, math.inf, np.zeros(0, dtype))
+
+
+def make_clipping(X: Any, weight: np.ndarray, loss: MarginLoss, clip: float | None) -> Clipping:
+    """The rule for these features.
+
+    Args:
+        X: CSR or dense [n, d].
+        weight: C s of the rows, [1] or [n].
+        loss: φ.
+        clip: t; None for one that looks at the features.
+    """
+    dtype = np.dtype(np.float64 if X.dtype == np.float64 else np.float32)
+    if clip == 0:
+        return keep_all(dtype)
+    n = X.shape[0]
+    weight = np.broadcast_to(weight, n)
+    if sp.issparse(X):
+        of_entries = X.data.astype(np.float64) ** 2 * np.repeat(weight, np.diff(X.indptr))
+        squares = np.bincount(X.indices, of_entries, X.shape[1])
+    else:
+        squares = np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64)
+    with np.errstate(over="ignore"):  # where a rise cannot be told all weights stay
+        curvature = (0.5 * loss.most_curvature / n * squares).astype(dtype)
+    if clip is not None:
+        return Clipping(clip, math.inf, curvature)
+    r = math.sqrt(squares.sum() / weight.sum())
+    return Clipping(_OF_MARGIN / r if r > 0 else math.inf, _OF_NORM, curvature)
+
+
+class CloserLook:
+    """Evaluates f again for labels of which a clip that was given is expected to raise it.
+
+    Args:
+        X: CSR or dense [n, d].
+        objective: f.
+    """
+
+    def __init__(self, X: Any, objective: Objective):
+        self._X, self._objective = X, objective
+        self._left = LOOKS
+
+    def rise(
+        self, weights: Weights, bias: float, value: float, positives: np.ndarray, positive=1.0, negative=1.0
+    ) -> float:
+        """(f(w) − f) / f of the weights kept; 0 where so many labels have been looked at.
+
+        Args:
+            weights: those kept.
+            bias: of the label.
+            value: f, of all weights.
+            positives: rows with the label.
+            positive, negative: weights of the rows with and without it.
+        """
+        if self._left == 0:
+            return 0.0
+        self._left -= 1
+        dtype = weights.values.dtype
+        w = np.zeros(self._X.shape[1], dtype)
+        w[weights.indices] = weights.values
+        y, c = self._objective.targets(positives, positive, negative, dtype)
+        f = self._objective.losses(self._X @ w + dtype.type(bias), y, c)
+        f += self._objective.of_weights(weights.values).sum() + self._objective.of_bias(bias, dtype)
+        return (f - value) / value
+
+
+class Raised(NamedTuple):
+    """Labels whose objective a clip has raised by more than ``RISE``, among those looked at."""
+
+    labels: int = 0
+    worst: int = -1  #: the label whose objective rose most; between equals the lower number
+    rise: float = 0.0  #: of its objective, relative to it
+
+    def with_label(self, label: int, rise: float) -> Raised:
+        """With one label more."""
+        if not rise > RISE:
+            return self
+        worst = (rise, -label) > (self.rise, -self.worst)
+        return Raised(self.labels + 1, *((label, rise) if worst else (self.worst, self.rise)))
+
+    def describe(self, name: str, clip: float | None) -> str:
+        """What has happened, and the remedy.
+
+        Args:
+            name: of the worst label.
+            clip: that was given.
+        """
+        labels = f"{'at least ' * (self.labels >= LOOKS)}{self.labels:,} label{'s' * (self.labels > 1)}"
+        return (
+            f"dropping weights below clip = {clip:g} raised the objective of {labels} by more than "
+            f"{RISE:.0%}, most that of {name}, by {self.rise:.2%}: leave clip out, and the scale of the "
+            "features decides, or set it to 0, which keeps all weights"
+        )
+
+
+NOTHING_RAISED = Raised()

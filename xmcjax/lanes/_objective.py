@@ -1,0 +1,51 @@
+"""The objective of one label at weights that are not those of its lane, in float64 where it is summed."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.losses import MarginLoss
+from xmcjax.penalties import Penalty
+
+
+class Objective:
+    """f(w) = R(w) + l2_bias R(b) + C Σ_i s_i c_i φ(y_i z_i) of one label after another.
+
+    Args:
+        n: rows.
+        loss: φ.
+        penalty: R.
+        weight: C s of the rows, [1] or [n].
+        l2_bias: of the bias, 1, or 0 where it is not regularised.
+    """
+
+    def __init__(self, n: int, loss: MarginLoss, penalty: Penalty, weight: np.ndarray, l2_bias: float):
+        self._weight = np.broadcast_to(weight, n)
+        self._loss, self._penalty, self._l2_bias = loss, penalty, l2_bias
+
+    def targets(self, positives: np.ndarray, positive: float, negative: float, dtype):
+        """(y, C s c), both [n], of a label: its rows, and the weights of those with and without it."""
+        y = np.full(len(self._weight), -1, dtype)
+        y[positives] = 1
+        return y, self._weight * np.where(y > 0, positive, negative)
+
+    def losses(self, z: np.ndarray, y: np.ndarray, c: np.ndarray) -> float:
+        """Σ_i c_i φ(y_i z_i)."""
+        return float(c @ np.asarray(_losses(self._loss, jnp.asarray(z, y.dtype), y), np.float64))
+
+    def of_weights(self, w: np.ndarray) -> np.ndarray:
+        """R of each weight."""
+        return np.asarray(self._penalty.value(jnp.asarray(w)), np.float64)
+
+    def of_bias(self, bias: float, dtype) -> float:
+        """Of the bias."""
+        return self._l2_bias * float(self._penalty.value(jnp.asarray(bias, dtype)))
+
+
+@functools.partial(jax.jit, static_argnames=("loss",))
+def _losses(loss: MarginLoss, z, y):
+    return loss.score_value(z, y)
