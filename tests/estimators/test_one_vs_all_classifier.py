@@ -11,7 +11,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.metrics import label_ranking_average_precision_score, roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
@@ -201,6 +202,24 @@ def test_a_clip_that_is_too_large_for_the_features_is_said(classes):
         OneVsAllClassifier().fit(X * 1000, y)
 
 
+@pytest.mark.filterwarnings("ignore:.* labels have no positive rows:UserWarning")
+def test_metrics_take_the_scores_of_a_fold_that_lacks_a_label(multilabel):
+    X, Y = multilabel
+    rare = np.zeros((X.shape[0], 1))
+    rare[[0, 1]] = 1  # in the first fold, so that the others train without it and it is scored there
+    Y = np.hstack([Y.toarray(), rare])
+    rows = np.arange(X.shape[0])
+    split = [(rows[10:], rows[:10])]
+    score = cross_val_score(OneVsAllClassifier(), X, Y, cv=split, scoring=_ranking, error_score="raise")
+    assert 0 < score[0] < 1
+
+
+def _ranking(estimator, X, Y):
+    scores = estimator.decision_function(X)
+    assert roc_auc_score(Y.ravel(), scores.ravel()) > 0.5
+    return label_ranking_average_precision_score(Y, scores)
+
+
 def test_scores_are_those_of_the_attributes(multilabel, fitted):
     X, _ = multilabel
     expected = X @ fitted.coef_.T + fitted.intercept_
@@ -254,7 +273,7 @@ def test_labels_without_positives(multilabel):
         ours = OneVsAllClassifier().fit(X, Y)
     assert len(caught) == 1 and caught[0].filename == __file__
     assert list(ours.status_[:2]) == [Status.NO_POSITIVES] * 2 and list(ours.n_iter_[:2]) == [0, 0]
-    assert np.all(ours.decision_function(X)[:, :2] == -np.inf)
+    assert np.all(ours.decision_function(X)[:, :2] == np.float32(-1e30))
     assert ours.predict(X)[:, :2].nnz == 0
     labels, scores = ours.predict_topk(X, Y.shape[1])
     assert np.all(labels[:, -2:] == -1) and np.all(scores[:, -2:] == -np.inf)
@@ -300,7 +319,7 @@ def test_a_label_whose_numbers_overflowed_is_never_predicted(multilabel, monkeyp
             np.all(ours.intercept_[[1, 4]] == -np.inf)
             and np.isfinite(np.delete(ours.intercept_, [1, 4])).all()
         )
-        assert np.all(ours.decision_function(X)[:, [1, 4]] == -np.inf)
+        assert np.all(ours.decision_function(X)[:, [1, 4]] == np.float32(-1e30))
         assert not ours.predict(X)[:, [1, 4]].sum()
         labels, scores = ours.predict_topk(X, Y.shape[1])
         assert not np.isin(labels, [1, 4]).any() and np.all(labels[:, -2:] == -1)

@@ -14,6 +14,8 @@ from xmcjax.estimators._parameters import thread_count, whole_number
 # Scores that decision_function makes at most, in bytes; predict makes no more than a part at once.
 _MOST_BYTES = 8 << 30
 _PART_BYTES = 64 << 20
+# What decision_function gives for a label that is never predicted: metrics want finite scores.
+_LOWEST = -1e30
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):
@@ -34,6 +36,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X):
         """Scores X coef_ᵀ + intercept_, [n, m]; [n] for a class vector of two classes.
 
+        A label that is never predicted scores −1e30, below all others: scores are finite, as metrics of
+        scikit-learn want them.
+
         Raises:
             ValueError: more than 8 GiB of scores, of which :meth:`predict_topk` makes none; X of
                 another width or not finite.
@@ -45,7 +50,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
                 f"{X.shape[0]} rows and {len(self.intercept_)} labels make {size / 2**30:.0f} GiB of scores: "
                 "take predict_topk, or fewer rows at a time"
             )
-        return self._scores(X, self._weights())
+        scores = self._scores(X, self._weights())
+        if scores.ndim == 2:
+            scores[:, np.isneginf(self.intercept_)] = _LOWEST
+        return scores
 
     def predict(self, X):
         """The class of the highest score; for a label matrix all labels with a score above 0.

@@ -287,7 +287,7 @@ class OneVsAllClassifier(LinearClassifier):
         empty = np.count_nonzero(self.status_ == Status.NO_POSITIVES)
         if empty:
             warnings.warn(
-                f"{empty} of {len(results)} labels have no positive rows: they score -inf and are never "
+                f"{empty} of {len(results)} labels have no positive rows: they score lowest and are never "
                 "predicted",
                 UserWarning,
                 stacklevel=4,  # the caller of a decorated method
