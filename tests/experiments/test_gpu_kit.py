@@ -26,12 +26,16 @@ def packed(tmp_path_factory):
     return folder
 
 
+@pytest.mark.timeout(1800)  # fifteen processes, each of which imports JAX
 def test_rehearsal(packed, tmp_path):
     """Every stage ends well on a CPU, from a folder without the checkout, and leaves its figures."""
     out = tmp_path / "out"
     environment = os.environ | {"PYTHONPATH": str(packed / "program"), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-P", "-m", "experiments.bench.gpu_kit", "run", str(packed), "--out", str(out)]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=560)
+    command += ["--seconds", "1700"]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=1750
+    )
     assert done.returncode == 0, done.stdout + (out / "log.txt").read_text()
     lines = _report.read(out)
     ends = [(line["stage"], line["status"]) for line in lines if "status" in line and line["on"] == "device"]

@@ -40,6 +40,8 @@ print(json.dumps({"platform": platform, "native": native}))
 # A stage is not begun with fewer seconds left; packages and the device are looked at for no longer than …
 LEAST, PREPARING = 5.0, 120.0
 LAST_LINES = 12
+# A rehearsal may run beside other work: its stages are ended after so many times their seconds.
+REHEARSAL = 10
 
 
 def main(folder: Path, out: Path, stages: list[str], seconds: float) -> int:
@@ -51,12 +53,12 @@ def main(folder: Path, out: Path, stages: list[str], seconds: float) -> int:
     scratch.mkdir(mode=0o700, exist_ok=True)
     runner = Runner(folder.resolve(), out.resolve(), scratch, manifest, begin + seconds)
     runner.prepare()
-    beside = 0
+    beside, times = 0, REHEARSAL if runner.small else 1
     for stage in map(BY_NAME.__getitem__, stages):
-        runner.run(stage, "device", stage.seconds)
+        runner.run(stage, "device", times * stage.seconds)
         # a rehearsal runs on the CPU anyway: one stage shows that the second process works
         if stage.beside_cpu and not (runner.small and beside):
-            runner.run(stage, "cpu", stage.cpu_seconds)
+            runner.run(stage, "cpu", times * stage.cpu_seconds)
             beside += 1
     print(_report.text(_report.read(out), every=False), end="")
     return int(runner.failed)
