@@ -22,7 +22,7 @@ KERNELS = ("linear", "precomputed")
 _DENSE = 0.25
 # Epochs after which steps for all rows at once take over where features are dense, and the part of the epochs
 # allowed that they leave at least; so many of those steps count as an epoch.
-_PATIENCE, _SHARE, _STEPS = 100, 0.8, 10
+_PATIENCE, _SHARE, _STEPS = 100, 0.8, 4
 
 
 class TopKSVC(LinearClassifier):
@@ -45,7 +45,7 @@ class TopKSVC(LinearClassifier):
             above its minimum by no more than that part of it. The gap is worked out in float64 for the
             weights that are stored; where rounding to float32 keeps it above `tol`, a warning says so.
         max_iter: most epochs, each of which visits every row; 1000 by default. Of the steps that dense
-            features may need in the end ten count as one.
+            features may need in the end four count as one.
         fit_intercept: whether there is a bias, the weight of a feature of value 1, regularised like
             the others; False by default.
         threads: host threads of prediction, 1 by default; None takes one a core.
