@@ -108,6 +108,6 @@ def test_no_handler_is_installed_and_other_threads_are_left_alone():
             time.sleep(60)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
-        thread.join()
+        thread.join(300)
         signal.signal(signal.SIGINT, before)
     assert len(ended) == 1 and np.isfinite(ended[0].primal)
