@@ -124,7 +124,9 @@ def _set(function: str, value: int) -> None:
 
 def _arrays(out: Any) -> list[jax.Array]:
     arrays = [a for a in jax.tree.leaves(out) if isinstance(a, jax.Array)]
-    return [a for a in arrays if not isinstance(a, jax.core.Tracer)]
+    arrays = [a for a in arrays if not isinstance(a, jax.core.Tracer)]
+    # a random key cannot be asked whether it is ready; the arrays that come with it can
+    return [a for a in arrays if not jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key)]
 
 
 def _ready(arrays: list[jax.Array]) -> bool:
