@@ -180,9 +180,9 @@ def test_probabilities_that_vanish(dtype):
 def test_nothing_is_compiled_twice():
     problem, state = fitted("flat")
     other = dataclasses.replace(problem, kernel=model("flat", scale=1.3))
-    before = _newton._run._cache_size()
+    before = _newton._at_most._cache_size()
     kernel_multinomial.run(other, TIGHT._replace(max_cg=7), kernel_multinomial.init(other, state.alpha))
-    assert _newton._run._cache_size() == before
+    assert _newton._at_most._cache_size() == before
 
 
 def test_bad_input():
