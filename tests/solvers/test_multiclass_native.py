@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from multiclass_helpers import ALL, data, optimum
 
+from xmcjax import _sparse
 from xmcjax.native import _ffi
 from xmcjax.native._multiclass import Ascent, CentredAscent, Proximal
 from xmcjax.solvers import Status
@@ -18,8 +19,12 @@ pytestmark = pytest.mark.skipif(not _ffi.available(), reason="no native kernels"
 C = 0.7
 
 
+def checked(X):
+    return _sparse.canonical_csr(sp.csr_array(X))
+
+
 def point(kind, X, y, formulation, **options):
-    return kind(sp.csr_matrix(X), y.astype(np.int32), y.max() + 1, ALL.index(formulation), C, **options)
+    return kind(checked(X), y.astype(np.int32), y.max() + 1, ALL.index(formulation), C, **options)
 
 
 def some_alpha(y, m, formulation, seed=0):
@@ -175,7 +180,7 @@ def test_threads_of_lee_lin_wahba(shrinking):
 
 def test_lee_lin_wahba_with_a_large_C():
     # the mean stays exact: dual variables that move together need no sweep for each unit of C
-    X = sp.random_array((200, 100), density=0.05, rng=np.random.default_rng(3), format="csr")
+    X = checked(sp.random_array((200, 100), density=0.05, rng=np.random.default_rng(3), format="csr"))
     y = (np.arange(200) % 19).astype(np.int32)
     gap = {}
     for kind in (CentredAscent, Ascent):
@@ -192,7 +197,7 @@ def test_weights_of_lee_lin_wahba_follow_from_alpha_after_many_changes():
     rng = np.random.default_rng(4)
     y = (np.arange(300) % 10).astype(np.int32)
     X = (rng.normal(size=(10, 30))[y] + rng.normal(size=(300, 30))).astype(np.float32)
-    one = CentredAscent(sp.csr_array(X), y, 10, ALL.index("llw"), 1000.0)
+    one = CentredAscent(checked(X), y, 10, ALL.index("llw"), 1000.0)
     for _ in range(300):
         one.sweep(1e-6)
     one.assess(1e-6)
@@ -204,7 +209,7 @@ def test_weights_of_lee_lin_wahba_follow_from_alpha_after_many_changes():
 def test_sweeps_of_lee_lin_wahba_go_on_in_their_direction():
     rng = np.random.default_rng(4)
     y = (np.arange(300) % 10).astype(np.int32)
-    X = sp.csr_array(rng.normal(size=(10, 30))[y] + rng.normal(size=(300, 30)))
+    X = checked(rng.normal(size=(10, 30))[y] + rng.normal(size=(300, 30)))
     gap = {}
     for forgets in (False, True):
         one = CentredAscent(X, y, 10, ALL.index("llw"), 10.0)
@@ -221,7 +226,7 @@ def test_few_passes_where_most_variables_end_at_their_bound():
     # lists grow as fast as their variables reach C
     rng = np.random.default_rng(5)
     y = (np.arange(600) % 300).astype(np.int32)
-    X = sp.csr_array(rng.normal(size=(300, 20))[y] + rng.normal(size=(600, 20)))
+    X = checked(rng.normal(size=(300, 20))[y] + rng.normal(size=(600, 20)))
     one = Ascent(X, y, 300, ALL.index("ww"), 1e-6)
     passes = 0
     while one.assess(0.01).violation > 0.01:
