@@ -47,15 +47,26 @@ def start(program: str, *, devices: int = 1, path: Sequence[Path] = ()) -> subpr
     return subprocess.Popen(command, env=environment, **pipes)
 
 
-def run_all(processes: Sequence[subprocess.Popen], timeout: float = 300) -> list[subprocess.CompletedProcess]:
-    """Waits for all; ends those that are left when the time is over."""
+def run_all(
+    processes: Sequence[subprocess.Popen], timeout: float = 300, stopped: int | None = None
+) -> list[subprocess.CompletedProcess]:
+    """Waits for all; ends those that are left when the time is over.
+
+    Args:
+        processes: that were started.
+        timeout: seconds.
+        stopped: the place of one that will not end by itself, and is killed when the others have ended.
+    """
     deadline = time.monotonic() + timeout
     try:
-        done = []
-        for process in processes:
+        done = {}
+        for place in sorted(range(len(processes)), key=lambda place: place == stopped):
+            process = processes[place]
+            if place == stopped:
+                process.kill()
             out, err = process.communicate(timeout=max(1, deadline - time.monotonic()))
-            done.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
-        return done
+            done[place] = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        return [done[place] for place in range(len(processes))]
     finally:
         for process in processes:
             if process.poll() is None:
@@ -76,7 +87,12 @@ def run_program(program: str, *, devices: int = 1, path: Sequence[Path] = ()) ->
 
 
 def run_distributed(
-    program: str, count: int, *, path: Sequence[Path] = (), shutdown: int = 120
+    program: str,
+    count: int,
+    *,
+    path: Sequence[Path] = (),
+    shutdown: int = 120,
+    stopped: int | None = None,
 ) -> list[subprocess.CompletedProcess]:
     """The same program in `count` processes of one device each, joined by ``jax.distributed`` on loopback.
 
@@ -85,6 +101,7 @@ def run_distributed(
         count: of processes.
         path: folders to import from, beside the root of the project.
         shutdown: seconds that a process which has ended waits for the others; few where one is to die.
+        stopped: of :func:`run_all`.
     """
     with socket.socket() as held:
         # nobody else is given the port while it is held here; who asks for this very one may share it
@@ -92,7 +109,7 @@ def run_distributed(
         held.bind(("127.0.0.1", 0))
         numbers = dict(port=held.getsockname()[1], count=count, shutdown=shutdown)
         programs = [JOIN.format(index=index, **numbers) + program for index in range(count)]
-        return run_all([start(text, path=path) for text in programs])
+        return run_all([start(text, path=path) for text in programs], stopped=stopped)
 
 
 def watch_labels_taken(monkeypatch, watch: Callable[[int], None]) -> None:

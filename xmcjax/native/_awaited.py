@@ -22,8 +22,13 @@ _COMPILING = {f"jax._src.{name}" for name in ("interpreters.partial_eval", "inte
 _SIGNALS = sorted(signal.valid_signals() - {getattr(signal, n, None) for n in ("SIGKILL", "SIGSTOP")})
 
 
-def awaited(function: Callable, *args: Any, **options: Any) -> Any:
+def awaited(function: Callable, *args: Any, look: Callable[[], None] | None = None, **options: Any) -> Any:
     """What a jitted function returns, when it is there; while it is computed, signals are heeded.
+
+    Args:
+        function, args, options: the call.
+        look: called again and again while the result is not there, also in other threads than the main one;
+            what it raises ends the wait.
 
     Where a signal handler raises, native kernels that XLA is running are ended; what XLA compiled itself
     goes on to its end in the background, for which only the end of the process waits. Within another function
@@ -32,11 +37,14 @@ def awaited(function: Callable, *args: Any, **options: Any) -> Any:
 
     Raises:
         RuntimeError: in a process that was forked from one in which JAX had computed.
-        BaseException: what the function or a signal handler raises.
+        BaseException: what the function, `look` or a signal handler raises.
     """
     check_threads_of_jax()
     if threading.current_thread() is not threading.main_thread():
-        return function(*args, **options)
+        out = function(*args, **options)
+        if look is not None:
+            _wait(_arrays(out), look=look)
+        return out
     out, dispatch = None, _Dispatch()
     try:
         try:
@@ -44,7 +52,7 @@ def awaited(function: Callable, *args: Any, **options: Any) -> Any:
                 out = function(*args, **options)
         finally:
             dispatch.deliver()
-        _wait(_arrays(out))
+        _wait(_arrays(out), look=look)
         return out
     except BaseException:
         _abandon(_arrays(out))
@@ -133,11 +141,15 @@ def _ready(arrays: list[jax.Array]) -> bool:
     return all(a.is_deleted() or a.is_ready() for a in arrays)
 
 
-def _wait(arrays: list[jax.Array], most: float = float("inf")) -> None:
+def _wait(
+    arrays: list[jax.Array], most: float = float("inf"), look: Callable[[], None] | None = None
+) -> None:
     """Until all are there, or for so many seconds; between two looks it sleeps for a fiftieth of the time."""
     begin = time.perf_counter()
     while not _ready(arrays):
         elapsed = time.perf_counter() - begin
         if elapsed > most:
             return
+        if look is not None:
+            look()
         time.sleep(min(max(elapsed / 50, 2e-5), 0.05))

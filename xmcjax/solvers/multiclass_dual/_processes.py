@@ -22,6 +22,8 @@ from xmcjax import linops
 from xmcjax.native._multiclass import Ascent, Assessment, Match
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import certified
+from xmcjax.solvers._peers import Peers
+from xmcjax.solvers._peers import described as given
 from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
 from xmcjax.solvers.multiclass_dual._class_lanes import PARTS
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
@@ -60,15 +62,37 @@ def solve_over_mesh(
     Raises:
         ValueError: as :func:`solve`; another mesh; fewer classes than processes (for Weston-Watkins
             than twice as many).
-        RuntimeError: another process is gone.
+        Disagreement: a ValueError; processes were given different arguments, and all of them say which.
+        PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
+            and names the process. This one then exits with status 1, whatever the others do.
     """
+    with Peers(mesh) as peers:
+        return _solved(peers, X, y, mesh, formulation, C, tol, max_epochs, seed, shrinking)
+
+
+def _solved(
+    peers: Peers,
+    X,
+    y,
+    mesh: Mesh,
+    formulation: str,
+    C: float,
+    tol: float,
+    max_epochs: int,
+    seed: int,
+    shrinking: bool,
+) -> Solution:
     if formulation == "cs":
         raise ValueError("formulation: expected one of ww, llw, ovr, ovr_squared over a mesh, got 'cs'")
     check_limits(tol, max_epochs)
     X, y, m = check_problem(X, y, formulation, C)
     if not linops.native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
-    wire, X = Wire(mesh), canonical(X)
+    wire, X = Wire(mesh, peers), canonical(X)
+    options = dict(
+        formulation=formulation, C=C, tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking
+    )
+    peers.agree(lambda: {"X": given(X), "y": given(y), "options": repr(options)})
     bundles = _cut(np.bincount(y), wire.count * (2 if formulation == "ww" else 1))
     problem = (X, y, m, list(FORMULATIONS).index(formulation), C)
     league = (_Countries if formulation == "ww" else _Shares)(wire, bundles, problem, seed)

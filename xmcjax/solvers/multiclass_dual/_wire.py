@@ -8,6 +8,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from xmcjax.solvers._peers import Peers
+
 
 class Wire:
     """Sums, maxima and neighbours over the processes of a mesh; every process makes the same calls.
@@ -15,6 +17,7 @@ class Wire:
     Args:
         mesh: of one axis, with one device of every process (of ``jax.distributed``; a single process
             is one, too).
+        peers: of the solve.
 
     Attributes:
         place: of this process, from 0.
@@ -22,10 +25,10 @@ class Wire:
 
     Raises:
         ValueError: another mesh.
-        RuntimeError: of every call, where another process is gone.
+        PeerError: of every call, where another process has failed or is gone.
     """
 
-    def __init__(self, mesh: Mesh):
+    def __init__(self, mesh: Mesh, peers: Peers):
         owners = [device.process_index for device in mesh.devices.flat]
         if len(mesh.axis_names) != 1 or sorted(owners) != list(range(jax.process_count())):
             raise ValueError(
@@ -33,7 +36,7 @@ class Wire:
                 f"got axes {', '.join(map(str, mesh.axis_names))} and devices of processes {owners}"
             )
         self.place, self.count = owners.index(jax.process_index()), len(owners)
-        self._mesh = mesh
+        self._mesh, self._peers = mesh, peers
 
     def total(self, a: np.ndarray) -> np.ndarray:
         """The sum over the processes."""
@@ -59,6 +62,9 @@ class Wire:
     def _call(self, kind: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         if self.count == 1:
             return tuple(a[None] if kind == "gather" else a for a in arrays)
+        return self._peers.apart(lambda: self._sent(kind, arrays))
+
+    def _sent(self, kind: str, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         sharding = NamedSharding(self._mesh, PartitionSpec(self._mesh.axis_names[0]))
         with jax.enable_x64(True):
             shapes = [(self.count, *a.shape) for a in arrays]
@@ -66,17 +72,8 @@ class Wire:
                 jax.make_array_from_process_local_data(sharding, a[None], shape)
                 for a, shape in zip(arrays, shapes, strict=True)
             ]
-            try:
-                parts = _program(self._mesh, kind)(*whole)
-                return tuple(np.asarray(part.addressable_shards[0].data)[0] for part in parts)
-            except (jax.errors.JaxRuntimeError, ValueError) as error:
-                # a lost connection is one or the other, as it is found at once or by the result
-                if "Gloo" not in str(error) and not isinstance(error, jax.errors.JaxRuntimeError):
-                    raise
-                reason = str(error).splitlines()[0]
-                raise RuntimeError(
-                    f"another process of this run is gone ({reason}): start all of them again"
-                ) from None
+            parts = _program(self._mesh, kind)(*whole)
+            return tuple(np.asarray(part.addressable_shards[0].data)[0] for part in parts)
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from xmcjax.solvers._peers import Peers
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._state import State
 
@@ -26,8 +27,11 @@ class Store:
         self._folder = Path(folder)
         self._mark = fingerprint(problem, method, devices)
 
-    def last_steps(self) -> int:
+    def last_steps(self, peers: Peers) -> int:
         """The last iteration of which every process has a state, or −1.
+
+        Args:
+            peers: of the solve.
 
         Raises:
             ValueError: a state of another problem, method or number of devices.
@@ -38,13 +42,8 @@ class Store:
             if header and header["mark"] != self._mark:
                 raise ValueError(f"{self._folder} has the state of another run: give an empty folder")
             found.append(steps)
-        if jax.process_count() == 1:
-            return max(found)
-        from jax.experimental import multihost_utils
-
-        everyone = multihost_utils.process_allgather(np.asarray(found, np.int32))
-        shared = set.intersection(*({int(step) for step in one} for one in everyone))
-        return max(shared, default=-1)
+        everyone = map(json.loads, peers.exchanged("state", json.dumps(found)))
+        return max(set.intersection(*map(set, everyone)), default=-1)
 
     def method(self, steps: int) -> str:
         """That was running."""

@@ -36,7 +36,7 @@ def shared(problem: Problem, mesh: Mesh) -> Problem:
     if len(mesh.axis_names) != 1:
         raise ValueError(f"expected a mesh of one axis, got {', '.join(map(str, mesh.axis_names))}")
     everywhere = NamedSharding(mesh, PartitionSpec())
-    arrays = jax.tree.map(lambda a: jax.device_put(np.asarray(a), everywhere), problem)
+    arrays = jax.tree.map(lambda a: _placed(np.asarray(a), everywhere), problem)
     return dataclasses.replace(arrays, axis=str(mesh.axis_names[0]))
 
 
@@ -49,7 +49,13 @@ def split_columns(a, classes: int, mesh: Mesh):
         raise ValueError(f"expected {classes} columns, one for each class, got {a.shape[-1]}")
     missing = padded(classes, mesh) - classes
     a = np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, missing)])
-    return jax.device_put(a, NamedSharding(mesh, _columns(a.ndim, mesh)))
+    return _placed(a, NamedSharding(mesh, _columns(a.ndim, mesh)))
+
+
+def _placed(a: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """The same array of every process, without the comparison over the network that device_put makes."""
+    a = a.astype(jax.dtypes.canonicalize_dtype(a.dtype), copy=False)
+    return jax.make_array_from_callback(a.shape, sharding, lambda index: a[index])
 
 
 def _columns(dimensions: int, mesh: Mesh) -> PartitionSpec:

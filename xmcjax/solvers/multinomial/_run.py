@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
-from xmcjax.native._awaited import awaited
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._peers import Peers, described
 from xmcjax.solvers.multinomial import (
     _checkpoint,
     _mesh,
@@ -118,14 +119,45 @@ def solve(
     Raises:
         ValueError: an unknown method, one that cannot run on these features or this mesh, starting
             weights of another shape, or a checkpoint of another run.
+        Disagreement: a ValueError; processes were given different arguments, and all of them say which.
+        PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
+            and names the process. This one then exits with status 1, whatever the others do.
     """
     if method not in CHOICES:
         raise ValueError(f"expected a method of {', '.join(CHOICES)}, got {method!r}")
+    hp = HParams() if hp is None else hp
+    with Peers(mesh) as peers:
+        peers.agree(lambda: _given(problem, method, hp, W0, b0, mesh, checkpoint))
+        return _solved(peers, problem, method, hp, W0, b0, mesh, checkpoint, observe)
+
+
+def _given(problem: Problem, method: str, hp: HParams, W0, b0, mesh, checkpoint) -> dict[str, str]:
+    """What every process of a mesh has to call :func:`solve` with, in words."""
+    numbers = {name: float(value) for name, value in hp._asdict().items()}
+    options = dict(method=method, **numbers, checkpoint=checkpoint is not None, mesh=f"{mesh}")
+    problem_options = dict(classes=problem.classes, intercept=problem.intercept, lam=float(problem.l2))
+    arrays = {"features": jax.tree.leaves(problem.op), "y": [problem.y], "weight": [problem.weight]}
+    arrays["starting weights"] = [np.asarray(a) for a in (W0, b0) if a is not None]
+    said = {name: ", ".join(map(described, parts)) for name, parts in arrays.items()}
+    return said | {"options": repr(options | problem_options)}
+
+
+def _solved(
+    peers: Peers,
+    problem: Problem,
+    method: str,
+    hp: HParams,
+    W0,
+    b0,
+    mesh: Mesh | None,
+    checkpoint: str | Path | None,
+    observe: Callable[[State, Record], None] | None,
+) -> Solution:
     begin = time.perf_counter()
-    run = _Run(problem, HParams() if hp is None else hp, mesh)
+    run = _Run(problem, hp, mesh, peers)
     devices = 1 if mesh is None else mesh.size
     store = None if checkpoint is None else _checkpoint.Store(checkpoint, problem, method, devices)
-    kept = -1 if store is None else store.last_steps()
+    kept = -1 if store is None else store.last_steps(peers)
     if store is not None and kept >= 0:
         now = store.method(kept)
         state = run.going_on(store.load(kept, run.initial(now)))
@@ -161,25 +193,25 @@ def solve(
 class _Run:
     """The compiled functions of a run, on one device or over a mesh."""
 
-    def __init__(self, problem: Problem, hp: HParams, mesh: Mesh | None):
+    def __init__(self, problem: Problem, hp: HParams, mesh: Mesh | None, peers: Peers):
         self.problem = problem if mesh is None else _mesh.shared(problem, mesh)
-        self._hp, self._mesh = hp, mesh
+        self._hp, self._mesh, self._awaited = hp, mesh, peers.awaited
         few = problem.op.shape[0] * problem.classes <= FEW_SCORES and jax.default_backend() == "cpu"
         self._initial, self._advance = (_plain_initial, _plain_advance) if few else (initial, advance)
 
     def initial(self, method: str, W0=None, b0=None) -> State:
         if self._mesh is None:
-            return awaited(self._initial, self.problem, self._hp, W0, b0, method=method)
+            return self._awaited(self._initial, self.problem, self._hp, W0, b0, method=method)
         module, mesh, classes = METHODS[method], self._mesh, self.problem.classes
         if not hasattr(module, "CLASS_AXES"):
             raise ValueError(f"{method} cannot be split over a mesh: take lc, dm, admm or newton")
         W0, b0 = (_mesh.split_columns(a, classes, mesh) for a in (W0, b0))
-        return awaited(_mesh.initial(module, mesh, classes), self.problem, self._hp, W0, b0)
+        return self._awaited(_mesh.initial(module, mesh, classes), self.problem, self._hp, W0, b0)
 
     def advance(self, method: str, state: State) -> State:
         if self._mesh is None:
-            return awaited(self._advance, self.problem, self._hp, state, method=method)
-        return awaited(_mesh.advance(METHODS[method], self._mesh), self.problem, self._hp, state)
+            return self._awaited(self._advance, self.problem, self._hp, state, method=method)
+        return self._awaited(_mesh.advance(METHODS[method], self._mesh), self.problem, self._hp, state)
 
     def going_on(self, state: State) -> State:
         """A stored state, whose run may have ended by other numbers of the stopping rule."""

@@ -1,0 +1,135 @@
+"""What goes wrong in one of several processes ends all of them, with a sentence that names the process."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import process_helpers
+import pytest
+
+from xmcjax import linops
+from xmcjax.solvers import _peers
+
+pytestmark = pytest.mark.skipif(not linops.native_ready(), reason="no native kernels")
+
+HERE = Path(__file__).resolve().parent
+SETUP = """
+import json, os, signal
+import jax, numpy as np, scipy.sparse as sp
+from jax.sharding import Mesh
+from multiclass_helpers import data
+from xmcjax import linops
+from xmcjax.solvers import _peers, multiclass_dual, multinomial
+from xmcjax.solvers.multiclass_dual import _wire
+
+me = jax.process_index()
+mesh = Mesh(np.array(jax.devices()), ("processes",))
+X, y = data(n=100, d=60, m=21, seed=3)
+
+def svm(X=X, y=y, C=0.2, tol=1e-6):
+    return multiclass_dual.solve_over_mesh(X, y, mesh, C=C, tol=tol)
+
+def lc(X=X, y=y, lam=1.0, observe=None, **options):
+    problem = multinomial.multinomial_problem(linops.make(sp.csr_array(X)), y, lam, classes=21)
+    hp = multinomial.HParams(1e-9, 1000)
+    return multinomial.solve(problem, "lc", hp, mesh=mesh, observe=observe, **options)
+"""
+
+DISAGREE = """
+def told(solve, **changes):
+    try:
+        solve(**(changes if me == 1 else {}))
+    except ValueError as error:
+        assert type(error) is _peers.Disagreement, error
+        return str(error)
+
+other = X.copy()
+other[3, 3] += 1
+turned = np.roll(y, 1)
+found = [
+    told(svm, X=X[:-1], y=y[:-1]), told(svm, X=other), told(svm, y=turned), told(svm, C=0.3),
+    told(lc, X=X[:-1], y=y[:-1]), told(lc, X=other), told(lc, y=turned), told(lc, lam=2.0),
+    told(lc, W0=np.zeros((60, 21))), told(lc, checkpoint="state"),
+]
+assert multiclass_dual.solve_over_mesh(X, y, mesh, C=0.2, tol=0.1).status == 1
+print(json.dumps(found))
+"""
+
+STRUCK = """
+_peers._SILENT = 15.0  # so that the test is over sooner
+calls, call = [], _wire.Wire._call
+
+def strike(*_):
+    calls.append(0)
+    if me != 1 or len(calls) != 8:
+        return
+    open({mark!r}, "w").close()
+    if {how!r} == "raise":
+        raise ArithmeticError("eight are enough")
+    os.kill(os.getpid(), getattr(signal, {how!r}))
+
+def patched(wire, *arguments):
+    strike()
+    return call(wire, *arguments)
+
+_wire.Wire._call = patched
+if {solver!r} == "svm":
+    svm()
+else:
+    lc(observe=strike)
+"""
+
+
+def last_line(done) -> str:
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_processes_that_were_given_different_data_all_say_so():
+    done = process_helpers.run_distributed(SETUP + DISAGREE, 2, path=[HERE])
+    found, other = map(json.loads, process_helpers.outputs(done))
+    assert found == other
+    names = ["X", "X", "y", "options", "features", "features", "y", "options", "starting weights"]
+    for name, sentence in zip([*names, "options"], found, strict=True):
+        assert sentence.startswith(f"process 1 was given other {name} than process 0: ")
+        assert sentence.endswith("; all have to be given the same")
+    assert "[99, 60] of float64 with SHA-256 " in found[0] and "in place of [100, 60] of" in found[0]
+
+
+@pytest.mark.parametrize("solver", ["svm", "lc"])
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ("raise", "process 1 of this run ended with ArithmeticError: eight are enough"),
+        ("SIGKILL", "process 1 of this run has given no sign of life for 10 s"),
+        ("SIGSTOP", "process 1 of this run has given no sign of life for 15 s"),
+    ],
+)
+def test_what_ends_one_ends_the_other_which_names_it(how, sentence, solver, tmp_path):
+    program = SETUP + STRUCK.format(how=how, solver=solver, mark=str(tmp_path / "mark"))
+    # JAX alone would have the other one wait for five minutes at its exit
+    options = dict(path=[HERE], shutdown=300, stopped=1 if how == "SIGSTOP" else None)
+    done = process_helpers.run_distributed(program, 2, **options)
+    took = time.time() - (tmp_path / "mark").stat().st_mtime
+    assert took < 60
+    assert done[0].returncode == 1
+    expected = f"xmcjax.solvers._peers.PeerError: {sentence}"
+    assert last_line(done[0]).startswith(expected) and last_line(done[0]).endswith(_peers._HINT)
+    if how == "raise":
+        assert done[1].returncode == 1 and last_line(done[1]) == "ArithmeticError: eight are enough"
+
+
+@pytest.mark.parametrize("solver", ["svm", "lc"])
+def test_one_that_ends_before_the_solve_is_named(solver):
+    before = 'if me == 1:\n    raise OSError("no such disk")\n'
+    done = process_helpers.run_distributed(f"{SETUP}{before}{solver}()\n", 2, path=[HERE], shutdown=300)
+    assert [one.returncode for one in done] == [1, 1]
+    sentence = "process 1 of this run ended with OSError: no such disk"
+    assert last_line(done[0]) == f"xmcjax.solvers._peers.PeerError: {sentence}{_peers._HINT}"
+
+
+def test_an_argument_that_one_process_refuses_ends_the_other():
+    done = process_helpers.run_distributed(f"{SETUP}svm(C=-1.0 if me else 1.0)\n", 2, path=[HERE])
+    assert [one.returncode for one in done] == [1, 1]
+    assert "process 1 of this run ended with ValueError: C: expected a finite number" in last_line(done[0])
