@@ -168,7 +168,7 @@ class CloserLook:
         w[weights.indices] = weights.values
         y, c = self._objective.targets(positives, positive, negative, dtype)
         f = self._objective.losses(self._X @ w + dtype.type(bias), y, c)
-        f += self._objective.of_weights(weights.values).sum() + self._objective.of_bias(bias, dtype)
+        f += self._objective.of_weights(w).sum() + self._objective.of_bias(bias, dtype)
         return (f - value) / value
 
 

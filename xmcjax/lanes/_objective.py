@@ -38,7 +38,7 @@ class Objective:
         return float(c @ np.asarray(_losses(self._loss, jnp.asarray(z, y.dtype), y), np.float64))
 
     def of_weights(self, w: np.ndarray) -> np.ndarray:
-        """R of each weight."""
+        """R of each weight, [d]: of all of them, because each other length would be compiled anew."""
         return np.asarray(self._penalty.value(jnp.asarray(w)), np.float64)
 
     def of_bias(self, bias: float, dtype) -> float:

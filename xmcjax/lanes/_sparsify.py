@@ -51,7 +51,7 @@ class Sparsifier:
         n = self._columns.shape[0]
         y, c = self._objective.targets(positives, positive, negative, w.dtype)
         # R of the k largest weights
-        regularisers = np.concatenate([[0.0], np.cumsum(self._objective.of_weights(w[order]))])
+        regularisers = np.concatenate([[0.0], np.cumsum(self._objective.of_weights(w)[order])])
         regularisers += self._objective.of_bias(bias, w.dtype)
         bound = (1 + self._rise) * value
 
