@@ -14,6 +14,7 @@ from xmcjax.native import _ffi
 from xmcjax.native._multiclass import Ascent, CentredAscent, Proximal
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
+from xmcjax.solvers.multiclass_dual import _native
 
 pytestmark = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
 C = 0.7
@@ -247,3 +248,21 @@ def test_dense_features_end_by_one_system_for_all_classes():
     assert solution.newton_steps == 0
     assert 80 < solution.epochs <= 100
     assert md.solve(X, y, C=10.0, tol=1e-3, max_epochs=20_000).status == Status.CONVERGED
+
+
+def test_factors_of_lee_lin_wahba_that_would_take_too_much_are_never_made(monkeypatch):
+    # 1,000 classes on 1,200 features would take 11.5 GB
+    X, y = sp.random_array((1000, 1200), density=0.002, rng=np.random.default_rng(0)), np.arange(1000)
+    options = dict(tol=1e-3, max_epochs=9, seed=0, shrinking=True, threads=1)
+    search = _native._Search(X.tocsr(), y, 1000, "llw", C, **options)
+    assert not search._direct and search._patience() == np.inf
+    X, y = data(**WIDE)
+    bytes_of_factors = 8 * 19 * 5 * 5
+    found = {}
+    for bound in (bytes_of_factors, bytes_of_factors - 1):
+        monkeypatch.setattr(_native, "_FACTORS", bound)
+        found[bound] = md.solve(X, y, formulation="llw", C=100.0, tol=1e-6, max_epochs=100_000)
+        assert found[bound].status == Status.CONVERGED
+    factorised, replaced = found.values()
+    assert factorised.newton_steps > 0 == replaced.newton_steps
+    np.testing.assert_allclose(replaced.primal, factorised.primal, rtol=2e-6)

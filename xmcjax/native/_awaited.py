@@ -19,6 +19,7 @@ from xmcjax.native._interrupts import loaded
 _PATIENCE = 1.0
 # Modules by which JAX traces, lowers and compiles: nothing is computed yet while one of them is at work.
 _COMPILING = {f"jax._src.{name}" for name in ("interpreters.partial_eval", "interpreters.mlir", "compiler")}
+_NO_MEMORY = "RESOURCE_EXHAUSTED: "
 _SIGNALS = sorted(signal.valid_signals() - {getattr(signal, n, None) for n in ("SIGKILL", "SIGSTOP")})
 
 
@@ -37,6 +38,7 @@ def awaited(function: Callable, *args: Any, look: Callable[[], None] | None = No
 
     Raises:
         RuntimeError: in a process that was forked from one in which JAX had computed.
+        MemoryError: there was not enough, in a native kernel or in what XLA compiled.
         BaseException: what the function, `look` or a signal handler raises.
     """
     check_threads_of_jax()
@@ -53,9 +55,14 @@ def awaited(function: Callable, *args: Any, look: Callable[[], None] | None = No
         finally:
             dispatch.deliver()
         _wait(_arrays(out), look=look)
+        # where the computation failed this raises
+        jax.block_until_ready([a for a in _arrays(out) if not a.is_deleted()])
         return out
-    except BaseException:
+    except BaseException as error:
         _abandon(_arrays(out))
+        # of XLA, which raises one or the other as it fails at once or later
+        if isinstance(error, jax.errors.JaxRuntimeError | ValueError) and str(error).startswith(_NO_MEMORY):
+            raise MemoryError(str(error).removeprefix(_NO_MEMORY)) from error
         raise
 
 
