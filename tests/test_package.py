@@ -18,12 +18,13 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 LAYERS = [
     {
         "xmcjax._cores",
+        "xmcjax._finite",
         "xmcjax._fork",
-        "xmcjax._hierarchy",
         "xmcjax._range",
         "xmcjax._sparse",
         "xmcjax.native._interrupts",
     },
+    {"xmcjax._arguments", "xmcjax._hierarchy"},
     {"xmcjax._topology", "xmcjax.native._library"},
     {"xmcjax.data", "xmcjax.metrics"},
     {"xmcjax.native"},
@@ -40,6 +41,8 @@ LAYERS = [
     {"xmcjax.cli"},
 ]
 WITHOUT_JAX = {
+    "xmcjax._arguments",
+    "xmcjax._finite",
     "xmcjax._hierarchy",
     "xmcjax._sparse",
     "xmcjax._topology",

@@ -6,6 +6,8 @@ import dataclasses
 
 import numpy as np
 
+from xmcjax import _sparse
+
 
 @dataclasses.dataclass(frozen=True)
 class Hierarchy:
@@ -37,7 +39,7 @@ class Hierarchy:
             ValueError: no edge, a negative number, a node with two parents, the root as a child, a
                 cycle, or a node that cannot be reached from the root.
         """
-        edges = np.asarray(edges)
+        edges = _sparse.array(edges, "hierarchy")
         if edges.ndim != 2 or edges.shape[1] != 2 or not len(edges):
             raise ValueError(
                 f"hierarchy: expected pairs (parent, child), got an array of shape {edges.shape}"
@@ -107,7 +109,7 @@ class Hierarchy:
         Raises:
             ValueError: a number that is no node of the tree, or not a leaf.
         """
-        numbers = np.asarray(numbers)
+        numbers = _sparse.dense(numbers, name)
         own = self.nodes[self.leaves] if leaves_only else self.nodes
         order = np.argsort(own)
         found = order[np.minimum(np.searchsorted(own[order], numbers), len(own) - 1)]

@@ -112,22 +112,39 @@ def is_sparse(X) -> bool:
     return sp.issparse(X) or _is_of_jax(X)
 
 
+def array(X, name: str) -> np.ndarray:
+    """An array of anything.
+
+    Raises:
+        TypeError: a masked array.
+        ValueError: rows of different length.
+    """
+    refuse_masked(X, name)
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected rows of one length, found a ragged list ({error})") from None
+
+
 def dense(X, name: str = "X") -> np.ndarray:
-    """An array of real numbers.
+    """An array of real numbers, in the byte order of this machine.
 
     Raises:
         TypeError: a masked array, or values that are no real numbers.
         ValueError: rows of different length.
     """
-    refuse_masked(X, name)
-    try:
-        array = np.asarray(X)
-    except ValueError as error:
-        raise ValueError(f"{name}: expected rows of one length, found a ragged list ({error})") from None
-    if array.dtype.kind not in "biuf":
-        found = type(X).__name__ if array.ndim == 0 else f"values of type {array.dtype}"
-        raise TypeError(f"{name}: expected an array or a sparse matrix of real numbers, found {found}")
-    return array
+    found = array(X, name)
+    if found.dtype.kind not in "biuf":
+        what = type(X).__name__ if found.ndim == 0 else f"values of type {found.dtype}"
+        raise TypeError(f"{name}: expected an array or a sparse matrix of real numbers, found {what}")
+    return found.astype(_computed(found.dtype), copy=False)
+
+
+def numbers(X, name: str) -> np.ndarray:
+    """An array of real numbers as float64, such as weights; errors as :func:`dense`."""
+    if is_sparse(X):
+        raise TypeError(f"{name}: expected an array of real numbers, found a sparse matrix")
+    return dense(X, name).astype(np.float64, copy=False)
 
 
 def matrix(X, name: str = "X") -> Any:
@@ -310,9 +327,12 @@ def _numbers(data, name: str, ndim: int = 1) -> np.ndarray:
         raise TypeError(f"{name}: expected a matrix of real numbers, found values of type {data.dtype}")
     if data.ndim != ndim:
         raise ValueError(f"{name}: expected values in {ndim} dimension(s), found shape {list(data.shape)}")
-    # scipy has no halves, and takes no numbers in the byte order of another machine
-    kind = np.dtype(np.float32) if data.dtype == np.float16 else data.dtype.newbyteorder("=")
-    return data.astype(kind, copy=False)
+    return data.astype(_computed(data.dtype), copy=False)
+
+
+def _computed(dtype: np.dtype) -> np.dtype:
+    """What scipy computes with: it has no halves, and takes no byte order of another machine."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
 
 
 def _shape(X, name: str) -> tuple[int, int]:

@@ -232,7 +232,7 @@ def test_unknown_format(tmp_path):
         lambda: load("a.txt", "csv"),
         lambda: convert(tmp_path / "no.txt", "b.txt", target_format="csv"),
     ):
-        with pytest.raises(ValueError, match="format must be one of xmc, svmlight, npz, got 'csv'"):
+        with pytest.raises(ValueError, match="format: expected one of xmc, svmlight, npz, got 'csv'"):
             call()
 
 

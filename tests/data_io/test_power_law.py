@@ -91,9 +91,9 @@ def test_small_sizes(sizes, options):
 @pytest.mark.parametrize(
     ("sizes", "options", "message"),
     [
-        ((-1, 5, 3), {}, "n must be from 0"),
-        ((1, 0, 3), {}, "d must be from 1"),
-        ((1, 5, 2**31), {}, "n_labels must be from 1 to 2147483647"),
+        ((-1, 5, 3), {}, "n: expected at least 0, got -1"),
+        ((1, 0, 3), {}, "d: expected at least 1, got 0"),
+        ((1, 5, 2**31), {}, "n_labels: expected at most 2147483647"),
         ((1, 5, 3), {"labels_per_row": 4}, "labels_per_row must be from 1 to 3, got 4"),
         ((1, 5, 3), {"nonzeros_per_row": 6}, "nonzeros_per_row must be from 1 to 5, got 6"),
         ((1, 5, 3), {"nonzeros_per_row": 2, "exponent": -1}, "exponent must be from 0"),

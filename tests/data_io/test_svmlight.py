@@ -56,9 +56,9 @@ def test_width_counts_explicit_zeros(parser, write):
     [
         ({"n_labels": 3}, "need multilabel=True"),
         ({"first_label": 1}, "need multilabel=True"),
-        ({"n_features": -1}, "n_features must be from 0 to 2147483647, got -1"),
-        ({"n_features": 2**31}, "n_features must be from 0 to 2147483647, got 2147483648"),
-        ({"multilabel": True, "first_label": -1}, "first_label must be from 0"),
+        ({"n_features": -1}, "n_features: expected at least 0, got -1"),
+        ({"n_features": 2**31}, "n_features: expected at most 2147483647, got 2147483648"),
+        ({"multilabel": True, "first_label": -1}, "first_label: expected at least 0"),
     ],
 )
 def test_options_that_do_not_fit(write, options, message):

@@ -176,7 +176,11 @@ def test_bad_input():
         (dict(loadings=np.ones((3, 2))), ValueError, r"expected loadings \[4, functions\]"),
         (dict(hierarchy=[(0, 1), (2, 3), (3, 2)]), ValueError, "cycle"),
         (dict(hierarchy=[(0, 1), (0, 2)]), ValueError, "y: expected leaves of the hierarchy, found"),
-        (dict(rank=3, approximation="lanczos"), ValueError, "expected cholesky, nystrom or fourier"),
+        (
+            dict(rank=3, approximation="lanczos"),
+            ValueError,
+            "expected one of cholesky, nystrom, fourier",
+        ),
         (dict(rank=3, approximation="fourier"), ValueError, "rank: expected an even number"),
         (dict(kernel="precomputed"), ValueError, "expected a kernel matrix"),
     ]:

@@ -457,7 +457,7 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
         (dict(penalty="huber", huber_width="a"), TypeError, "huber_width: expected a number, got 'a'"),
         (dict(sparsify_rise="a"), TypeError, "sparsify_rise: expected a number, got 'a'"),
         (dict(sparsify_rise=-1), ValueError, "expected sparsify > 0, got -1"),
-        (dict(weighting="up"), ValueError, "weighting: expected None or one of propensity, .* got 'up'"),
+        (dict(weighting="up"), ValueError, "weighting: expected one of propensity, .* got 'up'"),
         (dict(weighting="propensity", propensities="x"), ValueError, "dataset: expected one of default"),
         (dict(weighting="propensity", propensities=3), TypeError, "propensities: expected .* a pair"),
         (dict(weighting="propensity", propensities=(0, 1)), ValueError, "a: expected a positive number"),

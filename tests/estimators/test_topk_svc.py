@@ -158,7 +158,7 @@ def test_it_says_when_the_gap_is_not_closed(data):
         (dict(k=0), ValueError, "k: expected at least 1, got 0"),
         (dict(k=4), ValueError, "k: expected at most 3, the number of classes less one, got 4"),
         (dict(k=1.5), TypeError, "k: expected a whole number"),
-        (dict(variant="gamma"), ValueError, "variant of alpha, beta, got 'gamma'"),
+        (dict(variant="gamma"), ValueError, "variant: expected one of alpha, beta, got 'gamma'"),
         (dict(C=0), ValueError, "C: expected a finite number above 0, got 0"),
         (dict(C=np.inf), ValueError, "C: expected a finite number above 0"),
         (dict(C="a"), TypeError, "C: expected a number"),

@@ -140,7 +140,7 @@ def test_bad_input():
     X, _ = data()
     points = kernels.points(X)
     for arguments, options, message in [
-        ((RBF(1.0), points, 0), {}, "rank: expected from 1 to 24"),
+        ((RBF(1.0), points, 0), {}, "rank: expected at least 1, got 0"),
         ((RBF(1.0), points, 25), {}, "rank: expected from 1 to 24"),
         ((RBF(1.0), points, 3), dict(method="svd"), "method: expected one of cholesky, nystrom"),
     ]:

@@ -320,9 +320,9 @@ def test_no_label_is_begun_after_the_first_no(data, threads):
         (dict(clip=-1.0), ValueError, "expected clip ≥ 0"),
         (dict(sparsify=0.0), ValueError, "expected sparsify > 0, got 0.0"),
         (dict(bias="yes"), ValueError, "regularised, free, none, got 'yes'"),
-        (dict(max_iter=-1), ValueError, "expected max_iter ≥ 0"),
-        (dict(block_size=0), ValueError, "expected block_size of at least 1, got 0"),
-        (dict(threads=0), ValueError, "expected threads of at least 1, got 0"),
+        (dict(max_iter=-1), ValueError, "max_iter: expected at least 0"),
+        (dict(block_size=0), ValueError, "block_size: expected at least 1, got 0"),
+        (dict(threads=0), ValueError, "threads: expected at least 1, got 0"),
         (dict(loss=losses.hinge), TypeError, "curvature, which hinge has not"),
     ],
 )

@@ -108,7 +108,7 @@ def test_dtypes_are_kept_or_made_float32():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="expected a backend of"):
+    with pytest.raises(ValueError, match="backend: expected one of"):
         linops.make(np.ones((2, 2)), backend="bcoo")
     with pytest.raises(ValueError, match="matrix"):
         linops.make(np.ones(3))

@@ -234,9 +234,9 @@ TRUE = np.array([[1, 0, 0], [0, 1, 1]])
 @pytest.mark.parametrize(
     ("Y", "predictions", "k", "error", "words"),
     [
-        (TRUE, SCORES, 0, ValueError, "k: expected at least 1, found 0"),
-        (TRUE, SCORES, 1.5, TypeError, "k: expected an integer, found 1.5"),
-        (TRUE, SCORES, True, TypeError, "k: expected an integer"),
+        (TRUE, SCORES, 0, ValueError, "k: expected at least 1, got 0"),
+        (TRUE, SCORES, 1.5, TypeError, "k: expected a whole number of at least 1, got 1.5"),
+        (TRUE, SCORES, True, TypeError, "k: expected a whole number"),
         (TRUE, np.zeros((3, 3)), 1, ValueError, "expected 2 rows as in Y_true, found 3"),
         (TRUE, np.zeros((2, 4)), 1, ValueError, "expected scores of 3 labels as in Y_true, found 4"),
         (TRUE, np.zeros(3), 1, ValueError, "expected two dimensions, found 1"),

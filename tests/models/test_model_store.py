@@ -298,7 +298,7 @@ def test_zeros_are_not_stored(tmp_path):
     ("arguments", "error", "words"),
     [
         ((23, [], []), ValueError, "label 23: expected a label from 0 to 22"),
-        ((-1, [], []), ValueError, "label -1"),
+        ((-1, [], []), ValueError, "label: expected at least 0, got -1"),
         ((0, [1, 2], np.float32([1])), ValueError, "of one length"),
         ((0, [1.5], np.float32([1])), ValueError, "indices of type float64"),
         ((0, [1], np.float64([1])), TypeError, "values of type float32, found float64"),
@@ -396,7 +396,7 @@ def test_a_million_labels_open_lazily(tmp_path, monkeypatch):
 
 
 def test_verify_is_one_of_its_names(tmp_path):
-    with pytest.raises(ValueError, match="one of full, lazy, size, none, found 'some'"):
+    with pytest.raises(ValueError, match="one of full, lazy, size, none, got 'some'"):
         LinearModel.load(tmp_path, verify="some")
 
 

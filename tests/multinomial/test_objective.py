@@ -96,7 +96,7 @@ def test_bad_problems_get_one_clear_error():
             features[3, 3] = bad
             with pytest.raises(ValueError, match="expected finite features"):
                 make(linops.make(features), y, 1.0)
-    with pytest.raises(ValueError, match="expected a method of auto, "):
+    with pytest.raises(ValueError, match="method: expected one of auto, "):
         multinomial.solve(make(op, y, 1.0), "sgd")
     with pytest.raises(ValueError, match=r"expected starting weights \[40, 7\]"):
         multinomial.solve(make(op, y, 1.0), "newton", W0=np.zeros((7, 40)))

@@ -383,7 +383,7 @@ def test_numbers_cost_no_compilation():
         (dict(k=0), ValueError, "k from 1 to 4, the number of classes less one, got 0"),
         (dict(k=5), ValueError, "k from 1 to 4, the number of classes less one, got 5"),
         (dict(k=1.5), TypeError, "k as whole numbers, got float64"),
-        (dict(variant="gamma"), ValueError, "variant of alpha, beta, got 'gamma'"),
+        (dict(variant="gamma"), ValueError, "variant: expected one of alpha, beta, got 'gamma'"),
         (dict(C=0.0), ValueError, "C above 0"),
         (dict(C=np.inf), ValueError, "C above 0"),
         (dict(C=[1.0, 2.0], k=[1, 2, 3]), ValueError, "same lanes, got 2 and 3"),

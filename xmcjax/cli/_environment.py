@@ -7,7 +7,7 @@ import importlib.metadata
 import platform
 import warnings
 
-from xmcjax._cores import usable_cores
+from xmcjax._arguments import thread_count
 from xmcjax._topology import Share, format_cores, nodes, share_threads
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax", "safetensors", "tqdm", "tyro")
@@ -34,13 +34,9 @@ def check_threads(threads: int | None) -> int:
     """A number of threads from a flag; None is one a core.
 
     Raises:
-        ValueError: fewer than one.
+        ValueError: fewer than one, or more than any machine has.
     """
-    if threads is None:
-        return usable_cores()
-    if threads < 1:
-        raise ValueError(f"--threads: expected at least 1, got {threads}")
-    return threads
+    return thread_count(threads, "--threads")
 
 
 def node_shares(numa: str, threads: int) -> list[Share]:

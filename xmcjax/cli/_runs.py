@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from xmcjax._cores import usable_cores
 from xmcjax._topology import Share, format_cores
-from xmcjax.cli._environment import native_isa, usable_cores, versions
+from xmcjax.cli._environment import native_isa, versions
 from xmcjax.cli._report import warn
 from xmcjax.cli._training import Outcome
 from xmcjax.data import atomic_write

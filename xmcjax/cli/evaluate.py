@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 import tyro
 
+from xmcjax._arguments import whole_number
 from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read
 from xmcjax.cli._options import File, PresetName, check_preset, parse_size
@@ -41,6 +42,7 @@ def run(options: Options) -> None:
     """Reads, compares and prints."""
     if not options.k or min(options.k) < 1:
         raise ValueError(f"--k: expected numbers from 1 on, got {' '.join(map(str, options.k)) or 'none'}")
+    whole_number("--k", max(options.k), 1)
     check_preset(options.propensities)
     if options.train is None and options.propensities != "default":
         raise ValueError(f"--propensities {options.propensities} needs --train, got none")

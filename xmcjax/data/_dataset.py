@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._arguments import name_of, whole_number
 from xmcjax._sparse import Sparse, is_sparse
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._npz import load_npz, save_npz
@@ -135,6 +137,7 @@ def load_pieces(
         DataFormatError, OSError, ValueError: as in ``load``, when the place is reached.
     """
     entry = FORMATS[_format(path, format)]
+    whole_number("piece", piece, 1, sys.maxsize)
     if entry.pieces is None:
         yield Dataset(*entry.load(path, **options))
         return
@@ -196,6 +199,4 @@ def convert(
 def _format(path: str | os.PathLike[str], format: str | None) -> str:
     if format is None:
         return "npz" if Path(path).suffix == ".npz" else "xmc"
-    if format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
-    return format
+    return name_of("format", format, FORMATS)

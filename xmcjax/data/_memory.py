@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from xmcjax._arguments import number
 from xmcjax.data._errors import DataFormatError
 
 FACTOR = 20
@@ -25,7 +26,7 @@ class MemoryBound:
     """
 
     def __init__(self, path: str | os.PathLike[str], max_memory: int | None = None):
-        if max_memory is not None and max_memory <= 0:
+        if max_memory is not None and not number("max_memory", max_memory) > 0:
             raise ValueError(f"max_memory must be above 0 bytes, got {max_memory}")
         self.path = Path(path)
         self._max_memory = max_memory

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._arguments import number, whole_number
 from xmcjax.data._text import value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS
 
@@ -60,6 +61,7 @@ def make_power_law(
     """
     dtype = value_dtype(dtype)
     _check(n, d, n_labels, labels_per_row, nonzeros_per_row, exponent)
+    whole_number("seed", seed, 0, 2**63 - 1)
     rng = np.random.default_rng(seed)
     labels = _PowerLaw(rng, n_labels, exponent, labels_per_row)
     own_per_row = labels_per_row * min(_OWN_FEATURES, d) * _SHOWN
@@ -88,11 +90,14 @@ def _check(
         ("n", n, 0, MAX_ROWS),
         ("d", d, 1, MAX_COLUMNS),
         ("n_labels", n_labels, 1, MAX_COLUMNS),
+    ):
+        whole_number(name, value, low, high)
+    for name, value, low, high in (
         ("labels_per_row", labels_per_row, 1, n_labels),
         ("nonzeros_per_row", nonzeros_per_row, 1, d),
         ("exponent", exponent, 0, 10),
     ):
-        if not low <= value <= high:
+        if not low <= number(name, value) <= high:
             raise ValueError(f"{name} must be from {low} to {high}, got {value}")
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._sparse import Sparse, is_sparse
+from xmcjax._arguments import flag, whole_number
+from xmcjax._sparse import Sparse, array, is_sparse
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS, RowFormat
@@ -87,7 +88,8 @@ def svmlight_pieces(
 
     Without ``n_features`` and ``n_labels`` a piece has the numbers that its own rows show.
     """
-    _check_options(multilabel, n_features, n_labels, first_label)
+    _check_options(flag("multilabel", multilabel), n_features, n_labels, first_label)
+    flag("zero_based", zero_based)
     row_format = RowFormat(
         value_dtype(dtype),
         classes=not multilabel,
@@ -113,11 +115,11 @@ def svmlight_pieces(
 
 
 def _check_options(multilabel: bool, n_features: int | None, n_labels: int | None, first_label: int) -> None:
+    for name, size in (("n_features", n_features), ("n_labels", n_labels), ("first_label", first_label)):
+        if size is not None or name == "first_label":
+            whole_number(name, size, 0, MAX_COLUMNS)
     if not multilabel and (n_labels is not None or first_label != 0):
         raise ValueError("n_labels and first_label are about lists of labels: they need multilabel=True")
-    for name, number in (("n_features", n_features), ("n_labels", n_labels), ("first_label", first_label)):
-        if number is not None and not 0 <= number <= MAX_COLUMNS:
-            raise ValueError(f"{name} must be from 0 to {MAX_COLUMNS}, got {number}")
 
 
 def save_svmlight(
@@ -165,7 +167,7 @@ def class_vector(y: np.ndarray) -> np.ndarray:
     Raises:
         ValueError: not one integer a row.
     """
-    classes = np.asarray(y)
+    classes = array(y, "y")
     if classes.ndim != 1 or classes.dtype.kind not in "iu":
         raise ValueError(f"classes must be integers [n], got {classes.dtype} {list(classes.shape)}")
     return classes.astype(np.int64)

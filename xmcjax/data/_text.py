@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._arguments import name_of, whole_number
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._files import CHUNK, Chunk, LongLineError, line_chunks
 from xmcjax.data._memory import MemoryBound
@@ -35,7 +37,10 @@ def value_dtype(dtype: np.typing.DTypeLike) -> np.dtype:
     Raises:
         TypeError: it is neither float32 nor float64.
     """
-    checked = np.dtype(dtype)
+    try:
+        checked = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"dtype: expected float32 or float64, got {dtype!r}") from None
     if checked not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise TypeError(f"dtype must be float32 or float64, got {checked}")
     return checked
@@ -54,7 +59,7 @@ class RowReader:
         self, path: str | os.PathLike[str], parser: str | None = None, max_memory: int | None = None
     ):
         self.path = Path(path)
-        self._parser = parser
+        self._parser = None if parser is None else name_of("parser", parser, ("native", "python"))
         self._bound = MemoryBound(path, max_memory)
         self._longest = self._bound.limit // _LINE_COST
 
@@ -103,6 +108,8 @@ class RowReader:
         Raises:
             DataFormatError: at the first fault, or where all rows together take too much memory.
         """
+        if piece is not None:
+            piece = whole_number("piece", piece, 1, sys.maxsize)
         parser = self._make(row_format, lines)
         done = held = 0
         chunk = head if head is not None else self.next_chunk(chunks, lines)

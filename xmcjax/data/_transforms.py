@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._finite import place_not_finite
 from xmcjax._sparse import Sparse
 
 Matrix: TypeAlias = Any  # csr_matrix or ndarray: sp.issparse tells
@@ -174,7 +175,9 @@ class Transforms:
             CSR, rows sorted and without explicit zeros, or an array where X is one.
 
         Raises:
-            ValueError: another d than in training, or a negative value under ``log`` or ``sqrt``.
+            TypeError: X is no matrix of real numbers.
+            ValueError: another d than in training, a malformed X, a value that is not finite, or a negative
+                value under ``log`` or ``sqrt``.
         """
         X = _copy(X)
         for name in self.names:
@@ -197,11 +200,15 @@ def parse_transforms(names: str | Iterable[str]) -> tuple[str, ...]:
     """The names of "log,idf,unit" or of a sequence, checked; "" and () are no transform.
 
     Raises:
+        TypeError: no names.
         ValueError: an unknown name, a name given twice, or ``tfidf`` beside ``log`` or ``idf``.
     """
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",")] if names.strip() else []
-    names = tuple(names)
+    listed = tuple(names) if isinstance(names, Iterable) else (names,)
+    if not all(isinstance(name, str) for name in listed):
+        raise TypeError(f"transforms: expected names such as 'log,idf,unit', got {names!r}")
+    names = listed
     for name in names:
         if name not in TRANSFORMS:
             raise ValueError(f"a transform must be one of {', '.join(TRANSFORMS)}, got {name!r}")
@@ -241,6 +248,11 @@ def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transf
 def _copy(X: np.ndarray | Sparse) -> Matrix:
     """A copy that may be overwritten: canonical CSR, or an array; float32 or float64."""
     X = _sparse.matrix(X)
+    if X.ndim != 2:
+        raise ValueError(f"X: expected a matrix [n, d], got {X.ndim} dimension(s)")
+    place = place_not_finite(X)
+    if place is not None:
+        raise ValueError(f"X: expected finite features, got {place[2]} in row {place[0]}, column {place[1]}")
     dtype = X.dtype if X.dtype in (np.dtype(np.float32), np.dtype(np.float64)) else np.dtype(np.float32)
     if not sp.issparse(X):
         return np.array(X, dtype)

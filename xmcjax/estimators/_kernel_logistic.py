@@ -14,6 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from xmcjax import _sparse
+from xmcjax._arguments import flag, name_of, number, whole_number
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.estimators._inputs import checked_data, checked_features
 from xmcjax.estimators._kernel_parts import (
@@ -26,7 +28,6 @@ from xmcjax.estimators._kernel_parts import (
     ordered,
     spread,
 )
-from xmcjax.estimators._parameters import number, whole_number
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
@@ -326,8 +327,10 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         from xmcjax.linops import check_features
         from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
 
-        if self.likelihood not in LIKELIHOODS:
-            raise ValueError(f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {self.likelihood!r}")
+        name_of("likelihood", self.likelihood, LIKELIHOODS)
+        name_of("approximation", self.approximation, ("cholesky", "nystrom", "fourier"))
+        flag("inner_labels", self.inner_labels)
+        check_random_state(self.random_state)
         tree = None if self.hierarchy is None else Hierarchy.from_edges(self.hierarchy)
         X, y = checked_data(self, X, y)
         check_features(X)
@@ -351,7 +354,10 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
 
     def _functions(self, data: Training) -> int:
         if self.loadings is not None:
-            return np.shape(self.loadings)[-1]
+            loadings = _sparse.numbers(self.loadings, "loadings")
+            if loadings.ndim != 2:
+                raise ValueError(f"loadings: expected a matrix [C, p], got shape {list(loadings.shape)}")
+            return loadings.shape[1]
         return len(data.classes) if data.tree is None else data.tree.n_nodes
 
     def _base(self, data: Training):
@@ -381,8 +387,6 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         if name == "fourier":
             return kernels.fourier(kernel, points, rank, seed=seed)
-        if name not in ("cholesky", "nystrom"):
-            raise ValueError(f"approximation: expected cholesky, nystrom or fourier, got {name!r}")
         return kernels.low_rank(kernel, points, rank, method=name, seed=seed)
 
     def _target(self, data: Training):

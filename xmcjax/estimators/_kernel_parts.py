@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax._hierarchy import Hierarchy
 
 LOSSES = ("zero_one", "taxonomy", "parent")
@@ -61,7 +62,7 @@ def base_kernel(kernel, w, scale: float):
         if w is not None:
             raise ValueError(f"w: expected None for the kernel {kernel}, which has none")
         return Linear()
-    return KERNELS[kernel](1 / scale if w is None else w)
+    return KERNELS[kernel](1 / scale if w is None else _sparse.dense(w, "w")[()])
 
 
 def groups(share: str | None, tree: Hierarchy | None, n_classes: int) -> np.ndarray:
@@ -116,7 +117,7 @@ def by_group(values, group: np.ndarray):
     import jax
 
     def means(a):
-        a = np.asarray(a, np.float64)
+        a = _sparse.numbers(a, "hyperparameters")
         if a.shape not in ((), group.shape):
             raise ValueError(f"expected a number or {len(group)} hyperparameters, got shape {a.shape}")
         if not (np.isfinite(a) & (a > 0)).all():

@@ -8,8 +8,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
+from xmcjax._arguments import thread_count, whole_number
 from xmcjax.estimators._inputs import checked_features
-from xmcjax.estimators._parameters import thread_count, whole_number
 
 # Scores that decision_function makes at most, in bytes; predict makes no more than a part at once.
 _MOST_BYTES = 8 << 30

@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from xmcjax._arguments import flag, number, thread_count, whole_number
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier, with_ones
-from xmcjax.estimators._parameters import number, thread_count, whole_number
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
@@ -104,10 +104,11 @@ class MulticlassSVC(LinearClassifier):
 
         C, tol = number("C", self.C), number("tol", self.tol)
         max_iter, threads = whole_number("max_iter", self.max_iter, 1), thread_count(self.threads)
+        intercept = flag("fit_intercept", self.fit_intercept)
         # what is not finite is found in training, which names the place
         X, y = checked_data(self, X, y)
         classes, numbers = class_numbers(y)
-        features = with_ones(X) if self.fit_intercept else X
+        features = with_ones(X) if intercept else X
         with precision(X.dtype):
             solution = multiclass_dual.solve(
                 features,

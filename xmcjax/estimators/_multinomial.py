@@ -7,11 +7,12 @@ import warnings
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 
+from xmcjax._arguments import flag, name_of, number, whole_number
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
-from xmcjax.estimators._parameters import number, whole_number
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
@@ -108,8 +109,9 @@ class MultinomialLogisticRegression(LinearClassifier):
         from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.solvers.multinomial import CHOICES, HParams, multinomial_problem, solve
 
-        if self.method not in CHOICES:
-            raise ValueError(f"method: expected one of {', '.join(CHOICES)}, got {self.method!r}")
+        name_of("method", self.method, CHOICES)
+        check_random_state(self.random_state)
+        intercept = flag("fit_intercept", self.fit_intercept)
         lam, hp = (
             number("lam", self.lam),
             HParams(number("tol", self.tol), whole_number("max_iter", self.max_iter, 1)),
@@ -134,7 +136,7 @@ class MultinomialLogisticRegression(LinearClassifier):
                 lam,
                 classes=len(self.classes_),
                 weight=weight,
-                intercept=self.fit_intercept,
+                intercept=intercept,
             )
             solution = solve(problem, self.method, hp)
             W, bias = np.asarray(solution.W)[:width].T, np.asarray(solution.bias)

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
+from xmcjax._arguments import chosen, flag, name_of, number, thread_count, whole_number
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
-from xmcjax.estimators._parameters import chosen, number, thread_count, whole_number
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import targets
 
@@ -215,49 +216,48 @@ class OneVsAllClassifier(LinearClassifier):
         from xmcjax.losses import MARGIN_LOSSES, MarginLoss
         from xmcjax.penalties import PENALTIES, Penalty
 
-        penalty = chosen("penalty", self.penalty, PENALTIES, Penalty)
-        if isinstance(penalty, type):
-            own = [field.name for field in dataclasses.fields(penalty)]
-            penalty = penalty(**{name: number(name, getattr(self, name)) for name in own})
-        init = chosen("init", self.init, INITS, Init)
-        if isinstance(init, type):
-            given = {field.name for field in dataclasses.fields(init)} & self.get_params().keys()
-            values = {name: getattr(self, name) for name in given if getattr(self, name) is not None}
-            for name in ("bias_lambda", "msi_s", "msi_t"):
-                if name in values:
-                    values[name] = number(name, values[name])
-            init = init(**values)
-        bias = "regularised" if self.regularise_intercept else "free"
+        check_random_state(self.random_state)
+        # options of the others are checked too
+        penalties = {name: self._made(kind) for name, kind in PENALTIES.items()}
+        inits = {name: self._made(kind) for name, kind in INITS.items()}
+        regularised = flag("regularise_intercept", self.regularise_intercept)
+        bias = "regularised" if regularised else "free"
         return OneVsAll(
             loss=chosen("loss", self.loss, MARGIN_LOSSES, MarginLoss),
-            penalty=penalty,
-            init=init,
+            penalty=chosen("penalty", self.penalty, penalties, Penalty),
+            init=chosen("init", self.init, inits, Init),
             C=number("C", self.C),
             eps=number("eps", self.eps),
             clip=None if self.clip is None else number("clip", self.clip),
             sparsify=None if self.sparsify_rise is None else number("sparsify_rise", self.sparsify_rise),
-            bias=bias if self.fit_intercept else "none",
+            bias=bias if flag("fit_intercept", self.fit_intercept) else "none",
             max_iter=whole_number("max_iter", self.max_iter, 0),
             block_size=None if self.block_size is None else whole_number("block_size", self.block_size, 1),
             threads=thread_count(self.threads),
         )
 
+    def _made(self, kind):
+        """A penalty or initialisation with those of its options that are arguments."""
+        given = {field.name for field in dataclasses.fields(kind)} & self.get_params().keys()
+        values = {name: getattr(self, name) for name in given}
+        for name in ("msi_t", "pretrained"):  # None stands for their defaults
+            if values.get(name, 0) is None:
+                del values[name]
+        return kind(**values)
+
     def _weighting(self):
         from xmcjax.lanes import WEIGHTINGS, Weighting
+        from xmcjax.metrics import propensity_preset
 
-        if self.weighting is None:
-            return None
-        if self.weighting not in WEIGHTINGS:
-            raise ValueError(
-                f"weighting: expected None or one of {', '.join(WEIGHTINGS)}, got {self.weighting!r}"
-            )
+        name = None if self.weighting is None else name_of("weighting", self.weighting, WEIGHTINGS)
         pair: Any = self.propensities
         if isinstance(pair, str):
-            return Weighting.of_preset(self.weighting, pair)
+            pair = propensity_preset(pair)
         if not isinstance(pair, Sequence) or len(pair) != 2:
             raise TypeError(f"propensities: expected the name of a data set or a pair (A, B), got {pair!r}")
         a, b = pair
-        return Weighting(self.weighting, number("A of propensities", a), number("B of propensities", b))
+        a, b = number("A of propensities", a), number("B of propensities", b)
+        return None if name is None else Weighting(name, a, b)
 
     def _store(self, results, problems, dtype):
         from xmcjax.models import is_trained

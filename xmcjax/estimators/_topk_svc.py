@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from xmcjax._arguments import flag, name_of, number, thread_count, whole_number
 from xmcjax._range import check_range
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier, with_ones
-from xmcjax.estimators._parameters import number, thread_count, whole_number
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
@@ -100,7 +100,7 @@ class TopKSVC(LinearClassifier):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         return tags
 
     @unchanged_on_error
@@ -133,8 +133,8 @@ class TopKSVC(LinearClassifier):
             raise ValueError(f"C: expected a finite number above 0, got {C}")
         if not (np.isfinite(tol) and tol > 0):
             raise ValueError(f"tol: expected a finite number above 0, got {tol}")
-        if self.kernel not in KERNELS:
-            raise ValueError(f"kernel: expected one of {', '.join(KERNELS)}, got {self.kernel!r}")
+        name_of("kernel", self.kernel, KERNELS)
+        flag("fit_intercept", self.fit_intercept)
         X, y = checked_data(self, X, y)
         check_features(X)
         check_range("C: expected a number", C, X.dtype)

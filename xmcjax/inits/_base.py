@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._arguments import number
 from xmcjax.losses import MarginLoss
 
 
@@ -114,3 +116,9 @@ class Init:
     def prepare(self, data: TrainingSet) -> Callable[[Labels], Starts]:
         """What gives the starts of labels; called once for a training set."""
         raise NotImplementedError(f"{type(self).__name__} has no starts")
+
+
+def check_finite(name: str, value) -> None:
+    """Raises TypeError or ValueError where an option is no finite number."""
+    if not math.isfinite(number(name, value)):
+        raise ValueError(f"{name}: expected a finite number, got {value}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from xmcjax.inits._base import Init, Starts
+from xmcjax.inits._base import Init, Starts, check_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,9 @@ class Bias(Init):
     bias_lambda: float = 1.0
 
     name: ClassVar[str] = "bias"
+
+    def __post_init__(self):
+        check_finite("bias_lambda", self.bias_lambda)
 
     def check(self, n_features, n_labels, bias):
         if not bias:

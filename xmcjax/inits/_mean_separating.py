@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from xmcjax.inits._base import Init, Labels, Starts, TrainingSet
+from xmcjax.inits._base import Init, Labels, Starts, TrainingSet, check_finite
 
 # Below this sine² of the angle between p̄ and x̄ the two count as parallel.
 PARALLEL = 1e-10
@@ -31,6 +31,11 @@ class MeanSeparating(Init):
     msi_t: float | None = None
 
     name: ClassVar[str] = "mean_separating"
+
+    def __post_init__(self):
+        check_finite("msi_s", self.msi_s)
+        if self.msi_t is not None:
+            check_finite("msi_t", self.msi_t)
 
     def prepare(self, data):
         one = 1.0 if data.bias else 0.0

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._arguments import number, whole_number
 from xmcjax.inits._base import Init, Labels, Starts
 from xmcjax.inits._mean_separating import MeanSeparating
 
@@ -34,10 +35,10 @@ class MultiPos(Init):
     name: ClassVar[str] = "multi_pos"
 
     def __post_init__(self):
-        if not (np.isfinite(self.ridge) and self.ridge > 0):
+        MeanSeparating(self.msi_s, self.msi_t)  # which checks them
+        if not 0 < number("ridge", self.ridge) < np.inf:
             raise ValueError(f"expected ridge > 0, got {self.ridge}")
-        if self.max_positives < 0:
-            raise ValueError(f"expected max_positives of at least 0, got {self.max_positives}")
+        whole_number("max_positives", self.max_positives, 0)
 
     def prepare(self, data):
         means = MeanSeparating(self.msi_s, self.msi_t).prepare(data)
@@ -64,7 +65,13 @@ class MultiPos(Init):
                 np_ = (data.n * xp - gram @ s) / rest
                 nn = (data.n**2 * xx - 2 * data.n * xp @ s + s @ gram @ s) / rest**2
                 system = np.block([[np.array([[nn]]), np_[None]], [np_[:, None], gram]])
-                alpha = np.linalg.solve(system + self.ridge * np.eye(count + 1), [t] + [self.msi_s] * count)
+                try:
+                    alpha = np.linalg.solve(
+                        system + self.ridge * np.eye(count + 1), [float(t)] + [float(self.msi_s)] * count
+                    )
+                except np.linalg.LinAlgError:  # beside huge inner products the ridge is lost in rounding
+                    rows.append(result.sparse[[k]])
+                    continue
                 # α₀ n̄ + Σ α_i p_i, written with x̄
                 weights = alpha[1:] - alpha[0] / rest * s
                 scale[k] = alpha[0] * data.n / rest

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._arguments import name_of
 from xmcjax.inits._base import Init, Starts
 
 
@@ -28,6 +29,9 @@ class OvaPrimal(Init):
     ova_primal: Literal["loose", "strict"] = "loose"
 
     name: ClassVar[str] = "ova_primal"
+
+    def __post_init__(self):
+        name_of("ova_primal", self.ova_primal, ("loose", "strict"))
 
     def prepare(self, data):
         w, b = data.solve(np.zeros(0, np.int64), self.ova_primal == "loose")
@@ -60,9 +64,16 @@ def label_tree(Y: sp.csc_array, weight: np.ndarray | None = None) -> np.ndarray:
         TypeError, ValueError: Y is no sparse matrix, or malformed.
     """
     Y = _sparse.csc(Y, "Y")
+    if not np.isfinite(Y.data).all():
+        raise ValueError("Y: expected finite entries, found NaN or infinity")
     n_labels = Y.shape[1]
     weighted = Y.astype(np.float64)
     if weight is not None:
+        weight = _sparse.numbers(weight, "weight")
+        if weight.shape != (Y.shape[0],):
+            raise ValueError(f"weight: expected [{Y.shape[0]}], one for each row, got {list(weight.shape)}")
+        if not (np.isfinite(weight) & (weight >= 0)).all():
+            raise ValueError("weight: expected finite numbers of at least 0")
         weighted.data *= weight[Y.indices]
     counts = np.asarray(weighted.sum(axis=0)).ravel()
     together = sp.triu(Y.T @ weighted, k=1).tocoo()

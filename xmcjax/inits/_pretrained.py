@@ -27,6 +27,10 @@ class Pretrained(Init):
 
     name: ClassVar[str] = "pretrained"
 
+    def __post_init__(self):
+        if not isinstance(self.pretrained, str | os.PathLike):
+            raise TypeError(f"pretrained: expected the directory of a model, got {self.pretrained!r}")
+
     def check(self, n_features, n_labels, bias):
         self._load(n_features, n_labels)
 

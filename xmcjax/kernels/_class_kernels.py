@@ -13,11 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import _sparse
+from xmcjax._arguments import whole_number
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.kernels._factored import Factored
 from xmcjax.kernels._functions import positive
 from xmcjax.kernels._gram import Gram
 from xmcjax.kernels._mixing import Independent, Loadings, Mixing, tree
+from xmcjax.linops import real_array
 
 
 @functools.partial(
@@ -141,17 +144,18 @@ def class_kernels(
         ValueError: a variance that is not above 0, or sizes that do not match.
     """
     dtype = gram.dtype
-    P = n_classes
+    P = n_classes = whole_number("n_classes", n_classes, 1)
     if hierarchy is not None:
         P = hierarchy.n_nodes
         if hierarchy.n_classes != n_classes:
             raise ValueError(f"expected a hierarchy of {n_classes} leaves, got {hierarchy.n_classes}")
     if loadings is not None:
-        loadings = jnp.asarray(loadings, dtype)
+        loadings = jnp.asarray(real_array("loadings", loadings, finite=True), dtype)
         if hierarchy is not None or loadings.ndim != 2 or loadings.shape[0] != n_classes:
             raise ValueError(f"expected loadings [{n_classes}, functions] and no hierarchy beside them")
         P = loadings.shape[1]
-    if np.shape(v) not in ((), (P,)) or np.shape(sigma2):
+    v, sigma2 = real_array("v", v), real_array("sigma2", sigma2)
+    if v.shape not in ((), (P,)) or sigma2.shape:
         shapes = f"{np.shape(v)} and {np.shape(sigma2)}"
         raise ValueError(f"expected v as a number or [{P}] and sigma2 as a number, got shapes {shapes}")
     v, sigma2 = positive("v", v, (P,), dtype), positive("sigma2", sigma2, (), dtype, zero=True)
@@ -187,7 +191,7 @@ def _shares(share, L: int, P: int) -> np.ndarray:
                 f"expected one base kernel, or one for each of {P} functions, got {L}: give share"
             )
         return np.zeros(P, int) if L == 1 else np.arange(P)
-    share = np.asarray(share)
+    share = _sparse.array(share, "share")
     if share.shape != (P,) or share.dtype.kind not in "iu" or share.min() < 0 or share.max() >= L:
         raise ValueError(f"share: expected {P} whole numbers from 0 to {L - 1}, got {share}")
     return share

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._arguments import whole_number
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import RBF, Kernel, Matern, stack
 from xmcjax.kernels._points import Points
@@ -77,10 +78,10 @@ def fourier(kernel: Kernel, points: Points, rank: int, *, seed=0) -> Fourier:
         raise TypeError(f"random Fourier features: expected an RBF or Matern kernel, got {kernel}")
     if not isinstance(points, Points):
         raise TypeError("random Fourier features: expected points by their features")
-    if rank < 2 or rank % 2:
+    if whole_number("rank", rank, 1) % 2:
         raise ValueError(f"rank: expected an even number above 0, got {rank}")
     kernel, count = stack(kernel, points.dtype)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(whole_number("seed", seed, 0))
     G = rng.standard_normal((points.op.shape[1], rank // 2))
     if isinstance(kernel, Matern):
         freedom = 2 * kernel.nu

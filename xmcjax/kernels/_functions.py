@@ -16,6 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from xmcjax import _sparse
+from xmcjax._arguments import instance
+from xmcjax.linops import real_array
+
 
 class Pairs(NamedTuple):
     """What a kernel function may ask of the pairs of two sets of points."""
@@ -145,16 +149,25 @@ def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
         dtype: of the leaves.
 
     Raises:
+        TypeError: no kernel, or a hyperparameter that is no number.
         ValueError: stacks of different lengths, or a hyperparameter that is known and not above 0.
     """
-    named, form = jax.tree_util.tree_flatten_with_path(kernel)
-    shapes = {np.shape(leaf) for _, leaf in named if np.ndim(leaf)}
+    named, form = jax.tree_util.tree_flatten_with_path(
+        instance("kernel", kernel, Kernel), is_leaf=lambda a: not isinstance(a, Kernel)
+    )
+    named = [
+        (name, real_array(name, leaf))
+        for name, leaf in ((jax.tree_util.keystr(path).lstrip("."), leaf) for path, leaf in named)
+    ]
+    shapes = {leaf.shape for _, leaf in named if leaf.ndim}
     if len(shapes) > 1 or any(len(shape) > 1 for shape in shapes):
         raise ValueError(
             f"expected hyperparameters that are numbers or arrays of one length, got shapes {sorted(shapes)}"
         )
     count = next(iter(shapes))[0] if shapes else 1
-    leaves = [positive(jax.tree_util.keystr(path).lstrip("."), leaf, (count,), dtype) for path, leaf in named]
+    if not count:
+        raise ValueError("expected at least one value of each hyperparameter, got none")
+    leaves = [positive(name, leaf, (count,), dtype) for name, leaf in named]
     return jax.tree.unflatten(form, leaves), count
 
 
@@ -173,7 +186,7 @@ def positive(name: str, values, shape: tuple[int, ...], dtype, *, zero: bool = F
     """
     if isinstance(values, Tracer):
         return jnp.broadcast_to(values.astype(dtype), shape)
-    values = np.asarray(values, dtype)  # NumPy: nothing to compile
+    values = _sparse.dense(values, name).astype(dtype)  # NumPy: nothing to compile
     wrong = values[~(np.isfinite(values) & ((values > 0) | (zero & (values == 0))))]
     if wrong.size:
         raise ValueError(f"{name}: expected a number {'from' if zero else 'above'} 0, got {wrong.ravel()[0]}")

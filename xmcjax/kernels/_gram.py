@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from xmcjax._arguments import number
 from xmcjax._cores import usable_cores
 from xmcjax.kernels._functions import Kernel, Linear, stack
 from xmcjax.kernels._points import GivenProducts, Points
@@ -161,7 +162,7 @@ def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**3
         stored_numbers = n * points.op.shape[1] if value is None else 2 * value.size
         if 2 * stored_numbers < n * n:
             return made
-    if count * n * n * width > memory:
+    if count * n * n * width > number("memory", memory):
         return made
     return dataclasses.replace(made, stored=_matrices(kernel, points, count=count, rows=rows))
 

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from xmcjax._arguments import name_of, whole_number
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import Kernel, stack
 from xmcjax.kernels._gram import _product, _tile_rows
@@ -84,10 +85,9 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
     Raises:
         ValueError: an unknown method, a rank out of range, a hyperparameter that is not above 0.
     """
-    if method not in METHODS:
-        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
-    n = points.n
-    if not 1 <= rank <= n:
+    name_of("method", method, METHODS)
+    rank, seed, n = whole_number("rank", rank, 1), whole_number("seed", seed, 0), points.n
+    if rank > n:
         raise ValueError(f"rank: expected from 1 to {n}, the number of points, got {rank}")
     kernel, count = stack(kernel, points.dtype)
     if method == "cholesky":

@@ -209,8 +209,15 @@ def precomputed_test(M, like: GivenProducts, diagonal=None) -> GivenProducts:
         raise ValueError(
             f"expected kernel values with the {like.n} training points, got {M.shape[1]} columns"
         )
-    diagonal = np.full(M.shape[0], np.nan, M.dtype) if diagonal is None else np.asarray(diagonal, M.dtype)
+    diagonal = np.full(M.shape[0], np.nan, M.dtype) if diagonal is None else _diagonal(diagonal, M)
     return GivenProducts(jnp.asarray(M), jnp.asarray(diagonal))
+
+
+def _diagonal(diagonal, M: np.ndarray) -> np.ndarray:
+    diagonal = _sparse.numbers(diagonal, "diagonal")
+    if diagonal.shape != M.shape[:1] or not np.isfinite(diagonal).all():
+        raise ValueError(f"diagonal: expected {M.shape[0]} finite numbers, got shape {list(diagonal.shape)}")
+    return diagonal.astype(M.dtype)
 
 
 def _matrix(M, dtype) -> np.ndarray:
@@ -219,7 +226,7 @@ def _matrix(M, dtype) -> np.ndarray:
         raise ValueError(f"expected a kernel matrix of two dimensions, got {M.ndim}")
     if dtype is None:
         dtype = M.dtype if M.dtype in (np.float32, np.float64) else np.float32
-    M = M.astype(jax.dtypes.canonicalize_dtype(dtype), copy=False)
+    M = M.astype(linops.computed_dtype(dtype), copy=False)
     if not np.isfinite(M).all():
         row, column = np.argwhere(~np.isfinite(M))[0]
         raise ValueError(

@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from xmcjax import _sparse
+from xmcjax._arguments import name_of, number
 from xmcjax.metrics import inverse_propensities, propensity_preset
 
 
@@ -29,9 +31,9 @@ class LabelWeights:
 
     def __post_init__(self):
         for name in ("positive", "negative"):
-            weights = np.asarray(getattr(self, name), np.float64)
+            weights = _sparse.numbers(getattr(self, name), name)
             object.__setattr__(self, name, weights)
-            if weights.ndim != 1 or len(weights) != len(self.positive):
+            if weights.ndim != 1 or weights.shape != self.positive.shape:
                 raise ValueError(
                     f"expected as many {name} weights as labels, one each, got shape {weights.shape}"
                 )
@@ -71,6 +73,11 @@ class Weighting:
     name: str
     a: float
     b: float
+
+    def __post_init__(self):
+        name_of("weighting", self.name, WEIGHTINGS)
+        number("a", self.a)
+        number("b", self.b)
 
     @classmethod
     def of_preset(cls, name: str, preset: str) -> Weighting:

@@ -16,6 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
+from xmcjax._arguments import MOST_THREADS, instance, name_of, number, whole_number
+from xmcjax._finite import place_not_finite
 from xmcjax._range import check_range
 from xmcjax.inits import Init, Labels, MeanSeparating, TrainingSet
 from xmcjax.lanes._clipping import EXPECTED, NOTHING_RAISED, Clipping, CloserLook, Raised, make_clipping
@@ -85,21 +87,22 @@ class OneVsAll:
     penalty: Penalty = L2()  # noqa: RUF009 – frozen
 
     def __post_init__(self):
-        if not (np.isfinite(self.C) and self.C > 0):
+        for name, base in (("loss", MarginLoss), ("init", Init), ("penalty", Penalty)):
+            instance(name, getattr(self, name), base)
+        if not 0 < number("C", self.C) < np.inf:
             raise ValueError(f"expected C > 0, got {self.C}")
-        if not self.eps > 0:
+        if not number("eps", self.eps) > 0:
             raise ValueError(f"expected eps > 0, got {self.eps}")
-        if self.clip is not None and not self.clip >= 0:
+        if self.clip is not None and not number("clip", self.clip) >= 0:
             raise ValueError(f"expected clip ≥ 0, got {self.clip}")
-        if self.sparsify is not None and not (np.isfinite(self.sparsify) and self.sparsify > 0):
+        if self.sparsify is not None and not 0 < number("sparsify", self.sparsify) < np.inf:
             raise ValueError(f"expected sparsify > 0, got {self.sparsify}")
-        if self.bias not in BIASES:
-            raise ValueError(f"expected a bias of {', '.join(BIASES)}, got {self.bias!r}")
-        if self.max_iter < 0:
-            raise ValueError(f"expected max_iter ≥ 0, got {self.max_iter}")
-        for name, number in (("block_size", self.block_size), ("threads", self.threads)):
-            if number is not None and number < 1:
-                raise ValueError(f"expected {name} of at least 1, got {number}")
+        name_of("bias", self.bias, BIASES)
+        name_of("backend", self.backend, linops.BACKENDS)
+        whole_number("max_iter", self.max_iter, 0)
+        whole_number("threads", self.threads, 1, MOST_THREADS)
+        if self.block_size is not None:
+            whole_number("block_size", self.block_size, 1)
         if not self.loss.smooth:
             raise TypeError(
                 f"one-vs-all training needs a loss with curvature, which {self.loss.name} has not; "
@@ -202,6 +205,7 @@ def train_one_vs_all(
             f"init {options.init.name} takes labels in the order of its tree: it cannot be told to begin "
             "no other"
         )
+    Y = _label_matrix(Y)
     labels = check_labels(labels, Y.shape[1])
     trainer = Trainer(X, Y, sample_weight, label_weights, options, sink, observe)
     if labels is None:
@@ -227,15 +231,37 @@ def all_labels(Y: sp.csc_array) -> np.ndarray:
 
 
 def check_labels(labels, n_labels: int) -> np.ndarray | None:
-    """Numbers of labels, None for all; ValueError where one is repeated or out of range."""
+    """Numbers of labels, None for all.
+
+    Raises:
+        TypeError: numbers that are not whole.
+        ValueError: one that is repeated or out of range, or no vector.
+    """
     if labels is None:
         return None
-    labels = np.asarray(labels, np.int64)
+    labels = _sparse.array(labels, "labels")
+    if labels.size and labels.dtype.kind not in "iu":
+        raise TypeError(f"labels: expected whole numbers, got values of type {labels.dtype}")
+    if labels.ndim != 1:
+        raise ValueError(f"labels: expected a vector, got shape {list(labels.shape)}")
+    labels = labels.astype(np.int64)
     if len(np.unique(labels)) < len(labels) or ((labels < 0) | (labels >= n_labels)).any():
         raise ValueError(
             f"expected different labels from 0 to {n_labels - 1}, got a repeated one or one outside"
         )
     return labels
+
+
+def _label_matrix(Y) -> Any:
+    """Y as checked CSR or an array, [n, L], of finite numbers."""
+    Y = _sparse.matrix(Y, "Y")
+    if Y.ndim != 2:
+        raise ValueError(f"Y: expected a label matrix [n, L], got {Y.ndim} dimension(s)")
+    place = place_not_finite(Y)
+    if place is not None:
+        row, label, value = place
+        raise ValueError(f"Y: expected finite entries, found {value} in row {row}, label {label}")
+    return Y
 
 
 def label_columns(Y) -> sp.csc_array:
@@ -248,8 +274,13 @@ def label_columns(Y) -> sp.csc_array:
 
 
 def check_sample_weight(weight, n: int) -> np.ndarray:
-    """Sample weights as float64 [n]; ValueError where they are not finite, not ≥ 0, or all zero."""
-    weight = np.asarray(weight, np.float64)
+    """Sample weights as float64 [n].
+
+    Raises:
+        TypeError: no real numbers.
+        ValueError: another shape, or weights that are not finite, not ≥ 0, or all zero.
+    """
+    weight, n = _sparse.numbers(weight, "sample_weight"), whole_number("n", n, 0)
     if weight.shape != (n,):
         raise ValueError(f"expected sample_weight of shape ({n},), got {weight.shape}")
     wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
@@ -282,7 +313,9 @@ class Trainer:
     def __init__(
         self, X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll, sink, observe
     ):
-        X, Y = _sparse.matrix(X), _sparse.matrix(Y, "Y")
+        X, Y = _sparse.matrix(X), _label_matrix(Y)
+        if X.ndim != 2:
+            raise ValueError(f"X: expected a matrix [n, d], got {X.ndim} dimension(s)")
         if X.shape[0] != Y.shape[0]:
             raise ValueError(f"expected as many rows in Y as in X, {X.shape[0]}, got {Y.shape[0]}")
         if X.shape[0] == 0:

@@ -14,9 +14,10 @@ import numpy as np
 import scipy.sparse
 
 from xmcjax import _sparse
+from xmcjax._arguments import name_of, thread_count
 from xmcjax._fork import check_threads_of_jax
 from xmcjax.linops._base import LinOp, put
-from xmcjax.linops._checks import check_features, check_operator
+from xmcjax.linops._checks import check_features, check_operator, computed_dtype, real_array
 from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense
 from xmcjax.linops._grouped import Grouped
@@ -33,10 +34,12 @@ __all__ = [
     "LinOp",
     "check_features",
     "check_operator",
+    "computed_dtype",
     "gpu_ready",
     "make",
     "native_ready",
     "put",
+    "real_array",
 ]
 
 
@@ -69,7 +72,7 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
             device; "jnp", CSR in plain JAX; "auto", dense for a dense X, else native where it is built
             and the default device is a CPU, else jnp. What needs only the products takes "gpu" where
             :func:`gpu_ready`.
-        threads: of one product in the native kernels. The sums do not depend on it.
+        threads: of one product in the native kernels; None takes one a core. The sums do not depend on it.
 
     Raises:
         ValueError: an unknown backend, X not of two dimensions or malformed, or the native kernels asked for
@@ -78,15 +81,15 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
         RuntimeError: in a process that was forked from one in which JAX had computed, of anything but
             sparse features on the native kernels.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"expected a backend of {', '.join(BACKENDS)}, got {backend!r}")
+    name_of("backend", backend, BACKENDS)
+    threads = thread_count(threads)
     if not isinstance(X, jax.Array):
         X = _sparse.matrix(X)
     if X.ndim != 2:
         raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
     if dtype is None:
         dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float32
-    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    dtype = computed_dtype(dtype)
     sparse = scipy.sparse.issparse(X)
     if backend in ("dense", "gpu", "jnp") or not sparse or not native_ready():
         check_threads_of_jax()

@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
-import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._finite import place_not_finite
 
 
 def check_features(X) -> None:
     """Raises ValueError naming the first value of X that is not finite, or what is malformed in X."""
     X = _sparse.matrix(X)
-    values = X.data if sp.issparse(X) else X
-    # one number says it for all: NaN and infinities survive a sum, whose overflow does not matter
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)):
-            return
-    finite = np.isfinite(values)
-    if finite.all():
-        return
-    at = int(np.flatnonzero(~finite.ravel())[0])
-    if sp.issparse(X):
-        row = int(np.searchsorted(X.indptr, at, side="right")) - 1
-        column, value = int(X.indices[at]), X.data[at]
-    else:
-        row, column = (int(i) for i in np.unravel_index(at, values.shape))
-        value = values[row, column]
-    found = "NaN" if np.isnan(value) else value
-    raise ValueError(f"expected finite features, found {found} in row {row}, column {column} of X")
+    if X.ndim != 2:
+        raise ValueError(f"X: expected a matrix [n, d], found {X.ndim} dimension(s)")
+    place = place_not_finite(X)
+    if place is not None:
+        row, column, value = place
+        found = "NaN" if np.isnan(value) else value
+        raise ValueError(f"expected finite features, found {found} in row {row}, column {column} of X")
+
+
+def real_array(name: str, value, *, finite: bool = False) -> jax.Array | np.ndarray:
+    """`value` itself where it is an array of JAX, which may be traced, else an array of real numbers.
+
+    Raises:
+        TypeError: values that are no real numbers, or a masked array.
+        ValueError: rows of different length; where `finite`, numbers that are not.
+    """
+    if isinstance(value, jax.Array):
+        return value
+    array = _sparse.dense(value, name)
+    if finite and not np.isfinite(array).all():
+        raise ValueError(f"{name}: expected finite numbers, found NaN or infinity")
+    return array
+
+
+def computed_dtype(dtype) -> np.dtype:
+    """float32 or float64; float32 in place of float64 where JAX has no 64-bit numbers.
+
+    Raises:
+        TypeError: another dtype.
+    """
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or found not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise TypeError(f"dtype: expected float32 or float64, got {dtype!r}")
+    return np.dtype(jax.dtypes.canonicalize_dtype(found))
 
 
 def check_operator(op) -> None:

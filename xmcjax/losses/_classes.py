@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from xmcjax import _sparse
+
 
 class Rows(NamedTuple):
     """Rows of scores (or of their duals) with their labels, in the precision of the computation.
@@ -98,7 +100,7 @@ def checked(scores, labels, where) -> tuple[jax.Array, jax.Array, jax.Array | No
     """
     scores = checked_scores("scores", scores)
     if not hasattr(labels, "dtype"):
-        labels = np.asarray(labels)
+        labels = _sparse.array(labels, "labels")
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         raise TypeError(f"expected integer labels, got {labels.dtype}")
     if labels.shape != scores.shape[:-1]:
@@ -147,7 +149,8 @@ def checked_k(k, scores) -> int:
         k = operator.index(k)
     except TypeError:
         raise TypeError(f"expected k to be an int known when tracing, got {type(k).__name__}") from None
-    m = np.shape(scores)[-1] if np.ndim(scores) else 0
+    shape = (scores if hasattr(scores, "shape") else _sparse.array(scores, "scores")).shape
+    m = shape[-1] if shape else 0
     if m and not 1 <= k < m:
         raise ValueError(f"expected k from 1 to m-1 = {m - 1} for {m} classes, got {k}")
     return k
@@ -158,8 +161,9 @@ def checked_row_number(name: str, value, labels) -> jax.Array:
     value = jnp.asarray(value)
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise TypeError(f"expected {name} of a floating point dtype, got {value.dtype}")
-    if value.shape != np.shape(labels):
-        raise ValueError(f"expected {name} of the labels' shape {np.shape(labels)}, got {value.shape}")
+    shape = (labels if hasattr(labels, "shape") else _sparse.array(labels, "labels")).shape
+    if value.shape != shape:
+        raise ValueError(f"expected {name} of the labels' shape {shape}, got {value.shape}")
     return value
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import entr
 
+from xmcjax._arguments import number
 from xmcjax.losses._lane import LaneLoss
 
 
@@ -124,7 +125,7 @@ class HuberHinge(MarginLoss):
     native: ClassVar[int | None] = 2
 
     def __post_init__(self):
-        if not self.delta > 0:
+        if not number("delta", self.delta) > 0:
             raise ValueError(f"expected delta > 0, got {self.delta}")
         if self.delta > 1e30:  # in float32 the loss would be 0
             raise ValueError(f"expected delta of at most 1e30, got {self.delta}")

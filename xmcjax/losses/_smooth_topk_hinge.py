@@ -104,7 +104,8 @@ def _checked_gamma(gamma, dtype) -> jax.Array:
         if not 0 < known < float("inf"):
             raise ValueError(f"expected a finite gamma > 0, got {known}")
         check_range("expected gamma", known, accumulator(dtype))
-    return jnp.asarray(gamma)
+    # a whole number beyond 32 bits goes over as what it is computed in
+    return jnp.asarray(gamma, accumulator(dtype) if isinstance(gamma, int) else None)
 
 
 def _smooth_topk_hinge(rows: Rows, gamma, k: int, variant: Variant):

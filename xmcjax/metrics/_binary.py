@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._arguments import number
 from xmcjax.metrics._labels import as_label_matrix
 
 
@@ -61,7 +62,11 @@ def label_precision_recall(
         via mean-separating initialization, Machine Learning 2022, appendix, Table 4.
     """
     Y = as_label_matrix(Y_true, "Y_true")
-    scores = _sparse.matrix(scores, "scores")
+    scores, threshold = _sparse.matrix(scores, "scores"), number("threshold", threshold)
+    if undefined is not None:
+        undefined = number("undefined", undefined)
+    if np.isnan(threshold):
+        raise ValueError("threshold: expected a number, found nan")
     if sp.issparse(scores) and threshold < 0:
         raise ValueError(f"threshold: expected at least 0 with sparse scores, found {threshold}")
     if scores.shape != Y.shape:

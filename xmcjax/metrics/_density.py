@@ -17,6 +17,10 @@ def density(weights) -> float:
 
     Returns:
         A fraction between 0 and 1 (0 for a matrix without elements).
+
+    Raises:
+        TypeError: weights that are no real numbers.
+        ValueError: a malformed matrix, or weights that are not finite.
     """
     if hasattr(weights, "density") and not sp.issparse(weights):
         return float(weights.density())
@@ -27,4 +31,6 @@ def density(weights) -> float:
     else:
         weights = _sparse.dense(weights, "weights")
         nonzero, size = np.count_nonzero(weights), weights.size
+    if not np.isfinite(weights.data if sp.issparse(weights) else weights).all():
+        raise ValueError("weights: expected finite numbers, found NaN or infinity")
     return float(nonzero / size) if size else 0.0

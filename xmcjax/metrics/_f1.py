@@ -9,11 +9,15 @@ from xmcjax.metrics._labels import as_label_matrix
 
 
 def _is_matrix(y) -> bool:
-    return _sparse.is_sparse(y) or np.ndim(y) == 2
+    return _sparse.is_sparse(y) or y.ndim == 2
 
 
 def _counts(y_true, y_pred) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each class or label: true positives, rows where it is true, rows where it is predicted."""
+    y_true, y_pred = (
+        y if _sparse.is_sparse(y) else _sparse.array(y, name)
+        for y, name in ((y_true, "y_true"), (y_pred, "y_pred"))
+    )
     if _is_matrix(y_true) != _is_matrix(y_pred):
         raise ValueError("expected two class vectors or two label matrices, found one of each")
     if _is_matrix(y_true):
@@ -30,7 +34,6 @@ def _counts(y_true, y_pred) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             np.bincount(T.indices, minlength=size),
             np.bincount(P.indices, minlength=size),
         )
-    y_true, y_pred = np.asarray(y_true), np.asarray(y_pred)
     if y_true.ndim != 1 or y_true.shape != y_pred.shape:
         raise ValueError(
             f"expected two class vectors of one length, found shapes {y_true.shape}, {y_pred.shape}"

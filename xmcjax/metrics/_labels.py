@@ -76,8 +76,7 @@ def as_truth(Y_true) -> Truth:
         ValueError: no rows, a negative class number, or a matrix with values other than 0 and 1.
     """
     if not _sparse.is_sparse(Y_true):
-        _sparse.refuse_masked(Y_true, "Y_true")
-        Y_true = np.asarray(Y_true)
+        Y_true = _sparse.array(Y_true, "Y_true")
     if Y_true.ndim == 0 or Y_true.shape[0] == 0:
         raise ValueError("Y_true: expected at least one row, found none")
     if Y_true.ndim == 1 and isinstance(Y_true, np.ndarray):
@@ -90,15 +89,6 @@ def as_truth(Y_true) -> Truth:
         return Truth(np.arange(len(Y_true) + 1), Y_true.astype(np.int64), None)
     Y = as_label_matrix(Y_true, "Y_true")
     return Truth(Y.indptr.astype(np.int64), Y.indices.astype(np.int64), Y.shape[1])
-
-
-def check_k(k) -> int:
-    """k as an int; TypeError or ValueError unless it is an integer of at least 1."""
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
-        raise TypeError(f"k: expected an integer, found {k!r}")
-    if k < 1:
-        raise ValueError(f"k: expected at least 1, found {k}")
-    return int(k)
 
 
 def _check_shape(predictions, truth: Truth, what: str) -> None:
@@ -208,8 +198,7 @@ def as_predictions(predictions):
     """
     if _sparse.is_sparse(predictions):
         return _sparse.csr(predictions, "predictions")
-    _sparse.refuse_masked(predictions, "predictions")
-    return np.asarray(predictions)
+    return _sparse.array(predictions, "predictions")
 
 
 def is_label_numbers(predictions) -> bool:

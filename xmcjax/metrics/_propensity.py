@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from xmcjax._arguments import number
 from xmcjax.metrics._labels import as_label_matrix
 
 _DEFAULT = (0.55, 1.5)
@@ -59,8 +60,11 @@ def propensity_preset(dataset: str) -> tuple[float, float]:
             "Wikipedia" and "default" name the three families.
 
     Raises:
+        TypeError: no name.
         ValueError: an unknown name; the message lists the known ones.
     """
+    if not isinstance(dataset, str):
+        raise TypeError(f"dataset: expected the name of a data set, found {dataset!r}")
     by_key = {_key(name): constants for name, constants in PROPENSITY_PRESETS.items()}
     if _key(dataset) not in by_key:
         raise ValueError(
@@ -102,7 +106,7 @@ def inverse_propensities(
             raise ValueError(f"expected either dataset or a and b, found dataset={dataset!r}, a={a}, b={b}")
         a, b = propensity_preset(dataset)
     for name, value in (("a", a), ("b", b)):
-        if not (np.isfinite(value) and value > 0):
+        if not 0 < number(name, value) < np.inf:
             raise ValueError(f"{name}: expected a positive number, found {value}")
     Y = as_label_matrix(Y_train, "Y_train")
     n, n_labels = Y.shape
@@ -110,4 +114,8 @@ def inverse_propensities(
         raise ValueError(f"Y_train: expected at least 3 rows, found {n}")
     counts = np.bincount(Y.indices, minlength=n_labels).astype(np.float64)
     # q_l = 1 + (ln n − 1)(b + 1)^a (N_l + b)^(−a)
-    return 1.0 + (np.log(n) - 1.0) * (b + 1.0) ** a * (counts + b) ** -a
+    with np.errstate(over="ignore", invalid="ignore"):
+        q = 1.0 + (np.log(n) - 1.0) * np.power(b + 1.0, np.float64(a)) * (counts + b) ** -np.float64(a)
+    if not np.isfinite(q).all():
+        raise ValueError(f"expected a and b whose inverse propensities are finite, found a = {a}, b = {b}")
+    return q

@@ -24,7 +24,9 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.metrics._labels import Truth, as_predictions, as_truth, check_k, hits, is_label_numbers, top_k
+from xmcjax import _sparse
+from xmcjax._arguments import whole_number
+from xmcjax.metrics._labels import Truth, as_predictions, as_truth, hits, is_label_numbers, top_k
 
 
 def _discounts(k: int) -> np.ndarray:
@@ -63,7 +65,7 @@ def precision_at_k(Y_true, predictions, k: int) -> float:
         >>> precision_at_k(np.array([[1, 0, 1], [0, 1, 0]]), np.array([[0.9, 0.1, 0.5], [0.8, 0.2, 0.1]]), 2)
         0.75
     """
-    k = check_k(k)
+    k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
     return float(hits(truth, top_k(predictions, truth, k)).sum() / (k * truth.n_rows))
 
@@ -80,14 +82,14 @@ def ndcg_at_k(Y_true, predictions, k: int) -> float:
     Returns:
         A fraction between 0 and 1.
     """
-    k = check_k(k)
+    k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
     dcg = hits(truth, top_k(predictions, truth, k)) @ _discounts(k)
     return float(np.mean(dcg / _ideal_dcg(truth.counts, k)))
 
 
 def _check_inverse_propensities(inverse_propensities, truth: Truth) -> np.ndarray:
-    q = np.asarray(inverse_propensities, np.float64)
+    q = _sparse.numbers(inverse_propensities, "inverse_propensities")
     if q.ndim != 1:
         raise ValueError(f"inverse_propensities: expected one number a label, found shape {q.shape}")
     if truth.n_labels is not None and len(q) != truth.n_labels:
@@ -150,7 +152,7 @@ def propensity_scored_precision_at_k(
     References:
         Jain, Prabhu, Varma, KDD 2016, section 4.
     """
-    k = check_k(k)
+    k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
     q = _check_inverse_propensities(inverse_propensities, truth)
     achieved = _gains(truth, top_k(predictions, truth, k), q).sum()
@@ -174,7 +176,7 @@ def propensity_scored_ndcg_at_k(
     Returns:
         A fraction between 0 and 1 (raw: any number from 0); 0 where no row has a label.
     """
-    k = check_k(k)
+    k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
     q = _check_inverse_propensities(inverse_propensities, truth)
     ideal = _ideal_dcg(truth.counts, k)
@@ -198,7 +200,7 @@ def topk_accuracy(y_true, predictions, k: int) -> float:
     Returns:
         A fraction between 0 and 1.
     """
-    k = check_k(k)
+    k = whole_number("k", k, 1)
     truth = as_truth(y_true)
     return float(hits(truth, top_k(predictions, truth, k)).any(axis=1).mean())
 
@@ -222,7 +224,7 @@ def mean_reciprocal_rank(Y_true, predictions, k: int | None = None) -> float:
     """
     truth = as_truth(Y_true)
     if k is not None:
-        k = check_k(k)
+        k = whole_number("k", k, 1)
     else:
         predictions = as_predictions(predictions)
         if not sp.issparse(predictions) and not is_label_numbers(predictions):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from xmcjax import _sparse
+
 
 def reject_curve(y_true, y_pred, confidence) -> np.ndarray:
     """Errors made on the kept rows over the number of all rows, as rows are added by falling confidence.
@@ -24,9 +26,12 @@ def reject_curve(y_true, y_pred, confidence) -> np.ndarray:
     References:
         Seeger, 2006 (paper 003), section 8.1, note 11.
     """
-    y_true, y_pred = np.asarray(y_true), np.asarray(y_pred)
-    confidence = np.asarray(confidence, np.float64)
-    if not y_true.ndim == 1 == confidence.ndim or not len(y_true) == len(y_pred) == len(confidence) > 0:
+    y_true, y_pred = _sparse.array(y_true, "y_true"), _sparse.array(y_pred, "y_pred")
+    confidence = _sparse.numbers(confidence, "confidence")
+    if (
+        not y_true.ndim == y_pred.ndim == confidence.ndim == 1
+        or not len(y_true) == len(y_pred) == len(confidence) > 0
+    ):
         shapes = ", ".join(str(a.shape) for a in (y_true, y_pred, confidence))
         raise ValueError(f"expected classes, predictions and confidences [n], found shapes {shapes}")
     if np.isnan(confidence).any():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from xmcjax import _sparse
 from xmcjax._hierarchy import Hierarchy
 
 
 def _places(y_true, y_pred, edges) -> tuple[Hierarchy, np.ndarray, np.ndarray]:
     tree = Hierarchy.from_edges(edges)
-    y_true, y_pred = np.asarray(y_true), np.asarray(y_pred)
+    y_true, y_pred = _sparse.dense(y_true, "y_true"), _sparse.dense(y_pred, "y_pred")
     if y_true.ndim != 1 or y_true.shape != y_pred.shape or not len(y_true):
         raise ValueError(
             f"expected two vectors of leaves of one length, found shapes {y_true.shape}, {y_pred.shape}"

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._finite import place_not_finite
 from xmcjax.models._base import check_labels, is_trained
 
 
@@ -18,7 +19,7 @@ class ArrayModel:
         status: int [L], as in `xmcjax.solvers.Status`, or None for all trained.
 
     Raises:
-        ValueError: shapes that do not fit, or malformed weights.
+        ValueError: shapes that do not fit, malformed weights, or numbers that are not finite.
         TypeError: weights that are no real numbers.
 
     Sparse weights are copied: changes of `coef` do not reach the model.
@@ -35,12 +36,28 @@ class ArrayModel:
         self.label_range: tuple[int, int] = (0, self.n_labels)
         if intercept is None:
             intercept = np.zeros(self.n_labels, self.dtype)
-        self._intercept = np.asarray(intercept, self.dtype)
-        status = np.ones(self.n_labels, np.int8) if status is None else np.asarray(status)
+        with np.errstate(over="ignore"):  # a bias beyond the range is refused as infinite
+            self._intercept = _sparse.dense(intercept, "intercept").astype(self.dtype)
+        status = np.ones(self.n_labels, np.int8) if status is None else _sparse.dense(status, "status")
         for name, array in (("intercept", self._intercept), ("status", status)):
             if array.shape != (self.n_labels,):
                 raise ValueError(f"{name}: expected shape ({self.n_labels},), found {array.shape}")
+        self._check_numbers()
         self._trained = is_trained(status) & (self._intercept != -np.inf)
+
+    def _check_numbers(self) -> None:
+        place = place_not_finite(self._coef)
+        if place is not None:
+            label, feature, value = place
+            raise ValueError(
+                f"coef: expected finite weights, found {value} for label {label}, feature {feature}"
+            )
+        wrong = np.flatnonzero(~(self._intercept < np.inf))
+        if wrong.size:
+            value = self._intercept[wrong[0]]
+            raise ValueError(
+                f"intercept: expected finite biases, or -inf, found {value} for label {wrong[0]}"
+            )
 
     def dense_block(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         """Weights [d, last − first], one label a column, and biases [last − first]."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._arguments import flag, name_of
 from xmcjax.models import _manifest
 from xmcjax.models._base import NOT_STORED, check_labels, is_trained
 from xmcjax.models._errors import IncompleteModelError, ModelFormatError
@@ -71,8 +72,9 @@ class LinearModel:
             ValueError: an unknown ``verify``.
             OSError: no such directory, no manifest in it, or no permission.
         """
-        if verify is not None and verify not in VERIFY:
-            raise ValueError(f"verify: expected one of {', '.join(VERIFY)}, found {verify!r}")
+        if verify is not None:
+            name_of("verify", verify, VERIFY)
+        flag("partial", partial)
         directory = Path(directory)
         try:
             manifest = _manifest.read(directory / MANIFEST)

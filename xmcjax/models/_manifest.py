@@ -126,6 +126,8 @@ def check_meta(meta: dict) -> dict:
             return value.item()
         raise TypeError(f"meta: expected values that JSON can hold, found {type(value).__name__} {value!r}")
 
+    if not isinstance(meta, dict):
+        raise TypeError(f"meta: expected a dictionary, found {meta!r}")
     for key in meta:
         if not isinstance(key, str):
             raise TypeError(f"meta: expected strings for keys, found {key!r}")

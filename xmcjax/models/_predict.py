@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._arguments import number, thread_count, whole_number
+from xmcjax._finite import place_not_finite
 from xmcjax._fork import check_threads_of_jax
 from xmcjax.models._base import WeightSource
 
@@ -48,7 +50,7 @@ def predict_topk(
         k: how many labels a row, at least 1.
         label_block: labels at a time; None chooses by memory, at most 64 on a CPU.
         row_block: rows at a time; None is 65,536.
-        threads: of the native products. The result does not depend on it.
+        threads: of the native products; None takes one a core. The result does not depend on it.
 
     Returns:
         ``(labels, scores)``, int32 [n, k] and float [n, k]: float32, or float64 where both X and
@@ -73,10 +75,8 @@ def predict_topk(
     from xmcjax.models._block_scores import merge_topk
 
     check_threads_of_jax()
-    if k < 1:
-        raise ValueError(f"k: expected at least 1, found {k}")
-    k = int(k)
-    blocks = _Blocks(model, X, label_block, row_block, threads)
+    k = whole_number("k", k, 1)
+    blocks = _Blocks(model, X, label_block, row_block, thread_count(threads))
     n = blocks.n_rows
     best = [
         (jnp.full((op.shape[0], k), -jnp.inf, blocks.dtype), jnp.full((op.shape[0], k), -1, jnp.int32))
@@ -123,9 +123,9 @@ def scores_above(
     from xmcjax.models._block_scores import block_scores
 
     check_threads_of_jax()
-    if not threshold >= 0:
+    if not number("threshold", threshold) >= 0:
         raise ValueError(f"threshold: expected at least 0, found {threshold}")
-    blocks = _Blocks(model, X, label_block, row_block, threads)
+    blocks = _Blocks(model, X, label_block, row_block, thread_count(threads))
     rows, labels, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, blocks.dtype)]
     for first, W, b in blocks.labels():
         for (start, stop), op in zip(blocks.rows, blocks.operators, strict=True):
@@ -149,14 +149,17 @@ class _Blocks:
         import jax
 
         for name, block in (("label_block", label_block), ("row_block", row_block)):
-            if block is not None and block < 1:
-                raise ValueError(f"{name}: expected at least 1, found {block}")
+            if block is not None:
+                whole_number(name, block, 1)
         X = _sparse.matrix(X)
         if X.ndim != 2 or X.shape[1] != model.n_features:
             raise ValueError(
                 f"X: expected {model.n_features} features as in the model, found shape {X.shape}"
             )
-        _check_finite(X)
+        place = place_not_finite(X)
+        if place is not None:
+            row, column, value = place
+            raise ValueError(f"X: expected finite features, found {value} in row {row}, column {column}")
         self.model = model
         self.n_rows = X.shape[0]
         self.dtype = jax.dtypes.canonicalize_dtype(
@@ -187,20 +190,6 @@ class _Blocks:
             W = np.pad(W.astype(self.dtype, copy=False), ((0, 0), (0, padding)))
             b = np.where(trained, b, -np.inf).astype(self.dtype)
             yield first, jnp.asarray(W), jnp.asarray(np.pad(b, (0, padding), constant_values=-np.inf))
-
-
-def _check_finite(X) -> None:
-    values = X.data if sp.issparse(X) else X
-    wrong = np.flatnonzero(~np.isfinite(values))
-    if wrong.size:
-        place = int(wrong[0])
-        if sp.issparse(X):
-            row, column = int(np.searchsorted(X.indptr, place, side="right")) - 1, int(X.indices[place])
-        else:
-            row, column = divmod(place, X.shape[1])
-        raise ValueError(
-            f"X: expected finite features, found {values.flat[place]} in row {row}, column {column}"
-        )
 
 
 def _operators(X, rows: list[tuple[int, int]], dtype, threads: int):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from xmcjax import _sparse
 from xmcjax.data import DataFormatError, MemoryBound, atomic_write
 
 _ROWS_A_CHUNK = 8192
@@ -75,7 +76,7 @@ def prediction_file(path: str | os.PathLike[str]) -> Iterator[Callable[[Any, Any
 
 
 def _checked(labels, scores) -> tuple[np.ndarray, np.ndarray]:
-    labels, scores = np.asarray(labels), np.asarray(scores)
+    labels, scores = _sparse.array(labels, "labels"), _sparse.array(scores, "scores")
     if labels.ndim != 2 or labels.shape != scores.shape:
         raise ValueError(
             f"expected labels and scores of one shape [n, K], found {labels.shape}, {scores.shape}"

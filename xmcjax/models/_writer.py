@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 
+from xmcjax import _sparse
+from xmcjax._arguments import flag, number, whole_number
 from xmcjax.data import atomic_write
 from xmcjax.models import _manifest
 from xmcjax.models._errors import ModelMismatchError
@@ -92,19 +95,19 @@ class ShardWriter:
         resume: bool = False,
     ):
         meta = _manifest.check_meta(meta)
-        first, last = (0, meta["n_labels"]) if label_range is None else (int(b) for b in label_range)
+        first, last = (0, meta["n_labels"]) if label_range is None else _pair(label_range)
         if not 0 <= first < last <= meta["n_labels"]:
             raise ValueError(
                 f"label_range: expected 0 <= first < last <= {meta['n_labels']}, found {(first, last)}"
             )
-        if shard_size < 1:
-            raise ValueError(f"shard_size: expected at least 1, found {shard_size}")
+        shard_size = whole_number("shard_size", shard_size, 1, sys.maxsize)
+        flag("resume", resume)
         self.directory = Path(directory)
         self._transforms_bytes = _transforms_bytes(transforms_arrays)
         transforms = None
         if self._transforms_bytes is not None:
             transforms = _manifest.record(TRANSFORMS, self._transforms_bytes)
-        self._manifest = Manifest(meta, (first, last), int(shard_size), transforms, ())
+        self._manifest = Manifest(meta, (first, last), shard_size, transforms, ())
         self._pending: dict[int, dict[int, LabelWeights]] = {}
         self._full: dict[int, dict[int, LabelWeights]] = {}
         self._buffer_lock = threading.Lock()
@@ -216,7 +219,7 @@ class ShardWriter:
             OSError: the shard cannot be written. What is saved stays valid, and the next `add`
                 that completes a shard, or `close`, tries this one again.
         """
-        label = int(label)
+        label = whole_number("label", label, 0)
         entry = self._checked(label, indices, values, bias, status, newton_steps, cg_steps)
         number = label // self._manifest.shard_size
         first, last = self._manifest.shard_bounds(number)
@@ -236,7 +239,7 @@ class ShardWriter:
         first, last = self._manifest.label_range
         if not first <= label < last:
             raise ValueError(f"label {label}: expected a label from {first} to {last - 1}")
-        indices, values = np.asarray(indices), np.asarray(values)
+        indices, values = _sparse.dense(indices, "indices"), _sparse.dense(values, "values")
         if indices.size == 0:
             indices = indices.astype(np.int32)
         if indices.ndim != 1 or values.shape != indices.shape or indices.dtype.kind not in "iu":
@@ -248,7 +251,7 @@ class ShardWriter:
             raise TypeError(
                 f"label {label}: expected values of type {self._manifest.dtype}, found {values.dtype}"
             )
-        if not (np.isfinite(values).all() and np.isfinite(bias)):
+        if not (np.isfinite(values).all() and np.isfinite(number("bias", bias))):
             raise ValueError(f"label {label}: expected finite weights, found nan or infinity")
         if indices.size and (
             indices[0] < 0 or indices[-1] >= self._manifest.n_features or (indices[1:] <= indices[:-1]).any()
@@ -259,9 +262,9 @@ class ShardWriter:
             )
         # Boolean indexing copies: the caller may use its buffers again.
         kept = values != 0
-        return LabelWeights(
-            indices[kept].astype(np.int32), values[kept], bias, int(status), int(newton_steps), int(cg_steps)
-        )
+        steps = (whole_number(n, s, 0) for n, s in (("newton_steps", newton_steps), ("cg_steps", cg_steps)))
+        status = whole_number("status", status, -(2**7), 2**7 - 1)
+        return LabelWeights(indices[kept].astype(np.int32), values[kept], float(bias), status, *steps)
 
     def _write_full(self) -> None:
         with self._write_lock:
@@ -346,3 +349,11 @@ def _first_difference(found: Manifest, wanted: Manifest) -> tuple[str, str, str]
     if found.transforms != wanted.transforms:
         return "transforms", of_transforms(found), of_transforms(wanted)
     return None
+
+
+def _pair(label_range) -> tuple[int, int]:
+    """The first label and the one past the last."""
+    bounds = _sparse.array(label_range, "label_range")
+    if bounds.shape != (2,) or bounds.dtype.kind not in "iu":
+        raise TypeError(f"label_range: expected a pair of whole numbers, found {label_range!r}")
+    return int(bounds[0]), int(bounds[1])

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
+from xmcjax._arguments import number
 from xmcjax.penalties._base import Penalty
 
 
@@ -60,7 +61,7 @@ class ElasticNet(_Mixture):
     name: ClassVar[str] = "elastic_net"
 
     def __post_init__(self):
-        if not 0 < self.l1_ratio <= 1:
+        if not 0 < number("l1_ratio", self.l1_ratio) <= 1:
             raise ValueError(f"expected 0 < l1_ratio <= 1, got {self.l1_ratio}")
 
     @property

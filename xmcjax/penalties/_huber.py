@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
+from xmcjax._arguments import number
 from xmcjax.penalties._base import Penalty
 
 
@@ -24,7 +25,7 @@ class HuberPenalty(Penalty):
     native: ClassVar[int] = 2
 
     def __post_init__(self):
-        if not 1e-6 <= self.huber_width <= 1e6:
+        if not 1e-6 <= number("huber_width", self.huber_width) <= 1e6:
             raise ValueError(f"expected 1e-6 <= huber_width <= 1e6, got {self.huber_width}")
 
     @property

@@ -48,7 +48,9 @@ def number(value, name: str, x: jax.Array, *, least: float | None = 0, finite: b
         large = known[np.isfinite(known) & (abs(known) > most)]
         if large.size:
             raise ValueError(f"expected {name} within the range of {working}, {most:.3g}, got {large[0]:g}")
-    array = jnp.asarray(value).astype(working_dtype(x.dtype))
+    # whole numbers beyond 32 bits go over as what they are computed in
+    exact = value if known is None or isinstance(value, jax.Array) else known
+    array = jnp.asarray(exact, working_dtype(x.dtype))
     batch = x.shape[:-1]
     try:
         return jnp.broadcast_to(array, batch)

@@ -44,7 +44,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xmcjax.linops import Csr, LinOp, check_operator
+from xmcjax._arguments import instance
+from xmcjax.linops import Csr, LinOp, check_operator, real_array
 from xmcjax.losses import LaneLoss
 from xmcjax.native import _ffi
 from xmcjax.penalties import L2, Penalty
@@ -156,25 +157,31 @@ def lane_problem(
         ValueError: shapes that do not match, targets that are neither −1 nor 1.
     """
     check_operator(op)
-    if not loss.smooth:
+    if not instance("loss", loss, LaneLoss).smooth:
         raise TypeError(
             f"newton_cg needs a loss with curvature, which {loss.name} has not; "
             f"take squared_hinge, huber_hinge or logistic"
         )
-    y = jnp.asarray(y)
+    y = jnp.asarray(real_array("y", y))
     if y.ndim != 2 or y.shape[0] != op.shape[0]:
         raise ValueError(f"expected targets [{op.shape[0]}, lanes], got {list(y.shape)}")
     if not isinstance(y, jax.core.Tracer):
         _check_targets(np.asarray(y))
 
     def spread(name, a):
-        a = jnp.asarray(a, op.dtype)
+        a = jnp.asarray(real_array(name, a, finite=True), op.dtype)
         a = a.reshape(1, 1) if a.ndim == 0 else a
         if a.ndim != 2 or a.shape[0] not in (1, y.shape[0]) or a.shape[1] not in (1, y.shape[1]):
             raise ValueError(f"expected {name} that broadcasts to {list(y.shape)}, got {list(a.shape)}")
         return a
 
-    tolerance = jnp.broadcast_to(jnp.asarray(tolerance, op.dtype), y.shape[1:])
+    tolerance = jnp.asarray(real_array("tolerance", tolerance), op.dtype)
+    if tolerance.shape not in ((), (1,), y.shape[1:]):
+        raise ValueError(
+            f"expected tolerance as a number or one for each of {y.shape[1]} lanes, "
+            f"got {list(tolerance.shape)}"
+        )
+    tolerance = jnp.broadcast_to(tolerance, y.shape[1:])
     return LaneProblem(
         op,
         y.astype(jnp.int8),

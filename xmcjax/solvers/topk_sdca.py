@@ -31,6 +31,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from xmcjax import _sparse, linops
+from xmcjax._arguments import name_of
 from xmcjax.linops import LinOp
 from xmcjax.solvers import instance_dual
 from xmcjax.solvers.instance_dual import (
@@ -95,9 +97,10 @@ def problem(
         ValueError: an unknown variant; k, C or classes out of range; shapes that do not match.
         TypeError: k or classes that are no whole numbers, a mask that is not boolean.
     """
-    if variant not in VARIANTS:
-        raise ValueError(f"expected a variant of {', '.join(VARIANTS)}, got {variant!r}")
-    C, n = np.asarray(C, np.float64), op.shape[0]
+    name_of("variant", variant, VARIANTS)
+    if not isinstance(op, Gram):
+        linops.check_operator(op)
+    C, n = _sparse.numbers(C, "C"), op.shape[0]
     if C.ndim > 1 or not np.all(np.isfinite(C) & (C > 0)):
         raise ValueError(f"expected C above 0 and finite, a number or [lanes], got {C}")
     bound = C.reshape(-1, 1)

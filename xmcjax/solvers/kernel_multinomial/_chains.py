@@ -21,7 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import _sparse
 from xmcjax.kernels import ClassKernels
+from xmcjax.linops import real_array
 from xmcjax.solvers._lbfgs import Minimised, minimise
 from xmcjax.solvers.kernel_multinomial._newton import State, init, run
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, kernel_problem
@@ -113,7 +115,7 @@ def chain_problem(kernel: ClassKernels, y, lengths, transitions, weight=None) ->
         ValueError: shapes that do not match, or lengths that do not sum to n.
     """
     n, C, dtype = kernel.n, kernel.n_classes, kernel.dtype
-    y, lengths = np.asarray(y), np.asarray(lengths)
+    y, lengths = _sparse.array(y, "y"), _sparse.array(lengths, "lengths")
     if y.shape != (n,) or y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= C:
         raise ValueError(f"expected classes [{n}] from 0 to {C - 1}, got shape {list(y.shape)}")
     if (
@@ -123,11 +125,11 @@ def chain_problem(kernel: ClassKernels, y, lengths, transitions, weight=None) ->
         or lengths.sum() != n
     ):
         raise ValueError(f"lengths: expected whole numbers from 1 that sum to {n}, got {lengths}")
-    transitions = jnp.asarray(transitions, dtype)
+    transitions = jnp.asarray(real_array("transitions", transitions, finite=True), dtype)
     if transitions.shape != (C, C):
         raise ValueError(f"transitions: expected [{C}, {C}], got {list(transitions.shape)}")
     S = len(lengths)
-    weight = np.ones((S, 1)) if weight is None else np.asarray(weight)
+    weight = np.ones((S, 1)) if weight is None else real_array("weight", weight, finite=True)
     weight = weight[:, None] if weight.ndim == 1 else weight
     if weight.ndim != 2 or len(weight) != S:
         raise ValueError(f"expected weights of sequences [{S}] or [{S}, lanes], got {list(weight.shape)}")

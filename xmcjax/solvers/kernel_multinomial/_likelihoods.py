@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 
+@runtime_checkable
 class Likelihood(Protocol):
     """A negative log likelihood, convex in u; a pytree."""
 

@@ -23,7 +23,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import _sparse
+from xmcjax._arguments import instance, name_of, whole_number
 from xmcjax.kernels import ClassKernels, Independent
+from xmcjax.linops import real_array
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
 
 # From targets y to a likelihood.
@@ -98,15 +101,21 @@ def kernel_problem(
     """
     n, C, dtype = kernel.n, kernel.n_classes, kernel.dtype
     if isinstance(likelihood, str):
-        if likelihood not in LIKELIHOODS:
-            raise ValueError(f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {likelihood!r}")
-        if np.ndim(y) == 1:
+        name_of("likelihood", likelihood, LIKELIHOODS)
+        y = real_array("y", y)
+        if y.ndim == 1:
             y = (np.asarray(y)[:, None] == np.arange(C)).astype(dtype)
         y = jnp.asarray(y, dtype)
+        if y.ndim not in (2, 3):
+            raise ValueError(f"y: expected [{n}], [{n}, {C}] or [{n}, {C}, lanes], got {list(y.shape)}")
         target: Likelihood = LIKELIHOODS[likelihood](y[:, :, None] if y.ndim == 2 else y)
     else:
-        target = likelihood
-    weight = jnp.ones((n, 1), dtype) if weight is None else jnp.asarray(weight, dtype)
+        target = instance("likelihood", likelihood, Likelihood)
+    weight = (
+        jnp.ones((n, 1), dtype)
+        if weight is None
+        else jnp.asarray(real_array("weight", weight, finite=True), dtype)
+    )
     weight = weight[:, None] if weight.ndim == 1 else weight
     if weight.ndim != 2 or weight.shape[0] != n:
         raise ValueError(f"expected weights [{n}] or [{n}, lanes], got {list(weight.shape)}")
@@ -129,7 +138,9 @@ def random_folds(n: int, q: int, seed) -> np.ndarray:
     Raises:
         ValueError: q out of range.
     """
-    if not 2 <= q <= n:
+    whole_number("n", n, 2)
+    whole_number("seed", seed, 0, 2**64 - 1)
+    if whole_number("folds", q, 2) > n:
         raise ValueError(f"folds: expected from 2 to {n}, the number of points, got {q}")
     return np.random.default_rng(seed).permutation(n) % q
 
@@ -155,7 +166,7 @@ def check_folds(folds, numbers: np.ndarray) -> np.ndarray:
         ValueError: another shape or kind, a fold without points, or one whose training part has
             fewer than two classes.
     """
-    folds = np.asarray(folds)
+    folds = _sparse.array(folds, "folds")
     if folds.shape != numbers.shape or folds.dtype.kind not in "iu" or folds.min() < -1 or folds.max() < 1:
         raise ValueError(f"folds: expected a fold 0, 1, … (or −1) for each of {len(numbers)} points")
     for fold in range(folds.max() + 1):

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
+from xmcjax._arguments import MOST_THREADS, name_of, number, whole_number
 from xmcjax._range import check_range
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
@@ -61,9 +62,8 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[Any, np.ndarray, in
     Raises:
         ValueError: see :func:`multiclass_problem`.
     """
-    if formulation not in FORMULATIONS:
-        raise ValueError(f"formulation: expected one of {', '.join(FORMULATIONS)}, got {formulation!r}")
-    if not (np.isfinite(C) and C > 0):
+    name_of("formulation", formulation, FORMULATIONS)
+    if not 0 < number("C", C) < np.inf:
         raise ValueError(f"C: expected a finite number above 0, got {C}")
     X = _sparse.matrix(X)
     if X.ndim != 2:
@@ -73,7 +73,7 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[Any, np.ndarray, in
     values = X.data if sp.issparse(X) else X
     if not values.any():
         raise ValueError(f"expected features that are not all zero, found {X.shape[0]} rows of zeros")
-    y = np.asarray(y)
+    y = _sparse.array(y, "y")
     if y.shape != (X.shape[0],):
         raise ValueError(f"expected {X.shape[0]} classes, one a row of X, got an array of shape {y.shape}")
     if not np.issubdtype(y.dtype, np.integer):
@@ -96,11 +96,10 @@ def check_limits(tol: float, max_epochs: int, threads: int = 1) -> None:
     Raises:
         ValueError: `tol` not above 0, or less than one epoch or thread.
     """
-    if not (np.isfinite(tol) and tol > 0):
+    if not 0 < number("tol", tol) < np.inf:
         raise ValueError(f"tol: expected a finite number above 0, got {tol}")
-    for name, value in (("max_epochs", max_epochs), ("threads", threads)):
-        if value < 1:
-            raise ValueError(f"{name}: expected at least 1, got {value}")
+    whole_number("max_epochs", max_epochs, 1)
+    whole_number("threads", threads, 1, MOST_THREADS)
 
 
 def multiclass_problem(

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
+from xmcjax._arguments import number, whole_number
 from xmcjax.native._awaited import awaited
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import certified
@@ -87,6 +88,7 @@ def solve(
         ValueError: as :func:`multiclass_problem`; `tol` not above 0; `max_epochs` or `threads` below 1.
     """
     check_limits(tol, max_epochs, threads)
+    seed, C = whole_number("seed", seed, 0), number("C", C)
     X = _sparse.matrix(X)
     if backend in ("auto", "native") and linops.native_ready():
         X, y, m = check_problem(X, y, formulation, C)

@@ -28,7 +28,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import _sparse
+from xmcjax._arguments import flag, whole_number
 from xmcjax._fork import check_threads_of_jax
+from xmcjax._range import check_range
 from xmcjax.linops import Csr, Dense, LinOp, check_operator
 from xmcjax.native import _ffi
 
@@ -94,12 +97,12 @@ def multinomial_problem(
     if not (isinstance(lam, numbers.Real) and 0 < lam < np.inf):
         raise ValueError(f"expected lam above 0, got {lam!r}")
     n = op.shape[0]
-    y = np.asarray(y)
+    y = _sparse.array(y, "y")
     if not np.issubdtype(y.dtype, np.integer):
         raise TypeError(f"expected labels that are integers, got {y.dtype}")
     if y.shape != (n,) or n == 0:
         raise ValueError(f"expected one label for each of {n} rows, got {list(y.shape)}")
-    count = int(y.max()) + 1 if classes is None else int(classes)
+    count = int(y.max()) + 1 if classes is None else whole_number("classes", classes, 1)
     if y.min() < 0 or y.max() >= count:
         raise ValueError(
             f"expected labels from 0 to {count - 1}, found {y.min() if y.min() < 0 else y.max()}"
@@ -111,7 +114,11 @@ def multinomial_problem(
         )
     if count < 2:
         raise ValueError("expected at least two classes, got one")
-    c = np.broadcast_to(np.asarray(weight, np.float64), (n,))
+    check_range("expected lam", lam, op.dtype)
+    c = _sparse.numbers(weight, "weight")
+    if c.shape not in ((), (1,), (n,)):
+        raise ValueError(f"weight: expected a number or one for each of {n} rows, got shape {list(c.shape)}")
+    c = np.broadcast_to(c, (n,))
     if not np.all(np.isfinite(c)) or c.min() < 0 or c.max() == 0:
         raise ValueError("expected finite weights of at least 0, one of them above 0")
     values = op.X if isinstance(op, Dense) else op.value if isinstance(op, Csr) else None
@@ -123,7 +130,7 @@ def multinomial_problem(
         weight=jax.device_put(c.astype(op.dtype)),
         l2=jax.device_put(np.asarray(lam, op.dtype)),
         classes=count,
-        intercept=bool(intercept),
+        intercept=flag("intercept", intercept),
     )
 
 

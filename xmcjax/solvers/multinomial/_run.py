@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from xmcjax._arguments import name_of
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._peers import Peers, described
 from xmcjax.solvers.multinomial import (
@@ -123,8 +124,7 @@ def solve(
         PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
             and names the process. This one then exits with status 1, whatever the others do.
     """
-    if method not in CHOICES:
-        raise ValueError(f"expected a method of {', '.join(CHOICES)}, got {method!r}")
+    name_of("method", method, CHOICES)
     hp = HParams() if hp is None else hp
     with Peers(mesh) as peers:
         peers.agree(lambda: _given(problem, method, hp, W0, b0, mesh, checkpoint))

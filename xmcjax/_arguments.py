@@ -1,0 +1,96 @@
+"""Checks of arguments: each error is one sentence that names the argument."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable
+
+import numpy as np
+
+from xmcjax._cores import usable_cores
+
+# The largest whole number that a compiled program takes.
+_MOST = 2**31 - 1
+# More threads than that no machine has.
+MOST_THREADS = 1 << 14
+
+
+def whole_number(name: str, value, least: int, most: int = _MOST) -> int:
+    """`value` as an int.
+
+    Raises:
+        TypeError: not a whole number, such as 2.5, "a" or True.
+        ValueError: below `least`, or above `most`.
+    """
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected a whole number of at least {least}, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name}: expected at least {least}, got {value}")
+    if value > most:
+        raise ValueError(f"{name}: expected at most {most}, got {value}")
+    return int(value)
+
+
+def number(name: str, value) -> float:
+    """`value` as a float.
+
+    Raises:
+        TypeError: not a real number.
+        ValueError: a whole number beyond the range of a float.
+    """
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected a number, got {value!r}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name}: expected a number within the range of float64, got {value}") from None
+
+
+def flag(name: str, value) -> bool:
+    """`value` as a bool; TypeError where it is neither True nor False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return bool(value)
+
+
+def thread_count(value, name: str = "threads") -> int:
+    """A number of threads from 1, or None for as many as this process has cores."""
+    return usable_cores() if value is None else whole_number(name, value, 1, MOST_THREADS)
+
+
+def name_of(name: str, value, names: Iterable[str]) -> str:
+    """`value`, which is one of `names`.
+
+    Raises:
+        TypeError: not a text.
+        ValueError: another text.
+    """
+    names = tuple(names)
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected one of {', '.join(names)}, got {value!r}")
+    if value not in names:
+        raise ValueError(f"{name}: expected one of {', '.join(names)}, got {value!r}")
+    return value
+
+
+def chosen(name: str, value, table: dict, base: type):
+    """The entry of `table` with that name, or `value` itself where it is a `base`.
+
+    Raises:
+        ValueError: a name that is not in the table.
+        TypeError: neither a name nor a `base`.
+    """
+    if isinstance(value, base):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(
+            f"{name}: expected one of {', '.join(table)}, or an object of {base.__name__}, got {value!r}"
+        )
+    return table[name_of(name, value, table)]
+
+
+def instance(name: str, value, base: type):
+    """`value`; TypeError where it is no `base`."""
+    if not isinstance(value, base):
+        raise TypeError(f"{name}: expected an object of {base.__name__}, got {value!r}")
+    return value

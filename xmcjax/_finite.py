@@ -1,0 +1,29 @@
+"""Where a matrix is not finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def place_not_finite(X) -> tuple[int, int, Any] | None:
+    """Row, column and value of the first number that is NaN or infinite; None where there is none.
+
+    Args:
+        X: checked CSR, or an array [n, d].
+    """
+    values = X.data if sp.issparse(X) else X
+    # one number says it for all: NaN and infinities survive a sum, whose overflow does not matter
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return None
+    wrong = ~np.isfinite(values).ravel()
+    if not wrong.any():
+        return None
+    at = int(np.argmax(wrong))
+    if sp.issparse(X):
+        return int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at]), X.data[at]
+    row, column = divmod(at, X.shape[1])
+    return row, column, X[row, column]
