@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from xmcjax import _sparse
 from xmcjax._arguments import flag, name_of, number, thread_count, whole_number
 from xmcjax._range import check_range
 from xmcjax.estimators._inputs import checked_data
@@ -175,8 +176,10 @@ class TopKSVC(LinearClassifier):
         else:
             X = with_ones(X) if self.fit_intercept else X
             # rows of a sparse matrix are visited one by one, those of an array in blocks
-            if sp.issparse(X) and X.nnz >= _DENSE * X.shape[0] * X.shape[1]:
-                X = X.toarray()
+            if sp.issparse(X):
+                X = _sparse.canonical_csr(X, zeros=False)  # so that each form of a matrix has as many entries
+                if X.nnz >= _DENSE * X.shape[0] * X.shape[1]:
+                    X = X.toarray()
             op = linops.make(X)
             splits = not sp.issparse(X) and _admm.fits(X.shape[0], X.shape[1], int(y.max()) + 1)
         problem = topk_sdca.problem(op, y, k, C, variant=self.variant)
