@@ -24,11 +24,12 @@ def whole_number(name: str, value, least: int, most: int = _MOST) -> int:
     """
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise TypeError(f"{name}: expected a whole number of at least {least}, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name}: expected at least {least}, got {value}")
-    if value > most:
-        raise ValueError(f"{name}: expected at most {most}, got {value}")
-    return int(value)
+    whole = int(value)
+    if whole < least:
+        raise ValueError(f"{name}: expected at least {least}, got {whole}")
+    if whole > most:
+        raise ValueError(f"{name}: expected at most {most}, got {whole}")
+    return whole
 
 
 def number(name: str, value) -> float:
