@@ -37,7 +37,9 @@ class MultinomialLogisticRegression(LinearClassifier):
         lam: λ > 0, 1 by default.
         fit_intercept: whether there is a b, True by default, not regularised. The paper has none.
         class_weight: None (default), "balanced" for v_k = n / (K n_k), or a dict from classes to weights.
-        tol: the run ends at ‖∇G‖ ≤ tol · ‖∇G(0)‖; 1e-4 by default.
+        tol: relative suboptimality, 1e-4 by default. A run has converged where ‖∇G‖ ≤ tol · ‖∇G(0)‖, or
+            further steps bring nothing, and it is certain that objective_ less the minimum is at most
+            tol · objective_ (of "dm": of its bound). 0 asks for the gradient alone.
         max_iter: most outer iterations, 1000 by default.
         random_state: taken for the sake of the interface: results do not depend on it.
 
@@ -103,7 +105,8 @@ class MultinomialLogisticRegression(LinearClassifier):
             TypeError: an option of another kind.
 
         Warns:
-            ConvergenceWarning: the run ended before the gradient was small enough, and the remedy.
+            ConvergenceWarning: the run ended before the objective was certain to be within tol of the
+                minimum, and the remedy.
         """
         from xmcjax import linops
         from xmcjax.lanes import check_sample_weight, precision
@@ -183,7 +186,8 @@ class MultinomialLogisticRegression(LinearClassifier):
         self.n_iter_, self.history_ = max(solution.history[-1].steps, 1), solution.history
         if solution.status != Status.CONVERGED:
             warnings.warn(
-                f"not converged ({solution.status.name}, ‖∇G‖ = {solution.gradient_norm:.3g}): "
+                f"not converged ({solution.status.name}, ‖∇G‖ = {solution.gradient_norm:.3g}"
+                f"{'' if np.isnan(solution.gap) else f', relative gap {solution.gap:.3g}'}): "
                 f"{REMEDY[solution.status]}",
                 ConvergenceWarning,
                 stacklevel=4,  # the caller of a decorated method

@@ -182,6 +182,19 @@ def log_normaliser(problem: Problem, Z):
     return top + jnp.log(all_sum(problem, jnp.sum(jnp.exp(Z - top[:, None]), axis=1)))
 
 
+def mean_over_classes(problem: Problem, bias):
+    """Of numbers of the classes, [K] on all devices."""
+    return (
+        all_sum(problem, jnp.sum(jnp.where(open_columns(problem, bias.shape[0]), bias, 0))) / problem.classes
+    )
+
+
+def centred(problem: Problem, bias):
+    """Intercepts less their mean, or their gradient: G does not change where all intercepts do alike."""
+    moved = bias - mean_over_classes(problem, bias)
+    return jnp.where(open_columns(problem, bias.shape[0]), moved, 0)
+
+
 def squared_norm(problem: Problem, *arrays):
     """The sum of the squares of arrays whose columns are classes, over all devices."""
     return all_sum(problem, sum(jnp.sum(a * a) for a in arrays))
@@ -202,8 +215,7 @@ def evaluate(problem: Problem, W, bias) -> Evaluation:
         sums = _ffi.softmax_pass(*problem.csr, problem.y, problem.weight, W, bias)
         loss, gradient, bias_gradient = sums
         gradient = problem.l2 * W + gradient
-        if not problem.intercept:
-            bias_gradient = jnp.zeros_like(bias)
+        bias_gradient = centred(problem, bias_gradient) if problem.intercept else jnp.zeros_like(bias)
         norm = jnp.sqrt(squared_norm(problem, gradient, bias_gradient))
         return Evaluation(problem.l2 / 2 * jnp.sum(W * W) + loss, gradient, bias_gradient, norm)
     return evaluate_at(problem, W, scores(problem, W, bias))
@@ -238,5 +250,7 @@ def norm_at_zero(problem: Problem, width: int):
 
 def _loss_gradients(problem: Problem, slope):
     """Of the loss in W [d, K] and b [K], given that in Z [n, K]."""
-    last = jnp.sum(slope, axis=0) if problem.intercept else jnp.zeros(slope.shape[1], slope.dtype)
+    # that in b has the mean 0, but for rounding
+    none = jnp.zeros(slope.shape[1], slope.dtype)
+    last = centred(problem, jnp.sum(slope, axis=0)) if problem.intercept else none
     return problem.op.rmatmat(slope), last

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -26,6 +27,7 @@ from xmcjax.solvers.multinomial import (
     lc_extrapolated,
     newton,
 )
+from xmcjax.solvers.multinomial._judge import FALL, Judge
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._state import HParams, State, next_status
 
@@ -51,6 +53,7 @@ class Solution(NamedTuple):
     bound: float
     status: Status
     history: list[Record]
+    gap: float  #: (G − min G) / G at most, of DM for its own objective; nan where nothing had ended
 
 
 # Modules with `init(problem, hp, W0, b0) -> State` and `step(problem, hp, State) -> State`; "auto" is a
@@ -80,6 +83,8 @@ def _advance(problem: Problem, hp: HParams, state: State, *, method: str) -> Sta
 # Scores, n K, up to which a program without the optimisations of LLVM is ready and done earlier than one with
 # them: it takes 0.6 of the time to compile, and a step of CG 0.2 ms more.
 FEW_SCORES = 1 << 14
+# Outer iterations, at least, after which steps that bring nothing are given up.
+IDLE = 30
 _PLAIN = {"xla_backend_optimization_level": 0}
 
 initial, _plain_initial = (
@@ -102,12 +107,18 @@ def solve(
     checkpoint: str | Path | None = None,
     observe: Callable[[State, Record], None] | None = None,
 ) -> Solution:
-    """Iterates until the gradient is small enough.
+    """Iterates until the gradient is small enough, and G − min G ≤ tolerance · G is certain.
+
+    What is certain is worked out in float64 on the host. Where it is not enough, the run goes on with a
+    smaller tolerance of the gradient; where steps in the dtype of X bring nothing any more, Newton steps in
+    float64 follow, and the status is STALLED where those do not help either. Above 2^26 scores, for features
+    that are not at hand, in several processes, and for dm, the bound is ‖∇G‖²/(2λ) in the dtype of X, which
+    knows the intercepts by their gradient alone.
 
     Args:
         problem: from :func:`multinomial_problem`.
         method: "auto", or one of the table ``METHODS``.
-        hp: of the stopping rule; None for its defaults.
+        hp: of the stopping rule; None for its defaults. With a tolerance of 0 the gradient alone decides.
         W0: starting weights [d, K]; None for the method's own start.
         b0: starting intercepts [K].
         mesh: of one axis, over which the classes are split; lc, lc_extrapolated, dm, admm and newton
@@ -176,7 +187,15 @@ def _solved(
             observe(state, history[-1])
 
     note()
-    while int(state.status) == Status.RUNNING:
+    judge = Judge(run.problem, hp, mesh is not None)
+    while True:
+        if int(state.status) == Status.RUNNING and _idle(history, float(jnp.finfo(problem.op.dtype).eps)):
+            state = run.stuck(state)
+        if int(state.status) != Status.RUNNING:
+            verdict = judge.verdict(now, state)
+            if verdict.status != Status.RUNNING or int(state.steps) >= hp.max_steps:
+                break
+            state = run.tightened(state)
         state = run.advance(now, state)
         following = auto.following(now, [r.gradient_norm for r in history]) if method == "auto" else now
         if following != now and int(state.status) == Status.RUNNING:
@@ -184,10 +203,25 @@ def _solved(
             state, now = run.initial(following, state.W, state.bias), following
             state = state._replace(steps=steps, inner=inner)
         note()
-    status = Status(int(state.status))
-    return Solution(
-        state.W, state.bias, history[-1].value, history[-1].gradient_norm, history[-1].bound, status, history
-    )
+    last, W, bias, better = history[-1], state.W, state.bias, verdict.better
+    value, norm = last.value, last.gradient_norm
+    if better is not None:
+        W, bias = jax.device_put((better.W, better.bias))
+        value, norm = better.value, better.gradient_norm
+    status = Status.MAX_STEPS if verdict.status == Status.RUNNING else verdict.status
+    return Solution(W, bias, value, norm, last.bound, status, history, verdict.gap)
+
+
+def _idle(history: list[Record], eps: float) -> bool:
+    """Whether neither ‖∇G‖ nor the bound has fallen for a long time by what is more than rounding."""
+    made = history[-1].steps - history[0].steps
+    first = len(history) - max(IDLE, made // 4)
+    if first <= 0:
+        return False
+    before, lately = history[:first], history[first:]
+    norm = min(r.gradient_norm for r in lately) > 0.9 * min(r.gradient_norm for r in before)
+    least = min(r.bound for r in before)
+    return norm and not min(r.bound for r in lately) < least - 8 * eps * abs(least)
 
 
 class _Run:
@@ -212,6 +246,15 @@ class _Run:
         if self._mesh is None:
             return self._awaited(self._advance, self.problem, self._hp, state, method=method)
         return self._awaited(_mesh.advance(METHODS[method], self._mesh), self.problem, self._hp, state)
+
+    def stuck(self, state: State) -> State:
+        """The state, ended because its steps bring nothing."""
+        return state._replace(status=state.status * 0 + Status.LINE_SEARCH_FAILED)
+
+    def tightened(self, state: State) -> State:
+        """The state, running, with a smaller tolerance from now on."""
+        self._hp = self._hp._replace(tolerance=self._hp.tolerance * FALL)
+        return state._replace(status=state.status * 0)  # where it was, on a mesh too
 
     def going_on(self, state: State) -> State:
         """A stored state, whose run may have ended by other numbers of the stopping rule."""

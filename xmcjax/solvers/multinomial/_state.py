@@ -22,7 +22,8 @@ class HParams(NamedTuple):
     """Numbers of the stopping rule.
 
     Attributes:
-        tolerance: ‖∇G‖ ≤ tolerance · ‖∇G(0)‖ ends a run (of DM: the gradient of its own objective).
+        tolerance: a run has converged at ‖∇G‖ ≤ tolerance · ‖∇G(0)‖ where it is certain that
+            G − min G ≤ tolerance · G too (of DM: in its own objective).
         max_steps: outer iterations.
     """
 
@@ -78,7 +79,8 @@ def starting_state(problem: Problem, hp: HParams, W, bias, value, norm, at_zero)
         at_zero: ‖∇G(0)‖.
     """
     dtype = W.dtype
-    rounding = 8 * jnp.finfo(dtype).eps * jnp.sqrt(jnp.sum(problem.weight**2))
+    squares = problem.op.row_norms2() + int(problem.intercept)
+    rounding = 8 * jnp.finfo(dtype).eps * jnp.sqrt(jnp.sum(problem.weight**2 * squares))
     state = State(
         W=W,
         bias=bias,

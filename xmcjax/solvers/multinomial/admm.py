@@ -28,6 +28,7 @@ from xmcjax.solvers._cg import cg
 from xmcjax.solvers.multinomial._problem import (
     Problem,
     all_sum,
+    centred,
     evaluate_at,
     open_columns,
     squared_norm,
@@ -109,7 +110,8 @@ def _ridge(problem: Problem, state: State, wanted, rho):
         product, right, jnp.ones((), right.dtype), open_, tolerance=CG_TOLERANCE, max_steps=MAX_CG
     )
     change = jnp.where(open_, change, 0)
-    return state.W + change[:-1], state.bias + change[-1], jnp.sum(steps, dtype=jnp.int32)
+    bias = centred(problem, state.bias + change[-1]) if problem.intercept else state.bias
+    return state.W + change[:-1], bias, jnp.sum(steps, dtype=jnp.int32)
 
 
 def _prox(problem: Problem, V, rho, log_p):

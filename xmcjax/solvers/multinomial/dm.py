@@ -24,6 +24,7 @@ from xmcjax.solvers.multinomial._problem import (
     Problem,
     all_max,
     all_sum,
+    centred,
     evaluate_at,
     own_scores,
     scores,
@@ -63,6 +64,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
 
     carry = (state.W, state.bias, jnp.int32(0))
     W, bias, steps = _blocks.over_blocks(problem, state.W.shape[1], visit, carry)
+    bias = centred(problem, bias) if problem.intercept else bias
     Z = scores(problem, W, bias)
     now = evaluate_at(problem, W, Z)
     after = state._replace(

@@ -32,6 +32,7 @@ import jax.numpy as jnp
 from xmcjax.native import _ffi
 from xmcjax.solvers.multinomial._problem import (
     Problem,
+    centred,
     evaluate,
     log_normaliser,
     norm_at_zero,
@@ -104,7 +105,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
         )
         inner = inner + 1 + counts[1]
         if problem.intercept:
-            bias = bias + _intercept_step(problem, memory, log_q)
+            bias = centred(problem, bias + _intercept_step(problem, memory, log_q))
     memory = Memory(log_q, memory.squared_norms, jax.random.key_data(key))
     return _evaluated(
         problem, hp, state._replace(W=W, bias=bias, steps=state.steps + 1, inner=inner, memory=memory)

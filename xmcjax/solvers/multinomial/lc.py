@@ -24,7 +24,7 @@ from xmcjax.losses import poisson
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _blocks
 from xmcjax.solvers.multinomial._class_lanes import solve_lanes, tolerances
-from xmcjax.solvers.multinomial._problem import Problem, all_sum
+from xmcjax.solvers.multinomial._problem import Problem, all_sum, centred, mean_over_classes
 from xmcjax.solvers.multinomial._state import HParams, State, next_status, starting_state, starting_weights
 
 # How far the class problems are solved, of their gradient at the start.
@@ -106,7 +106,12 @@ def over_classes(problem: Problem, hp: HParams, state: State, log_a, accuracy: f
     # log a ← log a − log Σ_k e^{z_k + log a}
     value = penalty - fit + jnp.sum(problem.weight * log_sums)
     bound = penalty - fit + jnp.sum(problem.weight * jnp.expm1(log_sums))
-    return Pass(W, bias, log_a - log_sums, value, bound, newton_steps.astype(jnp.int32))
+    log_a = log_a - log_sums
+    if problem.intercept:
+        # a goes with the mean of the intercepts
+        log_a = log_a + mean_over_classes(problem, bias)
+        bias = centred(problem, bias)
+    return Pass(W, bias, log_a, value, bound, newton_steps.astype(jnp.int32))
 
 
 def advanced(problem: Problem, hp: HParams, state: State, log_a, accuracy: float, remember) -> State:

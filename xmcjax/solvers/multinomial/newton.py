@@ -24,6 +24,7 @@ from xmcjax.solvers.multinomial._problem import (
     Evaluation,
     Problem,
     all_sum,
+    centred,
     evaluate_at,
     log_normaliser,
     own_scores,
@@ -68,8 +69,7 @@ def moved(problem: Problem, hp: HParams, state: State, direction, cg_steps) -> S
     """
     memory: Memory = state.memory
     D, db = direction[:-1], direction[-1]
-    if not problem.intercept:
-        db = jnp.zeros_like(db)
+    db = centred(problem, db) if problem.intercept else jnp.zeros_like(db)
     U = problem.op.matmat(D) + db[None, :]
     slope = all_sum(problem, jnp.sum(memory.gradient * D) + jnp.sum(memory.bias_gradient * db))
     t, failed = _search(problem, state, D, U, slope)

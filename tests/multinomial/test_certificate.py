@@ -1,0 +1,115 @@
+"""What is said to have converged is within the tolerance of the minimum, and the bound of that is one."""
+
+import multinomial_helpers as helpers
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+
+from xmcjax.lanes import precision
+from xmcjax.native import _ffi
+from xmcjax.solvers import Status, multinomial
+from xmcjax.solvers.multinomial import _certificate
+
+METHODS = [m for m in multinomial.METHODS if m not in ("dm", *([] if _ffi.available() else ["dual"]))]
+
+
+def clusters(seed=0):
+    """Four of them in five dimensions that overlap."""
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(4), rng.integers(0, 4, 60)]).astype(np.int32)
+    return rng.normal(size=(4, 5))[y] + rng.normal(size=(64, 5)), y
+
+
+def minimum(X, y, lam, intercept):
+    """G by scipy in variables of the features' size, for X of any scale."""
+    size, K = np.abs(X).max(), y.max() + 1
+    X = X / size
+
+    def value(x):
+        W, b = x[: X.shape[1] * K].reshape(-1, K), x[X.shape[1] * K :]
+        gW, gb = helpers.gradient(X, y, W, b, lam / size**2)
+        g = np.concatenate([gW.ravel(), gb if intercept else 0 * gb])
+        return helpers.objective(X, y, W, b, lam / size**2), g
+
+    start = np.zeros((X.shape[1] + 1) * K)
+    options = dict(maxiter=10_000, maxfun=100_000, ftol=1e-15, gtol=1e-10)
+    return scipy.optimize.minimize(value, start, jac=True, method="L-BFGS-B", options=options).fun
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("scale", [1e-8, 1.0])
+def test_converged_means_within_the_tolerance(method, intercept, scale):
+    X, y = clusters()
+    X = (scale * X).astype(np.float32)
+    lam = 100 * scale**2
+    with precision(np.float32):
+        problem = helpers.problem(sp.csr_matrix(X), y, lam, intercept=intercept)
+        solution = multinomial.solve(problem, method, multinomial.HParams(1e-4, 300))
+    least = minimum(X.astype(float), y, float(problem.l2), intercept)
+    W, bias = (np.asarray(a, np.float64) for a in (solution.W, solution.bias))
+    found = helpers.objective(X.astype(float), y, W, bias, float(problem.l2))
+    if method == "admm" and scale < 1:  # whose penalty begins at 1
+        assert solution.status in (Status.CONVERGED, Status.MAX_STEPS)
+        return
+    assert found - least <= solution.gap * found + 1e-8 * found
+    assert solution.status == Status.CONVERGED
+    assert solution.gap <= 1e-4
+    assert abs(np.mean(solution.bias)) <= 1e-5
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_bound_is_above_what_is_left_and_not_far(intercept):
+    X, y = clusters()
+    lam = 1e-3
+    least = minimum(X, y, lam, intercept)
+    with precision(np.float64):
+        problem = helpers.problem(X, y, lam, intercept=intercept)
+        best = multinomial.solve(problem, "newton", multinomial.HParams(1e-9))
+        certifier = _certificate.Certifier(problem)
+    assert best.value == pytest.approx(least, rel=1e-6)
+    rng = np.random.default_rng(0)
+    for far in (1e-3, 1e-2, 0.1):
+        W = np.asarray(best.W) + far * rng.normal(size=best.W.shape)
+        bias = np.asarray(best.bias) + (far * rng.normal(size=4) if intercept else 0)
+        found = certifier.certified(W, bias, 1e-8, newton_steps=0)
+        left = found.value - best.value
+        assert left <= found.gap * found.value + 1e-9
+        # ‖∇G‖²/(2λ) alone is far above it
+        assert found.gradient_norm**2 / (2 * lam) > 20 * left
+        tight = certifier.certified(W, bias, left / found.value, newton_steps=0)
+        assert tight.gap * found.value <= 2.5 * left
+        # weights may be improved too
+        better = certifier.certified(W, bias, 1e-10, newton_steps=30)
+        assert better.gap <= 1e-10
+        assert better.value == pytest.approx(best.value, rel=1e-8)
+
+
+def test_float32_that_cannot_keep_the_tolerance_says_so():
+    X, y = clusters()
+    with precision(np.float32):
+        problem = helpers.problem(X.astype(np.float32), y, 1e-3)
+        solution = multinomial.solve(problem, "newton", multinomial.HParams(1e-15))
+    assert solution.status == Status.STALLED
+    assert solution.gap > 1e-15
+
+
+def test_intercepts_do_not_drift_together():
+    X, y = clusters()
+    with precision(np.float32):
+        problem = helpers.problem(X.astype(np.float32), y, 1e-3, intercept=True)
+        solution = multinomial.solve(
+            problem, "newton", multinomial.HParams(0.0, 200), b0=np.full(4, 0.0, np.float32)
+        )
+    assert np.abs(solution.bias).max() < 20
+    assert abs(np.mean(solution.bias)) <= 1e-5
+
+
+def test_weights_may_be_evaluated_where_they_separate_the_classes():
+    # P is 0 and 1 in float64 in most places
+    X, y = np.diag([1e3, 1e3, 1e3]), np.arange(3, dtype=np.int32)
+    with precision(np.float64):
+        certifier = _certificate.Certifier(helpers.problem(X, y, 1.0, intercept=True))
+        found = certifier.certified(np.eye(3), np.zeros(3), 1e-3, newton_steps=40)
+    assert found.gap <= 1e-3 and np.isfinite(found.value)

@@ -1,0 +1,235 @@
+"""How far weights are from the minimum of G at most, in float64, whatever rounding did before.
+
+Rows of Q [n, K] that are distributions make a point of the dual problem, where there is an intercept those
+with the classes' weights, Σ_i c_i q_ik = Σ_{i: y_i = k} c_i. At any W and b, with P their probabilities,
+
+    G(W, b) − min G ≤ G(W, b) − D(Q) = ‖λW − V‖²/(2λ) + Σ_i c_i KL(q_i ‖ p_i),   V = Xᵀ (c ∘ (Y − Q)).
+
+Q = P gives ‖∇G‖²/(2λ), which is far too much where λ is small. So Q also follows P along a Newton direction
+δ, q = p (1 + u − pᵀu) with u = δᵀx: what is left of the first term then is the residual of the Newton
+system, and the bound is hardly above ½ ∇Gᵀ H⁻¹ ∇G.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.linops import Csr, Dense
+from xmcjax.solvers.multinomial._problem import Problem
+
+# Scores of a problem, n K, above which several arrays of them are too much to ask for.
+MOST_SCORES = 1 << 26
+# Products with the Hessian for a direction.
+_MOST_CG = 500
+_MOST_HALVINGS = 40
+
+
+class Certified(NamedTuple):
+    """Weights, and what is certain about them."""
+
+    W: np.ndarray  #: [d, K], in the dtype of X
+    bias: np.ndarray  #: [K]
+    value: float  #: G
+    gap: float  #: (G − D) / G for the largest D that was found; infinite where they are not finite
+    gradient_norm: float  #: ‖∇G‖
+
+
+class _Point(NamedTuple):
+    W: np.ndarray
+    bias: np.ndarray
+    log_p: np.ndarray
+    P: np.ndarray
+    value: float
+    gradient: np.ndarray  # [d+1, K], the last row for b
+
+
+def possible(problem: Problem) -> bool:
+    """Whether the features are at hand, and the scores few enough."""
+    stored = isinstance(problem.op, (Csr, Dense)) and problem.op.shape[0] * problem.classes <= MOST_SCORES
+    return stored and all(a.is_fully_addressable for a in (problem.y, problem.weight))
+
+
+class Certifier:
+    """The problem in float64.
+
+    Args:
+        problem: for which :func:`possible` is true.
+    """
+
+    def __init__(self, problem: Problem):
+        self._dtype = problem.op.dtype
+        self._X = _features(problem.op)
+        self._y = np.asarray(problem.y)
+        self._c = np.asarray(problem.weight, np.float64)
+        self._l2 = float(problem.l2)
+        self._K, self._intercept = problem.classes, problem.intercept
+        self._rows = np.arange(len(self._y))
+        self._wanted = np.bincount(self._y, self._c, self._K)
+
+    def certified(self, W, bias, tol: float, newton_steps: int = 0) -> Certified:
+        """The weights, or better ones, with their gap.
+
+        Args:
+            W, bias: [d, K] and [K].
+            tol: gap that is enough.
+            newton_steps: that may be made where it is not.
+        """
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            now = self._at(W, bias)
+            if not np.isfinite(now.value):
+                return self._result(now, -np.inf)
+            least = now.value - self._distance(now, now.P)
+            for step in range(newton_steps + 1):
+                if not now.value - least > tol * now.value:
+                    break
+                direction = self._direction(now, tol, give_up=step == newton_steps)
+                if direction is None:
+                    break
+                U = self._X @ direction[:-1] + direction[-1]
+                least = max(least, now.value - self._distance(now, _moved(now.P, U)))
+                if now.value - least <= tol * now.value or step == newton_steps:
+                    break
+                better = self._searched(now, direction)
+                if better is None:
+                    break
+                now = better
+                least = max(least, now.value - self._distance(now, now.P))
+        return self._result(now, least)
+
+    def _result(self, now: _Point, least: float) -> Certified:
+        fall = now.value - least
+        # of exact zeros the gap is 0
+        gap = max(fall, 0.0) / now.value if now.value > 0 else 0.0 if fall <= 0 else np.inf
+        norm = float(np.linalg.norm(now.gradient))
+        return Certified(
+            now.W.astype(self._dtype),
+            now.bias.astype(self._dtype),
+            now.value,
+            float(gap) if np.isfinite(gap) else np.inf,
+            norm,
+        )
+
+    def _at(self, W, bias) -> _Point:
+        """The weights as they are in the dtype of X."""
+        W, bias = (np.asarray(a).astype(self._dtype).astype(np.float64) for a in (W, bias))
+        Z = self._X @ W + bias
+        Z -= Z.max(axis=1)[:, None]
+        E = np.exp(Z)
+        top = E.argmax(axis=1)
+        E[self._rows, top] = 0
+        # log Σ e^z keeps the digits of what is beside the largest
+        Z -= np.log1p(E.sum(axis=1))[:, None]
+        P = np.exp(Z)
+        loss = -float(self._c @ Z[self._rows, self._y])
+        value = self._l2 / 2 * float(np.vdot(W, W)) + loss
+        slope = self._slope(P)
+        gradient = np.vstack([self._l2 * W + self._X.T @ slope, self._last(slope)])
+        return _Point(W, bias, Z, P, value, gradient)
+
+    def _slope(self, Q):
+        """c ∘ (Q − Y), where q_y − 1 is the sum of the others."""
+        slope = Q * self._c[:, None]
+        slope[self._rows, self._y] = 0
+        slope[self._rows, self._y] = -slope.sum(axis=1)
+        return slope
+
+    def _last(self, slope):
+        return slope.sum(axis=0) if self._intercept else np.zeros(self._K)
+
+    def _distance(self, now: _Point, Q) -> float:
+        """G(W, b) − D(Q), with Q brought to the classes' weights; infinite where that overflows."""
+        if self._intercept:
+            Q = self._balanced(Q)
+        slope = self._slope(Q)
+        apart = self._l2 * now.W + self._X.T @ slope
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            # KL as Σ q log(q/p) − q + p, no term of which is negative
+            terms = np.where(Q > 0, Q * (np.log(Q) - now.log_p), 0) - Q + now.P
+            distance = float(np.vdot(apart, apart)) / (2 * self._l2) + float(self._c @ terms.sum(axis=1))
+        if self._intercept:
+            distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(slope.sum(axis=0)))
+        return max(distance, 0.0) if np.isfinite(distance) else np.inf
+
+    def _balanced(self, Q):
+        """Q with Σ_i c_i q_ik as wanted: what classes have too much of goes to those that lack it."""
+        found = self._c @ Q
+        kept = np.where(found > self._wanted, self._wanted / np.where(found > 0, found, 1), 1)
+        lacking = np.maximum(self._wanted - found, 0)
+        if not lacking.sum() > 0:
+            return Q
+        free = Q @ (1 - kept)
+        return Q * kept + free[:, None] * (lacking / lacking.sum())
+
+    def _direction(self, now: _Point, tol: float, give_up: bool):
+        """−H⁻¹ ∇G by CG with the diagonal, until its residual matters little in the bound, [d+1, K].
+
+        None where the model of G falls by more than twice the gap that is wanted and `give_up`.
+        """
+        c, P, l2 = self._c[:, None], now.P, self._l2
+        curvature = c * P * (1 - P)
+        diagonal = np.vstack([l2 + _squared(self._X).T @ curvature, curvature.sum(axis=0)])
+        diagonal = np.where(diagonal > 0, diagonal, 1)
+
+        def product(V):
+            R = P * (self._X @ V[:-1] + (V[-1] if self._intercept else 0))
+            R = c * (R - P * R.sum(axis=1)[:, None])
+            return np.vstack([l2 * V[:-1] + self._X.T @ R, self._last(R)])
+
+        enough = tol * now.value
+        x, r = np.zeros_like(now.gradient), -now.gradient
+        z = r / diagonal
+        p, rz, fall = z, float(np.vdot(r, z)), 0.0
+        for _ in range(_MOST_CG):
+            last = np.abs(r[-1]).sum()
+            # the bound is about the fall and ‖r‖²/(2λ)
+            if np.vdot(r[:-1], r[:-1]) <= l2 * max(enough - fall, 0.2 * enough) and last <= 0.01 * enough:
+                break
+            if not rz > 0:
+                break
+            Ap = product(p)
+            along = float(np.vdot(p, Ap))
+            if not along > 0:
+                break
+            step = rz / along
+            x, r = x + step * p, r - step * Ap
+            # ½ ∇Gᵀ H⁻¹ ∇G is the sum of these
+            fall += step * rz / 2
+            if give_up and fall > 2 * enough:
+                return None
+            z = r / diagonal
+            before, rz = rz, float(np.vdot(r, z))
+            p = z + rz / before * p
+        return x
+
+    def _searched(self, now: _Point, direction) -> _Point | None:
+        """The first of t = 1, ½, ¼, … where G falls; None where it does for none."""
+        t = 1.0
+        for _ in range(_MOST_HALVINGS):
+            bias = now.bias + t * direction[-1]
+            new = self._at(now.W + t * direction[:-1], bias - bias.mean() if self._intercept else bias)
+            if new.value < now.value:
+                return new
+            t /= 2
+        return None
+
+
+def _features(op):
+    if isinstance(op, Dense):
+        return np.asarray(op.X, np.float64)
+    return op.to_scipy().astype(np.float64)
+
+
+def _squared(X):
+    return X.multiply(X).tocsr() if sp.issparse(X) else X * X
+
+
+def _moved(P, U):
+    """p (1 + u − pᵀu) where that is a distribution, else p e^u over its sum."""
+    U = U - (P * U).sum(axis=1)[:, None]
+    linear = U.min(axis=1) > -1
+    U -= np.where(linear, 0, U.max(axis=1))[:, None]
+    Q = P * np.where(linear[:, None], 1 + U, np.exp(np.where(linear[:, None], 0, U)))
+    return Q / Q.sum(axis=1)[:, None]

@@ -1,0 +1,69 @@
+"""Whether a run that has ended has converged: what its status promises must be certain."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from xmcjax.solvers._base import Status
+from xmcjax.solvers.multinomial import _certificate
+from xmcjax.solvers.multinomial._problem import Problem
+from xmcjax.solvers.multinomial._state import HParams, State
+
+# Newton steps in float64 where steps in the dtype of X bring nothing any more.
+_NEWTON_STEPS = 20
+# Of the tolerance of the gradient, with which a run goes on whose gap is too large.
+FALL = 0.1
+
+
+class Verdict(NamedTuple):
+    """About the state with which a run has ended."""
+
+    status: Status  #: RUNNING where it has to go on
+    gap: float  #: (G − min G) / G at most; nan where not asked
+    better: _certificate.Certified | None = None  #: weights that take the place of the state's
+
+
+class Judge:
+    """Of the runs of a problem.
+
+    Args:
+        problem: on one device, or that which a mesh shares.
+        hp: whose tolerance the gap has to keep.
+        split: whether a mesh has the weights.
+    """
+
+    def __init__(self, problem: Problem, hp: HParams, split: bool):
+        self._problem, self._tol, self._split = problem, float(hp.tolerance), split
+        self._certifier: _certificate.Certifier | None = None
+
+    def verdict(self, method: str, state: State) -> Verdict:
+        """What comes of a state that is not running."""
+        status = Status(int(state.status))
+        if self._tol == 0 or status not in (Status.CONVERGED, Status.LINE_SEARCH_FAILED):
+            return Verdict(status, math.nan)
+        stuck = status == Status.LINE_SEARCH_FAILED
+        if method == "dm" or not (_certificate.possible(self._problem) and state.W.is_fully_addressable):
+            gap = self._by_gradient(method, state)
+            if gap <= self._tol:
+                return Verdict(Status.CONVERGED, gap)
+            return Verdict(status, gap) if stuck else Verdict(Status.RUNNING, gap)
+        if self._certifier is None:
+            self._certifier = _certificate.Certifier(self._problem)
+        W, bias = (np.asarray(a)[..., : self._problem.classes] for a in (state.W, state.bias))
+        steps = _NEWTON_STEPS if stuck and not self._split else 0
+        found = self._certifier.certified(W, bias, self._tol, steps)
+        better = None if self._split else found
+        if found.gap <= self._tol:
+            return Verdict(Status.CONVERGED, found.gap, better=better)
+        if stuck:
+            return Verdict(Status.STALLED, found.gap, better=better)
+        return Verdict(Status.RUNNING, found.gap)
+
+    def _by_gradient(self, method: str, state: State) -> float:
+        """‖∇F‖²/(2λ F) for the function F of the method; the intercepts have their gradient in it."""
+        value = float(state.bound if method == "dm" else state.value)
+        norm = float(state.stationarity)
+        return norm**2 / (2 * float(self._problem.l2)) / value if value > 0 else math.inf
