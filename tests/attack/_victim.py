@@ -55,7 +55,7 @@ def _predictions(folder: Path) -> None:
 
 
 def _run(folder: Path) -> None:
-    outcome = Outcome((0, 3), 3, 0, 0, Summary(), None, 0)
+    outcome = Outcome((0, 3), 3, 0, 0, Summary(), None, 0, None)
     write_run_file(folder, "train", _Options(), outcome, {"reading": 1.0})
 
 
