@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 
+from xmcjax._cores import usable_cores
 from xmcjax.cli._environment import (
     VARIABLES,
     describe_nodes,
     native_isa,
     training_path,
-    usable_cores,
     versions,
 )
 from xmcjax.cli._report import print_field
