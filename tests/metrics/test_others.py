@@ -167,8 +167,10 @@ def test_the_modules_import_numpy_and_scipy_only():
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 names = [node.module]
-                # trees of classes are NumPy arrays, and the check of matrices stands on scipy
-                own = ("xmcjax.metrics", "xmcjax._hierarchy", "xmcjax._sparse")
+                # trees of classes are NumPy arrays, and the checks of arguments and matrices stand on scipy
+                own = tuple(
+                    f"xmcjax.{part}" for part in ("metrics", "_hierarchy", "_arguments", "_finite", "_sparse")
+                )
                 for alias in node.names:
                     name = f"xmcjax.{alias.name}" if node.module == "xmcjax" else node.module
                     assert not name.startswith("xmcjax") or name.startswith(own)

@@ -94,7 +94,7 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     if backend in ("dense", "gpu", "jnp") or not sparse or not native_ready():
         check_threads_of_jax()
     if backend == "dense" or (backend == "auto" and not sparse):
-        return Dense(jnp.asarray(X.toarray() if sparse else X, dtype))
+        return Dense(jnp.asarray(X.toarray() if sparse else X, dtype))  # type: ignore[union-attr]
     if backend == "native" and not native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
     native = backend == "native" or (backend == "auto" and native_ready())

@@ -6,7 +6,7 @@ is ever expanded to an n x L array that was not given as one.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -190,7 +190,7 @@ def _check_indices(indices: np.ndarray, truth: Truth) -> np.ndarray:
     return indices
 
 
-def as_predictions(predictions):
+def as_predictions(predictions) -> Any:
     """Checked CSR of sparse scores, else an array.
 
     Raises:

@@ -11,6 +11,8 @@ from types import FrameType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.core import Tracer
 
 from xmcjax._fork import check_threads_of_jax
 from xmcjax.native._interrupts import loaded
@@ -139,12 +141,12 @@ def _set(function: str, value: int) -> None:
 
 def _arrays(out: Any) -> list[jax.Array]:
     arrays = [a for a in jax.tree.leaves(out) if isinstance(a, jax.Array)]
-    arrays = [a for a in arrays if not isinstance(a, jax.core.Tracer)]
+    arrays = [a for a in arrays if not isinstance(a, Tracer)]
     # a random key cannot be asked whether it is ready; the arrays that come with it can
-    return [a for a in arrays if not jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key)]
+    return [a for a in arrays if not jnp.issubdtype(a.dtype, jax.dtypes.prng_key)]
 
 
-def _ready(arrays: list[jax.Array]) -> bool:
+def _ready(arrays: list[Any]) -> bool:
     return all(a.is_deleted() or a.is_ready() for a in arrays)
 
 

@@ -25,7 +25,7 @@ def by_rows(project: Callable, b: jax.Array, *numbers: jax.Array) -> jax.Array:
     def placed(array, axes):
         return jax.sharding.reshard(array, NamedSharding(mesh, PartitionSpec(*axes)))
 
-    b, numbers = placed(b, [*batch, None]), [placed(number, batch) for number in numbers]
+    b, numbers = placed(b, [*batch, None]), tuple(placed(number, batch) for number in numbers)
     if not names:
         return placed(project(b, *numbers), given)
     whole, one = PartitionSpec(*batch, None), PartitionSpec(*batch)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.core import Tracer
 
 from xmcjax.native._awaited import awaited
 
@@ -46,7 +47,7 @@ def run_in_calls(
         running: of a state on the host.
         problem, hp, state: to start from. Where JAX traces any of them, one call makes all iterations.
     """
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((problem, hp, state))):
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state))):
         return advance(problem, hp, state, _ALL)
     calls = Calls(advance, problem, hp)
     while running(state):

@@ -43,6 +43,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from xmcjax._arguments import instance
 from xmcjax.linops import Csr, LinOp, check_operator, real_array
@@ -165,7 +166,7 @@ def lane_problem(
     y = jnp.asarray(real_array("y", y))
     if y.ndim != 2 or y.shape[0] != op.shape[0]:
         raise ValueError(f"expected targets [{op.shape[0]}, lanes], got {list(y.shape)}")
-    if not isinstance(y, jax.core.Tracer):
+    if not isinstance(y, Tracer):
         _check_targets(np.asarray(y))
 
     def spread(name, a):
