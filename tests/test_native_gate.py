@@ -84,6 +84,7 @@ CONVERTED = {
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,
     "solvers.multiclass_dual._processes._gathered": OWN,
     "solvers.multiclass_dual._solve.solve": DENSE,
+    "solvers.multinomial._certificate._squared": "of an operator",
 }
 
 

@@ -384,7 +384,10 @@ def test_an_offset_that_is_no_number_is_not_passed_over(loss, backend):
     X, y = data()
     shift = np.zeros((N, LANES))
     shift[3, 1] = np.nan
-    status = np.asarray(start(problem(X, y, loss, backend, shift=shift)).status)
+    with pytest.raises(ValueError, match="shift: expected finite numbers, found NaN"):
+        problem(X, y, loss, backend, shift=shift)
+    # an array of JAX is not looked at
+    status = np.asarray(start(problem(X, y, loss, backend, shift=jnp.asarray(shift))).status)
     assert status[1] == Status.NONFINITE and Status.NONFINITE not in np.delete(status, 1)
 
 
