@@ -386,8 +386,9 @@ def test_an_offset_that_is_no_number_is_not_passed_over(loss, backend):
     shift[3, 1] = np.nan
     with pytest.raises(ValueError, match="shift: expected finite numbers, found NaN"):
         problem(X, y, loss, backend, shift=shift)
-    # an array of JAX is not looked at
-    status = np.asarray(start(problem(X, y, loss, backend, shift=jnp.asarray(shift))).status)
+    # an array of JAX, which may be traced, is not looked at
+    unseen = dataclasses.replace(problem(X, y, loss, backend, shift=0 * y), shift=jnp.asarray(shift))
+    status = np.asarray(start(unseen).status)
     assert status[1] == Status.NONFINITE and Status.NONFINITE not in np.delete(status, 1)
 
 
