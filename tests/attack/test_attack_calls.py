@@ -34,6 +34,7 @@ EXEMPT = {
     "xmcjax.lanes.train_on_nodes": "starts processes; its arguments are those of train_one_vs_all",
     "xmcjax.lanes.worse": _PARTS,
     "xmcjax.linops.check_operator": _PARTS,
+    "xmcjax.linops.computed_dtype": "is the check of other functions",
     "xmcjax.linops.gpu_ready": "takes no argument",
     "xmcjax.linops.native_ready": "takes no argument",
     "xmcjax.linops.put": _PARTS,
