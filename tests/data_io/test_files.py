@@ -126,8 +126,9 @@ def _modules(path: Path):
 
 
 def test_layers():
-    """The readers know numpy, scipy, the check of matrices and the library loader, nothing else."""
-    allowed = {"numpy", "scipy", "xmcjax.data", "xmcjax.native", "xmcjax._sparse", *sys.stdlib_module_names}
+    """The readers know numpy, scipy, the checks of arguments and matrices, and the library loader."""
+    checks = {"xmcjax._arguments", "xmcjax._finite", "xmcjax._sparse"}
+    allowed = {"numpy", "scipy", "xmcjax.data", "xmcjax.native", *checks, *sys.stdlib_module_names}
     for path in Path(xmcjax.data.__file__).parent.glob("*.py"):
         for module in _modules(path):
             top = ".".join(module.split(".")[:2]) if module.startswith("xmcjax") else module.split(".")[0]
