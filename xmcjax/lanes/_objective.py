@@ -39,13 +39,18 @@ class Objective:
 
     def of_weights(self, w: np.ndarray) -> np.ndarray:
         """R of each weight, [d]: of all of them, because each other length would be compiled anew."""
-        return np.asarray(self._penalty.value(jnp.asarray(w)), np.float64)
+        return np.asarray(_penalties(self._penalty, jnp.asarray(w)), np.float64)
 
     def of_bias(self, bias: float, dtype) -> float:
         """Of the bias."""
-        return self._l2_bias * float(self._penalty.value(jnp.asarray(bias, dtype)))
+        return self._l2_bias * float(_penalties(self._penalty, jnp.asarray(bias, dtype)))
 
 
 @functools.partial(jax.jit, static_argnames=("loss",))
 def _losses(loss: MarginLoss, z, y):
     return loss.score_value(z, y)
+
+
+@functools.partial(jax.jit, static_argnames=("penalty",))
+def _penalties(penalty: Penalty, w):
+    return penalty.value(w)
