@@ -14,8 +14,6 @@ import os
 import threading
 from collections.abc import Iterator
 
-import numpy as np
-
 # How a call ended, of native/guard.h.
 _DONE, _NO_MEMORY, _INTERRUPTED = range(3)
 _loaded: ctypes.CDLL | None = None
@@ -84,15 +82,15 @@ class StopFlag:
     """Ends the native calls of the threads that heed it, from any thread."""
 
     def __init__(self):
-        self._flag = np.zeros(1, np.int32)
+        self._flag = ctypes.c_int32(0)
 
     def set(self) -> None:
         """Calls that are under way end within a moment, and so does every later one."""
-        self._flag[0] = 1
+        self._flag.value = 1
 
     def is_set(self) -> bool:
         """Whether it has been set."""
-        return bool(self._flag[0])
+        return bool(self._flag.value)
 
     @contextlib.contextmanager
     def heeded(self) -> Iterator[None]:
@@ -101,7 +99,7 @@ class StopFlag:
         if library is None:
             yield
             return
-        library.xmcjax_stop_flag(ctypes.c_void_p(self._flag.ctypes.data))
+        library.xmcjax_stop_flag(ctypes.byref(self._flag))
         try:
             yield
         finally:
