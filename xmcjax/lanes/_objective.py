@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from xmcjax.losses import MarginLoss
@@ -35,15 +34,15 @@ class Objective:
 
     def losses(self, z: np.ndarray, y: np.ndarray, c: np.ndarray) -> float:
         """Σ_i c_i φ(y_i z_i)."""
-        return float(c @ np.asarray(_losses(self._loss, jnp.asarray(z, y.dtype), y), np.float64))
+        return float(c @ np.asarray(_losses(self._loss, np.asarray(z, y.dtype), y), np.float64))
 
     def of_weights(self, w: np.ndarray) -> np.ndarray:
         """R of each weight, [d]: of all of them, because each other length would be compiled anew."""
-        return np.asarray(_penalties(self._penalty, jnp.asarray(w)), np.float64)
+        return np.asarray(_penalties(self._penalty, w), np.float64)
 
     def of_bias(self, bias: float, dtype) -> float:
         """Of the bias."""
-        return self._l2_bias * float(_penalties(self._penalty, jnp.asarray(bias, dtype)))
+        return self._l2_bias * float(_penalties(self._penalty, np.asarray(bias, dtype)))
 
 
 @functools.partial(jax.jit, static_argnames=("loss",))
