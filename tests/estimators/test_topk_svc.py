@@ -192,7 +192,9 @@ def test_numbers_beyond_the_dtypes(data):
     for C in (1e-42, 1e39):
         with pytest.raises(ValueError, match=r"C: expected a number from 1.18e-38 to 3.4e.38"):
             TopKSVC(C=C).fit(X.astype(np.float32), y)
-    assert TopKSVC(C=0.1, max_iter=2**40).fit(X, y).n_iter_ > 1
+    assert TopKSVC(C=0.1, max_iter=2**31 - 1).fit(X, y).n_iter_ > 1
+    with pytest.raises(ValueError, match="max_iter: expected at most 2147483647, got 1099511627776"):
+        TopKSVC(C=0.1, max_iter=2**40).fit(X, y)
     # r ‖x‖² below the rounding of the scores: the dual variables stay in their sets
     for k in (1, 2):
         ours = TopKSVC(k, C=1e-20).fit(X, y)

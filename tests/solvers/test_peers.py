@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not linops.native_ready(), reason="no native ker
 
 HERE = Path(__file__).resolve().parent
 SETUP = """
-import json, os, signal
+import json, os, signal, threading
 import jax, numpy as np, scipy.sparse as sp
 from jax.sharding import Mesh
 from multiclass_helpers import data
@@ -54,6 +54,8 @@ found = [
     told(lc, W0=np.zeros((60, 21))), told(lc, checkpoint="state"),
 ]
 assert multiclass_dual.solve_over_mesh(X, y, mesh, C=0.2, tol=0.1).status == 1
+# a thread that is left would abort the interpreter at its end, where it wakes up in time
+assert threading.enumerate() == [threading.current_thread()]
 print(json.dumps(found))
 """
 

@@ -96,7 +96,9 @@ class Peers:
             self._leave("failed", str(error).removesuffix(_HINT))
             _part_at_exit()
             raise error from None
-        if not isinstance(error, Disagreement):  # which everybody has found
+        if isinstance(error, Disagreement):
+            self._leave("done", "")  # everybody has found it
+        else:
             self._leave("failed", f"process {self._me} of this run ended with {_described(error)}")
 
     def agree(self, facts: Callable[[], dict[str, str]]) -> None:
@@ -251,7 +253,9 @@ class Peers:
     def _leave(self, kind: str, text: str) -> None:
         self._last_word = kind, text
         self._over.set()
-        self._watcher.join(2 * _PERIOD)  # where the store does not answer the others know that it is gone
+        # Where the store does not answer, the others know that it is gone. A thread that is still within it
+        # when the interpreter ends would abort the process.
+        self._watcher.join(_PARTING)
 
 
 class Disagreement(ValueError):
