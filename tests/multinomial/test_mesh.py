@@ -173,13 +173,14 @@ def test_a_killed_run_goes_on_where_it_was(method, setup, tmp_path):
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     X, y = helpers.sparse_set()
     problem, hp = helpers.problem(X, y), multinomial.HParams(1e-6, 1000)
-    assert (tmp_path / "state" / "state-0-0.tmp").exists()
+    assert list((tmp_path / "state").glob(".state-0-0.npz.*.tmp"))
 
     def run(problem, method):
         return multinomial.solve(problem, method, hp, W0=np.zeros((40, 7)), checkpoint=tmp_path / "state")
 
     found, expected = run(problem, method), alone(method)
     assert found.history[0].steps == 5
+    assert not list((tmp_path / "state").glob(".*.tmp"))
     assert (found.value, found.bound) == (expected.value, expected.bound)
     assert found.history[-1].steps == expected.history[-1].steps
     np.testing.assert_array_equal(found.W, expected.W)

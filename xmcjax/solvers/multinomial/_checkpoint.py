@@ -1,20 +1,23 @@
 """The state of a run on disk, so that a killed one goes on where it was.
 
-Each process keeps its part of the last two iterations in two files, written under another name first: one
-of them is whole at any moment, and processes that were stopped an iteration apart have one in common.
+Each process keeps its part of the last two iterations in two files, each written whole or not at all: one
+of them is there at any moment, and processes that were stopped an iteration apart have one in common.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import os
+import zipfile
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
+from xmcjax.data import atomic_write
 from xmcjax.solvers._peers import Peers
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._state import State
@@ -34,46 +37,52 @@ class Store:
             peers: of the solve.
 
         Raises:
-            ValueError: a state of another problem, method or number of devices.
+            ValueError: a state of another problem, method or number of devices, or a damaged file.
         """
+        for left in self._folder.glob(f".state-{jax.process_index()}-*.tmp"):  # by a run that was killed
+            left.unlink()
         found = []
         for slot in (0, 1):
-            header, steps = _header(self._file(slot))
-            if header and header["mark"] != self._mark:
-                raise ValueError(f"{self._folder} has the state of another run: give an empty folder")
+            path, steps = self._file(slot), -1
+            if path.exists():
+                mark, _, steps = _head(path)
+                if mark != self._mark:
+                    raise ValueError(f"{self._folder} has the state of another run: give an empty folder")
             found.append(steps)
         everyone = map(json.loads, peers.exchanged("state", json.dumps(found)))
         return max(set.intersection(*map(set, everyone)), default=-1)
 
     def method(self, steps: int) -> str:
         """That was running."""
-        header, _ = _header(self._file(steps % 2))
-        return header["method"]
+        return _head(self._file(steps % 2))[1]
 
     def load(self, steps: int, like: State) -> State:
         """The state after that iteration, laid out as `like`."""
-        with np.load(self._file(steps % 2), allow_pickle=False) as arrays:
-            leaves, tree = jax.tree.flatten(like)
-            placed = []
-            for i, leaf in enumerate(leaves):
-                parts = [arrays[f"{i}_{k}"] for k in range(len(_shards(leaf)))]
-                placed.append(_placed(leaf, parts))
+        path = self._file(steps % 2)
+        leaves, tree = jax.tree.flatten(like)
+        names = [[f"{i}_{k}" for k in range(len(_shards(leaf)))] for i, leaf in enumerate(leaves)]
+        arrays = iter(_arrays(path, (name for part in names for name in part)))
+        placed = []
+        for leaf in leaves:
+            parts = [next(arrays) for _ in _shards(leaf)]
+            if any(p.shape != s.data.shape for p, s in zip(parts, _shards(leaf), strict=True)):
+                raise _damaged(path, "arrays of other shapes")
+            placed.append(_placed(leaf, parts))
         return jax.tree.unflatten(tree, placed)
 
     def save(self, method: str, state: State) -> None:
-        """Writes the state after an iteration in place of that two iterations before."""
+        """Writes the state after an iteration in place of that two iterations before.
+
+        Raises:
+            OSError: it cannot be written; the error names the file.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         leaves = [_parts(leaf) for leaf in jax.tree.leaves(state)]
         arrays = {f"{i}_{k}": part for i, parts in enumerate(leaves) for k, part in enumerate(parts)}
         header = json.dumps({"mark": self._mark, "method": method})
         arrays["header"] = np.frombuffer(header.encode(), np.uint8)
-        target = self._file(int(state.steps) % 2)
-        temporary = target.with_suffix(".tmp")
-        with open(temporary, "wb") as file:
+        with atomic_write(self._file(int(state.steps) % 2)) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]  # names are numbers, no option's
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
 
     def _file(self, slot: int) -> Path:
         return self._folder / f"state-{jax.process_index()}-{slot}.npz"
@@ -89,12 +98,46 @@ def fingerprint(problem: Problem, method: str, devices: int) -> str:
     return digest.hexdigest()
 
 
-def _header(path: Path) -> tuple[dict[str, Any], int]:
-    if not path.exists():
-        return {}, -1
-    with np.load(path, allow_pickle=False) as arrays:
-        header = json.loads(arrays["header"].tobytes())
-        return header, int(arrays[f"{State._fields.index('steps')}_0"])
+def _head(path: Path) -> tuple[str, str, int]:
+    """What a stored state belongs to, the method that was running, and the iteration."""
+    header, steps = _arrays(path, ("header", f"{State._fields.index('steps')}_0"))
+    try:
+        content = json.loads(header.tobytes())
+        return str(content["mark"]), str(content["method"]), int(steps)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(path, error) from error
+
+
+def _arrays(path: Path, names: Iterable[str]) -> list[np.ndarray]:
+    """Members of a stored state, whose checksums are compared before anything is made of them."""
+    if not path.is_file():  # a FIFO would be waited for without end
+        raise _damaged(path, "no regular file")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = []
+            for name in names:
+                member = io.BytesIO(archive.read(f"{name}.npy"))
+                found.append(np.lib.format.read_array(member, allow_pickle=False))
+            return found
+    # All that zipfile is known to raise on a damaged archive, and KeyError for a member that is not there.
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        KeyError,
+        ValueError,
+        OverflowError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, why: object) -> ValueError:
+    return ValueError(
+        f"{path}: expected the state of a run, found a damaged file ({str(why)[:200]}); without it the run "
+        "goes on from the iteration before, or begins anew"
+    )
 
 
 def _shards(leaf: jax.Array):

@@ -130,7 +130,8 @@ def solve(
 
     Raises:
         ValueError: an unknown method, one that cannot run on these features or this mesh, starting
-            weights of another shape, or a checkpoint of another run.
+            weights of another shape, or a checkpoint of another run or damaged.
+        OSError: the checkpoint cannot be written or read.
         Disagreement: a ValueError; processes were given different arguments, and all of them say which.
         PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
             and names the process. This one then exits with status 1, whatever the others do.

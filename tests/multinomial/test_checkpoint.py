@@ -1,0 +1,101 @@
+"""States on disk that are damaged, and disks that are full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+
+import multinomial_helpers as helpers
+import numpy as np
+import pytest
+
+from xmcjax.solvers import multinomial
+
+HP = multinomial.HParams(1e-6, 4)
+
+
+@pytest.fixture
+def run(tmp_path):
+    X, y = helpers.sparse_set()
+    problem = helpers.problem(X, y)
+    return lambda hp=HP: multinomial.solve(problem, "lbfgs", hp, checkpoint=tmp_path / "state")
+
+
+def _flipped(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _without_a_member(path):
+    with np.load(path) as arrays:
+        np.savez(path, **{name: array for name, array in arrays.items() if name != "header"})
+
+
+def _header_of_another_kind(path):
+    with np.load(path) as arrays:
+        np.savez(path, **dict(arrays) | {"header": np.frombuffer(b"[1]", np.uint8)})
+
+
+def _an_array(path):
+    with open(path, "wb") as file:
+        np.save(file, np.zeros(3))
+
+
+def _fifo(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGE = {
+    "flipped": _flipped,
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:900]),
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_text("hello\n"),
+    "an array": _an_array,
+    "no header": _without_a_member,
+    "a header of another kind": _header_of_another_kind,
+    "a FIFO": _fifo,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_state_is_one_sentence_and_the_one_before_goes_on(damage, run, tmp_path):
+    whole = run()
+    path = tmp_path / "state" / "state-0-0.npz"
+    DAMAGE[damage](path)
+    with pytest.raises(ValueError, match="expected the state of a run, found a damaged file") as refused:
+        run()
+    assert str(refused.value).startswith(str(path))
+    path.unlink()
+    again = run()
+    assert again.history[0].steps == 3
+    assert again.value == whole.value
+
+
+def test_a_state_of_other_shapes_is_refused(run, tmp_path):
+    run()
+    path = tmp_path / "state" / "state-0-0.npz"
+    with np.load(path) as arrays:
+        longer = {name: np.repeat(a, 2, axis=0) for name, a in arrays.items() if a.ndim == 2}
+        np.savez(path, **dict(arrays) | longer)
+    with pytest.raises(ValueError, match="arrays of other shapes"):
+        run()
+
+
+def test_a_full_disk_is_named_and_leaves_the_states_that_are_there(run, tmp_path):
+    run(HP._replace(max_steps=2))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()}
+    limits, old = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (700, limits[1]))
+    try:
+        with pytest.raises(OSError) as failed:
+            run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, old)
+    assert failed.value.errno == errno.EFBIG
+    assert failed.value.filename == str(tmp_path / "state" / "state-0-0.npz")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()} == before
