@@ -19,6 +19,7 @@ LAYERS = [
     {
         "xmcjax._cores",
         "xmcjax._finite",
+        "xmcjax._exit",
         "xmcjax._fork",
         "xmcjax._range",
         "xmcjax._sparse",

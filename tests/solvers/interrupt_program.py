@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 
@@ -113,7 +112,3 @@ def main(names):
         timer.cancel()
         for a, b in zip(expected, small(), strict=True):
             np.testing.assert_array_equal(a, b)
-    # What XLA itself was computing when it was interrupted goes on: a process that ends then can crash in the
-    # clean-up of XLA, which is not what is tested here.
-    sys.stdout.flush()
-    os._exit(0)

@@ -37,6 +37,51 @@ def test_ctrl_c_in_every_solver_and_a_fit_afterwards(part):
     assert not late
 
 
+ABANDONED = """
+import ctypes, os, signal, sys, threading, time
+import jax, jax.numpy as jnp, numpy as np
+from xmcjax.native._awaited import awaited
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+x = np.ones((400, 400))
+
+def long(x):  # to compile
+    for i in range(100):
+        x = jnp.sort(jnp.sin(x) @ jnp.cos(x + i), axis=i % 2)
+    return x
+
+@jax.jit
+def endless(x):
+    return jax.lax.while_loop(lambda s: s[1] >= 0, lambda s: (jnp.sin(s[0] @ s[0]), s[1] * 1), (x, 0))
+
+compiled = endless.lower(x).compile()
+calls = {{"compile": jax.jit(long).lower(x).compile, "compute": lambda: compiled(x)}}
+wait = awaited if {awaited} else lambda call: call()
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    wait(calls[{what!r}])
+except KeyboardInterrupt:
+    open({mark!r}, "w").close()
+    ctypes.CDLL(None).printf(b"of C\\n")
+    {end}
+"""
+
+
+ENDS = {"pass": 0, "sys.exit(75)": 75, "raise": -signal.SIGINT, "1 / 0": 1}
+
+
+@pytest.mark.parametrize(
+    ("what", "end", "awaited"),
+    [(what, end, True) for what in ("compile", "compute") for end in ENDS] + [("compile", "raise", False)],
+)
+def test_a_process_ends_well_while_xla_is_still_at_work(what, end, awaited, tmp_path):
+    """JAX 0.10 alone crashes in the first case, and waits for ever in the other."""
+    program = ABANDONED.format(what=what, end=end, awaited=awaited, mark=str(tmp_path / "mark"))
+    (done,) = run_all([start(program)], timeout=120)
+    assert done.returncode == ENDS[end], done.stderr[-3000:]
+    assert (tmp_path / "mark").exists() and done.stdout == "of C\n"
+
+
 def newton(n=1500, d=700, m=100):
     """Proximal point steps whose first call takes a minute."""
     X, y = interrupt_program.features(n, d, m)

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
+from xmcjax._exit import keep_clients
 from xmcjax.cli._signals import Ended, ending_the_command
 
 # Modules of this package, in the order in which they are used; the text is for ``xmcjax --help``.
@@ -67,6 +68,7 @@ def _run(name: str, *arguments: str) -> int:
         try:
             return _command(name, *arguments)
         except KeyboardInterrupt as stop:
+            keep_clients()
             # a terminal has written ^C into the line
             number, how = signal.SIGINT, f"\nxmcjax {name}: interrupted"
             if isinstance(stop, Ended):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import signal
 import threading
 import time
@@ -14,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from xmcjax._exit import keep_clients
 from xmcjax._fork import check_threads_of_jax
 from xmcjax.native._interrupts import loaded
 
@@ -34,9 +34,8 @@ def awaited(function: Callable, *args: Any, look: Callable[[], None] | None = No
             what it raises ends the wait.
 
     Where a signal handler raises, native kernels that XLA is running are ended; what XLA compiled itself
-    goes on to its end in the background, for which only the end of the process waits. Within another function
-    that JAX traces, and in other threads than the main one, where Python runs no signal handlers, this is a
-    plain call.
+    goes on to its end in the background, for which nobody waits. Within another function that JAX traces, and
+    in other threads than the main one, where Python runs no signal handlers, this is a plain call.
 
     Raises:
         RuntimeError: in a process that was forked from one in which JAX had computed.
@@ -98,6 +97,7 @@ class _Dispatch:
             self._handlers[number](number, frame)
         except BaseException as raised:
             if _compiles(frame):
+                keep_clients()  # XLA goes on with it
                 raise
             self._raised = self._raised or raised
             _set("xmcjax_stop_xla", 1)
@@ -129,8 +129,7 @@ def _abandon(arrays: list[jax.Array]) -> None:
     finally:
         _set("xmcjax_stop_xla", 0)
     if not _ready(arrays):
-        # XLA crashes where a process ends while it computes.
-        atexit.register(_wait, arrays)
+        keep_clients()
 
 
 def _set(function: str, value: int) -> None:

@@ -12,8 +12,6 @@ import atexit
 import collections
 import contextlib
 import hashlib
-import logging
-import os
 import sys
 import threading
 import time
@@ -24,6 +22,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from xmcjax._exit import end_now
 from xmcjax.native._awaited import awaited
 
 # Seconds: between two signs of life; without one, until a process is given up, and the same where a
@@ -311,11 +310,7 @@ def _part() -> None:
     """
     _parting.set()
     _parted.wait(_PARTING)
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or never there
-            stream.flush()
-    os._exit(1)
+    end_now(1)
 
 
 def _shut_down() -> None:

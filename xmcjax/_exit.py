@@ -1,0 +1,72 @@
+"""The end of a process in which XLA, or another native library, is still at work.
+
+Python destroys JAX's clients as it ends. A client waits for what it computes, for hours perhaps, and where it
+still compiles the process crashes: the compilation uses what was destroyed (JAX 0.10). Ctrl-C leaves both.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import logging
+import os
+import sys
+from typing import Any, NoReturn
+
+_kept: list[Any] = []
+
+
+def keep_clients() -> None:
+    """To be called where something that JAX compiles or computes is abandoned.
+
+    At its exit the process does all that Python does, handlers and streams included, and ends with the status
+    that it would have; JAX's clients, and what C++ destroys after Python has ended, are left to the system.
+    Where the C library has no ``on_exit`` (it is not glibc), the end is that of JAX.
+    """
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if _kept or not hasattr(library, "on_exit"):
+        return
+    for client in _clients():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+        _kept.append(client)
+    if _kept:
+        # The last handler is the first to be called: with the status, by exit(), when Python is over.
+        library.on_exit(library._exit, None)
+
+
+def end_now(status: int) -> NoReturn:
+    """Ends this process at once; what was written to its streams is kept."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or never there
+            stream.flush()
+    _flush()
+    os._exit(status)
+
+
+def _clients() -> list[Any]:
+    """Of JAX, where it has any."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    begun = getattr(bridge, "backends_are_initialized", None)
+    if begun is None or not begun():
+        return []
+    from jax.extend.backend import backends
+
+    return list(backends().values())
+
+
+def _flush() -> None:
+    """What native libraries have printed, to which ``_exit`` pays no heed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).fflush(None)
+
+
+def _at_exit() -> None:
+    if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):  # which nobody has caught
+        keep_clients()
+    if _kept:
+        _flush()
+
+
+atexit.register(_at_exit)
