@@ -219,6 +219,8 @@ MALFORMED: dict[str, Callable[[Any], Any]] = {
     "lil: a column of 0.5": _list(lambda A: A.rows[1].__setitem__(0, 0.5)),
     "lil: more columns than values": _list(lambda A: A.rows[1].append(0)),
     "lil: a row of text": _list(lambda A: A.rows.__setitem__(1, "ab")),
+    "lil: a value of None": _list(lambda A: A.data[1].__setitem__(0, None)),
+    "lil: a number as text": _list(lambda A: A.data[1].__setitem__(0, "1.5")),
     "lil: a value of text": _list(lambda A: A.data[1].__setitem__(0, "ab")),
     "dok: a row of 1e9": _key((10**9, 0)),
     "dok: a column of -1": _key((0, -1)),

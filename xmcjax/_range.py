@@ -13,3 +13,12 @@ def check_range(what: str, values, dtype) -> None:
         raise ValueError(
             f"{what} from {low:.3g} to {high:.3g}, the range of {np.dtype(dtype)}, got {outside.flat[0]}"
         )
+
+
+def check_squared_norms(values) -> None:
+    """Raises ValueError, which names the first row, where ‖x_i‖² [n] is not finite."""
+    values = np.asarray(values)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if wrong.size:
+        what = f"rows whose squared norm is a finite {values.dtype}"
+        raise ValueError(f"expected {what}, which that of row {wrong[0]} is not")

@@ -306,6 +306,10 @@ def _whole(numbers: list, name: str, what: str) -> np.ndarray:
 
 
 def _values(values: Iterable, dtype, name: str) -> np.ndarray:
+    values = list(values)
+    for value in values:  # NumPy makes NaN of None, and numbers of texts
+        if not isinstance(value, int | float | complex | np.number | np.bool_):
+            raise TypeError(f"{name}: expected numbers of {dtype}, found {value!r}")
     try:
         return np.fromiter(values, dtype)
     except (TypeError, ValueError, OverflowError) as error:

@@ -1,30 +1,40 @@
 """A process with the library of _disk.c between itself and its files, which writes what it is told.
 
-It reads a JSON object a line, forks, lets the fork write, and answers with a JSON object: how the fork ended,
-its error and the number of its calls.
+It reads a JSON object per line, forks, lets the fork write, and answers with a JSON object: how the fork
+ended, its error and the number of its calls. Beside the folder that is written to are data and a model for
+commands to read (`_commands.make_inputs`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from tests.attack import _commands
+from xmcjax import linops
+from xmcjax.cli import convert, predict, train  # noqa: F401 (here, so that no fork has to)
 from xmcjax.cli._runs import write_run_file
 from xmcjax.cli._training import Outcome
 from xmcjax.data import atomic_write, make_power_law, save_npz, save_svmlight, save_xmc
 from xmcjax.lanes import Summary
 from xmcjax.models import ShardWriter, prediction_file
+from xmcjax.solvers import multinomial
+from xmcjax.solvers.multinomial._checkpoint import Store
 
-# A case that takes longer hangs.
-_SECONDS = 30
+# After so long nothing is left of a fork that hangs; the attack reports it before.
+_SECONDS = 300
 _X, _Y = make_power_law(3000, 400, 30, labels_per_row=2, nonzeros_per_row=12, seed=1)
 _X = sp.csr_matrix(_X, dtype=np.float32)
 _META = {"n_features": 50, "n_labels": 23, "dtype": "float32"}
@@ -67,24 +77,94 @@ def fill(writer: ShardWriter) -> None:
         writer.add(label, indices, rng.uniform(1, 2, indices.size).astype(np.float32), 0.5, 1, label, label)
 
 
-def model(folder: Path) -> None:
+def _writer(folder: Path) -> ShardWriter:
     arrays = {"idf.weight": np.arange(1.0, 51.0)}
-    with ShardWriter(folder / "m", _META, shard_size=4, transforms_arrays=arrays, resume=True) as writer:
+    return ShardWriter(folder / "m", _META, shard_size=4, transforms_arrays=arrays, resume=True)
+
+
+def model(folder: Path) -> None:
+    with _writer(folder) as writer:
         fill(writer)
 
 
-# What can be written: the file (None for the directory m of a model), and how.
+class _GoingOn:
+    """A writer whose user goes on after an error of a shard: the next shard, or the end, tries it again."""
+
+    def __init__(self, writer: ShardWriter):
+        self.missing, self._writer = writer.missing, writer
+
+    def add(self, *label) -> None:
+        with contextlib.suppress(OSError):
+            self._writer.add(*label)
+
+
+def _model_going_on(folder: Path) -> None:
+    with _writer(folder) as writer:
+        fill(_GoingOn(writer))
+
+
+def _state(folder: Path) -> None:
+    problem = multinomial.multinomial_problem(linops.make(np.eye(6, dtype=np.float32)), np.arange(6) % 3, 1.0)
+    zeros = multinomial.State(*(jnp.zeros(500) for _ in multinomial.State._fields))
+    Store(folder / "states", problem, "newton", 1).save("newton", zeros._replace(steps=jnp.zeros((), int)))
+
+
+class Failed(Exception):
+    """A command ended with another status than 0; the text is what it said."""
+
+
+def _command(*words: str | Path) -> None:
+    status, errors = _commands.called(*words)
+    if status:
+        raise Failed(errors)
+
+
+def _train(folder: Path) -> None:
+    data = ["--train", folder.parent / "data.txt", "--shard-size", "1", "--threads", "1"]
+    _command("train", *data, "--transform", "log,idf,unit", "--model", folder / "m", "--resume")
+
+
+def _predict(folder: Path) -> None:
+    inputs = ["--model", folder.parent / "model", "--data", folder.parent / "data.txt"]
+    _command("predict", *inputs, "--out", folder / "best.txt")
+
+
+def _convert(folder: Path) -> None:
+    _command("convert", "--data", folder.parent / "data.txt", "--out", folder / "converted.npz")
+
+
+class Target(NamedTuple):
+    """What can be written.
+
+    Attributes:
+        file: in the folder; None for the directory m of a model.
+        write: writes it into a folder.
+        cost: as many times as rarely it is attacked as one that takes some milliseconds.
+    """
+
+    file: str | None
+    write: Callable[[Path], None]
+    cost: int = 1
+
+
 TARGETS = {
-    "atomic_write": ("blocks", _blocks),
-    "atomic_write through a link": ("far/real", _link),
-    "save_npz": ("data.npz", lambda folder: save_npz(folder / "data.npz", _X, _Y)),
-    "save_npz compressed": ("zip.npz", lambda folder: save_npz(folder / "zip.npz", _X, _Y, compressed=True)),
-    "save_xmc": ("data.txt", lambda folder: save_xmc(folder / "data.txt", _X, _Y)),
-    "save_xmc .gz": ("data.txt.gz", lambda folder: save_xmc(folder / "data.txt.gz", _X, _Y)),
-    "save_svmlight .xz": ("data.svm.xz", lambda folder: save_svmlight(folder / "data.svm.xz", _X, _Y)),
-    "prediction_file": ("predictions", _predictions),
-    "run.json": ("run.json", _run),
-    "ShardWriter": (None, model),
+    "atomic_write": Target("blocks", _blocks),
+    "atomic_write through a link": Target("far/real", _link),
+    "save_npz": Target("data.npz", lambda folder: save_npz(folder / "data.npz", _X, _Y)),
+    "save_npz compressed": Target(
+        "zip.npz", lambda folder: save_npz(folder / "zip.npz", _X, _Y, compressed=True)
+    ),
+    "save_xmc": Target("data.txt", lambda folder: save_xmc(folder / "data.txt", _X, _Y)),
+    "save_xmc .gz": Target("data.txt.gz", lambda folder: save_xmc(folder / "data.txt.gz", _X, _Y)),
+    "save_svmlight .xz": Target("data.svm.xz", lambda folder: save_svmlight(folder / "data.svm.xz", _X, _Y)),
+    "prediction_file": Target("predictions", _predictions),
+    "run.json": Target("run.json", _run),
+    "ShardWriter": Target(None, model),
+    "ShardWriter, going on after an error": Target(None, _model_going_on),
+    "state of a solver": Target("states/state-0-0.npz", _state, 10),
+    "xmcjax train": Target(None, _train, 10),
+    "xmcjax predict": Target("best.txt", _predict, 10),
+    "xmcjax convert": Target("converted.npz", _convert, 2),
 }
 
 
@@ -94,7 +174,7 @@ def _child(disk: ctypes.CDLL, order: dict, answer: int) -> None:
     folder = os.fsencode(order["folder"])
     disk.disk_arm(folder, ctypes.c_long(order["call"]), order["how"], order["errno"])
     try:
-        TARGETS[order["target"]][1](Path(order["folder"]))
+        TARGETS[order["target"]].write(Path(order["folder"]))
     except BaseException as error:
         said = {"type": type(error).__name__, "text": str(error), "errno": getattr(error, "errno", None)}
         said["filename"] = getattr(error, "filename", None)

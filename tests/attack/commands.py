@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
-import io
 import os
 import shutil
 import sys
 import typing
-import warnings
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 
+from tests.attack import _commands
 from tests.attack.harness import Wrong, main
 from xmcjax.cli.main import BAD_INPUT
-from xmcjax.cli.main import main as xmcjax
 from xmcjax.cli.train import TIMED_OUT
-from xmcjax.data import save_svmlight, save_xmc
 from xmcjax.inits import INITS
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES
@@ -38,7 +33,6 @@ LINES = {
 }
 SVMLIGHT = ["--format", "svmlight", "--multilabel"]
 SWITCHES = ("resume", "multilabel", "zero_based")
-ROWS, FEATURES, LABELS = 30, 6, 4
 NUMBERS = (
     *("0", "1", "-1", "2", "0.5", "1e-300", "1e300", "1e-30", "1000000000000", "1180591620717411303424"),
     *("nan", "inf", "-inf", "1e", "0x10", "1_0", "١", "1,5"),
@@ -49,17 +43,7 @@ WORDS = ("", " ", "one", "None", "True", "--", "a\nb", "\x00", "../..", "1:2", "
 def prepare(folder: Path):
     """Data, a model, predictions, and the flags of each command."""
     os.chdir(folder)  # where a wrong path may be written
-    rng = np.random.default_rng(0)
-    X = sp.csr_matrix(np.abs(rng.normal(size=(ROWS, FEATURES))) * (rng.random((ROWS, FEATURES)) < 0.7))
-    Y = sp.csr_matrix((rng.random((ROWS, LABELS)) < 0.4).astype(float))
-    save_xmc("data.txt", X, Y)
-    save_svmlight("data.svm", X, Y)
-    train = ["train", "--train", "data.txt", "--model", "model"]
-    predict = ["predict", "--model", "model", "--data", "data.txt", "--out", "predictions.txt"]
-    for command in (train, predict):
-        status, errors = _called(command)
-        if status:
-            raise RuntimeError(errors)
+    _commands.make_inputs(Path())
     return [(command, *flag) for command in LINES for flag in _flags(command)]
 
 
@@ -73,7 +57,7 @@ def case(context, rng: np.random.Generator) -> str:
         given = {name: "data.svm" if text == "data.txt" else text for name, text in given.items()}
     line = [command, *beside, *(word for pair in given.items() for word in pair)]
     try:
-        status, errors = _called(line)
+        status, errors = _commands.called(*line)
     except BaseException as error:
         raise Wrong(f"xmcjax {line!r}: {type(error).__name__}: {error}") from error
     finally:
@@ -93,18 +77,6 @@ def case(context, rng: np.random.Generator) -> str:
     if "For full helptext" not in errors:
         raise Wrong(f"{where}, and says: {errors[-600:]}")
     return "refused as a flag that cannot be read"
-
-
-def _called(line: list[str]) -> tuple[int | None, str]:
-    """Status and stderr of a command."""
-    out, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            status = xmcjax(line)
-        except SystemExit as exit:
-            status = exit.code if isinstance(exit.code, int | None) else BAD_INPUT
-    return status, errors.getvalue()
 
 
 def _fields(command: str):

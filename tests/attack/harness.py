@@ -109,14 +109,17 @@ def _one_process(name, seed, first, seconds, patience, place: Path, counts: Coun
             command, cwd=ROOT, env=os.environ | environment, stdout=output, stderr=subprocess.STDOUT
         )
     hung = False
-    seen, since = first - 1, time.monotonic()
+    seen, waited, before = first - 1, 0.0, time.monotonic()
     while child.poll() is None:
         time.sleep(0.05)
-        now = _LAST.unpack(last.read_bytes())[0]
-        if now != seen:
-            seen, since = now, time.monotonic()
+        now = time.monotonic()
+        waited += min(now - before, 1.0)  # where this process was stopped, the other one was too
+        before = now
+        number = _LAST.unpack(last.read_bytes())[0]
+        if number != seen:
+            seen, waited = number, 0.0
         # before its first case a process imports JAX
-        elif time.monotonic() - since > patience + (60 if seen < first else 0):
+        elif waited > patience + (60 if seen < first else 0):
             hung = True
             child.send_signal(signal.SIGKILL)
             child.wait(60)

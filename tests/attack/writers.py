@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.attack import _victim
+from tests.attack import _commands, _victim
 from tests.attack.harness import ROOT, Wrong, main
-from xmcjax.models import LinearModel
+from xmcjax.cli._runs import read_runs
+from xmcjax.models import RUN_FILE, LinearModel
 
 PURPOSE = "kill -9, ENOSPC, EIO and short writes at every call: old or new, whole; nothing saved is lost"
 
@@ -28,6 +29,7 @@ _OLD_RUN = b'{"command": "train", "labels_trained": 30}'
 class _Target(NamedTuple):
     name: str
     file: str | None
+    cost: int
     calls: int  # of a run that nothing happens to
     new: dict[str, bytes]  # what it leaves
 
@@ -46,17 +48,18 @@ def prepare(folder: Path) -> _Context:
     source = Path(__file__).parent / "_disk.c"
     build = [compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"]
     subprocess.run(build, check=True, timeout=120)
+    _commands.make_inputs(folder)
     command = [sys.executable, "-m", "tests.attack._victim"]
     environment = os.environ | {"LD_PRELOAD": str(library)}
     pipe = subprocess.PIPE
     victim = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True)
     context = _Context(folder / "case", victim, [])
-    for name, (file, _) in _victim.TARGETS.items():
+    for name, (file, _, cost) in _victim.TARGETS.items():
         _reset(context.folder, file)
         said = _write(context, name)
         if said["error"] or said["signal"]:
             raise Wrong(f"{name}: a run that nothing happens to: {said}")
-        context.targets.append(_Target(name, file, said["calls"], _contents(context.folder, file)))
+        context.targets.append(_Target(name, file, cost, said["calls"], _contents(context.folder, file)))
     return context
 
 
@@ -66,13 +69,16 @@ def _reset(folder: Path, file: str | None) -> None:
     (folder / "far").mkdir(parents=True)
     (folder / "link").symlink_to("far/real")
     if file is not None:
+        (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_bytes(_OLD_RUN if file == "run.json" else _OLD)
         (folder / file).chmod(0o640)
 
 
 def _contents(folder: Path, file: str | None) -> dict[str, bytes]:
+    """The files at a place; without the records of runs beside a model, which name the hour."""
     place = folder / "m" if file is None else (folder / file).parent
-    return {p.name: p.read_bytes() for p in place.iterdir() if p.is_file() and not p.is_symlink()}
+    files = [p for p in place.iterdir() if p.is_file() and not p.is_symlink()]
+    return {p.name: p.read_bytes() for p in files if file is not None or p.name != RUN_FILE}
 
 
 def _write(context: _Context, name: str, call: int = 0, how: int = 0, number: int = 0) -> dict[str, Any]:
@@ -86,7 +92,8 @@ def _write(context: _Context, name: str, call: int = 0, how: int = 0, number: in
 def case(context: _Context, rng: np.random.Generator) -> str:
     if context.victim is None:
         return "skipped: there is no C compiler, or no Linux"
-    target = context.targets[rng.integers(len(context.targets))]
+    chances = np.array([1 / target.cost for target in context.targets])
+    target = context.targets[rng.choice(len(chances), p=chances / chances.sum())]
     how = int(rng.integers(1, 6))
     number = (errno.ENOSPC, errno.EIO)[rng.integers(2)]
     call = int(rng.integers(1, target.calls + 1))
@@ -102,7 +109,7 @@ def case(context: _Context, rng: np.random.Generator) -> str:
         if how in (ONCE, FROM_THEN_ON)
         else {SHORT: "a short write", KILL_BEFORE: "killed before", KILL_AFTER: "killed after"}[how]
     )
-    _check_end(said, how, number, what, context.folder)
+    _check_end(target.name, said, how, number, what, context.folder)
     if target.file is None:
         _check_model(context, target, said, before, what)
     else:
@@ -112,7 +119,7 @@ def case(context: _Context, rng: np.random.Generator) -> str:
     return f"{target.name}, {kind}: {end}"
 
 
-def _check_end(said: dict[str, Any], how: int, number: int, what: str, folder: Path) -> None:
+def _check_end(name: str, said: dict[str, Any], how: int, number: int, what: str, folder: Path) -> None:
     """Whether the process ended as the disk made it: killed, or with one sentence about the file."""
     if said["signal"]:
         if said["signal"] != signal.SIGKILL or how not in (KILL_BEFORE, KILL_AFTER):
@@ -123,6 +130,11 @@ def _check_end(said: dict[str, Any], how: int, number: int, what: str, folder: P
         return
     if how not in (ONCE, FROM_THEN_ON):
         raise Wrong(f"{what}: {error}")
+    if error["type"] == _victim.Failed.__name__:
+        begun = error["text"].startswith(f"{name}: error: {folder}")
+        if not begun or not error["text"].endswith(f": {os.strerror(number).lower()}\n"):
+            raise Wrong(f"{what}: not the line of an error, with the file and the cause: {error['text']}")
+        return
     named = str(error["filename"]).startswith(str(folder))
     if error["errno"] != number or not named or "\n" in error["text"]:
         raise Wrong(f"{what}: the error does not name the file and the cause: {error}")
@@ -147,7 +159,8 @@ def _check_file(folder: Path, target: _Target, said: dict[str, Any], what: str) 
 
 
 def _shards(directory: Path) -> dict[str, bytes]:
-    """The shards that a model's manifest names."""
+    """The shards that a model's manifest names; what is beside them can be read, too."""
+    read_runs(directory / RUN_FILE)
     if not (directory / "manifest.json").exists():
         return {}
     LinearModel.load(directory, verify="full", partial=True)

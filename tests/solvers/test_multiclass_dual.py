@@ -202,3 +202,11 @@ def test_what_is_wrong_is_said(change, message):
     arguments = dict(X=np.eye(3, 2), y=[0, 1, 2]) | change
     with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
         md.solve(arguments.pop("X"), arguments.pop("y"), **arguments)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
+def test_rows_whose_squares_overflow_are_no_problem_in_jax(convert):
+    X = convert(np.array([[1.0, 0], [1e30, 1], [0, 1]], np.float32))
+    message = "expected rows whose squared norm is a finite float32, which that of row 1 is not"
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        md.multiclass_problem(X, [0, 1, 2])

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import _sparse
 from xmcjax._fork import check_threads_of_jax
-from xmcjax._range import check_range
+from xmcjax._range import check_range, check_squared_norms
 from xmcjax.linops import Csr, LinOp, check_operator, native_ready
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._instance_sets import SETS, InstanceSet
@@ -145,7 +146,7 @@ def problem(
         if op.dtype not in (np.float32, np.float64):
             raise TypeError(f"expected inner products of float32 or float64, got {op.dtype}")
     n = op.shape[0]
-    y, k = np.asarray(y), np.asarray(k)
+    y, k = _sparse.array(y, "y"), _sparse.array(k, "k")
     for name, a in (("classes", y), ("k", k)):
         if not np.issubdtype(a.dtype, np.integer):
             raise TypeError(f"expected {name} as whole numbers, got {a.dtype}")
@@ -182,11 +183,7 @@ def problem(
     dtype = np.dtype(op.dtype)
     check_range("expected bounds of 0 or", bound[bound > 0], dtype)
     squared_norms = jnp.diagonal(op.K) if isinstance(op, Gram) else op.row_norms2()
-    if not np.all(np.isfinite(squared_norms)):
-        wrong = np.flatnonzero(~np.isfinite(squared_norms))[0]
-        raise ValueError(
-            f"expected rows whose squared norm is a finite {dtype}, which that of row {wrong} is not"
-        )
+    check_squared_norms(squared_norms)
     native = _native(op, backend)
     rows = None
     if not native:

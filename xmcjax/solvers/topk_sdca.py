@@ -105,7 +105,7 @@ def problem(
         raise ValueError(f"expected C above 0 and finite, a number or [lanes], got {C}")
     bound = C.reshape(-1, 1)
     if mask is not None:
-        mask = np.asarray(mask)
+        mask = _sparse.array(mask, "mask")
         if mask.dtype != bool:
             raise TypeError(f"expected a boolean mask, got {mask.dtype}")
         if mask.ndim not in (1, 2) or mask.shape[-1] != n:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import _sparse
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.kernels import ClassKernels, Kernel, Linear, class_kernels, gram, stack
 from xmcjax.solvers._base import Status
@@ -60,15 +61,15 @@ class KernelModel:
         Raises:
             ValueError: an array of another length, or a value that is not above 0.
         """
-        G = self.n_groups
-        if np.shape(v) not in ((), (G,)):
-            raise ValueError(f"v: expected a number or [{G}], got shape {np.shape(v)}")
+        G, v = self.n_groups, _sparse.numbers(v, "v")
+        if v.shape not in ((), (G,)):
+            raise ValueError(f"v: expected a number or [{G}], got shape {v.shape}")
         kernel, count = stack(kernel, self.points.dtype)
         if count not in (1, G):
             raise ValueError(
                 f"expected hyperparameters of the kernel that are numbers or [{G}], got [{count}]"
             )
-        v = np.broadcast_to(np.asarray(v, np.float64), (G,))
+        v = np.broadcast_to(v, (G,))
         kernel = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel)
         return Hyperparameters(v, kernel, np.asarray(sigma2, np.float64), loadings)
 

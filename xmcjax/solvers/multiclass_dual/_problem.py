@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
 from xmcjax._arguments import MOST_THREADS, name_of, number, whole_number
-from xmcjax._range import check_range
+from xmcjax._range import check_range, check_squared_norms
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
 from xmcjax.solvers.multiclass_dual._schedule import segments
@@ -118,11 +118,13 @@ def multiclass_problem(
     Raises:
         TypeError: X is no matrix of real numbers.
         ValueError: an unknown formulation; a malformed X; C not above 0, or outside the range of the dtype of
-            X; a value of X that is not finite, or none that is not zero; classes that are not 0 … m−1,
-            or fewer than two.
+            X; a value of X that is not finite, or none that is not zero; rows whose squares overflow;
+            classes that are not 0 … m−1, or fewer than two.
     """
     X, y, classes = check_problem(X, y, formulation, C)
     op = linops.make(X, backend=backend, threads=threads)
+    norms2 = op.row_norms2()
+    check_squared_norms(norms2)
     # an operator that is not dense is CSR
     rows = make_rows(op.X if isinstance(op, linops.Dense) else op.to_scipy())  # type: ignore[attr-defined]
     sizes = np.bincount(y)
@@ -130,7 +132,7 @@ def multiclass_problem(
         op=op,
         rows=rows,
         y=jnp.asarray(y),
-        norms2=op.row_norms2(),
+        norms2=norms2,
         sizes=jnp.asarray(sizes.astype(np.int32)),
         C=jnp.asarray(C, op.dtype),
         classes=classes,
