@@ -17,8 +17,10 @@ PACKAGE = Path(xmcjax.__file__).parent
 GATE = "_sparse"
 # Who may load the library, and what each gives to it.
 LOADS = {
+    "_exit": "loads the C library alone",
     "cli._environment": "asks for its version",
     "data._text_native": "bytes of a text, whose end is given",
+    "native._abort_note": "texts, which are ended by a null, and a number",
     "native._columns": "dense arrays, whose shapes and columns it checks itself",
     "native._ffi": "arrays of operators, see CALLS, and dense arrays",
     "native._multiclass": "a matrix of the check, see test_handles_take_checked_matrices_only",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -65,7 +66,7 @@ calls, call = [], _wire.Wire._call
 
 def strike(*_):
     calls.append(0)
-    if me != 1 or len(calls) != 8:
+    if me != {struck} or len(calls) != 8:
         return
     open({mark!r}, "w").close()
     if {how!r} == "raise":
@@ -109,7 +110,7 @@ def test_processes_that_were_given_different_data_all_say_so():
     ],
 )
 def test_what_ends_one_ends_the_other_which_names_it(how, sentence, solver, tmp_path):
-    program = SETUP + STRUCK.format(how=how, solver=solver, mark=str(tmp_path / "mark"))
+    program = SETUP + STRUCK.format(how=how, solver=solver, struck=1, mark=str(tmp_path / "mark"))
     # JAX alone would have the other one wait for five minutes at its exit
     options = dict(path=[HERE], shutdown=300, stopped=1 if how == "SIGSTOP" else None)
     done = process_helpers.run_distributed(program, 2, **options)
@@ -120,6 +121,41 @@ def test_what_ends_one_ends_the_other_which_names_it(how, sentence, solver, tmp_
     assert last_line(done[0]).startswith(expected) and last_line(done[0]).endswith(_peers._HINT)
     if how == "raise":
         assert done[1].returncode == 1 and last_line(done[1]) == "ArithmeticError: eight are enough"
+
+
+@pytest.mark.parametrize("solver", ["svm", "lc"])
+def test_where_process_0_is_killed_the_abort_of_jax_names_it(solver, tmp_path):
+    program = SETUP + STRUCK.format(how="SIGKILL", solver=solver, struck=0, mark=str(tmp_path / "mark"))
+    done = process_helpers.run_distributed(program, 2, path=[HERE], shutdown=300)
+    assert time.time() - (tmp_path / "mark").stat().st_mtime < 60
+    assert [one.returncode for one in done] == [-signal.SIGKILL, -signal.SIGABRT]
+    sentence = f"xmcjax.solvers._peers.PeerError: {_peers._STORE_GONE}{_peers._HINT}"
+    assert last_line(done[1]) == sentence
+
+
+ABORT = """
+import os, socket
+from xmcjax.native._abort_note import noted_at_abort
+
+with socket.create_server(("127.0.0.1", 0)) as server:
+    address = f"127.0.0.1:{{server.getsockname()[1]}}"
+    if not {answered}:
+        server.close()
+    with noted_at_abort("nobody is there", address):
+        if {within}:
+            os.abort()
+    os.abort()
+"""
+
+
+@pytest.mark.parametrize(
+    ("answered", "within", "said"),
+    [(False, True, "nobody is there\n"), (True, True, ""), (False, False, "")],
+)
+def test_an_abort_for_another_reason_says_nothing(answered, within, said):
+    program = ABORT.format(answered=answered, within=within)
+    (done,) = process_helpers.run_all([process_helpers.start(program)])
+    assert done.returncode == -signal.SIGABRT and done.stderr == said
 
 
 @pytest.mark.parametrize("solver", ["svm", "lc"])

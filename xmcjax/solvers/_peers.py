@@ -23,6 +23,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xmcjax._exit import end_now
+from xmcjax.native._abort_note import noted_at_abort
 from xmcjax.native._awaited import awaited
 
 # Seconds: between two signs of life; without one, until a process is given up, and the same where a
@@ -31,6 +32,7 @@ from xmcjax.native._awaited import awaited
 _PERIOD, _SILENT, _LOST, _GRACE, _BEGIN = 1.0, 30.0, 10.0, 5.0, 600.0
 # Seconds that the end of this process waits for the others, where it cannot go on without them.
 _PARTING = 10.0
+_STORE_GONE = "process 0 of this run has ended or cannot be reached, and JAX aborts the others"
 _HINT = ": start all processes again"
 _solves: collections.Counter[str] = collections.Counter()
 
@@ -76,11 +78,19 @@ class Peers:
             self._done: set[int] = set()
             self._watcher = threading.Thread(target=self._watch, daemon=True)
             self._watcher.start()
+            self._note = contextlib.ExitStack()
+            if self._me != 0:
+                # JAX aborts this process as soon as the connection to process 0 is lost
+                sentence = f"{__name__}.PeerError: {_STORE_GONE}{_HINT}"
+                self._note.enter_context(noted_at_abort(sentence, _state().coordinator_address))
         return self
 
     def __exit__(self, kind, error, traceback) -> None:
-        if not self._others:
-            return
+        if self._others:
+            with self._note:
+                self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
         if error is None:
             self._leave("done", "")
             atexit.unregister(_part)
