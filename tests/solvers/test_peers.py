@@ -84,6 +84,24 @@ else:
     lc(observe=strike)
 """
 
+INTERRUPTED = """
+import time
+_peers._GRACE = 1.0  # so that the test is over sooner
+signal.signal(signal.SIGINT, signal.default_int_handler)
+calls, call = [], _wire.Wire._call
+
+def patched(wire, *arguments):
+    calls.append(0)
+    if len(calls) == 8 and me == 0:
+        time.sleep(8)
+    if len(calls) == 8 and me == 1:  # within the call that waits for the other process
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return call(wire, *arguments)
+
+_wire.Wire._call = patched
+svm()
+"""
+
 
 def last_line(done) -> str:
     return done.stderr.strip().splitlines()[-1]
@@ -131,6 +149,15 @@ def test_where_process_0_is_killed_the_abort_of_jax_names_it(solver, tmp_path):
     assert [one.returncode for one in done] == [-signal.SIGKILL, -signal.SIGABRT]
     sentence = f"xmcjax.solvers._peers.PeerError: {_peers._STORE_GONE}{_peers._HINT}"
     assert last_line(done[1]) == sentence
+
+
+def test_ctrl_c_while_a_thread_waits_for_the_other_process_does_not_abort():
+    """The thread comes back when the other process ends, while this one ends as well."""
+    for _ in range(2):
+        done = process_helpers.run_distributed(SETUP + INTERRUPTED, 2, path=[HERE], shutdown=300)
+        assert [one.returncode for one in done] == [1, -signal.SIGINT], done[1].stderr[-3000:]
+        assert last_line(done[1]) == "KeyboardInterrupt"
+        assert "process 1 of this run ended with KeyboardInterrupt" in last_line(done[0])
 
 
 ABORT = """

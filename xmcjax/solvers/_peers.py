@@ -12,6 +12,7 @@ import atexit
 import collections
 import contextlib
 import hashlib
+import signal
 import sys
 import threading
 import time
@@ -94,6 +95,8 @@ class Peers:
         if error is None:
             self._leave("done", "")
             atexit.unregister(_part)
+            if _threads:
+                _part_at_exit(False)
             return
         if _lost_connection(error):
             sentence = self._culprit()
@@ -103,12 +106,14 @@ class Peers:
                 error = PeerError(sentence + _HINT)
         if isinstance(error, PeerError):
             self._leave("failed", str(error).removesuffix(_HINT))
-            _part_at_exit()
+            _part_at_exit(True)
             raise error from None
         if isinstance(error, Disagreement):
             self._leave("done", "")  # everybody has found it
         else:
             self._leave("failed", f"process {self._me} of this run ended with {_described(error)}")
+        if _threads:
+            _part_at_exit(False)
 
     def agree(self, facts: Callable[[], dict[str, str]]) -> None:
         """Sees that all processes were given the same.
@@ -186,9 +191,12 @@ class Peers:
                 outcome.append((None, error))
             ended.set()
 
-        threading.Thread(target=run, daemon=True).start()
+        thread = threading.Thread(target=run, daemon=True)
+        _threads.append(thread)
+        thread.start()
         while not ended.wait(0.2):
             self.look()
+        _threads.remove(thread)
         value, error = outcome[0]
         if error is not None:
             raise error
@@ -262,9 +270,10 @@ class Peers:
     def _leave(self, kind: str, text: str) -> None:
         self._last_word = kind, text
         self._over.set()
-        # Where the store does not answer, the others know that it is gone. A thread that is still within it
-        # when the interpreter ends would abort the process.
+        # where the store does not answer, the others know that it is gone
         self._watcher.join(_PARTING)
+        if self._watcher.is_alive():
+            _threads.append(self._watcher)
 
 
 class Disagreement(ValueError):
@@ -303,24 +312,32 @@ def _lost_connection(error: BaseException) -> bool:
 
 
 _parting, _parted = threading.Event(), threading.Event()
+# That were left within JAX. One that comes back from there while Python ends would abort the process.
+_threads: list[threading.Thread] = []
 
 
-def _part_at_exit() -> None:
+def _part_at_exit(collective: bool) -> None:
     if not any(thread.name == _shut_down.__name__ for thread in threading.enumerate()):
         threading.Thread(target=_shut_down, daemon=True, name=_shut_down.__name__).start()
     atexit.unregister(_part)
-    atexit.register(_part)
+    atexit.register(_part, collective)
 
 
-def _part() -> None:
-    """Ends this process at its exit, after a PeerError.
+def _part(collective: bool) -> None:
+    """Leaves the others at the exit of this process, after a PeerError or where a thread was left within JAX.
 
-    A collective may still wait for the other process, and the exit of JAX would wait for that for ever. Where
-    the others are alive and about to end as well, they are waited for, so that they need not wait for this.
+    The others, where they are alive and about to end as well, are waited for, so that they need not wait for
+    this process; then threads that waited for them come back. After a PeerError a collective may wait in XLA,
+    and the exit of JAX would wait for that for ever: the process ends here, and so it does where a thread has
+    not come back.
     """
     _parting.set()
     _parted.wait(_PARTING)
-    end_now(1)
+    for thread in _threads:
+        thread.join(0 if collective else _GRACE)
+    if collective or any(thread.is_alive() for thread in _threads):
+        interrupted = isinstance(getattr(sys, "last_value", None), KeyboardInterrupt)
+        end_now(128 + signal.SIGINT if interrupted else 1)
 
 
 def _shut_down() -> None:
