@@ -36,7 +36,9 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     gradient = jnp.concatenate([memory.gradient, memory.bias_gradient[None, :]])
     one = jnp.ones((), gradient.dtype)
     lanes = jnp.ones(gradient.shape[1], bool)
-    direction, steps = cg(product, -gradient, one, lanes, tolerance=ACCURACY * one, max_steps=newton.MAX_CG)
+    direction, steps, _ = cg(
+        product, -gradient, one, lanes, tolerance=ACCURACY * one, max_steps=newton.MAX_CG
+    )
     return newton.moved(problem, hp, state, direction, jnp.max(steps))
 
 

@@ -82,6 +82,19 @@ def test_ends_where_the_bounds_show_enough(kept):
         assert steps[lane] == shown[0] + 1
 
 
+@pytest.mark.parametrize("kept", [0.2, 0.5, 1.5])
+def test_slow_progress_decides_nothing_before_it_is_known_whether_it_is_enough(kept):
+    A, b = systems()
+    whole = np.einsum("il,il->l", b, np.linalg.solve(A, b.T[..., None])[..., 0].T) / 2
+    # a part of 100 ends every lane after its first step
+    found = solve(A, b, tolerance=0.0, progress=Progress(100.0, LEAST, kept * whole))
+    assert (found.settled == (kept > 1)).all()
+    for lane in range(LANES):
+        lower, _ = falls(A[lane], b[:, lane])
+        more = np.flatnonzero(lower > kept * whole[lane])
+        assert kept > 1 or found.steps[lane] == more[0] + 1
+
+
 def test_without_a_part_the_tolerance_decides():
     A, b = systems()
     plain = solve(A, b, tolerance=0.1)

@@ -83,7 +83,8 @@ class OneVsAllClassifier(LinearClassifier):
             never predicted.
         n_iter_: Newton steps of each problem, [m]; 1 where the starting weights were good enough
             after the exact step in the bias, 0 where nothing was solved.
-        status_: how each problem ended, [m], numbers of :class:`xmcjax.solvers.Status`.
+        status_: how each problem ended, [m], numbers of :class:`xmcjax.solvers.Status`. With penalty "l2"
+            CONVERGED promises that its objective was within 0.5 per cent of the minimum before clip.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
     y is a class vector (numbers or strings, any) or a label matrix [n, L]: scipy.sparse with

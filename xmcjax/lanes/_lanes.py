@@ -29,6 +29,7 @@ class Solved(NamedTuple):
     active: int
     value: float
     gradient_norm: float
+    doubtful: bool  #: whether a certifier has to look at it; all of its weights are there then
 
     @property
     def w(self) -> np.ndarray:
@@ -62,6 +63,7 @@ class Lanes:
     Args:
         op, loss, weight, hp, size, options: as :func:`xmcjax.lanes._blocks.make_block` takes them.
         clipping: which weights are not read out; None for zeros only.
+        doubts: asked of status, value, gradient norm and weighed active rows of each lane that ends.
     """
 
     def __init__(
@@ -72,9 +74,11 @@ class Lanes:
         hp: newton_cg.HParams,
         size: int,
         clipping: Clipping | None = None,
+        doubts: Callable[[int, float, float, float], bool] | None = None,
         **options,
     ):
-        self._n_features, self._clipping = op.shape[1], clipping or keep_all(op.dtype)
+        self._n_features, self._keep_all = op.shape[1], keep_all(op.dtype)
+        self._clipping, self._doubts = clipping or self._keep_all, doubts
         self._block = make_block(op, loss, weight, hp, size, **options)
         self._jobs: list[Job | None] = [None] * size
 
@@ -124,17 +128,24 @@ class Lanes:
         ended = busy[~newton_cg.moving(record.status)].tolist()
         if not ended:
             return list, record
-        jobs = [self._jobs[lane] for lane in ended]
-        heaviest = [max(job.positive_weight, job.negative_weight) for job in jobs if job is not None]
-        read = self._block.read(ended, self._clipping, heaviest)
+        jobs = {lane: job for lane in ended if (job := self._jobs[lane]) is not None}
+        heaviest = {lane: max(job.positive_weight, job.negative_weight) for lane, job in jobs.items()}
+        doubtful = {lane for lane in ended if self._doubtful(last, lane, heaviest[lane])}
+        certain = [lane for lane in ended if lane not in doubtful]
+        reads = [
+            (some, self._block.read(some, clipping, [heaviest[lane] for lane in some]))
+            for some, clipping in ((certain, self._clipping), (sorted(doubtful), self._keep_all))
+            if some
+        ]
         for lane in ended:
             self._jobs[lane] = None
 
         def solved() -> list[Solved]:
+            found = {lane: w for some, read in reads for lane, w in zip(some, read(), strict=True)}
             return [
                 Solved(
-                    job,
-                    weights,
+                    jobs[lane],
+                    found[lane],
                     self._n_features,
                     float(last["bias"][lane]),
                     int(last["status"][lane]),
@@ -143,9 +154,15 @@ class Lanes:
                     int(last["active"][lane]),
                     float(last["value"][lane]),
                     float(last["gradient_norm"][lane]),
+                    lane in doubtful,
                 )
-                for lane, job, weights in zip(ended, jobs, read(), strict=True)
-                if job is not None
+                for lane in ended
             ]
 
         return solved, record
+
+    def _doubtful(self, last: dict[str, np.ndarray], lane: int, heaviest: float) -> bool:
+        if self._doubts is None:
+            return False
+        value, norm = float(last["value"][lane]), float(last["gradient_norm"][lane])
+        return self._doubts(int(last["status"][lane]), value, norm, heaviest * float(last["active"][lane]))

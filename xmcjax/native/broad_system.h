@@ -71,6 +71,7 @@ class BroadSystem {
     T* vector;                   // g, and δ when it is solved; d elements and zeros up to `padded`
     double slope = 0, bias = 0;  // gᵀδ, and δ_b
     int32_t cg_steps = 0;
+    bool settled = false;  // of CG
   };
 
   // CG on S δ = −g + u g_b / h for each lane, with the bias eliminated:
@@ -110,6 +111,7 @@ class BroadSystem {
     for (System& s : systems_) {
       Lane& lane = *s.lane;
       lane.slope = dot(lane.vector, s.cg.solution, padded);
+      lane.settled = s.cg.settled;
       lane.bias = lane.h > 0 ? -(lane.gradient_bias + dot(s.ones, s.cg.solution, padded)) / lane.h : 0;
       std::memcpy(lane.vector, s.cg.solution, padded * sizeof(T));
     }

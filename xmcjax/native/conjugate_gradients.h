@@ -14,7 +14,7 @@ struct CgEnd {
   double tolerance;   // at ‖r‖ ≤ tolerance ‖r_0‖ in the norm of M⁻¹, where progress is 0
   double progress;    // at step i where i times the last fall of the model is at most this part of all of it
   double least;       // λ > 0, no more than any eigenvalue of S
-  double enough = 0;  // where all that the model falls by is less, as far as that is known; 0: never
+  double enough = 0;  // where all that the model falls by is known to be less, and no sooner; 0: never
 };
 // What counts of the bound on what is unknown of it: it lies far above.
 constexpr double kPartOfBound = 1.0 / 3;
@@ -34,6 +34,7 @@ struct ConjugateGradients {
   double fall = 0;   // of the model so far
   double radau = 0;  // ‖r‖² times this is above rᵀS⁻¹r
   int32_t steps = 0;
+  bool settled = false;  // whether the model falls by no more than `enough`
 
   // `residual` holds the right-hand side.
   void start() {
@@ -46,7 +47,7 @@ struct ConjugateGradients {
       sum += r * z;
     }
     rz = rz_first = horizontal(sum);
-    fall = 0, steps = 0;
+    fall = 0, steps = 0, settled = false;
     radau = 1 / end.least;
   }
 
@@ -66,15 +67,19 @@ struct ConjugateGradients {
       sum += inverse ? r * r * load(inverse + j) : r * r;
     }
     const double next = horizontal(sum), ratio = next / rz;
-    if (end.enough > 0 && !inverse) {
+    const bool asked = end.enough > 0 && !inverse;
+    if (asked) {
       // ½ rᵀS⁻¹r ≤ ½ radau ‖r‖², the bound of Gauss and Radau
-      const double above = std::fmax(radau - length_of_step, 0.0);
-      radau = above > 0 ? above / (end.least * above + ratio) : 0;
-      if (fall + kPartOfBound * 0.5 * radau * next <= end.enough) return false;
+      const double above = radau - length_of_step;
+      radau = above > 0 ? above / (end.least * above + ratio) : 1 / end.least;
+      settled = fall + kPartOfBound * 0.5 * radau * next <= end.enough;
+      if (settled) return false;
     }
     if (next == 0) return false;
-    if (end.progress > 0 ? steps * last <= end.progress * fall : next <= end.tolerance * end.tolerance * rz_first)
-      return false;
+    const bool unknown = asked && fall <= end.enough;  // whether it falls by more
+    const bool slow = end.progress > 0 ? steps * last <= end.progress * fall
+                                       : next <= end.tolerance * end.tolerance * rz_first;
+    if (slow && !unknown) return false;
     const T beta = T(ratio);
     rz = next;
     for (int64_t j = 0; j < length; j += N) {

@@ -91,6 +91,7 @@ class LaneSystem {
   struct Direction {
     double slope, bias;  // gᵀδ, and δ_b
     int32_t cg_steps;
+    bool settled;  // of CG
   };
 
   // CG on S δ = −g + u g_b / h with the bias eliminated,
@@ -103,7 +104,7 @@ class LaneSystem {
     ConjugateGradients<T> cg{solution_.data(), residual_.data(), search_.data(), image_.data(),
                              a.preconditioner > 0 ? inverse_.data() : nullptr, length_, end};
     cg.start();
-    Direction result{0, 0, 0};
+    Direction result{0, 0, 0, false};
     const Poll poll;
     for (bool more = true; more && result.cg_steps < a.max_cg; ++result.cg_steps) {
       multiply(h);
@@ -112,6 +113,7 @@ class LaneSystem {
     }
     if (h > 0) result.bias = -(gradient_bias + dot(ones_.data(), solution_.data(), length_)) / h;
     result.slope = dot(gradient_.data(), solution_.data(), length_);
+    result.settled = cg.settled;
     return result;
   }
 

@@ -486,7 +486,7 @@ class NewtonTile {
     const auto direction = system.solve(T(gradient_bias_[l]), bias_curvature(l), cg_end(l), a_);
     system.spread_direction();
     a_.cg_steps[first_ + l] += direction.cg_steps;
-    open_step(l, direction.slope, direction.bias);
+    open_step(l, direction.slope, direction.bias, direction.settled);
   }
 
   // The step before promised little: the gradient, which needs no system, may show that the lane has converged.
@@ -510,9 +510,12 @@ class NewtonTile {
     if (!std::isfinite(a_.value[lane]) || !std::isfinite(a_.gradient_norm[lane])) {
       status = kNonFinite;
     } else if (a_.gradient_norm[lane] <= a_.tolerance[lane]) {
-      // f − f* ≤ ‖∇f‖²/2λ, a part of which settles it for most; for the others the decrement is worked out.
+      // f − f* ≤ ‖∇f‖²/2λ, but for a bias that is free, about g_b²/2h. A part of that settles it for most; for
+      // the others the decrement is worked out.
       const double norm = a_.gradient_norm[lane], gap = a_.decrement * std::fabs(double(a_.value[lane]));
-      candidate_[l] = kPartOfBound * norm * norm > 2 * a_.l2 * gap;
+      const double of_bias = a_.l2_bias == 0 ? gradient_bias_[l] * gradient_bias_[l] : 0;
+      candidate_[l] = kPartOfBound * norm * norm > 2 * a_.l2 * gap ||
+                      kPartOfBound * of_bias > 2 * bias_curvature(l) * gap;
       status = candidate_[l] ? kRunning : kConverged;
     } else {
       status = a_.steps[lane] >= a_.max_steps ? kMaxSteps : kRunning;
@@ -524,19 +527,21 @@ class NewtonTile {
   CgEnd cg_end(int l) const {
     CgEnd end{a_.cg_tolerance, a_.cg_progress, a_.l2};
     if (!candidate_[l]) return end;
-    const double h = bias_curvature(l), of_bias = h > 0 ? gradient_bias_[l] * gradient_bias_[l] / (2 * h) : 0;
+    const double h = bias_curvature(l), b2 = gradient_bias_[l] * gradient_bias_[l];
+    if (!(h > 0) && b2 > 0) return end;  // a free bias that has no curvature here
+    const double of_bias = h > 0 ? b2 / (2 * h) : 0;
     end.enough = a_.decrement * std::fabs(double(a_.value[first_ + l])) - of_bias;
     return end;
   }
 
-  // A direction is known. ½ gᵀH⁻¹g settles a lane whose gradient is small enough: it has converged, or
-  // goes on.
-  void open_step(int l, double slope, double direction_bias) {
+  // A direction is known. A lane whose gradient is small enough has converged where CG has settled that its
+  // decrement is too; else it goes on.
+  void open_step(int l, double slope, double direction_bias, bool settled) {
     const int64_t lane = first_ + l;
     a_.direction_bias[lane] = T(direction_bias);
     a_.slope[lane] = T(slope + gradient_bias_[l] * direction_bias);
     if (!candidate_[l]) return;
-    if (-0.5 * a_.slope[lane] <= a_.decrement * std::fabs(double(a_.value[lane]))) {
+    if (settled) {
       a_.status[lane] = kConverged;
     } else if (a_.steps[lane] >= a_.max_steps) {
       a_.status[lane] = kMaxSteps;
@@ -570,7 +575,7 @@ class NewtonTile {
       NewtonTile& tile = lane.number < N ? one : other;
       const int l = lane.number % N;
       tile.a_.cg_steps[tile.first_ + l] += lane.cg_steps;
-      tile.open_step(l, lane.slope, lane.bias);
+      tile.open_step(l, lane.slope, lane.bias, lane.settled);
     }
   }
 

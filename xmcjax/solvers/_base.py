@@ -20,7 +20,11 @@ class Status(enum.IntEnum):
 
 REMEDY = {
     Status.MAX_STEPS: "raise max_iter, loosen eps, or scale the features",
-    Status.LINE_SEARCH_FAILED: "the objective no longer falls in this precision: loosen eps or use float64",
-    Status.STALLED: "rounding keeps the duality gap above tol: raise tol, scale the features, or use float64",
+    Status.LINE_SEARCH_FAILED: (
+        "the objective no longer falls in this precision: scale the features, loosen eps, or use float64"
+    ),
+    Status.STALLED: (
+        "rounding keeps the duality gap too large: scale the features, use float64, or raise any tol"
+    ),
     Status.NONFINITE: "look for huge feature values or a huge C",
 }

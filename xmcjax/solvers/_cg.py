@@ -20,7 +20,7 @@ class Progress(NamedTuple):
         part: at step i where i times the last fall is at most this part of the whole fall so far (Nash
             and Sofer 1990); 0 leaves that to the tolerance.
         least: λ > 0, no more than any eigenvalue of A.
-        enough: [B]; where the whole fall is less, as far as that is known: what it is so far and
+        enough: [B]; where the whole fall is known to be less, and no sooner: what it is so far and
             ``PART_OF_BOUND`` of the bound of Gauss and Radau on the rest, which takes M = I. 0 for never.
             G. Meurant, P. Tichý, "On computing quadrature-based bounds for the A-norm of the error in
             conjugate gradients", 2013.
@@ -34,6 +34,7 @@ class Progress(NamedTuple):
 class CgResult(NamedTuple):
     x: jax.Array  #: [d, B]
     steps: jax.Array  #: int32 [B], products made for the lane
+    settled: jax.Array  #: bool [B], whether the whole fall is known to be no more than `enough`
 
 
 def cg(
@@ -68,14 +69,15 @@ def cg(
     first = dot(b, z)
     # of the model so far; ½ ‖r‖² times the other is above what is left of it
     fall = (jnp.zeros_like(first), jnp.full_like(first, 1) / progress.least) if progress is not None else ()
-    carry = (jnp.zeros_like(b), b, z, first, fall, lanes, jnp.zeros(lanes.shape, jnp.int32))
+    settled = jnp.zeros_like(lanes)
+    carry = (jnp.zeros_like(b), b, z, first, fall, settled, lanes, jnp.zeros(lanes.shape, jnp.int32))
 
     def unfinished(carry):
         *_, open_, steps = carry
         return jnp.any(open_ & (steps < max_steps))
 
     def step(carry):
-        x, r, p, rz, fall, open_, steps = carry
+        x, r, p, rz, fall, settled, open_, steps = carry
         Ap = product(p)
         curvature = dot(p, Ap)
         steps = steps + open_.astype(jnp.int32)
@@ -90,26 +92,29 @@ def cg(
         if progress is None:
             open_ = open_ & ~accurate
         else:
-            fall, ended = _fallen(progress, fall, alpha, rz, rz_next, steps, accurate)
-            open_ = open_ & ~ended
+            fall, enough, slow = _fallen(progress, fall, alpha, rz, rz_next, steps, accurate)
+            settled = settled | (open_ & enough)
+            open_ = open_ & ~(enough | slow)
         # β = r₊ᵀz₊ / rᵀz
         # 0 in the lanes that are solved: a product that skips zeros is then for the others alone
         p = jnp.where(open_, z + jnp.where(open_, rz_next / jnp.where(open_, rz, 1), 0) * p, 0)
-        return x, r, p, rz_next, fall, open_, steps
+        return x, r, p, rz_next, fall, settled, open_, steps
 
-    x, *_, steps = jax.lax.while_loop(unfinished, step, carry)
-    return CgResult(x, steps)
+    x, *_, settled, _, steps = jax.lax.while_loop(unfinished, step, carry)
+    return CgResult(x, steps, settled)
 
 
 def _fallen(progress: Progress, fall, alpha, rz, rz_next, steps, accurate):
-    """The fall of the model and the factor of the bound after a step, and where to stop."""
+    """The fall of the model and the factor of the bound after a step; whether it is enough, and slow."""
     so_far, radau = fall
     last = alpha * rz / 2
     so_far = so_far + last
-    above = jnp.maximum(radau - alpha, 0)
+    above = radau - alpha
     ratio = rz_next / jnp.where(rz > 0, rz, 1)
-    radau = jnp.where(above > 0, above / (progress.least * above + ratio), 0)
-    enough = (progress.enough > 0) & (so_far + PART_OF_BOUND / 2 * radau * rz_next <= progress.enough)
+    radau = jnp.where(above > 0, above / (progress.least * above + ratio), 1 / progress.least)
+    asked = progress.enough > 0
+    enough = asked & (so_far + PART_OF_BOUND / 2 * radau * rz_next <= progress.enough)
+    unknown = asked & (so_far <= progress.enough)  # whether it falls by more
     part = jnp.asarray(progress.part, last.dtype)
-    slow = jnp.where(part > 0, steps.astype(last.dtype) * last <= part * so_far, accurate)
-    return (so_far, radau), enough | slow | (rz_next == 0)
+    slow = jnp.where(part > 0, steps.astype(last.dtype) * last <= part * so_far, accurate) & ~unknown
+    return (so_far, radau), enough, slow | (rz_next == 0)

@@ -106,7 +106,7 @@ def _ridge(problem: Problem, state: State, wanted, rho):
     last = rho * jnp.sum(missing, axis=0) if problem.intercept else jnp.zeros_like(state.bias)
     right = jnp.concatenate([rho * op.rmatmat(missing) - l2 * state.W, last[None, :]])
     open_ = open_columns(problem, state.W.shape[1])
-    change, steps = cg(
+    change, steps, _ = cg(
         product, right, jnp.ones((), right.dtype), open_, tolerance=CG_TOLERANCE, max_steps=MAX_CG
     )
     change = jnp.where(open_, change, 0)

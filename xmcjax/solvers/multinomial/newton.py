@@ -113,7 +113,7 @@ def _direction(problem: Problem, state: State):
 
     ratio = state.gradient_norm / state.scale
     gradient = jnp.concatenate([memory.gradient, memory.bias_gradient[None, :]])
-    x, steps = cg(
+    x, steps, _ = cg(
         product,
         -gradient,
         jnp.ones((), gradient.dtype),

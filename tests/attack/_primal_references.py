@@ -1,0 +1,102 @@
+"""Linear problems in float64, and their minima, found by Newton's method in scaled variables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Problem:
+    """½ Σ r_j W_jk² + Σ_i loss(z_i) with z = F W, features scaled to a largest entry of 1.
+
+    A loss is a function of the scores [n, K]; its derivatives are [n, K] and [n, K, K].
+
+    Args:
+        X: [n, d].
+        bias: r of the bias, or None for no bias.
+        ridge: r of the weights of X.
+    """
+
+    def __init__(self, X, bias, ridge):
+        self._size = np.maximum(np.abs(X).max(axis=0), 1e-300)
+        self.F, self.r = X / self._size, ridge / self._size**2
+        if bias is not None:
+            self.F, self.r = np.hstack([self.F, np.ones((len(X), 1))]), np.append(self.r, bias)
+
+    def point(self, W, bias):
+        """[features, columns] of weights [d, columns] and their biases."""
+        W = W.astype(np.float64) * self._size[:, None]
+        return W if bias is None else np.vstack([W, np.atleast_1d(bias)])
+
+    def objective(self, W, loss, _) -> float:
+        return float((self.r[:, None] * W**2).sum() / 2 + loss(self.F @ W))
+
+    def minimum(self, loss, derivatives, columns: int) -> float:
+        """By damped Newton steps from 0."""
+        W = np.zeros((self.F.shape[1], columns))
+        value = self.objective(W, loss, None)
+        for _ in range(500):
+            slope, curvature = derivatives(self.F @ W)
+            g = (self.F.T @ slope + self.r[:, None] * W).ravel()
+            H = np.einsum("ij,ikl,im->jkml", self.F, curvature, self.F).reshape(g.size, g.size)
+            H[np.diag_indices(g.size)] += np.repeat(self.r, columns)
+            scale = 1 / np.sqrt(np.maximum(np.diag(H), 1e-300))
+            step = -scale * np.linalg.lstsq(scale[:, None] * H * scale, scale * g, rcond=1e-15)[0]
+            if -(g @ step) <= 1e-15 * abs(value):
+                break
+            t = 1.0
+            while t > 1e-12:
+                new = W + t * step.reshape(W.shape)
+                at = self.objective(new, loss, None)
+                if at <= value + 1e-4 * t * (g @ step):
+                    break
+                t /= 2
+            else:
+                break
+            W, value = new, at
+        return value
+
+
+def softmax(y):
+    """Loss of the scores, and its derivatives [n, K] and [n, K, K]."""
+    rows = np.arange(len(y))
+
+    def log_sums(Z):
+        top = Z.max(axis=1)
+        return top + np.log(np.exp(Z - top[:, None]).sum(axis=1))
+
+    def derivatives(Z):
+        p = np.exp(Z - log_sums(Z)[:, None])
+        slope = p.copy()
+        slope[rows, y] -= 1
+        return slope, p[:, :, None] * np.eye(Z.shape[1]) - p[:, :, None] * p[:, None, :]
+
+    return lambda Z: float((log_sums(Z) - Z[rows, y]).sum()), derivatives
+
+
+def margin_loss(name: str, y, C: float, delta: float):
+    """C Σ φ(y z) of scores [n, 1] and targets ±1 [n], and its derivatives."""
+    y = y[:, None].astype(np.float64)
+
+    def loss(Z):
+        m = y * Z
+        if name == "logistic":
+            return C * float(np.logaddexp(0, -m).sum())
+        short = np.maximum(1 - m, 0)
+        if name == "squared_hinge":
+            return C * float((short**2).sum())
+        inside = np.minimum(short, delta)
+        return C * float((inside * (short - inside / 2) / delta).sum())
+
+    def derivatives(Z):
+        m = y * Z
+        short = 1 - m
+        if name == "logistic":
+            p = 1 / (1 + np.exp(np.clip(m, -700, 700)))
+            slope, curvature = -p, p * (1 - p)
+        elif name == "squared_hinge":
+            slope, curvature = -2 * np.maximum(short, 0), 2.0 * (short > 0)
+        else:
+            slope, curvature = -np.clip(short, 0, delta) / delta, ((short > 0) & (short < delta)) / delta
+        return C * y * slope, (C * curvature)[:, :, None]
+
+    return loss, derivatives

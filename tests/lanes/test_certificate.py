@@ -1,0 +1,122 @@
+"""What is certain about labels that have ended."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.attack._primal_references import Problem, margin_loss
+from tests.attack.scales import prepare
+from xmcjax import OneVsAllClassifier
+from xmcjax.lanes._certificate import GAP, Certifier
+from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.solvers import REMEDY, Status
+
+LOSSES = ("squared_hinge", "logistic", "huber_hinge")
+BIASES = {"regularised": 1.0, "free": 0.0, "none": -1.0}
+# Number of the problem, size of the features, type, loss, bias, C, eps, start: labels of each ended CONVERGED
+# at 1.02 to 60 times their minimum.
+MISLED = [
+    (1, 1.0, "f8", "squared_hinge", "none", 1e7, 1e-4, "ova_primal"),
+    (1, 1e5, "f8", "squared_hinge", "none", 1.0, 1e-3, "ova_primal"),
+    (1, 100.0, "f8", "squared_hinge", "free", 1e6, 1e-3, "mean_separating"),
+    (1, 1e7, "f4", "squared_hinge", "free", 1e-7, 1e-4, "zero"),
+    (3, 100.0, "f4", "squared_hinge", "none", 0.1, 1e-3, "zero"),
+    (3, 1e4, "f4", "huber_hinge", "none", 1e-5, 1.0, "mean_separating"),
+    (3, 100.0, "f4", "huber_hinge", "free", 0.01, 1.0, "mean_separating"),
+]
+
+
+@pytest.mark.parametrize(("number", "size", "dtype", "loss", "bias", "C", "eps", "init"), MISLED)
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_converged_is_at_the_minimum(form, number, size, dtype, loss, bias, C, eps, init):
+    X, y = prepare(None)[number]
+    X = (size * X).astype(dtype)
+    model = OneVsAllClassifier(
+        loss,
+        init,
+        C=C,
+        eps=eps,
+        clip=0,
+        fit_intercept=bias != "none",
+        regularise_intercept=bias == "regularised",
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(form(X), y)
+    said = " ".join(str(w.message) for w in caught)
+    problem = Problem(X.astype(float), None if bias == "none" else BIASES[bias], 1.0)
+    for k, status in enumerate(model.status_):
+        if status != Status.CONVERGED:
+            assert REMEDY[Status(status)] in said
+            continue
+        functions = margin_loss(loss, np.where(y == k, 1, -1), C, 1.0)
+        weights = problem.point(model.coef_[k : k + 1].T, None if bias == "none" else model.intercept_[k])
+        value, least = problem.objective(weights, *functions), problem.minimum(*functions, 1)
+        assert value - least <= 1.01 * GAP * value
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 8)) * (rng.random((60, 8)) < 0.6)
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=60) > 0, 1.0, -1.0)
+    return X, y, rng.uniform(0.5, 2, 60)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_gap_is_that_of_the_minimum(data, loss, bias, dtype):
+    X, y, c = data
+    r = BIASES[bias]
+    certifier = Certifier(sp.csr_array(X.astype(dtype)), MARGIN_LOSSES[loss], c, r)
+    # weights c as rows of weight 1: each loss is C times c
+    problem = Problem(X.astype(dtype).astype(float), None if r < 0 else r, 1.0)
+    parts = [margin_loss(loss, y[i : i + 1], c[i], 1.0) for i in range(len(y))]
+
+    def value(Z):
+        return sum(f(Z[i : i + 1]) for i, (f, _) in enumerate(parts))
+
+    def derivatives(Z):
+        both = [d(Z[i : i + 1]) for i, (_, d) in enumerate(parts)]
+        return tuple(np.concatenate(part) for part in zip(*both, strict=True))
+
+    least = problem.minimum(value, derivatives, 1)
+    far = certifier.certified(np.ones(8), 0.0 if r < 0 else 3.0, y, c)
+    assert far.w.dtype == dtype and (far.bias == 0) == (r < 0)
+    at = problem.point(far.w[:, None], None if r < 0 else far.bias)
+    np.testing.assert_allclose(far.value, problem.objective(at, value, derivatives), rtol=1e-9)
+    assert -1e-9 * least <= far.value - least <= far.gap * far.value + 1e-9 * least
+    assert far.gap <= GAP
+    again = certifier.certified(far.w, far.bias, y, c)
+    np.testing.assert_array_equal(again.w, far.w)
+    assert again.bias == far.bias
+
+
+@pytest.mark.parametrize("weights", [np.array([0.5]), None])
+def test_dense_and_sparse_features_are_judged_alike(data, weights):
+    X, y, c = data
+    weights = c if weights is None else weights
+    loss = MARGIN_LOSSES["logistic"]
+    dense, sparse = (Certifier(form(X), loss, weights, 1.0) for form in (np.asarray, sp.csr_array))
+    one, other = (certifier.certified(np.zeros(8), 0.0, y, c) for certifier in (dense, sparse))
+    np.testing.assert_allclose(one.w, other.w, rtol=1e-9)
+    np.testing.assert_allclose(one[1:], other[1:], rtol=1e-6, atol=1e-12)
+    for active in 1.0, 1e30:
+        assert dense.doubts(1, 1.0, 0.0, active) == sparse.doubts(1, 1.0, 0.0, active) == (active > 1)
+
+
+def test_which_labels_are_doubted(data):
+    X, _, _ = data
+    certifier = Certifier(sp.csr_array(X.astype(np.float32)), MARGIN_LOSSES["squared_hinge"], np.ones(1), 1.0)
+    bound = np.sqrt(2 * GAP * 7.0)
+    assert not certifier.doubts(Status.CONVERGED, 7.0, 0.99 * bound, 60)
+    assert certifier.doubts(Status.CONVERGED, 7.0, 1.01 * bound, 60)
+    assert certifier.doubts(Status.CONVERGED, 7.0, 0.0, 1e12)
+    assert certifier.doubts(Status.LINE_SEARCH_FAILED, 7.0, 0.0, 60)
+    for status in (Status.MAX_STEPS, Status.NONFINITE, Status.NO_POSITIVES):
+        assert not certifier.doubts(status, 7.0, 100.0, 60)
