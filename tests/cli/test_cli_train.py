@@ -310,6 +310,25 @@ def test_labels_that_do_not_converge_are_one_warning_with_a_remedy(train):
     assert len(result.err.splitlines()) == 2
 
 
+def test_a_clip_that_raises_objectives_is_warned_of_in_one_line(train, files, tmp_path):
+    X, Y = data.load_xmc(files / "train.txt")
+    X = (30 * X).astype(np.float32)  # weights are small where features are large
+    large = tmp_path / "large.txt"
+    data.save_xmc(large, X, Y)
+
+    def said(*options, name):
+        _, result = train(*options, name=name, file=large, transform="")
+        assert result.code == 0, result.err
+        return [line for line in result.err.splitlines() if "clip" in line]
+
+    [line] = said("--clip", 0.01, name="fixed")
+    assert line.startswith("xmcjax: warning: dropping weights below clip = 0.01 raised the objective of ")
+    assert "by more than 1%, most that of label " in line and "leave clip out" in line
+    assert said(name="default") == said("--clip", 1e-7, name="tiny") == []
+    _, result = train("--clip", 0.01, name="unit")  # rows of norm 1
+    assert "clip" not in result.err
+
+
 def test_starting_weights_alone_are_no_failure(train):
     directory, result = train("--max-iter", 0)
     assert result.code == 0 and len(result.err.splitlines()) == 1

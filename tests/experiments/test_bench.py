@@ -12,6 +12,7 @@ from figure_helpers import assert_drawn
 from experiments import _report, projection_scaling
 from experiments.bench import (
     checks,
+    clip,
     many_labels,
     memory,
     one_vs_all,
@@ -52,6 +53,15 @@ def test_many_labels_small(tmp_path):
     assert len((tmp_path / "best.txt").read_text().splitlines()) == 20
     with pytest.raises(RuntimeError, match="xmcjax train failed with exit code 2"):
         many_labels.command(["train", "--train", tmp_path / "absent.npz", "--model", tmp_path / "other"])
+
+
+def test_clip_small():
+    result = clip.run(clip.Options(small=True).chosen())
+    assert [row["scale"] for row in result["rows"]] == [1, 10]
+    for row in result["rows"]:
+        assert row["accuracy"] > row["linear_svc"] - 1 > 80
+        assert 10 < row["kept"] <= 64 and not row["warned"]
+    assert "| 10 |" in clip.markdown(result)
 
 
 def test_checks_small():

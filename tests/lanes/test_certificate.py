@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from lane_helpers import small, train
 
 from tests.attack._primal_references import Problem, margin_loss
 from tests.attack.scales import prepare
@@ -120,3 +121,14 @@ def test_which_labels_are_doubted(data):
     assert certifier.doubts(Status.LINE_SEARCH_FAILED, 7.0, 0.0, 60)
     for status in (Status.MAX_STEPS, Status.NONFINITE, Status.NO_POSITIVES):
         assert not certifier.doubts(status, 7.0, 100.0, 60)
+
+
+def test_a_gradient_that_rounding_keeps_above_its_tolerance_is_no_convergence():
+    X, Y = small()
+    loose, _ = train(X, Y, C=100.0)
+    tight, _ = train(X, Y, C=100.0, eps=1e-9)
+    stuck = [label for label, end in tight.items() if end.status == Status.LINE_SEARCH_FAILED]
+    assert len(stuck) > 5
+    for label in stuck:
+        assert loose[label].status == Status.CONVERGED
+        np.testing.assert_allclose(tight[label].value, loose[label].value, rtol=GAP)

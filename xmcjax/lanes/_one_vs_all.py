@@ -488,12 +488,16 @@ class Trainer:
         job = end.job
         y, c = self._objective.targets(job.positives, job.positive_weight, job.negative_weight, np.float64)
         found = self._certifier.certified(end.w, end.bias, y, c)
-        stuck = Status.STALLED if end.status == Status.CONVERGED else end.status
+        status = Status(end.status)
+        if status == Status.CONVERGED and found.gap > GAP:
+            status = Status.STALLED
+        elif found.gap <= GAP and found.gradient_norm <= job.tolerance:
+            status = Status.CONVERGED
         kept = np.flatnonzero(found.w)
         return end._replace(
             weights=Weights(kept, found.w[kept]),
             bias=found.bias,
-            status=int(Status.CONVERGED if found.gap <= GAP else stuck),
+            status=int(status),
             value=found.value,
             gradient_norm=found.gradient_norm,
         )
