@@ -1,4 +1,4 @@
-"""Wrong arguments to every public function, and right ones in unusual forms."""
+"""Wrong arguments to every public function, and right ones in unusual forms; see harness.py."""
 
 from __future__ import annotations
 

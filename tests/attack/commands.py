@@ -1,4 +1,4 @@
-"""Wrong values of the flags of every command, in one process."""
+"""Wrong values of the flags of every command, in one process; see harness.py for how to run it."""
 
 from __future__ import annotations
 

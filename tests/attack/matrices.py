@@ -1,6 +1,7 @@
 """Random corruptions of sparse matrices of every format, given to every function that takes one.
 
-Whether a corrupted matrix is still one is decided here by plain Python, entry by entry.
+Whether a corrupted matrix is still one is decided here by plain Python, entry by entry. See harness.py for
+how to run it.
 """
 
 from __future__ import annotations

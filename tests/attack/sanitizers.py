@@ -3,17 +3,21 @@
     python -m tests.attack.sanitizers                     AddressSanitizer and UndefinedBehaviorSanitizer over
                                                           AVX-512, AVX2 and baseline code
     python -m tests.attack.sanitizers --sanitizer thread  ThreadSanitizer over the kernels with threads
-    python -m tests.attack.sanitizers --short             one instruction set, a few files of tests
+    python -m tests.attack.sanitizers --short             baseline code and a few files of tests
 
 The kernels are built by pip from the sources as they are, in a scratch folder, or in the one that ``--keep``
-names, where a second run builds what has changed. The tests run on a copy of this tree without the package,
-so that they import the package that was built. A report of a sanitizer ends the process that it is in: the
-test fails, and the report is printed. The exit status is 1 where a test failed or a report was written.
+names, where a second run builds what has changed. Where scikit-build-core is installed, pip downloads
+nothing. The tests run on a copy of this tree without the package, so that they import what was built.
+
+Before the tests, a fault is made on purpose, and has to be reported. Each report of a sanitizer is written to
+a file and printed. The exit status is 1 where a test failed or anything was reported. pytest takes further
+arguments from PYTEST_ADDOPTS, such as "-n 1" for a single process of tests.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -25,89 +29,137 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+ISAS = ("avx512", "avx2", "baseline")
 
-# What the compiler is told besides the flags of a release.
+# Less optimised than a release, which takes a tenth of the time to compile and removes fewer of the faults.
+LEVEL, SHORT_LEVEL = "-O1", "-O0"
 FLAGS = {
     "address": "-fsanitize=address,undefined -fno-sanitize-recover=undefined",
     "thread": "-fsanitize=thread",
 }
 RUNTIME = {"address": "libasan.so", "thread": "libtsan.so"}
 
-# Folders and files of tests in which native code runs, and those of them in which threads run it.
-NATIVE = (
-    "data_io",
-    "estimators",
-    "inits",
-    "kernels",
-    "lanes",
-    "linops",
-    "losses",
-    "models",
-    "multinomial",
-    "projections",
-    "solvers",
-)
-THREADED = (
+# Tests that call the kernels of an instruction set, nearly all of them in several threads.
+KERNELS = (
+    "kernels/test_hierarchy.py",
+    "kernels/test_kernel_products.py",
     "lanes/test_bits.py",
     "lanes/test_blocks.py",
     "lanes/test_dense.py",
-    "kernels/test_hierarchy.py",
-    "kernels/test_kernel_products.py",
     "linops/test_products.py",
     "models/test_predict.py",
     "multinomial/test_dual.py",
+    "projections/test_arguments.py",
+    "projections/test_optimality.py",
     "solvers/test_multiclass_native.py",
     "solvers/test_newton_cg.py",
+    "solvers/test_penalties.py",
     "solvers/test_topk_sdca.py",
 )
+# Tests that reach native code on the ways that users take: the readers, all of training, the estimators.
+OTHERS = (
+    "test_native_memory.py",
+    "test_sparse.py",
+    "data_io/test_files.py",
+    "data_io/test_malformed.py",
+    "data_io/test_svmlight.py",
+    "data_io/test_xmc.py",
+    "estimators",
+    "inits",
+    "lanes/test_clipping.py",
+    "lanes/test_label_weights.py",
+    "lanes/test_row_order.py",
+    "lanes/test_sparsify.py",
+    "lanes/test_training.py",
+    "models/test_prediction_files.py",
+    "multinomial/test_methods.py",
+    "solvers/test_interrupts.py",
+    "solvers/test_multiclass_certified.py",
+    "solvers/test_multiclass_dual.py",
+)
 SHORT = {
-    "address": ("data_io/test_xmc.py", "linops/test_products.py", "lanes/test_blocks.py"),
+    "address": ("linops/test_products.py", "models/test_predict.py", "data_io/test_xmc.py"),
     "thread": ("linops/test_products.py", "models/test_predict.py"),
 }
+
 # Variables of the sanitizers' runtimes. Leaks are not sought: Python, NumPy and XLA keep memory to their end.
-# ThreadSanitizer hears of the locks of instrumented code alone.
+# Little is kept of where memory was allocated, which costs most while XLA compiles. Sizes that cannot be had
+# are a MemoryError, as without a sanitizer. The order of the libraries is not checked, because tests preload
+# one of their own before the runtime's.
 SETTINGS = {
-    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0",
-    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-    "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1:exitcode=66",
+    "ASAN_OPTIONS": (
+        "detect_leaks=0:malloc_context_size=2:allocator_may_return_null=1:verify_asan_link_order=0"
+    ),
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=0:exitcode=66:die_after_fork=0:history_size=4",
+}
+
+# A fault that is known: an operator built by hand, which nobody checks, reads beyond its features; two
+# threads take at once what is to be taken by one.
+FAULT = {
+    "address": """
+import dataclasses
+import numpy as np, scipy.sparse as sp
+from xmcjax import linops
+good = linops.make(sp.csr_matrix(np.eye(4, dtype=np.float32)), threads=1)
+bad = dataclasses.replace(good, column=good.column + np.int32(4))
+bad.matmat(np.ones((4, 3), np.float32)).block_until_ready()
+""",
+    "thread": """
+import ctypes, threading
+from xmcjax.native import _library
+take = _library.load().xmcjax_take_raised
+def often():
+    out = (ctypes.c_void_p * 3)()
+    for _ in range(20000):
+        take(out)
+threads = [threading.Thread(target=often) for _ in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+""",
 }
 
 
-def runtime(sanitizer: str) -> list[str]:
+def runtime(sanitizer: str) -> str:
     """The libraries that have to be in the process before Python: the runtime, and that of C++ exceptions."""
     compiler = os.environ.get("CXX", "c++")
     found = []
     for name in (RUNTIME[sanitizer], "libstdc++.so.6"):
-        path = subprocess.run(
-            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True, timeout=60
-        ).stdout.strip()
+        command = [compiler, f"-print-file-name={name}"]
+        path = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
         if not Path(path).is_absolute():
             raise SystemExit(f"expected {name} of the compiler {compiler}, found none")
         found.append(path)
-    return found
+    return " ".join(found)
 
 
-def build(sanitizer: str, folder: Path) -> Path:
-    """An environment whose package has sanitized kernels, on the packages of this one; its Python."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(folder / "wheel"),
-    ]
-    command += ["-C", f"build-dir={folder / 'build'}", str(ROOT)]
-    flags = f"{FLAGS[sanitizer]} -fno-omit-frame-pointer -g1"
-    command += ["-C", f"cmake.define.CMAKE_CXX_FLAGS={flags}"]
+def build(sanitizer: str, folder: Path, level: str, isas: list[str]) -> Path:
+    """The wheel of the package with sanitized kernels."""
+    (jaxlib,) = importlib.util.find_spec("jaxlib").submodule_search_locations
+    settings = {
+        "build-dir": folder / "build",
+        "cmake.build-type": "Sanitized",  # no release: CMakeLists.txt leaves the optimisation to these flags
+        "cmake.define.CMAKE_CXX_FLAGS": f"{FLAGS[sanitizer]} {level} -g1 -fno-omit-frame-pointer",
+        "cmake.define.XMCJAX_FFI_INCLUDE": Path(jaxlib) / "include",
+    }
+    if isas == ["baseline"]:
+        settings |= {"cmake.define.XMCJAX_FLAG_AVX2": "OFF", "cmake.define.XMCJAX_FLAG_AVX512": "OFF"}
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "wheel"]
+    if importlib.util.find_spec("scikit_build_core"):
+        command.append("--no-build-isolation")
+    for name, value in settings.items():
+        command += ["-C", f"{name}={value}"]
     shutil.rmtree(folder / "wheel", ignore_errors=True)
-    subprocess.run(command, check=True, timeout=3600)
-    environment = folder / "environment"
-    shutil.rmtree(environment, ignore_errors=True)
-    venv.create(environment, symlinks=True)
-    python = environment / "bin" / "python"
+    subprocess.run([*command, ROOT], check=True, timeout=7200)
+    (wheel,) = (folder / "wheel").glob("*.whl")
+    return wheel
+
+
+def environment(wheel: Path, folder: Path) -> Path:
+    """An environment with the package of a wheel, on the packages of this one; its Python."""
+    shutil.rmtree(folder, ignore_errors=True)
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
     report = "import sysconfig; print(sysconfig.get_path('purelib'))"
     said = subprocess.run([python, "-c", report], capture_output=True, text=True, check=True, timeout=60)
     site = Path(said.stdout.strip())
@@ -115,7 +167,6 @@ def build(sanitizer: str, folder: Path) -> Path:
     # read from here: only the packages are found
     packages = [sysconfig.get_path("purelib"), *(p for p in sys.path if p.endswith("site-packages"))]
     (site / "packages.pth").write_text("\n".join(dict.fromkeys(packages)) + "\n")
-    (wheel,) = (folder / "wheel").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     return python
@@ -123,57 +174,74 @@ def build(sanitizer: str, folder: Path) -> Path:
 
 def tree(folder: Path) -> Path:
     """A copy of what the tests need of this tree, without the package."""
-    copy = folder / "tree"
-    shutil.rmtree(copy, ignore_errors=True)
-    copy.mkdir()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     for name in ("tests", "experiments", "docs"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, copy / name)
-    return copy
+        shutil.copy(ROOT / name, folder / name)
+    return folder
 
 
-def run(sanitizer: str, python: Path, place: Path, isa: str, tests: list[str], seconds: float) -> bool:
-    """Runs tests on one instruction set; whether all went well."""
-    print(f"== {sanitizer} sanitizer, {isa}: {' '.join(tests)}", flush=True)
-    preload = " ".join(runtime(sanitizer))
-    native = {"XMCJAX_REQUIRE_NATIVE": "1", "XMCJAX_ISA": isa if isa != "avx512" else ""}
-    data = {"XMCJAX_DATA": os.environ.get("XMCJAX_DATA", str(ROOT.parent / "shared" / "data"))}
-    environment = os.environ | SETTINGS | native | data | {"PYTHONMALLOC": "malloc"}
-    # pip and compilers need no sanitizer: the runtime is loaded into the interpreter alone
-    command = ["env", f"LD_PRELOAD={preload}", str(python), "-m", "pytest", "-q", "--no-header", "-rfE"]
-    command += ["-p", "no:cacheprovider", *tests]
-    if sanitizer == "thread":
-        # its shadow memory needs the addresses that a process has without randomisation
-        command = ["setarch", "-R", *command]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=place,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired as error:
-        print(
-            f"no end within {seconds:g} s; so far:\n{(error.stdout or b'').decode(errors='replace')[-2000:]}"
-        )
-        return False
-    output = done.stdout + done.stderr
-    reports = [
-        at
-        for mark in ("ERROR: AddressSanitizer", "runtime error:", "WARNING: ThreadSanitizer")
-        for at in [output.find(mark)]
-        if at >= 0
-    ]
-    good = done.returncode == 0 and not reports
-    if not good:
-        at = min(reports, default=0)
-        print(output[at : at + 6000])
-    print("\n".join(output.splitlines()[-12:]), flush=True)
-    return good
+class Sanitized:
+    """Programs on sanitized kernels of one instruction set."""
+
+    def __init__(self, sanitizer: str, isa: str, folder: Path):
+        self.sanitizer, self.isa, self.tree = sanitizer, isa, folder / "tree"
+        self.reports = folder / f"reports-{isa}"
+        shutil.rmtree(self.reports, ignore_errors=True)
+        self.reports.mkdir()
+        self.python = folder / "environment" / "bin" / "python"
+        written = {name: f"{value}:log_path={self.reports}/report" for name, value in SETTINGS.items()}
+        chosen = {"XMCJAX_REQUIRE_NATIVE": "1", "XMCJAX_ISA": isa}
+        data = {"XMCJAX_DATA": os.environ.get("XMCJAX_DATA", str(ROOT.parent / "shared" / "data"))}
+        # most of the time is compilation by XLA, of the same programs for every instruction set
+        kept = {"JAX_COMPILATION_CACHE_DIR": f"{folder}/programs"}
+        kept |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        self.environment = os.environ | written | chosen | data | kept
+
+    def run(self, *arguments: str, seconds: float, **options) -> subprocess.CompletedProcess:
+        """Python with the arguments, in the copy of the tree."""
+        # the runtime is loaded into the interpreter alone: what starts it needs no sanitizer
+        command = ["env", f"LD_PRELOAD={runtime(self.sanitizer)}", str(self.python), *arguments]
+        if self.sanitizer == "thread":
+            # its shadow memory needs the addresses that a process has without randomisation
+            command = ["setarch", "-R", *command]
+        return subprocess.run(command, cwd=self.tree, env=self.environment, timeout=seconds, **options)
+
+    def found(self) -> list[str]:
+        """The reports that have been written."""
+        return [path.read_text(errors="replace") for path in sorted(self.reports.iterdir())]
+
+    def begin(self) -> bool:
+        """Whether the processor has the instruction set, and the sanitizer finds a fault made for it."""
+        asked = "from xmcjax.cli._environment import native_isa\nprint(native_isa(), flush=True)\n"
+        said = self.run("-c", asked + FAULT[self.sanitizer], seconds=600, capture_output=True, text=True)
+        if said.stdout.split() != [self.isa]:
+            print(f"expected kernels for {self.isa}, found {said.stdout}{said.stderr}")
+            return False
+        if not self.found():
+            print(f"expected a report of the fault that was made on purpose, found none\n{said.stderr}")
+            return False
+        for path in self.reports.iterdir():
+            path.unlink()
+        return True
+
+    def test(self, tests: list[str], seconds: float, options: list[str]) -> bool:
+        """Runs tests; whether all passed and nothing was reported."""
+        # everything takes a few times longer; what is deselected runs the twins in JAX, not the kernels
+        command = ["-m", "pytest", "-q", "--no-header", "-rfE", "-p", "no:cacheprovider"]
+        command += ["-o", "timeout=3000", "-k", "not jnp", *options, *tests]
+        try:
+            passed = self.run(*command, seconds=seconds).returncode == 0
+        except subprocess.TimeoutExpired:
+            print(f"no end within {seconds:g} s")
+            passed = False
+        found = self.found()
+        for report in found:
+            print(report[:6000])
+        print(f"{self.sanitizer} sanitizer, {self.isa}: {len(found)} processes with reports", flush=True)
+        return passed and not found
 
 
 def main() -> int:
@@ -181,10 +249,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack.sanitizers", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--sanitizer", choices=FLAGS, default="address")
-    parser.add_argument("--isa", nargs="+", choices=("avx512", "avx2", "baseline"))
-    parser.add_argument("--short", action="store_true", help="one instruction set and a few files")
+    parser.add_argument("--isa", nargs="+", choices=ISAS)
+    parser.add_argument("--short", action="store_true", help="baseline code and a few files of tests")
     parser.add_argument(
-        "--seconds", type=float, default=3600, help="that the tests of one set may take (3600)"
+        "--seconds", type=float, default=7200, help="that the tests of one set may take (7200)"
     )
     parser.add_argument("--keep", type=Path, help="the folder to build in, kept for the next run")
     parser.add_argument(
@@ -192,16 +260,23 @@ def main() -> int:
     )
     options = parser.parse_args()
     threaded = options.sanitizer == "thread"
-    isas = options.isa or (["avx512"] if options.short or threaded else ["avx512", "avx2", "baseline"])
-    chosen = options.tests or (
-        SHORT[options.sanitizer] if options.short else THREADED if threaded else NATIVE
-    )
-    tests = [f"tests/{name}" for name in chosen]
+    # which threads meet where is the same in every instruction set, and the baseline is compiled alone
+    isas = options.isa or (["baseline"] if options.short or threaded else list(ISAS))
     with tempfile.TemporaryDirectory(prefix="sanitizer-") as scratch:
         folder = (options.keep or Path(scratch)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        python, place = build(options.sanitizer, folder), tree(folder)
-        good = [run(options.sanitizer, python, place, isa, tests, options.seconds) for isa in isas]
+        wheel = build(options.sanitizer, folder, SHORT_LEVEL if options.short else LEVEL, isas)
+        environment(wheel, folder / "environment")
+        tree(folder / "tree")
+        good = []
+        for isa in isas:
+            # the code that no instruction set changes is tested with the first one
+            native = KERNELS if threaded or isa != isas[0] else KERNELS + OTHERS
+            chosen = options.tests or (SHORT[options.sanitizer] if options.short else native)
+            print(f"== {options.sanitizer} sanitizer, {isa}: {' '.join(chosen)}", flush=True)
+            sanitized = Sanitized(options.sanitizer, isa, folder)
+            tests, one_process = [f"tests/{name}" for name in chosen], ["-n", "0"] if options.short else []
+            good.append(sanitized.begin() and sanitized.test(tests, options.seconds, one_process))
     return 0 if all(good) else 1
 
 

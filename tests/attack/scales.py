@@ -1,4 +1,4 @@
-"""Multi-class and top-k SVMs with any C, any size of the features, in both precisions."""
+"""Multi-class and top-k SVMs with any C, any size of the features, in both precisions; see harness.py."""
 
 from __future__ import annotations
 

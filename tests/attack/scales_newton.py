@@ -1,4 +1,4 @@
-"""Multinomial regression with any λ, any size of the features, in both precisions, by every method."""
+"""Multinomial regression with any λ, features of any size, both precisions, every method; see harness.py."""
 
 from __future__ import annotations
 
