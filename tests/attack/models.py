@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -14,9 +15,12 @@ import scipy.sparse as sp
 
 from tests.attack._mutation import flipped, mutated
 from tests.attack.harness import Wrong, main
-from xmcjax.models import LinearModel, ModelError, ShardWriter
+from xmcjax.models import LinearModel, ModelError, ShardWriter, predict_topk, scores_above
 
-PURPOSE = "Damaged and hostile models: no wrong one with verify full and lazy, no crash, hang or bare error"
+PURPOSE = (
+    "Damaged and hostile models, read and resumed: no wrong one with verify full and lazy, no crash, hang or "
+    "bare error"
+)
 
 L, D, SHARD = 23, 50, 8
 VERIFY = ("full", "lazy", "size", "none")
@@ -24,12 +28,16 @@ _HOSTILE: list[Any] = [None, True, 1.5, float("inf"), float("nan"), [], [0], [0,
 _HOSTILE += [-1, 0, 1, 2, 7, 8, 9, 22, 24, 2**31 - 1, 2**31, 2**63, 2**64, 10**400, {"file": "x"}, "", "x"]
 _HOSTILE += ["../../etc/passwd", "shard-000000.safetensors", "manifest.json", "0" * 64, "float16", "float64"]
 _HOSTILE += ["\ud800", "\0", "x" * 5000]
+_HOSTILE += ["F16", "F32", "F64", "BF16", "F8_E4M3", "BOOL", "U8", "I8", "I16", "I32", "I64", "U64", "C64"]
+
+
+KINDS = ("flip", "cut or longer", "missing", "swapped", "mixed", "odd file", "manifest", "shard")
 
 
 class _Context(NamedTuple):
     folder: Path
     model: dict[str, bytes]  # the files of a good model
-    other: dict[str, bytes]  # of another one with the same meta data
+    other: dict[str, bytes]  # of another one with the same meta data, and of the same sizes
     parts: tuple
 
 
@@ -39,16 +47,21 @@ def prepare(folder: Path) -> _Context:
 
 
 def _files(directory: Path, seed: int) -> dict[str, bytes]:
+    _write(directory, seed)
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def _write(directory: Path, seed: int) -> None:
+    """The labels that a directory lacks of the model of that seed."""
     meta = {"n_features": D, "n_labels": L, "dtype": "float32", "transforms": ["idf", "unit"], "C": 1.0}
-    rng = np.random.default_rng(seed)
-    arrays = {"idf.weight": rng.uniform(1, 2, D)}
-    with ShardWriter(directory, meta, shard_size=SHARD, transforms_arrays=arrays) as writer:
-        for label in range(L):
-            indices = np.sort(rng.choice(D, int(rng.integers(0, 12)), replace=False)).astype(np.int32)
-            values = rng.standard_normal(indices.size).astype(np.float32)
+    arrays = {"idf.weight": np.random.default_rng(seed).uniform(1, 2, D)}
+    with ShardWriter(directory, meta, shard_size=SHARD, transforms_arrays=arrays, resume=True) as writer:
+        for label in writer.missing().tolist():
+            size, rng = label * 7 % 12, np.random.default_rng([seed, label])
+            indices = np.sort(rng.choice(D, size, replace=False)).astype(np.int32)
+            values = rng.standard_normal(size).astype(np.float32)
             status = 5 if label == 4 else 1
             writer.add(label, indices, values, float(rng.standard_normal()), status, label, label)
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 def _read(directory: Path, verify: str, *, partial: bool) -> tuple:
@@ -61,8 +74,8 @@ def _read(directory: Path, verify: str, *, partial: bool) -> tuple:
     blocks = [part for low in starts for part in model.dense_block(low, min(low + 5, model.n_labels))]
     transforms = model.transforms()
     X = transforms.apply(sp.csr_matrix(np.eye(3, model.n_features, dtype=np.float32)))
-    scores = X @ weights.T
-    arrays = [weights.data, weights.indices, weights.indptr, scores.data, *blocks, model.intercept()]
+    arrays = [weights.data, weights.indices, weights.indptr, *blocks, model.intercept()]
+    arrays += [*predict_topk(model, X, 3), scores_above(model, X).toarray()]
     arrays += [model.status, model.newton_steps, model.cg_steps, *model.transforms_arrays().values()]
     if not np.isfinite(weights.data).all() or not np.isfinite(model.intercept()).all():
         raise Wrong("weights that are not finite")
@@ -76,7 +89,7 @@ def _same(one: tuple, two: tuple) -> bool:
 
 def case(context: _Context, rng: np.random.Generator) -> str:
     files = dict(context.model)
-    kind = ("flip", "cut or longer", "missing", "swapped", "manifest", "shard", "mixed")[rng.integers(7)]
+    kind = KINDS[rng.integers(len(KINDS))]
     shards = sorted(name for name in files if name.startswith("shard"))
     name = sorted(files)[rng.integers(len(files))]
     signed = kind in ("manifest", "shard")
@@ -110,20 +123,27 @@ def case(context: _Context, rng: np.random.Generator) -> str:
     directory = context.folder / "case"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
+    for file, content in files.items():
+        (directory / file).write_bytes(content)
+    if kind == "odd file":
+        _make_odd(directory / name, context, rng)
+    resumed = not rng.integers(4)
     verify, partial = VERIFY[rng.integers(4)], bool(rng.integers(2))
-    what = f"{kind}, {verify}"
+    what = f"{kind}, resumed" if resumed else f"{kind}, {verify}"
     try:
+        if resumed:
+            _write(directory, 0)
+            verify, partial = "full", False
         found = _read(directory, verify, partial=partial)
     except ModelError as error:
         if "\n" in str(error) or len(str(error)) > 1000:
             raise Wrong(f"{what}: the message is no sentence: {str(error)[:300]}") from error
         return f"{what}: refused"
-    except FileNotFoundError:
-        if kind != "missing":
-            raise
-        return f"{what}: no such file"
+    except OSError as error:
+        # what is not there or leads nowhere, and whoever resumes what has no manifest
+        if not str(error.filename or error).startswith(str(directory)):
+            raise Wrong(f"{what}: {type(error).__name__} without the file: {error}") from error
+        return f"{what}: refused by the file system"
     except Wrong:
         raise
     except Exception as error:
@@ -135,6 +155,26 @@ def case(context: _Context, rng: np.random.Generator) -> str:
     if verify in ("full", "lazy"):
         raise Wrong(f"{what}: another model without a word")
     return f"{what}: another model, as documented"
+
+
+def _make_odd(path: Path, context: _Context, rng: np.random.Generator) -> None:
+    """Something that is no file, or a link, in place of a file."""
+    content = path.read_bytes()
+    path.unlink()
+    match int(rng.integers(5)):
+        case 0:
+            path.mkdir()
+        case 1:
+            os.mkfifo(path)
+        case 2:
+            path.symlink_to("/dev/zero")
+        case 3:
+            path.symlink_to(path.name)
+        case 4:  # the same content, or that of another model, in another place
+            (context.folder / "elsewhere").write_bytes(
+                content if rng.integers(2) else context.other[path.name]
+            )
+            path.symlink_to("../elsewhere")
 
 
 def _spoil(value: Any, rng: np.random.Generator) -> None:

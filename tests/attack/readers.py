@@ -1,9 +1,11 @@
-"""Every reader of data on damaged files; see harness.py for how to run it."""
+"""Every reader of a file that is no model on damaged files; see harness.py for how to run it."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
+import resource
 import sys
 import zlib
 from pathlib import Path
@@ -14,10 +16,12 @@ import scipy.sparse as sp
 
 from tests.attack._mutation import flipped, mutated
 from tests.attack.harness import Wrong, main
+from xmcjax.cli._runs import read_runs
 from xmcjax.data import (
     DataFormatError,
     load_demo,
     load_npz,
+    load_pieces,
     load_svmlight,
     load_xmc,
     save_npz,
@@ -25,11 +29,25 @@ from xmcjax.data import (
     save_xmc,
 )
 from xmcjax.data._text_native import library
-from xmcjax.models import read_predictions, write_predictions
+from xmcjax.models import ModelFormatError, read_predictions, write_predictions
+from xmcjax.solvers.multinomial import _checkpoint
 
 PURPOSE = (
-    "Damaged data and prediction files: no crash, hang or bare error; C++ and Python agree; no flip is silent"
+    "Damaged files of data, predictions, runs and states: no crash, hang, bare error or much memory; C++ and "
+    "Python agree; no flip is silent"
 )
+# Address space beyond that of the process before its first case: small files are promised to take 64 MB.
+MEMORY = 300 << 20
+
+
+def _read_runs(path: Path) -> tuple:
+    return tuple(json.dumps(run) for run in read_runs(path))
+
+
+def _read_state(path: Path) -> tuple:
+    names = [f"{i}_0" for i in range(len(_checkpoint.State._fields))]
+    return (*_checkpoint._head(path), *_checkpoint._arrays(path, names))
+
 
 # How a reader may be asked to read.
 _CALLS = {
@@ -41,6 +59,14 @@ _CALLS = {
     ),
     "npz": (load_npz, ({}, {"dtype": np.float64})),
     "predictions": (read_predictions, ({},)),
+    "runs": (_read_runs, ({},)),
+    "state": (_read_state, ({},)),
+}
+# Of each kind that is read in pieces: its format, and options with which a piece is read as the whole is.
+_PIECES = {
+    "xmc": ("xmc", {}),
+    "svmlight": ("svmlight", {"n_features": 40}),
+    "multilabel": ("svmlight", {"n_labels": 9}),
 }
 
 
@@ -81,8 +107,24 @@ def prepare(folder: Path) -> _Context:
     scores = -np.sort(-rng.standard_normal((30, 5)), axis=1).astype(np.float32)
     write_predictions(folder / "e", rng.permuted(np.tile(np.arange(9), (30, 1)), axis=1)[:, :5], scores)
     seeds.append(_Seed("predictions", "", (folder / "e").read_bytes()))
+    records = [{"command": "train", "options": {"C": 1.0, "labels": None}, "nodes": []}] * 2
+    seeds.append(_Seed("runs", "", json.dumps(records, indent=1).encode()))
+    arrays = {f"{i}_0": np.arange(i) for i in range(len(_checkpoint.State._fields))}
+    arrays[f"{_checkpoint.State._fields.index('steps')}_0"] = np.array(3)
+    header = json.dumps({"mark": "0" * 64, "method": "newton"}).encode()
+    np.savez(folder / "f.npz", header=np.frombuffer(header, np.uint8), **arrays)  # type: ignore[arg-type]
+    seeds.append(_Seed("state", ".npz", (folder / "f.npz").read_bytes()))
+    _limit_memory()
     parsers = ["python"] if library() is None else ["native", "python"]
     return _Context(folder, seeds, parsers)
+
+
+def _limit_memory() -> None:
+    """Leaves this process so much more memory than it has."""
+    pages = Path("/proc/self/statm")
+    if pages.exists():
+        size = int(pages.read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def _packed(content: bytes, suffix: str, rng: np.random.Generator) -> bytes:
@@ -119,10 +161,12 @@ def case(context: _Context, rng: np.random.Generator) -> str:
         what = f"damaged {seed.kind}{seed.suffix}"
         content = mutated(_packed(seed.content, seed.suffix, rng), rng, other.content)
     path.write_bytes(content)
-    parsers = context.parsers if seed.kind in ("xmc", "svmlight", "multilabel") else [None]
+    parsers = context.parsers if seed.kind in _PIECES else [None]
     results = [_result(read, path, options, parser) for parser in parsers]
     if any(not _same(result, results[0]) for result in results[1:]):
         raise Wrong(f"{what}: {' and '.join(f'{p}: {r}' for p, r in zip(parsers, results, strict=True))}")
+    if seed.kind in _PIECES and not rng.integers(4):
+        _check_pieces(seed.kind, path, options, parsers[rng.integers(len(parsers))], results[0], what)
     if isinstance(results[0], str):
         return f"{what}: refused"
     _check(seed.kind, results[0], what)
@@ -133,16 +177,43 @@ def case(context: _Context, rng: np.random.Generator) -> str:
     return f"{what}: fine"
 
 
+def _check_pieces(kind: str, path: Path, options: dict, parser: str | None, whole, what: str) -> None:
+    """Whether a file that is read in pieces is the one that is read at once, or refused as that is."""
+    format, needed = _PIECES[kind]
+    if not set(needed) <= set(options):
+        return
+
+    def read(path, **options):
+        parts = list(load_pieces(path, format, piece=800, **options))
+        labels = [part.y for part in parts]
+        stacked = sp.vstack(labels, "csr") if sp.issparse(labels[0]) else np.concatenate(labels)
+        return sp.vstack([part.X for part in parts], "csr"), stacked
+
+    found = _result(read, path, options, parser)
+    if isinstance(found, str) or isinstance(whole, str):
+        if type(found) is not type(whole):
+            raise Wrong(f"{what}: in pieces {found!r:.300}, at once {whole!r:.300}")
+    elif any(
+        a.shape != b.shape or (a != b).sum() or a.dtype != b.dtype for a, b in zip(found, whole, strict=True)
+    ):
+        raise Wrong(f"{what}: other data in pieces than at once")
+
+
 def _result(read, path: Path, options: dict, parser: str | None):
-    """What a reader gives, or the text of its error; anything but a DataFormatError is wrong."""
+    """What a reader gives, or the text of its error; anything but a sentence about the file is wrong."""
     more = {} if parser is None else {"parser": parser}
     try:
         return read(path, **options, **more)
-    except DataFormatError as error:
+    except (DataFormatError, ModelFormatError) as error:
         if "\n" in str(error) or not str(error).startswith(str(path)) or len(str(error)) > 1000:
             raise Wrong(f"the message is no sentence about the file: {error}") from error
         return str(error)
-    except (OSError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, zlib.error) as error:
+    except (
+        *(OSError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, zlib.error),
+        *(MemoryError, RuntimeError),
+    ) as error:
+        if read is _read_state and str(error).startswith(f"{path}: expected the state of a run"):
+            return str(error)
         raise Wrong(f"{parser or ''} {type(error).__name__}: {error}") from error
 
 
@@ -153,6 +224,8 @@ def _same(one, two) -> bool:
 
 
 def _same_array(a, b) -> bool:
+    if isinstance(a, str | int):
+        return a == b
     if not sp.issparse(a):
         return a.dtype == b.dtype and np.array_equal(a, b)
     return a.shape == b.shape and all(
@@ -164,6 +237,8 @@ def _same_array(a, b) -> bool:
 
 def _check(kind: str, result, what: str) -> None:
     """Whether data that were read are data."""
+    if kind in ("runs", "state"):
+        return
     first, second = result
     if kind == "predictions":
         labels, scores = first, second

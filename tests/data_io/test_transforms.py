@@ -142,9 +142,13 @@ def test_recorded_arrays_are_checked():
         ({"idf.weight": np.ones(4), "frequency.order": order}, r"must all be \[d\]"),
         ({"idf.weight": np.ones((5, 1)), "frequency.order": np.ones((5, 1))}, r"must all be \[d\]"),
         ({"idf.weight": weight, "frequency.order": np.zeros(5, int)}, "must hold each feature once"),
+        ({"idf.weight": weight, "frequency.order": np.arange(5.0)}, "must hold each feature once"),
+        ({"idf.weight": weight * np.nan, "frequency.order": order}, "idf.weight: expected finite numbers"),
     ]:
         with pytest.raises(ValueError, match=message):
             Transforms.from_arrays("idf,frequency", arrays)
+    with pytest.raises(TypeError, match=r"idf.weight: .* of real numbers, found values of type complex128"):
+        Transforms.from_arrays("idf", {"idf.weight": weight + 1j})
     with pytest.raises(ValueError, match="'idf' was fitted on 5 features, got 3"):
         Transforms.from_arrays("idf", {"idf.weight": weight}).apply(np.ones((2, 3)))
 

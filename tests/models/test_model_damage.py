@@ -315,3 +315,20 @@ def test_transforms_of_another_number_of_features(tmp_path):
         fill(writer)
     with pytest.raises(ModelFormatError, match="transforms of 50 features, found 49"):
         LinearModel.load(tmp_path / "m").transforms()
+
+
+def test_transforms_that_are_not_finite(tmp_path):
+    meta = META | {"transforms": ["idf"]}
+    with ShardWriter(tmp_path / "m", meta, transforms_arrays={"idf.weight": np.full(50, np.nan)}) as writer:
+        fill(writer)
+    with pytest.raises(ModelFormatError, match=r"with their arrays, found idf\.weight: expected finite"):
+        LinearModel.load(tmp_path / "m").transforms()
+
+
+@pytest.mark.parametrize(
+    "weight", [np.full(50, 1j), np.full(50, "a"), np.full(50, None), [[1.0], [1.0, 2.0]]]
+)
+def test_transforms_that_cannot_be_stored(tmp_path, weight):
+    with pytest.raises((TypeError, ValueError), match=r"^transforms_arrays: expected"):
+        ShardWriter(tmp_path / "m", META | {"transforms": ["idf"]}, transforms_arrays={"idf.weight": weight})
+    assert not (tmp_path / "m").exists()

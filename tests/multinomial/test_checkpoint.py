@@ -39,6 +39,12 @@ def _header_of_another_kind(path):
         np.savez(path, **dict(arrays) | {"header": np.frombuffer(b"[1]", np.uint8)})  # type: ignore[arg-type]
 
 
+def _a_member_before_the_file(path):
+    content = bytearray(path.read_bytes())
+    content[-6] ^= 4  # of the offset of the list of members, by which zipfile moves those of members
+    path.write_bytes(content)
+
+
 def _an_array(path):
     with open(path, "wb") as file:
         np.save(file, np.zeros(3))
@@ -57,6 +63,7 @@ DAMAGE = {
     "an array": _an_array,
     "no header": _without_a_member,
     "a header of another kind": _header_of_another_kind,
+    "a member before the file": _a_member_before_the_file,
     "a FIFO": _fifo,
 }
 

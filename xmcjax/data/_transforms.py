@@ -143,7 +143,8 @@ class Transforms:
         """The transforms that a model recorded.
 
         Raises:
-            ValueError: an unknown name, or arrays missing, left over, or of the wrong shape.
+            ValueError: an unknown name; arrays missing, left over, of the wrong shape, or not finite.
+            TypeError: arrays of anything but real numbers.
         """
         names = parse_transforms(names)
         wanted = {f"{name}.{array}" for name in names for array in TRANSFORMS[name].arrays}
@@ -151,12 +152,17 @@ class Transforms:
             raise ValueError(
                 f"transforms {','.join(names)} need the arrays {sorted(wanted)}, got {sorted(arrays)}"
             )
-        checked = {key: np.asarray(array) for key, array in arrays.items()}
+        checked = {key: _sparse.dense(array, key) for key, array in arrays.items()}
         if len({array.shape for array in checked.values()}) > 1 or any(a.ndim != 1 for a in checked.values()):
             shapes = {key: list(array.shape) for key, array in checked.items()}
             raise ValueError(f"the arrays of transforms must all be [d], got {shapes}")
+        for key, array in checked.items():
+            if not np.isfinite(array).all():
+                raise ValueError(f"{key}: expected finite numbers, found NaN or infinity")
         order = checked.get("frequency.order")
-        if order is not None and not np.array_equal(np.sort(order), np.arange(order.size)):
+        if order is not None and (
+            order.dtype.kind not in "iu" or not np.array_equal(np.sort(order), np.arange(order.size))
+        ):
             raise ValueError("frequency.order must hold each feature once")
         return cls(names, MappingProxyType(checked))
 

@@ -264,7 +264,7 @@ class LinearModel:
             transforms = Transforms.from_arrays(names, self.transforms_arrays())
         except ModelFormatError:
             raise
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise ModelFormatError(path, "known transforms with their arrays", str(error)) from error
         if transforms.n_features not in (None, self.n_features):
             found = str(transforms.n_features)

@@ -74,7 +74,7 @@ class ShardWriter:
             message names the first difference.
         ModelFormatError: ``resume`` with a damaged manifest.
         ModelError: another process is writing this model.
-        TypeError, ValueError: meta data that cannot be stored, an impossible range or shard size.
+        TypeError, ValueError: meta data or arrays that cannot be stored, an impossible range or shard size.
         OSError: the directory cannot be made, read or written.
 
     Example:
@@ -316,7 +316,8 @@ def _transforms_bytes(arrays: dict[str, np.ndarray] | None) -> bytes | None:
         return None
     from safetensors.numpy import save
 
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    checked = {name: _sparse.dense(array, "transforms_arrays") for name, array in arrays.items()}
+    return save({name: np.ascontiguousarray(array) for name, array in checked.items()})
 
 
 def _intact(directory: Path, file: FileRecord) -> bool:

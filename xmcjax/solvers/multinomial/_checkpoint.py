@@ -112,11 +112,15 @@ def _arrays(path: Path, names: Iterable[str]) -> list[np.ndarray]:
     """Members of a stored state, whose checksums are compared before anything is made of them."""
     if not path.is_file():  # a FIFO would be waited for without end
         raise _damaged(path, "no regular file")
+    size = path.stat().st_size
     try:
         with zipfile.ZipFile(path) as archive:
             found = []
             for name in names:
-                member = io.BytesIO(archive.read(f"{name}.npy"))
+                info = archive.getinfo(f"{name}.npy")
+                if not 0 <= info.header_offset < size:
+                    raise zipfile.BadZipFile(f"a member at byte {info.header_offset}")
+                member = io.BytesIO(archive.read(info))
                 found.append(np.lib.format.read_array(member, allow_pickle=False))
             return found
     # All that zipfile is known to raise on a damaged archive, and KeyError for a member that is not there.

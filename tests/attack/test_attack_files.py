@@ -1,0 +1,91 @@
+"""The attacks on files leave out nothing that reads or writes one: the code is walked."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import xmcjax
+from tests.attack import _victim, readers
+from xmcjax import data, models
+from xmcjax.cli.main import COMMANDS
+
+PACKAGE = Path(xmcjax.__file__).parent
+# Names of calls that read what a user gives, and of those that write.
+READING = {"read_bytes", "read_text", "ZipFile", "safe_open", "fromfile", "memmap"}
+WRITING = {"atomic_write", "write_bytes", "write_text", "savez", "savez_compressed", "replace"}
+_SYSTEM, _OWN = "files of the system", "files of the package"
+# What attacks each module that reads, and each that writes.
+READERS = {
+    "_topology": _SYSTEM,
+    "native._library": _OWN,
+    "data._demo": _OWN,
+    "data._files": "readers",
+    "data._npz": "readers",
+    "models._predictions": "readers",
+    "cli._runs": "readers",
+    "solvers.multinomial._checkpoint": "readers",
+    "models._manifest": "models",
+    "models._linear": "models",
+    "models._shard": "models",
+    "cli._training": "the manifest of a model that Pretrained.check has read before",
+}
+WRITERS = {
+    "data._atomic": "atomic_write",
+    "data._text_writer": "save_xmc",
+    "data._npz": "save_npz",
+    "models._predictions": "prediction_file",
+    "models._writer": "ShardWriter",
+    "cli._runs": "run.json",
+    "solvers.multinomial._checkpoint": "state of a solver",
+}
+
+
+def calls_of(names: set[str], modes: str) -> set[str]:
+    """Modules that call one of these names, or open() with a mode that has one of these letters."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            mode = next((a.value for a in node.args[1:2] if isinstance(a, ast.Constant)), "")
+            opens = isinstance(node.func, ast.Name) and name == "open" and set(str(mode)) & set(modes)
+            # str.replace and dataclasses.replace write nothing
+            if name == "replace" and ast.unparse(node.func) != "os.replace":
+                continue
+            if name in names or opens:
+                found.add(".".join(path.relative_to(PACKAGE).with_suffix("").parts))
+    return found
+
+
+def test_every_module_that_reads_files_is_attacked():
+    assert calls_of(READING, "r") == set(READERS)
+
+
+def test_every_module_that_writes_files_is_attacked():
+    assert calls_of(WRITING, "wxa") - {"data._xmc", "data._svmlight"} == set(WRITERS)
+    assert set(WRITERS.values()) <= set(_victim.TARGETS)
+
+
+def test_every_public_reader_and_writer_is_attacked():
+    attacked = {read.__name__ for read, _ in readers._CALLS.values()}
+    public = {name for part in (data, models) for name in dir(part)}
+    reading = {name for name in public if name.startswith(("load", "read"))}
+    # load calls those of FORMATS
+    assert reading - attacked == {"load", "load_demo", "load_pieces"}
+    assert {form.load.__name__ for form in data.FORMATS.values()} <= attacked
+    assert {name for name, form in data.FORMATS.items() if form.pieces} == {
+        f for f, _ in readers._PIECES.values()
+    }
+    targets = {name.partition(" ")[0] for name in _victim.TARGETS}
+    writing = {name for name in public if name.startswith(("save", "write")) or name.endswith("Writer")}
+    # save calls those of FORMATS; write_predictions is a prediction_file of one piece
+    assert writing - targets == {"save", "write_predictions"}
+    assert {form.save.__name__ for form in data.FORMATS.values()} <= targets
+
+
+def test_every_command_that_writes_is_attacked():
+    targets = {name.removeprefix("xmcjax ") for name in _victim.TARGETS if name.startswith("xmcjax ")}
+    # the demo trains and predicts as the commands do; the others print
+    assert set(COMMANDS) - targets == {"demo", "evaluate", "info"}
