@@ -65,13 +65,16 @@ void* aligned_alloc(size_t alignment, size_t size) {
 
 }  // extern "C"
 
-void* operator new(size_t size) { return enough(fails(CALLER) ? nullptr : malloc(size ? size : 1)); }
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  return fails(CALLER) ? nullptr : malloc(size ? size : 1);
+// To the operators that come next, those of a sanitizer where there is one: what they made, their own delete takes.
+void* operator new(size_t size) {
+  static auto* const plain = real<void* (*)(size_t)>("_Znwm");
+  return enough(fails(CALLER) ? nullptr : plain(size));
+}
+void* operator new(size_t size, const std::nothrow_t& none) noexcept {
+  static auto* const plain = real<void* (*)(size_t, const std::nothrow_t&)>("_ZnwmRKSt9nothrow_t");
+  return fails(CALLER) ? nullptr : plain(size, none);
 }
 void* operator new(size_t size, std::align_val_t alignment) {
-  void* p = nullptr;
-  const size_t grain = size_t(alignment) < sizeof(void*) ? sizeof(void*) : size_t(alignment);
-  const bool there = !fails(CALLER) && posix_memalign(&p, grain, size ? size : 1) == 0;
-  return enough(there ? p : nullptr);
+  static auto* const plain = real<void* (*)(size_t, std::align_val_t)>("_ZnwmSt11align_val_t");
+  return enough(fails(CALLER) ? nullptr : plain(size, alignment));
 }
