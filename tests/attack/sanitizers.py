@@ -11,7 +11,8 @@ nothing. The tests run on a copy of this tree without the package, so that they 
 
 Before the tests, a fault is made on purpose, and has to be reported. Each report of a sanitizer is written to
 a file and printed. The exit status is 1 where a test failed or anything was reported. pytest takes further
-arguments from PYTEST_ADDOPTS, such as "-n 1" for a single process of tests.
+arguments from PYTEST_ADDOPTS, such as "-n 1" for a single process of tests. The short form compiles for 96
+seconds of processor time before its tests; `.ci/run` leaves it out.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ SETTINGS = {
         "detect_leaks=0:malloc_context_size=2:allocator_may_return_null=1:verify_asan_link_order=0"
     ),
     "UBSAN_OPTIONS": "print_stacktrace=1",
-    "TSAN_OPTIONS": "halt_on_error=0:exitcode=66:die_after_fork=0:history_size=4",
+    "TSAN_OPTIONS": "halt_on_error=0:exitcode=0:die_after_fork=0:history_size=4",
 }
 
 # What ThreadSanitizer is not to report, all of it outside the kernels.
@@ -209,6 +210,17 @@ def tree(folder: Path) -> Path:
     return folder
 
 
+def handed_over_by_xla(report: str) -> bool:
+    """Whether a race is one of calls that XLA makes, one after the other, from threads of its own.
+
+    How it orders them is not seen, so that a buffer of the first call looks unprotected in the second. A
+    thread that a kernel made is not called by XLA: a race of two of those, or of one and its maker, is
+    reported.
+    """
+    stacks = report.split("\n\n")
+    return not any("libxmcjax_native" in stack and "libjax_common" not in stack for stack in stacks)
+
+
 class Sanitized:
     """Programs on sanitized kernels of one instruction set."""
 
@@ -243,8 +255,12 @@ class Sanitized:
         return subprocess.run(command, cwd=self.tree, env=self.environment, timeout=seconds, **options)
 
     def found(self) -> list[str]:
-        """The reports that have been written."""
-        return [path.read_text(errors="replace") for path in sorted(self.reports.iterdir())]
+        """The reports that have been written, without those of races that XLA prevents."""
+        texts = [path.read_text(errors="replace") for path in sorted(self.reports.iterdir())]
+        if self.sanitizer == "address":
+            return texts
+        reports = [report for text in texts for report in text.split("=" * 18) if report.strip()]
+        return [report for report in reports if not handed_over_by_xla(report)]
 
     def begin(self) -> bool:
         """Whether the processor has the instruction set, and the sanitizer finds a fault made for it."""
@@ -273,7 +289,7 @@ class Sanitized:
         found = self.found()
         for report in found:
             print(report[:6000])
-        print(f"{self.sanitizer} sanitizer, {self.isa}: {len(found)} processes with reports", flush=True)
+        print(f"{self.sanitizer} sanitizer, {self.isa}: {len(found)} reports", flush=True)
         return passed and not found
 
 
