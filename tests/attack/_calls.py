@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import importlib
 import inspect
 import pkgutil
@@ -57,19 +58,35 @@ class Call:
 def packages() -> list[types.ModuleType]:
     """Those with public names."""
     names = [m.name for m in pkgutil.iter_modules(xmcjax.__path__, "xmcjax.") if m.ispkg]
-    names += [f"xmcjax.solvers.{name}" for name in ("multiclass_dual", "multinomial", "kernel_multinomial")]
+    solvers = ("multiclass_dual", "multinomial", "kernel_multinomial", "instance_dual", "topk_sdca")
+    names += [f"xmcjax.solvers.{name}" for name in solvers]
     return [importlib.import_module(name) for name in names if name != "xmcjax.cli"]
+
+
+def public() -> dict[str, Any]:
+    """Everything that a package exports, by its full name."""
+    names = {p: getattr(p, "__all__", [n for n in dir(p) if not n.startswith("_")]) for p in packages()}
+    return {f"{p.__name__}.{name}": getattr(p, name) for p in names for name in names[p]}
 
 
 def public_functions() -> dict[str, Callable]:
     """Every function that a package exports, by its full name."""
-    found = {}
-    for package in packages():
-        for name in getattr(package, "__all__", [n for n in dir(package) if not n.startswith("_")]):
-            thing = getattr(package, name)
-            if inspect.isfunction(thing) or (hasattr(thing, "lower") and callable(thing)):
-                found[f"{package.__name__}.{name}"] = thing
-    return found
+
+    def is_one(thing) -> bool:
+        return inspect.isfunction(thing) or (hasattr(thing, "lower") and callable(thing))
+
+    return {name: thing for name, thing in public().items() if is_one(thing)}
+
+
+def public_classes() -> dict[str, type]:
+    """Every class that a caller may make an object of: no exception, protocol or tuple of results."""
+
+    def is_one(thing) -> bool:
+        return inspect.isclass(thing) and not (
+            issubclass(thing, Exception | tuple | enum.Enum) or getattr(thing, "_is_protocol", False)
+        )
+
+    return {name: thing for name, thing in public().items() if is_one(thing)}
 
 
 def calls(folder: Path) -> dict[str, Call]:
@@ -78,9 +95,10 @@ def calls(folder: Path) -> dict[str, Call]:
     Args:
         folder: for files that functions write.
     """
-    from tests.attack import _fits
+    from tests.attack import _fits, _objects
 
-    return _losses() | _projections() | _metrics() | _data(folder) | _models(folder) | _fits.calls()
+    own = _losses() | _projections() | _metrics() | _data(folder) | _models(folder)
+    return own | _fits.calls() | _objects.calls(folder)
 
 
 def by_signature(function: Callable, values: dict[str, Any]) -> dict[str, Any]:
@@ -255,9 +273,12 @@ def _models(folder: Path) -> dict[str, Call]:
         models.write_predictions(path, labels, scores)
         return models.read_predictions(path)
 
-    def stored(directory, meta, label_range, shard_size, label, indices, values, bias, status):
+    def stored(
+        directory, meta, label_range, shard_size, weight, resume, label, indices, values, bias, status
+    ):
         shutil.rmtree(folder / "model", ignore_errors=True)
-        with models.ShardWriter(directory, meta, label_range, shard_size) as writer:
+        arrays = {"idf.weight": weight}
+        with models.ShardWriter(directory, meta, label_range, shard_size, arrays, resume) as writer:
             writer.add(label, indices, values, bias, status)
             for other in range(1, M):
                 writer.add(other, [0], np.ones(1, np.float32))
@@ -297,7 +318,10 @@ def _models(folder: Path) -> dict[str, Call]:
             models.read_predictions, dict(path=folder / "given.txt", max_memory=10**8)
         ),
         "xmcjax.models.ShardWriter": Call(
-            stored, dict(directory=folder / "model", meta=meta, label_range=(0, M), shard_size=2) | entry
+            stored,
+            dict(directory=folder / "model", meta=meta, label_range=(0, M), shard_size=2)
+            | dict(weight=np.ones(D), resume=False)
+            | entry,
         ),
         "xmcjax.models.LinearModel.load": Call(
             opened, dict(directory=folder / "given", verify="full", partial=False)

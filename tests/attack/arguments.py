@@ -232,7 +232,7 @@ def _refused(where: str, error: BaseException, call: _calls.Call, must_work: boo
     theirs = "/sklearn/utils/" in last.filename or "os.PathLike" in text
     theirs = theirs or "Seed must be between" in text  # of random_state, as everywhere in scikit-learn
     theirs = theirs or (not call.host and ("/jax/" in last.filename or isinstance(error, TypeError)))
-    if isinstance(error, TypeError | ValueError | MemoryError) and (ours or theirs):
+    if isinstance(error, TypeError | ValueError | IndexError | MemoryError) and (ours or theirs):
         return "refused"
     if isinstance(error, OSError) and error.filename is not None:
         return "refused by the file system"

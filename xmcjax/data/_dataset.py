@@ -95,8 +95,9 @@ class Dataset(NamedTuple):
             label_shape = list(Y.shape)
             arrays += [Y.indptr.astype("<i8"), Y.indices.astype("<i4")]
         else:
-            label_shape = [len(self.y)]
-            arrays.append(class_vector(self.y).astype("<i8"))
+            classes = class_vector(self.y)
+            label_shape = [len(classes)]
+            arrays.append(classes.astype("<i8"))
         digest = hashlib.sha256(f"{list(X.shape)} {X.dtype.name} {label_shape}".encode())
         for array in arrays:
             digest.update(np.ascontiguousarray(array).data)

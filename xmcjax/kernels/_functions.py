@@ -88,7 +88,7 @@ class Matern(Kernel):
     nu: float = 1.5
 
     def __post_init__(self):
-        if self.nu not in (0.5, 1.5, 2.5):
+        if not isinstance(self.nu, float) or self.nu not in (0.5, 1.5, 2.5):
             raise ValueError(f"nu: expected 0.5, 1.5 or 2.5, got {self.nu}")
 
     def value(self, pairs: Pairs) -> jax.Array:

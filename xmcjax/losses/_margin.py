@@ -127,8 +127,9 @@ class HuberHinge(MarginLoss):
     def __post_init__(self):
         if not number("delta", self.delta) > 0:
             raise ValueError(f"expected delta > 0, got {self.delta}")
-        if self.delta > 1e30:  # in float32 the loss would be 0
-            raise ValueError(f"expected delta of at most 1e30, got {self.delta}")
+        if not 1e-30 <= self.delta <= 1e30:  # in float32 the loss would be 0, or its curvature infinite
+            raise ValueError(f"expected delta from 1e-30 to 1e30, got {self.delta}")
+        object.__setattr__(self, "delta", float(self.delta))  # no whole number, which JAX makes an int32 of
 
     @property
     def parameter(self) -> float:

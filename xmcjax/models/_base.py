@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Protocol
 
 import numpy as np
+
+from xmcjax import _sparse
 
 # A label that the directory does not hold (yet); `xmcjax.solvers.Status` uses the number for a lane
 # that has not taken a step.
@@ -39,7 +42,9 @@ class WeightSource(Protocol):
 
 
 def check_labels(first: int, last: int, n_labels: int) -> tuple[int, int]:
-    """first and last as ints; IndexError unless 0 ≤ first ≤ last ≤ n_labels."""
+    """first and last as ints; IndexError unless 0 ≤ first ≤ last ≤ n_labels, TypeError of other numbers."""
+    if not all(isinstance(label, numbers.Integral) for label in (first, last)):
+        raise TypeError(f"expected labels as whole numbers, found {first!r} and {last!r}")
     first, last = int(first), int(last)
     if not 0 <= first <= last <= n_labels:
         raise IndexError(f"expected labels 0 <= first <= last <= {n_labels}, found {first}, {last}")
@@ -49,4 +54,4 @@ def check_labels(first: int, last: int, n_labels: int) -> tuple[int, int]:
 def is_trained(status: np.ndarray) -> np.ndarray:
     """Which statuses belong to labels with a score: those for which weights were kept. A score of 0
     for the others would stand above most trained labels, whose scores are mostly negative."""
-    return ~np.isin(status, (NONFINITE, NO_POSITIVES, NOT_STORED))
+    return ~np.isin(_sparse.array(status, "status"), (NONFINITE, NO_POSITIVES, NOT_STORED))

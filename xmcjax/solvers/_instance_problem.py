@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax import _sparse
+from xmcjax._arguments import name_of
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._range import check_range, check_squared_norms
 from xmcjax.linops import Csr, LinOp, check_operator, native_ready
@@ -138,8 +139,7 @@ def problem(
     if not isinstance(op, Gram):
         check_operator(op)
     check_threads_of_jax()
-    if set_name not in SETS:
-        raise ValueError(f"expected a set of {', '.join(SETS)}, got {set_name!r}")
+    name_of("set_name", set_name, SETS)
     if isinstance(op, Gram):
         if len(op.shape) != 2 or op.shape[0] != op.shape[1]:
             raise ValueError(f"expected a square matrix of inner products, got {list(op.shape)}")
@@ -163,7 +163,7 @@ def problem(
     if y.min() < 0 or y.max() >= m:
         wrong = np.flatnonzero((y < 0) | (y >= m))[0]
         raise ValueError(f"expected classes from 0 to {m - 1}, found {y[wrong]} for row {wrong}")
-    bound = np.asarray(bound, np.float64)
+    bound = _sparse.numbers(bound, "bound")
     bound = bound.reshape(1, 1) if bound.ndim == 0 else bound
     k = k.reshape(1) if k.ndim == 0 else k
     if bound.ndim != 2 or k.ndim != 1 or bound.shape[1] not in (1, n):

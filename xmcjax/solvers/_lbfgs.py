@@ -9,6 +9,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from xmcjax._arguments import number, whole_number
+
 
 class Iterate(NamedTuple):
     """One accepted point."""
@@ -26,6 +28,13 @@ class Minimised(NamedTuple):
     value: float
     history: list[Iterate]  #: from the starting point on
     converged: bool  #: whether the gradient or the progress was small, not the number of iterations large
+
+
+def check_limits(tolerance: float, max_iter: int) -> None:
+    """Raises TypeError or ValueError where an iteration could not end by these."""
+    if not number("tolerance", tolerance) >= 0:
+        raise ValueError(f"tolerance: expected a number from 0, got {tolerance}")
+    whole_number("max_iter", max_iter, 0)
 
 
 def minimise(
@@ -52,8 +61,10 @@ def minimise(
         watch: called with the start and with every accepted point.
 
     Raises:
-        ValueError: f is not finite at the start.
+        ValueError: f is not finite at the start, `tolerance` below 0 or NaN, or `max_iter` below 0.
+        TypeError: `tolerance` or `max_iter` of another kind.
     """
+    check_limits(tolerance, max_iter)
     x = np.asarray(start, np.float64)
     value, gradient = function(x)
     if not np.isfinite(value):

@@ -33,6 +33,7 @@ epoch is _instance_twin.py.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._arguments import number, whole_number
 from xmcjax.linops import Csr
 from xmcjax.native import _ffi
 from xmcjax.solvers import _instance_twin as twin
@@ -115,6 +117,9 @@ def init(problem: Problem, key, *, slots: int | None = None, checks: int = 64) -
         ValueError: slots where an epoch is no native call.
     """
     n, m, lanes, dtype = problem.y.shape[0], problem.classes, problem.lanes, problem.op.dtype
+    whole_number("checks", checks, 1)
+    if slots is not None:
+        whole_number("slots", slots, 0)
     if slots is None:
         large = n * m * np.dtype(dtype).itemsize > _MOST_BYTES
         slots = max(64, 2 * int(jnp.max(problem.k))) if large and problem.rows is None else 0
@@ -194,6 +199,11 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
     Where slots run out, visits choose the best x over as many classes as there are slots; where that
     was so in the epoch of a check, the slots are doubled.
     """
+    hp = dataclasses.replace(
+        hp, tol=number("tol", hp.tol), max_epochs=whole_number("max_epochs", hp.max_epochs, 0)
+    )
+    if not hp.tol >= 0:
+        raise ValueError(f"tol: expected a number from 0, got {hp.tol}")
     attempts = np.zeros(problem.lanes, int)
     calls = Calls(advance, problem, hp, _EPOCHS_A_CALL)
     while True:
@@ -248,6 +258,9 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
         lane: its number.
         tol: as for :func:`xmcjax.solvers._certified.certified`.
     """
+    if not number("tol", tol) >= 0:
+        raise ValueError(f"tol: expected a number from 0, got {tol}")
+    whole_number("lane", lane, 0, problem.lanes - 1)
     bound, k = np.asarray(problem.bound[lane], np.float64), int(problem.k[lane])
     alpha, y = dual_variables(problem, state, lane), np.asarray(problem.y)
     formulation = "ww" if problem.set_name == "box" else problem.set_name
@@ -260,6 +273,7 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
 
 def dual_variables(problem: Problem, state: State, lane: int) -> sp.csr_array:
     """x of a lane, [n, m]."""
+    whole_number("lane", lane, 0, problem.lanes - 1)
     x = np.asarray(state.dual[lane])
     row, place = np.nonzero(x)
     column = np.asarray(state.index[lane])[row, place] if state.index.shape[2] else place

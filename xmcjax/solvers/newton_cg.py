@@ -212,7 +212,7 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
     """
     n, lanes = problem.y.shape
     d, dtype = problem.op.shape[1], problem.op.dtype
-    w0 = jnp.zeros((d, lanes), dtype) if w0 is None else jnp.asarray(w0, dtype)
+    w0 = jnp.zeros((d, lanes), dtype) if w0 is None else jnp.asarray(real_array("w0", w0), dtype)
     if w0.shape != (d, lanes):
         raise ValueError(f"expected starting weights [{d}, {lanes}], got {list(w0.shape)}")
 

@@ -22,9 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax import _sparse
+from xmcjax._arguments import number
 from xmcjax.kernels import ClassKernels
 from xmcjax.linops import real_array
-from xmcjax.solvers._lbfgs import Minimised, minimise
+from xmcjax.solvers._lbfgs import Minimised, check_limits, minimise
 from xmcjax.solvers.kernel_multinomial._newton import State, init, run
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, kernel_problem
 from xmcjax.solvers.kernel_multinomial._systems import HParams
@@ -115,16 +116,9 @@ def chain_problem(kernel: ClassKernels, y, lengths, transitions, weight=None) ->
         ValueError: shapes that do not match, or lengths that do not sum to n.
     """
     n, C, dtype = kernel.n, kernel.n_classes, kernel.dtype
-    y, lengths = _sparse.array(y, "y"), _sparse.array(lengths, "lengths")
+    y, lengths = _sparse.array(y, "y"), _checked_lengths(lengths, n)
     if y.shape != (n,) or y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= C:
         raise ValueError(f"expected classes [{n}] from 0 to {C - 1}, got shape {list(y.shape)}")
-    if (
-        lengths.ndim != 1
-        or lengths.dtype.kind not in "iu"
-        or lengths.min(initial=1) < 1
-        or lengths.sum() != n
-    ):
-        raise ValueError(f"lengths: expected whole numbers from 1 that sum to {n}, got {lengths}")
     transitions = jnp.asarray(real_array("transitions", transitions, finite=True), dtype)
     if transitions.shape != (C, C):
         raise ValueError(f"transitions: expected [{C}, {C}], got {list(transitions.shape)}")
@@ -136,6 +130,15 @@ def chain_problem(kernel: ClassKernels, y, lengths, transitions, weight=None) ->
     target = (y[:, None] == np.arange(C))[..., None]
     chains = Chains(jnp.asarray(target, dtype), transitions, jnp.asarray(_places(lengths), jnp.int32))
     return kernel_problem(kernel, None, np.repeat(weight, lengths, axis=0), likelihood=chains)
+
+
+def _checked_lengths(lengths, n: int) -> np.ndarray:
+    """Lengths of sequences of n points; ValueError where they are none."""
+    lengths = _sparse.array(lengths, "lengths")
+    whole = lengths.ndim == 1 and lengths.dtype.kind in "iu"
+    if not whole or lengths.min(initial=1) < 1 or lengths.sum() != n:
+        raise ValueError(f"lengths: expected whole numbers from 1 that sum to {n}, got {lengths}")
+    return lengths
 
 
 def fit_chains(
@@ -155,8 +158,9 @@ def fit_chains(
     Raises:
         ValueError: a variance that is not above 0.
     """
-    if not variance > 0:
+    if not number("variance", variance) > 0:
         raise ValueError(f"variance: expected a number above 0, got {variance}")
+    check_limits(tolerance, max_iter)
     chains = problem.likelihood
     assert isinstance(chains, Chains)
     n, C, _ = chains.shape
@@ -188,8 +192,18 @@ def most_likely(u, lengths, transitions) -> np.ndarray:
         u: class functions at their points, [n, C].
         lengths: of the sequences, [S].
         transitions: A, [C, C].
+
+    Raises:
+        TypeError: what is no array of real numbers, or lengths that are no whole numbers.
+        ValueError: shapes that do not match, numbers that are not finite, lengths that do not sum to n.
     """
-    u, transitions = np.asarray(u), np.asarray(transitions)
+    u = np.asarray(real_array("u", u, finite=True))
+    transitions = np.asarray(real_array("transitions", transitions, finite=True))
+    if u.ndim != 2 or transitions.shape != (u.shape[1], u.shape[1]):
+        raise ValueError(
+            f"expected u [n, C] and transitions [C, C], got {list(u.shape)} and {list(transitions.shape)}"
+        )
+    lengths = _checked_lengths(lengths, len(u))
     labels, first = np.empty(len(u), int), 0
     for length in lengths:
         score, back = u[first], []

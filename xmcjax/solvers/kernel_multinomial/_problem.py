@@ -26,7 +26,7 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax._arguments import instance, name_of, whole_number
 from xmcjax.kernels import ClassKernels, Independent
-from xmcjax.linops import real_array
+from xmcjax.linops import computed_dtype, real_array
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
 
 # From targets y to a likelihood.
@@ -104,7 +104,10 @@ def kernel_problem(
         name_of("likelihood", likelihood, LIKELIHOODS)
         y = real_array("y", y)
         if y.ndim == 1:
-            y = (np.asarray(y)[:, None] == np.arange(C)).astype(dtype)
+            numbers = np.asarray(y)
+            if numbers.dtype.kind not in "iu" or ((numbers < 0) | (numbers >= C)).any():
+                raise ValueError(f"y: expected classes as whole numbers from 0 to {C - 1}, got others")
+            y = (numbers[:, None] == np.arange(C)).astype(dtype)
         y = jnp.asarray(y, dtype)
         if y.ndim not in (2, 3):
             raise ValueError(f"y: expected [{n}], [{n}, {C}] or [{n}, {C}, lanes], got {list(y.shape)}")
@@ -125,6 +128,23 @@ def kernel_problem(
     if exact and not (isinstance(kernel.mixing, Independent) and isinstance(target, Softmax)):
         raise ValueError("expected independent functions and softmax: an exact solution is for flat models")
     return KernelProblem(kernel, target, weight, exact)
+
+
+def checked_weights(weight, n: int) -> np.ndarray:
+    """Weights of the points, float64 [n]; ones for None.
+
+    Raises:
+        TypeError: no array of real numbers.
+        ValueError: another shape, or numbers that are negative or not finite.
+    """
+    if weight is None:
+        return np.ones(n)
+    weight = _sparse.numbers(weight, "weight")
+    if weight.shape != (n,):
+        raise ValueError(f"weight: expected [{n}], got {list(weight.shape)}")
+    if not (np.isfinite(weight) & (weight >= 0)).all():
+        raise ValueError("weight: expected finite numbers from 0, found others")
+    return weight
 
 
 def random_folds(n: int, q: int, seed) -> np.ndarray:
@@ -151,8 +171,17 @@ def fold_weights(folds, q: int, dtype) -> jax.Array:
     Args:
         folds: fold of each point, [n], whole numbers below q.
         q: folds.
+        dtype: of the weights, float32 or float64.
+
+    Raises:
+        TypeError: folds that are no whole numbers, or another dtype.
+        ValueError: folds of another shape, or less than one.
     """
-    return jnp.asarray((np.asarray(folds)[:, None] != np.arange(q)).astype(dtype))
+    folds, dtype = _sparse.array(folds, "folds"), computed_dtype(dtype)
+    if folds.ndim != 1 or folds.dtype.kind not in "iu":
+        raise TypeError(f"folds: expected whole numbers [n], got {folds.dtype} {list(folds.shape)}")
+    whole_number("q", q, 1)
+    return jnp.asarray((folds[:, None] != np.arange(q)).astype(dtype))
 
 
 def check_folds(folds, numbers: np.ndarray) -> np.ndarray:

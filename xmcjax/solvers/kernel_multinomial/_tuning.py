@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax import _sparse
+from xmcjax._arguments import number
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.kernels import ClassKernels, Kernel, Linear, class_kernels, gram, stack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._lbfgs import Iterate, Minimised, minimise
 from xmcjax.solvers.kernel_multinomial._criterion import Hyperparameters, cv_criterion
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood
-from xmcjax.solvers.kernel_multinomial._problem import kernel_problem
+from xmcjax.solvers.kernel_multinomial._problem import checked_weights, kernel_problem
 from xmcjax.solvers.kernel_multinomial._systems import HParams
 
 # Arrays [n, C, lanes] that a criterion keeps at the same time, about.
@@ -64,6 +65,8 @@ class KernelModel:
         G, v = self.n_groups, _sparse.numbers(v, "v")
         if v.shape not in ((), (G,)):
             raise ValueError(f"v: expected a number or [{G}], got shape {v.shape}")
+        if not (np.isfinite(v) & (v > 0)).all():
+            raise ValueError(f"v: expected numbers above 0, got {v}")
         kernel, count = stack(kernel, self.points.dtype)
         if count not in (1, G):
             raise ValueError(
@@ -71,7 +74,7 @@ class KernelModel:
             )
         v = np.broadcast_to(v, (G,))
         kernel = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel)
-        return Hyperparameters(v, kernel, np.asarray(sigma2, np.float64), loadings)
+        return Hyperparameters(v, kernel, np.float64(number("sigma2", sigma2)), loadings)
 
     def kernels(self, h: Hyperparameters) -> ClassKernels:
         """K̃ at these hyperparameters of the groups."""
@@ -121,9 +124,13 @@ class CvObjective:
         self.model, self.likelihood, self.at, self.free = model, likelihood, at, free
         self.hp = hp or HParams()
         n, C, _ = likelihood.shape
-        folds = np.asarray(folds)
+        folds = _sparse.array(folds, "folds")
+        if folds.shape != (n,) or folds.dtype.kind not in "iu" or not -1 <= folds.min() <= folds.max() < n:
+            raise ValueError(f"folds: expected whole numbers from -1 to {n - 1}, [{n}], got others")
+        if not isinstance(free, tuple) or not set(free) <= set(Hyperparameters._fields):
+            raise ValueError(f"free: expected a tuple of {', '.join(Hyperparameters._fields)}, got {free!r}")
         q = int(folds.max()) + 1
-        weight = np.ones(n) if weight is None else np.asarray(weight, np.float64)
+        weight = checked_weights(weight, n)
         out = folds[:, None] == np.arange(q)
         dtype = model.points.dtype
         train, test = (weight[:, None] * side for side in (~out, out))
@@ -230,11 +237,17 @@ def tune(
         max_iter: most iterations.
         progress: whether a bar on stderr, where that is a terminal, counts the evaluations of Ψ.
         watch: called with the start and after every iteration.
+
+    Raises:
+        ValueError: nothing is free, or limits below 0.
+        TypeError: limits that are no numbers.
     """
     from tqdm import tqdm
 
     rounding = 100 * float(jnp.finfo(objective.model.points.dtype).eps)
     start = objective.pack(objective.at)
+    if not start.size:
+        raise ValueError("expected an objective with hyperparameters that are free, found none")
     with tqdm(desc="Ψ", unit="evaluation", disable=None if progress else True) as bar:
 
         def counted(x):

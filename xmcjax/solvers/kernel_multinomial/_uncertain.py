@@ -13,9 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import _sparse
+from xmcjax._arguments import whole_number
 from xmcjax.kernels import ClassKernels
+from xmcjax.solvers._lbfgs import check_limits
 from xmcjax.solvers.kernel_multinomial._newton import State, init, run
-from xmcjax.solvers.kernel_multinomial._problem import kernel_problem
+from xmcjax.solvers.kernel_multinomial._problem import checked_weights, kernel_problem
 from xmcjax.solvers.kernel_multinomial._systems import HParams
 
 
@@ -42,16 +45,21 @@ def fit_uncertain(
         max_iter: most M steps.
 
     Raises:
-        ValueError: a matrix of another shape, or a row without a class.
+        ValueError: arrays of another shape, a row without a class, weights that are negative or not finite,
+            a tolerance or a number of steps below 0.
+        TypeError: arguments of another kind.
     """
     n, C, dtype = kernel.n, kernel.n_classes, kernel.dtype
-    allowed = np.asarray(allowed, bool)
+    allowed = _sparse.array(allowed, "allowed")
     if allowed.shape != (n, C):
         raise ValueError(f"allowed: expected [{n}, {C}], got {list(allowed.shape)}")
+    if allowed.dtype != bool:
+        raise TypeError(f"allowed: expected a boolean matrix, got {allowed.dtype}")
     if not allowed.any(axis=1).all():
         row = int(np.argmin(allowed.any(axis=1)))
         raise ValueError(f"allowed: expected at least one class a row, found none in row {row}")
-    weight = jnp.ones((n, 1), dtype) if weight is None else jnp.asarray(weight, dtype)[:, None]
+    check_limits(tolerance, whole_number("max_iter", max_iter, 1))
+    weight = jnp.asarray(checked_weights(weight, n)[:, None], dtype)
     mask = jnp.asarray(allowed)[:, :, None]
     alpha = u = jnp.zeros((n, C, 1), dtype)
     values, state, q, converged = [], None, None, False

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from jax.sharding import Mesh
 
 from xmcjax import linops
+from xmcjax._arguments import flag, number, whole_number
 from xmcjax.native._multiclass import Ascent, Assessment, Match
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import certified
@@ -85,6 +86,7 @@ def _solved(
     if formulation == "cs":
         raise ValueError("formulation: expected one of ww, llw, ovr, ovr_squared over a mesh, got 'cs'")
     check_limits(tol, max_epochs)
+    seed, shrinking, C = whole_number("seed", seed, 0), flag("shrinking", shrinking), number("C", C)
     X, y, m = check_problem(X, y, formulation, C)
     if not linops.native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from xmcjax._arguments import name_of
+from xmcjax._arguments import name_of, number, whole_number
+from xmcjax.linops import real_array
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._peers import Peers, described
 from xmcjax.solvers.multinomial import (
@@ -129,6 +130,7 @@ def solve(
             state are valid until it returns.
 
     Raises:
+        TypeError: an argument of another kind.
         ValueError: an unknown method, one that cannot run on these features or this mesh, starting
             weights of another shape, or a checkpoint of another run or damaged.
         OSError: the checkpoint cannot be written or read.
@@ -137,10 +139,19 @@ def solve(
             and names the process. This one then exits with status 1, whatever the others do.
     """
     name_of("method", method, CHOICES)
-    hp = HParams() if hp is None else hp
+    hp = HParams() if hp is None else _checked(hp)
+    W0, b0 = (a if a is None else real_array(name, a, finite=True) for name, a in (("W0", W0), ("b0", b0)))
     with Peers(mesh) as peers:
         peers.agree(lambda: _given(problem, method, hp, W0, b0, mesh, checkpoint))
         return _solved(peers, problem, method, hp, W0, b0, mesh, checkpoint, observe)
+
+
+def _checked(hp: HParams) -> HParams:
+    """Numbers of the stopping rule that a compiled program takes."""
+    tolerance = number("tolerance", hp.tolerance)
+    if not 0 <= tolerance < np.inf:
+        raise ValueError(f"tolerance: expected a finite number from 0, got {tolerance}")
+    return HParams(tolerance, whole_number("max_steps", hp.max_steps, 0))
 
 
 def _given(problem: Problem, method: str, hp: HParams, W0, b0, mesh, checkpoint) -> dict[str, str]:
