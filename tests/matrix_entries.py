@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from jax.sharding import Mesh
 from malformed_matrices import ROWS, classes, features, labels, weights
 
 from xmcjax import data, estimators, inits, kernels, lanes, linops, metrics, models
@@ -128,6 +130,12 @@ def _parts() -> dict[str, Entry]:
             features,
             "X",
         )
+
+    def over_mesh(X):
+        mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
+        return multiclass_dual.solve_over_mesh(X, classes(), mesh, tol=0.01).primal
+
+    table["solvers.multiclass_dual.solve_over_mesh X"] = Entry(over_mesh, features, "X")
     table["solvers.multiclass_dual.multiclass_problem X"] = Entry(
         lambda X: np.asarray(multiclass_dual.multiclass_problem(X, classes()).norms2), features, "X"
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import warnings
 
 import numpy as np
 import scipy.sparse as sp
 
+from tests.attack import _checked_fit
 from tests.attack.harness import Wrong, main
 from tests.attack.scales import prepare  # noqa: F401
 
@@ -18,8 +18,6 @@ ROUNDED = 10
 
 def case(problems, rng):
     """A fit, and in float64 its residual, and its objective beside that of a Newton method."""
-    from sklearn.exceptions import ConvergenceWarning
-
     from xmcjax import KernelLogisticClassifier
 
     X, y = problems[rng.integers(len(problems))]
@@ -38,19 +36,11 @@ def case(problems, rng):
         likelihood=likelihood,
         tol=10.0 ** rng.integers(-5, -1),
     )
-    how = f"{model!r} on X of {X.dtype}, largest entry {np.abs(X).max():.3g}"
+    how = _checked_fit.description(model, X)
     sparse = kernel != "precomputed" and rng.random() < 0.3
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            model.fit(sp.csr_matrix(given) if sparse else given, y)
-        except ValueError as refusal:
-            if "\n" in str(refusal):
-                raise Wrong(f"{how}: refused by more than a line: {refusal}") from None
-            return "refused"
-    said = [str(warning.message) for warning in caught]
-    if any(not issubclass(warning.category, ConvergenceWarning) for warning in caught):
-        raise Wrong(f"{how}: warns of {said}")
+    said = _checked_fit.fit(model, sp.csr_matrix(given) if sparse else given, y, how)
+    if said is None:
+        return "refused"
     if not np.isfinite(model.dual_coef_).all():
         raise Wrong(f"{how}: coefficients that are not finite, and {said or 'no warning'}")
     if said:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import warnings
 
 import numpy as np
 import scipy.sparse as sp
 
+from tests.attack import _checked_fit
 from tests.attack._primal_references import Problem, margin_loss
 from tests.attack.harness import Wrong, main
 from tests.attack.scales import prepare  # noqa: F401
@@ -20,18 +20,13 @@ INITS = ("mean_separating", "zero", "bias", "ova_primal")
 
 def case(problems, rng):
     """A fit, and the objective of each label against the minimum, found by Newton's method."""
-    from sklearn.exceptions import ConvergenceWarning
-
     from xmcjax import OneVsAllClassifier
     from xmcjax.lanes._certificate import GAP
     from xmcjax.losses import HuberHinge
     from xmcjax.solvers import REMEDY, Status
 
     X, y = problems[rng.integers(len(problems))]
-    X = X * 10.0 ** rng.integers(-8, 9)
-    if rng.random() < 0.3:
-        X[:, rng.integers(X.shape[1])] *= 10.0 ** rng.integers(-8, 9)
-    X = X.astype(rng.choice([np.float32, np.float64]))
+    X = _checked_fit.sized(X, rng)
     loss, bias = str(rng.choice(LOSSES)), str(rng.choice(list(BIASES)))
     C, eps, delta = 10.0 ** rng.integers(-8, 9), 10.0 ** rng.integers(-4, 1), 10.0 ** rng.integers(-1, 2)
     model = OneVsAllClassifier(
@@ -43,18 +38,10 @@ def case(problems, rng):
         fit_intercept=bias != "none",
         regularise_intercept=bias == "regularised",
     )
-    how = f"{model!r} on X of {X.dtype}, largest entry {np.abs(X).max():.3g}"
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            model.fit(sp.csr_matrix(X) if rng.random() < 0.5 else X, y)
-        except ValueError as refusal:
-            if "\n" in str(refusal):
-                raise Wrong(f"{how}: refused by more than a line: {refusal}") from None
-            return "refused"
-    said = [str(w.message) for w in caught]
-    if any(not issubclass(w.category, ConvergenceWarning) for w in caught):
-        raise Wrong(f"{how}: warns of {said}")
+    how = _checked_fit.description(model, X)
+    said = _checked_fit.fit(model, sp.csr_matrix(X) if rng.random() < 0.5 else X, y, how)
+    if said is None:
+        return "refused"
     if not np.isfinite(model.coef_).all() or np.isnan(model.intercept_).any():
         raise Wrong(f"{how}: weights that are not finite, and {said or 'no warning'}")
     problem = Problem(X.astype(np.float64), BIASES[bias], 1.0)

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import xmcjax.estimators
-from tests.attack import _calls, arguments
+from tests.attack import _calls, arguments, matrices
 from xmcjax.data import FORMATS, TRANSFORMS
 from xmcjax.inits import INITS
 from xmcjax.kernels import KERNELS
@@ -222,6 +222,19 @@ def test_wrong_arguments_are_refused_in_a_sentence(name, calls):
         for value in values:
             found = arguments.replace(name, call, argument, value, wrong[value], False, lambda: [])
             assert found == "refused", (argument, value)
+
+
+def test_every_function_of_a_matrix_is_given_malformed_ones(tmp_path):
+    names = ("X", "Y", "Y_true", "Y_train", "predictions", "coef")
+    found = {
+        f"{name.removeprefix('xmcjax.')} {argument}"
+        for name, function in _calls.public_functions().items()
+        for argument in inspect.signature(function).parameters
+        if argument in names
+    }
+    # processes of nodes are given what train_one_vs_all has checked
+    given = {" ".join(entry.split()[:2]) for entry in matrices.entries(tmp_path)}
+    assert found - given == {"lanes.train_on_nodes X", "lanes.train_on_nodes Y"}
 
 
 def test_every_estimator_and_argument_of_it_is_attacked(calls):

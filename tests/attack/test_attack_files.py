@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import xmcjax
-from tests.attack import _victim, readers
+from tests.attack import _victim, commands, readers
 from xmcjax import data, models
 from xmcjax.cli.main import COMMANDS
 
@@ -83,6 +83,11 @@ def test_every_public_reader_and_writer_is_attacked():
     # save calls those of FORMATS; write_predictions is a prediction_file of one piece
     assert writing - targets == {"save", "write_predictions"}
     assert {form.save.__name__ for form in data.FORMATS.values()} <= targets
+
+
+def test_every_command_is_given_wrong_flags():
+    # the demo trains for a minute, with the flags of train; info has none
+    assert set(COMMANDS) - set(commands.LINES) == {"demo", "info"}
 
 
 def test_every_command_that_writes_is_attacked():
