@@ -68,7 +68,7 @@ def _run(folder: Path) -> None:
     write_run_file(folder, "train", _Options(), outcome, {"reading": 1.0})
 
 
-def fill(writer: ShardWriter) -> None:
+def fill(writer: ShardWriter | _GoingOn) -> None:
     """All labels that are missing, each a function of its number."""
     for label in writer.missing().tolist():
         rng = np.random.default_rng(label)
