@@ -11,7 +11,7 @@ from lane_helpers import small, train
 
 from tests.attack._primal_references import Problem, margin_loss
 from tests.attack.scales import prepare
-from xmcjax import OneVsAllClassifier
+from xmcjax import OneVsAllClassifier, lanes
 from xmcjax.lanes._certificate import GAP, Certifier
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import REMEDY, Status
@@ -132,3 +132,18 @@ def test_a_gradient_that_rounding_keeps_above_its_tolerance_is_no_convergence():
     for label in stuck:
         assert loose[label].status == Status.CONVERGED
         np.testing.assert_allclose(tight[label].value, loose[label].value, rtol=GAP)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, bool])
+@pytest.mark.parametrize("convert", [sp.csr_matrix, np.asarray])
+def test_features_that_are_whole_numbers(dtype, convert):
+    rng = np.random.default_rng(0)
+    dense = rng.integers(0, 2, (30, 8))
+    Y = sp.csr_matrix((rng.random((30, 3)) < 0.4).astype(np.float32))
+
+    def biases(X):
+        found = {}
+        lanes.train_one_vs_all(X, Y, lanes.OneVsAll(), lambda r: found.update({r.label: r.bias}))
+        return [found[label] for label in range(3)]
+
+    assert biases(convert(dense.astype(dtype))) == pytest.approx(biases(convert(dense.astype(np.float32))))

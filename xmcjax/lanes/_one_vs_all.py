@@ -378,7 +378,9 @@ class Trainer:
         self._objective = objective
         self._certifier = None
         if isinstance(options.penalty, L2):
-            self._certifier = Certifier(X, options.loss, self._row_weight, options.hparams().l2_bias)
+            # whole numbers and bools are those of the operator: NumPy has no rounding of theirs
+            real = X if X.dtype.kind == "f" else X.astype(self._dtype)
+            self._certifier = Certifier(real, options.loss, self._row_weight, options.hparams().l2_bias)
         # Device results are awaited a step later, but for the starts that a tree waits for.
         self._overlaps = not (isinstance(self._op, linops.Csr) and self._op.native) and not options.init.tree
         self._whole = self._sparsifier is not None or options.init.tree  # weights are needed as they are
