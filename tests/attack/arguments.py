@@ -231,7 +231,9 @@ def _refused(where: str, error: BaseException, call: _calls.Call, must_work: boo
     # scikit-learn's checks of X and y; Python's of paths; JAX's of shapes and dtypes
     theirs = "/sklearn/utils/" in last.filename or "os.PathLike" in text
     theirs = theirs or "Seed must be between" in text  # of random_state, as everywhere in scikit-learn
-    theirs = theirs or (not call.host and ("/jax/" in last.filename or isinstance(error, TypeError)))
+    # JAX leaves its own frames out of some tracebacks
+    of_jax = "/jax/" in last.filename or "to JAX functions" in text or isinstance(error, TypeError)
+    theirs = theirs or (not call.host and of_jax)
     if isinstance(error, TypeError | ValueError | IndexError | MemoryError) and (ours or theirs):
         return "refused"
     if isinstance(error, OSError) and error.filename is not None:
