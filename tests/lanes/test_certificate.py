@@ -113,10 +113,17 @@ def test_dense_and_sparse_features_are_judged_alike(data, weights):
 
 def test_which_labels_are_doubted(data):
     X, _, _ = data
-    certifier = Certifier(sp.csr_array(X.astype(np.float32)), MARGIN_LOSSES["squared_hinge"], np.ones(1), 1.0)
+    X[3] = 0  # an empty row
+    loss, mean = MARGIN_LOSSES["squared_hinge"], 2 * (X**2).sum(1).mean()
     bound = np.sqrt(2 * GAP * 7.0)
-    assert not certifier.doubts(Status.CONVERGED, 7.0, 0.99 * bound, 60)
-    assert certifier.doubts(Status.CONVERGED, 7.0, 1.01 * bound, 60)
+    for form in (np.asarray, sp.csr_array):
+        for curvature in (3.9e3, 4.1e3):
+            certifier = Certifier(form(X.astype(np.float32)), loss, np.array([curvature / mean]), 1.0)
+            assert not certifier.doubts(Status.CONVERGED, 7.0, 0.99 * bound, 1)
+            assert certifier.doubts(Status.CONVERGED, 7.0, 1.01 * bound, 1) == (curvature > 4e3)
+            free = Certifier(form(X.astype(np.float32)), loss, np.array([curvature / mean]), 0.0)
+            assert free.doubts(Status.CONVERGED, 7.0, 0.0, 1) == (curvature > 4e3)
+    certifier = Certifier(sp.csr_array(X.astype(np.float32)), loss, np.ones(1), 1.0)
     assert certifier.doubts(Status.CONVERGED, 7.0, 0.0, 1e12)
     assert certifier.doubts(Status.LINE_SEARCH_FAILED, 7.0, 0.0, 60)
     for status in (Status.MAX_STEPS, Status.NONFINITE, Status.NO_POSITIVES):
