@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from process_helpers import run_program
 
+from xmcjax.linops import native_ready
+
 PROGRAM = """
 import os, re
 import jax, jax.numpy as jnp, numpy as np
@@ -12,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 from xmcjax import losses, projections
 
 KIND = AxisType.{kind}
+NATIVE = os.environ.get("XMCJAX_NATIVE") != "0"
 mesh = jax.make_mesh((2, 2), ("rows", "more"), axis_types=(KIND, KIND))
 x = np.random.default_rng(0).normal(size=(4, 6, 8))
 r = np.random.default_rng(1).uniform(0.5, 2, (4, 6))
@@ -26,6 +29,8 @@ FUNCTIONS = dict(
     alpha=lambda x: projections.topk_simplex(x, 2, rho=1.0),
     beta=lambda x: projections.topk_simplex(x, 2, variant="beta"),
 )
+if not NATIVE:  # programs that compile for long, and of which one of each algorithm tells as much
+    FUNCTIONS = {{name: FUNCTIONS[name] for name in ("own_radii", "alpha")}}
 
 def spec_of(array):
     return [*array.sharding.spec, *[None] * (array.ndim - len(array.sharding.spec))]
@@ -40,9 +45,10 @@ def check(f, spec, gathers=False):
     same(compiled(xs), compiled(x), spec)
     slope = jax.jit(jax.grad(lambda x: jnp.sum(f(x) ** 2)))
     same(slope(xs), slope(x), spec)
+    if gathers or not NATIVE:  # XLA gathers for the top_k of the twins
+        return
     moved = re.findall("all-gather|all-to-all|collective-permute", compiled.lower(xs).compile().as_text())
-    # XLA gathers for the top_k of the twins.
-    assert gathers or os.environ.get("XMCJAX_NATIVE") == "0" or not moved, moved
+    assert not moved, moved
 
 with jax.set_mesh(mesh):
     for name, f in FUNCTIONS.items():
@@ -76,8 +82,13 @@ print("agree")
 
 
 @pytest.mark.parametrize("kind", ["Explicit", "Auto"])
-@pytest.mark.parametrize("native", ["native", "twins"])
+@pytest.mark.parametrize(
+    "native",
+    [pytest.param("native", marks=pytest.mark.skipif(not native_ready(), reason="no kernels")), "twins"],
+)
 def test_rows_stay_where_they_are(kind, native, monkeypatch):
     if native == "twins":
         monkeypatch.setenv("XMCJAX_NATIVE", "0")
+    # where rows lie does not depend on how well they are compiled
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     assert run_program(PROGRAM.format(kind=kind), devices=4) == "agree"

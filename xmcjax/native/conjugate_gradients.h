@@ -14,10 +14,13 @@ struct CgEnd {
   double tolerance;   // at ‖r‖ ≤ tolerance ‖r_0‖ in the norm of M⁻¹, where progress is 0
   double progress;    // at step i where i times the last fall of the model is at most this part of all of it
   double least;       // λ > 0, no more than any eigenvalue of S
-  double enough = 0;  // where all that the model falls by is known to be less, and no sooner; 0: never
+  // Where the model has fallen by less, and all that it falls by is known to be below kSure times that, and no
+  // sooner; 0: never.
+  double enough = 0;
 };
-// What counts of the bound on what is unknown of it: it lies far above.
+// What counts of the bound on what is unknown of the fall: it lies far above.
 constexpr double kPartOfBound = 1.0 / 3;
+constexpr double kSure = 5;
 
 // S δ = r by steps. The vectors have `length` elements, a multiple of the tile.
 template <class T>
@@ -34,7 +37,7 @@ struct ConjugateGradients {
   double fall = 0;   // of the model so far
   double radau = 0;  // ‖r‖² times this is above rᵀS⁻¹r
   int32_t steps = 0;
-  bool settled = false;  // whether the model falls by no more than `enough`
+  bool settled = false;  // whether that is known of `enough`
 
   // `residual` holds the right-hand side.
   void start() {
@@ -72,7 +75,7 @@ struct ConjugateGradients {
       // ½ rᵀS⁻¹r ≤ ½ radau ‖r‖², the bound of Gauss and Radau
       const double above = radau - length_of_step;
       radau = above > 0 ? above / (end.least * above + ratio) : 1 / end.least;
-      settled = fall + kPartOfBound * 0.5 * radau * next <= end.enough;
+      settled = fall <= end.enough && fall + kPartOfBound * 0.5 * radau * next <= kSure * end.enough;
       if (settled) return false;
     }
     if (next == 0) return false;

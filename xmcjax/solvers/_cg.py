@@ -11,6 +11,7 @@ import jax.numpy as jnp
 # What counts of the bound on what is unknown of the fall of the model: it lies far above. The same number in
 # native/conjugate_gradients.h.
 PART_OF_BOUND = 1 / 3
+SURE = 5.0
 
 
 class Progress(NamedTuple):
@@ -20,8 +21,9 @@ class Progress(NamedTuple):
         part: at step i where i times the last fall is at most this part of the whole fall so far (Nash
             and Sofer 1990); 0 leaves that to the tolerance.
         least: λ > 0, no more than any eigenvalue of A.
-        enough: [B]; where the whole fall is known to be less, and no sooner: what it is so far and
-            ``PART_OF_BOUND`` of the bound of Gauss and Radau on the rest, which takes M = I. 0 for never.
+        enough: [B]; where the fall so far is less, and the whole is known to be below ``SURE`` times that,
+            and no sooner: ``PART_OF_BOUND`` of the bound of Gauss and Radau on the rest counts, which takes
+            M = I. 0 for never.
             G. Meurant, P. Tichý, "On computing quadrature-based bounds for the A-norm of the error in
             conjugate gradients", 2013.
     """
@@ -113,8 +115,8 @@ def _fallen(progress: Progress, fall, alpha, rz, rz_next, steps, accurate):
     ratio = rz_next / jnp.where(rz > 0, rz, 1)
     radau = jnp.where(above > 0, above / (progress.least * above + ratio), 1 / progress.least)
     asked = progress.enough > 0
-    enough = asked & (so_far + PART_OF_BOUND / 2 * radau * rz_next <= progress.enough)
     unknown = asked & (so_far <= progress.enough)  # whether it falls by more
+    enough = unknown & (so_far + PART_OF_BOUND / 2 * radau * rz_next <= SURE * progress.enough)
     part = jnp.asarray(progress.part, last.dtype)
     slow = jnp.where(part > 0, steps.astype(last.dtype) * last <= part * so_far, accurate) & ~unknown
     return (so_far, radau), enough, slow | (rz_next == 0)
