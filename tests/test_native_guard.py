@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 NATIVE = Path(__file__).resolve().parent.parent / "xmcjax" / "native"
-SOURCES = sorted(NATIVE.glob("*.cc"))
+SOURCES = sorted(NATIVE.rglob("*.cc"))
 # The body of an exported function begins with a call of the guard, perhaps returned, after what cannot throw.
 EXPORTED = re.compile(r"^XMCJAX_EXPORT [^;{]*?\b(xmcjax_\w+)\([^{]*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 GUARDS = ("guarded(", "guarded_call(", "guarded_value(", "guarded_value<")
@@ -27,5 +27,10 @@ def test_every_exported_function_is_guarded(path):
 def test_every_handler_of_xla_is_guarded():
     made = [path.name for path in SOURCES if re.search(r"\bFfi::Bind\(\)[^;]*\.To\(", path.read_text())]
     assert made == []
-    macro = (NATIVE / "ffi_support.h").read_text().split("#define XMCJAX_HANDLER", 1)[1].split("\n\n")[0]
+    macro = (
+        (NATIVE / "interface" / "ffi_support.h")
+        .read_text()
+        .split("#define XMCJAX_HANDLER", 1)[1]
+        .split("\n\n")[0]
+    )
     assert "Guarded<&implementation>::call" in macro

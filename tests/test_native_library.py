@@ -14,7 +14,7 @@ import xmcjax
 from xmcjax.native import _ffi, _library
 
 PACKAGE = Path(xmcjax.__file__).parent
-SOURCES = next((Path(f) for f in xmcjax.native.__path__ if (Path(f) / "abi.cc").exists()), None)
+SOURCES = next((Path(f) for f in xmcjax.native.__path__ if (Path(f) / "interface" / "abi.cc").exists()), None)
 native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
 
 # Without the site-packages, so that nothing but the two folders of a test is there.

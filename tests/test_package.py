@@ -23,6 +23,7 @@ LAYERS = [
         "xmcjax._fork",
         "xmcjax._range",
         "xmcjax._sparse",
+        "xmcjax.native._ids",
         "xmcjax.native._interrupts",
     },
     {"xmcjax._arguments", "xmcjax._hierarchy"},
@@ -49,6 +50,7 @@ WITHOUT_JAX = {
     "xmcjax._topology",
     "xmcjax.data",
     "xmcjax.metrics",
+    "xmcjax.native._ids",
     "xmcjax.native._interrupts",
     "xmcjax.native._library",
 }

@@ -23,7 +23,7 @@ MAX_ROWS = 2**63 - 1
 
 
 class Kind(enum.IntEnum):
-    """What is wrong with an item; the numbers are those of ``Fault`` in native/text_reader.cc."""
+    """What is wrong with an item; the numbers are those of ``Fault`` in native/text/text_reader.cc."""
 
     LABEL = 1
     LABEL_TWICE = 2

@@ -1,4 +1,4 @@
-"""The C++ reader of text rows (native/text_reader.cc) behind the ``Parser`` interface."""
+"""The C++ reader of text rows (native/text/text_reader.cc) behind the ``Parser`` interface."""
 
 from __future__ import annotations
 

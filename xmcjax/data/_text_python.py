@@ -1,6 +1,6 @@
 """The reader of text rows in Python, for machines without the native library.
 
-The same arrays and the same first fault as native/text_reader.cc, about a hundred times slower.
+The same arrays and the same first fault as native/text/text_reader.cc, about a hundred times slower.
 """
 
 from __future__ import annotations

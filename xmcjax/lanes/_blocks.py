@@ -73,7 +73,7 @@ def make_block(
         by_label: whether jobs have weights of their own; the block then holds c as [n, B].
         penalty: of the weights.
     """
-    host = isinstance(op, Csr) and op.native and loss.native is not None
+    host = newton_cg.has_kernels(op, loss, penalty)
     return (HostBlock if host else DeviceBlock)(op, loss, weight, hp, size, by_label, penalty)  # type: ignore[arg-type]
 
 

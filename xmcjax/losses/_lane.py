@@ -1,12 +1,19 @@
-"""What a lane of newton_cg minimises: a loss of the score, given the target ±1."""
+"""What a lane of newton_cg minimises: a loss of the score, given the target ±1.
+
+A loss of one's own is a frozen dataclass with a ``name`` and its value: slope and curvature come from JAX
+where the class has none.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+
+from xmcjax.native import _ids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,12 +23,17 @@ class LaneLoss:
     Attributes:
         name: of the loss.
         smooth: ∂ℓ/∂s is continuous, as a Newton method needs.
-        native: the number of the loss in the C++ kernels (native/isa.h), or None.
+        native: the number of the loss in the C++ kernels, or None. A class that says ``native=True`` has a
+            line in native/interface/ids.def; one that is derived from it has none unless it says so too.
     """
 
     name: ClassVar[str]
     smooth: ClassVar[bool] = True
     native: ClassVar[int | None] = None
+
+    def __init_subclass__(cls, *, native: bool = False, **options):
+        super().__init_subclass__(**options)
+        cls.native = _ids.number("loss", cls.name) if native else None
 
     @property
     def most_curvature(self) -> float:
@@ -39,15 +51,20 @@ class LaneLoss:
 
     def score_grad(self, s: jax.Array, y: jax.Array) -> jax.Array:
         """∂ℓ/∂s."""
-        raise NotImplementedError(f"{type(self).__name__} has no slope")
+        return slope(lambda s: self.score_value(s, y), s)
 
     def score_curv(self, s: jax.Array, y: jax.Array) -> jax.Array:
         """∂²ℓ/∂s²."""
-        raise NotImplementedError(f"{type(self).__name__} has no curvature")
+        return slope(lambda s: self.score_grad(s, y), s)
+
+
+def slope(f: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """f'(x) of an elementwise function, by JAX."""
+    return jax.jvp(f, (x,), (jnp.ones_like(x),))[1]
 
 
 @dataclasses.dataclass(frozen=True)
-class Poisson(LaneLoss):
+class Poisson(LaneLoss, native=True):
     """ℓ(s, y) = e^s − s for y = 1, e^s for y = −1: Poisson regression of counts 1 and 0.
 
     With s = z + log a it is the problem of one class in the log-concavity bound (paper 002, eq. 2),
@@ -55,7 +72,6 @@ class Poisson(LaneLoss):
     """
 
     name: ClassVar[str] = "poisson"
-    native: ClassVar[int | None] = 3
 
     def score_value(self, s, y):
         return jnp.exp(s) - jnp.where(y > 0, s, 0)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.scipy.special import entr
 
 from xmcjax._arguments import number
-from xmcjax.losses._lane import LaneLoss
+from xmcjax.losses._lane import LaneLoss, slope
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,6 @@ class MarginLoss(LaneLoss):
     Attributes:
         name: in the table ``MARGIN_LOSSES`` and on the command line.
         smooth: φ' is continuous, as a Newton method needs.
-        native: the number of the loss in the C++ kernels (native/isa.h), or None.
         negative_mean_target: the default t of the mean-separating start (paper 000).
     """
 
@@ -44,12 +43,12 @@ class MarginLoss(LaneLoss):
         raise NotImplementedError(f"{type(self).__name__} has no value")
 
     def grad(self, m: jax.Array) -> jax.Array:
-        """φ'(m); at a kink an element of the subdifferential."""
-        raise NotImplementedError(f"{type(self).__name__} has no slope")
+        """φ'(m); at a kink an element of the subdifferential. Of JAX, where the class has none."""
+        return slope(self.value, m)
 
     def curv(self, m: jax.Array) -> jax.Array:
-        """φ''(m); at a kink of the slope an element of its generalised derivative."""
-        raise NotImplementedError(f"{type(self).__name__} has no curvature")
+        """φ''(m); at a kink of the slope an element of its generalised derivative. Of JAX, likewise."""
+        return slope(self.grad, m)
 
     def conjugate(self, dual: jax.Array) -> jax.Array:
         """φ*(u) = max_m u m − φ(m), elementwise; +∞ where it is unbounded."""
@@ -57,11 +56,10 @@ class MarginLoss(LaneLoss):
 
 
 @dataclasses.dataclass(frozen=True)
-class SquaredHinge(MarginLoss):
+class SquaredHinge(MarginLoss, native=True):
     """φ(m) = max(0, 1−m)² (paper 000, eq. 5)."""
 
     name: ClassVar[str] = "squared_hinge"
-    native: ClassVar[int | None] = 0
 
     @property
     def most_curvature(self) -> float:
@@ -82,11 +80,10 @@ class SquaredHinge(MarginLoss):
 
 
 @dataclasses.dataclass(frozen=True)
-class Logistic(MarginLoss):
+class Logistic(MarginLoss, native=True):
     """φ(m) = log(1 + e^{−m}), without overflow for any m."""
 
     name: ClassVar[str] = "logistic"
-    native: ClassVar[int | None] = 1
     negative_mean_target: ClassVar[float] = -3.0
 
     @property
@@ -112,7 +109,7 @@ class Logistic(MarginLoss):
 
 
 @dataclasses.dataclass(frozen=True)
-class HuberHinge(MarginLoss):
+class HuberHinge(MarginLoss, native=True):
     """φ(m) = 0 for m ≥ 1, (1−m)²/2δ for 1−δ ≤ m ≤ 1, (1−m) − δ/2 below.
 
     Attributes:
@@ -122,7 +119,6 @@ class HuberHinge(MarginLoss):
     delta: float = 1.0
 
     name: ClassVar[str] = "huber_hinge"
-    native: ClassVar[int | None] = 2
 
     def __post_init__(self):
         if not number("delta", self.delta) > 0:

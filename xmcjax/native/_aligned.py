@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-ALIGNMENT = 64  # bytes: native/aligned.h
+ALIGNMENT = 64  # bytes: native/core/aligned.h
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype) -> np.ndarray:

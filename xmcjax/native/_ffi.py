@@ -109,7 +109,7 @@ def merge_topk(value, column, offset, W, b, first, best_scores, best_labels, *, 
 
 
 def newton_step(problem: Sequence[jax.Array], state: Sequence[jax.Array], *, loss: int):
-    """One Newton step; `problem` and `state` in the order of native/ffi_newton.cc."""
+    """One Newton step; `problem` and `state` in the order of native/interface/ffi_newton.cc."""
     out = [jax.ShapeDtypeStruct(field.shape, field.dtype) for field in state]
     aliases = {len(problem) + i: i for i in range(len(state))}
     call = jax.ffi.ffi_call("xmcjax_newton_step", out, vmap_method="sequential", input_output_aliases=aliases)
@@ -152,7 +152,7 @@ def _on_the_mesh_of(b, *numbers):
 
 
 def instance_dual(problem: Sequence[jax.Array], state: Sequence[jax.Array], **options: int):
-    """Epochs of dual ascent; `problem`, `state` and `options` in the order of native/ffi_instance_dual.cc."""
+    """Epochs of dual ascent; the arguments in the order of native/interface/ffi_instance_dual.cc."""
     out = [jax.ShapeDtypeStruct(field.shape, field.dtype) for field in state]
     aliases = {len(problem) + i: i for i in range(len(state))}
     call = jax.ffi.ffi_call(
@@ -181,7 +181,7 @@ def softmax_pass(value, column, offset, y, weight, W, bias):
 
 
 def softmax_round(value, column, offset, weight, squared_norms, bias, order, l2, W, log_p):
-    """A round of dual ascent: (W, log P, counts int32 [4]); see native/simd_softmax.cc."""
+    """A round of dual ascent: (W, log P, counts int32 [4]); see native/softmax/simd_softmax.cc."""
     out = (
         jax.ShapeDtypeStruct(W.shape, W.dtype),
         jax.ShapeDtypeStruct(log_p.shape, log_p.dtype),

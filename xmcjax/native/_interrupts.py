@@ -2,7 +2,7 @@
 
 Python runs signal handlers between its own instructions, and so not before a native call returns. A call
 that the main thread makes through ctypes therefore has Python look for signals itself now and then
-(native/interrupt.h). No signal handler is installed: one that does not raise runs, and the call goes on.
+(native/core/interrupt.h). No signal handler is installed: one that does not raise runs, and the call goes on.
 Threads stop their calls by a :class:`StopFlag`; for calls that XLA makes see :mod:`xmcjax.native._awaited`.
 """
 
@@ -14,8 +14,8 @@ import os
 import threading
 from collections.abc import Iterator
 
-# How a call ended, of native/guard.h.
-_DONE, _NO_MEMORY, _INTERRUPTED = range(3)
+# How a call ended, of native/interface/guard.h.
+_DONE, _NO_MEMORY, _INTERRUPTED, _, _UNKNOWN_ID = range(5)
 _loaded: ctypes.CDLL | None = None
 
 
@@ -64,6 +64,11 @@ def check(ended: int, memory: str) -> None:
     if ended == _INTERRUPTED:
         raise_pending()
         raise Interrupted
+    if ended == _UNKNOWN_ID:
+        raise RuntimeError(
+            "the kernels of xmcjax have other numbers than its modules (native/interface/ids.def): install "
+            "the package again"
+        )
     raise RuntimeError("a native kernel of xmcjax failed in a way that it cannot name")
 
 

@@ -18,11 +18,11 @@ import os
 import warnings
 from pathlib import Path
 
-from xmcjax.native import _interrupts
+from xmcjax.native import _ids, _interrupts
 
 NAME = "libxmcjax_native.so"
 # Raised together with XMCJAX_ABI in abi.cc whenever a signature changes or one is added.
-ABI = 16
+ABI = 17
 
 SLOWER = "training is about ten times slower, reading text a hundred times"
 
@@ -90,8 +90,12 @@ def _find() -> tuple[ctypes.CDLL | None, str]:
             abi = library.xmcjax_abi()
             if abi != ABI:
                 raise ImportError(f"{folder / NAME} has ABI {abi}, expected {ABI}: install the package again")
+            if _told(library.xmcjax_ids) != _ids.text():
+                raise ImportError(
+                    f"{folder / NAME} was built from another ids.def: install the package again"
+                )
             return library, ""
-    tree = next((folder for folder in folders if (folder / "abi.cc").exists()), None)
+    tree = next((folder for folder in folders if (folder / "interface" / "abi.cc").exists()), None)
     if tree is None:
         return None, (
             "None were built, because there was no C++ compiler when the package was installed: install one, "
@@ -135,13 +139,18 @@ def _hash_of(library: ctypes.CDLL) -> str:
     """Of the sources that it was built from; "" of a library that does not tell."""
     if not hasattr(library, "xmcjax_sources"):
         return ""
-    function = library.xmcjax_sources
+    return _told(library.xmcjax_sources)
+
+
+def _told(function) -> str:
+    """What a function of the library that returns a text says."""
     function.restype = ctypes.c_char_p
     return function().decode()
 
 
 def hash_of_sources(folder: Path) -> str:
     """SHA-256 over a line "SHA-256 name" for each C++ file of a folder, as CMakeLists.txt computes it."""
-    names = sorted(file.name for kind in ("*.cc", "*.h") for file in folder.glob(kind))
+    kinds = ("*.cc", "*.h", "*.def")
+    names = sorted(file.relative_to(folder).as_posix() for kind in kinds for file in folder.rglob(kind))
     lines = (f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()} {name}\n" for name in names)
     return hashlib.sha256("".join(lines).encode()).hexdigest()

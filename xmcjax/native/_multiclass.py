@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._sparse import require_checked
-from xmcjax.native import _interrupts, _library
+from xmcjax.native import _ids, _interrupts, _library
 
 
 class Assessment(NamedTuple):
@@ -50,7 +50,7 @@ class _Point:
         X: CSR of float32 or float64 from :func:`xmcjax._sparse.canonical_csr`.
         y: classes 0 … m−1, int32 [n].
         m: number of classes.
-        formulation: its place in ``FORMULATIONS``.
+        formulation: one of native/interface/ids.def.
         C: weight of the losses.
         seed: of the random orders.
         threads: that a call may use.
@@ -67,7 +67,7 @@ class _Point:
         X,
         y,
         m: int,
-        formulation: int,
+        formulation: str,
         C: float,
         *,
         seed: int = 0,
@@ -89,7 +89,9 @@ class _Point:
             np.ascontiguousarray(y),
         )
         self._classes = classes or (0, m)
-        size = (ctypes.c_int64 * 8)(*X.shape, m, formulation, seed, threads, *self._classes)
+        size = (ctypes.c_int64 * 8)(
+            *X.shape, m, _ids.number("formulation", formulation), seed, threads, *self._classes
+        )
         arrays = (ctypes.c_void_p * 4)(*(a.ctypes.data for a in self._arrays))
         kind = ctypes.c_int32(self._method), ctypes.c_int32(X.dtype == np.float64)
         self._handle = ctypes.c_void_p()

@@ -20,7 +20,7 @@ class InPlaceStep:
 
     Args:
         problem: value, column, offset, targets, weight, shift, tolerance, numbers, counts: the
-            arguments of native/ffi_newton.cc in their order, all C-contiguous.
+            arguments of native/interface/ffi_newton.cc in their order, all C-contiguous.
         state: the fields of :class:`xmcjax.solvers.newton_cg.State` in their order.
         d: columns of the matrix.
         loss: number of the loss in the C++ kernels.

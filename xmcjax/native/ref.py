@@ -32,7 +32,7 @@ def csr_gram_matmat(value, column, row, D, V, n: int):
 
 
 def softmax_round(X, weight, squared_norms, bias, order, l2, W, log_p):
-    """A round of dual ascent on dense rows X [n, d]: (W, log P, counts); see native/simd_softmax.cc.
+    """A round of dual ascent on dense rows X [n, d]: (W, log P, counts); see native/softmax/simd_softmax.cc.
 
     One row after another: for tests, not for speed.
     """
@@ -100,7 +100,7 @@ def softmax_round(X, weight, squared_norms, bias, order, l2, W, log_p):
 def solve_rows(t, s, total, u, chosen, add=lambda x: x):
     """log p + s p = t − ν, Σ p = total in each row, over its chosen entries.
 
-    Newton's method in p and ν together; see solve_row of native/simd_softmax.cc.
+    Newton's method in p and ν together; see solve_row of native/softmax/simd_softmax.cc.
 
     Args:
         t: [n, K].

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 import jax
 
+from xmcjax.native import _ids
+
 
 @dataclasses.dataclass(frozen=True)
 class Penalty:
@@ -14,11 +16,16 @@ class Penalty:
 
     Attributes:
         name: in the table ``PENALTIES`` and on the command line.
-        native: its number in the C++ kernels (native/isa.h).
+        native: its number in the C++ kernels, or None. A class names the line of native/interface/ids.def
+            that it is, ``native="huber"``; one that is derived from it has none unless it does so too.
     """
 
     name: ClassVar[str]
-    native: ClassVar[int]
+    native: ClassVar[int | None] = None
+
+    def __init_subclass__(cls, *, native: str | None = None, **options):
+        super().__init_subclass__(**options)
+        cls.native = None if native is None else _ids.number("penalty", native)
 
     @property
     def parameter(self) -> float:

@@ -18,8 +18,6 @@ from xmcjax.penalties._base import Penalty
 class _Mixture(Penalty):
     """ρ(w) = α |w| + (1 − α) ½ w², α = ``parameter``."""
 
-    native: ClassVar[int] = 1
-
     def value(self, w):
         a = self.parameter
         return a * jnp.abs(w) + (1 - a) / 2 * w * w
@@ -38,7 +36,7 @@ class _Mixture(Penalty):
 
 
 @dataclasses.dataclass(frozen=True)
-class L1(_Mixture):
+class L1(_Mixture, native="elastic_net"):
     """ρ(w) = |w|."""
 
     name: ClassVar[str] = "l1"
@@ -49,7 +47,7 @@ class L1(_Mixture):
 
 
 @dataclasses.dataclass(frozen=True)
-class ElasticNet(_Mixture):
+class ElasticNet(_Mixture, native="elastic_net"):
     """ρ(w) = α |w| + (1 − α) ½ w².
 
     Attributes:

@@ -12,7 +12,7 @@ from xmcjax.penalties._base import Penalty
 
 
 @dataclasses.dataclass(frozen=True)
-class HuberPenalty(Penalty):
+class HuberPenalty(Penalty, native="huber"):
     """ρ(w) = w²/2ε for |w| ≤ ε, |w| − ε/2 beyond (dismecpp's; with a small ε a smooth l1 norm).
 
     Attributes:
@@ -22,7 +22,6 @@ class HuberPenalty(Penalty):
     huber_width: float = 1.0
 
     name: ClassVar[str] = "huber"
-    native: ClassVar[int] = 2
 
     def __post_init__(self):
         if not 1e-6 <= number("huber_width", self.huber_width) <= 1e6:

@@ -11,11 +11,10 @@ from xmcjax.penalties._base import Penalty
 
 
 @dataclasses.dataclass(frozen=True)
-class L2(Penalty):
+class L2(Penalty, native="l2"):
     """ρ(w) = ½ w²."""
 
     name: ClassVar[str] = "l2"
-    native: ClassVar[int] = 0
 
     def value(self, w):
         return w * w / 2

@@ -2,7 +2,7 @@
 
 All of them are x = min(max(b − t, l), u) with one threshold t a vector. The sum s(t) of x falls
 with t, and t is where it meets what the sum may be. On a CPU with the native library the search is
-native/projection_math.h, variable fixing of Kiwiel (2008, Algorithm 3.1); elsewhere it is
+native/projections/projection_math.h, variable fixing of Kiwiel (2008, Algorithm 3.1); elsewhere it is
 `_threshold.search`.
 """
 

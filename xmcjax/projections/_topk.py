@@ -7,7 +7,7 @@ convex h, whose width w(c) is concave. The solution is the smallest level with w
 (the cone) or w(c) = r/k (the radius holds, Lemma 5). From the tangents of h at t and v, and so from
 the sets U and M that they bound, Newton's method goes up to it from c = T and ends after finitely
 many steps; no search over all pairs of sets is needed. On a CPU with the native library that is
-native/projection_math.h, elsewhere `_jnp_project`, for all vectors at once.
+native/projections/projection_math.h, elsewhere `_jnp_project`, for all vectors at once.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 # What counts of the bound on what is unknown of the fall of the model: it lies far above. The same number in
-# native/conjugate_gradients.h.
+# native/newton/conjugate_gradients.h.
 PART_OF_BOUND = 1 / 3
-SURE = 5.0
+SURE = 3.0
 
 
 class Progress(NamedTuple):

@@ -5,7 +5,7 @@ radius r. A visit of dual ascent solves, over the same set,
 
     min_x ½‖x − b‖² + ½(1ᵀx)²,   b = h/‖x_i‖² + x + 1ᵀx
 
-(paper 004, Proposition 4 with ρ = 1). The C++ twin is native/instance_sets.h.
+(paper 004, Proposition 4 with ρ = 1). The C++ twin is native/dual/instance_sets.h.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax import projections
+from xmcjax.native import _ids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +25,7 @@ class InstanceSet:
     """One set; the vectors are [m] with −inf at the class of the instance, which gets 0.
 
     Attributes:
-        native: its number in native/isa.h.
+        native: its number in the C++ kernels.
         limited: whether it has a parameter k, from 1 to m − 1.
         support: ``(h, k, r)`` -> max of ⟨x, h⟩, r times the loss.
         project: ``(b, k, r)`` -> the x of the visit.
@@ -70,7 +71,7 @@ def _box(b, k, r):
 
 SETS = {
     "topk_alpha": InstanceSet(
-        native=0,
+        native=_ids.number("set", "topk_alpha"),
         limited=True,
         # max{0, mean of the k largest h}
         support=lambda h, k, r: r * jnp.maximum(_mean_of_largest(h, k, False), 0),
@@ -78,7 +79,7 @@ SETS = {
         unopposed=_first_others,
     ),
     "topk_beta": InstanceSet(
-        native=1,
+        native=_ids.number("set", "topk_beta"),
         limited=True,
         # mean over the k largest of max{0, h}
         support=lambda h, k, r: r * _mean_of_largest(h, k, True),
@@ -86,7 +87,7 @@ SETS = {
         unopposed=_first_others,
     ),
     "box": InstanceSet(
-        native=2,
+        native=_ids.number("set", "box"),
         limited=False,
         # Σ max{0, h}
         support=lambda h, k, r: r * jnp.sum(jnp.maximum(h, 0)),

@@ -1,6 +1,6 @@
 """An epoch of dual ascent over instances, and its duality gap, in plain JAX.
 
-The twin of native/simd_instance_dual.cc: the same visits in the same order, equal up to rounding,
+The twin of native/dual/simd_instance_dual.cc: the same visits in the same order, equal up to rounding,
 on any device. Lanes are vmapped; a lane that is not wanted keeps its arrays.
 """
 

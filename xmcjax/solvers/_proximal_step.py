@@ -1,4 +1,4 @@
-"""One proximal Newton step of lanes whose penalty is not ½ ‖w‖²: the twin of native/simd_penalised.cc.
+"""One proximal Newton step of lanes whose penalty is not ½ ‖w‖²: the twin of native/newton/simd_penalised.cc.
 
 J. Lee, Y. Sun, M. Saunders, "Proximal Newton-type methods for minimizing composite functions", 2014; G. Yuan,
 C. Ho, C. Lin, "An improved GLMNET for l1-regularized logistic regression", 2012.
@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 
-# The same numbers in native/simd_penalised.cc, which says more about them.
+# The same numbers in native/newton/simd_penalised.cc, which says more about them.
 LEAST_CURVATURE = 0.1
 MOST_BIAS_MOVES = 20
 FARTHEST_BIAS = 2.0

@@ -27,8 +27,8 @@ in any case.
 Where a lane of float32 has ended, its weights have seen the rounding of all visits. :func:`run` works them
 out anew from the dual variables, with the gap in float64; where it is too large the lane goes on from there.
 
-On a CPU all of this is native (native/simd_instance_dual.cc), the epochs of a lane one call; the twin of an
-epoch is _instance_twin.py.
+On a CPU all of this is native (native/dual/simd_instance_dual.cc), the epochs of a lane one call; the twin
+of an epoch is _instance_twin.py.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ import scipy.sparse as sp
 
 from xmcjax._arguments import number, whole_number
 from xmcjax.linops import Csr
-from xmcjax.native import _ffi
+from xmcjax.native import _ffi, _ids
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
@@ -320,11 +320,11 @@ def _native_arguments(problem: Problem, hp: HParams, count):
     op: Any = problem.op
     empty = jnp.zeros((0,), jnp.int32)
     if isinstance(op, Csr):
-        matrix, number = op.arrays, 1
+        matrix, kind = op.arrays, "csr"
     elif isinstance(op, Gram):
-        matrix, number = (op.K, empty, empty), 2
+        matrix, kind = (op.K, empty, empty), "gram"
     else:
-        matrix, number = (op.X, empty, empty), 0
+        matrix, kind = (op.X, empty, empty), "dense"
     counts = (hp.max_epochs, count, EPOCHS_A_CHECK, FIRST_CHECK)
     arrays = (
         *matrix,
@@ -333,7 +333,7 @@ def _native_arguments(problem: Problem, hp: HParams, count):
         jnp.stack([jnp.asarray(c, jnp.int32) for c in counts]),
     )
     options = dict(
-        features=number,
+        features=_ids.number("features", kind),
         set=problem.instance_set.native,
         classes=problem.classes,
         block=hp.block,
@@ -349,7 +349,7 @@ def _native_epochs(problem: Problem, hp: HParams, state: State, count) -> State:
 
 
 def _twin_epoch(problem: Problem, hp: HParams, state: State) -> State:
-    """What Lane::advance of native/simd_instance_dual.cc does in one round."""
+    """What Lane::advance of native/dual/simd_instance_dual.cc does in one round."""
     dtype = problem.op.dtype
     running = state.status == Status.RUNNING
     weights, dual, gap, objective, changed = twin.epoch(problem.rows, problem, hp, state)

@@ -30,8 +30,8 @@ With another penalty (the l1 norm, the elastic net, Huber's) the model keeps the
 coordinate descent or proximal gradient steps take the place of CG: a proximal Newton step, see
 :mod:`~xmcjax.solvers._proximal_step`.
 
-Where X is CSR on a CPU, one native call makes the whole step (native/simd_newton.cc,
-native/simd_penalised.cc); a lane's result there does not depend on its neighbours, to the bit.
+Where X is CSR on a CPU, one native call makes the whole step (native/newton/simd_newton.cc,
+native/newton/simd_penalised.cc); a lane's result there does not depend on its neighbours, to the bit.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class HParams(NamedTuple):
         decrement: a lane has converged when ‖∇f‖ ≤ tolerance and its Newton decrement
             ½ ∇fᵀH⁻¹∇f, which is about f − f*, is at most decrement · f. With the bias at its
             minimum the gradient alone can be small too early. What CG has found of it counts, and a third
-            of the bound on the rest; before its first step that is ‖∇f‖²/2λ. CG goes on until it is known
-            whether that is little enough, so that the whole decrement is at most three times this.
+            of the bound on the rest; before its first step that is ‖∇f‖²/2λ. CG goes on until what
+            it has found is more than that, or the whole is known to be less than nine times that.
     """
 
     l2: float = 1.0
@@ -243,11 +243,17 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
 def step(problem: LaneProblem, hp: HParams, state: State) -> State:
     """One Newton step of every lane that is fresh or running; the others stay as they are."""
     op = problem.op
-    if isinstance(op, Csr) and op.native and problem.loss.native is not None:
+    if has_kernels(op, problem.loss, problem.penalty):
         return _native_step(problem, hp, state)
     if not isinstance(problem.penalty, L2):
         return proximal_step(problem, hp, state)
     return _jnp_step(problem, hp, state)
+
+
+def has_kernels(op: LinOp, loss: LaneLoss, penalty: Penalty) -> bool:
+    """Whether the C++ kernels make the steps."""
+    listed = loss.native is not None and penalty.native is not None
+    return isinstance(op, Csr) and op.native and listed
 
 
 @functools.partial(jax.jit, static_argnames=("count",), donate_argnames=("state",))
@@ -309,7 +315,7 @@ def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
 
 
 def native_numbers(hp: HParams, loss: LaneLoss, penalty: Penalty, dtype, module=np):
-    """The hyperparameters as native/ffi_newton.cc takes them: reals of `dtype`, and int32 counts.
+    """The hyperparameters as native/interface/ffi_newton.cc takes them: reals of `dtype`, and int32 counts.
 
     `module` is numpy, or jax.numpy for traced ones.
     """

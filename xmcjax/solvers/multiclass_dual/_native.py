@@ -11,7 +11,6 @@ from xmcjax.solvers import _admm
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified
 from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
-from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
 
 # Passes over all instances, the shares of shrunk ones added up, after which another method takes over: where
 # ascent over instances comes to the end as fast mostly, and where it does not. The other method keeps a share
@@ -184,7 +183,7 @@ class _Search:
         return entries >= _DENSE * n * d and _admm.fits(n, d, self._m)
 
     def _problem(self, rows) -> tuple:
-        return rows, self._y, self._m, list(FORMULATIONS).index(self._formulation), self._C
+        return rows, self._y, self._m, self._formulation, self._C
 
 
 def described(found: Certified, violation: float, status: Status, formulation: str) -> dict:

@@ -27,7 +27,6 @@ from xmcjax.solvers._peers import Peers
 from xmcjax.solvers._peers import described as given
 from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
 from xmcjax.solvers.multiclass_dual._class_lanes import PARTS
-from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS
 from xmcjax.solvers.multiclass_dual._native import ATTEMPTS, MARGIN, SWEEPS, canonical, described
 from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
 from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
@@ -96,7 +95,7 @@ def _solved(
     )
     peers.agree(lambda: {"X": given(X), "y": given(y), "options": repr(options)})
     bundles = _cut(np.bincount(y), wire.count * (2 if formulation == "ww" else 1))
-    problem = (X, y, m, list(FORMULATIONS).index(formulation), C)
+    problem = (X, y, m, formulation, C)
     league = (_Countries if formulation == "ww" else _Shares)(wire, bundles, problem, seed)
     epochs, shrunk, target = 0, 0.0, MARGIN * tol
     while True:
@@ -218,7 +217,7 @@ class _Shares:
 
     def __init__(self, wire: Wire, bundles: list[tuple[int, int]], problem: tuple, seed: int):
         self._wire, self._bundles = wire, bundles
-        self._centred = problem[3] == list(FORMULATIONS).index("llw")
+        self._centred = problem[3] == "llw"
         self.point = Ascent(*problem, seed=seed, classes=bundles[wire.place])
 
     def assess(self, tol: float) -> Assessment:

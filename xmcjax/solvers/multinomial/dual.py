@@ -19,7 +19,7 @@ s q_ik > 1 alone, for as much work again. On text these are one or two an instan
 An intercept b moves after each round by log(Σ_i c_i y_ik / Σ_i c_i q_ik), which is 0 at the optimum.
 
 The objective D rises from visit to visit; G at W of the state need not fall. G − D(P) is
-‖∇G‖²/(2λ), so that the gradient is a certificate. Rounds are native calls (native/simd_softmax.cc).
+‖∇G‖²/(2λ), so that the gradient is a certificate. Rounds are native calls (native/softmax/simd_softmax.cc).
 """
 
 from __future__ import annotations

@@ -1,0 +1,156 @@
+// What a product does with one row of a CSR matrix, for a tile of lanes and for a single lane.
+//
+// A lane's sums run in one order whatever its neighbours: the tile and the single-lane forms
+// add the same terms in the same order (entries of a row take turns among four partial sums),
+// so their results are equal to the bit, and a caller may choose between them by speed alone.
+#pragma once
+
+#include "core/interrupt.h"
+#include "core/isa.h"
+#include "core/simd.h"
+#include "core/wide.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+// What a poll is told of a pass over row i.
+template <class T>
+inline int64_t entries(const Csr<T>& X, int64_t i) {
+  return X.offset[i + 1] - X.offset[i] + 1;
+}
+
+// W lanes side by side: a register at a time, because GCC keeps the sums of wider vectors in memory.
+template <class T, int W>
+struct Abreast {
+  static constexpr int kCount = W < kWide<T> ? W : kWide<T>;
+  typedef T type __attribute__((vector_size(kCount * sizeof(T))));
+  typedef T loose __attribute__((vector_size(kCount * sizeof(T)), aligned(sizeof(T)), may_alias));
+  static type load(const T* p) { return *reinterpret_cast<const loose*>(p); }
+  static void store(T* p, type v) { *reinterpret_cast<loose*>(p) = v; }
+};
+template <class T>
+struct Abreast<T, 1> {
+  static constexpr int kCount = 1;
+  typedef T type;
+  static T load(const T* p) { return *p; }
+  static void store(T* p, T v) { *p = v; }
+};
+
+// sum[0:W] = Σ_k value[k] V[column[k], 0:W]
+template <int W, class T>
+inline void row_dots(const Csr<T>& X, int64_t i, const T* V, int64_t stride, T* sum) {
+  using Some = Abreast<T, W>;
+  const T* value = X.value;
+  const int32_t* column = X.column;
+  const int64_t last = X.offset[i + 1];
+  for (int part = 0; part < W; part += Some::kCount) {
+    const T* v = V + part;
+    int64_t k = X.offset[i];
+    typename Some::type a{}, b{}, c{}, d{};
+    for (; k + 3 < last; k += 4) {
+      a += value[k] * Some::load(v + column[k] * stride);
+      b += value[k + 1] * Some::load(v + column[k + 1] * stride);
+      c += value[k + 2] * Some::load(v + column[k + 2] * stride);
+      d += value[k + 3] * Some::load(v + column[k + 3] * stride);
+    }
+    for (; k < last; ++k) a += value[k] * Some::load(v + column[k] * stride);
+    Some::store(sum + part, (a + b) + (c + d));
+  }
+}
+
+// The same for a tile.
+template <class T>
+inline Vec<T> row_dot_tile(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
+  alignas(64) T sum[kLanes<T>];
+  row_dots<kLanes<T>>(X, i, V, stride, sum);
+  return load(sum);
+}
+
+// Whether the partial sums of two tiles fit the registers.
+#if defined(__AVX512F__)
+constexpr bool kTwoTiles = true;
+#else
+constexpr bool kTwoTiles = false;
+#endif
+
+// The same for two tiles side by side: the entries of the row are read once.
+template <class T>
+struct TwoTiles {
+  Vec<T> one, other;
+};
+template <class T>
+inline TwoTiles<T> row_dot_two_tiles(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
+  const T* value = X.value;
+  const int32_t* column = X.column;
+  int64_t k = X.offset[i];
+  const int64_t last = X.offset[i + 1];
+  Vec<T> a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{};
+  const auto add = [&](int64_t k, Vec<T>& one, Vec<T>& other) {
+    const T* v = V + column[k] * stride;
+    one += value[k] * load(v);
+    other += value[k] * load(v + kLanes<T>);
+  };
+  for (; k + 3 < last; k += 4) {
+    add(k, a, e);
+    add(k + 1, b, f);
+    add(k + 2, c, g);
+    add(k + 3, d, h);
+  }
+  for (; k < last; ++k) add(k, a, e);
+  return {(a + b) + (c + d), (e + f) + (g + h)};
+}
+
+// The same for one lane: element column[k] * stride of V.
+template <class T>
+inline T row_dot_lane(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
+  T sum;
+  row_dots<1>(X, i, V, stride, &sum);
+  return sum;
+}
+
+// out[column[k], 0:W] += value[k] factor[0:W]
+template <int W, class T>
+inline void row_adds(const Csr<T>& X, int64_t i, const T* factor, T* out, int64_t stride) {
+  using Some = Abreast<T, W>;
+  // in variables: to the compiler a vector that is stored may be a part of X
+  const T* value = X.value;
+  const int32_t* column = X.column;
+  const int64_t first = X.offset[i], last = X.offset[i + 1];
+  for (int part = 0; part < W; part += Some::kCount) {
+    const auto f = Some::load(factor + part);
+    for (int64_t k = first; k < last; ++k) {
+      T* o = out + column[k] * stride + part;
+      Some::store(o, Some::load(o) + value[k] * f);
+    }
+  }
+}
+
+// The same for a tile, and for one lane.
+template <class T>
+inline void row_add_tile(const Csr<T>& X, int64_t i, Vec<T> c, T* out, int64_t stride) {
+  alignas(64) T factor[kLanes<T>];
+  store(factor, c);
+  row_adds<kLanes<T>>(X, i, factor, out, stride);
+}
+template <class T>
+inline void row_add_lane(const Csr<T>& X, int64_t i, T c, T* out, int64_t stride) {
+  row_adds<1>(X, i, &c, out, stride);
+}
+
+// p[0:W] *= c[0:W]
+template <int W, class T>
+inline void times(const T* c, T* p) {
+  using Some = Abreast<T, W>;
+  for (int part = 0; part < W; part += Some::kCount)
+    Some::store(p + part, Some::load(p + part) * Some::load(c + part));
+}
+
+// out[column[k], 0:W] += value[k] c[0:W] (Σ_j value[j] V[column[j], 0:W]): what row i gives to Xᵀ(D ∘ (X V))
+template <int W, class T>
+inline void row_grams(const Csr<T>& X, int64_t i, const T* V, const T* c, T* out, int64_t stride) {
+  alignas(64) T product[W];
+  row_dots<W>(X, i, V, stride, product);
+  times<W>(c, product);
+  row_adds<W>(X, i, product, out, stride);
+}
+
+}  // namespace xmcjax::XMCJAX_ISA

@@ -1,0 +1,92 @@
+// The classes that matter to an instance, as simd_pair_ascent.cc keeps them. Included by the simd_*.cc files only.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "dual/multiclass.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+// Gains this far below where a variable grows keep its class in the list.
+constexpr double kNear = 0.02;
+
+template <class T>
+struct ListEntry {
+  int32_t c;
+  T alpha, gain;
+};
+
+// Some of a list.
+template <class T>
+struct ListStretch {
+  ListEntry<T>*first, *last;
+  ListEntry<T>* begin() const { return first; }
+  ListEntry<T>* end() const { return last; }
+  int64_t size() const { return last - first; }
+};
+
+// An instance, on cache lines of its own: threads write to those of different ones.
+template <class T>
+struct alignas(64) ListedInstance {
+  std::vector<ListEntry<T>> list;  // classes ascending
+  T norm2 = 0;
+  T left_out = 0;       // gains above 0 of classes that are not in the list, summed
+  T floor = T(-kNear);  // gains below which a class with α = 0 does not matter
+  int32_t y = 0;
+  uint8_t idle = 0, moved = 0;
+
+  // Entries that are about some classes.
+  ListStretch<T> stretch(Classes classes) {
+    ListEntry<T>*first = list.data(), *last = first + list.size();
+    while (first != last && first->c < classes.first) ++first;
+    while (first != last && last[-1].c >= classes.last) --last;
+    return {first, last};
+  }
+  size_t at_bound(T C) const {
+    return size_t(std::count_if(list.begin(), list.end(), [&](const ListEntry<T>& e) { return e.alpha >= C; }));
+  }
+  // Drops what does not matter at the gains that were last worked out.
+  void prune() {
+    list.erase(std::remove_if(list.begin(), list.end(),
+                              [&](const ListEntry<T>& e) { return !(e.alpha > 0) && e.gain <= floor; }),
+               list.end());
+  }
+};
+
+// The classes with the highest gains that are not in the list of a row, `most` at most.
+template <class T>
+class ListCandidates {
+ public:
+  void begin(T floor) { bound_ = floor; }
+  T bound() const { return bound_; }
+  T left_out() const { return left_out_; }
+  const std::vector<ListEntry<T>>& all() const { return hit_; }
+  // Gains above 0 of classes of which take() is told only where they are above the bound.
+  void leave(T sum) { left_out_ += sum; }
+  void take(int32_t c, T gain, size_t most) {
+    const auto higher = [](const ListEntry<T>& a, const ListEntry<T>& b) { return a.gain > b.gain; };
+    if (gain <= bound_) return;
+    left_out_ -= gain > 0 ? gain : 0;
+    hit_.push_back({c, 0, gain});
+    if (hit_.size() < most) return;
+    // a heap with the lowest on top
+    if (hit_.size() == most) {
+      std::make_heap(hit_.begin(), hit_.end(), higher);
+    } else {
+      std::push_heap(hit_.begin(), hit_.end(), higher);
+      std::pop_heap(hit_.begin(), hit_.end(), higher);
+      left_out_ += hit_.back().gain > 0 ? hit_.back().gain : 0;
+      hit_.pop_back();
+    }
+    bound_ = hit_.front().gain;
+  }
+
+ private:
+  std::vector<ListEntry<T>> hit_;
+  T bound_;
+  T left_out_ = 0;  // the sum of the gains above 0 that found no place
+};
+
+}  // namespace xmcjax::XMCJAX_ISA

@@ -1,0 +1,190 @@
+// The features as dual ascent over instances sees them: scores of a block of instances, products
+// among its rows, and the weights that follow a change of its dual variables.
+//
+// `scores` and `changes` of a block are class-major: class j of the block's p-th instance stands at
+// [j * stride + p] of the scores; changes are [instances, classes], rows of `padded` entries.
+// a_i = (1ᵀx at y, -x elsewhere) are the coefficients of instance i: W = Xᵀ A.
+#pragma once
+
+#include <cstring>
+
+#include "core/aligned.h"
+#include "core/interrupt.h"
+#include "core/isa.h"
+#include "dual/row_dots.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+template <class T>
+inline int64_t whole(int64_t count) {
+  return (count + kWide<T> - 1) / kWide<T> * kWide<T>;
+}
+
+// w_j += a_j x_p for the classes that a row of changes names.
+template <class T, class Features>
+inline void add_nonzeros(const Features& features, int64_t p, const T* change, int64_t m) {
+  int64_t j = 0;
+  for (; j + kWide<T> <= m; j += kWide<T>) {
+    const Wide<T> c = load_wide(change + j);
+    for (unsigned mask = nonzero<T>(c); mask; mask &= mask - 1) {
+      const int64_t l = j + __builtin_ctz(mask);
+      features.add(p, l, change[l]);
+    }
+  }
+  for (; j < m; ++j)
+    if (change[j] != 0) features.add(p, j, change[j]);
+}
+
+// X as an array; weights [classes, d].
+template <class T>
+class DenseFeatures {
+ public:
+  static constexpr bool kInBlocks = true;
+
+  DenseFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t block)
+      : X_(args.X), d_(args.d), m_(args.m), width_(whole<T>(d_)), weights_(weights), rows_(block * width_) {
+    if (width_ == d_) {
+      W_ = weights_;
+      return;
+    }
+    copy_ = Zeros<T>(m_ * width_);
+    W_ = copy_.get();
+    for (int64_t j = 0; j < m_; ++j) std::memcpy(W_ + j * width_, weights_ + j * d_, d_ * sizeof(T));
+  }
+
+  // Makes `ids` the rows that the other members are about.
+  void take(const int32_t* ids, int64_t count) {
+    count_ = count;
+    for (int64_t p = 0; p < count; ++p)
+      std::memcpy(rows_.get() + p * width_, X_ + int64_t(ids[p]) * d_, d_ * sizeof(T));
+  }
+
+  void scores(T* out, int64_t stride) const {
+    row_dots(rows_.get(), width_, count_, W_, width_, m_, width_, out, stride);
+  }
+
+  // Products of the rows, [count, count]; the triangle on and above the diagonal is worked out.
+  void gram(T* out, int64_t stride) const {
+    for (int64_t p = 0; p < count_; p += 2 * kTileW) {
+      const int64_t rows = std::min<int64_t>(2 * kTileW, count_ - p);
+      row_dots(rows_.get() + p * width_, width_, count_ - p, rows_.get() + p * width_, width_, rows, width_,
+               out + p * stride + p, stride);
+    }
+    for (int64_t p = 1; p < count_; ++p)
+      for (int64_t q = 0; q < p; ++q) out[p * stride + q] = out[q * stride + p];
+  }
+
+  // w_j += a x_p
+  void add(int64_t p, int64_t j, T a) const {
+    add_scaled(a, rows_.get() + p * width_, width_, W_ + j * width_);
+  }
+  void add_row(int64_t p, const T* change) const { add_nonzeros(*this, p, change, m_); }
+
+  // Puts the weights back where they came from.
+  void finish() const {
+    if (W_ == weights_) return;
+    for (int64_t j = 0; j < m_; ++j) std::memcpy(weights_ + j * d_, W_ + j * width_, d_ * sizeof(T));
+  }
+
+ private:
+  const T* X_;
+  int64_t d_, m_, width_, count_ = 0;
+  T *weights_, *W_;
+  Zeros<T> rows_, copy_;
+};
+
+// The matrix K of inner products; "weights" are the scores of all instances, [classes, n].
+template <class T>
+class GramFeatures {
+ public:
+  static constexpr bool kInBlocks = true;
+
+  GramFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t)
+      : K_(args.X), n_(args.n), m_(args.m), scores_(weights) {}
+
+  void take(const int32_t* ids, int64_t count) { ids_ = ids, count_ = count; }
+
+  void scores(T* out, int64_t stride) const {
+    for (int64_t j = 0; j < m_; ++j)
+      for (int64_t p = 0; p < count_; ++p) out[j * stride + p] = scores_[j * n_ + ids_[p]];
+  }
+  void gram(T* out, int64_t stride) const {
+    for (int64_t p = 0; p < count_; ++p)
+      for (int64_t q = 0; q < count_; ++q) out[p * stride + q] = K_[int64_t(ids_[p]) * n_ + ids_[q]];
+  }
+  void add(int64_t p, int64_t j, T a) const { add_scaled(a, K_ + int64_t(ids_[p]) * n_, n_, scores_ + j * n_); }
+  void add_row(int64_t p, const T* change) const { add_nonzeros(*this, p, change, m_); }
+  void finish() const {}
+
+ private:
+  const T* K_;
+  int64_t n_, m_, count_ = 0;
+  T* scores_;
+  const int32_t* ids_ = nullptr;
+};
+
+// X in CSR form; weights [d, classes], so that one non-zero meets one run of classes.
+template <class T>
+class CsrFeatures {
+ public:
+  static constexpr bool kInBlocks = false;  // products among sparse rows cost more than scores
+
+  CsrFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t)
+      : X_(args.csr), m_(args.m), W_(weights), changed_(m_) {}
+
+  void take(const int32_t* ids, int64_t) { row_ = ids[0]; }
+
+  void scores(T* out, int64_t) const {
+    constexpr int N = kWide<T>, kTile = 8;
+    const int64_t first = X_.offset[row_], last = X_.offset[row_ + 1];
+    int64_t j = 0;
+    for (; j + kTile * N <= m_; j += kTile * N) {
+      Wide<T> sum[kTile] = {};
+      for (int64_t k = first; k < last; ++k) {
+        const T* w = W_ + X_.column[k] * m_ + j;
+        for (int t = 0; t < kTile; ++t) sum[t] += X_.value[k] * load_wide(w + t * N);
+      }
+      for (int t = 0; t < kTile; ++t) store_wide(out + j + t * N, sum[t]);
+    }
+    for (; j + N <= m_; j += N) {
+      Wide<T> sum{};
+      for (int64_t k = first; k < last; ++k) sum += X_.value[k] * load_wide(W_ + X_.column[k] * m_ + j);
+      store_wide(out + j, sum);
+    }
+    for (int64_t t = j; t < m_; ++t) out[t] = 0;
+    for (int64_t k = first; k < last; ++k) {
+      const T* w = W_ + X_.column[k] * m_;
+      for (int64_t t = j; t < m_; ++t) out[t] += X_.value[k] * w[t];
+    }
+  }
+
+  void gram(T*, int64_t) const {}
+
+  // Few changed classes are reached one by one, many as a run.
+  void add_row(int64_t, const T* change) const {
+    constexpr int N = kWide<T>;
+    int64_t count = 0;
+    for (int64_t j = 0; j < m_; ++j)
+      if (change[j] != 0) changed_[count++] = int32_t(j);
+    if (!count) return;
+    const bool run = count * N > m_ + 3 * N;
+    for (int64_t k = X_.offset[row_]; k < X_.offset[row_ + 1]; ++k) {
+      T* w = W_ + X_.column[k] * m_;
+      if (run) {
+        add_scaled(X_.value[k], change, m_, w);
+      } else {
+        for (int64_t t = 0; t < count; ++t) w[changed_[t]] += X_.value[k] * change[changed_[t]];
+      }
+    }
+  }
+
+  void finish() const {}
+
+ private:
+  Csr<T> X_;
+  int64_t m_, row_ = 0;
+  T* W_;
+  Zeros<int32_t> changed_;
+};
+
+}  // namespace xmcjax::XMCJAX_ISA

@@ -1,0 +1,609 @@
+// Weston-Watkins and Crammer-Singer by dual ascent over instances, each with its dual variables at
+// once: a block of α_ic for one i is a projection onto a box or simplex with a bias term (Keerthi et
+// al. 2008; projection_math.h).
+//
+// Of the m - 1 variables of an instance few end above zero. A pass over everything at fixed weights,
+// panel by panel, gives each instance the list of the classes that matter to it: α_ic > 0, or a gain
+// close to where it would begin to grow. Sweeps between such passes visit those only. So the passes
+// over everything cost one product X W, whose violation and gap they know exactly, and the sweeps
+// touch the weights of a few classes.
+//
+// Threads and processes play bundles of classes against each other by the schedule of the paper (Algorithm 5,
+// with bundles in the place of classes): a match of two bundles visits the instances of both, and of the lists of
+// either the classes of the other, so that matches of a round touch different weights. Threads visit those
+// only that have such classes on their lists (bundle_plan.h).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/parallel.h"
+#include "dual/bundle_plan.h"
+#include "dual/class_lists.h"
+#include "dual/multiclass.h"
+#include "dual/panels.h"
+#include "projections/projection_math.h"
+
+namespace xmcjax::XMCJAX_ISA {
+namespace {
+
+// Sweeps without a change after which an instance is left out.
+constexpr int kIdle = 3;
+// A change is made where the violation exceeds this part of the tolerance: what stays behind at the
+// tolerance itself would leave a large gap.
+constexpr double kStep = 0.1;
+// Classes an instance begins with, and those that one pass may add: fewer as long as a violation exceeds
+// kFar, because what the weights of today suggest may not matter tomorrow. As many as stand at C may always
+// join: where C is small most variables end there, and those on the list cannot take the place of others.
+constexpr int kFirst = 16, kSome = 32, kMost = 256;
+constexpr double kFar = 0.1;
+// Instances that it takes to keep threads busy.
+constexpr int64_t kWorth = 1000;
+
+template <class T>
+class PairAscent final : public MulticlassAscent {
+  static constexpr int N = kLanes<T>;
+
+  using Entry = ListEntry<T>;
+  using Stretch = ListStretch<T>;
+  using Instance = ListedInstance<T>;
+  using Candidates = ListCandidates<T>;
+
+  // What the solution of a block needs, one for each thread.
+  struct Scratch {
+    explicit Scratch(int64_t m) : b(m), next(m), work(projection_work(m)) {}
+    std::vector<T> b, next;
+    std::vector<double> work;
+    std::vector<Entry> some;
+  };
+
+ public:
+  explicit PairAscent(const MulticlassArgs<T>& args)
+      : X_(args.X), m_(args.m), simplex_(args.formulation == kCrammerSinger), C_(T(args.C)),
+        rounding_(std::pow(std::numeric_limits<T>::epsilon(), T(0.6))), threads_(args.threads),
+        random_(args.seed), W_(X_.d, m_), at_(X_.n), class_first_(m_ + 1, 0) {
+    for (int64_t i = 0; i < X_.n; ++i) {
+      at_[i].norm2 = T(squared_norm(X_, i));
+      at_[i].y = args.y[i];
+      if (at_[i].norm2 > 0) rows_.push_back(int32_t(i));
+    }
+    zeros_ = X_.n - int64_t(rows_.size());
+    active_ = by_class_ = rows_;
+    std::stable_sort(by_class_.begin(), by_class_.end(), [&](int32_t a, int32_t b) { return at_[a].y < at_[b].y; });
+    for (const int32_t i : rows_) ++class_first_[at_[i].y + 1];
+    for (int64_t c = 0; c < m_; ++c) class_first_[c + 1] += class_first_[c];
+    cut_for_threads();
+    scratch_.assign(std::max<int64_t>(plan_.matches(), 1), Scratch(m_ + N));
+  }
+
+  Assessment assess(double tolerance) override {
+    if (fresh_) return begin();
+    const int64_t rows = int64_t(rows_.size());
+    const int64_t parts = (rows + kPart - 1) / kPart;
+    std::vector<Assessment> found(parts);
+    parallel(parts, 1, threads_, [&](int64_t first, int64_t last) {
+      const int64_t end = std::min(last * kPart, rows);
+      refresh(rows_.data() + first * kPart, rows_.data() + end, {0, m_});
+      for (int64_t part = first; part < last; ++part)
+        found[part] = judge(rows_.data() + part * kPart, rows_.data() + std::min((part + 1) * kPart, rows), {0, m_},
+                            T(kStep * tolerance));
+    });
+    wake();
+    planned_ = false;
+    Assessment all = rows_of_zeros();
+    for (const Assessment& one : found) {
+      all.primal += one.primal, all.dual += one.dual;
+      all.violation = std::max(all.violation, one.violation);
+    }
+    worst_ = all.violation;
+    return all;
+  }
+
+  Sweep sweep(double tolerance, bool shrink) override {
+    Sweep done{0, share()};
+    const T least = T(kStep * tolerance);
+    if (!plan_.matches() || int64_t(active_.size()) < kWorth) {
+      random_.shuffle(active_);
+      const Poll poll;
+      for (const int32_t i : active_) {
+        poll(work(i));
+        done.violation = std::max(done.violation, double(visit(i, least, scratch_[0])));
+      }
+    } else {
+      if (!planned_) plan();
+      const int64_t matches = plan_.matches();
+      const uint64_t seed = random_.next();
+      std::vector<double> worst(matches, 0);
+      std::vector<int64_t> visited(matches, 0);
+      side_by_side(std::min(threads_, matches), [&](int64_t t, int64_t count, Meeting& meeting) {
+        for (int64_t r = 0; r < plan_.rounds(); ++r, meeting.wait())
+          for (int64_t j = t; j < matches; j += count) {
+            const Classes a = bundle(plan_.first(r, j)), b = bundle(plan_.second(r, j));
+            std::vector<Visit>& visits = plan_.visits(r, j);
+            if (shrink) drop_idle(visits);
+            Random(seed + uint64_t(r * matches + j)).shuffle(visits);
+            worst[j] = std::max(worst[j], play(a, b, visits, least, scratch_[j]));
+            visited[j] += int64_t(visits.size());
+          }
+      });
+      int64_t all = 0;
+      for (int64_t j = 0; j < matches; ++j) all += visited[j], done.violation = std::max(done.violation, worst[j]);
+      // an instance in several matches counts once
+      done.visited = planned_share_ * double(all) / double(std::max<int64_t>(plan_.size(), 1));
+    }
+    settle(shrink);
+    return done;
+  }
+
+  Assessment examine(const Match& match, double tolerance) override {
+    Assessment all{0, 0, 0};
+    const auto side = [&](Classes own, Classes other) {
+      const int32_t* first = by_class_.data() + class_first_[own.first];
+      const int32_t* last = by_class_.data() + class_first_[own.last];
+      refresh(first, last, other);
+      const Assessment one = judge(first, last, other, T(kStep * tolerance));
+      all.primal += one.primal, all.dual += one.dual;
+      all.violation = std::max(all.violation, one.violation);
+    };
+    side(match.a, match.b);
+    side(match.b, match.a);
+    if (match.inner) side(match.a, match.a), side(match.b, match.b);
+    return all;
+  }
+
+  double play(const Match& match, double tolerance) override {
+    std::vector<Visit> visits;
+    for (const Classes& side : {match.a, match.b})
+      for (int64_t k = class_first_[side.first]; k < class_first_[side.last]; ++k)
+        visits.push_back({by_class_[k], match.inner, 0});
+    drop_idle(visits);
+    random_.shuffle(visits);
+    return play(match.a, match.b, visits, T(kStep * tolerance), scratch_[0]);
+  }
+
+  double settle(bool shrink) override {
+    size_t kept = 0;
+    for (const int32_t i : active_) {
+      Instance& at = at_[i];
+      at.idle = at.moved || !shrink ? 0 : at.idle + 1;
+      at.moved = 0;
+      if (at.idle < kIdle) active_[kept++] = i;
+    }
+    active_.resize(kept);
+    return share();
+  }
+
+  void begin_epoch(double violation) override {
+    worst_ = violation;
+    wake();
+  }
+
+  int64_t nonzero_rows(Classes classes, int32_t* row) const override {
+    int64_t count = 0;
+    for (int64_t j = 0; j < X_.d; ++j) {
+      bool some = false;
+      for (int64_t c = classes.first; c < classes.last; ++c) some |= lane(c)[j * N] != 0;
+      if (some) row[count++] = int32_t(j);
+    }
+    return count;
+  }
+  void get_rows(Classes classes, const int32_t* row, int64_t rows, void* out) const override {
+    T* value = static_cast<T*>(out);
+    for (int64_t k = 0; k < rows; ++k)
+      for (int64_t c = classes.first; c < classes.last; ++c) *value++ = lane(c)[row[k] * N];
+  }
+  void set_rows(Classes classes, const int32_t* row, int64_t rows, const void* in) override {
+    const T* value = static_cast<const T*>(in);
+    for (int64_t c = classes.first; c < classes.last; ++c)
+      for (int64_t j = 0; j < X_.d; ++j) lane(c)[j * N] = 0;
+    for (int64_t k = 0; k < rows; ++k)
+      for (int64_t c = classes.first; c < classes.last; ++c) lane(c)[row[k] * N] = *value++;
+  }
+
+  int64_t alpha_count() const override {
+    int64_t count = zeros_ * (simplex_ ? 1 : m_ - 1);
+    for (const Instance& at : at_)
+      for (const Entry& e : at.list) count += e.alpha > 0;
+    return count;
+  }
+
+  void get_alpha(int64_t* offset, int32_t* index, double* value) const override {
+    int64_t at = 0;
+    for (int64_t i = 0; i < X_.n; ++i) {
+      offset[i] = at;
+      for (const Entry& e : at_[i].list)
+        if (e.alpha > 0) index[at] = e.c, value[at++] = double(e.alpha);
+      if (at_[i].norm2 > 0) continue;
+      // A row of zeros has all its variables at the bound, or any of them with Crammer-Singer.
+      for (int32_t c = 0, left = int32_t(simplex_ ? 1 : m_ - 1); left; ++c)
+        if (c != at_[i].y) index[at] = c, value[at++] = double(C_), --left;
+    }
+    offset[X_.n] = at;
+  }
+
+  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
+    W_.clear();
+    for (int64_t i = 0; i < X_.n; ++i) {
+      Instance& at = at_[i];
+      at.list.clear();
+      if (!(at.norm2 > 0)) continue;
+      T sum = 0;
+      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) {
+        at.list.push_back({index[p], T(value[p]), 0});
+        row_add_lane(X_, i, T(-value[p]), lane(index[p]), N);
+        sum += T(value[p]);
+      }
+      if (sum > 0) row_add_lane(X_, i, sum, lane(at.y), N);
+      at.idle = 0;
+    }
+    fresh_ = planned_ = false;
+  }
+
+  void get_weights(void* W) const override { W_.get(static_cast<T*>(W), threads_); }
+
+ private:
+  // Instances that one partial sum is about: sums do not depend on the number of threads.
+  static constexpr int64_t kPart = 256;
+  // What a visit costs beside the products of its row with panels, in entries of the row.
+  static constexpr int64_t kVisit = 40;
+  // Entries of a row whose weights are fetched ahead.
+  static constexpr int64_t kFetched = 16;
+
+  // Of a visit, at most, in products of a vector register.
+  int64_t work(int32_t i) const {
+    return kVisit + (X_.offset[i + 1] - X_.offset[i]) * (1 + int64_t(at_[i].list.size()));
+  }
+  T* lane(int64_t c) const { return W_.panel(c / N) + c % N; }
+
+  double share() const { return double(active_.size()) / double(std::max<size_t>(rows_.size(), 1)); }
+
+  // Instances that are not shrunk.
+  void wake() {
+    active_.clear();
+    for (const int32_t i : rows_)
+      if (at_[i].idle < kIdle) active_.push_back(i);
+  }
+
+  // Bundles of classes that threads may play against each other: whole panels, about as many instances in each;
+  // none where one thread is enough, and for Crammer-Singer, whose variables of an instance are bound together by
+  // their sum.
+  void cut_for_threads() {
+    const int64_t count = std::min(2 * threads_, BundlePlan::kMost);
+    if (simplex_ || threads_ < 2 || W_.count() < count) return;
+    const int64_t rows = int64_t(rows_.size());
+    for (int64_t q = 0; q < W_.count(); ++q) {
+      const int64_t b = int64_t(bundle_first_.size());
+      // no later than leaves a panel for each of the bundles to come
+      if (b < count && (class_first_[q * N] * count >= b * rows || W_.count() - q == count - b))
+        bundle_first_.push_back(q * N);
+      bundle_of_.push_back(int32_t(bundle_first_.size()) - 1);
+    }
+    bundle_first_.push_back(m_);
+    plan_ = BundlePlan(count);
+  }
+  Classes bundle(int64_t b) const { return {bundle_first_[b], bundle_first_[b + 1]}; }
+
+  // Who visits whom until the lists grow again.
+  void plan() {
+    std::vector<Whereabouts> known(active_.size());
+    parallel(int64_t(active_.size()), kPart, threads_, [&](int64_t first, int64_t last) {
+      for (int64_t k = first; k < last; ++k) {
+        const int32_t i = active_[k];
+        Whereabouts here{i, bundle_of_[at_[i].y / N], 0, 1};  // cost: panels, then the numbers that they take
+        int64_t panel = -1;
+        for (const Entry& e : at_[i].list) {
+          here.cost += e.c / N != panel;
+          panel = e.c / N;
+          here.met |= uint64_t(1) << bundle_of_[panel];
+        }
+        here.cost = kVisit + here.cost * (X_.offset[i + 1] - X_.offset[i]);
+        known[k] = here;
+      }
+    });
+    plan_.fill(known);
+    planned_share_ = share();
+    planned_ = true;
+  }
+
+  void drop_idle(std::vector<Visit>& visits) const {
+    visits.erase(std::remove_if(visits.begin(), visits.end(),
+                                [&](const Visit& v) { return v.idle >= kIdle || at_[v.i].idle >= kIdle; }),
+                 visits.end());
+  }
+
+  // Visits instances of two bundles of classes one after the other; the largest violation met.
+  double play(Classes a, Classes b, std::vector<Visit>& visits, T tolerance, Scratch& scratch) {
+    T worst = 0;
+    const Poll poll;
+    for (size_t k = 0; k < visits.size(); ++k) {
+      fetch(visits, k);
+      Visit& v = visits[k];
+      poll(work(v.i));
+      const bool from_a = a.has(at_[v.i].y);
+      const Classes own = from_a ? a : b, other = from_a ? b : a;
+      const T violation = visit_some(v.i, v.inner ? own : other, other, tolerance, scratch);
+      v.idle = violation > tolerance ? 0 : v.idle + 1;
+      worst = std::max(worst, violation);
+    }
+    return double(worst);
+  }
+
+  Assessment rows_of_zeros() const {
+    const double loss = double(zeros_) * double(C_) * double(simplex_ ? 1 : m_ - 1);
+    return {loss, loss, 0};
+  }
+
+  // At W = 0 every gain is 1: an instance begins with a few classes at random.
+  Assessment begin() {
+    fresh_ = false;
+    for (const int32_t i : rows_) {
+      auto& list = at_[i].list;
+      const int64_t count = std::min<int64_t>(m_ - 1, kFirst);
+      // a run of classes from a random one on, which a panel or two hold
+      const int64_t start = random_.below(m_);
+      for (int64_t j = 0; int64_t(list.size()) < count; ++j) {
+        const int32_t c = int32_t((start + j) % m_);
+        if (c != at_[i].y) list.push_back({c, 0, 0});
+      }
+      std::sort(list.begin(), list.end(), [](const Entry& a, const Entry& b) { return a.c < b.c; });
+    }
+    Assessment all = rows_of_zeros();
+    all.primal += double(rows_.size()) * double(C_) * double(simplex_ ? 1 : m_ - 1);
+    all.violation = rows_.empty() ? 0 : 1;
+    return all;
+  }
+
+  // At fixed weights, panel by panel, over some classes: the gains of the entries of the lists of rows
+  // first .. last-1, and the classes that join them. Lists lose what no longer matters.
+  void refresh(const int32_t* first, const int32_t* last, Classes classes) {
+    const size_t most = worst_ > kFar ? kSome : kMost;
+    const int64_t rows = last - first;
+    std::vector<Candidates> found(rows);
+    std::vector<T> base(rows), bound(rows);
+    std::vector<int32_t> cursor(rows, 0), next(rows);  // next: class of the entry at the cursor
+    std::vector<size_t> room(rows, most);
+    const auto class_at = [&](int32_t i, int32_t e) {
+      return e < int32_t(at_[i].list.size()) ? at_[i].list[e].c : std::numeric_limits<int32_t>::max();
+    };
+    for (int64_t k = 0; k < rows; ++k) {
+      const int32_t i = first[k];
+      base[k] = 1 - row_dot_lane(X_, i, lane(at_[i].y), N);
+      found[k].begin(at_[i].floor);
+      bound[k] = std::min(at_[i].floor, T(0));
+      if (!simplex_) room[k] = std::max(most, at_[i].at_bound(C_));
+      while ((next[k] = class_at(i, cursor[k])) < classes.first) ++cursor[k];
+    }
+    const Poll poll;
+    for (int64_t q = classes.first / N; q * N < classes.last; ++q) {
+      const T* panel = W_.panel(q);
+      const int32_t from = int32_t(q * N), to = int32_t(std::min(q * N + N, classes.last));
+      unsigned lanes = (1u << (to - from)) - 1;
+      if (classes.first > from) lanes &= ~((1u << (classes.first - from)) - 1);
+      for (int64_t k = 0; k < rows; ++k) {
+        const int32_t i = first[k];
+        poll(entries(X_, i));
+        const Vec<T> g = row_dot_tile(X_, i, panel, N) + base[k];
+        unsigned high = lanes_above<T>(g, bound[k]) & lanes;
+        if (!high && next[k] >= to) continue;
+        alignas(64) T gain[N];
+        store(gain, g);
+        const int32_t own = at_[i].y - from;
+        if (own >= 0 && own < N) high &= ~(1u << own), gain[own] = 0;
+        for (; next[k] < to; next[k] = class_at(i, ++cursor[k])) {
+          T& here = gain[next[k] - from];
+          at_[i].list[cursor[k]].gain = here;
+          high &= ~(1u << (next[k] - from)), here = 0;
+        }
+        if (!high) continue;
+        if (!simplex_) {
+          T sum = 0;
+          for (int64_t l = 0; l < N; ++l) sum += lanes >> l & 1 && gain[l] > 0 ? gain[l] : 0;
+          found[k].leave(sum);
+          high &= lanes_above<T>(g, found[k].bound());
+        }
+        for (; high; high &= high - 1)
+          found[k].take(from + __builtin_ctz(high), gain[__builtin_ctz(high)], room[k]);
+        bound[k] = std::min(found[k].bound(), T(0));
+      }
+    }
+    for (int64_t k = 0; k < rows; ++k) {
+      const int32_t i = first[k];
+      const std::vector<Entry>& more = found[k].all();
+      Instance& at = at_[i];
+      at.left_out = std::max(T(0), found[k].left_out());
+      at.prune();
+      if (more.empty()) continue;
+      auto& list = at.list;
+      list.insert(list.end(), more.begin(), more.end());
+      std::sort(list.begin(), list.end(), [](const Entry& a, const Entry& b) { return a.c < b.c; });
+      at.idle = 0;
+    }
+  }
+
+  // Loss, dual objective and violation of rows in some classes, whose gains are known.
+  Assessment judge(const int32_t* first, const int32_t* last, Classes classes, T tolerance) {
+    double loss = 0, sum = 0, norm = 0, worst = 0;
+    for (; first != last; ++first) {
+      Instance& at = at_[*first];
+      const Stretch list = at.stretch(classes);
+      double row = simplex_ ? 0 : double(at.left_out);
+      for (const Entry& e : list) {
+        row = simplex_ ? std::max(row, double(e.gain)) : row + std::max(0.0, double(e.gain));
+        sum += double(e.alpha);
+        // ‖W‖² = Σ_i Σ_c α_ic (z_i,y_i - z_ic)
+        norm += double(e.alpha) * (1 - double(e.gain));
+      }
+      loss += row;
+      const T violation = violated(at, list);
+      if (violation > tolerance) at.idle = 0;
+      worst = std::max(worst, double(violation));
+    }
+    return {double(C_) * loss + norm / 2, sum - norm / 2, worst};
+  }
+
+  // |projected gradient|, the largest of the instance; for Crammer-Singer the largest gain less the
+  // smallest of what could fall, as in LIBLINEAR.
+  T violated(Instance& at, Stretch list) const {
+    T worst = 0;
+    if (!simplex_) {
+      for (const Entry& e : list) {
+        if ((e.alpha <= 0 && e.gain < 0) || (e.alpha >= C_ && e.gain > 0)) continue;
+        worst = std::max(worst, std::fabs(e.gain));
+      }
+      return worst;
+    }
+    T sum = 0, highest = 0, lowest = std::numeric_limits<T>::infinity();
+    for (const Entry& e : list) sum += e.alpha;
+    for (const Entry& e : list) {
+      highest = std::max(highest, e.gain);
+      if (e.alpha > rounding_ * sum) lowest = std::min(lowest, e.gain);
+    }
+    if (C_ - sum > rounding_ * C_) lowest = std::min(lowest, T(0));  // the slack, whose gain is 0
+    at.floor = std::min(lowest, highest) - T(kNear);
+    return std::max(T(0), highest - lowest);
+  }
+
+  // Brings the gains of the entries up to date.
+  void look(int32_t i, Stretch list) {
+    const int64_t own_panel = at_[i].y / N;
+    const Vec<T> own = row_dot_tile(X_, i, W_.panel(own_panel), N);
+    const T base = 1 - own[at_[i].y % N];
+    for (Entry* e = list.first; e != list.last;) {
+      const int64_t q = e->c / N;
+      const Vec<T> g = (q == own_panel ? own : row_dot_tile(X_, i, W_.panel(q), N)) + base;
+      for (; e != list.last && e->c / N == q; ++e) e->gain = g[e->c % N];
+    }
+  }
+
+  // w_y += Σ_c δ_c x, w_c -= δ_c x
+  void spread(int32_t i, Stretch list, const T* delta) {
+    const int64_t count = list.size(), own_panel = at_[i].y / N;
+    T total = 0;
+    for (int64_t e = 0; e < count; ++e) total += delta[e];
+    bool own_done = false;
+    for (int64_t e = 0; e < count;) {
+      const int64_t q = list.first[e].c / N;
+      alignas(64) T lanes[N] = {};
+      bool some = false;
+      for (; e < count && list.first[e].c / N == q; ++e) {
+        lanes[list.first[e].c % N] = -delta[e];
+        some |= delta[e] != 0;
+      }
+      if (q == own_panel) lanes[at_[i].y % N] = total, own_done = some = true;
+      if (some) row_add_tile(X_, i, load(lanes), W_.panel(q), N);
+    }
+    if (!own_done) row_add_lane(X_, i, total, W_.panel(own_panel) + at_[i].y % N, N);
+  }
+
+  // Asks for what the visits after the k-th will read, much of which another thread has written: first an instance,
+  // then its list and row, then the weights, if its row is short.
+  void fetch(const std::vector<Visit>& visits, size_t k) const {
+    if (k + 12 < visits.size()) {
+      __builtin_prefetch(&at_[visits[k + 12].i]);
+      __builtin_prefetch(X_.offset + visits[k + 12].i);
+    }
+    if (k + 7 < visits.size()) {
+      const int32_t i = visits[k + 7].i;
+      __builtin_prefetch(at_[i].list.data());
+      __builtin_prefetch(X_.column + X_.offset[i]);
+      __builtin_prefetch(X_.value + X_.offset[i]);
+    }
+    if (k + 3 >= visits.size()) return;
+    const int32_t i = visits[k + 3].i;
+    const int64_t first = X_.offset[i], last = std::min(X_.offset[i + 1], first + kFetched);
+    const auto weights = [&](int64_t q) {
+      for (int64_t p = first; p < last; ++p) __builtin_prefetch(W_.panel(q) + X_.column[p] * N);
+    };
+    int64_t panel = at_[i].y / N;
+    weights(panel);
+    for (const Entry& e : at_[i].list)
+      if (e.c / N != panel) weights(panel = e.c / N);
+  }
+
+  // Makes the variables of the list optimal; the violation before.
+  T visit(int32_t i, T tolerance, Scratch& scratch) {
+    Instance& at = at_[i];
+    if (at.list.empty()) return 0;
+    const T violation = improve(i, {at.list.data(), at.list.data() + at.list.size()}, tolerance, scratch);
+    at.prune();
+    return violation;
+  }
+
+  // The same for those of the classes in `a` or `b`, the others being fixed.
+  T visit_some(int32_t i, Classes a, Classes b, T tolerance, Scratch& scratch) {
+    Instance& at = at_[i];
+    std::vector<Entry>& some = scratch.some;
+    some.clear();
+    for (const Entry& e : at.list)
+      if (a.has(e.c) || b.has(e.c)) some.push_back(e);
+    if (some.size() == at.list.size()) return visit(i, tolerance, scratch);
+    if (some.empty()) return 0;
+    const T violation = improve(i, {some.data(), some.data() + some.size()}, tolerance, scratch);
+    const Entry* next = some.data();
+    for (Entry& e : at.list)
+      if (a.has(e.c) || b.has(e.c)) e = *next++;
+    at.prune();
+    return violation;
+  }
+
+  T improve(int32_t i, Stretch list, T tolerance, Scratch& scratch) {
+    look(i, list);
+    const T violation = violated(at_[i], list);
+    if (violation > tolerance && solve(i, list, scratch)) at_[i].moved = 1;
+    return violation;
+  }
+
+  // The block of the entries, and W; whether anything changed.
+  bool solve(int32_t i, Stretch list, Scratch& scratch) {
+    const int64_t count = list.size();
+    T sum = 0;
+    for (const Entry& e : list) sum += e.alpha;
+    // min ½‖a - b‖² + ½(1ᵀa)² over the box or simplex, b = g / k + a + 1ᵀa
+    const T inverse = 1 / at_[i].norm2, infinity = std::numeric_limits<T>::infinity();
+    T *b = scratch.b.data(), *next = scratch.next.data();
+    for (int64_t e = 0; e < count; ++e) b[e] = list.first[e].gain * inverse + list.first[e].alpha + sum;
+    const Clip<T> c = simplex_ ? capped_simplex(b, count, double(C_), double(infinity), 1, scratch.work.data())
+                               : capped_simplex(b, count, double(infinity), double(C_), 1, scratch.work.data());
+    apply(c, b, count, next);
+    bool changed = false;
+    for (int64_t e = 0; e < count; ++e) {
+      b[e] = next[e] - list.first[e].alpha;
+      changed |= b[e] != 0;
+      list.first[e].alpha = next[e];
+    }
+    if (changed) spread(i, list, b);
+    return changed;
+  }
+
+  const Csr<T> X_;
+  const int64_t m_;
+  const bool simplex_;
+  const T C_;
+  const T rounding_;  // as in CrammerSinger.violation of _formulations.py
+  const int64_t threads_;
+  Random random_;
+  Panels<T> W_;
+  std::vector<Instance> at_;
+  std::vector<int32_t> rows_, active_, by_class_;  // without rows of zeros
+  std::vector<int64_t> class_first_;               // where a class begins in by_class_
+  std::vector<int64_t> bundle_first_;              // classes where the bundles of threads begin, and m
+  std::vector<int32_t> bundle_of_;                 // of a panel
+  BundlePlan plan_;
+  bool planned_ = false;
+  double planned_share_ = 1;  // of the instances in the plan
+  int64_t zeros_ = 0;
+  double worst_ = 1;  // violation that the last pass over everything found
+  bool fresh_ = true;
+  std::vector<Scratch> scratch_;  // of each match of a round
+};
+
+}  // namespace
+
+template <class T>
+MulticlassAscent* pair_ascent(const MulticlassArgs<T>& args) {
+  return new PairAscent<T>(args);
+}
+template MulticlassAscent* pair_ascent(const MulticlassArgs<float>&);
+template MulticlassAscent* pair_ascent(const MulticlassArgs<double>&);
+
+}  // namespace xmcjax::XMCJAX_ISA

@@ -1,0 +1,549 @@
+// Proximal point steps on the dual of a multi-class SVM, each solved by a semismooth Newton method in
+// the weights: the method of solvers/multiclass_dual/_proximal.py, in double, with the Newton systems
+// solved by factorisation where they are small.
+//
+// Everything about an instance is a row of `width` numbers, a class each, padded to whole vectors. Where
+// there is no dual variable the gain is -inf, which every projection sends to 0. For Crammer-Singer
+// the variables are p of _formulations.py, with the slack in the place of the true class.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/aligned.h"
+#include "core/csr_rows.h"
+#include "core/interrupt.h"
+#include "dual/cholesky.h"
+#include "dual/multiclass.h"
+#include "projections/projection_math.h"
+
+namespace xmcjax::XMCJAX_ISA {
+namespace {
+
+constexpr int kMaxNewton = 60, kMaxSearch = 25, kMaxCg = 500;
+// Unknowns of a Newton system that is factorised; beyond, conjugate gradients.
+constexpr int64_t kDirect = 1200;
+constexpr int64_t kProjection = 20;  // passes over a row that the projection costs, about
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+template <class T>
+class Proximal final : public MulticlassProximal {
+  static constexpr int N = kLanes<double>;
+  using V = Vec<double>;
+
+ public:
+  explicit Proximal(const MulticlassArgs<T>& args)
+      : X_(args.X), y_(args.y), m_(args.m), width_((m_ + N - 1) / N * N), form_(args.formulation), C_(args.C),
+        upper_(form_ == kOneVsRestSquared ? kInfinity : C_), ridge_(form_ == kOneVsRestSquared ? 0.5 / C_ : 0),
+        W_(X_.d * width_), D_(X_.d * width_), gradient_(X_.d * width_), alpha_(X_.n * width_), a_(X_.n * width_),
+        gains_(X_.n * width_), h_(X_.n * width_), row_(width_), work_(projection_work(width_)) {
+    double longest = 0;
+    for (int64_t i = 0; i < X_.n; ++i) {
+      longest = std::max(longest, squared_norm(X_, i));
+    }
+    reach_ = std::sqrt(2 * longest);
+  }
+
+  Assessment step(double tolerance) override {
+    if (!(sigma_ > 0)) {
+      here_ = certify();
+      // the first step is to bring the violation to a third of the margin, or of what it is
+      sigma_ = 3 * C_ / std::min(1.0, std::max(here_.violation, 1e-12));
+    }
+    const int64_t newton = minimise(tolerance);
+    newton_steps += newton;
+    old_.assign(alpha_.get(), alpha_.get() + X_.n * width_);
+    std::copy(a_.get(), a_.get() + X_.n * width_, alpha_.get());
+    weights(W_.get());
+    const Assessment found = certify();
+    const double rounding = 1e-15 * std::fabs(found.primal);
+    if (found.dual >= here_.dual - rounding) {
+      failures = found.dual > here_.dual ? 0 : failures + 1;
+      sigma_ *= newton <= 8 ? 10 : 4;
+      here_ = found;
+    } else {
+      ++failures;
+      sigma_ /= 10;
+      std::copy(old_.begin(), old_.end(), alpha_.get());
+      weights(W_.get());
+    }
+    return here_;
+  }
+
+  int64_t alpha_count() const override {
+    int64_t count = 0;
+    for (int64_t i = 0; i < X_.n; ++i)
+      for (int64_t c = 0; c < m_; ++c) count += shown(i, c) > 0;
+    return count;
+  }
+  void get_alpha(int64_t* offset, int32_t* index, double* value) const override {
+    int64_t at = 0;
+    for (int64_t i = 0; i < X_.n; ++i) {
+      offset[i] = at;
+      for (int64_t c = 0; c < m_; ++c)
+        if (shown(i, c) > 0) index[at] = int32_t(c), value[at++] = shown(i, c);
+    }
+    offset[X_.n] = at;
+  }
+  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
+    std::fill(alpha_.get(), alpha_.get() + X_.n * width_, 0.0);
+    for (int64_t i = 0; i < X_.n; ++i) {
+      double sum = 0;
+      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) {
+        alpha_[i * width_ + index[p]] = value[p];
+        sum += value[p];
+      }
+      if (form_ == kCrammerSinger) alpha_[i * width_ + y_[i]] = std::max(0.0, C_ - sum);
+    }
+    weights(W_.get());
+    sigma_ = 0;
+  }
+  void get_weights(void* out) const override {
+    T* W = static_cast<T*>(out);
+    for (int64_t j = 0; j < X_.d; ++j)
+      for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] = T(W_[j * width_ + c]);
+  }
+
+ private:
+  double shown(int64_t i, int64_t c) const {
+    return form_ == kCrammerSinger && c == y_[i] ? 0 : alpha_[i * width_ + c];
+  }
+
+  // --- products with the rows of X
+
+  // z = x_iᵀ W, `width` numbers
+  void scores(int64_t i, const double* W, double* z) const {
+    Poll()(entries(X_, i) * width_ / N);
+    for (int64_t t = 0; t < width_; t += N) {
+      V even{}, odd{};
+      int64_t p = X_.offset[i];
+      for (; p + 1 < X_.offset[i + 1]; p += 2) {
+        even += double(X_.value[p]) * load(W + X_.column[p] * width_ + t);
+        odd += double(X_.value[p + 1]) * load(W + X_.column[p + 1] * width_ + t);
+      }
+      if (p < X_.offset[i + 1]) even += double(X_.value[p]) * load(W + X_.column[p] * width_ + t);
+      store(z + t, even + odd);
+    }
+  }
+  // out += x_i cᵀ
+  void add(int64_t i, const double* c, double* out) const {
+    Poll()(entries(X_, i) * width_ / N);
+    for (int64_t t = 0; t < width_; t += N) {
+      const V u = load(c + t);
+      for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) {
+        double* o = out + X_.column[p] * width_ + t;
+        store(o, load(o) + double(X_.value[p]) * u);
+      }
+    }
+  }
+
+  // The linear part of the gains, in place of the scores; 0 where there is no variable.
+  void linear(int64_t i, double* z) const {
+    const int64_t y = y_[i];
+    if (form_ == kWestonWatkins || form_ == kCrammerSinger) {
+      const double own = z[y];
+      for (int64_t t = 0; t < width_; t += N) store(z + t, load(z + t) - own);
+      z[y] = 0;
+    } else if (form_ == kLeeLinWahba) {
+      z[y] = 0;
+    } else {
+      z[y] = -z[y];
+    }
+    for (int64_t c = m_; c < width_; ++c) z[c] = 0;
+  }
+  // Its adjoint with the sign turned: coefficients of the weights in place of the variables.
+  void coefficients(int64_t i, double* a) const {
+    double sum = 0;
+    for (int64_t c = 0; c < m_; ++c) sum += a[c];
+    const int64_t y = y_[i];
+    if (form_ == kWestonWatkins) {
+      for (int64_t c = 0; c < m_; ++c) a[c] = -a[c];
+      a[y] = sum;
+    } else if (form_ == kCrammerSinger) {
+      const double others = sum - a[y];
+      for (int64_t c = 0; c < m_; ++c) a[c] = -a[c];
+      a[y] = others;
+    } else if (form_ == kLeeLinWahba) {
+      for (int64_t c = 0; c < m_; ++c) a[c] = sum / double(m_) - a[c];
+    } else {
+      for (int64_t c = 0; c < m_; ++c) a[c] = c == y ? a[c] : -a[c];
+    }
+  }
+
+  // W = Xᵀ coefficients(α)
+  void weights(double* W) {
+    std::fill(W, W + X_.d * width_, 0.0);
+    for (int64_t i = 0; i < X_.n; ++i) accumulate(i, alpha_.get(), W);
+  }
+  void accumulate(int64_t i, const double* variables, double* W) {
+    const double* a = variables + i * width_;
+    V any{};
+    for (int64_t t = 0; t < width_; t += N) any += absolute<double>(load(a + t));
+    if (!nonzero_lanes(any)) return;
+    std::copy(a, a + width_, row_.get());
+    coefficients(i, row_.get());
+    add(i, row_.get(), W);
+  }
+
+  void find_gains() {
+    for (int64_t i = 0; i < X_.n; ++i) {
+      double* g = gains_.get() + i * width_;
+      scores(i, W_.get(), g);
+      linear(i, g);
+      for (int64_t c = 0; c < m_; ++c) g[c] += 1;
+      if (form_ == kCrammerSinger) g[y_[i]] = 0;
+      if (form_ == kWestonWatkins || form_ == kLeeLinWahba) g[y_[i]] = -kInfinity;
+      for (int64_t c = m_; c < width_; ++c) g[c] = -kInfinity;
+    }
+  }
+
+  // --- the proximal map
+
+  // a = argmax over the dual set of a·(g + t h) - ½ρ‖a‖² - ‖a - α‖²/(2σ), for one instance
+  void prox(int64_t i, double t, double* a) {
+    const double *g = gains_.get() + i * width_, *h = h_.get() + i * width_, *alpha = alpha_.get() + i * width_;
+    const double inverse = 1 / sigma_, scale = 1 / (inverse + ridge_);
+    if (form_ == kCrammerSinger) {
+      for (int64_t j = 0; j < width_; j += N)
+        store(row_.get() + j, load(alpha + j) + sigma_ * (load(g + j) + t * load(h + j)));
+      const Clip<double> c = simplex(row_.get(), m_, C_, work_.data());
+      apply(c, row_.get(), m_, a);
+      return;
+    }
+    for (int64_t j = 0; j < width_; j += N) {
+      const V free = (load(alpha + j) * inverse + load(g + j) + t * load(h + j)) * scale;
+      store(a + j, minimum<double>(maximum<double>(free, V{}), broadcast(upper_)));
+    }
+  }
+  // The weights of the variables strictly inside the set, 0 elsewhere: the derivative of a.
+  double slope(double a) const { return a > 0 && a < upper_ ? 1 / (1 / sigma_ + ridge_) : 0; }
+  double simplex_slope(double p) const { return p > 0 ? sigma_ : 0; }
+
+  // ψ'(W + t D) along D
+  double derivative(double t, double WD, double DD) {
+    double sum = WD + t * DD;
+    alignas(64) double lanes[N];
+    const Poll poll;
+    for (int64_t i = 0; i < X_.n; ++i) {
+      double* a = a_.get() + i * width_;
+      poll(kProjection * width_ / N);
+      prox(i, t, a);
+      V part{};
+      for (int64_t j = 0; j < width_; j += N) part += load(a + j) * load(h_.get() + i * width_ + j);
+      store(lanes, part);
+      for (int l = 0; l < N; ++l) sum += lanes[l];
+    }
+    return sum;
+  }
+
+  // --- Newton's method on ψ from W; leaves the maximiser in a_ and returns the steps made
+
+  int64_t minimise(double tolerance) {
+    const int64_t size = X_.d * width_;
+    find_gains();
+    std::fill(h_.get(), h_.get() + X_.n * width_, 0.0);
+    double first = 0;
+    for (int64_t newton = 0;; ++newton) {
+      // ∇ψ = W - Xᵀ coefficients(a), and how far a is from α
+      std::copy(W_.get(), W_.get() + size, gradient_.get());
+      std::fill(D_.get(), D_.get() + size, 0.0);
+      double moved = 0;
+      const Poll poll;
+      for (int64_t i = 0; i < X_.n; ++i) {
+        double* a = a_.get() + i * width_;
+        poll(kProjection * width_ / N);
+        prox(i, 0, a);
+        V most{};
+        for (int64_t j = 0; j < width_; j += N)
+          most = maximum<double>(most, absolute<double>(load(a + j) - load(alpha_.get() + i * width_ + j)));
+        for (int l = 0; l < N; ++l) moved = std::max(moved, most[l]);
+        accumulate(i, a_.get(), D_.get());
+      }
+      double square = 0;
+      for (int64_t j = 0; j < size; ++j) {
+        gradient_[j] -= D_[j];
+        square += gradient_[j] * gradient_[j];
+      }
+      const double norm = std::sqrt(square);
+      if (newton == 0) first = norm;
+      if (reach_ * norm <= 0.2 * std::max(moved / sigma_, tolerance) || newton == kMaxNewton || norm == 0)
+        return newton;
+      if (!direction(norm / first)) return newton;
+      double WD = 0, DD = 0, start = 0;
+      for (int64_t j = 0; j < size; ++j) {
+        WD += W_[j] * D_[j];
+        DD += D_[j] * D_[j];
+        start += gradient_[j] * D_[j];
+      }
+      for (int64_t i = 0; i < X_.n; ++i) {
+        double* h = h_.get() + i * width_;
+        scores(i, D_.get(), h);
+        linear(i, h);
+      }
+      const double t = search(WD, DD, start);
+      if (!(t > 0)) return newton;
+      for (int64_t j = 0; j < size; ++j) W_[j] += t * D_[j];
+      for (int64_t j = 0; j < X_.n * width_; ++j) gains_[j] += t * h_[j];
+    }
+  }
+
+  // t in (0, 1] where the monotone ψ' is at most half as large as its `start` < 0, or 1 if it is still
+  // negative there; 0 for none.
+  double search(double WD, double DD, double start) {
+    if (!(start < 0)) return 0;
+    double low = 0, low_value = start, high = 1, t = 1, value = derivative(1, WD, DD);
+    if (value <= 0) return 1;
+    double high_value = value;
+    for (int k = 0; std::fabs(value) > 0.5 * std::fabs(start); ++k) {
+      if (k == kMaxSearch) return low;
+      const double span = high - low;
+      t = low - low_value * span / (high_value - low_value);
+      t = std::min(std::max(t, low + span / 10), high - span / 10);
+      value = derivative(t, WD, DD);
+      if (value > 0) {
+        high = t, high_value = value;
+      } else {
+        low = t, low_value = value;
+      }
+    }
+    return t;
+  }
+
+  // --- the Newton system H D = -∇ψ, H = I + Σ over the variables inside the set
+
+  bool direction(double progress) {
+    if (form_ == kWestonWatkins || form_ == kCrammerSinger)
+      return X_.d * m_ <= kDirect ? coupled() : conjugate(progress);
+    return X_.d <= kDirect ? separate() : conjugate(progress);
+  }
+
+  // Adds s x xᵀ to block (b, c) of a matrix of classes of features, the lower triangle where b = c.
+  void add_square(int64_t i, double s, double* block, int64_t stride, bool triangle) const {
+    const Poll poll;
+    for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) {
+      double* out = block + X_.column[p] * stride;
+      const double v = s * double(X_.value[p]);
+      const int64_t last = triangle ? p + 1 : X_.offset[i + 1];
+      poll(last - X_.offset[i]);
+      if (X_.offset[i + 1] - X_.offset[i] < X_.d) {
+        for (int64_t q = X_.offset[i]; q < last; ++q) out[X_.column[q]] += v * double(X_.value[q]);
+        continue;
+      }
+      const T* x = X_.value + X_.offset[i];
+      const int64_t count = last - X_.offset[i];
+      int64_t q = 0;
+      for (; q + N <= count; q += N) {
+        V row;
+        for (int l = 0; l < N; ++l) row[l] = double(x[q + l]);
+        store(out + q, load(out + q) + v * row);
+      }
+      for (; q < count; ++q) out[q] += v * double(x[q]);
+    }
+  }
+
+  // All classes in one system: Weston-Watkins and Crammer-Singer.
+  bool coupled() {
+    const int64_t d = X_.d, size = d * m_;
+    system_.assign(size * size, 0);
+    const auto block = [&](int64_t b, int64_t c) { return system_.data() + b * d * size + c * d; };
+    for (int64_t j = 0; j < size; ++j) system_[j * size + j] = 1;
+    std::vector<int64_t> inside;
+    for (int64_t i = 0; i < X_.n; ++i) {
+      const double* a = a_.get() + i * width_;
+      inside.clear();
+      const bool cs = form_ == kCrammerSinger;
+      for (int64_t c = 0; c < m_; ++c)
+        if (cs ? a[c] > 0 : slope(a[c]) > 0) inside.push_back(c);
+      if (inside.empty() || (cs && inside.size() == 1)) continue;
+      const double s = cs ? sigma_ : 1 / (1 / sigma_ + ridge_);
+      if (cs) {  // σ (I - 11ᵀ/|S|)
+        const double share = s / double(inside.size());
+        for (int64_t c : inside) {
+          for (int64_t b : inside)
+            if (b < c) add_square(i, -share, block(c, b), size, false);
+          add_square(i, s - share, block(c, c), size, true);
+        }
+        continue;
+      }
+      // σ Σ_c (e_y - e_c)(e_y - e_c)ᵀ
+      const int64_t y = y_[i];
+      add_square(i, s * double(inside.size()), block(y, y), size, true);
+      for (int64_t c : inside) {
+        add_square(i, s, block(c, c), size, true);
+        add_square(i, -s, block(std::max(c, y), std::min(c, y)), size, false);
+      }
+    }
+    if (!Cholesky::factor(system_.data(), size, size)) return false;
+    right_.resize(size);
+    for (int64_t j = 0; j < d; ++j)
+      for (int64_t c = 0; c < m_; ++c) right_[c * d + j] = -gradient_[j * width_ + c];
+    Cholesky::solve(system_.data(), size, size, right_.data());
+    for (int64_t j = 0; j < d; ++j)
+      for (int64_t c = 0; c < m_; ++c) D_[j * width_ + c] = right_[c * d + j];
+    return true;
+  }
+
+  // A system for each class; for Lee-Lin-Wahba they share a multiplier λ for Σ_c D_c = 0:
+  // D_c = -H_c^-1 (∇_c + λ), (Σ_c H_c^-1) λ = -Σ_c H_c^-1 ∇_c.
+  bool separate() {
+    const int64_t d = X_.d;
+    const bool centred = form_ == kLeeLinWahba;
+    system_.assign(d * d, 0);
+    right_.assign(m_ * d, 0);
+    std::vector<double> inverses, factors, lambda(d, 0.0), column(d);
+    if (centred) inverses.assign(d * d, 0), factors.resize(m_ * d * d);
+    for (int64_t c = 0; c < m_; ++c) {
+      std::fill(system_.begin(), system_.end(), 0.0);
+      for (int64_t j = 0; j < d; ++j) system_[j * d + j] = 1;
+      for (int64_t i = 0; i < X_.n; ++i)
+        if (const double s = slope(a_[i * width_ + c])) add_square(i, s, system_.data(), d, true);
+      if (!Cholesky::factor(system_.data(), d, d)) return false;
+      double* x = right_.data() + c * d;
+      for (int64_t j = 0; j < d; ++j) x[j] = -gradient_[j * width_ + c];
+      Cholesky::solve(system_.data(), d, d, x);
+      if (!centred) continue;
+      std::copy(system_.begin(), system_.end(), factors.begin() + c * d * d);
+      for (int64_t j = 0; j < d; ++j) {
+        lambda[j] += x[j];
+        std::fill(column.begin(), column.end(), 0.0);
+        column[j] = 1;
+        Cholesky::solve(system_.data(), d, d, column.data());
+        for (int64_t k = j; k < d; ++k) inverses[k * d + j] += column[k];
+      }
+    }
+    if (centred) {
+      if (!Cholesky::factor(inverses.data(), d, d)) return false;
+      Cholesky::solve(inverses.data(), d, d, lambda.data());
+    }
+    for (int64_t c = 0; c < m_; ++c) {
+      double* x = right_.data() + c * d;
+      if (centred) {
+        std::copy(lambda.begin(), lambda.end(), column.begin());
+        Cholesky::solve(factors.data() + c * d * d, d, d, column.data());
+        for (int64_t j = 0; j < d; ++j) x[j] -= column[j];
+      }
+      for (int64_t j = 0; j < d; ++j) D_[j * width_ + c] = x[j];
+    }
+    return true;
+  }
+
+  // Conjugate gradients to a residual that falls with the gradient.
+  bool conjugate(double progress) {
+    const int64_t size = X_.d * width_;
+    rows_.clear();
+    for (int64_t i = 0; i < X_.n; ++i)
+      for (int64_t c = 0; c < m_; ++c)
+        if (inside(i, c)) {
+          rows_.push_back(i);
+          break;
+        }
+    residual_.resize(size), search_.resize(size), image_.resize(size);
+    double square = 0;
+    for (int64_t j = 0; j < size; ++j) {
+      D_[j] = 0;
+      residual_[j] = search_[j] = -gradient_[j];
+      square += gradient_[j] * gradient_[j];
+    }
+    const double enough = std::pow(0.5 * std::min(0.1, progress), 2) * square;
+    for (int k = 0; k < kMaxCg && square > enough; ++k) {
+      product(search_.data(), image_.data());
+      double curvature = 0;
+      for (int64_t j = 0; j < size; ++j) curvature += search_[j] * image_[j];
+      if (!(curvature > 0)) return k > 0;
+      const double step = square / curvature;
+      double next = 0;
+      for (int64_t j = 0; j < size; ++j) {
+        D_[j] += step * search_[j];
+        residual_[j] -= step * image_[j];
+        next += residual_[j] * residual_[j];
+      }
+      const double ratio = next / square;
+      square = next;
+      for (int64_t j = 0; j < size; ++j) search_[j] = residual_[j] + ratio * search_[j];
+    }
+    return true;
+  }
+  bool inside(int64_t i, int64_t c) const {
+    const double a = a_[i * width_ + c];
+    return form_ == kCrammerSinger ? a > 0 && a < C_ : slope(a) > 0;
+  }
+  // out = H v
+  void product(const double* v, double* out) {
+    std::copy(v, v + X_.d * width_, out);
+    double* z = row_.get();
+    for (const int64_t i : rows_) {
+      scores(i, v, z);
+      linear(i, z);
+      const double* a = a_.get() + i * width_;
+      if (form_ == kCrammerSinger) {
+        double sum = 0, count = 0;
+        for (int64_t c = 0; c < m_; ++c)
+          if (a[c] > 0) sum += z[c], count += 1;
+        for (int64_t c = 0; c < m_; ++c) z[c] = a[c] > 0 ? sigma_ * (z[c] - sum / count) : 0;
+      } else {
+        for (int64_t c = 0; c < m_; ++c) z[c] *= slope(a[c]);
+      }
+      coefficients(i, z);
+      for (int64_t c = 0; c < m_; ++c) z[c] = -z[c];
+      add(i, z, out);
+    }
+  }
+
+  // --- objectives and violation at W and α = weights(α)
+
+  Assessment certify() {
+    find_gains();
+    double loss = 0, dual = 0, half = 0, worst = 0;
+    const double rounding = std::pow(std::numeric_limits<double>::epsilon(), 0.6);
+    for (int64_t i = 0; i < X_.n; ++i) {
+      const double *g = gains_.get() + i * width_, *a = alpha_.get() + i * width_;
+      double row = 0, lowest = kInfinity, least = 0;
+      if (form_ == kCrammerSinger) {
+        for (int64_t c = 0; c < m_; ++c) least += c == y_[i] ? 0 : rounding * a[c];
+      }
+      for (int64_t c = 0; c < m_; ++c) {
+        if (!(g[c] > -kInfinity)) continue;
+        if (form_ == kCrammerSinger) {
+          row = std::max(row, g[c]);
+          if (a[c] > (c == y_[i] ? rounding * C_ : least)) lowest = std::min(lowest, g[c]);
+          if (c != y_[i]) dual += a[c];
+          continue;
+        }
+        const double positive = std::max(0.0, g[c]), slope = g[c] - ridge_ * a[c];
+        row += ridge_ > 0 ? positive * positive : positive;
+        dual += a[c] - ridge_ / 2 * a[c] * a[c];
+        if ((a[c] <= 0 && slope < 0) || (a[c] >= upper_ && slope > 0)) continue;
+        worst = std::max(worst, std::fabs(slope));
+      }
+      loss += row;
+      if (form_ == kCrammerSinger) worst = std::max(worst, row - lowest);
+    }
+    for (int64_t j = 0; j < X_.d * width_; ++j) half += W_[j] * W_[j] / 2;
+    return {half + C_ * loss, dual - half, worst};
+  }
+
+  const Csr<T> X_;
+  const int32_t* y_;
+  const int64_t m_, width_;
+  const int32_t form_;
+  const double C_, upper_, ridge_;
+  double reach_;      // √2 times the longest row: how much a gain follows the weights
+  double sigma_ = 0;  // 0: not yet known
+  Assessment here_{};
+  Zeros<double> W_, D_, gradient_;       // [d, width]
+  Zeros<double> alpha_, a_, gains_, h_;  // [n, width]
+  Zeros<double> row_;
+  std::vector<double> work_, old_, system_, right_, residual_, search_, image_;
+  std::vector<int64_t> rows_;
+};
+
+}  // namespace
+
+template <class T>
+MulticlassProximal* multiclass_proximal(const MulticlassArgs<T>& args) {
+  return new Proximal<T>(args);
+}
+template MulticlassProximal* multiclass_proximal(const MulticlassArgs<float>&);
+template MulticlassProximal* multiclass_proximal(const MulticlassArgs<double>&);
+
+}  // namespace xmcjax::XMCJAX_ISA

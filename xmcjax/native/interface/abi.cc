@@ -1,0 +1,27 @@
+#include "interface/guard.h"
+
+// What a loader asks first: the number that changes with every signature of this library.
+#define XMCJAX_ABI 17
+
+XMCJAX_EXPORT int xmcjax_abi() {
+  return xmcjax::guarded_value(0, [] { return XMCJAX_ABI; });
+}
+
+// The hash of the C++ files it was built from, which CMakeLists.txt computes.
+XMCJAX_EXPORT const char* xmcjax_sources() {
+  return xmcjax::guarded_value<const char*>(nullptr, [] { return XMCJAX_SOURCES; });
+}
+
+// The lists of ids.def, as native/_ids.py reads them: "loss squared_hinge", a line each.
+XMCJAX_EXPORT const char* xmcjax_ids() {
+  return xmcjax::guarded_value<const char*>(nullptr, [] {
+    return ""
+#define XMCJAX_LOSS(name, Class) "loss " #name "\n"
+#define XMCJAX_PENALTY(name, Class) "penalty " #name "\n"
+#define XMCJAX_FORMULATION(name, Class) "formulation " #name "\n"
+#define XMCJAX_SET(name, Class) "set " #name "\n"
+#define XMCJAX_FEATURES(name, Class) "features " #name "\n"
+#include "interface/ids.def"
+        ;
+  });
+}

@@ -1,0 +1,51 @@
+// The numbers of ids.def as enums, and the error of a number that is in none of its lists.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace xmcjax {
+
+// k<Class> for each line of a list, and last how many they are.
+#define XMCJAX_NUMBER(name, Class) k##Class,
+enum LossId : int32_t {
+#define XMCJAX_LOSS XMCJAX_NUMBER
+#include "interface/ids.def"
+  kLosses
+};
+enum PenaltyId : int32_t {
+#define XMCJAX_PENALTY XMCJAX_NUMBER
+#include "interface/ids.def"
+  kPenalties
+};
+enum FormulationId : int32_t {
+#define XMCJAX_FORMULATION XMCJAX_NUMBER
+#include "interface/ids.def"
+  kFormulations
+};
+enum SetId : int32_t {
+#define XMCJAX_SET XMCJAX_NUMBER
+#include "interface/ids.def"
+  kSets
+};
+enum FeaturesId : int32_t {
+#define XMCJAX_FEATURES XMCJAX_NUMBER
+#include "interface/ids.def"
+  kFeatures
+};
+#undef XMCJAX_NUMBER
+
+// The caller has other numbers than this library.
+struct UnknownId : std::invalid_argument {
+  UnknownId(const char* list, int64_t id)
+      : std::invalid_argument(std::string("a number of the ") + list + " of ids.def, got " + std::to_string(id)) {}
+};
+
+// `id` if it is below `count`, that of a list.
+inline int32_t known(int64_t id, int32_t count, const char* list) {
+  if (id < 0 || id >= count) throw UnknownId(list, id);
+  return int32_t(id);
+}
+
+}  // namespace xmcjax

@@ -1,0 +1,137 @@
+// The losses of a lane (losses/_lane.py) for a vector of lanes: value ℓ(s, y), and its slope and
+// curvature in s. Those of the margin m = y s (losses/_margin.py) are φ(m), φ'(m) and φ''(m). A further one is
+// a class here and a line of ids.def.
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "core/simd.h"
+#include "interface/ids.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+template <class T>
+struct SquaredHinge {  // φ(m) = max(0, 1 − m)²
+  static constexpr bool kVanishes = true;  // for m ≥ 1
+  explicit SquaredHinge(T) {}
+  void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
+    const Vec<T> s = maximum<T>(T(1) - m, Vec<T>{});
+    value = s * s;
+    slope = T(-2) * s;
+    curvature = s > 0 ? broadcast<T>(2) : Vec<T>{};
+  }
+};
+
+template <class T>
+struct HuberHinge {  // 0 for m ≥ 1, (1−m)²/2δ for 1−δ ≤ m ≤ 1, (1−m) − δ/2 below
+  static constexpr bool kVanishes = true;
+  T delta;
+  explicit HuberHinge(T parameter) : delta(parameter) {}
+  void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
+    const Vec<T> s = maximum<T>(T(1) - m, Vec<T>{});
+    const Vec<T> q = minimum<T>(s, broadcast<T>(delta));
+    value = q * (s - T(0.5) * q) / delta;
+    slope = -q / delta;
+    curvature = s > 0 ? (s < delta ? broadcast<T>(1 / delta) : Vec<T>{}) : Vec<T>{};
+  }
+};
+
+// e^{-a} and log(1 + e^{-a}) for a ≥ 0.
+inline void exponential(Vec<double> a, Vec<double>& e, Vec<double>& log1p_e) {
+  for (int l = 0; l < kLanes<double>; ++l) {
+    e[l] = std::exp(-a[l]);
+    log1p_e[l] = std::log1p(e[l]);
+  }
+}
+inline void exponential(Vec<float> a, Vec<float>& e, Vec<float>& log1p_e) {
+  // e^{-a} = 2^k e^r, |r| ≤ ½ log 2, e^r by its Taylor polynomial of degree 7 (error 1e-8).
+  const Vec<float> x = maximum<float>(-a, broadcast<float>(-87.0f));
+  const IntVec<float> k = __builtin_convertvector(x * 1.44269504f - 0.5f, IntVec<float>);
+  const Vec<float> kf = __builtin_convertvector(k, Vec<float>);
+  const Vec<float> r = (x - kf * 0.693359375f) + kf * 2.12194440e-4f;
+  Vec<float> p = broadcast<float>(1.0f / 5040);
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const IntVec<float> bits = (k + 127) << 23;
+  Vec<float> scale;
+  std::memcpy(&scale, &bits, 64);
+  e = p * scale;
+  // log(1+e) = 2 artanh(s), s = e/(2+e) ≤ 1/3
+  const Vec<float> s = e / (e + 2.0f);
+  const Vec<float> s2 = s * s;
+  Vec<float> q = broadcast<float>(1.0f / 13);
+  q = q * s2 + 1.0f / 11;
+  q = q * s2 + 1.0f / 9;
+  q = q * s2 + 1.0f / 7;
+  q = q * s2 + 1.0f / 5;
+  q = q * s2 + 1.0f / 3;
+  q = q * s2 + 1.0f;
+  log1p_e = 2.0f * s * q;
+}
+
+template <class T>
+struct Logistic {  // φ(m) = log(1 + e^{−m})
+  static constexpr bool kVanishes = false;
+  explicit Logistic(T) {}
+  void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
+    Vec<T> e, log1p_e;
+    exponential(absolute<T>(m), e, log1p_e);
+    const Vec<T> share = T(1) / (e + T(1));
+    value = maximum<T>(-m, Vec<T>{}) + log1p_e;
+    slope = -(m > 0 ? e * share : share);
+    curvature = e * share * share;
+  }
+};
+
+template <class T, class Phi>
+struct OfMargin {
+  static constexpr bool kVanishes = Phi::kVanishes;
+  const Phi phi;
+  explicit OfMargin(T parameter) : phi(parameter) {}
+  void operator()(Vec<T> s, Vec<T> y, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
+    phi(y * s, value, slope, curvature);
+    slope *= y;
+  }
+};
+
+template <class T>
+struct Poisson {  // ℓ(s, y) = e^s − s for y = 1, e^s for y = −1
+  static constexpr bool kVanishes = false;
+  explicit Poisson(T) {}
+  void operator()(Vec<T> s, Vec<T> y, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
+    Vec<T> small, unused;
+    exponential(absolute<T>(s), small, unused);
+    const Vec<T> e = s > 0 ? T(1) / small : small;
+    const auto positive = y > 0;
+    value = positive ? e - s : e;
+    slope = positive ? e - T(1) : e;
+    curvature = e;
+  }
+};
+
+// A loss as one of the score: φ is told by its operator, which takes no y.
+template <class T, class Loss>
+using OfScore = std::conditional_t<std::is_invocable_v<const Loss&, Vec<T>, Vec<T>&, Vec<T>&, Vec<T>&>, OfMargin<T, Loss>, Loss>;
+
+// f(Type<Loss>()) for the loss of a number.
+template <class Loss>
+struct Type {
+  using type = Loss;
+};
+template <class T, class F>
+void with_loss(int32_t id, F&& f) {
+  switch (id) {
+#define XMCJAX_LOSS(name, Class) \
+  case k##Class: return f(Type<OfScore<T, Class<T>>>());
+#include "interface/ids.def"
+    default: throw UnknownId("losses", id);
+  }
+}
+
+}  // namespace xmcjax::XMCJAX_ISA

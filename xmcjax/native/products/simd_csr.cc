@@ -1,0 +1,130 @@
+// The three products of linops/csr.py with a block of lanes: X V, Xᵀ C, Xᵀ(D ∘ (X V)).
+
+#include "core/aligned.h"
+#include "core/csr_rows.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+namespace {
+
+// The columns first .. first+width-1 of a [rows, lanes] array, padded with zeros to a tile.
+template <class T>
+Array<T> padded(const T* a, int64_t rows, int64_t lanes, int64_t first, int64_t width) {
+  Array<T> tile(rows * kLanes<T>, T(0));
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t l = 0; l < width; ++l) tile[i * kLanes<T> + l] = a[i * lanes + first + l];
+  return tile;
+}
+template <class T>
+void unpadded(const Array<T>& tile, T* a, int64_t rows, int64_t lanes, int64_t first, int64_t width) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t l = 0; l < width; ++l) a[i * lanes + first + l] = tile[i * kLanes<T> + l];
+}
+
+// One tile of Xᵀ C: a row without a non-zero lane costs nothing, one with a single lane is a
+// scalar, one with more is a vector.
+template <class T>
+void rmatmat_tile(const Csr<T>& X, const T* C, int64_t c_stride, T* out, int64_t stride) {
+  const Poll poll;
+  for (int64_t i = 0; i < X.n; poll(entries(X, i++))) {
+    const Vec<T> c = load(C + i * c_stride);
+    const unsigned mask = nonzero_lanes(c);
+    if (!mask) continue;
+    if (mask & (mask - 1)) {
+      row_add_tile(X, i, c, out, stride);
+    } else {
+      const int l = __builtin_ctz(mask);
+      row_add_lane(X, i, C[i * c_stride + l], out + l, stride);
+    }
+  }
+}
+
+template <class T>
+void gram_tile(const Csr<T>& X, const T* D, int64_t d_stride, const T* V, int64_t v_stride, T* out,
+               int64_t stride) {
+  const Poll poll;
+  for (int64_t i = 0; i < X.n; poll(entries(X, i++))) {
+    const Vec<T> weight = load(D + i * d_stride);
+    const unsigned mask = nonzero_lanes(weight);
+    if (!mask) continue;
+    if (mask & (mask - 1)) {
+      row_add_tile(X, i, weight * row_dot_tile(X, i, V, v_stride), out, stride);
+    } else {
+      const int l = __builtin_ctz(mask);
+      row_add_lane(X, i, D[i * d_stride + l] * row_dot_lane(X, i, V + l, v_stride), out + l, stride);
+    }
+  }
+}
+
+template <class T>
+void clear(T* out, int64_t rows, int64_t lanes, int64_t first, int64_t last) {
+  for (int64_t j = 0; j < rows; ++j) std::memset(out + j * lanes + first, 0, (last - first) * sizeof(T));
+}
+
+}  // namespace
+
+template <class T>
+void matmat(const Csr<T>& X, const T* V, T* out, int64_t lanes, int64_t first, int64_t last) {
+  constexpr int N = kLanes<T>;
+  const Poll poll;
+  for (int64_t t = 0; t < lanes; t += N) {
+    const int64_t width = lanes - t < N ? lanes - t : N;
+    if (width == N) {
+      for (int64_t i = first; i < last; poll(entries(X, i++)))
+        store(out + i * lanes + t, row_dot_tile(X, i, V + t, lanes));
+    } else if (width == 1) {
+      for (int64_t i = first; i < last; poll(entries(X, i++)))
+        out[i * lanes + t] = row_dot_lane(X, i, V + t, lanes);
+    } else {
+      const Array<T> tile = padded(V, X.d, lanes, t, width);
+      for (int64_t i = first; i < last; poll(entries(X, i++))) {
+        const Vec<T> z = row_dot_tile(X, i, tile.data(), N);
+        for (int64_t l = 0; l < width; ++l) out[i * lanes + t + l] = z[l];
+      }
+    }
+  }
+}
+
+template <class T>
+void rmatmat(const Csr<T>& X, const T* C, T* out, int64_t lanes, int64_t first, int64_t last) {
+  constexpr int N = kLanes<T>;
+  clear(out, X.d, lanes, first, last);
+  for (int64_t t = first; t < last; t += N) {
+    const int64_t width = last - t < N ? last - t : N;
+    if (width == N) {
+      rmatmat_tile(X, C + t, lanes, out + t, lanes);
+    } else {
+      const Array<T> c = padded(C, X.n, lanes, t, width);
+      Array<T> tile(X.d * N, T(0));
+      rmatmat_tile(X, c.data(), N, tile.data(), N);
+      unpadded(tile, out, X.d, lanes, t, width);
+    }
+  }
+}
+
+template <class T>
+void gram_matmat(const Csr<T>& X, const T* D, const T* V, T* out, int64_t lanes, int64_t first, int64_t last) {
+  constexpr int N = kLanes<T>;
+  clear(out, X.d, lanes, first, last);
+  for (int64_t t = first; t < last; t += N) {
+    const int64_t width = last - t < N ? last - t : N;
+    if (width == N) {
+      gram_tile(X, D + t, lanes, V + t, lanes, out + t, lanes);
+    } else {
+      const Array<T> weight = padded(D, X.n, lanes, t, width);
+      const Array<T> v = padded(V, X.d, lanes, t, width);
+      Array<T> tile(X.d * N, T(0));
+      gram_tile(X, weight.data(), N, v.data(), N, tile.data(), N);
+      unpadded(tile, out, X.d, lanes, t, width);
+    }
+  }
+}
+
+template void matmat(const Csr<float>&, const float*, float*, int64_t, int64_t, int64_t);
+template void rmatmat(const Csr<float>&, const float*, float*, int64_t, int64_t, int64_t);
+template void gram_matmat(const Csr<float>&, const float*, const float*, float*, int64_t, int64_t, int64_t);
+template void matmat(const Csr<double>&, const double*, double*, int64_t, int64_t, int64_t);
+template void rmatmat(const Csr<double>&, const double*, double*, int64_t, int64_t, int64_t);
+template void gram_matmat(const Csr<double>&, const double*, const double*, double*, int64_t, int64_t, int64_t);
+
+}  // namespace xmcjax::XMCJAX_ISA

@@ -1,0 +1,46 @@
+// The projections of a batch of vectors, one after the other.
+#include <vector>
+
+#include "core/interrupt.h"
+#include "core/isa.h"
+#include "projections/projection_math.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+constexpr int64_t kPasses = 4;  // over a vector, about
+
+template <class T>
+void project_box(const ProjectionArgs<T>& args, int64_t first, int64_t last) {
+  std::vector<double> work(projection_work(args.m));
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i, poll(kPasses * args.m)) {
+    const T* b = args.b + i * args.m;
+    const double r = double(args.radius[i]), upper = double(args.upper[i]);
+    const Clip<T> c = args.at_most
+                          ? capped_simplex(b, args.m, r, upper, double(args.rho[i]), work.data())
+                          : knapsack(b, args.m, r, double(args.lower[i]), upper, work.data());
+    apply(c, b, args.m, args.x + i * args.m);
+    args.tight[i] = T(c.tight);
+  }
+}
+
+template <class T>
+void project_topk(const ProjectionArgs<T>& args, int64_t first, int64_t last) {
+  std::vector<double> work(projection_work(args.m));
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i, poll(kPasses * args.m)) {
+    const T* b = args.b + i * args.m;
+    const Clip<T> c =
+        topk_simplex(b, args.m, args.k, double(args.radius[i]), double(args.rho[i]), work.data());
+    apply(c, b, args.m, args.x + i * args.m);
+    args.width[i] = c.upper;
+    args.tight[i] = T(c.tight);
+  }
+}
+
+template void project_box<float>(const ProjectionArgs<float>&, int64_t, int64_t);
+template void project_box<double>(const ProjectionArgs<double>&, int64_t, int64_t);
+template void project_topk<float>(const ProjectionArgs<float>&, int64_t, int64_t);
+template void project_topk<double>(const ProjectionArgs<double>&, int64_t, int64_t);
+
+}  // namespace xmcjax::XMCJAX_ISA

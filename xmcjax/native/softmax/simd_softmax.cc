@@ -1,0 +1,318 @@
+// Multinomial logistic regression on CSR features (solvers/multinomial): value and gradient in one
+// pass over the rows, and rounds of dual ascent over instances. Weights are [d, classes], so that an
+// entry of X meets one contiguous row of them.
+#include <cmath>
+#include <vector>
+
+#include "core/aligned.h"
+#include "core/interrupt.h"
+#include "core/isa.h"
+#include "core/wide_exp.h"
+
+namespace xmcjax::XMCJAX_ISA {
+namespace {
+
+template <class T>
+constexpr T kNever = T(-1e30);  // log p of the entries that fill the last vector
+
+// What a row costs beside its products, in entries.
+constexpr int64_t kExponentials = 40;
+
+template <class T>
+inline int64_t whole(int64_t count) {
+  return (count + kWide<T> - 1) / kWide<T> * kWide<T>;
+}
+
+template <class T>
+inline T sum_of(Wide<T> v) {
+  T all[kWide<T>];
+  store_wide(all, v);
+  for (int width = kWide<T> / 2; width; width /= 2)
+    for (int l = 0; l < width; ++l) all[l] += all[l + width];
+  return all[0];
+}
+
+// z = start + Σ_k value[k] W[column[k]], [m]
+template <class T>
+void row_scores(const Csr<T>& X, int64_t i, const T* W, int64_t m, const T* start, T* z) {
+  constexpr int N = kWide<T>, kTile = 4;
+  const int64_t first = X.offset[i], last = X.offset[i + 1];
+  int64_t j = 0;
+  for (; j + kTile * N <= m; j += kTile * N) {
+    Wide<T> sum[kTile];
+    for (int t = 0; t < kTile; ++t) sum[t] = load_wide(start + j + t * N);
+    for (int64_t k = first; k < last; ++k) {
+      const T* w = W + X.column[k] * m + j;
+      for (int t = 0; t < kTile; ++t) sum[t] += X.value[k] * load_wide(w + t * N);
+    }
+    for (int t = 0; t < kTile; ++t) store_wide(z + j + t * N, sum[t]);
+  }
+  for (; j + N <= m; j += N) {
+    Wide<T> sum = load_wide(start + j);
+    for (int64_t k = first; k < last; ++k) sum += X.value[k] * load_wide(W + X.column[k] * m + j);
+    store_wide(z + j, sum);
+  }
+  for (int64_t t = j; t < m; ++t) z[t] = start[t];
+  for (int64_t k = first; k < last; ++k) {
+    const T* w = W + X.column[k] * m;
+    for (int64_t t = j; t < m; ++t) z[t] += X.value[k] * w[t];
+  }
+}
+
+// W[column[k]] += value[k] a, a [m]
+template <class T>
+void row_update(const Csr<T>& X, int64_t i, const T* a, int64_t m, T* W) {
+  constexpr int N = kWide<T>;
+  for (int64_t k = X.offset[i]; k < X.offset[i + 1]; ++k) {
+    const T value = X.value[k];
+    T* w = W + X.column[k] * m;
+    int64_t j = 0;
+    for (; j + N <= m; j += N) store_wide(w + j, load_wide(w + j) + value * load_wide(a + j));
+    for (; j < m; ++j) w[j] += value * a[j];
+  }
+}
+
+// log p + s p = t - ν with Σ p = total: the dual variables of one instance, the others being fixed.
+// `u` holds log p, at the start a guess, and p = e^u; `count` is a multiple of a vector, filled up
+// with u = kNever. Newton's method in u and ν together, quadratic near the solution. Returns the
+// number of its steps, or 0 where it did not get there: u and p are of no use then.
+constexpr int kMostSteps = 60;
+
+template <class T>
+int solve_row(const T* t, T s, T total, int64_t count, T* u, T* p) {
+  constexpr int N = kWide<T>;
+  const T cap = std::log(total);
+  for (int step = 1; step <= kMostSteps; ++step) {
+    Wide<T> mass{}, drift{}, slope{};
+    for (int64_t j = 0; j < count; j += N) {
+      // du_j = (t_j - ν - u_j - s p_j) / (1 + s p_j), and Σ p_j (1 + du_j) = total
+      const Wide<T> pj = load_wide(p + j);
+      const Wide<T> share = pj / (1 + s * pj);
+      mass += pj;
+      drift += share * (load_wide(t + j) - load_wide(u + j) - s * pj);
+      slope += share;
+    }
+    const T nu = (sum_of<T>(mass) + sum_of<T>(drift) - total) / sum_of<T>(slope);
+    Wide<T> moved{};
+    mass = Wide<T>{};
+    for (int64_t j = 0; j < count; j += N) {
+      const Wide<T> pj = load_wide(p + j), uj = load_wide(u + j);
+      const Wide<T> change = (load_wide(t + j) - nu - uj - s * pj) / (1 + s * pj);
+      const Wide<T> next = wide_minimum<T>(uj + change, wide(cap));
+      const Wide<T> pn = wide_exp(next);
+      moved += (pj + pn) * (change < 0 ? -change : change);
+      mass += pn;
+      store_wide(u + j, next);
+      store_wide(p + j, pn);
+    }
+    const T found = sum_of<T>(mass), distance = sum_of<T>(moved);
+    if (!(found > 0)) return 0;
+    if (distance <= T(0.01) * total) {
+      const T factor = total / found, shift = std::log(factor);
+      for (int64_t j = 0; j < count; j += N) {
+        store_wide(p + j, load_wide(p + j) * factor);
+        store_wide(u + j, wide_maximum<T>(load_wide(u + j) + shift, wide(kNever<T>)));
+      }
+      return step;
+    }
+  }
+  return 0;
+}
+
+template <class T>
+class Round {
+ public:
+  explicit Round(const SoftmaxRoundArgs<T>& args)
+      : a_(args), m_(args.classes), padded_(whole<T>(m_)), bias_(padded_), t_(padded_), u_(padded_), p_(padded_),
+        old_(padded_), change_(padded_) {
+    for (int64_t j = 0; j < m_; ++j) bias_[j] = args.bias[j];
+  }
+
+  void run() {
+    full_epoch();
+    const double pairs = double(classes_.size());
+    if (pairs == 0) return;
+    // As much work as the full epoch: a pair costs as much there as kPairCost here.
+    const int64_t most = int64_t(double(a_.X.n) * double(m_) / (kPairCost * pairs));
+    first_change_ = -1;
+    for (int64_t epoch = 0; epoch < most; ++epoch) {
+      const double change = active_epoch();
+      ++a_.counts->active_epochs;
+      if (first_change_ < 0) first_change_ = change;
+      if (change <= kEnough * first_change_) break;
+    }
+    keep();
+  }
+
+ private:
+  static constexpr double kPairCost = 18, kEnough = 0.05;
+
+  // All classes of every instance. What is large enough to need more than one visit is listed.
+  void full_epoch() {
+    constexpr int N = kWide<T>;
+    const Poll poll;
+    for (int64_t visit = 0; visit < a_.X.n; ++visit) {
+      const int64_t i = a_.order[visit];
+      poll((a_.X.offset[i + 1] - a_.X.offset[i] + kExponentials) * (padded_ / N));
+      const T weight = a_.weight[i];
+      if (!(weight > 0)) continue;
+      const T s = weight * a_.squared_norms[i] / a_.l2;
+      T* log_p = a_.log_p + i * m_;
+      row_scores(a_.X, i, a_.W, m_, bias_.get(), t_.get());
+      std::memcpy(u_.get(), log_p, m_ * sizeof(T));
+      for (int64_t j = m_; j < padded_; ++j) t_[j] = u_[j] = kNever<T>;
+      for (int64_t j = 0; j < padded_; j += N) {
+        const Wide<T> p = wide_exp(load_wide(u_.get() + j));
+        store_wide(old_.get() + j, p);
+        store_wide(p_.get() + j, p);
+        store_wide(t_.get() + j, load_wide(t_.get() + j) + s * p);
+      }
+      const int steps = solve_row(t_.get(), s, T(1), padded_, u_.get(), p_.get());
+      if (!steps) {
+        ++a_.counts->skipped;
+        continue;
+      }
+      a_.counts->steps += steps;
+      std::memcpy(log_p, u_.get(), m_ * sizeof(T));
+      const T scale = weight / a_.l2;
+      const T level = 1 / s;  // s p > 1: the coupling through W outweighs the entropy
+      const size_t begin = classes_.size();
+      for (int64_t j = 0; j < padded_; j += N) {
+        const Wide<T> p = load_wide(p_.get() + j);
+        store_wide(change_.get() + j, scale * (load_wide(old_.get() + j) - p));
+        for (unsigned mask = at_least(p, level); mask; mask &= mask - 1)
+          classes_.push_back(int32_t(j + __builtin_ctz(mask)));
+      }
+      row_update(a_.X, i, change_.get(), m_, a_.W);
+      const size_t count = classes_.size() - begin;
+      if (count < 2) {  // its sum is given: nothing to be done
+        classes_.resize(begin);
+        continue;
+      }
+      rows_.push_back({i, int64_t(begin), int64_t(count)});
+      T total = 0;
+      for (size_t q = begin; q < classes_.size(); ++q) {
+        log_p_.push_back(log_p[classes_[q]]);
+        total += p_[classes_[q]];
+      }
+      totals_.push_back(total);
+    }
+  }
+
+  // The listed classes of the listed instances, the others being fixed; Σ of the changes of p.
+  double active_epoch() {
+    constexpr int N = kWide<T>;
+    double sum = 0;
+    const Poll poll;
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      const Row row = rows_[r];
+      poll((a_.X.offset[row.instance + 1] - a_.X.offset[row.instance] + kExponentials) * row.count);
+      const int64_t i = row.instance, count = row.count, width = whole<T>(count);
+      const T weight = a_.weight[i], s = weight * a_.squared_norms[i] / a_.l2;
+      const int32_t* ids = classes_.data() + row.first;
+      T* log_p = log_p_.data() + row.first;
+      for (int64_t q = 0; q < count; ++q) t_[q] = bias_[ids[q]], u_[q] = log_p[q];
+      for (int64_t q = count; q < width; ++q) t_[q] = u_[q] = kNever<T>;
+      for (int64_t k = a_.X.offset[i]; k < a_.X.offset[i + 1]; ++k) {
+        const T value = a_.X.value[k];
+        const T* w = a_.W + a_.X.column[k] * m_;
+        for (int64_t q = 0; q < count; ++q) t_[q] += value * w[ids[q]];
+      }
+      for (int64_t q = 0; q < width; q += N) {
+        const Wide<T> p = wide_exp(load_wide(u_.get() + q));
+        store_wide(old_.get() + q, p);
+        store_wide(p_.get() + q, p);
+        store_wide(t_.get() + q, load_wide(t_.get() + q) + s * p);
+      }
+      if (!solve_row(t_.get(), s, totals_[r], width, u_.get(), p_.get())) continue;
+      const T scale = weight / a_.l2;
+      for (int64_t q = 0; q < count; ++q) {
+        log_p[q] = u_[q];
+        const T change = old_[q] - p_[q];
+        sum += std::fabs(double(change));
+        change_[q] = scale * change;
+      }
+      for (int64_t k = a_.X.offset[i]; k < a_.X.offset[i + 1]; ++k) {
+        const T value = a_.X.value[k];
+        T* w = a_.W + a_.X.column[k] * m_;
+        for (int64_t q = 0; q < count; ++q) w[ids[q]] += value * change_[q];
+      }
+    }
+    return sum;
+  }
+
+  void keep() {
+    for (const Row& row : rows_)
+      for (int64_t q = row.first; q < row.first + row.count; ++q)
+        a_.log_p[row.instance * m_ + classes_[q]] = log_p_[q];
+    a_.counts->pairs = int64_t(classes_.size());
+  }
+
+  struct Row {
+    int64_t instance, first, count;
+  };
+  const SoftmaxRoundArgs<T>& a_;
+  const int64_t m_, padded_;
+  Zeros<T> bias_, t_, u_, p_, old_, change_;
+  std::vector<Row> rows_;
+  std::vector<int32_t> classes_;
+  std::vector<T> log_p_, totals_;
+  double first_change_ = -1;
+};
+
+}  // namespace
+
+template <class T>
+void softmax_round(const SoftmaxRoundArgs<T>& args) {
+  Round<T>(args).run();
+}
+
+template <class T>
+void softmax_pass(const SoftmaxPassArgs<T>& a) {
+  constexpr int N = kWide<T>;
+  const int64_t m = a.classes, padded = whole<T>(m);
+  const Zeros<T> bias(padded), z(padded);
+  for (int64_t j = 0; j < m; ++j) bias[j] = a.bias[j];
+  std::memset(a.gradient, 0, size_t(a.X.d * m) * sizeof(T));
+  std::vector<double> mass(m, 0.0);
+  std::vector<T> block(m, T(0));
+  double loss = 0;
+  const Poll poll;
+  for (int64_t i = 0; i < a.X.n; ++i) {
+    const T weight = a.weight[i];
+    poll((a.X.offset[i + 1] - a.X.offset[i] + kExponentials) * (padded / N));
+    if (weight > 0) {
+      row_scores(a.X, i, a.W, m, bias.get(), z.get());
+      for (int64_t j = m; j < padded; ++j) z[j] = kNever<T>;
+      Wide<T> top = wide(kNever<T>);
+      for (int64_t j = 0; j < padded; j += N) top = wide_maximum<T>(top, load_wide(z.get() + j));
+      const T highest = largest<T>(top), own = z[a.y[i]];
+      Wide<T> sums{};
+      for (int64_t j = 0; j < padded; j += N) {
+        const Wide<T> e = wide_exp(load_wide(z.get() + j) - highest);
+        sums += e;
+        store_wide(z.get() + j, e);
+      }
+      // log Σ e^z - z_y; the largest score and that of the class may cancel
+      const double sum = sum_of<T>(sums);
+      loss += double(weight) * ((double(highest) - double(own)) + std::log(sum));
+      // c (p - e_y)
+      const T scale = T(double(weight) / sum);
+      for (int64_t j = 0; j < padded; j += N) store_wide(z.get() + j, scale * load_wide(z.get() + j));
+      z[a.y[i]] -= weight;
+      for (int64_t j = 0; j < m; ++j) block[j] += z[j];
+      row_update(a.X, i, z.get(), m, a.gradient);
+    }
+    if (i % 256 == 255 || i + 1 == a.X.n)  // short sums in T, their total in double
+      for (int64_t j = 0; j < m; ++j) mass[j] += double(block[j]), block[j] = 0;
+  }
+  for (int64_t j = 0; j < m; ++j) a.bias_gradient[j] = T(mass[j]);
+  *a.loss = T(loss);
+}
+
+template void softmax_round<float>(const SoftmaxRoundArgs<float>&);
+template void softmax_round<double>(const SoftmaxRoundArgs<double>&);
+template void softmax_pass<float>(const SoftmaxPassArgs<float>&);
+template void softmax_pass<double>(const SoftmaxPassArgs<double>&);
+
+}  // namespace xmcjax::XMCJAX_ISA
