@@ -334,6 +334,12 @@ def test_impossible_weights_are_refused(tmp_path, arguments, error, words):
         ({"meta": META | {"C": float("nan")}}, ValueError, "nan or infinity"),
         ({"meta": META | {"C": {1, 2}}}, TypeError, "JSON can hold, found set"),
         ({"meta": META | {3: 4}}, TypeError, "strings for keys, found 3"),
+        (
+            {"transforms_arrays": {"w": np.ones((2, 3))}},
+            ValueError,
+            r"numbers \[d\] as 'w', found shape \[2, 3\]",
+        ),
+        ({"transforms_arrays": {"w": np.array([1, np.nan])}}, ValueError, "'w', found NaN or infinity"),
     ],
 )
 def test_impossible_options_are_refused_before_anything_is_made(tmp_path, changes, error, words):

@@ -317,6 +317,10 @@ def _transforms_bytes(arrays: dict[str, np.ndarray] | None) -> bytes | None:
     from safetensors.numpy import save
 
     checked = {name: _sparse.dense(array, "transforms_arrays") for name, array in arrays.items()}
+    for name, array in checked.items():
+        if array.ndim != 1 or not np.isfinite(array).all():
+            found = f"shape {list(array.shape)}" if array.ndim != 1 else "NaN or infinity"
+            raise ValueError(f"transforms_arrays: expected finite numbers [d] as {name!r}, found {found}")
     return save({name: np.ascontiguousarray(array) for name, array in checked.items()})
 
 

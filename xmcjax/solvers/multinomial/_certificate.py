@@ -65,6 +65,8 @@ class Certifier:
         self._y = np.asarray(problem.y)
         self._c = np.asarray(problem.weight, np.float64)
         self._l2 = float(problem.l2)
+        # of q and p near 1, in the sum of q log(q/p) − q + p
+        self._rounding = 2 * float(np.finfo(np.float64).eps) * float(self._c.sum())
         self._K, self._intercept = problem.classes, problem.intercept
         self._rows = np.arange(len(self._y))
         self._wanted = np.bincount(self._y, self._c, self._K)
@@ -151,7 +153,7 @@ class Certifier:
             distance = float(np.vdot(apart, apart)) / (2 * self._l2) + float(self._c @ terms.sum(axis=1))
         if self._intercept:
             distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(slope.sum(axis=0)))
-        return max(distance, 0.0) if np.isfinite(distance) else np.inf
+        return max(distance, 0.0) + self._rounding if np.isfinite(distance) else np.inf
 
     def _balanced(self, Q):
         """Q with Σ_i c_i q_ik as wanted: what classes have too much of goes to those that lack it."""
