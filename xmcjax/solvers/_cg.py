@@ -21,9 +21,10 @@ class Progress(NamedTuple):
         part: at step i where i times the last fall is at most this part of the whole fall so far (Nash
             and Sofer 1990); 0 leaves that to the tolerance.
         least: λ > 0, no more than any eigenvalue of A.
-        enough: [B]; where the fall so far is less, and the whole is known to be below ``SURE`` times that,
-            and no sooner: ``PART_OF_BOUND`` of the bound of Gauss and Radau on the rest counts, which takes
-            M = I. 0 for never.
+        enough: [B]; where the whole fall is known to be less; and where the progress is slow, the fall so
+            far is less and the whole is known to be below ``SURE`` times that, but no sooner. What it is so
+            far is known, and ``PART_OF_BOUND`` of the bound of Gauss and Radau on the rest counts, which
+            takes M = I. 0 for never.
             G. Meurant, P. Tichý, "On computing quadrature-based bounds for the A-norm of the error in
             conjugate gradients", 2013.
     """
@@ -116,7 +117,8 @@ def _fallen(progress: Progress, fall, alpha, rz, rz_next, steps, accurate):
     radau = jnp.where(above > 0, above / (progress.least * above + ratio), 1 / progress.least)
     asked = progress.enough > 0
     unknown = asked & (so_far <= progress.enough)  # whether it falls by more
-    enough = unknown & (so_far + PART_OF_BOUND / 2 * radau * rz_next <= SURE * progress.enough)
+    whole = so_far + PART_OF_BOUND / 2 * radau * rz_next
     part = jnp.asarray(progress.part, last.dtype)
-    slow = jnp.where(part > 0, steps.astype(last.dtype) * last <= part * so_far, accurate) & ~unknown
-    return (so_far, radau), enough, slow | (rz_next == 0)
+    slow = jnp.where(part > 0, steps.astype(last.dtype) * last <= part * so_far, accurate)
+    enough = asked & ((whole <= progress.enough) | (slow & unknown & (whole <= SURE * progress.enough)))
+    return (so_far, radau), enough, (slow & ~unknown) | (rz_next == 0)

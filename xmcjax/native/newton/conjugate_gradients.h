@@ -14,8 +14,8 @@ struct CgEnd {
   double tolerance;   // at ‖r‖ ≤ tolerance ‖r_0‖ in the norm of M⁻¹, where progress is 0
   double progress;    // at step i where i times the last fall of the model is at most this part of all of it
   double least;       // λ > 0, no more than any eigenvalue of S
-  // Where the model has fallen by less, and all that it falls by is known to be below kSure times that, and no
-  // sooner; 0: never.
+  // Where all that the model falls by is known to be less; and where progress is slow, it has fallen by less and
+  // all is known to be below kSure times that, but no sooner. 0: never.
   double enough = 0;
 };
 // What counts of the bound on what is unknown of the fall: it lies far above.
@@ -71,18 +71,21 @@ struct ConjugateGradients {
     }
     const double next = horizontal(sum), ratio = next / rz;
     const bool asked = end.enough > 0 && !inverse;
+    double all = 0;  // that the model falls by, as far as it is known
     if (asked) {
       // ½ rᵀS⁻¹r ≤ ½ radau ‖r‖², the bound of Gauss and Radau
       const double above = radau - length_of_step;
       radau = above > 0 ? above / (end.least * above + ratio) : 1 / end.least;
-      settled = fall <= end.enough && fall + kPartOfBound * 0.5 * radau * next <= kSure * end.enough;
+      all = fall + kPartOfBound * 0.5 * radau * next;
+      settled = all <= end.enough;
       if (settled) return false;
     }
     if (next == 0) return false;
     const bool unknown = asked && fall <= end.enough;  // whether it falls by more
     const bool slow = end.progress > 0 ? steps * last <= end.progress * fall
                                        : next <= end.tolerance * end.tolerance * rz_first;
-    if (slow && !unknown) return false;
+    settled = slow && unknown && all <= kSure * end.enough;
+    if (settled || (slow && !unknown)) return false;
     const T beta = T(ratio);
     rz = next;
     for (int64_t j = 0; j < length; j += N) {
