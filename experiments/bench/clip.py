@@ -91,7 +91,7 @@ def markdown(result: dict) -> str:
         "scale",
         "largest feature",
         "xmcjax, %",
-        "weights kept a class",
+        "weights kept per class",
         "warned",
         "LinearSVC, %",
         "warned",

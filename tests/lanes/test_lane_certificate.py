@@ -113,6 +113,7 @@ def test_dense_and_sparse_features_are_judged_alike(data, weights):
 
 def test_which_labels_are_doubted(data):
     X, _, _ = data
+    X = X.copy()
     X[3] = 0  # an empty row
     loss, mean = MARGIN_LOSSES["squared_hinge"], 2 * (X**2).sum(1).mean()
     bound = np.sqrt(2 * GAP * 7.0)

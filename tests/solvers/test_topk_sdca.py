@@ -299,7 +299,7 @@ def test_the_gap_is_worked_out_rarely_and_kept():
     state = solve(problem, topk_sdca.HParams(tol=1e-5, max_epochs=20_000))
     epochs, checks = int(state.epochs[0]), int(state.checks[0])
     assert state.status[0] == Status.CONVERGED and epochs > 20
-    assert checks <= 1 + epochs / instance_dual.EPOCHS_A_CHECK
+    assert checks <= 1 + epochs / instance_dual.EPOCHS_PER_CHECK
     history = np.asarray(state.history[0])
     assert np.all(np.isnan(history[checks:])) and np.all(np.diff(history[:checks, 0]) > 0)
     assert np.all(np.diff(history[:checks, 2]) > 0)  # dual ascent

@@ -37,8 +37,6 @@ _NEWTON_STEPS, _CG_STEPS, _HALVINGS = 50, 500, 50
 _CG_TOLERANCE = 1e-6
 # Halvings of the interval of a bias.
 _BISECTIONS = 200
-# Rows whose squares are held at once.
-_ROWS = 1 << 14
 # Bytes of some rows of dense features in float64.
 _BYTES = 64 << 20
 
@@ -77,9 +75,16 @@ class Certifier:
     def __init__(self, X: Any, loss: MarginLoss, weight: np.ndarray, l2_bias: float):
         self._X, self._loss, self._r = X, loss, float(l2_bias)
         epsilon = float(np.finfo(X.dtype).eps)
-        # κ C s ‖x‖² of the rows, of which the number of active rows is about what bounds the curvature
-        curvatures = loss.most_curvature * weight * _squared_norms(X)
-        mean = float(np.mean(curvatures))
+        # the mean of κ C s ‖x‖², of which the number of active rows is about what bounds the curvature
+        of_rows = np.broadcast_to(weight, X.shape[0])
+        if not sp.issparse(X):
+            squares = np.einsum("i,ij,ij->", of_rows, X, X, dtype=np.float64)
+        elif len(weight) == 1:
+            squares = weight[0] * np.einsum("i,i->", X.data, X.data, dtype=np.float64)
+        else:
+            of_entries = np.repeat(of_rows, np.diff(X.indptr))
+            squares = np.einsum("i,i,i->", of_entries, X.data, X.data, dtype=np.float64)
+        mean = loss.most_curvature * float(squares) / X.shape[0]
         # Xᵀ ℓ' is wrong by ε Σ |ℓ'| ‖x‖ ≤ ε (2 κ f Σ c ‖x‖²)^½ or so, the minimum by half the square of that
         self._wrong = 16 * epsilon**2 * mean if np.isfinite(mean) else 0.0
         # Where the loss of a row moves it little, the model errs little where rows leave the loss in a step.
@@ -243,20 +248,6 @@ class _Label:
                 return new
             t /= 2
         return None
-
-
-def _squared_norms(X: Any) -> np.ndarray:
-    """‖x‖² of the rows, in float64."""
-    if not sp.issparse(X):
-        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    norms = np.zeros(X.shape[0])
-    for first in range(0, len(norms), _ROWS):
-        offset = X.indptr[first : first + _ROWS + 1]
-        # of an empty row `reduceat` gives the entry at its place
-        squares = np.append(np.square(X.data[offset[0] : offset[-1]], dtype=np.float64), 0.0)
-        sums = np.add.reduceat(squares, offset[:-1] - offset[0])
-        norms[first : first + _ROWS] = np.where(np.diff(offset) > 0, sums, 0.0)
-    return norms
 
 
 @functools.partial(jax.jit, static_argnames="loss")

@@ -57,8 +57,8 @@ class OneVsAll:
         C: weight of the losses.
         eps: ε₀ of the stopping rule (paper 000, eqs. 12 and 13). The Newton decrement must be small
             too: see ``decrement`` of :class:`xmcjax.solvers.newton_cg.HParams`. With ½‖w‖² a label that
-            ends CONVERGED has f within 0.5% of its minimum for certain: where ‖∇f‖²/2 alone or the size
-            of C ‖x‖² leaves a doubt, the duality gap is worked out in float64
+            ends CONVERGED has f within 0.5% of its minimum: where C ‖x‖² is so large that rows which leave
+            the loss, or rounding, may have misled the solver, the duality gap is worked out in float64
             (:mod:`xmcjax.lanes._certificate`).
         clip: weights below this in absolute value are dropped after training; the bias is kept. None for
             those whose part of the label's scores is too small to matter, whatever the scale of the features

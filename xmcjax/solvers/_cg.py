@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-# What counts of the bound on what is unknown of the fall of the model: it lies far above. The same number in
+# What counts of the bound on what is unknown of the fall of the model: it lies far above; and how many times
+# what is enough the whole may then be where progress is slow. The same numbers in
 # native/newton/conjugate_gradients.h.
 PART_OF_BOUND = 1 / 3
 SURE = 3.0
@@ -37,7 +38,7 @@ class Progress(NamedTuple):
 class CgResult(NamedTuple):
     x: jax.Array  #: [d, B]
     steps: jax.Array  #: int32 [B], products made for the lane
-    settled: jax.Array  #: bool [B], whether the whole fall is known to be no more than `enough`
+    settled: jax.Array  #: bool [B], whether it ended by :attr:`Progress.enough`
 
 
 def cg(

@@ -31,7 +31,7 @@ FARTHEST_BIAS = 2.0
 # Products with XᵀDX that estimate its largest eigenvalue.
 POWER_STEPS = 8
 # Gradient steps for one of the coordinate sweeps that ``max_cg`` counts.
-STEPS_A_SWEEP = 10
+STEPS_PER_SWEEP = 10
 
 
 def proximal_step(problem, hp, state):
@@ -222,7 +222,7 @@ def _minimum(model: _Model, penalty, lanes, hp):
         new_bias = penalty.minimiser(L, L * x_bias - gradient_bias, model.lam_bias)
         return new, jnp.where(model.has_bias, new_bias, x_bias)
 
-    limit = hp.max_cg * STEPS_A_SWEEP
+    limit = hp.max_cg * STEPS_PER_SWEEP
 
     def unfinished(carry):
         *_, open_, _, count = carry
@@ -264,4 +264,4 @@ def _minimum(model: _Model, penalty, lanes, hp):
     carry = (here, here, one, L, one, lanes, counts, jnp.int32(0))
     x, *_, steps, _ = jax.lax.while_loop(unfinished, step, carry)
     p = jnp.where(lanes, x[0] - model.w, 0)
-    return p, jnp.where(lanes, x[1] - model.bias, 0), -(-steps // STEPS_A_SWEEP)
+    return p, jnp.where(lanes, x[1] - model.bias, 0), -(-steps // STEPS_PER_SWEEP)

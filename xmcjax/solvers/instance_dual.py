@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 # The gap, which costs about half an epoch, is worked out at most once in so many epochs …
-EPOCHS_A_CHECK = 5
+EPOCHS_PER_CHECK = 5
 # … and the first time after so many at the latest.
 FIRST_CHECK = 10
 # Most that one compiled call makes.
@@ -325,7 +325,7 @@ def _native_arguments(problem: Problem, hp: HParams, count):
         matrix, kind = (op.K, empty, empty), "gram"
     else:
         matrix, kind = (op.X, empty, empty), "dense"
-    counts = (hp.max_epochs, count, EPOCHS_A_CHECK, FIRST_CHECK)
+    counts = (hp.max_epochs, count, EPOCHS_PER_CHECK, FIRST_CHECK)
     arrays = (
         *matrix,
         *(problem.y, problem.squared_norms, problem.bound, problem.k),
@@ -358,7 +358,7 @@ def _twin_epoch(problem: Problem, hp: HParams, state: State) -> State:
     about = gap + objective
     estimate = jnp.where(about > 0, gap / jnp.where(about > 0, about, 1), gap)
     tol = jnp.asarray(hp.tol, dtype)
-    due = (estimate * state.ratio <= tol) & (epochs >= EPOCHS_A_CHECK * state.checks)
+    due = (estimate * state.ratio <= tol) & (epochs >= EPOCHS_PER_CHECK * state.checks)
     due |= epochs >= FIRST_CHECK * 2 ** jnp.minimum(state.checks, 25)
     wanted = running & (due | (epochs >= hp.max_epochs) | ~jnp.isfinite(estimate))
     old = state.primal, state.dual_objective, state.gap, state.support

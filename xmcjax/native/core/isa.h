@@ -97,7 +97,7 @@ struct InstanceDualArgs {
   T tolerance;             // a lane has converged when the gap is at most this part of the primal objective
   int64_t max_epochs;
   int64_t count;           // epochs of this call at most
-  int64_t epochs_a_check, first_check;  // when the gap is worked out
+  int64_t epochs_per_check, first_check;  // when the gap is worked out
   uint32_t seed;           // of the orders of the visits
   int64_t weights_size;    // of a lane
   int64_t slots;           // 0: dual variables [lanes, n, m]; else entries kept of an instance

@@ -84,7 +84,7 @@ class Lane {
       args_.estimate[lane_] = estimate;
       args_.changed[lane_] = changed_;
       args_.truncated[lane_] = truncated_;
-      const bool due = (estimate * args_.ratio[lane_] <= args_.tolerance && epochs >= args_.epochs_a_check * checks) ||
+      const bool due = (estimate * args_.ratio[lane_] <= args_.tolerance && epochs >= args_.epochs_per_check * checks) ||
                        epochs >= args_.first_check << std::min<int64_t>(checks, 25) || epochs >= args_.max_epochs ||
                        !std::isfinite(estimate);
       if (!due) continue;

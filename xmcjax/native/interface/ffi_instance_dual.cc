@@ -12,7 +12,7 @@ namespace {
 // method, then the state, which comes back as the results in the same order. `matrix` is X, the matrix of
 // inner products or the values of a CSR matrix; column and offset are empty but for the last.
 enum Argument { kMatrix, kColumn, kOffset, kClass, kSquaredNorms, kBound, kTopK, kTolerance, kCounts, kState };
-enum Count { kMaxEpochs, kEpochCount, kEpochsACheck, kFirstCheck, kCountCount };
+enum Count { kMaxEpochs, kEpochCount, kEpochsPerCheck, kFirstCheck, kCountCount };
 enum StateField {
   kWeights, kDual, kIndex, kSeed, kPrimal, kDualObjective, kGap, kEstimate, kRatio,
   kStatus, kEpochs, kChecks, kChanged, kSupport, kTruncated, kHistory, kStateFields
@@ -110,7 +110,7 @@ ffi::Error advance(const Buffers& in, const Buffers& out, const Options& o) {
   args.tolerance = *in[kTolerance].typed_data<T>();
   args.max_epochs = counts[kMaxEpochs];
   args.count = counts[kEpochCount];
-  args.epochs_a_check = counts[kEpochsACheck];
+  args.epochs_per_check = counts[kEpochsPerCheck];
   args.first_check = counts[kFirstCheck];
   args.seed = *out[kSeed].typed_data<uint32_t>();
   args.history_rows = out[kHistory].dimensions()[1];
