@@ -70,7 +70,6 @@ def predict_topk(
         [[0, 1], [1, 2]]
     """
     import jax
-    import jax.numpy as jnp
 
     from xmcjax.models._block_scores import merge_topk
 
@@ -78,8 +77,11 @@ def predict_topk(
     k = whole_number("k", k, 1)
     blocks = _Blocks(model, X, label_block, row_block, thread_count(threads))
     n = blocks.n_rows
+    # Made by numpy: for jnp.full a program would be compiled for each shape.
     best = [
-        (jnp.full((op.shape[0], k), -jnp.inf, blocks.dtype), jnp.full((op.shape[0], k), -1, jnp.int32))
+        jax.device_put(
+            (np.full((op.shape[0], k), -np.inf, blocks.dtype), np.full((op.shape[0], k), -1, np.int32))
+        )
         for op in blocks.operators
     ]
     for first, W, b in blocks.labels():
