@@ -12,7 +12,7 @@ from lane_helpers import small, train
 from tests.attack._primal_references import Problem, margin_loss
 from tests.attack.scales import prepare
 from xmcjax import OneVsAllClassifier, lanes
-from xmcjax.lanes._certificate import GAP, Certifier
+from xmcjax.lanes._certificate import GAP, Certifier, _Label
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import REMEDY, Status
 
@@ -96,6 +96,22 @@ def test_the_gap_is_that_of_the_minimum(data, loss, bias, dtype):
     again = certifier.certified(far.w, far.bias, y, c)
     np.testing.assert_array_equal(again.w, far.w)
     assert again.bias == far.bias
+
+
+@pytest.mark.parametrize(("number", "size"), [(1, 1e4), (3, 1e3)])
+def test_a_bound_lies_below_the_minimum_though_rounding_keeps_a_free_bias_from_its_balance(number, size):
+    # Separable, and C so large that margins stand below 1 by their rounding alone.
+    X, labels = prepare(None)[number]
+    X, y, C = size * X, np.where(labels == 1, 1.0, -1.0), 1e4
+    label = _Label(X, MARGIN_LOSSES["squared_hinge"], 0.0, y, np.full(len(y), C))
+    fit = label.certified(np.zeros(X.shape[1]), 0.0)
+    scores = X @ fit.w + fit.bias
+    least = Problem(X, 0.0, 1.0).minimum(*margin_loss("squared_hinge", y, C, 1.0), 1)
+    assert fit.gap < GAP and fit.value <= (1 + GAP) * least
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        z = scores * (1 + 1e-14 * rng.normal(size=len(y)))
+        assert label._bound(z) <= (1 + 1e-6) * least
 
 
 @pytest.mark.parametrize("weights", [np.array([0.5]), None])

@@ -6,9 +6,11 @@ s = Σ_i c_i u_i y_i,
 
     min f ≥ D = Σ_i c_i (φ(m'_i) − u_i m'_i) − ½ ‖v‖² − s²/2r,
 
-where r = 0 asks for s = 0, which the bias of that point is chosen for. The slopes at (w, b) themselves give
-f − D = ‖∇f‖²/2, which is far too much where C ‖x‖² is large; those at the end of a Newton step hardly more
-than ½ ∇fᵀ H⁻¹ ∇f where the step stays where the model holds.
+where r = 0 asks for s = 0. The bias of that point is chosen for it; what rounding leaves is taken from the
+slopes of the heavier sign by a factor ρ < 1, which is known to leave at least ρ (φ − u m) of their terms where
+φ ≥ 0, since u ↦ −φ*(u) is concave and −φ*(0) = min φ. The slopes at (w, b) themselves give f − D = ‖∇f‖²/2,
+which is far too much where C ‖x‖² is large; those at the end of a Newton step hardly more than ½ ∇fᵀ H⁻¹ ∇f
+where the step stays where the model holds.
 """
 
 from __future__ import annotations
@@ -201,10 +203,16 @@ class _Label:
         if self._r == 0:
             z = z + float(_balanced(self._loss, z, self._y, self._c))
         value, slope, _ = self._evaluated(z)
-        v, s = self._transposed(slope), float(slope.sum())
-        bound = float((value - slope * z).sum() - v @ v / 2)
+        terms = value - slope * z
+        if self._r == 0:
+            rising, falling = float(slope[slope > 0].sum()), -float(slope[slope < 0].sum())
+            heavier = slope > 0 if rising > falling else slope < 0
+            rho = min(rising, falling) / max(rising, falling) if max(rising, falling) > 0 else 1.0
+            slope, terms = np.where(heavier, rho * slope, slope), np.where(heavier, rho * terms, terms)
+        v = self._transposed(slope)
+        bound = float(terms.sum() - v @ v / 2)
         if self._r > 0:
-            bound -= s * s / (2 * self._r)
+            bound -= float(slope.sum()) ** 2 / (2 * self._r)
         return bound if np.isfinite(bound) else -np.inf
 
     def _direction(self, now: _Point) -> tuple[np.ndarray, float]:
