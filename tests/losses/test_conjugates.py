@@ -158,6 +158,10 @@ def test_conjugates_of_the_margin_losses(name):
         np.testing.assert_allclose(
             found.astype(jnp.float64), loss.conjugate(x.astype(jnp.float64)), atol=8 * jnp.finfo(dtype).eps
         )
+    # the second call has the shape of the first, and the other byte order
+    for order in "<>":
+        x = np.array([-1.0, -0.5], f"{order}f4")
+        np.testing.assert_array_equal(loss.conjugate(x), loss.conjugate(jnp.array([-1.0, -0.5], jnp.float32)))
 
 
 @pytest.mark.parametrize("name", ["squared_hinge", "logistic"])
