@@ -7,10 +7,10 @@ s = Σ_i c_i u_i y_i,
     min f ≥ D = Σ_i c_i (φ(m'_i) − u_i m'_i) − ½ ‖v‖² − s²/2r,
 
 where r = 0 asks for s = 0. The bias of that point is chosen for it; what rounding leaves is taken from the
-slopes of the heavier sign by a factor ρ < 1, which is known to leave at least ρ (φ − u m) of their terms where
-φ ≥ 0, since u ↦ −φ*(u) is concave and −φ*(0) = min φ. The slopes at (w, b) themselves give f − D = ‖∇f‖²/2,
-which is far too much where C ‖x‖² is large; those at the end of a Newton step hardly more than ½ ∇fᵀ H⁻¹ ∇f
-where the step stays where the model holds.
+slopes of the heavier sign by a factor ρ < 1, which is known to leave at least ρ (φ − u m) of their terms
+where φ ≥ 0, since u ↦ −φ*(u) is concave and −φ*(0) = min φ. The slopes at (w, b) themselves give
+f − D = ‖∇f‖²/2, which is far too much where C ‖x‖² is large; those at the end of a Newton step hardly more
+than ½ ∇fᵀ H⁻¹ ∇f where the step stays where the model holds.
 """
 
 from __future__ import annotations
