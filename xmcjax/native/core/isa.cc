@@ -52,16 +52,22 @@ const char* isa_name() {
   }
 }
 
-#if defined(XMCJAX_HAS_avx512) && defined(XMCJAX_HAS_avx2)
-#define XMCJAX_PICK(function)                              \
-  switch (chosen()) {                                      \
-    case Isa::kAvx512: return avx512::function();          \
-    case Isa::kAvx2: return avx2::function();              \
-    default: return baseline::function();                  \
-  }
+#ifdef XMCJAX_HAS_avx512
+#define XMCJAX_AVX512(function) case Isa::kAvx512: return avx512::function();
 #else
-#define XMCJAX_PICK(function) return baseline::function();
+#define XMCJAX_AVX512(function)
 #endif
+#ifdef XMCJAX_HAS_avx2
+#define XMCJAX_AVX2(function) case Isa::kAvx2: return avx2::function();
+#else
+#define XMCJAX_AVX2(function)
+#endif
+#define XMCJAX_PICK(function)               \
+  switch (chosen()) {                       \
+    XMCJAX_AVX512(function)                 \
+    XMCJAX_AVX2(function)                   \
+    default: return baseline::function();   \
+  }
 
 template <>
 const Kernels<float>& kernels<float>() { XMCJAX_PICK(kernels_float) }
