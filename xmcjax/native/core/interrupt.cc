@@ -5,6 +5,10 @@
 
 #include <chrono>
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
 #include "interface/guard.h"
 
 namespace xmcjax {
@@ -44,6 +48,17 @@ bool handlers_raise() {
   return failed;
 }
 
+#ifdef __SANITIZE_THREAD__
+// XLA and NumPy order calls by means that ThreadSanitizer does not see. It is told that a call sees what those did that
+// ended before it began; calls that overlap are not ordered by this.
+char ended_calls;
+void after_ended_calls() { __tsan_acquire(&ended_calls); }
+void before_later_calls() { __tsan_release(&ended_calls); }
+#else
+void after_ended_calls() {}
+void before_later_calls() {}
+#endif
+
 }  // namespace
 
 Watch& watch() {
@@ -56,9 +71,13 @@ Call::Call(Caller caller)
       signals_(is_main_thread() && (caller == Caller::kPython || awaits_xla)), next_(now() + kBetweenSignals),
       outer_(watch().call), outer_owner_(watch().owner) {
   watch() = {this, true, kWork};
+  after_ended_calls();
 }
 
-Call::~Call() { watch() = {outer_, outer_owner_, kWork}; }
+Call::~Call() {
+  before_later_calls();
+  watch() = {outer_, outer_owner_, kWork};
+}
 
 bool Call::stopped(bool owner) {
   if (stopped_.load(std::memory_order_relaxed)) return true;
