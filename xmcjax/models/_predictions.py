@@ -15,7 +15,7 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax.data import DataFormatError, MemoryBound, atomic_write
 
-_ROWS_A_CHUNK = 8192
+_ROWS_PER_CHUNK = 8192
 _TOKEN = re.compile(rb"\S+")
 _PAIR = re.compile(rb"(\d{1,10}):([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)")
 _MAX_LABEL = 2**31 - 1
@@ -95,8 +95,8 @@ def _checked(labels, scores) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lines(labels: np.ndarray, scores: np.ndarray):
-    for start in range(0, len(labels), _ROWS_A_CHUNK):
-        rows = slice(start, start + _ROWS_A_CHUNK)
+    for start in range(0, len(labels), _ROWS_PER_CHUNK):
+        rows = slice(start, start + _ROWS_PER_CHUNK)
         texts = np.where(labels[rows] >= 0, scores[rows], 0).astype("U32").tolist()
         lines = [
             " ".join([f"{label}:{text}" for label, text in zip(*row, strict=True) if label >= 0])
