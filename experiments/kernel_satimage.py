@@ -1,4 +1,4 @@
-"""Section 8.1 of paper 003: kernel multinomial regression on satimage with learnt hyperparameters.
+"""Section 8.1 of Seeger, 2006: kernel multinomial regression on satimage with learnt hyperparameters.
 
     python -m experiments.kernel_satimage [--small|--full] [--out results]
 

@@ -1,4 +1,4 @@
-"""Convergence of multinomial logistic regression by iteration and by time: figures 1 to 4 of paper 002.
+"""Convergence of multinomial logistic regression by iteration and by time: figures 1 to 4 of Gopal and Yang.
 
     python -m experiments.multinomial_convergence [--small|--full] [--choose-lam] [--out results]
 

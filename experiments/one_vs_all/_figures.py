@@ -1,4 +1,4 @@
-"""Figures of paper 000 from traces: a row of panels a solver.
+"""Figures of Schultheis and Babbar, 2022, from traces: one row of panels per solver.
 
 Figure 2 and 5 of the paper are sketches. Figure 1 has the objective by time beside that by step; figure 12
 is of time, 13 of Newton steps.

@@ -1,4 +1,4 @@
-"""Tables 1 to 4 of paper 000, ours above the paper's rows."""
+"""Tables 1 to 4 of Schultheis and Babbar, 2022, ours above the paper's rows."""
 
 from __future__ import annotations
 

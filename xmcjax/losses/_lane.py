@@ -67,7 +67,7 @@ def slope(f: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
 class Poisson(LaneLoss, native=True):
     """ℓ(s, y) = e^s − s for y = 1, e^s for y = −1: Poisson regression of counts 1 and 0.
 
-    With s = z + log a it is the problem of one class in the log-concavity bound (paper 002, eq. 2),
+    With s = z + log a it is the problem of one class in the log-concavity bound (Gopal and Yang, eq. 2),
     up to a constant.
     """
 
