@@ -31,7 +31,7 @@ def _sets(result: dict) -> str:
         "setting",
         "rows",
         "features",
-        "non-zeros a row",
+        "non-zeros per row",
         "labels",
         "with positives",
         "timed",
@@ -68,7 +68,7 @@ def _times(result: dict, loss: str) -> list[tuple]:
 
 
 TIME_HEADER = (
-    *("set", "setting", "solver", "Zero", "Bias", "OvAP", "MSI", "Zero / MSI", "MSI, ms a label"),
+    *("set", "setting", "solver", "Zero", "Bias", "OvAP", "MSI", "Zero / MSI", "MSI, ms per label"),
     "Newton steps of the four",
 )
 
