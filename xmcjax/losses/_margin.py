@@ -43,11 +43,11 @@ class MarginLoss(LaneLoss):
         raise NotImplementedError(f"{type(self).__name__} has no value")
 
     def grad(self, m: jax.Array) -> jax.Array:
-        """φ'(m); at a kink an element of the subdifferential. Of JAX, where the class has none."""
+        """φ'(m); at a kink an element of the subdifferential. JAX derives it where the class does not."""
         return slope(self.value, m)
 
     def curv(self, m: jax.Array) -> jax.Array:
-        """φ''(m); at a kink of the slope an element of its generalised derivative. Of JAX, likewise."""
+        """φ''(m); at a kink of the slope an element of its generalised derivative. JAX derives it, too."""
         return slope(self.grad, m)
 
     def conjugate(self, dual: jax.Array) -> jax.Array:
@@ -170,5 +170,6 @@ class Hinge(MarginLoss):
 
     def conjugate(self, dual):
         # φ*(u) = u for −1 ≤ u ≤ 0
-        # The product has the native byte order; JAX ignores that of an array in a second call of one shape.
+        # The product is native, whatever byte order the array has; in a second call of one shape JAX ignores
+        # the byte order.
         return jnp.where((dual < -1) | (dual > 0), jnp.inf, 1 * dual)
