@@ -294,7 +294,7 @@ def ordered(methods) -> Iterator[str]:
 
 
 def markdown(result: dict) -> str:
-    """One table a set: ours and, where the paper has one, its row below."""
+    """One table per set: ours and, where the paper has one, its row below."""
     text = ""
     for name, methods in result["fits"].items():
         rows = []
