@@ -170,6 +170,5 @@ class Hinge(MarginLoss):
 
     def conjugate(self, dual):
         # φ*(u) = u for −1 ≤ u ≤ 0
-        # The product is native, whatever byte order the array has; in a second call of one shape JAX ignores
-        # the byte order.
+        # The product has the native byte order; JAX ignores that of an array in a second call of one shape.
         return jnp.where((dual < -1) | (dual > 0), jnp.inf, 1 * dual)
