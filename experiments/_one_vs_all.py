@@ -30,7 +30,7 @@ _LANES = 16
 
 
 class Published(OneVsAll):
-    """The method as paper 000 has it: the bias is the weight of a last feature of value 1, and no more.
+    """The method of Schultheis and Babbar, 2022: the bias is only the weight of a last feature of value 1.
 
     CG stops at 0.5 ‖∇f‖ with the preconditioner 0.99 I + 0.01 diag(H), and a label ends by its gradient
     alone (eqs. 12 and 13). One thing differs: the search along the direction finds the minimum, not the
@@ -81,7 +81,7 @@ def start(name: str, solver: str = "xmcjax") -> Init:
 def method(solver: str, start_name: str, *, loss: str = "squared_hinge", **options) -> OneVsAll:
     """How a solver trains from a start; `options` are those of OneVsAll.
 
-    Weights below 0.01 are dropped, as in paper 000 and by dismecpp, unless `options` say otherwise.
+    Weights below 0.01 are dropped unless `options` say otherwise. So do Schultheis and Babbar, and dismecpp.
     """
     if solver not in SOLVERS:
         raise ValueError(f"expected a solver of {', '.join(SOLVERS)}, got {solver!r}")

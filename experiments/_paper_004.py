@@ -1,4 +1,4 @@
-"""Table 1 of Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015 (paper 004), Caltech 101 Silhouettes."""
+"""Table 1 of Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015, Caltech 101 Silhouettes."""
 
 RANKS = (1, 2, 3, 4, 5, 10)
 

@@ -1,4 +1,4 @@
-"""Error, F1 and density of SVMs over many classes: Tables 3 to 5 of Alber et al. 2017 (paper 001).
+"""Error, F1 and density of SVMs over many classes: Tables 3 to 5 of Alber et al. 2017.
 
     python -m experiments.all_in_one_classes [--small|--full] [--out results]
 

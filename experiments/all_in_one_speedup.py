@@ -2,7 +2,7 @@
 
     python -m experiments.all_in_one_speedup [--small|--full] [--out results]
 
-Figures 2 and 3 of Alber et al. 2017 (paper 001), on naics2017. Speed: Weston-Watkins with C = 1 and
+Figures 2 and 3 of Alber et al. 2017, on naics2017. Speed: Weston-Watkins with C = 1 and
 Lee-Lin-Wahba with C = 10 (with 1 two epochs end at its optimum), ten epochs without shrinking, by the number
 of threads of one process and of processes joined by jax.distributed on this machine, relative to one thread
 and to one process (Lee-Lin-Wahba over processes is another method than in one); wall-clock medians of

@@ -1,4 +1,4 @@
-"""Test error and density of Weston-Watkins and Lee-Lin-Wahba SVMs: Table 1 of Alber et al. 2017 (paper 001).
+"""Test error and density of Weston-Watkins and Lee-Lin-Wahba SVMs: Table 1 of Alber et al. 2017.
 
     python -m experiments.all_in_one_table1 [--small|--full] [--out results]
 

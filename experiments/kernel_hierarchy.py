@@ -1,4 +1,4 @@
-"""Section 8.2 of paper 003: flat and hierarchical kernel multinomial regression with learnt variances.
+"""Section 8.2 of Seeger, 2006: flat and hierarchical kernel multinomial regression with learnt variances.
 
     python -m experiments.kernel_hierarchy [--small|--full] [--out results]
 

@@ -1,4 +1,4 @@
-"""Section 8.1 of paper 003: kernel multinomial regression on satimage with learnt hyperparameters.
+"""Section 8.1 of Seeger, 2006: kernel multinomial regression on satimage with learnt hyperparameters.
 
     python -m experiments.kernel_satimage [--small|--full] [--out results]
 
@@ -184,7 +184,7 @@ def markdown(result: dict) -> str:
     ]
     header = ("scaling", "method", "partitions", "test error", "paper, 4,435 rows", "errors at 10% rejected")
     passes = " + ".join([*(f"{n:,}" for n in first_searches(result["rows"])), "all"])
-    header += ("Ψ", f"evaluations of Ψ on {passes} rows", "s a search")
+    header += ("Ψ", f"evaluations of Ψ on {passes} rows", "s per search")
     return f"{result['rows']} training rows, {result['folds']} folds\n\n" + _report.markdown_table(
         header, rows
     )

@@ -157,7 +157,7 @@ def trees(C: int) -> dict[str, list[tuple[int, int]]]:
                 above.append(number)
                 number += 1
             level = above
-        result[f"{width} children a node"] = edges + [(0, c) for c in level]
+        result[f"{width} children per node"] = edges + [(0, c) for c in level]
     return result
 
 

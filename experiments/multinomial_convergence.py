@@ -1,4 +1,4 @@
-"""Convergence of multinomial logistic regression by iteration and by time: figures 1 to 4 of paper 002.
+"""Convergence of multinomial logistic regression by iteration and by time: figures 1 to 4 of Gopal and Yang.
 
     python -m experiments.multinomial_convergence [--small|--full] [--choose-lam] [--out results]
 
@@ -39,8 +39,8 @@ class Options:
         lams: from which it chooses.
         folds: of it.
         out: folder of the results.
-        small: scikit-learn's digits, five seconds a run.
-        full: five minutes a run, and the cross-validation.
+        small: scikit-learn's digits, five seconds per run.
+        full: five minutes per run, and the cross-validation.
     """
 
     problems: tuple[str, ...] = ("clef:1", "news20_bydate:1", "naics2017:0.1", "naics2017:0.001")
@@ -149,7 +149,7 @@ def markdown(result: dict) -> str:
     """Iterations and seconds of every method to every gap, and its least gap."""
     text = (
         "Outer iterations / processor seconds (compilation included) to a relative gap of G; float32, one "
-        f"thread, at most {result['limit']:g} s a run\n\n"
+        f"thread, at most {result['limit']:g} s per run\n\n"
     )
     rows = []
     for problem, found in result["problems"].items():
@@ -182,7 +182,7 @@ def markdown(result: dict) -> str:
 
 
 def _panels(result: dict, axes, x_of, x_label: str) -> None:
-    """A panel a problem, a line a method."""
+    """One panel per problem, one line per method."""
     figure = axes.figure
     axes.remove()
     problems = result["problems"]

@@ -191,7 +191,7 @@ def markdown(result: dict) -> str:
             "processes",
             "processor s",
             "clock s",
-            "processor ms a class",
+            "processor ms per class",
             "W, MB",
             "peak, MB",
         )

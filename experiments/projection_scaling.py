@@ -55,7 +55,7 @@ class Options:
 
 
 def run(options: Options) -> dict:
-    """Nanoseconds an entry, by path, set and length."""
+    """Nanoseconds per entry, by path, set and length."""
     import jax
 
     from experiments import _projections
@@ -93,10 +93,10 @@ def run(options: Options) -> dict:
 
 
 def markdown(result: dict) -> str:
-    """Nanoseconds an entry and the ratio to the knapsack, one table a path."""
+    """Nanoseconds per entry and the ratio to the knapsack, one table per path."""
     text = (
         f"float32, k = {result['k']}, radius {result['radius']:g}, {result['entries']} standard normal "
-        f"entries a point, one processor; ns of CPU time an entry, median of {result['repeats']}\n"
+        f"entries per point, one processor; ns of CPU time per entry, median of {result['repeats']}\n"
     )
     for path, sets in result["ns_per_entry"].items():
         rows = [[name, *(f"{time:.2f}" for time in times)] for name, times in sets.items()]
@@ -112,7 +112,7 @@ def markdown(result: dict) -> str:
 
 
 def draw(result: dict, axes) -> None:
-    """Microseconds a vector against its length; a line of constant time an entry is straight."""
+    """Microseconds per vector against its length; constant time per entry is a straight line."""
     lengths = np.array(result["lengths"])
     for path, style in zip(result["ns_per_entry"], ("-", ":"), strict=False):
         for i, (name, times) in enumerate(result["ns_per_entry"][path].items()):

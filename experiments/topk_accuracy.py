@@ -2,7 +2,7 @@
 
     python -m experiments.topk_accuracy [--small|--full] [--sets ...] [--methods ...] [--out results]
 
-The tables of Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015 (paper 004), on Caltech 101
+The tables of Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015, on Caltech 101
 Silhouettes and CLINC-150. Of every method the C of the grid is taken that is best on the validation
 part, one for each of top-1 to top-10; where that C is at an end of the grid, the grid is extended.
 The number of the table is the accuracy on the test part after training on the training part.
@@ -294,7 +294,7 @@ def ordered(methods) -> Iterator[str]:
 
 
 def markdown(result: dict) -> str:
-    """One table a set: ours and, where the paper has one, its row below."""
+    """One table per set: ours and, where the paper has one, its row below."""
     text = ""
     for name, methods in result["fits"].items():
         rows = []

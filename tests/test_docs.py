@@ -19,7 +19,7 @@ import xmcjax
 from xmcjax.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE = Path(xmcjax.__file__).parent
 
 
@@ -81,7 +81,7 @@ def commands_of_experiments(text: str) -> list[tuple[str, str]]:
     return indented + re.findall(r"`python -m (experiments[\w.]*)([^`]*)`", text)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_of_experiments_are_read(page):
     known = experiments()
     for name, text in commands_of_experiments(page.read_text()):
@@ -127,7 +127,7 @@ def test_flags_in_the_pages_are_those_of_the_programs():
         assert flag in documented, f"docs/cli.md does not explain {flag}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_between_the_pages(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if not target.startswith("http"):

@@ -51,7 +51,7 @@ class Hierarchy:
         parents, children = edges[:, 0].astype(np.int64), edges[:, 1].astype(np.int64)
         known, counts = np.unique(children, return_counts=True)
         if (counts > 1).any():
-            raise ValueError(f"hierarchy: expected one parent a node, node {known[counts > 1][0]} has two")
+            raise ValueError(f"hierarchy: expected one parent per node, node {known[counts > 1][0]} has two")
         if 0 in known:
             raise ValueError("hierarchy: expected 0 as the root, found it as a child")
         by_parent = np.argsort(parents, kind="stable")

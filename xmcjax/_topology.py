@@ -98,7 +98,7 @@ def nodes(root: str | os.PathLike[str] | None = None, usable: Iterable[int] | No
 
 
 def share_threads(found: Sequence[Node], threads: int) -> list[Share]:
-    """A number of threads over the nodes: one a core before any core has two, evenly among the nodes.
+    """A number of threads over the nodes: one per core before any core has two, evenly among the nodes.
 
     Nodes that get none are left out.
     """

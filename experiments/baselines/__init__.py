@@ -1,4 +1,4 @@
-"""The methods with which paper 004 compares the top-k SVM, one file each.
+"""The methods with which Lapin, Hein and Schiele, 2015, compare the top-k SVM, one file each.
 
 Every one is a :class:`Method`: ``fit(X, y, C)`` trains on features [n, d] and classes 0 … m−1 and
 returns a :class:`Fitted`, whose ``scores`` rank the classes of new rows, and whose ``gap`` is the

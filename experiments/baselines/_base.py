@@ -9,7 +9,7 @@ import numpy as np
 
 TOL = 1e-3  # relative duality gap of the convex methods
 
-# C from 1e-5 to 1e3 (paper 004, section 6.2)
+# C from 1e-5 to 1e3 (Lapin, Hein and Schiele, 2015, section 6.2)
 GRID = tuple(10.0**p for p in range(-5, 4))
 
 

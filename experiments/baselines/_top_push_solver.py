@@ -1,7 +1,7 @@
 """TopPush over pairs of classes and instances, by Newton's method on its smoothed dual.
 
 A pair (c, i) is right where c = y_i: the reduction of Lapin, Hein and Schiele, "Top-k multiclass
-SVM", 2015 (paper 004), section 2.3. With a threshold τ for the largest wrong score,
+SVM", 2015, section 2.3. With a threshold τ for the largest wrong score,
 
     min_{W,τ}  ½‖W‖² + C Σ_right max(0, 1 + τ − z_ci)²,   z_ci ≤ τ at wrong pairs,   Z = WᵀXᵀ,
 

@@ -1,4 +1,4 @@
-"""SVM^OVA of paper 004: one squared-hinge SVM a class, without bias, by the library's lanes.
+"""SVM^OVA of Lapin, Hein and Schiele, 2015: one squared-hinge SVM per class without bias, by lanes.
 
 The paper takes LIBLINEAR, whose default is the same problem,
 

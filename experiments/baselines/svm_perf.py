@@ -1,4 +1,4 @@
-"""SVM-perf's Prec@k and Recall@k over the pairs of paper 004's reduction.
+"""SVM-perf's Prec@k and Recall@k over the pairs of Lapin, Hein and Schiele's reduction.
 
 Joachims, "A support vector method for multivariate performance measures", 2005: the structural
 SVM with one slack variable,

@@ -5,7 +5,7 @@ negatives, with the truncated quadratic loss,
 
     min_w ½‖w‖² + C Σ_right max(0, 1 + max_wrong z − z_i)².
 
-The reduction of paper 004, section 2.3, makes pairs of classes and instances of a multi-class
+The reduction of Lapin, Hein and Schiele, section 2.3, makes pairs of classes and instances of a multi-class
 problem. Joint: one maximum over all wrong pairs. One-vs-all: one problem a class, whose thresholds
 max_wrong z are subtracted from the scores, without which classes would not compare (on the
 silhouettes top-1 accuracy is then a half lower).

@@ -131,7 +131,7 @@ def markdown(result: dict) -> str:
     ]
     return (
         f"{result['labels']:,} labels with {result['positives']:,} positives, {result['rows']:,} rows, "
-        f"{result['features']:,} features, {result['nonzeros']} non-zeros a row; "
+        f"{result['features']:,} features, {result['nonzeros']} non-zeros per row; "
         f"{result['test_rows']:,} rows predicted; {result['threads']} threads; "
         f"model {result['model_mb']:,.0f} MB\n\n"
         + _report.markdown_table(("", "seconds", "CPU seconds", "peak memory, MB"), rows)

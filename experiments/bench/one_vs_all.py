@@ -299,7 +299,7 @@ def markdown(result: dict) -> str:
         )
     header = (
         "program",
-        "ms a label",
+        "ms per label",
         "time over ours",
         "again, ms",
         "time over ours again",

@@ -3,7 +3,7 @@
     python -m experiments.bench.penalties [--small|--full] [--data stackexchange_tags] [--out results]
 
 One thread, squared hinge, C = 1, the bias regularised like a feature of value 1, no clipping. Times are
-CPU time a label, medians of repetitions that go round by turns; compilation and the start are in them.
+CPU time per label, medians of repetitions by turns; compilation and the start are included.
 LIBLINEAR is scikit-learn's LinearSVC(penalty="l1", dual=False), one label after the other, at several
 tolerances. Writes penalties.json and penalties.md.
 """
@@ -53,7 +53,7 @@ class Options:
 
 
 def run(options: Options) -> dict:
-    """Trains by turns; times, steps and weights that are not zero, a label."""
+    """Trains by turns; times, steps and weights that are not zero, per label."""
     from xmcjax.lanes import OneVsAll, train_one_vs_all
     from xmcjax.penalties import L1, L2, ElasticNet, HuberPenalty
 
@@ -116,7 +116,7 @@ def _liblinear(X, Y, labels, tolerance: float) -> dict[int, tuple[float, int]]:
 
 def markdown(result: dict) -> str:
     """The rows as a table."""
-    header = ["penalty", "ms a label", "Newton steps", "inner steps", "weights", "worst objective / best"]
+    header = ["penalty", "ms per label", "Newton steps", "inner steps", "weights", "worst objective / best"]
     keys = ("ms", "newton_steps", "inner_steps", "weights", "worst_objective")
     lines = [[name, *(row.get(key, "") for key in keys)] for name, row in result["rows"].items()]
     return f"{result['data']}, {result['labels']} labels\n\n" + _report.markdown_table(header, lines)

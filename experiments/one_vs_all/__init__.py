@@ -1,1 +1,1 @@
-"""The study of one-vs-all training of paper 000: see :mod:`experiments.one_vs_all.__main__`."""
+"""The study of Schultheis and Babbar, 2022: see :mod:`experiments.one_vs_all.__main__`."""

@@ -1,4 +1,4 @@
-"""One-vs-all training from different starts: every table and figure of paper 000.
+"""One-vs-all training from different starts: every table and figure of Schultheis and Babbar, 2022.
 
     python -m experiments.one_vs_all [--small|--full] [--sets NAME...] [--traced NAME] [--out results]
 
@@ -27,7 +27,7 @@ NAME = "one_vs_all"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Every table and figure of paper 000.
+    """Every table and figure of Schultheis and Babbar, 2022.
 
     Attributes:
         sets: of the tables.

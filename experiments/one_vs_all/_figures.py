@@ -1,4 +1,4 @@
-"""Figures of paper 000 from traces: a row of panels a solver.
+"""Figures of Schultheis and Babbar, 2022, from traces: one row of panels per solver.
 
 Figure 2 and 5 of the paper are sketches. Figure 1 has the objective by time beside that by step; figure 12
 is of time, 13 of Newton steps.
@@ -32,7 +32,7 @@ NAMES = {
 
 
 class Panel(NamedTuple):
-    """A drawing of one quantity, a line a start."""
+    """A drawing of one quantity, one line per start."""
 
     kind: str  #: of DRAWINGS
     quantity: str
@@ -127,7 +127,7 @@ DRAWINGS: dict[str, Callable] = {
 
 
 def draw(number: str, result: dict, axes) -> None:
-    """A figure of the paper in place of `axes`: a row a solver, a column a panel."""
+    """A figure of the paper in place of `axes`: one row per solver, one column per panel."""
     figure = axes.figure
     axes.remove()
     panels, traces = FIGURES[number], result["traces"]

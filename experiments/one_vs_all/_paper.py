@@ -1,5 +1,5 @@
 """Tables of Schultheis and Babbar, "Speeding-up one-versus-all training for extreme classification via
-mean-separating initialization", 2022 (paper 000). Times are minutes; a gap in the paper is None."""
+mean-separating initialization", 2022. Times are minutes; a gap in the paper is None."""
 
 # set, setting: Zero, Bias, OvAP, MSI; 128 threads
 TABLE_1 = {

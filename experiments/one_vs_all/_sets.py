@@ -2,7 +2,7 @@
 
 "NAME" of experiments._data, of the Extreme Classification Repository (experiments._xmc_sets) or
 "naics2017"; "power_law:LABELS", with 50,000 features and half as many rows as labels, at least 20,000, or
-"power_law:LABELSxROWSxFEATURES", with 40 non-zeros and 5 labels a row;
+"power_law:LABELSxROWSxFEATURES", with 40 non-zeros and 5 labels per row;
 "NAME:svd300" for 300 dense features of a truncated singular value decomposition.
 """
 

@@ -1,4 +1,4 @@
-"""Tables 1 to 4 of paper 000, ours above the paper's rows."""
+"""Tables 1 to 4 of Schultheis and Babbar, 2022, ours above the paper's rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _sets(result: dict) -> str:
         "setting",
         "rows",
         "features",
-        "non-zeros a row",
+        "non-zeros per row",
         "labels",
         "with positives",
         "timed",
@@ -68,7 +68,7 @@ def _times(result: dict, loss: str) -> list[tuple]:
 
 
 TIME_HEADER = (
-    *("set", "setting", "solver", "Zero", "Bias", "OvAP", "MSI", "Zero / MSI", "MSI, ms a label"),
+    *("set", "setting", "solver", "Zero", "Bias", "OvAP", "MSI", "Zero / MSI", "MSI, ms per label"),
     "Newton steps of the four",
 )
 

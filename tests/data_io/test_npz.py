@@ -240,7 +240,8 @@ def test_dataset_describes_itself(data):
     X, Y = data
     dataset = Dataset(X, Y)
     assert (dataset.n_rows, dataset.n_features, dataset.n_labels, dataset.multilabel) == (9, 7, 4, True)
-    text = f"9 rows, 7 features ({X.nnz / 9:.1f} non-zeros a row), 4 labels (4 in use, {Y.nnz / 9:.2f} a row)"
+    text = f"9 rows, 7 features ({X.nnz / 9:.1f} non-zeros per row), "
+    text += f"4 labels (4 in use, {Y.nnz / 9:.2f} per row)"
     assert dataset.describe() == text
     classes = Dataset(X, np.array([5, 5, -1, 5, 5, 5, 5, 5, 5]))
     assert (classes.n_labels, classes.multilabel) == (2, False)

@@ -1,4 +1,4 @@
-"""The study of paper 000 on a set of thirty labels, and what its traces mean."""
+"""The study of Schultheis and Babbar, 2022, on a set of thirty labels, and what its traces mean."""
 
 from __future__ import annotations
 

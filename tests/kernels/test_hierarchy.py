@@ -90,7 +90,7 @@ def test_naics(data_folder):
     [
         ([(0, 1), (2, 3), (3, 2)], ValueError, "found none to node 2: it hangs on a cycle"),
         ([(0, 1), (5, 6)], ValueError, "found none to node 6"),
-        ([(0, 1), (1, 2), (0, 2)], ValueError, "expected one parent a node, node 2 has two"),
+        ([(0, 1), (1, 2), (0, 2)], ValueError, "expected one parent per node, node 2 has two"),
         ([(0, 1), (1, 0)], ValueError, "expected 0 as the root, found it as a child"),
         ([(0, 1), (0, -2)], ValueError, "expected node numbers from 0, got -2"),
         ([(0, 1.5)], TypeError, "expected node numbers"),

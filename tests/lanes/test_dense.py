@@ -1,4 +1,4 @@
-"""Dense features and every smooth loss, at ε₀ = 1 as paper 000 has it for dense sets and at the default."""
+"""Dense features and every smooth loss, at ε₀ = 1 (Schultheis and Babbar, dense sets) and at the default."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ TRUE = np.array([[1, 0, 0], [0, 1, 1]])
         (TRUE, np.zeros((3, 3)), 1, ValueError, "expected 2 rows as in Y_true, found 3"),
         (TRUE, np.zeros((2, 4)), 1, ValueError, "expected scores of 3 labels as in Y_true, found 4"),
         (TRUE, np.zeros(3), 1, ValueError, "expected two dimensions, found 1"),
-        (TRUE, np.zeros((2, 1), int), 2, ValueError, "at least k = 2 label numbers a row, found 1"),
+        (TRUE, np.zeros((2, 1), int), 2, ValueError, "at least k = 2 label numbers per row, found 1"),
         (TRUE, np.array([[0, 3], [0, 1]]), 1, None, None),
         (TRUE, np.array([[3], [0]]), 1, ValueError, "expected label numbers below 3, found 3"),
         (TRUE, np.array([[-2], [0]]), 1, ValueError, "found -2"),

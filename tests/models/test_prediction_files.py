@@ -102,7 +102,7 @@ def test_what_is_accepted(tmp_path, text, labels, scores):
         ("١:1\n".encode(), 1, 1, "label:score"),
         (b"\x00\xff\n", 1, 1, "label:score"),
         (b"1:2 2:3\n", 1, 5, "scores best first, found 3.0 after 2.0"),
-        (b"7:1 8:1 7:1\n", 1, 9, "each label once a line, found label 7 again"),
+        (b"7:1 8:1 7:1\n", 1, 9, "each label once per line, found label 7 again"),
         (b"1:2\n3:4", 2, 4, "a line end, found the end of the file"),
         (b"\n1:1e39\n", 2, None, "float32 can hold, found 1e[+]39"),
         (b"1:1e999\n", 1, None, "float32 can hold, found inf"),

@@ -35,7 +35,7 @@ def problem(X, y, lam=1.0, *, backend="auto", **options):
 
 
 def objective(X, y, W, b, lam, weight=1.0):
-    """G of paper 002 in numpy."""
+    """G of Gopal and Yang, 2013, in numpy."""
     Z = X @ np.asarray(W, np.float64) + np.asarray(b, np.float64)
     losses = logsumexp(Z, axis=1) - Z[np.arange(len(y)), y]
     return lam / 2 * float(np.sum(np.square(W))) + float(np.sum(weight * losses))

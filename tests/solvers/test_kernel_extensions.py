@@ -1,4 +1,4 @@
-"""Section 7 of paper 003: label sequences against enumeration, uncertain targets, dependencies of classes."""
+"""Section 7 of Seeger, 2006: label sequences against enumeration, uncertain targets, dependent classes."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Writes that happen fully or not at all, and go through to what is no regular file."""
+"""Writes that happen completely or not at all; a file that is not regular is written to directly."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     file is removed and the old one is untouched. The new file has the mode of the old one and, as far as the
     system allows it, its owner and group; where there was none, the mode follows the umask.
 
-    A symbolic link stays, and the file that it leads to is replaced. What is no regular file (a device, a
-    FIFO, a descriptor of this process as /dev/stdout or /dev/fd/N) is written to as it is.
+    A symbolic link stays, and the file that it leads to is replaced. What is not a regular file (a device, a
+    FIFO, a descriptor of this process such as /dev/stdout or /dev/fd/N) is written to directly.
 
     Raises:
         OSError: a directory, a folder that does not exist, a file that may not be written, a full disk; with

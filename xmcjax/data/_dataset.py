@@ -25,7 +25,7 @@ class Format(NamedTuple):
 
     Attributes:
         load: reads a file.
-        save: writes one.
+        save: writes a file.
         pieces: reads a file some rows at a time, or None where it can be read as a whole only.
     """
 
@@ -73,13 +73,12 @@ class Dataset(NamedTuple):
     def describe(self) -> str:
         """Sizes in one line."""
         rows = max(self.n_rows, 1)
-        text = (
-            f"{self.n_rows:,} rows, {self.n_features:,} features ({self.X.nnz / rows:.1f} non-zeros a row), "
-        )
+        nonzeros = f"{self.X.nnz / rows:.1f} non-zeros per row"
+        text = f"{self.n_rows:,} rows, {self.n_features:,} features ({nonzeros}), "
         if not self.multilabel:
             return text + f"{self.n_labels:,} classes"
         used = np.unique(self.y.indices).size
-        return text + f"{self.n_labels:,} labels ({used:,} in use, {self.y.nnz / rows:.2f} a row)"
+        return text + f"{self.n_labels:,} labels ({used:,} in use, {self.y.nnz / rows:.2f} per row)"
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the data themselves: equal for equal data, whatever file they came from.
@@ -189,10 +188,12 @@ def convert(
         OSError: a file cannot be read or written.
         ValueError: no such format, or one that cannot hold these data.
     """
-    written = _format(target, target_format)  # a wrong name is told before a long read
+    written = _format(target, target_format)  # a wrong name is reported before a long read
     dataset = load(source, format, **options)
     if written == "xmc" and not dataset.multilabel:
-        raise ValueError(f"{source}: expected lists of labels to write {written} text, found one class a row")
+        raise ValueError(
+            f"{source}: expected lists of labels to write {written} text, found one class per row"
+        )
     save(target, *dataset, written)
     return dataset
 

@@ -15,11 +15,11 @@ _N_CLASSES = 1055
 
 
 class Demo(NamedTuple):
-    """NAICS 2017: index entries of the industry classification, word counts, one code each.
+    """NAICS 2017: index entries of the industry classification, word counts, one code per entry.
 
     Attributes:
         X_train: CSR [16108, 8216], counts.
-        Y_train: CSR [16108, 1055], one label a row.
+        Y_train: CSR [16108, 1055], one label per row.
         X_test: CSR [3949, 8216].
         Y_test: CSR [3949, 1055].
         class_names: the six-digit NAICS code of each label.

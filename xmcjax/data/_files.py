@@ -12,7 +12,7 @@ from xmcjax.data._unpack import Unpacked, gzip_file, xz_file
 
 # Bytes asked for at once: large enough that the calls do not count, small enough for the cache.
 CHUNK = 1 << 20
-# A line longer than this is no row: without the bound, one file without line ends fills the memory.
+# A longer line is refused: without a bound, a single file without line ends would fill the memory.
 MAX_LINE = 1 << 28
 
 

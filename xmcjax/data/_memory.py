@@ -35,7 +35,7 @@ class MemoryBound:
         self.size = 0 if self._stream else found.st_size
 
     def seen(self, position: int) -> None:
-        """So many bytes were read: that is the size, as far as it is known, of a pipe."""
+        """Notes how many bytes were read; for a pipe this is all that is known of its size."""
         if self._stream:
             self.size = position
 
@@ -54,7 +54,7 @@ class MemoryBound:
             raise self.refusal(needed, what, line)
 
     def refusal(self, needed: int, what: str, line: int | None = None) -> DataFormatError:
-        """The error that says so."""
+        """The error that says that reading needs too much memory."""
         why = f"{FACTOR} times the file and 64 MB" if self._max_memory is None else "max_memory"
         most = f"at most {_megabytes(self.limit)} of memory ({why}; --max-memory allows more)"
         found = f"about {_megabytes(needed)} for {what}"

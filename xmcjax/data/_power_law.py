@@ -16,7 +16,7 @@ _SHOWN = 0.4
 _OWN_FEATURES = 8
 # Mean of the repetitions of a feature in a row beyond the first, at most.
 _REPEATS = 3.0
-# Rows made at once: what is held besides the result is a few times a block.
+# Rows made at once: besides the result a few times this block is in memory.
 _BLOCK = 1 << 16
 
 

@@ -1,8 +1,8 @@
-"""The svmlight / libsvm text format, with one class a row or with lists of labels.
+"""The svmlight / libsvm text format, with one class per row or with lists of labels.
 
-C.-C. Chang and C.-J. Lin, LIBSVM: a library for support vector machines, ACM TIST 2(3), 2011. One
-line a row, ``class index:value index:value ... # comment``; there is no header, so what a file
-does not say (where its numbers start, how many columns there are) is the caller's to say.
+C.-C. Chang and C.-J. Lin, LIBSVM: a library for support vector machines, ACM TIST 2(3), 2011. There is
+one line per row, ``class index:value index:value ... # comment``; there is no header, so that the caller
+has to say what a file does not (where its numbers start, how many columns there are).
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def class_vector(y: np.ndarray) -> np.ndarray:
     """Classes as int64 [n].
 
     Raises:
-        ValueError: not one integer a row.
+        ValueError: y does not have one integer per row.
     """
     classes = array(y, "y")
     if classes.ndim != 1 or classes.dtype.kind not in "iu":

@@ -62,7 +62,7 @@ class RowFormat:
     """The choices within the grammar. A bound of None is not known beforehand."""
 
     dtype: np.dtype
-    classes: bool = False  # one class a row instead of a list of labels
+    classes: bool = False  # one class per row instead of a list of labels
     comments: bool = False  # "#" ends a line, and a line that starts with it is no row
     first_feature: int = 0  # the file's number of column 0
     first_label: int = 0
@@ -151,7 +151,7 @@ def quote(item: bytes) -> str:
 
 
 def found(kind: Kind, line: bytes, column: int) -> str:
-    """What stands at byte ``column`` (from 0) of a line."""
+    """The text at byte ``column`` (from 0) of a line."""
     if kind is Kind.ROWS:
         return "one more line"
     match = _ITEM[kind].match(line, column)

@@ -20,7 +20,7 @@ _BLOCK_LINES = 1024
 def row_lines(heads: Iterable[str], X: sp.csr_matrix, first: int) -> Iterator[str]:
     """``head index:value index:value ...`` for each row of canonical X, column 0 written as ``first``."""
     for head, features in zip(heads, _pairs(X, first), strict=True):
-        # Without labels the blank in front stays: it is what says so.
+        # A row without labels keeps the blank in front, which says that it has none.
         yield f"{head} {features}\n" if features else f"{head}\n"
 
 
@@ -36,7 +36,7 @@ def label_lists(Y: sp.csr_matrix, first: int) -> Iterator[str]:
 
 def _pairs(X: sp.csr_matrix, first: int) -> Iterator[str]:
     # Nine digits restore any float32, also through the double that a reader rounds from; the
-    # shortest text that restores the float32 alone can end up beside it. Doubles round once.
+    # shortest text that restores a float32 directly may give its neighbour. Doubles are rounded once only.
     form = "%d:%.9g" if X.dtype == np.float32 else "%d:%r"
 
     def words(begin: int, stop: int) -> list[str]:

@@ -87,8 +87,8 @@ def _document_frequency(X: Matrix) -> np.ndarray:
 
 def _fit_idf(X: Matrix) -> dict[str, np.ndarray]:
     df = _document_frequency(X)
-    # A feature that the training part never shows has no weight to be learnt for it: it counts
-    # for nothing, in the norm of a row neither.
+    # No weight can be learnt for a feature that never occurs in the training part: it counts as
+    # zero, in the norm of a row too.
     return {"weight": np.where(df > 0, np.log(X.shape[0] / np.maximum(df, 1)), 0.0)}
 
 
@@ -230,7 +230,7 @@ def parse_transforms(names: str | Iterable[str]) -> tuple[str, ...]:
 def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transforms:
     """Fits transforms on the training part.
 
-    Each one sees what those before it made of X. See ``Transforms.apply`` for what X may be.
+    Each one works on the result of those before it. See ``Transforms.apply`` for what X may be.
 
     Args:
         names: "log,idf,unit" or ("log", "idf", "unit"); the names are those of ``TRANSFORMS``.
@@ -240,7 +240,7 @@ def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transf
         ValueError: as in ``parse_transforms`` and ``Transforms.apply``.
     """
     names = parse_transforms(names)
-    # Only as far as some transform still has to be fitted.
+    # Transforms are applied only as long as another one has to be fitted.
     last = max((i for i, name in enumerate(names) if TRANSFORMS[name].arrays), default=-1)
     fitted: dict[str, np.ndarray] = {}
     X = _copy(X) if last >= 0 else X

@@ -1,8 +1,8 @@
-"""Unpacks .gz and .xz as a stream in which nothing is passed over.
+"""Unpacks .gz and .xz as a stream and skips nothing.
 
 Both formats may hold several parts (members of gzip, streams of xz), one behind the other. Python's own
-reader of .xz stops in silence where the second part does not begin as one; here everything that is no part
-and no padding is an error, and what was unpacked before a damaged place is handed out first.
+reader of .xz stops silently where what follows is not a valid second part. Here everything that is neither a
+part nor padding is an error, and what was unpacked before a damaged place is returned first.
 """
 
 from __future__ import annotations

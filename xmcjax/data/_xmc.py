@@ -2,7 +2,7 @@
 
 K. Bhatia, K. Dahiya, H. Jain, P. Kar, A. Mittal, Y. Prabhu, M. Varma, The Extreme Classification
 Repository: Multi-label Datasets and Code, http://manikvarma.org/downloads/XC/XMLRepository.html,
-2016. A first line ``n d L``, then one line a row: ``label,label index:value index:value``.
+2016. A first line ``n d L``, then one line per row: ``label,label index:value index:value``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def load_xmc(
 
     The first line is ``n d L``; then each row is ``l1,l2,... f:v f:v ...`` with labels and features
     counted from 0. A row without labels starts with a blank, a row may have no features, and an
-    empty line is a row with neither. The header is law: it gives the shapes, and every number and
+    empty line is a row with neither. The header is binding: it gives the shapes, and every number and
     the count of rows are checked against it. Order within a row is free, a value of zero is
     dropped, and what is wrong is reported, never repaired: duplicates, numbers out of range,
     nan and infinities (docs/formats.md lists every case).

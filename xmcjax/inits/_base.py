@@ -46,12 +46,12 @@ class TrainingSet:
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """Labels about to be trained, with what is cheap to know of them.
+    """Labels about to be trained, with what is cheap to compute about them.
 
     Attributes:
         ids: label numbers, [k].
-        positives: for each the rows that have it.
-        counts: Σ_{i∈P} s_i of each, [k]: |P| where the rows have no weights.
+        positives: for each label the rows that have it.
+        counts: Σ_{i∈P} s_i of each label, [k]; this is |P| where the rows have no weights.
         sums: Σ_{i∈P} s_i x_i, CSR float64 [k, d].
     """
 
@@ -65,7 +65,7 @@ class Labels:
 class Starts:
     """Starting weights of k labels: w_j = scale_j · base + sparse_j, and the bias.
 
-    In this form a start costs as much as the label has positives, not as there are features.
+    In this form the cost of a start grows with the positives of the label, not with the features.
 
     Attributes:
         base: [d], shared by all labels; None where every scale is 0.
@@ -107,14 +107,14 @@ class Init:
     tree: ClassVar[bool] = False
 
     def check(self, n_features: int, n_labels: int, bias: bool) -> None:
-        """Whether these starts can serve, before anything is written or computed.
+        """Checks that these starts can be used, before anything is written or computed.
 
         Raises:
-            ValueError: they cannot; why.
+            ValueError: they cannot be used; the message says why.
         """
 
     def prepare(self, data: TrainingSet) -> Callable[[Labels], Starts]:
-        """What gives the starts of labels; called once for a training set."""
+        """Makes the function that gives the starts of labels; called once per training set."""
         raise NotImplementedError(f"{type(self).__name__} has no starts")
 
 

@@ -20,7 +20,7 @@ class Zero(Init):
 
 @dataclasses.dataclass(frozen=True)
 class Bias(Init):
-    """w0 = 0 with bias weight −λ (paper 000, section 3).
+    """w0 = 0 with bias weight −λ (Schultheis and Babbar, 2022, section 3).
 
     The solver minimises over the bias before its first step, so that here the choice of λ
     matters only with ``max_iter=0``.

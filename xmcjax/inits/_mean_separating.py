@@ -9,13 +9,13 @@ import numpy as np
 
 from xmcjax.inits._base import Init, Labels, Starts, TrainingSet, check_finite
 
-# Below this sine² of the angle between p̄ and x̄ the two count as parallel.
+# p̄ and x̄ count as parallel where sin² of the angle between them is below this.
 PARALLEL = 1e-10
 
 
 @dataclasses.dataclass(frozen=True)
 class MeanSeparating(Init):
-    """w0 = u p̄ + v x̄ with ⟨w0, p̄⟩ = s and ⟨w0, n̄⟩ = t (paper 000, section 4, eqs. 19 to 22).
+    """w0 = u p̄ + v x̄ with ⟨w0, p̄⟩ = s and ⟨w0, n̄⟩ = t (Schultheis and Babbar, 2022, eqs. 19 to 22).
 
     p̄, n̄ and x̄ are the means of the positives, of the negatives and of all rows, the bias
     feature included. Where p̄ is parallel to x̄, where x̄ = 0, and for a label without positives

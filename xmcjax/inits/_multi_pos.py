@@ -1,4 +1,4 @@
-"""Starts that place every positive of a rare label, not their mean alone."""
+"""Starts that place every positive of a rare label, and not only their mean."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MultiPos(Init):
     Attributes:
         msi_s: s.
         msi_t: t; None takes that of the loss.
-        max_positives: most positives placed one by one.
+        max_positives: the largest number of positives that are placed one by one.
         ridge: λ, for positives that nearly coincide.
     """
 
@@ -69,7 +69,7 @@ class MultiPos(Init):
                     alpha = np.linalg.solve(
                         system + self.ridge * np.eye(count + 1), [float(t)] + [float(self.msi_s)] * count
                     )
-                except np.linalg.LinAlgError:  # beside huge inner products the ridge is lost in rounding
+                except np.linalg.LinAlgError:  # rounding loses the ridge beside huge inner products
                     rows.append(result.sparse[[k]])
                     continue
                 # α₀ n̄ + Σ α_i p_i, written with x̄

@@ -1,7 +1,7 @@
 """Starts from the solution of another label.
 
 Fang et al., "Fast training for large-scale one-versus-all linear classifiers using
-tree-structured initialization", 2019 (in paper 000: OvAP and OvAP++, eqs. 14 to 16).
+tree-structured initialization", 2019; OvAP and OvAP++ in Schultheis and Babbar, 2022, eqs. 14 to 16.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from xmcjax.inits._base import Init, Starts
 
 @dataclasses.dataclass(frozen=True)
 class OvaPrimal(Init):
-    """The solution for "no positives" (eq. 15), solved once.
+    """The solution of a label without positives (eq. 15), computed once for all labels.
 
     Attributes:
-        ova_primal: "strict" solves it as tightly as a label, "loose" stops at ε₀ ‖∇f(0)‖, which
-            leaves fewer rows right at the hinge (paper 000, appendix 7.2).
+        ova_primal: "strict" solves it to the tolerance of a label, "loose" stops at ε₀ ‖∇f(0)‖, which
+            leaves fewer rows right at the hinge (Schultheis and Babbar, appendix 7.2).
     """
 
     ova_primal: Literal["loose", "strict"] = "loose"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained(Init):
-    """The weights of a model that was trained before, on the same features and labels.
+    """Starts with the weights of a model that was trained before on the same features and labels.
 
     Attributes:
         pretrained: the model's directory.

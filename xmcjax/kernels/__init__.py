@@ -1,9 +1,9 @@
 """Kernels of class functions, and their products with all classes at once.
 
 A kernel function (``KERNELS``) is pointwise mathematics in inner products and distances. :func:`gram` puts
-one on training points, stored or made anew in tiles, :func:`low_rank` and :func:`fourier` approximate it by
-factors; :func:`class_kernels` gives every class, or
-every node of a tree, its variance and its base kernel.
+one on training points, stored or computed anew in tiles. :func:`low_rank` and :func:`fourier` approximate
+it by factors. :func:`class_kernels` gives every class, or every node of a tree, its variance and its base
+kernel.
 """
 
 from xmcjax.kernels._class_kernels import ClassKernels, class_kernels

@@ -1,6 +1,6 @@
-"""K̃ of all classes: K = (Φ ⊗ I) diag_p(v_p M⁽ˡ⁽ᵖ⁾⁾) (Φᵀ ⊗ I), and σ² added to every class.
+"""K̃ of all classes: K = (Φ ⊗ I) diag_p(v_p M⁽ˡ⁽ᵖ⁾⁾) (Φᵀ ⊗ I), and σ² is added for every class.
 
-Paper 003, eqs. 2 and 4 and section 6.2.
+Seeger, 2006, eqs. 2 and 4 and section 6.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Base kernels as products of factors: M⁽ˡ⁾ ≈ F_lᵀ F_l + diag(c_l), in O(nr) a product for rank r.
+"""Base kernels as products of factors: M⁽ˡ⁾ ≈ F_lᵀ F_l + diag(c_l), with products in O(nr) for rank r.
 
-What the factors are made of is the matter of the subclasses. Their derivative in the hyperparameters
-makes them anew: products themselves use those that are kept.
+The subclasses say how the factors are computed. Products use the stored factors; the derivative in the
+hyperparameters computes them anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Factors(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Factored:
-    """Base of the approximations; what takes the place of :class:`xmcjax.kernels.Gram`.
+    """Base of the approximations, which replace :class:`xmcjax.kernels.Gram`.
 
     Attributes:
         kernel: with leaves [L].
@@ -39,7 +39,7 @@ class Factored:
     count: int
 
     def made(self, kernel) -> Factors:
-        """The factors as a function of the hyperparameters; what they rest on beside stays."""
+        """The factors as a function of the hyperparameters; their points or frequencies stay as they are."""
         raise NotImplementedError
 
     @property

@@ -22,7 +22,7 @@ from xmcjax.linops import real_array
 
 
 class Pairs(NamedTuple):
-    """What a kernel function may ask of the pairs of two sets of points."""
+    """What a kernel function may use of the pairs of two sets of points."""
 
     inner: jax.Array  #: x·x', [rows, columns]
     distance2: jax.Array  #: ‖x − x'‖² ≥ 0, [rows, columns]
@@ -47,7 +47,7 @@ class Kernel:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Linear(Kernel):
-    """k(x, x') = x·x'. Without hyperparameters; :class:`Scaled` gives it a variance."""
+    """k(x, x') = x·x'. It has no hyperparameters; :class:`Scaled` gives it a variance."""
 
     def value(self, pairs: Pairs) -> jax.Array:
         return pairs.inner
@@ -56,7 +56,7 @@ class Linear(Kernel):
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class RBF(Kernel):
-    """k(x, x') = exp(−w/(2d) ‖x − x'‖²), d features (paper 003, eq. 8).
+    """k(x, x') = exp(−w/(2d) ‖x − x'‖²), d features (Seeger, 2006, eq. 8).
 
     Args:
         w: inverse squared length, above 0.
@@ -92,7 +92,7 @@ class Matern(Kernel):
             raise ValueError(f"nu: expected 0.5, 1.5 or 2.5, got {self.nu}")
 
     def value(self, pairs: Pairs) -> jax.Array:
-        # √ has no derivative at 0, and of two equal points none is needed
+        # √ has no derivative at 0, and two equal points need none
         apart = pairs.distance2 > 0
         distance = jnp.where(apart, jnp.sqrt(jnp.where(apart, pairs.distance2, 1) / pairs.features), 0)
         r = jnp.sqrt(2 * self.nu * self.w) * distance
@@ -172,21 +172,21 @@ def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
 
 
 def positive(name: str, values, shape: tuple[int, ...], dtype, *, zero: bool = False) -> jax.Array:
-    """Values of this shape or numbers for all of it, as an array of it.
+    """An array of this shape from values of it, or from one number for all of it.
 
     Args:
         name: for errors.
         values: may be traced; then nothing is known of them.
         shape: of the result.
         dtype: of the result.
-        zero: whether 0 is good too.
+        zero: whether 0 is allowed, too.
 
     Raises:
         ValueError: a value that is not finite or not above 0.
     """
     if isinstance(values, Tracer):
         return jnp.broadcast_to(values.astype(dtype), shape)
-    values = _sparse.dense(values, name).astype(dtype)  # NumPy: nothing to compile
+    values = _sparse.dense(values, name).astype(dtype)  # with NumPy nothing has to be compiled
     wrong = values[~(np.isfinite(values) & ((values > 0) | (zero & (values == 0))))]
     if wrong.size:
         raise ValueError(f"{name}: expected a number {'from' if zero else 'above'} 0, got {wrong.ravel()[0]}")

@@ -1,6 +1,6 @@
 """Products with the base kernel matrices M⁽¹⁾ … M⁽ᴸ⁾ of n points, stored or made anew in tiles.
 
-Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006 (paper 003), sections
+Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006, sections
 6.2, 9.3 and appendix D.2. The derivative in the hyperparameters needs no stored matrix either: with
 cotangent U of M S it is Σ U ∘ (∂M S), tile by tile.
 """
@@ -89,7 +89,7 @@ class Gram:
         Args:
             S: [n, 1, k].
             between: a linear map of columns that takes [r, k] to [r, k] for any number r of rows:
-                it changes places with M, and with half of M where that has fewer rows.
+                it commutes with M, and is applied between the factors of M where these have fewer rows.
         """
         if self.linear:
             self._check(S)
@@ -199,14 +199,14 @@ def _matrices(kernel, points, *, count: int, rows: int) -> tuple[jax.Array, ...]
 
 def _stacked_product(matrices, S: jax.Array) -> jax.Array:
     """M_l S_l for each of L matrices, [rows, L, k]."""
-    # one product after the other: a batched one would first copy all of them
+    # one product after the other, because a batched product would first copy all matrices
     return jnp.stack(
         [jnp.matmul(matrices[l], S[:, l], precision="highest") for l in range(S.shape[1])], axis=1
     )
 
 
 def _stored_product(matrices, S: jax.Array) -> jax.Array:
-    """The same with matrices that are symmetric, of which few columns need but the upper half."""
+    """The same with symmetric matrices, of which products with few columns read only the upper half."""
     if S.shape[2] > _FEW_COLUMNS or not _ffi.available():
         return _stacked_product(matrices, S)
 
@@ -312,7 +312,7 @@ def _rmatmat(op, C):
     return op.rmatmat(C) if isinstance(op, Dense) else _sparse_rmatmat(op, C)
 
 
-# Each is the other's derivative: native kernels have none of their own.
+# Each is the other's derivative, because native kernels have no derivative of their own.
 @jax.custom_vjp
 def _sparse_matmat(op, V):
     return op.matmat(V)

@@ -1,11 +1,11 @@
 """Low-rank kernel matrices from few of their columns: incomplete Cholesky and Nystrom.
 
-Seeger, 2006 (paper 003), section 7.4 and eq. 9. With the active points I and M_I = R Rᵀ,
+Seeger, 2006, section 7.4 and eq. 9. With the active points I and M_I = R Rᵀ,
 
     M ≈ Fᵀ F + diag(c),   F = R⁻¹ M_{I,·},
 
 where incomplete Cholesky factorisation picks the point of the largest remaining diagonal in turn and
-puts the diagonal right, c = diag(M) − diag(FᵀF) ≥ 0; Nystrom draws the points and has no c. The
+corrects the diagonal, c = diag(M) − diag(FᵀF) ≥ 0; Nystrom draws the points and has no c. The
 active points stay when hyperparameters move.
 """
 
@@ -78,7 +78,7 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
         points: the training points.
         rank: active points, from 1 to n; incomplete Cholesky takes fewer where no more are needed
             in this precision.
-        method: "cholesky", incomplete Cholesky factorisation with the diagonal put right; or
+        method: "cholesky", incomplete Cholesky factorisation with the diagonal corrected; or
             "nystrom", points drawn at random.
         seed: of the draw, for :func:`numpy.random.default_rng`.
 
@@ -138,7 +138,7 @@ def _factorised(kernel, points, *, rank: int) -> tuple[jax.Array, jax.Array]:
     diagonal = kernel.value(points.with_themselves())
 
     def pick(k, carry):
-        left, L, order, pivots = carry  # L is [rank, n], a row a step
+        left, L, order, pivots = carry  # L is [rank, n], one row per step
         place = jnp.argmax(left).astype(jnp.int32)
         pivot = left[place]
         row = kernel.value(points.pairs(place, 1, points))[0] - jnp.matmul(

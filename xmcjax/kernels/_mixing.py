@@ -1,6 +1,6 @@
 """How the class functions are made of independent ones: u = (Φ ⊗ I) ǔ.
 
-Paper 003, sections 4 and 6.4 (trees) and 7.2 (a matrix B). Arrays are [rows, functions, lanes].
+Seeger, 2006, sections 4 and 6.4 (trees) and 7.2 (a matrix B). Arrays are [rows, functions, lanes].
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Loadings:
 class Tree:
     """Φ of a hierarchy: u at a leaf is the sum of ǔ on its path (algorithms 1 and 2). Made by :func:`tree`.
 
-    On a CPU one native pass over the nodes of each row. Elsewhere level by level, with gathers only: a
-    parent's children are gathered in tables of similar width, because a scatter would add one number
-    after the other.
+    On a CPU this is one native pass over the nodes of each row. Elsewhere it goes level by level, with
+    gathers only: the children of a parent are gathered in tables of similar width, because a scatter
+    would add one number after the other.
 
     Attributes:
         parent: place of each node's parent, before its own; −1 for the root; [P].

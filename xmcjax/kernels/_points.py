@@ -1,4 +1,4 @@
-"""Sets of points, and what kernel functions ask of their pairs, in tiles."""
+"""Sets of points, and what kernel functions need of their pairs, in tiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xmcjax.linops import Dense, LinOp
 
 
 def _distances2(norms2, other_norms2, inner) -> jax.Array:
-    """‖x − x'‖² = ‖x‖² + ‖x'‖² − 2 x·x'; 0 where it is mere rounding, which a root would blow up."""
+    """‖x − x'‖² = ‖x‖² + ‖x'‖² − 2 x·x'; 0 where it is only rounding, which a root would magnify."""
     size = norms2[:, None] + other_norms2[None]
     distance2 = size - 2 * inner
     return jnp.where(distance2 > 8 * jnp.finfo(inner.dtype).eps * size, distance2, 0)
@@ -31,8 +31,8 @@ def _distances2(norms2, other_norms2, inner) -> jax.Array:
 class Points:
     """n points by their features, made by :func:`points`.
 
-    Dense features are kept less the mean m of the training points: ‖x − x'‖² by way of inner
-    products would lose the digits that a large common part takes up.
+    The mean m of the training points is subtracted from dense features, because ‖x − x'‖² computed from
+    inner products would lose the digits that a large common part takes up.
 
     Attributes:
         op: x − m where there is a centre, else x; [n, d].

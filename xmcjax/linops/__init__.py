@@ -44,7 +44,7 @@ __all__ = [
 
 
 def native_ready() -> bool:
-    """Whether the native kernels are built and the default device is the CPU that they run on."""
+    """Whether the native kernels are built and the default device is a CPU, on which they run."""
     return jax.default_backend() == "cpu" and _ffi.available()
 
 
@@ -70,9 +70,9 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
         backend: "dense"; "native", CSR through the C++ kernels (CPU only); "gpu", rows in groups
             and their transpose, through kernels for a GPU, which are interpreted, slowly, on another
             device; "jnp", CSR in plain JAX; "auto", dense for a dense X, else native where it is built
-            and the default device is a CPU, else jnp. What needs only the products takes "gpu" where
+            and the default device is a CPU, else jnp. Callers that need only the products use "gpu" where
             :func:`gpu_ready`.
-        threads: of one product in the native kernels; None takes one a core. The sums do not depend on it.
+        threads: of one product in the native kernels; None takes one per core. The sums do not depend on it.
 
     Raises:
         ValueError: an unknown backend, X not of two dimensions or malformed, or the native kernels asked for

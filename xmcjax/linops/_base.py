@@ -1,4 +1,4 @@
-"""The operator protocol: all that a solver may ask of a feature matrix."""
+"""The operator protocol: all that a solver may use of a feature matrix."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 
 def put(a: np.ndarray) -> jax.Array:
-    """On the device, never a view of the host array, which may be written to again; nothing is compiled.
+    """A copy on the device, not a view of the host array, which may be written to again; it compiles nothing.
 
-    ``device_put`` may take the memory of a host array that happens to be aligned, also where told
+    ``device_put`` may use the memory of a host array that happens to be aligned, even with
     ``may_alias=False``.
     """
     return jax.device_put(np.array(a))
@@ -32,7 +32,7 @@ class LinOp(Protocol):
 
     @property
     def dtype(self) -> Any:
-        """Of the values."""
+        """The dtype of the values."""
         ...
 
     def matmat(self, V: jax.Array) -> jax.Array:

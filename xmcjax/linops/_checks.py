@@ -1,4 +1,4 @@
-"""What is refused before a matrix of features reaches a solver."""
+"""Checks of a matrix of features before it reaches a solver."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def computed_dtype(dtype) -> np.dtype:
 
 
 def check_operator(op) -> None:
-    """Raises TypeError where features are not an operator, such as a matrix that no one has checked."""
+    """Raises TypeError where features are not an operator, such as a matrix that has not been checked."""
     if not hasattr(op, "matmat"):
         raise TypeError(f"expected features of xmcjax.linops.make, got {type(op).__name__}")
 

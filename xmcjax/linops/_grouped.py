@@ -15,7 +15,7 @@ from xmcjax.linops._checks import canonical_csr
 
 # Entries of a row that are read at once; a row is filled up to a multiple of them.
 GROUP = 8
-# Groups that one program of a kernel adds up. A longer row is summed in pieces, and the pieces then.
+# Groups that one program of a kernel adds up. A longer row is summed in pieces, which are then added up.
 PIECE = 64
 
 
@@ -52,7 +52,7 @@ class Rows:
 
     @classmethod
     def of(cls, X: sp.csr_array | sp.csr_matrix, piece: int = PIECE) -> Rows:
-        """Of a CSR matrix with sorted rows; `piece` is the number of groups in a piece."""
+        """The rows of a CSR matrix whose rows are sorted; `piece` is the number of groups in a piece."""
         m = X.shape[0]
         counts = np.diff(X.indptr).astype(np.int64)
         groups = -(-counts // GROUP)
@@ -73,7 +73,7 @@ class Rows:
         long = np.flatnonzero(further)
         sums = None
         if len(long):
-            # the pieces of each long row: its first, and the further ones, which stand together
+            # the pieces of each long row: the first, and the further ones, which are consecutive
             indptr = np.concatenate([[0], np.cumsum(further[long] + 1)])
             pieces = np.empty(indptr[-1], np.int64)
             begins = indptr[:-1]
@@ -96,7 +96,7 @@ class Grouped(SparseProducts):
     """X and Xᵀ as :class:`Rows`, for kernels that a GPU runs; made by :func:`xmcjax.linops.make`.
 
     Each product has one program for a piece of a row and a tile of lanes, and no two programs write to
-    the same place: sums are made in an order that nothing else depends on. Xᵀ C and Xᵀ(D ∘ (X V)) skip
+    the same place: each sum is computed in one fixed order. Xᵀ C and Xᵀ(D ∘ (X V)) skip
     rows in whose tile of lanes C is zero, or D in the lanes where V is not.
 
     Attributes:
@@ -151,7 +151,7 @@ class Grouped(SparseProducts):
         self._check("V", V, self.shape[1])
         lanes, T = V.shape[1], _spmm.tile(V.shape[1], _spmm.SKIPPING)
         D, V = _spmm.padded(D, T), _spmm.padded(V, T)
-        # a lane whose V is zero, as that of a solved system, asks for no row
+        # a lane whose V is zero, such as that of a solved system, needs no row
         active = _spmm.nonzero_tiles((D != 0) & jnp.any(V != 0, axis=0), T)
         # D ∘ (X V)
         scores = _spmm.product(self.rows, V, T, interpret=self.interpret, scale=D, of_rows=active)

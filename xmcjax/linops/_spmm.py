@@ -1,6 +1,6 @@
 """The product of a sparse matrix with lanes as a GPU kernel, written in Pallas.
 
-Imported where a product is made only: Pallas takes a while to import.
+This module is imported only where a product is computed, because importing Pallas takes a while.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from jax.experimental.pallas import triton as gpu
 if TYPE_CHECKING:
     from xmcjax.linops._grouped import Rows
 
-# Lanes of one program, which one warp holds: of a full product, four a thread, so that an entry of the
-# matrix is a load of 16 bytes by each thread; of a product that skips what is zero, the 128 bytes that the
-# memory delivers at once.
+# Lanes of one program, which one warp holds: for a full product four per thread, so that
+# an entry of the matrix is a load of 16 bytes per thread; for a product that skips zeros, the 128 bytes that
+# the memory delivers at once.
 FULL, SKIPPING = 128, 32
 
 
@@ -28,7 +28,7 @@ def tile(lanes: int, most: int) -> int:
 
 
 def padded(V: jax.Array, T: int) -> jax.Array:
-    """With zero lanes up to a multiple of T."""
+    """V filled up with zero lanes to a multiple of T."""
     return jnp.pad(V, ((0, 0), (0, -V.shape[1] % T)))
 
 
@@ -57,7 +57,7 @@ def product(
         T: lanes of a program.
         interpret: whether the kernel is interpreted, which any device can do.
         scale: S, [m, B]; None for ones.
-        of_rows: int8 [B / T, m]; where 0, the row is not worked out for these lanes and the result is 0.
+        of_rows: int8 [B / T, m]; where 0, the row is not computed for these lanes and the result is 0.
         of_entries: int8 [B / T, p]; where 0, V is known to be 0 there and is not read.
         square: whether the entries of A are squared.
     """
@@ -79,7 +79,7 @@ def _pieces(rows, V, T, interpret, scale, of_rows, of_entries, square):
         "index": rows.index,
         "value": rows.value,
         "V": V,
-        # the row of a piece is asked for where something depends on it
+        # the row of a piece is loaded only where something depends on it
         "row": None if scale is None and of_rows is None else rows.row,
         "scale": scale,
         "of_rows": of_rows,
@@ -120,11 +120,11 @@ def _kernel(*references, names, T, square):
 
     def add(g, total):
         at, x = ref["index"][g, :], ref["value"][g, :]
-        counts = x != 0  # not what a group is filled up with
+        counts = x != 0  # without the zeros that fill a group up
         if "of_entries" in ref:
             flags = ref["of_entries"].at[jnp.broadcast_to(j, (group,)), at]
             counts &= gpu.load(flags, mask=counts, other=jnp.zeros((group,), jnp.int8)) != 0
-        # A load that is masked moves nothing.
+        # A masked load moves no data.
         there = gpu.load(
             ref["V"].at[jnp.broadcast_to(at[:, None], (group, T)), lanes],
             mask=jnp.broadcast_to(counts[:, None], (group, T)),

@@ -2,8 +2,8 @@
 
 ``squared_hinge``, ``hinge``, ``huber_hinge`` and ``logistic`` are objects of the margin m = y z:
 ``.value(m)``, ``.grad(m)``, ``.curv(m)``, ``.conjugate(dual)``, elementwise and of any shape.
-``poisson`` is one of the score and the target, ``.score_value(s, y)``, which they have too: what a lane of
-``newton_cg`` minimises.
+``poisson`` is a loss of the score and the target, ``.score_value(s, y)``. The objects of the margin have this
+method too; it is what a lane of ``newton_cg`` minimises.
 
 The others are functions of scores [..., m] and integer labels [...] that return the loss of each row,
 [...]. The convex conjugate of ``x`` is ``x_conjugate``.

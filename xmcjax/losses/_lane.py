@@ -1,7 +1,7 @@
-"""What a lane of newton_cg minimises: a loss of the score, given the target ±1.
+"""The losses that a lane of newton_cg minimises: losses of the score, given the target ±1.
 
-A loss of one's own is a frozen dataclass with a ``name`` and its value: slope and curvature come from JAX
-where the class has none.
+To add a loss, write a frozen dataclass with a ``name`` and its value. JAX gives slope and curvature where the
+class does not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LaneLoss:
 
     @property
     def parameter(self) -> float:
-        """The number that the C++ kernel takes beside the score."""
+        """The parameter of the loss that the C++ kernel takes."""
         return 0.0
 
     def score_value(self, s: jax.Array, y: jax.Array) -> jax.Array:
@@ -67,7 +67,7 @@ def slope(f: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
 class Poisson(LaneLoss, native=True):
     """ℓ(s, y) = e^s − s for y = 1, e^s for y = −1: Poisson regression of counts 1 and 0.
 
-    With s = z + log a it is the problem of one class in the log-concavity bound (paper 002, eq. 2),
+    With s = z + log a it is the problem of one class in the log-concavity bound (Gopal and Yang, eq. 2),
     up to a constant.
     """
 

@@ -15,8 +15,8 @@ def largest(a: jax.Array, k: int) -> jax.Array:
         return jnp.max(a, axis=-1, keepdims=True)
     if a.dtype == jnp.float64 and k <= MAX_PASSES:
         return _by_passes(a, k)
-    # On CPUs XLA knows the k largest as a sort whose first k entries are taken. Uses that take fewer
-    # would merge with that, and the whole row would be sorted, a hundred times as slow.
+    # On CPUs XLA recognises the k largest as a sort whose first k entries are taken. A use that takes
+    # fewer entries would merge with it, and sorting the whole row would be a hundred times as slow.
     return jax.lax.optimization_barrier(jax.lax.top_k(a, k)[0])
 
 
@@ -30,7 +30,7 @@ def _by_passes(a: jax.Array, k: int) -> jax.Array:
         top = jnp.where(place >= filled, t, top)
         return top, filled + jnp.sum(a == t, axis=-1, keepdims=True, dtype=jnp.int32), t
 
-    # the first pass is apart: it counts +∞ and hands NaN on
+    # the first pass is separate: it counts +∞ and passes NaN on
     first = jnp.max(a, axis=-1, keepdims=True)
     top = jnp.broadcast_to(first, place.shape)
     filled = jnp.maximum(jnp.sum(a == first, axis=-1, keepdims=True, dtype=jnp.int32), 1)

@@ -24,7 +24,7 @@ class MarginLoss(LaneLoss):
     Attributes:
         name: in the table ``MARGIN_LOSSES`` and on the command line.
         smooth: φ' is continuous, as a Newton method needs.
-        negative_mean_target: the default t of the mean-separating start (paper 000).
+        negative_mean_target: the default t of the mean-separating start (Schultheis and Babbar, 2022).
     """
 
     negative_mean_target: ClassVar[float] = -2.0
@@ -43,11 +43,11 @@ class MarginLoss(LaneLoss):
         raise NotImplementedError(f"{type(self).__name__} has no value")
 
     def grad(self, m: jax.Array) -> jax.Array:
-        """φ'(m); at a kink an element of the subdifferential. Of JAX, where the class has none."""
+        """φ'(m); at a kink an element of the subdifferential. JAX derives it where the class does not."""
         return slope(self.value, m)
 
     def curv(self, m: jax.Array) -> jax.Array:
-        """φ''(m); at a kink of the slope an element of its generalised derivative. Of JAX, likewise."""
+        """φ''(m); at a kink of the slope an element of its generalised derivative. JAX derives it, too."""
         return slope(self.grad, m)
 
     def conjugate(self, dual: jax.Array) -> jax.Array:
@@ -57,7 +57,7 @@ class MarginLoss(LaneLoss):
 
 @dataclasses.dataclass(frozen=True)
 class SquaredHinge(MarginLoss, native=True):
-    """φ(m) = max(0, 1−m)² (paper 000, eq. 5)."""
+    """φ(m) = max(0, 1−m)² (Schultheis and Babbar, 2022, eq. 5)."""
 
     name: ClassVar[str] = "squared_hinge"
 

@@ -104,7 +104,7 @@ def _checked_gamma(gamma, dtype) -> jax.Array:
         if not 0 < known < float("inf"):
             raise ValueError(f"expected a finite gamma > 0, got {known}")
         check_range("expected gamma", known, accumulator(dtype))
-    # a whole number beyond 32 bits goes over as what it is computed in
+    # a whole number beyond 32 bits is passed on in the dtype of the computation
     return jnp.asarray(gamma, accumulator(dtype) if isinstance(gamma, int) else None)
 
 
@@ -130,8 +130,8 @@ def _envelope(b: jax.Array, gamma: jax.Array, k: int, variant: Variant) -> tuple
 def _(k, variant, primals, tangents):
     (b, gamma), (db, dgamma) = primals, tangents
     value, x = _envelope(b, gamma, k, variant)
-    # The maximum moves by what its terms move by. The change of x, which it does not need, is that of
-    # the projection; nothing computes it but a second derivative.
+    # The derivative of the maximum is that of its terms at x. It does not need the derivative of x, which is
+    # that of the projection; only a second derivative computes it.
     dvalue = jnp.sum(x * db, axis=-1) - jnp.sum(x * x, axis=-1) / 2 * dgamma
     _, dx = jax.jvp(lambda b, gamma: _projection(b, gamma, k, variant), primals, tangents)
     return (value, x), (dvalue, dx)

@@ -37,7 +37,7 @@ def topk_hinge(scores, labels, k: int, variant: Variant = "alpha", *, where=None
     largest of the margins z_j − z_y of the classes other than y. alpha ≤ beta, and both bound the top-k
     error from above. k = 1 is the loss of Crammer and Singer.
 
-    Its gradient is a subgradient where it has a kink: classes that tie at the k-th place share alike.
+    At a kink the gradient is a subgradient: classes that tie at the k-th place share it equally.
 
     Args:
         scores: z, [..., m], of a floating point dtype.

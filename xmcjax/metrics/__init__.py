@@ -1,7 +1,7 @@
 """Scores of predictions: ranking metrics of extreme classification, F1, model density, trees, rejection.
 
-``RANKING_METRICS`` and ``PROPENSITY_METRICS`` are the tables that ``xmcjax evaluate`` walks: the
-heading of a column and its function. All functions here are numpy and scipy only.
+``RANKING_METRICS`` and ``PROPENSITY_METRICS`` are the tables behind ``xmcjax evaluate``: each maps
+the heading of a column to its function. All functions here need numpy and scipy only.
 """
 
 from xmcjax.metrics._binary import label_precision_recall as label_precision_recall

@@ -1,4 +1,4 @@
-"""Precision and recall of one-vs-all models as averages over the binary problems (paper 000)."""
+"""Precision and recall of one-vs-all models as averages over the binary problems."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def label_precision_recall(
 
     The first is undefined for a label that is never predicted, the second for one without a
     positive row. Such labels are left out of the mean concerned, unless ``undefined`` gives a
-    value for them. (Paper 000, Table 4, does not say. Its Amazon-670k row, precision 82.0 at
-    recall 17.6 with 1.2 positives a label in the test part, leaves only this reading.)
+    value for them. (The paper below does not define this for its Table 4. The row of Amazon-670k,
+    precision 82.0 at recall 17.6 with 1.2 positives per label in the test part, allows no other reading.)
 
     Args:
         Y_true: 0/1 label matrix [n, L], sparse or dense.
@@ -48,7 +48,7 @@ def label_precision_recall(
             A 0/1 matrix of predicted labels serves too.
         threshold: a label is predicted where its score is larger, 0 by default (the decision
             boundary of one-vs-all).
-        undefined: None (default) leaves undefined labels out; a number stands for their value.
+        undefined: None (default) leaves undefined labels out; a number is used as their value.
 
     Returns:
         ``(precision, recall)``, each a fraction of 1; 0 where no label at all is defined.

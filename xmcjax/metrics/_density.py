@@ -9,7 +9,7 @@ from xmcjax import _sparse
 
 
 def density(weights) -> float:
-    """The fraction of weights that are not zero; biases, kept apart, do not count.
+    """The fraction of weights that are not zero; biases are stored separately and do not count.
 
     Args:
         weights: a weight matrix of any orientation, sparse or dense, or a model with a

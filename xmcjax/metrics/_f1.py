@@ -54,7 +54,7 @@ def _counts(y_true, y_pred) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def micro_f1(y_true, y_pred) -> float:
     """F1 over all (row, label) pairs together: 2 TP / (2 TP + FP + FN).
 
-    For class vectors, one class a row on both sides, this is the accuracy.
+    For class vectors, which have one class per row, this is the accuracy.
 
     Args:
         y_true: class vector [n] of numbers or strings, or 0/1 label matrix [n, L].
@@ -75,7 +75,7 @@ def macro_f1(y_true, y_pred) -> float:
     """F1 of each label, 2 TP / (2 TP + FP + FN), averaged over the labels with equal weight.
 
     The mean runs over all L columns of label matrices, and over the classes that occur in either
-    vector; a label that is neither true nor predicted anywhere counts 0. Both are scikit-learn's
+    vector; a label that is neither true nor predicted anywhere counts as 0. Both are scikit-learn's
     ``f1_score(average="macro", zero_division=0)``.
 
     Args:

@@ -1,6 +1,6 @@
 """True labels and predictions, brought into one form for all ranking metrics.
 
-Truth is a set of label numbers for each row. Predictions become label numbers, best first. Neither
+The truth is a set of label numbers per row. Predictions become label numbers, best first. Neither
 is ever expanded to an n x L array that was not given as one.
 """
 
@@ -184,7 +184,7 @@ def _check_indices(indices: np.ndarray, truth: Truth) -> np.ndarray:
     if twice.any():
         row, column = np.argwhere(twice)[0]
         raise ValueError(
-            f"predictions: expected each label once a row, found label {ordered[row, column]} "
+            f"predictions: expected each label once per row, found label {ordered[row, column]} "
             f"twice in row {row}"
         )
     return indices
@@ -235,7 +235,7 @@ def top_k(predictions, truth: Truth, k: int | None) -> np.ndarray:
     if numbers:
         if k is not None and predictions.shape[1] < k:
             raise ValueError(
-                f"predictions: expected at least k = {k} label numbers a row, found {predictions.shape[1]}"
+                f"predictions: expected at least k = {k} label numbers per row, found {predictions.shape[1]}"
             )
         return _check_indices(predictions[:, :k], truth)
     if sp.issparse(predictions):

@@ -1,6 +1,6 @@
 """Ranking metrics at k: precision, nDCG, their propensity-scored forms, top-k accuracy, MRR.
 
-Accepted everywhere alike:
+All metrics accept:
 
 ===========  ==========================================================================
 Y_true       0/1 matrix [n, L], sparse or dense, or class numbers [n] (integers from 0)
@@ -10,7 +10,7 @@ predictions  dense scores [n, L] (floating point); sparse scores [n, L], of whic
 ===========  ==========================================================================
 
 Equal scores rank by the lower label number. A score of −inf is no prediction. Rows without a true
-label stay in the mean and count 0, as in the Extreme Classification Repository's tables, pyxclib
+label stay in the mean and count as 0, as in the Extreme Classification Repository's tables, pyxclib
 and napkinXC. Values are fractions of 1, not per cent.
 
 References:
@@ -91,7 +91,7 @@ def ndcg_at_k(Y_true, predictions, k: int) -> float:
 def _check_inverse_propensities(inverse_propensities, truth: Truth) -> np.ndarray:
     q = _sparse.numbers(inverse_propensities, "inverse_propensities")
     if q.ndim != 1:
-        raise ValueError(f"inverse_propensities: expected one number a label, found shape {q.shape}")
+        raise ValueError(f"inverse_propensities: expected one number per label, found shape {q.shape}")
     if truth.n_labels is not None and len(q) != truth.n_labels:
         raise ValueError(f"inverse_propensities: expected {truth.n_labels} numbers, found {len(q)}")
     if truth.n_labels is None and truth.labels.max() >= len(q):
@@ -171,7 +171,7 @@ def propensity_scored_ndcg_at_k(
                    {\\sum_{r=1}^{\\min(k, |Y_i|)} 1 / \\log_2(r+1)}
 
     divided, unless ``normalize=False``, by the same mean for the ranking of the true labels by
-    falling q, the best attainable. Arguments and errors as in `propensity_scored_precision_at_k`.
+    falling q, which is the best attainable. Arguments and errors as in `propensity_scored_precision_at_k`.
 
     Returns:
         A fraction between 0 and 1 (raw: any number from 0); 0 where no row has a label.
@@ -189,8 +189,8 @@ def propensity_scored_ndcg_at_k(
 def topk_accuracy(y_true, predictions, k: int) -> float:
     """The fraction of rows with a true label among the k best: top-k accuracy of classes.
 
-    With a class vector (or one label a row) this is the usual top-k accuracy; with several labels
-    a row it is the hit rate at k. Arguments, ties and errors as in `precision_at_k`.
+    With a class vector (or one label per row) this is the usual top-k accuracy; with several labels
+    per row it is the hit rate at k. Arguments, ties and errors as in `precision_at_k`.
 
     Args:
         y_true: class numbers [n] (integers, the columns of the scores) or a 0/1 matrix [n, L].
@@ -208,13 +208,13 @@ def topk_accuracy(y_true, predictions, k: int) -> float:
 def mean_reciprocal_rank(Y_true, predictions, k: int | None = None) -> float:
     """The mean of 1 / (rank of the best-ranked true label); 0 for a row where none is ranked.
 
-    Ranks count from 1. With a class vector this is what paper 003 calls precision in its
+    Ranks count from 1. With a class vector this is what Seeger (2006) calls precision in
     experiments on hierarchical classification.
 
     Args:
         Y_true: true labels, 0/1 matrix [n, L] or class numbers [n].
         predictions: scores [n, L], dense or sparse, or label numbers [n, K], best first.
-        k: ranks beyond k count 0; None (the default) uses every rank that is given.
+        k: ranks beyond k count as 0; None (the default) uses every rank that is given.
 
     Returns:
         A fraction between 0 and 1.

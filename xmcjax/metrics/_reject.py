@@ -1,4 +1,4 @@
-"""Errors of a classifier that may refuse to answer (paper 003, figures 3 and 4)."""
+"""Errors of a classifier that may refuse to answer (Seeger, 2006, figures 3 and 4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xmcjax import _sparse
 def reject_curve(y_true, y_pred, confidence) -> np.ndarray:
     """Errors made on the kept rows over the number of all rows, as rows are added by falling confidence.
 
-    Rows of equal confidence come in no order of their own: each of them adds the mean of their errors.
+    Rows of equal confidence have no order among them: each adds the mean of their errors.
 
     Args:
         y_true: classes, [n].
@@ -24,7 +24,7 @@ def reject_curve(y_true, y_pred, confidence) -> np.ndarray:
         ValueError: shapes that differ, no rows, or a confidence that is nan.
 
     References:
-        Seeger, 2006 (paper 003), section 8.1, note 11.
+        Seeger, 2006, section 8.1, note 11.
     """
     y_true, y_pred = _sparse.array(y_true, "y_true"), _sparse.array(y_pred, "y_pred")
     confidence = _sparse.numbers(confidence, "confidence")

@@ -1,4 +1,4 @@
-"""Scores of predictions in a tree of classes (paper 003, section 8.2)."""
+"""Scores of predictions in a tree of classes (Seeger, 2006, section 8.2)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _places(y_true, y_pred, edges) -> tuple[Hierarchy, np.ndarray, np.ndarray]:
 def taxonomy_loss(y_true, y_pred, edges) -> float:
     """Mean of half the length of the path between the true and the predicted leaf.
 
-    With the depth of a leaf d and that of the lowest node above both, it is ½(d + d') less the
-    latter: 0 for a hit, 1 for a sister of the true leaf.
+    With the depths d and d' of the leaves it is ½(d + d') minus the depth of the lowest node above
+    both: 0 for a hit, 1 for a sibling of the true leaf.
 
     Args:
         y_true: leaves, [n].
@@ -39,14 +39,14 @@ def taxonomy_loss(y_true, y_pred, edges) -> float:
 
     References:
         L. Cai and T. Hofmann, Hierarchical document categorization with support vector machines, 2004;
-        Seeger, 2006 (paper 003), section 8.2.
+        Seeger, 2006, section 8.2.
     """
     tree, a, b = _places(y_true, y_pred, edges)
     depth = tree.depth
     shared = np.zeros(len(a))
     for level in range(1, len(tree.starts)):
         above = tree.above(level)
-        # a node that does not reach down to the level stands for itself there
+        # a node above the level represents itself there
         shared += (above[a] == above[b]) & (depth[a] >= level)
     return float(np.mean((depth[a] + depth[b]) / 2 - shared))
 
@@ -66,7 +66,7 @@ def parent_accuracy(y_true, y_pred, edges) -> float:
         ValueError: as for :func:`taxonomy_loss`.
 
     References:
-        Seeger, 2006 (paper 003), section 8.2.
+        Seeger, 2006, section 8.2.
     """
     tree, a, b = _places(y_true, y_pred, edges)
     return float(np.mean(tree.parent[a] == tree.parent[b]))

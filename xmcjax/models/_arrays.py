@@ -14,7 +14,7 @@ class ArrayModel:
     """Linear weights in memory, for `predict_topk`.
 
     Args:
-        coef: [L, d], one label a row, sparse or dense.
+        coef: [L, d], one label per row, sparse or dense.
         intercept: [L], or None for zeros. A bias of −inf marks a label that is never predicted.
         status: int [L], as in `xmcjax.solvers.Status`, or None for all trained.
 
@@ -27,7 +27,7 @@ class ArrayModel:
 
     def __init__(self, coef, intercept=None, status=None):
         coef = _sparse.matrix(coef, "coef")
-        # its own, because a caller may change the arrays between two predictions
+        # copied, because a caller may change the arrays between two predictions
         self._coef = sp.csr_array(coef, copy=True) if sp.issparse(coef) else coef
         if self._coef.ndim != 2:
             raise ValueError(f"coef: expected [L, d], found {self._coef.ndim} dimension(s)")
@@ -60,7 +60,7 @@ class ArrayModel:
             )
 
     def dense_block(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        """Weights [d, last − first], one label a column, and biases [last − first]."""
+        """Weights [d, last − first], one label per column, and biases [last − first]."""
         first, last = check_labels(first, last, self.n_labels)
         block = self._coef[first:last]
         W = block if isinstance(block, np.ndarray) else block.toarray()

@@ -1,4 +1,4 @@
-"""What prediction asks of a model: blocks of dense weights, whatever they are stored as."""
+"""What prediction needs of a model: blocks of dense weights, however they are stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WeightSource(Protocol):
     label_range: tuple[int, int]
 
     def dense_block(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        """Weights [d, last − first], one label a column, and biases [last − first]."""
+        """Weights [d, last − first], one label per column, and biases [last − first]."""
         ...
 
     def trained(self, first: int, last: int) -> np.ndarray:

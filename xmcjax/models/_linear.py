@@ -26,7 +26,7 @@ _CACHED_SHARDS = 2
 
 
 class LinearModel:
-    """A linear model in a directory, one weight vector and bias a label. Made by `load`.
+    """A linear model in a directory, one weight vector and bias per label; made by `load`.
 
     Attributes:
         directory: where it is.
@@ -177,7 +177,7 @@ class LinearModel:
         return sp.csr_array(parts, shape=(last - first, self.n_features))
 
     def dense_block(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        """Weights [d, last − first], one label a column, and biases [last − first].
+        """Weights [d, last − first], one label per column, and biases [last − first].
 
         Labels that are not stored have zeros; see `trained`.
         """
@@ -208,12 +208,12 @@ class LinearModel:
         nonzeros = sum(shard.nonzeros for shard in self._manifest.shards)
         return nonzeros / (labels * self.n_features) if labels else 0.0
 
-    # What is known of each label
+    # What is known about each label
 
     def _per_label(self, name: str, absent, dtype) -> np.ndarray:
         result = np.full(self.n_labels, absent, dtype)
         for place, entry in enumerate(self._manifest.shards):
-            # Past the cache: a walk over all shards would only push out what it holds.
+            # This goes past the cache, because reading all shards would only evict what it holds.
             shard = self._cache.get(place) or self._read(place)
             result[entry.first_label : entry.last_label] = getattr(shard, name)
         return result

@@ -1,4 +1,4 @@
-"""One writer a directory."""
+"""One writer per directory."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ class DirectoryLock:
 
 
 def _close(descriptor: int) -> None:
-    # Nothing was written through it: an error here would only hide the one that matters.
+    # Nothing was written through this descriptor: an error here would only hide the one that matters.
     with contextlib.suppress(OSError):
         os.close(descriptor)

@@ -73,7 +73,7 @@ class Manifest:
     Attributes:
         meta: how the model was made; JSON values, with at least n_features, n_labels and dtype.
         label_range: (first, one past the last) label that this directory is to hold.
-        shard_size: labels a shard; boundaries are multiples of it, counted from label 0.
+        shard_size: labels per shard; boundaries are multiples of it, counted from label 0.
         transforms: the arrays of the feature transforms, or None where there are none.
         shards: those that are complete, in label order.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Bytes for the weights [d, B] and the scores [rows, B] of a block.
 _BLOCK_BYTES = 64 << 20
-# The widest block chosen. On a CPU, wider ones fall out of the caches: at d = 21,000 a label takes
+# The widest block chosen. On a CPU wider blocks do not fit into the caches: at d = 21,000 a label takes
 # three times as long in blocks of 512 as in blocks of 64.
 _MAX_LABEL_BLOCK = {"cpu": 64}
 _MAX_LABEL_BLOCK_ELSEWHERE = 1024
@@ -39,7 +39,7 @@ def predict_topk(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best labels of each row, z = x·w + b, best first.
 
-    Scores are made block by block, so that memory is that of X, of one block of weights and of the
+    Scores are computed block by block, so that memory is that of X, of one block of weights and of the
     result; a model on disk is read once, in label order. Equal scores rank by the lower label.
     Labels without positives, and those that a partial model lacks, are never predicted: where
     fewer than k labels remain, the slots left over hold label −1 and score −inf.
@@ -47,10 +47,10 @@ def predict_topk(
     Args:
         model: a `LinearModel` or `ArrayModel`.
         X: features [n, d] after the model's transforms, sparse or dense.
-        k: how many labels a row, at least 1.
+        k: how many labels per row, at least 1.
         label_block: labels at a time; None chooses by memory, at most 64 on a CPU.
         row_block: rows at a time; None is 65,536.
-        threads: of the native products; None takes one a core. The result does not depend on it.
+        threads: of the native products; None takes one per core. The result does not depend on it.
 
     Returns:
         ``(labels, scores)``, int32 [n, k] and float [n, k]: float32, or float64 where both X and
@@ -77,7 +77,7 @@ def predict_topk(
     k = whole_number("k", k, 1)
     blocks = _Blocks(model, X, label_block, row_block, thread_count(threads))
     n = blocks.n_rows
-    # Made by numpy: for jnp.full a program would be compiled for each shape.
+    # numpy makes this array, because jnp.full would compile a program per shape.
     best = [
         jax.device_put(
             (np.full((op.shape[0], k), -np.inf, blocks.dtype), np.full((op.shape[0], k), -1, np.int32))
@@ -85,7 +85,7 @@ def predict_topk(
         for op in blocks.operators
     ]
     for first, W, b in blocks.labels():
-        # One block at work while the next one is read from the disk, and not more in flight.
+        # One block is computed while the next one is read from the disk; no more are in flight.
         jax.block_until_ready(best)
         best = [
             merge_topk(op, W, b, np.int32(first), scores, labels, k=k)
@@ -220,6 +220,6 @@ def _operators(X, rows: list[tuple[int, int]], dtype, threads: int):
         indices = np.pad(X.indices[span], (0, filler))
         data = np.pad(X.data[span], (0, filler)).astype(dtype, copy=False)
         block = _sparse.csr(sp.csr_array((data, indices, indptr), shape=(height + 1, X.shape[1])))
-        # The zeros stand in one place on purpose: to sum them would give every block a shape of its own.
+        # The zeros share one place on purpose: summing them would give every block a shape of its own.
         block.has_canonical_format = True
         yield linops.make(block, dtype, threads=threads)

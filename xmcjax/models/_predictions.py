@@ -1,4 +1,4 @@
-"""Prediction files: one line an instance, ``label:score`` pairs, best first, separated by blanks."""
+"""Prediction files: one line per instance, ``label:score`` pairs, best first, separated by blanks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax.data import DataFormatError, MemoryBound, atomic_write
 
-_ROWS_A_CHUNK = 8192
+_ROWS_PER_CHUNK = 8192
 _TOKEN = re.compile(rb"\S+")
 _PAIR = re.compile(rb"(\d{1,10}):([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)")
 _MAX_LABEL = 2**31 - 1
-# What a row, a pair, and a place of the padded arrays take until these are made, in bytes.
+# Bytes that a row, a pair, and an entry of the padded arrays take until the arrays are made.
 _ROW, _ENTRY, _PLACE = 20, 24, 12
-# Bytes that a byte of text takes while its line is read, at most.
+# The most memory, in bytes, that a byte of text takes while its line is read.
 _LINE_COST = 8
 _CHECKED = 1 << 20
 
@@ -95,8 +95,8 @@ def _checked(labels, scores) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lines(labels: np.ndarray, scores: np.ndarray):
-    for start in range(0, len(labels), _ROWS_A_CHUNK):
-        rows = slice(start, start + _ROWS_A_CHUNK)
+    for start in range(0, len(labels), _ROWS_PER_CHUNK):
+        rows = slice(start, start + _ROWS_PER_CHUNK)
         texts = np.where(labels[rows] >= 0, scores[rows], 0).astype("U32").tolist()
         lines = [
             " ".join([f"{label}:{text}" for label, text in zip(*row, strict=True) if label >= 0])
@@ -122,13 +122,13 @@ def read_predictions(
     Raises:
         DataFormatError: naming line and column: not a pair ``label:score``, a label of 2^31 or
             more, a score that float32 cannot hold, a label twice in a line, scores that rise
-            (they go best first), a last line without its end, or arrays that take too much memory, as
+            (the best come first), a last line without its end, or arrays that take too much memory, as
             where one long line pads many short ones.
         OSError: the file cannot be read.
     """
     bound = MemoryBound(path, max_memory)
     lengths, labels, scores = array.array("q"), array.array("i"), array.array("d")
-    position = checked = 0  # bytes read, and those at which the memory was looked at
+    position = checked = 0  # bytes read, and the bytes at which the memory was last checked
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
@@ -202,5 +202,5 @@ def _check_line(path, number: int, line: bytes, labels: array.array, scores: arr
     if again.size:
         place = int(again.min())
         raise DataFormatError(
-            path, number, _column(line, place), "each label once a line", f"label {labels[place]} again"
+            path, number, _column(line, place), "each label once per line", f"label {labels[place]} again"
         )

@@ -1,4 +1,4 @@
-"""One shard: a run of labels as a safetensors file.
+"""One shard: consecutive labels as a safetensors file.
 
 ============  =========  ============  =====================================================
 tensor        dtype      shape         meaning
@@ -48,7 +48,7 @@ class Shard(NamedTuple):
 
 
 def encode(labels: list[LabelWeights], dtype: np.dtype) -> bytes:
-    """The bytes of the file of a run of labels: a function of the labels alone."""
+    """The bytes of the file of consecutive labels; they depend on the labels alone."""
     from safetensors.numpy import save
 
     shard = Shard(

@@ -23,7 +23,7 @@ from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import MANIFEST, TRANSFORMS, FileRecord, Manifest, ShardRecord
 from xmcjax.models._shard import LabelWeights, encode
 
-# What the command line leaves beside a model (clock, host, options); the store never reads it.
+# The command line writes this file beside a model (clock, host, options); the store never reads it.
 RUN_FILE = "run.json"
 
 
@@ -62,7 +62,7 @@ class ShardWriter:
             ``dtype`` ("float32" or "float64"). Nothing that differs between two runs of the same
             work (clock, host, threads) belongs here.
         label_range: (first, one past the last) label to be stored; None is all.
-        shard_size: labels a shard, 1000 by default. Boundaries are its multiples.
+        shard_size: labels per shard, 1000 by default. Boundaries are its multiples.
         transforms_arrays: arrays of the feature transforms by name, or None.
         resume: continue a model that was started with the same arguments; a new or empty
             directory is started afresh. Without it nothing that exists is touched.
@@ -202,7 +202,7 @@ class ShardWriter:
         newton_steps: int = 0,
         cg_steps: int = 0,
     ) -> None:
-        """Take the weights of a label; its shard is written when it is the last of them.
+        """Take the weights of a label; the last label of a shard writes the shard.
 
         Args:
             label: its number, within the range and not stored yet.
@@ -210,7 +210,7 @@ class ShardWriter:
             values: their weights, of the model's dtype; zeros are dropped.
             bias: its intercept.
             status: how training ended, a number of `xmcjax.solvers.Status`.
-            newton_steps, cg_steps: what it took.
+            newton_steps, cg_steps: how many steps it took.
 
         Raises:
             ValueError: a label out of the range or given twice, indices out of range or not
@@ -299,8 +299,8 @@ class ShardWriter:
             raise
 
     def close(self) -> None:
-        """Write what is complete and let go of the directory. Incomplete shards are dropped: their
-        labels stay `missing`, and a run with ``resume=True`` does them again.
+        """Write what is complete and release the directory. Incomplete shards are dropped: their
+        labels stay `missing`, and a run with ``resume=True`` trains them again.
 
         Raises:
             OSError: a complete shard cannot be written.
@@ -328,7 +328,7 @@ def _intact(directory: Path, file: FileRecord) -> bool:
     path = directory / file.file
     if not path.exists():
         return False
-    _manifest.check_regular(path)  # neither read nor written: a FIFO would be waited for
+    _manifest.check_regular(path)  # it is neither read nor written, because opening a FIFO would block
     if path.stat().st_size != file.bytes:
         return False
     return _manifest.sha256_of(path) == file.sha256

@@ -1,4 +1,4 @@
-"""Penalties of weights: what the losses are weighed against."""
+"""Penalties of weights, which regularise the losses."""
 
 from xmcjax.penalties._base import Penalty
 from xmcjax.penalties._elastic_net import L1, ElasticNet

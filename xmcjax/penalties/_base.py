@@ -12,7 +12,7 @@ from xmcjax.native import _ids
 
 @dataclasses.dataclass(frozen=True)
 class Penalty:
-    """ρ, and what coordinate and proximal steps need of it; all functions are elementwise.
+    """ρ, and the functions that coordinate and proximal steps need of it; all are elementwise.
 
     Attributes:
         name: in the table ``PENALTIES`` and on the command line.
@@ -29,7 +29,7 @@ class Penalty:
 
     @property
     def parameter(self) -> float:
-        """The number that the C++ kernel takes beside the weight."""
+        """The parameter of the penalty that the C++ kernel takes."""
         return 0.0
 
     def value(self, w: jax.Array) -> jax.Array:

@@ -1,8 +1,8 @@
 """Euclidean projections of vectors onto sets that a sum couples, with exact derivatives.
 
-The last axis is projected, the axes before it are a batch. All of them are pure functions for jit,
-vmap, grad and jvp, and the same on every device; on a CPU the search for the threshold runs in the
-native library where it was built.
+The last axis is projected; the axes before it are a batch. All projections are pure functions for jit,
+vmap, grad and jvp, and are the same on every device. On a CPU the native library, where it was built,
+searches for the threshold.
 """
 
 from collections.abc import Callable

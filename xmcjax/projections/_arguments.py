@@ -21,12 +21,12 @@ def vectors(x) -> jax.Array:
 
 
 def working_dtype(dtype) -> np.dtype:
-    """The dtype that is computed in: float32 for the narrower ones."""
+    """The dtype of the computation: float32 for the narrower ones."""
     return np.dtype(dtype) if jnp.dtype(dtype).itemsize >= 4 else np.dtype(np.float32)
 
 
 def number(value, name: str, x: jax.Array, *, least: float | None = 0, finite: bool = False) -> jax.Array:
-    """A scalar, or one number for each vector of x, as an array of x.shape[:-1].
+    """A scalar, or one number per vector of x, as an array of x.shape[:-1].
 
     Args:
         least: the smallest value allowed; None allows any. Values that are being traced cannot be seen.
@@ -48,7 +48,7 @@ def number(value, name: str, x: jax.Array, *, least: float | None = 0, finite: b
         large = known[np.isfinite(known) & (abs(known) > most)]
         if large.size:
             raise ValueError(f"expected {name} within the range of {working}, {most:.3g}, got {large[0]:g}")
-    # whole numbers beyond 32 bits go over as what they are computed in
+    # whole numbers beyond 32 bits are passed on in the dtype of the computation
     exact = value if known is None or isinstance(value, jax.Array) else known
     array = jnp.asarray(exact, working_dtype(x.dtype))
     batch = x.shape[:-1]

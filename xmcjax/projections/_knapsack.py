@@ -1,7 +1,7 @@
 """Projections between two fixed bounds: simplex, capped simplex, continuous quadratic knapsack.
 
-All of them are x = min(max(b − t, l), u) with one threshold t a vector. The sum s(t) of x falls
-with t, and t is where it meets what the sum may be. On a CPU with the native library the search is
+All of them are x = min(max(b − t, l), u) with one threshold t per vector. The sum s(t) of x falls
+as t rises, and t is where s(t) equals the sum that is allowed. On a CPU with the native library the search is
 native/projections/projection_math.h, variable fixing of Kiwiel (2008, Algorithm 3.1); elsewhere it is
 `_threshold.search`.
 """
@@ -31,7 +31,7 @@ def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
         most = jnp.where(n > 0, n * upper, 0) + fixed + jnp.where(upper < jnp.inf, slack * jnp.abs(upper), 0)
         reached = (radius >= m * lower - slack * jnp.abs(lower)) & (radius <= most)
         empty = ~(reached & (lower <= upper) & ((n == m) | (lower > -jnp.inf)))
-    # A maximum of NaN or +inf: such an entry
+    # A maximum of NaN or +inf shows such an entry.
     bad = empty | ~(top < jnp.inf)
     # Where the largest entry cannot reach its upper bound, what the others leave of the sum bounds it.
     spare = radius - jnp.where(lower > -jnp.inf, m * lower, 0)

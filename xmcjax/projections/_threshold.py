@@ -1,6 +1,6 @@
 """The search for a threshold in plain JAX, for all vectors at once: Newton on a piecewise linear equation.
 
-x = min(max(b − t, l), u) has a sum that falls with t; t is where it meets what the sum may be. Steps
+x = min(max(b − t, l), u) has a sum that falls as t rises; t is where it equals the sum that is allowed. Steps
 that leave the bounds found so far, or where the sum has no slope, halve the floats between the bounds.
 """
 
@@ -46,7 +46,7 @@ def sum_downwards(a, b):
 
 
 def count(which, t):
-    """How many entries of each vector, as floats; t is any finite number of each vector.
+    """How many entries of each vector are selected, as floats; t is any finite number per vector.
 
     A sum of selected numbers is what XLA for CPUs vectorises; a sum of truth values it does not. Zero and
     one come from t: a constant of the size of the vectors would be kept in memory and read.
@@ -56,7 +56,7 @@ def count(which, t):
 
 
 def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: bool):
-    """The threshold less the center, and whether the sum is tight.
+    """The threshold minus the center, and whether the sum is tight.
 
     Args:
         b: [..., m]; center, start: [...], and high, a bound on the result, too.
@@ -93,7 +93,8 @@ def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: 
         new_high = jnp.where(off < 0, t, high)
         inside = (n > 0) & (newton > new_low) & (newton < new_high)
         new = jnp.where(inside, newton, between(new_low, new_high))
-        # Solved, with what a last step brings; or a step of less than an ulp, or no float left.
+        # A vector stops at the root, at a step below an ulp, or where no float is left between the bounds;
+        # close to the root one last step solves it.
         stop = (off == 0) | jnp.isnan(off) | ((n > 0) & (newton == t)) | (new == new_low) | (new == new_high)
         solved = near & inside & ~stop
         return (
