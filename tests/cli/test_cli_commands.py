@@ -48,7 +48,7 @@ def test_demo_twice(xmcjax, small_demo, tmp_path):
     model = LinearModel.load(tmp_path / "xmcjax-demo")
     assert model.meta["transforms"] == ["log", "idf", "unit"]
     assert model.meta["data"] == Dataset(small_demo.X_train, small_demo.Y_train).fingerprint()
-    second = xmcjax("demo", "--threads", 1)
+    second = xmcjax("demo", "--n-jobs", 1)
     assert second.out.splitlines()[-1] == f"The model is in {tmp_path / 'xmcjax-demo-2'}"
     same = (tmp_path / "xmcjax-demo-2" / "manifest.json").read_bytes()
     assert (tmp_path / "xmcjax-demo" / "manifest.json").read_bytes() == same

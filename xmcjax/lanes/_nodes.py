@@ -72,7 +72,7 @@ def train_on_nodes(
     try:
         workers += [_Worker(share) for share in shares]
         with ThreadPoolExecutor(len(workers)) as pool:
-            own = (dataclasses.replace(options, threads=share.threads) for share in shares)
+            own = (dataclasses.replace(options, n_jobs=share.threads) for share in shares)
             data = [(X, columns, how, label_weights, tree) for how in own]
             list(pool.map(_Worker.send_data, workers, data))
         left = {worker.receiving: worker for worker in workers}

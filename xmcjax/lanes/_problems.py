@@ -31,8 +31,8 @@ class Problems:
     def __init__(self, data: TrainingData, options: OneVsAll):
         self._data, self._options = data, options
         self.counts = np.diff(data.Y.indptr)
-        has_bias = options.bias != "none"
-        self._rule = StoppingRule(data.X, data.weight, options.loss, options.C, options.eps, has_bias)
+        has_bias = options.fit_intercept
+        self._rule = StoppingRule(data.X, data.weight, options.loss, options.C, options.tol, has_bias)
         self._starts: Callable[[Labels], Starts] | None = None
 
     def prepare_starts(self, solve: Callable[[np.ndarray, bool], tuple[np.ndarray, float]]) -> None:
@@ -42,7 +42,7 @@ class Problems:
             solve: (w, b) at the optimum of the problem with these positives, loosely or not.
         """
         data, options = self._data, self._options
-        mean, has_bias = self._rule.total / self._rule.n, options.bias != "none"
+        mean, has_bias = self._rule.total / self._rule.n, options.fit_intercept
         self._starts = options.init.prepare(
             TrainingSet(data.X, data.Y, mean, options.loss, has_bias, solve, data.weight)
         )
@@ -60,7 +60,7 @@ class Problems:
         """
         counts = self._rule.counts([positives])
         tolerance = float(self._rule.gradient_norms_at_zero(counts, self._rule.sums([positives]))[0])
-        tolerance *= self._options.eps if loose else float(self._rule.factors(counts)[0])
+        tolerance *= self._options.tol if loose else float(self._rule.factors(counts)[0])
         return Job(-1, positives, tolerance, None, 0.0, _NO_FEATURES, np.zeros(0), 0.0)
 
     def jobs(self, taken: Sequence[tuple[int, Parent | None]]) -> list[Job]:

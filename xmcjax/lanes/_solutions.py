@@ -40,7 +40,7 @@ class Solutions:
         objective = Objective(X.shape[0], options.loss, options.penalty, data.row_weight, max(l2_bias, 0))
         # starting weights that were asked for stay as they are
         solved = options.max_iter > 0
-        sparsify = options.sparsify if solved else None
+        sparsify = options.sparsify_rise if solved else None
         clip = options.clip if solved and sparsify is None else 0
         self._objective = objective
         self._sparsifier = None if sparsify is None else Sparsifier(X, objective, sparsify)

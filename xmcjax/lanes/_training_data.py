@@ -77,7 +77,7 @@ def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, optio
         X, Y = X[order], Y[order]
         weight = None if weight is None else weight[order]
     Y = label_columns(Y)
-    options.init.check(X.shape[1], Y.shape[1], options.bias != "none")
+    options.init.check(X.shape[1], Y.shape[1], options.fit_intercept)
     op = linops.make(X, backend=backend)
     if backend == "native" and sp.issparse(X) and isinstance(op, linops.Csr) and X.dtype == op.dtype:
         X = op.to_scipy()  # the sorted copy goes
