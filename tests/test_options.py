@@ -7,14 +7,18 @@ import re
 import typing
 from pathlib import Path
 
+import cli_reference
 import numpy as np
 import pytest
 
 import xmcjax
 from xmcjax import _options, estimators, lanes
 from xmcjax._cores import usable_cores
-from xmcjax.cli import _reference, train
+from xmcjax.cli import train
 from xmcjax.cli._options import RENAMED
+from xmcjax.inits import INITS
+from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.penalties import PENALTIES
 
 KINDS = [getattr(estimators, name) for name in vars(estimators) if name[0].isupper()]
 OPTIONS = lanes.OPTIONS
@@ -71,6 +75,14 @@ def test_train_has_a_flag_for_every_option_with_its_default_and_its_text():
         assert texts == [option.for_flag().removesuffix(".")]
 
 
+def test_every_field_of_a_loss_a_penalty_and_an_initialisation_is_an_option():
+    losses = [type(loss) for loss in MARGIN_LOSSES.values() if loss.smooth]
+    for kind in (*losses, *PENALTIES.values(), *INITS.values()):
+        for field in dataclasses.fields(kind):
+            option = OPTIONS[field.name]
+            assert field.default in (option.default, option.of_flag), f"{kind.__name__}.{field.name}"
+
+
 def test_no_flag_has_an_old_name_and_every_new_one_is_a_flag():
     for command, names in RENAMED.items():
         module = importlib.import_module(f"xmcjax.cli.{command}")
@@ -81,14 +93,12 @@ def test_no_flag_has_an_old_name_and_every_new_one_is_a_flag():
 
 
 def test_the_tables_of_the_page_are_those_of_the_flags():
-    page = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
-    command = "python -m xmcjax.cli._reference docs/cli.md"
-    assert _reference.page(page.read_text()) == page.read_text(), f"{command} writes the tables anew"
-    assert (
-        _reference.page(page.read_text().replace("| `--tol` | 0.01", "| `--tol` | 0.02")) == page.read_text()
-    )
+    page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text()
+    command = "python -m tests.cli_reference docs/cli.md"
+    assert cli_reference.page(page) == page, f"{command} writes the tables anew"
+    assert cli_reference.page(page.replace("| `--tol` | 0.01", "| `--tol` | 0.02")) == page
     with pytest.raises(ValueError, match="expected a section train with a table of options, found none"):
-        _reference.page(page.read_text().replace("## train", "## other"))
+        cli_reference.page(page.replace("## train", "## other"))
 
 
 def test_the_options_of_training_are_those_of_one_vs_all():
@@ -132,6 +142,8 @@ OLD = {
 def test_an_old_name_of_an_argument_is_refused_with_the_new_one(kind, old):
     with pytest.raises(TypeError, match=f"^{kind}: the argument {old} is now {OLD[kind][old]}"):
         getattr(xmcjax, kind)(**{old: 1})
+    with pytest.raises(TypeError, match=f"^{kind}: the argument {old} is now {OLD[kind][old]}"):
+        getattr(xmcjax, kind)().set_params(**{old: 1})
 
 
 @pytest.mark.parametrize("old", ["eps", "sparsify", "bias", "threads"])

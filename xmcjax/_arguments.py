@@ -110,6 +110,7 @@ def renamed(**names: str):
             refuse_renamed(function, names, kwargs)
             return function(*args, **kwargs)
 
+        call.renamed = names  # type: ignore[attr-defined]
         return call
 
     return decorate

@@ -45,7 +45,11 @@ else:
 
 TransformNames = Annotated[
     str,
-    tyro.conf.arg(metavar="T,T,..", help=f"of the features, in this order: some of {', '.join(TRANSFORMS)}"),
+    tyro.conf.arg(
+        metavar="T,T,..",
+        help=f"of the features, in this order, some of {', '.join(TRANSFORMS)}; fitted on the training data "
+        "and stored in the model",
+    ),
 ]
 LabelRange = Annotated[str | None, tyro.conf.arg(metavar="A:B")]
 _TEST_K = (1, 3, 5)

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
-from xmcjax._arguments import job_count, whole_number
+from xmcjax._arguments import job_count, refuse_renamed, whole_number
 from xmcjax.estimators._inputs import checked_features
 
 # What the argument `threads` is now called.
@@ -34,6 +34,12 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def set_params(self, **params):
+        """Sets arguments, as scikit-learn has it; TypeError for one that has another name now."""
+        init = type(self).__init__
+        refuse_renamed(init, getattr(init, "renamed", {}), params)
+        return super().set_params(**params)
 
     def decision_function(self, X):
         """Scores X coef_ᵀ + intercept_, [n, m]; [n] for a class vector of two classes.

@@ -1,6 +1,6 @@
 """The tables of options in docs/cli.md are made of the flags.
 
-``python -m xmcjax.cli._reference docs/cli.md`` writes them anew.
+``python -m tests.cli_reference docs/cli.md`` writes them anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 from xmcjax._options import flag_of
 from xmcjax.cli._data import SizedDataOptions
 from xmcjax.cli.main import COMMANDS
-from xmcjax.data import atomic_write
 
 _HEAD = ["| option | default | meaning |", "|---|---|---|"]
 # The section of the options that several commands have.
@@ -95,6 +94,4 @@ def _default(value: Any) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    new = page(path.read_text())
-    with atomic_write(path) as file:
-        file.write(new.encode())
+    path.write_text(page(path.read_text()))
