@@ -130,8 +130,8 @@ def test_help_of_a_command_lists_the_choices_of_the_tables(xmcjax, name):
 
 
 PROMISED = {
-    "train": "train model loss init transform no-fit-intercept no-regularise-intercept bias-lambda msi-s msi-t "
-    "ova-primal pretrained C tol clip block-size n-jobs random-state labels test resume",
+    "train": "train model loss init transform no-fit-intercept no-regularise-intercept bias-lambda msi-s "
+    "msi-t ova-primal pretrained C tol clip block-size n-jobs random-state labels test resume",
     "predict": "model data out top-k",
     "evaluate": "data predictions train",
 }
