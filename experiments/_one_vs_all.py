@@ -86,7 +86,7 @@ def method(solver: str, start_name: str, *, loss: str = "squared_hinge", **optio
     if solver not in SOLVERS:
         raise ValueError(f"expected a solver of {', '.join(SOLVERS)}, got {solver!r}")
     options = {"loss": MARGIN_LOSSES[loss], "init": start(start_name, solver), "clip": 0.01, **options}
-    return Published(bias="none", **options) if solver == "published" else OneVsAll(**options)
+    return Published(fit_intercept=False, **options) if solver == "published" else OneVsAll(**options)
 
 
 def features(X, solver: str):
@@ -224,7 +224,7 @@ def trace(X, Y, how: OneVsAll, labels: np.ndarray) -> Trace:
         how: to train; its block size, threads and clipping are not used.
         labels: numbers of labels with positives.
     """
-    how = dataclasses.replace(how, block_size=_LANES, threads=1, clip=0.0)
+    how = dataclasses.replace(how, block_size=_LANES, n_jobs=1, clip=0.0)
     still = dataclasses.replace(how, max_iter=0)
     positives = np.diff(sp.csc_matrix(Y).indptr)[labels]
     order = np.argsort(positives, kind="stable")

@@ -106,7 +106,7 @@ def one(method: str, scaling: str, partition: int, cells: Cells, options: Option
     def searched(n: int, start: dict, tol: float) -> tuple[KernelLogisticClassifier, dict]:
         begin = time.perf_counter()
         model = KernelLogisticClassifier(**start, likelihood=likelihood, tol=3e-4)
-        search = dict(share=share, tol=tol, max_iter=options.max_iter, progress=True)
+        search = dict(share=share, tol=tol, max_iter=options.max_iter, verbose=True)
         model.tune(X[:n], y[:n], fold[:n], **search)
         w = model.kernel_.w.tolist() if share == "class" else float(model.kernel_.w[0])
         found = dict(v=model.v_.tolist(), w=w, evaluations=model.search_.history[-1].evaluations)

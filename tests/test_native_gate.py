@@ -69,7 +69,7 @@ CONVERTED = {
     "inits._ova_primal.label_tree": CHECKED,
     "inits._pretrained.Pretrained.prepare.starts": "of a model, whose reader checks",
     "lanes._certificate._Label._direction": "the trainer's, checked",
-    "lanes._one_vs_all.label_columns": CHECKED,
+    "lanes._training_data.label_columns": CHECKED,
     "lanes._sparsify.Sparsifier.__init__": "the trainer's, checked",
     "lanes._stopping.StoppingRule.sums": OWN,
     "linops.make": DENSE,

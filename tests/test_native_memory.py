@@ -46,7 +46,7 @@ def one_vs_all():
 
 cases = {{
     "one-vs-all": one_vs_all,
-    "SVM": fit("MulticlassSVC", C=0.1, threads=2),
+    "SVM": fit("MulticlassSVC", C=0.1, n_jobs=2),
     "SVM, Lee-Lin-Wahba": fit("MulticlassSVC", formulation="llw", C=0.1),
     "SVM, one against the rest": fit("MulticlassSVC", formulation="ovr", C=0.1),
     "top-k SVM": fit("TopKSVC", k=2, C=0.1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Iterable
 
@@ -57,6 +58,62 @@ def flag(name: str, value) -> bool:
 def thread_count(value, name: str = "threads") -> int:
     """A number of threads from 1, or None for as many as this process has cores."""
     return usable_cores() if value is None else whole_number(name, value, 1, MOST_THREADS)
+
+
+def job_count(value, name: str = "n_jobs") -> int:
+    """Threads that scikit-learn's ``n_jobs`` asks for: None is 1, −1 one per core, −2 all cores but one.
+
+    Raises:
+        TypeError: not a whole number.
+        ValueError: 0, or more than any machine has.
+    """
+    if value is None:
+        return 1
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected a whole number of threads, or -1 for one per core, got {value!r}")
+    count = int(value)
+    if count < 0:
+        return max(1, usable_cores() + 1 + count)
+    if count == 0 or count > MOST_THREADS:
+        raise ValueError(
+            f"{name}: expected from 1 to {MOST_THREADS} threads, or -1 for one per core, got {count}"
+        )
+    return count
+
+
+def refuse_renamed(function, names: dict[str, str], given: Iterable[str]) -> None:
+    """Whether no argument that was given to a function has an old name.
+
+    Args:
+        function: for the error; a constructor counts as its class.
+        names: the new name of each old one, or a few words about it.
+        given: names of arguments.
+
+    Raises:
+        TypeError: one has; the message gives the new name.
+    """
+    for old in names.keys() & set(given):
+        where = function.__qualname__.removesuffix(".__init__")
+        raise TypeError(f"{where}: the argument {old} is now {names[old]}")
+
+
+def renamed(**names: str):
+    """Decorates a function: an argument of an old name is refused in a sentence that gives the new one.
+
+    Args:
+        names: as for :func:`refuse_renamed`.
+    """
+
+    def decorate(function):
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            refuse_renamed(function, names, kwargs)
+            return function(*args, **kwargs)
+
+        call.renamed = names  # type: ignore[attr-defined]
+        return call
+
+    return decorate
 
 
 def name_of(name: str, value, names: Iterable[str]) -> str:

@@ -109,7 +109,8 @@ def xmcjax(options: dict) -> dict:
     X, Y = load(options["data"])
     solver = options.get("solver", "xmcjax")
     X = _one_vs_all.features(X, solver)
-    asked = {name: options[name] for name in ("loss", "eps", "threads", "clip") if name in options}
+    names = {"loss": "loss", "eps": "tol", "threads": "n_jobs", "clip": "clip"}
+    asked = {new: options[name] for name, new in names.items() if name in options}
     how = _one_vs_all.method(solver, options["init"], **asked)
     labels = _one_vs_all.sample(Y, options.get("sample", 0))
     by_step = _one_vs_all.ByStep(X.shape[0])
@@ -159,7 +160,7 @@ def one_vs_all_trace(options: dict) -> dict:
     """What every step of a sample of the labels did, from data, solver, init, loss, eps and sample."""
     X, Y = load(options["data"])
     X = _one_vs_all.features(X, options["solver"])
-    how = _one_vs_all.method(options["solver"], options["init"], loss=options["loss"], eps=options["eps"])
+    how = _one_vs_all.method(options["solver"], options["init"], loss=options["loss"], tol=options["eps"])
     trace = _one_vs_all.trace(X, Y, how, _one_vs_all.sample(Y, options["sample"]))
     return _one_vs_all.summarise(trace)
 

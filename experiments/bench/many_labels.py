@@ -65,7 +65,7 @@ def run(options: Options) -> dict:
         folder = (options.folder or Path(scratch)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         positives = store(options, folder)
-        model, threads = folder / "model", ("--threads", str(options.threads))
+        model, threads = folder / "model", ("--n-jobs", str(options.threads))
         train = ["train", "--train", folder / "train.npz", "--model", model, "--transform", "log,idf,unit"]
         training = command([*train, *threads, *(["--resume"] if model.exists() else [])])
         predict = ["predict", "--model", model, "--data", folder / "test.npz", "--out", folder / "best.txt"]

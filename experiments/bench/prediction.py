@@ -116,7 +116,7 @@ def xmcjax(folder: Path, processors: list[int]) -> dict:
     """Seconds of prediction, of the first call with compilation, and of the command."""
     inside = _worker.ask("prediction", folder, processors, top=TOP)
     begin = time.perf_counter()
-    arguments = ["--model", "model", "--data", "test.npz", "--out", "xmcjax.txt", "--threads", "1"]
+    arguments = ["--model", "model", "--data", "test.npz", "--out", "xmcjax.txt", "--n-jobs", "1"]
     command = [sys.executable, "-m", "xmcjax", "predict", *arguments, "--top-k", str(TOP)]
     _checked(command, folder, processors)
     return {**inside, "program": time.perf_counter() - begin}

@@ -102,10 +102,10 @@ def _solvers() -> dict[str, Call]:
                 labels=np.arange(M),
                 init=init(),
                 C=1.0,
-                eps=0.01,
-                bias="regularised",
+                tol=0.01,
+                fit_intercept=True,
                 max_iter=50,
-                threads=1,
+                n_jobs=1,
             ),
             cost=3,
         )
@@ -221,7 +221,7 @@ def _estimators() -> dict[str, Call]:
             *(dict(penalty=name) for name in PENALTIES),
         ],
         "MulticlassSVC": [dict(formulation=name) for name in multiclass_dual.FORMULATIONS],
-        "MultinomialLogisticRegression": [dict(method=name) for name in multinomial.CHOICES],
+        "MultinomialLogisticRegression": [dict(solver=name) for name in multinomial.CHOICES],
         "TopKSVC": [dict(variant=name, k=K) for name in topk_sdca.VARIANTS],
         "KernelLogisticClassifier": [
             *(dict(kernel=name) for name in KERNELS),

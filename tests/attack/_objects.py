@@ -137,7 +137,7 @@ def _lanes() -> dict[str, Call]:
     def started(kind, **options):
         return trained(init=kind(**options))
 
-    plain = lanes.OneVsAll(clip=0.0, threads=1, block_size=4)
+    plain = lanes.OneVsAll(clip=0.0, n_jobs=1, block_size=4)
     fields = [field.name for field in dataclasses.fields(plain)]
     found = {
         "xmcjax.lanes.OneVsAll": Call(trained, {name: getattr(plain, name) for name in fields}, cost=3),

@@ -119,7 +119,7 @@ def _command(*words: str | Path) -> None:
 
 
 def _train(folder: Path) -> None:
-    data = ["--train", folder.parent / "data.txt", "--shard-size", "1", "--threads", "1"]
+    data = ["--train", folder.parent / "data.txt", "--shard-size", "1", "--n-jobs", "1"]
     _command("train", *data, "--transform", "log,idf,unit", "--model", folder / "m", "--resume")
 
 

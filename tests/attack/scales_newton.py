@@ -46,7 +46,7 @@ def _multinomial(rng):
 
     lam, intercept = 10.0 ** rng.integers(-14, 9), bool(rng.random() < 0.5)
     model = MultinomialLogisticRegression(
-        str(rng.choice(METHODS)), lam, fit_intercept=intercept, tol=10.0 ** rng.integers(-6, -1)
+        str(rng.choice(METHODS)), C=1 / lam, fit_intercept=intercept, tol=10.0 ** rng.integers(-6, -1)
     )
 
     def excess(model, X, y):

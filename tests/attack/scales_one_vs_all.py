@@ -33,7 +33,7 @@ def case(problems, rng):
         HuberHinge(float(delta)) if loss == "huber_hinge" else loss,
         str(rng.choice(INITS[:2] if bias == "none" else INITS)),
         C=C,
-        eps=eps,
+        tol=eps,
         clip=0,
         fit_intercept=bias != "none",
         regularise_intercept=bias == "regularised",

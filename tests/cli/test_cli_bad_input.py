@@ -147,7 +147,7 @@ def test_a_full_disk(xmcjax, tmp_path, files, model, monkeypatch):
 
 
 def test_a_disk_that_fills_up_while_training(xmcjax, tmp_path, files, monkeypatch, contents):
-    train = ("train", "--train", files / "train.txt", "--shard-size", 4, "--threads", 2)
+    train = ("train", "--train", files / "train.txt", "--shard-size", 4, "--n-jobs", 2)
     assert xmcjax(*train, "--model", tmp_path / "whole").code == 0
     calls = 0
 
@@ -269,20 +269,20 @@ OPTIONS = {
     ("--labels", "5"): "--labels: expected A:B",
     ("--labels", "-1:5"): "--labels: expected A:B",
     ("--transform", "log,tf"): "a transform must be one of log, idf, ",
-    ("--C", "0"): "expected C > 0, got 0.0",
+    ("--C", "0"): "--C: expected a finite number above 0, got 0.0",
     ("--C", "nan"): "--C: expected a finite number, got nan",
-    ("--eps", "inf"): "--eps: expected a finite number, got inf",
+    ("--tol", "inf"): "--tol: expected a finite number, got inf",
     ("--msi-t", "nan"): "--msi-t: expected a finite number, got nan",
-    ("--eps", "-1"): "expected eps > 0",
-    ("--clip", "-1"): "expected clip",
+    ("--tol", "-1"): "--tol: expected a finite number above 0, got -1.0",
+    ("--clip", "-1"): "--clip: expected a finite number at least 0, got -1.0",
     ("--l1-ratio", "0.3"): "--l1-ratio is for --penalty elastic_net, got --penalty l2",
     ("--penalty", "elastic_net", "--l1-ratio", "0"): "expected 0 < l1_ratio <= 1, got 0.0",
-    ("--sparsify", "0"): "expected sparsify > 0, got 0.0",
+    ("--sparsify-rise", "0"): "--sparsify-rise: expected a finite number above 0, got 0.0",
     ("--timeout", "0"): "--timeout: expected seconds above 0, got 0.0",
     ("--timeout", "9", "--init", "ova_primal_pp"): "takes labels in the order of its tree",
     ("--propensities", "Amazon"): "--propensities Amazon needs --weighting, got none",
-    ("--threads", "0"): "--threads: expected at least 1, got 0",
-    ("--block-size", "0"): "block_size: expected at least 1, got 0",
+    ("--n-jobs", "0"): "--n-jobs: expected from 1 to 16384 threads, or -1 for one per core, got 0",
+    ("--block-size", "0"): "--block-size: expected at least 1, got 0",
     ("--shard-size", "0"): "--shard-size: expected at least 1, got 0",
     ("--C", "1e-50"): "--C: expected a number from 1.18e-38 to 3.4e+38, the range of float32, got 1e-50",
     ("--C", "1e300"): "the range of float32, got 1e+300",
@@ -292,7 +292,15 @@ OPTIONS = {
     ("--delta", "2"): "--delta is for --loss huber_hinge, got --loss squared_hinge",
     ("--loss", "huber_hinge", "--delta", "0"): "expected delta > 0, got 0.0",
     ("--init", "pretrained"): "init 'pretrained' needs the directory of a model, got none",
-    ("--init", "bias", "--bias", "none"): "init 'bias' needs a bias weight",
+    ("--init", "bias", "--no-fit-intercept"): "init 'bias' needs a bias: expected fit_intercept",
+    ("--no-fit-intercept", "--no-regularise-intercept"): "--no-regularise-intercept needs an intercept, got",
+    ("--max-iter", "-1"): "--max-iter: expected at least 0, got -1",
+    ("--eps", "0.1"): "the flag --eps is now --tol",
+    ("--eps=0.1",): "the flag --eps is now --tol",
+    ("--threads", "2"): "the flag --threads is now --n-jobs",
+    ("--sparsify", "0.1"): "the flag --sparsify is now --sparsify-rise",
+    ("--bias", "none"): "the flag --bias is now --no-fit-intercept in place of none, and --no-regularise-",
+    ("--seed", "1"): "the flag --seed is now --random-state",
     ("--multilabel",): "--multilabel is for --format svmlight",
     ("--first-label", "1"): "--first-label is for svmlight files and classes: ",
     ("--n-features", "80"): "--n-features is for --format svmlight",

@@ -11,10 +11,10 @@ from xmcjax.cli import demo as demo_command
 from xmcjax.cli.main import COMMANDS
 from xmcjax.data import FORMATS, TRANSFORMS, Dataset, load_demo
 from xmcjax.inits import INITS
-from xmcjax.lanes import BIASES
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.metrics import PROPENSITY_PRESETS
 from xmcjax.models import LinearModel
+from xmcjax.penalties import PENALTIES
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
 
@@ -48,7 +48,7 @@ def test_demo_twice(xmcjax, small_demo, tmp_path):
     model = LinearModel.load(tmp_path / "xmcjax-demo")
     assert model.meta["transforms"] == ["log", "idf", "unit"]
     assert model.meta["data"] == Dataset(small_demo.X_train, small_demo.Y_train).fingerprint()
-    second = xmcjax("demo", "--threads", 1)
+    second = xmcjax("demo", "--n-jobs", 1)
     assert second.out.splitlines()[-1] == f"The model is in {tmp_path / 'xmcjax-demo-2'}"
     same = (tmp_path / "xmcjax-demo-2" / "manifest.json").read_bytes()
     assert (tmp_path / "xmcjax-demo" / "manifest.json").read_bytes() == same
@@ -110,7 +110,7 @@ def test_help_of_the_program(xmcjax, flag):
 
 
 CHOICES = {
-    "train": [[n for n, loss in MARGIN_LOSSES.items() if loss.smooth], INITS, BIASES, TRANSFORMS, FORMATS],
+    "train": [[n for n, loss in MARGIN_LOSSES.items() if loss.smooth], INITS, PENALTIES, TRANSFORMS, FORMATS],
     "predict": [FORMATS],
     "evaluate": [FORMATS, PROPENSITY_PRESETS],
     "convert": [FORMATS],
@@ -130,8 +130,8 @@ def test_help_of_a_command_lists_the_choices_of_the_tables(xmcjax, name):
 
 
 PROMISED = {
-    "train": "train model loss init transform bias bias-lambda msi-s msi-t ova-primal pretrained C eps clip "
-    "block-size threads seed labels test resume",
+    "train": "train model loss init transform no-fit-intercept no-regularise-intercept bias-lambda msi-s "
+    "msi-t ova-primal pretrained C tol clip block-size n-jobs random-state labels test resume",
     "predict": "model data out top-k",
     "evaluate": "data predictions train",
 }

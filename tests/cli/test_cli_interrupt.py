@@ -22,7 +22,7 @@ from xmcjax.cli.main import main
 from xmcjax.models import ShardWriter
 
 file, folder, inits = sys.argv[1], sys.argv[2], sys.argv[3:]
-OPTIONS = "--transform unit --shard-size 4 --threads 2 --block-size 3 --resume".split()
+OPTIONS = "--transform unit --shard-size 4 --n-jobs 2 --block-size 3 --resume".split()
 rng = random.Random(0)
 
 def die():
@@ -153,7 +153,7 @@ sys.exit(code)
 )
 def test_a_signal_ends_the_run(xmcjax, files, tmp_path, contents, signal_name, threads, status, said):
     train = ["train", "--train", files / "train.txt", "--transform", "unit", "--shard-size", 4]
-    train += ["--block-size", 4, "--threads", threads]
+    train += ["--block-size", 4, "--n-jobs", threads]
     interrupted = tmp_path / "interrupted"
     command = [sys.executable, "-c", INTERRUPTED, signal_name, *map(str, train), "--model", interrupted]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

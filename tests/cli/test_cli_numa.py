@@ -36,7 +36,7 @@ def train(xmcjax, files, tmp_path):
 
 
 def test_the_bytes_are_those_of_one_process(two_nodes, train, contents, files):
-    options = ("--threads", 2, "--test", files / "test.txt")
+    options = ("--n-jobs", 2, "--test", files / "test.txt")
     directory, result = train("numa", *options)
     assert result.code == 0, result.err
     assert "a process on each of node 0 (1 thread), node 1 (1 thread)" in result.out
@@ -49,12 +49,12 @@ def test_the_bytes_are_those_of_one_process(two_nodes, train, contents, files):
         lines = [next(x for x in r.out.splitlines() if x.startswith(begin)) for r in (result, alone)]
         assert lines[0] == lines[1]
     # a thread needs no other process
-    _, single = train("single", "--threads", 1)
+    _, single = train("single", "--n-jobs", 1)
     assert single.code == 0 and "numa" not in single.out
 
 
 def test_a_worker_that_dies_and_resume(two_nodes, train, contents, monkeypatch):
-    options = ("--threads", 2, "--block-size", 2)
+    options = ("--n-jobs", 2, "--block-size", 2)
     with monkeypatch.context() as patch:
         # two workers have taken and sent about ten of the thirty labels by then
         killed = kill_at_take(patch, 6)
@@ -64,9 +64,9 @@ def test_a_worker_that_dies_and_resume(two_nodes, train, contents, monkeypatch):
     assert re.search(rf"the worker of NUMA node [01] \(process {killed[0]}\) was", line)
     assert LinearModel.load(directory, partial=True).missing()
     assert line.endswith("was ended by SIGKILL; what is complete is stored, --resume trains the rest")
-    _, result = train("m", "--threads", 2, "--resume")
+    _, result = train("m", "--n-jobs", 2, "--resume")
     assert result.code == 0, result.err
-    whole, _ = train("whole", "--threads", 1)
+    whole, _ = train("whole", "--n-jobs", 1)
     assert contents(directory) == contents(whole)
 
 

@@ -28,7 +28,8 @@ def test_an_idle_resume_keeps_the_record_of_the_training(train, tmp_path, conten
     runs = json.loads(path.read_text())
     assert runs[0] == first and len(runs) == 2
     assert runs[1]["labels_trained"] == 0 and runs[1]["options"]["resume"] is True
-    # what earlier versions wrote: one record, no list
+    # what earlier versions wrote: one record, no list, and other names of options
+    first["options"] |= {"eps": first["options"].pop("tol"), "threads": None, "bias": "regularised"}
     path.write_text(json.dumps(first))
     train("--resume")
     assert json.loads(path.read_text())[0] == first and len(json.loads(path.read_text())) == 2

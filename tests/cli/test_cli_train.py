@@ -84,7 +84,7 @@ def test_train_predict_and_evaluate_do_what_the_library_does(train, xmcjax, file
 
 def test_manifest_says_how_the_model_was_made_and_nothing_of_the_run(train):
     directory, _ = train(
-        "--loss", "huber_hinge", "--delta", 0.5, "--init", "multi_pos", "--msi-s", 2, "--threads", 2
+        "--loss", "huber_hinge", "--delta", 0.5, "--init", "multi_pos", "--msi-s", 2, "--n-jobs", 2
     )
     meta = LinearModel.load(directory).meta
     fingerprint = meta.pop("data")
@@ -107,7 +107,7 @@ def test_manifest_says_how_the_model_was_made_and_nothing_of_the_run(train):
         "max_iter": 100,
     }
     run = json.loads((directory / "run.json").read_text())[-1]
-    assert run["options"]["threads"] == 2 and run["labels_trained"] == 30
+    assert run["options"]["n_jobs"] == 2 and run["labels_trained"] == 30
     assert run["statuses"] == {"converged": 29, "no_positives": 1}
 
 
@@ -115,7 +115,7 @@ def test_manifest_says_how_the_model_was_made_and_nothing_of_the_run(train):
 def test_bytes_do_not_depend_on_threads_or_block_size(train, contents, init):
     models = [
         contents(
-            train("--init", init, "--threads", threads, "--block-size", size, name=f"m{threads}-{size}")[0]
+            train("--init", init, "--n-jobs", threads, "--block-size", size, name=f"m{threads}-{size}")[0]
         )
         for threads, size in ((1, 16), (2, 3), (2, 64))
     ]
@@ -123,12 +123,12 @@ def test_bytes_do_not_depend_on_threads_or_block_size(train, contents, init):
 
 
 def test_a_pretrained_model_is_known_by_its_content_not_by_its_place(train, contents, tmp_path):
-    first, _ = train("--eps", 0.1)
+    first, _ = train("--tol", 0.1)
     moved = first.rename(tmp_path / "elsewhere")
-    again, result = train("--eps", 0.1, "--init", "pretrained", "--pretrained", moved, name="again")
+    again, result = train("--tol", 0.1, "--init", "pretrained", "--pretrained", moved, name="again")
     assert result.code == 0, result.err
     moved = moved.rename(tmp_path / "third")
-    once_more, _ = train("--eps", 0.1, "--init", "pretrained", "--pretrained", moved, name="once-more")
+    once_more, _ = train("--tol", 0.1, "--init", "pretrained", "--pretrained", moved, name="once-more")
     assert contents(again) == contents(once_more)
     # it starts at the optimum, so that hardly a step is left
     assert LinearModel.load(again).newton_steps.sum() < LinearModel.load(moved).newton_steps.sum() / 2
@@ -154,7 +154,7 @@ def test_resume_trains_what_is_missing_and_ends_with_the_same_bytes(train, conte
     for number in (1, 5):
         (directory / f"shard-{number:06d}.safetensors").unlink()
     (directory / ".shard-000002.safetensors.0123456789abcdef.tmp").write_bytes(b"half")
-    _, result = train(*options, "--resume", "--threads", 2, "--block-size", 5, name="part")
+    _, result = train(*options, "--resume", "--n-jobs", 2, "--block-size", 5, name="part")
     assert result.code == 0, result.err
     assert "8 converged; 22 were stored before" in result.out
     assert contents(directory) == contents(whole)
@@ -167,7 +167,7 @@ def test_resume_trains_what_is_missing_and_ends_with_the_same_bytes(train, conte
 @pytest.mark.parametrize("threads", [1, 2])
 def test_after_the_timeout_no_shard_is_begun(train, contents, files, xmcjax, tmp_path, monkeypatch, threads):
     whole, _ = train("--shard-size", 4)
-    options = ("--shard-size", 4, "--threads", threads, "--block-size", 2)
+    options = ("--shard-size", 4, "--n-jobs", threads, "--block-size", 2)
     with monkeypatch.context() as patch:
         hours = iter(range(10_000))
         # looked at when the command begins, then before every shard; other threads keep their clock
@@ -226,7 +226,7 @@ def test_weights_of_labels(train, files, name):
     ],
 )
 def test_penalties(train, contents, options, meta):
-    directory, result = train(*options, "--clip", 0, "--threads", 1)
+    directory, result = train(*options, "--clip", 0, "--n-jobs", 1)
     assert result.code == 0, result.err
     model = LinearModel.load(directory)
     assert model.meta["penalty"] == meta
@@ -237,12 +237,12 @@ def test_penalties(train, contents, options, meta):
     else:
         assert np.abs(model.coef().data).sum() < np.abs(l2.coef().data).sum()
     if _ffi.available():
-        again, _ = train(*options, "--clip", 0, "--threads", 2, "--block-size", 3, name="again")
+        again, _ = train(*options, "--clip", 0, "--n-jobs", 2, "--block-size", 3, name="again")
         assert contents(again) == contents(directory)
 
 
 def test_sparser_within_a_bounded_rise(train):
-    directory, result = train("--sparsify", 0.1)
+    directory, result = train("--sparsify-rise", 0.1)
     assert result.code == 0, result.err
     ours = LinearModel.load(directory)
     assert ours.meta["sparsify"] == 0.1
@@ -255,11 +255,13 @@ def test_resume_with_other_options_is_refused_by_name(train, contents):
     for option, value, key in (
         ("--C", 3, "C"),
         ("--weighting", "propensity", "weighting"),
-        ("--sparsify", 0.1, "sparsify"),
+        ("--sparsify-rise", 0.1, "sparsify (--sparsify-rise)"),
+        ("--tol", 0.1, "eps (--tol)"),
+        ("--no-fit-intercept", None, "bias (--no-fit-intercept, --no-regularise-intercept)"),
         ("--shard-size", 7, "shard_size"),
         ("--init", "zero", "init"),
     ):
-        _, result = train(option, value, "--resume")
+        _, result = train(*[word for word in (option, value) if word is not None], "--resume")
         assert result.code == 2
         assert f"cannot resume, the model was started with {key} = " in result.err
         assert len(result.err.splitlines()) == 1 and result.out.count("\n") <= 1
@@ -299,14 +301,14 @@ def test_test_scores_are_those_of_evaluate(train, xmcjax, files, tmp_path):
 
 
 def test_labels_that_do_not_converge_are_one_warning_with_a_remedy(train):
-    directory, result = train("--max-iter", 1, "--eps", 1e-6)
+    directory, result = train("--max-iter", 1, "--tol", 1e-6)
     assert result.code == 0
     warning = result.err.splitlines()[1]
     status = LinearModel.load(directory).status
     count = (status == Status.MAX_STEPS).sum()
     assert count > 20
     assert f"{count} of 30 labels did not converge ({count} max_steps), the worst is label " in warning
-    assert warning.endswith(": raise max_iter, loosen eps, or scale the features")
+    assert warning.endswith(": raise max_iter or tol, or scale the features")
     assert len(result.err.splitlines()) == 2
 
 
@@ -338,9 +340,9 @@ def test_starting_weights_alone_are_no_failure(train):
 
 
 def test_float64(train, xmcjax, files, tmp_path):
-    _, result = train("--eps", 1e-9, name="float32")
+    _, result = train("--tol", 1e-9, name="float32")
     assert " 29 converged" not in result.out  # out of its reach
-    directory, result = train("--dtype", "float64", "--threads", 2, "--eps", 1e-9)
+    directory, result = train("--dtype", "float64", "--n-jobs", 2, "--tol", 1e-9)
     assert result.code == 0, result.err
     assert " 29 converged" in result.out
     model = LinearModel.load(directory)

@@ -186,7 +186,7 @@ from xmcjax.cli.main import main
 small, large, model = sys.argv[1:]
 peaks = []
 for data in (small, large):
-    assert main(["predict", "--model", model, "--data", data, "--out", data + ".top", "--threads", "1"]) == 0
+    assert main(["predict", "--model", model, "--data", data, "--out", data + ".top", "--n-jobs", "1"]) == 0
     peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 print(peaks[1] - peaks[0])
 """

@@ -108,7 +108,11 @@ def test_what_did_not_converge_is_said(data):
         (dict(C="1"), TypeError, "C: expected a number, got '1'"),
         (dict(tol=0), ValueError, "tol: expected a finite number above 0, got 0"),
         (dict(max_iter=0), ValueError, "max_iter: expected at least 1, got 0"),
-        (dict(threads=0), ValueError, "threads: expected at least 1, got 0"),
+        (
+            dict(n_jobs=0),
+            ValueError,
+            "n_jobs: expected from 1 to 16384 threads, or -1 for one per core, got 0",
+        ),
     ],
 )
 def test_bad_options_are_named(data, options, error, message):

@@ -34,7 +34,7 @@ def reference(X, y, lam, weight=None, **options):
 def test_probabilities_are_those_of_scikit_learn(classes, fit_intercept):
     X, y = classes
     for features in (X, sp.csr_matrix(X)):
-        model = MultinomialLogisticRegression(lam=0.5, fit_intercept=fit_intercept, **TIGHT).fit(features, y)
+        model = MultinomialLogisticRegression(C=2.0, fit_intercept=fit_intercept, **TIGHT).fit(features, y)
         other = reference(X, y, 0.5, fit_intercept=fit_intercept)
         np.testing.assert_array_equal(model.classes_, other.classes_)
         proba = model.predict_proba(features)
@@ -54,12 +54,12 @@ def test_folds_share_their_programs(classes, features, compilations):
     # one size is a power of two; some rows and columns are empty
     X, y = np.tile(classes[0].astype(np.float32), (3, 1)), np.tile(classes[1], 3)
     X[::7] = 0
-    MultinomialLogisticRegression(lam=0.3).fit(features(X[:256]), y[:256])
+    MultinomialLogisticRegression(C=3.0).fit(features(X[:256]), y[:256])
 
     def folds():
         for n, d in ((255, 5), (245, 8), (256, 6)):
             part = np.pad(X, [(0, 0), (0, 3)])[:n, :d]
-            model = MultinomialLogisticRegression(lam=0.4, tol=1e-5).fit(features(part), y[:n])
+            model = MultinomialLogisticRegression(C=2.5, tol=1e-5).fit(features(part), y[:n])
             other = reference(part.astype(float), y[:n], 0.4)
             np.testing.assert_allclose(model.coef_, other.coef_, atol=2e-4)
             assert model.coef_.shape == (4, d)
@@ -70,8 +70,8 @@ def test_folds_share_their_programs(classes, features, compilations):
 def test_two_classes_have_one_weight_vector(classes):
     X, y = classes
     kept = np.isin(y, ["fig", "pear"])
-    model = MultinomialLogisticRegression(lam=0.5, **TIGHT).fit(X[kept], y[kept])
-    # ½λ(‖w_0‖² + ‖w_1‖²) is λ/4 ‖w_1 − w_0‖² at the minimum
+    model = MultinomialLogisticRegression(C=2.0, **TIGHT).fit(X[kept], y[kept])
+    # ½λ(‖w_0‖² + ‖w_1‖²) is λ/4 ‖w_1 − w_0‖² at the minimum, with λ = 1/C
     other = reference(X[kept], y[kept], 0.25)
     np.testing.assert_allclose(model.coef_, other.coef_, atol=1e-6)
     np.testing.assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-7)
@@ -139,9 +139,11 @@ def test_methods_agree(classes, method):
 def test_bad_arguments_get_one_clear_error(classes):
     X, y = classes
     for arguments, kind, message in [
-        (dict(method="sgd"), ValueError, "method: expected one of auto, "),
-        (dict(lam=0.0), ValueError, "expected lam above 0, got 0.0"),
-        (dict(lam="1"), TypeError, "lam: expected a number"),
+        (dict(solver="sgd"), ValueError, "solver: expected one of auto, "),
+        (dict(C=0.0), ValueError, "C: expected a finite number above 0, got 0.0"),
+        (dict(C="1"), TypeError, "C: expected a number"),
+        (dict(C=1e-310), ValueError, "C: expected a number from 2.23e-308 to"),
+        (dict(C=1.7e308), ValueError, "C: expected 1/C from 2.23e-308 to"),
         (dict(tol=-1.0), ValueError, "tol: expected at least 0"),
         (dict(max_iter=0), ValueError, "max_iter: expected at least 1"),
         (dict(class_weight="uniform"), ValueError, "class_weight: expected None, balanced or a dict"),

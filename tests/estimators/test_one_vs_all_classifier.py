@@ -25,7 +25,7 @@ from xmcjax.models import ShardWriter
 from xmcjax.penalties import ElasticNet
 from xmcjax.solvers import Status
 
-TIGHT = dict(eps=1e-6, clip=0.0)
+TIGHT = dict(tol=1e-6, clip=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +170,8 @@ def test_the_dtype_of_x_is_kept(multilabel, dtype, container):
 
 def test_float64_is_solved_in_float64(multilabel):
     X, Y = multilabel
-    narrow = OneVsAllClassifier(**TIGHT | dict(eps=1e-3)).fit(X, Y)
-    wide = OneVsAllClassifier(**TIGHT | dict(eps=1e-10)).fit(X.astype(np.float64), Y)
+    narrow = OneVsAllClassifier(**TIGHT | dict(tol=1e-3)).fit(X, Y)
+    wide = OneVsAllClassifier(**TIGHT | dict(tol=1e-10)).fit(X.astype(np.float64), Y)
     assert set(wide.status_) == {Status.CONVERGED}  # out of reach of float32
     assert 0 < abs(wide.coef_ - narrow.coef_).max() < 0.05
 
@@ -297,7 +297,7 @@ def test_the_class_that_did_not_converge_is_named(classes, number):
     names = np.array(["ant", "bee", "cow"])[np.searchsorted([-7, 3, 1000], y)]
     X, names = X[names != "cow"] if number == 2 else X, names[names != "cow"] if number == 2 else names
     with pytest.warns(ConvergenceWarning, match="the worst is class '(bee|cow)' .MAX_STEPS") as caught:
-        ours = OneVsAllClassifier(max_iter=1, eps=1e-6, init="zero").fit(X, names)
+        ours = OneVsAllClassifier(max_iter=1, tol=1e-6, init="zero").fit(X, names)
     if number == 2:
         assert "1 of 1" in str(caught[0].message) and "class 'bee'" in str(caught[0].message)
         return
@@ -395,18 +395,18 @@ def test_no_iteration_gives_the_starting_weights(multilabel):
 @pytest.mark.parametrize("intercept", ["regularised", "free", "none"])
 def test_parameters_reach_the_trainer(multilabel, loss, intercept):
     X, Y = multilabel
+    intercepts = dict(fit_intercept=intercept != "none", regularise_intercept=intercept == "regularised")
     ours = OneVsAllClassifier(
         loss,
         C=2.0,
-        eps=0.1,
+        tol=0.1,
         clip=0.05,
         block_size=8,
-        fit_intercept=intercept != "none",
-        regularise_intercept=intercept == "regularised",
         init="zero",
+        **intercepts,
     ).fit(X, Y)
     options = OneVsAll(
-        losses.MARGIN_LOSSES[loss], inits.Zero(), C=2.0, eps=0.1, clip=0.05, bias=intercept, block_size=8
+        losses.MARGIN_LOSSES[loss], inits.Zero(), C=2.0, tol=0.1, clip=0.05, block_size=8, **intercepts
     )
     results = {}
     train_one_vs_all(X, Y, options, lambda result: results.__setitem__(result.label, result))
@@ -445,18 +445,18 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
         (dict(loss="squared"), ValueError, "loss: expected one of squared_hinge, .*'squared'"),
         (dict(init="msi"), ValueError, "init: expected one of zero, .*'msi'"),
         (dict(loss="hinge"), TypeError, "needs a loss with curvature"),
-        (dict(C=0), ValueError, "C > 0"),
-        (dict(eps=-1), ValueError, "eps > 0"),
+        (dict(C=0), ValueError, "C: expected a finite number above 0"),
+        (dict(tol=-1), ValueError, "tol: expected a finite number above 0, got -1"),
         (dict(clip=-0.1), ValueError, "clip"),
         (dict(block_size=0), ValueError, "block_size: expected at least 1, got 0"),
         (dict(C="a"), TypeError, "C: expected a number, got 'a'"),
         (dict(C=None), TypeError, "C: expected a number, got None"),
-        (dict(eps="a"), TypeError, "eps: expected a number, got 'a'"),
+        (dict(tol="a"), TypeError, "tol: expected a number, got 'a'"),
         (dict(penalty="l3"), ValueError, "penalty: expected one of l2, l1, elastic_net, huber, got 'l3'"),
         (dict(penalty="elastic_net", l1_ratio=2), ValueError, "expected 0 < l1_ratio <= 1, got 2"),
         (dict(penalty="huber", huber_width="a"), TypeError, "huber_width: expected a number, got 'a'"),
         (dict(sparsify_rise="a"), TypeError, "sparsify_rise: expected a number, got 'a'"),
-        (dict(sparsify_rise=-1), ValueError, "expected sparsify > 0, got -1"),
+        (dict(sparsify_rise=-1), ValueError, "sparsify_rise: expected a finite number above 0, got -1"),
         (dict(weighting="up"), ValueError, "weighting: expected one of propensity, .* got 'up'"),
         (dict(weighting="propensity", propensities="x"), ValueError, "dataset: expected one of default"),
         (dict(weighting="propensity", propensities=3), TypeError, "propensities: expected .* a pair"),
@@ -466,8 +466,16 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
         (dict(block_size=1.5), TypeError, "block_size: expected a whole number of at least 1, got 1.5"),
         (dict(max_iter=2.5), TypeError, "max_iter: expected a whole number of at least 0, got 2.5"),
         (dict(max_iter=-1), ValueError, "max_iter: expected at least 0, got -1"),
-        (dict(threads="a"), TypeError, "threads: expected a whole number of at least 1, got 'a'"),
-        (dict(threads=0), ValueError, "threads: expected at least 1, got 0"),
+        (
+            dict(n_jobs="a"),
+            TypeError,
+            "n_jobs: expected a whole number of threads, or -1 for one per core, got 'a'",
+        ),
+        (
+            dict(n_jobs=0),
+            ValueError,
+            "n_jobs: expected from 1 to 16384 threads, or -1 for one per core, got 0",
+        ),
         (
             dict(loss=3),
             TypeError,
@@ -493,7 +501,7 @@ def test_l1_equals_linear_svc(multilabel):
     X, Y = multilabel
     X = X.astype(np.float64)
     fits = [
-        (OneVsAllClassifier(penalty="l1", C=2.0, eps=eps, clip=0).fit(X, Y), relative)
+        (OneVsAllClassifier(penalty="l1", C=2.0, tol=eps, clip=0).fit(X, Y), relative)
         for eps, relative in ((0.01, 1e-3), (1e-6, 1e-6))
     ]
     ones = with_ones(X)
@@ -530,7 +538,7 @@ def test_weighting_and_sparsify_reach_the_trainer(multilabel):
         )
         ours.fit(X, Y)
         results = []
-        options = OneVsAll(sparsify=0.05)
+        options = OneVsAll(sparsify_rise=0.05)
         train_one_vs_all(X, Y, options, results.append, label_weights=weighting.weights(Y))
         assert sp.issparse(ours.coef_)
         for result in results:
@@ -614,15 +622,16 @@ def test_pickle_clone_and_search(multilabel, fitted, classes):
 
 def test_threads_and_blocks_keep_the_bits(multilabel, fitted):
     X, Y = multilabel
-    other = OneVsAllClassifier(threads=2, block_size=4).fit(X, Y)
+    other = OneVsAllClassifier(n_jobs=2, block_size=4).fit(X, Y)
     np.testing.assert_array_equal(other.coef_.toarray(), fitted.coef_.toarray())
     np.testing.assert_array_equal(other.intercept_, fitted.intercept_)
 
 
-def test_no_number_of_threads_is_one_a_core(multilabel, fitted):
+def test_minus_one_job_is_a_thread_per_core(multilabel, fitted):
     X, Y = multilabel
-    other = OneVsAllClassifier(threads=None)
+    other = OneVsAllClassifier(n_jobs=-1)
     assert other._options().threads == usable_cores()
+    assert OneVsAllClassifier()._options().threads == OneVsAllClassifier(n_jobs=-99)._options().threads == 1
     other.fit(X, Y)
     np.testing.assert_array_equal(other.coef_.toarray(), fitted.coef_.toarray())
     np.testing.assert_array_equal(other.predict_topk(X, 3)[0], fitted.predict_topk(X, 3)[0])

@@ -18,7 +18,7 @@ ESTIMATORS = {
     "kernel": xmcjax.KernelLogisticClassifier(),
 }
 UNCONVERGED = {
-    "one_vs_all": dict(max_iter=1, eps=1e-6, init="zero"),
+    "one_vs_all": dict(max_iter=1, tol=1e-6, init="zero"),
     "multiclass": dict(max_iter=1, tol=1e-9),
     "multinomial": dict(max_iter=1, tol=1e-9),
     "topk": dict(max_iter=1, tol=1e-9),

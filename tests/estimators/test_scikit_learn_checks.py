@@ -35,7 +35,7 @@ def test_the_checks_are_many():
         assert any(needed in name for name in names), needed
 
 
-@pytest.mark.parametrize("options", [dict(loss="logistic", clip=0), dict(init="ova_primal_pp", threads=2)])
+@pytest.mark.parametrize("options", [dict(loss="logistic", clip=0), dict(init="ova_primal_pp", n_jobs=2)])
 def test_checks_with_other_options(options):
     results = check_estimator(xmcjax.OneVsAllClassifier(**options), on_skip=None)
     assert collections.Counter(result["status"] for result in results)["passed"] >= 55

@@ -165,7 +165,11 @@ def test_it_says_when_the_gap_is_not_closed(data):
         (dict(tol=-1.0), ValueError, "tol: expected a finite number above 0"),
         (dict(max_iter=0), ValueError, "max_iter: expected at least 1, got 0"),
         (dict(kernel="rbf"), ValueError, "kernel: expected one of linear, precomputed, got 'rbf'"),
-        (dict(threads=0), ValueError, "threads: expected at least 1, got 0"),
+        (
+            dict(n_jobs=0),
+            ValueError,
+            "n_jobs: expected from 1 to 16384 threads, or -1 for one per core, got 0",
+        ),
     ],
 )
 def test_options_are_checked(data, options, error, message):

@@ -36,7 +36,7 @@ def saved(problem, tmp_path_factory):
     directory = tmp_path_factory.mktemp("saved") / "model"
     meta = {"n_features": X.shape[1], "n_labels": Y.shape[1], "dtype": "float64"}
     with ShardWriter(directory, meta) as writer:
-        for r in train(problem, "zero", directory, eps=0.3, clip=0.05).values():
+        for r in train(problem, "zero", directory, tol=0.3, clip=0.05).values():
             writer.add(r.label, r.indices, r.values, r.bias, r.status)
     return directory
 
@@ -60,13 +60,13 @@ def values(results):
 @pytest.fixture(scope="module")
 def zero_start(problem):
     """Objectives from a zero start, at the default tolerance and at a tight one."""
-    return {eps: values(train(problem, "zero", eps=eps)) for eps in (0.01, 1e-6)}
+    return {eps: values(train(problem, "zero", tol=eps)) for eps in (0.01, 1e-6)}
 
 
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize(("eps", "relative"), [(0.01, 1e-3), (1e-6, 1e-6)])
 def test_every_start_ends_at_the_same_objective(problem, init, eps, relative, saved, zero_start):
-    ours = values(train(problem, init, saved, eps=eps))
+    ours = values(train(problem, init, saved, tol=eps))
     np.testing.assert_allclose(ours, zero_start[eps], rtol=relative)
     np.testing.assert_allclose(ours, zero_start[1e-6], rtol=relative)
 
@@ -75,7 +75,7 @@ def test_every_start_ends_at_the_same_objective(problem, init, eps, relative, sa
 def test_the_other_losses_likewise(problem, loss):
     loss = losses.MARGIN_LOSSES[loss]
     for eps, relative in ((0.01, 1e-3), (1e-6, 1e-6)):
-        a, b = (values(train(problem, init, loss=loss, eps=eps)) for init in ("zero", "mean_separating"))
+        a, b = (values(train(problem, init, loss=loss, tol=eps)) for init in ("zero", "mean_separating"))
         np.testing.assert_allclose(a, b, rtol=relative)
 
 
@@ -108,13 +108,13 @@ def test_real_data(data_folder, precision, eps, relative):
     Y = sp.csr_array(Y)[:, ::5]
     theirs = linear_svc(X.astype(np.float64), Y)
     for init in ("zero", *INITS[:-1]):
-        np.testing.assert_allclose(values(train((X, Y), init, eps=eps)), theirs, rtol=relative, err_msg=init)
+        np.testing.assert_allclose(values(train((X, Y), init, tol=eps)), theirs, rtol=relative, err_msg=init)
 
 
 def test_the_solution_without_positives(problem):
     """What ova_primal starts from, strict at a tight tolerance: min ½‖(w, b)‖² + Σ max(0, 1 + z)²."""
     X, _ = problem
-    start = train(problem, inits.OvaPrimal("strict"), max_iter=0, eps=1e-8)[0]
+    start = train(problem, inits.OvaPrimal("strict"), max_iter=0, tol=1e-8)[0]
     w = np.zeros(X.shape[1])
     w[start.indices] = start.values
     ones = sp.hstack([X, np.ones((X.shape[0], 1))], format="csr")

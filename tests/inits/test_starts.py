@@ -43,7 +43,7 @@ def test_zero_and_bias():
     W, b = starts(inits.Bias(0.9), data)
     assert not W.any() and np.all(b == -0.9)
     assert np.all(starts(inits.Bias(), data)[1] == -1)
-    with pytest.raises(ValueError, match="needs a bias weight"):
+    with pytest.raises(ValueError, match="needs a bias: expected fit_intercept, got False"):
         inits.Bias().check(12, 6, bias=False)
 
 

@@ -24,7 +24,7 @@ def start(data, tmp_path_factory):
     """The init of a name; "pretrained" of a model trained loosely."""
     X, Y = data
     directory = tmp_path_factory.mktemp("pretrained") / "model"
-    results, _ = train(X, Y, eps=0.5)
+    results, _ = train(X, Y, tol=0.5)
     with ShardWriter(directory, dict(n_features=X.shape[1], n_labels=Y.shape[1], dtype="float32")) as writer:
         for r in results.values():
             writer.add(r.label, r.indices, r.values, r.bias, r.status)
@@ -40,7 +40,7 @@ def references(data, start):
 @pytest.mark.parametrize(("block_size", "threads"), [(1, 1), (5, 2), (16, 2), (40, 1), (64, 2)])
 @pytest.mark.parametrize("init", inits.INITS)
 def test_block_size_and_threads(data, start, references, init, block_size, threads):
-    ours, summary = train(*data, init=start(init), block_size=block_size, threads=threads)
+    ours, summary = train(*data, init=start(init), block_size=block_size, n_jobs=threads)
     assert_same_bits(ours, references[init])
     assert sum(summary.statuses.values()) == data[1].shape[1]
 
@@ -82,9 +82,9 @@ def test_form_and_order_of_the_data(data, references):
 def test_float64_in_threads(threads):
     """JAX's context managers hold in one thread; the workers take over what the caller has set."""
     X, Y = small(dtype=np.float64)
-    ours, _ = train(X, Y, threads=threads, eps=1e-9)
+    ours, _ = train(X, Y, n_jobs=threads, tol=1e-9)
     assert all(r.values.dtype == np.float64 for r in ours.values())
     assert all(r.gradient_norm < 1e-7 for r in ours.values() if r.newton_steps)
     with jax.enable_x64(False):
-        narrow, _ = train(X, Y, threads=threads)
+        narrow, _ = train(X, Y, n_jobs=threads)
     assert all(r.values.dtype == np.float32 for r in narrow.values())

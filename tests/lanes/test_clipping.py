@@ -10,7 +10,7 @@ from lane_helpers import assert_same_bits, native, small, train
 from xmcjax import inits, losses
 from xmcjax.lanes import LabelWeights, _clipping
 
-TIGHT = dict(eps=1e-8, init=inits.Zero())
+TIGHT = dict(tol=1e-8, init=inits.Zero())
 
 
 def dense(scale=1.0, n=300, d=12, labels=4, dtype=np.float64):
@@ -36,7 +36,7 @@ def objective(X, Y, r, c=1.0, C=1.0):
 def test_what_is_dropped_does_not_depend_on_the_unit_of_the_features(scale):
     """min ½‖w‖² + C Σ φ of s X has the solution w/s for C/s²."""
     X, Y = small(dtype=np.float64)
-    more = dict(bias="none", **TIGHT)
+    more = dict(fit_intercept=False, **TIGHT)
     plain, _ = train(X, Y, C=0.5, **more)
     scaled, _ = train(X * scale, Y, C=0.5 / scale**2, **more)
     dropped = 0
@@ -83,7 +83,7 @@ def test_objectives_hardly_rise(backend, weighted):
     X = (20 * X).tocsr()
     rng = np.random.default_rng(1)
     positive = rng.uniform(1, 5, Y.shape[1]) if weighted else np.ones(Y.shape[1])
-    more = dict(eps=1e-3, label_weights=LabelWeights(positive, np.ones(Y.shape[1])))
+    more = dict(tol=1e-3, label_weights=LabelWeights(positive, np.ones(Y.shape[1])))
     ours, summary = train(X, Y, backend=backend, **more)
     fixed, of_fixed = train(X, Y, backend=backend, clip=0.05, **more)
     assert summary.raised.labels == 0 < of_fixed.raised.labels
@@ -115,7 +115,7 @@ def test_so_many_labels_are_looked_at(monkeypatch):
 def test_starts_that_need_whole_weights(clip):
     """In a tree a label starts at all weights of its parent; what is handed out is clipped."""
     X, Y = small(dtype=np.float64)
-    more = dict(eps=1e-8, clip=clip)
+    more = dict(tol=1e-8, clip=clip)
     ours, plain = train(X, Y, init=inits.OvaPrimalTree(), **more)[0], train(X, Y, **more)[0]
     for label, r in plain.items():
         np.testing.assert_array_equal(ours[label].indices, r.indices)

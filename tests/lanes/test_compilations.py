@@ -23,8 +23,8 @@ def test_a_handful_and_then_none(compilations, backend, seed):
     assert len(clipped) <= 3, clipped
 
     def others():
-        train(X, Y, init=inits.MeanSeparating(), C=2.0, eps=0.1, clip=0.1, max_iter=7, **options)
-        train(X, Y, init=inits.OvaPrimalTree(), bias="free", **options)
+        train(X, Y, init=inits.MeanSeparating(), C=2.0, tol=0.1, clip=0.1, max_iter=7, **options)
+        train(X, Y, init=inits.OvaPrimalTree(), regularise_intercept=False, **options)
         train(X, Y[:, :10], labels=np.arange(3), **options)
 
     assert compilations(others) == []

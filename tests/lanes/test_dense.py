@@ -63,7 +63,7 @@ def test_every_label_converges_to_its_optimum(problem, loss, init, dtype, eps, r
     """The decrement rule holds where a gradient of ε₀ = 1 would stop too early."""
     kind, X, Y, best = problem
     results, summary = train(
-        X.astype(dtype), Y, loss=losses.MARGIN_LOSSES[loss], init=inits.INITS[init](), eps=eps, clip=0.0
+        X.astype(dtype), Y, loss=losses.MARGIN_LOSSES[loss], init=inits.INITS[init](), tol=eps, clip=0.0
     )
     assert summary.statuses == {Status.CONVERGED: Y.shape[1]}
     if eps == 1 and "far" in kind:
@@ -78,8 +78,8 @@ def test_a_search_that_ends_with_the_bias_alone_has_not_failed(backend):
     X, Y = made("far from zero")
     options = dict(init=inits.OvaPrimal(), labels=[5], clip=0.0, backend=backend)
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        results, _ = train(X.astype(np.float32), Y, eps=1.0, **options)
-    best, _ = train(X, Y, eps=1e-6, **options | dict(backend="native"))
+        results, _ = train(X.astype(np.float32), Y, tol=1.0, **options)
+    best, _ = train(X, Y, tol=1e-6, **options | dict(backend="native"))
     assert results[5].status == Status.CONVERGED
     assert results[5].value <= best[5].value * (1 + 3e-3)
 
@@ -94,8 +94,8 @@ def test_real_dense_data(data_folder, loss, eps):
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     chosen = np.flatnonzero(np.asarray(Y.sum(0)).ravel())[::100]
     options = dict(loss=losses.MARGIN_LOSSES[loss], clip=0.0)
-    best, _ = train(X, Y, labels=chosen, eps=1e-5, **options)
-    ours, summary = train(X.astype(np.float32), Y, labels=chosen, eps=eps, **options)
+    best, _ = train(X, Y, labels=chosen, tol=1e-5, **options)
+    ours, summary = train(X.astype(np.float32), Y, labels=chosen, tol=eps, **options)
     assert summary.statuses == {Status.CONVERGED: len(chosen)}
     for label in chosen.tolist():
         assert ours[label].value <= best[label].value * (1 + 1e-3)
@@ -116,5 +116,5 @@ def test_the_start_of_a_loss_has_its_own_target(loss, t):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_steps_that_were_not_enough_are_said(loss):
     X, Y = made("far from zero")
-    _, summary = train(X, Y, loss=losses.MARGIN_LOSSES[loss], init=inits.Zero(), max_iter=1, eps=1e-6)
+    _, summary = train(X, Y, loss=losses.MARGIN_LOSSES[loss], init=inits.Zero(), max_iter=1, tol=1e-6)
     assert summary.statuses == {Status.MAX_STEPS: Y.shape[1]}

@@ -74,7 +74,7 @@ def test_devices_make_the_model_of_one(devices, options):
 def test_the_kernels_of_a_gpu_train_the_same_model(init):
     """Interpreted: the objective of every label is that of plain JAX."""
     X, Y = small(n=80, d=60, labels=8)
-    options = dict(init=inits.INITS[init](), eps=1e-4, block_size=5, loss=losses.logistic, clip=0.0)
+    options = dict(init=inits.INITS[init](), tol=1e-4, block_size=5, loss=losses.logistic, clip=0.0)
     ours, _ = train(X, Y, backend="gpu", **options)
     theirs, _ = train(X, Y, backend="jnp", **options)
     assert ours.keys() == theirs.keys()

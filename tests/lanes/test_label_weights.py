@@ -55,7 +55,7 @@ def test_the_optimum_is_that_of_linear_svc(data, random_weights, name, eps, rela
     if name != "random":
         weights = WEIGHTINGS[name](metrics.inverse_propensities(Y))
     sample_weight = np.random.default_rng(5).uniform(0.5, 2, X.shape[0])
-    ours, _ = train(X, Y, label_weights=weights, sample_weight=sample_weight, eps=eps, clip=0.0, block_size=4)
+    ours, _ = train(X, Y, label_weights=weights, sample_weight=sample_weight, tol=eps, clip=0.0, block_size=4)
     ones = sp.hstack([X, np.ones((X.shape[0], 1))], format="csr")
     for label, result in ours.items():
         y = 2 * Y[:, [label]].toarray().ravel() - 1
@@ -77,7 +77,9 @@ def test_logistic_with_a_free_bias_equals_scikit_learn(data, random_weights, bac
     X, Y = data
     weights = random_weights
     chosen = np.flatnonzero(np.asarray(Y.sum(0)).ravel())[:7]
-    options = dict(loss=losses.logistic, bias="free", eps=1e-8, clip=0.0, block_size=3, backend=backend)
+    options = dict(
+        loss=losses.logistic, regularise_intercept=False, tol=1e-8, clip=0.0, block_size=3, backend=backend
+    )
     ours, _ = train(X, Y, label_weights=weights, labels=chosen, **options)
     for label in chosen.tolist():
         y = 2 * Y[:, [label]].toarray().ravel() - 1
@@ -97,7 +99,7 @@ def test_bits(data, random_weights):
     ones = np.ones(Y.shape[1])
     assert_same_bits(train(X, Y, label_weights=LabelWeights(ones, ones))[0], plain)
     reference, _ = train(X, Y, label_weights=random_weights)
-    for options in (dict(block_size=3, threads=2), dict(block_size=40)):
+    for options in (dict(block_size=3, n_jobs=2), dict(block_size=40)):
         assert_same_bits(train(X, Y, label_weights=random_weights, **options)[0], reference)
 
 
@@ -110,7 +112,7 @@ def test_the_stopping_rule(data, random_weights):
     at_zero = 2 * np.linalg.norm(ones.T @ (c * y), axis=0)
     positives = Y.toarray().sum(0)
     bound = 0.1 * np.maximum(1, np.minimum(positives, len(y) - positives)) / len(y) * at_zero
-    results, _ = train(X, Y, label_weights=weights, eps=0.1)
+    results, _ = train(X, Y, label_weights=weights, tol=0.1)
     for label, result in results.items():
         if positives[label]:
             assert result.gradient_norm <= bound[label] * (1 + 1e-9)

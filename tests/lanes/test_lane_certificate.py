@@ -40,7 +40,7 @@ def test_converged_is_at_the_minimum(form, number, size, dtype, loss, bias, C, e
         loss,
         init,
         C=C,
-        eps=eps,
+        tol=eps,
         clip=0,
         fit_intercept=bias != "none",
         regularise_intercept=bias == "regularised",
@@ -150,7 +150,7 @@ def test_which_labels_are_doubted(data):
 def test_a_gradient_that_rounding_keeps_above_its_tolerance_is_no_convergence():
     X, Y = small()
     loose, _ = train(X, Y, C=100.0)
-    tight, _ = train(X, Y, C=100.0, eps=1e-9)
+    tight, _ = train(X, Y, C=100.0, tol=1e-9)
     stuck = [label for label, end in tight.items() if end.status == Status.LINE_SEARCH_FAILED]
     assert len(stuck) > 5
     for label in stuck:

@@ -37,7 +37,7 @@ def on_nodes(X, Y, shares, sink=None, *, more=None, **options):
     ("form", "options"),
     [
         ("csr float32", dict(init=inits.OvaPrimalTree())),
-        ("dense float64", dict(penalty=L1(), sparsify=0.01, bias="free")),
+        ("dense float64", dict(penalty=L1(), sparsify_rise=0.01, regularise_intercept=False)),
     ],
 )
 def test_the_bits_are_those_of_one_process(shares, form, options):

@@ -27,7 +27,7 @@ def test_rows_of_any_length_in_any_order(wide):
     lengths = np.diff(X.indptr)
     assert lengths.min() == 0 and len(set(lengths)) > 10 and (np.diff(lengths) < 0).any()
     order = np.random.default_rng(1).permutation(150)
-    options = dict(sample_weight=weight, labels=np.array([3, 0, 7, 5]), eps=1e-4)
+    options = dict(sample_weight=weight, labels=np.array([3, 0, 7, 5]), tol=1e-4)
     kept = X.copy()
     plain, _ = train(X, Y, backend="jnp", **options)
     ours, _ = train(X, Y, backend="native", **options)

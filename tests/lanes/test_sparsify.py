@@ -26,9 +26,10 @@ def test_the_rise_is_bounded_and_used(loss, rise, bias):
     rng = np.random.default_rng(0)
     sample_weight = rng.uniform(0.5, 2, X.shape[0])
     label_weights = LabelWeights(rng.uniform(1, 3, Y.shape[1]), rng.uniform(0.5, 1, Y.shape[1]))
-    more = dict(sample_weight=sample_weight, label_weights=label_weights, C=2.0, loss=loss, bias=bias)
+    more = dict(sample_weight=sample_weight, label_weights=label_weights, C=2.0, loss=loss)
+    more["regularise_intercept"] = bias == "regularised"
     whole, _ = train(X, Y, clip=0.0, **more)
-    ours, _ = train(X, Y, sparsify=rise, **more)
+    ours, _ = train(X, Y, sparsify_rise=rise, **more)
     dropped = 0
     for label, result in ours.items():
         reference = whole[label]
@@ -65,15 +66,15 @@ def test_the_rise_is_bounded_and_used(loss, rise, bias):
 def test_bits(form):
     X, Y = small()
     X = X if form == "sparse" else X.toarray()
-    reference, _ = train(X, Y, sparsify=0.01)
-    assert_same_bits(train(X, Y, sparsify=0.01, clip=0.5, block_size=3, threads=2)[0], reference)
+    reference, _ = train(X, Y, sparsify_rise=0.01)
+    assert_same_bits(train(X, Y, sparsify_rise=0.01, clip=0.5, block_size=3, n_jobs=2)[0], reference)
     assert all(r.values.dtype == np.float32 for r in reference.values())
 
 
 @pytest.mark.parametrize("penalty", [L1(), HuberPenalty(0.1)], ids=repr)
 def test_the_objective_has_the_penalty_of_the_weights(penalty):
     X, Y = small(dtype=np.float64)
-    ours, _ = train(X, Y, sparsify=0.05, penalty=penalty)
+    ours, _ = train(X, Y, sparsify_rise=0.05, penalty=penalty)
     whole, _ = train(X, Y, clip=0.0, penalty=penalty)
     fewer = 0
     for label, result in ours.items():
@@ -90,11 +91,11 @@ def test_the_objective_has_the_penalty_of_the_weights(penalty):
 def test_starting_weights_are_left_alone():
     X, Y = small()
     plain, _ = train(X, Y, max_iter=0, clip=0.0)
-    sparse, _ = train(X, Y, max_iter=0, clip=0.0, sparsify=0.5)
+    sparse, _ = train(X, Y, max_iter=0, clip=0.0, sparsify_rise=0.5)
     assert_same_bits(sparse, plain)
 
 
 def test_a_solution_of_zero():
     X, Y = small(dtype=np.float64)
-    results, _ = train(X * 0, Y, sparsify=0.01)
+    results, _ = train(X * 0, Y, sparsify_rise=0.01)
     assert all(len(r.indices) == 0 for r in results.values())

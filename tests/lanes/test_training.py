@@ -67,7 +67,7 @@ def test_labels_without_positives(data):
     ],
 )
 def test_edges(X, Y, init):
-    ours, _ = train(sp.csr_matrix(X), sp.csr_matrix(Y), init=inits.INITS[init](), eps=1e-8, clip=0.0)
+    ours, _ = train(sp.csr_matrix(X), sp.csr_matrix(Y), init=inits.INITS[init](), tol=1e-8, clip=0.0)
     X, Y = np.array(X), np.array(Y)
     for label, y in enumerate(Y.T):
         result = ours[label]
@@ -90,8 +90,8 @@ def test_no_labels():
 
 def test_dense_features(data, run):
     X, Y = data
-    reference = weights(run(clip=0.0, eps=1e-8)[0], X.shape[1])
-    dense, _ = train(X.toarray(), Y, clip=0.0, eps=1e-8)
+    reference = weights(run(clip=0.0, tol=1e-8)[0], X.shape[1])
+    dense, _ = train(X.toarray(), Y, clip=0.0, tol=1e-8)
     np.testing.assert_allclose(weights(dense, X.shape[1])[0], reference[0], atol=1e-6)
     np.testing.assert_allclose(weights(dense, X.shape[1])[1], reference[1], atol=1e-6)
 
@@ -149,7 +149,8 @@ def test_small_weights_are_dropped_after_training(run):
 @pytest.mark.parametrize("bias", ["regularised", "free", "none"])
 def test_the_bias(data, run, bias):
     X, Y = data
-    results, _ = run(bias=bias, eps=1e-9, clip=0.0, init=inits.Zero())
+    intercept = dict(fit_intercept=bias != "none", regularise_intercept=bias == "regularised")
+    results, _ = run(**intercept, tol=1e-9, clip=0.0, init=inits.Zero())
     W, b = weights(results, X.shape[1])
     y = 2 * Y.toarray() - 1
     slope = -2 * y * np.maximum(1 - y * (X @ W + b), 0)
@@ -165,7 +166,7 @@ def test_sample_weights_and_c_weigh_the_losses(data):
     X, Y = data
     weight = np.random.default_rng(0).random(X.shape[0]) * 2
     weight[:5] = 0
-    W, b = weights(train(X, Y, sample_weight=weight, C=3.0, eps=1e-9, clip=0.0)[0], X.shape[1])
+    W, b = weights(train(X, Y, sample_weight=weight, C=3.0, tol=1e-9, clip=0.0)[0], X.shape[1])
     y = 2 * Y.toarray() - 1
     slope = -6 * weight[:, None] * y * np.maximum(1 - y * (X @ W + b), 0)
     trained = Y.toarray()[5:].any(0)
@@ -198,7 +199,7 @@ def test_the_stopping_rule(data, run):
     positives = Y.toarray().sum(0)
     bound = np.maximum(1, np.minimum(positives, len(y) - positives)) / len(y) * at_zero
     for eps in (0.1, 1e-5):
-        for label, result in run(eps=eps)[0].items():
+        for label, result in run(tol=eps)[0].items():
             if positives[label]:
                 assert result.gradient_norm <= eps * bound[label] * (1 + 1e-9)
 
@@ -265,7 +266,7 @@ def test_an_error_of_the_caller_ends_the_run(where, init, threads):
         if len(calls) == 3:
             raise OSError("the disk is full")
 
-    options = dict(init=inits.INITS[init](), threads=threads, block_size=4)
+    options = dict(init=inits.INITS[init](), n_jobs=threads, block_size=4)
     error = within(240, lambda: train(X, Y, **{where: fail}, **options))
     assert isinstance(error, OSError) and str(error) == "the disk is full"
     assert len(calls) == 3  # the others stop too
@@ -283,7 +284,7 @@ def test_the_sink_is_called_by_one_thread_at_a_time():
     def observe(record):
         assert not inside.locked()
 
-    train(X, Y, sink, observe=observe, threads=2, block_size=2)
+    train(X, Y, sink, observe=observe, n_jobs=2, block_size=2)
     assert sorted(calls) == list(range(Y.shape[1]))
 
 
@@ -297,7 +298,7 @@ def test_no_label_is_begun_after_the_first_no(data, threads):
         return len(asked) <= 11
 
     whole, _ = train(X, Y)
-    ours, summary = train(X, Y, may_begin=may_begin, threads=threads, block_size=4)
+    ours, summary = train(X, Y, may_begin=may_begin, n_jobs=threads, block_size=4)
     positives = np.asarray(Y.sum(axis=0)).ravel()
     assert asked == np.argsort(-positives, kind="stable")[:12].tolist()
     assert sorted(ours) == sorted(asked[:11]) and sum(summary.statuses.values()) == 11
@@ -313,16 +314,20 @@ def test_no_label_is_begun_after_the_first_no(data, threads):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (dict(C=0.0), ValueError, "expected C > 0, got 0.0"),
-        (dict(C=np.inf), ValueError, "expected C > 0, got inf"),
-        (dict(eps=0.0), ValueError, "expected eps > 0"),
-        (dict(eps=np.nan), ValueError, "expected eps > 0"),
-        (dict(clip=-1.0), ValueError, "expected clip ≥ 0"),
-        (dict(sparsify=0.0), ValueError, "expected sparsify > 0, got 0.0"),
-        (dict(bias="yes"), ValueError, "regularised, free, none, got 'yes'"),
+        (dict(C=0.0), ValueError, "C: expected a finite number above 0, got 0.0"),
+        (dict(C=np.inf), ValueError, "C: expected a finite number above 0, got inf"),
+        (dict(tol=0.0), ValueError, "tol: expected a finite number above 0, got 0.0"),
+        (dict(tol=np.nan), ValueError, "tol: expected a finite number above 0, got nan"),
+        (dict(clip=-1.0), ValueError, "clip: expected a finite number at least 0, got -1.0"),
+        (dict(sparsify_rise=0.0), ValueError, "sparsify_rise: expected a finite number above 0, got 0.0"),
+        (dict(fit_intercept="yes"), TypeError, "fit_intercept: expected True or False, got 'yes'"),
         (dict(max_iter=-1), ValueError, "max_iter: expected at least 0"),
         (dict(block_size=0), ValueError, "block_size: expected at least 1, got 0"),
-        (dict(threads=0), ValueError, "threads: expected at least 1, got 0"),
+        (
+            dict(n_jobs=0),
+            ValueError,
+            "n_jobs: expected from 1 to 16384 threads, or -1 for one per core, got 0",
+        ),
         (dict(loss=losses.hinge), TypeError, "curvature, which hinge has not"),
     ],
 )

@@ -27,8 +27,8 @@ def features(n, d, classes=40, seed=0):
 
 def one_vs_all(n, d, **options):
     X, y = features(n, d)
-    hard = dict(C=1e6, eps=1e-9, max_iter=1000, clip=0.0)
-    return estimators.OneVsAllClassifier(**{"loss": "logistic", "threads": 1} | hard | options).fit(
+    hard = dict(C=1e6, tol=1e-9, max_iter=1000, clip=0.0)
+    return estimators.OneVsAllClassifier(**{"loss": "logistic", "n_jobs": 1} | hard | options).fit(
         sp.csr_matrix(X), y
     )
 
@@ -60,10 +60,10 @@ def kernel(n):
 
 CASES = {
     "one-vs-all": lambda: one_vs_all(4000, 1500),
-    "one-vs-all on two threads": lambda: one_vs_all(4000, 1500, threads=2),
+    "one-vs-all on two threads": lambda: one_vs_all(4000, 1500, n_jobs=2),
     "one-vs-all with l1": lambda: one_vs_all(4000, 1500, penalty="l1", C=100.0),
     "Weston-Watkins": lambda: multiclass(4000, 300, formulation="ww"),
-    "Weston-Watkins on two threads": lambda: multiclass(4000, 300, formulation="ww", threads=2),
+    "Weston-Watkins on two threads": lambda: multiclass(4000, 300, formulation="ww", n_jobs=2),
     "Crammer-Singer": lambda: multiclass(4000, 300, formulation="cs"),
     "one against the rest": lambda: multiclass(4000, 1300, formulation="ovr"),
     "Lee-Lin-Wahba": lambda: multiclass(4000, 1300, formulation="llw"),
@@ -83,8 +83,8 @@ def small():
     """Fits of a second that come out the same every time."""
     X, y = features(200, 20, 4)
     X = sp.csr_matrix(X)
-    one = estimators.OneVsAllClassifier(threads=1).fit(X, y).decision_function(X)
-    penalised = estimators.OneVsAllClassifier(threads=1, penalty=L1.name).fit(X, y).decision_function(X)
+    one = estimators.OneVsAllClassifier(n_jobs=1).fit(X, y).decision_function(X)
+    penalised = estimators.OneVsAllClassifier(n_jobs=1, penalty=L1.name).fit(X, y).decision_function(X)
     machine = multiclass_dual.solve(X, y, formulation="llw").W
     model = estimators.MultinomialLogisticRegression().fit(X, y).decision_function(X)
     return one, penalised, machine, model

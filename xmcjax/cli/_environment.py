@@ -7,7 +7,6 @@ import importlib.metadata
 import platform
 import warnings
 
-from xmcjax._arguments import thread_count
 from xmcjax._topology import Share, format_cores, nodes, share_threads
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax", "safetensors", "tqdm", "tyro")
@@ -28,15 +27,6 @@ def versions() -> dict[str, str]:
 
     found = {"xmcjax": __version__, "python": platform.python_version()}
     return found | {name: importlib.metadata.version(name) for name in PACKAGES}
-
-
-def check_threads(threads: int | None) -> int:
-    """A number of threads from a flag; None is one a core.
-
-    Raises:
-        ValueError: fewer than one, or more than any machine has.
-    """
-    return thread_count(threads, "--threads")
 
 
 def node_shares(numa: str, threads: int) -> list[Share]:

@@ -6,14 +6,70 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 
+from xmcjax._arguments import job_count
+from xmcjax._options import Option, flag_of
 from xmcjax.metrics import PROPENSITY_PRESETS, propensity_preset
 
 File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 Directory = Annotated[Path, tyro.conf.arg(metavar="DIR")]
+
+
+_THREADS = {"--threads": "--n-jobs"}
+#: Flags of earlier versions by command, and what there is in place of each.
+RENAMED = {
+    "demo": _THREADS,
+    "predict": _THREADS,
+    "train": {
+        "--eps": "--tol",
+        "--sparsify": "--sparsify-rise",
+        "--bias": "--no-fit-intercept in place of none, and --no-regularise-intercept in place of free",
+        "--seed": "--random-state",
+        **_THREADS,
+    },
+}
+
+
+def refuse_old(command: str, arguments: Iterable[str]) -> None:
+    """Whether no flag has the name that it had in an earlier version.
+
+    Raises:
+        ValueError: one has; the message gives the new name.
+    """
+    new = RENAMED.get(command, {})
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if name in new:
+            raise ValueError(f"the flag {name} is now {new[name]}")
+
+
+def described(options: Mapping[str, Option]):
+    """Decorates a dataclass of flags: those that are options have the text of the option in ``--help``.
+
+    Args:
+        options: by name; a field of that name is the flag, and has its default.
+    """
+
+    def decorate(cls: type) -> type:
+        hints = get_type_hints(cls, include_extras=True)
+        for name in hints.keys() & options.keys():
+            text = tyro.conf.arg(help=options[name].for_flag().removesuffix("."))
+            cls.__annotations__[name] = Annotated[hints[name], text]
+        return cls
+
+    return decorate
+
+
+def check_jobs(n_jobs: int | None) -> int:
+    """The number of threads that ``--n-jobs`` asks for.
+
+    Raises:
+        ValueError: 0, or more than any machine has.
+    """
+    return job_count(n_jobs, "--n-jobs")
 
 
 def check_out(out: Path, *inputs: Path, model: Path | None = None) -> None:
@@ -65,7 +121,7 @@ def make_entry(table: Mapping[str, type], flag: str, options: Any) -> Any:
                 values[option] = value
         elif value != defaults[option]:
             raise ValueError(
-                f"--{option.replace('_', '-')} is for --{flag} {' or '.join(entries)}, got --{flag} {name}"
+                f"{flag_of(option, value)} is for --{flag} {' or '.join(entries)}, got --{flag} {name}"
             )
     return table[name](**values)
 

@@ -28,7 +28,14 @@ from xmcjax.lanes import (
     train_one_vs_all,
     worse,
 )
-from xmcjax.models import LinearModel, ShardWriter, predict_topk
+from xmcjax.models import LinearModel, ModelMismatchError, ShardWriter, predict_topk
+
+# What the format of models calls differently than the command line: the flags, for errors.
+_FLAGS = {
+    "eps": "--tol",
+    "sparsify": "--sparsify-rise",
+    "bias": "--no-fit-intercept, --no-regularise-intercept",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +154,7 @@ def train_to_directory(
     from tqdm import tqdm
 
     d, L = data.X.shape[1], data.Y.shape[1]
-    options.init.check(d, L, options.bias != "none")
+    options.init.check(d, L, options.fit_intercept)
     first, last = label_range or (0, L)
     worst: Unfinished | None = None
 
@@ -160,7 +167,14 @@ def train_to_directory(
     arrays = dict(data.transforms.arrays)
     label_weights = None if weighting is None else weighting.weights(data.Y)
     made = meta(data, options, weighting)
-    with ShardWriter(directory, made, (first, last), shard_size, arrays, resume) as writer:
+    try:
+        opened = ShardWriter(directory, made, (first, last), shard_size, arrays, resume)
+    except ModelMismatchError as error:
+        if error.key not in _FLAGS:
+            raise
+        key = f"{error.key} ({_FLAGS[error.key]})"
+        raise ModelMismatchError(error.path, key, error.found, error.wanted) from error
+    with opened as writer:
         counts = np.bincount(data.Y.indices, minlength=L)
         labels = by_positives(counts, writer.missing(), shard_size)
         stored = last - first - len(labels)
@@ -196,6 +210,9 @@ def meta(data: TrainingData, options: OneVsAll, weighting: Weighting | None = No
         # the model itself, not where it happens to lie
         manifest = Path(init.pop("pretrained")) / "manifest.json"
         init["manifest_sha256"] = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    bias = "none"
+    if options.fit_intercept:
+        bias = "regularised" if options.regularise_intercept else "free"
     return {
         "xmcjax_version": __version__,
         "n_features": data.X.shape[1],
@@ -207,7 +224,13 @@ def meta(data: TrainingData, options: OneVsAll, weighting: Weighting | None = No
         "penalty": {"name": options.penalty.name, **dataclasses.asdict(options.penalty)},
         "init": {"name": options.init.name, **init},
         "weighting": None if weighting is None else dataclasses.asdict(weighting),
-        **{name: getattr(options, name) for name in ("C", "eps", "clip", "sparsify", "bias", "max_iter")},
+        # the names of these are those of the format, so that models of earlier versions can be resumed
+        "C": options.C,
+        "eps": options.tol,
+        "clip": options.clip,
+        "sparsify": options.sparsify_rise,
+        "bias": bias,
+        "max_iter": options.max_iter,
     }
 
 

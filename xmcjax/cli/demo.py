@@ -10,9 +10,9 @@ from typing import Annotated
 import numpy as np
 import tyro
 
+from xmcjax._options import SHARED
 from xmcjax.cli import _report, _training
-from xmcjax.cli._environment import check_threads
-from xmcjax.cli._options import Directory
+from xmcjax.cli._options import Directory, check_jobs, described
 from xmcjax.cli._runs import write_run_file
 from xmcjax.data import Dataset, load_demo
 from xmcjax.data._demo import Demo
@@ -25,6 +25,7 @@ _KS = (1, 3, 5)
 _EXAMPLES = 4
 
 
+@described(SHARED)
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Train, save, load and evaluate a model on data that ship with the package.
@@ -34,16 +35,15 @@ class Options:
 
     Attributes:
         model: new directory for the model; without it xmcjax-demo, or xmcjax-demo-2 and so on.
-        threads: one a core if not given.
     """
 
     model: Annotated[Directory | None, tyro.conf.arg(metavar="DIR")] = None
-    threads: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    n_jobs: int = SHARED["n_jobs"].of_flag
 
 
 def run(options: Options) -> None:
     """Trains and shows what came of it."""
-    trainer = OneVsAll(threads=check_threads(options.threads))
+    trainer = OneVsAll(n_jobs=check_jobs(options.n_jobs))
     directory = _fresh_directory() if options.model is None else options.model
     check_vacant(directory, resumable=False)
     begin = time.perf_counter()

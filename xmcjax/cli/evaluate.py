@@ -27,7 +27,7 @@ class Options:
         predictions: what `xmcjax predict` wrote.
         train: training data; with them the propensity-scored metrics are shown too.
         propensities: the data set or family whose constants A and B are used for these.
-        k: numbers of labels a row.
+        k: numbers of labels per row.
     """
 
     data: File

@@ -82,7 +82,10 @@ def _command(name: str, *arguments: str) -> int:
     try:
         import tyro
 
+        from xmcjax.cli._options import refuse_old
+
         command = importlib.import_module(f"xmcjax.cli.{name}")
+        refuse_old(name, arguments)
         options = tyro.cli(
             command.Options,
             prog=f"xmcjax {name}",

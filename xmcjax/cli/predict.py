@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Annotated
 
-import tyro
-
+from xmcjax._options import SHARED
 from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read_features, transformed
-from xmcjax.cli._environment import check_threads
-from xmcjax.cli._options import Directory, File, check_out
+from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
 from xmcjax.lanes import precision
 from xmcjax.models import LinearModel, predict_topk, prediction_file
 
 
+@described(SHARED)
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Write the best labels of each row, best first, as pairs label:score.
@@ -23,22 +21,21 @@ class Options:
     Attributes:
         model: a model that `xmcjax train` made. It knows its transforms of the features.
         data: features; labels in the file are not looked at.
-        out: file for the predictions, one line a row; plain text. An old one is replaced.
-        top_k: labels a row; never more than the model has.
-        threads: one a core if not given.
+        out: file for the predictions, one line per row; plain text. An old one is replaced.
+        top_k: labels per row; never more than the model has.
     """
 
     model: Directory
     data: File
     out: File
     top_k: int = 5
-    threads: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    n_jobs: int = SHARED["n_jobs"].of_flag
     files: DataOptions = dataclasses.field(default_factory=DataOptions)
 
 
 def run(options: Options) -> None:
     """Predicts and writes piece by piece; the output is complete or not there at all."""
-    threads = check_threads(options.threads)
+    threads = check_jobs(options.n_jobs)
     if options.top_k < 1:
         raise ValueError(f"--top-k: expected at least 1, got {options.top_k}")
     check_out(options.out, options.data, model=options.model)

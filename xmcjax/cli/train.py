@@ -9,34 +9,47 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 import tyro
 
+from xmcjax._options import flag_of
 from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._data import SizedDataOptions, read, transformed
-from xmcjax.cli._environment import check_threads, node_shares
-from xmcjax.cli._options import Directory, File, PresetName, check_preset, make_entry, one_of, parse_range
+from xmcjax.cli._environment import node_shares
+from xmcjax.cli._options import (
+    Directory,
+    File,
+    PresetName,
+    check_preset,
+    described,
+    make_entry,
+    one_of,
+    parse_range,
+)
 from xmcjax.cli._runs import write_run_file
 from xmcjax.data import TRANSFORMS, parse_transforms
-from xmcjax.inits import INITS, MeanSeparating, OvaPrimal
-from xmcjax.lanes import BIASES, WEIGHTINGS, OneVsAll, Weighting
+from xmcjax.inits import INITS, OvaPrimal
+from xmcjax.lanes import OPTIONS, WEIGHTINGS, OneVsAll, Weighting
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.metrics import RANKING_METRICS
 from xmcjax.models import LinearModel, check_vacant
-from xmcjax.penalties import PENALTIES, ElasticNet, HuberPenalty
+from xmcjax.penalties import PENALTIES
 
 if TYPE_CHECKING:
-    LossName = PenaltyName = InitName = BiasName = OvaPrimalName = DtypeName = WeightingName = str
+    LossName = PenaltyName = InitName = OvaPrimalName = DtypeName = WeightingName = str
 else:
     LossName = one_of(name for name, loss in MARGIN_LOSSES.items() if loss.smooth)
     PenaltyName = one_of(PENALTIES)
     InitName = one_of(INITS)
-    BiasName = one_of(BIASES)
     OvaPrimalName = get_type_hints(OvaPrimal)["ova_primal"]
     DtypeName = one_of(("float32", "float64"))
     WeightingName = one_of(("none", *WEIGHTINGS))
 
 TransformNames = Annotated[
     str,
-    tyro.conf.arg(metavar="T,T,..", help=f"of the features, in this order: some of {', '.join(TRANSFORMS)}"),
+    tyro.conf.arg(
+        metavar="T,T,..",
+        help=f"of the features, in this order, some of {', '.join(TRANSFORMS)}; fitted on the training data "
+        "and stored in the model",
+    ),
 ]
 LabelRange = Annotated[str | None, tyro.conf.arg(metavar="A:B")]
 _TEST_K = (1, 3, 5)
@@ -44,87 +57,58 @@ _TEST_K = (1, 3, 5)
 TIMED_OUT = 75
 
 
+@described(OPTIONS)
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Train one binary classifier a label and store them as a model.
+    """Train one binary classifier per label and store them as a model.
 
-    On a CPU the model does not depend on --threads and --block-size, nor on how often a run was interrupted.
+    On a CPU the model does not depend on --n-jobs and --block-size, nor on how often a run was interrupted.
 
     Attributes:
         train: training data.
         model: directory for the model; new, or empty, or with --resume one that was begun.
-        loss: of the margin y z.
-        penalty: of the weights, what the losses are weighed against.
-        init: starting weights.
-        l1_ratio: share of the l1 norm (--penalty elastic_net).
-        huber_width: weights up to this are penalised by their squares, beyond by their size
-            (--penalty huber).
-        bias: regularised like a feature of value 1, free of regularisation, or none.
-        bias_lambda: the bias weight starts at minus this (--init bias).
-        msi_s: mean score of the positives at the start (--init mean_separating, multi_pos).
-        msi_t: mean score of the negatives; without it -2, for the logistic loss -3.
-        max_positives: most positives placed one by one (--init multi_pos).
-        ridge: regularisation of that placement (--init multi_pos).
-        ova_primal: how exactly the label without positives is solved (--init ova_primal,
-            ova_primal_pp).
-        pretrained: model to start from (--init pretrained).
-        delta: width of the quadratic part of the loss (--loss huber_hinge).
-        C: weight of the losses against the regularisation.
-        weighting: of the losses by label, for labels that are missing from rows: propensity weighs rows
-            with label l by 2/p_l - 1, propensity_down those without it by p_l / (2 - p_l).
-        propensities: the data set or family whose constants A and B give the propensities p
-            (--weighting).
-        eps: a label has converged when its gradient is at most eps * min(positives, negatives) / rows
-            of that at zero.
-        clip: weights smaller than this are dropped after training; without it those that are too small to
-            matter for the scores, whatever the scale of the features. 0 keeps all.
-        sparsify: in place of --clip: as many of a label's smallest weights are dropped as raise its
-            objective by this part at most, 0.01 being 1 per cent.
-        max_iter: most Newton steps a label; 0 stores the starting weights, unclipped.
-        dtype: of features and weights.
-        block_size: labels that share a pass over the features; 32 on a CPU if not given, on a GPU as many
-            as its memory holds, up to 512.
-        threads: one a core if not given.
+        dtype: of the features, the weights and all arithmetic.
         numa: auto gives each NUMA node a process of its own, pinned to its cores, with its copy of the
             features, where the threads are on several; off trains in one process.
-        seed: noted in run.json; nothing in this training is random.
-        labels: train labels A to B-1 only, as one of several jobs.
-        shard_size: labels a file of the model.
+        labels: train labels A to B-1 only; several jobs can share the work, each with a directory of its own.
+        shard_size: labels per file of the model: what a crash can cost, and what a resumed run repeats.
         test: data to evaluate the finished model on.
-        timeout: seconds after which no shard is begun; the exit status is then 75, and --resume trains the
-            labels that are left.
-        resume: continue a run that was interrupted; the options must be the same.
+        timeout: seconds from the start of the command after which no shard is begun; what is stored is whole,
+            the exit status is 75, and --resume trains the rest. Not with the init ova_primal_pp, whose tree
+            begins all shards at once.
+        resume: continue a run that was interrupted or out of time; the options must be the same.
     """
 
     train: File
     model: Directory
     transform: TransformNames = ""
-    loss: LossName = OneVsAll.loss.name
-    penalty: PenaltyName = OneVsAll.penalty.name
-    l1_ratio: float = ElasticNet.l1_ratio
-    huber_width: float = HuberPenalty.huber_width
-    init: InitName = MeanSeparating.name
-    bias: BiasName = OneVsAll.bias
-    bias_lambda: float = 1.0
-    msi_s: float = 1.0
-    msi_t: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
-    max_positives: int = 5
-    ridge: float = 0.01
-    ova_primal: OvaPrimalName = OvaPrimal.ova_primal
-    pretrained: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
-    delta: float = 1.0
-    C: float = OneVsAll.C
-    weighting: WeightingName = "none"
-    propensities: PresetName = "default"
-    eps: float = OneVsAll.eps
-    clip: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = OneVsAll.clip
-    sparsify: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
-    max_iter: int = OneVsAll.max_iter
+    loss: LossName = OPTIONS["loss"].default
+    penalty: PenaltyName = OPTIONS["penalty"].default
+    init: InitName = OPTIONS["init"].default
+    l1_ratio: float = OPTIONS["l1_ratio"].default
+    huber_width: float = OPTIONS["huber_width"].default
+    fit_intercept: bool = OPTIONS["fit_intercept"].default
+    regularise_intercept: bool = OPTIONS["regularise_intercept"].default
+    bias_lambda: float = OPTIONS["bias_lambda"].default
+    msi_s: float = OPTIONS["msi_s"].default
+    msi_t: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = OPTIONS["msi_t"].default
+    max_positives: int = OPTIONS["max_positives"].default
+    ridge: float = OPTIONS["ridge"].default
+    ova_primal: OvaPrimalName = OPTIONS["ova_primal"].default
+    pretrained: Annotated[str, tyro.conf.arg(metavar="DIR")] = OPTIONS["pretrained"].of_flag
+    delta: float = OPTIONS["delta"].default
+    C: float = OPTIONS["C"].default
+    weighting: WeightingName = OPTIONS["weighting"].of_flag
+    propensities: PresetName = OPTIONS["propensities"].default
+    tol: float = OPTIONS["tol"].default
+    clip: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = OPTIONS["clip"].default
+    sparsify_rise: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = OPTIONS["sparsify_rise"].default
+    max_iter: int = OPTIONS["max_iter"].default
     dtype: DtypeName = "float32"
-    block_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    threads: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    block_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = OPTIONS["block_size"].default
+    n_jobs: int = OPTIONS["n_jobs"].of_flag
     numa: Literal["auto", "off"] = "auto"
-    seed: int = 0
+    random_state: int = OPTIONS["random_state"].of_flag
     labels: LabelRange = None
     shard_size: int = 1000
     test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
@@ -142,21 +126,19 @@ def trainer_options(options: Options) -> OneVsAll:
     for field in dataclasses.fields(options):
         number = getattr(options, field.name)
         if isinstance(number, float) and not math.isfinite(number):
-            flag = field.name.replace("_", "-")
-            raise ValueError(f"--{flag}: expected a finite number, got {number}")
+            flag = flag_of(field.name, field.default)
+            raise ValueError(f"{flag}: expected a finite number, got {number}")
+    own = OneVsAll.numbers()
+    for name in own:
+        OPTIONS[name].check(getattr(options, name), OPTIONS[name].flag)
+    if not options.fit_intercept and not options.regularise_intercept:
+        raise ValueError("--no-regularise-intercept needs an intercept, got --no-fit-intercept")
     losses = {name: type(loss) for name, loss in MARGIN_LOSSES.items() if loss.smooth}
     trainer = OneVsAll(
         loss=make_entry(losses, "loss", options),
         penalty=make_entry(PENALTIES, "penalty", options),
         init=make_entry(INITS, "init", options),
-        C=options.C,
-        eps=options.eps,
-        clip=options.clip,
-        sparsify=options.sparsify,
-        bias=options.bias,  # type: ignore[arg-type]  # its choices are BIASES
-        max_iter=options.max_iter,
-        block_size=options.block_size,
-        threads=check_threads(options.threads),
+        **{name: getattr(options, name) for name in own},
     )
     check_range("--C: expected a number", options.C, options.dtype)
     return trainer

@@ -172,8 +172,8 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             self._fit(data, model, h)
         return self
 
-    @unchanged_on_error
-    def tune(self, X, y, folds=5, *, share=None, free=("v", "w"), tol=1e-3, max_iter=100, progress=False):
+    @unchanged_on_error(progress="verbose")
+    def tune(self, X, y, folds=5, *, share=None, free=("v", "w"), tol=1e-3, max_iter=100, verbose=False):
         """Learns hyperparameters by the gradient of the criterion from where they are, then fits.
 
         Args:
@@ -188,7 +188,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             tol: the search ends when no derivative in the logarithm of a hyperparameter is above
                 tol Ψ, or when it gains next to nothing.
             max_iter: most iterations of the search.
-            progress: whether to show a bar, where stderr is a terminal.
+            verbose: whether to show a bar, where stderr is a terminal.
 
         Returns:
             The estimator itself, fitted; its arguments are not changed.
@@ -224,7 +224,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
                 hp=self._limits(data),
                 weight=data.weight,
             )
-            h, self.search_ = tune(objective, tolerance=tol, max_iter=max_iter, progress=progress)
+            h, self.search_ = tune(objective, tolerance=tol, max_iter=max_iter, progress=verbose)
             self.criterion_ = self.search_.value
             _warn_of_unconverged(objective)
             self._fit(data, model, h)

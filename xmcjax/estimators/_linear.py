@@ -8,9 +8,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
-from xmcjax._arguments import thread_count, whole_number
+from xmcjax._arguments import job_count, refuse_renamed, whole_number
 from xmcjax.estimators._inputs import checked_features
 
+# What the argument `threads` is now called.
+THREADS = "n_jobs, of which None is one thread and -1 one per core"
 # Scores that decision_function makes at most, in bytes; predict makes no more than a part at once.
 _MOST_BYTES = 8 << 30
 _PART_BYTES = 64 << 20
@@ -32,6 +34,12 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def set_params(self, **params):
+        """Sets arguments, as scikit-learn has it; TypeError for one that has another name now."""
+        init = type(self).__init__
+        refuse_renamed(init, getattr(init, "renamed", {}), params)
+        return super().set_params(**params)
 
     def decision_function(self, X):
         """Scores X coef_ᵀ + intercept_, [n, m]; [n] for a class vector of two classes.
@@ -122,7 +130,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def _threads(self) -> int:
-        return thread_count(getattr(self, "threads", 1))
+        return job_count(getattr(self, "n_jobs", None))
 
     def _features(self, X):
         """X checked against that of ``fit``, CSR or an array of float."""

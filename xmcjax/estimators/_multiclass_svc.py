@@ -8,9 +8,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from xmcjax._arguments import flag, number, thread_count, whole_number
+from xmcjax._arguments import job_count, number, renamed, whole_number
+from xmcjax._options import SHARED
 from xmcjax.estimators._inputs import checked_data
-from xmcjax.estimators._linear import LinearClassifier, with_ones
+from xmcjax.estimators._linear import THREADS, LinearClassifier, with_ones
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
@@ -30,15 +31,16 @@ class MulticlassSVC(LinearClassifier):
     Args:
         formulation: "ww" (Weston and Watkins, default), "cs" (Crammer and Singer), "llw" (Lee, Lin and
             Wahba), "ovr" (a binary SVM for each class) or "ovr_squared" (the same with the squared hinge).
-        C: weight of the losses, above 0; 1 by default.
+        C: weight of the losses against the regularisation (above 0); 1.0 by default.
         tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default: the objective is then
             above its minimum by no more than that part of it. The gap is worked out in float64 for the
             weights that are stored; where rounding to float32 keeps it above `tol`, a warning says so.
-        fit_intercept: whether there is a bias, regularised like the weight of a feature of value 1. False
-            by default, as in the paper: on features of norm 1 it makes training several times slower.
+        fit_intercept: whether there is a bias b; False by default, as in the paper: on features of norm 1 it
+            makes training several times slower. It is regularised like the weight of a feature of value 1.
         max_iter: epochs and Newton steps at most, together; 1000 by default. Of the steps that dense features
             may need in the end ten count as one.
-        threads: of training and prediction, 1 by default; None takes one a core.
+        n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They train and
+            predict; None (default) is one thread.
         random_state: of the order in which instances are visited.
 
     Attributes:
@@ -65,6 +67,7 @@ class MulticlassSVC(LinearClassifier):
 
     _form = "classes"
 
+    @renamed(threads=THREADS)
     def __init__(
         self,
         formulation="ww",
@@ -73,7 +76,7 @@ class MulticlassSVC(LinearClassifier):
         tol=1e-3,
         fit_intercept=False,
         max_iter=1000,
-        threads=1,
+        n_jobs=None,
         random_state=None,
     ):
         self.formulation = formulation
@@ -81,7 +84,7 @@ class MulticlassSVC(LinearClassifier):
         self.tol = tol
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
-        self.threads = threads
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     @unchanged_on_error
@@ -102,9 +105,9 @@ class MulticlassSVC(LinearClassifier):
         from xmcjax.lanes import precision
         from xmcjax.solvers import multiclass_dual
 
-        C, tol = number("C", self.C), number("tol", self.tol)
-        max_iter, threads = whole_number("max_iter", self.max_iter, 1), thread_count(self.threads)
-        intercept = flag("fit_intercept", self.fit_intercept)
+        C, tol = SHARED["C"].check(self.C), number("tol", self.tol)
+        max_iter, threads = whole_number("max_iter", self.max_iter, 1), job_count(self.n_jobs)
+        intercept = SHARED["fit_intercept"].check(self.fit_intercept)
         # what is not finite is found in training, which names the place
         X, y = checked_data(self, X, y)
         classes, numbers = class_numbers(y)

@@ -10,7 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 
-from xmcjax._arguments import flag, name_of, number, whole_number
+from xmcjax._arguments import name_of, number, renamed, whole_number
+from xmcjax._options import SHARED
+from xmcjax._range import check_range
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._refit import unchanged_on_error
@@ -25,17 +27,18 @@ class MultinomialLogisticRegression(LinearClassifier):
 
     With scores z_i = W x_i + b, sample weights s_i and class weights v,
 
-    .. math:: \\min_{W, b} λ/2 ‖W‖² + Σ_i s_i v_{y_i} (\\log Σ_k e^{z_{ik}} − z_{i,y_i}).
+    .. math:: \\min_{W, b} ‖W‖² / 2C + Σ_i s_i v_{y_i} (\\log Σ_k e^{z_{ik}} − z_{i,y_i}).
 
-    ``LogisticRegression(C=1/lam)`` of scikit-learn minimises the same where there are more than two
-    classes and `fit_intercept` is alike; for two it has one weight vector, and its C is 2/λ.
+    scikit-learn's ``LogisticRegression`` with the same C minimises the same where there are more than two
+    classes and `fit_intercept` is alike; for two it has one weight vector, and its C is twice this one. Paper
+    002 and :mod:`xmcjax.solvers.multinomial` have λ = 1/C.
 
     Args:
-        method: "auto" (default), the fastest by measurement; "newton", joint Newton-CG; "dual", dual
+        solver: "auto" (default), the fastest by measurement; "newton", joint Newton-CG; "dual", dual
             coordinate ascent (sparse X); "lbfgs", joint L-BFGS; of the paper "lc" and "lc_extrapolated",
             the log-concavity bound, "admm", and "dm", double majorization, whose minimum is another.
-        lam: λ > 0, 1 by default.
-        fit_intercept: whether there is a b, True by default, not regularised. The paper has none.
+        C: weight of the losses against the regularisation (above 0); 1.0 by default.
+        fit_intercept: whether there is a bias b; True by default. It is not regularised. The paper has none.
         class_weight: None (default), "balanced" for v_k = n / (K n_k), or a dict from classes to weights.
         tol: relative suboptimality, 1e-4 by default. A run has converged where ‖∇G‖ ≤ tol · ‖∇G(0)‖, or
             further steps bring nothing, and it is certain that objective_ less the minimum is at most
@@ -61,26 +64,27 @@ class MultinomialLogisticRegression(LinearClassifier):
 
     Example:
         >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2], [0.0, 0.0]]
-        >>> model = MultinomialLogisticRegression(lam=0.1).fit(X, ["up", "up", "right", "right", "none"])
+        >>> model = MultinomialLogisticRegression(C=10.0).fit(X, ["up", "up", "right", "right", "none"])
         >>> model.predict([[1, 0.1]])
         array(['right'], dtype='<U5')
         >>> model.predict_proba([[1, 0.1]]).round(2)
         array([[0.07, 0.89, 0.04]])
     """
 
+    @renamed(method="solver", lam="C, which is 1/lam")
     def __init__(
         self,
-        method="auto",
-        lam=1.0,
+        solver="auto",
         *,
+        C=1.0,
         fit_intercept=True,
         class_weight=None,
         tol=1e-4,
         max_iter=1000,
         random_state=None,
     ):
-        self.method = method
-        self.lam = lam
+        self.solver = solver
+        self.C = C
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.tol = tol
@@ -112,17 +116,17 @@ class MultinomialLogisticRegression(LinearClassifier):
         from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.solvers.multinomial import CHOICES, HParams, multinomial_problem, solve
 
-        name_of("method", self.method, CHOICES)
+        name_of("solver", self.solver, CHOICES)
         check_random_state(self.random_state)
-        intercept = flag("fit_intercept", self.fit_intercept)
-        lam, hp = (
-            number("lam", self.lam),
-            HParams(number("tol", self.tol), whole_number("max_iter", self.max_iter, 1)),
-        )
+        intercept = SHARED["fit_intercept"].check(self.fit_intercept)
+        C = SHARED["C"].check(self.C)
+        hp = HParams(number("tol", self.tol), whole_number("max_iter", self.max_iter, 1))
         if not hp.tolerance >= 0:
             raise ValueError(f"tol: expected at least 0, got {hp.tolerance}")
         X, y = checked_data(self, X, y)
         linops.check_features(X)
+        check_range("C: expected a number", C, X.dtype)
+        check_range("C: expected 1/C", 1 / C, X.dtype)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         self.classes_, numbers = class_numbers(y, sample_weight)
@@ -136,12 +140,12 @@ class MultinomialLogisticRegression(LinearClassifier):
             problem = multinomial_problem(
                 linops.make(X),
                 numbers,
-                lam,
+                1 / C,
                 classes=len(self.classes_),
                 weight=weight,
                 intercept=intercept,
             )
-            solution = solve(problem, self.method, hp)
+            solution = solve(problem, self.solver, hp)
             W, bias = np.asarray(solution.W)[:width].T, np.asarray(solution.bias)
         self._store(solution, W, bias)
         return self

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from xmcjax._arguments import chosen, flag, name_of, number, thread_count, whole_number
+from xmcjax._arguments import chosen, name_of, number, renamed
 from xmcjax.estimators._inputs import checked_data
-from xmcjax.estimators._linear import LinearClassifier
+from xmcjax.estimators._linear import THREADS, LinearClassifier
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import targets
 
@@ -29,51 +29,54 @@ class OneVsAllClassifier(LinearClassifier):
     .. math:: \\min_{w_j, b_j} R(w_j) [+ R(b_j)] + C Σ_i s_i c_{ij} φ(y_{ij} (w_j·x_i + b_j)).
 
     Args:
-        loss: φ of the margin: "squared_hinge" (default), "logistic", "huber_hinge", or one of
-            :class:`xmcjax.losses.MarginLoss` that is smooth. An object sets what a name leaves at
-            its default: ``HuberHinge(delta=0.5)``, where "huber_hinge" has δ = 1.
-        init: starting weights, which decide the time and not the result: "mean_separating"
-            (default), "zero", "bias", "ova_primal", "ova_primal_pp", "multi_pos", "pretrained",
-            or an :class:`xmcjax.inits.Init`, whose options then replace the ones below. An object
-            sets what has no argument here: ``MultiPos(max_positives=10, ridge=0.1)``, where
-            "multi_pos" has 5 and 0.01.
-        penalty: R of the weights: "l2" (default), ½‖w‖²; "l1", ‖w‖₁; "elastic_net", ``l1_ratio`` times
-            the one and 1 − ``l1_ratio`` times the other; "huber", w²/2ε up to ε = ``huber_width`` and
-            |w| − ε/2 beyond; or an object of :class:`xmcjax.penalties.Penalty`, whose options then
-            replace the ones below.
-        l1_ratio: of "elastic_net", 0.5 by default.
-        huber_width: ε of "huber", 1 by default.
-        C: weight of the losses, above 0; 1 by default.
-        eps: ε₀ of the stopping rule ‖∇f(w)‖ ≤ ε₀ max(1, min(|P|, |N|))/n ‖∇f(0)‖ (paper 000,
-            eqs. 12 and 13); 0.01 by default, 1 is enough for dense features.
-        clip: weights below this in absolute value are dropped after training, so that ``coef_`` is sparse.
-            None (default) drops those that are too small to matter for the scores, whatever the scale of the
-            features: below 0.01 min(1/r, ‖w_j‖/4), r the root mean square of the norms of the rows, and
-            fewer where dropping them is expected to raise the objective of the label by more than 0.25 per
-            cent. 0 keeps all; 0.01 is the choice of the literature, for rows of norm 1.
-        sparsify_rise: in place of clip: as many of a label's smallest weights are dropped as raise its
-            objective by this part at most, 0.01 being 1 per cent; None (default) leaves it to clip.
-        weighting: c_ij for labels that are missing from rows: "propensity" is 2/p_j − 1 for rows with
-            label j, "propensity_down" p_j/(2 − p_j) for rows without it, None (default) neither.
-        propensities: where the propensities p_j come from: constants (A, B) or the data set that
-            has them, see :func:`xmcjax.metrics.inverse_propensities`; "default" by default.
-        block_size: labels solved side by side; None (default) for 32 on a CPU and as many as its memory
-            holds, up to 512, on a GPU. On a CPU the weights do not depend on it.
-        fit_intercept: whether there is a bias b, True by default.
-        regularise_intercept: whether b is regularised like the weight of a feature of value 1,
-            True by default.
-        max_iter: most Newton steps a label, 100 by default; 0 returns the starting weights, not
-            clipped.
-        threads: host threads, of training and prediction, 1 by default; None takes one a core, as
-            the command line does. The weights do not depend on it.
-        bias_lambda: λ of init "bias", 1 by default.
-        msi_s, msi_t: mean scores of positives and negatives at the start for
-            "mean_separating" and "multi_pos"; 1 by default, and for t None, which is −2 for
-            hinges and −3 for the logistic loss.
-        ova_primal: "loose" (default) or "strict", how far "ova_primal" and "ova_primal_pp" solve
-            the problem without positives.
-        pretrained: directory of the model for init "pretrained".
-        random_state: taken for the sake of the interface: nothing here is random.
+        loss: the loss φ of the margin y z (one of squared_hinge, logistic, huber_hinge); 'squared_hinge' by
+            default. Or an object of :class:`xmcjax.losses.MarginLoss` that is smooth, which sets what a name
+            leaves at its default: ``HuberHinge(delta=0.5)``, where "huber_hinge" has δ = 1.
+        init: starting weights, which decide the time and not the result (one of zero, bias, ova_primal,
+            ova_primal_pp, mean_separating, multi_pos, pretrained); 'mean_separating' by default. Or an
+            :class:`xmcjax.inits.Init`, whose options then replace the ones below. An object sets what has no
+            argument here: ``MultiPos(max_positives=10, ridge=0.1)``, where "multi_pos" has 5 and 0.01.
+        penalty: the penalty R of the weights (one of l2, l1, elastic_net, huber); 'l2' by default. l2 is
+            ½‖w‖²; l1 is ‖w‖₁, which leaves most weights at zero without clipping; elastic_net is `l1_ratio`
+            times ‖w‖₁ and the rest times ½‖w‖²; huber is w²/2ε up to ε = `huber_width` and |w| − ε/2 beyond.
+            Or an object of :class:`xmcjax.penalties.Penalty`, whose options then replace the ones below.
+        l1_ratio: share of the l1 norm in the penalty elastic_net; 0.5 by default.
+        huber_width: ε of the penalty huber; 1.0 by default.
+        C: weight of the losses against the regularisation (above 0); 1.0 by default.
+        tol: ε₀ of the stopping rule: a label is done when ‖∇f‖ ≤ ε₀ max(1, min(positives, negatives)) / rows
+            · ‖∇f(0)‖ and its Newton decrement is small (above 0); 0.01 by default. 1 is enough for dense
+            features of one scale.
+        clip: weights below this in absolute value are dropped after training, but not the bias (at least 0).
+            If it is not given, those are dropped that are too small to matter for the scores, whatever the
+            scale of the features: below 0.01 min(1/r, ‖w‖/4), r the root mean square of the norms of the rows
+            and w the weights of the label, and fewer where dropping them is expected to raise the objective
+            of the label by more than 0.25 per cent. 0 keeps all; 0.01 is the choice of the literature, for
+            rows of norm 1.
+        sparsify_rise: in place of `clip`, as many of a label's smallest weights are dropped as raise its
+            objective by this part at most, 0.01 being 1 per cent (above 0).
+        weighting: weights c of the losses by label, for labels that are missing from rows (one of propensity,
+            propensity_down). With p the propensity of the label, propensity has c = 2/p − 1 for rows with the
+            label and 1 for the others, propensity_down 1 and p/(2 − p). None (default) for none.
+        propensities: the data set or family whose constants A and B give the propensities p; 'default' by
+            default. Or a pair of the constants, (A, B); see :func:`xmcjax.metrics.inverse_propensities`.
+        block_size: labels that are solved side by side and share a pass over the features (at least 1). If it
+            is not given, 32 on a CPU, and on a GPU as many as its memory holds, up to 512.
+        fit_intercept: whether there is a bias b; True by default.
+        regularise_intercept: whether the bias is regularised like the weight of a feature of value 1; True by
+            default.
+        max_iter: most Newton steps per label (at least 0); 100 by default. 0 keeps the starting weights and
+            drops none of them.
+        n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They train and
+            predict; None (default) is one thread. The weights do not depend on it.
+        bias_lambda: the bias starts at minus this, for the init bias; 1.0 by default.
+        msi_s: mean score of the positives at the start, for the inits mean_separating and multi_pos; 1.0 by
+            default.
+        msi_t: mean score of the negatives at the start. If it is not given, it is -2 for hinges and -3 for
+            the logistic loss.
+        ova_primal: how exactly the problem without positives is solved, loose or strict, for the inits
+            ova_primal and ova_primal_pp; 'loose' by default.
+        pretrained: directory of the model to start from, for the init pretrained.
+        random_state: taken for the sake of the interface, because nothing in this training is random.
 
     Attributes:
         classes_: classes of a class vector, ascending; label numbers 0 … L−1 of a label matrix.
@@ -109,6 +112,7 @@ class OneVsAllClassifier(LinearClassifier):
         array(['right'], dtype='<U5')
     """
 
+    @renamed(eps="tol", threads=THREADS)
     def __init__(
         self,
         loss="squared_hinge",
@@ -118,7 +122,7 @@ class OneVsAllClassifier(LinearClassifier):
         l1_ratio=0.5,
         huber_width=1.0,
         C=1.0,
-        eps=0.01,
+        tol=0.01,
         clip=None,
         sparsify_rise=None,
         weighting=None,
@@ -127,7 +131,7 @@ class OneVsAllClassifier(LinearClassifier):
         fit_intercept=True,
         regularise_intercept=True,
         max_iter=100,
-        threads=1,
+        n_jobs=None,
         bias_lambda=1.0,
         msi_s=1.0,
         msi_t=None,
@@ -141,7 +145,7 @@ class OneVsAllClassifier(LinearClassifier):
         self.l1_ratio = l1_ratio
         self.huber_width = huber_width
         self.C = C
-        self.eps = eps
+        self.tol = tol
         self.clip = clip
         self.sparsify_rise = sparsify_rise
         self.weighting = weighting
@@ -150,7 +154,7 @@ class OneVsAllClassifier(LinearClassifier):
         self.fit_intercept = fit_intercept
         self.regularise_intercept = regularise_intercept
         self.max_iter = max_iter
-        self.threads = threads
+        self.n_jobs = n_jobs
         self.bias_lambda = bias_lambda
         self.msi_s = msi_s
         self.msi_t = msi_t
@@ -213,7 +217,7 @@ class OneVsAllClassifier(LinearClassifier):
 
     def _options(self):
         from xmcjax.inits import INITS, Init
-        from xmcjax.lanes import OneVsAll
+        from xmcjax.lanes import OPTIONS, OneVsAll
         from xmcjax.losses import MARGIN_LOSSES, MarginLoss
         from xmcjax.penalties import PENALTIES, Penalty
 
@@ -221,20 +225,11 @@ class OneVsAllClassifier(LinearClassifier):
         # options of the others are checked too
         penalties = {name: self._made(kind) for name, kind in PENALTIES.items()}
         inits = {name: self._made(kind) for name, kind in INITS.items()}
-        regularised = flag("regularise_intercept", self.regularise_intercept)
-        bias = "regularised" if regularised else "free"
         return OneVsAll(
             loss=chosen("loss", self.loss, MARGIN_LOSSES, MarginLoss),
             penalty=chosen("penalty", self.penalty, penalties, Penalty),
             init=chosen("init", self.init, inits, Init),
-            C=number("C", self.C),
-            eps=number("eps", self.eps),
-            clip=None if self.clip is None else number("clip", self.clip),
-            sparsify=None if self.sparsify_rise is None else number("sparsify_rise", self.sparsify_rise),
-            bias=bias if flag("fit_intercept", self.fit_intercept) else "none",
-            max_iter=whole_number("max_iter", self.max_iter, 0),
-            block_size=None if self.block_size is None else whole_number("block_size", self.block_size, 1),
-            threads=thread_count(self.threads),
+            **{name: OPTIONS[name].check(getattr(self, name)) for name in OneVsAll.numbers()},
         )
 
     def _made(self, kind):

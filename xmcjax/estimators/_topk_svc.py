@@ -11,14 +11,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xmcjax import _sparse
-from xmcjax._arguments import flag, name_of, number, thread_count, whole_number
+from xmcjax._arguments import name_of, renamed, whole_number
+from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
 from xmcjax.estimators._inputs import checked_data
-from xmcjax.estimators._linear import LinearClassifier, with_ones
+from xmcjax.estimators._linear import THREADS, LinearClassifier, with_ones
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
 KERNELS = ("linear", "precomputed")
+TOL = Real(above=0)
 # Share of the entries of a sparse matrix that are not zero above which it is solved as an array.
 _DENSE = 0.25
 # Epochs after which steps for all rows at once take over where features are dense, and the part of the epochs
@@ -39,7 +41,7 @@ class TopKSVC(LinearClassifier):
     Args:
         k: classes that count, from 1 (default) to the number of classes less one.
         variant: "alpha" (default) or "beta".
-        C: weight of the losses, above 0; 1 by default.
+        C: weight of the losses against the regularisation (above 0); 1.0 by default.
         kernel: "linear" (default), or "precomputed": X is then the matrix of inner products of the
             rows with the training rows, at ``fit`` symmetric.
         tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default: the objective is then
@@ -47,9 +49,10 @@ class TopKSVC(LinearClassifier):
             weights that are stored; where rounding to float32 keeps it above `tol`, a warning says so.
         max_iter: most epochs, each of which visits every row; 1000 by default. Of the steps that dense
             features may need in the end four count as one.
-        fit_intercept: whether there is a bias, the weight of a feature of value 1, regularised like
-            the others; False by default.
-        threads: host threads of prediction, 1 by default; None takes one a core.
+        fit_intercept: whether there is a bias b; False by default. It is the weight of a feature of value 1,
+            regularised like the others.
+        n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They predict; None
+            (default) is one thread.
         random_state: seed of the order in which rows are visited.
 
     Attributes:
@@ -76,6 +79,7 @@ class TopKSVC(LinearClassifier):
         [['right', 'both']]
     """
 
+    @renamed(threads=THREADS)
     def __init__(
         self,
         k=1,
@@ -86,7 +90,7 @@ class TopKSVC(LinearClassifier):
         tol=1e-3,
         max_iter=1000,
         fit_intercept=False,
-        threads=1,
+        n_jobs=None,
         random_state=None,
     ):
         self.k = k
@@ -96,7 +100,7 @@ class TopKSVC(LinearClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.fit_intercept = fit_intercept
-        self.threads = threads
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def __sklearn_tags__(self):
@@ -125,17 +129,13 @@ class TopKSVC(LinearClassifier):
 
         k, tol, max_iter = (
             whole_number("k", self.k, 1),
-            number("tol", self.tol),
+            TOL.check("tol", self.tol),
             whole_number("max_iter", self.max_iter, 1),
         )
-        C = number("C", self.C)
-        thread_count(self.threads)
-        if not (np.isfinite(C) and C > 0):
-            raise ValueError(f"C: expected a finite number above 0, got {C}")
-        if not (np.isfinite(tol) and tol > 0):
-            raise ValueError(f"tol: expected a finite number above 0, got {tol}")
+        C = SHARED["C"].check(self.C)
+        SHARED["n_jobs"].check(self.n_jobs)
         name_of("kernel", self.kernel, KERNELS)
-        flag("fit_intercept", self.fit_intercept)
+        SHARED["fit_intercept"].check(self.fit_intercept)
         X, y = checked_data(self, X, y)
         check_features(X)
         check_range("C: expected a number", C, X.dtype)

@@ -38,9 +38,7 @@ class Bias(Init):
 
     def check(self, n_features, n_labels, bias):
         if not bias:
-            raise ValueError(
-                "init 'bias' needs a bias weight: expected bias 'regularised' or 'free', got 'none'"
-            )
+            raise ValueError("init 'bias' needs a bias: expected fit_intercept, got False")
 
     def prepare(self, data):
         return lambda labels: Starts.constant(len(labels.ids), len(data.mean), bias=-self.bias_lambda)

@@ -25,8 +25,10 @@ import xmcjax
 from xmcjax import _sparse, linops
 from xmcjax._topology import Share, format_cores
 from xmcjax.lanes._label_weights import LabelWeights
-from xmcjax.lanes._one_vs_all import LabelResult, OneVsAll, Summary, all_labels, check_labels, label_columns
+from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import Queue, make_queue
+from xmcjax.lanes._results import LabelResult, Summary
+from xmcjax.lanes._training_data import all_labels, check_labels, label_columns
 
 # Bytes of an array sent at once.
 _PIECE = 1 << 26
@@ -70,7 +72,7 @@ def train_on_nodes(
     try:
         workers += [_Worker(share) for share in shares]
         with ThreadPoolExecutor(len(workers)) as pool:
-            own = (dataclasses.replace(options, threads=share.threads) for share in shares)
+            own = (dataclasses.replace(options, n_jobs=share.threads) for share in shares)
             data = [(X, columns, how, label_weights, tree) for how in own]
             list(pool.map(_Worker.send_data, workers, data))
         left = {worker.receiving: worker for worker in workers}

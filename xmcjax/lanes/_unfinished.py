@@ -9,7 +9,7 @@ import numpy as np
 from xmcjax.solvers import REMEDY, Status
 
 if TYPE_CHECKING:
-    from xmcjax.lanes._one_vs_all import LabelResult
+    from xmcjax.lanes._results import LabelResult
 
 
 class Unfinished(NamedTuple):

@@ -33,7 +33,24 @@ class ModelFormatError(ModelError):
 
 
 class ModelMismatchError(ModelError):
-    """A run cannot resume a model that was started with other options or data."""
+    """A run cannot resume a model that was started with other options or data.
+
+    Attributes:
+        path: the directory of the model.
+        key: the first thing that differs.
+        found: what it is in the model.
+        wanted: what the run has.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], key: str, found: str, wanted: str):
+        super().__init__(os.fspath(path), key, found, wanted)
+        self.path, self.key, self.found, self.wanted = os.fspath(path), key, found, wanted
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: cannot resume, the model was started with {self.key} = {self.found}, "
+            f"this run has {self.wanted}"
+        )
 
 
 class IncompleteModelError(ModelError):

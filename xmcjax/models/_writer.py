@@ -143,11 +143,7 @@ class ShardWriter:
     def _continue(self, found: Manifest) -> None:
         difference = _first_difference(found, self._manifest)
         if difference:
-            key, old, new = difference
-            raise ModelMismatchError(
-                f"{self.directory}: cannot resume, the model was started with {key} = {old}, "
-                f"this run has {new}"
-            )
+            raise ModelMismatchError(self.directory, *difference)
         self._remove_temporary(os.listdir(self.directory))
         if found.transforms is not None and not _intact(self.directory, found.transforms):
             self._write_transforms()

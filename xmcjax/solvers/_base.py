@@ -19,12 +19,12 @@ class Status(enum.IntEnum):
 
 
 REMEDY = {
-    Status.MAX_STEPS: "raise max_iter, loosen eps, or scale the features",
+    Status.MAX_STEPS: "raise max_iter or tol, or scale the features",
     Status.LINE_SEARCH_FAILED: (
-        "the objective no longer falls in this precision: scale the features, loosen eps, or use float64"
+        "the objective no longer falls in this precision: scale the features, raise tol, or use float64"
     ),
     Status.STALLED: (
-        "rounding keeps the duality gap too large: scale the features, use float64, or raise any tol"
+        "rounding keeps the duality gap too large: scale the features, use float64, or raise tol"
     ),
     Status.NONFINITE: "look for huge feature values or a huge C",
 }

@@ -71,7 +71,7 @@ def _one_vs_all(d: Data, exact: bool, *, loss: str, dense: bool = False, penalty
 
 def _exact(how):
     """The same to a gradient of almost nothing."""
-    return dataclasses.replace(how, eps=1e-8, max_iter=1000)
+    return dataclasses.replace(how, tol=1e-8, max_iter=1000)
 
 
 def _multiclass_svc(d: Data, exact: bool, *, formulation: str):
@@ -120,7 +120,7 @@ def _multinomial(d: Data, exact: bool, *, method: str, dense: bool = False):
     from xmcjax import MultinomialLogisticRegression
 
     tol = 1e-9 if exact else 1e-4
-    model = MultinomialLogisticRegression(method, LAM, fit_intercept=False, tol=tol, max_iter=20_000)
+    model = MultinomialLogisticRegression(method, C=1 / LAM, fit_intercept=False, tol=tol, max_iter=20_000)
     W = model.fit(d.X.toarray() if dense else d.X, d.y).coef_.astype(np.float64)
     z = d.X.astype(np.float64) @ W.T
     loss = np.logaddexp.reduce(z, axis=1) - z[np.arange(len(z)), d.y]

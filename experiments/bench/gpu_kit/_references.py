@@ -86,6 +86,6 @@ def stackexchange_tags() -> dict[str, np.ndarray]:
     labels = _one_vs_all.sample(split.Y, LABELS)
     found = _one_vs_all.Collected(split.Y.shape[1], split.X.shape[1])
     with jax.enable_x64(True):
-        how = OneVsAll(eps=1e-4)
+        how = OneVsAll(tol=1e-4)
         train_one_vs_all(split.X.astype(np.float64), split.Y, how, found, labels=labels)
     return {"stackexchange_tags/labels": labels, "stackexchange_tags/values": found.value[labels]}

@@ -26,7 +26,7 @@ def train(kit: Kit, X, Y, labels: np.ndarray, collected=None) -> dict:
 
     counts = np.diff(Y.tocsc().indptr)
     labels = labels[np.argsort(-counts[labels], kind="stable")]  # as training takes them by itself
-    how = OneVsAll(threads=kit.threads if kit.on == "cpu" else 1)
+    how = OneVsAll(n_jobs=kit.threads if kit.on == "cpu" else 1)
     begin = time.perf_counter()
     summary = train_one_vs_all(X, Y, how, count, labels=labels)
     seconds = time.perf_counter() - begin

@@ -23,7 +23,7 @@ def run(kit: Kit) -> None:
         for name in ("cold", "warm"):
             with kit.attempt(f"multinomial, {method}, {name}"):
                 begin = time.perf_counter()
-                model = MultinomialLogisticRegression(method, LAM, tol=TOL).fit(X, y)
+                model = MultinomialLogisticRegression(method, C=1 / LAM, tol=TOL).fit(X, y)
                 kit.figure(
                     f"multinomial, {method}, {name}",
                     seconds=time.perf_counter() - begin,

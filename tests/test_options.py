@@ -1,0 +1,168 @@
+"""Each option is described once: estimator, flags and docs/cli.md say the same, and old names are refused."""
+
+import dataclasses
+import importlib
+import inspect
+import re
+import typing
+from pathlib import Path
+
+import cli_reference
+import numpy as np
+import pytest
+
+import xmcjax
+from xmcjax import _options, estimators, lanes
+from xmcjax._cores import usable_cores
+from xmcjax.cli import train
+from xmcjax.cli._options import RENAMED
+from xmcjax.inits import INITS
+from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.penalties import PENALTIES
+
+KINDS = [getattr(estimators, name) for name in vars(estimators) if name[0].isupper()]
+OPTIONS = lanes.OPTIONS
+ARGUMENTS = [option for option in OPTIONS.values() if option.argument]
+
+
+def entries(kind: type) -> dict[str, str]:
+    """What the docstring of a class says about each argument, in one line each."""
+    section = re.search(
+        r"\n    Args:\n(.*?)\n\n", inspect.getdoc(kind).replace("\nArgs:", "\n    Args:"), re.S
+    )
+    assert section, f"{kind.__name__} has no section Args"
+    found = re.findall(r"^    ([a-z_A-Z0-9, ]+): (.*(?:\n        .*)*)", section[1], re.M)
+    return {name: " ".join(text.split()) for names, text in found for name in names.split(", ")}
+
+
+def parameters(kind: type) -> dict[str, object]:
+    return {name: p.default for name, p in inspect.signature(kind).parameters.items()}
+
+
+def test_the_estimators_are_all_here():
+    assert len(KINDS) == 5 and all(entries(kind).keys() == parameters(kind).keys() for kind in KINDS)
+
+
+def test_one_vs_all_has_the_arguments_that_are_options():
+    assert parameters(estimators.OneVsAllClassifier) == {o.name: o.default for o in ARGUMENTS}
+
+
+@pytest.mark.parametrize("option", ARGUMENTS, ids=lambda option: option.name)
+def test_the_docstring_of_one_vs_all_says_what_the_option_says(option):
+    said = entries(estimators.OneVsAllClassifier)[option.name]
+    begin = option.for_argument() if not option.more else option.for_argument().removesuffix(".")
+    assert said.startswith(begin), f"expected {begin!r}, found {said!r}"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("option", _options.SHARED.values(), ids=lambda option: option.name)
+def test_what_estimators_share_is_described_alike(kind, option):
+    found = parameters(kind)
+    if option.name not in found:
+        return
+    own = re.sub(r"; .* by default.*", "", option.for_argument()).removesuffix(".")
+    assert entries(kind)[option.name].startswith(own)
+    if option.name != "fit_intercept":  # False where a bias makes training several times slower
+        assert found[option.name] == option.default
+
+
+def test_train_has_a_flag_for_every_option_with_its_default_and_its_text():
+    hints = typing.get_type_hints(train.Options, include_extras=True)
+    defaults = {field.name: field.default for field in dataclasses.fields(train.Options)}
+    for option in OPTIONS.values():
+        assert defaults[option.name] == option.of_flag, option.name
+        texts = [found.help for found in hints[option.name].__metadata__ if getattr(found, "help", None)]
+        assert texts == [option.for_flag().removesuffix(".")]
+
+
+def test_every_field_of_a_loss_a_penalty_and_an_initialisation_is_an_option():
+    losses = [type(loss) for loss in MARGIN_LOSSES.values() if loss.smooth]
+    for kind in (*losses, *PENALTIES.values(), *INITS.values()):
+        for field in dataclasses.fields(kind):
+            option = OPTIONS[field.name]
+            assert field.default in (option.default, option.of_flag), f"{kind.__name__}.{field.name}"
+
+
+def test_no_flag_has_an_old_name_and_every_new_one_is_a_flag():
+    for command, names in RENAMED.items():
+        module = importlib.import_module(f"xmcjax.cli.{command}")
+        flags = {_options.flag_of(field.name, field.default) for field in dataclasses.fields(module.Options)}
+        assert not flags & names.keys()
+        for new in names.values():
+            assert set(re.findall(r"--[a-z-]+", new)) <= flags
+
+
+def test_the_tables_of_the_page_are_those_of_the_flags():
+    page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text()
+    command = "python -m tests.cli_reference docs/cli.md"
+    assert cli_reference.page(page) == page, f"{command} writes the tables anew"
+    assert cli_reference.page(page.replace("| `--tol` | 0.01", "| `--tol` | 0.02")) == page
+    with pytest.raises(ValueError, match="expected a section train with a table of options, found none"):
+        cli_reference.page(page.replace("## train", "## other"))
+
+
+def test_the_options_of_training_are_those_of_one_vs_all():
+    defaults = {name: OPTIONS[name].default for name in lanes.OneVsAll.numbers()}
+    assert {name: getattr(lanes.OneVsAll(), name) for name in defaults} == defaults
+    assert defaults.keys() >= {"C", "tol", "max_iter", "n_jobs", "fit_intercept"}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        (option.name, wrong)
+        for option in OPTIONS.values()
+        if option.values is not None and option.name in lanes.OneVsAll.numbers()
+        for wrong in ("a word", np.nan, -3.5, None)
+        if not (wrong is None and (option.optional or option.default is None))
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_every_entry_in_the_same_words(name, wrong):
+    with pytest.raises((TypeError, ValueError)) as option:
+        OPTIONS[name].check(wrong)
+    assert str(option.value).startswith(f"{name}: expected ")
+    for make in (
+        lambda **given: lanes.OneVsAll(**given),
+        lambda **given: estimators.OneVsAllClassifier(**given).fit([[0.0], [1.0]], [0, 1]),
+    ):
+        with pytest.raises(type(option.value)) as found:
+            make(**{name: wrong})
+        assert str(found.value) == str(option.value)
+
+
+OLD = {
+    "OneVsAllClassifier": dict(eps="tol", threads="n_jobs"),
+    "MultinomialLogisticRegression": dict(lam="C, which is 1/lam", method="solver"),
+    "TopKSVC": dict(threads="n_jobs"),
+    "MulticlassSVC": dict(threads="n_jobs"),
+}
+
+
+@pytest.mark.parametrize(("kind", "old"), [(kind, old) for kind, names in OLD.items() for old in names])
+def test_an_old_name_of_an_argument_is_refused_with_the_new_one(kind, old):
+    with pytest.raises(TypeError, match=f"^{kind}: the argument {old} is now {OLD[kind][old]}"):
+        getattr(xmcjax, kind)(**{old: 1})
+    with pytest.raises(TypeError, match=f"^{kind}: the argument {old} is now {OLD[kind][old]}"):
+        getattr(xmcjax, kind)().set_params(**{old: 1})
+
+
+@pytest.mark.parametrize("old", ["eps", "sparsify", "bias", "threads"])
+def test_an_old_name_of_a_field_is_refused_with_the_new_one(old):
+    with pytest.raises(TypeError, match=f"^OneVsAll: the argument {old} is now [a-z]"):
+        lanes.OneVsAll(**{old: 1})
+
+
+def test_an_old_name_of_an_argument_of_a_method_is_refused_with_the_new_one():
+    with pytest.raises(TypeError, match=r"^KernelLogisticClassifier\.tune: .* progress is now verbose$"):
+        xmcjax.KernelLogisticClassifier().tune([[0.0], [1.0]], [0, 1], progress=True)
+
+
+def test_jobs_are_counted_as_scikit_learn_does():
+    from xmcjax._arguments import job_count
+
+    cores = usable_cores()
+    assert [job_count(n) for n in (None, 1, 3, np.int64(2))] == [1, 1, 3, 2]
+    assert [job_count(-1), job_count(-2), job_count(-cores - 5)] == [cores, max(1, cores - 1), 1]
+    for wrong, kind in ((0, ValueError), (1 << 20, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(kind, match=r"n_jobs: expected .* or -1 for one per core, got"):
+            job_count(wrong)

@@ -1,0 +1,187 @@
+"""An option, described once: its name, its range, its default and what it means.
+
+The check of an estimator's argument, the flag of a command and its row in docs/cli.md follow from it, and the
+tests compare the docstring of the estimator with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from xmcjax._arguments import flag, job_count, name_of, number, whole_number
+
+
+class Values(Protocol):
+    """What an option may be."""
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value; TypeError or ValueError in one sentence that begins with `name` where it is none."""
+
+    def __str__(self) -> str:
+        """The range for people, such as "above 0"."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Real:
+    """Finite numbers above `above`, or from `least`."""
+
+    above: float | None = None
+    least: float | None = None
+
+    def check(self, name: str, value: Any) -> float:
+        found = number(name, value)
+        if not math.isfinite(found) or (self.above is not None and found <= self.above):
+            raise ValueError(f"{name}: expected a finite number {self}, got {value}")
+        if self.least is not None and found < self.least:
+            raise ValueError(f"{name}: expected a finite number {self}, got {value}")
+        return found
+
+    def __str__(self) -> str:
+        return f"above {self.above:g}" if self.above is not None else f"at least {self.least or 0:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    """Whole numbers from `least`."""
+
+    least: int
+
+    def check(self, name: str, value: Any) -> int:
+        return whole_number(name, value, self.least)
+
+    def __str__(self) -> str:
+        return f"at least {self.least}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Switch:
+    """True or False."""
+
+    def check(self, name: str, value: Any) -> bool:
+        return flag(name, value)
+
+    def __str__(self) -> str:
+        return ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Jobs:
+    """Numbers of threads as scikit-learn counts them; see :func:`xmcjax._arguments.job_count`."""
+
+    def check(self, name: str, value: Any) -> int | None:
+        job_count(value, name)
+        return value
+
+    def __str__(self) -> str:
+        return "from 1, or -1 for one per core, -2 for all cores but one"
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """Some texts."""
+
+    names: tuple[str, ...]
+
+    def check(self, name: str, value: Any) -> str:
+        return name_of(name, value, self.names)
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self.names)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """An argument of that name and, with a hyphen for each underscore, a flag.
+
+    Attributes:
+        name: of the argument.
+        help: what it is, without a full stop. ``{clip}`` in it stands for the option ``clip``, as an argument
+            or as a flag.
+        default: of the argument.
+        values: what is allowed; None where an object that is made with the option checks it.
+        more: further sentences.
+        optional: whether None is allowed too.
+        flag_default: of the flag, where it is another than that of the argument.
+        argument: whether the estimator has it; if not, an object with that field sets it there.
+    """
+
+    name: str
+    help: str
+    default: Any
+    values: Values | None = None
+    more: str = ""
+    optional: bool = False
+    flag_default: Any = ...
+    argument: bool = True
+
+    def check(self, value: Any, name: str = "") -> Any:
+        """`value`, which is allowed.
+
+        Args:
+            value: what was given.
+            name: for the error; the name of the option if it is empty.
+
+        Raises:
+            TypeError: of another kind.
+            ValueError: out of range.
+        """
+        if (self.optional and value is None) or self.values is None:
+            return value
+        return self.values.check(name or self.name, value)
+
+    @property
+    def flag(self) -> str:
+        """The flag: with ``no-`` for one that is True where it is not given."""
+        return flag_of(self.name, self.default)
+
+    @property
+    def of_flag(self) -> Any:
+        """The default of the flag."""
+        return self.default if self.flag_default is ... else self.flag_default
+
+    def for_flag(self) -> str:
+        """The text for ``--help`` and docs/cli.md."""
+        values = None if isinstance(self.values, Names) else self.values  # --help lists them beside the flag
+        begin = f"turns off {self.name}: " if self.default is True else ""
+        return begin + self._text(lambda name: "--" + name.replace("_", "-"), values, "")
+
+    def for_argument(self) -> str:
+        """The text with which the docstring of an estimator begins to describe the argument."""
+        default = "" if self.default is None else f"; {self.default!r} by default"
+        return self._text(lambda name: f"`{name}`", self.values, default)
+
+    def _text(self, reference: Callable[[str], str], values: Values | None, default: str) -> str:
+        allowed = f" ({values})" if values is not None and str(values) else ""
+        text = f"{self.help}{allowed}{default}." + (f" {self.more}." if self.more else "")
+        return re.sub(r"\{(\w+)\}", lambda found: reference(found[1]), text)
+
+
+def flag_of(name: str, default: Any) -> str:
+    """The flag of a field: ``--no-x`` for x that is True where the flag is not given."""
+    return ("--no-" if default is True else "--") + name.replace("_", "-")
+
+
+def table(options: Iterable[Option]) -> dict[str, Option]:
+    """Options by name."""
+    return {option.name: option for option in options}
+
+
+#: Options of several estimators that have scikit-learn's names; each estimator says how it counts steps.
+SHARED = table(
+    [
+        Option("C", "weight of the losses against the regularisation", 1.0, Real(above=0)),
+        Option("fit_intercept", "whether there is a bias b", True, Switch()),
+        Option(
+            "n_jobs",
+            "host threads",
+            None,
+            Jobs(),
+            flag_default=-1,
+        ),
+    ]
+)

@@ -1,0 +1,113 @@
+"""The binary problem of a label, as a job for a lane: its rows, its tolerance, its starting weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from xmcjax.inits import Labels, Starts, TrainingSet
+from xmcjax.lanes._job import Job
+from xmcjax.lanes._options import OneVsAll
+from xmcjax.lanes._queue import Parent
+from xmcjax.lanes._stopping import StoppingRule
+from xmcjax.lanes._training_data import TrainingData
+
+_NO_FEATURES = np.zeros(0, np.int64)
+
+
+class Problems:
+    """The problems of all labels.
+
+    Args:
+        data: on which they are made.
+        options: how they are trained.
+
+    Attributes:
+        counts: rows of each label, [L].
+    """
+
+    def __init__(self, data: TrainingData, options: OneVsAll):
+        self._data, self._options = data, options
+        self.counts = np.diff(data.Y.indptr)
+        has_bias = options.fit_intercept
+        self._rule = StoppingRule(data.X, data.weight, options.loss, options.C, options.tol, has_bias)
+        self._starts: Callable[[Labels], Starts] | None = None
+
+    def prepare_starts(self, solve: Callable[[np.ndarray, bool], tuple[np.ndarray, float]]) -> None:
+        """Makes the initialisation ready.
+
+        Args:
+            solve: (w, b) at the optimum of the problem with these positives, loosely or not.
+        """
+        data, options = self._data, self._options
+        mean, has_bias = self._rule.total / self._rule.n, options.fit_intercept
+        self._starts = options.init.prepare(
+            TrainingSet(data.X, data.Y, mean, options.loss, has_bias, solve, data.weight)
+        )
+
+    def starts(self, ids: list[int]) -> Starts:
+        """Starting weights of labels."""
+        return self._starts_of(self._labels(ids))
+
+    def from_zero(self, positives: np.ndarray, loose: bool) -> Job:
+        """The problem with these positive rows, which starts from zero.
+
+        Args:
+            positives: rows with target +1.
+            loose: whether ε₀ ‖∇f(0)‖ is small enough, however few the positives are.
+        """
+        counts = self._rule.counts([positives])
+        tolerance = float(self._rule.gradient_norms_at_zero(counts, self._rule.sums([positives]))[0])
+        tolerance *= self._options.tol if loose else float(self._rule.factors(counts)[0])
+        return Job(-1, positives, tolerance, None, 0.0, _NO_FEATURES, np.zeros(0), 0.0)
+
+    def jobs(self, taken: Sequence[tuple[int, Parent | None]]) -> list[Job]:
+        """Problems of labels that a queue gave; one with a parent starts from the parent's solution."""
+        if not taken:
+            return []
+        labels = self._labels([label for label, _ in taken])
+        starts = self._starts_of(labels)
+        positive, negative = self._weights_of(labels.ids)
+        tolerance = self._rule.gradient_norms_at_zero(labels.counts, labels.sums, positive, negative)
+        tolerance *= self._rule.factors(labels.counts)
+        jobs = []
+        for k, (label, parent) in enumerate(taken):
+            first, last = starts.sparse.indptr[k : k + 2]
+            job = Job(
+                label,
+                labels.positives[k],
+                float(tolerance[k]),
+                starts.base,
+                float(starts.scale[k]),
+                starts.sparse.indices[first:last],
+                starts.sparse.data[first:last],
+                float(starts.bias[k]),
+                float(positive[k]),
+                float(negative[k]),
+            )
+            if parent is not None:
+                w, bias = parent
+                job = dataclasses.replace(
+                    job, base=w, scale=1.0, indices=_NO_FEATURES, values=np.zeros(0), bias=bias
+                )
+            jobs.append(job)
+        return jobs
+
+    def _starts_of(self, labels: Labels) -> Starts:
+        assert self._starts is not None, "prepare_starts comes first"
+        return self._starts(labels)
+
+    def _labels(self, ids: list[int]) -> Labels:
+        indptr, indices = self._data.Y.indptr, self._data.Y.indices
+        positives = [indices[indptr[label] : indptr[label + 1]] for label in ids]
+        rule = self._rule
+        return Labels(np.array(ids, np.int64), positives, rule.counts(positives), rule.sums(positives))
+
+    def _weights_of(self, ids) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of the rows with and without each of these labels."""
+        weights = self._data.label_weights
+        if weights is None:
+            return np.ones(len(ids)), np.ones(len(ids))
+        return weights.positive[ids], weights.negative[ids]

@@ -1,0 +1,111 @@
+"""What training gives back: a result for each label, and totals of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from xmcjax.lanes._clipping import NOTHING_RAISED, Raised
+from xmcjax.lanes._lanes import StepRecord
+from xmcjax.native._interrupts import StopFlag
+from xmcjax.solvers import Status
+
+
+class LabelResult(NamedTuple):
+    """A trained label, clipped."""
+
+    label: int
+    indices: np.ndarray  #: features with a weight, ascending
+    values: np.ndarray
+    bias: float
+    status: int
+    newton_steps: int
+    cg_steps: int
+    value: float  #: f before clipping; NaN where nothing was solved
+    gradient_norm: float
+    rise: float = 0.0  #: of f by a clip that was given, relative to f, where it was looked at
+
+
+@dataclasses.dataclass
+class Summary:
+    """Totals of a run.
+
+    Attributes:
+        statuses: number of labels by :class:`xmcjax.solvers.Status`.
+        newton_steps, cg_steps: totals over labels.
+        active: rows with a slope or a curvature, summed over steps.
+        steps: steps summed over labels, the one that takes the starting weights included.
+        seconds: of training, without reading and writing.
+        first_step_seconds: of the first step, which compiles.
+        raised: what a clip that was given has done to objectives.
+    """
+
+    statuses: dict[Status, int] = dataclasses.field(default_factory=dict)
+    newton_steps: int = 0
+    cg_steps: int = 0
+    active: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    first_step_seconds: float = 0.0
+    raised: Raised = NOTHING_RAISED
+
+    def add(self, result: LabelResult) -> None:
+        """Counts a label."""
+        status = Status(result.status)
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.raised = self.raised.with_label(result.label, result.rise)
+        self.newton_steps += result.newton_steps
+        self.cg_steps += result.cg_steps
+
+
+class Output:
+    """Counts results and steps of all threads, and hands them to the functions of the caller.
+
+    Args:
+        sink: called with each result, one call at a time.
+        observe: called with the numbers of every step, or None.
+        stop: set when one of them fails; neither is called after that.
+    """
+
+    def __init__(
+        self,
+        sink: Callable[[LabelResult], None],
+        observe: Callable[[StepRecord], None] | None,
+        stop: StopFlag,
+    ):
+        self._sink, self._observe, self._stop = sink, observe, stop
+        self._lock = threading.Lock()
+        self.summary = Summary()
+
+    def result(self, result: LabelResult) -> None:
+        """Of a label that is done."""
+        with self._lock:
+            self.summary.add(result)
+            self._hand_out(self._sink, result)
+
+    def step(self, record: StepRecord) -> None:
+        """Of the lanes of a thread."""
+        with self._lock:
+            self.summary.active += int(record.active.sum())
+            self.summary.steps += len(record.active)
+            if self._observe is not None:
+                self._hand_out(self._observe, record)
+
+    def first_step(self, seconds: float) -> None:
+        """That compiled; the first one counts."""
+        with self._lock:
+            self.summary.first_step_seconds = self.summary.first_step_seconds or seconds
+
+    def _hand_out(self, receive: Callable, result) -> None:
+        """Calls a function of the caller, holding the lock; never again after a call that failed."""
+        if self._stop.is_set():
+            return
+        try:
+            receive(result)
+        except BaseException:
+            self._stop.set()
+            raise

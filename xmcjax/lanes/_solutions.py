@@ -1,0 +1,119 @@
+"""From what a lane ended with to the result of its label: certified, without weights that do not matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from xmcjax.lanes._certificate import GAP, Certifier
+from xmcjax.lanes._clipping import EXPECTED, Clipping, CloserLook, make_clipping
+from xmcjax.lanes._job import Weights
+from xmcjax.lanes._lanes import Solved
+from xmcjax.lanes._objective import Objective
+from xmcjax.lanes._options import OneVsAll
+from xmcjax.lanes._results import LabelResult
+from xmcjax.lanes._sparsify import Sparsifier
+from xmcjax.lanes._training_data import TrainingData
+from xmcjax.penalties import L2
+from xmcjax.solvers import Status
+
+NO_WEIGHTS = Weights(np.zeros(0, np.int64), np.zeros(0))
+
+
+class Solutions:
+    """What becomes of the weights of lanes that have ended.
+
+    Args:
+        data: on which they are trained.
+        options: how.
+
+    Attributes:
+        clipping: the rule by which lanes leave out weights when they are read; None where all of them are
+            needed here.
+        certifier: of optima with the penalty ½‖w‖², or None.
+    """
+
+    def __init__(self, data: TrainingData, options: OneVsAll):
+        X, self._dtype = data.X, data.dtype
+        l2_bias = options.hparams().l2_bias
+        objective = Objective(X.shape[0], options.loss, options.penalty, data.row_weight, max(l2_bias, 0))
+        # starting weights that were asked for stay as they are
+        solved = options.max_iter > 0
+        sparsify = options.sparsify_rise if solved else None
+        clip = options.clip if solved and sparsify is None else 0
+        self._objective = objective
+        self._sparsifier = None if sparsify is None else Sparsifier(X, objective, sparsify)
+        self._clipping = make_clipping(X, data.row_weight, options.loss, clip)
+        self._closer_look = CloserLook(X, objective)
+        self._whole = self._sparsifier is not None or options.init.tree  # weights are needed as they are
+        self.clipping: Clipping | None = None if self._whole else self._clipping
+        self.certifier: Certifier | None = None
+        if isinstance(options.penalty, L2):
+            # whole numbers and bools are those of the operator: NumPy has no rounding of theirs
+            real = X if X.dtype.kind == "f" else X.astype(self._dtype)
+            self.certifier = Certifier(real, options.loss, data.row_weight, l2_bias)
+
+    def certified(self, end: Solved) -> Solved:
+        """With the status that is certain in float64, and weights that are better where rounding ended it."""
+        if not end.doubtful:
+            return end
+        assert self.certifier is not None
+        job = end.job
+        y, c = self._objective.targets(job.positives, job.positive_weight, job.negative_weight, np.float64)
+        found = self.certifier.certified(end.w, end.bias, y, c)
+        status = Status(end.status)
+        if status == Status.CONVERGED and found.gap > GAP:
+            status = Status.STALLED
+        elif found.gap <= GAP and found.gradient_norm <= job.tolerance:
+            status = Status.CONVERGED
+        kept = np.flatnonzero(found.w)
+        return end._replace(
+            weights=Weights(kept, found.w[kept]),
+            bias=found.bias,
+            status=int(status),
+            value=found.value,
+            gradient_norm=found.gradient_norm,
+        )
+
+    def result(self, end: Solved) -> LabelResult:
+        """What is handed out: without the weights that are dropped after training."""
+        weights, job = end.weights, end.job
+        by_label = job.positive_weight, job.negative_weight
+        rise = 0.0
+        if end.status != Status.NONFINITE:
+            if self._sparsifier is not None:
+                w = end.w
+                kept = self._sparsifier.kept(w, end.bias, end.value, job.positives, *by_label)
+                weights = Weights(kept, w[kept])
+            elif self._whole or end.doubtful:
+                weights = self._clipping.weights(end.w, end.value, end.active * max(by_label))
+            if weights.expected_rise > EXPECTED and not self._clipping.adapts:
+                rise = self._closer_look.rise(weights, end.bias, end.value, job.positives, *by_label)
+        return self._made(
+            job.label,
+            weights,
+            end.bias,
+            end.status,
+            newton_steps=end.newton_steps,
+            cg_steps=end.cg_steps,
+            value=end.value,
+            gradient_norm=end.gradient_norm,
+            rise=rise,
+        )
+
+    def of_start(self, label: int, w: np.ndarray, bias: float) -> LabelResult:
+        """A label that keeps its starting weights, because no step is to be made."""
+        kept = np.flatnonzero(w)
+        return self._made(label, Weights(kept, w[kept]), bias, Status.MAX_STEPS)
+
+    def without_positives(self, label: int) -> LabelResult:
+        """A label that no row has."""
+        return self._made(label, NO_WEIGHTS, 0.0, Status.NO_POSITIVES)
+
+    def _made(self, label, weights: Weights, bias, status, **numbers) -> LabelResult:
+        if status == Status.NONFINITE:
+            weights, bias = NO_WEIGHTS, 0.0  # there is no weight worth keeping
+        nothing: dict[str, Any] = dict(newton_steps=0, cg_steps=0, value=np.nan, gradient_norm=np.nan)
+        values = weights.values.astype(self._dtype)
+        return LabelResult(label, weights.indices, values, float(bias), int(status), **(nothing | numbers))

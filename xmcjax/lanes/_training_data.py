@@ -1,0 +1,172 @@
+"""The data of a training run: checked, in the order of training, and made an operator."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import _sparse, linops
+from xmcjax._arguments import whole_number
+from xmcjax._finite import place_not_finite
+from xmcjax._range import check_range
+from xmcjax.lanes._label_weights import LabelWeights
+from xmcjax.lanes._options import OneVsAll
+from xmcjax.lanes._queue import by_positives
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """Rows that count, in the order of training.
+
+    Attributes:
+        X: features, CSR or an array, [n, d].
+        Y: labels, CSC [n, L] of ones.
+        op: X as an operator on the default device.
+        weight: s of the rows, [n]; None for ones.
+        row_weight: C s, [n], or [1] without s.
+        label_weights: weights of the rows by label, besides s; None for ones.
+    """
+
+    X: Any
+    Y: sp.csc_array
+    op: linops.LinOp
+    weight: np.ndarray | None
+    row_weight: np.ndarray
+    label_weights: LabelWeights | None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of the numbers that training works with."""
+        return np.dtype(self.op.dtype)
+
+    @property
+    def native(self) -> bool:
+        """Whether the native kernels multiply X."""
+        return isinstance(self.op, linops.Csr) and self.op.native
+
+
+def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll) -> TrainingData:
+    """Checks the arguments of :func:`xmcjax.lanes.train_one_vs_all`, orders the rows and makes the operator.
+
+    Raises:
+        TypeError, ValueError: as there.
+    """
+    X, Y = _sparse.matrix(X), label_matrix(Y)
+    if X.ndim != 2:
+        raise ValueError(f"X: expected a matrix [n, d], got {X.ndim} dimension(s)")
+    if X.shape[0] != Y.shape[0]:
+        raise ValueError(f"expected as many rows in Y as in X, {X.shape[0]}, got {Y.shape[0]}")
+    if X.shape[0] == 0:
+        raise ValueError("expected at least one row, got none")
+    linops.check_features(X)
+    weight = None
+    if sample_weight is not None:
+        weight = check_sample_weight(sample_weight, X.shape[0])
+        kept = np.flatnonzero(weight)
+        if len(kept) < len(weight):
+            X, Y = X[kept], Y[kept]
+        weight = weight[kept]
+    if label_weights is not None and len(label_weights.positive) != Y.shape[1]:
+        raise ValueError(f"expected weights of {Y.shape[1]} labels, got {len(label_weights.positive)}")
+    backend = _backend(options.backend, X)
+    if backend == "native" and sp.issparse(X):
+        order = _by_length(X)
+        X, Y = X[order], Y[order]
+        weight = None if weight is None else weight[order]
+    Y = label_columns(Y)
+    options.init.check(X.shape[1], Y.shape[1], options.fit_intercept)
+    op = linops.make(X, backend=backend)
+    if backend == "native" and sp.issparse(X) and isinstance(op, linops.Csr) and X.dtype == op.dtype:
+        X = op.to_scipy()  # the sorted copy goes
+    row_weight = options.C * (np.ones(1) if weight is None else weight)
+    check_range("expected C times the sample weights", row_weight, np.dtype(op.dtype))
+    return TrainingData(X, Y, op, weight, row_weight, label_weights)
+
+
+def _backend(backend: str, X) -> str:
+    """What "auto" stands for on this machine, for these features; any other as it is."""
+    if backend == "auto" and linops.native_ready():
+        return "native"
+    if backend == "auto" and sp.issparse(X) and linops.gpu_ready():
+        return "gpu"
+    return backend
+
+
+def all_labels(Y: sp.csc_array) -> np.ndarray:
+    """Numbers of all labels, those with the most positives first."""
+    n_labels = Y.shape[1]
+    return by_positives(np.diff(Y.indptr), np.arange(n_labels), n_labels)
+
+
+def check_labels(labels, n_labels: int) -> np.ndarray | None:
+    """Numbers of labels, None for all.
+
+    Raises:
+        TypeError: numbers that are not whole.
+        ValueError: one that is repeated or out of range, or no vector.
+    """
+    if labels is None:
+        return None
+    labels = _sparse.array(labels, "labels")
+    if labels.size and labels.dtype.kind not in "iu":
+        raise TypeError(f"labels: expected whole numbers, got values of type {labels.dtype}")
+    if labels.ndim != 1:
+        raise ValueError(f"labels: expected a vector, got shape {list(labels.shape)}")
+    labels = labels.astype(np.int64)
+    if len(np.unique(labels)) < len(labels) or ((labels < 0) | (labels >= n_labels)).any():
+        raise ValueError(
+            f"expected different labels from 0 to {n_labels - 1}, got a repeated one or one outside"
+        )
+    return labels
+
+
+def label_matrix(Y) -> Any:
+    """Y as checked CSR or an array, [n, L], of finite numbers."""
+    Y = _sparse.matrix(Y, "Y")
+    if Y.ndim != 2:
+        raise ValueError(f"Y: expected a label matrix [n, L], got {Y.ndim} dimension(s)")
+    place = place_not_finite(Y)
+    if place is not None:
+        row, label, value = place
+        raise ValueError(f"Y: expected finite entries, found {value} in row {row}, label {label}")
+    return Y
+
+
+def label_columns(Y) -> sp.csc_array:
+    """The label matrix as CSC of ones, float32 [n, L]; every stored non-zero is a label."""
+    columns = sp.csc_array(_sparse.matrix(Y, "Y"), dtype=np.float32, copy=True)
+    columns.eliminate_zeros()
+    columns.sum_duplicates()
+    columns.data[:] = 1
+    return columns
+
+
+def check_sample_weight(weight, n: int) -> np.ndarray:
+    """Sample weights as float64 [n].
+
+    Raises:
+        TypeError: no real numbers.
+        ValueError: another shape, or weights that are not finite, not ≥ 0, or all zero.
+    """
+    weight, n = _sparse.numbers(weight, "sample_weight"), whole_number("n", n, 0)
+    if weight.shape != (n,):
+        raise ValueError(f"expected sample_weight of shape ({n},), got {weight.shape}")
+    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if wrong.size:
+        raise ValueError(
+            f"expected finite sample weights ≥ 0, found {weight[wrong[0]]} for row {wrong[0]} of X"
+        )
+    if not weight.any():
+        raise ValueError("expected a sample weight above zero, found only zeros")
+    return weight
+
+
+def _by_length(X) -> np.ndarray:
+    """The rows of a CSR matrix, those with the fewest entries first.
+
+    The processor predicts the ends of the loops over rows where rows of the same length follow one another.
+    """
+    return np.argsort(np.diff(X.indptr), kind="stable")
