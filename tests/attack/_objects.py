@@ -201,7 +201,7 @@ def _regressions() -> dict[str, Call]:
             linops.make(FEATURES), CLASSES, lam, classes=classes, weight=weight, intercept=intercept
         )
         hp = multinomial.HParams(tolerance, max_steps)
-        return multinomial.solve(problem, "newton", hp, W0=W0, b0=b0).W
+        return multinomial.run(problem, "newton", hp, W0=W0, b0=b0).W
 
     def lanes_from(shift, w0, b0):
         targets = np.where(LABELS > 0, 1, -1).astype(np.int8)

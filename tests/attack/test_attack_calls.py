@@ -187,7 +187,7 @@ TABLES = {
     "KERNELS": (KERNELS, "xmcjax.estimators.KernelLogisticClassifier(kernel='{}')"),
     "LIKELIHOODS": (LIKELIHOODS, "xmcjax.estimators.KernelLogisticClassifier(likelihood='{}')"),
     "FORMULATIONS": (FORMULATIONS, "xmcjax.solvers.multiclass_dual.solve('{}')"),
-    "METHODS": (METHODS, "xmcjax.solvers.multinomial.solve('{}')"),
+    "METHODS": (METHODS, "xmcjax.solvers.multinomial.run('{}')"),
 }
 
 

@@ -35,7 +35,7 @@ def svm(X=X, y=y, C=0.2, tol=1e-6):
 def lc(X=X, y=y, lam=1.0, observe=None, **options):
     problem = multinomial.multinomial_problem(linops.make(sp.csr_array(X)), y, lam, classes=21)
     hp = multinomial.HParams(1e-9, 1000)
-    return multinomial.solve(problem, "lc", hp, mesh=mesh, observe=observe, **options)
+    return multinomial.run(problem, "lc", hp, mesh=mesh, observe=observe, **options)
 """
 
 DISAGREE = """

@@ -16,9 +16,11 @@ from xmcjax.solvers.multiclass_dual._processes import solve_over_mesh
 from xmcjax.solvers.multiclass_dual._proximal import Proximal
 from xmcjax.solvers.multiclass_dual._schedule import partner, round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution, solve
+from xmcjax.solvers.multiclass_dual._solver import SOLVER
 
 __all__ = [
     "FORMULATIONS",
+    "SOLVER",
     "Certificate",
     "Formulation",
     "HParams",

@@ -140,7 +140,7 @@ def _polish(
                 or point.failures >= _native.FAILURES
             ):
                 status = Status.STALLED
-            elif point.newton_steps >= most:
+            elif int(point.newton_steps) >= most:
                 status = Status.MAX_STEPS
             else:
                 continue
