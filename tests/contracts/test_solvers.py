@@ -88,7 +88,6 @@ def test_init_and_step_are_what_run_is_made_of(name):
 def test_status_and_remedy(name):
     case = CASES[name]
     assert solved(name).remedy == ""
-    # features in plain arrays of JAX: native ascent may need one pass alone
     few = solved(name, hp=case.limited)
     assert np.all(np.asarray(few.status) == Status.MAX_STEPS)
     assert REMEDY[Status.MAX_STEPS] in few.remedy
@@ -96,20 +95,20 @@ def test_status_and_remedy(name):
 
 
 @pytest.mark.parametrize("name", PURE)
-def test_transformations_of_jax(name):
+def test_jit_and_vmap(name, compilations):
     solver, case = SOLVERS[name], CASES[name]
     problem = case.problem(np.float64, case.paths[0])
-    one, two = (problem, case.tight), case.other(problem, case.tight)
+    other, _ = case.other(problem, case.tight)
 
-    def run(problem, hp):
-        found = solver.run(problem, hp)
+    def run(problem):
+        found = solver.run(problem, case.tight)
         return found.weights, found.value, found.status
 
-    jitted = jax.jit(chex.assert_max_traces(run, 1))
-    apart = [jitted(*given) for given in (one, two)]
-    chex.assert_trees_all_close(apart[0], run(*one), rtol=1e-9, atol=1e-9)
-    stacked = jax.tree.map(lambda a, b: np.stack([a, b]), one, two)
-    both = jax.vmap(run)(*stacked)
+    jitted = jax.jit(run)
+    apart = [jitted(problem)]
+    assert not compilations(lambda: apart.append(jitted(other)))
+    chex.assert_trees_all_close(apart[0], run(problem), rtol=1e-9, atol=1e-9)
+    both = jax.vmap(run)(jax.tree.map(lambda a, b: np.stack([a, b]), problem, other))
     for place, found in enumerate(apart):
         chex.assert_trees_all_close(jax.tree.map(lambda a, k=place: a[k], both), found, rtol=1e-7, atol=1e-7)
 

@@ -137,7 +137,7 @@ def _polish(
                 status = Status.CONVERGED
             elif (
                 accuracy.enough(float(found.gap), float(point.violation))
-                or point.failures >= _native.FAILURES
+                or int(point.failures) >= _native.FAILURES
             ):
                 status = Status.STALLED
             elif int(point.newton_steps) >= most:
