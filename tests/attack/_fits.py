@@ -86,9 +86,9 @@ def _solvers() -> dict[str, Call]:
         arguments = dict(X=features, y=CLASSES, formulation=name, C=1.0, tol=0.01, max_epochs=200, seed=0)
 
         def solved(**arguments):
-            return multiclass_dual.solve(**arguments).primal
+            return multiclass_dual.run(**arguments).primal
 
-        found[f"xmcjax.solvers.multiclass_dual.solve({name!r})"] = Call(solved, arguments, cost=2)
+        found[f"xmcjax.solvers.multiclass_dual.run({name!r})"] = Call(solved, arguments, cost=2)
     for name, init in INITS.items():
         if name == "pretrained":
             continue

@@ -46,7 +46,7 @@ EXEMPT = {
     "xmcjax.solvers.multiclass_dual.partner": _TRACED,
     "xmcjax.solvers.multiclass_dual.round_count": _TRACED,
     "xmcjax.solvers.multiclass_dual.round_pairs": _TRACED,
-    "xmcjax.solvers.multiclass_dual.run": _PARTS,
+    "xmcjax.solvers.multiclass_dual.run_epochs": _PARTS,
     "xmcjax.solvers.multiclass_dual.step": _PARTS,
     "xmcjax.solvers.multiclass_dual.weights": _PARTS,
     "xmcjax.solvers.multinomial.advance": _PARTS,
@@ -151,7 +151,7 @@ REFUSED = {
         "lengths": ["no rows", "negative numbers"],
         "transitions": ["complex numbers"],
     },
-    "xmcjax.solvers.multiclass_dual.solve_over_mesh": {"seed": ["0.5"], "shrinking": ["None"]},
+    "xmcjax.solvers.multiclass_dual.run_over_mesh": {"seed": ["0.5"], "shrinking": ["None"]},
     "xmcjax.solvers.multinomial.multinomial_problem": {
         "W0": ["a NaN", "complex numbers"],
         "b0": ["an infinity"],
@@ -186,7 +186,7 @@ TABLES = {
     "WEIGHTINGS": (WEIGHTINGS, "xmcjax.lanes.Weighting('{}')"),
     "KERNELS": (KERNELS, "xmcjax.estimators.KernelLogisticClassifier(kernel='{}')"),
     "LIKELIHOODS": (LIKELIHOODS, "xmcjax.estimators.KernelLogisticClassifier(likelihood='{}')"),
-    "FORMULATIONS": (FORMULATIONS, "xmcjax.solvers.multiclass_dual.solve('{}')"),
+    "FORMULATIONS": (FORMULATIONS, "xmcjax.solvers.multiclass_dual.run('{}')"),
     "METHODS": (METHODS, "xmcjax.solvers.multinomial.run('{}')"),
 }
 

@@ -132,7 +132,7 @@ def test_kernel_values_that_were_given():
     mix = np.random.default_rng(6).normal(size=(N, 3, 1))
 
     def number(matrix):
-        gram = kernels.gram(kernels.Linear(), GivenProducts(matrix))
+        gram = kernels.gram(kernels.Linear(), GivenProducts(matrix, jnp.diagonal(matrix)))
         K = kernels.class_kernels(gram, 0.5, 0.3, 3)
         return jnp.sum(
             mix * SOLVERS["kernel_multinomial"].run(SOLVERS["kernel_multinomial"].problem(K, Y), hp).weights

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from solver_cases import CASES
 
-from xmcjax.solvers import REMEDY, SOLVERS, Solution, Status
+from xmcjax.solvers import REMEDY, SOLVERS, Solution, Status, multiclass_dual, multinomial
 
 NAMES = list(SOLVERS)
 PURE = [name for name in NAMES if SOLVERS[name].pure]
@@ -121,8 +121,9 @@ def test_a_solver_of_the_host_is_not_for_jit(name):
         jax.jit(lambda problem: solver.run(problem, case.tight).value)(problem)
 
 
-def test_what_is_called_run_now():
-    from xmcjax.solvers import multinomial
-
-    with pytest.raises(AttributeError, match="is called run now"):
-        multinomial.solve  # noqa: B018 – it is the access that is refused
+@pytest.mark.parametrize("module", [multiclass_dual, multinomial])
+def test_solve_is_called_run(module):
+    with pytest.raises(AttributeError, match="solve is called run now, with the same arguments"):
+        module.solve  # noqa: B018 – it is the access that is refused
+    with pytest.raises(AttributeError, match="has no attribute 'solved'"):
+        module.solved  # noqa: B018

@@ -8,9 +8,9 @@ import numpy as np
 
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers._protocol import Solution, Solver, Weights
-from xmcjax.solvers.multiclass_dual._epochs import HParams, State, init, run, step
+from xmcjax.solvers.multiclass_dual._epochs import HParams, State, init, run_epochs, step
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, multiclass_problem
-from xmcjax.solvers.multiclass_dual._solve import solve
+from xmcjax.solvers.multiclass_dual._solve import run
 
 _NO_DERIVATIVE = (
     "expected a solver with a derivative, got multiclass_dual: weights of hinge losses have kinks wherever "
@@ -25,7 +25,7 @@ def _init(problem: MulticlassProblem, hp: HParams, key=None, alpha=None) -> Stat
 def _ended(problem: MulticlassProblem, hp: HParams, state: State | None) -> Solution:
     """From a state by epochs in plain JAX; else by whichever of the methods suits the features."""
     if state is not None:
-        state = run(problem, hp, state)
+        state = run_epochs(problem, hp, state)
         weights = Weights(state.W, jnp.zeros(state.W.shape[1], state.W.dtype))
         return Solution(weights, state.primal, state.status, state)
     op = problem.op
@@ -34,7 +34,7 @@ def _ended(problem: MulticlassProblem, hp: HParams, state: State | None) -> Solu
     else:
         assert isinstance(op, Dense)
         X, backend, threads = np.asarray(op.X), "dense", 1
-    found = solve(
+    found = run(
         X,
         np.asarray(problem.y),
         formulation=problem.formulation.name,
