@@ -46,7 +46,7 @@ class Solution(NamedTuple):
         statuses, counts = np.unique(np.asarray(self.status), return_counts=True)
         total = counts.sum()
         return "\n".join(
-            f"{count} of {total}: {Status(status).name}: {REMEDY.get(Status(status), 'run it')}"
+            f"{count} of {total}: {Status(status).name}: {REMEDY.get(Status(status), 'go on with run')}"
             for status, count in zip(statuses.tolist(), counts.tolist(), strict=True)
             if status != Status.CONVERGED
         )

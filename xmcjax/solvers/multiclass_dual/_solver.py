@@ -1,4 +1,9 @@
-"""Multi-class SVMs as one of ``SOLVERS``."""
+"""Multi-class SVMs as one of ``SOLVERS``.
+
+A solution has no derivative. Its weights are piecewise smooth in the data and in C: they have a kink wherever
+a dual variable reaches or leaves its bound, and at the optimum of a hinge many dual variables are at such a
+point. A derivative of ``run`` is refused in one sentence.
+"""
 
 from __future__ import annotations
 
