@@ -113,7 +113,7 @@ def _ours(request: Request, X, y) -> dict:
         if request.program == "block_newton":
             status = _block_newton.solve(problem, hp, observe).name
         else:
-            status = multinomial.solve(problem, request.program, hp, observe=observe).status.name
+            status = multinomial.run(problem, request.program, hp, observe=observe).status.name
     except _Enough:
         pass
     return trace.lists | {"status": status, "steps": steps[0], "inner": steps[1]}

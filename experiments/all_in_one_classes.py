@@ -73,7 +73,7 @@ def solve(parts: _multiclass.Parts, formulation: str, C: float, seed: int, optio
     from xmcjax.solvers import multiclass_dual
 
     begin = time.process_time()
-    solution = multiclass_dual.solve(
+    solution = multiclass_dual.run(
         parts.X,
         parts.y,
         formulation=formulation,

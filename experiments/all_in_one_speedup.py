@@ -51,7 +51,7 @@ how = dict(formulation=options["formulation"], C=options["C"], tol=1e-12, max_ep
 seconds = []
 for _ in range(2):  # the first compiles what is sent
     begin = time.perf_counter()
-    multiclass_dual.solve_over_mesh(parts.X, parts.y, mesh, shrinking=False, **how)
+    multiclass_dual.run_over_mesh(parts.X, parts.y, mesh, shrinking=False, **how)
     seconds.append(time.perf_counter() - begin)
 print(json.dumps(seconds[1]))
 """
@@ -95,7 +95,7 @@ def on_threads(parts: _multiclass.Parts, formulation: str, threads: int) -> floa
     from xmcjax.solvers import multiclass_dual
 
     begin = time.perf_counter()
-    multiclass_dual.solve(
+    multiclass_dual.run(
         parts.X,
         parts.y,
         formulation=formulation,
@@ -166,7 +166,7 @@ def training(parts: _multiclass.Parts, formulation: str, C: float) -> dict:
 
     if not formulation.startswith("liblinear"):
         begin = time.process_time()
-        solution = multiclass_dual.solve(parts.X, parts.y, formulation=formulation, C=C)
+        solution = multiclass_dual.run(parts.X, parts.y, formulation=formulation, C=C)
         return {"seconds": time.process_time() - begin, "converged": solution.status.name == "CONVERGED"}
     options = dict(C=C, tol=0.01, fit_intercept=False, max_iter=10_000, random_state=0)
     how = dict(multi_class="crammer_singer") if formulation.endswith("cs") else dict(loss="hinge")

@@ -78,7 +78,7 @@ def solve(parts: _multiclass.Parts, formulation: str, C: float, options: Options
 
     # at the optimum a test row of glass is 0.003 from another class
     tol, begin = options.gap if len(parts.y) > _SMALL else min(options.gap, 1e-6), time.perf_counter()
-    solution = multiclass_dual.solve(
+    solution = multiclass_dual.run(
         parts.X, parts.y, formulation=formulation, C=C, tol=tol, max_epochs=options.max_epochs
     )
     return {

@@ -110,7 +110,7 @@ def answer(options: Options, classes: int, count: int, index: int, port: int) ->
 
     mesh = Mesh(np.array(jax.devices()), ("classes",)) if count > 1 else None
     hp = multinomial.HParams(0.0, options.iterations + 1)
-    solution = multinomial.solve(problem, "lc", hp, mesh=mesh, observe=observe)
+    solution = multinomial.run(problem, "lc", hp, mesh=mesh, observe=observe)
     processor, clock = np.diff(np.array(marks), axis=0)[1:].mean(axis=0)
     peak = _worker.memory_mb() - before
     share = sum(part.data.nbytes for part in solution.W.addressable_shards)

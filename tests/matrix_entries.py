@@ -125,17 +125,17 @@ def _parts() -> dict[str, Entry]:
     )
     table["inits.label_tree Y"] = Entry(inits.label_tree, labels, "Y")
     for backend in ("native", "jnp", "dense"):
-        table[f"solvers.multiclass_dual.solve X {backend}"] = Entry(
-            lambda X, backend=backend: multiclass_dual.solve(X, classes(), backend=backend).primal,
+        table[f"solvers.multiclass_dual.run X {backend}"] = Entry(
+            lambda X, backend=backend: multiclass_dual.run(X, classes(), backend=backend).primal,
             features,
             "X",
         )
 
     def over_mesh(X):
         mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
-        return multiclass_dual.solve_over_mesh(X, classes(), mesh, tol=0.01).primal
+        return multiclass_dual.run_over_mesh(X, classes(), mesh, tol=0.01).primal
 
-    table["solvers.multiclass_dual.solve_over_mesh X"] = Entry(over_mesh, features, "X")
+    table["solvers.multiclass_dual.run_over_mesh X"] = Entry(over_mesh, features, "X")
     table["solvers.multiclass_dual.multiclass_problem X"] = Entry(
         lambda X: np.asarray(multiclass_dual.multiclass_problem(X, classes()).norms2), features, "X"
     )

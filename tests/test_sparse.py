@@ -50,7 +50,7 @@ NO_MATRIX = {
     "metrics.taxonomy_loss": "class vectors",
     "metrics.parent_accuracy": "class vectors",
     "models.write_predictions": "arrays only",
-    "solvers.multiclass_dual.solve_over_mesh": "processes; begins as solve",
+    "solvers.multiclass_dual.run_over_mesh": "processes; begins as solve",
     "solvers.topk_sdca.problem": "operators, tested below",
     "solvers.multinomial.multinomial_problem": "operators, tested below",
     "solvers.newton_cg.lane_problem": "operators, tested below",
@@ -116,8 +116,8 @@ def test_nothing_is_asked_of_a_matrix_before_the_check(table, name):
 SLOW = (
     "estimators.KernelLogisticClassifier",
     "linops.make X gpu",
-    "solvers.multiclass_dual.solve X dense",
-    "solvers.multiclass_dual.solve X jnp",
+    "solvers.multiclass_dual.run X dense",
+    "solvers.multiclass_dual.run X jnp",
 )
 FORMS = {
     "csc": sp.csc_array,

@@ -91,7 +91,7 @@ def methods(parts: _multiclass.Parts, options: Options, log_C: dict[str, int]) -
 
     def ours(formulation: str):
         C = 10.0 ** log_C.get(formulation, 0)
-        s = multiclass_dual.solve(
+        s = multiclass_dual.run(
             parts.X, parts.y, formulation=formulation, C=C, tol=options.gap, max_epochs=10_000
         )
         return s.W, s.status == Status.CONVERGED
@@ -150,7 +150,7 @@ def two_threads(options: Options) -> dict:
 
     def train(threads: int) -> float:
         begin = time.perf_counter()
-        multiclass_dual.solve(X, parts.y, tol=options.gap, threads=threads)
+        multiclass_dual.run(X, parts.y, tol=options.gap, threads=threads)
         return time.perf_counter() - begin
 
     folder = options.out / "multiclass_svm.data"

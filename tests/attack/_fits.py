@@ -54,7 +54,7 @@ def _solvers() -> dict[str, Call]:
 
     def regression(X, y, lam, weight, method):
         problem = multinomial.multinomial_problem(linops.make(X), y, lam, weight=weight)
-        return multinomial.solve(problem, method).W
+        return multinomial.run(problem, method).W
 
     found = {
         "xmcjax.linops.make": Call(product, dict(X=features, backend="auto", threads=1), free=_PRODUCT),
@@ -79,16 +79,16 @@ def _solvers() -> dict[str, Call]:
         "xmcjax.lanes.check_sample_weight": Call(lanes.check_sample_weight, dict(weight=np.ones(N), n=N)),
     }
     for name in multinomial.METHODS:
-        found[f"xmcjax.solvers.multinomial.solve({name!r})"] = Call(
+        found[f"xmcjax.solvers.multinomial.run({name!r})"] = Call(
             regression, dict(X=features, y=CLASSES, lam=1.0, weight=1.0, method=name), cost=30
         )
     for name in multiclass_dual.FORMULATIONS:
         arguments = dict(X=features, y=CLASSES, formulation=name, C=1.0, tol=0.01, max_epochs=200, seed=0)
 
         def solved(**arguments):
-            return multiclass_dual.solve(**arguments).primal
+            return multiclass_dual.run(**arguments).primal
 
-        found[f"xmcjax.solvers.multiclass_dual.solve({name!r})"] = Call(solved, arguments, cost=2)
+        found[f"xmcjax.solvers.multiclass_dual.run({name!r})"] = Call(solved, arguments, cost=2)
     for name, init in INITS.items():
         if name == "pretrained":
             continue

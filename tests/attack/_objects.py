@@ -168,7 +168,7 @@ def _duals() -> dict[str, Call]:
 
     def over_mesh(**arguments):
         mesh = Mesh(np.array(jax.devices()[:1]), ("rows",))
-        return multiclass_dual.solve_over_mesh(mesh=mesh, **arguments).primal
+        return multiclass_dual.run_over_mesh(mesh=mesh, **arguments).primal
 
     def of_set(y, set_name, bound, k):
         return instance_dual.problem(linops.make(FEATURES), y, set_name=set_name, bound=bound, k=k).bound
@@ -183,7 +183,7 @@ def _duals() -> dict[str, Call]:
             cost=3,
             free=("bound = one row more",),
         ),
-        "xmcjax.solvers.multiclass_dual.solve_over_mesh": Call(
+        "xmcjax.solvers.multiclass_dual.run_over_mesh": Call(
             over_mesh,
             dict(X=FEATURES, y=CLASSES, C=1.0, tol=0.1, max_epochs=20, seed=0, shrinking=True),
             cost=40,
@@ -201,7 +201,7 @@ def _regressions() -> dict[str, Call]:
             linops.make(FEATURES), CLASSES, lam, classes=classes, weight=weight, intercept=intercept
         )
         hp = multinomial.HParams(tolerance, max_steps)
-        return multinomial.solve(problem, "newton", hp, W0=W0, b0=b0).W
+        return multinomial.run(problem, "newton", hp, W0=W0, b0=b0).W
 
     def lanes_from(shift, w0, b0):
         targets = np.where(LABELS > 0, 1, -1).astype(np.int8)

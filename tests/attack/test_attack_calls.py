@@ -46,7 +46,7 @@ EXEMPT = {
     "xmcjax.solvers.multiclass_dual.partner": _TRACED,
     "xmcjax.solvers.multiclass_dual.round_count": _TRACED,
     "xmcjax.solvers.multiclass_dual.round_pairs": _TRACED,
-    "xmcjax.solvers.multiclass_dual.run": _PARTS,
+    "xmcjax.solvers.multiclass_dual.run_epochs": _PARTS,
     "xmcjax.solvers.multiclass_dual.step": _PARTS,
     "xmcjax.solvers.multiclass_dual.weights": _PARTS,
     "xmcjax.solvers.multinomial.advance": _PARTS,
@@ -54,6 +54,7 @@ EXEMPT = {
     "xmcjax.solvers.multinomial.initial": _PARTS,
     "xmcjax.solvers.kernel_multinomial.cg_in_functions": _PARTS,
     "xmcjax.solvers.kernel_multinomial.cv_criterion": _PARTS,
+    "xmcjax.solvers.kernel_multinomial.fit": _PARTS,
     "xmcjax.solvers.kernel_multinomial.init": _PARTS,
     "xmcjax.solvers.kernel_multinomial.plot_search": "draws what tune has found",
     "xmcjax.solvers.kernel_multinomial.run": _PARTS,
@@ -109,6 +110,7 @@ EXEMPT_CLASSES = {
     "xmcjax.losses.MarginLoss": _BASE,
     "xmcjax.losses.Poisson": "is called inside a compiled program, with traced arrays",
     "xmcjax.penalties.Penalty": _BASE,
+    "xmcjax.solvers.Solver": "is an entry of SOLVERS",
     "xmcjax.solvers.multiclass_dual.Formulation": "is an entry of FORMULATIONS",
     "xmcjax.solvers.multiclass_dual.MulticlassProblem": _MADE,
     "xmcjax.solvers.multinomial.Problem": _MADE,
@@ -151,7 +153,7 @@ REFUSED = {
         "lengths": ["no rows", "negative numbers"],
         "transitions": ["complex numbers"],
     },
-    "xmcjax.solvers.multiclass_dual.solve_over_mesh": {"seed": ["0.5"], "shrinking": ["None"]},
+    "xmcjax.solvers.multiclass_dual.run_over_mesh": {"seed": ["0.5"], "shrinking": ["None"]},
     "xmcjax.solvers.multinomial.multinomial_problem": {
         "W0": ["a NaN", "complex numbers"],
         "b0": ["an infinity"],
@@ -186,8 +188,8 @@ TABLES = {
     "WEIGHTINGS": (WEIGHTINGS, "xmcjax.lanes.Weighting('{}')"),
     "KERNELS": (KERNELS, "xmcjax.estimators.KernelLogisticClassifier(kernel='{}')"),
     "LIKELIHOODS": (LIKELIHOODS, "xmcjax.estimators.KernelLogisticClassifier(likelihood='{}')"),
-    "FORMULATIONS": (FORMULATIONS, "xmcjax.solvers.multiclass_dual.solve('{}')"),
-    "METHODS": (METHODS, "xmcjax.solvers.multinomial.solve('{}')"),
+    "FORMULATIONS": (FORMULATIONS, "xmcjax.solvers.multiclass_dual.run('{}')"),
+    "METHODS": (METHODS, "xmcjax.solvers.multinomial.run('{}')"),
 }
 
 

@@ -19,7 +19,7 @@ LC = ["lc", "lc_extrapolated"]
 def run(problem, method, hp, W0=None):
     """Every state of a run, and how it ended."""
     states = []
-    solution = multinomial.solve(
+    solution = multinomial.run(
         problem, method, hp, W0=W0, observe=lambda state, record: states.append(jax.tree.map(np.array, state))
     )
     return states, solution
@@ -62,7 +62,7 @@ def test_extrapolation_saves_most_iterations():
     X, y = helpers.sparse_set()
     problem = helpers.problem(X, y, 0.03)
     W0 = np.zeros((40, 7))
-    runs = [multinomial.solve(problem, method, multinomial.HParams(1e-4, 5000), W0=W0) for method in LC]
+    runs = [multinomial.run(problem, method, multinomial.HParams(1e-4, 5000), W0=W0) for method in LC]
     assert [solution.status for solution in runs] == [Status.CONVERGED] * 2
     assert runs[1].history[-1].steps < runs[0].history[-1].steps / 4
 
@@ -73,7 +73,7 @@ def test_lc_on_digits_at_lambda_1(start, every):
     X, y = helpers.digits()
     X, y = X[::every], y[::every]
     W0 = (start == "random") * np.random.default_rng(0).normal(size=(64, 10))
-    solution = multinomial.solve(helpers.problem(X, y, 1.0), "lc", multinomial.HParams(1e-4, 20_000), W0=W0)
+    solution = multinomial.run(helpers.problem(X, y, 1.0), "lc", multinomial.HParams(1e-4, 20_000), W0=W0)
     assert solution.status == Status.CONVERGED
     assert np.all(np.diff([record.value for record in solution.history]) <= 0)
     gradient, _ = helpers.gradient(X, y, np.asarray(solution.W), 0, 1.0)

@@ -46,7 +46,7 @@ def test_converged_means_within_the_tolerance(method, intercept, scale):
     lam = 100 * scale**2
     with precision(np.float32):
         problem = helpers.problem(sp.csr_matrix(X), y, lam, intercept=intercept)
-        solution = multinomial.solve(problem, method, multinomial.HParams(1e-4, 300))
+        solution = multinomial.run(problem, method, multinomial.HParams(1e-4, 300))
     least = minimum(X.astype(float), y, float(problem.l2), intercept)
     W, bias = (np.asarray(a, np.float64) for a in (solution.W, solution.bias))
     found = helpers.objective(X.astype(float), y, W, bias, float(problem.l2))
@@ -66,7 +66,7 @@ def test_the_bound_is_above_what_is_left_and_not_far(intercept):
     least = minimum(X, y, lam, intercept)
     with precision(np.float64):
         problem = helpers.problem(X, y, lam, intercept=intercept)
-        best = multinomial.solve(problem, "newton", multinomial.HParams(1e-9))
+        best = multinomial.run(problem, "newton", multinomial.HParams(1e-9))
         certifier = _certificate.Certifier(problem)
     assert best.value == pytest.approx(least, rel=1e-6)
     rng = np.random.default_rng(0)
@@ -90,7 +90,7 @@ def test_float32_that_cannot_keep_the_tolerance_says_so():
     X, y = clusters()
     with precision(np.float32):
         problem = helpers.problem(X.astype(np.float32), y, 1e-3)
-        solution = multinomial.solve(problem, "newton", multinomial.HParams(1e-15))
+        solution = multinomial.run(problem, "newton", multinomial.HParams(1e-15))
     assert solution.status == Status.STALLED
     assert solution.gap > 1e-15
 
@@ -99,7 +99,7 @@ def test_intercepts_do_not_drift_together():
     X, y = clusters()
     with precision(np.float32):
         problem = helpers.problem(X.astype(np.float32), y, 1e-3, intercept=True)
-        solution = multinomial.solve(
+        solution = multinomial.run(
             problem, "newton", multinomial.HParams(0.0, 200), b0=np.full(4, 0.0, np.float32)
         )
     assert np.abs(solution.bias).max() < 20

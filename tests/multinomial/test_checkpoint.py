@@ -20,7 +20,7 @@ HP = multinomial.HParams(1e-6, 4)
 def run(tmp_path):
     X, y = helpers.sparse_set()
     problem = helpers.problem(X, y)
-    return lambda hp=HP: multinomial.solve(problem, "lbfgs", hp, checkpoint=tmp_path / "state")
+    return lambda hp=HP: multinomial.run(problem, "lbfgs", hp, checkpoint=tmp_path / "state")
 
 
 def _flipped(path):

@@ -107,13 +107,13 @@ def test_auto_chooses_by_the_features(monkeypatch):
     # badly conditioned: dual ascent begins, Newton ends
     problem = helpers.problem(X * 100, y, 1e-3, intercept=True)
     W0 = np.zeros((40, 7))
-    solution = multinomial.solve(problem, "auto", multinomial.HParams(1e-9, 500), W0=W0)
+    solution = multinomial.run(problem, "auto", multinomial.HParams(1e-9, 500), W0=W0)
     assert solution.status == Status.CONVERGED
-    expected = multinomial.solve(problem, "newton", multinomial.HParams(1e-9, 500), W0=W0)
+    expected = multinomial.run(problem, "newton", multinomial.HParams(1e-9, 500), W0=W0)
     assert solution.value == pytest.approx(expected.value, rel=1e-6)
 
 
 def test_dual_wants_native_features():
     X, y = helpers.sparse_set()
     with pytest.raises(ValueError, match="take newton"):
-        multinomial.solve(helpers.problem(X.toarray(), y), "dual")
+        multinomial.run(helpers.problem(X.toarray(), y), "dual")

@@ -42,12 +42,12 @@ def told(solution):
 METHODS_ON_EIGHT_DEVICES = """
 found = {}
 for method, count in (("lc", 3), ("newton", 8), ("dm", 8), ("admm", 8)):
-    found[method] = told(multinomial.solve(problem, method, hp, mesh=mesh(count)))
+    found[method] = told(multinomial.run(problem, method, hp, mesh=mesh(count)))
 print(json.dumps(found))
 """
 
 ON_ALL_PROCESSES = """
-found = told(multinomial.solve(problem, "lc_extrapolated", hp, mesh=mesh(jax.device_count())))
+found = told(multinomial.run(problem, "lc_extrapolated", hp, mesh=mesh(jax.device_count())))
 print(json.dumps(found))
 """
 
@@ -63,7 +63,7 @@ def stop(state, record):
 
 def run(observe=None):
     devices = mesh(jax.device_count())
-    return multinomial.solve(problem, "lc", hp, mesh=devices, checkpoint=folder + "/state", observe=observe)
+    return multinomial.run(problem, "lc", hp, mesh=devices, checkpoint=folder + "/state", observe=observe)
 
 try:
     run(stop)
@@ -88,7 +88,7 @@ def replace(temporary, target):
     plain(temporary, target)
 
 os.replace = replace
-multinomial.solve(problem, METHOD, hp, W0=np.zeros((40, 7)), checkpoint=folder + "/state")
+multinomial.run(problem, METHOD, hp, W0=np.zeros((40, 7)), checkpoint=folder + "/state")
 """
 
 
@@ -104,7 +104,7 @@ def alone(method):
     """The same run on one device."""
     X, y = helpers.sparse_set()
     hp = multinomial.HParams(1e-6, 1000)
-    return multinomial.solve(helpers.problem(X, y), method, hp, W0=np.zeros((40, 7)))
+    return multinomial.run(helpers.problem(X, y), method, hp, W0=np.zeros((40, 7)))
 
 
 def same(found, expected):
@@ -176,7 +176,7 @@ def test_a_killed_run_goes_on_where_it_was(method, setup, tmp_path):
     assert list((tmp_path / "state").glob(".state-0-0.npz.*.tmp"))
 
     def run(problem, method):
-        return multinomial.solve(problem, method, hp, W0=np.zeros((40, 7)), checkpoint=tmp_path / "state")
+        return multinomial.run(problem, method, hp, W0=np.zeros((40, 7)), checkpoint=tmp_path / "state")
 
     found, expected = run(problem, method), alone(method)
     assert found.history[0].steps == 5
@@ -196,9 +196,9 @@ def test_bad_meshes_get_one_clear_error():
     X, y = helpers.sparse_set()
     mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
     with pytest.raises(ValueError, match="lbfgs cannot be split over a mesh: take lc"):
-        multinomial.solve(helpers.problem(X, y), "lbfgs", mesh=mesh)
+        multinomial.run(helpers.problem(X, y), "lbfgs", mesh=mesh)
     with pytest.raises(ValueError, match="expected a mesh of one axis, got a, b"):
         both = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))
-        multinomial.solve(helpers.problem(X, y), "lc", mesh=both)
+        multinomial.run(helpers.problem(X, y), "lc", mesh=both)
     with pytest.raises(ValueError, match="expected 7 columns, one for each class, got 6"):
-        multinomial.solve(helpers.problem(X, y), "lc", mesh=mesh, W0=np.zeros((40, 6)))
+        multinomial.run(helpers.problem(X, y), "lc", mesh=mesh, W0=np.zeros((40, 6)))

@@ -27,7 +27,7 @@ def test_digits_at_lambda_1_as_scikit_learn(method, accuracy):
     for weight in (np.ones(len(y)), weights):
         problem = dataclasses.replace(problem, weight=jnp.asarray(weight))
         expected, W, b = helpers.reference(X, y, 1.0, intercept=True, weight=weight)
-        solution = multinomial.solve(problem, method, hp)
+        solution = multinomial.run(problem, method, hp)
         assert solution.status == Status.CONVERGED
         found = helpers.objective(X, y, solution.W, solution.bias, 1.0, weight)
         assert found == pytest.approx(expected, rel=accuracy)
@@ -52,7 +52,7 @@ def test_every_method_of_the_table_as_scikit_learn(method):
     X, y = helpers.sparse_set()
     expected, W, _ = helpers.reference(X, y, 1.0)
     accuracy, tol = OTHERS.get(method, (1e-6, 1e-6))
-    solution = multinomial.solve(helpers.problem(X, y), method, multinomial.HParams(tol, 3000))
+    solution = multinomial.run(helpers.problem(X, y), method, multinomial.HParams(tol, 3000))
     assert solution.status == Status.CONVERGED
     found = helpers.objective(X, y, solution.W, 0, 1.0)
     assert expected * (1 - 1e-9) <= found <= expected * (1 + accuracy)
@@ -68,7 +68,7 @@ def test_clef_at_lambda_1_as_scikit_learn(method, accuracy, data_folder):
     X, y = X.toarray()[::20].astype(np.float64), np.unique(y[::20], return_inverse=True)[1]
     X = (X - X.mean(0)) / np.maximum(X.std(0), 1e-3)
     expected, _, _ = helpers.reference(X, y, 1.0)
-    solution = multinomial.solve(
+    solution = multinomial.run(
         helpers.problem(X, y), method, multinomial.HParams(1e-4 if method == "admm" else 1e-6, 3000)
     )
     assert solution.status == Status.CONVERGED
@@ -85,7 +85,7 @@ def test_sparse_weighted_with_intercept_as_scikit_learn(method, lam, start):
     expected, _, b = helpers.reference(X, y, lam, intercept=True, weight=weight)
     problem = helpers.problem(X, y, lam, intercept=True, weight=weight)
     W0 = start * np.random.default_rng(0).normal(size=(40, 7))
-    solution = multinomial.solve(problem, method, TIGHT, W0=W0)
+    solution = multinomial.run(problem, method, TIGHT, W0=W0)
     assert solution.status == Status.CONVERGED
     found = helpers.objective(X, y, solution.W, solution.bias, lam, weight)
     assert found == pytest.approx(expected, rel=1e-6)
@@ -96,7 +96,7 @@ def test_sparse_weighted_with_intercept_as_scikit_learn(method, lam, start):
 @pytest.mark.parametrize("method", ["newton", pytest.param("dual", marks=native)])
 def test_float32_ends_with_a_status(method):
     X, y = helpers.sparse_set(dtype=np.float32)
-    solution = multinomial.solve(helpers.problem(X, y, 0.1), method, multinomial.HParams(0.0, 300))
+    solution = multinomial.run(helpers.problem(X, y, 0.1), method, multinomial.HParams(0.0, 300))
     # the gradient never is exactly 0: the run ends at the rounding of float32 or at its limit
     assert solution.status in (Status.LINE_SEARCH_FAILED, Status.MAX_STEPS, Status.CONVERGED)
     expected = helpers.reference(X.astype(float), y, 0.1)[0]
@@ -107,7 +107,7 @@ def test_features_that_say_nothing_end_before_the_first_step():
     X, y = helpers.sparse_set()
     weight = 1 / np.bincount(y)[y]  # classes of the same size, so that b = 0 is the best
     problem = helpers.problem(0 * X, y, 1.0, intercept=True, weight=weight)
-    solution = multinomial.solve(problem, "newton", W0=np.zeros((40, 7)))
+    solution = multinomial.run(problem, "newton", W0=np.zeros((40, 7)))
     assert solution.status == Status.CONVERGED
     assert solution.history[-1].steps == 0
 
@@ -115,7 +115,7 @@ def test_features_that_say_nothing_end_before_the_first_step():
 def test_history_is_told_to_the_observer():
     X, y = helpers.sparse_set()
     seen = []
-    solution = multinomial.solve(
+    solution = multinomial.run(
         helpers.problem(X, y, 1.0, intercept=True),
         "newton",
         W0=np.zeros((40, 7)),

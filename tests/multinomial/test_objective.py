@@ -97,16 +97,16 @@ def test_bad_problems_get_one_clear_error():
             with pytest.raises(ValueError, match="expected finite features"):
                 make(linops.make(features), y, 1.0)
     with pytest.raises(ValueError, match="method: expected one of auto, "):
-        multinomial.solve(make(op, y, 1.0), "sgd")
+        multinomial.run(make(op, y, 1.0), "sgd")
     with pytest.raises(ValueError, match=r"expected starting weights \[40, 7\]"):
-        multinomial.solve(make(op, y, 1.0), "newton", W0=np.zeros((7, 40)))
+        multinomial.run(make(op, y, 1.0), "newton", W0=np.zeros((7, 40)))
 
 
 def test_a_class_without_instances_may_be_asked_for():
     X, y = helpers.sparse_set()
     problem = helpers.problem(X, y % 5, 1.0, classes=7, intercept=True)
     hp = multinomial.HParams(1e-9, 50)
-    solution = multinomial.solve(problem, "newton", hp, W0=np.zeros((40, 7)))
+    solution = multinomial.run(problem, "newton", hp, W0=np.zeros((40, 7)))
     assert solution.W.shape == (40, 7)
     # nothing tells the empty classes apart
     np.testing.assert_allclose(solution.W[:, 5], solution.W[:, 6], atol=1e-8)

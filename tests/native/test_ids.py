@@ -89,7 +89,7 @@ def test_a_penalty_is_its_twin(name):
 def test_a_formulation_is_its_twin(name):
     X, y = rows()
     found = [
-        multiclass_dual.solve(X, y, formulation=name, C=0.5, tol=1e-8, backend=backend)
+        multiclass_dual.run(X, y, formulation=name, C=0.5, tol=1e-8, backend=backend)
         for backend in ("native", "jnp")
     ]
     assert found[0].primal == pytest.approx(found[1].primal, rel=1e-7)
@@ -158,7 +158,7 @@ def test_an_unknown_number_of_a_formulation(number, monkeypatch):
     monkeypatch.setitem(_ids.LISTS["formulation"], "ww", number)
     X, y = rows()
     with pytest.raises(RuntimeError, match=r"other numbers than its modules \(native/interface/ids.def\)"):
-        multiclass_dual.solve(X, y, formulation="ww", C=1.0)
+        multiclass_dual.run(X, y, formulation="ww", C=1.0)
 
 
 @native

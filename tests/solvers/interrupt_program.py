@@ -36,7 +36,7 @@ def one_vs_all(n, d, **options):
 def multiclass(n, d, classes=40, sparse=True, C=1e4, **options):
     X, y = features(n, d, classes)
     X = sp.csr_matrix(X) if sparse else X
-    return multiclass_dual.solve(X, y, C=C, tol=1e-9, max_epochs=10**6, **options)
+    return multiclass_dual.run(X, y, C=C, tol=1e-9, max_epochs=10**6, **options)
 
 
 def multinomial(n, d, sparse, **options):
@@ -85,7 +85,7 @@ def small():
     X = sp.csr_matrix(X)
     one = estimators.OneVsAllClassifier(n_jobs=1).fit(X, y).decision_function(X)
     penalised = estimators.OneVsAllClassifier(n_jobs=1, penalty=L1.name).fit(X, y).decision_function(X)
-    machine = multiclass_dual.solve(X, y, formulation="llw").W
+    machine = multiclass_dual.run(X, y, formulation="llw").W
     model = estimators.MultinomialLogisticRegression().fit(X, y).decision_function(X)
     return one, penalised, machine, model
 

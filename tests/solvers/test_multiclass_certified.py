@@ -34,7 +34,7 @@ def gap(solution, X, y, formulation, C):
 def test_crammer_singer_of_long_rows(dtype, tol):
     # α is far below C here, and what is rounding of C is not rounding of α
     X, y = separable(30.0, dtype)
-    solution = md.solve(X, y, formulation="cs", C=10.0, tol=tol)
+    solution = md.run(X, y, formulation="cs", C=10.0, tol=tol)
     assert solution.status == Status.CONVERGED
     assert -1e-9 < gap(solution, X, y, "cs", 10.0) <= tol
 
@@ -43,23 +43,23 @@ def test_crammer_singer_of_long_rows(dtype, tol):
 @pytest.mark.parametrize("formulation", ALL)
 def test_a_huge_C(formulation, tol):
     X, y = data(d=4, n=60)
-    solution = md.solve(X, y, formulation=formulation, C=1e8, tol=tol)
+    solution = md.run(X, y, formulation=formulation, C=1e8, tol=tol)
     assert solution.status == Status.CONVERGED
     assert -1e-9 < gap(solution, X, y, formulation, 1e8) <= tol
 
 
 def test_precision_that_does_not_suffice_is_said():
     X, y = separable(30.0, np.float32)
-    solution = md.solve(X, y, formulation="ovr", C=1e3, tol=1e-9, max_epochs=2000)
+    solution = md.run(X, y, formulation="ovr", C=1e3, tol=1e-9, max_epochs=2000)
     assert solution.status in (Status.STALLED, Status.MAX_STEPS)
-    assert md.solve(X.astype(np.float64), y, formulation="ovr", C=1e3, tol=1e-9).status == Status.CONVERGED
+    assert md.run(X.astype(np.float64), y, formulation="ovr", C=1e3, tol=1e-9).status == Status.CONVERGED
 
 
 @pytest.mark.parametrize("C", [0.01, 10.0])
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_lee_lin_wahba_of_long_rows(C, container):
     X, y = separable(30.0, np.float32, d=100)
-    solution = md.solve(container(X), y, formulation="llw", C=C)
+    solution = md.run(container(X), y, formulation="llw", C=C)
     assert solution.status == Status.CONVERGED
     assert solution.newton_steps == 0
     assert gap(solution, X, y, "llw", C) <= 1e-3
@@ -101,6 +101,6 @@ def test_what_is_certified_is_inside_the_dual_set(formulation):
 def test_the_twin_keeps_the_same_promise():
     X, y = data(n=40, d=4, m=3, dtype=np.float32)
     for formulation in ALL:
-        solution = md.solve(X, y, formulation=formulation, C=1e4, tol=1e-4, backend="jnp")
+        solution = md.run(X, y, formulation=formulation, C=1e4, tol=1e-4, backend="jnp")
         assert solution.status == Status.CONVERGED
         assert -1e-9 < gap(solution, X, y, formulation, 1e4) <= 1e-4

@@ -21,7 +21,7 @@ TIGHT = md.HParams(tol=1e-12, max_epochs=20000)
 
 
 def converged(problem, hp=TIGHT, seed=0):
-    state = md.run(problem, hp, md.init(problem, jax.random.key(seed)))
+    state = md.run_epochs(problem, hp, md.init(problem, jax.random.key(seed)))
     assert state.status == Status.CONVERGED
     return state
 
@@ -68,13 +68,15 @@ def test_weights_of_llw_sum_to_zero():
     problem = md.multiclass_problem(sp.csr_matrix(X), y, formulation="llw", C=C)
     state = md.init(problem, jax.random.key(0))
     for epochs in (1, 2, 5):  # not only at the optimum
-        state = md.run(problem, md.HParams(1e-9, epochs), state._replace(status=jnp.int32(Status.RUNNING)))
+        state = md.run_epochs(
+            problem, md.HParams(1e-9, epochs), state._replace(status=jnp.int32(Status.RUNNING))
+        )
         np.testing.assert_allclose(state.W.sum(axis=1), 0, atol=1e-13)
 
 
 def test_ww_with_two_classes_is_the_binary_svm_with_twice_the_c():
     X, y = data(m=2)
-    state = md.solve(X, y, formulation="ww", C=C, tol=1e-8)
+    state = md.run(X, y, formulation="ww", C=C, tol=1e-8)
     svm = LinearSVC(loss="hinge", C=2 * C, fit_intercept=False, tol=1e-12, max_iter=10**6, random_state=0)
     w = svm.fit(X, y).coef_[0]
     np.testing.assert_allclose(state.W, np.stack([-w / 2, w / 2], axis=1), atol=1e-5)
@@ -86,7 +88,7 @@ def test_ww_with_two_classes_is_the_binary_svm_with_twice_the_c():
 def test_one_against_the_rest_is_scikit_learns(formulation, loss):
     X, y = data()
     svm = LinearSVC(loss=loss, C=C, fit_intercept=False, tol=1e-7, max_iter=10**6, random_state=0)
-    ours = md.solve(X, y, formulation=formulation, C=C, tol=1e-8)
+    ours = md.run(X, y, formulation=formulation, C=C, tol=1e-8)
     np.testing.assert_allclose(ours.W, svm.fit(X, y).coef_.T, atol=1e-5)
 
 
@@ -94,7 +96,7 @@ def test_crammer_singer_is_scikit_learns():
     X, y = data()
     options = dict(C=C, fit_intercept=False, tol=1e-12, max_iter=10**6, random_state=0)
     svm = LinearSVC(multi_class="crammer_singer", **options).fit(X, y)
-    np.testing.assert_allclose(md.solve(X, y, formulation="cs", C=C, tol=1e-8).W, svm.coef_.T, atol=1e-5)
+    np.testing.assert_allclose(md.run(X, y, formulation="cs", C=C, tol=1e-8).W, svm.coef_.T, atol=1e-5)
 
 
 @pytest.mark.parametrize("formulation", ["ww", "llw"])
@@ -112,20 +114,20 @@ def test_shrinking_changes_the_way_and_not_the_end():
     state, shrunk = md.init(problem, jax.random.key(0)), []
     while state.status != Status.CONVERGED:
         state = state._replace(status=jnp.int32(Status.RUNNING))
-        state = md.run(problem, TIGHT._replace(max_epochs=int(state.epoch) + 1), state)
+        state = md.run_epochs(problem, TIGHT._replace(max_epochs=int(state.epoch) + 1), state)
         shrunk.append(float(state.shrunk))
     assert max(shrunk) > 0.1
     assert shrunk[-1] == 0  # an epoch over everything confirms
     full = converged(problem, TIGHT._replace(shrinking=False))
     np.testing.assert_allclose(state.W, full.W, atol=1e-7)
-    np.testing.assert_array_equal(md.run(problem, TIGHT, state).W, state.W)  # a state that has ended
+    np.testing.assert_array_equal(md.run_epochs(problem, TIGHT, state).W, state.W)  # a state that has ended
 
 
 def test_the_order_comes_from_the_key():
     X, y = data()
     problem = md.multiclass_problem(X, y, formulation="ww", C=C)
     hp = TIGHT._replace(max_epochs=2)
-    once, again, other = (md.run(problem, hp, md.init(problem, jax.random.key(k))) for k in (1, 1, 2))
+    once, again, other = (md.run_epochs(problem, hp, md.init(problem, jax.random.key(k))) for k in (1, 1, 2))
     np.testing.assert_array_equal(once.W, again.W)
     assert np.abs(once.W - other.W).max() > 1e-6
     assert once.status == Status.MAX_STEPS
@@ -140,7 +142,7 @@ def test_problems_as_lanes():
         return md.step(dataclasses.replace(problem, C=C), TIGHT, state).W
 
     both = jax.jit(jax.vmap(after_an_epoch))(jnp.array([0.1, C]))
-    one = md.run(problem, TIGHT._replace(max_epochs=1), state)
+    one = md.run_epochs(problem, TIGHT._replace(max_epochs=1), state)
     np.testing.assert_allclose(both[1], one.W, atol=1e-12)
     assert np.abs(both[0] - both[1]).max() > 0.01
 
@@ -148,7 +150,7 @@ def test_problems_as_lanes():
 def test_float32():
     X, y = data(dtype=np.float32)
     with jax.enable_x64(False):
-        solution = md.solve(X, y, formulation="llw", C=C, tol=1e-5)
+        solution = md.run(X, y, formulation="llw", C=C, tol=1e-5)
     assert solution.W.dtype == np.float32
     assert solution.status == Status.CONVERGED
     np.testing.assert_allclose(solution.W, quadratic_program(X, y, "llw", C)[0], atol=2e-3)
@@ -157,14 +159,14 @@ def test_float32():
 def test_solve_goes_on_by_newtons_method():
     X, y = data()
     X = X * np.geomspace(1e-2, 1e2, 4)  # coordinate ascent would take thousands of epochs
-    solution = md.solve(X, y, formulation="ww", C=C, tol=1e-5, max_epochs=400)
+    solution = md.run(X, y, formulation="ww", C=C, tol=1e-5, max_epochs=400)
     assert solution.status == Status.CONVERGED
     assert 0 < solution.newton_steps < 370
     np.testing.assert_allclose(solution.primal, quadratic_program(X, y, "ww", C)[1], rtol=1e-6)
     assert solution.gap < 1e-5
     assert 0 < solution.density_alpha < 1
     assert solution.alpha.shape == (20, 3)
-    again = md.solve(X, y, formulation="ww", C=C, tol=1e-5, max_epochs=5)
+    again = md.run(X, y, formulation="ww", C=C, tol=1e-5, max_epochs=5)
     assert (again.status, again.newton_steps) == (Status.MAX_STEPS, 0)
     assert 5 <= again.epochs <= 10  # five passes over all instances
 
@@ -201,7 +203,7 @@ def test_solve_goes_on_by_newtons_method():
 def test_what_is_wrong_is_said(change, message):
     arguments = dict(X=np.eye(3, 2), y=[0, 1, 2]) | change
     with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
-        md.solve(arguments.pop("X"), arguments.pop("y"), **arguments)
+        md.run(arguments.pop("X"), arguments.pop("y"), **arguments)
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])

@@ -105,7 +105,7 @@ def test_proximal_steps_reach_the_optimum(formulation, size):
 @pytest.mark.parametrize("formulation", ALL)
 def test_solve_in_float32(formulation):
     X, y = data(**WIDE, dtype=np.float32)
-    solution = md.solve(X, y, formulation=formulation, C=C, tol=1e-3)
+    solution = md.run(X, y, formulation=formulation, C=C, tol=1e-3)
     assert solution.W.dtype == np.float32
     assert solution.status == Status.CONVERGED
     assert 0 <= solution.gap < 1e-3
@@ -134,7 +134,7 @@ def test_the_seed_alone_decides(formulation):
     X, y = data(**WIDE)
 
     def solve(**options):
-        return md.solve(X, y, formulation=formulation, C=C, tol=1e-3, max_epochs=6, **options)
+        return md.run(X, y, formulation=formulation, C=C, tol=1e-3, max_epochs=6, **options)
 
     once = solve()
     np.testing.assert_array_equal(once.W, solve().W)
@@ -151,8 +151,8 @@ def test_threads():
     X = rng.normal(size=(80, 40))[y] + 0.5 * rng.normal(size=(1200, 40))
     for formulation in ("ww", "ovr"):
         options = dict(formulation=formulation, C=0.1, tol=1e-3, max_epochs=200)
-        one = md.solve(X, y, **options)
-        two, again = (md.solve(X, y, threads=2, **options) for _ in range(2))
+        one = md.run(X, y, **options)
+        two, again = (md.run(X, y, threads=2, **options) for _ in range(2))
         np.testing.assert_array_equal(two.W, again.W)
         if formulation == "ww":
             assert np.abs(one.W - two.W).max() > 0  # bundles play in another order
@@ -174,7 +174,7 @@ def test_threads_of_lee_lin_wahba(shrinking):
     y = rng.permutation(np.concatenate([np.arange(800), rng.integers(0, 800, 400)]))
     X = rng.normal(size=(800, 12))[y] + 0.5 * rng.normal(size=(1200, 12))
     options = dict(formulation="llw", C=1.0, tol=1e-2, max_epochs=4, shrinking=shrinking)
-    one, two = (md.solve(X, y, threads=threads, **options) for threads in (1, 2))
+    one, two = (md.run(X, y, threads=threads, **options) for threads in (1, 2))
     np.testing.assert_array_equal(one.W, two.W)
     assert one.primal == two.primal
 
@@ -243,11 +243,11 @@ def test_dense_features_end_by_one_system_for_all_classes():
     rng = np.random.default_rng(0)
     y = np.arange(400) % 10
     X = np.abs(rng.uniform(size=(10, 130))[y] + 3 * rng.normal(size=(400, 130)))
-    solution = md.solve(X, y, C=10.0, tol=1e-3, max_epochs=100)
+    solution = md.run(X, y, C=10.0, tol=1e-3, max_epochs=100)
     assert solution.status == Status.CONVERGED
     assert solution.newton_steps == 0
     assert 80 < solution.epochs <= 100
-    assert md.solve(X, y, C=10.0, tol=1e-3, max_epochs=20_000).status == Status.CONVERGED
+    assert md.run(X, y, C=10.0, tol=1e-3, max_epochs=20_000).status == Status.CONVERGED
 
 
 def test_factors_of_lee_lin_wahba_that_would_take_too_much_are_never_made(monkeypatch):
@@ -261,7 +261,7 @@ def test_factors_of_lee_lin_wahba_that_would_take_too_much_are_never_made(monkey
     found = {}
     for bound in (bytes_of_factors, bytes_of_factors - 1):
         monkeypatch.setattr(_native, "_FACTORS", bound)
-        found[bound] = md.solve(X, y, formulation="llw", C=100.0, tol=1e-6, max_epochs=100_000)
+        found[bound] = md.run(X, y, formulation="llw", C=100.0, tol=1e-6, max_epochs=100_000)
         assert found[bound].status == Status.CONVERGED
     factorised, replaced = found.values()
     assert factorised.newton_steps > 0 == replaced.newton_steps

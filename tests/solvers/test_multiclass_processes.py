@@ -34,7 +34,7 @@ X, y = data(**{size!r})
 mesh = Mesh(np.array(jax.devices()), ("processes",))
 found = {{}}
 for formulation in {formulations!r}:
-    s = md.solve_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-5)
+    s = md.run_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-5)
     W, a = s.W, s.alpha
     numbers = {{name: getattr(s, name) for name in ("primal", "dual", "gap", "violation")}}
     arrays = dict(W=W.tolist(), alpha=[a.indptr.tolist(), a.indices.tolist(), a.data.tolist()])
@@ -53,7 +53,7 @@ def dying(wire, up, down):
 
 _wire.Wire.swap = dying
 if {victim} >= 0:
-    md.solve_over_mesh(X, y, mesh, C=0.2, tol=1e-2)
+    md.run_over_mesh(X, y, mesh, C=0.2, tol=1e-2)
 """
 
 
@@ -80,7 +80,7 @@ def test_the_optimum_is_that_of_one_process(count, tmp_path):
         assert other == found
     X, y = data(**SIZE)
     for formulation in formulations:
-        one = md.solve(X, y, formulation=formulation, C=0.2, tol=1e-4)
+        one = md.run(X, y, formulation=formulation, C=0.2, tol=1e-4)
         many = found[formulation]
         assert many["status"] == "CONVERGED" and many["gap"] <= 1e-5
         assert 0 <= many["gap"] < 0.02
@@ -105,7 +105,7 @@ def test_one_process_is_a_mesh_too():
     mesh = Mesh(np.array(jax.devices()[:1]), ("processes",))
     for formulation in ("ww", "llw", "ovr_squared"):
         options = dict(formulation=formulation, C=0.7, tol=1e-4)
-        ours, theirs = md.solve_over_mesh(X, y, mesh, **options), md.solve(X, y, **options)
+        ours, theirs = md.run_over_mesh(X, y, mesh, **options), md.run(X, y, **options)
         np.testing.assert_allclose(ours.primal, theirs.primal, rtol=1e-4)
         np.testing.assert_allclose(ours.W, theirs.W, atol=5e-2)
 
@@ -135,12 +135,12 @@ def test_bundles_have_about_as_many_instances():
 def test_what_is_wrong_is_said(change, message):
     X, y = data()
     with pytest.raises(ValueError, match=message):
-        md.solve_over_mesh(X, y, Mesh(np.array(jax.devices()[:1]), ("processes",)), **change)
+        md.run_over_mesh(X, y, Mesh(np.array(jax.devices()[:1]), ("processes",)), **change)
 
 
 def test_a_mesh_has_one_axis():
     X, y = data()
     with pytest.raises(ValueError, match=r"^expected a mesh of one axis with one device of each"):
-        md.solve_over_mesh(X, y, Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b")))
+        md.run_over_mesh(X, y, Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b")))
     with pytest.raises(ValueError, match=r"^expected at least 2 classes for this many processes, got 1$"):
         _processes._cut(np.array([5]), 2)

@@ -30,12 +30,12 @@ mesh = Mesh(np.array(jax.devices()), ("processes",))
 X, y = data(n=100, d=60, m=21, seed=3)
 
 def svm(X=X, y=y, C=0.2, tol=1e-6):
-    return multiclass_dual.solve_over_mesh(X, y, mesh, C=C, tol=tol)
+    return multiclass_dual.run_over_mesh(X, y, mesh, C=C, tol=tol)
 
 def lc(X=X, y=y, lam=1.0, observe=None, **options):
     problem = multinomial.multinomial_problem(linops.make(sp.csr_array(X)), y, lam, classes=21)
     hp = multinomial.HParams(1e-9, 1000)
-    return multinomial.solve(problem, "lc", hp, mesh=mesh, observe=observe, **options)
+    return multinomial.run(problem, "lc", hp, mesh=mesh, observe=observe, **options)
 """
 
 DISAGREE = """
@@ -54,7 +54,7 @@ found = [
     told(lc, X=X[:-1], y=y[:-1]), told(lc, X=other), told(lc, y=turned), told(lc, lam=2.0),
     told(lc, W0=np.zeros((60, 21))), told(lc, checkpoint="state"),
 ]
-assert multiclass_dual.solve_over_mesh(X, y, mesh, C=0.2, tol=0.1).status == 1
+assert multiclass_dual.run_over_mesh(X, y, mesh, C=0.2, tol=0.1).status == 1
 # a thread that is left would abort the interpreter at its end, where it wakes up in time
 assert threading.enumerate() == [threading.current_thread()]
 print(json.dumps(found))

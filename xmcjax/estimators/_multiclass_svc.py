@@ -113,7 +113,7 @@ class MulticlassSVC(LinearClassifier):
         classes, numbers = class_numbers(y)
         features = with_ones(X) if intercept else X
         with precision(X.dtype):
-            solution = multiclass_dual.solve(
+            solution = multiclass_dual.run(
                 features,
                 numbers,
                 formulation=self.formulation,

@@ -114,7 +114,7 @@ class MultinomialLogisticRegression(LinearClassifier):
         """
         from xmcjax import linops
         from xmcjax.lanes import check_sample_weight, precision
-        from xmcjax.solvers.multinomial import CHOICES, HParams, multinomial_problem, solve
+        from xmcjax.solvers.multinomial import CHOICES, HParams, multinomial_problem, run
 
         name_of("solver", self.solver, CHOICES)
         check_random_state(self.random_state)
@@ -145,7 +145,7 @@ class MultinomialLogisticRegression(LinearClassifier):
                 weight=weight,
                 intercept=intercept,
             )
-            solution = solve(problem, self.solver, hp)
+            solution = run(problem, self.solver, hp)
             W, bias = np.asarray(solution.W)[:width].T, np.asarray(solution.bias)
         self._store(solution, W, bias)
         return self

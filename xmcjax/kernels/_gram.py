@@ -253,7 +253,8 @@ def _product_backward(rows, residual, U):
     count, m = S.shape[1], A.n
     if isinstance(U, jax.custom_derivatives.SymbolicZero):
         U = jnp.zeros((m, count, S.shape[2]), A.dtype)
-    S_bar = _stored_product(stored, U) if of_S and stored is not None else None
+    # symmetric, and by a product that can be differentiated once more
+    S_bar = _product(kernel, A, B, stored, U, rows) if of_S and stored is not None else None
     in_tiles = of_S and stored is None
     points = {name: given for name, given, wanted in (("A", A, of_A), ("B", B, of_B)) if wanted}
     leaves, form = jax.tree.flatten(kernel)
@@ -323,5 +324,5 @@ def _sparse_rmatmat(op, C):
     return op.rmatmat(C)
 
 
-_sparse_matmat.defvjp(lambda op, V: (op.matmat(V), op), lambda op, U: (None, op.rmatmat(U)))
-_sparse_rmatmat.defvjp(lambda op, C: (op.rmatmat(C), op), lambda op, U: (None, op.matmat(U)))
+_sparse_matmat.defvjp(lambda op, V: (op.matmat(V), op), lambda op, U: (None, _sparse_rmatmat(op, U)))
+_sparse_rmatmat.defvjp(lambda op, C: (op.rmatmat(C), op), lambda op, U: (None, _sparse_matmat(op, U)))

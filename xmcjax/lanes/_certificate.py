@@ -25,6 +25,7 @@ import scipy.sparse as sp
 
 from xmcjax.losses import MarginLoss
 from xmcjax.solvers import Status
+from xmcjax.solvers.host_newton import conjugate_gradients, halved
 
 #: A label has converged only where f − min f is certain to be at most this part of f.
 GAP = 5e-3
@@ -229,33 +230,18 @@ class _Label:
             u = D * (A @ p[:-1] + p[-1])
             return np.append(p[:-1] + A.T @ u, (u.sum() + r * p[-1]) if has_bias else 0.0)
 
-        residual = -np.append(now.gradient, now.gradient_bias if has_bias else 0.0)
-        x, z = np.zeros_like(residual), residual / diagonal
-        p, rz = z, float(residual @ z)
-        enough = _CG_TOLERANCE**2 * rz
-        for _ in range(_CG_STEPS):
-            if not rz > enough:
-                break
-            Ap = product(p)
-            along = float(p @ Ap)
-            if not along > 0:
-                break
-            x, residual = x + rz / along * p, residual - rz / along * Ap
-            z = residual / diagonal
-            before, rz = rz, float(residual @ z)
-            p = z + rz / before * p
+        right = -np.append(now.gradient, now.gradient_bias if has_bias else 0.0)
+        small = _CG_TOLERANCE**2 * float(right @ (right / diagonal))
+        x, _ = conjugate_gradients(product, right, diagonal, lambda r, rz, fall: not rz > small, _CG_STEPS)
         return x[:-1], float(x[-1])
 
     def _searched(self, now: _Point, step, step_bias: float, along) -> _Point | None:
         """The first of t = 1, ½, ¼, … where f falls; None where it does for none."""
-        t = 1.0
-        for _ in range(_HALVINGS):
-            w, bias = now.w + t * step, now.bias + t * step_bias
-            new = self._at(w, bias, now.z + t * along)
-            if new.value < now.value:
-                return new
-            t /= 2
-        return None
+
+        def at(t: float) -> _Point:
+            return self._at(now.w + t * step, now.bias + t * step_bias, now.z + t * along)
+
+        return halved(at, now.value, _HALVINGS)
 
 
 @functools.partial(jax.jit, static_argnames="loss")

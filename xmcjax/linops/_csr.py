@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from typing import Any
 
 import jax
@@ -76,6 +77,28 @@ class Csr(SparseProducts):
 
     def take_rows(self, rows) -> Csr:
         return from_scipy(self.to_scipy()[np.asarray(rows)], native=self.native, threads=self.threads)
+
+    def in_jax(self) -> Csr:
+        """The same matrix with products in plain JAX, which can be differentiated in its values too.
+
+        Raises:
+            ValueError: a matrix of 2³¹ non-zeros or more, whose places plain JAX cannot count.
+        """
+        if self.offset is None:
+            return self
+        count = self.value.size
+        if count > np.iinfo(np.int32).max:
+            raise ValueError(f"expected fewer than 2**31 non-zeros for products in plain JAX, got {count}")
+        low = self.offset[:, 0 if sys.byteorder == "little" else 1]
+        rows = jnp.arange(self.shape[0], dtype=jnp.int32)
+        row = jnp.repeat(rows, low[1:] - low[:-1], total_repeat_length=count)
+        chunks, size = max(1, -(-count // CHUNK)), min(CHUNK, max(1, count))
+
+        def chunked(a):
+            return jnp.pad(a, (0, chunks * size - count)).reshape(chunks, size)
+
+        value, column, row = (chunked(a) for a in (self.value, self.column, row))
+        return dataclasses.replace(self, value=value, column=column, offset=None, row=row, native=False)
 
     def to_scipy(self):
         """The matrix as scipy.sparse CSR on the host."""

@@ -114,6 +114,10 @@ class HParams:
         if isinstance(self.max_epochs, int) and self.max_epochs > most:
             raise ValueError(f"expected max_epochs of at most {most}, got {self.max_epochs}")
 
+    def _replace(self, **changes) -> HParams:
+        """With other numbers, as hyperparameters that are named tuples have it."""
+        return dataclasses.replace(self, **changes)
+
 
 def problem(
     op: LinOp | Gram, y, *, set_name: str, bound, k=1, classes: int | None = None, backend: str = "auto"

@@ -417,7 +417,7 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     running = status == Status.RUNNING
     candidate = candidate & running
     D = jnp.where(running, curvature, 0)
-    next_direction, next_bias, cg_steps, small_decrement = _direction(
+    next_direction, next_bias, cg_steps, small_decrement = newton_direction(
         op, D, gradient, gradient_bias, l2, l2_bias, has_bias, running, jnp.where(candidate, gap, 0), hp
     )
     # f' along the next direction
@@ -447,7 +447,7 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     )
 
 
-def _direction(op, D, gradient, gradient_bias, l2, l2_bias, has_bias, lanes, enough, hp: HParams):
+def newton_direction(op, D, gradient, gradient_bias, l2, l2_bias, has_bias, lanes, enough, hp: HParams):
     """(δ, δ_b, CG steps, whether the decrement is at most `enough`): the Newton direction, bias eliminated.
 
     S δ = −g + u g_b/h,  S = λ I + XᵀDX − u uᵀ/h,  u = XᵀD1,  h = λ_b + 1ᵀD1,  δ_b = −(g_b + uᵀδ)/h.

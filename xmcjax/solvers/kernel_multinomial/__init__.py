@@ -14,7 +14,6 @@ from xmcjax.solvers.kernel_multinomial._chains import (
     most_likely,
 )
 from xmcjax.solvers.kernel_multinomial._criterion import Criterion, Hyperparameters, cv_criterion
-from xmcjax.solvers.kernel_multinomial._implicit import fit
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
 from xmcjax.solvers.kernel_multinomial._newton import State, init, run, step
 from xmcjax.solvers.kernel_multinomial._problem import (
@@ -25,12 +24,14 @@ from xmcjax.solvers.kernel_multinomial._problem import (
     kernel_problem,
     random_folds,
 )
+from xmcjax.solvers.kernel_multinomial._solver import SOLVER, fit
 from xmcjax.solvers.kernel_multinomial._systems import HParams, Solved, cg_in_functions
 from xmcjax.solvers.kernel_multinomial._tuning import CvObjective, KernelModel, plot_search, tune
 from xmcjax.solvers.kernel_multinomial._uncertain import Uncertain, fit_uncertain
 
 __all__ = [
     "LIKELIHOODS",
+    "SOLVER",
     "Chains",
     "Criterion",
     "CvObjective",

@@ -65,12 +65,12 @@ def init(problem: KernelProblem, alpha=None) -> State:
 def _init(problem: KernelProblem, zeros: jax.Array, alpha) -> State:
     lanes, dtype = problem.weight.shape[1:], problem.kernel.dtype
     start = u = zeros
-    value = _objective(problem, start, u)
+    value = objective(problem, start, u)
     if alpha is not None:
         alpha = jnp.broadcast_to(jnp.asarray(alpha, dtype), start.shape)
         alpha = jnp.where(problem.weight[:, None] > 0, problem.likelihood.in_range(alpha), 0)
         given_u = problem.kernel.matmat(alpha)
-        given_value = _objective(problem, alpha, given_u)
+        given_value = objective(problem, alpha, given_u)
         better = given_value < value
         start, u = jnp.where(better, alpha, start), jnp.where(better, given_u, u)
         value = jnp.where(better, given_value, value)
@@ -141,7 +141,7 @@ def step(problem: KernelProblem, hp: HParams, state: State) -> State:
     radius = jnp.where(t < 1, length * jnp.where(t < 0.5, t, 1), radius)
     alpha = jnp.where(moving, likelihood.in_range(alpha + t * direction), alpha)
     u = u + t * along
-    value = jnp.where(moving, _objective(problem, alpha, u), state.value)
+    value = jnp.where(moving, objective(problem, alpha, u), state.value)
 
     status = jnp.where(done, Status.CONVERGED, Status.RUNNING)
     status = jnp.where(stuck, Status.MAX_STEPS, status)
@@ -181,7 +181,7 @@ def _at_most(problem: KernelProblem, hp: HParams, state: State, count) -> State:
     )[1]
 
 
-def _objective(problem: KernelProblem, alpha: jax.Array, u: jax.Array) -> jax.Array:
+def objective(problem: KernelProblem, alpha: jax.Array, u: jax.Array) -> jax.Array:
     # Φ = Σ_i s_i ℓ_i(u_i) + ½ αᵀu
     return (
         jnp.sum(problem.weight * problem.likelihood.losses(u), axis=0) + jnp.sum(alpha * u, axis=(0, 1)) / 2

@@ -6,19 +6,21 @@ from xmcjax.solvers.multiclass_dual._epochs import (
     State,
     certificate,
     init,
-    run,
+    run_epochs,
     step,
     weights,
 )
 from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, multiclass_problem
-from xmcjax.solvers.multiclass_dual._processes import solve_over_mesh
+from xmcjax.solvers.multiclass_dual._processes import run_over_mesh
 from xmcjax.solvers.multiclass_dual._proximal import Proximal
 from xmcjax.solvers.multiclass_dual._schedule import partner, round_count, round_pairs
-from xmcjax.solvers.multiclass_dual._solve import Solution, solve
+from xmcjax.solvers.multiclass_dual._solve import Solution, run
+from xmcjax.solvers.multiclass_dual._solver import SOLVER
 
 __all__ = [
     "FORMULATIONS",
+    "SOLVER",
     "Certificate",
     "Formulation",
     "HParams",
@@ -33,8 +35,16 @@ __all__ = [
     "round_count",
     "round_pairs",
     "run",
-    "solve",
-    "solve_over_mesh",
+    "run_epochs",
+    "run_over_mesh",
     "step",
     "weights",
 ]
+
+_CALLED = {"solve": "run", "solve_over_mesh": "run_over_mesh"}
+
+
+def __getattr__(name: str):
+    if name in _CALLED:
+        raise AttributeError(f"{__name__}.{name} is called {_CALLED[name]} now, with the same arguments")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

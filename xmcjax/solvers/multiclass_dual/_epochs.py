@@ -193,7 +193,7 @@ def _epoch(problem: MulticlassProblem, hp: HParams, state: State) -> State:
     return _assess(problem, state, found)
 
 
-def run(problem: MulticlassProblem, hp: HParams, state: State) -> State:
+def run_epochs(problem: MulticlassProblem, hp: HParams, state: State) -> State:
     """Epochs until the state is no longer running."""
 
     def running(state: State) -> bool:

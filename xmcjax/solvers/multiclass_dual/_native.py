@@ -37,7 +37,7 @@ FAILURES = 4
 
 
 def ascend(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> dict:
-    """Solves a problem; arguments as in ``solve``, checked.
+    """Solves a problem; arguments as in ``run``, checked.
 
     Returns:
         The fields of ``Solution``.

@@ -34,7 +34,7 @@ from xmcjax.solvers.multiclass_dual._solve import Solution
 from xmcjax.solvers.multiclass_dual._wire import Wire
 
 
-def solve_over_mesh(
+def run_over_mesh(
     X,
     y,
     mesh: Mesh,
@@ -51,16 +51,16 @@ def solve_over_mesh(
     Every process calls it with the same arguments and gets the same solution.
 
     Args:
-        X, y, formulation, C, tol, seed, shrinking: of :func:`solve`; no Crammer-Singer, where the
+        X, y, formulation, C, tol, seed, shrinking: of :func:`run`; no Crammer-Singer, where the
             variables of an instance are bound together over all classes.
         mesh: of one axis, with one device of every process of ``jax.distributed``.
         max_epochs: epochs at most.
 
     Returns:
-        As :func:`solve`.
+        As :func:`run`.
 
     Raises:
-        ValueError: as :func:`solve`; another mesh; fewer classes than processes (for Weston-Watkins
+        ValueError: as :func:`run`; another mesh; fewer classes than processes (for Weston-Watkins
             than twice as many).
         Disagreement: a ValueError; processes were given different arguments, and all of them say which.
         PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute

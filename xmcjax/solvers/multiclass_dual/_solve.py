@@ -16,7 +16,7 @@ from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import certified
 from xmcjax.solvers.multiclass_dual import _native, _proximal
 from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
-from xmcjax.solvers.multiclass_dual._epochs import HParams, certificate, init, run
+from xmcjax.solvers.multiclass_dual._epochs import HParams, certificate, init, run_epochs
 from xmcjax.solvers.multiclass_dual._problem import (
     MulticlassProblem,
     check_limits,
@@ -46,7 +46,7 @@ class Solution(NamedTuple):
     shrunk: float  #: share of the dual variables that the last epoch left out
 
 
-def solve(
+def run(
     X,
     y,
     *,
@@ -97,7 +97,7 @@ def solve(
     problem = multiclass_problem(X, y, formulation=formulation, C=C, backend=backend, threads=threads)
     X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, problem.op.dtype)
     y, target = np.asarray(problem.y), _native.MARGIN * tol
-    state = run(
+    state = run_epochs(
         problem, HParams(target, min(max_epochs, _EPOCHS), shrinking), init(problem, jax.random.key(seed))
     )
     status, violation, alpha, newton_steps = Status(int(state.status)), state.violation, state.alpha, 0
@@ -137,10 +137,10 @@ def _polish(
                 status = Status.CONVERGED
             elif (
                 accuracy.enough(float(found.gap), float(point.violation))
-                or point.failures >= _native.FAILURES
+                or int(point.failures) >= _native.FAILURES
             ):
                 status = Status.STALLED
-            elif point.newton_steps >= most:
+            elif int(point.newton_steps) >= most:
                 status = Status.MAX_STEPS
             else:
                 continue

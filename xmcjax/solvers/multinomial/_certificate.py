@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.linops import Csr, Dense
+from xmcjax.solvers.host_newton import conjugate_gradients, halved
 from xmcjax.solvers.multinomial._problem import Problem
 
 # Scores of a problem, n K, above which several arrays of them are too much to ask for.
@@ -180,42 +181,27 @@ class Certifier:
             R = c * (R - P * R.sum(axis=1)[:, None])
             return np.vstack([l2 * V[:-1] + self._X.T @ R, self._last(R)])
 
-        enough = tol * now.value
-        x, r = np.zeros_like(now.gradient), -now.gradient
-        z = r / diagonal
-        p, rz, fall = z, float(np.vdot(r, z)), 0.0
-        for _ in range(_MOST_CG):
-            last = np.abs(r[-1]).sum()
+        wanted = tol * now.value
+
+        def hopeless(fall: float) -> bool:
+            return give_up and fall > 2 * wanted
+
+        def enough(r, rz: float, fall: float) -> bool:
             # the bound is about the fall and ‖r‖²/(2λ)
-            if np.vdot(r[:-1], r[:-1]) <= l2 * max(enough - fall, 0.2 * enough) and last <= 0.01 * enough:
-                break
-            if not rz > 0:
-                break
-            Ap = product(p)
-            along = float(np.vdot(p, Ap))
-            if not along > 0:
-                break
-            step = rz / along
-            x, r = x + step * p, r - step * Ap
-            # ½ ∇Gᵀ H⁻¹ ∇G is the sum of these
-            fall += step * rz / 2
-            if give_up and fall > 2 * enough:
-                return None
-            z = r / diagonal
-            before, rz = rz, float(np.vdot(r, z))
-            p = z + rz / before * p
-        return x
+            small = np.vdot(r[:-1], r[:-1]) <= l2 * max(wanted - fall, 0.2 * wanted)
+            return hopeless(fall) or bool(small and np.abs(r[-1]).sum() <= 0.01 * wanted)
+
+        x, fall = conjugate_gradients(product, -now.gradient, diagonal, enough, _MOST_CG)
+        return None if hopeless(fall) else x
 
     def _searched(self, now: _Point, direction) -> _Point | None:
         """The first of t = 1, ½, ¼, … where G falls; None where it does for none."""
-        t = 1.0
-        for _ in range(_MOST_HALVINGS):
+
+        def at(t: float) -> _Point:
             bias = now.bias + t * direction[-1]
-            new = self._at(now.W + t * direction[:-1], bias - bias.mean() if self._intercept else bias)
-            if new.value < now.value:
-                return new
-            t /= 2
-        return None
+            return self._at(now.W + t * direction[:-1], bias - bias.mean() if self._intercept else bias)
+
+        return halved(at, now.value, _MOST_HALVINGS)
 
 
 def _features(op):

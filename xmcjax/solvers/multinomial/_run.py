@@ -97,7 +97,7 @@ advance, _plain_advance = (
 )
 
 
-def solve(
+def run(
     problem: Problem,
     method: str = "auto",
     hp: HParams | None = None,
@@ -155,7 +155,7 @@ def _checked(hp: HParams) -> HParams:
 
 
 def _given(problem: Problem, method: str, hp: HParams, W0, b0, mesh, checkpoint) -> dict[str, str]:
-    """What every process of a mesh has to call :func:`solve` with, in words."""
+    """What every process of a mesh has to call :func:`run` with, in words."""
     numbers = {name: float(value) for name, value in hp._asdict().items()}
     options = dict(method=method, **numbers, checkpoint=checkpoint is not None, mesh=f"{mesh}")
     problem_options = dict(classes=problem.classes, intercept=problem.intercept, lam=float(problem.l2))
@@ -177,16 +177,16 @@ def _solved(
     observe: Callable[[State, Record], None] | None,
 ) -> Solution:
     begin = time.perf_counter()
-    run = _Run(problem, hp, mesh, peers)
+    calls = _Run(problem, hp, mesh, peers)
     devices = 1 if mesh is None else mesh.size
     store = None if checkpoint is None else _checkpoint.Store(checkpoint, problem, method, devices)
     kept = -1 if store is None else store.last_steps(peers)
     if store is not None and kept >= 0:
         now = store.method(kept)
-        state = run.going_on(store.load(kept, run.initial(now)))
+        state = calls.going_on(store.load(kept, calls.initial(now)))
     else:
-        now = auto.first(run.problem) if method == "auto" else method
-        state = run.initial(now, W0, b0)
+        now = auto.first(calls.problem) if method == "auto" else method
+        state = calls.initial(now, W0, b0)
     history: list[Record] = []
 
     def note():
@@ -199,20 +199,20 @@ def _solved(
             observe(state, history[-1])
 
     note()
-    judge = Judge(run.problem, hp, mesh is not None)
+    judge = Judge(calls.problem, hp, mesh is not None)
     while True:
         if int(state.status) == Status.RUNNING and _idle(history, float(jnp.finfo(problem.op.dtype).eps)):
-            state = run.stuck(state)
+            state = calls.stuck(state)
         if int(state.status) != Status.RUNNING:
             verdict = judge.verdict(now, state)
             if verdict.status != Status.RUNNING or int(state.steps) >= hp.max_steps:
                 break
-            state = run.tightened(state)
-        state = run.advance(now, state)
+            state = calls.tightened(state)
+        state = calls.advance(now, state)
         following = auto.following(now, [r.gradient_norm for r in history]) if method == "auto" else now
         if following != now and int(state.status) == Status.RUNNING:
             steps, inner = state.steps, state.inner
-            state, now = run.initial(following, state.W, state.bias), following
+            state, now = calls.initial(following, state.W, state.bias), following
             state = state._replace(steps=steps, inner=inner)
         note()
     last, W, bias, better = history[-1], state.W, state.bias, verdict.better

@@ -96,10 +96,9 @@ def moved(problem: Problem, hp: HParams, state: State, direction, cg_steps) -> S
     return state._replace(status=jnp.where(failed, Status.LINE_SEARCH_FAILED, status).astype(jnp.int32))
 
 
-def _direction(problem: Problem, state: State):
-    """(−H⁻¹∇G as [d+1, K], the last row for b; CG steps)."""
-    memory: Memory = state.memory
-    c, P = problem.weight[:, None], jnp.exp(memory.Z - memory.log_sums[:, None])
+def hessian(problem: Problem, Z, log_sums):
+    """V ↦ (∇²G) V of [d+1, K], the last row for b, at scores whose log Σ_k e^{z_ik} is known."""
+    c, P = problem.weight[:, None], jnp.exp(Z - log_sums[:, None])
 
     def product(V):
         U = problem.op.matmat(V[:-1])
@@ -111,18 +110,30 @@ def _direction(problem: Problem, state: State):
         last = jnp.sum(R, axis=0) if problem.intercept else jnp.zeros_like(V[-1])
         return jnp.concatenate([problem.l2 * V[:-1] + problem.op.rmatmat(R), last[None, :]])
 
-    ratio = state.gradient_norm / state.scale
-    gradient = jnp.concatenate([memory.gradient, memory.bias_gradient[None, :]])
+    return product
+
+
+def solve_system(problem: Problem, product, right, *, tolerance, max_steps):
+    """(x with ∇²G x = right, CG steps), x and right [d+1, K]; `product` is that of :func:`hessian`."""
     x, steps, _ = cg(
         product,
-        -gradient,
-        jnp.ones((), gradient.dtype),
+        right,
+        jnp.ones((), right.dtype),
         jnp.ones(1, bool),
-        tolerance=jnp.minimum(0.5, jnp.sqrt(ratio)),
-        max_steps=MAX_CG,
+        tolerance=tolerance,
+        max_steps=max_steps,
         dot=lambda a, b: all_sum(problem, jnp.sum(a * b))[None],
     )
     return x, steps[0]
+
+
+def _direction(problem: Problem, state: State):
+    """(−H⁻¹∇G as [d+1, K], the last row for b; CG steps)."""
+    memory: Memory = state.memory
+    product = hessian(problem, memory.Z, memory.log_sums)
+    gradient = jnp.concatenate([memory.gradient, memory.bias_gradient[None, :]])
+    forcing = jnp.minimum(0.5, jnp.sqrt(state.gradient_norm / state.scale))
+    return solve_system(problem, product, -gradient, tolerance=forcing, max_steps=MAX_CG)
 
 
 def _search(problem: Problem, state: State, D, U, slope):

@@ -1,0 +1,202 @@
+"""Derivatives of the solutions of ``SOLVERS``: forward, in reverse, and by finite differences."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from solver_cases import CASES, SIGNS, C, X, Y
+
+from xmcjax import kernels, linops
+from xmcjax.kernels import GivenProducts
+from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.penalties import L1
+from xmcjax.solvers import SOLVERS, Status
+
+STEP = 1e-5
+N, D = X.shape
+
+
+def with_values(op, values):
+    """The same operator with other values."""
+    return dataclasses.replace(op, **{"X" if isinstance(op, linops.Dense) else "value": values})
+
+
+def values_of(op):
+    return op.X if isinstance(op, linops.Dense) else op.value
+
+
+def newton_cg(loss, path, l2_bias):
+    X_ = X if path == "dense" else sp.csr_matrix(X)
+    op = linops.make(X_, backend=path)
+    made = SOLVERS["newton_cg"].problem(
+        op, SIGNS, MARGIN_LOSSES[loss], tolerance=1e-12, shift=np.zeros((N, 1))
+    )
+    hp = SOLVERS["newton_cg"].hparams(l2_bias=l2_bias, decrement=1e-24)
+
+    def arguments(values, weight, shift, l2, r):
+        problem = dataclasses.replace(made, op=with_values(op, values), weight=weight, shift=shift)
+        return problem, hp._replace(l2=l2, l2_bias=r if l2_bias > 0 else l2_bias)
+
+    return arguments, (values_of(op), np.linspace(0.5, 2, N)[:, None], np.zeros((N, 1)), 0.6, 0.3)
+
+
+def multinomial(path, intercept):
+    op = linops.make(X if path == "dense" else sp.csr_matrix(X), backend=path)
+    made = SOLVERS["multinomial"].problem(op, Y, 1.0, intercept=intercept)
+    hp = SOLVERS["multinomial"].hparams(tolerance=1e-13)
+
+    def arguments(values, weight, l2):
+        return dataclasses.replace(made, op=with_values(op, values), weight=weight, l2=l2), hp
+
+    return arguments, (values_of(op), np.linspace(0.5, 2, N), 0.4)
+
+
+def kernel_of_points(memory, exact):
+    hp = SOLVERS["kernel_multinomial"].hparams(tolerance=1e-13)
+
+    def arguments(points, gamma, v, sigma2, weight):
+        gram = kernels.gram(kernels.RBF(gamma), kernels.points(points), memory=memory)
+        K = dataclasses.replace(kernels.class_kernels(gram, np.ones(3), 1.0, 3), v=v, sigma2=sigma2)
+        made = SOLVERS["kernel_multinomial"].problem(K, Y, exact=exact)
+        return dataclasses.replace(made, weight=weight[:, None]), hp
+
+    return arguments, (X, 0.4, np.array([1.0, 2.0, 1.5]), 0.3, np.linspace(0.5, 2, N))
+
+
+CASES_OF_DERIVATIVES = {
+    **{
+        f"newton_cg {loss} {path} {r}": (newton_cg, (loss, path, r))
+        for loss, path, r in [
+            ("logistic", "dense", 0.3),
+            ("logistic", "dense", 0.0),
+            ("logistic", "jnp", -1.0),
+            ("squared_hinge", "dense", 0.3),
+            ("huber_hinge", "dense", 0.3),
+            *([("logistic", "native", 0.3)] if linops.native_ready() else []),
+        ]
+    },
+    **{
+        f"multinomial {path} {intercept}": (multinomial, (path, intercept))
+        for path, intercept in [
+            ("dense", True),
+            ("dense", False),
+            *([("native", True)] if linops.native_ready() else [("jnp", True)]),
+        ]
+    },
+    "kernel_multinomial stored": (kernel_of_points, (2**20, False)),
+    "kernel_multinomial tiles": (kernel_of_points, (0, False)),
+    "kernel_multinomial exact": (kernel_of_points, (2**20, True)),
+}
+
+
+@pytest.mark.parametrize("name", CASES_OF_DERIVATIVES)
+def test_derivatives_are_those_of_finite_differences(name):
+    made, options = CASES_OF_DERIVATIVES[name]
+    arguments, given = made(*options)
+    given = tuple(jnp.asarray(a, jnp.float64) for a in given)
+    solver = SOLVERS[name.split()[0]]
+    found = solver.run(*arguments(*given))
+    assert np.all(np.asarray(found.status) == Status.CONVERGED)
+    rng = np.random.default_rng(5)
+    # one number of all weights and objectives
+    mix = jax.tree.map(lambda a: rng.normal(size=a.shape), (found.weights, found.value))
+
+    def number(*given):
+        found = solver.run(*arguments(*given))
+        parts = jax.tree.map(lambda m, a: jnp.sum(m * a), mix, (found.weights, found.value))
+        return sum(jax.tree.leaves(parts))
+
+    gradient = jax.grad(number, tuple(range(len(given))))(*given)
+    for place, (a, slope) in enumerate(zip(given, gradient, strict=True)):
+        # places of padding are no values of the features
+        direction = jnp.asarray(np.where((a != 0) | (place > 0), rng.normal(size=a.shape), 0))
+
+        def along(t, place=place, direction=direction):
+            return number(*given[:place], given[place] + t * direction, *given[place + 1 :])
+
+        difference = (along(STEP) - along(-STEP)) / (2 * STEP)
+        scale = max(1.0, float(jnp.linalg.norm(slope)))
+        assert abs(float(jnp.sum(slope * direction)) - difference) <= 1e-6 * scale
+        forward = jax.jvp(along, (0.0,), (1.0,))[1]
+        np.testing.assert_allclose(forward, jnp.sum(slope * direction), rtol=1e-8, atol=1e-8 * scale)
+
+
+def test_kernel_values_that_were_given():
+    hp = SOLVERS["kernel_multinomial"].hparams(tolerance=1e-13)
+    matrix = X @ X.T + np.eye(N)
+    mix = np.random.default_rng(6).normal(size=(N, 3, 1))
+
+    def number(matrix):
+        gram = kernels.gram(kernels.Linear(), GivenProducts(matrix, jnp.diagonal(matrix)))
+        K = kernels.class_kernels(gram, 0.5, 0.3, 3)
+        return jnp.sum(
+            mix * SOLVERS["kernel_multinomial"].run(SOLVERS["kernel_multinomial"].problem(K, Y), hp).weights
+        )
+
+    change = np.random.default_rng(7).normal(size=(N, N))
+    change = change + change.T
+    slope = jnp.sum(jax.grad(number)(jnp.asarray(matrix)) * change)
+    difference = (number(matrix + STEP * change) - number(matrix - STEP * change)) / (2 * STEP)
+    assert abs(slope - difference) <= 1e-6 * max(1.0, abs(slope))
+
+
+def test_jit_and_vmap_of_a_derivative():
+    arguments, given = newton_cg("logistic", "dense", 0.3)
+    values, weight, shift, _, r = (jnp.asarray(a) for a in given)
+
+    def norm(l2):
+        found = SOLVERS["newton_cg"].run(*arguments(values, weight, shift, l2, r))
+        return jnp.sum(found.weights.w**2)
+
+    l2 = jnp.array([0.3, 0.6])
+    apart = jnp.stack([jax.grad(norm)(one) for one in l2])
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(norm)))(l2), apart, rtol=1e-9)
+    np.testing.assert_allclose(jax.vmap(jax.jacfwd(norm))(l2), apart, rtol=1e-9)
+
+
+def test_jacobians():
+    arguments, given = multinomial("dense", True)
+    values, weight, l2 = (jnp.asarray(a) for a in given)
+
+    def weights(weight):
+        return SOLVERS["multinomial"].run(*arguments(values, weight, l2)).weights.w
+
+    np.testing.assert_allclose(
+        jax.jacrev(weights)(weight), jax.jacfwd(weights)(weight), rtol=1e-8, atol=1e-10
+    )
+
+
+def test_second_derivatives_and_other_penalties_are_refused():
+    arguments, given = newton_cg("logistic", "dense", 0.3)
+    given = tuple(jnp.asarray(a) for a in given)
+
+    def value(l2, penalty=None):
+        problem, hp = arguments(*given[:3], l2, given[4])
+        problem = problem if penalty is None else dataclasses.replace(problem, penalty=penalty)
+        return jnp.sum(SOLVERS["newton_cg"].run(problem, hp).value)
+
+    with pytest.raises(NotImplementedError, match="got a second"):
+        jax.grad(jax.grad(value))(0.6)
+    with pytest.raises(TypeError, match="expected the penalty l2 for derivatives of a solution, got l1"):
+        jax.grad(value)(0.6, L1())
+
+
+@pytest.mark.parametrize("name", [name for name in SOLVERS if isinstance(SOLVERS[name].derivative, str)])
+def test_solvers_without_a_derivative_say_so(name):
+    case = CASES[name]
+    problem = case.problem(np.float64, case.paths[0])
+    field = "C" if name == "multiclass_dual" else "bound"
+
+    def value(number):
+        moved = dataclasses.replace(problem, **{field: jnp.asarray(getattr(problem, field)) * number})
+        return jnp.sum(SOLVERS[name].run(moved, case.loose).value)
+
+    assert np.isfinite(value(C))
+    for derivative in (jax.grad, jax.jacfwd):
+        with pytest.raises(TypeError, match=f"expected a solver with a derivative, got {name}"):
+            derivative(value)(1.0)

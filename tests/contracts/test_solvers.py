@@ -1,0 +1,129 @@
+"""What every solver of ``SOLVERS`` keeps."""
+
+from __future__ import annotations
+
+import chex
+import jax
+import numpy as np
+import pytest
+from solver_cases import CASES
+
+from xmcjax.solvers import REMEDY, SOLVERS, Solution, Status, multiclass_dual, multinomial
+
+NAMES = list(SOLVERS)
+PURE = [name for name in NAMES if SOLVERS[name].pure]
+
+
+def solved(name, dtype=np.float64, path=None, hp=None) -> Solution:
+    case = CASES[name]
+    hp = hp or (case.tight if dtype == np.float64 else case.loose)
+    return SOLVERS[name].run(case.problem(dtype, path or case.paths[0]), hp)
+
+
+def test_every_solver_has_a_case():
+    assert CASES.keys() == SOLVERS.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hyperparameters_are_of_one_kind(name):
+    hp = SOLVERS[name].hparams()
+    leaves, form = jax.tree.flatten(hp)
+    assert leaves
+    assert all(isinstance(leaf, (bool, int, float)) for leaf in leaves)
+    assert jax.tree.unflatten(form, leaves) == hp
+    limit = "max_epochs" if hasattr(hp, "max_epochs") else "max_steps"
+    assert getattr(hp._replace(**{limit: 7}), limit) == 7
+    with pytest.raises(AttributeError):
+        setattr(hp, limit, 7)
+
+
+@pytest.mark.parametrize("path", [f"{name}-{path}" for name in NAMES for path in CASES[name].paths])
+def test_every_path_reaches_the_value_of_the_oracle(path):
+    name, path = path.split("-")
+    found = solved(name, path=path)
+    assert np.all(np.asarray(found.status) == Status.CONVERGED)
+    np.testing.assert_allclose(np.asarray(found.value), CASES[name].optimum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dtypes_agree(name):
+    wide, narrow = solved(name), solved(name, np.float32)
+    for leaf in jax.tree.leaves((narrow.weights, narrow.value)):
+        assert leaf.dtype == np.float32
+    assert np.all(np.asarray(narrow.status) == Status.CONVERGED)
+    np.testing.assert_allclose(np.asarray(narrow.value), np.asarray(wide.value), rtol=1e-3)
+    chex.assert_trees_all_equal_shapes(narrow.weights, wide.weights)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_numbers_compile_nothing(name, compilations):
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, case.paths[0])
+    other = case.other(problem, case.tight)
+    first = solver.run(problem, case.tight)
+    later = []
+    assert not compilations(lambda: later.append(solver.run(*other)))
+    assert np.all(np.asarray(later[0].value) != np.asarray(first.value))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_init_and_step_are_what_run_is_made_of(name):
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, case.paths[0])
+    state = solver.init(problem, case.loose)
+    step = jax.jit(chex.assert_max_traces(solver.step, 1))
+    for _ in range(500):
+        if np.all(np.asarray(state.status) > Status.RUNNING):
+            break
+        after = step(problem, case.loose, state)
+        chex.assert_trees_all_equal_shapes_and_dtypes(after, state)
+        state = after
+    assert np.all(np.asarray(state.status) == Status.CONVERGED)
+    found = solver.run(problem, case.loose, state)
+    assert np.all(np.asarray(found.status) == Status.CONVERGED)
+    np.testing.assert_allclose(np.asarray(found.value), case.optimum(), rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_status_and_remedy(name):
+    case = CASES[name]
+    assert solved(name).remedy == ""
+    few = solved(name, hp=case.limited)
+    assert np.all(np.asarray(few.status) == Status.MAX_STEPS)
+    assert REMEDY[Status.MAX_STEPS] in few.remedy
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves((few.weights, few.value)))
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_jit_and_vmap(name, compilations):
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, case.paths[0])
+    other, _ = case.other(problem, case.tight)
+
+    def run(problem):
+        found = solver.run(problem, case.tight)
+        return found.weights, found.value, found.status
+
+    jitted = jax.jit(run)
+    apart = [jitted(problem)]
+    assert not compilations(lambda: apart.append(jitted(other)))
+    chex.assert_trees_all_close(apart[0], run(problem), rtol=1e-9, atol=1e-9)
+    both = jax.vmap(run)(jax.tree.map(lambda a, b: np.stack([a, b]), problem, other))
+    for place, found in enumerate(apart):
+        chex.assert_trees_all_close(jax.tree.map(lambda a, k=place: a[k], both), found, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in PURE])
+def test_a_solver_of_the_host_is_not_for_jit(name):
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, case.paths[0])
+    with pytest.raises(TypeError, match="outside jit and vmap"):
+        jax.jit(lambda problem: solver.run(problem, case.tight).value)(problem)
+
+
+@pytest.mark.parametrize("module", [multiclass_dual, multinomial])
+def test_solve_is_called_run(module):
+    with pytest.raises(AttributeError, match="solve is called run now, with the same arguments"):
+        module.solve  # noqa: B018 – it is the access that is refused
+    with pytest.raises(AttributeError, match="has no attribute 'solved'"):
+        module.solved  # noqa: B018

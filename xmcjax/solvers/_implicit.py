@@ -1,0 +1,169 @@
+"""Derivatives of a solution by the implicit function theorem, forward and in reverse.
+
+A solution x of a problem with parameters p fulfils F(p, x) = 0, and f(p, x) is the least value there. With
+A = ∂F/∂x,
+
+    dx = −A⁻¹ (∂F/∂p) dp,   df = (∂f/∂p) dp,
+
+because ∂f/∂x = 0. Forward mode makes these products from the right to the left, reverse mode from the left to
+the right: one linear system either way, whatever the number of parameters. The derivative is that of the
+exact solution, as good as the tolerances of the solver and of the system.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from xmcjax.linops import Csr, Dense, LinOp
+
+
+class Conditions(NamedTuple):
+    """What the theorem needs of a solver; x, b and F have the same form.
+
+    Attributes:
+        evaluated: ``(p, x)`` -> (F, f), which JAX differentiates in p in reverse.
+        solve: ``(p, x, b)`` -> A⁻¹ b.
+        transposed: ``(p, x, b)`` -> A⁻ᵀ b; the same function where A is symmetric.
+    """
+
+    evaluated: Callable[[Any, Any], tuple[Any, Any]]
+    solve: Callable[[Any, Any, Any], Any]
+    transposed: Callable[[Any, Any, Any], Any]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def implicit(conditions: Conditions, parameters, x, value):
+    """(x, value) as they are, as functions of the parameters.
+
+    Args:
+        conditions: that x fulfils.
+        parameters: p, of which the arrays of floating-point numbers can be differentiated.
+        x: the solution; where it comes from is not differentiated.
+        value: f(p, x).
+    """
+    return x, value
+
+
+def _implicit_jvp(conditions: Conditions, primals, tangents):
+    leaves, form = jax.tree.flatten(primals[0])
+    moved = jax.tree.leaves(tangents[0])
+    places = [i for i, leaf in enumerate(moved) if not _is_zero(leaf)]
+    x, value = primals[1:]
+    if not places:
+        return (x, value), jax.tree.map(jnp.zeros_like, (x, value))
+    leaves, fixed_x = _once((leaves, x))
+    parameters = jax.tree.unflatten(form, leaves)
+
+    def evaluated(*some):
+        changed = list(leaves)
+        for place, leaf in zip(places, some, strict=True):
+            changed[place] = leaf
+        return conditions.evaluated(jax.tree.unflatten(form, changed), fixed_x)
+
+    some = tuple(jnp.asarray(leaves[i]) for i in places)
+
+    def pulled(cotangent):
+        return jax.vjp(evaluated, *some)[1](cotangent)
+
+    def forward(moved):
+        # of products that have a rule for reverse mode alone the transpose of that is forward mode
+        zeros = jax.tree.map(jnp.zeros_like, (x, value))
+        of_F, of_f = jax.vjp(pulled, zeros)[1](moved)[0]
+        return _negative(conditions.solve(parameters, fixed_x, of_F)), of_f
+
+    def reverse(cotangent):
+        of_x, of_value = cotangent
+        return pulled((_negative(conditions.transposed(parameters, fixed_x, of_x)), of_value))
+
+    return (x, value), _linear(forward, reverse, tuple(moved[i] for i in places), (x, value))
+
+
+implicit.defjvp(_implicit_jvp, symbolic_zeros=True)
+
+
+def _is_zero(leaf) -> bool:
+    return isinstance(leaf, jax.custom_derivatives.SymbolicZero) or leaf.dtype == jax.dtypes.float0
+
+
+def _negative(tree):
+    return jax.tree.map(jnp.negative, tree)
+
+
+def _linear(forward, reverse, operand, like):
+    """forward(operand), a linear map to what has the form of `like`, whose transpose is `reverse`.
+
+    ``custom_linear_solve`` is what JAX has for linear maps that are given with their transposes, and it takes
+    part in vmap and jit. It knows square ones only: this one is a block of (a, b) ↦ (0, forward(a)).
+    """
+
+    def solve(_, pair):
+        return jax.tree.map(jnp.zeros_like, operand), forward(pair[0])
+
+    def transpose_solve(_, pair):
+        return reverse(pair[1]), jax.tree.map(jnp.zeros_like, like)
+
+    # the transpose asks that all of the pair be linear in the operand: so is the sum of none of its numbers
+    none = jnp.sum(operand[0].ravel()[:0])
+    pair = operand, jax.tree.map(lambda leaf: jnp.zeros_like(leaf) + none.astype(leaf.dtype), like)
+    return jax.lax.custom_linear_solve(lambda pair: pair, pair, solve, transpose_solve)[1]
+
+
+@jax.custom_jvp
+def _once(tree):
+    """The arrays as they are, once differentiated."""
+    return tree
+
+
+@_once.defjvp
+def _once_jvp(primals, tangents):
+    raise NotImplementedError("expected a first derivative of a solution, got a second: there is none")
+
+
+def refused(reason: str, parameters):
+    """The parameters as they are; TypeError with the reason where they are differentiated."""
+    return _refused(reason, parameters)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _refused(reason: str, parameters):
+    return parameters
+
+
+@_refused.defjvp
+def _refused_jvp(reason, primals, tangents):
+    raise TypeError(reason)
+
+
+def fixed(tree):
+    """The arrays without their derivatives; what is traced for none stays as it is."""
+
+    def stop(leaf):
+        return jax.lax.stop_gradient(leaf) if isinstance(leaf, Tracer) else leaf
+
+    return jax.tree.map(stop, tree)
+
+
+def system_tolerance(dtype) -> float:
+    """At which CG ends in a system of the theorem, relative: a few digits above rounding."""
+    return float(jnp.finfo(dtype).eps) ** 0.75
+
+
+def differentiable(op: LinOp) -> LinOp:
+    """The features as an operator in plain JAX, whose products can be differentiated in their values too.
+
+    Raises:
+        TypeError: features that are neither dense nor CSR.
+    """
+    if isinstance(op, Dense) or (isinstance(op, Csr) and not op.native):
+        return op
+    if not isinstance(op, Csr):
+        raise TypeError(
+            f"expected dense or CSR features for derivatives of a solution, got {type(op).__name__}"
+        )
+    return op.in_jax()

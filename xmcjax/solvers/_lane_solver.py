@@ -1,0 +1,65 @@
+"""Truncated Newton on lanes as one of ``SOLVERS``, with its derivative."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from xmcjax.penalties import L2
+from xmcjax.solvers import newton_cg
+from xmcjax.solvers._implicit import Conditions, differentiable, system_tolerance
+from xmcjax.solvers._protocol import Solution, Solver, Weights
+
+
+def _ended(problem: newton_cg.LaneProblem, hp, state) -> Solution:
+    state = newton_cg.run(problem, hp, newton_cg.init(problem) if state is None else state)
+    return Solution(Weights(state.w, state.bias), state.value, state.status, state)
+
+
+def _evaluated(parameters, x: Weights):
+    """∇f and f of each lane."""
+    problem, hp = parameters
+    if not isinstance(problem.penalty, L2):
+        raise TypeError(f"expected the penalty l2 for derivatives of a solution, got {problem.penalty.name}")
+    op, loss, dtype = differentiable(problem.op), problem.loss, problem.op.dtype
+    y, c = problem.y.astype(dtype), problem.weight
+    l2, l2_bias = jnp.asarray(hp.l2, dtype), jnp.asarray(hp.l2_bias, dtype)
+    has_bias, r = l2_bias >= 0, jnp.maximum(l2_bias, 0)
+    z = op.matmat(x.w) + x.bias + problem.shift
+    # ∇f = (λ w + Xᵀ ℓ', λ_b b + 1ᵀ ℓ')
+    slope = c * loss.score_grad(z, y)
+    gradient_bias = jnp.where(has_bias, jnp.sum(slope, axis=0) + r * x.bias, 0)
+    value = jnp.sum(c * loss.score_value(z, y), axis=0)
+    value = value + l2 / 2 * jnp.sum(x.w * x.w, axis=0) + r / 2 * x.bias * x.bias
+    return Weights(l2 * x.w + op.rmatmat(slope), gradient_bias), value
+
+
+def _solve(parameters, x: Weights, right: Weights) -> Weights:
+    """H⁻¹ of a right side, by the CG of the Newton steps."""
+    problem, hp = parameters
+    op, dtype = problem.op, problem.op.dtype
+    z = op.matmat(x.w) + x.bias + problem.shift
+    D = problem.weight * problem.loss.score_curv(z, problem.y.astype(dtype))
+    l2, l2_bias = jnp.asarray(hp.l2, dtype), jnp.asarray(hp.l2_bias, dtype)
+    exact = hp._replace(
+        cg_progress=0.0,
+        cg_tolerance=system_tolerance(dtype),
+        max_cg=10 * (op.shape[1] + 1),
+        preconditioner=0.0,
+    )
+    has_bias, r = l2_bias >= 0, jnp.maximum(l2_bias, 0)
+    lanes, enough = jnp.ones(x.bias.shape, bool), jnp.zeros_like(x.bias)
+    w, bias, *_ = newton_cg.newton_direction(
+        op, D, -right.w, -right.bias, l2, r, has_bias, lanes, enough, exact
+    )
+    return Weights(w, bias)
+
+
+SOLVER = Solver(
+    problem=newton_cg.lane_problem,
+    hparams=newton_cg.HParams,
+    init=lambda problem, hp, **start: newton_cg.init(problem, **start),
+    step=newton_cg.step,
+    ended=_ended,
+    derivative=Conditions(_evaluated, _solve, _solve),
+    pure=True,
+)

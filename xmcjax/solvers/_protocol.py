@@ -1,0 +1,113 @@
+"""What all solvers have in common: problem → init → step → run → :class:`Solution`.
+
+``SOLVERS`` of :mod:`xmcjax.solvers` is the table of them. Each module keeps the functions of its own, with
+the arguments that only it has; a :class:`Solver` calls them in one way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from xmcjax.solvers._base import REMEDY, Status
+from xmcjax.solvers._implicit import Conditions, fixed, implicit, refused
+
+
+class Weights(NamedTuple):
+    """Of linear scores X w + bias."""
+
+    w: Any  #: [d, lanes], or [d, classes]
+    bias: Any  #: [lanes], or [classes]; 0 without
+
+
+class Solution(NamedTuple):
+    """What a solver ends with.
+
+    Attributes:
+        weights: the solution: :class:`Weights` or an array, as its solver says.
+        value: the objective there, a number for each lane.
+        status: of :class:`~xmcjax.solvers.Status`, a number for each lane.
+        diagnostics: what else the solver knows of its run: its last state, or its record.
+    """
+
+    weights: Any
+    value: Any
+    status: Any
+    diagnostics: Any
+
+    @property
+    def remedy(self) -> str:
+        """What to do about the lanes that did not converge, a line for each way to end; "" for none."""
+        statuses, counts = np.unique(np.asarray(self.status), return_counts=True)
+        total = counts.sum()
+        return "\n".join(
+            f"{count} of {total}: {Status(status).name}: {REMEDY.get(Status(status), 'go on with run')}"
+            for status, count in zip(statuses.tolist(), counts.tolist(), strict=True)
+            if status != Status.CONVERGED
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Solver:
+    """One solver of the table.
+
+    A problem and hyperparameters are immutable pytrees, of which the numbers are traced, so that another
+    value costs no compilation. The hyperparameters have defaults and a method ``_replace``.
+
+    Attributes:
+        problem: checks data and makes a problem of them.
+        hparams: the class of the hyperparameters.
+        init: ``(problem, hp)`` -> the state at the solver's own start; more arguments are its own.
+        step: ``(problem, hp, state)`` -> the state after one iteration; ended lanes stay as they are.
+        ended: ``(problem, hp, state or None)`` -> the solution without derivatives; None for the solver's
+            own start.
+        derivative: the conditions of the implicit function theorem with parameters (problem, hp) and the
+            weights as x, or a sentence that says why there is no derivative.
+        pure: whether ``run`` may be part of a jitted or vmapped function; one that is not works on the host.
+    """
+
+    problem: Callable[..., Any]
+    hparams: Callable[..., Any]
+    init: Callable[..., Any]
+    step: Callable[[Any, Any, Any], Any]
+    ended: Callable[[Any, Any, Any], Solution]
+    derivative: Conditions | str
+    pure: bool
+
+    def run(self, problem, hp=None, state=None) -> Solution:
+        """Iterates until every lane has ended.
+
+        Weights and value can be differentiated once, forward and in reverse, in all arrays of floating-point
+        numbers of the problem and the hyperparameters, where the solver has a derivative: by the implicit
+        function theorem, so that the derivative is that of the exact solution. State and diagnostics are
+        constants.
+
+        Args:
+            problem: of :attr:`problem`.
+            hp: of :attr:`hparams`; None for its defaults.
+            state: to start from; None for the solver's own start.
+
+        Raises:
+            TypeError: arrays that are traced by jit or vmap where the solver is not pure, or a derivative
+                of a solver that has none.
+            NotImplementedError: a second derivative.
+        """
+        hp = self.hparams() if hp is None else hp
+        parameters = problem, hp
+        if isinstance(self.derivative, str):
+            parameters = refused(self.derivative, parameters)
+        given = fixed((*parameters, state))
+        if not self.pure and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)):
+            raise TypeError(
+                "expected arrays, found traced ones: this solver works on the host, outside jit and vmap"
+            )
+        found = self.ended(*given)
+        if isinstance(self.derivative, str):
+            return found
+        weights, value = implicit(self.derivative, parameters, found.weights, found.value)
+        return found._replace(weights=weights, value=value)

@@ -1,0 +1,74 @@
+"""The fit as one of ``SOLVERS`` and as a differentiable function, so that it may stand inside a larger model.
+
+At the fit F = α + s ∂ℓ/∂u(K̃α) = 0, whose derivative in α is I + W K̃ (paper 003, section 6.3).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.solvers._implicit import Conditions, fixed
+from xmcjax.solvers._protocol import Solution, Solver
+from xmcjax.solvers.kernel_multinomial._newton import init, objective, run, step
+from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, kernel_problem
+from xmcjax.solvers.kernel_multinomial._systems import HParams, adjoint, hessian, solve_system
+
+
+def _ended(problem: KernelProblem, hp: HParams, state) -> Solution:
+    state = run(problem, hp, init(problem) if state is None else state)
+    return Solution(state.alpha, state.value, state.status, state)
+
+
+def _evaluated(parameters, alpha):
+    """F, and Φ of each lane."""
+    problem, _ = parameters
+    u = problem.kernel.matmat(alpha)
+    pi = problem.likelihood.probabilities(u)
+    return alpha + problem.weight[:, None] * problem.likelihood.slope(pi), objective(problem, alpha, u)
+
+
+def _solve(parameters, alpha, right):
+    """(I + W K̃)⁻¹ of a right side."""
+    problem, hp = parameters
+    problem = problem.matrices_only()
+    u = problem.kernel.matmat(alpha)
+    pi = problem.likelihood.probabilities(u)
+    W, lanes = hessian(problem, u, pi), jnp.ones(right.shape[2:], bool)
+    product, limits = problem.kernel.matmat(right), dict(tolerance=hp.tolerance, max_steps=hp.max_cg_gradient)
+    return solve_system(problem, W, pi, right, product, lanes, **limits).x
+
+
+def _transposed(parameters, alpha, right):
+    """(I + K̃W)⁻¹ b = b − K̃x, x = (I + W K̃)⁻¹ W b."""
+    problem, hp = parameters
+    problem = problem.matrices_only()
+    u = problem.kernel.matmat(alpha)
+    return right - adjoint(problem, hp, u, problem.likelihood.probabilities(u), right).Kx
+
+
+SOLVER = Solver(
+    problem=kernel_problem,
+    hparams=HParams,
+    init=lambda problem, hp, **start: init(problem, **start),
+    step=step,
+    ended=_ended,
+    derivative=Conditions(_evaluated, _solve, _transposed),
+    pure=True,
+)
+
+
+def fit(problem: KernelProblem, hp: HParams, start: jax.Array | None = None) -> jax.Array:
+    """α of every lane, [n, C, B], differentiable in all arrays of the problem: kernel, targets, weights.
+
+    The derivative is that of the exact minimum, as good as the tolerances of the fit and of the
+    system behind it (``hp.max_cg_gradient``, ``hp.tolerance``). How the fit ended is not told:
+    ``SOLVERS["kernel_multinomial"].run`` tells it.
+
+    Args:
+        problem: of B lanes.
+        hp: limits and tolerances.
+        start: α to start from.
+    """
+    state = None if start is None else init(*fixed((problem, start)))
+    return SOLVER.run(problem, hp, state).weights

@@ -1,0 +1,67 @@
+"""Multinomial logistic regression as one of ``SOLVERS``, with its derivative."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from xmcjax.solvers._implicit import Conditions, differentiable, system_tolerance
+from xmcjax.solvers._protocol import Solution, Solver, Weights
+from xmcjax.solvers.multinomial import auto, newton
+from xmcjax.solvers.multinomial._problem import (
+    Problem,
+    centred,
+    evaluate_at,
+    log_normaliser,
+    multinomial_problem,
+    scores,
+)
+from xmcjax.solvers.multinomial._run import METHODS, run
+from xmcjax.solvers.multinomial._state import HParams, State
+
+
+def _init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
+    return METHODS[auto.first(problem)].init(problem, hp, W0, b0)
+
+
+def _step(problem: Problem, hp: HParams, state: State) -> State:
+    return METHODS[auto.first(problem)].step(problem, hp, state)
+
+
+def _ended(problem: Problem, hp: HParams, state: State | None) -> Solution:
+    W0, b0 = (None, None) if state is None else (state.W, state.bias)
+    found = run(problem, "auto", hp, W0=W0, b0=b0)
+    value, status = (jnp.asarray(a) for a in (found.value, found.status))
+    value, status = value.astype(found.W.dtype), status.astype(jnp.int32)
+    return Solution(Weights(found.W, found.bias), value, status, found)
+
+
+def _evaluated(parameters, x: Weights):
+    """∇G and G."""
+    problem = dataclasses.replace(parameters[0], op=differentiable(parameters[0].op))
+    now = evaluate_at(problem, x.w, scores(problem, x.w, x.bias))
+    return Weights(now.gradient, now.bias_gradient), now.value
+
+
+def _solve(parameters, x: Weights, right: Weights) -> Weights:
+    """H⁻¹ of a right side, by the CG of the Newton steps; the mean of the intercepts stays 0."""
+    problem, _ = parameters
+    Z = scores(problem, x.w, x.bias)
+    last = centred(problem, right.bias) if problem.intercept else jnp.zeros_like(right.bias)
+    right_side = jnp.concatenate([right.w, last[None, :]])
+    product = newton.hessian(problem, Z, log_normaliser(problem, Z))
+    most, tolerance = 10 * right_side.size, system_tolerance(right_side.dtype)
+    y, _ = newton.solve_system(problem, product, right_side, tolerance=tolerance, max_steps=most)
+    return Weights(y[:-1], centred(problem, y[-1]) if problem.intercept else y[-1])
+
+
+SOLVER = Solver(
+    problem=multinomial_problem,
+    hparams=HParams,
+    init=_init,
+    step=_step,
+    ended=_ended,
+    derivative=Conditions(_evaluated, _solve, _solve),
+    pure=False,
+)
