@@ -121,8 +121,8 @@ bad.matmat(np.ones((4, 3), np.float32)).block_until_ready()
 """,
     "thread": """
 import ctypes, threading
-from xmcjax.native import _library
-take = _library.load().xmcjax_take_raised
+from xmcjax.native import load_library
+take = load_library().xmcjax_take_raised
 def often():
     out = (ctypes.c_void_p * 3)()
     for _ in range(20000):

@@ -31,7 +31,7 @@ from xmcjax.lanes._queue import Queue, by_positives, make_queue
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._stopping import StoppingRule
 from xmcjax.losses import MarginLoss, squared_hinge
-from xmcjax.native._interrupts import Interrupted, StopFlag
+from xmcjax.native import Interrupted, StopFlag
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 

@@ -24,8 +24,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xmcjax._exit import end_now
-from xmcjax.native._abort_note import noted_at_abort
-from xmcjax.native._awaited import awaited
+from xmcjax.native import awaited, noted_at_abort
 
 # Seconds: between two signs of life; without one, until a process is given up, and the same where a
 # connection was lost already; for which a call may still end although a process has failed; for the others
