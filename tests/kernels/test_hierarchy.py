@@ -54,7 +54,7 @@ def test_merged_chains_are_the_same_model():
 @pytest.mark.parametrize(("lanes", "native"), [(2, True), (1, True), (2, False)])
 def test_products_are_those_of_the_matrix(edges, lanes, native, monkeypatch):
     if not native:
-        monkeypatch.setattr(native, "available", lambda: False)
+        monkeypatch.setattr("xmcjax.native.available", lambda: False)
     hierarchy = Hierarchy.from_edges(edges)
     Phi = hierarchy.members().T.astype(float)
     rng = np.random.default_rng(0)

@@ -155,3 +155,15 @@ def test_the_newton_step_declares_the_fields_of_the_solver():
     parameters = {"loss_parameter", "penalty_parameter"}
     assert len(set(declared)) == len(declared)
     assert set(declared) == problem | parameters | {*newton_cg.HParams._fields, *newton_cg.State._fields}
+
+
+@native
+@pytest.mark.parametrize("place", range(3))
+def test_the_arrays_of_a_matrix_are_checked(place):
+    fields = arguments("csr_matmat")
+    for wrong in (fields["X"][place].astype(np.int8), fields["X"][place][..., None]):
+        X = [*fields["X"]]
+        X[place] = wrong
+        for entry in ENTRIES.values():
+            with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="csr_matmat: expected X as "):
+                entry("csr_matmat", {**fields, "X": tuple(X)})

@@ -93,8 +93,9 @@ std::string Reader::described(Type type, const char* sizes) {
 
 void Reader::refuse(const std::string& what) { throw BadArgument(std::string(given_.call) + ": expected " + what); }
 
-const Array& Reader::checked(const Array* array, Type type, const char* name, const char* sizes, bool or_one) {
-  if (!array) refuse(std::string("a field ") + name + ", got none");
+const Array& Reader::checked(bool there, const Array* array, Type type, const char* name, const char* sizes,
+                             bool or_one) {
+  if (!there) refuse(std::string("a field ") + name + ", got none");
   if (array->type != type || !fits(*array, sizes, or_one))
     refuse(std::string(name) + " as " + described(type, sizes) + (or_one ? " or with axes of length 1" : "") +
            ", got " + xmcjax::described(*array));
@@ -102,15 +103,13 @@ const Array& Reader::checked(const Array* array, Type type, const char* name, co
 }
 
 const Array& Reader::taken(Type type, const char* name, const char* sizes, bool or_one) {
-  const Array* array = in_ < given_.ins ? given_.in + in_ : nullptr;
-  ++in_;
-  return checked(array, type, name, sizes, or_one);
+  const int64_t i = in_++;
+  return checked(i < given_.ins, given_.in + i, type, name, sizes, or_one);
 }
 
 const Array& Reader::result(Type type, const char* name, const char* sizes) {
-  const Array* array = out_ < given_.outs ? given_.out + out_ : nullptr;
-  ++out_;
-  return checked(array, type, name, sizes, false);
+  const int64_t i = out_++;
+  return checked(i < given_.outs, given_.out + i, type, name, sizes, false);
 }
 
 void Reader::places(const int32_t*& field, const char* name, const char* bound, const char* sizes) {
@@ -128,35 +127,11 @@ void Reader::id(int32_t& field, const char* name, int32_t count, const char* lis
   field = known(given_.option(name), count, list);
 }
 
-const void* Reader::csr_value(Type type, const char* name) {
-  const Array* array = in_ < given_.ins ? given_.in + in_ : nullptr;
-  if (array && array->axes == 1) entries_ = array->length[0];
-  ++in_;
-  if (!array || array->type != type || array->axes != 1)
-    refuse(std::string("the values of ") + name + " as " + name_of(type) + " [entries], got " +
-           (array ? xmcjax::described(*array) : "none"));
-  return array->data;
-}
-
-const int32_t* Reader::csr_column(const char* name) {
-  const Array* array = in_ < given_.ins ? given_.in + in_ : nullptr;
-  ++in_;
-  if (!array || array->type != kType<int32_t> || array->axes != 1 || array->length[0] != entries_)
-    refuse(std::string("the columns of ") + name + " as int32 [" + std::to_string(entries_) + "], got " +
-           (array ? xmcjax::described(*array) : "none"));
-  return static_cast<const int32_t*>(array->data);
-}
-
-// The offsets come as int32 [n+1, 2], the halves of 64-bit numbers: JAX has no int64 by default.
+// The offsets come as int32 [rows + 1, 2], the halves of 64-bit numbers: JAX has no int64 by default.
 const int64_t* Reader::csr_offset(const char* name, int64_t& rows) {
-  const Array* array = in_ < given_.ins ? given_.in + in_ : nullptr;
-  ++in_;
-  if (!array || array->type != kType<int32_t> || array->axes != 2 || array->length[0] < 1 || array->length[1] != 2)
-    refuse(std::string("the offsets of ") + name + " as int32 [rows + 1, 2], got " +
-           (array ? xmcjax::described(*array) : "none"));
-  rows = array->length[0] - 1;
-  const auto* offset = reinterpret_cast<const int64_t*>(array->data);
-  if (offset[rows] != entries_)
+  const auto* offset = static_cast<const int64_t*>(taken(kType<int32_t>, name, "rows + 1, 2").data);
+  rows = ends_ - 1;
+  if (rows < 0 || offset[rows] != entries_)
     refuse(std::string("offsets of ") + name + " that end at " + std::to_string(entries_) + ", the number of entries");
   return offset;
 }

@@ -49,9 +49,9 @@ class Reader {
   }
   template <class T>
   void csr(Csr<T>& X, const char* name, const char* rows, const char* columns) {
-    keep(rows, X.n), keep(columns, X.d);
-    X.value = static_cast<const T*>(csr_value(kType<T>, name));
-    X.column = csr_column(name);
+    keep(rows, X.n), keep(columns, X.d), keep("entries", entries_), keep("rows + 1", ends_);
+    X.value = static_cast<const T*>(taken(kType<T>, name, "entries").data);
+    X.column = static_cast<const int32_t*>(taken(kType<int32_t>, name, "entries").data);
     X.offset = csr_offset(name, X.n);
   }
   template <class T>
@@ -94,11 +94,9 @@ class Reader {
   void keep(std::string_view name, int64_t& size);
   bool is(std::string_view size, int64_t length, bool or_one);
   bool fits(const Array& array, std::string_view sizes, bool or_one);
-  const Array& checked(const Array* array, Type type, const char* name, const char* sizes, bool or_one);
+  const Array& checked(bool there, const Array* array, Type type, const char* name, const char* sizes, bool or_one);
   const Array& taken(Type type, const char* name, const char* sizes, bool or_one = false);
   const Array& result(Type type, const char* name, const char* sizes);
-  const void* csr_value(Type type, const char* name);
-  const int32_t* csr_column(const char* name);
   const int64_t* csr_offset(const char* name, int64_t& rows);
   // A result starts as a copy of its argument, where the caller did not give that away.
   static void copy(const Array& from, void* to);
@@ -106,9 +104,9 @@ class Reader {
   [[noreturn]] void refuse(const std::string& what);
 
   const Given& given_;
-  Size size_[8];
+  Size size_[10];
   int known_ = 0;
-  int64_t in_ = 0, out_ = 0, entries_ = -1;
+  int64_t in_ = 0, out_ = 0, entries_, ends_;
 };
 
 }  // namespace xmcjax
