@@ -59,10 +59,10 @@ def run(options: Options) -> dict:
     import jax
 
     from experiments import _projections
-    from xmcjax.native import _ffi
+    from xmcjax.native import available
 
     rng = np.random.default_rng(0)
-    first = "native" if _ffi.available() else _projections.PLAIN
+    first = "native" if available() else _projections.PLAIN
     times: dict[str, dict[str, list[float]]] = {first: {}, _projections.PLAIN: {}}
     sets = _projections.sets(options.k, options.radius)
     for length in options.lengths:

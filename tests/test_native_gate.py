@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import xmcjax
+from xmcjax.native import _schema
 
 PACKAGE = Path(xmcjax.__file__).parent
 GATE = "_sparse"
@@ -21,10 +22,9 @@ LOADS = {
     "cli._environment": "asks for its version",
     "data._text_native": "bytes of a text, whose end is given",
     "native._abort_note": "texts, which are ended by a null, and a number",
-    "native._columns": "dense arrays, whose shapes and columns it checks itself",
-    "native._ffi": "arrays of operators, see CALLS, and dense arrays",
+    "native._calls": "arrays that are compared with calls.def, see CALLS",
+    "native._ffi": "the same",
     "native._multiclass": "a matrix of the check, see test_handles_take_checked_matrices_only",
-    "native._newton": "the arrays of an operator, see CALLS",
 }
 # Calls of kernels that follow the indices of a sparse matrix, by the function that makes them. Each takes
 # the arrays of an operator Csr, which from_scipy alone makes.
@@ -33,19 +33,22 @@ CALLS = {
     "csr_rmatmat": {"linops._csr.Csr.rmatmat"},
     "csr_gram_matmat": {"linops._csr.Csr.gram_matmat"},
     "merge_topk": {"models._block_scores.merge_topk"},
-    "newton_step": {"solvers.newton_cg._native_step"},
+    "newton_step": {"solvers.newton_cg._native_step", "lanes._blocks.HostBlock.__init__"},
     "instance_dual": {"solvers.instance_dual._native_epochs"},
     "instance_gap": {"solvers.instance_dual.objectives"},
     "softmax_pass": {"solvers.multinomial._problem.evaluate"},
     "softmax_round": {"solvers.multinomial.dual.step"},
-    "InPlaceStep": {"lanes._blocks.HostBlock.__init__"},
 }
 # What gives them these arrays: `.arrays` of a Csr, or `.csr`, which is the same of a multinomial problem.
 ARRAYS = {"arrays", "csr"}
 BEHIND = {"instance_dual": "_native_arguments", "instance_gap": "_native_arguments"}
-# Kernels of dense arrays and of trees, which are made and checked as NumPy arrays.
-DENSE_KERNELS = {"project_box", "project_topk", "symmetric_matmat", "tree_sums_below", "tree_sums_of_paths"}
-NO_KERNELS = {"available", "available_here"}
+# Those that are functions of their own; the others are given to native.call or native.InPlace by their name.
+FUNCTIONS = {"instance_dual", "instance_gap"}
+# Kernels of dense arrays, and of trees and columns, whose places their reader checks.
+DENSE_KERNELS = {
+    *("project_box", "project_topk", "symmetric_matmat"),
+    *("tree_sums_below", "tree_sums_of_paths", "take_columns", "put_columns"),
+}
 
 CONVERSIONS = {"tocsr", "tocsc", "tocoo", "tobsr", "todia", "tolil", "todok", "asformat"}
 CONSTRUCTORS = {
@@ -132,7 +135,8 @@ def test_the_library_is_loaded_where_it_is_said():
     loads = {
         module_names(where)
         for where, node in NODES
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("_library.load", "ctypes.CDLL")
+        if called(node) == "load_library"
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) == "ctypes.CDLL")
     }
     assert loads - {"native._library"} == set(LOADS)
     # native._interrupts gives the library functions and flags, and no array of a caller
@@ -148,24 +152,19 @@ def test_the_library_is_loaded_where_it_is_said():
 
 
 def test_every_kernel_is_in_a_table():
-    kernels = {
-        node.name
-        for node in TREES["native._ffi"].body
-        if isinstance(node, ast.FunctionDef) and node.name[0] != "_"
-    }
-    assert kernels == (set(CALLS) - {"InPlaceStep"}) | DENSE_KERNELS | NO_KERNELS
+    assert {*_schema.CALLS, *FUNCTIONS} == {*CALLS, *DENSE_KERNELS}
 
 
 @pytest.mark.parametrize("kernel", CALLS)
 def test_kernels_of_sparse_matrices_take_the_arrays_of_an_operator(kernel):
-    made = {}
+    made = set()
     for where, node in NODES:
-        # a kernel is called as _ffi.kernel, and is not passed on
-        if named(node) == kernel and isinstance(node, ast.Attribute) and ast.unparse(node.value) == "_ffi":
-            made[where] = node
-        if kernel == "InPlaceStep" and called(node) == kernel:
-            made[where] = node
-    assert set(made) == CALLS[kernel]
+        if kernel in FUNCTIONS:  # is called as native.kernel, and is not passed on
+            if isinstance(node, ast.Attribute) and ast.unparse(node) == f"native.{kernel}":
+                made.add(where)
+        elif isinstance(node, ast.Constant) and node.value == kernel:
+            made.add(where)
+    assert made == CALLS[kernel]
     for where in made:
         body = function(where)
         if kernel in BEHIND:

@@ -22,7 +22,8 @@ FIND = [
     sys.executable,
     "-S",
     "-c",
-    "from xmcjax.native import _library; print(_library.path() if _library.load() else _library.absence())",
+    "from xmcjax.native import absence, library_path, load_library; "
+    "print(library_path() if load_library() else absence())",
 ]
 # A library of this name was never built.
 ABSENT = "from xmcjax.native import _library\n_library.NAME = 'libabsent.so'\n"
@@ -46,7 +47,7 @@ def folders(tmp_path):
     shutil.copy(PACKAGE / "__init__.py", tree / "xmcjax")
     shutil.copytree(SOURCES, tree / "xmcjax" / "native", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     (site / "xmcjax" / "native").mkdir(parents=True)
-    shutil.copy(_library.path(), site / "xmcjax" / "native")
+    shutil.copy(_library.library_path(), site / "xmcjax" / "native")
     install(site, xmcjax.__version__)
     return tree, site
 
@@ -140,7 +141,7 @@ def test_a_command_warns_in_one_line_and_info_in_its_own_words(tmp_path):
 OTHER_HANDLER = """
 import jax
 from xmcjax.native import _library
-other = jax.ffi.pycapsule(_library.load().xmcjax_csr_rmatmat)
+other = jax.ffi.pycapsule(_library.load_library().xmcjax_csr_rmatmat)
 jax.ffi.register_ffi_target("xmcjax_csr_matmat", other, platform="cpu")
 """
 
@@ -151,7 +152,7 @@ def test_info_says_that_jax_refuses_the_kernels(tmp_path):
     done = run([sys.executable, "-c", OTHER_HANDLER + COMMAND, "info"], JAX_PLATFORMS="cpu")
     assert done.returncode == 0, done.stderr
     assert "\nnative      broken: jax " in done.stdout
-    assert f" refuses the kernels of {_library.path()}" in done.stdout
+    assert f" refuses the kernels of {_library.library_path()}" in done.stdout
     assert "Duplicate FFI handler registration for xmcjax_csr_matmat" in done.stdout
     program = OTHER_HANDLER + COMMAND
     demo = run([sys.executable, "-c", program, "demo", "--model", str(tmp_path / "m")], JAX_PLATFORMS="cpu")

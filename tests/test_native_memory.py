@@ -23,10 +23,10 @@ PROGRAM = """
 import collections, ctypes, itertools, json, warnings
 import numpy as np, scipy.sparse as sp
 from xmcjax import data, estimators
-from xmcjax.native import _library
+from xmcjax.native import load_library
 
 warnings.simplefilter("ignore")  # a fit of a few steps warns that it has not converged
-assert _library.load() is not None
+assert load_library() is not None
 fail_allocation = ctypes.CDLL(None).fail_allocation
 fail_allocation.restype, fail_allocation.argtypes = ctypes.c_long, [ctypes.c_long]
 rng = np.random.default_rng(0)

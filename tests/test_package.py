@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import xmcjax
+from xmcjax import native
 
 PACKAGE = Path(xmcjax.__file__).parent
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
@@ -23,14 +25,12 @@ LAYERS = [
         "xmcjax._fork",
         "xmcjax._range",
         "xmcjax._sparse",
-        "xmcjax.native._ids",
-        "xmcjax.native._interrupts",
     },
     {"xmcjax._arguments", "xmcjax._hierarchy"},
     {"xmcjax._options"},
-    {"xmcjax._topology", "xmcjax.native._library"},
-    {"xmcjax.data", "xmcjax.metrics"},
+    {"xmcjax._topology"},
     {"xmcjax.native"},
+    {"xmcjax.data", "xmcjax.metrics"},
     {"xmcjax.projections"},
     {"xmcjax.losses", "xmcjax.penalties"},
     {"xmcjax.linops"},
@@ -52,9 +52,10 @@ WITHOUT_JAX = {
     "xmcjax._topology",
     "xmcjax.data",
     "xmcjax.metrics",
-    "xmcjax.native._ids",
-    "xmcjax.native._interrupts",
-    "xmcjax.native._library",
+}
+# Modules of a part that needs JAX which must not need it; other modules import them when they are asked for.
+NO_JAX_EITHER = {
+    f"xmcjax.native{module}" for module in ("", "._calls", "._ids", "._interrupts", "._library", "._schema")
 }
 # Imported where they are used, inside functions: importing a part of the library must not cost them.
 LATE = {"sklearn", "tqdm", "safetensors", "tyro", "optax", "pandas", "matplotlib"}
@@ -102,6 +103,35 @@ MODULES = {module_name(path) for path in SOURCES}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_native_has_one_face(path):
+    """Other packages import from xmcjax.native itself, or its public modules, and nothing that is private."""
+    if module_name(path).startswith("xmcjax.native"):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules, names = [alias.name for alias in node.names], []
+        elif isinstance(node, ast.ImportFrom):
+            modules, names = [str(node.module)], [alias.name for alias in node.names]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("native", "xmcjax.native"):
+            modules, names = ["xmcjax.native"], [node.attr]
+        else:
+            continue
+        for module in modules:
+            if module.startswith("xmcjax.native"):
+                private = [n for n in (*module.split("."), *names) if n[0] == "_"]
+                assert not private, f"{path}:{node.lineno}: {private[0]} of xmcjax.native is private"
+
+
+def test_the_face_of_native_has_the_names_that_type_checkers_see():
+    source = (PACKAGE / "native" / "__init__.py").read_text()
+    seen = re.findall(r"^    from (xmcjax\.native\.\w+) import \w+ as (\w+)$", source, re.MULTILINE)
+    code = "\n".join(f"import {module}; assert native.{name} is {module}.{name}" for module, name in seen)
+    done = run(f"from xmcjax import native\nassert {len(seen)} > 10\nimport xmcjax.native\n{code}")
+    assert done.returncode == 0, done.stderr
+    assert {name for _, name in seen} == set(native._MODULES)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_imports_point_downwards(path):
     name = module_name(path)
     own = layer_of(name)
@@ -117,7 +147,7 @@ def test_imports_point_downwards(path):
             other = layer_of(module)
             assert other is not None, f"{name} imports {module}, which has no place in LAYERS"
             assert other[1] == part or other[0] < place, f"{name} imports {module}, which stands above it"
-        if part in WITHOUT_JAX:
+        if part in WITHOUT_JAX or (name in NO_JAX_EITHER and not late):
             assert top not in ("jax", "jaxlib", "optax"), f"{name} imports {module}"
         allowed = next((names for owner, names in EAGER.items() if name.startswith(owner)), set())
         assert late or top not in LATE - allowed, f"{name} imports {module} before it is needed"

@@ -102,12 +102,12 @@ def contestants(options: Options) -> dict[tuple[str, str], Callable]:
     import optax
 
     from experiments import _projections
-    from xmcjax.native import _ffi
+    from xmcjax.native import available
 
     r = options.radius
     functions = {}
     for name, (public, plain) in _projections.sets(options.k, r).items():
-        if _ffi.available():
+        if available():
             functions[name, "xmcjax"] = public
         functions[name, f"xmcjax, {_projections.PLAIN}"] = plain
     functions["simplex", "bisection"] = lambda x: bisection(x, r)

@@ -125,11 +125,11 @@ bad.matmat(np.ones((4, 3), np.float32)).block_until_ready()
     "thread": """
 import threading
 import numpy as np
-from xmcjax.native import _columns
+from xmcjax.native import put_columns
 matrix, rows = np.zeros((100000, 2), np.float32), np.ones((1, 100000), np.float32)
 def often():
     for _ in range(20):
-        _columns.put_columns(matrix, [0], rows)
+        put_columns(matrix, [0], rows)
 threads = [threading.Thread(target=often) for _ in range(2)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]

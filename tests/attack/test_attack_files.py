@@ -20,6 +20,7 @@ READERS = {
     "_topology": _SYSTEM,
     "native._ids": _OWN,
     "native._library": _OWN,
+    "native._schema": _OWN,
     "data._demo": _OWN,
     "data._files": "readers",
     "data._npz": "readers",

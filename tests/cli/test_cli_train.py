@@ -15,7 +15,7 @@ from xmcjax.inits import INITS
 from xmcjax.lanes import OneVsAll, train_one_vs_all
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.models import LinearModel, predict_topk, read_predictions
-from xmcjax.native import _ffi
+from xmcjax.native import available
 from xmcjax.penalties import PENALTIES
 from xmcjax.solvers import Status
 
@@ -236,7 +236,7 @@ def test_penalties(train, contents, options, meta):
         assert model.coef().nnz < l2.coef().nnz / 2  # zero without clipping
     else:
         assert np.abs(model.coef().data).sum() < np.abs(l2.coef().data).sum()
-    if _ffi.available():
+    if available():
         again, _ = train(*options, "--clip", 0, "--n-jobs", 2, "--block-size", 3, name="again")
         assert contents(again) == contents(directory)
 

@@ -1,7 +1,6 @@
 """Products with kernel matrices, and their derivatives, against matrices written out in NumPy."""
 
 import dataclasses
-import functools
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import scipy.sparse as sp
 
 from xmcjax import kernels
 from xmcjax.kernels import RBF, Linear, Matern, Scaled, _gram
-from xmcjax.native import _ffi
+from xmcjax.native import available, call
 
 N, D, COLUMNS = 23, 4, 3
 W = np.array([0.3, 1.7])
@@ -172,7 +171,7 @@ def test_precomputed(X):
     np.testing.assert_allclose(twice, np.exp(-(2 - 2 * M)) @ S[:, 0], rtol=1e-12)
 
 
-@pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+@pytest.mark.skipif(not available(), reason="no native kernels")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [1, 3, 16, 67, 131])
 def test_native_products_read_the_upper_half(n, dtype):
@@ -182,7 +181,10 @@ def test_native_products_read_the_upper_half(n, dtype):
     whole = np.asarray(upper + np.triu(upper, 1).T, np.float64)
     below = upper + np.tril(np.full((n, n), np.nan, dtype), -1)
     tolerance = 1e-12 if dtype == np.float64 else 1e-5
-    product = functools.partial(_ffi.symmetric_matmat, threads=2)
+
+    def product(M, S, threads=2):
+        return call("symmetric_matmat", M=M, S=S, threads=threads)["out"]
+
     for k in (1, 2, 3, 4, 5, 6, 11):
         S = rng.standard_normal((n, k)).astype(dtype)
         out = jax.jit(product)(below, S)
@@ -190,17 +192,17 @@ def test_native_products_read_the_upper_half(n, dtype):
         np.testing.assert_allclose(out, whole @ S, rtol=tolerance, atol=tolerance * n)
     out = jax.vmap(product, in_axes=(None, 0))(below, np.stack([S, 2 * S]))
     np.testing.assert_allclose(out[1], 2 * (whole @ S), rtol=tolerance, atol=tolerance * n)
-    with pytest.raises(Exception, match=r"expected a matrix \[n, n\] and columns"):
+    with pytest.raises(Exception, match=r"symmetric_matmat: expected S as float(32|64) \[n, columns\] = "):
         jax.block_until_ready(product(below, np.ones((n + 1, 2), dtype)))
 
 
-@pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+@pytest.mark.skipif(not available(), reason="no native kernels")
 def test_threads_do_not_change_native_products():
     """Of a matrix that is cut into three parts."""
     n = 1900
     M = np.random.default_rng(0).standard_normal((n, n))
     M, S = M + M.T, M[:, :3].copy()
-    one, two = (_ffi.symmetric_matmat(M, S, threads=threads) for threads in (1, 2))
+    one, two = (call("symmetric_matmat", M=M, S=S, threads=threads)["out"] for threads in (1, 2))
     np.testing.assert_array_equal(one, two)
     np.testing.assert_allclose(one, M @ S, rtol=1e-11, atol=1e-9)
 

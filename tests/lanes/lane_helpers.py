@@ -8,9 +8,9 @@ import scipy.sparse as sp
 
 from xmcjax.data import make_power_law
 from xmcjax.lanes import OneVsAll, train_one_vs_all
-from xmcjax.native import _ffi
+from xmcjax.native import available
 
-native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+native = pytest.mark.skipif(not available(), reason="no native kernels")
 
 
 def small(n=200, d=100, labels=30, dtype=np.float32, seed=0):

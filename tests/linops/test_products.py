@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 from xmcjax import linops
-from xmcjax.native import _ffi
+from xmcjax.native import available
 
-native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+native = pytest.mark.skipif(not available(), reason="no native kernels")
 BACKENDS = ["dense", "jnp", "gpu", pytest.param("native", marks=native)]
 LANES = [1, 3, 8, 16, 21, 40]
 
@@ -65,7 +65,7 @@ def test_under_jit_and_vmap(backend):
     np.testing.assert_allclose(got, X.toarray() @ np.asarray(V), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+@pytest.mark.skipif(not available(), reason="no native kernels")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_lane_keeps_its_bits_in_any_company(dtype):
     """Alone, in a padded tile, in a full one, beside idle or busy lanes, on any number of threads."""

@@ -7,11 +7,11 @@ import scipy.optimize
 import scipy.sparse as sp
 
 from xmcjax.lanes import precision
-from xmcjax.native import _ffi
+from xmcjax.native import available
 from xmcjax.solvers import Status, multinomial
 from xmcjax.solvers.multinomial import _certificate
 
-METHODS = [m for m in multinomial.METHODS if m not in ("dm", *([] if _ffi.available() else ["dual"]))]
+METHODS = [m for m in multinomial.METHODS if m not in ("dm", *([] if available() else ["dual"]))]
 
 
 def clusters(seed=0):

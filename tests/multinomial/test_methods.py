@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from xmcjax.data import load_svmlight
-from xmcjax.native import _ffi
+from xmcjax.native import available
 from xmcjax.solvers import Status, multinomial
 
-native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+native = pytest.mark.skipif(not available(), reason="no native kernels")
 TIGHT = multinomial.HParams(1e-6, 2000)
 
 

@@ -12,10 +12,10 @@ import pytest
 import scipy.sparse as sp
 
 from xmcjax import linops
-from xmcjax.native import _ffi
+from xmcjax.native import available
 from xmcjax.solvers import multinomial
 
-native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+native = pytest.mark.skipif(not available(), reason="no native kernels")
 evaluate = jax.jit(multinomial.evaluate)
 BACKENDS = ["dense", "jnp", pytest.param("native", marks=native)]
 

@@ -14,13 +14,12 @@ import scipy.sparse as sp
 
 from xmcjax import linops, losses, penalties
 from xmcjax.losses import LaneLoss, SquaredHinge
-from xmcjax.native import _ffi, _ids, _library
-from xmcjax.native._newton import InPlaceStep
+from xmcjax.native import InPlace, _ids, _schema, available, load_library
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import instance_dual, multiclass_dual, newton_cg
 from xmcjax.solvers._instance_sets import SETS
 
-native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+native = pytest.mark.skipif(not available(), reason="no native kernels")
 LOSSES = {
     loss.name: loss for loss in (*losses.MARGIN_LOSSES.values(), losses.poisson) if loss.native is not None
 }
@@ -62,9 +61,11 @@ def test_every_number_belongs_to_something_in_python():
 
 @native
 def test_the_library_has_the_lists_of_python():
-    library = _library.load()
-    library.xmcjax_ids.restype = ctypes.c_char_p
-    assert library.xmcjax_ids().decode() == _ids.text()
+    library = load_library()
+    assert library is not None
+    for told, ours in ((library.xmcjax_ids, _ids), (library.xmcjax_calls, _schema)):
+        told.restype = ctypes.c_char_p
+        assert told().decode() == ours.text()
 
 
 @native
@@ -140,16 +141,13 @@ def test_an_unknown_number_of_a_newton_step(kind, number, entry):
         with pytest.raises(Exception, match=f"expected a number of the {list_of} of ids.def, got {number}"):
             steps(problem).w.block_until_ready()
         return
-    numbers = newton_cg.native_numbers(
-        newton_cg.HParams(), problem.loss, problem.penalty, np.dtype(np.float64)
-    )
-    arrays = [*problem.op.arrays, problem.y, problem.weight, problem.shift, problem.tolerance, *numbers]
-    state = newton_cg.init(problem, None, 0.0)
-    step = InPlaceStep(
-        [np.array(a) for a in arrays], [np.array(a) for a in state], d=6, loss=problem.loss.native
-    )
+    arrays = {name: getattr(problem, name) for name in ("y", "weight", "shift", "tolerance")}
+    arrays |= newton_cg.init(problem, None, 0.0)._asdict()
+    fields = newton_cg.native_numbers(newton_cg.HParams(), problem.loss, problem.penalty)
+    fields |= {name: np.array(a) for name, a in arrays.items()}
+    assert isinstance(problem.op, linops.Csr)
     with pytest.raises(RuntimeError, match=r"other numbers than its modules \(native/interface/ids.def\)"):
-        step()
+        InPlace("newton_step", X=tuple(map(np.array, problem.op.arrays)), **fields)
 
 
 @native

@@ -9,7 +9,7 @@ import pytest
 from projection_helpers import SETS, Problem, cases, compiled_jnp, project
 
 from xmcjax import projections
-from xmcjax.native import _ffi
+from xmcjax.native import available
 from xmcjax.projections import _knapsack, _topk
 
 ROWS = 4
@@ -203,7 +203,7 @@ def test_nothing_is_compiled_twice():
     assert (_topk.project._cache_size(), _knapsack.project._cache_size()) == before
 
 
-@pytest.mark.skipif(not _ffi.available(), reason="the native library was not built")
+@pytest.mark.skipif(not available(), reason="the native library was not built")
 def test_on_a_cpu_the_native_search_runs():
     lowered = jax.jit(lambda x: projections.simplex(x) + projections.topk_cone(x, 2)).lower(X)
     text = lowered.as_text()

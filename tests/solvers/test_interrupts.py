@@ -14,8 +14,7 @@ import pytest
 from process_helpers import run_all, start
 
 from xmcjax import _sparse, linops
-from xmcjax.native._interrupts import Interrupted, StopFlag
-from xmcjax.native._multiclass import Proximal
+from xmcjax.native import Interrupted, Proximal, StopFlag
 
 needs_native = pytest.mark.skipif(not linops.native_ready(), reason="needs the native kernels")
 NAMES = list(interrupt_program.CASES)
@@ -40,7 +39,7 @@ def test_ctrl_c_in_every_solver_and_a_fit_afterwards(part):
 ABANDONED = """
 import ctypes, os, signal, sys, threading, time
 import jax, jax.numpy as jnp, numpy as np
-from xmcjax.native._awaited import awaited
+from xmcjax.native import awaited
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 x = np.ones((400, 400))

@@ -10,13 +10,12 @@ import scipy.sparse as sp
 from multiclass_helpers import ALL, data, optimum
 
 from xmcjax import _sparse
-from xmcjax.native import _ffi
-from xmcjax.native._multiclass import Ascent, CentredAscent, Proximal
+from xmcjax.native import Ascent, CentredAscent, Proximal, available
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
 from xmcjax.solvers.multiclass_dual import _native
 
-pytestmark = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+pytestmark = pytest.mark.skipif(not available(), reason="no native kernels")
 C = 0.7
 
 

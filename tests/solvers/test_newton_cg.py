@@ -18,10 +18,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from xmcjax import linops, losses
-from xmcjax.native import _ffi
+from xmcjax.native import available
 from xmcjax.solvers import Status, newton_cg
 
-native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+native = pytest.mark.skipif(not available(), reason="no native kernels")
 BACKENDS = ["dense", "jnp", pytest.param("native", marks=native)]
 SMOOTH = ["squared_hinge", "logistic", "huber_hinge"]
 N, D, LANES = 80, 30, 5

@@ -162,7 +162,7 @@ def test_ctrl_c_while_a_thread_waits_for_the_other_process_does_not_abort():
 
 ABORT = """
 import os, socket
-from xmcjax.native._abort_note import noted_at_abort
+from xmcjax.native import noted_at_abort
 
 with socket.create_server(("127.0.0.1", 0)) as server:
     address = f"127.0.0.1:{{server.getsockname()[1]}}"

@@ -12,11 +12,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from xmcjax import linops, losses
-from xmcjax.native import _ffi
+from xmcjax.native import available
 from xmcjax.penalties import L1, L2, PENALTIES, ElasticNet, HuberPenalty
 from xmcjax.solvers import Status, newton_cg
 
-native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+native = pytest.mark.skipif(not available(), reason="no native kernels")
 BACKENDS = [pytest.param("native", marks=native), "dense"]
 ALL = [L2(), L1(), ElasticNet(0.5), ElasticNet(0.05), HuberPenalty(1.0), HuberPenalty(0.01)]
 OTHERS = ALL[1:]
@@ -113,7 +113,7 @@ def gradient(X, y, w, b, loss, C=2.0):
 def test_the_optimality_condition_holds(penalty, loss, l2_bias):
     """0 ∈ ∂f at the end, and the state says what is true."""
     X, y = data()
-    backends = ["native"] if _ffi.available() else ["dense"]
+    backends = ["native"] if available() else ["dense"]
     for backend in backends:
         state, w, b = solve(X, y, penalty, loss, backend, l2_bias=l2_bias)
         assert set(np.asarray(state.status)) == {Status.CONVERGED}
@@ -141,7 +141,7 @@ def test_the_optimality_condition_holds(penalty, loss, l2_bias):
 def test_both_steps_end_at_the_same_objective(backend, penalty, loss):
     """Tight, at the default of one-vs-all, and in float32."""
     X, y = data()
-    _, w, b = solve(X, y, penalty, loss, "native" if _ffi.available() else "dense")
+    _, w, b = solve(X, y, penalty, loss, "native" if available() else "dense")
     best = objective(X, y, w, b, penalty, loss)
     if backend != "native":
         _, w, b = solve(X, y, penalty, loss, backend)

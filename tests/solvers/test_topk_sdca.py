@@ -16,11 +16,11 @@ from sklearn.svm import LinearSVC
 from topk_helpers import data, features, losses, margins, objective, optimum
 
 from xmcjax import TopKSVC, linops
-from xmcjax.native import _ffi
+from xmcjax.native import available
 from xmcjax.solvers import Status, instance_dual, topk_sdca
 
-needs_native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
-BACKENDS = ["jnp", "native"] if _ffi.available() else ["jnp"]
+needs_native = pytest.mark.skipif(not available(), reason="no native kernels")
+BACKENDS = ["jnp", "native"] if available() else ["jnp"]
 SETS = ["topk_alpha", "topk_beta", "box"]
 KINDS = ["dense", "csr", "gram"]
 TIGHT = topk_sdca.HParams(tol=1e-9, max_epochs=100_000, block=16, sweeps=2)
@@ -285,7 +285,7 @@ def test_slots_are_refused_where_there_are_none():
     X, y = data()
     with pytest.raises(ValueError, match="slots=0"):
         topk_sdca.init(make(X, y, "topk_alpha", backend="jnp"), jax.random.key(0), slots=4)
-    if _ffi.available():
+    if available():
         with pytest.raises(ValueError, match="at least k = 3 slots, got 2"):
             topk_sdca.init(make(X, y, "topk_alpha", k=3), jax.random.key(0), slots=2)
 

@@ -81,12 +81,12 @@ def native_isa() -> str | None:
     Raises:
         ImportError: the library is there and cannot be used: not loaded, or refused by JAX.
     """
-    from xmcjax.native import _ffi, _library
+    from xmcjax import native
 
-    library = _library.load()
+    library = native.load_library()
     if library is None:
         return None
-    _ffi.available()
+    native.available()
     isa = library.xmcjax_isa
     isa.restype = ctypes.c_char_p
     return isa().decode()

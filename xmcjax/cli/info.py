@@ -62,14 +62,14 @@ def _training() -> str:
 
 
 def _native() -> str:
-    from xmcjax.native import _library
+    from xmcjax import native
 
     try:
         isa = native_isa()
     except ImportError as error:
         return f"broken: {error}"
     if isa is not None:
-        return f"yes, C++ kernels for {isa} ({_library.path()})"
-    if _library.switched_off():
+        return f"yes, C++ kernels for {isa} ({native.library_path()})"
+    if native.switched_off():
         return "no, switched off by XMCJAX_NATIVE=0: plain JAX and Python do its work, slower"
-    return f"no, plain JAX and Python do their work: {_library.SLOWER}. {_library.absence()}"
+    return f"no, plain JAX and Python do their work: {native.SLOWER}. {native.absence()}"

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 
 from xmcjax.data._text_format import MAX_ROWS, Fault, Kind, RowFormat, TextRows
-from xmcjax.native import _library
+from xmcjax.native import load_library, warn_of_twins
 
 _MEMORY = 9
 
@@ -17,9 +17,9 @@ _MEMORY = 9
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """The native library with the reader's signatures declared; None, with a warning, where there is none."""
-    native = _library.load()
+    native = load_library()
     if native is None:
-        _library.warn_of_twins()
+        warn_of_twins()
         return None
     pointer, int32, int64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     numbers = ctypes.POINTER(int64)

@@ -14,12 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from xmcjax import native
 from xmcjax._arguments import number
 from xmcjax._cores import usable_cores
 from xmcjax.kernels._functions import Kernel, Linear, stack
 from xmcjax.kernels._points import GivenProducts, Points
 from xmcjax.linops import Dense
-from xmcjax.native import _ffi
 
 # Bytes of one tile [L, rows, n]: it should stay in the processor's caches and be worth a matrix product.
 _TILE_BYTES = 1 << 22
@@ -207,17 +207,20 @@ def _stacked_product(matrices, S: jax.Array) -> jax.Array:
 
 def _stored_product(matrices, S: jax.Array) -> jax.Array:
     """The same with symmetric matrices, of which products with few columns read only the upper half."""
-    if S.shape[2] > _FEW_COLUMNS or not _ffi.available():
+    if S.shape[2] > _FEW_COLUMNS or not native.available():
         return _stacked_product(matrices, S)
 
-    def native(S, *matrices):
-        products = [_ffi.symmetric_matmat(M, S[:, l], threads=usable_cores()) for l, M in enumerate(matrices)]
+    def on_host(S, *matrices):
+        products = [
+            native.call("symmetric_matmat", M=M, S=S[:, l], threads=usable_cores())["out"]
+            for l, M in enumerate(matrices)
+        ]
         return jnp.stack(products, axis=1)
 
     def twin(S, *matrices):
         return _stacked_product(matrices, S)
 
-    return jax.lax.platform_dependent(S, *matrices, cpu=native, default=twin)
+    return jax.lax.platform_dependent(S, *matrices, cpu=on_host, default=twin)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import native
 from xmcjax._cores import usable_cores
 from xmcjax._hierarchy import Hierarchy
-from xmcjax.native import _ffi
 
 
 class Mixing(Protocol):
@@ -133,21 +133,22 @@ def _gather(x: jax.Array, places: jax.Array) -> jax.Array:
 @jax.custom_vjp
 def _up_to_leaves(mixing: Tree, x: jax.Array) -> jax.Array:
     """Σ over the path of each leaf, [n, C, B]."""
-    return _native_or(_ffi.tree_sums_of_paths, _paths_by_level, mixing, x)
+    return _native_or("tree_sums_of_paths", _paths_by_level, mixing, x)
 
 
 @jax.custom_vjp
 def _down_from_leaves(mixing: Tree, s: jax.Array) -> jax.Array:
     """Σ over the leaves below each node, [n, P, B]."""
-    return _native_or(_ffi.tree_sums_below, _below_by_level, mixing, s)
+    return _native_or("tree_sums_below", _below_by_level, mixing, s)
 
 
-def _native_or(native, twin, mixing: Tree, x: jax.Array) -> jax.Array:
-    if not _ffi.available():
+def _native_or(name: str, twin, mixing: Tree, x: jax.Array) -> jax.Array:
+    if not native.available():
         return twin(mixing, x)
 
     def on_host(mixing, x):
-        return native(mixing.parent, mixing.leaf, x, threads=usable_cores())
+        tree = {"parent": mixing.parent, "leaf": mixing.leaf}
+        return native.call(name, **tree, x=x, threads=usable_cores())["out"]
 
     return jax.lax.platform_dependent(mixing, x, cpu=on_host, default=twin)
 

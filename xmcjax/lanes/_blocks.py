@@ -13,9 +13,7 @@ from xmcjax.lanes._device_block import DeviceBlock
 from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import Csr, LinOp
 from xmcjax.losses import MarginLoss
-from xmcjax.native._aligned import aligned_zeros
-from xmcjax.native._columns import put_columns, take_columns
-from xmcjax.native._newton import InPlaceStep
+from xmcjax.native import InPlace, aligned_zeros, put_columns, take_columns
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 
@@ -152,7 +150,6 @@ class HostBlock:
         self._starts = starts = _Starts(n, d, size, dtype, weight, by_label)
         number = functools.partial(np.zeros, size, dtype)
         count = functools.partial(np.zeros, size, np.int32)
-        # the fields of newton_cg.State, in their order
         self._state: dict[str, np.ndarray] = {
             "w": aligned_zeros((d, size), dtype),
             "z": aligned_zeros((n, size), dtype),
@@ -168,17 +165,16 @@ class HostBlock:
             "cg_steps": count(),
             "active": count(),
         }
-        assert tuple(self._state) == newton_cg.State._fields
-        problem = [
-            *(np.asarray(a) for a in op.arrays),
-            starts.y,
-            starts.weight,
-            np.zeros((1, 1), dtype),
-            starts.tolerance,
-            *newton_cg.native_numbers(hp, loss, penalty, dtype),
-        ]
-        assert loss.native is not None
-        self._step = InPlaceStep(problem, list(self._state.values()), d=d, loss=loss.native)
+        self._step = InPlace(
+            "newton_step",
+            X=tuple(np.asarray(a) for a in op.arrays),
+            y=starts.y,
+            weight=starts.weight,
+            shift=np.zeros((1, 1), dtype),
+            tolerance=starts.tolerance,
+            **newton_cg.native_numbers(hp, loss, penalty),
+            **self._state,
+        )
 
     def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
         self._starts.put(jobs)

@@ -11,7 +11,7 @@ import numpy as np
 
 from xmcjax.lanes._clipping import NOTHING_RAISED, Raised
 from xmcjax.lanes._lanes import StepRecord
-from xmcjax.native._interrupts import StopFlag
+from xmcjax.native import StopFlag
 from xmcjax.solvers import Status
 
 

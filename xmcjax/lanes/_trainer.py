@@ -23,7 +23,7 @@ from xmcjax.lanes._queue import Queue
 from xmcjax.lanes._results import Output, Summary
 from xmcjax.lanes._solutions import Solutions
 from xmcjax.lanes._training_data import training_data
-from xmcjax.native._interrupts import Interrupted, StopFlag
+from xmcjax.native import Interrupted, StopFlag
 from xmcjax.solvers import newton_cg
 
 # A lane is refilled as soon as it ends; but where starts have more than this share of the rows

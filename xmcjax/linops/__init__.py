@@ -22,7 +22,7 @@ from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense
 from xmcjax.linops._grouped import Grouped
 from xmcjax.linops._grouped import from_scipy as grouped_from_scipy
-from xmcjax.native import _ffi
+from xmcjax.native import available
 
 BACKENDS = ("auto", "dense", "native", "gpu", "jnp")
 
@@ -45,7 +45,7 @@ __all__ = [
 
 def native_ready() -> bool:
     """Whether the native kernels are built and the default device is a CPU, on which they run."""
-    return jax.default_backend() == "cpu" and _ffi.available()
+    return jax.default_backend() == "cpu" and available()
 
 
 def gpu_ready() -> bool:

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import native
 from xmcjax.linops._base import SparseProducts, put
 from xmcjax.linops._checks import canonical_csr
-from xmcjax.native import _ffi, ref
+from xmcjax.native import ref
 
 CHUNK = 1 << 18
 
@@ -52,20 +53,21 @@ class Csr(SparseProducts):
     def matmat(self, V: jax.Array) -> jax.Array:
         self._check("V", V, self.shape[1])
         if self.native:
-            return _ffi.csr_matmat(*self.arrays, V, threads=self.threads)
+            return native.call("csr_matmat", X=self.arrays, V=V, threads=self.threads)["out"]
         return ref.csr_matmat(self.value, self.column, self.row, V, self.shape[0])
 
     def rmatmat(self, C: jax.Array) -> jax.Array:
         self._check("C", C, self.shape[0])
         if self.native:
-            return _ffi.csr_rmatmat(*self.arrays, C, self.shape[1], threads=self.threads)
+            sizes = {"d": self.shape[1]}
+            return native.call("csr_rmatmat", sizes=sizes, X=self.arrays, C=C, threads=self.threads)["out"]
         return ref.csr_rmatmat(self.value, self.column, self.row, C, self.shape[1])
 
     def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
         self._check("D", D, self.shape[0])
         self._check("V", V, self.shape[1])
         if self.native:
-            return _ffi.csr_gram_matmat(*self.arrays, D, V, threads=self.threads)
+            return native.call("csr_gram_matmat", X=self.arrays, D=D, V=V, threads=self.threads)["out"]
         return ref.csr_gram_matmat(self.value, self.column, self.row, D, V, self.shape[0])
 
     def squared_rmatmat(self, D: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from xmcjax.native import _ids
+from xmcjax.native import id_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LaneLoss:
 
     def __init_subclass__(cls, *, native: bool = False, **options):
         super().__init_subclass__(**options)
-        cls.native = _ids.number("loss", cls.name) if native else None
+        cls.native = id_number("loss", cls.name) if native else None
 
     @property
     def most_curvature(self) -> float:

@@ -1,13 +1,65 @@
-"""The C++ kernels (``*.cc``), how they are found, and their twins in plain JAX.
+"""The C++ kernels with their twins in plain JAX, ``ref``: all that other packages import of them.
 
-``_library`` needs no more than the standard library, ``_ffi`` and ``ref`` need jax.
+``PerformanceWarning`` and ``twins`` are for everyone, the other names for the packages of xmcjax. What needs
+NumPy or JAX is imported when it is asked for: readers of files and the command line do without.
 """
 
+import importlib
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
+from xmcjax.native._ids import number as id_number  # noqa: F401 – for other packages
+from xmcjax.native._interrupts import Interrupted as Interrupted
+from xmcjax.native._interrupts import StopFlag as StopFlag
+from xmcjax.native._library import SLOWER as SLOWER
 from xmcjax.native._library import PerformanceWarning
+from xmcjax.native._library import absence as absence
+from xmcjax.native._library import library_path as library_path
+from xmcjax.native._library import load_library as load_library
+from xmcjax.native._library import switched_off as switched_off
+from xmcjax.native._library import warn_of_twins as warn_of_twins
+
+if TYPE_CHECKING:
+    from xmcjax.native._abort_note import noted_at_abort as noted_at_abort
+    from xmcjax.native._aligned import aligned_zeros as aligned_zeros
+    from xmcjax.native._awaited import awaited as awaited
+    from xmcjax.native._calls import InPlace as InPlace
+    from xmcjax.native._columns import put_columns as put_columns
+    from xmcjax.native._columns import take_columns as take_columns
+    from xmcjax.native._ffi import available as available
+    from xmcjax.native._ffi import available_here as available_here
+    from xmcjax.native._ffi import call as call
+    from xmcjax.native._ffi import instance_dual as instance_dual
+    from xmcjax.native._ffi import instance_gap as instance_gap
+    from xmcjax.native._ffi import project_box as project_box
+    from xmcjax.native._ffi import project_topk as project_topk
+    from xmcjax.native._multiclass import Ascent as Ascent
+    from xmcjax.native._multiclass import Assessment as Assessment
+    from xmcjax.native._multiclass import CentredAscent as CentredAscent
+    from xmcjax.native._multiclass import Match as Match
+    from xmcjax.native._multiclass import Proximal as Proximal
+
+_LATE = {
+    "_abort_note": ("noted_at_abort",),
+    "_aligned": ("aligned_zeros",),
+    "_awaited": ("awaited",),
+    "_calls": ("InPlace",),
+    "_columns": ("put_columns", "take_columns"),
+    "_ffi": (
+        *("available", "available_here", "call"),
+        *("instance_dual", "instance_gap", "project_box", "project_topk"),
+    ),
+    "_multiclass": ("Ascent", "Assessment", "CentredAscent", "Match", "Proximal"),
+}
+_MODULES = {name: module for module, names in _LATE.items() for name in names}
 
 __all__ = ["PerformanceWarning", "twins"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def twins() -> AbstractContextManager:

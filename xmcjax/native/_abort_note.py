@@ -19,7 +19,7 @@ def noted_at_abort(sentence: str, address: str) -> Iterator[None]:
 
     Nothing is said where the host has no IP address, or without the native kernels.
     """
-    library = _library.load()
+    library = _library.load_library()
     host, _, port = address.rpartition(":")
     try:
         ip, number = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0][4][:2]

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 
 # How a call ended, of native/interface/guard.h.
-_DONE, _NO_MEMORY, _INTERRUPTED, _, _UNKNOWN_ID = range(5)
+_DONE, _NO_MEMORY, _INTERRUPTED, _, _UNKNOWN_ID, _BAD_ARGUMENT = range(6)
 _loaded: ctypes.CDLL | None = None
 
 
@@ -45,15 +45,17 @@ def loaded() -> ctypes.CDLL | None:
     return _loaded
 
 
-def check(ended: int, memory: str) -> None:
+def check(ended: int, memory: str, message: str = "") -> None:
     """Raises what a native call that returns how it ended calls for.
 
     Args:
         ended: what it returned.
         memory: what there was no memory for.
+        message: what was wrong with an argument.
 
     Raises:
         MemoryError: there was none.
+        ValueError: an argument was wrong.
         Interrupted: the flag of this thread was set.
         BaseException: what a signal handler raised, KeyboardInterrupt as a rule.
     """
@@ -64,6 +66,8 @@ def check(ended: int, memory: str) -> None:
     if ended == _INTERRUPTED:
         raise_pending()
         raise Interrupted
+    if ended == _BAD_ARGUMENT:
+        raise ValueError(message)
     if ended == _UNKNOWN_ID:
         raise RuntimeError(
             "the kernels of xmcjax have other numbers than its modules (native/interface/ids.def): install "

@@ -18,11 +18,11 @@ import os
 import warnings
 from pathlib import Path
 
-from xmcjax.native import _ids, _interrupts
+from xmcjax.native import _ids, _interrupts, _schema
 
 NAME = "libxmcjax_native.so"
 # Raised together with XMCJAX_ABI in abi.cc whenever a signature changes or one is added.
-ABI = 17
+ABI = 18
 
 SLOWER = "training is about ten times slower, reading text a hundred times"
 
@@ -37,7 +37,7 @@ def switched_off() -> bool:
 
 
 @functools.cache
-def load() -> ctypes.CDLL | None:
+def load_library() -> ctypes.CDLL | None:
     """The loaded library, or None where it is absent or switched off.
 
     Raises:
@@ -54,9 +54,9 @@ def load() -> ctypes.CDLL | None:
     return library
 
 
-def path() -> str:
+def library_path() -> str:
     """Of the loaded library."""
-    library = load()
+    library = load_library()
     assert library is not None  # the caller has seen that it is there
     return library._name
 
@@ -90,10 +90,12 @@ def _find() -> tuple[ctypes.CDLL | None, str]:
             abi = library.xmcjax_abi()
             if abi != ABI:
                 raise ImportError(f"{folder / NAME} has ABI {abi}, expected {ABI}: install the package again")
-            if _told(library.xmcjax_ids) != _ids.text():
-                raise ImportError(
-                    f"{folder / NAME} was built from another ids.def: install the package again"
-                )
+            lists = ("ids", library.xmcjax_ids, _ids), ("calls", library.xmcjax_calls, _schema)
+            for list_, told, ours in lists:
+                if _told(told) != ours.text():
+                    raise ImportError(
+                        f"{folder / NAME} was built from another {list_}.def: install the package again"
+                    )
             return library, ""
     tree = next((folder for folder in folders if (folder / "interface" / "abi.cc").exists()), None)
     if tree is None:

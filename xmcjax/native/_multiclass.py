@@ -78,7 +78,7 @@ class _Point:
         assert X.dtype in (np.float32, np.float64) and y.dtype == np.int32 and y.shape == X.shape[:1]
         self.shape = X.shape[0], m
         self._d = X.shape[1]
-        library = _library.load()
+        library = _library.load_library()
         assert library is not None  # the caller has seen that it is there
         self._library = library
         # kept alive, because the library keeps their addresses

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import jax
 
-from xmcjax.native import _ids
+from xmcjax.native import id_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Penalty:
 
     def __init_subclass__(cls, *, native: str | None = None, **options):
         super().__init_subclass__(**options)
-        cls.native = None if native is None else _ids.number("penalty", native)
+        cls.native = None if native is None else id_number("penalty", native)
 
     @property
     def parameter(self) -> float:

@@ -13,7 +13,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from xmcjax.native import _ffi
+from xmcjax import native
 from xmcjax.projections import _arguments, _threshold
 from xmcjax.projections._rows import by_rows
 
@@ -60,10 +60,10 @@ def box_projection(b, radius, lower, upper, rho, at_most):
     """
     arguments = (b, radius, lower, upper, rho)
     twin = functools.partial(_jnp_project, at_most=at_most)
-    if not _ffi.available_here():
+    if not native.available_here():
         return twin(*arguments)
-    native = functools.partial(_ffi.project_box, at_most=at_most)
-    return jax.lax.platform_dependent(*arguments, cpu=native, default=twin)
+    kernel = functools.partial(native.project_box, at_most=at_most)
+    return jax.lax.platform_dependent(*arguments, cpu=kernel, default=twin)
 
 
 @box_projection.defjvp

@@ -17,7 +17,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from xmcjax.native import _ffi
+from xmcjax import native
 from xmcjax.projections import _arguments, _knapsack, _threshold
 from xmcjax.projections._rows import by_rows
 
@@ -160,10 +160,10 @@ def topk_projection(b, radius, rho, k):
     """
     arguments = (b, radius, rho)
     twin = functools.partial(_jnp_project, k=k)
-    if not _ffi.available_here():
+    if not native.available_here():
         return twin(*arguments)
-    native = functools.partial(_ffi.project_topk, k=k)
-    return jax.lax.platform_dependent(*arguments, cpu=native, default=twin)
+    kernel = functools.partial(native.project_topk, k=k)
+    return jax.lax.platform_dependent(*arguments, cpu=kernel, default=twin)
 
 
 @topk_projection.defjvp

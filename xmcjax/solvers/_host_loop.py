@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
-from xmcjax.native._awaited import awaited
+from xmcjax.native import awaited
 
 # Seconds below which the next call makes twice as many iterations.
 _SHORT = 0.25

@@ -16,8 +16,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from xmcjax import projections
-from xmcjax.native import _ids
+from xmcjax import native, projections
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +70,7 @@ def _box(b, k, r):
 
 SETS = {
     "topk_alpha": InstanceSet(
-        native=_ids.number("set", "topk_alpha"),
+        native=native.id_number("set", "topk_alpha"),
         limited=True,
         # max{0, mean of the k largest h}
         support=lambda h, k, r: r * jnp.maximum(_mean_of_largest(h, k, False), 0),
@@ -79,7 +78,7 @@ SETS = {
         unopposed=_first_others,
     ),
     "topk_beta": InstanceSet(
-        native=_ids.number("set", "topk_beta"),
+        native=native.id_number("set", "topk_beta"),
         limited=True,
         # mean over the k largest of max{0, h}
         support=lambda h, k, r: r * _mean_of_largest(h, k, True),
@@ -87,7 +86,7 @@ SETS = {
         unopposed=_first_others,
     ),
     "box": InstanceSet(
-        native=_ids.number("set", "box"),
+        native=native.id_number("set", "box"),
         limited=False,
         # Σ max{0, h}
         support=lambda h, k, r: r * jnp.sum(jnp.maximum(h, 0)),

@@ -24,8 +24,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xmcjax._exit import end_now
-from xmcjax.native._abort_note import noted_at_abort
-from xmcjax.native._awaited import awaited
+from xmcjax.native import awaited, noted_at_abort
 
 # Seconds: between two signs of life; without one, until a process is given up, and the same where a
 # connection was lost already; for which a call may still end although a process has failed; for the others
@@ -166,7 +165,7 @@ class Peers:
             pause = min(2 * pause, 0.5)
 
     def awaited(self, function: Callable, *args: Any, **options: Any) -> Any:
-        """What a jitted function over the mesh returns, as of :func:`xmcjax.native._awaited.awaited`.
+        """What a jitted function over the mesh returns, as of :func:`xmcjax.native.awaited`.
 
         Raises:
             PeerError: it does not come, because of another process.

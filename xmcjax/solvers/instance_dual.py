@@ -42,9 +42,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import native
 from xmcjax._arguments import number, whole_number
 from xmcjax.linops import Csr
-from xmcjax.native import _ffi, _ids
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
@@ -292,7 +292,7 @@ def objectives(problem: Problem, hp: HParams, state: State) -> tuple[jax.Array, 
     """(P, D, P − D, instances with x ≠ 0) of all lanes as they are, each [lanes]."""
     if problem.rows is None:
         arrays, options = _native_arguments(problem, hp, 0)
-        return tuple(_ffi.instance_gap(arrays, state[:3], **options))
+        return tuple(native.instance_gap(arrays, state[:3], **options))
     return twin.gap(problem.rows, problem, hp, state.weights, state.dual)
 
 
@@ -333,7 +333,7 @@ def _native_arguments(problem: Problem, hp: HParams, count):
         jnp.stack([jnp.asarray(c, jnp.int32) for c in counts]),
     )
     options = dict(
-        features=_ids.number("features", kind),
+        features=native.id_number("features", kind),
         set=problem.instance_set.native,
         classes=problem.classes,
         block=hp.block,
@@ -345,7 +345,7 @@ def _native_arguments(problem: Problem, hp: HParams, count):
 
 def _native_epochs(problem: Problem, hp: HParams, state: State, count) -> State:
     arrays, options = _native_arguments(problem, hp, count)
-    return State(*_ffi.instance_dual(arrays, state, **options))
+    return State(*native.instance_dual(arrays, state, **options))
 
 
 def _twin_epoch(problem: Problem, hp: HParams, state: State) -> State:

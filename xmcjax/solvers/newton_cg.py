@@ -38,17 +38,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from xmcjax import native
 from xmcjax._arguments import instance
 from xmcjax.linops import Csr, LinOp, check_operator, real_array
 from xmcjax.losses import LaneLoss
-from xmcjax.native import _ffi
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import PART_OF_BOUND, Progress, cg
@@ -301,40 +301,28 @@ def gradient_tolerance(eps: float, positives, n: float, gradient_norm_at_zero):
 def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     if state.w.shape[0] != problem.op.shape[1]:
         raise ValueError(f"expected weights of {problem.op.shape[1]} features, got {state.w.shape[0]}")
-    numbers, counts = native_numbers(hp, problem.loss, problem.penalty, problem.op.dtype, jnp)
-    arguments = (
-        *problem.op.arrays,  # type: ignore[attr-defined]  # only such operators come here
-        problem.y,
-        problem.weight,
-        problem.shift,
-        problem.tolerance,
-        numbers,
-        counts,
+    stepped = native.call(
+        "newton_step",
+        X=problem.op.arrays,  # type: ignore[attr-defined]  # only such operators come here
+        y=problem.y,
+        weight=problem.weight,
+        shift=problem.shift,
+        tolerance=problem.tolerance,
+        **native_numbers(hp, problem.loss, problem.penalty),
+        **state._asdict(),
     )
-    return State(*_ffi.newton_step(arguments, state, loss=problem.loss.native))  # type: ignore[arg-type]
+    return State(**stepped)
 
 
-def native_numbers(hp: HParams, loss: LaneLoss, penalty: Penalty, dtype, module=np):
-    """The hyperparameters as native/interface/ffi_newton.cc takes them: reals of `dtype`, and int32 counts.
-
-    `module` is numpy, or jax.numpy for traced ones.
-    """
-    reals = (
-        hp.l2,
-        hp.l2_bias,
-        loss.parameter,
-        hp.cg_tolerance,
-        hp.cg_progress,
-        hp.preconditioner,
-        hp.armijo,
-        hp.decrement,
-        penalty.parameter,
-    )
-    counts = (hp.max_cg, hp.max_steps, hp.max_backtracks, penalty.native)
-    return (
-        module.stack([module.asarray(v, dtype) for v in reals]),
-        module.stack([module.asarray(v, module.int32) for v in counts]),
-    )
+def native_numbers(hp: HParams, loss: LaneLoss, penalty: Penalty) -> dict[str, Any]:
+    """The fields of the native step that are no arrays of a problem or a state, by their names."""
+    return {
+        "loss": loss.native,
+        "loss_parameter": loss.parameter,
+        "penalty": penalty.native,
+        "penalty_parameter": penalty.parameter,
+        **hp._asdict(),
+    }
 
 
 def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:

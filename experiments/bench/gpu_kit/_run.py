@@ -27,8 +27,8 @@ import json, warnings
 warnings.simplefilter("ignore")
 import jax
 try:
-    from xmcjax.native import _library
-    native = "built" if _library.load() else "not built"
+    from xmcjax.native import load_library
+    native = "built" if load_library() else "not built"
 except ImportError as error:
     native = f"broken: {error}"
 try:

@@ -3,25 +3,10 @@
 
 #include <cstdint>
 
+#include "interface/calls.h"
 #include "interface/ids.h"
 
 namespace xmcjax {
-
-// A CSR matrix of n rows and d columns: row i holds the entries offset[i] .. offset[i+1]-1.
-template <class T>
-struct Csr {
-  int64_t n, d;
-  const T* value;
-  const int32_t* column;
-  const int64_t* offset;
-};
-
-// An array that may be constant along the rows, along the lanes, or both (stride 0).
-template <class T>
-struct Broadcast {
-  const T* data;
-  int64_t row_stride, lane_stride;
-};
 
 // Codes of solvers/_base.py::Status.
 enum Status : int32_t {
@@ -31,55 +16,6 @@ enum Status : int32_t {
   kMaxSteps = 2,
   kLineSearchFailed = 3,
   kNonFinite = 4,
-};
-
-// One Newton step of the lanes of solvers/newton_cg.py; the fields are those of its State and
-// HParams. The lane-last arrays have `lanes` columns.
-template <class T>
-struct NewtonArgs {
-  Csr<T> X;
-  int64_t lanes;
-  const int8_t* y;       // [n, lanes], +1 or -1
-  Broadcast<T> weight;   // c of the lane problem
-  Broadcast<T> shift;    // o of the lane problem
-  int32_t loss;
-  T loss_parameter;
-  int32_t penalty;
-  T penalty_parameter;
-  T l2, l2_bias;         // of the penalty; l2_bias < 0: no bias; 0: free; > 0: regularised
-  T cg_tolerance, cg_progress, preconditioner;
-  int32_t max_cg, max_steps, max_backtracks;
-  T armijo, decrement;
-  const T* tolerance;    // [lanes] bound on the norm of the gradient
-  T *w, *z, *direction;  // [d, lanes], [n, lanes], [d, lanes], updated in place
-  T *bias, *direction_bias, *slope, *value, *gradient_norm, *multiplier;  // [lanes]
-  int32_t *status, *steps, *cg_steps, *active;                            // [lanes]
-};
-
-// The k best labels of each row and their scores, best first, into which a block of labels is merged
-// (models/_block_scores.py).
-template <class T>
-struct MergeTopkArgs {
-  Csr<T> X;
-  const T *W, *b;        // [d, lanes] and [lanes]; a bias of -inf keeps a label out
-  int64_t lanes;         // a multiple of lane_tile
-  int32_t first_label;   // of the block, above all that were merged before
-  int64_t k;
-  T* scores;             // [n, k], changed in place
-  int32_t* labels;       // [n, k]
-};
-
-// Projections of `rows` vectors of m entries (projections/_knapsack.py and _topk.py); the numbers of
-// a vector are those of its row.
-template <class T>
-struct ProjectionArgs {
-  int64_t rows, m;
-  const T *b, *radius, *rho;
-  const T *lower, *upper;  // the box; the top-k sets have k for them
-  bool at_most;            // whether the radius bounds the sum of a box or is the sum
-  int64_t k;
-  T* x;              // [rows, m]
-  T *width, *tight;  // [rows]: 1ᵀx/k of the top-k sets; 1 where the radius holds, else 0
 };
 
 // Dual ascent over instances; the fields from weights on are those of State in solvers/instance_dual.py.
@@ -108,38 +44,6 @@ struct InstanceDualArgs {
   T *primal, *dual_objective, *gap, *estimate, *ratio;                               // [lanes]
   int32_t *status, *epochs, *checks, *changed, *support, *truncated;                 // [lanes]
   T* history;              // [lanes, history_rows, 3]
-};
-
-// Multinomial logistic regression (solvers/multinomial): weights are [d, classes].
-template <class T>
-struct SoftmaxPassArgs {
-  Csr<T> X;
-  int64_t classes;
-  const int32_t* y;   // [n]
-  const T* weight;    // [n], of the instances; one of weight 0 does not count
-  const T *W, *bias;  // [d, classes], [classes]
-  T* loss;            // Σ c (log Σ e^z - z_y)
-  T* gradient;        // [d, classes], Xᵀ c (P - Y)
-  T* bias_gradient;   // [classes], Σ c (P - Y)
-};
-
-struct SoftmaxRoundCounts {
-  int64_t pairs;          // instance and class visited more than once
-  int64_t active_epochs;  // epochs over those
-  int64_t steps;          // of Newton's method in the rows of the full epoch
-  int64_t skipped;        // rows in which it found nothing
-};
-
-template <class T>
-struct SoftmaxRoundArgs {
-  Csr<T> X;
-  int64_t classes;
-  const T *weight, *squared_norms;  // [n]
-  const T* bias;                    // [classes]
-  const int32_t* order;             // [n], of the visits
-  T l2;
-  T *W, *log_p;                     // [d, classes], [n, classes], changed in place
-  SoftmaxRoundCounts* counts;
 };
 
 // Dual ascent of a multi-class SVM; see multiclass.h.

@@ -15,16 +15,6 @@ namespace xmcjax {
 
 namespace ffi = xla::ffi;
 
-// A number of buffers, the attribute "threads" and one result.
-template <int kBuffers, class Binding = ffi::Binding<ffi::ExecutionStage::kExecute>>
-auto buffers_and_threads(Binding binding = ffi::Ffi::Bind()) {
-  if constexpr (kBuffers == 0) {
-    return std::move(binding).template Attr<int64_t>("threads").template Ret<ffi::AnyBuffer>();
-  } else {
-    return buffers_and_threads<kBuffers - 1>(std::move(binding).template Arg<ffi::AnyBuffer>());
-  }
-}
-
 inline ffi::Error expected(const std::string& what) {
   return ffi::Error(ffi::ErrorCode::kInvalidArgument, "xmcjax: expected " + what);
 }
@@ -60,6 +50,8 @@ struct Guarded<implementation> {
       Call call(Caller::kXla);
       try {
         result = implementation(std::move(arguments)...);
+      } catch (const BadArgument& error) {
+        result = ffi::Error(ffi::ErrorCode::kInvalidArgument, std::string("xmcjax: ") + error.what());
       } catch (const UnknownId& error) {
         result = expected(error.what());
       }
@@ -71,10 +63,10 @@ struct Guarded<implementation> {
   }
 };
 
-#define XMCJAX_HANDLER(name, implementation, binding)                                             \
-  XMCJAX_EXPORT XLA_FFI_Error* name(XLA_FFI_CallFrame* frame) {                                   \
-    static auto* handler = (binding).To(xmcjax::Guarded<&implementation>::call).release();        \
-    return handler->Call(frame);                                                                  \
+#define XMCJAX_HANDLER(name, implementation, binding)                                      \
+  XMCJAX_EXPORT XLA_FFI_Error* name(XLA_FFI_CallFrame* frame) {                            \
+    static auto* handler = (binding).To(xmcjax::Guarded<&implementation>::call).release(); \
+    return handler->Call(frame);                                                           \
   }
 
 }  // namespace xmcjax

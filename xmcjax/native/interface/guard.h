@@ -16,7 +16,12 @@
 namespace xmcjax {
 
 // Of native/_interrupts.py.
-enum Ended : int32_t { kDone = 0, kNoMemory = 1, kInterrupted = 2, kFailed = 3, kUnknownId = 4 };
+enum Ended : int32_t { kDone = 0, kNoMemory = 1, kInterrupted = 2, kFailed = 3, kUnknownId = 4, kBadArgument = 5 };
+
+// A call that is given something else than its declaration says; the sentence says what.
+struct BadArgument : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
 
 // Makes f() and says how it ended.
 template <class F>
@@ -32,6 +37,8 @@ int32_t guarded(F&& f) noexcept {
     return kNoMemory;
   } catch (const UnknownId&) {
     return kUnknownId;
+  } catch (const BadArgument&) {
+    return kBadArgument;
   } catch (...) {
     return kFailed;
   }

@@ -10,7 +10,7 @@ namespace xmcjax::XMCJAX_ISA {
 constexpr int64_t kPasses = 4;  // over a vector, about
 
 template <class T>
-void project_box(const ProjectionArgs<T>& args, int64_t first, int64_t last) {
+void project_box(const BoxArgs<T>& args, int64_t first, int64_t last) {
   std::vector<double> work(projection_work(args.m));
   const Poll poll;
   for (int64_t i = first; i < last; ++i, poll(kPasses * args.m)) {
@@ -25,7 +25,7 @@ void project_box(const ProjectionArgs<T>& args, int64_t first, int64_t last) {
 }
 
 template <class T>
-void project_topk(const ProjectionArgs<T>& args, int64_t first, int64_t last) {
+void project_topk(const TopkArgs<T>& args, int64_t first, int64_t last) {
   std::vector<double> work(projection_work(args.m));
   const Poll poll;
   for (int64_t i = first; i < last; ++i, poll(kPasses * args.m)) {
@@ -38,9 +38,9 @@ void project_topk(const ProjectionArgs<T>& args, int64_t first, int64_t last) {
   }
 }
 
-template void project_box<float>(const ProjectionArgs<float>&, int64_t, int64_t);
-template void project_box<double>(const ProjectionArgs<double>&, int64_t, int64_t);
-template void project_topk<float>(const ProjectionArgs<float>&, int64_t, int64_t);
-template void project_topk<double>(const ProjectionArgs<double>&, int64_t, int64_t);
+template void project_box<float>(const BoxArgs<float>&, int64_t, int64_t);
+template void project_box<double>(const BoxArgs<double>&, int64_t, int64_t);
+template void project_topk<float>(const TopkArgs<float>&, int64_t, int64_t);
+template void project_topk<double>(const TopkArgs<double>&, int64_t, int64_t);
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -119,11 +119,13 @@ int solve_row(const T* t, T s, T total, int64_t count, T* u, T* p) {
   return 0;
 }
 
+enum Count { kPairs, kActiveEpochs, kSteps, kSkipped };  // the order of calls.def
+
 template <class T>
 class Round {
  public:
-  explicit Round(const SoftmaxRoundArgs<T>& args)
-      : a_(args), m_(args.classes), padded_(whole<T>(m_)), bias_(padded_), t_(padded_), u_(padded_), p_(padded_),
+  Round(const SoftmaxRoundArgs<T>& args, int64_t* counts)
+      : a_(args), counts_(counts), m_(args.classes), padded_(whole<T>(m_)), bias_(padded_), t_(padded_), u_(padded_), p_(padded_),
         old_(padded_), change_(padded_) {
     for (int64_t j = 0; j < m_; ++j) bias_[j] = args.bias[j];
   }
@@ -137,7 +139,7 @@ class Round {
     first_change_ = -1;
     for (int64_t epoch = 0; epoch < most; ++epoch) {
       const double change = active_epoch();
-      ++a_.counts->active_epochs;
+      ++counts_[kActiveEpochs];
       if (first_change_ < 0) first_change_ = change;
       if (change <= kEnough * first_change_) break;
     }
@@ -169,10 +171,10 @@ class Round {
       }
       const int steps = solve_row(t_.get(), s, T(1), padded_, u_.get(), p_.get());
       if (!steps) {
-        ++a_.counts->skipped;
+        ++counts_[kSkipped];
         continue;
       }
-      a_.counts->steps += steps;
+      counts_[kSteps] += steps;
       std::memcpy(log_p, u_.get(), m_ * sizeof(T));
       const T scale = weight / a_.l2;
       const T level = 1 / s;  // s p > 1: the coupling through W outweighs the entropy
@@ -245,13 +247,14 @@ class Round {
     for (const Row& row : rows_)
       for (int64_t q = row.first; q < row.first + row.count; ++q)
         a_.log_p[row.instance * m_ + classes_[q]] = log_p_[q];
-    a_.counts->pairs = int64_t(classes_.size());
+    counts_[kPairs] = int64_t(classes_.size());
   }
 
   struct Row {
     int64_t instance, first, count;
   };
   const SoftmaxRoundArgs<T>& a_;
+  int64_t* const counts_;
   const int64_t m_, padded_;
   Zeros<T> bias_, t_, u_, p_, old_, change_;
   std::vector<Row> rows_;
@@ -263,8 +266,8 @@ class Round {
 }  // namespace
 
 template <class T>
-void softmax_round(const SoftmaxRoundArgs<T>& args) {
-  Round<T>(args).run();
+void softmax_round(const SoftmaxRoundArgs<T>& args, int64_t* counts) {
+  Round<T>(args, counts).run();
 }
 
 template <class T>
@@ -310,8 +313,8 @@ void softmax_pass(const SoftmaxPassArgs<T>& a) {
   *a.loss = T(loss);
 }
 
-template void softmax_round<float>(const SoftmaxRoundArgs<float>&);
-template void softmax_round<double>(const SoftmaxRoundArgs<double>&);
+template void softmax_round<float>(const SoftmaxRoundArgs<float>&, int64_t*);
+template void softmax_round<double>(const SoftmaxRoundArgs<double>&, int64_t*);
 template void softmax_pass<float>(const SoftmaxPassArgs<float>&);
 template void softmax_pass<double>(const SoftmaxPassArgs<double>&);
 

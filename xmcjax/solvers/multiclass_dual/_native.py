@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax.native._multiclass import Ascent, CentredAscent, Proximal
+from xmcjax.native import Ascent, CentredAscent, Proximal
 from xmcjax.solvers import _admm
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified

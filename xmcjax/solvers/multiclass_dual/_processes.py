@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 
 from xmcjax import linops
 from xmcjax._arguments import flag, number, whole_number
-from xmcjax.native._multiclass import Ascent, Assessment, Match
+from xmcjax.native import Ascent, Assessment, Match
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import certified
 from xmcjax.solvers._peers import Peers

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
 from xmcjax._arguments import number, whole_number
-from xmcjax.native._awaited import awaited
+from xmcjax.native import awaited
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import certified
 from xmcjax.solvers.multiclass_dual import _native, _proximal

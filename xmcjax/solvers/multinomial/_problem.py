@@ -28,12 +28,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xmcjax import _sparse
+from xmcjax import _sparse, native
 from xmcjax._arguments import flag, whole_number
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._range import check_range
 from xmcjax.linops import Csr, Dense, LinOp, check_operator
-from xmcjax.native import _ffi
 
 
 @functools.partial(
@@ -212,12 +211,11 @@ class Evaluation(NamedTuple):
 def evaluate(problem: Problem, W, bias) -> Evaluation:
     """G and ∇G by one product with X and one with its transpose; both at once in the native pass."""
     if problem.native:
-        sums = _ffi.softmax_pass(*problem.csr, problem.y, problem.weight, W, bias)
-        loss, gradient, bias_gradient = sums
-        gradient = problem.l2 * W + gradient
-        bias_gradient = centred(problem, bias_gradient) if problem.intercept else jnp.zeros_like(bias)
+        sums = native.call("softmax_pass", X=problem.csr, y=problem.y, weight=problem.weight, W=W, bias=bias)
+        gradient = problem.l2 * W + sums["gradient"]
+        bias_gradient = centred(problem, sums["bias_gradient"]) if problem.intercept else jnp.zeros_like(bias)
         norm = jnp.sqrt(squared_norm(problem, gradient, bias_gradient))
-        return Evaluation(problem.l2 / 2 * jnp.sum(W * W) + loss, gradient, bias_gradient, norm)
+        return Evaluation(problem.l2 / 2 * jnp.sum(W * W) + sums["loss"], gradient, bias_gradient, norm)
     return evaluate_at(problem, W, scores(problem, W, bias))
 
 

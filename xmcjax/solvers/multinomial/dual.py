@@ -29,7 +29,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from xmcjax.native import _ffi
+from xmcjax import native
 from xmcjax.solvers.multinomial._problem import (
     Problem,
     centred,
@@ -93,17 +93,19 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     for _ in range(ROUNDS):
         key, now = jax.random.split(key)
         order = jax.random.permutation(now, problem.y.shape[0]).astype(jnp.int32)
-        W, log_q, counts = _ffi.softmax_round(
-            *problem.csr,
-            problem.weight,
-            memory.squared_norms,
-            bias,
-            order,
-            problem.l2,
-            W,
-            log_q,
+        visited = native.call(
+            "softmax_round",
+            X=problem.csr,
+            weight=problem.weight,
+            squared_norms=memory.squared_norms,
+            bias=bias,
+            order=order,
+            l2=problem.l2,
+            W=W,
+            log_p=log_q,
         )
-        inner = inner + 1 + counts[1]
+        W, log_q = visited["W"], visited["log_p"]
+        inner = inner + 1 + visited["counts"][1]
         if problem.intercept:
             bias = centred(problem, bias + _intercept_step(problem, memory, log_q))
     memory = Memory(log_q, memory.squared_norms, jax.random.key_data(key))

@@ -1,0 +1,151 @@
+"""The arguments of a native call in order, and calls on arrays of NumPy, which are changed in place.
+
+A call leaves the GIL and runs in the thread that makes it: through XLA (:func:`xmcjax.native._ffi.call`)
+those of two host threads would wait for each other in its pool of threads, and find another core's cache.
+Both run the same C++, whose one reader compares the arrays with the declaration.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xmcjax.native import _interrupts, _library
+from xmcjax.native._schema import ARRAYS, CALLS, Field
+
+
+class Arranged(NamedTuple):
+    """What a call is given, in the order of its declaration."""
+
+    read: list[Any]
+    written: list[Any]  #: arrays that are changed in place and results; None for a result that was not given
+    aliases: dict[int, int]  #: where what is changed in place stands in `read` and in `written`
+    options: dict[str, np.int64]
+    dtype: np.dtype  #: of the reals
+
+
+def arranged(name: str, given: Mapping[str, Any], module: Any = np) -> Arranged:
+    """Puts the fields of a call in order, and makes its numbers arrays.
+
+    Args:
+        name: of the call.
+        given: its fields by name; of a CSR matrix the triple of values, columns and offsets.
+        module: numpy or jax.numpy.
+
+    Raises:
+        TypeError: a field that is missing, or one that there is not.
+    """
+    fields = CALLS[name]
+    missing = [f.name for f in fields if f.name not in given and f.kind != "OUT"]
+    unknown = sorted(set(given) - {f.name for f in fields})
+    if missing or unknown:
+        wrong = f"no {missing[0]}" if missing else f"{unknown[0]}, which there is not"
+        raise TypeError(f"{name}: expected the fields {', '.join(f.name for f in fields)}, got {wrong}")
+    reals = (
+        given[f.name][0] if f.kind == "CSR" else given[f.name]
+        for f in fields
+        if f.type == "real" and f.kind in ("CSR", *ARRAYS)
+    )
+    dtype = np.dtype(next(reals).dtype)
+    read: list[Any] = []
+    written: list[Any] = []
+    aliases: dict[int, int] = {}
+    options: dict[str, np.int64] = {}
+    for field in fields:
+        value: Any = given.get(field.name)
+        if field.kind in ("OPTION", "ID"):
+            options[field.name] = np.int64(value)
+        elif field.kind == "CSR":
+            read.extend(value)
+        elif field.kind == "NUMBER":
+            read.append(module.asarray(value, dtype_of(field, dtype)))
+        elif field.kind in ARRAYS:
+            read.append(value)
+        if field.kind == "INOUT":
+            aliases[len(read) - 1] = len(written)
+        if field.kind in ("INOUT", "OUT"):
+            written.append(value)
+    return Arranged(read, written, aliases, options, dtype)
+
+
+def dtype_of(field: Field, real: np.dtype) -> np.dtype:
+    """Of a field where the reals of its call are of another."""
+    return real if field.type == "real" else np.dtype(field.type.removesuffix("_t"))
+
+
+class _Array(ctypes.Structure):
+    """Array of native/interface/reader.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("type", ctypes.c_int32),
+        ("axes", ctypes.c_int32),
+        ("length", ctypes.POINTER(ctypes.c_int64)),
+    )
+
+
+class InPlace:
+    """A native call on arrays of NumPy, as a function without arguments.
+
+    The arrays may be written to between calls; they must not be reallocated.
+
+    Args:
+        name: of the call.
+        fields: all of its fields by name, results too; the arrays are C-contiguous.
+
+    Raises:
+        TypeError: a field that is missing, or one that there is not.
+        ValueError: an array that the declaration of the call does not allow.
+    """
+
+    def __init__(self, name: str, **fields: Any):
+        library = _library.load_library()
+        assert library is not None  # the caller has seen that it is there
+        read, written, _, options, _ = arranged(name, fields)
+        for array in (*read, *written):
+            if not array.flags.c_contiguous or not array.dtype.isnative:
+                got = f"{array.dtype} {list(array.shape)}"
+                raise ValueError(f"{name}: expected contiguous arrays of numbers of this machine, got {got}")
+        self._name = name
+        self._arrays = read, written  # kept alive
+        self._message = ctypes.create_string_buffer(500)
+        self._arguments = (
+            *(_described(read), ctypes.c_int64(len(read))),
+            *(_described(written), ctypes.c_int64(len(written))),
+            (ctypes.c_int64 * len(options))(*options.values()),
+            self._message,
+            ctypes.c_int64(len(self._message)),
+        )
+        self._call = library.xmcjax_in_place
+        self._make(0)
+
+    def __call__(self) -> None:
+        """Makes the call.
+
+        Raises:
+            MemoryError: no room for its working arrays.
+            Interrupted, KeyboardInterrupt: the call was ended; the arrays are of no use any more.
+        """
+        self._make(1)
+
+    def _make(self, runs: int) -> None:
+        ended = self._call(self._name.encode(), ctypes.c_int32(runs), *self._arguments)
+        if ended:
+            _interrupts.check(ended, f"the working arrays of {self._name}", self._message.value.decode())
+
+
+def _described(arrays: list[np.ndarray]) -> ctypes.Array[_Array]:
+    return (_Array * len(arrays))(
+        *(
+            _Array(
+                a.ctypes.data,
+                ord(a.dtype.kind) << 8 | a.dtype.itemsize,
+                a.ndim,
+                (ctypes.c_int64 * a.ndim)(*a.shape),
+            )
+            for a in arrays
+        )
+    )

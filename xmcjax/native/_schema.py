@@ -1,0 +1,54 @@
+"""The native calls and their fields, as ``interface/calls.def`` declares them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+_FILE = Path(__file__).with_name("interface") / "calls.def"
+# The macros of fields, with the type of those that do not say it; a CSR matrix is three arrays.
+_TYPES = {
+    **{"CSR": "real", "EACH": "real", "PLACES": "int32_t", "OPTION": "int64_t", "ID": "int64_t"},
+    **dict.fromkeys(("IN", "NUMBER", "INOUT", "OUT")),
+}
+#: The kinds of the other arrays that a caller gives.
+ARRAYS = ("IN", "PLACES", "EACH", "INOUT")
+
+
+class Field(NamedTuple):
+    """A line of a call."""
+
+    kind: str  #: the name of its macro
+    name: str
+    type: str  #: "real", or the type in C++
+    sizes: tuple[str, ...]  #: of a CSR matrix those of its offsets
+
+
+def _declared() -> dict[str, list[Field]]:
+    calls: dict[str, list[Field]] = {}
+    fields: list[Field] = []
+    for kind, inside in re.findall(r"^XMCJAX_(\w+)\((.*)\)$", _FILE.read_text(), re.MULTILINE):
+        words = [word.strip() for word in inside.split(",")]
+        if kind == "CALL":
+            fields = calls.setdefault(words[0], [])
+        elif kind in _TYPES:
+            type_ = _TYPES[kind] or words.pop(0)
+            name = words.pop(0)
+            if kind in ("PLACES", "ID"):  # their bounds
+                del words[: 1 if kind == "PLACES" else 2]
+            fields.append(Field(kind, name, type_, tuple(filter(None, words))))
+    return calls
+
+
+#: The fields of each call, in their order.
+CALLS = _declared()
+
+
+def text() -> str:
+    """All declarations, as the library tells those that it was built with."""
+    lines = []
+    for name, fields in CALLS.items():
+        lines.append(f"CALL {name}")
+        lines += [" ".join((f.kind, f.type, f.name, ", ".join(f.sizes))) for f in fields]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,119 @@
+// The calls of calls.def as targets of XLA and as functions for ctypes (native/_calls.py): one reader serves both.
+#include "interface/calls.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/flush_denormals.h"
+#include "interface/ffi_support.h"
+#include "interface/reader.h"
+
+namespace xmcjax {
+
+#define XMCJAX_CALL(name, Args) \
+  template <class real>         \
+  void Args<real>::read(Reader& reader) {
+#define XMCJAX_SIZES(...) reader.sizes(#__VA_ARGS__, __VA_ARGS__);
+#define XMCJAX_CSR(name, rows, columns) reader.csr(name, #name, #rows, #columns);
+#define XMCJAX_IN(type, name, ...) reader.in(name, #name, #__VA_ARGS__);
+#define XMCJAX_PLACES(name, bound, ...) reader.places(name, #name, #bound, #__VA_ARGS__);
+#define XMCJAX_EACH(name, ...) reader.each(name, #name, #__VA_ARGS__);
+#define XMCJAX_NUMBER(type, name) reader.number(name, #name);
+#define XMCJAX_OPTION(name) reader.option(name, #name);
+#define XMCJAX_ID(name, count, list) reader.id(name, #name, count, list);
+#define XMCJAX_INOUT(type, name, ...) reader.inout(name, #name, #__VA_ARGS__);
+#define XMCJAX_OUT(type, name, ...) reader.out(name, #name, #__VA_ARGS__);
+#define XMCJAX_END() \
+  reader.end();      \
+  }
+#include "interface/calls.def"
+
+namespace {
+
+template <class Args>
+void read_and_run(const Given& given, bool runs) {
+  Args args;
+  Reader reader(given);
+  args.read(reader);
+  if (runs) run(args);
+}
+
+template <template <class> class Args>
+void call(const Given& given, bool runs) {
+  (given.wide() ? read_and_run<Args<double>> : read_and_run<Args<float>>)(given, runs);
+}
+
+struct Named {
+  const char* name;
+  void (*call)(const Given& given, bool runs);
+};
+constexpr Named kCalls[] = {
+#define XMCJAX_CALL(name, Args) {#name, call<Args>},
+#include "interface/calls.def"
+};
+
+Array array_of(const ffi::AnyBuffer& buffer) {
+  const auto length = buffer.dimensions();
+  const auto type = [&]() -> Type {
+    switch (buffer.element_type()) {
+      case ffi::DataType::F32: return kType<float>;
+      case ffi::DataType::F64: return kType<double>;
+      case ffi::DataType::S8: return kType<int8_t>;
+      case ffi::DataType::S32: return kType<int32_t>;
+      default: return 0;
+    }
+  };
+  return {buffer.untyped_data(), type(), int32_t(length.size()), length.begin()};
+}
+
+// A call that XLA makes.
+template <template <class> class Args>
+struct Target {
+  static const char* name;
+
+  static ffi::Error handle(ffi::RemainingArgs args, ffi::RemainingRets results, ffi::Dictionary options) {
+    std::vector<Array> in, out;
+    for (size_t i = 0; i < args.size(); ++i) in.push_back(array_of(*args.get<ffi::AnyBuffer>(i)));
+    for (size_t i = 0; i < results.size(); ++i) out.push_back(array_of(**results.get<ffi::AnyBuffer>(i)));
+    const auto option = [&](const char* wanted) {
+      const auto found = options.get<int64_t>(wanted);
+      if (!found.has_value()) throw BadArgument(std::string(name) + ": expected an option " + wanted);
+      return *found;
+    };
+    call<Args>({name, in.data(), out.data(), int64_t(in.size()), int64_t(out.size()), option}, true);
+    return ffi::Error::Success();
+  }
+};
+#define XMCJAX_CALL(call, Args) \
+  template <>                   \
+  const char* Target<Args>::name = #call;
+#include "interface/calls.def"
+
+}  // namespace
+
+#define XMCJAX_CALL(name, Args) \
+  XMCJAX_HANDLER(xmcjax_##name, Target<Args>::handle, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs())
+#include "interface/calls.def"
+
+}  // namespace xmcjax
+
+// A call on arrays of the caller, which are changed in place; without `runs` they are checked and nothing else.
+// Options come in the order of the declaration. Returns how it ended, of guard.h; the sentence of kBadArgument is in
+// message, of `room` bytes.
+XMCJAX_EXPORT int32_t xmcjax_in_place(const char* name, int32_t runs, const xmcjax::Array* in, int64_t ins,
+                                      const xmcjax::Array* out, int64_t outs, const int64_t* options, char* message,
+                                      int64_t room) {
+  return xmcjax::guarded_call([&] {
+    const auto call = std::find_if(std::begin(xmcjax::kCalls), std::end(xmcjax::kCalls),
+                                   [&](const auto& one) { return !std::strcmp(one.name, name); });
+    const xmcjax::FlushDenormals flush;
+    try {
+      if (call == std::end(xmcjax::kCalls)) throw xmcjax::BadArgument(std::string("there is no call ") + name);
+      call->call({name, in, out, ins, outs, [&](const char*) { return *options++; }}, runs != 0);
+    } catch (const xmcjax::BadArgument& error) {
+      std::strncpy(message, error.what(), size_t(room - 1));
+      throw;
+    }
+  });
+}

@@ -1,0 +1,86 @@
+// The calls of the kernels: which rows or lanes a thread takes, and what the shapes do not say about the arguments.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "core/isa.h"
+#include "core/parallel.h"
+#include "interface/guard.h"
+
+namespace xmcjax {
+
+constexpr int64_t kRows = 64;  // rows are independent: pieces of so many keep the threads apart
+
+template <class T>
+void run(MatmatArgs<T>& args) {
+  parallel(args.X.n, kRows, args.threads, [&](int64_t first, int64_t last) {
+    kernels<T>().matmat(args.X, args.V, args.out, args.lanes, first, last);
+  });
+}
+XMCJAX_RUNS(MatmatArgs)
+
+template <class T>
+void run(RmatmatArgs<T>& args) {
+  parallel(args.lanes, kernels<T>().lane_tile, args.threads, [&](int64_t first, int64_t last) {
+    kernels<T>().rmatmat(args.X, args.C, args.out, args.lanes, first, last);
+  });
+}
+XMCJAX_RUNS(RmatmatArgs)
+
+template <class T>
+void run(GramMatmatArgs<T>& args) {
+  parallel(args.lanes, kernels<T>().lane_tile, args.threads, [&](int64_t first, int64_t last) {
+    kernels<T>().gram_matmat(args.X, args.D, args.V, args.out, args.lanes, first, last);
+  });
+}
+XMCJAX_RUNS(GramMatmatArgs)
+
+template <class T>
+void run(MergeTopkArgs<T>& args) {
+  const int64_t tile = kernels<T>().lane_tile;
+  if (args.lanes % tile || args.k < 1)
+    throw BadArgument("merge_topk: expected lanes in a multiple of " + std::to_string(tile) + ", and k >= 1");
+  parallel(args.X.n, kRows, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().merge_topk(args, first, last); });
+}
+XMCJAX_RUNS(MergeTopkArgs)
+
+template <class T>
+void run(NewtonArgs<T>& args) {
+  // A single zero: no shift.
+  if (!args.shift.row_stride && !args.shift.lane_stride && *args.shift.data == T(0)) args.shift.data = nullptr;
+  const auto step = args.penalty == kL2Penalty ? kernels<T>().newton_step : kernels<T>().penalised_step;
+  step(args, 0, args.lanes);
+}
+XMCJAX_RUNS(NewtonArgs)
+
+template <class T>
+void run(BoxArgs<T>& args) {
+  if (args.m < 1) throw BadArgument("project_box: expected vectors with an entry");
+  kernels<T>().project_box(args, 0, args.batch);
+}
+XMCJAX_RUNS(BoxArgs)
+
+template <class T>
+void run(TopkArgs<T>& args) {
+  if (args.k < 1 || args.k > args.m) throw BadArgument("project_topk: expected 1 <= k <= the length of the vectors");
+  kernels<T>().project_topk(args, 0, args.batch);
+}
+XMCJAX_RUNS(TopkArgs)
+
+template <class T>
+void run(SoftmaxPassArgs<T>& args) {
+  kernels<T>().softmax_pass(args);
+}
+XMCJAX_RUNS(SoftmaxPassArgs)
+
+template <class T>
+void run(SoftmaxRoundArgs<T>& args) {
+  int64_t counts[4] = {};
+  kernels<T>().softmax_round(args, counts);
+  for (int c = 0; c < 4; ++c)
+    args.counts[c] = int32_t(std::min<int64_t>(counts[c], std::numeric_limits<int32_t>::max()));
+}
+XMCJAX_RUNS(SoftmaxRoundArgs)
+
+}  // namespace xmcjax
