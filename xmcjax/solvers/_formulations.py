@@ -59,6 +59,19 @@ def _at_class(a, y):
     return _arrays(a).take_along_axis(a, y[..., None], -1)
 
 
+def _with_class(a, y, value):
+    """a with `value`, a number or [..., 1], for a_y; an array of NumPy is written over."""
+    if not isinstance(a, np.ndarray):
+        return jnp.where(_own(a, y), value, a)
+    np.put_along_axis(a, y[..., None], value, -1)
+    return a
+
+
+def _own(a, y):
+    """Where c = y of an array [..., m]."""
+    return y[..., None] == jnp.arange(a.shape[-1], dtype=y.dtype)
+
+
 @dataclasses.dataclass(frozen=True)
 class Formulation:
     """A formulation; those below replace what is another in theirs."""
@@ -66,14 +79,12 @@ class Formulation:
     name: str
     #: whether `coefficients` takes a sparse α too, and gives as few that are not zero
     sparse: ClassVar[bool] = False
-
-    def own(self, a, y):
-        """Where c = y of an array [..., m]."""
-        return y[..., None] == _arrays(a).arange(a.shape[-1], dtype=y.dtype)
+    #: whether there is a dual variable for c = y
+    has_own: ClassVar[bool] = False
 
     def exists(self, a, y):
-        """Where there is a dual variable, of an array [..., m]."""
-        return ~self.own(a, y)
+        """Where there is a dual variable, of an array [..., m] of JAX."""
+        return self.has_own | ~_own(a, y)
 
     def linear(self, Z, y):
         """The linear part of the gains."""
@@ -85,7 +96,8 @@ class Formulation:
 
     def gains(self, Z, y):
         """h of the scores."""
-        return _arrays(Z).where(self.exists(Z, y), 1 + self.linear(Z, y), -np.inf)
+        h = 1 + self.linear(Z, y)
+        return h if self.has_own else _with_class(h, y, -np.inf)
 
     def losses(self, h, k=1):
         """φ(h), [...]."""
@@ -165,7 +177,7 @@ class _Pairs(Formulation):
         if sp.issparse(alpha):
             n = len(y)
             return sp.csr_array((alpha.sum(axis=1), (np.arange(n), y)), shape=alpha.shape) - alpha
-        return _arrays(alpha).where(self.own(alpha, y), alpha.sum(axis=-1, keepdims=True), -alpha)
+        return _with_class(-alpha, y, alpha.sum(axis=-1, keepdims=True))
 
     def metric(self, alpha):
         return alpha + alpha.sum(axis=-1, keepdims=True)
@@ -196,14 +208,13 @@ class LeeLinWahba(Formulation):
 class OneVsRest(Formulation):
     """A binary SVM with the hinge for each class."""
 
-    def exists(self, a, y):
-        return _arrays(a).ones_like(self.own(a, y))
+    has_own = True
 
     def linear(self, Z, y):
         return -self.coefficients(Z, y)
 
     def coefficients(self, alpha, y):
-        return _arrays(alpha).where(self.own(alpha, y), alpha, -alpha)
+        return _with_class(-alpha, y, _at_class(alpha, y))
 
 
 class OneVsRestSquared(OneVsRest):
@@ -284,7 +295,7 @@ class CrammerSinger(TopKBeta):
         # What is zero but for rounding (the slack is a difference, and a projection subtracts) must not
         # pass for a variable that could fall. Where C is large the α of a row are far below it.
         rounding = jnp.asarray(float(jnp.finfo(h.dtype).eps) ** 0.6, h.dtype)
-        own, sums = self.own(h, y), jnp.sum(alpha, axis=-1, keepdims=True)
+        own, sums = _own(h, y), jnp.sum(alpha, axis=-1, keepdims=True)
         h, p = jnp.where(own, 0, h), jnp.where(own, C - sums, alpha)
         least = rounding * jnp.where(own, C, sums)
         lowest = jnp.min(jnp.where(p > least, h, jnp.inf), axis=-1, keepdims=True)
@@ -292,7 +303,7 @@ class CrammerSinger(TopKBeta):
 
     def prox(self, h, alpha, y, sigma, C):
         # in the metric of p, where it is the projection on the simplex
-        own = self.own(h, y)
+        own = _own(h, y)
         p = jnp.where(own, C - jnp.sum(alpha, axis=-1, keepdims=True), alpha + sigma * h)
         p = simplex(p, C)
         return jnp.where(own, 0, p), sigma * (p > 0).astype(h.dtype)
@@ -301,7 +312,7 @@ class CrammerSinger(TopKBeta):
         # on the support S: σ (I − 11ᵀ/|S|)
         count = jnp.sum(slope != 0, axis=-1, keepdims=True).astype(slope.dtype)
         mean = jnp.sum(jnp.where(slope != 0, change, 0), axis=-1, keepdims=True) / count
-        return jnp.where(self.own(slope, y), 0, slope * (change - mean))
+        return jnp.where(_own(slope, y), 0, slope * (change - mean))
 
 
 def _largest(h, k: int):

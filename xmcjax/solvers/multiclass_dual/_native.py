@@ -190,7 +190,7 @@ class _Search:
 def described(found: Certified, violation: float, status: Status, formulation: str) -> dict:
     """The fields of ``Solution`` that follow from certified dual variables."""
     n, m = found.alpha.shape
-    variables = n * NAMES[formulation].exists(np.zeros(m), np.array(0)).sum()
+    variables = n * (m - (not NAMES[formulation].has_own))
     return dict(
         W=found.W,
         alpha=found.alpha,
