@@ -13,7 +13,6 @@
 // either the classes of the other, so that matches of a round touch different weights. Threads visit those
 // only that have such classes on their lists (bundle_plan.h).
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -75,7 +74,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
         found[first] = judge(rows_.data() + first * kPart, rows_.data() + std::min((first + 1) * kPart, rows),
                              {0, m_}, least(tolerance));
     });
-    wake();
+    this->wake([&](int32_t i) { return at_[i].idle; });
     planned_ = false;
     Base::add(rows_of_zeros(), all);
     worst_ = all.violation;
@@ -156,7 +155,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
 
   void begin_epoch(double violation) override {
     worst_ = violation;
-    wake();
+    this->wake([&](int32_t i) { return at_[i].idle; });
   }
 
   int64_t nonzero_rows(Classes classes, int32_t* row) const override { return W_.nonzero_rows(classes, row); }
@@ -200,10 +199,6 @@ class PairAscent final : public Driver<T, MatchAscent> {
   // Of a visit, at most, in products of a vector register.
   int64_t work(int32_t i) const {
     return kVisit + (X_.offset[i + 1] - X_.offset[i]) * (1 + int64_t(at_[i].list.size()));
-  }
-
-  void wake() {
-    Base::wake([&](int32_t i) { return at_[i].idle; });
   }
 
   // Who visits whom until the lists grow again.
@@ -251,7 +246,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
     return double(worst);
   }
 
-  // What rows give to the objectives whose gains are all 1: of zeros to both.
+  // P of some rows whose gains are all 1, which of rows of zeros is D as well.
   double at_zero(size_t rows) const { return double(rows) * double(C_) * double(form_.driven()); }
   Assessment rows_of_zeros() const {
     const double loss = at_zero(X_.n - rows_.size());

@@ -366,6 +366,21 @@ class Proximal final : public MulticlassProximal {
     return true;
   }
 
+  double box_violation(const double* g, const double* a, int64_t y) const {
+    double worst = 0;
+    for (int64_t c = 0; c < m_; ++c)
+      if (form_.exists(c, y)) worst = std::max(worst, projected(g[c] - ridge_ * a[c], a[c], upper_));
+    return worst;
+  }
+  double simplex_violation(const double* g, const double* a, int64_t y) const {
+    double sum = 0;
+    for (int64_t c = 0; c < m_; ++c) sum += c == y ? 0 : a[c];
+    SimplexViolation<double> violation(C_, sum);
+    for (int64_t c = 0; c < m_; ++c)
+      if (c != y) violation.add(g[c], a[c]);
+    return violation.value();
+  }
+
   // --- objectives and violation at W and α = weights(α)
 
   Assessment certify() {
@@ -374,18 +389,14 @@ class Proximal final : public MulticlassProximal {
     for (int64_t i = 0; i < X_.n; ++i) {
       const double *g = gains_.get() + i * width_, *a = alpha_.get() + i * width_;
       const int64_t y = y_[i];
-      double loss = 0, sum = 0;
-      for (int64_t c = 0; c < m_; ++c) sum += form_.exists(c, y) ? a[c] : 0;
-      SimplexViolation<double> violation(C_, sum);
+      double loss = 0;
       for (int64_t c = 0; c < m_; ++c) {
         if (!form_.exists(c, y)) continue;
         loss = form_.more_loss(loss, g[c]);
         tally.dual += form_.dual_gain(a[c]);
-        violation.add(g[c], a[c]);
-        if (!form_.simplex()) tally.worst = std::max(tally.worst, projected(g[c] - ridge_ * a[c], a[c], upper_));
       }
       tally.loss += loss;
-      if (form_.simplex()) tally.worst = std::max(tally.worst, violation.value());
+      tally.worst = std::max(tally.worst, form_.simplex() ? simplex_violation(g, a, y) : box_violation(g, a, y));
     }
     for (int64_t j = 0; j < X_.d * width_; ++j) tally.norm += W_[j] * W_[j];
     return tally.at(C_);
