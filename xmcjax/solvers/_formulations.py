@@ -54,12 +54,12 @@ def _arrays(a) -> Any:
     return np if isinstance(a, np.ndarray) else jnp
 
 
-def _at_class(a, y):
+def _at_class(a, y) -> Any:
     """a_y, [..., 1]."""
     return _arrays(a).take_along_axis(a, y[..., None], -1)
 
 
-def _with_class(a, y, value):
+def _with_class(a, y, value) -> Any:
     """a with `value`, a number or [..., 1], for a_y; an array of NumPy is written over."""
     if not isinstance(a, np.ndarray):
         return jnp.where(_own(a, y), value, a)
@@ -86,15 +86,15 @@ class Formulation:
         """Where there is a dual variable, of an array [..., m] of JAX."""
         return self.has_own | ~_own(a, y)
 
-    def linear(self, Z, y):
+    def linear(self, Z, y) -> Any:
         """The linear part of the gains."""
         raise NotImplementedError
 
-    def coefficients(self, alpha, y):
+    def coefficients(self, alpha, y) -> Any:
         """a with W = Xᵀ a."""
         raise NotImplementedError
 
-    def gains(self, Z, y):
+    def gains(self, Z, y) -> Any:
         """h of the scores."""
         h = 1 + self.linear(Z, y)
         return h if self.has_own else _with_class(h, y, -np.inf)
@@ -170,10 +170,10 @@ class _Pairs(Formulation):
 
     sparse = True
 
-    def linear(self, Z, y):
+    def linear(self, Z, y) -> Any:
         return Z - _at_class(Z, y)
 
-    def coefficients(self, alpha, y):
+    def coefficients(self, alpha, y) -> Any:
         if sp.issparse(alpha):
             n = len(y)
             return sp.csr_array((alpha.sum(axis=1), (np.arange(n), y)), shape=alpha.shape) - alpha
@@ -195,10 +195,10 @@ class WestonWatkins(_Pairs):
 class LeeLinWahba(Formulation):
     """Lee, Lin and Wahba 2004; paper 001, eqs. (2) and (4), with w̄ at its best."""
 
-    def linear(self, Z, y):
+    def linear(self, Z, y) -> Any:
         return Z
 
-    def coefficients(self, alpha, y):
+    def coefficients(self, alpha, y) -> Any:
         return alpha.mean(axis=-1, keepdims=True) - alpha
 
     def centred(self, V):
@@ -210,10 +210,10 @@ class OneVsRest(Formulation):
 
     has_own = True
 
-    def linear(self, Z, y):
+    def linear(self, Z, y) -> Any:
         return -self.coefficients(Z, y)
 
-    def coefficients(self, alpha, y):
+    def coefficients(self, alpha, y) -> Any:
         return _with_class(-alpha, y, _at_class(alpha, y))
 
 
