@@ -85,11 +85,11 @@ CONVERTED = {
     "models._arrays.ArrayModel.__init__": CHECKED,
     "models._linear.LinearModel.weights": "of shards, whose reader checks",
     "models._predict.scores_above": OWN,
-    "solvers._admm._Map.given": DENSE,
+    "solvers._admm.solve": DENSE,
     "solvers.multiclass_dual._native.canonical": DENSE,
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,
     "solvers.multiclass_dual._processes._gathered": OWN,
-    "solvers.multiclass_dual._solve.solve": DENSE,
+    "solvers.multiclass_dual._solve.run": DENSE,
     "solvers.multinomial._certificate._squared": "of an operator",
 }
 

@@ -17,7 +17,7 @@ from xmcjax.losses import LaneLoss, SquaredHinge
 from xmcjax.native import InPlace, _ids, _schema, available, load_library
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import instance_dual, multiclass_dual, newton_cg
-from xmcjax.solvers._instance_sets import SETS
+from xmcjax.solvers._formulations import SETS
 
 native = pytest.mark.skipif(not available(), reason="no native kernels")
 LOSSES = {
@@ -56,7 +56,7 @@ def test_every_number_belongs_to_something_in_python():
     assert {name: penalty.native for name, penalty in PENALTIES.items()} == _ids.LISTS["penalty"]
     assert {kind.native for kind in penalties.PENALTIES.values()} == set(_ids.LISTS["penalty"].values())
     assert set(multiclass_dual.FORMULATIONS) == set(_ids.LISTS["formulation"])
-    assert {name: kind.native for name, kind in SETS.items()} == _ids.LISTS["set"]
+    assert set(SETS) == set(_ids.LISTS["set"])
 
 
 @native
@@ -165,10 +165,7 @@ def test_an_unknown_number_of_a_formulation(number, monkeypatch):
 def test_an_unknown_number_of_dual_ascent_over_instances(kind, number, monkeypatch):
     X, y = rows()
     problem = instance_dual.problem(linops.make(X), y, set_name="topk_alpha", bound=np.asarray(1.0), k=1)
-    if kind == "set":
-        monkeypatch.setitem(SETS, "topk_alpha", dataclasses.replace(SETS["topk_alpha"], native=number))
-    else:
-        monkeypatch.setitem(_ids.LISTS["features"], "csr", number)
+    monkeypatch.setitem(_ids.LISTS[kind], {"set": "topk_alpha", "features": "csr"}[kind], number)
     list_of = {"set": "sets", "features": "features"}[kind]
     with pytest.raises(Exception, match=f"expected a number of the {list_of} of ids.def, got {number}"):
         instance_dual.step(problem, instance_dual.HParams(), instance_dual.init(problem, jax.random.key(0)))

@@ -1,18 +1,17 @@
 """Dual variables of dense features by the alternating direction method of multipliers.
 
-Where features are long or correlated, and C is large, coordinate ascent needs thousands of passes. With
-U [n, m] what the rows add to −W, so that W = −XᵀU at the optimum (u_ic = α_ic and u_iy = −Σ_c α_ic;
-Lee-Lin-Wahba and one against the rest as in `_Map`), a step is
+Where features are long or correlated, and C is large, coordinate ascent needs thousands of passes. With the
+row map and the metric M of :mod:`xmcjax.solvers._formulations` a step is
 
-    U⁺ = map(U + ρ X W),   O = Xᵀ U⁺,   Δ = (I + ρ XᵀX)⁻¹ (W + 2 O − V),
-    W ← W − κ Δ,   U ← U + κ (U⁺ − U),   V ← V + κ (O − V),                      κ = 1.8,
+    α⁺ = row_map(M α + ρ h, ρ),   O = −Xᵀ coefficients(α⁺),   Δ = (I + ρ XᵀX)⁻¹ (W + 2 O − V),
+    W ← W − κ Δ,   α ← α + κ (α⁺ − α),   V ← V + κ (O − V),                      κ = 1.8,
 
-V = XᵀU. The map is a projection of each row onto its dual set, which knows nothing of other rows; the
-system is the same for all classes, and in the eigenbasis of XᵀX a diagonal, so that ρ may change. P(W) and
-D(U⁺) come with every step: the best of both are kept.
+V = −Xᵀ coefficients(α), and W = −V at the optimum. The map knows nothing of other rows; the system is the
+same for all classes, and in the eigenbasis of XᵀX a diagonal, so that ρ may change. P(W) and D(α⁺) come
+with every step: the best of both are kept.
 
-ρ is free of scale in the beginning, 3 ‖U‖ / ‖XW‖, and balances what a step changes afterwards:
-r = ‖ΔU‖² / (ρ² ‖XΔW‖²), and ρ is multiplied by √r where r is not within [1/2.5, 2.5].
+ρ is free of scale in the beginning, 3 ‖α‖ / ‖XW‖ with ‖α‖² = αᵀM α, and balances what a step changes
+afterwards: r = ‖Δα‖² / (ρ² ‖XΔW‖²), and ρ is multiplied by √r where r is not within [1/2.5, 2.5].
 
 Eckstein and Bertsekas, "On the Douglas-Rachford splitting method and the proximal point algorithm for maximal
 monotone operators", 1992 (κ); He, Yang and Wang, "Alternating direction method with self-adaptive penalty
@@ -28,8 +27,8 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from xmcjax.projections import topk_simplex
-from xmcjax.solvers._certified import PAIRED, losses
+from xmcjax.solvers._certified import losses
+from xmcjax.solvers._formulations import NAMES
 
 # Features up to which XᵀX is decomposed, and bytes that all arrays together may take.
 MOST_FEATURES, MOST_BYTES = 2000, 2 << 30
@@ -65,7 +64,7 @@ def solve(
         X: [n, d], dense or sparse; worked with as dense float64.
         y: the class of each row, [n].
         alpha: dual variables [n, m].
-        formulation: of ``multiclass_dual.FORMULATIONS``, or "topk_alpha", "topk_beta".
+        formulation: a name of :mod:`xmcjax.solvers._formulations`.
         C: weight of the losses.
         tol: of the relative duality gap.
         most: steps at most.
@@ -76,114 +75,47 @@ def solve(
     eigenvalue, basis = scipy.linalg.eigh(X.T @ X, driver="evd")
     eigenvalue = np.maximum(eigenvalue, 0)[:, None]
     X = X @ basis
-    rows = _Map(y, formulation, C, k)
-    U = rows.taken(alpha.toarray().astype(np.float64))
-    V = rows.centred(X.T @ U)
+    form, A = NAMES[formulation], alpha.toarray().astype(np.float64)
+
+    def weights(A: np.ndarray) -> np.ndarray:
+        return -form.centred(X.T @ form.coefficients(A, y))
+
+    def length(A: np.ndarray) -> float:
+        return np.sqrt(np.vdot(A, form.metric(A)))
+
+    V = weights(A)
     W = -V
-    length = np.sqrt(np.sum(eigenvalue * W**2))
-    # U = 0: the first step of a row of mean length goes to its bound
-    rho = first = 3 * np.linalg.norm(U) / length if length > 0 else C
-    best_primal, best_dual, best_W, best_U, step = np.inf, -np.inf, W, U, 0
+    size = np.sqrt(np.sum(eigenvalue * W**2))
+    # α = 0: the first step of a row of mean length goes to its bound
+    rho = first = 3 * length(A) / size if size > 0 else C
+    best_primal, best_dual, best_W, best_A, step = np.inf, -np.inf, W, A, 0
     while True:
         Z = X @ W
         checked = step % _CHECK == 0 or step >= most
         if checked:
-            primal = float(np.vdot(W, W) / 2 + C * rows.losses(Z))
+            primal = float(np.vdot(W, W) / 2 + C * losses(Z, y, form, k).sum())
             if primal < best_primal:
                 best_primal, best_W = primal, W
-        new = rows(U + rho * Z, rho)
-        O = rows.centred(X.T @ new)
+        with jax.enable_x64(True):
+            new = np.array(form.row_map(form.metric(A) + rho * form.gains(Z, y), y, rho, C, k))
+        O = weights(new)
         if checked:
-            gain, norm2 = rows.gain(new), float(np.vdot(O, O))
-            # D(s U) of the best s: the dual sets hold all shorter ones
-            factor = min(1.0, gain / norm2) if norm2 > 0 and formulation != "ovr_squared" else 1.0
+            gain, norm2 = float(form.dual_gain(new, C)), float(np.vdot(O, O))
+            # D(s α) of the best s: the dual sets hold all shorter ones
+            factor = min(1.0, gain / norm2) if norm2 > 0 and not form.ridge(C) else 1.0
             dual = factor * gain - factor**2 * norm2 / 2
             if dual > best_dual:
-                best_dual, best_U = dual, factor * new
+                best_dual, best_A = dual, factor * new
             gap = (best_primal - best_dual) / best_primal
             if not gap > tol or step >= most or not np.isfinite(gap):
                 break
         delta = _RELAXED * (W + 2 * O - V) / (1 + rho * eigenvalue)
-        change = _RELAXED * (new - U)
-        W, U, V = rows.centred(W - delta), U + change, V + _RELAXED * (O - V)
+        change = _RELAXED * (new - A)
+        W, A, V = form.centred(W - delta), A + change, V + _RELAXED * (O - V)
         step += 1
         if step in _EARLY or step % _EVERY == 0:
             moved = rho * np.sqrt(np.sum(eigenvalue * delta**2))
-            ratio = (np.linalg.norm(change) / moved) ** 2 if moved > 0 else 1.0
+            ratio = (length(change) / moved) ** 2 if moved > 0 else 1.0
             if not 1 / _BALANCED <= ratio <= _BALANCED:
                 rho = float(np.clip(rho * np.sqrt(ratio), first / _RANGE, first * _RANGE))
-    return Found(rows.centred(basis @ best_W), rows.given(best_U), gap, step)
-
-
-class _Map:
-    """The rows of U: the projection of each, what it gives to D, and the losses.
-
-    formulation  u of a row               projection of v = u + ρ z
-    ww, cs       α_c, and −Σ_c α_c at y   α = clip(b − t, 0, h), Σα = min(t, R), b_c = v_c − v_y + ρ,
-                                          with (h, R) = (C, (m − 1) C) and (C, C)
-    topk_beta    the same                 the same with (C/k, C)
-    topk_alpha   the same                 α ≤ Σα/k in the place of h
-    llw          α_c, and 0 at y          α = clip(v + ρ, 0, C); XᵀU is centred
-    ovr          ± α_c, − at y            α = clip(± v + ρ, 0, C)
-    ovr_squared  the same                 α = max(0, ± v + ρ) / (1 + ρ/(2C))
-    """
-
-    def __init__(self, y: np.ndarray, formulation: str, C: float, k: int):
-        self._own = np.arange(len(y)), y
-        self._pairs = formulation in PAIRED
-        self._formulation, self._C, self._k = formulation, C, k
-
-    def taken(self, alpha: np.ndarray) -> np.ndarray:
-        """U of α, which is written over."""
-        if self._pairs:
-            alpha[self._own] = 0
-            alpha[self._own] = -alpha.sum(axis=1)
-        elif self._formulation != "llw":
-            alpha[self._own] *= -1
-        return alpha
-
-    def given(self, U: np.ndarray) -> sp.csr_array:
-        """α of U."""
-        alpha = U.copy()
-        alpha[self._own] = 0 if self._pairs else -alpha[self._own]
-        return sp.csr_array(np.maximum(alpha, 0))
-
-    def centred(self, V: np.ndarray) -> np.ndarray:
-        """XᵀU; for Lee-Lin-Wahba with Σ_c w_c = 0, which does not survive rounding by itself."""
-        return V - V.mean(axis=1, keepdims=True) if self._formulation == "llw" else V
-
-    def __call__(self, v: np.ndarray, rho: float) -> np.ndarray:
-        C, own = self._C, self._own
-        if self._pairs:
-            v += rho - v[own][:, None]
-            v[own] = -np.inf
-            k = v.shape[1] - 1 if self._formulation == "ww" else self._k
-            radius = k * C if self._formulation == "ww" else C
-            variant = "alpha" if self._formulation == "topk_alpha" else "beta"
-            with jax.enable_x64(True):
-                new = np.array(topk_simplex(v, k, radius, 1.0, variant=variant))
-            new[own] = -new.sum(axis=1)
-            return new
-        if self._formulation == "llw":
-            new = np.clip(v + rho, 0, C)
-            new[own] = 0
-            return new
-        v[own] *= -1
-        v += rho
-        new = (
-            np.maximum(v, 0) / (1 + rho / (2 * C)) if self._formulation == "ovr_squared" else np.clip(v, 0, C)
-        )
-        new[own] *= -1
-        return new
-
-    def gain(self, U: np.ndarray) -> float:
-        """Σα, less ρ/2 Σα² where there is one: what D is without ½ ‖W‖²."""
-        own = U[self._own]
-        if self._pairs:
-            return -float(own.sum())
-        gain = float(U.sum() - 2 * own.sum())
-        return gain - float(np.vdot(U, U)) / (4 * self._C) if self._formulation == "ovr_squared" else gain
-
-    def losses(self, Z: np.ndarray) -> float:
-        """Σ_i loss_i / C of the scores."""
-        return float(losses(Z.copy(), self._own[1], self._formulation, self._k).sum())
+    return Found(form.centred(basis @ best_W), sp.csr_array(best_A), gap, step)

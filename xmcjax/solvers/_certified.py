@@ -17,14 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-PAIRED = ("ww", "cs", "topk_alpha", "topk_beta")  # formulations whose gains are 1 + z_c − z_y
+from xmcjax.solvers._formulations import NAMES, Formulation
 
 # Bytes of the scores of some rows, and of the weights of some classes, in float64.
 _BYTES = 64 << 20
 # Share of the dual variables that are not zero, above which they are multiplied as a dense matrix.
 _DENSE = 0.1
-# How often dual variables of "topk_alpha" are brought below their mean.
-_CLIPS = 10
 # Factors by which weights of float32 are lengthened, in units of their rounding.
 _LONGER = (2, 8, 32, 128, 512, 2048)
 
@@ -60,23 +58,22 @@ def certified(
         X: [n, d], CSR or dense.
         y: the class of each row, [n].
         alpha: dual variables [n, m], in the dual set but for rounding.
-        formulation: of ``multiclass_dual.FORMULATIONS``, or "topk_alpha", "topk_beta".
+        formulation: a name of :mod:`xmcjax.solvers._formulations`.
         C: weight of the losses, a number; but for "llw" and "ovr_squared" also one for each row.
         W: weights that may be better than those of the dual variables, float64 [d, m].
         tol: where the gap is larger, weights of float32 may be lengthened by up to 2,000 times their
             rounding.
         k: of the top-k losses.
     """
-    alpha = _inside(alpha.astype(np.float64), formulation, C, k)
-    V = _weights(X, y, alpha, formulation)
-    a = alpha.data
-    ridge = 0.5 / C if formulation == "ovr_squared" else 0.0
+    form = NAMES[formulation]
+    alpha = form.inside(alpha.astype(np.float64), C, k)
+    V = _weights(X, y, alpha, form)
     with np.errstate(over="ignore", invalid="ignore"):
-        dual = float(a.sum() - ridge / 2 * (a @ a) - np.vdot(V, V) / 2)
+        dual = float(form.dual_gain(alpha.data, C) - np.vdot(V, V) / 2)
 
         def at(W: np.ndarray, factor: float) -> Certified:
             W = (factor * W if factor != 1 else W).astype(X.dtype, copy=False)
-            return Certified(W, alpha, primal_objective(X, y, W, formulation, C, k), dual)
+            return Certified(W, alpha, _primal(X, y, W, form, C, k), dual)
 
         best, exact = at(V, 1.0), V
         if W is not None and (other := at(W, 1.0)).gap < best.gap:
@@ -91,16 +88,17 @@ def certified_kernel(
     K: np.ndarray, y: np.ndarray, alpha: sp.csr_array, formulation: str, C, k: int = 1
 ) -> Certified:
     """The same where inner products K [n, n] are known alone; W are then coefficients of the rows, [n, m]."""
-    alpha = _inside(alpha.astype(np.float64), formulation, C, k)
-    a = _coefficients(alpha.toarray(), y, formulation).astype(K.dtype)
+    form = NAMES[formulation]
+    alpha = form.inside(alpha.astype(np.float64), C, k)
+    a = form.coefficients(alpha.toarray(), y).astype(K.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         Z = K.astype(np.float64) @ a.astype(np.float64)
         half = float(np.vdot(a, Z)) / 2
-        primal = half + float(np.sum(C * losses(Z, y, formulation, k)))
-    return Certified(a, alpha, primal, float(alpha.data.sum()) - half)
+        primal = half + float(np.sum(C * losses(Z, y, form, k)))
+    return Certified(a, alpha, primal, float(form.dual_gain(alpha.data, C)) - half)
 
 
-def primal_objective(X, y: np.ndarray, W: np.ndarray, formulation: str, C, k: int = 1) -> float:
+def _primal(X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int = 1) -> float:
     """P(W), in float64."""
     m = W.shape[1]
     rows = max(1, _BYTES // (8 * m))
@@ -125,78 +123,19 @@ def _scores(X, W) -> np.ndarray:
     return Z
 
 
-def losses(Z: np.ndarray, y: np.ndarray, formulation: str, k: int = 1) -> np.ndarray:
-    """loss_i / C of the scores of some rows, which are written over."""
-    own = np.arange(len(y)), y
-    # the gains of _formulations.py
-    if formulation in PAIRED:
-        Z -= Z[own][:, None]
-        Z += 1
-        Z[own] = 0
-    elif formulation == "llw":
-        Z -= Z.mean(axis=1, keepdims=True)  # those of Σ_c w_c = 0, which rounding has moved
-        Z += 1
-        Z[own] = 0
-    else:
-        Z[own] *= -1
-        Z += 1
-    if formulation == "cs":
-        return Z.max(axis=1)
-    if formulation.startswith("topk"):
-        Z[own] = -np.inf
-        largest = np.partition(Z, Z.shape[1] - k, axis=1)[:, Z.shape[1] - k :]
-        if formulation == "topk_alpha":
-            return np.maximum(largest.mean(axis=1), 0)
-        return np.maximum(largest, 0).mean(axis=1)
-    np.maximum(Z, 0, out=Z)
-    return np.einsum("ij,ij->i", Z, Z) if formulation == "ovr_squared" else Z.sum(axis=1)
+def losses(Z: np.ndarray, y: np.ndarray, formulation: Formulation, k: int = 1) -> np.ndarray:
+    """loss_i / C of the scores of some rows."""
+    return formulation.losses(formulation.gains(formulation.centred(Z), y), k)
 
 
-def _inside(alpha: sp.csr_array, formulation: str, C, k: int) -> sp.csr_array:
-    """The dual variables without what rounding has put outside of the dual set."""
-    alpha = alpha.copy()
-    a, counts = alpha.data, np.diff(alpha.indptr)
-    most = np.broadcast_to(C, counts.shape)
-    if formulation == "ovr_squared":
-        np.maximum(a, 0, out=a)
-    else:
-        np.clip(a, 0, np.repeat(most / (k if formulation == "topk_beta" else 1), counts), out=a)
-    if formulation in ("cs", "topk_alpha", "topk_beta"):
-        sums = np.asarray(alpha.sum(axis=1))
-        a *= np.repeat(np.where(sums > most, most / np.where(sums > 0, sums, 1), 1), counts)
-    if formulation == "topk_alpha" and k > 1:
-        for _ in range(_CLIPS):  # x_j ≤ Σ x / k: every time the sum falls by a part of what is too much
-            np.minimum(a, np.repeat(np.asarray(alpha.sum(axis=1)) / k, counts), out=a)
-    return alpha
-
-
-def _weights(X, y: np.ndarray, alpha: sp.csr_array, formulation: str) -> np.ndarray:
+def _weights(X, y: np.ndarray, alpha: sp.csr_array, formulation: Formulation) -> np.ndarray:
     """Xᵀ coefficients(α) in float64, [d, m]."""
     (n, m), d = alpha.shape, X.shape[1]
-    if sp.issparse(X) and formulation in PAIRED and alpha.nnz < _DENSE * n * m:
-        own = sp.csr_array((alpha.sum(axis=1), (np.arange(n), y)), shape=(n, m))
-        return (X.T.astype(np.float64) @ (own - alpha)).toarray()
+    if sp.issparse(X) and formulation.sparse and alpha.nnz < _DENSE * n * m:
+        return (X.T.astype(np.float64) @ formulation.coefficients(alpha, y)).toarray()
     V = np.zeros((d, m))
     rows = max(1, _BYTES // (8 * max(m, 1 if sp.issparse(X) else d)))
     for first in range(0, n, rows):
         part = slice(first, first + rows)
-        a = _coefficients(alpha[part].toarray(), y[part], formulation)
-        V += X[part].astype(np.float64).T @ a
-    if formulation == "llw":
-        V -= V.mean(axis=1, keepdims=True)  # rounding has moved Σ_c w_c from 0
-    return V
-
-
-def _coefficients(a: np.ndarray, y: np.ndarray, formulation: str) -> np.ndarray:
-    """The coefficients of _formulations.py, of the dual variables of some rows, which are written over."""
-    own = np.arange(len(y)), y
-    true = a[own]
-    sums = a.sum(axis=1)
-    np.negative(a, out=a)
-    if formulation in PAIRED:
-        a[own] = sums
-    elif formulation == "llw":
-        a += (sums / a.shape[1])[:, None]
-    else:
-        a[own] = true
-    return a
+        V += X[part].astype(np.float64).T @ formulation.coefficients(alpha[part].toarray(), y[part])
+    return formulation.centred(V)

@@ -17,7 +17,7 @@ from xmcjax._fork import check_threads_of_jax
 from xmcjax._range import check_range, check_squared_norms
 from xmcjax.linops import Csr, LinOp, check_operator, native_ready
 from xmcjax.solvers import _instance_twin as twin
-from xmcjax.solvers._instance_sets import SETS, InstanceSet
+from xmcjax.solvers._formulations import SETS, Formulation
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["K"], meta_fields=[])
@@ -53,7 +53,7 @@ class Problem:
         k: int32 [lanes].
         rows: the features as rows for the twin; None where an epoch is a native call.
         classes: m.
-        set_name: of :data:`xmcjax.solvers._instance_sets.SETS`.
+        set_name: of :data:`xmcjax.solvers._formulations.SETS`.
         known_k: k of each lane when the twin is traced, whose projections need it; None for native calls.
     """
 
@@ -68,7 +68,7 @@ class Problem:
     known_k: tuple[int, ...] | None
 
     @property
-    def instance_set(self) -> InstanceSet:
+    def formulation(self) -> Formulation:
         return SETS[self.set_name]
 
     @property

@@ -16,7 +16,6 @@ import numpy as np
 
 from xmcjax.linops import Dense, LinOp
 from xmcjax.solvers._base import Status
-from xmcjax.solvers._instance_sets import InstanceSet
 
 
 class Rows(Protocol):
@@ -141,12 +140,6 @@ def order_of(seed, epoch, n: int):
     return jax.lax.fori_loop(0, n - 1, swap, jnp.arange(n, dtype=jnp.int32))
 
 
-def margins(z, y):
-    """h = 1 + z_j − z_y, and −inf at y; [..., m]."""
-    h = 1 + z - jnp.take_along_axis(z, y[..., None], -1)
-    return jnp.where(jnp.arange(z.shape[-1], dtype=y.dtype) == y[..., None], -jnp.inf, h)
-
-
 def _inner(x, h):
     """⟨x, h⟩, where h is −inf x is 0."""
     return jnp.sum(jnp.where(x > 0, x * h, 0), axis=-1)
@@ -181,7 +174,7 @@ def _over_lanes(f, problem, *arrays):
 
 def _lane_epoch(rows: Rows, problem, hp, order, bound, k, weights, dual):
     n, size = order.shape[0], hp.block
-    the_set: InstanceSet = problem.instance_set
+    formulation = problem.formulation
     eps = jnp.finfo(weights.dtype).eps
     # instances without a loss are left out of the blocks
     counted = bound[order] > 0
@@ -200,20 +193,18 @@ def _lane_epoch(rows: Rows, problem, hp, order, bound, k, weights, dual):
         def visit(step, carry):
             z, x, change, totals = carry
             p, first = step % size, step < size
-            h, old = margins(z[p], y[p]), x[p]
+            h, old = formulation.gains(z[p], y[p]), x[p]
             total, inner = jnp.sum(old), _inner(old, h)
-            empty = norm2[p] == 0
-            b = h / jnp.where(empty, 1, norm2[p]) + old + total
-            best = jnp.where(empty, the_set.unopposed(h, k, r[p]), the_set.project(b, k, r[p]))
+            best = formulation.best(h, old, y[p], norm2[p], r[p], k)
             finite = jnp.all(jnp.isfinite(z[p]))
             # more than rounding: entries can be far below the bound, where rows are long or k is large
             most = jnp.max(best)
             moved = (jnp.abs(best - old) > eps * most) | ((best == 0) & (old > 0))
             new = jnp.where(moved & finite & valid[p], best, old)
             delta = new - old
-            # a_i = (1ᵀx at y, −x elsewhere), W += x_i (a_i − a_i^old)ᵀ
-            delta_a = (-delta).at[y[p]].set(jnp.sum(delta))
-            gap = jnp.where(finite, the_set.support(h, k, r[p]) - inner, jnp.nan)
+            # W += x_i (a_i − a_i^old)ᵀ
+            delta_a = formulation.coefficients(delta, y[p])
+            gap = jnp.where(finite, r[p] * formulation.losses(h, k) - inner, jnp.nan)
             seen = jnp.stack([gap, (total + inner) / 2, jnp.any(delta != 0).astype(gap.dtype)])
             counts = jnp.stack([first, first, jnp.asarray(True)]) & valid[p]
             return (
@@ -238,7 +229,7 @@ def _lane_epoch(rows: Rows, problem, hp, order, bound, k, weights, dual):
 def gap(rows: Rows, problem, hp, weights, dual):
     """(primal, dual objective, gap, support) of every lane, at once for blocks of instances."""
     n = problem.y.shape[0]
-    the_set: InstanceSet = problem.instance_set
+    formulation = problem.formulation
     blocks = -(-n // hp.block)
     ids = jnp.minimum(jnp.arange(blocks * hp.block), n - 1).reshape(blocks, hp.block)
     valid = (jnp.arange(blocks * hp.block) < n).reshape(blocks, hp.block)
@@ -246,10 +237,10 @@ def gap(rows: Rows, problem, hp, weights, dual):
     def lane(k, bound, weights, dual):
         def one_block(sums, entries):
             ids, valid = entries
-            h = margins(rows.scores(rows.take(ids), weights), problem.y[ids])
+            h = formulation.gains(rows.scores(rows.take(ids), weights), problem.y[ids])
             x, r = dual[ids], bound[ids]
             inner, total = _inner(x, h), jnp.sum(x, axis=-1)
-            losses = jax.vmap(the_set.support, (0, None, 0))(h, k, r)
+            losses = r * formulation.losses(h, k)
             # rφ − ⟨x, h⟩ summed is P − D, and ⟨a_i, z_i⟩ = 1ᵀx − ⟨x, h⟩ summed is ‖W‖²
             seen = jnp.stack([losses - inner, (total + inner) / 2, (total != 0).astype(h.dtype)])
             counted = valid & (r > 0)

@@ -263,12 +263,11 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
     whole_number("lane", lane, 0, problem.lanes - 1)
     bound, k = np.asarray(problem.bound[lane], np.float64), int(problem.k[lane])
     alpha, y = dual_variables(problem, state, lane), np.asarray(problem.y)
-    formulation = "ww" if problem.set_name == "box" else problem.set_name
     op: Any = problem.op
     if isinstance(op, Gram):
-        return certified_kernel(np.asarray(op.K), y, alpha, formulation, bound, k)
+        return certified_kernel(np.asarray(op.K), y, alpha, problem.set_name, bound, k)
     X = op.to_scipy() if isinstance(op, Csr) else np.asarray(op.X)
-    return certified(X, y, alpha, formulation, bound, tol, k=k)
+    return certified(X, y, alpha, problem.set_name, bound, tol, k=k)
 
 
 def dual_variables(problem: Problem, state: State, lane: int) -> sp.csr_array:
@@ -303,9 +302,7 @@ def coefficients(problem: Problem, state: State) -> np.ndarray:
         lane, row, slot = np.nonzero(x)
         x = np.zeros((*x.shape[:2], problem.classes), x.dtype)
         x[lane, row, np.asarray(state.index)[lane, row, slot]] = np.asarray(state.dual)[lane, row, slot]
-    a, y = -x, np.asarray(problem.y)
-    a[:, np.arange(len(y)), y] = x.sum(axis=2)
-    return a
+    return problem.formulation.coefficients(x, np.broadcast_to(np.asarray(problem.y), x.shape[:2]))
 
 
 def weights(problem: Problem, state: State) -> np.ndarray:
@@ -334,7 +331,7 @@ def _native_arguments(problem: Problem, hp: HParams, count):
     )
     options = dict(
         features=native.id_number("features", kind),
-        set=problem.instance_set.native,
+        set=native.id_number("set", problem.set_name),
         classes=problem.classes,
         block=hp.block,
         sweeps=hp.sweeps,

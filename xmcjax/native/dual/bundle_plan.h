@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "dual/multiclass.h"
+
 namespace xmcjax {
 
 // An instance in a match; inner: with the classes of its own bundle as well. idle: sweeps without a change.
-struct Visit {
+struct PlannedVisit {
   int32_t i;
   bool inner;
   uint8_t idle;
@@ -27,10 +29,40 @@ struct Whereabouts {
   int64_t cost;  // of a visit
 };
 
+constexpr int64_t kMostBundles = 64;  // as many as `met` has bits
+
+// Bundles of classes that threads may play against each other: whole panels of `width` classes, about as many
+// instances in each; none where one thread is enough.
+class Bundles {
+ public:
+  Bundles() = default;
+  // class_first: instances before those of each class, [classes + 1].
+  Bundles(const std::vector<int64_t>& class_first, int64_t width, int64_t threads) : width_(width) {
+    const int64_t m = int64_t(class_first.size()) - 1, panels = (m + width - 1) / width;
+    const int64_t count = std::min(2 * threads, kMostBundles);
+    if (threads < 2 || panels < count) return;
+    for (int64_t q = 0; q < panels; ++q) {
+      const int64_t b = int64_t(first_.size());
+      // no later than leaves a panel for each of the bundles to come
+      if (b < count && (class_first[q * width] * count >= b * class_first[m] || panels - q == count - b))
+        first_.push_back(q * width);
+      of_.push_back(int32_t(first_.size()) - 1);
+    }
+    first_.push_back(m);
+  }
+
+  int64_t count() const { return std::max<int64_t>(int64_t(first_.size()) - 1, 0); }
+  Classes classes(int64_t b) const { return {first_[b], first_[b + 1]}; }
+  int32_t of(int64_t c) const { return of_[c / width_]; }
+
+ private:
+  int64_t width_ = 1;
+  std::vector<int64_t> first_;  // classes where they begin, and how many there are
+  std::vector<int32_t> of_;     // of a panel
+};
+
 class BundlePlan {
  public:
-  static constexpr int64_t kMost = 64;  // bundles, as many as `met` has bits
-
   // An even number of bundles, or none.
   explicit BundlePlan(int64_t bundles = 0) : matches_(bundles / 2), visits_(rounds() * matches_), of_(bundles * bundles) {
     for (int64_t r = 0; r < rounds(); ++r)
@@ -43,7 +75,7 @@ class BundlePlan {
   // The bundles of match j of round r: round_pairs of solvers/multiclass_dual/_schedule.py
   int64_t first(int64_t r, int64_t j) const { return j ? (r + j) % rounds() : rounds(); }
   int64_t second(int64_t r, int64_t j) const { return j ? (r - j + rounds()) % rounds() : r; }
-  std::vector<Visit>& visits(int64_t r, int64_t j) { return visits_[r * matches_ + j]; }
+  std::vector<PlannedVisit>& visits(int64_t r, int64_t j) { return visits_[r * matches_ + j]; }
 
   // Visits that fill() has entered.
   int64_t size() const { return size_; }
@@ -87,7 +119,7 @@ class BundlePlan {
 
  private:
   int64_t matches_, size_ = 0;
-  std::vector<std::vector<Visit>> visits_;  // [rounds * matches]
+  std::vector<std::vector<PlannedVisit>> visits_;  // [rounds * matches]
   std::vector<int64_t> of_;                 // [bundles, bundles]: the match of two
 };
 

@@ -25,6 +25,12 @@ struct ListStretch {
   ListEntry<T>* begin() const { return first; }
   ListEntry<T>* end() const { return last; }
   int64_t size() const { return last - first; }
+  // Σ α
+  T sum() const {
+    T all = 0;
+    for (const ListEntry<T>* e = first; e != last; ++e) all += e->alpha;
+    return all;
+  }
 };
 
 // An instance, on cache lines of its own: threads write to those of different ones.
@@ -37,6 +43,14 @@ struct alignas(64) ListedInstance {
   int32_t y = 0;
   uint8_t idle = 0, moved = 0;
 
+  ListStretch<T> whole() { return {list.data(), list.data() + list.size()}; }
+  // Takes more classes into the list.
+  void join(const std::vector<ListEntry<T>>& more) {
+    if (more.empty()) return;
+    list.insert(list.end(), more.begin(), more.end());
+    std::sort(list.begin(), list.end(), [](const ListEntry<T>& a, const ListEntry<T>& b) { return a.c < b.c; });
+    idle = 0;
+  }
   // Entries that are about some classes.
   ListStretch<T> stretch(Classes classes) {
     ListEntry<T>*first = list.data(), *last = first + list.size();

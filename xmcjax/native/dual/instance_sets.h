@@ -197,11 +197,13 @@ class Capped {
     return v.r * (tau + excess(v.h, v.padded, tau) / (kBounded ? T(k_) : T(1))) - v.inner;
   }
 
-  // Sets v.next from b alone.
-  void search(const Visit<T>& v) const {
-    const double bound = kBounded ? double(v.r) : std::numeric_limits<double>::infinity();
-    clip_into(v, capped_simplex(v.b, v.padded, bound, double(upper(v.r)), 1.0, v.work));
+  // min ½‖x - b‖² + ½(1ᵀx)² over S(r)
+  Clip<T> nearest(const T* b, int64_t m, T r, double* work) const {
+    const double bound = kBounded ? double(r) : std::numeric_limits<double>::infinity();
+    return capped_simplex(b, m, bound, double(upper(r)), 1.0, work);
   }
+  // Sets v.next from b alone.
+  void search(const Visit<T>& v) const { clip_into(v, nearest(v.b, v.padded, v.r, v.work)); }
 
   // r φ
   double support(const T* h, int64_t m, double r, double* work) const {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
+#include <vector>
 
 #include "core/isa.h"
 
@@ -26,14 +26,6 @@ struct Classes {
   bool has(int64_t c) const { return c >= first && c < last; }
 };
 
-// ‖x_i‖²
-template <class T>
-double squared_norm(const Csr<T>& X, int64_t i) {
-  double sum = 0;
-  for (int64_t p = X.offset[i]; p < X.offset[i + 1]; ++p) sum += double(X.value[p]) * double(X.value[p]);
-  return sum;
-}
-
 template <class T>
 struct MulticlassArgs {
   Csr<T> X;          // kept by the caller
@@ -53,52 +45,102 @@ struct Match {
   bool inner;
 };
 
-// W and α of one problem. α comes and goes as CSR arrays of [n, m], classes ascending in a row.
+// A dual variable α_ic that is not zero.
+struct DualEntry {
+  int32_t c;
+  double value;
+};
+
+// W and α of one problem. α comes and goes as CSR arrays of [n, m], classes ascending in a row; a store of α gives
+// and takes its rows.
 class DualPoint {
  public:
+  explicit DualPoint(int64_t n) : n_(n) {}
   virtual ~DualPoint() = default;
-  virtual int64_t alpha_count() const = 0;
-  virtual void get_alpha(int64_t* offset, int32_t* index, double* value) const = 0;
-  virtual void set_alpha(const int64_t* offset, const int32_t* index, const double* value) = 0;
   virtual void get_weights(void* W) const = 0;  // [d, m] of the type of X
+
+  int64_t alpha_count() const {
+    std::vector<DualEntry> row;
+    int64_t count = 0;
+    for (int64_t i = 0; i < n_; ++i) count += int64_t(taken(i, row).size());
+    return count;
+  }
+  void get_alpha(int64_t* offset, int32_t* index, double* value) const {
+    std::vector<DualEntry> row;
+    int64_t at = offset[0] = 0;
+    for (int64_t i = 0; i < n_; offset[++i] = at)
+      for (const DualEntry& e : taken(i, row)) index[at] = e.c, value[at++] = e.value;
+  }
+  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) {
+    std::vector<DualEntry> row;
+    clear();
+    for (int64_t i = 0; i < n_; ++i) {
+      row.clear();
+      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) row.push_back({index[p], value[p]});
+      put_row(i, row);
+    }
+    settle_alpha();
+  }
+
+ protected:
+  virtual void take_row(int64_t i, std::vector<DualEntry>& row) const = 0;
+  virtual void clear() = 0;  // α = 0, but for rows of zeros, whose α never changes
+  virtual void put_row(int64_t i, const std::vector<DualEntry>& row) = 0;
+  virtual void settle_alpha() = 0;  // after all rows
+
+ private:
+  const std::vector<DualEntry>& taken(int64_t i, std::vector<DualEntry>& row) const {
+    row.clear();
+    take_row(i, row);
+    return row;
+  }
+
+  const int64_t n_;
 };
 
 // Coordinate ascent.
 class MulticlassAscent : public DualPoint {
  public:
+  using DualPoint::DualPoint;
   // Passes over everything at the W that stands. Shrunk variables that `tolerance` would change come back.
   virtual Assessment assess(double tolerance) = 0;
   // Variables with a violation far smaller than `tolerance` stay as they are.
   virtual Sweep sweep(double tolerance, bool shrink) = 0;
+};
 
-  // Weston-Watkins over several processes, each of which has the dual variables of the matches that it hosts.
+// Over several processes, each of which has the dual variables of the matches that it hosts.
+class MatchAscent : public MulticlassAscent {
+ public:
+  using MulticlassAscent::MulticlassAscent;
   // Loss, dual objective and violation of the variables of a match; as assess() it finds what matters.
-  virtual Assessment examine(const Match&, double) { unsupported(); }
+  virtual Assessment examine(const Match& match, double tolerance) = 0;
   // Visits the instances of a match; the largest violation that it met.
-  virtual double play(const Match&, double) { unsupported(); }
+  virtual double play(const Match& match, double tolerance) = 0;
   // After the matches of an epoch: counts what did not change; the share of the instances that is not shrunk.
-  virtual double settle(bool) { unsupported(); }
+  virtual double settle(bool shrink) = 0;
   // Before the matches of an epoch, with the violation of all that was last examined.
-  virtual void begin_epoch(double) { unsupported(); }
+  virtual void begin_epoch(double violation) = 0;
   // Rows of W that are not zero in some classes: how many, and their numbers; their values there [rows, classes].
-  virtual int64_t nonzero_rows(Classes, int32_t*) const { unsupported(); }
-  virtual void get_rows(Classes, const int32_t*, int64_t, void*) const { unsupported(); }
+  virtual int64_t nonzero_rows(Classes classes, int32_t* row) const = 0;
+  virtual void get_rows(Classes classes, const int32_t* row, int64_t rows, void* value) const = 0;
   // Other rows become 0 in these classes.
-  virtual void set_rows(Classes, const int32_t*, int64_t, const void*) { unsupported(); }
+  virtual void set_rows(Classes classes, const int32_t* row, int64_t rows, const void* value) = 0;
+};
 
-  // Lee-Lin-Wahba over several processes, each of which has some classes: a tenth of a sweep, which leaves the mean
-  // of the weights as it was; what this process has to add to the mean, [d]; and the sum of all of them.
-  virtual Sweep part(int64_t, double, bool) { unsupported(); }
-  virtual void get_mean_change(void*) const { unsupported(); }
-  virtual void move_mean(const void*) { unsupported(); }
-
- private:
-  [[noreturn]] static void unsupported() { throw std::logic_error("not for this formulation"); }
+// Over several processes, each of which has some classes: a tenth of a sweep, which leaves the mean of the weights as
+// it was; what this process has to add to the mean, [d]; and the sum of all of them.
+class SharedAscent : public MulticlassAscent {
+ public:
+  using MulticlassAscent::MulticlassAscent;
+  virtual Sweep part(int64_t tenth, double tolerance, bool shrink) = 0;
+  virtual void get_mean_change(void* change) const = 0;
+  virtual void move_mean(const void* change) = 0;
 };
 
 // Proximal point steps by Newton's method.
 class MulticlassProximal : public DualPoint {
  public:
+  using DualPoint::DualPoint;
   int64_t newton_steps = 0, failures = 0;  // made; steps in a row that brought nothing
   // A step, and how far from the optimum it ends.
   virtual Assessment step(double tolerance) = 0;

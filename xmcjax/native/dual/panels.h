@@ -14,6 +14,7 @@
 #include "core/aligned.h"
 #include "core/csr_rows.h"
 #include "core/parallel.h"
+#include "dual/multiclass.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
@@ -55,6 +56,30 @@ class Panels {
 
   void clear() { std::memset(W_.get(), 0, size_t(count_ * d_ * N) * sizeof(T)); }
 
+  // The weights of class c, N apart.
+  T* lane(int64_t c) const { return panel(c / N) + c % N; }
+  // Rows that are not zero in some classes: how many, and their numbers; their values there, [rows, classes].
+  int64_t nonzero_rows(Classes classes, int32_t* row) const {
+    int64_t count = 0;
+    for (int64_t j = 0; j < d_; ++j) {
+      bool some = false;
+      for (int64_t c = classes.first; c < classes.last; ++c) some |= lane(c)[j * N] != 0;
+      if (some) row[count++] = int32_t(j);
+    }
+    return count;
+  }
+  void get_rows(Classes classes, const int32_t* row, int64_t rows, T* value) const {
+    for (int64_t k = 0; k < rows; ++k)
+      for (int64_t c = classes.first; c < classes.last; ++c) *value++ = lane(c)[row[k] * N];
+  }
+  // The other rows become 0 in these classes.
+  void set_rows(Classes classes, const int32_t* row, int64_t rows, const T* value) {
+    for (int64_t c = classes.first; c < classes.last; ++c)
+      for (int64_t j = 0; j < d_; ++j) lane(c)[j * N] = 0;
+    for (int64_t k = 0; k < rows; ++k)
+      for (int64_t c = classes.first; c < classes.last; ++c) lane(c)[row[k] * N] = *value++;
+  }
+
   // out[d, m]
   void get(T* out, int64_t threads) const {
     parallel(d_, kRows, threads, [&](int64_t first, int64_t end) {
@@ -77,30 +102,5 @@ template <class T>
 inline unsigned lanes_above(Vec<T> v, T bound) {
   return nonzero_lanes(v > bound ? broadcast(T(1)) : Vec<T>{});
 }
-
-// A sequence that depends on the seed alone: xorshift64* (Vigna 2016).
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du) {
-    if (!state_) state_ = 1;
-    for (int i = 0; i < 8; ++i) next();
-  }
-  uint64_t next() {
-    state_ ^= state_ >> 12;
-    state_ ^= state_ << 25;
-    state_ ^= state_ >> 27;
-    return state_ * 0x2545f4914f6cdd1du;
-  }
-  // Below `count`, which is no more than 2^32.
-  int64_t below(int64_t count) { return int64_t(((next() >> 32) * uint64_t(count)) >> 32); }
-
-  template <class Container>
-  void shuffle(Container& items) {
-    for (int64_t i = int64_t(items.size()) - 1; i > 0; --i) std::swap(items[i], items[below(i + 1)]);
-  }
-
- private:
-  uint64_t state_;
-};
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -23,18 +23,17 @@
 #include <limits>
 #include <vector>
 
-#include "core/parallel.h"
-#include "dual/multiclass.h"
+#include "dual/driver.h"
 #include "dual/panels.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-constexpr int kIdle = 3;       // sweeps without a change after which an instance is left out
-constexpr double kStep = 0.1;  // as in simd_pair_ascent.cc
-
 template <class T>
-class CentredAscent final : public MulticlassAscent {
+class CentredAscent final : public Driver<T, MulticlassAscent> {
+  using Base = Driver<T, MulticlassAscent>;
+  using Base::active_, Base::C_, Base::form_, Base::least, Base::m_, Base::norm2_, Base::random_, Base::rows_,
+      Base::threads_, Base::X_, Base::y_;
   static constexpr int N = kLanes<T>;
   // Classes that a sum is about, and blocks of them that it takes to keep a thread busy.
   static constexpr int64_t kBlock = 128, kBlocks = 3;
@@ -56,45 +55,28 @@ class CentredAscent final : public MulticlassAscent {
 
  public:
   explicit CentredAscent(const MulticlassArgs<T>& args)
-      : X_(args.X), y_(args.y), m_(args.m), width_((m_ + N - 1) / N * N), C_(T(args.C)), threads_(args.threads),
-        random_(args.seed), W_(X_.d * width_), alpha_(X_.n * width_), before_(X_.n * width_), norm2_(X_.n),
+      : Base(args), width_((m_ + N - 1) / N * N), W_(X_.d * width_), alpha_(X_.n * width_), before_(X_.n * width_),
         idle_(X_.n, 0) {
     for (Shared& one : shared_) one = Shared(width_);
-    for (int64_t i = 0; i < X_.n; ++i) {
-      norm2_[i] = T(squared_norm(X_, i));
-      if (norm2_[i] > 0) {
-        rows_.push_back(int32_t(i));
-      } else {  // its variables are where the loss alone drives them
-        for (int64_t c = 0; c < m_; ++c) alpha(i)[c] = c == y_[i] ? T(0) : C_;
-      }
-    }
-    active_ = rows_;
+    for (int64_t i = 0; i < X_.n; ++i)
+      for (int64_t c = 0; c < m_ && !(norm2_[i] > 0); ++c) alpha(i)[c] = form_.exists(c, y_[i]) ? C_ : T(0);
   }
 
   Assessment assess(double tolerance) override {
     if (changed_) rebuild();
-    const int64_t parts = (X_.n + kPart - 1) / kPart;
-    std::vector<Assessment> found(parts);
-    parallel(parts, 1, threads_, [&](int64_t first, int64_t last) {
-      for (int64_t part = first; part < last; ++part) found[part] = judge(part, T(kStep * tolerance));
+    const Assessment all = this->summed(parts_of(X_.n), [&](int64_t first, int64_t last, Assessment* found) {
+      for (; first < last; ++first) found[first] = judge(first, least(tolerance));
     });
-    active_.clear();
-    for (const int32_t i : rows_)
-      if (idle_[i] < kIdle) active_.push_back(i);
-    Assessment all{0, 0, 0};
-    for (const Assessment& one : found) {
-      all.primal += one.primal, all.dual += one.dual;
-      all.violation = std::max(all.violation, one.violation);
-    }
+    this->wake([&](int32_t i) { return idle_[i]; });
     return all;
   }
 
   Sweep sweep(double tolerance, bool shrink) override {
     changed_ = true;
-    Sweep done{0, double(active_.size()) / double(std::max<size_t>(rows_.size(), 1))};
+    Sweep done{0, this->share()};
     extrapolate();
     random_.shuffle(active_);
-    const T least = T(kStep * tolerance);
+    const T enough = least(tolerance);
     const int64_t blocks = int64_t(shared_[0].block.size());
     std::vector<Progress> progress(blocks);
     size_t kept = 0;
@@ -110,10 +92,10 @@ class CentredAscent final : public MulticlassAscent {
         if (count > 1) meeting.wait();
         T violation = 0;
         for (const Block& one : shared.block) violation = std::max(violation, one.violation);
-        if (violation > least) change(i, first, last, shared, progress);
+        if (violation > enough) change(i, first, last, shared, progress);
         if (t) continue;
         worst = std::max(worst, violation);
-        idle_[i] = violation > least || !shrink ? 0 : idle_[i] + 1;
+        idle_[i] = violation > enough || !shrink ? 0 : idle_[i] + 1;
         if (idle_[i] < kIdle) active_[kept++] = i;
       }
     });
@@ -125,39 +107,33 @@ class CentredAscent final : public MulticlassAscent {
     return done;
   }
 
-  int64_t alpha_count() const override {
-    int64_t count = 0;
-    for (int64_t i = 0; i < X_.n; ++i)
-      for (int64_t c = 0; c < width_; c += N) count += __builtin_popcount(nonzero_lanes(load(alpha(i) + c)));
-    return count;
-  }
-  void get_alpha(int64_t* offset, int32_t* index, double* value) const override {
-    int64_t at = 0;
-    for (int64_t i = 0; i < X_.n; ++i) {
-      offset[i] = at;
-      for (int64_t c = 0; c < m_; ++c)
-        if (alpha(i)[c] != 0) index[at] = int32_t(c), value[at++] = double(alpha(i)[c]);
-    }
-    offset[X_.n] = at;
-  }
-  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
-    for (const int32_t i : rows_) {
-      std::fill(alpha(i), alpha(i) + width_, T(0));
-      idle_[i] = 1;  // its change since the sweep before is no direction
-      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) alpha(i)[index[p]] = T(value[p]);
-    }
-    rebuild();
-    active_ = rows_;
-    t_ = 1;
-  }
   void get_weights(void* out) const override {
     T* W = static_cast<T*>(out);
     for (int64_t j = 0; j < X_.d; ++j) std::copy(W_.get() + j * width_, W_.get() + j * width_ + m_, W + j * m_);
   }
 
- private:
-  static constexpr int64_t kPart = 256;  // as in simd_pair_ascent.cc
+ protected:
+  void take_row(int64_t i, std::vector<DualEntry>& row) const override {
+    for (int64_t c = 0; c < m_; ++c)
+      if (alpha(i)[c] != 0) row.push_back({int32_t(c), double(alpha(i)[c])});
+  }
+  void clear() override {
+    for (const int32_t i : rows_) {
+      std::fill(alpha(i), alpha(i) + width_, T(0));
+      idle_[i] = 1;  // its change since the sweep before is no direction
+    }
+  }
+  void put_row(int64_t i, const std::vector<DualEntry>& row) override {
+    if (!(norm2_[i] > 0)) return;
+    for (const DualEntry& e : row) alpha(i)[e.c] = T(e.value);
+  }
+  void settle_alpha() override {
+    rebuild();
+    active_ = rows_;
+    t_ = 1;
+  }
 
+ private:
   T* alpha(int64_t i) const { return alpha_.get() + i * width_; }
   T* before(int64_t i) const { return before_.get() + i * width_; }
 
@@ -230,13 +206,6 @@ class CentredAscent final : public MulticlassAscent {
     });
   }
 
-  // |projected gradient|
-  Vec<T> violated(Vec<T> gain, Vec<T> a) const {
-    Vec<T> v = a <= 0 ? maximum<T>(gain, Vec<T>{}) : gain;
-    v = a >= C_ ? minimum<T>(v, Vec<T>{}) : v;
-    return absolute<T>(v);
-  }
-
   static T largest(Vec<T> v) {
     T most = v[0];
     for (int l = 1; l < N; ++l) most = std::max(most, v[l]);
@@ -260,7 +229,7 @@ class CentredAscent final : public MulticlassAscent {
       Vec<T> worst{}, sum{};
       for (int64_t c = from; c < to; c += N) {
         const Vec<T> g = load(b + c), old = load(a + c);
-        worst = maximum<T>(worst, violated(g, old));
+        worst = maximum<T>(worst, projected(g, old, C_));
         sum += old;
         store(b + c, old + inverse * g);
       }
@@ -323,7 +292,7 @@ class CentredAscent final : public MulticlassAscent {
 
   // Loss, dual objective and violation of a part of the rows.
   Assessment judge(int64_t part, T tolerance) {
-    double loss = 0, dual = 0, norm = 0;
+    Tally tally;
     T worst = 0;
     std::vector<T> gain(width_);
     const int64_t last = std::min((part + 1) * kPart, X_.n);
@@ -335,31 +304,25 @@ class CentredAscent final : public MulticlassAscent {
       Vec<T> losses{}, sum{}, product{}, violation{};
       for (int64_t c = 0; c < width_; c += N) {
         const Vec<T> g = load(gain.data() + c), old = load(a + c);
-        violation = maximum<T>(violation, violated(g, old));
+        violation = maximum<T>(violation, projected(g, old, C_));
         losses += maximum<T>(g, Vec<T>{});
         sum += old;
-        product += old * (1 - g);  // ‖W‖² = Σ_i Σ_c α_ic (1 - g_ic)
+        product += old * (1 - g);
       }
       worst = std::max(worst, largest(violation));
       if (largest(violation) > tolerance) idle_[i] = 0;
-      loss += total(losses), dual += total(sum), norm += total(product);
+      tally.loss += total(losses), tally.dual += total(sum), tally.norm += total(product);
     }
-    return {double(C_) * loss + norm / 2, dual - norm / 2, double(worst)};
+    tally.worst = double(worst);
+    return tally.at(form_.C);
   }
 
-  const Csr<T> X_;
-  const int32_t* y_;
-  const int64_t m_, width_;  // classes, and those of whole vectors
-  const T C_;
-  const int64_t threads_;
+  const int64_t width_;   // classes of whole vectors
   bool changed_ = false;  // α, since W was worked out from it
-  Random random_;
   Zeros<T> W_, alpha_, before_;  // [d, width], [n, width], and α of the sweep before
   double t_ = 1;                 // of the extrapolation
-  std::vector<T> norm2_;
   std::vector<uint8_t> idle_;
   Shared shared_[2];
-  std::vector<int32_t> rows_, active_;  // without rows of zeros
 };
 
 }  // namespace

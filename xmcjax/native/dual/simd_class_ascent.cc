@@ -9,11 +9,10 @@
 // A process of several has some of the classes; what the mean has changed by is then summed over them.
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <numeric>
 #include <vector>
 
-#include "core/parallel.h"
-#include "dual/multiclass.h"
+#include "dual/driver.h"
 #include "dual/panels.h"
 
 namespace xmcjax::XMCJAX_ISA {
@@ -25,46 +24,33 @@ MulticlassAscent* centred_ascent(const MulticlassArgs<T>& args);  // simd_centre
 
 namespace {
 
-constexpr int kIdle = 3;    // epochs without a change after which a panel leaves an instance out
 constexpr int kTenths = 10;
-constexpr double kStep = 0.1;  // as in simd_pair_ascent.cc
 
 template <class T>
-class ClassAscent final : public MulticlassAscent {
+class ClassAscent final : public Driver<T, SharedAscent> {
+  using Base = Driver<T, SharedAscent>;
+  using Base::form_, Base::least, Base::m_, Base::norm2_, Base::random_, Base::threads_, Base::X_, Base::y_;
   static constexpr int N = kLanes<T>;
 
  public:
   explicit ClassAscent(const MulticlassArgs<T>& args)
-      : X_(args.X), y_(args.y), m_(args.m), classes_(args.classes), centred_(args.formulation == kLeeLinWahba),
-        upper_(args.formulation == kOneVsRestSquared ? std::numeric_limits<T>::infinity() : T(args.C)),
-        ridge_(args.formulation == kOneVsRestSquared ? T(0.5 / args.C) : T(0)), C_(T(args.C)),
-        threads_(args.threads), random_(args.seed), V_(X_.d, classes_.last - classes_.first), alpha_(V_.count() * X_.n * N), norm2_(X_.n),
-        mean_(X_.d, T(0)), mean_change_(X_.d, T(0)), shift_(X_.n, T(0)), idle_(V_.count(), std::vector<uint8_t>(X_.n, 0)),
-        change_(V_.count(), std::vector<T>(centred_ ? X_.n : 0)), order_(X_.n) {
-    for (int64_t i = 0; i < X_.n; ++i) {
-      norm2_[i] = T(squared_norm(X_, i));
-      order_[i] = int32_t(i);
-    }
-    // A row of zeros has its variables where the loss alone drives them.
+      : Base(args), classes_(args.classes), centred_(form_.centred()), upper_(T(form_.upper())),
+        ridge_(T(form_.ridge())), V_(X_.d, classes_.last - classes_.first), alpha_(V_.count() * X_.n * N),
+        mean_(X_.d, T(0)), mean_change_(X_.d, T(0)), shift_(X_.n, T(0)),
+        idle_(V_.count(), std::vector<uint8_t>(X_.n, 0)), change_(V_.count(), std::vector<T>(centred_ ? X_.n : 0)),
+        order_(X_.n) {
+    std::iota(order_.begin(), order_.end(), 0);
     for (int64_t q = 0; q < V_.count(); ++q)
       for (int64_t i = 0; i < X_.n; ++i)
-        if (!(norm2_[i] > 0)) store(alpha(q, i), select(exists(q, i), bound()));
+        if (!(norm2_[i] > 0)) store(alpha(q, i), select(exists(q, i), T(form_.unopposed())));
   }
 
   Assessment assess(double tolerance) override {
     project_mean();
-    const int64_t parts = (X_.n + kPart - 1) / kPart;
-    std::vector<Assessment> found(V_.count() * parts);
-    parallel(V_.count(), 1, threads_, [&](int64_t first, int64_t last) {
-      for (int64_t q = first; q < last; ++q)
-        for (int64_t part = 0; part < parts; ++part) found[q * parts + part] = judge(q, part, T(kStep * tolerance));
+    const int64_t parts = parts_of(X_.n);
+    return this->summed(V_.count() * parts, [&](int64_t first, int64_t last, Assessment* found) {
+      for (; first < last; ++first) found[first] = judge(first / parts, first % parts, least(tolerance));
     });
-    Assessment all{0, 0, 0};
-    for (const Assessment& one : found) {
-      all.primal += one.primal, all.dual += one.dual;
-      all.violation = std::max(all.violation, one.violation);
-    }
-    return all;
   }
 
   Sweep sweep(double tolerance, bool shrink) override {
@@ -85,7 +71,7 @@ class ClassAscent final : public MulticlassAscent {
     std::vector<Sweep> found(V_.count());
     if (centred_) project_mean(first, last);
     parallel(V_.count(), 1, threads_, [&](int64_t from, int64_t to) {
-      for (int64_t q = from; q < to; ++q) pass(q, first, last, T(kStep * tolerance), shrink, found[q]);
+      for (int64_t q = from; q < to; ++q) pass(q, first, last, least(tolerance), shrink, found[q]);
     });
     if (centred_) update_mean(first, last);
     Sweep done{0, 0};
@@ -102,50 +88,6 @@ class ClassAscent final : public MulticlassAscent {
     for (int64_t j = 0; j < X_.d; ++j) mean_[j] += static_cast<const T*>(change)[j];
   }
 
-  int64_t alpha_count() const override {
-    int64_t count = 0;
-    for (int64_t q = 0; q < V_.count(); ++q)
-      for (int64_t i = 0; i < X_.n; ++i) count += __builtin_popcount(nonzero_lanes(load(alpha(q, i))));
-    return count;
-  }
-
-  void get_alpha(int64_t* offset, int32_t* index, double* value) const override {
-    int64_t at = 0;
-    for (int64_t i = 0; i < X_.n; ++i) {
-      offset[i] = at;
-      for (int64_t q = 0; q < V_.count(); ++q)
-        for (int l = 0; l < N; ++l)
-          if (alpha(q, i)[l] != 0) index[at] = int32_t(classes_.first + q * N + l), value[at++] = double(alpha(q, i)[l]);
-    }
-    offset[X_.n] = at;
-  }
-
-  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
-    V_.clear();
-    std::fill(mean_.begin(), mean_.end(), T(0));
-    for (int64_t q = 0; q < V_.count(); ++q) {
-      std::fill(idle_[q].begin(), idle_[q].end(), 0);
-      for (int64_t i = 0; i < X_.n; ++i)
-        if (norm2_[i] > 0) store(alpha(q, i), Vec<T>{});
-    }
-    for (int64_t i = 0; i < X_.n; ++i) {
-      if (!(norm2_[i] > 0)) continue;
-      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) {
-        if (!classes_.has(index[p])) continue;
-        const int64_t q = (index[p] - classes_.first) / N, l = (index[p] - classes_.first) % N;
-        alpha(q, i)[l] = T(value[p]);
-        row_add_lane(X_, i, !centred_ && index[p] == y_[i] ? T(value[p]) : T(-value[p]), V_.panel(q) + l, N);
-      }
-    }
-    if (!centred_) return;
-    // u = -mean_c V_c
-    for (int64_t i = 0; i < X_.n; ++i) {
-      double sum = 0;
-      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) sum += value[p];
-      if (norm2_[i] > 0) row_add_lane(X_, i, T(sum / double(m_)), mean_.data(), 1);
-    }
-  }
-
   void get_weights(void* out) const override {
     T* W = static_cast<T*>(out);
     V_.get(W, threads_);
@@ -154,9 +96,37 @@ class ClassAscent final : public MulticlassAscent {
       for (int64_t c = 0, m = classes_.last - classes_.first; c < m; ++c) W[j * m + c] += mean_[j];
   }
 
- private:
-  static constexpr int64_t kPart = 256;
+ protected:
+  void take_row(int64_t i, std::vector<DualEntry>& row) const override {
+    for (int64_t q = 0; q < V_.count(); ++q)
+      for (int l = 0; l < N; ++l)
+        if (alpha(q, i)[l] != 0) row.push_back({int32_t(classes_.first + q * N + l), double(alpha(q, i)[l])});
+  }
+  void clear() override {
+    V_.clear();
+    std::fill(mean_.begin(), mean_.end(), T(0));
+    for (int64_t q = 0; q < V_.count(); ++q) {
+      std::fill(idle_[q].begin(), idle_[q].end(), 0);
+      for (int64_t i = 0; i < X_.n; ++i)
+        if (norm2_[i] > 0) store(alpha(q, i), Vec<T>{});
+    }
+  }
+  void put_row(int64_t i, const std::vector<DualEntry>& row) override {
+    if (!(norm2_[i] > 0)) return;
+    double sum = 0;
+    for (const DualEntry& e : row) {
+      sum += e.value;
+      if (!classes_.has(e.c)) continue;
+      const int64_t q = (e.c - classes_.first) / N, l = (e.c - classes_.first) % N;
+      alpha(q, i)[l] = T(e.value);
+      row_add_lane(X_, i, T(form_.sign(e.c, y_[i]) * e.value), V_.panel(q) + l, N);
+    }
+    // u = -mean_c V_c
+    if (centred_) row_add_lane(X_, i, T(sum / double(m_)), mean_.data(), 1);
+  }
+  void settle_alpha() override {}
 
+ private:
   T* alpha(int64_t q, int64_t i) const { return alpha_.get() + (q * X_.n + i) * N; }
 
   // Lanes with a dual variable: classes but, for Lee-Lin-Wahba, the instance's own.
@@ -171,9 +141,6 @@ class ClassAscent final : public MulticlassAscent {
     for (int l = 0; l < N; ++l) v[l] = lanes >> l & 1 ? value : T(0);
     return v;
   }
-  // Where a variable of a row of zeros ends: at the bound, or where its slope 1 - ρ α is zero.
-  T bound() const { return ridge_ > 0 ? 1 / ridge_ : upper_; }
-
   // -1, or +1 in the lane of the instance's own class (one against the rest)
   Vec<T> signs(int64_t q, int64_t i) const {
     Vec<T> s = broadcast(T(-1));
@@ -207,10 +174,7 @@ class ClassAscent final : public MulticlassAscent {
   Slopes slopes(int64_t q, int64_t i, Vec<T> a, Vec<T> s) const {
     const Vec<T> gains = 1 - s * (row_dot_tile(X_, i, V_.panel(q), N) + shift_[i]);
     const Vec<T> slope = gains - ridge_ * a;
-    Vec<T> violation = slope;
-    violation = a <= 0 ? maximum<T>(violation, Vec<T>{}) : violation;
-    violation = a >= upper_ ? minimum<T>(violation, Vec<T>{}) : violation;
-    violation = absolute<T>(violation);
+    Vec<T> violation = projected(slope, a, upper_);
     const unsigned lanes = exists(q, i);
     if (lanes != (1u << N) - 1) violation = violation * select(lanes, T(1));
     return {gains, slope, violation};
@@ -259,7 +223,7 @@ class ClassAscent final : public MulticlassAscent {
 
   // Loss, dual objective and violation of a part of the rows in the lanes of a panel.
   Assessment judge(int64_t q, int64_t part, T tolerance) {
-    double loss = 0, dual = 0, norm = 0;
+    Tally tally;
     T worst = 0;
     const int64_t last = std::min((part + 1) * kPart, X_.n);
     const Poll poll;
@@ -272,27 +236,22 @@ class ClassAscent final : public MulticlassAscent {
       const unsigned lanes = exists(q, i);
       for (int l = 0; l < N; ++l) {
         if (!(lanes >> l & 1)) continue;
-        const double g = std::max(0.0, double(at.gains[l])), b = double(a[l]);
-        loss += ridge_ > 0 ? g * g : g;
-        dual += b - double(ridge_) / 2 * b * b;
-        // ‖W‖² = Σ_i Σ_c α_ic (1 - g_ic)
-        norm += b * (1 - double(at.gains[l]));
+        const double gain = double(at.gains[l]), b = double(a[l]);
+        tally.loss = form_.more_loss(tally.loss, gain);
+        tally.dual += form_.dual_gain(b);
+        tally.norm += b * (1 - gain);
       }
     }
-    return {double(C_) * loss + norm / 2, dual - norm / 2, double(worst)};
+    tally.worst = double(worst);
+    return tally.at(form_.C);
   }
 
-  const Csr<T> X_;
-  const int32_t* y_;
-  const int64_t m_;
   const Classes classes_;  // those that this has
   const bool centred_;
-  const T upper_, ridge_, C_;
-  const int64_t threads_;
-  Random random_;
+  const T upper_, ridge_;
   Panels<T> V_;
   Zeros<T> alpha_;  // [panels][n][N]
-  std::vector<T> norm2_, mean_, mean_change_, shift_;  // u, what it grows by, and u·x of each row
+  std::vector<T> mean_, mean_change_, shift_;  // u, what it grows by, and u·x of each row
   std::vector<std::vector<uint8_t>> idle_;
   std::vector<std::vector<T>> change_;  // Σ_c δ_ic of the tenth under way, a panel at a time
   std::vector<int32_t> order_;
@@ -303,8 +262,7 @@ class ClassAscent final : public MulticlassAscent {
 template <class T>
 MulticlassAscent* multiclass_ascent(const MulticlassArgs<T>& args) {
   if (args.by_instance) return centred_ascent(args);
-  const bool pairs = args.formulation == kWestonWatkins || args.formulation == kCrammerSinger;
-  return pairs ? pair_ascent(args) : new ClassAscent<T>(args);
+  return Formulation{args.formulation, args.m, args.C}.pairs() ? pair_ascent(args) : new ClassAscent<T>(args);
 }
 template MulticlassAscent* multiclass_ascent(const MulticlassArgs<float>&);
 template MulticlassAscent* multiclass_ascent(const MulticlassArgs<double>&);

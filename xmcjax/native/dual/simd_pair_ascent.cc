@@ -13,25 +13,17 @@
 // either the classes of the other, so that matches of a round touch different weights. Threads visit those
 // only that have such classes on their lists (bundle_plan.h).
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
-#include "core/parallel.h"
 #include "dual/bundle_plan.h"
 #include "dual/class_lists.h"
-#include "dual/multiclass.h"
+#include "dual/driver.h"
 #include "dual/panels.h"
-#include "projections/projection_math.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-// Sweeps without a change after which an instance is left out.
-constexpr int kIdle = 3;
-// A change is made where the violation exceeds this part of the tolerance: what stays behind at the
-// tolerance itself would leave a large gap.
-constexpr double kStep = 0.1;
 // Classes an instance begins with, and those that one pass may add: fewer as long as a violation exceeds
 // kFar, because what the weights of today suggest may not matter tomorrow. As many as stand at C may always
 // join: where C is small most variables end there, and those on the list cannot take the place of others.
@@ -41,7 +33,10 @@ constexpr double kFar = 0.1;
 constexpr int64_t kWorth = 1000;
 
 template <class T>
-class PairAscent final : public MulticlassAscent {
+class PairAscent final : public Driver<T, MatchAscent> {
+  using Base = Driver<T, MatchAscent>;
+  using Base::active_, Base::C_, Base::form_, Base::least, Base::m_, Base::random_, Base::rows_, Base::share,
+      Base::threads_, Base::X_;
   static constexpr int N = kLanes<T>;
 
   using Entry = ListEntry<T>;
@@ -59,55 +54,42 @@ class PairAscent final : public MulticlassAscent {
 
  public:
   explicit PairAscent(const MulticlassArgs<T>& args)
-      : X_(args.X), m_(args.m), simplex_(args.formulation == kCrammerSinger), C_(T(args.C)),
-        rounding_(std::pow(std::numeric_limits<T>::epsilon(), T(0.6))), threads_(args.threads),
-        random_(args.seed), W_(X_.d, m_), at_(X_.n), class_first_(m_ + 1, 0) {
-    for (int64_t i = 0; i < X_.n; ++i) {
-      at_[i].norm2 = T(squared_norm(X_, i));
-      at_[i].y = args.y[i];
-      if (at_[i].norm2 > 0) rows_.push_back(int32_t(i));
-    }
-    zeros_ = X_.n - int64_t(rows_.size());
-    active_ = by_class_ = rows_;
+      : Base(args), W_(X_.d, m_), at_(X_.n), by_class_(rows_), class_first_(m_ + 1, 0) {
+    for (int64_t i = 0; i < X_.n; ++i) at_[i].norm2 = this->norm2_[i], at_[i].y = args.y[i];
     std::stable_sort(by_class_.begin(), by_class_.end(), [&](int32_t a, int32_t b) { return at_[a].y < at_[b].y; });
     for (const int32_t i : rows_) ++class_first_[at_[i].y + 1];
     for (int64_t c = 0; c < m_; ++c) class_first_[c + 1] += class_first_[c];
-    cut_for_threads();
+    // One thread is enough for the variables of Crammer-Singer, which are bound together by their sum.
+    if (!form_.simplex()) bundles_ = Bundles(class_first_, N, threads_);
+    plan_ = BundlePlan(bundles_.count());
     scratch_.assign(std::max<int64_t>(plan_.matches(), 1), Scratch(m_ + N));
   }
 
   Assessment assess(double tolerance) override {
     if (fresh_) return begin();
     const int64_t rows = int64_t(rows_.size());
-    const int64_t parts = (rows + kPart - 1) / kPart;
-    std::vector<Assessment> found(parts);
-    parallel(parts, 1, threads_, [&](int64_t first, int64_t last) {
-      const int64_t end = std::min(last * kPart, rows);
-      refresh(rows_.data() + first * kPart, rows_.data() + end, {0, m_});
-      for (int64_t part = first; part < last; ++part)
-        found[part] = judge(rows_.data() + part * kPart, rows_.data() + std::min((part + 1) * kPart, rows), {0, m_},
-                            T(kStep * tolerance));
+    Assessment all = this->summed(parts_of(rows), [&](int64_t first, int64_t last, Assessment* found) {
+      refresh(rows_.data() + first * kPart, rows_.data() + std::min(last * kPart, rows), {0, m_});
+      for (; first < last; ++first)
+        found[first] = judge(rows_.data() + first * kPart, rows_.data() + std::min((first + 1) * kPart, rows),
+                             {0, m_}, least(tolerance));
     });
-    wake();
+    this->wake([&](int32_t i) { return at_[i].idle; });
     planned_ = false;
-    Assessment all = rows_of_zeros();
-    for (const Assessment& one : found) {
-      all.primal += one.primal, all.dual += one.dual;
-      all.violation = std::max(all.violation, one.violation);
-    }
+    Base::add(rows_of_zeros(), all);
     worst_ = all.violation;
     return all;
   }
 
   Sweep sweep(double tolerance, bool shrink) override {
     Sweep done{0, share()};
-    const T least = T(kStep * tolerance);
+    const T enough = least(tolerance);
     if (!plan_.matches() || int64_t(active_.size()) < kWorth) {
       random_.shuffle(active_);
       const Poll poll;
       for (const int32_t i : active_) {
         poll(work(i));
-        done.violation = std::max(done.violation, double(visit(i, least, scratch_[0])));
+        done.violation = std::max(done.violation, double(visit(i, enough, scratch_[0])));
       }
     } else {
       if (!planned_) plan();
@@ -118,11 +100,11 @@ class PairAscent final : public MulticlassAscent {
       side_by_side(std::min(threads_, matches), [&](int64_t t, int64_t count, Meeting& meeting) {
         for (int64_t r = 0; r < plan_.rounds(); ++r, meeting.wait())
           for (int64_t j = t; j < matches; j += count) {
-            const Classes a = bundle(plan_.first(r, j)), b = bundle(plan_.second(r, j));
-            std::vector<Visit>& visits = plan_.visits(r, j);
+            const Classes a = bundles_.classes(plan_.first(r, j)), b = bundles_.classes(plan_.second(r, j));
+            std::vector<PlannedVisit>& visits = plan_.visits(r, j);
             if (shrink) drop_idle(visits);
             Random(seed + uint64_t(r * matches + j)).shuffle(visits);
-            worst[j] = std::max(worst[j], play(a, b, visits, least, scratch_[j]));
+            worst[j] = std::max(worst[j], play(a, b, visits, enough, scratch_[j]));
             visited[j] += int64_t(visits.size());
           }
       });
@@ -141,9 +123,7 @@ class PairAscent final : public MulticlassAscent {
       const int32_t* first = by_class_.data() + class_first_[own.first];
       const int32_t* last = by_class_.data() + class_first_[own.last];
       refresh(first, last, other);
-      const Assessment one = judge(first, last, other, T(kStep * tolerance));
-      all.primal += one.primal, all.dual += one.dual;
-      all.violation = std::max(all.violation, one.violation);
+      Base::add(judge(first, last, other, least(tolerance)), all);
     };
     side(match.a, match.b);
     side(match.b, match.a);
@@ -152,13 +132,13 @@ class PairAscent final : public MulticlassAscent {
   }
 
   double play(const Match& match, double tolerance) override {
-    std::vector<Visit> visits;
+    std::vector<PlannedVisit> visits;
     for (const Classes& side : {match.a, match.b})
       for (int64_t k = class_first_[side.first]; k < class_first_[side.last]; ++k)
         visits.push_back({by_class_[k], match.inner, 0});
     drop_idle(visits);
     random_.shuffle(visits);
-    return play(match.a, match.b, visits, T(kStep * tolerance), scratch_[0]);
+    return play(match.a, match.b, visits, least(tolerance), scratch_[0]);
   }
 
   double settle(bool shrink) override {
@@ -175,75 +155,42 @@ class PairAscent final : public MulticlassAscent {
 
   void begin_epoch(double violation) override {
     worst_ = violation;
-    wake();
+    this->wake([&](int32_t i) { return at_[i].idle; });
   }
 
-  int64_t nonzero_rows(Classes classes, int32_t* row) const override {
-    int64_t count = 0;
-    for (int64_t j = 0; j < X_.d; ++j) {
-      bool some = false;
-      for (int64_t c = classes.first; c < classes.last; ++c) some |= lane(c)[j * N] != 0;
-      if (some) row[count++] = int32_t(j);
-    }
-    return count;
-  }
+  int64_t nonzero_rows(Classes classes, int32_t* row) const override { return W_.nonzero_rows(classes, row); }
   void get_rows(Classes classes, const int32_t* row, int64_t rows, void* out) const override {
-    T* value = static_cast<T*>(out);
-    for (int64_t k = 0; k < rows; ++k)
-      for (int64_t c = classes.first; c < classes.last; ++c) *value++ = lane(c)[row[k] * N];
+    W_.get_rows(classes, row, rows, static_cast<T*>(out));
   }
   void set_rows(Classes classes, const int32_t* row, int64_t rows, const void* in) override {
-    const T* value = static_cast<const T*>(in);
-    for (int64_t c = classes.first; c < classes.last; ++c)
-      for (int64_t j = 0; j < X_.d; ++j) lane(c)[j * N] = 0;
-    for (int64_t k = 0; k < rows; ++k)
-      for (int64_t c = classes.first; c < classes.last; ++c) lane(c)[row[k] * N] = *value++;
-  }
-
-  int64_t alpha_count() const override {
-    int64_t count = zeros_ * (simplex_ ? 1 : m_ - 1);
-    for (const Instance& at : at_)
-      for (const Entry& e : at.list) count += e.alpha > 0;
-    return count;
-  }
-
-  void get_alpha(int64_t* offset, int32_t* index, double* value) const override {
-    int64_t at = 0;
-    for (int64_t i = 0; i < X_.n; ++i) {
-      offset[i] = at;
-      for (const Entry& e : at_[i].list)
-        if (e.alpha > 0) index[at] = e.c, value[at++] = double(e.alpha);
-      if (at_[i].norm2 > 0) continue;
-      // A row of zeros has all its variables at the bound, or any of them with Crammer-Singer.
-      for (int32_t c = 0, left = int32_t(simplex_ ? 1 : m_ - 1); left; ++c)
-        if (c != at_[i].y) index[at] = c, value[at++] = double(C_), --left;
-    }
-    offset[X_.n] = at;
-  }
-
-  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
-    W_.clear();
-    for (int64_t i = 0; i < X_.n; ++i) {
-      Instance& at = at_[i];
-      at.list.clear();
-      if (!(at.norm2 > 0)) continue;
-      T sum = 0;
-      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) {
-        at.list.push_back({index[p], T(value[p]), 0});
-        row_add_lane(X_, i, T(-value[p]), lane(index[p]), N);
-        sum += T(value[p]);
-      }
-      if (sum > 0) row_add_lane(X_, i, sum, lane(at.y), N);
-      at.idle = 0;
-    }
-    fresh_ = planned_ = false;
+    W_.set_rows(classes, row, rows, static_cast<const T*>(in));
   }
 
   void get_weights(void* W) const override { W_.get(static_cast<T*>(W), threads_); }
 
+ protected:
+  void take_row(int64_t i, std::vector<DualEntry>& row) const override {
+    for (const Entry& e : at_[i].list)
+      if (e.alpha > 0) row.push_back({e.c, double(e.alpha)});
+    if (at_[i].norm2 > 0) return;
+    // A row of zeros has all its variables at the bound, or any of them with Crammer-Singer.
+    for (int32_t c = 0; int64_t(row.size()) < form_.driven(); ++c)
+      if (c != at_[i].y) row.push_back({c, double(C_)});
+  }
+  void clear() override {
+    W_.clear();
+    for (Instance& at : at_) at.list.clear(), at.idle = 0;
+  }
+  void put_row(int64_t i, const std::vector<DualEntry>& row) override {
+    Instance& at = at_[i];
+    if (!(at.norm2 > 0)) return;
+    std::vector<T> alpha;
+    for (const DualEntry& e : row) at.list.push_back({e.c, T(e.value), 0}), alpha.push_back(T(e.value));
+    if (!alpha.empty()) spread(int32_t(i), at.whole(), alpha.data());
+  }
+  void settle_alpha() override { fresh_ = planned_ = false; }
+
  private:
-  // Instances that one partial sum is about: sums do not depend on the number of threads.
-  static constexpr int64_t kPart = 256;
   // What a visit costs beside the products of its row with panels, in entries of the row.
   static constexpr int64_t kVisit = 40;
   // Entries of a row whose weights are fetched ahead.
@@ -253,35 +200,6 @@ class PairAscent final : public MulticlassAscent {
   int64_t work(int32_t i) const {
     return kVisit + (X_.offset[i + 1] - X_.offset[i]) * (1 + int64_t(at_[i].list.size()));
   }
-  T* lane(int64_t c) const { return W_.panel(c / N) + c % N; }
-
-  double share() const { return double(active_.size()) / double(std::max<size_t>(rows_.size(), 1)); }
-
-  // Instances that are not shrunk.
-  void wake() {
-    active_.clear();
-    for (const int32_t i : rows_)
-      if (at_[i].idle < kIdle) active_.push_back(i);
-  }
-
-  // Bundles of classes that threads may play against each other: whole panels, about as many instances in each;
-  // none where one thread is enough, and for Crammer-Singer, whose variables of an instance are bound together by
-  // their sum.
-  void cut_for_threads() {
-    const int64_t count = std::min(2 * threads_, BundlePlan::kMost);
-    if (simplex_ || threads_ < 2 || W_.count() < count) return;
-    const int64_t rows = int64_t(rows_.size());
-    for (int64_t q = 0; q < W_.count(); ++q) {
-      const int64_t b = int64_t(bundle_first_.size());
-      // no later than leaves a panel for each of the bundles to come
-      if (b < count && (class_first_[q * N] * count >= b * rows || W_.count() - q == count - b))
-        bundle_first_.push_back(q * N);
-      bundle_of_.push_back(int32_t(bundle_first_.size()) - 1);
-    }
-    bundle_first_.push_back(m_);
-    plan_ = BundlePlan(count);
-  }
-  Classes bundle(int64_t b) const { return {bundle_first_[b], bundle_first_[b + 1]}; }
 
   // Who visits whom until the lists grow again.
   void plan() {
@@ -289,12 +207,12 @@ class PairAscent final : public MulticlassAscent {
     parallel(int64_t(active_.size()), kPart, threads_, [&](int64_t first, int64_t last) {
       for (int64_t k = first; k < last; ++k) {
         const int32_t i = active_[k];
-        Whereabouts here{i, bundle_of_[at_[i].y / N], 0, 1};  // cost: panels, then the numbers that they take
+        Whereabouts here{i, bundles_.of(at_[i].y), 0, 1};  // cost: panels, then the numbers that they take
         int64_t panel = -1;
         for (const Entry& e : at_[i].list) {
           here.cost += e.c / N != panel;
           panel = e.c / N;
-          here.met |= uint64_t(1) << bundle_of_[panel];
+          here.met |= uint64_t(1) << bundles_.of(e.c);
         }
         here.cost = kVisit + here.cost * (X_.offset[i + 1] - X_.offset[i]);
         known[k] = here;
@@ -305,19 +223,19 @@ class PairAscent final : public MulticlassAscent {
     planned_ = true;
   }
 
-  void drop_idle(std::vector<Visit>& visits) const {
+  void drop_idle(std::vector<PlannedVisit>& visits) const {
     visits.erase(std::remove_if(visits.begin(), visits.end(),
-                                [&](const Visit& v) { return v.idle >= kIdle || at_[v.i].idle >= kIdle; }),
+                                [&](const PlannedVisit& v) { return v.idle >= kIdle || at_[v.i].idle >= kIdle; }),
                  visits.end());
   }
 
   // Visits instances of two bundles of classes one after the other; the largest violation met.
-  double play(Classes a, Classes b, std::vector<Visit>& visits, T tolerance, Scratch& scratch) {
+  double play(Classes a, Classes b, std::vector<PlannedVisit>& visits, T tolerance, Scratch& scratch) {
     T worst = 0;
     const Poll poll;
     for (size_t k = 0; k < visits.size(); ++k) {
       fetch(visits, k);
-      Visit& v = visits[k];
+      PlannedVisit& v = visits[k];
       poll(work(v.i));
       const bool from_a = a.has(at_[v.i].y);
       const Classes own = from_a ? a : b, other = from_a ? b : a;
@@ -328,27 +246,26 @@ class PairAscent final : public MulticlassAscent {
     return double(worst);
   }
 
+  // P of some rows whose gains are all 1, which of rows of zeros is D as well.
+  double at_zero(size_t rows) const { return double(rows) * double(C_) * double(form_.driven()); }
   Assessment rows_of_zeros() const {
-    const double loss = double(zeros_) * double(C_) * double(simplex_ ? 1 : m_ - 1);
+    const double loss = at_zero(X_.n - rows_.size());
     return {loss, loss, 0};
   }
 
   // At W = 0 every gain is 1: an instance begins with a few classes at random.
   Assessment begin() {
     fresh_ = false;
+    std::vector<Entry> some;
     for (const int32_t i : rows_) {
-      auto& list = at_[i].list;
-      const int64_t count = std::min<int64_t>(m_ - 1, kFirst);
+      some.clear();
       // a run of classes from a random one on, which a panel or two hold
-      const int64_t start = random_.below(m_);
-      for (int64_t j = 0; int64_t(list.size()) < count; ++j) {
-        const int32_t c = int32_t((start + j) % m_);
-        if (c != at_[i].y) list.push_back({c, 0, 0});
-      }
-      std::sort(list.begin(), list.end(), [](const Entry& a, const Entry& b) { return a.c < b.c; });
+      for (int64_t c = random_.below(m_); int64_t(some.size()) < std::min<int64_t>(m_ - 1, kFirst); ++c)
+        if (c % m_ != at_[i].y) some.push_back({int32_t(c % m_), 0, 0});
+      at_[i].join(some);
     }
     Assessment all = rows_of_zeros();
-    all.primal += double(rows_.size()) * double(C_) * double(simplex_ ? 1 : m_ - 1);
+    all.primal += at_zero(rows_.size());
     all.violation = rows_.empty() ? 0 : 1;
     return all;
   }
@@ -367,10 +284,10 @@ class PairAscent final : public MulticlassAscent {
     };
     for (int64_t k = 0; k < rows; ++k) {
       const int32_t i = first[k];
-      base[k] = 1 - row_dot_lane(X_, i, lane(at_[i].y), N);
+      base[k] = 1 - row_dot_lane(X_, i, W_.lane(at_[i].y), N);
       found[k].begin(at_[i].floor);
       bound[k] = std::min(at_[i].floor, T(0));
-      if (!simplex_) room[k] = std::max(most, at_[i].at_bound(C_));
+      if (!form_.simplex()) room[k] = std::max(most, at_[i].at_bound(C_));
       while ((next[k] = class_at(i, cursor[k])) < classes.first) ++cursor[k];
     }
     const Poll poll;
@@ -395,7 +312,7 @@ class PairAscent final : public MulticlassAscent {
           high &= ~(1u << (next[k] - from)), here = 0;
         }
         if (!high) continue;
-        if (!simplex_) {
+        if (!form_.simplex()) {
           T sum = 0;
           for (int64_t l = 0; l < N; ++l) sum += lanes >> l & 1 && gain[l] > 0 ? gain[l] : 0;
           found[k].leave(sum);
@@ -408,59 +325,43 @@ class PairAscent final : public MulticlassAscent {
     }
     for (int64_t k = 0; k < rows; ++k) {
       const int32_t i = first[k];
-      const std::vector<Entry>& more = found[k].all();
-      Instance& at = at_[i];
-      at.left_out = std::max(T(0), found[k].left_out());
-      at.prune();
-      if (more.empty()) continue;
-      auto& list = at.list;
-      list.insert(list.end(), more.begin(), more.end());
-      std::sort(list.begin(), list.end(), [](const Entry& a, const Entry& b) { return a.c < b.c; });
-      at.idle = 0;
+      at_[i].left_out = std::max(T(0), found[k].left_out());
+      at_[i].prune();
+      at_[i].join(found[k].all());
     }
   }
 
   // Loss, dual objective and violation of rows in some classes, whose gains are known.
   Assessment judge(const int32_t* first, const int32_t* last, Classes classes, T tolerance) {
-    double loss = 0, sum = 0, norm = 0, worst = 0;
+    Tally tally;
     for (; first != last; ++first) {
       Instance& at = at_[*first];
       const Stretch list = at.stretch(classes);
-      double row = simplex_ ? 0 : double(at.left_out);
+      double loss = form_.simplex() ? 0 : double(at.left_out);
       for (const Entry& e : list) {
-        row = simplex_ ? std::max(row, double(e.gain)) : row + std::max(0.0, double(e.gain));
-        sum += double(e.alpha);
-        // ‖W‖² = Σ_i Σ_c α_ic (z_i,y_i - z_ic)
-        norm += double(e.alpha) * (1 - double(e.gain));
+        loss = form_.more_loss(loss, double(e.gain));
+        tally.dual += double(e.alpha);
+        tally.norm += double(e.alpha) * (1 - double(e.gain));
       }
-      loss += row;
+      tally.loss += loss;
       const T violation = violated(at, list);
       if (violation > tolerance) at.idle = 0;
-      worst = std::max(worst, double(violation));
+      tally.worst = std::max(tally.worst, double(violation));
     }
-    return {double(C_) * loss + norm / 2, sum - norm / 2, worst};
+    return tally.at(double(C_));
   }
 
-  // |projected gradient|, the largest of the instance; for Crammer-Singer the largest gain less the
-  // smallest of what could fall, as in LIBLINEAR.
+  // |projected gradient|, the largest of the instance.
   T violated(Instance& at, Stretch list) const {
-    T worst = 0;
-    if (!simplex_) {
-      for (const Entry& e : list) {
-        if ((e.alpha <= 0 && e.gain < 0) || (e.alpha >= C_ && e.gain > 0)) continue;
-        worst = std::max(worst, std::fabs(e.gain));
-      }
+    if (!form_.simplex()) {
+      T worst = 0;
+      for (const Entry& e : list) worst = std::max(worst, projected(e.gain, e.alpha, C_));
       return worst;
     }
-    T sum = 0, highest = 0, lowest = std::numeric_limits<T>::infinity();
-    for (const Entry& e : list) sum += e.alpha;
-    for (const Entry& e : list) {
-      highest = std::max(highest, e.gain);
-      if (e.alpha > rounding_ * sum) lowest = std::min(lowest, e.gain);
-    }
-    if (C_ - sum > rounding_ * C_) lowest = std::min(lowest, T(0));  // the slack, whose gain is 0
-    at.floor = std::min(lowest, highest) - T(kNear);
-    return std::max(T(0), highest - lowest);
+    SimplexViolation<T> violation(C_, list.sum());
+    for (const Entry& e : list) violation.add(e.gain, e.alpha);
+    at.floor = violation.floor() - T(kNear);
+    return violation.value();
   }
 
   // Brings the gains of the entries up to date.
@@ -497,7 +398,7 @@ class PairAscent final : public MulticlassAscent {
 
   // Asks for what the visits after the k-th will read, much of which another thread has written: first an instance,
   // then its list and row, then the weights, if its row is short.
-  void fetch(const std::vector<Visit>& visits, size_t k) const {
+  void fetch(const std::vector<PlannedVisit>& visits, size_t k) const {
     if (k + 12 < visits.size()) {
       __builtin_prefetch(&at_[visits[k + 12].i]);
       __builtin_prefetch(X_.offset + visits[k + 12].i);
@@ -524,7 +425,7 @@ class PairAscent final : public MulticlassAscent {
   T visit(int32_t i, T tolerance, Scratch& scratch) {
     Instance& at = at_[i];
     if (at.list.empty()) return 0;
-    const T violation = improve(i, {at.list.data(), at.list.data() + at.list.size()}, tolerance, scratch);
+    const T violation = improve(i, at.whole(), tolerance, scratch);
     at.prune();
     return violation;
   }
@@ -556,14 +457,12 @@ class PairAscent final : public MulticlassAscent {
   // The block of the entries, and W; whether anything changed.
   bool solve(int32_t i, Stretch list, Scratch& scratch) {
     const int64_t count = list.size();
-    T sum = 0;
-    for (const Entry& e : list) sum += e.alpha;
-    // min ½‖a - b‖² + ½(1ᵀa)² over the box or simplex, b = g / k + a + 1ᵀa
-    const T inverse = 1 / at_[i].norm2, infinity = std::numeric_limits<T>::infinity();
+    // the visit of instance_sets.h: b = g / k + a + 1ᵀa
+    const T inverse = 1 / at_[i].norm2, sum = list.sum();
     T *b = scratch.b.data(), *next = scratch.next.data();
     for (int64_t e = 0; e < count; ++e) b[e] = list.first[e].gain * inverse + list.first[e].alpha + sum;
-    const Clip<T> c = simplex_ ? capped_simplex(b, count, double(C_), double(infinity), 1, scratch.work.data())
-                               : capped_simplex(b, count, double(infinity), double(C_), 1, scratch.work.data());
+    const Clip<T> c = form_.simplex() ? TopKBeta<T>(1).nearest(b, count, C_, scratch.work.data())
+                                      : Box<T>(1).nearest(b, count, C_, scratch.work.data());
     apply(c, b, count, next);
     bool changed = false;
     for (int64_t e = 0; e < count; ++e) {
@@ -575,23 +474,14 @@ class PairAscent final : public MulticlassAscent {
     return changed;
   }
 
-  const Csr<T> X_;
-  const int64_t m_;
-  const bool simplex_;
-  const T C_;
-  const T rounding_;  // as in CrammerSinger.violation of _formulations.py
-  const int64_t threads_;
-  Random random_;
   Panels<T> W_;
   std::vector<Instance> at_;
-  std::vector<int32_t> rows_, active_, by_class_;  // without rows of zeros
-  std::vector<int64_t> class_first_;               // where a class begins in by_class_
-  std::vector<int64_t> bundle_first_;              // classes where the bundles of threads begin, and m
-  std::vector<int32_t> bundle_of_;                 // of a panel
+  std::vector<int32_t> by_class_;     // without rows of zeros
+  std::vector<int64_t> class_first_;  // where a class begins in by_class_
+  Bundles bundles_;                   // of threads
   BundlePlan plan_;
   bool planned_ = false;
   double planned_share_ = 1;  // of the instances in the plan
-  int64_t zeros_ = 0;
   double worst_ = 1;  // violation that the last pass over everything found
   bool fresh_ = true;
   std::vector<Scratch> scratch_;  // of each match of a round

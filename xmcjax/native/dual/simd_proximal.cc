@@ -4,7 +4,7 @@
 //
 // Everything about an instance is a row of `width` numbers, a class each, padded to whole vectors. Where
 // there is no dual variable the gain is -inf, which every projection sends to 0. For Crammer-Singer
-// the variables are p of _formulations.py, with the slack in the place of the true class.
+// the variables are those of the simplex, with the slack in the place of the true class.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,15 +14,12 @@
 #include "core/csr_rows.h"
 #include "core/interrupt.h"
 #include "dual/cholesky.h"
-#include "dual/multiclass.h"
-#include "projections/projection_math.h"
+#include "dual/driver.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-constexpr int kMaxNewton = 60, kMaxSearch = 25, kMaxCg = 500;
-// Unknowns of a Newton system that is factorised; beyond, conjugate gradients.
-constexpr int64_t kDirect = 1200;
+constexpr int kMaxNewton = 60, kMaxSearch = 25;
 constexpr int64_t kProjection = 20;  // passes over a row that the projection costs, about
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -33,8 +30,8 @@ class Proximal final : public MulticlassProximal {
 
  public:
   explicit Proximal(const MulticlassArgs<T>& args)
-      : X_(args.X), y_(args.y), m_(args.m), width_((m_ + N - 1) / N * N), form_(args.formulation), C_(args.C),
-        upper_(form_ == kOneVsRestSquared ? kInfinity : C_), ridge_(form_ == kOneVsRestSquared ? 0.5 / C_ : 0),
+      : MulticlassProximal(args.X.n), X_(args.X), y_(args.y), m_(args.m), width_((m_ + N - 1) / N * N),
+        form_{args.formulation, args.m, args.C}, C_(args.C), upper_(form_.upper()), ridge_(form_.ridge()),
         W_(X_.d * width_), D_(X_.d * width_), gradient_(X_.d * width_), alpha_(X_.n * width_), a_(X_.n * width_),
         gains_(X_.n * width_), h_(X_.n * width_), row_(width_), work_(projection_work(width_)) {
     double longest = 0;
@@ -70,44 +67,29 @@ class Proximal final : public MulticlassProximal {
     return here_;
   }
 
-  int64_t alpha_count() const override {
-    int64_t count = 0;
-    for (int64_t i = 0; i < X_.n; ++i)
-      for (int64_t c = 0; c < m_; ++c) count += shown(i, c) > 0;
-    return count;
-  }
-  void get_alpha(int64_t* offset, int32_t* index, double* value) const override {
-    int64_t at = 0;
-    for (int64_t i = 0; i < X_.n; ++i) {
-      offset[i] = at;
-      for (int64_t c = 0; c < m_; ++c)
-        if (shown(i, c) > 0) index[at] = int32_t(c), value[at++] = shown(i, c);
-    }
-    offset[X_.n] = at;
-  }
-  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
-    std::fill(alpha_.get(), alpha_.get() + X_.n * width_, 0.0);
-    for (int64_t i = 0; i < X_.n; ++i) {
-      double sum = 0;
-      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) {
-        alpha_[i * width_ + index[p]] = value[p];
-        sum += value[p];
-      }
-      if (form_ == kCrammerSinger) alpha_[i * width_ + y_[i]] = std::max(0.0, C_ - sum);
-    }
-    weights(W_.get());
-    sigma_ = 0;
-  }
   void get_weights(void* out) const override {
     T* W = static_cast<T*>(out);
     for (int64_t j = 0; j < X_.d; ++j)
       for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] = T(W_[j * width_ + c]);
   }
 
- private:
-  double shown(int64_t i, int64_t c) const {
-    return form_ == kCrammerSinger && c == y_[i] ? 0 : alpha_[i * width_ + c];
+ protected:
+  void take_row(int64_t i, std::vector<DualEntry>& row) const override {
+    for (int64_t c = 0; c < m_; ++c)
+      if (form_.exists(c, y_[i]) && alpha_[i * width_ + c] > 0) row.push_back({int32_t(c), alpha_[i * width_ + c]});
   }
+  void clear() override { std::fill(alpha_.get(), alpha_.get() + X_.n * width_, 0.0); }
+  void put_row(int64_t i, const std::vector<DualEntry>& row) override {
+    double sum = 0;
+    for (const DualEntry& e : row) alpha_[i * width_ + e.c] = e.value, sum += e.value;
+    if (form_.simplex()) alpha_[i * width_ + y_[i]] = std::max(0.0, C_ - sum);
+  }
+  void settle_alpha() override {
+    weights(W_.get());
+    sigma_ = 0;
+  }
+
+ private:
 
   // --- products with the rows of X
 
@@ -137,39 +119,6 @@ class Proximal final : public MulticlassProximal {
     }
   }
 
-  // The linear part of the gains, in place of the scores; 0 where there is no variable.
-  void linear(int64_t i, double* z) const {
-    const int64_t y = y_[i];
-    if (form_ == kWestonWatkins || form_ == kCrammerSinger) {
-      const double own = z[y];
-      for (int64_t t = 0; t < width_; t += N) store(z + t, load(z + t) - own);
-      z[y] = 0;
-    } else if (form_ == kLeeLinWahba) {
-      z[y] = 0;
-    } else {
-      z[y] = -z[y];
-    }
-    for (int64_t c = m_; c < width_; ++c) z[c] = 0;
-  }
-  // Its adjoint with the sign turned: coefficients of the weights in place of the variables.
-  void coefficients(int64_t i, double* a) const {
-    double sum = 0;
-    for (int64_t c = 0; c < m_; ++c) sum += a[c];
-    const int64_t y = y_[i];
-    if (form_ == kWestonWatkins) {
-      for (int64_t c = 0; c < m_; ++c) a[c] = -a[c];
-      a[y] = sum;
-    } else if (form_ == kCrammerSinger) {
-      const double others = sum - a[y];
-      for (int64_t c = 0; c < m_; ++c) a[c] = -a[c];
-      a[y] = others;
-    } else if (form_ == kLeeLinWahba) {
-      for (int64_t c = 0; c < m_; ++c) a[c] = sum / double(m_) - a[c];
-    } else {
-      for (int64_t c = 0; c < m_; ++c) a[c] = c == y ? a[c] : -a[c];
-    }
-  }
-
   // W = Xᵀ coefficients(α)
   void weights(double* W) {
     std::fill(W, W + X_.d * width_, 0.0);
@@ -181,7 +130,7 @@ class Proximal final : public MulticlassProximal {
     for (int64_t t = 0; t < width_; t += N) any += absolute<double>(load(a + t));
     if (!nonzero_lanes(any)) return;
     std::copy(a, a + width_, row_.get());
-    coefficients(i, row_.get());
+    form_.coefficients(y_[i], row_.get(), width_);
     add(i, row_.get(), W);
   }
 
@@ -189,10 +138,9 @@ class Proximal final : public MulticlassProximal {
     for (int64_t i = 0; i < X_.n; ++i) {
       double* g = gains_.get() + i * width_;
       scores(i, W_.get(), g);
-      linear(i, g);
-      for (int64_t c = 0; c < m_; ++c) g[c] += 1;
-      if (form_ == kCrammerSinger) g[y_[i]] = 0;
-      if (form_ == kWestonWatkins || form_ == kLeeLinWahba) g[y_[i]] = -kInfinity;
+      form_.linear(y_[i], g, width_);
+      for (int64_t c = 0; c < m_; ++c) g[c] = form_.exists(c, y_[i]) ? g[c] + 1 : -kInfinity;
+      if (form_.simplex()) g[y_[i]] = 0;
       for (int64_t c = m_; c < width_; ++c) g[c] = -kInfinity;
     }
   }
@@ -203,7 +151,7 @@ class Proximal final : public MulticlassProximal {
   void prox(int64_t i, double t, double* a) {
     const double *g = gains_.get() + i * width_, *h = h_.get() + i * width_, *alpha = alpha_.get() + i * width_;
     const double inverse = 1 / sigma_, scale = 1 / (inverse + ridge_);
-    if (form_ == kCrammerSinger) {
+    if (form_.simplex()) {
       for (int64_t j = 0; j < width_; j += N)
         store(row_.get() + j, load(alpha + j) + sigma_ * (load(g + j) + t * load(h + j)));
       const Clip<double> c = simplex(row_.get(), m_, C_, work_.data());
@@ -217,7 +165,6 @@ class Proximal final : public MulticlassProximal {
   }
   // The weights of the variables strictly inside the set, 0 elsewhere: the derivative of a.
   double slope(double a) const { return a > 0 && a < upper_ ? 1 / (1 / sigma_ + ridge_) : 0; }
-  double simplex_slope(double p) const { return p > 0 ? sigma_ : 0; }
 
   // ψ'(W + t D) along D
   double derivative(double t, double WD, double DD) {
@@ -242,7 +189,6 @@ class Proximal final : public MulticlassProximal {
     const int64_t size = X_.d * width_;
     find_gains();
     std::fill(h_.get(), h_.get() + X_.n * width_, 0.0);
-    double first = 0;
     for (int64_t newton = 0;; ++newton) {
       // ∇ψ = W - Xᵀ coefficients(a), and how far a is from α
       std::copy(W_.get(), W_.get() + size, gradient_.get());
@@ -265,10 +211,9 @@ class Proximal final : public MulticlassProximal {
         square += gradient_[j] * gradient_[j];
       }
       const double norm = std::sqrt(square);
-      if (newton == 0) first = norm;
       if (reach_ * norm <= 0.2 * std::max(moved / sigma_, tolerance) || newton == kMaxNewton || norm == 0)
         return newton;
-      if (!direction(norm / first)) return newton;
+      if (!(form_.pairs() ? coupled() : separate())) return newton;
       double WD = 0, DD = 0, start = 0;
       for (int64_t j = 0; j < size; ++j) {
         WD += W_[j] * D_[j];
@@ -278,7 +223,7 @@ class Proximal final : public MulticlassProximal {
       for (int64_t i = 0; i < X_.n; ++i) {
         double* h = h_.get() + i * width_;
         scores(i, D_.get(), h);
-        linear(i, h);
+        form_.linear(y_[i], h, width_);
       }
       const double t = search(WD, DD, start);
       if (!(t > 0)) return newton;
@@ -310,12 +255,6 @@ class Proximal final : public MulticlassProximal {
   }
 
   // --- the Newton system H D = -∇ψ, H = I + Σ over the variables inside the set
-
-  bool direction(double progress) {
-    if (form_ == kWestonWatkins || form_ == kCrammerSinger)
-      return X_.d * m_ <= kDirect ? coupled() : conjugate(progress);
-    return X_.d <= kDirect ? separate() : conjugate(progress);
-  }
 
   // Adds s x xᵀ to block (b, c) of a matrix of classes of features, the lower triangle where b = c.
   void add_square(int64_t i, double s, double* block, int64_t stride, bool triangle) const {
@@ -351,7 +290,7 @@ class Proximal final : public MulticlassProximal {
     for (int64_t i = 0; i < X_.n; ++i) {
       const double* a = a_.get() + i * width_;
       inside.clear();
-      const bool cs = form_ == kCrammerSinger;
+      const bool cs = form_.simplex();
       for (int64_t c = 0; c < m_; ++c)
         if (cs ? a[c] > 0 : slope(a[c]) > 0) inside.push_back(c);
       if (inside.empty() || (cs && inside.size() == 1)) continue;
@@ -387,7 +326,7 @@ class Proximal final : public MulticlassProximal {
   // D_c = -H_c^-1 (∇_c + λ), (Σ_c H_c^-1) λ = -Σ_c H_c^-1 ∇_c.
   bool separate() {
     const int64_t d = X_.d;
-    const bool centred = form_ == kLeeLinWahba;
+    const bool centred = form_.centred();
     system_.assign(d * d, 0);
     right_.assign(m_ * d, 0);
     std::vector<double> inverses, factors, lambda(d, 0.0), column(d);
@@ -427,105 +366,46 @@ class Proximal final : public MulticlassProximal {
     return true;
   }
 
-  // Conjugate gradients to a residual that falls with the gradient.
-  bool conjugate(double progress) {
-    const int64_t size = X_.d * width_;
-    rows_.clear();
-    for (int64_t i = 0; i < X_.n; ++i)
-      for (int64_t c = 0; c < m_; ++c)
-        if (inside(i, c)) {
-          rows_.push_back(i);
-          break;
-        }
-    residual_.resize(size), search_.resize(size), image_.resize(size);
-    double square = 0;
-    for (int64_t j = 0; j < size; ++j) {
-      D_[j] = 0;
-      residual_[j] = search_[j] = -gradient_[j];
-      square += gradient_[j] * gradient_[j];
-    }
-    const double enough = std::pow(0.5 * std::min(0.1, progress), 2) * square;
-    for (int k = 0; k < kMaxCg && square > enough; ++k) {
-      product(search_.data(), image_.data());
-      double curvature = 0;
-      for (int64_t j = 0; j < size; ++j) curvature += search_[j] * image_[j];
-      if (!(curvature > 0)) return k > 0;
-      const double step = square / curvature;
-      double next = 0;
-      for (int64_t j = 0; j < size; ++j) {
-        D_[j] += step * search_[j];
-        residual_[j] -= step * image_[j];
-        next += residual_[j] * residual_[j];
-      }
-      const double ratio = next / square;
-      square = next;
-      for (int64_t j = 0; j < size; ++j) search_[j] = residual_[j] + ratio * search_[j];
-    }
-    return true;
+  double box_violation(const double* g, const double* a, int64_t y) const {
+    double worst = 0;
+    for (int64_t c = 0; c < m_; ++c)
+      if (form_.exists(c, y)) worst = std::max(worst, projected(g[c] - ridge_ * a[c], a[c], upper_));
+    return worst;
   }
-  bool inside(int64_t i, int64_t c) const {
-    const double a = a_[i * width_ + c];
-    return form_ == kCrammerSinger ? a > 0 && a < C_ : slope(a) > 0;
-  }
-  // out = H v
-  void product(const double* v, double* out) {
-    std::copy(v, v + X_.d * width_, out);
-    double* z = row_.get();
-    for (const int64_t i : rows_) {
-      scores(i, v, z);
-      linear(i, z);
-      const double* a = a_.get() + i * width_;
-      if (form_ == kCrammerSinger) {
-        double sum = 0, count = 0;
-        for (int64_t c = 0; c < m_; ++c)
-          if (a[c] > 0) sum += z[c], count += 1;
-        for (int64_t c = 0; c < m_; ++c) z[c] = a[c] > 0 ? sigma_ * (z[c] - sum / count) : 0;
-      } else {
-        for (int64_t c = 0; c < m_; ++c) z[c] *= slope(a[c]);
-      }
-      coefficients(i, z);
-      for (int64_t c = 0; c < m_; ++c) z[c] = -z[c];
-      add(i, z, out);
-    }
+  double simplex_violation(const double* g, const double* a, int64_t y) const {
+    double sum = 0;
+    for (int64_t c = 0; c < m_; ++c) sum += c == y ? 0 : a[c];
+    SimplexViolation<double> violation(C_, sum);
+    for (int64_t c = 0; c < m_; ++c)
+      if (c != y) violation.add(g[c], a[c]);
+    return violation.value();
   }
 
   // --- objectives and violation at W and α = weights(α)
 
   Assessment certify() {
     find_gains();
-    double loss = 0, dual = 0, half = 0, worst = 0;
-    const double rounding = std::pow(std::numeric_limits<double>::epsilon(), 0.6);
+    Tally tally;
     for (int64_t i = 0; i < X_.n; ++i) {
       const double *g = gains_.get() + i * width_, *a = alpha_.get() + i * width_;
-      double row = 0, lowest = kInfinity, least = 0;
-      if (form_ == kCrammerSinger) {
-        for (int64_t c = 0; c < m_; ++c) least += c == y_[i] ? 0 : rounding * a[c];
-      }
+      const int64_t y = y_[i];
+      double loss = 0;
       for (int64_t c = 0; c < m_; ++c) {
-        if (!(g[c] > -kInfinity)) continue;
-        if (form_ == kCrammerSinger) {
-          row = std::max(row, g[c]);
-          if (a[c] > (c == y_[i] ? rounding * C_ : least)) lowest = std::min(lowest, g[c]);
-          if (c != y_[i]) dual += a[c];
-          continue;
-        }
-        const double positive = std::max(0.0, g[c]), slope = g[c] - ridge_ * a[c];
-        row += ridge_ > 0 ? positive * positive : positive;
-        dual += a[c] - ridge_ / 2 * a[c] * a[c];
-        if ((a[c] <= 0 && slope < 0) || (a[c] >= upper_ && slope > 0)) continue;
-        worst = std::max(worst, std::fabs(slope));
+        if (!form_.exists(c, y)) continue;
+        loss = form_.more_loss(loss, g[c]);
+        tally.dual += form_.dual_gain(a[c]);
       }
-      loss += row;
-      if (form_ == kCrammerSinger) worst = std::max(worst, row - lowest);
+      tally.loss += loss;
+      tally.worst = std::max(tally.worst, form_.simplex() ? simplex_violation(g, a, y) : box_violation(g, a, y));
     }
-    for (int64_t j = 0; j < X_.d * width_; ++j) half += W_[j] * W_[j] / 2;
-    return {half + C_ * loss, dual - half, worst};
+    for (int64_t j = 0; j < X_.d * width_; ++j) tally.norm += W_[j] * W_[j];
+    return tally.at(C_);
   }
 
   const Csr<T> X_;
   const int32_t* y_;
   const int64_t m_, width_;
-  const int32_t form_;
+  const Formulation form_;
   const double C_, upper_, ridge_;
   double reach_;      // √2 times the longest row: how much a gain follows the weights
   double sigma_ = 0;  // 0: not yet known
@@ -533,8 +413,7 @@ class Proximal final : public MulticlassProximal {
   Zeros<double> W_, D_, gradient_;       // [d, width]
   Zeros<double> alpha_, a_, gains_, h_;  // [n, width]
   Zeros<double> row_;
-  std::vector<double> work_, old_, system_, right_, residual_, search_, image_;
-  std::vector<int64_t> rows_;
+  std::vector<double> work_, old_, system_, right_;
 };
 
 }  // namespace

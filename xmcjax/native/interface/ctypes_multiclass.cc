@@ -1,4 +1,6 @@
 // Dual ascent of a multi-class SVM as functions of a handle (native/_multiclass.py).
+#include <stdexcept>
+
 #include "dual/multiclass.h"
 #include "interface/guard.h"
 
@@ -7,8 +9,10 @@ namespace {
 using xmcjax::Assessment;
 using xmcjax::DualPoint;
 using xmcjax::guarded_call;
+using xmcjax::MatchAscent;
 using xmcjax::MulticlassAscent;
 using xmcjax::MulticlassProximal;
+using xmcjax::SharedAscent;
 
 // Ascent, Proximal and CentredAscent of native/_multiclass.py
 enum Method : int32_t { kAscent = 0, kProximal = 1, kCentred = 2 };
@@ -29,6 +33,13 @@ DualPoint* make(int32_t method, const int64_t* size, double C, const void* const
   const auto& kernels = xmcjax::kernels<T>();
   if (method == kProximal) return kernels.multiclass_proximal(args);
   return kernels.multiclass_ascent(args);
+}
+
+// The handle as what has the function that is asked for.
+template <class Kind>
+Kind& as(void* handle) {
+  if (auto* kind = dynamic_cast<Kind*>(static_cast<DualPoint*>(handle))) return *kind;
+  throw std::logic_error("expected a handle of another method, for this formulation does not have this function");
 }
 
 void put(const Assessment& found, double* out) {
@@ -67,14 +78,12 @@ XMCJAX_EXPORT int32_t xmcjax_multiclass_weights(void* handle, void* W) {
 
 // out: primal, dual, violation
 XMCJAX_EXPORT int32_t xmcjax_multiclass_assess(void* handle, double tolerance, double* out) {
-  auto* ascent = static_cast<MulticlassAscent*>(static_cast<DualPoint*>(handle));
-  return guarded_call([&] { put(ascent->assess(tolerance), out); });
+  return guarded_call([&] { put(as<MulticlassAscent>(handle).assess(tolerance), out); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_sweep(void* handle, double tolerance, int32_t shrink, double* violation,
                                               double* visited) {
-  auto* ascent = static_cast<MulticlassAscent*>(static_cast<DualPoint*>(handle));
   return guarded_call([&] {
-    const xmcjax::Sweep done = ascent->sweep(tolerance, shrink != 0);
+    const xmcjax::Sweep done = as<MulticlassAscent>(handle).sweep(tolerance, shrink != 0);
     *violation = done.violation, *visited = done.visited;
   });
 }
@@ -82,53 +91,50 @@ XMCJAX_EXPORT int32_t xmcjax_multiclass_sweep(void* handle, double tolerance, in
 // Several processes. A match is five numbers: the two bundles of classes, first and last of each, and whether each
 // plays against itself as well.
 static xmcjax::Match match_of(const int64_t* m) { return {{m[0], m[1]}, {m[2], m[3]}, m[4] != 0}; }
-static MulticlassAscent* ascent_of(void* handle) {
-  return static_cast<MulticlassAscent*>(static_cast<DualPoint*>(handle));
-}
 XMCJAX_EXPORT int32_t xmcjax_multiclass_examine(void* handle, const int64_t* match, double tolerance, double* out) {
-  return guarded_call([&] { put(ascent_of(handle)->examine(match_of(match), tolerance), out); });
+  return guarded_call([&] { put(as<MatchAscent>(handle).examine(match_of(match), tolerance), out); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_play(void* handle, const int64_t* match, double tolerance, double* violation) {
-  return guarded_call([&] { *violation = ascent_of(handle)->play(match_of(match), tolerance); });
+  return guarded_call([&] { *violation = as<MatchAscent>(handle).play(match_of(match), tolerance); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_settle(void* handle, int32_t shrink, double* share) {
-  return guarded_call([&] { *share = ascent_of(handle)->settle(shrink != 0); });
+  return guarded_call([&] { *share = as<MatchAscent>(handle).settle(shrink != 0); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_begin_epoch(void* handle, double violation) {
-  return guarded_call([&] { ascent_of(handle)->begin_epoch(violation); });
+  return guarded_call([&] { as<MatchAscent>(handle).begin_epoch(violation); });
 }
 // row: [d]; of which *count are meant
 XMCJAX_EXPORT int32_t xmcjax_multiclass_nonzero_rows(void* handle, int64_t first, int64_t last, int32_t* row,
                                                      int64_t* count) {
-  return guarded_call([&] { *count = ascent_of(handle)->nonzero_rows({first, last}, row); });
+  return guarded_call([&] { *count = as<MatchAscent>(handle).nonzero_rows({first, last}, row); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_get_rows(void* handle, int64_t first, int64_t last, const int32_t* row,
                                                  int64_t rows, void* value) {
-  return guarded_call([&] { ascent_of(handle)->get_rows({first, last}, row, rows, value); });
+  return guarded_call([&] { as<MatchAscent>(handle).get_rows({first, last}, row, rows, value); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_set_rows(void* handle, int64_t first, int64_t last, const int32_t* row,
                                                  int64_t rows, const void* value) {
-  return guarded_call([&] { ascent_of(handle)->set_rows({first, last}, row, rows, value); });
+  return guarded_call([&] { as<MatchAscent>(handle).set_rows({first, last}, row, rows, value); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_part(void* handle, int64_t tenth, double tolerance, int32_t shrink,
                                              double* violation, double* visited) {
   return guarded_call([&] {
-    const xmcjax::Sweep done = ascent_of(handle)->part(tenth, tolerance, shrink != 0);
+    const xmcjax::Sweep done = as<SharedAscent>(handle).part(tenth, tolerance, shrink != 0);
     *violation = done.violation, *visited = done.visited;
   });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_mean_change(void* handle, void* change) {
-  return guarded_call([&] { ascent_of(handle)->get_mean_change(change); });
+  return guarded_call([&] { as<SharedAscent>(handle).get_mean_change(change); });
 }
 XMCJAX_EXPORT int32_t xmcjax_multiclass_move_mean(void* handle, const void* change) {
-  return guarded_call([&] { ascent_of(handle)->move_mean(change); });
+  return guarded_call([&] { as<SharedAscent>(handle).move_mean(change); });
 }
 
 // count: Newton steps made so far, steps in a row that brought nothing
 XMCJAX_EXPORT int32_t xmcjax_multiclass_proximal_step(void* handle, double tolerance, double* out, int64_t* count) {
-  auto* proximal = static_cast<MulticlassProximal*>(static_cast<DualPoint*>(handle));
   return guarded_call([&] {
-    put(proximal->step(tolerance), out);
-    count[0] = proximal->newton_steps, count[1] = proximal->failures;
+    auto& proximal = as<MulticlassProximal>(handle);
+    put(proximal.step(tolerance), out);
+    count[0] = proximal.newton_steps, count[1] = proximal.failures;
   });
 }

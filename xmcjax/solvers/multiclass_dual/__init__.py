@@ -1,5 +1,6 @@
 """Multi-class SVMs by dual ascent: Weston-Watkins, Lee-Lin-Wahba, Crammer-Singer, one against the rest."""
 
+from xmcjax.solvers._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._epochs import (
     Certificate,
     HParams,
@@ -10,7 +11,6 @@ from xmcjax.solvers.multiclass_dual._epochs import (
     step,
     weights,
 )
-from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, multiclass_problem
 from xmcjax.solvers.multiclass_dual._processes import run_over_mesh
 from xmcjax.solvers.multiclass_dual._proximal import Proximal

@@ -16,9 +16,7 @@ import jax.numpy as jnp
 
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._host_loop import run_in_calls
-from xmcjax.solvers.multiclass_dual import _class_lanes, _instances, _pairs
 from xmcjax.solvers.multiclass_dual._accuracy import EPS
-from xmcjax.solvers.multiclass_dual._formulations import CrammerSinger, WestonWatkins
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem
 
 # Epochs without a change after which a variable is dropped.
@@ -75,19 +73,18 @@ class Certificate(NamedTuple):
 
 def weights(problem: MulticlassProblem, alpha) -> jax.Array:
     """W = Xᵀ coefficients(α), [d, m]."""
-    return problem.op.rmatmat(problem.formulation.coefficients(alpha, problem.own))
+    return problem.op.rmatmat(problem.formulation.coefficients(alpha, problem.y))
 
 
 def certificate(problem: MulticlassProblem, W, alpha) -> Certificate:
     """Primal and dual objective, gap and projected gradient at W and α with W = weights(α)."""
-    formulation, C, own = problem.formulation, problem.C, problem.own
-    gains = formulation.gains(problem.op.matmat(W), own)
+    formulation, C = problem.formulation, problem.C
+    gains = formulation.gains(problem.op.matmat(W), problem.y)
     half = jnp.sum(W * W) / 2
-    # P = ½ Σ_c ‖w_c‖² + Σ_i loss_i,   D = Σ α − ½ ρ Σ α² − ½ Σ_c ‖w_c‖²
-    primal = half + jnp.sum(formulation.losses(gains, C))
-    dual = jnp.sum(alpha) - formulation.ridge(C) / 2 * jnp.sum(alpha * alpha) - half
+    primal = half + C * jnp.sum(formulation.losses(gains))
+    dual = formulation.dual_gain(alpha, C) - half
     gap = (primal - dual) / jnp.abs(primal)
-    return Certificate(primal, dual, gap, formulation.violation(gains, alpha, own, C))
+    return Certificate(primal, dual, gap, formulation.violation(gains, alpha, problem.y, C))
 
 
 def init(problem: MulticlassProblem, key, alpha=None) -> State:
@@ -130,7 +127,7 @@ def init(problem: MulticlassProblem, key, alpha=None) -> State:
 
 def _assess(problem: MulticlassProblem, state: State, found: Certificate) -> State:
     dtype = state.W.dtype
-    exists = problem.formulation.exists(problem.own)
+    exists = problem.formulation.exists(state.alpha, problem.y)
     return state._replace(
         primal=found.primal,
         dual=found.dual,
@@ -148,21 +145,15 @@ def step(problem: MulticlassProblem, hp: HParams, state: State) -> State:
 
 def _epoch(problem: MulticlassProblem, hp: HParams, state: State) -> State:
     formulation = problem.formulation
-    if isinstance(formulation, CrammerSinger):
-        epoch = _instances.epoch
-    elif isinstance(formulation, WestonWatkins):
-        epoch = _pairs.epoch
-    else:
-        epoch = _class_lanes.epoch
     tol, eps = jnp.asarray(hp.tol, state.W.dtype), state.eps
     rounding = jnp.finfo(eps.dtype).eps
     key, order = jax.random.split(state.key)
-    exists = formulation.exists(problem.own)
+    exists = formulation.exists(state.alpha, problem.y)
     everything = state.everything | ~jnp.asarray(hp.shrinking)
     active = exists & (everything | (state.idle < IDLE))
     # rounding adds up in W: an epoch that may end it all starts from W = weights(α)
     W = jax.lax.cond(state.everything, lambda: weights(problem, state.alpha), lambda: state.W)
-    W, alpha = epoch(problem, W, state.alpha, active, order, eps)
+    W, alpha = _visits(problem, W, state.alpha, active, order, eps)
 
     idle = jnp.where(alpha != state.alpha, 0, jnp.minimum(state.idle + jnp.int8(1), jnp.int8(IDLE)))
     found = certificate(problem, W, alpha)
@@ -191,6 +182,35 @@ def _epoch(problem: MulticlassProblem, hp: HParams, state: State) -> State:
         shrunk=jnp.sum((exists & ~active).astype(dtype)) / jnp.sum(exists.astype(dtype)),
     )
     return _assess(problem, state, found)
+
+
+def _visits(problem: MulticlassProblem, W, alpha, active, key, tolerance):
+    """Visits every instance once, in random order, and makes its dual variables optimal together.
+
+    Args:
+        problem: of n instances and m classes.
+        W: [d, m].
+        alpha: [n, m].
+        active: bool [n, m], the dual variables that are not dropped; an instance with one takes part.
+        key: of the order.
+        tolerance: an instance stays as it is where its |projected gradients| are no larger.
+
+    Returns:
+        W and alpha.
+    """
+    formulation, C = problem.formulation, problem.C
+    order = jax.random.permutation(key, jnp.arange(len(problem.y), dtype=jnp.int32))
+    part = jnp.any(active, axis=1)
+
+    def visit(carry, i):
+        W, alpha = carry
+        row, old, y = problem.rows.take(i), alpha[i], problem.y[i]
+        h = formulation.gains(row.dot(W), y)
+        moves = part[i] & (jnp.max(formulation.violation(h, old, y, C)) > tolerance)
+        new = jnp.where(moves, formulation.best(h, old, y, problem.norms2[i], C), old)
+        return (row.add(W, formulation.coefficients(new - old, y)), alpha.at[i].set(new)), None
+
+    return jax.lax.scan(visit, (W, alpha), order)[0]
 
 
 def run_epochs(problem: MulticlassProblem, hp: HParams, state: State) -> State:

@@ -10,6 +10,7 @@ from xmcjax.native import Ascent, CentredAscent, Proximal
 from xmcjax.solvers import _admm
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified
+from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
 
 # Passes over all instances, the shares of shrunk ones added up, after which another method takes over: where
@@ -189,6 +190,7 @@ class _Search:
 def described(found: Certified, violation: float, status: Status, formulation: str) -> dict:
     """The fields of ``Solution`` that follow from certified dual variables."""
     n, m = found.alpha.shape
+    variables = n * (m - (not NAMES[formulation].has_own))
     return dict(
         W=found.W,
         alpha=found.alpha,
@@ -198,7 +200,7 @@ def described(found: Certified, violation: float, status: Status, formulation: s
         violation=violation,
         status=status if np.isfinite(found.primal) else Status.NONFINITE,
         density_w=np.count_nonzero(found.W) / found.W.size,
-        density_alpha=np.count_nonzero(found.alpha.data) / (n * (m - (not formulation.startswith("ovr")))),
+        density_alpha=np.count_nonzero(found.alpha.data) / variables,
     )
 
 

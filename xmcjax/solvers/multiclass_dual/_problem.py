@@ -14,15 +14,14 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._arguments import MOST_THREADS, name_of, number, whole_number
 from xmcjax._range import check_range, check_squared_norms
-from xmcjax.solvers.multiclass_dual._formulations import FORMULATIONS, Formulation
+from xmcjax.solvers._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
-from xmcjax.solvers.multiclass_dual._schedule import segments
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["op", "rows", "y", "norms2", "sizes", "C"],
-    meta_fields=["classes", "formulation", "segments"],
+    data_fields=["op", "rows", "y", "norms2", "C"],
+    meta_fields=["classes", "formulation"],
 )
 @dataclasses.dataclass(frozen=True)
 class MulticlassProblem:
@@ -33,27 +32,18 @@ class MulticlassProblem:
         rows: the features row by row.
         y: the class of each instance, int32 [n].
         norms2: ‖x_i‖², [n].
-        sizes: instances of each class, int32 [m].
         C: weight of the losses.
         classes: m.
         formulation: of ``FORMULATIONS``.
-        segments: lanes and steps of a round (Weston-Watkins only).
     """
 
     op: linops.LinOp
     rows: Rows
     y: jax.Array
     norms2: jax.Array
-    sizes: jax.Array
     C: jax.Array
     classes: int
     formulation: Formulation
-    segments: tuple[tuple[int, int], ...]
-
-    @property
-    def own(self) -> jax.Array:
-        """Where c = y_i, bool [n, m]."""
-        return self.y[:, None] == jnp.arange(self.classes, dtype=self.y.dtype)[None, :]
 
 
 def check_problem(X, y, formulation: str, C: float) -> tuple[Any, np.ndarray, int]:
@@ -127,15 +117,12 @@ def multiclass_problem(
     check_squared_norms(norms2)
     # an operator that is not dense is CSR
     rows = make_rows(op.X if isinstance(op, linops.Dense) else op.to_scipy())  # type: ignore[attr-defined]
-    sizes = np.bincount(y)
     return MulticlassProblem(
         op=op,
         rows=rows,
         y=jnp.asarray(y),
         norms2=norms2,
-        sizes=jnp.asarray(sizes.astype(np.int32)),
         C=jnp.asarray(C, op.dtype),
         classes=classes,
         formulation=FORMULATIONS[formulation],
-        segments=segments(sizes) if formulation == "ww" else (),
     )

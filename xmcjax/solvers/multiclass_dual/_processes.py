@@ -26,12 +26,14 @@ from xmcjax.solvers._certified import certified
 from xmcjax.solvers._peers import Peers
 from xmcjax.solvers._peers import described as given
 from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
-from xmcjax.solvers.multiclass_dual._class_lanes import PARTS
 from xmcjax.solvers.multiclass_dual._native import ATTEMPTS, MARGIN, SWEEPS, canonical, described
 from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
 from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution
 from xmcjax.solvers.multiclass_dual._wire import Wire
+
+# Parts of a sweep after which the mean of the weights is brought up to date: native/dual/simd_class_ascent.cc
+_TENTHS = 10
 
 
 def run_over_mesh(
@@ -228,7 +230,7 @@ class _Shares:
 
     def sweep(self, tol: float, shrinking: bool) -> tuple[float, float]:
         worst = visited = 0.0
-        for tenth in range(PARTS if self._centred else 1):
+        for tenth in range(_TENTHS if self._centred else 1):
             violation, share = self.point.part(tenth, tol, shrinking)
             worst, visited = max(worst, violation), visited + share
             if self._centred:

@@ -59,13 +59,17 @@ def start(problem: MulticlassProblem, alpha) -> Proximal:
 
 def step(problem: MulticlassProblem, tol, state: Proximal) -> Proximal:
     """One proximal point step; α stays as it is where rounding leaves nothing to gain."""
-    form, own, C, sigma = problem.formulation, problem.own, problem.C, state.sigma
+    form, y, C, sigma = problem.formulation, problem.y, problem.C, state.sigma
     op, dtype = problem.op, state.W.dtype
     tol = jnp.asarray(tol, dtype)
     longest = jnp.sqrt(2 * jnp.max(problem.norms2))
 
     def inner(gains):
-        return form.prox(gains, state.alpha, own, sigma, C)
+        return form.prox(gains, state.alpha, y, sigma, C)
+
+    def linear(V):
+        Z = op.matmat(V)
+        return jnp.where(form.exists(Z, y), form.linear(Z, y), 0)
 
     class Point(NamedTuple):
         W: jax.Array
@@ -78,7 +82,7 @@ def step(problem: MulticlassProblem, tol, state: Proximal) -> Proximal:
 
     def at(W, gains):
         a, _ = inner(gains)
-        return W - op.rmatmat(form.coefficients(a, own)), a
+        return W - op.rmatmat(form.coefficients(a, y)), a
 
     def unfinished(point: Point):
         a, _ = inner(point.gains)
@@ -93,8 +97,8 @@ def step(problem: MulticlassProblem, tol, state: Proximal) -> Proximal:
 
         def hessian(v):
             V = v.reshape(point.W.shape)
-            change = form.prox_slope(slope, form.linear(op.matmat(V), own), own)
-            return (V - op.rmatmat(form.coefficients(change, own))).reshape(v.shape)
+            change = form.prox_slope(slope, linear(V), y)
+            return (V - op.rmatmat(form.coefficients(change, y))).reshape(v.shape)
 
         g = point.gradient
         norm = jnp.sqrt(jnp.sum(g * g))
@@ -108,7 +112,7 @@ def step(problem: MulticlassProblem, tol, state: Proximal) -> Proximal:
         )
         D = solved.x.reshape(point.W.shape)
         # along D the gains change by t h, and ψ'(t) = ⟨W + t D, D⟩ + Σ a(W + t D) h is monotone
-        h = form.linear(op.matmat(D), own)
+        h = linear(D)
         WD, DD = jnp.sum(point.W * D), jnp.sum(D * D)
 
         def derivative(t):
@@ -120,7 +124,7 @@ def step(problem: MulticlassProblem, tol, state: Proximal) -> Proximal:
             W, gains, at(W, gains)[0], point.first, point.newton + 1, point.cg + solved.steps[0], t > 0
         )
 
-    gains = form.gains(op.matmat(state.W), own)
+    gains = form.gains(op.matmat(state.W), y)
     gradient, _ = at(state.W, gains)
     first = jnp.sqrt(jnp.sum(gradient**2))
     zero = jnp.int32(0)

@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Row(NamedTuple):
-    """One row, or one for each lane (then with a leading axis)."""
+    """One row."""
 
     value: jax.Array  #: dense [d], sparse [width], padded with zeros
     column: jax.Array | None  #: [width] of a sparse row
@@ -26,18 +26,6 @@ class Row(NamedTuple):
         if self.column is None:
             return W + self.value[:, None] * u[None, :]
         return W.at[self.column].add(self.value[:, None] * u[None, :])
-
-    def lane_dot(self, V):
-        """x_p · V[:, p] for each lane p, [P]."""
-        if self.column is None:
-            return jnp.sum(self.value.T * V, axis=0)
-        return jnp.sum(self.value * V[self.column, jnp.arange(V.shape[1])[:, None]], axis=1)
-
-    def lane_add(self, V, u):
-        """V + (u_p x_p in lane p)."""
-        if self.column is None:
-            return V + self.value.T * u[None, :]
-        return V.at[self.column, jnp.arange(V.shape[1])[:, None]].add(self.value * u[:, None])
 
 
 @functools.partial(
@@ -59,11 +47,9 @@ class Rows:
     width: int
 
     def take(self, i) -> Row:
-        """Row i, or the rows [P] of an array of numbers."""
+        """Row i."""
         if self.column is None or self.start is None or self.length is None:
             return Row(self.value[i], None)
-        if jnp.ndim(i):
-            return jax.vmap(self.take)(i)
         start = self.start[i]
         inside = jnp.arange(self.width, dtype=jnp.int32) < self.length[i]
         value = jax.lax.dynamic_slice(self.value, (start,), (self.width,))

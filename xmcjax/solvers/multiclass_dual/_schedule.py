@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-# A segment of a round keeps a quarter of the lanes of the one before it.
-_SHRINK = 4
-
 
 def round_count(classes: int) -> int:
     """Rounds in which every class meets every other once: C − 1, or C where C is odd."""
@@ -48,34 +45,3 @@ def round_pairs(classes: int, r, xp=np):
         first = xp.concatenate([xp.full(1, modulus, np.int32), first])
         second = xp.concatenate([xp.full(1, r, np.int32), second])
     return first, second
-
-
-def segments(sizes: np.ndarray) -> tuple[tuple[int, int], ...]:
-    """How many lanes a round needs for how long, valid for every round.
-
-    The pairs of a round, longest first, are lanes of as many steps as their two classes have
-    instances. So that short ones do not wait for the longest, a round is cut into segments with fewer
-    and fewer lanes.
-
-    Args:
-        sizes: instances of each class, [C].
-
-    Returns:
-        (lanes, steps) of each segment.
-    """
-    sizes = np.asarray(sizes)
-    classes = len(sizes)
-    longest = np.zeros(classes // 2, np.int64)
-    for r in range(round_count(classes)):
-        first, second = round_pairs(classes, r)
-        longest = np.maximum(longest, np.sort(sizes[first] + sizes[second])[::-1])
-    cut, done, lanes = [], 0, len(longest)
-    while lanes:
-        fewer = lanes // _SHRINK
-        # lanes from number `fewer` on have ended after longest[fewer] steps
-        end = int(longest[fewer])
-        if end > done:
-            cut.append((lanes, end - done))
-            done = end
-        lanes = fewer
-    return tuple(cut)
