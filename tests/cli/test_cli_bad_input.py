@@ -232,9 +232,9 @@ def test_predictions_that_do_not_fit_the_data(xmcjax, tmp_path, files):
     path = tmp_path / "top.txt"
     evaluate = ("evaluate", "--data", files / "test.txt", "--predictions", path)
     for content, text in (
-        ("0:1\n" * 59, ":60: expected 60 lines, one a row of the data, found 59"),
-        ("0:1\n" * 61, ":61: expected 60 lines, one a row of the data, found 61"),
-        ("", ":1: expected 60 lines, one a row of the data, found 0"),
+        ("0:1\n" * 59, ":60: expected 60 lines, one per row of the data, found 59"),
+        ("0:1\n" * 61, ":61: expected 60 lines, one per row of the data, found 61"),
+        ("", ":1: expected 60 lines, one per row of the data, found 0"),
         (
             "0:1\n" * 59 + "30:1\n",
             f":60: expected labels below 30, the number in {files / 'test.txt'}, found 30",

@@ -40,7 +40,7 @@ def test_demo_twice(xmcjax, small_demo, tmp_path):
     lines = first.out.splitlines()
     precision = next(line.split()[1:] for line in lines if line.startswith("P "))
     accuracy = next(line.split()[1:] for line in lines if line.startswith("top "))
-    # one class a row: P@k is the top-k accuracy divided by k
+    # one class per row: P@k is the top-k accuracy divided by k
     for k, p, a in zip((1, 3, 5), map(float, precision), map(float, accuracy), strict=True):
         assert abs(p - a / k) < 0.011
     assert float(accuracy[0]) > 25 and float(accuracy[2]) > float(accuracy[0])

@@ -453,5 +453,5 @@ def test_predictions_do_not_depend_on_the_pieces(xmcjax, files, tmp_path, monkey
     monkeypatch.setattr("xmcjax.cli._data.load_pieces", small)
     result = xmcjax(*predict, "--out", tmp_path / "pieces.txt")
     assert len(taken) > 10 and sum(taken) == 300
-    assert "(300 rows, 5 labels a row)" in result.out
+    assert "(300 rows, 5 labels per row)" in result.out
     assert (tmp_path / "pieces.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()

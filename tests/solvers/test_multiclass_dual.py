@@ -189,7 +189,7 @@ def test_solve_goes_on_by_newtons_method():
             "expected features that are not all zero, found 3 rows of zeros",
         ),
         (dict(X=np.ones(3)), r"expected a matrix \[n, d\], got 1 dimensions"),
-        (dict(y=[0, 1]), r"expected 3 classes, one a row of X, got an array of shape \(2,\)"),
+        (dict(y=[0, 1]), r"expected 3 classes, one per row of X, got an array of shape \(2,\)"),
         (dict(y=[0.0, 1.0, 2.0]), "expected classes as whole numbers, got float64"),
         (dict(y=[0, -1, -2]), "expected classes 0 … m−1, found -1 in row 1"),
         (dict(y=[0, 0, 0]), "expected at least two classes, found class 0 alone"),

@@ -32,7 +32,7 @@ class DataOptions:
     Attributes:
         format: of the data files. auto: a file named .npz is npz, any other is xmc, the text of
             the XMC repository. All text may be compressed (.gz, .xz).
-        multilabel: svmlight files have lists of labels, not one class a row.
+        multilabel: svmlight files have lists of labels, not one class per row.
         zero_based: svmlight files count features from 0, not from 1.
         first_label: number of the first label in svmlight files and of the first class anywhere:
             label l of the file is label l - first_label of the model. xmc counts from 0.
@@ -178,7 +178,7 @@ def _header(path: Path, options: DataOptions, y: Any) -> tuple[bool, int | None]
 
 
 def _class_matrix(path: Path, classes: np.ndarray, first: int) -> sp.csr_matrix:
-    """One label a row: class `first` is label 0."""
+    """One label per row: class `first` is label 0."""
     labels = classes - first
     wrong = np.flatnonzero((labels < 0) | (labels > _MOST_LABELS))
     if wrong.size:

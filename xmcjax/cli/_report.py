@@ -96,7 +96,7 @@ def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
         print_field(
             "work",
             f"{summary.newton_steps / solved:.1f} Newton steps and {summary.cg_steps / solved:.1f} CG steps "
-            f"a label, {active:.2%} of the rows active in a step",
+            f"per label, {active:.2%} of the rows active in a step",
         )
     compiling = f", {summary.first_step_seconds:.2f} s of it the first step, which compiles"
     print_field("training", f"{summary.seconds:.2f} s{compiling if summary.steps else ''}")

@@ -101,7 +101,7 @@ class ShardClock:
     """Whether a label may still be begun: where its shard is under way, or time is left.
 
     Args:
-        shard_size: labels a shard.
+        shard_size: labels per shard.
         deadline: of ``time.monotonic``, after which no shard is begun.
     """
 
@@ -140,7 +140,7 @@ def train_to_directory(
         options: how.
         directory: of the model.
         label_range: labels to be stored; None for all.
-        shard_size: labels a file.
+        shard_size: labels per file.
         resume: whether the model may be there in part.
         weighting: of the losses by label; None for none.
         deadline: of ``time.monotonic``; after it no shard is begun. None for none.

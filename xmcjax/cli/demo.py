@@ -66,7 +66,7 @@ def run(options: Options) -> None:
     _report.print_field("prediction", f"{seconds:.2f} s for {len(labels):,} rows")
     metrics = {name: RANKING_METRICS[name] for name in ("P", "top")}
     print("\nper cent of the test rows (P: precision at k, top: the class is among the k best;")
-    print("with one class a row, P@3 cannot exceed 33.3 and P@5 not 20.0)")
+    print("with one class per row, P@3 cannot exceed 33.3 and P@5 not 20.0)")
     print("\n".join(_report.metric_table(demo.Y_test, labels, _KS, metrics)))
     print("\nwords of a test row -> predicted NAICS codes, best first [true code]")
     print("\n".join(_examples(demo, labels)))

@@ -75,7 +75,7 @@ def _check_rows(path: Path, labels: np.ndarray, truth: Dataset) -> None:
     if len(labels) != truth.n_rows:
         line = min(len(labels), truth.n_rows) + 1
         raise DataFormatError(
-            path, line, None, f"{truth.n_rows} lines, one a row of the data", str(len(labels))
+            path, line, None, f"{truth.n_rows} lines, one per row of the data", str(len(labels))
         )
 
 

@@ -60,5 +60,5 @@ def run(options: Options) -> None:
             X = transformed(options.data, X, transforms)
             write(*predict_topk(model, X, top_k, threads=threads))
             n_rows += X.shape[0]
-    written = f"{options.out} ({n_rows:,} rows, {top_k} labels a row)"
+    written = f"{options.out} ({n_rows:,} rows, {top_k} labels per row)"
     _report.print_field("predictions", written, _report.summary_stream(options.out))

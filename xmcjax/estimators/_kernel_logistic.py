@@ -91,7 +91,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
     X of float64 is solved in float64, without a change to JAX's settings.
 
     References:
-        Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006 (paper 003).
+        Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006.
 
     Example:
         >>> X = [[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0], [0.1, 0.1], [0.9, 0.1]]

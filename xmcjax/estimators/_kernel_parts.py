@@ -128,7 +128,7 @@ def by_group(values, group: np.ndarray):
 
 
 def least_expected_loss(probabilities: np.ndarray, loss, tree: Hierarchy | None) -> np.ndarray:
-    """Number of the class with the least expected loss, [m] (paper 003, section 8.2 and note 12).
+    """Number of the class with the least expected loss, [m] (Seeger 2006, section 8.2 and note 12).
 
     Args:
         probabilities: [m, C].

@@ -56,7 +56,7 @@ class MulticlassSVC(LinearClassifier):
     X of float64 is solved in float64, without a change to JAX's settings.
 
     References:
-        Alber, Zimmert, Dogan and Kloft, "Distributed optimization of multi-class SVMs", 2017 (paper 001).
+        Alber, Zimmert, Dogan and Kloft, "Distributed optimization of multi-class SVMs", 2017.
 
     Example:
         >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2], [-1.0, -0.9], [-0.8, -1.0]]

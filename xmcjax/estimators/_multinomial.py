@@ -60,7 +60,7 @@ class MultinomialLogisticRegression(LinearClassifier):
     X of float64 is solved in float64, without a change to JAX's settings.
 
     References:
-        Gopal and Yang, "Distributed training of large-scale logistic models", 2013 (paper 002).
+        Gopal and Yang, "Distributed training of large-scale logistic models", 2013.
 
     Example:
         >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2], [0.0, 0.0]]

@@ -96,7 +96,7 @@ class OneVsAllClassifier(LinearClassifier):
 
     References:
         Schultheis and Babbar, "Speeding-up one-versus-all training for extreme classification
-        via mean-separating initialization", 2022 (paper 000).
+        via mean-separating initialization", 2022.
 
     Example:
         >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2]]

@@ -35,7 +35,7 @@ class TopKSVC(LinearClassifier):
 
     .. math:: \\min_W ½‖W‖² + C Σ_i φ(h_i)
 
-    where φ is max{0, mean of the k largest h} ("alpha", paper 004, eq. 3) or the mean over the k
+    where φ is max{0, mean of the k largest h} ("alpha", Lapin et al. 2015, eq. 3) or the mean over the k
     largest of max{0, h} ("beta", eq. 5). k = 1 is the SVM of Crammer and Singer.
 
     Args:
@@ -68,7 +68,7 @@ class TopKSVC(LinearClassifier):
     X of float64 is solved in float64, without a change to JAX's settings.
 
     References:
-        Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015 (paper 004).
+        Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015.
 
     Example:
         >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2], [1.0, 1.0], [0.9, 1.1]]

@@ -23,7 +23,7 @@ def by_positives(positives: np.ndarray, labels: np.ndarray, shard_size: int) -> 
     Args:
         positives: of every label, [L].
         labels: numbers of those to be trained.
-        shard_size: labels a shard.
+        shard_size: labels per shard.
     """
     return labels[np.lexsort((labels, -positives[labels], labels // shard_size))]
 

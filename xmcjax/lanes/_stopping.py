@@ -19,7 +19,7 @@ def _slope(loss: MarginLoss, margin):
 
 
 class StoppingRule:
-    """‖∇f‖ ≤ ε₀ max(1, min(|P|, |N|)) / n · ‖∇f(0)‖ (paper 000, eqs. 12 and 13).
+    """‖∇f‖ ≤ ε₀ max(1, min(|P|, |N|)) / n · ‖∇f(0)‖ (Schultheis and Babbar 2022, eqs. 12 and 13).
 
     Args:
         X: features, CSR or dense [n, d].

@@ -1,4 +1,4 @@
-"""Backtracking line search of many problems at once, one a lane."""
+"""Backtracking line search of many problems at once, one per lane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preconditioned conjugate gradients on many small systems at once, one a lane."""
+"""Preconditioned conjugate gradients on many small systems at once, one per lane."""
 
 from __future__ import annotations
 

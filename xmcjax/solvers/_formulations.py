@@ -27,8 +27,8 @@ step of the alternating direction method of multipliers.
 
 Functions take arrays of NumPy and of JAX alike, and the classes y of the rows, [...].
 
-Sources: Alber et al. 2017 (paper 001), eqs. (2) to (5); Keerthi et al., "A sequential dual method for large
-scale multi-class linear SVMs", 2008, for Crammer-Singer; Lapin, Hein and Schiele 2015 (paper 004), eqs. (3)
+Sources: Alber et al. 2017, eqs. (2) to (5); Keerthi et al., "A sequential dual method for large
+scale multi-class linear SVMs", 2008, for Crammer-Singer; Lapin, Hein and Schiele 2015, eqs. (3)
 and (5) and Proposition 4, for the top-k losses. The C++ twin is native/dual/formulations.h with
 native/dual/instance_sets.h.
 """
@@ -184,7 +184,7 @@ class _Pairs(Formulation):
 
 
 class WestonWatkins(_Pairs):
-    """Weston and Watkins 1999; paper 001, eqs. (3) and (5)."""
+    """Weston and Watkins 1999; Alber et al. 2017, eqs. (3) and (5)."""
 
     def row_map(self, b, y, sigma, C, k=1):
         # α = clip(b − t, 0, C) with t = Σ α: the sum is bounded by the number of classes alone
@@ -193,7 +193,7 @@ class WestonWatkins(_Pairs):
 
 
 class LeeLinWahba(Formulation):
-    """Lee, Lin and Wahba 2004; paper 001, eqs. (2) and (4), with w̄ at its best."""
+    """Lee, Lin and Wahba 2004; Alber et al. 2017, eqs. (2) and (4), with w̄ at its best."""
 
     def linear(self, Z, y) -> Any:
         return Z
@@ -234,7 +234,7 @@ class OneVsRestSquared(OneVsRest):
 
 
 class TopKBeta(_Pairs):
-    """Paper 004, eq. (5); Usunier et al. 2009."""
+    """Lapin et al. 2015, eq. (5); Usunier et al. 2009."""
 
     variant: ClassVar[Literal["alpha", "beta"]] = "beta"
 
@@ -265,7 +265,7 @@ class TopKBeta(_Pairs):
 
 
 class TopKAlpha(TopKBeta):
-    """Paper 004, eq. (3)."""
+    """Lapin et al. 2015, eq. (3)."""
 
     variant = "alpha"
 

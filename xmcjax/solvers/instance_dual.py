@@ -1,6 +1,6 @@
 """Dual ascent over instances, for multi-class losses that a projection solves; many problems as lanes.
 
-Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015 (paper 004), Algorithm 1; Shalev-Shwartz and
+Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015, Algorithm 1; Shalev-Shwartz and
 Zhang, "Accelerated proximal stochastic dual coordinate ascent", 2014. Each lane solves
 
     min_W  P = ½‖W‖² + Σ_i φ_i(z_i),   z_i = W x_i,   φ_i the support function of a set of radius r_i,
@@ -73,7 +73,7 @@ EPOCHS_PER_CHECK = 5
 # … and the first time after so many at the latest.
 FIRST_CHECK = 10
 # Most that one compiled call makes.
-_EPOCHS_A_CALL = 64
+_EPOCHS_PER_CALL = 64
 # How often a lane goes on whose gap was not what it took it to be.
 _ATTEMPTS = 3
 # Dual variables of a lane that are all kept.
@@ -205,7 +205,7 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
     if not hp.tol >= 0:
         raise ValueError(f"tol: expected a number from 0, got {hp.tol}")
     attempts = np.zeros(problem.lanes, int)
-    calls = Calls(advance, problem, hp, _EPOCHS_A_CALL)
+    calls = Calls(advance, problem, hp, _EPOCHS_PER_CALL)
     while True:
         state = _verified(problem, hp, calls(state), attempts)
         running = np.asarray(state.status) == Status.RUNNING

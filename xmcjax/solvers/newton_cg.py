@@ -1,7 +1,7 @@
 """Truncated Newton with conjugate gradients, many binary problems at once as lanes.
 
 Schultheis and Babbar, "Speeding-up one-versus-all training for extreme classification via
-mean-separating initialization", 2022 (paper 000), sections 2 and 4; Galli and Lin, "A study on
+mean-separating initialization", 2022, sections 2 and 4; Galli and Lin, "A study on
 truncated Newton methods for linear classification", 2021.
 
 Each lane solves
@@ -91,7 +91,7 @@ class HParams(NamedTuple):
     Attributes:
         l2: λ > 0, of any penalty.
         l2_bias: λ_b; 0 leaves the bias free, a negative number leaves it out.
-        max_steps: Newton steps a lane.
+        max_steps: Newton steps per lane.
         cg_progress: CG stops at its step i where i times the last fall of the quadratic model is at most
             this part of the whole fall (S. Nash, A. Sofer, "Assessing a search direction within a
             truncated-Newton method", 1990).
@@ -286,7 +286,7 @@ def moving(status):
 
 
 def gradient_tolerance(eps: float, positives, n: float, gradient_norm_at_zero):
-    """ε₀ max(1, min(|P|, |N|)) / n · ‖∇f(0)‖ (paper 000, eqs. 12 and 13).
+    """ε₀ max(1, min(|P|, |N|)) / n · ‖∇f(0)‖ (Schultheis and Babbar 2022, eqs. 12 and 13).
 
     Args:
         eps: ε₀.

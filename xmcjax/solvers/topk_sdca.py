@@ -1,6 +1,6 @@
 """The top-k multi-class SVM by stochastic dual coordinate ascent; many problems as lanes.
 
-Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015 (paper 004), Algorithm 1. Each lane solves
+Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015, Algorithm 1. Each lane solves
 
     min_W ½‖W‖² + C Σ_i φ(z_i),   z_i = W x_i,
 

@@ -7,7 +7,7 @@
 //   kTopKBeta   0 <= x_j <= r/k,   1ᵀx <= r   mean over the k largest of max{0, h}
 //   kBox        0 <= x_j <= r                 Σ max{0, h}                       (Weston-Watkins)
 //
-// One visit of dual ascent minimises ½‖x - b‖² + ½(1ᵀx)² over S(r) (paper 004, Proposition 4), with
+// One visit of dual ascent minimises ½‖x - b‖² + ½(1ᵀx)² over S(r) (Lapin et al. 2015, Proposition 4), with
 // b = h/‖x_i‖² + x + 1ᵀx. The solution is x = min(max(b - t, 0), u). It is determined by which
 // entries are free and which are at u; mostly they are those of the visit before, so the threshold
 // that these give is tried first, then that of the entries it selects, and so on. Where this does

@@ -1,4 +1,4 @@
-// Products of rows with rows: out = W Xᵀ for a few thousand numbers a row, in tiles that fill the registers.
+// Products of rows with rows: out = W Xᵀ for a few thousand numbers per row, in tiles that fill the registers.
 #pragma once
 
 #include "core/wide.h"

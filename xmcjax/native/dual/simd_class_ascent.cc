@@ -1,5 +1,5 @@
 // Lee-Lin-Wahba and one against the rest by dual ascent with the classes as lanes (Alber et al. 2017,
-// paper 001, Algorithms 1 and 2): given the mean of the weights, every class is a problem of its own, and
+// Alber et al. 2017, Algorithms 1 and 2): given the mean of the weights, every class is a problem of its own, and
 // the classes of a panel visit an instance side by side.
 //
 // The weights of class c are V_c + u: V_c = Σ_i ± α_ic x_i in panels, and u = -mean_c V_c for

@@ -1,7 +1,7 @@
 // Dual ascent over instances (solvers/instance_dual.py): epochs of visits, and the duality gap.
 //
 // A lane is one problem over the shared features: min ½‖W‖² + Σ_i r_i φ(z_i). A visit makes the dual
-// variables of one instance optimal, the others being fixed (paper 004, Algorithm 1).
+// variables of one instance optimal, the others being fixed (Lapin et al. 2015, Algorithm 1).
 //
 // Scores are worked out for a block of instances at once, so that the weights are read once for
 // all of them; after a visit the scores of the block follow by the products among its rows, and the

@@ -88,7 +88,7 @@ class Column {
 };
 
 struct Format {
-  bool classes;           // one class a row, not a list of labels
+  bool classes;           // one class per row, not a list of labels
   bool comments;          // "#" ends a line
   uint64_t first_feature;  // the file's number of column 0
   uint64_t n_features;

@@ -1,4 +1,4 @@
-"""Kernel multinomial regression, flat and hierarchical, with learnt hyperparameters (paper 003).
+"""Kernel multinomial regression, flat and hierarchical, with learnt hyperparameters (Seeger 2006).
 
 ``kernel_problem`` states a problem, of one training set or of several folds as lanes; ``run(problem, hp,
 init(problem))`` solves it; ``cv_criterion`` judges the hyperparameters; ``fit`` is the solution as a

@@ -1,6 +1,6 @@
 """Label sequences: a conditional random field whose label scores are class functions of a kernel.
 
-Lafferty, Zhu and Liu, "Kernel conditional random fields", 2004; announced in section 7.1 of paper 003. The
+Lafferty, Zhu and Liu, "Kernel conditional random fields", 2004; announced in section 7.1 of Seeger 2006. The
 labels of a sequence x_1 … x_T have
 
     log P(y | u) = Σ_t u_{t,y_t} + Σ_{t>1} A_{y_{t−1}, y_t} − log Z,

@@ -1,6 +1,6 @@
 """The cross-validated negative log likelihood and its gradient in the hyperparameters.
 
-Paper 003, eqs. 3 and 7 and section 6.3. Lane k is fitted without fold k and judged on it:
+Seeger 2006, eqs. 3 and 7 and section 6.3. Lane k is fitted without fold k and judged on it:
 
     Ψ = Σ_k Σ_{i in fold k} t_i ℓ_i(u_i),   u = K̃ α of lane k,
 

@@ -48,7 +48,7 @@ class Likelihood(Protocol):
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["y"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Softmax:
-    """ℓ_i = log Σ_c e^{u_ic} − y_iᵀu_i: one class a row (paper 003, eq. 1).
+    """ℓ_i = log Σ_c e^{u_ic} − y_iᵀu_i: one class per row (Seeger 2006, eq. 1).
 
     Attributes:
         y: rows of distributions, [n, C, 1 or B].

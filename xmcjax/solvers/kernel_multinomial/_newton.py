@@ -1,6 +1,6 @@
 """Newton's method for kernel multinomial regression, on lanes.
 
-Paper 003, section 6.1 (algorithm 3). With the residual r = α + g the Newton step δ = α' − α solves
+Seeger 2006, section 6.1 (algorithm 3). With the residual r = α + g the Newton step δ = α' − α solves
 (I + W K̃) δ = −r, which is eq. 4 less α. A step costs one product with K̃ and one more for each step of
 CG; K̃δ falls off, and the line search in u needs none. Nothing is divided by a probability: where π_ic
 vanishes so does its row of W, and α'_ic = y_ic − π_ic, which is what the thresholds of appendix A set

@@ -1,6 +1,6 @@
 """The problem that is solved, for one training set or for several folds of it as lanes.
 
-Paper 003, eq. 1 and section 6.1:
+Seeger 2006, eq. 1 and section 6.1:
 
     Φ(α) = Σ_i s_i ℓ_i(u_i) + ½ αᵀK̃α,   u = K̃α,   ℓ_i(u) = log Σ_c e^{u_c} − y_iᵀu.
 

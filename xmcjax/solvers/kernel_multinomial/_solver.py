@@ -1,6 +1,6 @@
 """The fit as one of ``SOLVERS`` and as a differentiable function, so that it may stand inside a larger model.
 
-At the fit F = α + s ∂ℓ/∂u(K̃α) = 0, whose derivative in α is I + W K̃ (paper 003, section 6.3).
+At the fit F = α + s ∂ℓ/∂u(K̃α) = 0, whose derivative in α is I + W K̃ (Seeger 2006, section 6.3).
 """
 
 from __future__ import annotations

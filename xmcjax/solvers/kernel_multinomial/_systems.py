@@ -1,6 +1,6 @@
 """The linear system behind every Newton step and every derivative: (I + W K̃) x = b.
 
-Two ways to solve it: conjugate gradients, and the exact one of appendix B of paper 003.
+Two ways to solve it: conjugate gradients, and the exact one of appendix B of Seeger 2006.
 
 The matrix is not symmetric, but it is so in the inner product ⟨x, x'⟩ = xᵀK̃x', that of the functions
 K̃x: ⟨x, (I + W K̃) x'⟩ = xᵀK̃x' + xᵀK̃ W K̃x'. CG in it is CG on the Newton model of Φ in function
@@ -28,7 +28,7 @@ class HParams(NamedTuple):
         tolerance: a lane has converged when ‖α + g‖∞ ≤ tolerance, or ten times that where u, made anew,
             was off by rounding twice: its α then are the differences between targets and probabilities
             to that precision.
-        max_steps: k₁ of the paper, Newton steps a lane.
+        max_steps: k₁ of the paper, Newton steps per lane.
         max_cg: k₂, CG steps a Newton step.
         max_cg_gradient: k₃, CG steps of the system behind a gradient or an implicit derivative.
         cg_tolerance: CG of a Newton step stops at this, relative, and at the square root of ‖α + g‖∞.

@@ -1,4 +1,4 @@
-"""Hyperparameters learnt by the gradient of the cross-validated criterion (paper 003, section 5)."""
+"""Hyperparameters learnt by the gradient of the cross-validated criterion (Seeger 2006, section 5)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Targets of which only a set of possible classes is known, such as those below an inner node: EM.
 
-Paper 003, section 7.3. A row's likelihood is Σ_{c in its set} π_c, whose logarithm is not concave. The E step
-takes q_ic ∝ π_ic on the set, the M step is a fit with targets q. The penalised likelihood of what was
+Seeger 2006, section 7.3. A row's likelihood is Σ_{c in its set} π_c, whose logarithm is not concave. The E
+step takes q_ic ∝ π_ic on the set, the M step is a fit with targets q. The penalised likelihood of what was
 observed never falls.
 """
 
@@ -38,7 +38,7 @@ def fit_uncertain(
 
     Args:
         kernel: K̃ of n points and C classes.
-        allowed: whether class c may be that of point i, bool [n, C]; at least one a row.
+        allowed: whether class c may be that of point i, bool [n, C]; at least one per row.
         hp: limits and tolerances of the M steps.
         weight: s ≥ 0, [n]; 1 by default.
         tolerance: the run ends when an iteration gains no more than this, relative.
@@ -57,7 +57,7 @@ def fit_uncertain(
         raise TypeError(f"allowed: expected a boolean matrix, got {allowed.dtype}")
     if not allowed.any(axis=1).all():
         row = int(np.argmin(allowed.any(axis=1)))
-        raise ValueError(f"allowed: expected at least one class a row, found none in row {row}")
+        raise ValueError(f"allowed: expected at least one class per row, found none in row {row}")
     check_limits(tolerance, whole_number("max_iter", max_iter, 1))
     weight = jnp.asarray(checked_weights(weight, n)[:, None], dtype)
     mask = jnp.asarray(allowed)[:, :, None]

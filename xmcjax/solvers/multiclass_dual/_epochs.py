@@ -1,6 +1,6 @@
 """Dual block coordinate ascent in plain JAX, epoch by epoch, with shrinking.
 
-Alber et al. 2017 (paper 001). A variable that three epochs leave unchanged is dropped (shrinking). When
+Alber et al. 2017. A variable that three epochs leave unchanged is dropped (shrinking). When
 what is left has converged, an epoch over everything must confirm it, and the duality gap after it must be
 small enough; else variables are made more accurate. So that a variable dropped too early does not wait for
 the rest to converge to the last digit, everything is visited as well whenever the largest violation of the

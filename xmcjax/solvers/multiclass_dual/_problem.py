@@ -65,7 +65,7 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[Any, np.ndarray, in
         raise ValueError(f"expected features that are not all zero, found {X.shape[0]} rows of zeros")
     y = _sparse.array(y, "y")
     if y.shape != (X.shape[0],):
-        raise ValueError(f"expected {X.shape[0]} classes, one a row of X, got an array of shape {y.shape}")
+        raise ValueError(f"expected {X.shape[0]} classes, one per row of X, got an array of shape {y.shape}")
     if not np.issubdtype(y.dtype, np.integer):
         raise ValueError(f"expected classes as whole numbers, got {y.dtype}")
     if y.min() < 0:

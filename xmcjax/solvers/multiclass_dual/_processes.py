@@ -1,6 +1,6 @@
 """Multi-class SVMs over several processes.
 
-Alber et al. 2017 (paper 001). For Weston-Watkins the classes are cut into twice as many bundles as there are
+Alber et al. 2017. For Weston-Watkins the classes are cut into twice as many bundles as there are
 processes ("countries"), which play each other by the 1-factorization schedule: in a round every process hosts
 the match of two bundles, and between rounds bundles move to the process beside only. What moves are the rows
 of a bundle's weights that are not zero. The dual variables of a match stay where it is played. For

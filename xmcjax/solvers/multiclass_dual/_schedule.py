@@ -1,6 +1,6 @@
 """Which pairs of classes are optimised side by side: a 1-factorization of the complete graph.
 
-Alber et al., "Distributed optimization of multi-class SVMs", 2017 (paper 001), Algorithm 5, with classes
+Alber et al., "Distributed optimization of multi-class SVMs", 2017, Algorithm 5, with classes
 and rounds counted from 0. There, mod(2r − c, C − 1) must be taken modulo C where C is odd.
 """
 

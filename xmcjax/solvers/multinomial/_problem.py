@@ -2,7 +2,7 @@
 
     G(W, b) = λ/2 ‖W‖² + Σ_i c_i (log Σ_k e^{z_ik} − z_{i,y_i}),   Z = X W + 1 bᵀ
 
-S. Gopal, Y. Yang, "Distributed training of large-scale logistic models", 2013 (paper 002), OPT1.
+S. Gopal, Y. Yang, "Distributed training of large-scale logistic models", 2013, OPT1.
 
 symbol      variable            shape
 X           problem.op          [n, d]

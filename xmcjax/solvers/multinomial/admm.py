@@ -1,4 +1,4 @@
-"""ADMM on the scores: consensus Z = X W + 1 bᵀ (paper 002, section 3.4; Boyd and others, 2011).
+"""ADMM on the scores: consensus Z = X W + 1 bᵀ (Gopal and Yang 2013, section 3.4; Boyd and others, 2011).
 
 With the scaled dual U and the penalty ρ
 

@@ -1,4 +1,4 @@
-"""The double majorization bound, class by class (paper 002, section 3.3; Bouchard, 2007).
+"""The double majorization bound, class by class (Gopal and Yang 2013, section 3.3; Bouchard, 2007).
 
 log Σ_k e^{z_k} ≤ a + Σ_k log(1 + e^{z_k − a}) makes of G the bound
 

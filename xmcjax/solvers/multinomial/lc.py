@@ -1,4 +1,4 @@
-"""The log-concavity bound, class by class (paper 002, Algorithm 1).
+"""The log-concavity bound, class by class (Gopal and Yang 2013, Algorithm 1).
 
 log γ ≤ a γ − log a − 1 with γ_i = Σ_k e^{z_ik} makes of G a bound that splits into classes,
 
