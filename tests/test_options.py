@@ -166,3 +166,29 @@ def test_jobs_are_counted_as_scikit_learn_does():
     for wrong, kind in ((0, ValueError), (1 << 20, ValueError), (1.5, TypeError), (True, TypeError)):
         with pytest.raises(kind, match=r"n_jobs: expected .* or -1 for one per core, got"):
             job_count(wrong)
+
+
+def test_all_old_names_are_told_at_once():
+    message = (
+        r"^OneVsAllClassifier: the argument eps is now tol, the argument threads is now n_jobs, of which"
+    )
+    with pytest.raises(TypeError, match=message):
+        xmcjax.OneVsAllClassifier(threads=1, eps=1)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "OneVsAllClassifier",
+        "MultinomialLogisticRegression",
+        "KernelLogisticClassifier",
+        "TopKSVC",
+        "MulticlassSVC",
+    ],
+)
+@pytest.mark.parametrize("tol", [np.inf, np.nan, -1.0])
+def test_a_tolerance_out_of_range_is_refused_by_name(kind, tol):
+    with pytest.raises(
+        ValueError, match=f"^tol: expected a finite number (above 0|of at least 0), got {tol}$"
+    ):
+        getattr(xmcjax, kind)(tol=tol).fit([[0.0], [1.0]], [0, 1])

@@ -92,9 +92,10 @@ def refuse_renamed(function, names: dict[str, str], given: Iterable[str]) -> Non
     Raises:
         TypeError: one has; the message gives the new name.
     """
-    for old in names.keys() & set(given):
+    given = set(given)
+    if found := [f"the argument {old} is now {new}" for old, new in names.items() if old in given]:
         where = function.__qualname__.removesuffix(".__init__")
-        raise TypeError(f"{where}: the argument {old} is now {names[old]}")
+        raise TypeError(f"{where}: {', '.join(found)}")
 
 
 def renamed(**names: str):

@@ -35,10 +35,10 @@ class Real:
 
     def check(self, name: str, value: Any) -> float:
         found = number(name, value)
-        if not math.isfinite(found) or (self.above is not None and found <= self.above):
+        if self.above is not None and not self.above < found < math.inf:
             raise ValueError(f"{name}: expected a finite number {self}, got {value}")
-        if self.least is not None and found < self.least:
-            raise ValueError(f"{name}: expected a finite number {self}, got {value}")
+        if self.above is None and not (self.least or 0) <= found < math.inf:
+            raise ValueError(f"{name}: expected a finite number of {self}, got {value}")
         return found
 
     def __str__(self) -> str:

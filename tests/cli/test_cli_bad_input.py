@@ -274,7 +274,7 @@ OPTIONS = {
     ("--tol", "inf"): "--tol: expected a finite number, got inf",
     ("--msi-t", "nan"): "--msi-t: expected a finite number, got nan",
     ("--tol", "-1"): "--tol: expected a finite number above 0, got -1.0",
-    ("--clip", "-1"): "--clip: expected a finite number at least 0, got -1.0",
+    ("--clip", "-1"): "--clip: expected a finite number of at least 0, got -1.0",
     ("--l1-ratio", "0.3"): "--l1-ratio is for --penalty elastic_net, got --penalty l2",
     ("--penalty", "elastic_net", "--l1-ratio", "0"): "expected 0 < l1_ratio <= 1, got 0.0",
     ("--sparsify-rise", "0"): "--sparsify-rise: expected a finite number above 0, got 0.0",

@@ -200,3 +200,13 @@ def test_solvers_without_a_derivative_say_so(name):
     for derivative in (jax.grad, jax.jacfwd):
         with pytest.raises(TypeError, match=f"expected a solver with a derivative, got {name}"):
             derivative(value)(1.0)
+
+
+def test_tangents_that_are_numbers_of_python():
+    arguments, given = newton_cg("logistic", "dense", 0.3)
+    values, weight, shift, l2, r = (jnp.asarray(a) for a in given)
+
+    def norm(l2):
+        return jnp.sum(SOLVERS["newton_cg"].run(*arguments(values, weight, shift, l2, r)).weights.w ** 2)
+
+    np.testing.assert_allclose(jax.jvp(norm, (float(l2),), (1.0,))[1], jax.grad(norm)(l2), rtol=1e-9)

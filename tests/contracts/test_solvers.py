@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from solver_cases import CASES
 
-from xmcjax.solvers import REMEDY, SOLVERS, Solution, Status, multiclass_dual, multinomial
+from xmcjax.solvers import SOLVERS, Solution, Status, multiclass_dual, multinomial
 
 NAMES = list(SOLVERS)
 PURE = [name for name in NAMES if SOLVERS[name].pure]
@@ -90,7 +90,8 @@ def test_status_and_remedy(name):
     assert solved(name).remedy == ""
     few = solved(name, hp=case.limited)
     assert np.all(np.asarray(few.status) == Status.MAX_STEPS)
-    assert REMEDY[Status.MAX_STEPS] in few.remedy
+    lanes = np.size(few.status)
+    assert few.remedy.startswith(f"{lanes} of {lanes}: MAX_STEPS: allow more steps or a looser tolerance")
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves((few.weights, few.value)))
 
 

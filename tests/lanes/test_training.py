@@ -318,7 +318,7 @@ def test_no_label_is_begun_after_the_first_no(data, threads):
         (dict(C=np.inf), ValueError, "C: expected a finite number above 0, got inf"),
         (dict(tol=0.0), ValueError, "tol: expected a finite number above 0, got 0.0"),
         (dict(tol=np.nan), ValueError, "tol: expected a finite number above 0, got nan"),
-        (dict(clip=-1.0), ValueError, "clip: expected a finite number at least 0, got -1.0"),
+        (dict(clip=-1.0), ValueError, "clip: expected a finite number of at least 0, got -1.0"),
         (dict(sparsify_rise=0.0), ValueError, "sparsify_rise: expected a finite number above 0, got 0.0"),
         (dict(fit_intercept="yes"), TypeError, "fit_intercept: expected True or False, got 'yes'"),
         (dict(max_iter=-1), ValueError, "max_iter: expected at least 0"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
 
-from xmcjax.native import InPlace, _schema, available, call
+from xmcjax.native import InPlace, _schema, available, call, put_columns, take_columns
 from xmcjax.solvers import newton_cg
 
 native = pytest.mark.skipif(not available(), reason="no native kernels")
@@ -167,3 +170,34 @@ def test_the_arrays_of_a_matrix_are_checked(place):
         for entry in ENTRIES.values():
             with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="csr_matmat: expected X as "):
                 entry("csr_matmat", {**fields, "X": tuple(X)})
+
+
+@native
+def test_what_is_read_only_is_not_changed():
+    matrix = np.zeros((4, 3))
+    matrix.flags.writeable = False
+    with pytest.raises(
+        ValueError, match=r"^put_columns: expected arrays that may be changed, got a read-only"
+    ):
+        put_columns(matrix, [2], np.ones((1, 4)))
+    assert not matrix.any()
+
+
+@native
+@pytest.mark.parametrize("columns", [[2**32 + 1], [-1], [4]])
+def test_columns_that_are_none_are_refused(columns):
+    with pytest.raises(
+        ValueError, match=rf"(expected which from 0 to 3|expected the number of a column), got {columns[0]}$"
+    ):
+        take_columns(np.zeros((5, 4)), np.array(columns))
+
+
+@native
+def test_what_is_no_array_of_numpy_is_one_sentence():
+    with pytest.raises(TypeError, match=r"^take_columns: expected arrays of NumPy, results too, got None"):
+        InPlace("take_columns", matrix=np.zeros((5, 4)), which=np.zeros(1, np.int32))
+
+
+def test_the_declarations_are_read_in_any_locale():
+    environment = os.environ | {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", "import xmcjax.native"], env=environment, check=True)

@@ -41,7 +41,7 @@ def multiclass(n, d, classes=40, sparse=True, C=1e4, **options):
 
 def multinomial(n, d, sparse, **options):
     X, y = features(n, d)
-    estimator = estimators.MultinomialLogisticRegression(lam=1e-8, tol=1e-13, max_iter=10**6, **options)
+    estimator = estimators.MultinomialLogisticRegression(C=1e8, tol=1e-13, max_iter=10**6, **options)
     return estimator.fit(sp.csr_matrix(X) if sparse else X, y)
 
 
@@ -63,16 +63,16 @@ CASES = {
     "one-vs-all on two threads": lambda: one_vs_all(4000, 1500, n_jobs=2),
     "one-vs-all with l1": lambda: one_vs_all(4000, 1500, penalty="l1", C=100.0),
     "Weston-Watkins": lambda: multiclass(4000, 300, formulation="ww"),
-    "Weston-Watkins on two threads": lambda: multiclass(4000, 300, formulation="ww", n_jobs=2),
+    "Weston-Watkins on two threads": lambda: multiclass(4000, 300, formulation="ww", threads=2),
     "Crammer-Singer": lambda: multiclass(4000, 300, formulation="cs"),
     "one against the rest": lambda: multiclass(4000, 1300, formulation="ovr"),
     "Lee-Lin-Wahba": lambda: multiclass(4000, 1300, formulation="llw"),
     "Lee-Lin-Wahba by Newton": lambda: multiclass(1500, 700, 200, formulation="llw", C=1.0),
     "Weston-Watkins in JAX": lambda: multiclass(300, 30, sparse=False, formulation="ww", backend="dense"),
-    "multinomial, dual": lambda: multinomial(8000, 800, True, method="dual"),
-    "multinomial, newton": lambda: multinomial(8000, 800, True, method="newton"),
-    "multinomial, dense": lambda: multinomial(4000, 800, False, method="newton"),
-    "multinomial, lc": lambda: multinomial(4000, 800, True, method="lc"),
+    "multinomial, dual": lambda: multinomial(8000, 800, True, solver="dual"),
+    "multinomial, newton": lambda: multinomial(8000, 800, True, solver="newton"),
+    "multinomial, dense": lambda: multinomial(4000, 800, False, solver="newton"),
+    "multinomial, lc": lambda: multinomial(4000, 800, True, solver="lc"),
     "top-k": lambda: top_k(8000, 1000, False),
     "top-k, sparse": lambda: top_k(8000, 1000, True),
     "kernel": lambda: kernel(2500),

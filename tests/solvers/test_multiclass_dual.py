@@ -212,3 +212,12 @@ def test_rows_whose_squares_overflow_are_no_problem_in_jax(convert):
     message = "expected rows whose squared norm is a finite float32, which that of row 1 is not"
     with pytest.raises(ValueError, match=f"^{message}$"):
         md.multiclass_problem(X, [0, 1, 2])
+
+
+@pytest.mark.parametrize("formulation", md.FORMULATIONS)
+def test_a_row_that_is_all_but_zero_in_float32_ends_as_one_of_zeros(formulation):
+    X = np.array([[1, 0.5], [-1, 0.3], [1e-18, 0], [0, 0]], np.float32)
+    problem = md.multiclass_problem(X, [0, 1, 1, 1], formulation=formulation, C=0.01)
+    state = converged(problem, md.HParams(tol=1e-3, max_epochs=500))
+    np.testing.assert_array_equal(state.alpha[2], state.alpha[3])
+    assert np.isfinite(state.alpha).all() and state.alpha[2].any()

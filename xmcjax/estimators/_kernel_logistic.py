@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from xmcjax import _sparse
 from xmcjax._arguments import flag, name_of, number, whole_number
 from xmcjax._hierarchy import Hierarchy
+from xmcjax._options import Real
 from xmcjax.estimators._inputs import checked_data, checked_features
 from xmcjax.estimators._kernel_parts import (
     Training,
@@ -400,9 +401,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
     def _limits(self, data: Training):
         from xmcjax.solvers.kernel_multinomial import HParams
 
-        tol = number("tol", self.tol)
-        if not tol > 0:
-            raise ValueError(f"tol: expected a number above 0, got {tol}")
+        tol = Real(above=0).check("tol", self.tol)
         return HParams(
             tolerance=max(tol, 100 * float(np.finfo(data.points.dtype).eps)),
             max_steps=whole_number("max_iter", self.max_iter, 1),

@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 
-from xmcjax._arguments import name_of, number, renamed, whole_number
-from xmcjax._options import SHARED
+from xmcjax._arguments import name_of, renamed, whole_number
+from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
@@ -120,9 +120,7 @@ class MultinomialLogisticRegression(LinearClassifier):
         check_random_state(self.random_state)
         intercept = SHARED["fit_intercept"].check(self.fit_intercept)
         C = SHARED["C"].check(self.C)
-        hp = HParams(number("tol", self.tol), whole_number("max_iter", self.max_iter, 1))
-        if not hp.tolerance >= 0:
-            raise ValueError(f"tol: expected at least 0, got {hp.tolerance}")
+        hp = HParams(Real(least=0).check("tol", self.tol), whole_number("max_iter", self.max_iter, 1))
         X, y = checked_data(self, X, y)
         linops.check_features(X)
         check_range("C: expected a number", C, X.dtype)

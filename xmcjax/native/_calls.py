@@ -97,8 +97,9 @@ class InPlace:
         fields: all of its fields by name, results too; the arrays are C-contiguous.
 
     Raises:
-        TypeError: a field that is missing, or one that there is not.
-        ValueError: an array that the declaration of the call does not allow.
+        TypeError: a field that is missing, one that there is not, or an array that is none of NumPy.
+        ValueError: an array that the declaration of the call does not allow, or that is read-only and would
+            be changed.
     """
 
     def __init__(self, name: str, **fields: Any):
@@ -106,9 +107,15 @@ class InPlace:
         assert library is not None  # the caller has seen that it is there
         read, written, _, options, _ = arranged(name, fields)
         for array in (*read, *written):
-            if not array.flags.c_contiguous or not array.dtype.isnative:
+            if not isinstance(array, np.ndarray):
+                raise TypeError(f"{name}: expected arrays of NumPy, results too, got {array!r:.50}")
+            if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
                 got = f"{array.dtype} {list(array.shape)}"
                 raise ValueError(f"{name}: expected contiguous arrays of numbers of this machine, got {got}")
+        for array in written:
+            if not array.flags.writeable:
+                got = f"{array.dtype} {list(array.shape)}"
+                raise ValueError(f"{name}: expected arrays that may be changed, got a read-only {got}")
         self._name = name
         self._arrays = read, written  # kept alive
         self._message = ctypes.create_string_buffer(500)

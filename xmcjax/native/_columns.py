@@ -15,8 +15,9 @@ def take_columns(matrix: np.ndarray, columns: Sequence[int]) -> np.ndarray:
     Raises:
         ValueError: a matrix of another kind, or no column of it.
     """
-    rows = np.empty((len(columns), len(matrix)), matrix.dtype)
-    InPlace("take_columns", matrix=matrix, which=np.array(columns, np.int32), rows=rows)()
+    which = _places(columns)
+    rows = np.empty((len(which), len(matrix)), matrix.dtype)
+    InPlace("take_columns", matrix=matrix, which=which, rows=rows)()
     return rows
 
 
@@ -26,4 +27,12 @@ def put_columns(matrix: np.ndarray, columns: Sequence[int], rows: np.ndarray) ->
     Raises:
         ValueError: matrices of other kinds or shapes, or no column of the first.
     """
-    InPlace("put_columns", matrix=matrix, which=np.array(columns, np.int32), rows=rows)()
+    InPlace("put_columns", matrix=matrix, which=_places(columns), rows=rows)()
+
+
+def _places(columns: Sequence[int]) -> np.ndarray:
+    which = np.array(columns, np.int64)
+    narrow = which.astype(np.int32)
+    if np.any(narrow != which):
+        raise ValueError(f"expected the number of a column, got {which[narrow != which][0]}")
+    return narrow

@@ -93,7 +93,10 @@ def call(name: str, /, *, vmap_method: str = "sequential", sizes=None, **given: 
     if AxisType.Manual in jax.sharding.get_abstract_mesh().axis_types:
         # in shard_map the results vary over the axes of the mesh as the arguments do
         out = jax.eval_shape(
-            lambda a: [jnp.broadcast_to(jnp.sum(a).astype(o.dtype), o.shape) for o in out], read[0]
+            lambda *a: [
+                jnp.broadcast_to(sum(jnp.sum(one).astype(o.dtype) for one in a), o.shape) for o in out
+            ],
+            *read,
         )
     made = jax.ffi.ffi_call(f"xmcjax_{name}", out, vmap_method=vmap_method, input_output_aliases=aliases)(
         *read, **options

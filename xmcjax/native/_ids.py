@@ -10,7 +10,7 @@ _FILE = Path(__file__).with_name("interface") / "ids.def"
 
 def _lists() -> dict[str, dict[str, int]]:
     lists: dict[str, dict[str, int]] = {}
-    for kind, name in re.findall(r"^XMCJAX_(\w+)\((\w+), \w+\)", _FILE.read_text(), re.MULTILINE):
+    for kind, name in re.findall(r"^XMCJAX_(\w+)\((\w+), \w+\)", _FILE.read_text("utf-8"), re.MULTILINE):
         names = lists.setdefault(kind.lower(), {})
         names[name] = len(names)
     return lists

@@ -28,7 +28,7 @@ class Field(NamedTuple):
 def _declared() -> dict[str, list[Field]]:
     calls: dict[str, list[Field]] = {}
     fields: list[Field] = []
-    for kind, inside in re.findall(r"^XMCJAX_(\w+)\((.*)\)$", _FILE.read_text(), re.MULTILINE):
+    for kind, inside in re.findall(r"^XMCJAX_(\w+)\((.*)\)$", _FILE.read_text("utf-8"), re.MULTILINE):
         words = [word.strip() for word in inside.split(",")]
         if kind == "CALL":
             fields = calls.setdefault(words[0], [])

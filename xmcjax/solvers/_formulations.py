@@ -113,7 +113,7 @@ class Formulation:
 
     def dual_gain(self, alpha, C):
         """Σ α − ½ ρ Σ α², over all entries: D without −½ ‖W‖²."""
-        return alpha.sum() - self.ridge(C) / 2 * (alpha * alpha).sum()
+        return alpha.sum()
 
     def metric(self, alpha):
         """M α."""
@@ -125,11 +125,12 @@ class Formulation:
 
     def row_map(self, b, y, sigma, C, k=1):
         """The projection that the module describes, of b that is −∞ where there is no dual variable."""
-        return _arrays(b).clip(b / (1 + sigma * self.ridge(C)), 0, self.upper(C, k))
+        return _arrays(b).clip(b, 0, self.upper(C, k))
 
     def best(self, h, alpha, y, norm2, C, k: int = 1):
         """The dual variables that one visit of a row leaves, of JAX; ‖x‖² is `norm2`."""
-        empty = norm2 == 0
+        # what is multiplied by 1/‖x‖² stays finite; shorter rows are as good as zeros
+        empty = norm2 <= 1e6 * float(jnp.finfo(norm2.dtype).tiny)
         sigma = 1 / jnp.where(empty, 1, norm2)
         moved = self.row_map(self.metric(alpha) + sigma * h, y, sigma, C, k)
         return jnp.where(empty, self.unopposed(h, C, k), moved)
@@ -226,8 +227,15 @@ class OneVsRestSquared(OneVsRest):
     def ridge(self, C):
         return 0.5 / C
 
+    def dual_gain(self, alpha, C):
+        return alpha.sum() - self.ridge(C) / 2 * (alpha * alpha).sum()
+
     def upper(self, C, k=1):
         return np.inf + 0.0 * C
+
+    def row_map(self, b, y, sigma, C, k=1):
+        # max{0, b}/(1 + σρ), of which σρ overflows for short rows
+        return _arrays(b).maximum(b, 0) / sigma / (1 / sigma + self.ridge(C))
 
     def unopposed(self, h, C, k: int = 1):
         return jnp.full_like(h, 1 / self.ridge(C))

@@ -52,7 +52,7 @@ def implicit(conditions: Conditions, parameters, x, value):
 
 def _implicit_jvp(conditions: Conditions, primals, tangents):
     leaves, form = jax.tree.flatten(primals[0])
-    moved = jax.tree.leaves(tangents[0])
+    moved = [leaf if _is_zero(leaf) else jnp.asarray(leaf) for leaf in jax.tree.leaves(tangents[0])]
     places = [i for i, leaf in enumerate(moved) if not _is_zero(leaf)]
     x, value = primals[1:]
     if not places:
@@ -88,7 +88,8 @@ implicit.defjvp(_implicit_jvp, symbolic_zeros=True)
 
 
 def _is_zero(leaf) -> bool:
-    return isinstance(leaf, jax.custom_derivatives.SymbolicZero) or leaf.dtype == jax.dtypes.float0
+    zero = isinstance(leaf, jax.custom_derivatives.SymbolicZero)
+    return zero or getattr(leaf, "dtype", None) == jax.dtypes.float0
 
 
 def _negative(tree):

@@ -17,6 +17,18 @@ from jax.core import Tracer
 from xmcjax.solvers._base import REMEDY, Status
 from xmcjax.solvers._implicit import Conditions, fixed, implicit, refused
 
+# Each solver has names of its own for its tolerance and its limit of steps.
+_REMEDY = REMEDY | {
+    Status.MAX_STEPS: "allow more steps or a looser tolerance, or scale the features",
+    Status.LINE_SEARCH_FAILED: (
+        "the objective no longer falls in this precision: scale the features, loosen the tolerance, or use "
+        "float64"
+    ),
+    Status.STALLED: (
+        "rounding keeps the duality gap too large: scale the features, use float64, or loosen the tolerance"
+    ),
+}
+
 
 class Weights(NamedTuple):
     """Of linear scores X w + bias."""
@@ -46,7 +58,7 @@ class Solution(NamedTuple):
         statuses, counts = np.unique(np.asarray(self.status), return_counts=True)
         total = counts.sum()
         return "\n".join(
-            f"{count} of {total}: {Status(status).name}: {REMEDY.get(Status(status), 'go on with run')}"
+            f"{count} of {total}: {Status(status).name}: {_REMEDY.get(Status(status), 'go on with run')}"
             for status, count in zip(statuses.tolist(), counts.tolist(), strict=True)
             if status != Status.CONVERGED
         )
