@@ -12,10 +12,15 @@ import pytest
 
 NATIVE = Path(__file__).resolve().parents[2] / "xmcjax" / "native"
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-pytestmark = pytest.mark.skipif(
-    COMPILER is None or os.uname().machine != "x86_64" or not sys.platform.startswith("linux"),
-    reason="needs a C++ compiler, Linux and x86-64",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        COMPILER is None or os.uname().machine != "x86_64" or not sys.platform.startswith("linux"),
+        reason="needs a C++ compiler, Linux and x86-64",
+    ),
+    pytest.mark.skipif(
+        not NATIVE.is_dir(), reason="the package under test is installed without its C++ sources"
+    ),
+]
 
 # Tables of kernels that are told apart by their lane tile, which is the only member that is set.
 PROGRAM = """
