@@ -171,7 +171,7 @@ def test_bad_input():
         (dict(v="one"), TypeError, "^v: expected an array .* of real numbers, found"),
         (dict(v=[[1.0], [1.0, 2.0]]), ValueError, "^v: expected rows of one length, found a ragged list"),
         (dict(sigma2=-1.0), ValueError, "sigma2: expected a number from 0, got -1.0"),
-        (dict(tol=0), ValueError, "tol: expected a number above 0"),
+        (dict(tol=0), ValueError, "tol: expected a finite number above 0"),
         (dict(memory=-1), ValueError, "memory: expected a number from 0, got -1.0"),
         (dict(likelihood="probit"), ValueError, "likelihood: expected one of softmax, one_vs_rest"),
         (dict(inner_labels=True), ValueError, "inner_labels: expected a hierarchy"),

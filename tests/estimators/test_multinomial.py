@@ -144,7 +144,7 @@ def test_bad_arguments_get_one_clear_error(classes):
         (dict(C="1"), TypeError, "C: expected a number"),
         (dict(C=1e-310), ValueError, "C: expected a number from 2.23e-308 to"),
         (dict(C=1.7e308), ValueError, "C: expected 1/C from 2.23e-308 to"),
-        (dict(tol=-1.0), ValueError, "tol: expected at least 0"),
+        (dict(tol=-1.0), ValueError, "tol: expected a finite number of at least 0"),
         (dict(max_iter=0), ValueError, "max_iter: expected at least 1"),
         (dict(class_weight="uniform"), ValueError, "class_weight: expected None, balanced or a dict"),
         (dict(class_weight={"fig": -1.0}), ValueError, "class_weight: expected finite weights"),

@@ -9,7 +9,7 @@ import socket
 import numpy as np
 import pytest
 from model_helpers import META, contents, fill
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save, save_file
 
 from xmcjax.models import LinearModel, ModelFormatError, ShardWriter
 
@@ -311,8 +311,12 @@ def test_transforms_that_do_not_fit(copy, names, words):
 
 def test_transforms_of_another_number_of_features(tmp_path):
     meta = META | {"transforms": ["idf"]}
-    with ShardWriter(tmp_path / "m", meta, transforms_arrays={"idf.weight": np.ones(49)}) as writer:
+    with ShardWriter(tmp_path / "m", meta, transforms_arrays={"idf.weight": np.ones(50)}) as writer:
         fill(writer)
+    file = tmp_path / "m" / "transforms.safetensors"
+    file.write_bytes(save({"idf.weight": np.ones(49)}))
+    found = {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "bytes": file.stat().st_size}
+    rewrite_manifest(tmp_path / "m", lambda content: content["transforms"].update(found))
     with pytest.raises(ModelFormatError, match="transforms of 50 features, found 49"):
         LinearModel.load(tmp_path / "m").transforms()
 
@@ -331,7 +335,7 @@ def test_transforms_that_are_not_finite(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "weight", [np.full(50, 1j), np.full(50, "a"), np.full(50, None), [[1.0], [1.0, 2.0]]]
+    "weight", [np.full(50, 1j), np.full(50, "a"), np.full(50, None), [[1.0], [1.0, 2.0]], np.ones(51)]
 )
 def test_transforms_that_cannot_be_stored(tmp_path, weight):
     with pytest.raises((TypeError, ValueError), match=r"^transforms_arrays: expected"):

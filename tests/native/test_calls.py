@@ -200,4 +200,4 @@ def test_what_is_no_array_of_numpy_is_one_sentence():
 
 def test_the_declarations_are_read_in_any_locale():
     environment = os.environ | {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
-    subprocess.run([sys.executable, "-c", "import xmcjax.native"], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", "import xmcjax.native"], env=environment, check=True, timeout=120)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -474,3 +475,10 @@ def test_lanes_that_may_end_equal_the_jnp_step(start_bias):
     assert (start_bias < 0) == (histories[0][0].active.max() <= n // 8)
     exact = solve(problem(X, y, tolerance=1e-9), newton_cg.HParams(decrement=1e-12))
     assert (last.value - exact.value <= 1e-3 * exact.value).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, LANES), (LANES + 1,), (1, LANES)])
+def test_starting_biases_of_another_shape_are_refused(shape):
+    message = rf"^b0: expected a number or \[{LANES}\], got an array of shape {re.escape(str(list(shape)))}$"
+    with pytest.raises(ValueError, match=message):
+        newton_cg.init(problem(*data(), backend="jnp"), b0=np.zeros(shape))

@@ -103,7 +103,7 @@ class ShardWriter:
         shard_size = whole_number("shard_size", shard_size, 1, sys.maxsize)
         flag("resume", resume)
         self.directory = Path(directory)
-        self._transforms_bytes = _transforms_bytes(transforms_arrays)
+        self._transforms_bytes = _transforms_bytes(transforms_arrays, meta["n_features"])
         transforms = None
         if self._transforms_bytes is not None:
             transforms = _manifest.record(TRANSFORMS, self._transforms_bytes)
@@ -307,16 +307,19 @@ class ShardWriter:
             self._lock.release()
 
 
-def _transforms_bytes(arrays: dict[str, np.ndarray] | None) -> bytes | None:
+def _transforms_bytes(arrays: dict[str, np.ndarray] | None, n_features: int) -> bytes | None:
     if not arrays:
         return None
     from safetensors.numpy import save
 
     checked = {name: _sparse.dense(array, "transforms_arrays") for name, array in arrays.items()}
     for name, array in checked.items():
-        if array.ndim != 1 or not np.isfinite(array).all():
-            found = f"shape {list(array.shape)}" if array.ndim != 1 else "NaN or infinity"
-            raise ValueError(f"transforms_arrays: expected finite numbers [d] as {name!r}, found {found}")
+        of_features = array.shape == (n_features,)
+        if not of_features or not np.isfinite(array).all():
+            found = "NaN or infinity" if of_features else f"shape {list(array.shape)}"
+            raise ValueError(
+                f"transforms_arrays: expected finite numbers [{n_features}] as {name!r}, found {found}"
+            )
     return save({name: np.ascontiguousarray(array) for name, array in checked.items()})
 
 

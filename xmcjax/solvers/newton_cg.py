@@ -209,12 +209,19 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
         problem: of B lanes.
         w0: [d, B]; None for zero.
         b0: a number or [B].
+
+    Raises:
+        ValueError: starting weights or biases of another shape.
     """
     n, lanes = problem.y.shape
     d, dtype = problem.op.shape[1], problem.op.dtype
     w0 = jnp.zeros((d, lanes), dtype) if w0 is None else jnp.asarray(real_array("w0", w0), dtype)
     if w0.shape != (d, lanes):
         raise ValueError(f"expected starting weights [{d}, {lanes}], got {list(w0.shape)}")
+
+    b0 = jnp.asarray(b0, dtype)
+    if b0.shape not in ((), (1,), (lanes,)):
+        raise ValueError(f"b0: expected a number or [{lanes}], got an array of shape {list(b0.shape)}")
 
     # every field a buffer of its own: `advance` gives them away
     def zero():
@@ -228,7 +235,7 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
         z=jnp.zeros((n, lanes), dtype),
         direction=jnp.array(w0),
         bias=zero(),
-        direction_bias=zero() + jnp.asarray(b0, dtype),
+        direction_bias=zero() + b0,
         slope=zero(),
         value=zero(),
         gradient_norm=zero(),
