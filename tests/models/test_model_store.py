@@ -112,7 +112,7 @@ def test_a_run_that_stops_resumes_to_the_same_bytes(tmp_path, cut):
 
 
 def test_shards_that_do_not_match_their_hash_are_done_again(tmp_path):
-    transforms = {"idf.weight": np.arange(4.0)}
+    transforms = {"idf.weight": np.arange(50.0)}
     expected = contents(write(tmp_path / "m", transforms_arrays=transforms))
     with open(tmp_path / "m" / "shard-000001.safetensors", "r+b") as file:
         file.seek(-1, os.SEEK_END)
@@ -192,7 +192,7 @@ def test_resume_removes_only_its_own_left_overs(tmp_path):
         ),
         ({"shard_size": 6}, "started with shard_size = 5, this run has 6"),
         ({"label_range": (0, 10)}, r"started with label_range = \(0, 23\), this run has \(0, 10\)"),
-        ({"transforms_arrays": {"w": np.ones(2)}}, "started with transforms = none, this run has arrays"),
+        ({"transforms_arrays": {"w": np.ones(50)}}, "started with transforms = none, this run has arrays"),
         # The first of several differences, by name.
         (
             {"meta": META | {"loss": "hinge", "C": 3.0}, "shard_size": 1},
@@ -337,9 +337,9 @@ def test_impossible_weights_are_refused(tmp_path, arguments, error, words):
         (
             {"transforms_arrays": {"w": np.ones((2, 3))}},
             ValueError,
-            r"numbers \[d\] as 'w', found shape \[2, 3\]",
+            r"numbers \[50\] as 'w', found shape \[2, 3\]",
         ),
-        ({"transforms_arrays": {"w": np.array([1, np.nan])}}, ValueError, "'w', found NaN or infinity"),
+        ({"transforms_arrays": {"w": np.full(50, np.nan)}}, ValueError, "'w', found NaN or infinity"),
     ],
 )
 def test_impossible_options_are_refused_before_anything_is_made(tmp_path, changes, error, words):
