@@ -117,6 +117,22 @@ def renamed(**names: str):
     return decorate
 
 
+def renamed_functions(module: str, **names: str):
+    """The ``__getattr__`` of a module, some functions of which have other names now.
+
+    Args:
+        module: its name.
+        names: the new name of each old one.
+    """
+
+    def attribute(name: str):
+        if name in names:
+            raise AttributeError(f"{module}.{name} is called {names[name]} now, with the same arguments")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return attribute
+
+
 def name_of(name: str, value, names: Iterable[str]) -> str:
     """`value`, which is one of `names`.
 

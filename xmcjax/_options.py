@@ -185,3 +185,5 @@ SHARED = table(
         ),
     ]
 )
+#: What the argument `threads` is now called.
+THREADS = "n_jobs, of which None is one thread and -1 one per core"

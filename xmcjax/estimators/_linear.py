@@ -11,8 +11,6 @@ from xmcjax import _sparse
 from xmcjax._arguments import job_count, refuse_renamed, whole_number
 from xmcjax.estimators._inputs import checked_features
 
-# What the argument `threads` is now called.
-THREADS = "n_jobs, of which None is one thread and -1 one per core"
 # Scores that decision_function makes at most, in bytes; predict makes no more than a part at once.
 _MOST_BYTES = 8 << 30
 _PART_BYTES = 64 << 20

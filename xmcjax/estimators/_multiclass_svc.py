@@ -9,9 +9,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xmcjax._arguments import job_count, number, renamed, whole_number
-from xmcjax._options import SHARED
+from xmcjax._options import SHARED, THREADS
 from xmcjax.estimators._inputs import checked_data
-from xmcjax.estimators._linear import THREADS, LinearClassifier, with_ones
+from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 

@@ -30,8 +30,8 @@ class MultinomialLogisticRegression(LinearClassifier):
     .. math:: \\min_{W, b} ‖W‖² / 2C + Σ_i s_i v_{y_i} (\\log Σ_k e^{z_{ik}} − z_{i,y_i}).
 
     scikit-learn's ``LogisticRegression`` with the same C minimises the same where there are more than two
-    classes and `fit_intercept` is alike; for two it has one weight vector, and its C is twice this one. Paper
-    002 and :mod:`xmcjax.solvers.multinomial` have λ = 1/C.
+    classes and `fit_intercept` is alike; for two it has one weight vector, and its C is twice this one. The
+    source and :mod:`xmcjax.solvers.multinomial` have λ = 1/C.
 
     Args:
         solver: "auto" (default), the fastest by measurement; "newton", joint Newton-CG; "dual", dual

@@ -14,8 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xmcjax._arguments import chosen, name_of, number, renamed
+from xmcjax._options import THREADS
 from xmcjax.estimators._inputs import checked_data
-from xmcjax.estimators._linear import THREADS, LinearClassifier
+from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import targets
 

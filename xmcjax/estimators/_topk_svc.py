@@ -12,10 +12,10 @@ from sklearn.utils import check_random_state
 
 from xmcjax import _sparse
 from xmcjax._arguments import name_of, renamed, whole_number
-from xmcjax._options import SHARED, Real
+from xmcjax._options import SHARED, THREADS, Real
 from xmcjax._range import check_range
 from xmcjax.estimators._inputs import checked_data
-from xmcjax.estimators._linear import THREADS, LinearClassifier, with_ones
+from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 

@@ -6,7 +6,7 @@ import dataclasses
 
 from xmcjax import linops
 from xmcjax._arguments import instance, job_count, name_of, renamed
-from xmcjax._options import SHARED, Names, Option, Real, Switch, Whole, table
+from xmcjax._options import SHARED, THREADS, Names, Option, Real, Switch, Whole, table
 from xmcjax.inits import INITS, Bias, Init, MeanSeparating, MultiPos, OvaPrimal
 from xmcjax.lanes._label_weights import WEIGHTINGS
 from xmcjax.losses import MARGIN_LOSSES, HuberHinge, MarginLoss, squared_hinge
@@ -151,7 +151,7 @@ RENAMED = {
     "eps": "tol",
     "sparsify": "sparsify_rise",
     "bias": "fit_intercept and regularise_intercept, each True or False",
-    "threads": "n_jobs, of which None is one thread and -1 one per core",
+    "threads": THREADS,
 }
 
 

@@ -18,13 +18,24 @@ class Status(enum.IntEnum):
     STALLED = 6  #: further steps bring nothing in this precision
 
 
-REMEDY = {
-    Status.MAX_STEPS: "raise max_iter or tol, or scale the features",
-    Status.LINE_SEARCH_FAILED: (
-        "the objective no longer falls in this precision: scale the features, raise tol, or use float64"
-    ),
-    Status.STALLED: (
-        "rounding keeps the duality gap too large: scale the features, use float64, or raise tol"
-    ),
-    Status.NONFINITE: "look for huge feature values or a huge C",
-}
+def remedies(more_steps: str, looser: str) -> dict[Status, str]:
+    """What to do about each way to end that is no success.
+
+    Args:
+        more_steps: how to allow more steps or a looser tolerance, in words.
+        looser: how to allow a looser tolerance.
+    """
+    return {
+        Status.MAX_STEPS: f"{more_steps}, or scale the features",
+        Status.LINE_SEARCH_FAILED: (
+            f"the objective no longer falls in this precision: scale the features, {looser}, or use float64"
+        ),
+        Status.STALLED: (
+            f"rounding keeps the duality gap too large: scale the features, use float64, or {looser}"
+        ),
+        Status.NONFINITE: "look for huge feature values or a huge C",
+    }
+
+
+#: In the words of the estimators and the command line.
+REMEDY = remedies("raise max_iter or tol", "raise tol")

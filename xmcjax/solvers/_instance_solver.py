@@ -1,9 +1,4 @@
-"""Dual ascent over instances as one of ``SOLVERS``.
-
-A solution has no derivative. Its weights are piecewise smooth in the data and in C: they have a kink wherever
-a dual variable reaches or leaves its bound, and at the optimum of a hinge many dual variables are at such a
-point. A derivative of ``run`` is refused in one sentence.
-"""
+"""Dual ascent over instances as one of ``SOLVERS``, without a derivative."""
 
 from __future__ import annotations
 
@@ -12,12 +7,7 @@ import jax.numpy as jnp
 
 from xmcjax.linops import Csr
 from xmcjax.solvers import instance_dual
-from xmcjax.solvers._protocol import Solution, Solver
-
-_NO_DERIVATIVE = (
-    "expected a solver with a derivative, got instance_dual: weights of hinge losses have kinks wherever an "
-    "instance reaches or leaves a margin; take newton_cg with a smooth loss, or multinomial"
-)
+from xmcjax.solvers._protocol import Solution, Solver, kinks
 
 
 def _init(problem: instance_dual.Problem, hp, key=None, **options) -> instance_dual.State:
@@ -42,6 +32,6 @@ SOLVER = Solver(
     init=_init,
     step=instance_dual.step,
     ended=_ended,
-    derivative=_NO_DERIVATIVE,
+    derivative=kinks("instance_dual"),
     pure=False,
 )

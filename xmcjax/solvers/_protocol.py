@@ -14,20 +14,11 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from xmcjax.solvers._base import REMEDY, Status
+from xmcjax.solvers._base import Status, remedies
 from xmcjax.solvers._implicit import Conditions, fixed, implicit, refused
 
 # Each solver has names of its own for its tolerance and its limit of steps.
-_REMEDY = REMEDY | {
-    Status.MAX_STEPS: "allow more steps or a looser tolerance, or scale the features",
-    Status.LINE_SEARCH_FAILED: (
-        "the objective no longer falls in this precision: scale the features, loosen the tolerance, or use "
-        "float64"
-    ),
-    Status.STALLED: (
-        "rounding keeps the duality gap too large: scale the features, use float64, or loosen the tolerance"
-    ),
-}
+_REMEDY = remedies("allow more steps or a looser tolerance", "loosen the tolerance")
 
 
 class Weights(NamedTuple):
@@ -62,6 +53,18 @@ class Solution(NamedTuple):
             for status, count in zip(statuses.tolist(), counts.tolist(), strict=True)
             if status != Status.CONVERGED
         )
+
+
+def kinks(name: str) -> str:
+    """Why a solver of hinge losses has no derivative, for :attr:`Solver.derivative`.
+
+    Its weights are piecewise smooth in the data and in C: they have a kink wherever a dual variable reaches
+    or leaves its bound, and at the optimum of a hinge many dual variables are at such a point.
+    """
+    return (
+        f"expected a solver with a derivative, got {name}: weights of hinge losses have kinks wherever an "
+        "instance reaches or leaves a margin; take newton_cg with a smooth loss, or multinomial"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

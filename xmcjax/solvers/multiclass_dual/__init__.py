@@ -1,5 +1,6 @@
 """Multi-class SVMs by dual ascent: Weston-Watkins, Lee-Lin-Wahba, Crammer-Singer, one against the rest."""
 
+from xmcjax._arguments import renamed_functions
 from xmcjax.solvers._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._epochs import (
     Certificate,
@@ -41,10 +42,4 @@ __all__ = [
     "weights",
 ]
 
-_CALLED = {"solve": "run", "solve_over_mesh": "run_over_mesh"}
-
-
-def __getattr__(name: str):
-    if name in _CALLED:
-        raise AttributeError(f"{__name__}.{name} is called {_CALLED[name]} now, with the same arguments")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = renamed_functions(__name__, solve="run", solve_over_mesh="run_over_mesh")

@@ -1,9 +1,4 @@
-"""Multi-class SVMs as one of ``SOLVERS``.
-
-A solution has no derivative. Its weights are piecewise smooth in the data and in C: they have a kink wherever
-a dual variable reaches or leaves its bound, and at the optimum of a hinge many dual variables are at such a
-point. A derivative of ``run`` is refused in one sentence.
-"""
+"""Multi-class SVMs as one of ``SOLVERS``, without a derivative."""
 
 from __future__ import annotations
 
@@ -12,15 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax.linops import Csr, Dense
-from xmcjax.solvers._protocol import Solution, Solver, Weights
+from xmcjax.solvers._protocol import Solution, Solver, Weights, kinks
 from xmcjax.solvers.multiclass_dual._epochs import HParams, State, init, run_epochs, step
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, multiclass_problem
 from xmcjax.solvers.multiclass_dual._solve import run
-
-_NO_DERIVATIVE = (
-    "expected a solver with a derivative, got multiclass_dual: weights of hinge losses have kinks wherever "
-    "an instance reaches or leaves a margin; take newton_cg with a smooth loss, or multinomial"
-)
 
 
 def _init(problem: MulticlassProblem, hp: HParams, key=None, alpha=None) -> State:
@@ -61,6 +51,6 @@ SOLVER = Solver(
     init=_init,
     step=step,
     ended=_ended,
-    derivative=_NO_DERIVATIVE,
+    derivative=kinks("multiclass_dual"),
     pure=False,
 )

@@ -1,5 +1,6 @@
 """Multinomial logistic regression: one problem, several methods, one kind of state."""
 
+from xmcjax._arguments import renamed_functions
 from xmcjax.solvers.multinomial._problem import Problem, evaluate, multinomial_problem
 from xmcjax.solvers.multinomial._run import CHOICES, METHODS, Record, Solution, advance, initial, run
 from xmcjax.solvers.multinomial._solver import SOLVER
@@ -21,8 +22,4 @@ __all__ = [
     "run",
 ]
 
-
-def __getattr__(name: str):
-    if name == "solve":
-        raise AttributeError("xmcjax.solvers.multinomial.solve is called run now, with the same arguments")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = renamed_functions(__name__, solve="run")
