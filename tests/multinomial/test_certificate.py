@@ -113,3 +113,20 @@ def test_weights_may_be_evaluated_where_they_separate_the_classes():
         certifier = _certificate.Certifier(helpers.problem(X, y, 1.0, intercept=True))
         found = certifier.certified(np.eye(3), np.zeros(3), 1e-3, newton_steps=40)
     assert found.gap <= 1e-3 and np.isfinite(found.value)
+
+
+def test_weights_of_a_huge_objective_bound_nothing_by_their_rounding():
+    # classes that can be told apart, so that the minimum is far below the rounding of what it starts with
+    X, y = clusters()
+    X = X + 20 * np.eye(4, 5)[y]
+    with precision(np.float64):
+        problem = helpers.problem(X, y, 1e-12)
+        certifier = _certificate.Certifier(problem)
+        best = multinomial.run(problem, "newton", multinomial.HParams(1e-3))
+    assert best.value < 1e-9
+    far = 1e14 * np.random.default_rng(0).normal(size=best.W.shape)
+    before = certifier.certified(far, np.zeros(4), 1e-2)
+    assert before.value > 1e15
+    for steps in (0, 1, 5, 20):
+        found = certifier.certified(far, np.zeros(4), 1e-2, steps)
+        assert (1 - found.gap) * found.value <= best.value

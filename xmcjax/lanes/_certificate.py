@@ -38,6 +38,8 @@ _STIFF = 4e3
 _NEWTON_STEPS, _CG_STEPS, _HALVINGS = 50, 500, 50
 # Of the residual of CG.
 _CG_TOLERANCE = 1e-6
+# Of a term of the bound, relative to the sizes of what it is made of.
+_TERM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 # Halvings of the interval of a bias.
 _BISECTIONS = 200
 # Bytes of some rows of dense features in float64.
@@ -204,7 +206,8 @@ class _Label:
         if self._r == 0:
             z = z + float(_balanced(self._loss, z, self._y, self._c))
         value, slope, _ = self._evaluated(z)
-        terms = value - slope * z
+        # far from the minimum the two cancel, and what rounding leaves may be larger than the minimum
+        terms = value - slope * z - _TERM_ROUNDING * (np.abs(value) + np.abs(slope * z))
         if self._r == 0:
             rising, falling = float(slope[slope > 0].sum()), -float(slope[slope < 0].sum())
             heavier = slope > 0 if rising > falling else slope < 0

@@ -8,6 +8,10 @@ with the classes' weights, Σ_i c_i q_ik = Σ_{i: y_i = k} c_i. At any W and b, 
 Q = P gives ‖∇G‖²/(2λ), which is far too much where λ is small. So Q also follows P along a Newton direction
 δ, q = p (1 + u − pᵀu) with u = δᵀx: what is left of the first term then is the residual of the Newton
 system, and the bound is hardly above ½ ∇Gᵀ H⁻¹ ∇G.
+
+Rounding of the scores by δ_i changes G by Σ_i c_i δ_iᵀ (p_i − y_i), and G less the distance by
+Σ_i c_i δ_iᵀ (q_i − y_i). Weights far from the minimum have huge scores, whose rounding alone may be larger
+than the minimum; the bound allows for it.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from xmcjax.solvers.multinomial._problem import Problem
 MOST_SCORES = 1 << 26
 # Products with the Hessian for a direction.
 _MOST_CG = 500
+# Of a sum, relative to the sum of the sizes of its terms.
+_SUM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _MOST_HALVINGS = 40
 
 
@@ -45,6 +51,8 @@ class _Point(NamedTuple):
     P: np.ndarray
     value: float
     gradient: np.ndarray  # [d+1, K], the last row for b
+    wrong: np.ndarray  # c_i (1 − p_i) of the class of i, [n]
+    rounding: np.ndarray  # of the scores of a row at most, [n]
 
 
 def possible(problem: Problem) -> bool:
@@ -63,6 +71,7 @@ class Certifier:
     def __init__(self, problem: Problem):
         self._dtype = problem.op.dtype
         self._X = _features(problem.op)
+        self._sizes = abs(self._X)
         self._y = np.asarray(problem.y)
         self._c = np.asarray(problem.weight, np.float64)
         self._l2 = float(problem.l2)
@@ -84,7 +93,7 @@ class Certifier:
             now = self._at(W, bias)
             if not np.isfinite(now.value):
                 return self._result(now, -np.inf)
-            least = now.value - self._distance(now, now.P)
+            least = self._least(now, now.P)
             for step in range(newton_steps + 1):
                 if not now.value - least > tol * now.value:
                     break
@@ -92,14 +101,14 @@ class Certifier:
                 if direction is None:
                     break
                 U = self._X @ direction[:-1] + direction[-1]
-                least = max(least, now.value - self._distance(now, _moved(now.P, U)))
+                least = max(least, self._least(now, _moved(now.P, U)))
                 if now.value - least <= tol * now.value or step == newton_steps:
                     break
                 better = self._searched(now, direction)
                 if better is None:
                     break
                 now = better
-                least = max(least, now.value - self._distance(now, now.P))
+                least = max(least, self._least(now, now.P))
         return self._result(now, least)
 
     def _result(self, now: _Point, least: float) -> Certified:
@@ -130,7 +139,8 @@ class Certifier:
         value = self._l2 / 2 * float(np.vdot(W, W)) + loss
         slope = self._slope(P)
         gradient = np.vstack([self._l2 * W + self._X.T @ slope, self._last(slope)])
-        return _Point(W, bias, Z, P, value, gradient)
+        sizes = self._sizes @ np.abs(W).max(axis=1) + np.abs(bias).max()
+        return _Point(W, bias, Z, P, value, gradient, -slope[self._rows, self._y], _SUM_ROUNDING * sizes)
 
     def _slope(self, Q):
         """c ∘ (Q − Y), where q_y − 1 is the sum of the others."""
@@ -142,8 +152,8 @@ class Certifier:
     def _last(self, slope):
         return slope.sum(axis=0) if self._intercept else np.zeros(self._K)
 
-    def _distance(self, now: _Point, Q) -> float:
-        """G(W, b) − D(Q), with Q brought to the classes' weights; infinite where that overflows."""
+    def _least(self, now: _Point, Q) -> float:
+        """D(Q), with Q brought to the classes' weights, at least, after rounding; −∞ where that overflows."""
         if self._intercept:
             Q = self._balanced(Q)
         slope = self._slope(Q)
@@ -154,7 +164,10 @@ class Certifier:
             distance = float(np.vdot(apart, apart)) / (2 * self._l2) + float(self._c @ terms.sum(axis=1))
         if self._intercept:
             distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(slope.sum(axis=0)))
-        return max(distance, 0.0) + self._rounding if np.isfinite(distance) else np.inf
+        wrong = now.wrong - slope[self._rows, self._y]
+        rounding = self._rounding + 2 * float(now.rounding @ wrong) + _SUM_ROUNDING * now.value
+        distance = max(distance, 0.0) + rounding
+        return now.value - distance if np.isfinite(distance) else -np.inf
 
     def _balanced(self, Q):
         """Q with Σ_i c_i q_ik as wanted: what classes have too much of goes to those that lack it."""
