@@ -17,6 +17,8 @@ import pytest
 from xmcjax._cores import usable_cores
 
 ROOT = Path(__file__).resolve().parent.parent
+# Bytes of a process of tests above which it forgets what it has compiled.
+MOST_RESIDENT = 1 << 30
 
 
 def pytest_xdist_auto_num_workers(config) -> int:
@@ -33,6 +35,22 @@ def strict_numbers():
     """x64 on, no silent promotion of dtypes."""
     with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
         yield
+
+
+def _resident_bytes() -> int:
+    """Of this process, on Linux; elsewhere nothing is known, which counts as much."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return 2 * MOST_RESIDENT
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs():
+    """JAX keeps every program: of all tests that is gigabytes, and more mappings than a process may have."""
+    yield
+    if _resident_bytes() > MOST_RESIDENT:
+        jax.clear_caches()
 
 
 @pytest.fixture
