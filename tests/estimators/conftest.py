@@ -1,7 +1,12 @@
 """Estimators are tested with JAX's settings as a user has them."""
 
 import jax
+import numpy as np
 import pytest
+import scipy.sparse as sp
+
+from xmcjax import OneVsAllClassifier
+from xmcjax.data import make_power_law
 
 
 @pytest.fixture(autouse=True)
@@ -9,3 +14,24 @@ def default_settings(strict_numbers):
     """float32 by default and standard promotion, against the rest of the tests."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         yield
+
+
+@pytest.fixture(scope="module")
+def multilabel():
+    X, Y = make_power_law(150, 60, 12, seed=3)
+    Y = sp.csr_matrix(Y[:, np.asarray(Y.sum(0)).ravel() > 0])
+    return X, Y
+
+
+@pytest.fixture(scope="module")
+def fitted(multilabel):
+    return OneVsAllClassifier().fit(*multilabel)
+
+
+@pytest.fixture(scope="module")
+def classes():
+    """Three noisy clusters; the numbers of the classes have gaps."""
+    rng = np.random.default_rng(0)
+    number = rng.integers(0, 3, 90)
+    X = rng.normal(size=(90, 4)) + 2 * np.eye(4)[number]
+    return X, np.array([-7, 3, 1000])[number]

@@ -218,7 +218,7 @@ class OneVsAllClassifier(LinearClassifier):
 
     def _options(self):
         from xmcjax.inits import INITS, Init
-        from xmcjax.lanes import OPTIONS, OneVsAll
+        from xmcjax.lanes import OneVsAll
         from xmcjax.losses import MARGIN_LOSSES, MarginLoss
         from xmcjax.penalties import PENALTIES, Penalty
 
@@ -230,7 +230,7 @@ class OneVsAllClassifier(LinearClassifier):
             loss=chosen("loss", self.loss, MARGIN_LOSSES, MarginLoss),
             penalty=chosen("penalty", self.penalty, penalties, Penalty),
             init=chosen("init", self.init, inits, Init),
-            **{name: OPTIONS[name].check(getattr(self, name)) for name in OneVsAll.numbers()},
+            **{name: getattr(self, name) for name in OneVsAll.numbers()},
         )
 
     def _made(self, kind):

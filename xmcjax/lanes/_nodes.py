@@ -59,10 +59,8 @@ def train_on_nodes(
     begin = time.perf_counter()
     X = _sparse.matrix(X)
     linops.check_features(X)
-    labels = check_labels(labels, Y.shape[1])
     columns = label_columns(Y)
-    if labels is None:
-        labels = all_labels(columns)
+    labels = all_labels(columns) if labels is None else check_labels(labels, columns.shape[1])
     tree = options.init.tree and options.max_iter > 0
     threads = sum(share.threads for share in shares)
     queue = make_queue(columns, labels, tree=tree, threads=threads, may_begin=may_begin)

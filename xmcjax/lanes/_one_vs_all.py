@@ -12,7 +12,7 @@ from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import make_queue
 from xmcjax.lanes._results import LabelResult, Summary
 from xmcjax.lanes._trainer import Trainer
-from xmcjax.lanes._training_data import all_labels, check_labels, label_matrix
+from xmcjax.lanes._training_data import all_labels, check_labels
 
 
 def train_one_vs_all(
@@ -58,11 +58,8 @@ def train_one_vs_all(
             f"init {options.init.name} takes labels in the order of its tree: it cannot be told to begin "
             "no other"
         )
-    Y = label_matrix(Y)
-    labels = check_labels(labels, Y.shape[1])
     trainer = Trainer(X, Y, sample_weight, label_weights, options, sink, observe)
-    if labels is None:
-        labels = all_labels(trainer.Y)
+    labels = all_labels(trainer.Y) if labels is None else check_labels(labels, trainer.Y.shape[1])
     tree = options.init.tree and options.max_iter > 0
     return trainer.run(
         make_queue(

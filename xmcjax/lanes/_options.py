@@ -200,7 +200,7 @@ class OneVsAll:
         for name, base in (("loss", MarginLoss), ("init", Init), ("penalty", Penalty)):
             instance(name, getattr(self, name), base)
         for name in self.numbers():
-            OPTIONS[name].check(getattr(self, name))
+            object.__setattr__(self, name, OPTIONS[name].check(getattr(self, name)))  # which is frozen
         name_of("backend", self.backend, linops.BACKENDS)
         if not self.loss.smooth:
             raise TypeError(

@@ -101,15 +101,13 @@ def all_labels(Y: sp.csc_array) -> np.ndarray:
     return by_positives(np.diff(Y.indptr), np.arange(n_labels), n_labels)
 
 
-def check_labels(labels, n_labels: int) -> np.ndarray | None:
-    """Numbers of labels, None for all.
+def check_labels(labels, n_labels: int) -> np.ndarray:
+    """Numbers of labels.
 
     Raises:
         TypeError: numbers that are not whole.
         ValueError: one that is repeated or out of range, or no vector.
     """
-    if labels is None:
-        return None
     labels = _sparse.array(labels, "labels")
     if labels.size and labels.dtype.kind not in "iu":
         raise TypeError(f"labels: expected whole numbers, got values of type {labels.dtype}")
