@@ -68,7 +68,8 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
     [
         (dict(loss="squared"), ValueError, "loss: expected one of squared_hinge, .*'squared'"),
         (dict(init="msi"), ValueError, "init: expected one of zero, .*'msi'"),
-        (dict(loss="hinge"), TypeError, "needs a loss with curvature"),
+        (dict(loss="hinge"), ValueError, "loss: expected one of squared_hinge, logistic, huber_hinge, got"),
+        (dict(loss=losses.hinge), TypeError, "needs a loss with curvature"),
         (dict(C=0), ValueError, "C: expected a finite number above 0"),
         (dict(tol=-1), ValueError, "tol: expected a finite number above 0, got -1"),
         (dict(clip=-0.1), ValueError, "clip"),

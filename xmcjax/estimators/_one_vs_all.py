@@ -223,11 +223,12 @@ class OneVsAllClassifier(LinearClassifier):
         from xmcjax.penalties import PENALTIES, Penalty
 
         check_random_state(self.random_state)
+        losses = {name: loss for name, loss in MARGIN_LOSSES.items() if loss.smooth}
         # options of the others are checked too
         penalties = {name: self._made(kind) for name, kind in PENALTIES.items()}
         inits = {name: self._made(kind) for name, kind in INITS.items()}
         return OneVsAll(
-            loss=chosen("loss", self.loss, MARGIN_LOSSES, MarginLoss),
+            loss=chosen("loss", self.loss, losses, MarginLoss),
             penalty=chosen("penalty", self.penalty, penalties, Penalty),
             init=chosen("init", self.init, inits, Init),
             **{name: getattr(self, name) for name in OneVsAll.numbers()},
