@@ -27,7 +27,7 @@ from xmcjax.estimators._kernel_parts import (
     groups,
     least_expected_loss,
     ordered,
-    spread,
+    points_of,
 )
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
@@ -323,7 +323,6 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[best], np.take_along_axis(u, best, axis=1)
 
     def _training(self, X, y, sample_weight) -> tuple[Training, Any]:
-        from xmcjax import kernels
         from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.linops import check_features
         from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
@@ -347,10 +346,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             else:
                 numbers = tree.places(y, leaves_only=True)
         with precision(X.dtype):
-            if isinstance(self.kernel, str) and self.kernel == "precomputed":
-                points, scale = kernels.precomputed(X.toarray() if sp.issparse(X) else X), 1.0
-            else:
-                points, scale = kernels.points(X), spread(X, weight)
+            points, scale = points_of(X, weight, self.kernel, self.w)
         return Training(points, numbers, allowed, classes, tree, weight, scale), X.dtype
 
     def _functions(self, data: Training) -> int:

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._hierarchy import Hierarchy
+from xmcjax._range import check_range
 
 LOSSES = ("zero_one", "taxonomy", "parent")
 SHARES = ("class", "all", "level", "subtree")
@@ -26,13 +27,44 @@ class Training(NamedTuple):
     scale: float  #: Σ_j Var[x_j] / d; 1 for given products
 
 
-def spread(X, weight: np.ndarray | None) -> float:
-    """Mean over the features of their variances, Σ_j Var[x_j] / d; 1 where it is 0."""
+def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
+    """Mean over the features of their variances, Σ_j Var[x_j] / d; 1 where it is 0.
+
+    Raises:
+        ValueError: it is `inverted`, and it or its inverse is no number of the dtype of X.
+    """
     share = np.full(X.shape[0], 1 / X.shape[0]) if weight is None else weight / weight.sum()
+    largest = float(abs(X).max())
+    if largest == 0:
+        return 1.0
+    dtype, X = X.dtype, X / largest  # the squares of which are numbers of its dtype
     squares = X.multiply(X) if sp.issparse(X) else X * X
     mean = share @ X
     value = float(np.sum(share @ squares) - mean @ mean) / X.shape[1]
-    return value if value > 1e-12 * float(np.sum(share @ squares)) else 1.0
+    if not value > 1e-12 * float(np.sum(share @ squares)):
+        return 1.0
+    value *= largest * largest
+    if inverted:
+        both = value, 1 / max(value, np.finfo(np.float64).tiny)
+        check_range("X: expected features whose mean variance is", both, dtype)
+    return value
+
+
+def points_of(X, weight: np.ndarray | None, kernel, w) -> tuple[Any, float]:
+    """What a kernel is worked out from, and the mean variance of the features, 1 of given products.
+
+    Raises:
+        ValueError: rows whose squared norms overflow, or, for a named kernel without w, a mean variance that
+            is no number of the dtype of X or has no inverse there.
+    """
+    from xmcjax import kernels
+    from xmcjax.linops import check_norms
+
+    named = kernel if isinstance(kernel, str) else ""
+    if named == "precomputed":
+        return kernels.precomputed(X.toarray() if sp.issparse(X) else X), 1.0
+    check_norms(X, X.dtype)
+    return kernels.points(X), spread(X, weight, inverted=w is None and named not in ("", "linear"))
 
 
 def base_kernel(kernel, w, scale: float):

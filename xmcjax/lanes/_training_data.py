@@ -62,6 +62,7 @@ def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, optio
     if X.shape[0] == 0:
         raise ValueError("expected at least one row, got none")
     linops.check_features(X)
+    linops.check_norms(X, np.float64)  # sums are worked out in it
     weight = None
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, X.shape[0])

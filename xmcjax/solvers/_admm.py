@@ -71,7 +71,12 @@ def solve(
         k: of the top-k losses.
     """
     X = X.toarray() if sp.issparse(X) else X
-    X = np.asarray(X, np.float64)
+    # numbers that overflow leave a gap that is not finite, or too large, and the caller says so
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _solved(np.asarray(X, np.float64), y, alpha, formulation, C, tol, most, k)
+
+
+def _solved(X, y, alpha: sp.csr_array, formulation: str, C: float, tol: float, most: int, k: int) -> Found:
     eigenvalue, basis = scipy.linalg.eigh(X.T @ X, driver="evd")
     eigenvalue = np.maximum(eigenvalue, 0)[:, None]
     X = X @ basis

@@ -58,8 +58,10 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[Any, np.ndarray, in
     X = _sparse.matrix(X)
     if X.ndim != 2:
         raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
-    check_range("C: expected a number", C, np.float64 if X.dtype == np.float64 else np.float32)
+    dtype = np.float64 if X.dtype == np.float64 else np.float32
+    check_range("C: expected a number", C, dtype)
     linops.check_features(X)
+    linops.check_norms(X, dtype)
     values = X.data if sp.issparse(X) else X
     if not values.any():
         raise ValueError(f"expected features that are not all zero, found {X.shape[0]} rows of zeros")
