@@ -208,10 +208,17 @@ class Ascent(_Point):
 
     # --- Lee-Lin-Wahba over several processes, each with some classes
 
-    def part(self, tenth: int, tolerance: float, shrink: bool) -> tuple[float, float]:
-        """A tenth of a sweep, which leaves the mean of the weights alone; returns as :meth:`sweep`."""
+    @property
+    def parts(self) -> int:
+        """Of a sweep, after each of which the mean is brought up to date; 1 where there is no mean."""
+        count = np.zeros(1, np.int64)
+        self._checked(self._library.xmcjax_multiclass_parts, count)
+        return int(count[0])
+
+    def part(self, number: int, tolerance: float, shrink: bool) -> tuple[float, float]:
+        """A part of a sweep, which leaves the mean of the weights alone; returns as :meth:`sweep`."""
         violation, visited = np.zeros(1), np.zeros(1)
-        options = ctypes.c_int64(tenth), ctypes.c_double(tolerance), ctypes.c_int32(shrink)
+        options = ctypes.c_int64(number), ctypes.c_double(tolerance), ctypes.c_int32(shrink)
         self._checked(self._library.xmcjax_multiclass_part, *options, violation, visited)
         return float(violation[0]), float(visited[0])
 

@@ -8,7 +8,6 @@
 #include "core/interrupt.h"
 #include "core/isa.h"
 #include "core/simd.h"
-#include "core/wide.h"
 
 namespace xmcjax::XMCJAX_ISA {
 

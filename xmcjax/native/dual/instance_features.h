@@ -20,13 +20,30 @@ inline int64_t whole(int64_t count) {
   return (count + kWide<T> - 1) / kWide<T> * kWide<T>;
 }
 
+// Features of one kind. The calls are few beside the work of each: a virtual one costs nothing, and the code of a
+// visit is compiled once for all kinds.
+template <class T>
+class Features {
+ public:
+  virtual ~Features() = default;
+  // Makes `ids` the rows that the other members are about.
+  virtual void take(const int32_t* ids, int64_t count) = 0;
+  virtual void scores(T* out, int64_t stride) const = 0;
+  // Products of the rows, [count, count].
+  virtual void gram(T* out, int64_t stride) const = 0;
+  // W += Xᵀ of a row of changes, that of the block's p-th instance.
+  virtual void add_row(int64_t p, const T* change) const = 0;
+  // Puts the weights back where they came from.
+  virtual void finish() const {}
+};
+
 // w_j += a_j x_p for the classes that a row of changes names.
-template <class T, class Features>
-inline void add_nonzeros(const Features& features, int64_t p, const T* change, int64_t m) {
+template <class T, class Some>
+inline void add_nonzeros(const Some& features, int64_t p, const T* change, int64_t m) {
   int64_t j = 0;
   for (; j + kWide<T> <= m; j += kWide<T>) {
     const Wide<T> c = load_wide(change + j);
-    for (unsigned mask = nonzero<T>(c); mask; mask &= mask - 1) {
+    for (unsigned mask = nonzero(c); mask; mask &= mask - 1) {
       const int64_t l = j + __builtin_ctz(mask);
       features.add(p, l, change[l]);
     }
@@ -37,7 +54,7 @@ inline void add_nonzeros(const Features& features, int64_t p, const T* change, i
 
 // X as an array; weights [classes, d].
 template <class T>
-class DenseFeatures {
+class DenseFeatures final : public Features<T> {
  public:
   static constexpr bool kInBlocks = true;
 
@@ -52,19 +69,18 @@ class DenseFeatures {
     for (int64_t j = 0; j < m_; ++j) std::memcpy(W_ + j * width_, weights_ + j * d_, d_ * sizeof(T));
   }
 
-  // Makes `ids` the rows that the other members are about.
-  void take(const int32_t* ids, int64_t count) {
+  void take(const int32_t* ids, int64_t count) override {
     count_ = count;
     for (int64_t p = 0; p < count; ++p)
       std::memcpy(rows_.get() + p * width_, X_ + int64_t(ids[p]) * d_, d_ * sizeof(T));
   }
 
-  void scores(T* out, int64_t stride) const {
+  void scores(T* out, int64_t stride) const override {
     row_dots(rows_.get(), width_, count_, W_, width_, m_, width_, out, stride);
   }
 
-  // Products of the rows, [count, count]; the triangle on and above the diagonal is worked out.
-  void gram(T* out, int64_t stride) const {
+  // The triangle on and above the diagonal is worked out.
+  void gram(T* out, int64_t stride) const override {
     for (int64_t p = 0; p < count_; p += 2 * kTileW) {
       const int64_t rows = std::min<int64_t>(2 * kTileW, count_ - p);
       row_dots(rows_.get() + p * width_, width_, count_ - p, rows_.get() + p * width_, width_, rows, width_,
@@ -78,10 +94,9 @@ class DenseFeatures {
   void add(int64_t p, int64_t j, T a) const {
     add_scaled(a, rows_.get() + p * width_, width_, W_ + j * width_);
   }
-  void add_row(int64_t p, const T* change) const { add_nonzeros(*this, p, change, m_); }
+  void add_row(int64_t p, const T* change) const override { add_nonzeros(*this, p, change, m_); }
 
-  // Puts the weights back where they came from.
-  void finish() const {
+  void finish() const override {
     if (W_ == weights_) return;
     for (int64_t j = 0; j < m_; ++j) std::memcpy(weights_ + j * d_, W_ + j * width_, d_ * sizeof(T));
   }
@@ -95,26 +110,25 @@ class DenseFeatures {
 
 // The matrix K of inner products; "weights" are the scores of all instances, [classes, n].
 template <class T>
-class GramFeatures {
+class GramFeatures final : public Features<T> {
  public:
   static constexpr bool kInBlocks = true;
 
   GramFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t)
       : K_(args.X), n_(args.n), m_(args.m), scores_(weights) {}
 
-  void take(const int32_t* ids, int64_t count) { ids_ = ids, count_ = count; }
+  void take(const int32_t* ids, int64_t count) override { ids_ = ids, count_ = count; }
 
-  void scores(T* out, int64_t stride) const {
+  void scores(T* out, int64_t stride) const override {
     for (int64_t j = 0; j < m_; ++j)
       for (int64_t p = 0; p < count_; ++p) out[j * stride + p] = scores_[j * n_ + ids_[p]];
   }
-  void gram(T* out, int64_t stride) const {
+  void gram(T* out, int64_t stride) const override {
     for (int64_t p = 0; p < count_; ++p)
       for (int64_t q = 0; q < count_; ++q) out[p * stride + q] = K_[int64_t(ids_[p]) * n_ + ids_[q]];
   }
   void add(int64_t p, int64_t j, T a) const { add_scaled(a, K_ + int64_t(ids_[p]) * n_, n_, scores_ + j * n_); }
-  void add_row(int64_t p, const T* change) const { add_nonzeros(*this, p, change, m_); }
-  void finish() const {}
+  void add_row(int64_t p, const T* change) const override { add_nonzeros(*this, p, change, m_); }
 
  private:
   const T* K_;
@@ -125,16 +139,16 @@ class GramFeatures {
 
 // X in CSR form; weights [d, classes], so that one non-zero meets one run of classes.
 template <class T>
-class CsrFeatures {
+class CsrFeatures final : public Features<T> {
  public:
   static constexpr bool kInBlocks = false;  // products among sparse rows cost more than scores
 
   CsrFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t)
       : X_(args.csr), m_(args.m), W_(weights), changed_(m_) {}
 
-  void take(const int32_t* ids, int64_t) { row_ = ids[0]; }
+  void take(const int32_t* ids, int64_t) override { row_ = ids[0]; }
 
-  void scores(T* out, int64_t) const {
+  void scores(T* out, int64_t) const override {
     constexpr int N = kWide<T>, kTile = 8;
     const int64_t first = X_.offset[row_], last = X_.offset[row_ + 1];
     int64_t j = 0;
@@ -158,10 +172,10 @@ class CsrFeatures {
     }
   }
 
-  void gram(T*, int64_t) const {}
+  void gram(T*, int64_t) const override {}
 
   // Few changed classes are reached one by one, many as a run.
-  void add_row(int64_t, const T* change) const {
+  void add_row(int64_t, const T* change) const override {
     constexpr int N = kWide<T>;
     int64_t count = 0;
     for (int64_t j = 0; j < m_; ++j)
@@ -177,8 +191,6 @@ class CsrFeatures {
       }
     }
   }
-
-  void finish() const {}
 
  private:
   Csr<T> X_;

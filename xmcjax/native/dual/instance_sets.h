@@ -22,7 +22,7 @@
 #include <functional>
 #include <limits>
 
-#include "core/wide.h"
+#include "core/simd.h"
 #include "projections/projection_math.h"
 
 namespace xmcjax::XMCJAX_ISA {
@@ -97,8 +97,8 @@ struct Visit {
 template <class T>
 inline void clip_into(const Visit<T>& v, T t, T u) {
   for (int64_t j = 0; j < v.padded; j += kWide<T>) {
-    const Wide<T> x = wide_maximum<T>(load_wide(v.b + j) - t, Wide<T>{});
-    store_wide(v.next + j, wide_minimum<T>(x, wide(u)));
+    const Wide<T> x = maximum(load_wide(v.b + j) - t, Wide<T>{});
+    store_wide(v.next + j, minimum(x, wide(u)));
   }
 }
 template <class T>
@@ -129,7 +129,7 @@ inline bool settle(const Visit<T>& v, Solve&& solve) {
 template <class T>
 inline T excess(const T* h, int64_t padded, T tau) {
   Wide<T> s{};
-  for (int64_t j = 0; j < padded; j += kWide<T>) s += wide_maximum<T>(load_wide(h + j) - tau, Wide<T>{});
+  for (int64_t j = 0; j < padded; j += kWide<T>) s += maximum(load_wide(h + j) - tau, Wide<T>{});
   return total(s);
 }
 
@@ -137,7 +137,7 @@ inline T excess(const T* h, int64_t padded, T tau) {
 template <class T>
 inline T top_of(const T* h, int64_t padded) {
   Wide<T> top = load_wide(h);
-  for (int64_t j = kWide<T>; j < padded; j += kWide<T>) top = wide_maximum<T>(top, load_wide(h + j));
+  for (int64_t j = kWide<T>; j < padded; j += kWide<T>) top = maximum(top, load_wide(h + j));
   return largest<T>(top);
 }
 

@@ -127,12 +127,13 @@ class MatchAscent : public MulticlassAscent {
   virtual void set_rows(Classes classes, const int32_t* row, int64_t rows, const void* value) = 0;
 };
 
-// Over several processes, each of which has some classes: a tenth of a sweep, which leaves the mean of the weights as
-// it was; what this process has to add to the mean, [d]; and the sum of all of them.
+// Over several processes, each of which has some classes: a part of a sweep, which leaves the mean of the weights as
+// it was; what this process has to add to the mean, [d]; and the sum of all of them. A sweep of one part has no mean.
 class SharedAscent : public MulticlassAscent {
  public:
   using MulticlassAscent::MulticlassAscent;
-  virtual Sweep part(int64_t tenth, double tolerance, bool shrink) = 0;
+  virtual int64_t parts() const = 0;  // of a sweep
+  virtual Sweep part(int64_t number, double tolerance, bool shrink) = 0;
   virtual void get_mean_change(void* change) const = 0;
   virtual void move_mean(const void* change) = 0;
 };

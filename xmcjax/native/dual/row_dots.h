@@ -1,7 +1,7 @@
 // Products of rows with rows: out = W Xᵀ for a few thousand numbers per row, in tiles that fill the registers.
 #pragma once
 
-#include "core/wide.h"
+#include "core/simd.h"
 #include "dual/instance_sets.h"
 
 namespace xmcjax::XMCJAX_ISA {

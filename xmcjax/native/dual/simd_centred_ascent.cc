@@ -229,7 +229,7 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
       Vec<T> worst{}, sum{};
       for (int64_t c = from; c < to; c += N) {
         const Vec<T> g = load(b + c), old = load(a + c);
-        worst = maximum<T>(worst, projected(g, old, C_));
+        worst = maximum(worst, projected(g, old, C_));
         sum += old;
         store(b + c, old + inverse * g);
       }
@@ -261,7 +261,7 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
     }
   }
 
-  Vec<T> clip(Vec<T> v) const { return minimum<T>(maximum<T>(v, Vec<T>{}), broadcast(C_)); }
+  Vec<T> clip(Vec<T> v) const { return minimum(maximum(v, Vec<T>{}), broadcast(C_)); }
   static double total(Vec<T> v) {
     double sum = 0;
     for (int l = 0; l < N; ++l) sum += double(v[l]);
@@ -304,8 +304,8 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
       Vec<T> losses{}, sum{}, product{}, violation{};
       for (int64_t c = 0; c < width_; c += N) {
         const Vec<T> g = load(gain.data() + c), old = load(a + c);
-        violation = maximum<T>(violation, projected(g, old, C_));
-        losses += maximum<T>(g, Vec<T>{});
+        violation = maximum(violation, projected(g, old, C_));
+        losses += maximum(g, Vec<T>{});
         sum += old;
         product += old * (1 - g);
       }

@@ -55,8 +55,8 @@ class ClassAscent final : public Driver<T, SharedAscent> {
 
   Sweep sweep(double tolerance, bool shrink) override {
     Sweep all{0, 0};
-    for (int64_t tenth = 0; tenth < (centred_ ? kTenths : 1); ++tenth) {
-      const Sweep one = part(tenth, tolerance, shrink);
+    for (int64_t number = 0; number < parts(); ++number) {
+      const Sweep one = part(number, tolerance, shrink);
       all.violation = std::max(all.violation, one.violation);
       all.visited += one.visited;
       if (centred_) move_mean(mean_change_.data());
@@ -64,10 +64,10 @@ class ClassAscent final : public Driver<T, SharedAscent> {
     return all;
   }
 
-  Sweep part(int64_t tenth, double tolerance, bool shrink) override {
-    if (tenth == 0) random_.shuffle(order_);
-    const int64_t parts = centred_ ? kTenths : 1;
-    const int64_t first = X_.n * tenth / parts, last = X_.n * (tenth + 1) / parts;
+  int64_t parts() const override { return centred_ ? kTenths : 1; }
+  Sweep part(int64_t number, double tolerance, bool shrink) override {
+    if (number == 0) random_.shuffle(order_);
+    const int64_t first = X_.n * number / parts(), last = X_.n * (number + 1) / parts();
     std::vector<Sweep> found(V_.count());
     if (centred_) project_mean(first, last);
     parallel(V_.count(), 1, threads_, [&](int64_t from, int64_t to) {
@@ -204,7 +204,7 @@ class ClassAscent final : public Driver<T, SharedAscent> {
       worst = std::max(worst, largest_lane(at.violation));
       // δ = clip((g - ρ α) / (k + ρ), -α, C - α) where the violation is large enough
       Vec<T> next = a + at.slope * (1 / (norm2_[i] + ridge_));
-      next = minimum<T>(maximum<T>(next, Vec<T>{}), broadcast(upper_));
+      next = minimum(maximum(next, Vec<T>{}), broadcast(upper_));
       next = at.violation > tolerance ? next : a;
       const Vec<T> delta = next - a;
       const bool moved = nonzero_lanes(delta) != 0;

@@ -39,7 +39,7 @@ class DualRows {
   bool fits(const T* x) const {
     if (!slots_) return true;
     int64_t used = 0;
-    for (int64_t j = 0; j < m_; j += kWide<T>) used += __builtin_popcount(nonzero<T>(load_wide(x + j)));
+    for (int64_t j = 0; j < m_; j += kWide<T>) used += __builtin_popcount(nonzero(load_wide(x + j)));
     return used <= slots_;
   }
   int64_t slots() const { return slots_; }
@@ -61,15 +61,15 @@ class DualRows {
   int32_t* index_;
 };
 
-template <class T, class Features, class Set>
+template <class T, class Set>
 class Lane {
  public:
-  Lane(const InstanceDualArgs<T>& args, int64_t lane)
-      : args_(args), lane_(lane), n_(args.n), m_(args.m), padded_(whole<T>(args.m)),
-        block_(Features::kInBlocks ? std::max<int64_t>(1, std::min(args.block, args.n)) : 1),
+  // `block`: instances at once. `features` have room for as many.
+  Lane(const InstanceDualArgs<T>& args, int64_t lane, Features<T>& features, int64_t block)
+      : args_(args), lane_(lane), n_(args.n), m_(args.m), padded_(whole<T>(args.m)), block_(block),
         // Not a power of two: the entries of one instance must not fall into one set of the cache.
         stride_(block_ > 1 ? whole<T>(block_) + kWide<T> : 1),
-        features_(args, args.weights + lane * args.weights_size, block_), dual_(args, lane),
+        features_(features), dual_(args, lane),
         set_(args.k[lane]), bound_(args.bound + lane * args.n), Z_(padded_ * stride_ + kWide<T>),
         gram_(block_ > 1 ? block_ * stride_ : 0), changes_(block_ * padded_), z_(padded_), h_(padded_), b_(padded_),
         x_(padded_), next_(padded_), work_(projection_work(padded_)) {}
@@ -240,8 +240,8 @@ class Lane {
         const auto free = xj > T(0), top = xj >= top_level;
         pieces.add(bj, free & ~top, top);
         products += free ? xj * hj : Wide<T>{};
-        rest_max = wide_maximum<T>(rest_max, free ? wide(-infinity) : bj);
-        top_min = wide_minimum<T>(top_min, top ? bj : wide(infinity));
+        rest_max = maximum(rest_max, free ? wide(-infinity) : bj);
+        top_min = minimum(top_min, top ? bj : wide(infinity));
       }
       inner = T(total(products));
       const Visit<T> v{h, b, x, next, m_, padded_, r, norm2, sum, inner, pieces.pieces(),
@@ -296,7 +296,7 @@ class Lane {
     constexpr int N = kWide<T>;
     T *x = x_.get(), *next = next_.get(), *change = changes_.get() + p * padded_;
     Wide<T> most{};
-    for (int64_t j = 0; j < padded_; j += N) most = wide_maximum<T>(most, load_wide(next + j));
+    for (int64_t j = 0; j < padded_; j += N) most = maximum(most, load_wide(next + j));
     const T tiny = std::numeric_limits<T>::epsilon() * largest<T>(most);
     bool any = false;
     for (int64_t j = 0; j < padded_; j += N) {
@@ -304,7 +304,7 @@ class Lane {
       // an entry that comes to 0 does so to the bit
       const auto moved = (step > tiny) | (step < -tiny) | ((now == T(0)) & (old > T(0)));
       store_wide(next + j, moved ? now : old);
-      any |= nonzero<T>(moved ? wide(T(1)) : Wide<T>{}) != 0;
+      any |= nonzero(moved ? wide(T(1)) : Wide<T>{}) != 0;
     }
     if (!any) return;
     dual_.put(i, next);
@@ -314,7 +314,7 @@ class Lane {
     T total_step = 0;
     for (int64_t j = 0; j < padded_; j += N) {
       const Wide<T> step = load_wide(next + j) - load_wide(x + j);
-      unsigned mask = nonzero<T>(step);
+      unsigned mask = nonzero(step);
       if (!mask) continue;
       store_wide(change + j, load_wide(change + j) - step);
       for (; mask; mask &= mask - 1) {
@@ -330,7 +330,7 @@ class Lane {
 
   const InstanceDualArgs<T>& args_;
   int64_t lane_, n_, m_, padded_, block_, stride_;
-  Features features_;
+  Features<T>& features_;
   DualRows<T> dual_;
   Set set_;
   const T* bound_;
@@ -341,20 +341,26 @@ class Lane {
 };
 
 // f(lane) for the features and the set that the arguments name.
-template <class T, class Features, class F>
-void with_set(const InstanceDualArgs<T>& args, int64_t lane, F&& f) {
+template <class T, class F>
+void with_set(const InstanceDualArgs<T>& args, int64_t lane, Features<T>& features, int64_t block, F&& f) {
   switch (args.set) {
 #define XMCJAX_SET(name, Class) \
-  case k##Class: return f(Lane<T, Features, Class<T>>(args, lane));
+  case k##Class: return f(Lane<T, Class<T>>(args, lane, features, block));
 #include "interface/ids.def"
     default: throw UnknownId("sets", args.set);
   }
+}
+template <class T, class Kind, class F>
+void with_features(const InstanceDualArgs<T>& args, int64_t lane, F&& f) {
+  const int64_t block = Kind::kInBlocks ? std::max<int64_t>(1, std::min(args.block, args.n)) : 1;
+  Kind features(args, args.weights + lane * args.weights_size, block);
+  with_set<T>(args, lane, features, block, f);
 }
 template <class T, class F>
 void with_lane(const InstanceDualArgs<T>& args, int64_t lane, F&& f) {
   switch (args.features) {
 #define XMCJAX_FEATURES(name, Class) \
-  case k##Class: return with_set<T, Class<T>>(args, lane, f);
+  case k##Class: return with_features<T, Class<T>>(args, lane, f);
 #include "interface/ids.def"
     default: throw UnknownId("features", args.features);
   }

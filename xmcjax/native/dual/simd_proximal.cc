@@ -127,7 +127,7 @@ class Proximal final : public MulticlassProximal {
   void accumulate(int64_t i, const double* variables, double* W) {
     const double* a = variables + i * width_;
     V any{};
-    for (int64_t t = 0; t < width_; t += N) any += absolute<double>(load(a + t));
+    for (int64_t t = 0; t < width_; t += N) any += absolute(load(a + t));
     if (!nonzero_lanes(any)) return;
     std::copy(a, a + width_, row_.get());
     form_.coefficients(y_[i], row_.get(), width_);
@@ -160,7 +160,7 @@ class Proximal final : public MulticlassProximal {
     }
     for (int64_t j = 0; j < width_; j += N) {
       const V free = (load(alpha + j) * inverse + load(g + j) + t * load(h + j)) * scale;
-      store(a + j, minimum<double>(maximum<double>(free, V{}), broadcast(upper_)));
+      store(a + j, minimum(maximum(free, V{}), broadcast(upper_)));
     }
   }
   // The weights of the variables strictly inside the set, 0 elsewhere: the derivative of a.
@@ -201,7 +201,7 @@ class Proximal final : public MulticlassProximal {
         prox(i, 0, a);
         V most{};
         for (int64_t j = 0; j < width_; j += N)
-          most = maximum<double>(most, absolute<double>(load(a + j) - load(alpha_.get() + i * width_ + j)));
+          most = maximum(most, absolute(load(a + j) - load(alpha_.get() + i * width_ + j)));
         for (int l = 0; l < N; ++l) moved = std::max(moved, most[l]);
         accumulate(i, a_.get(), D_.get());
       }

@@ -116,10 +116,13 @@ XMCJAX_EXPORT int32_t xmcjax_multiclass_set_rows(void* handle, int64_t first, in
                                                  int64_t rows, const void* value) {
   return guarded_call([&] { as<MatchAscent>(handle).set_rows({first, last}, row, rows, value); });
 }
-XMCJAX_EXPORT int32_t xmcjax_multiclass_part(void* handle, int64_t tenth, double tolerance, int32_t shrink,
+XMCJAX_EXPORT int32_t xmcjax_multiclass_parts(void* handle, int64_t* count) {
+  return guarded_call([&] { *count = as<SharedAscent>(handle).parts(); });
+}
+XMCJAX_EXPORT int32_t xmcjax_multiclass_part(void* handle, int64_t number, double tolerance, int32_t shrink,
                                              double* violation, double* visited) {
   return guarded_call([&] {
-    const xmcjax::Sweep done = as<SharedAscent>(handle).part(tenth, tolerance, shrink != 0);
+    const xmcjax::Sweep done = as<SharedAscent>(handle).part(number, tolerance, shrink != 0);
     *violation = done.violation, *visited = done.visited;
   });
 }

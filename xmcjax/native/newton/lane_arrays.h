@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "core/interrupt.h"
@@ -56,30 +57,41 @@ T dot(const T* a, const T* b, int64_t length) {
   return sum;
 }
 
-// One butterfly stage of a transposition: of two vectors h apart, exchanges the blocks of h.
+// One butterfly stage of a transposition: of two registers h apart, exchanges the blocks of h.
 template <class T, int H, int... L>
-inline void exchange(Vec<T>& a, Vec<T>& b, std::integer_sequence<int, L...>) {
-  constexpr int N = kLanes<T>;
-  const Vec<T> low = a, high = b;
+inline void exchange(Wide<T>& a, Wide<T>& b, std::integer_sequence<int, L...>) {
+  constexpr int N = kWide<T>;
+  const Wide<T> low = a, high = b;
 #if defined(__clang__)
   a = __builtin_shufflevector(low, high, ((L & H) ? N + L - H : L)...);
   b = __builtin_shufflevector(low, high, ((L & H) ? N + L : L + H)...);
 #else  // GCC has the other only since version 12
-  a = __builtin_shuffle(low, high, IntVec<T>{((L & H) ? N + L - H : L)...});
-  b = __builtin_shuffle(low, high, IntVec<T>{((L & H) ? N + L : L + H)...});
+  using Numbers = typename VectorOf<T, kRegister>::integer;
+  a = __builtin_shuffle(low, high, Numbers{((L & H) ? N + L - H : L)...});
+  b = __builtin_shuffle(low, high, Numbers{((L & H) ? N + L : L + H)...});
 #endif
 }
 template <class T, int H>
-inline void transpose_stage(Vec<T>* v) {
-  for (int i = 0; i < kLanes<T>; ++i)
-    if (!(i & H)) exchange<T, H>(v[i], v[i + H], std::make_integer_sequence<int, kLanes<T>>());
+inline void transpose_registers(Wide<T>* v) {
+  for (int i = 0; i < kWide<T>; ++i)
+    if (!(i & H)) exchange<T, H>(v[i], v[i + H], std::make_integer_sequence<int, kWide<T>>());
+  if constexpr (H > 1) transpose_registers<T, H / 2>(v);
 }
+// A square of N vectors, in squares of registers: of the shuffles of wider vectors GCC makes moves of single elements.
 template <class T>
 inline void transpose_block(Vec<T>* v) {
-  if constexpr (kLanes<T> == 16) transpose_stage<T, 8>(v);
-  transpose_stage<T, 4>(v);
-  transpose_stage<T, 2>(v);
-  transpose_stage<T, 1>(v);
+  constexpr int N = kLanes<T>, W = kWide<T>;
+  if constexpr (N == W) return transpose_registers<T, W / 2>(v);
+  alignas(64) T from[N * N];
+  std::memcpy(from, v, sizeof(from));
+  for (int row = 0; row < N; row += W)
+    for (int column = 0; column < N; column += W) {
+      Wide<T> block[W];
+      for (int k = 0; k < W; ++k) block[k] = load_wide(from + (row + k) * N + column);
+      transpose_registers<T, W / 2>(block);
+      for (int k = 0; k < W; ++k)
+        std::memcpy(reinterpret_cast<char*>(v + column + k) + row * sizeof(T), &block[k], sizeof(block[k]));
+    }
 }
 
 // lane_major[l][j] = scale · tile[j][l]; lane_major has rows of `padded` elements.

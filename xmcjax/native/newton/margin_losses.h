@@ -6,6 +6,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/exponential.h"
 #include "core/simd.h"
 #include "interface/ids.h"
 
@@ -16,7 +17,7 @@ struct SquaredHinge {  // φ(m) = max(0, 1 − m)²
   static constexpr bool kVanishes = true;  // for m ≥ 1
   explicit SquaredHinge(T) {}
   void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
-    const Vec<T> s = maximum<T>(T(1) - m, Vec<T>{});
+    const Vec<T> s = maximum(T(1) - m, Vec<T>{});
     value = s * s;
     slope = T(-2) * s;
     curvature = s > 0 ? broadcast<T>(2) : Vec<T>{};
@@ -29,40 +30,22 @@ struct HuberHinge {  // 0 for m ≥ 1, (1−m)²/2δ for 1−δ ≤ m ≤ 1, (1�
   T delta;
   explicit HuberHinge(T parameter) : delta(parameter) {}
   void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
-    const Vec<T> s = maximum<T>(T(1) - m, Vec<T>{});
-    const Vec<T> q = minimum<T>(s, broadcast<T>(delta));
+    const Vec<T> s = maximum(T(1) - m, Vec<T>{});
+    const Vec<T> q = minimum(s, broadcast<T>(delta));
     value = q * (s - T(0.5) * q) / delta;
     slope = -q / delta;
     curvature = s > 0 ? (s < delta ? broadcast<T>(1 / delta) : Vec<T>{}) : Vec<T>{};
   }
 };
 
-// e^{-a} and log(1 + e^{-a}) for a ≥ 0.
-inline void exponential(Vec<double> a, Vec<double>& e, Vec<double>& log1p_e) {
-  for (int l = 0; l < kLanes<double>; ++l) {
-    e[l] = std::exp(-a[l]);
-    log1p_e[l] = std::log1p(e[l]);
-  }
+// log(1 + e) for 0 ≤ e ≤ 1.
+inline Vec<double> log1p(Vec<double> e) {
+  Vec<double> log;
+  for (int l = 0; l < kLanes<double>; ++l) log[l] = std::log1p(e[l]);
+  return log;
 }
-inline void exponential(Vec<float> a, Vec<float>& e, Vec<float>& log1p_e) {
-  // e^{-a} = 2^k e^r, |r| ≤ ½ log 2, e^r by its Taylor polynomial of degree 7 (error 1e-8).
-  const Vec<float> x = maximum<float>(-a, broadcast<float>(-87.0f));
-  const IntVec<float> k = __builtin_convertvector(x * 1.44269504f - 0.5f, IntVec<float>);
-  const Vec<float> kf = __builtin_convertvector(k, Vec<float>);
-  const Vec<float> r = (x - kf * 0.693359375f) + kf * 2.12194440e-4f;
-  Vec<float> p = broadcast<float>(1.0f / 5040);
-  p = p * r + 1.0f / 720;
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  const IntVec<float> bits = (k + 127) << 23;
-  Vec<float> scale;
-  std::memcpy(&scale, &bits, 64);
-  e = p * scale;
-  // log(1+e) = 2 artanh(s), s = e/(2+e) ≤ 1/3
+inline Vec<float> log1p(Vec<float> e) {
+  // 2 artanh(s), s = e/(2+e) ≤ 1/3
   const Vec<float> s = e / (e + 2.0f);
   const Vec<float> s2 = s * s;
   Vec<float> q = broadcast<float>(1.0f / 13);
@@ -72,7 +55,7 @@ inline void exponential(Vec<float> a, Vec<float>& e, Vec<float>& log1p_e) {
   q = q * s2 + 1.0f / 5;
   q = q * s2 + 1.0f / 3;
   q = q * s2 + 1.0f;
-  log1p_e = 2.0f * s * q;
+  return 2.0f * s * q;
 }
 
 template <class T>
@@ -80,10 +63,8 @@ struct Logistic {  // φ(m) = log(1 + e^{−m})
   static constexpr bool kVanishes = false;
   explicit Logistic(T) {}
   void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
-    Vec<T> e, log1p_e;
-    exponential(absolute<T>(m), e, log1p_e);
-    const Vec<T> share = T(1) / (e + T(1));
-    value = maximum<T>(-m, Vec<T>{}) + log1p_e;
+    const Vec<T> e = exponential(-absolute(m)), share = T(1) / (e + T(1));
+    value = maximum(-m, Vec<T>{}) + log1p(e);
     slope = -(m > 0 ? e * share : share);
     curvature = e * share * share;
   }
@@ -105,8 +86,7 @@ struct Poisson {  // ℓ(s, y) = e^s − s for y = 1, e^s for y = −1
   static constexpr bool kVanishes = false;
   explicit Poisson(T) {}
   void operator()(Vec<T> s, Vec<T> y, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
-    Vec<T> small, unused;
-    exponential(absolute<T>(s), small, unused);
+    const Vec<T> small = exponential(-absolute(s));
     const Vec<T> e = s > 0 ? T(1) / small : small;
     const auto positive = y > 0;
     value = positive ? e - s : e;

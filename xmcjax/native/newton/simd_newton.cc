@@ -7,31 +7,34 @@
 // rows for the whole tile. Which of the two depends on the lane alone, so that its bits do not depend on
 // its neighbours.
 //
-// This file has what depends on the loss; lane_tile.h and tile_directions.h have what surrounds it.
+// lane_tile.h has the arrays of a tile and the product, tile_directions.h how a step ends.
 #include "newton/margin_losses.h"
 #include "newton/tile_directions.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-template <class T, class Loss>
-class NewtonTile final : TileDirections<T> {
+// What does not depend on the loss, which is compiled once for all of them.
+template <class T>
+class NewtonTile : protected TileDirections<T> {
+ protected:
   using Base = TileDirections<T>;
-  using Base::a_, Base::any_broad_, Base::beta_, Base::broad_, Base::constant_weight_, Base::curvature_sum_,
-      Base::direction_, Base::first_, Base::fresh_, Base::highest_, Base::kept_, Base::longest_, Base::loss_value_,
-      Base::lowest_, Base::N, Base::own_, Base::padded_, Base::plane_, Base::running_, Base::s_, Base::slope_sum_,
-      Base::step_bias_, Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::y_, Base::z_;
-  using Base::begin_search, Base::close_lists, Base::close_step, Base::close_tile, Base::for_blocks,
-      Base::gather, Base::gradient, Base::lanes_of, Base::margins, Base::margins_after, Base::margins_before,
-      Base::most_active, Base::move, Base::multiply, Base::multiply_two, Base::open_lists, Base::open_tile,
-      Base::running_lanes, Base::solve_broad, Base::solve_lane, Base::solved, Base::take_gradient;
-  using typename Base::V;
+  using Base::a_, Base::any_broad_, Base::beta_, Base::broad_, Base::constant_weight_, Base::direction_,
+      Base::first_, Base::fresh_, Base::N, Base::own_, Base::padded_, Base::plane_, Base::running_, Base::s_,
+      Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::z_, Base::begin_search,
+      Base::close_lists, Base::close_step, Base::close_tile, Base::for_blocks, Base::gather, Base::gradient,
+      Base::lanes_of, Base::margins_after, Base::most_active, Base::move, Base::multiply, Base::multiply_two,
+      Base::open_lists, Base::open_tile, Base::running_lanes, Base::solve_broad, Base::solve_lane,
+      Base::solved, Base::take_gradient;
 
  public:
-  NewtonTile(const NewtonArgs<T>& args, int64_t first, int64_t width, Scratch<T>& scratch, TileScratch<T>& own)
-      : Base(args, first, width, scratch, own), loss_(args.loss_parameter) {
-    for (int l = 0; l < width_; ++l) wide_[l] = !Loss::kVanishes;
+  // `gathers`: whether the loss vanishes beyond the margin, so that the rows near it are gathered.
+  NewtonTile(const NewtonArgs<T>& args, int64_t first, int64_t width, Scratch<T>& scratch, TileScratch<T>& own,
+             bool gathers)
+      : Base(args, first, width, scratch, own), gathers_(gathers) {
+    for (int l = 0; l < width_; ++l) wide_[l] = !gathers;
   }
+  virtual ~NewtonTile() = default;
 
   // Of two tiles side by side, the second perhaps without lanes.
   static void step(NewtonTile& one, NewtonTile& other) {
@@ -51,6 +54,17 @@ class NewtonTile final : TileDirections<T> {
       if (tile->opened_) tile->close();
   }
 
+ protected:
+  // False where the search has left the box in which the rows were gathered.
+  virtual bool search_near(int l) = 0;
+  // The lanes that look at all rows, together.
+  virtual void search_wide() = 0;
+  // The active rows of a lane among those near, with its value and sums.
+  virtual void list_active(int l) = 0;
+  // The same for the lanes that looked at all rows, or that have many active ones. Those with many are broad:
+  // their products are made together, over the rows that are active in any of them.
+  virtual void collect_wide(unsigned wide) = 0;
+
  private:
   void open() {
     opened_ = true;
@@ -58,7 +72,7 @@ class NewtonTile final : TileDirections<T> {
     constant_weight_ = lanes_of(a_.weight, 0);
     own_.step_margins.resize(X_.n * N);
     begin_search();
-    open_lists(Loss::kVanishes ? running_lanes() : 0);
+    open_lists(gathers_ ? running_lanes() : 0);
   }
 
   void take_step() {
@@ -88,17 +102,6 @@ class NewtonTile final : TileDirections<T> {
     close_tile();
   }
 
-  // c ℓ(z + o, y) and its two derivatives in z
-  void evaluate(int64_t i, V z, V& value, V& slope, V& curvature) const {
-    const V y = load_signs<T>(y_ + i * stride_);
-    if (a_.shift.data) z += lanes_of(a_.shift, i);
-    loss_(z, y, value, slope, curvature);
-    const V c = a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_;
-    value *= c;
-    slope *= c;
-    curvature *= c;
-  }
-
   // The plane search of every lane.
   void search() {
     while (close_lists(), true) {
@@ -120,8 +123,60 @@ class NewtonTile final : TileDirections<T> {
     }
   }
 
-  // False where the search has left the box in which the rows were gathered.
-  bool search_near(int l) {
+  // z += t m + β, the value, and the rows whose slope or curvature is not zero.
+  void collect_active() {
+    unsigned wide = 0;
+    for (int l = 0; l < width_; ++l) {
+      std::vector<Entry<T>>& entries = s_.entries[l];
+      entries.clear();
+      if (!running_[l]) continue;
+      if (!wide_[l]) {
+        list_active(l);
+        a_.active[first_ + l] = int32_t(entries.size());
+      }
+      if (solved(l) && (wide_[l] || int64_t(entries.size()) > most_active())) {
+        entries.clear();
+        wide |= 1u << l;
+      }
+    }
+    if (wide) {
+      collect_wide(wide);
+    } else {
+      for (int64_t i = 0; i < X_.n; ++i) store(z_ + i * stride_, margins_after(i));
+    }
+  }
+
+  const bool gathers_;
+  bool opened_ = false;
+};
+
+template <class T, class Loss>
+class TileOfLoss final : public NewtonTile<T> {
+  using Base = NewtonTile<T>;
+  using Base::a_, Base::any_broad_, Base::beta_, Base::broad_, Base::constant_weight_, Base::curvature_sum_,
+      Base::first_, Base::fresh_, Base::highest_, Base::kept_, Base::longest_, Base::loss_value_,
+      Base::lowest_, Base::N, Base::own_, Base::plane_, Base::running_, Base::s_, Base::slope_sum_,
+      Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::y_, Base::z_, Base::lanes_of,
+      Base::margins, Base::margins_after, Base::margins_before, Base::most_active;
+  using V = Vec<T>;
+
+ public:
+  TileOfLoss(const NewtonArgs<T>& args, int64_t first, int64_t width, Scratch<T>& scratch, TileScratch<T>& own)
+      : Base(args, first, width, scratch, own, Loss::kVanishes), loss_(args.loss_parameter) {}
+
+ private:
+  // c ℓ(z + o, y) and its two derivatives in z
+  void evaluate(int64_t i, V z, V& value, V& slope, V& curvature) const {
+    const V y = load_signs<T>(y_ + i * stride_);
+    if (a_.shift.data) z += lanes_of(a_.shift, i);
+    loss_(z, y, value, slope, curvature);
+    const V c = a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_;
+    value *= c;
+    slope *= c;
+    curvature *= c;
+  }
+
+  bool search_near(int l) override {
     PlaneSearch<T>& plane = plane_[l];
     while (plane.searching()) {
       if (plane.t() > longest_[l] || plane.beta() > highest_[l] || plane.beta() < lowest_[l]) return false;
@@ -130,8 +185,7 @@ class NewtonTile final : TileDirections<T> {
     return true;
   }
 
-  // The lanes that look at all rows, together.
-  void search_wide() {
+  void search_wide() override {
     const auto searches = [&](int l) { return running_[l] && wide_[l] && plane_[l].searching(); };
     for (bool any = true; any;) {
       any = false;
@@ -165,32 +219,11 @@ class NewtonTile final : TileDirections<T> {
     }
   }
 
-  // z += t m + β, the value, and the rows whose slope or curvature is not zero.
-  void collect_active() {
-    unsigned wide = 0;
-    for (int l = 0; l < width_; ++l) {
-      std::vector<Entry<T>>& entries = s_.entries[l];
-      entries.clear();
-      if (!running_[l]) continue;
-      if (!wide_[l]) {
-        own_.near[l].active(loss_, t_[l], beta_[l], entries, loss_value_[l], slope_sum_[l], curvature_sum_[l]);
-        a_.active[first_ + l] = int32_t(entries.size());
-      }
-      if (solved(l) && (wide_[l] || int64_t(entries.size()) > most_active())) {
-        entries.clear();
-        wide |= 1u << l;
-      }
-    }
-    if (wide) {
-      collect_wide(wide);
-    } else {
-      for (int64_t i = 0; i < X_.n; ++i) store(z_ + i * stride_, margins_after(i));
-    }
+  void list_active(int l) override {
+    own_.near[l].active(loss_, t_[l], beta_[l], s_.entries[l], loss_value_[l], slope_sum_[l], curvature_sum_[l]);
   }
 
-  // The same for the lanes that looked at all rows, or that have many active ones. Those with many are broad:
-  // their products are made together, over the rows that are active in any of them.
-  void collect_wide(unsigned wide) {
+  void collect_wide(unsigned wide) override {
     ActiveRows<T>& active = own_.active;
     active.count = 0;
     active.row.resize(X_.n);
@@ -233,7 +266,6 @@ class NewtonTile final : TileDirections<T> {
   }
 
   const Loss loss_;
-  bool opened_ = false;
 };
 
 template <class T, class Loss>
@@ -243,9 +275,9 @@ void step_tiles(const NewtonArgs<T>& args, int64_t first, int64_t last) {
   constexpr int64_t N = kLanes<T>;
   for (int64_t t = first; t < last; t += 2 * N) {
     const int64_t lanes = last - t;
-    NewtonTile<T, Loss> one(args, t, lanes < N ? lanes : N, scratch, scratch.tile[0]);
-    NewtonTile<T, Loss> other(args, t + N, lanes < N ? 0 : lanes < 2 * N ? lanes - N : N, scratch, scratch.tile[1]);
-    NewtonTile<T, Loss>::step(one, other);
+    TileOfLoss<T, Loss> one(args, t, lanes < N ? lanes : N, scratch, scratch.tile[0]);
+    TileOfLoss<T, Loss> other(args, t + N, lanes < N ? 0 : lanes < 2 * N ? lanes - N : N, scratch, scratch.tile[1]);
+    NewtonTile<T>::step(one, other);
   }
 }
 

@@ -29,17 +29,24 @@ struct PenalisedScratch {
   PenalisedSystem<T> system;
 };
 
-template <class T, class Loss>
+// What does not depend on the loss, which is compiled once for all of them.
+template <class T>
 class PenalisedLane {
+ protected:
   static constexpr int N = kLanes<T>;
-  using V = Vec<T>;
+
+  struct Sums {
+    double value = 0, slope = 0, curvature = 0;
+  };
 
  public:
   // `margins` is X·direction of the lane's tile, element i N + l.
   PenalisedLane(const NewtonArgs<T>& a, int64_t lane, PenalisedScratch<T>& s)
-      : a_(a), lane_(lane), s_(s), loss_(a.loss_parameter), penalty_(a.penalty, a.l2, a.penalty_parameter),
+      : a_(a), lane_(lane), s_(s), padded_((a.X.n + N - 1) / N * N), penalty_(a.penalty, a.l2, a.penalty_parameter),
         of_bias_(a.penalty, a.l2_bias > 0 ? a.l2_bias : T(1), a.penalty_parameter),
-        fresh_(a.status[lane] == kFresh), padded_((a.X.n + N - 1) / N * N) {}
+        fresh_(a.status[lane] == kFresh) {}
+
+  virtual ~PenalisedLane() = default;
 
   void step(const T* margins) {
     gather(margins);
@@ -53,6 +60,18 @@ class PenalisedLane {
     finish();
     s_.system.close();
   }
+
+ protected:
+  // Σ c ℓ, Σ c ℓ', Σ c ℓ'' at z + t m + β, less the values at z where `change`.
+  virtual Sums sums(T t, T beta, bool change) const = 0;
+  // The rows with a slope or a curvature at the new point; z goes there.
+  virtual void collect() = 0;
+
+  const NewtonArgs<T>& a_;
+  const int64_t lane_;
+  PenalisedScratch<T>& s_;
+  const int64_t padded_;
+  T t_ = 1, beta_ = 0;
 
  private:
   const Penalty<T>* of_bias() const { return a_.l2_bias > 0 ? &of_bias_ : nullptr; }
@@ -76,32 +95,6 @@ class PenalisedLane {
     }
     for (int64_t i = n; i < padded_; ++i) s_.y[i] = 1;
     bias_ = fresh_ ? T(0) : a_.bias[lane_];
-  }
-
-  struct Sums {
-    double value = 0, slope = 0, curvature = 0;
-  };
-
-  // Σ c ℓ, Σ c ℓ', Σ c ℓ'' at z + t m + β, less the values at z where `change`.
-  Sums sums(T t, T beta, bool change) const {
-    Sums s;
-    const Poll poll;
-    for (int64_t i = 0; i < padded_; poll(64 * kPasses)) {
-      const int64_t block = i + 64 * N < padded_ ? i + 64 * N : padded_;
-      V value{}, slope{}, curvature{};
-      for (; i < block; i += N) {
-        const V z = load(&s_.z[i]), y = load(&s_.y[i]), c = load(&s_.c[i]);
-        V here, first, second, before{};
-        loss_(z + t * load(&s_.m[i]) + beta, y, here, first, second);
-        if (change) {
-          V unused, unused_too;
-          loss_(z, y, before, unused, unused_too);
-        }
-        value += c * (here - before), slope += c * first, curvature += c * second;
-      }
-      for (int l = 0; l < N; ++l) s.value += value[l], s.slope += slope[l], s.curvature += curvature[l];
-    }
-    return s;
   }
 
   // R(w + t p) − R(w), bias included
@@ -160,25 +153,6 @@ class PenalisedLane {
     bias_ += beta_;
   }
 
-  // The rows with a slope or a curvature at the new point; z goes there.
-  void collect() {
-    s_.entries.clear();
-    for (int64_t i = 0; i < padded_; i += N) {
-      const V z = load(&s_.z[i]) + t_ * load(&s_.m[i]) + beta_, c = load(&s_.c[i]);
-      V value, slope, curvature;
-      loss_(z, load(&s_.y[i]), value, slope, curvature);
-      value *= c, slope *= c, curvature *= c;
-      const V least = value > 0 ? T(0.5 * kLeastCurvature) * slope * slope / value : V{};
-      curvature = maximum<T>(curvature, least);
-      for (unsigned mask = nonzero_lanes(slope) | nonzero_lanes(curvature); mask; mask &= mask - 1) {
-        const int l = __builtin_ctz(mask);
-        if (i + l < a_.X.n) s_.entries.push_back({int32_t(i + l), slope[l], curvature[l]});
-      }
-      store(&s_.z[i], z);
-    }
-    a_.active[lane_] = int32_t(s_.entries.size());
-  }
-
   // Status, and the next direction where the lane goes on.
   void finish() {
     const double g_b = a_.l2_bias < 0 ? 0 : s_.system.gradient_bias();
@@ -219,15 +193,63 @@ class PenalisedLane {
     a_.status[lane_] = status;
   }
 
-  const NewtonArgs<T>& a_;
-  const int64_t lane_;
-  PenalisedScratch<T>& s_;
-  const Loss loss_;
   const Penalty<T> penalty_, of_bias_;
   const bool fresh_;
-  const int64_t padded_;
   double f_ = 0;
-  T t_ = 1, beta_ = 0, bias_ = 0, next_bias_ = 0, next_slope_ = 0;
+  T bias_ = 0, next_bias_ = 0, next_slope_ = 0;
+};
+
+template <class T, class Loss>
+class LaneOfLoss final : public PenalisedLane<T> {
+  using Base = PenalisedLane<T>;
+  using Base::a_, Base::beta_, Base::lane_, Base::N, Base::padded_, Base::s_, Base::t_;
+  using typename Base::Sums;
+  using V = Vec<T>;
+
+ public:
+  LaneOfLoss(const NewtonArgs<T>& a, int64_t lane, PenalisedScratch<T>& s) : Base(a, lane, s), loss_(a.loss_parameter) {}
+
+ private:
+  Sums sums(T t, T beta, bool change) const override {
+    Sums s;
+    const Poll poll;
+    for (int64_t i = 0; i < padded_; poll(64 * kPasses)) {
+      const int64_t block = i + 64 * N < padded_ ? i + 64 * N : padded_;
+      V value{}, slope{}, curvature{};
+      for (; i < block; i += N) {
+        const V z = load(&s_.z[i]), y = load(&s_.y[i]), c = load(&s_.c[i]);
+        V here, first, second, before{};
+        loss_(z + t * load(&s_.m[i]) + beta, y, here, first, second);
+        if (change) {
+          V unused, unused_too;
+          loss_(z, y, before, unused, unused_too);
+        }
+        value += c * (here - before), slope += c * first, curvature += c * second;
+      }
+      for (int l = 0; l < N; ++l) s.value += value[l], s.slope += slope[l], s.curvature += curvature[l];
+    }
+    return s;
+  }
+
+  void collect() override {
+    s_.entries.clear();
+    for (int64_t i = 0; i < padded_; i += N) {
+      const V z = load(&s_.z[i]) + t_ * load(&s_.m[i]) + beta_, c = load(&s_.c[i]);
+      V value, slope, curvature;
+      loss_(z, load(&s_.y[i]), value, slope, curvature);
+      value *= c, slope *= c, curvature *= c;
+      const V least = value > 0 ? T(0.5 * kLeastCurvature) * slope * slope / value : V{};
+      curvature = maximum(curvature, least);
+      for (unsigned mask = nonzero_lanes(slope) | nonzero_lanes(curvature); mask; mask &= mask - 1) {
+        const int l = __builtin_ctz(mask);
+        if (i + l < a_.X.n) s_.entries.push_back({int32_t(i + l), slope[l], curvature[l]});
+      }
+      store(&s_.z[i], z);
+    }
+    a_.active[lane_] = int32_t(s_.entries.size());
+  }
+
+  const Loss loss_;
 };
 
 template <class T, class Loss>
@@ -247,7 +269,7 @@ void step_lanes(const NewtonArgs<T>& a, int64_t first, int64_t last) {
       store(&s.margins[i * N], row_dot_tile(a.X, i, s.tile.data(), N));
     for (int64_t l = t; l < t + width; ++l)
       if (a.status[l] == kFresh || a.status[l] == kRunning)
-        PenalisedLane<T, Loss>(a, l, s).step(s.margins.data() + (l - t));
+        LaneOfLoss<T, Loss>(a, l, s).step(s.margins.data() + (l - t));
   }
 }
 

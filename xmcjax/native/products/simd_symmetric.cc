@@ -3,7 +3,7 @@
 #include "core/aligned.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
-#include "core/wide.h"
+#include "core/simd.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {

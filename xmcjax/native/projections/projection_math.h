@@ -15,7 +15,8 @@
 #include <functional>
 #include <limits>
 
-#include "core/wide.h"
+#include "core/simd.h"
+#include "projections/lists.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
@@ -32,7 +33,7 @@ inline int64_t projection_work(int64_t m) { return 2 * List::room(m); }
 
 template <class T>
 inline Wide<T> clip(Wide<T> b, const Clip<T>& c) {
-  return wide_minimum<T>(wide_maximum<T>((b - c.high) - c.low, wide<T>(c.lower)), wide<T>(c.upper));
+  return minimum(maximum((b - c.high) - c.low, wide<T>(c.lower)), wide<T>(c.upper));
 }
 template <class T>
 inline T clip(T b, const Clip<T>& c) {
@@ -100,19 +101,19 @@ struct Peaks {
       for (int i = 0; i < kParts; ++i) {
         const Wide<T> v = load_wide(b + j + i * N);
         good &= v < infinity;
-        part[i] = wide_maximum<T>(part[i], v);
+        part[i] = maximum(part[i], v);
       }
     }
     for (int i = 0; j < m; j += N, ++i) {
       const Wide<T> v = j + N <= m ? load_wide(b + j) : load_part(b + j, m - j, -infinity);
       good &= v < infinity;
-      part[i] = wide_maximum<T>(part[i], v);
+      part[i] = maximum(part[i], v);
     }
     proper = at_least(good ? Wide<T>{} : wide<T>(1), T(1)) == 0;
   }
 
   Wide<T> together() const {
-    return wide_maximum<T>(wide_maximum<T>(part[0], part[1]), wide_maximum<T>(part[2], part[3]));
+    return maximum(maximum(part[0], part[1]), maximum(part[2], part[3]));
   }
 
   // At most the k-th largest entry; -inf where this has nothing better to say.

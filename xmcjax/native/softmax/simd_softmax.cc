@@ -7,7 +7,7 @@
 #include "core/aligned.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
-#include "core/wide_exp.h"
+#include "core/exponential.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
@@ -98,8 +98,8 @@ int solve_row(const T* t, T s, T total, int64_t count, T* u, T* p) {
     for (int64_t j = 0; j < count; j += N) {
       const Wide<T> pj = load_wide(p + j), uj = load_wide(u + j);
       const Wide<T> change = (load_wide(t + j) - nu - uj - s * pj) / (1 + s * pj);
-      const Wide<T> next = wide_minimum<T>(uj + change, wide(cap));
-      const Wide<T> pn = wide_exp(next);
+      const Wide<T> next = minimum(uj + change, wide(cap));
+      const Wide<T> pn = exponential(next);
       moved += (pj + pn) * (change < 0 ? -change : change);
       mass += pn;
       store_wide(u + j, next);
@@ -111,7 +111,7 @@ int solve_row(const T* t, T s, T total, int64_t count, T* u, T* p) {
       const T factor = total / found, shift = std::log(factor);
       for (int64_t j = 0; j < count; j += N) {
         store_wide(p + j, load_wide(p + j) * factor);
-        store_wide(u + j, wide_maximum<T>(load_wide(u + j) + shift, wide(kNever<T>)));
+        store_wide(u + j, maximum(load_wide(u + j) + shift, wide(kNever<T>)));
       }
       return step;
     }
@@ -164,7 +164,7 @@ class Round {
       std::memcpy(u_.get(), log_p, m_ * sizeof(T));
       for (int64_t j = m_; j < padded_; ++j) t_[j] = u_[j] = kNever<T>;
       for (int64_t j = 0; j < padded_; j += N) {
-        const Wide<T> p = wide_exp(load_wide(u_.get() + j));
+        const Wide<T> p = exponential(load_wide(u_.get() + j));
         store_wide(old_.get() + j, p);
         store_wide(p_.get() + j, p);
         store_wide(t_.get() + j, load_wide(t_.get() + j) + s * p);
@@ -221,7 +221,7 @@ class Round {
         for (int64_t q = 0; q < count; ++q) t_[q] += value * w[ids[q]];
       }
       for (int64_t q = 0; q < width; q += N) {
-        const Wide<T> p = wide_exp(load_wide(u_.get() + q));
+        const Wide<T> p = exponential(load_wide(u_.get() + q));
         store_wide(old_.get() + q, p);
         store_wide(p_.get() + q, p);
         store_wide(t_.get() + q, load_wide(t_.get() + q) + s * p);
@@ -288,11 +288,11 @@ void softmax_pass(const SoftmaxPassArgs<T>& a) {
       row_scores(a.X, i, a.W, m, bias.get(), z.get());
       for (int64_t j = m; j < padded; ++j) z[j] = kNever<T>;
       Wide<T> top = wide(kNever<T>);
-      for (int64_t j = 0; j < padded; j += N) top = wide_maximum<T>(top, load_wide(z.get() + j));
+      for (int64_t j = 0; j < padded; j += N) top = maximum(top, load_wide(z.get() + j));
       const T highest = largest<T>(top), own = z[a.y[i]];
       Wide<T> sums{};
       for (int64_t j = 0; j < padded; j += N) {
-        const Wide<T> e = wide_exp(load_wide(z.get() + j) - highest);
+        const Wide<T> e = exponential(load_wide(z.get() + j) - highest);
         sums += e;
         store_wide(z.get() + j, e);
       }

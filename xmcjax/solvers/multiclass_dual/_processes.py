@@ -32,9 +32,6 @@ from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution
 from xmcjax.solvers.multiclass_dual._wire import Wire
 
-# Parts of a sweep after which the mean of the weights is brought up to date: native/dual/simd_class_ascent.cc
-_TENTHS = 10
-
 
 def run_over_mesh(
     X,
@@ -219,7 +216,6 @@ class _Shares:
 
     def __init__(self, wire: Wire, bundles: list[tuple[int, int]], problem: tuple, seed: int):
         self._wire, self._bundles = wire, bundles
-        self._centred = problem[3] == "llw"
         self.point = Ascent(*problem, seed=seed, classes=bundles[wire.place])
 
     def assess(self, tol: float) -> Assessment:
@@ -230,10 +226,11 @@ class _Shares:
 
     def sweep(self, tol: float, shrinking: bool) -> tuple[float, float]:
         worst = visited = 0.0
-        for tenth in range(_TENTHS if self._centred else 1):
-            violation, share = self.point.part(tenth, tol, shrinking)
+        parts = self.point.parts
+        for k in range(parts):
+            violation, share = self.point.part(k, tol, shrinking)
             worst, visited = max(worst, violation), visited + share
-            if self._centred:
+            if parts > 1:
                 self.point.move_mean(self._wire.total(self.point.mean_change))
         worst, visited = self._wire.largest(np.array([worst, visited]))
         return float(worst), 1 - float(visited)

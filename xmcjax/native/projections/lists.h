@@ -1,120 +1,13 @@
-// Vectors of a register's width, for loops over one long array (simd.h has the tiles of lanes), and
-// lists of numbers that shrink. Included by the simd_*.cc files only.
+// Lists of numbers that shrink. Included by the simd_*.cc files only.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#if defined(__AVX2__) || defined(__SSE2__)
-#include <immintrin.h>
-#endif
+
+#include "core/simd.h"
 
 namespace xmcjax::XMCJAX_ISA {
-
-#if defined(__AVX512F__)
-constexpr int kRegister = 64;
-#elif defined(__AVX2__)
-constexpr int kRegister = 32;
-#else
-constexpr int kRegister = 16;
-#endif
-
-template <class T>
-struct WideOf {
-  typedef T type __attribute__((vector_size(kRegister)));
-  typedef T loose __attribute__((vector_size(kRegister), aligned(sizeof(T)), may_alias));
-};
-template <class T>
-using Wide = typename WideOf<T>::type;
-template <class T>
-constexpr int kWide = kRegister / sizeof(T);
-
-template <class T>
-inline Wide<T> load_wide(const T* p) {
-  return *reinterpret_cast<const typename WideOf<T>::loose*>(p);
-}
-template <class T>
-inline void store_wide(T* p, Wide<T> v) {
-  *reinterpret_cast<typename WideOf<T>::loose*>(p) = v;
-}
-// The first `count` numbers of p, and `fill` for the others.
-template <class T>
-inline Wide<T> load_part(const T* p, int64_t count, T fill) {
-  T all[kWide<T>];
-  for (T& one : all) one = fill;
-  std::memcpy(all, p, count * sizeof(T));
-  return load_wide(all);
-}
-template <class T>
-inline Wide<T> wide(T value) {
-  return Wide<T>{} + value;
-}
-template <class T>
-inline Wide<T> wide_maximum(Wide<T> a, Wide<T> b) {
-  return b > a ? b : a;
-}
-template <class T>
-inline Wide<T> wide_minimum(Wide<T> a, Wide<T> b) {
-  return b < a ? b : a;
-}
-
-// Bit l: element l of v is at least `bound`; false for NaN.
-inline unsigned at_least(Wide<float> v, float bound) {
-#if defined(__AVX512F__)
-  return _mm512_cmp_ps_mask(reinterpret_cast<__m512&>(v), _mm512_set1_ps(bound), _CMP_GE_OQ);
-#elif defined(__AVX2__)
-  return _mm256_movemask_ps(_mm256_cmp_ps(reinterpret_cast<__m256&>(v), _mm256_set1_ps(bound), _CMP_GE_OQ));
-#elif defined(__SSE2__)
-  return _mm_movemask_ps(_mm_cmpge_ps(reinterpret_cast<__m128&>(v), _mm_set1_ps(bound)));
-#else
-  unsigned mask = 0;
-  for (int l = 0; l < kWide<float>; ++l) mask |= unsigned(v[l] >= bound) << l;
-  return mask;
-#endif
-}
-inline unsigned at_least(Wide<double> v, double bound) {
-#if defined(__AVX512F__)
-  return _mm512_cmp_pd_mask(reinterpret_cast<__m512d&>(v), _mm512_set1_pd(bound), _CMP_GE_OQ);
-#elif defined(__AVX2__)
-  return _mm256_movemask_pd(_mm256_cmp_pd(reinterpret_cast<__m256d&>(v), _mm256_set1_pd(bound), _CMP_GE_OQ));
-#elif defined(__SSE2__)
-  return _mm_movemask_pd(_mm_cmpge_pd(reinterpret_cast<__m128d&>(v), _mm_set1_pd(bound)));
-#else
-  unsigned mask = 0;
-  for (int l = 0; l < kWide<double>; ++l) mask |= unsigned(v[l] >= bound) << l;
-  return mask;
-#endif
-}
-
-template <class T>
-inline T largest(Wide<T> v) {
-  T all[kWide<T>];
-  store_wide(all, v);
-  for (int width = kWide<T> / 2; width; width /= 2)
-    for (int l = 0; l < width; ++l) all[l] = all[l + width] > all[l] ? all[l + width] : all[l];
-  return all[0];
-}
-
-// The two halves of a vector added up, then those of the result, to the last one.
-template <class T, int kBytes = kRegister>
-inline T total(const void* v) {
-  typedef T half __attribute__((vector_size(kBytes / 2), aligned(sizeof(T)), may_alias));
-  const half* h = static_cast<const half*>(v);
-  const half sum = h[0] + h[1];
-  if constexpr (kBytes / 2 == sizeof(T)) {
-    return sum[0];
-  } else {
-    return total<T, kBytes / 2>(&sum);
-  }
-}
-inline double total(Wide<double> v) { return total<double>(&v); }
-inline float total(Wide<float> v) { return total<float>(&v); }
-
-// Bit l: element l is not zero.
-template <class T>
-inline unsigned nonzero(Wide<T> v) {
-  return at_least(v != T(0) ? wide(T(1)) : Wide<T>{}, T(1));
-}
 
 // Appends the marked elements of v, minus `shift`, to out and returns the new end; up to a whole
 // vector from out on is written over.
