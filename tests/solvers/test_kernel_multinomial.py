@@ -80,6 +80,7 @@ def test_a_lone_lane_is_solved_as_beside_others(likelihood):
     together = kernel_multinomial.kernel_problem(kernel, y, weight, likelihood=likelihood)
     test_weight = jnp.asarray(1 - weight)
     beside = kernel_multinomial.cv_criterion(together, test_weight, TIGHT)
+    assert (np.asarray(beside.state.status) == Status.CONVERGED).all()
     gradient = 0.0
     for lane in range(LANES):
         problem = kernel_multinomial.kernel_problem(kernel, y, weight[:, lane], likelihood=likelihood)
