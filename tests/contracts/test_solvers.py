@@ -37,7 +37,7 @@ def test_hyperparameters_are_of_one_kind(name):
         setattr(hp, limit, 7)
 
 
-@pytest.mark.parametrize("path", [f"{name}-{path}" for name in NAMES for path in CASES[name].paths])
+@pytest.mark.parametrize("path", [f"{name}-{path}" for name, case in CASES.items() for path in case.paths])
 def test_every_path_reaches_the_value_of_the_oracle(path):
     name, path = path.split("-")
     found = solved(name, path=path)
