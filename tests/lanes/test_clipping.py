@@ -160,3 +160,18 @@ def test_satimage(data_folder):
         assert accuracy >= peer.score(X_test * scale, y_test) - 0.005
         whole = OneVsAllClassifier(clip=0).fit(X * np.float32(scale), y)
         assert abs(accuracy - whole.score(X_test * np.float32(scale), y_test)) <= 0.002
+
+
+def test_a_loss_of_unknown_curvature_keeps_all_weights_of_a_column_without_entries():
+    class Steep(losses.MarginLoss):
+        def value(self, m):
+            return losses.squared_hinge.value(m)
+
+    X, Y = small(dtype=np.float64)
+    X = sp.hstack([X, sp.csr_matrix((X.shape[0], 1))], format="csr")
+    assert np.isinf(Steep().most_curvature)
+    found, expected = (train(X, Y, loss=loss, clip=0, **TIGHT)[0] for loss in (Steep(), losses.squared_hinge))
+    dropped, _ = train(X, Y, loss=Steep(), **TIGHT)
+    for label, result in found.items():
+        np.testing.assert_allclose(result.values, expected[label].values, rtol=1e-6)
+        np.testing.assert_array_equal(dropped[label].values, result.values[result.values != 0])

@@ -128,7 +128,8 @@ def make_clipping(X: Any, weight: np.ndarray, loss: MarginLoss, clip: float | No
         squares = np.bincount(X.indices, of_entries, X.shape[1])
     else:
         squares = np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64)
-    with np.errstate(over="ignore"):  # where a rise cannot be told all weights stay
+    # where a rise cannot be told all weights stay: a loss may have any curvature, and a column no entries
+    with np.errstate(over="ignore", invalid="ignore"):
         curvature = (0.5 * loss.most_curvature / n * squares).astype(dtype)
     if clip is not None:
         return Clipping(clip, math.inf, curvature)

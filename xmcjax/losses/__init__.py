@@ -26,20 +26,16 @@ from xmcjax.losses._hinges import (
     weston_watkins_conjugate,
 )
 from xmcjax.losses._lane import LaneLoss, Poisson
-from xmcjax.losses._margin import Hinge, HuberHinge, Logistic, MarginLoss, SquaredHinge
+from xmcjax.losses._margin import MARGIN_LOSSES, Hinge, HuberHinge, Logistic, MarginLoss, SquaredHinge
 from xmcjax.losses._one_vs_all import one_vs_all, one_vs_all_conjugate
 from xmcjax.losses._smooth_topk_hinge import smooth_topk_hinge, smooth_topk_hinge_conjugate
 from xmcjax.losses._topk_hinge import topk_hinge, topk_hinge_conjugate
 
-squared_hinge = SquaredHinge()
-hinge = Hinge()
-huber_hinge = HuberHinge()
-logistic = Logistic()
+squared_hinge = MARGIN_LOSSES["squared_hinge"]
+logistic = MARGIN_LOSSES["logistic"]
+huber_hinge = MARGIN_LOSSES["huber_hinge"]
+hinge = MARGIN_LOSSES["hinge"]
 poisson = Poisson()
-
-MARGIN_LOSSES: dict[str, MarginLoss] = {
-    loss.name: loss for loss in (squared_hinge, logistic, huber_hinge, hinge)
-}
 
 __all__ = [
     "MARGIN_LOSSES",

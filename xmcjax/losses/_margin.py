@@ -172,3 +172,9 @@ class Hinge(MarginLoss):
         # φ*(u) = u for −1 ≤ u ≤ 0
         # The product has the native byte order; JAX ignores that of an array in a second call of one shape.
         return jnp.where((dual < -1) | (dual > 0), jnp.inf, 1 * dual)
+
+
+#: By name; the last has no curvature.
+MARGIN_LOSSES: dict[str, MarginLoss] = {
+    loss.name: loss for loss in (SquaredHinge(), Logistic(), HuberHinge(), Hinge())
+}

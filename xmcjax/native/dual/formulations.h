@@ -21,6 +21,9 @@ inline V projected(V slope, V a, T upper) {
   return moving < 0 ? -moving : moving;
 }
 
+// A further one has to be told from the others in each member below, and where simd_*.cc ask for more.
+static_assert(kFormulations == 5, "ids.def has a formulation that formulations.h does not know");
+
 struct Formulation {
   int32_t id;
   int64_t m;

@@ -8,6 +8,9 @@
 
 namespace xmcjax {
 
+// A further one has to be told from the others in each member below.
+static_assert(kPenalties == 3, "ids.def has a penalty that penalties.h does not know");
+
 // λ ρ; `parameter` is α of the elastic net, ε of the Huber penalty.
 //   elastic net: ρ(w) = α |w| + (1 − α) ½ w²; α = 1 is the l1 norm
 //   Huber:       ρ(w) = w² / 2ε for |w| ≤ ε, |w| − ε/2 beyond
