@@ -14,8 +14,7 @@ from xmcjax._options import SHARED
 from xmcjax.cli import _report, _training
 from xmcjax.cli._options import Directory, check_jobs, described
 from xmcjax.cli._runs import write_run_file
-from xmcjax.data import Dataset, load_demo
-from xmcjax.data._demo import Demo
+from xmcjax.data import Dataset, Demo, load_demo
 from xmcjax.lanes import OneVsAll
 from xmcjax.metrics import RANKING_METRICS
 from xmcjax.models import LinearModel, check_vacant
