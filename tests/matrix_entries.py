@@ -25,7 +25,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "TopKSVC": dict(random_state=0),
     "KernelLogisticClassifier": {},
 }
-METHODS = ("predict", "decision_function", "predict_proba", "predict_log_proba", "predict_topk")
+METHODS = ("predict", "decision_function", "predict_proba", "predict_log_proba", "predict_topk", "score")
 FOLDS = np.arange(ROWS) // 4
 
 
@@ -64,7 +64,7 @@ def _estimators() -> dict[str, Entry]:
         table[f"estimators.{name}.fit X"] = Entry(fit, features, "X")
         for method in METHODS:
             if hasattr(kind, method):
-                further = (2,) if method == "predict_topk" else ()
+                further = {"predict_topk": (2,), "score": (classes(),)}.get(method, ())
 
                 def ask(X, name=name, method=method, further=further):
                     return getattr(fitted(name), method)(X, *further)
@@ -78,6 +78,10 @@ def _estimators() -> dict[str, Entry]:
         lambda Y: fit_labels(Y, features().toarray()), labels, "y"
     )
     table["estimators.OneVsAllClassifier.fit y"] = Entry(lambda Y: fit_labels(Y, features()), labels, "y")
+
+    table["estimators.OneVsAllClassifier.score y"] = Entry(
+        lambda Y: _fitted_to_labels().score(features(), Y), labels, "y"
+    )
 
     def with_weights(coef):
         classifier = copy.copy(_fitted_to_labels())

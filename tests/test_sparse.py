@@ -223,7 +223,7 @@ def public_functions(part, module):
         ):
             yield f"{part}.{name}", value
             for method, function in inspect.getmembers(value, inspect.isfunction):
-                if not method.startswith(("_", "set_", "score", "prepare")):
+                if not method.startswith(("_", "set_", "prepare")):
                     yield f"{part}.{name}.{method}", function
 
 

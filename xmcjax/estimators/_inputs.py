@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
 from xmcjax import _sparse
@@ -34,7 +35,40 @@ def checked_data(estimator, X, y, *, multi_output: bool = False) -> tuple[Any, A
         TypeError, ValueError: as there; lists of tags, a masked array or a malformed matrix as y; y of
             another length or kind.
     """
-    return validate_data(estimator, _entering(X), checked_targets(y), multi_output=multi_output, **_kinds())
+    X, y = _entering(X), checked_targets(y)
+    if sp.issparse(y) and not multi_output:
+        raise _no_classes(y)
+    return validate_data(estimator, X, y, multi_output=multi_output, **_kinds())
+
+
+def checked_truth(y, n_labels: int | None) -> Any:
+    """The targets that ``score`` compares with predictions.
+
+    Args:
+        y: of any kind that scikit-learn knows.
+        n_labels: L, where predictions are a label matrix; None where they are classes.
+
+    Returns:
+        A sparse y as CSR of ones, of which a stored value that is not 0 is a label, as in ``fit``; another
+        one as it is.
+
+    Raises:
+        TypeError: a masked array, or a sparse matrix in place of classes.
+        ValueError: lists of tags; a sparse matrix that is malformed, has another number of labels, or holds
+            values that are negative or not finite.
+    """
+    y = checked_targets(y)
+    if not sp.issparse(y):
+        return y
+    if n_labels is None:
+        raise _no_classes(y)
+    if y.shape[1] != n_labels:
+        raise ValueError(f"y: expected {n_labels} labels, as in fit, found {y.shape[1]}")
+    y = _sparse.canonical_csr(y, "y", zeros=False)
+    wrong = y.data[~((y.data >= 0) & np.isfinite(y.data))]
+    if wrong.size:
+        raise ValueError(f"y: expected a matrix of 0 and 1, found {wrong[0]}")
+    return sp.csr_matrix((np.ones(y.nnz, np.int64), y.indices, y.indptr), shape=y.shape)
 
 
 def checked_targets(y) -> Any:
@@ -60,6 +94,10 @@ def checked_targets(y) -> Any:
     if array.ndim == 2 and array.shape[1] > 1 and texts:
         raise ValueError(_TAGS.format(f"texts of shape {list(array.shape)}"))
     return y
+
+
+def _no_classes(y) -> TypeError:
+    return TypeError(f"y: expected one class per row, found a sparse matrix of shape {list(y.shape)}")
 
 
 def _entering(X) -> Any:

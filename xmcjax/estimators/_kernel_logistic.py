@@ -18,7 +18,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import flag, name_of, number, whole_number
 from xmcjax._hierarchy import Hierarchy
 from xmcjax._options import Real
-from xmcjax.estimators._inputs import checked_data, checked_features
+from xmcjax.estimators._inputs import checked_data, checked_features, checked_truth
 from xmcjax.estimators._kernel_parts import (
     Training,
     base_kernel,
@@ -321,6 +321,20 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"k: expected at most {u.shape[1]}, the number of classes, got {k}")
         best = np.argsort(-u, axis=1, kind="stable")[:, :k]
         return self.classes_[best], np.take_along_axis(u, best, axis=1)
+
+    def score(self, X, y, sample_weight=None):
+        """The share of rows whose class is the one predicted.
+
+        Args:
+            X: as for :meth:`predict`.
+            y: classes [n].
+            sample_weight: weights of the rows, [n]; None for equal ones.
+
+        Raises:
+            TypeError: a sparse matrix or a masked array as y.
+            ValueError: X as for :meth:`predict`; y of another length or kind.
+        """
+        return super().score(X, checked_truth(y, None), sample_weight)
 
     def _training(self, X, y, sample_weight) -> tuple[Training, Any]:
         from xmcjax.lanes import check_sample_weight, precision

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
 from xmcjax._arguments import job_count, refuse_renamed, whole_number
-from xmcjax.estimators._inputs import checked_features
+from xmcjax.estimators._inputs import checked_features, checked_truth
 
 # Scores that decision_function makes at most, in bytes; predict makes no more than a part at once.
 _MOST_BYTES = 8 << 30
@@ -121,6 +121,23 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         with precision(X.dtype):
             labels, scores = predict_topk(ArrayModel(coef, intercept), X, k, threads=self._threads)
         return (self.classes_[labels] if self._form == "classes" else labels), scores
+
+    def score(self, X, y, sample_weight=None):
+        """The share of rows that are predicted right; for a label matrix with all of their labels.
+
+        Args:
+            X: finite features [n, d], sparse or dense.
+            y: classes [n] or, as in ``fit``, a label matrix [n, L], sparse or dense.
+            sample_weight: weights of the rows, [n]; None for equal ones.
+
+        Raises:
+            TypeError: a masked array; a sparse y where ``fit`` was given classes.
+            ValueError: X as for :meth:`predict`; y of another length or kind, or a sparse matrix that is
+                malformed, has another number of labels, or holds values that are negative or not finite.
+        """
+        check_is_fitted(self)
+        y = checked_truth(y, None if self._form == "classes" else len(self.classes_))
+        return super().score(X, y, sample_weight)
 
     @property
     def _binary(self) -> bool:
