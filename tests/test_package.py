@@ -22,6 +22,7 @@ LAYERS = [
         "xmcjax._cores",
         "xmcjax._finite",
         "xmcjax._exit",
+        "xmcjax._file_kinds",
         "xmcjax._fork",
         "xmcjax._range",
         "xmcjax._sparse",
@@ -45,6 +46,7 @@ LAYERS = [
 ]
 WITHOUT_JAX = {
     "xmcjax._arguments",
+    "xmcjax._file_kinds",
     "xmcjax._finite",
     "xmcjax._hierarchy",
     "xmcjax._options",

@@ -52,6 +52,15 @@ def files(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def model(tmp_path_factory, files):
+    """A trained model of the small data."""
+    directory = tmp_path_factory.mktemp("model") / "m"
+    train = ("train", "--train", files / "train.txt", "--model", directory, "--transform", "unit")
+    assert main([str(argument) for argument in train]) == 0
+    return directory
+
+
 @pytest.fixture
 def contents():
     """{name: SHA-256} of a model's directory without run.json."""

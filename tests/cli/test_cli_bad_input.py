@@ -8,33 +8,11 @@ import shutil
 
 import numpy as np
 import pytest
+from cli_helpers import refused
 
 from xmcjax.models import LinearModel
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
-
-
-def refused(result, *parts):
-    """Checks the promise and returns the line."""
-    assert result.code == 2, result
-    lines = result.err.splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("xmcjax ") and ": error: " in lines[0]
-    assert "Traceback" not in result.err
-    for part in parts:
-        assert str(part) in lines[0], lines[0]
-    return lines[0]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, files):
-    """A trained model of the small data."""
-    from xmcjax.cli.main import main
-
-    directory = tmp_path_factory.mktemp("model") / "m"
-    train = ("train", "--train", files / "train.txt", "--model", directory, "--transform", "unit")
-    assert main([str(argument) for argument in train]) == 0
-    return directory
 
 
 # name: content of the file, and what the line must hold beside its name

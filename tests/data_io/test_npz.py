@@ -1,6 +1,7 @@
 """The npz form, and load, save, convert and fingerprint over all formats."""
 
 import io
+import os
 import zipfile
 
 import numpy as np
@@ -283,3 +284,17 @@ def test_save_refuses_what_the_format_cannot_hold(tmp_path, data):
         save_npz(tmp_path / "a.npz", X, 3 * Y)
     assert list(tmp_path.iterdir()) == []
     save_xmc(tmp_path / "a.txt", X, Y)
+
+
+def test_a_pipe_is_no_regular_file(data, tmp_path):
+    X, Y = data
+    save_npz(tmp_path / "a.npz", X, Y)
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, (tmp_path / "a.npz").read_bytes()[:4096])
+        said = r"expected a regular file, because npz is read from its end, found a FIFO$"
+        with pytest.raises(DataFormatError, match=said):
+            load_npz(f"/dev/fd/{reading}")
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -143,7 +143,7 @@ def test_nothing_that_exists_is_touched(tmp_path):
             ShardWriter(tmp_path / "n", META, resume=resume)
     assert [p.name for p in (tmp_path / "n").iterdir()] == ["thesis.tex"]
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(NotADirectoryError, match="expected a directory, found a file"):
         ShardWriter(tmp_path / "file", META)
     # Shards without a manifest are not ours to continue.
     (tmp_path / "m" / "manifest.json").unlink()

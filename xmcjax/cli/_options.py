@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +21,9 @@ File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 Directory = Annotated[Path, tyro.conf.arg(metavar="DIR")]
 
 
+# Flags that take a name of the one and of the other.
+_FILES = ("--data", "--out", "--predictions", "--test", "--train")
+_DIRECTORIES = ("--model", "--pretrained")
 _THREADS = {"--threads": "--n-jobs"}
 #: Flags of earlier versions by command, and what there is in place of each.
 RENAMED = {
@@ -44,6 +50,28 @@ def refuse_old(command: str, arguments: Iterable[str]) -> None:
         name = argument.partition("=")[0]
         if name in new:
             raise ValueError(f"the flag {name} is now {new[name]}")
+
+
+def check_names(arguments: Iterable[str]) -> None:
+    """Whether the flags that name files and directories have such names.
+
+    The paths that they become show it no more: an empty name is there the current directory, and a slash at
+    the end of a name is dropped.
+
+    Raises:
+        ValueError: an empty name, or that of a directory in place of a file.
+    """
+    arguments = list(arguments)
+    for argument, following in itertools.zip_longest(arguments, arguments[1:]):
+        flag, equals, value = argument.partition("=")
+        value = value if equals else following
+        if flag not in _FILES + _DIRECTORIES or value is None:
+            continue
+        expected = "a file" if flag in _FILES else "a directory"
+        if not value:
+            raise ValueError(f"{flag}: expected the name of {expected}, got an empty one")
+        if flag in _FILES and os.path.basename(value) in ("", ".", ".."):
+            raise ValueError(f"{flag}: expected the name of a file, got that of a directory: {value}")
 
 
 def described(options: Mapping[str, Option]):
@@ -82,12 +110,22 @@ def check_out(out: Path, *inputs: Path, model: Path | None = None) -> None:
 
     Raises:
         ValueError: it may not.
+        OSError: symbolic links lead in a circle.
     """
-    place = out.resolve()
-    if place in [path.resolve() for path in inputs]:
+    place = _place(out)
+    if place in [_place(path) for path in inputs]:
         raise ValueError(f"--out: expected another file than the data, got {out}")
-    if model is not None and model.resolve() in place.parents:
+    if model is not None and _place(model) in place.parents:
         raise ValueError(f"--out: expected a file outside the model {model}, got {out}")
+
+
+def _place(path: Path) -> Path:
+    """Where a path leads; nothing need be there."""
+    with contextlib.suppress(
+        FileNotFoundError, NotADirectoryError
+    ):  # reading and writing say more about them
+        os.stat(path)  # the error of the system, where Path.resolve has one of Python
+    return Path(os.path.realpath(path))
 
 
 def one_of(names: Iterable[str]) -> Any:

@@ -33,6 +33,7 @@ _OS_ERRORS = {
     errno.ENOENT: "expected a file, found none",
     errno.EISDIR: "expected a file, found a directory",
     errno.ENOTDIR: "expected a directory, found a file",
+    errno.ELOOP: "expected a file or a directory, found symbolic links that lead in a circle",
 }
 
 
@@ -82,10 +83,11 @@ def _command(name: str, *arguments: str) -> int:
     try:
         import tyro
 
-        from xmcjax.cli._options import refuse_old
+        from xmcjax.cli._options import check_names, refuse_old
 
         command = importlib.import_module(f"xmcjax.cli.{name}")
         refuse_old(name, arguments)
+        check_names(arguments)
         options = tyro.cli(
             command.Options,
             prog=f"xmcjax {name}",

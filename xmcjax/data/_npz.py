@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import IO
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._file_kinds import kind_of
 from xmcjax._sparse import Sparse, compressed_fault, is_sparse
 from xmcjax.data._atomic import atomic_write
 from xmcjax.data._errors import DataFormatError
@@ -93,12 +95,18 @@ def load_npz(
         X, CSR [n, d], and labels, CSR [n, L] of ones of the dtype of X, or classes, int64 [n].
 
     Raises:
-        DataFormatError: the file is no such npz, or damaged, or reading it takes too much memory.
+        DataFormatError: the file is no regular file, no such npz, or damaged, or reading it takes too much
+            memory.
         OSError: the file cannot be read.
     """
     path = Path(path)
     wanted = None if dtype is None else value_dtype(dtype)
     bound = MemoryBound(path, max_memory)
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a directory the system says what it is
+        raise DataFormatError(
+            path, None, None, "a regular file, because npz is read from its end", kind_of(mode)
+        )
     with open(path, "rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:

@@ -70,12 +70,13 @@ class LinearModel:
             ModelFormatError: a damaged, missing or foreign file.
             IncompleteModelError: labels are missing and ``partial`` is False; the message says which.
             ValueError: an unknown ``verify``.
-            OSError: no such directory, no manifest in it, or no permission.
+            OSError: no such directory or something else in its place, no manifest in it, or no permission.
         """
         if verify is not None:
             name_of("verify", verify, VERIFY)
         flag("partial", partial)
         directory = Path(directory)
+        _manifest.check_directory(directory)
         try:
             manifest = _manifest.read(directory / MANIFEST)
         except FileNotFoundError as error:

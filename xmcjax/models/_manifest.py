@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from xmcjax._file_kinds import kind_of
 from xmcjax.models._errors import ModelFormatError
 
 MANIFEST = "manifest.json"
@@ -164,8 +165,26 @@ def check_regular(path: Path) -> None:
     """
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
-        raise ModelFormatError(path, "a regular file", kinds.get(stat.S_IFMT(mode), "a device"))
+        raise ModelFormatError(path, "a regular file", kind_of(mode))
+
+
+def check_directory(path: Path) -> None:
+    """Whether a path can be that of a model: it leads to a directory, or nothing is there.
+
+    Raises:
+        NotADirectoryError: something else is there.
+        FileNotFoundError: a symbolic link is there, and it leads to nothing.
+        OSError: symbolic links lead in a circle, or a directory on the way may not be read.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if path.is_symlink():
+            found = f"a symbolic link to {os.readlink(path)}, where there is nothing"
+            raise FileNotFoundError(f"{path}: expected a directory, found {found}") from None
+        return
+    if not stat.S_ISDIR(mode):
+        raise NotADirectoryError(f"{path}: expected a directory, found {kind_of(mode)}")
 
 
 def sha256_of(path: Path) -> str:
@@ -235,10 +254,9 @@ def _from_json(path: Path, content) -> Manifest:
     need(_is_count(version), "schema_version as an integer", version)
     if version > SCHEMA_VERSION:
         made_by = meta.get("xmcjax_version") if isinstance(meta, dict) else None
-        needed = made_by if isinstance(made_by, str) and len(made_by) < 40 else "a newer version"
-        raise ModelFormatError(
-            path, f"schema_version up to {SCHEMA_VERSION}", f"{version}: install xmcjax {needed} or later"
-        )
+        known = isinstance(made_by, str) and len(made_by) < 40
+        needed = f"xmcjax {made_by} or later" if known else "a newer version of xmcjax"
+        raise ModelFormatError(path, f"schema_version up to {SCHEMA_VERSION}", f"{version}: install {needed}")
     need(isinstance(meta, dict), "meta as a JSON object", meta)
     problem = _meta_problem(meta)
     if problem:

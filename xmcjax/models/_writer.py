@@ -39,6 +39,7 @@ def check_vacant(directory: str | os.PathLike[str], *, resumable: bool = True) -
         OSError: it is a file, or cannot be read.
     """
     directory = Path(directory)
+    _manifest.check_directory(directory)
     names = set(os.listdir(directory)) if directory.exists() else set()
     if names:
         holds = "a model" if MANIFEST in names else ", ".join(sorted(names)[:3])
@@ -112,6 +113,7 @@ class ShardWriter:
         self._full: dict[int, dict[int, LabelWeights]] = {}
         self._buffer_lock = threading.Lock()
         self._write_lock = threading.Lock()
+        _manifest.check_directory(self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(self.directory)
         try:

@@ -1,0 +1,76 @@
+"""Names that lead to no file or directory that the command can use: one line, and nothing is written."""
+
+import os
+import shutil
+
+import pytest
+from cli_helpers import refused
+
+pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
+
+CIRCLE = "expected a file or a directory, found symbolic links that lead in a circle"
+
+
+@pytest.fixture
+def place(tmp_path, files, monkeypatch):
+    """The current folder, with files, links l1 and l2 to each other, and a link to nothing."""
+    shutil.copy(files / "test.txt", tmp_path / "data.txt")
+    (tmp_path / "old.txt").write_text("old")
+    (tmp_path / "top.txt").write_text("0:1\n")
+    (tmp_path / "l1").symlink_to("l2")
+    (tmp_path / "l2").symlink_to("l1")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    yield tmp_path
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "old.txt").read_text() == "old"
+
+
+def test_links_that_lead_in_a_circle(xmcjax, place, model):
+    predict = ("predict", "--model", model, "--data", "data.txt")
+    for name in ("l1", "l1/x"):
+        refused(xmcjax(*predict, "--out", name), f"error: {name}: {CIRCLE}")
+        refused(xmcjax("convert", "--data", "data.txt", "--out", name), f"error: {name}: {CIRCLE}")
+        refused(xmcjax("convert", "--data", name, "--out", "new"), f"error: {name}: {CIRCLE}")
+        for command in (
+            ("predict", "--model", model, "--data", name, "--out", "new"),
+            ("predict", "--model", name, "--data", "data.txt", "--out", "new"),
+            ("train", "--train", name, "--model", "new"),
+            ("train", "--train", "data.txt", "--model", name),
+            ("train", "--train", "data.txt", "--model", name, "--resume"),
+            ("evaluate", "--data", name, "--predictions", "top.txt"),
+            ("evaluate", "--data", "data.txt", "--predictions", name),
+        ):
+            refused(xmcjax(*command), f"error: {name}: {CIRCLE}")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("dangling", "a symbolic link to nowhere, where there is nothing"),
+        ("fifo", "a FIFO"),
+        ("/dev/null", "a device"),
+        ("old.txt", "a file"),
+    ],
+)
+def test_a_model_that_is_no_directory(xmcjax, place, name, found):
+    said = f"error: {name}: expected a directory, found {found}"
+    refused(xmcjax("predict", "--model", name, "--data", "data.txt", "--out", "new"), said)
+    for more in ((), ("--resume",)):
+        refused(xmcjax("train", "--train", "data.txt", "--model", name, *more), said)
+
+
+def test_names_that_paths_do_not_keep(xmcjax, place, model):
+    predict = ("predict", "--model", model, "--data", "data.txt")
+    for out in ("old.txt/", "old.txt/.", "new/", "."):
+        said = f"--out: expected the name of a file, got that of a directory: {out}"
+        refused(xmcjax(*predict, "--out", out), said)
+        refused(xmcjax(*predict, f"--out={out}"), said)
+        refused(xmcjax("convert", "--data", "data.txt", "--out", out), said)
+    refused(xmcjax(*predict, "--out", ""), "--out: expected the name of a file, got an empty one")
+    refused(xmcjax(*predict, "--out="), "--out: expected the name of a file, got an empty one")
+    refused(xmcjax("convert", "--data", "", "--out", "new"), "--data: expected the name of a file, got an")
+    empty = ("train", "--train", "data.txt", "--model", "")
+    refused(xmcjax(*empty), "--model: expected the name of a directory, got an empty one")
