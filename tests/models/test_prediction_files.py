@@ -132,12 +132,35 @@ def test_long_tokens_are_cut_in_the_message(tmp_path):
         ([[1]], [[1]], TypeError, "floating-point scores"),
         ([[0, 4]], [[1.0, np.nan]], ValueError, "found nan for label 4 in row 0"),
         ([[4, -1]], [[-np.inf, 0]], ValueError, "found -inf for label 4 in row 0"),
+        (
+            [[0], [2**40]],
+            [[1.0], [1.0]],
+            ValueError,
+            "labels of at most 2147483647, found 1099511627776 in row 1",
+        ),
+        (np.uint64([[2**63]]), [[1.0]], ValueError, "found 9223372036854775808 in row 0"),
+        ([[1, 2]], [[1e300, 1.0]], ValueError, r"float32 can hold, found 1e\+300 for label 1 in row 0"),
+        ([[1, 2]], [[1.0, 2.0]], ValueError, r"scores best first, found 2\.0 after 1\.0 in row 0"),
+        ([[1, -1, 2]], [[1.0, 0.0, 2.0]], ValueError, r"scores best first, found 2\.0 after 1\.0 in row 0"),
+        (
+            [[0, 1, 2], [7, 8, 7]],
+            np.ones((2, 3)),
+            ValueError,
+            "each label once per row, found label 7 again in row 1",
+        ),
     ],
 )
 def test_what_cannot_be_written(tmp_path, labels, scores, error, words):
     with pytest.raises(error, match=words):
         write_predictions(tmp_path / "p.txt", labels, scores)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_prediction_may_stand_between_others(tmp_path):
+    none = np.finfo(np.float64).max
+    write_predictions(tmp_path / "p.txt", [[-1, 5, -1, 3, -1]], [[none, 2.0, np.nan, 2.0, none]])
+    labels, scores = read_predictions(tmp_path / "p.txt")
+    assert (labels.tolist(), scores.tolist()) == ([[5, 3]], [[2.0, 2.0]])
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):

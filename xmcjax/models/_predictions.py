@@ -38,7 +38,8 @@ def write_predictions(path: str | os.PathLike[str], labels, scores) -> None:
         scores: floating point [n, K].
 
     Raises:
-        ValueError: shapes that differ, or a score that is not finite beside a label.
+        ValueError: shapes that differ, or what `read_predictions` refuses: a score that is not finite or that
+            float32 cannot hold, a label of 2^31 or more, a label twice in a row, or scores that rise.
         TypeError: labels that are not integers or scores that are not floating point.
         OSError: the file cannot be written.
     """
@@ -91,7 +92,32 @@ def _checked(labels, scores) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(
             f"expected finite scores, found {scores[row, place]} for label {labels[row, place]} in row {row}"
         )
+    _check_readable(labels, scores)
     return labels, scores
+
+
+def _check_readable(labels: np.ndarray, scores: np.ndarray) -> None:
+    """Raises ValueError where `read_predictions` would refuse what is written."""
+    kept = labels >= 0
+    for row, place in np.argwhere(labels > _MAX_LABEL)[:1]:
+        raise ValueError(f"expected labels of at most {_MAX_LABEL}, found {labels[row, place]} in row {row}")
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large becomes infinite
+        too_large = kept & ~np.isfinite(scores.astype(np.float32))
+    for row, place in np.argwhere(too_large)[:1]:
+        raise ValueError(
+            f"expected scores that float32 can hold, found {scores[row, place]} for label "
+            f"{labels[row, place]} in row {row}"
+        )
+    # the least score up to each place, that of the prediction before it as long as none rises
+    least = np.minimum.accumulate(np.where(kept, scores, np.inf), axis=1)
+    for row, place in np.argwhere(kept[:, 1:] & (scores[:, 1:] > least[:, :-1]))[:1]:
+        found = f"{scores[row, place + 1]} after {least[row, place]}"
+        raise ValueError(f"expected scores best first, found {found} in row {row}")
+    ranked = np.sort(np.where(kept, labels.astype(np.int64), -1), axis=1)
+    for row, place in np.argwhere((ranked[:, 1:] >= 0) & (ranked[:, 1:] == ranked[:, :-1]))[:1]:
+        raise ValueError(
+            f"expected each label once per row, found label {ranked[row, place]} again in row {row}"
+        )
 
 
 def _lines(labels: np.ndarray, scores: np.ndarray):
