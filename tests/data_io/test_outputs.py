@@ -382,3 +382,32 @@ sys.exit(main(["convert", "--data", "data.txt", "--out", "/dev/stdout"]))
     )
     assert done.stdout == b"3 3 3\n0 0:1\n1 1:1\n2 2:1\n"
     assert b"written     /dev/stdout (" in done.stderr
+
+
+def test_a_file_that_is_mounted_by_itself_is_written_over(run):
+    # The system refuses to replace such a file: its answer is put in its mouth.
+    check(
+        run(
+            """
+Path("real").write_bytes(b"old and longer"); os.chmod("real", 0o640); os.symlink("real", "link")
+before = os.stat("real").st_ino
+def busy(source, target):
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(source), None, str(target))
+os.replace = busy
+write("link")
+assert Path("real").read_bytes() == b"new" and mode("real") == 0o640
+assert os.stat("real").st_ino == before
+with contextlib.suppress(KeyboardInterrupt), atomic_write("real") as file:
+    file.write(b"half"); file.flush()
+    raise KeyboardInterrupt
+assert Path("real").read_bytes() == b"new"
+try:
+    write("other")
+except OSError as error:
+    assert (error.errno, error.filename) == (errno.EBUSY, "other")
+else:
+    raise AssertionError
+only("real", "link")
+"""
+        )
+    )

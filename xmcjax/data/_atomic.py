@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,9 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     system allows it, its owner and group; where there was none, the mode follows the umask.
 
     A symbolic link stays, and the file that it leads to is replaced. What is not a regular file (a device, a
-    FIFO, a descriptor of this process such as /dev/stdout or /dev/fd/N) is written to directly.
+    FIFO, a descriptor of this process such as /dev/stdout or /dev/fd/N) is written to directly. A regular
+    file that cannot be replaced, because it is mounted by itself, is written over when the content is
+    complete; a crash or a full disk meanwhile may leave a part.
 
     Raises:
         OSError: a directory, a folder that does not exist, a file that may not be written, a full disk; with
@@ -104,7 +107,13 @@ def _replacing(path: Path, target: Path, found: os.stat_result | None) -> Iterat
             if found is not None:
                 _take_over(file.fileno(), found)
             os.fsync(file.fileno())
-        os.replace(scratch, target)
+        try:
+            os.replace(scratch, target)
+        except OSError as error:
+            if error.errno != errno.EBUSY or found is None:
+                raise
+            _copy_into(target, scratch)
+            scratch.unlink()
         _sync_folder(target.parent)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
@@ -112,6 +121,16 @@ def _replacing(path: Path, target: Path, found: os.stat_result | None) -> Iterat
         if isinstance(error, OSError) and error.filename in (None, str(scratch), str(target)):
             raise named(error, path) from error
         raise
+
+
+def _copy_into(target: Path, source: Path) -> None:
+    """Gives a file that keeps its place, because it is mounted by itself, the content of another one."""
+    shutil.copyfile(source, target)
+    handle = os.open(target, os.O_WRONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _take_over(descriptor: int, found: os.stat_result) -> None:
