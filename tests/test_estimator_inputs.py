@@ -96,3 +96,55 @@ def test_score_compares_with_labels_as_fit_has_them():
     by_class = estimators.OneVsAllClassifier().fit(features(), classes())
     with pytest.raises(TypeError, match=r"^y: expected one class per row, found a sparse matrix"):
         by_class.score(features(), plain)
+
+
+class Frame:
+    """As much of a data frame as is looked at."""
+
+    def __init__(self, *columns):
+        self.columns = [np.asarray(column) for column in columns]
+        self.dtypes = [column.dtype for column in self.columns]
+        self.shape = (len(columns[0]), len(columns))
+
+    def __array__(self, dtype=None, copy=None):
+        return np.stack(self.columns, axis=1).astype(dtype)
+
+
+DATES = np.array(["2020-01-01", "2020-01-02", "2020-01-05", "2020-01-09"], "M8[D]")
+NO_NUMBERS = {
+    "texts": ([["1", "2"]] * 4, "<U1"),
+    "bytes": (np.full((4, 2), b"1"), r"\|S1"),
+    "dates": (np.stack([DATES, DATES], axis=1), r"datetime64\[D\]"),
+    "durations": (np.stack([DATES - DATES[0]] * 2, axis=1), r"timedelta64\[D\]"),
+    "texts among objects": (np.array([[1.0, "2"]] * 4, dtype=object), "str"),
+    "records": (np.zeros((4, 2), "i4,i4"), r"\[\('f0', '<i4'\), \('f1', '<i4'\)\]"),
+    "a frame of dates": (Frame([1.0, 2.0, 3.0, 4.0], DATES), r"datetime64\[D\]"),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("case", NO_NUMBERS)
+def test_features_that_are_no_numbers_are_refused(name, case):
+    X, found = NO_NUMBERS[case]
+    said = rf"^X: expected an array or a sparse matrix of real numbers, found values of type {found}$"
+    with pytest.raises(TypeError, match=said):
+        getattr(estimators, name)().fit(X, [0, 1, 0, 1])
+    with pytest.raises(TypeError, match=said):
+        fitted(name).predict(X)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_rows_of_different_length_are_refused(name):
+    X = [[1.0, 2.0], [1.0], [2.0, 1.0], [0.0, 1.0]]
+    with pytest.raises(ValueError, match=r"^X: expected rows of one length, found a ragged list"):
+        getattr(estimators, name)().fit(X, [0, 1, 0, 1])
+    with pytest.raises(ValueError, match=r"^X: expected rows of one length, found a ragged list"):
+        fitted(name).predict(X)
+
+
+def test_objects_and_frames_of_numbers_are_features():
+    X, y = np.array([[0.0, 1.0], [1.0, 0.0], [0.1, 1.0], [1.0, 0.2]]), [0, 1, 0, 1]
+    expected = estimators.MulticlassSVC(random_state=0).fit(X, y).coef_
+    for form in (X.astype(object), X.tolist(), Frame(*X.T)):
+        found = estimators.MulticlassSVC(random_state=0).fit(form, y).coef_
+        np.testing.assert_array_equal(found, expected)

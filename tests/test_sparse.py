@@ -14,7 +14,7 @@ from jax.experimental import sparse as jax_sparse
 from malformed_matrices import MALFORMED, features
 from matrix_entries import ESTIMATORS, Entry, entries
 
-from xmcjax import _sparse, data, estimators, linops, metrics, models
+from xmcjax import _sparse, data, estimators, linops, losses, metrics, models
 from xmcjax.solvers import instance_dual, multinomial, newton_cg
 
 NAMES = sorted(entries(Path()))
@@ -326,3 +326,12 @@ def test_solvers_take_operators_only():
     ):
         with pytest.raises(TypeError, match=r"expected features of xmcjax\.linops\.make, got csr_matrix"):
             problem(features())
+
+
+def test_a_dense_array_is_asked_for_where_no_sparse_matrix_is_taken():
+    op = linops.make(features())
+    said = r"^y: expected a dense array of real numbers, found a sparse matrix \(csr_matrix\)$"
+    with pytest.raises(TypeError, match=said):
+        newton_cg.lane_problem(op, features()[:, :2], losses.Poisson())
+    with pytest.raises(TypeError, match=r"^y: expected an array of real numbers, found values of type <U1$"):
+        newton_cg.lane_problem(op, np.full((12, 1), "a"), losses.Poisson())

@@ -130,26 +130,37 @@ def dense(X, name: str = "X") -> np.ndarray:
     """An array of real numbers, in the byte order of this machine.
 
     Raises:
-        TypeError: a masked array, or values that are no real numbers.
+        TypeError: a masked array, a sparse matrix, or values that are no real numbers.
         ValueError: rows of different length.
     """
+    if is_sparse(X):
+        raise TypeError(
+            f"{name}: expected a dense array of real numbers, found a sparse matrix ({type(X).__name__})"
+        )
+    return _real(X, name, "an array")
+
+
+def _real(X, name: str, expected: str) -> np.ndarray:
     found = array(X, name)
     if found.dtype.kind not in "biuf":
         what = type(X).__name__ if found.ndim == 0 else f"values of type {found.dtype}"
-        raise TypeError(f"{name}: expected an array or a sparse matrix of real numbers, found {what}")
+        raise no_numbers(name, what, expected)
     return found.astype(_computed(found.dtype), copy=False)
+
+
+def no_numbers(name: str, found: str, expected: str = "an array or a sparse matrix") -> TypeError:
+    """The error of an argument that holds no real numbers."""
+    return TypeError(f"{name}: expected {expected} of real numbers, found {found}")
 
 
 def numbers(X, name: str) -> np.ndarray:
     """An array of real numbers as float64, such as weights; errors as :func:`dense`."""
-    if is_sparse(X):
-        raise TypeError(f"{name}: expected an array of real numbers, found a sparse matrix")
     return dense(X, name).astype(np.float64, copy=False)
 
 
 def matrix(X, name: str = "X") -> Any:
     """Checked CSR of a sparse X, else an array."""
-    return csr(X, name) if is_sparse(X) else dense(X, name)
+    return csr(X, name) if is_sparse(X) else _real(X, name, "an array or a sparse matrix")
 
 
 def refuse_masked(X, name: str) -> None:

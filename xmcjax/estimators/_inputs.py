@@ -11,6 +11,8 @@ from sklearn.utils.validation import validate_data
 from xmcjax import _sparse
 
 DTYPES = (np.float64, np.float32)
+# Kinds of values that are no texts or dates; of them scikit-learn refuses what is no real number.
+_LEFT = "biufcO"
 _TAGS = (
     "y: expected one class per row or a label matrix of 0 and 1, found {}; "
     "sklearn.preprocessing.MultiLabelBinarizer(sparse_output=True).fit_transform(y) makes a label matrix of "
@@ -22,8 +24,8 @@ def checked_features(estimator, X, *, reset: bool = False) -> Any:
     """X as CSR or an array of float; values that are not finite are left to ``check_features``.
 
     Raises:
-        TypeError: a masked array, or values that are no real numbers.
-        ValueError: a malformed matrix, or one of another width than that of ``fit``.
+        TypeError: a masked array, or values that are no real numbers, such as texts and dates.
+        ValueError: a malformed matrix, rows of different length, or another width than that of ``fit``.
     """
     return validate_data(estimator, _entering(X), reset=reset, **_kinds())
 
@@ -104,7 +106,20 @@ def _entering(X) -> Any:
     if _sparse.is_sparse(X):
         return _sparse.csr(X)
     _sparse.refuse_masked(X, "X")
-    return X
+    if hasattr(X, "dtypes") and not hasattr(X, "dtype"):  # a data frame, of which no array is made here
+        types = [kind for kind in X.dtypes if getattr(kind, "kind", "O") not in _LEFT]
+        if types:
+            raise _sparse.no_numbers("X", f"values of type {types[0]}")
+        return X
+    array = _sparse.array(X, "X")
+    if array.dtype.kind not in _LEFT:
+        raise _sparse.no_numbers("X", f"values of type {array.dtype}")
+    if array.dtype == object:  # scikit-learn makes numbers of texts such as "1"
+        texts = (type(value).__name__ for value in array.flat if isinstance(value, (str, bytes)))
+        found = next(texts, None)
+        if found is not None:
+            raise _sparse.no_numbers("X", f"values of type {found}")
+    return array if isinstance(X, (list, tuple)) else X
 
 
 def _kinds() -> dict[str, Any]:

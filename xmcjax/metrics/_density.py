@@ -29,7 +29,7 @@ def density(weights) -> float:
         weights = _sparse.canonical_csr(weights, "weights", zeros=False)
         nonzero, size = weights.nnz, weights.shape[0] * weights.shape[1]
     else:
-        weights = _sparse.dense(weights, "weights")
+        weights = _sparse.matrix(weights, "weights")
         nonzero, size = np.count_nonzero(weights), weights.size
     if not np.isfinite(weights.data if sp.issparse(weights) else weights).all():
         raise ValueError("weights: expected finite numbers, found NaN or infinity")
