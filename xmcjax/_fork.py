@@ -6,8 +6,14 @@ one-vs-all training of sparse features on the native kernels, and ``predict`` of
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import ParamSpec, TypeVar
+
+P, R, C = ParamSpec("P"), TypeVar("R"), TypeVar("C", bound=type)
 
 _owner: int | None = None  # the process whose threads JAX computes in, as far as it is known
 
@@ -40,3 +46,27 @@ def check_threads_of_jax() -> None:
             'would wait for them for ever: start processes with "spawn" or "forkserver" '
             '(multiprocessing.get_context("spawn")), or fork before the first fit'
         )
+
+
+def needs_threads_of_jax(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which begins with :func:`check_threads_of_jax`."""
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        check_threads_of_jax()
+        return function(*args, **options)
+
+    return checked
+
+
+def methods_need_threads_of_jax(cls: C, but: tuple[str, ...] = ()) -> C:
+    """The class, whose public methods begin with :func:`check_threads_of_jax`.
+
+    Args:
+        cls: the methods that it defines itself count, not those that it inherits.
+        but: names of methods that JAX computes nothing for.
+    """
+    for name, method in list(vars(cls).items()):
+        if isinstance(method, FunctionType) and not name.startswith("_") and name not in but:
+            setattr(cls, name, needs_threads_of_jax(method))
+    return cls

@@ -93,7 +93,7 @@ def test_what_training_runs_lowers_for_a_gpu(backend, penalty):
     block = _device_block.DeviceBlock(
         op, losses.squared_hinge, np.ones(1), newton_cg.HParams(), 256, False, penalty
     )
-    step = newton_cg.advance.trace(block._problem, block._hp, block._state)
+    step = newton_cg.advance.__wrapped__.trace(block._problem, block._hp, block._state)
     text = step.lower(lowering_platforms=("cuda",)).as_text()
     # the product with δ, the gradient, and CG's: two products with the bias that it eliminates
     assert (text.count("xla.gpu.triton") >= 4) == (backend == "gpu")

@@ -370,8 +370,8 @@ def test_numbers_cost_no_compilation():
         state = topk_sdca.run(problem, topk_sdca.HParams(tol=tol), topk_sdca.init(problem, jax.random.key(0)))
         assert state.status[0] == Status.CONVERGED
         if C == 1.0:
-            compiled = instance_dual.advance._cache_size()
-    assert instance_dual.advance._cache_size() == compiled
+            compiled = instance_dual.advance.__wrapped__._cache_size()
+    assert instance_dual.advance.__wrapped__._cache_size() == compiled
 
 
 # --- bad input ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import whole_number
+from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.kernels._factored import Factored
 from xmcjax.kernels._functions import positive
@@ -23,6 +24,7 @@ from xmcjax.kernels._mixing import Independent, Loadings, Mixing, tree
 from xmcjax.linops import real_array
 
 
+@methods_need_threads_of_jax
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["gram", "v", "sigma2", "mixing", "chains", "columns", "slots"],
@@ -117,6 +119,7 @@ class ClassKernels:
         return v[None, :, None]
 
 
+@needs_threads_of_jax
 def class_kernels(
     gram: Gram | Factored,
     v,

@@ -7,11 +7,13 @@ hyperparameters computes them anew.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax.kernels._functions import Kernel, stack
 
 
@@ -22,6 +24,7 @@ class Factors(NamedTuple):
     c: tuple[jax.Array, ...] | None  #: [n] each
 
 
+@functools.partial(methods_need_threads_of_jax, but=("matrices_only", "for_prediction"))
 @dataclasses.dataclass(frozen=True)
 class Factored:
     """Base of the approximations, which replace :class:`xmcjax.kernels.Gram`.

@@ -14,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._arguments import whole_number
+from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import RBF, Kernel, Matern, stack
 from xmcjax.kernels._points import Points
 
 
+@methods_need_threads_of_jax
 @dataclasses.dataclass(frozen=True)
 class Fourier(Factored):
     """Made by :func:`fourier`.

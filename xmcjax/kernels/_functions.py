@@ -18,6 +18,7 @@ from jax.core import Tracer
 
 from xmcjax import _sparse
 from xmcjax._arguments import instance
+from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax.linops import real_array
 
 
@@ -32,6 +33,10 @@ class Pairs(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Kernel:
     """Base of the kernel functions. ``a + b`` and ``a * b`` are kernels again."""
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        methods_need_threads_of_jax(cls)
 
     def value(self, pairs: Pairs) -> jax.Array:
         """k(x, x') of all pairs; the hyperparameters are numbers here, never stacks."""
@@ -141,6 +146,7 @@ class Product(Kernel):
         return self.first.value(pairs) * self.second.value(pairs)
 
 
+@needs_threads_of_jax
 def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
     """The kernel with all leaves as arrays [L], and L.
 

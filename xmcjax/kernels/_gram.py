@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from xmcjax import native
 from xmcjax._arguments import number
 from xmcjax._cores import usable_cores
+from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax.kernels._functions import Kernel, Linear, stack
 from xmcjax.kernels._points import GivenProducts, Points
 from xmcjax.linops import Dense
@@ -27,6 +28,7 @@ _TILE_BYTES = 1 << 22
 _FEW_COLUMNS = 6
 
 
+@functools.partial(methods_need_threads_of_jax, but=("matrices_only", "for_prediction"))
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["kernel", "points", "stored"],

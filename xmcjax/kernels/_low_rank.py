@@ -22,6 +22,7 @@ import numpy as np
 from jax.core import Tracer
 
 from xmcjax._arguments import name_of, whole_number
+from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import Kernel, stack
 from xmcjax.kernels._gram import _product, _tile_rows
@@ -29,6 +30,7 @@ from xmcjax.kernels._gram import _product, _tile_rows
 METHODS = ("cholesky", "nystrom")
 
 
+@methods_need_threads_of_jax
 @dataclasses.dataclass(frozen=True)
 class LowRank(Factored):
     """Made by :func:`low_rank`.

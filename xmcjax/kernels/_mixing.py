@@ -15,6 +15,7 @@ import numpy as np
 
 from xmcjax import native
 from xmcjax._cores import usable_cores
+from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax._hierarchy import Hierarchy
 
 
@@ -42,6 +43,7 @@ class Independent:
         return s
 
 
+@methods_need_threads_of_jax
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["B"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Loadings:
@@ -56,6 +58,7 @@ class Loadings:
         return jnp.einsum("cp,ncb->npb", self.B, s, precision="highest")
 
 
+@methods_need_threads_of_jax
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["parent", "leaf", "parents", "children", "classes", "places"],
@@ -93,6 +96,7 @@ class Tree:
         return _down_from_leaves(self, s)
 
 
+@needs_threads_of_jax
 def tree(hierarchy: Hierarchy) -> Tree:
     """Φ of a hierarchy, rows the classes and columns the nodes in the order of ``hierarchy.nodes``."""
     starts, parent = hierarchy.starts, hierarchy.parent

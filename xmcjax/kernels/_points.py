@@ -12,7 +12,7 @@ import numpy as np
 
 from xmcjax import _sparse, linops
 from xmcjax._cores import usable_cores
-from xmcjax._fork import check_threads_of_jax
+from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax.kernels._functions import Pairs
 from xmcjax.linops import Dense, LinOp
 
@@ -24,6 +24,7 @@ def _distances2(norms2, other_norms2, inner) -> jax.Array:
     return jnp.where(distance2 > 8 * jnp.finfo(inner.dtype).eps * size, distance2, 0)
 
 
+@functools.partial(methods_need_threads_of_jax, but=("against",))
 @functools.partial(
     jax.tree_util.register_dataclass, data_fields=["op", "norms2", "offset", "centre"], meta_fields=[]
 )
@@ -82,6 +83,7 @@ class Points:
         return self
 
 
+@methods_need_threads_of_jax
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["matrix", "diagonal"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class GivenProducts:
@@ -122,6 +124,7 @@ class GivenProducts:
         return GivenProducts(self.matrix[:, places], self.diagonal)
 
 
+@needs_threads_of_jax
 def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") -> Points:
     """Features as points.
 
@@ -134,7 +137,6 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
     Raises:
         ValueError: X of another width than the training points, or not of matrix form.
     """
-    check_threads_of_jax()
     if like is not None:
         if X.ndim != 2 or X.shape[1] != like.op.shape[1]:
             raise ValueError(f"expected points [m, {like.op.shape[1]}], got shape {list(X.shape)}")
@@ -160,6 +162,7 @@ def _uncentred(op: LinOp) -> Points:
     return Points(op, op.row_norms2(), jnp.zeros(op.shape[0], op.dtype), None)
 
 
+@needs_threads_of_jax
 def precomputed(M, dtype=None) -> GivenProducts:
     """A kernel matrix of the training points in place of their features.
 
@@ -173,7 +176,6 @@ def precomputed(M, dtype=None) -> GivenProducts:
     Raises:
         ValueError: M not square, not finite, not symmetric or not positive semidefinite.
     """
-    check_threads_of_jax()
     M = _matrix(M, dtype)
     n = M.shape[0]
     if M.shape != (n, n):
@@ -193,6 +195,7 @@ def precomputed(M, dtype=None) -> GivenProducts:
     return GivenProducts(jnp.asarray(M), jnp.asarray(np.diagonal(M).copy()))
 
 
+@needs_threads_of_jax
 def precomputed_test(M, like: GivenProducts, diagonal=None) -> GivenProducts:
     """Kernel values of test points with the training points.
 

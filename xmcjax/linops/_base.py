@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._fork import methods_need_threads_of_jax
+
 
 def put(a: np.ndarray) -> jax.Array:
     """A copy on the device, not a view of the host array, which may be written to again; it compiles nothing.
@@ -68,6 +70,7 @@ class LinOp(Protocol):
         ...
 
 
+@methods_need_threads_of_jax
 class SparseProducts:
     """What the operators of sparse features have in common."""
 

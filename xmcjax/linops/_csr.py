@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax import native
+from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax.linops._base import SparseProducts, put
 from xmcjax.linops._checks import canonical_csr
 from xmcjax.native import ref
@@ -19,6 +20,7 @@ from xmcjax.native import ref
 CHUNK = 1 << 18
 
 
+@functools.partial(methods_need_threads_of_jax, but=("take_rows", "to_scipy"))
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["value", "column", "offset", "row"],

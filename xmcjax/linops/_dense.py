@@ -8,7 +8,10 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import methods_need_threads_of_jax
 
+
+@methods_need_threads_of_jax
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["X"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Dense:

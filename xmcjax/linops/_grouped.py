@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax.linops._base import SparseProducts, put
 from xmcjax.linops._checks import canonical_csr
 
@@ -86,6 +87,7 @@ class Rows:
         return cls(value, index, start, stop, row, long, sums, (m, X.shape[1]))
 
 
+@functools.partial(methods_need_threads_of_jax, but=("take_rows", "to_scipy"))
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["rows", "columns"],

@@ -19,6 +19,7 @@ import numpy as np
 from jax.core import Tracer
 
 from xmcjax import _sparse
+from xmcjax._fork import check_threads_of_jax
 
 
 class Rows(NamedTuple):
@@ -117,6 +118,7 @@ def checked(scores, labels, where) -> tuple[jax.Array, jax.Array, jax.Array | No
 
 def checked_scores(name: str, scores) -> jax.Array:
     """[..., m] of floating point numbers, m ≥ 1."""
+    check_threads_of_jax()
     scores = jnp.asarray(scores)
     if not jnp.issubdtype(scores.dtype, jnp.floating):
         raise TypeError(f"expected {name} of a floating point dtype, got {scores.dtype}")
@@ -158,6 +160,7 @@ def checked_k(k, scores) -> int:
 
 def checked_row_number(name: str, value, labels) -> jax.Array:
     """A real number for each row, [...]."""
+    check_threads_of_jax()
     value = jnp.asarray(value)
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise TypeError(f"expected {name} of a floating point dtype, got {value.dtype}")

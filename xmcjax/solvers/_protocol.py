@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._base import Status, remedies
 from xmcjax.solvers._implicit import Conditions, fixed, implicit, refused
 
@@ -94,6 +95,11 @@ class Solver:
     derivative: Conditions | str
     pure: bool
 
+    def __post_init__(self):
+        for name in ("problem", "init", "step", "ended"):
+            object.__setattr__(self, name, needs_threads_of_jax(getattr(self, name)))
+
+    @needs_threads_of_jax
     def run(self, problem, hp=None, state=None) -> Solution:
         """Iterates until every lane has ended.
 

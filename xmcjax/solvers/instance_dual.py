@@ -44,6 +44,7 @@ import scipy.sparse as sp
 
 from xmcjax import native
 from xmcjax._arguments import number, whole_number
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.linops import Csr
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._base import Status
@@ -101,6 +102,7 @@ class State(NamedTuple):
     history: jax.Array  #: [lanes, checks, 3], epoch, P and D of every check; NaN beyond
 
 
+@needs_threads_of_jax
 def init(problem: Problem, key, *, slots: int | None = None, checks: int = 64) -> State:
     """All lanes at W = 0.
 
@@ -167,6 +169,7 @@ def _seed_of(key) -> jax.Array:
     return seed
 
 
+@needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One epoch of every lane that is running; the others stay as they are."""
     if problem.rows is None:
@@ -174,6 +177,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     return _twin_epoch(problem, hp, state)
 
 
+@needs_threads_of_jax
 @functools.partial(jax.jit, donate_argnames=("state",))
 def advance(problem: Problem, hp: HParams, state: State, count) -> State:
     """At most `count` epochs of each lane in one compiled call; the buffers of `state` are given away.
@@ -190,6 +194,7 @@ def advance(problem: Problem, hp: HParams, state: State, count) -> State:
     return jax.lax.while_loop(unfinished, lambda c: (c[0] + 1, _twin_epoch(problem, hp, c[1])), (0, state))[1]
 
 
+@needs_threads_of_jax
 def run(problem: Problem, hp: HParams, state: State) -> State:
     """Epochs until every lane has ended; the buffers of `state` are given away. Not for jit.
 
@@ -249,6 +254,7 @@ def _verified(problem: Problem, hp: HParams, state: State, attempts: np.ndarray)
     )
 
 
+@needs_threads_of_jax
 def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
     """The dual variables of a lane with the weights that they give, and objectives in float64.
 
@@ -270,6 +276,7 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
     return certified(X, y, alpha, problem.set_name, bound, tol, k=k)
 
 
+@needs_threads_of_jax
 def dual_variables(problem: Problem, state: State, lane: int) -> sp.csr_array:
     """x of a lane, [n, m]."""
     whole_number("lane", lane, 0, problem.lanes - 1)
@@ -286,6 +293,7 @@ def _as_weights(problem: Problem, W: np.ndarray) -> np.ndarray:
     return W if isinstance(problem.op, Csr) else W.T
 
 
+@needs_threads_of_jax
 @jax.jit
 def objectives(problem: Problem, hp: HParams, state: State) -> tuple[jax.Array, ...]:
     """(P, D, P − D, instances with x ≠ 0) of all lanes as they are, each [lanes]."""

@@ -47,6 +47,7 @@ from jax.core import Tracer
 
 from xmcjax import native
 from xmcjax._arguments import instance
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.linops import Csr, LinOp, check_operator, real_array
 from xmcjax.losses import LaneLoss
 from xmcjax.penalties import L2, Penalty
@@ -140,6 +141,7 @@ class State(NamedTuple):
     active: jax.Array  #: int32 [B], rows with φ' or φ'' ≠ 0
 
 
+@needs_threads_of_jax
 def lane_problem(
     op: LinOp, y, loss: LaneLoss, *, weight=1.0, shift=0.0, tolerance=0.0, penalty: Penalty | None = None
 ) -> LaneProblem:
@@ -202,6 +204,7 @@ def _check_targets(y: np.ndarray) -> None:
         raise ValueError(f"expected targets of −1 and 1, found {y[row, lane]} for row {row} of lane {lane}")
 
 
+@needs_threads_of_jax
 def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
     """Fresh lanes at the starting weights; costs no product with X.
 
@@ -247,6 +250,7 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
     )
 
 
+@needs_threads_of_jax
 def step(problem: LaneProblem, hp: HParams, state: State) -> State:
     """One Newton step of every lane that is fresh or running; the others stay as they are."""
     op = problem.op
@@ -263,12 +267,14 @@ def has_kernels(op: LinOp, loss: LaneLoss, penalty: Penalty) -> bool:
     return isinstance(op, Csr) and op.native and listed
 
 
+@needs_threads_of_jax
 @functools.partial(jax.jit, static_argnames=("count",), donate_argnames=("state",))
 def advance(problem: LaneProblem, hp: HParams, state: State, *, count: int = 1) -> State:
     """`count` steps in one compiled call; the buffers of `state` are given away."""
     return jax.lax.fori_loop(0, count, lambda _, s: step(problem, hp, s), state)
 
 
+@needs_threads_of_jax
 def run(problem: LaneProblem, hp: HParams, state: State) -> State:
     """Steps until every lane has ended."""
 

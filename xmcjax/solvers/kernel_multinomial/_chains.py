@@ -23,6 +23,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import number
+from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax.kernels import ClassKernels
 from xmcjax.linops import real_array
 from xmcjax.solvers._lbfgs import Minimised, check_limits, minimise
@@ -31,6 +32,7 @@ from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, kernel_pro
 from xmcjax.solvers.kernel_multinomial._systems import HParams
 
 
+@methods_need_threads_of_jax
 @functools.partial(
     jax.tree_util.register_dataclass, data_fields=["y", "transitions", "places"], meta_fields=[]
 )
@@ -102,6 +104,7 @@ class FittedChains(NamedTuple):
     search: Minimised
 
 
+@needs_threads_of_jax
 def chain_problem(kernel: ClassKernels, y, lengths, transitions, weight=None) -> KernelProblem:
     """The problem of label sequences.
 
@@ -141,6 +144,7 @@ def _checked_lengths(lengths, n: int) -> np.ndarray:
     return lengths
 
 
+@needs_threads_of_jax
 def fit_chains(
     problem: KernelProblem, hp: HParams, variance: float, *, tolerance: float = 1e-4, max_iter: int = 100
 ) -> FittedChains:

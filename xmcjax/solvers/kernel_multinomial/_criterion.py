@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.kernels import ClassKernels, Loadings
 from xmcjax.solvers.kernel_multinomial._newton import State, init, run
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
@@ -55,6 +56,7 @@ class Criterion(NamedTuple):
     state: State  #: of the fits
 
 
+@needs_threads_of_jax
 def cv_criterion(
     problem: KernelProblem, test_weight: jax.Array, hp: HParams, start: jax.Array | None = None
 ) -> Criterion:

@@ -14,6 +14,8 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import methods_need_threads_of_jax
+
 
 @runtime_checkable
 class Likelihood(Protocol):
@@ -45,6 +47,7 @@ class Likelihood(Protocol):
         ...
 
 
+@methods_need_threads_of_jax
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["y"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Softmax:
@@ -78,6 +81,7 @@ class Softmax:
         return alpha - jnp.mean(alpha, axis=1, keepdims=True)
 
 
+@methods_need_threads_of_jax
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["y"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class OneVsRest:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._host_loop import run_in_calls
@@ -46,6 +47,7 @@ class State(NamedTuple):
     checks: jax.Array  #: int32 [B], how often it was for a residual that was small
 
 
+@needs_threads_of_jax
 def init(problem: KernelProblem, alpha=None) -> State:
     """The lanes at α, or at 0.
 
@@ -90,6 +92,7 @@ def _init(problem: KernelProblem, zeros: jax.Array, alpha) -> State:
     )
 
 
+@needs_threads_of_jax
 def step(problem: KernelProblem, hp: HParams, state: State) -> State:
     """One Newton step of every lane that is running; the others stay as they are."""
     kernel, likelihood = problem.kernel, problem.likelihood
@@ -162,6 +165,7 @@ def step(problem: KernelProblem, hp: HParams, state: State) -> State:
     )
 
 
+@needs_threads_of_jax
 def run(problem: KernelProblem, hp: HParams, state: State) -> State:
     """Steps until every lane has ended."""
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import instance, name_of, whole_number
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.kernels import ClassKernels, Independent
 from xmcjax.linops import computed_dtype, real_array
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
@@ -81,6 +82,7 @@ def without_lone_axis(function):
     return of_lanes
 
 
+@needs_threads_of_jax
 def kernel_problem(
     kernel: ClassKernels, y, weight=None, *, likelihood: str | Likelihood = "softmax", exact: bool = False
 ) -> KernelProblem:
@@ -165,6 +167,7 @@ def random_folds(n: int, q: int, seed) -> np.ndarray:
     return np.random.default_rng(seed).permutation(n) % q
 
 
+@needs_threads_of_jax
 def fold_weights(folds, q: int, dtype) -> jax.Array:
     """Weights [n, q] of q lanes: lane k trains on the points that are not in fold k.
 

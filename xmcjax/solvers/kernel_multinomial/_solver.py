@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._implicit import Conditions, fixed
 from xmcjax.solvers._protocol import Solution, Solver
 from xmcjax.solvers.kernel_multinomial._newton import init, objective, run, step
@@ -58,6 +59,7 @@ SOLVER = Solver(
 )
 
 
+@needs_threads_of_jax
 def fit(problem: KernelProblem, hp: HParams, start: jax.Array | None = None) -> jax.Array:
     """α of every lane, [n, C, B], differentiable in all arrays of the problem: kernel, targets, weights.
 

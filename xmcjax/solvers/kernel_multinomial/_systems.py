@@ -18,6 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem
 
 
@@ -99,6 +100,7 @@ def adjoint(problem: KernelProblem, hp: HParams, u: jax.Array, pi: jax.Array, t:
     return solve_system(problem, W, pi, b, Kb, lanes, tolerance=hp.tolerance, max_steps=hp.max_cg_gradient)
 
 
+@needs_threads_of_jax
 def cg_in_functions(
     product,
     W,

@@ -12,6 +12,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import number
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.kernels import ClassKernels, Kernel, Linear, class_kernels, gram, stack
 from xmcjax.solvers._base import Status
@@ -110,6 +111,7 @@ class CvObjective:
         weight: of the points, [n], or None.
     """
 
+    @needs_threads_of_jax
     def __init__(
         self,
         model: KernelModel,

@@ -15,6 +15,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import whole_number
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.kernels import ClassKernels
 from xmcjax.solvers._lbfgs import check_limits
 from xmcjax.solvers.kernel_multinomial._newton import State, init, run
@@ -31,6 +32,7 @@ class Uncertain(NamedTuple):
     converged: bool
 
 
+@needs_threads_of_jax
 def fit_uncertain(
     kernel: ClassKernels, allowed, hp: HParams, *, weight=None, tolerance: float = 1e-6, max_iter: int = 200
 ) -> Uncertain:

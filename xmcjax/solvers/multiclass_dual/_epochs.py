@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._host_loop import run_in_calls
 from xmcjax.solvers.multiclass_dual._accuracy import EPS
@@ -71,11 +72,13 @@ class Certificate(NamedTuple):
     violation: jax.Array  #: |projected gradient|, [n, m] or [n, 1]
 
 
+@needs_threads_of_jax
 def weights(problem: MulticlassProblem, alpha) -> jax.Array:
     """W = Xᵀ coefficients(α), [d, m]."""
     return problem.op.rmatmat(problem.formulation.coefficients(alpha, problem.y))
 
 
+@needs_threads_of_jax
 def certificate(problem: MulticlassProblem, W, alpha) -> Certificate:
     """Primal and dual objective, gap and projected gradient at W and α with W = weights(α)."""
     formulation, C = problem.formulation, problem.C
@@ -87,6 +90,7 @@ def certificate(problem: MulticlassProblem, W, alpha) -> Certificate:
     return Certificate(primal, dual, gap, formulation.violation(gains, alpha, problem.y, C))
 
 
+@needs_threads_of_jax
 def init(problem: MulticlassProblem, key, alpha=None) -> State:
     """The state before the first epoch.
 
@@ -138,6 +142,7 @@ def _assess(problem: MulticlassProblem, state: State, found: Certificate) -> Sta
     )
 
 
+@needs_threads_of_jax
 def step(problem: MulticlassProblem, hp: HParams, state: State) -> State:
     """One epoch of a state that is running; any other stays as it is."""
     return jax.lax.cond(state.status == Status.RUNNING, lambda s: _epoch(problem, hp, s), lambda s: s, state)
@@ -213,6 +218,7 @@ def _visits(problem: MulticlassProblem, W, alpha, active, key, tolerance):
     return jax.lax.scan(visit, (W, alpha), order)[0]
 
 
+@needs_threads_of_jax
 def run_epochs(problem: MulticlassProblem, hp: HParams, state: State) -> State:
     """Epochs until the state is no longer running."""
 

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
 from xmcjax._arguments import MOST_THREADS, name_of, number, whole_number
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax._range import check_range, check_squared_norms
 from xmcjax.solvers._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
@@ -94,6 +95,7 @@ def check_limits(tol: float, max_epochs: int, threads: int = 1) -> None:
     whole_number("threads", threads, 1, MOST_THREADS)
 
 
+@needs_threads_of_jax
 def multiclass_problem(
     X, y, *, formulation: str = "ww", C: float = 1.0, backend: str = "auto", threads: int = 1
 ) -> MulticlassProblem:

@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 
 from xmcjax import linops
 from xmcjax._arguments import flag, number, whole_number
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.native import Ascent, Assessment, Match
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import certified
@@ -33,6 +34,7 @@ from xmcjax.solvers.multiclass_dual._solve import Solution
 from xmcjax.solvers.multiclass_dual._wire import Wire
 
 
+@needs_threads_of_jax
 def run_over_mesh(
     X,
     y,

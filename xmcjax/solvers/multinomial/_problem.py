@@ -30,7 +30,7 @@ import numpy as np
 
 from xmcjax import _sparse, native
 from xmcjax._arguments import flag, whole_number
-from xmcjax._fork import check_threads_of_jax
+from xmcjax._fork import check_threads_of_jax, needs_threads_of_jax
 from xmcjax._range import check_range
 from xmcjax.linops import Csr, Dense, LinOp, check_operator
 
@@ -208,6 +208,7 @@ class Evaluation(NamedTuple):
     norm: jax.Array  #: [], of both gradients
 
 
+@needs_threads_of_jax
 def evaluate(problem: Problem, W, bias) -> Evaluation:
     """G and ∇G by one product with X and one with its transpose; both at once in the native pass."""
     if problem.native:

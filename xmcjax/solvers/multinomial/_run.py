@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xmcjax._arguments import name_of, number, whole_number
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.linops import real_array
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._peers import Peers, described
@@ -89,14 +90,18 @@ IDLE = 30
 _PLAIN = {"xla_backend_optimization_level": 0}
 
 initial, _plain_initial = (
-    jax.jit(_initial, static_argnames="method", compiler_options=options) for options in (None, _PLAIN)
+    needs_threads_of_jax(jax.jit(_initial, static_argnames="method", compiler_options=options))
+    for options in (None, _PLAIN)
 )
 advance, _plain_advance = (
-    jax.jit(_advance, static_argnames="method", donate_argnames="state", compiler_options=options)
+    needs_threads_of_jax(
+        jax.jit(_advance, static_argnames="method", donate_argnames="state", compiler_options=options)
+    )
     for options in (None, _PLAIN)
 )
 
 
+@needs_threads_of_jax
 def run(
     problem: Problem,
     method: str = "auto",

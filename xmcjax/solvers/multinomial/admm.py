@@ -23,6 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.native import ref
 from xmcjax.solvers._cg import cg
 from xmcjax.solvers.multinomial._problem import (
@@ -52,6 +53,7 @@ class Memory(NamedTuple):
     rho: jax.Array  #: []
 
 
+@needs_threads_of_jax
 def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
     """The state at the starting weights; `state.inner` counts CG steps, over all classes."""
     begin = start(problem, hp, W0, b0, width)
@@ -61,6 +63,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = No
     return begin.state._replace(memory=memory)
 
 
+@needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One iteration."""
     Z, U, log_p, rho = state.memory

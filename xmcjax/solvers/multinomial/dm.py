@@ -16,6 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.losses import logistic
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _blocks
@@ -47,12 +48,14 @@ class Memory(NamedTuple):
     norms: jax.Array  #: ‖∇F‖ of each class, [K]
 
 
+@needs_threads_of_jax
 def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
     """The state at the starting weights; `state.inner` counts Newton steps, over all classes."""
     begin = start(problem, hp, W0, b0, width)
     return _with_bound(problem, hp, begin.state, begin.Z)
 
 
+@needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One pass over the classes, and a."""
     tolerance = tolerances(problem, ACCURACY, hp.tolerance, state.scale, state.memory.norms)

@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax import native
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers.multinomial._problem import (
     Problem,
     centred,
@@ -52,6 +53,7 @@ class Memory(NamedTuple):
     key: jax.Array  #: of the order of the visits
 
 
+@needs_threads_of_jax
 def init(problem: Problem, hp: HParams, W0=None, b0=None, seed: int = 0) -> State:
     """The state before the first round; `state.inner` counts epochs.
 
@@ -85,6 +87,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, seed: int = 0) -> Stat
     return state._replace(memory=Memory(log_q, squared_norms, jax.random.key_data(jax.random.key(seed))))
 
 
+@needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """`ROUNDS` rounds, and G."""
     memory: Memory = state.memory

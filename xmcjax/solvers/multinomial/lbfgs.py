@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial._problem import Problem, evaluate, norm_at_zero
 from xmcjax.solvers.multinomial._state import HParams, State, next_status, starting_state, starting_weights
@@ -51,6 +52,7 @@ def _strong(optimiser):
     return jax.tree.map(lambda a: jnp.asarray(a, a.dtype), optimiser)
 
 
+@needs_threads_of_jax
 def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
     """The state at the starting weights; `state.inner` counts values and gradients of G."""
     weights = starting_weights(problem, W0, b0)
@@ -61,6 +63,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
     return state._replace(memory=memory)
 
 
+@needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One step with its line search (zoom)."""
     import optax

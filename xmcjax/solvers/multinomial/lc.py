@@ -20,6 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.losses import poisson
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _blocks
@@ -40,6 +41,7 @@ class Memory(NamedTuple):
     norms: jax.Array  #: ‖∇G‖ of each class, [K]
 
 
+@needs_threads_of_jax
 def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
     """The state at the starting weights; `state.inner` counts Newton steps, over all classes."""
     W, bias = starting_weights(problem, W0, b0, width)
@@ -58,6 +60,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = No
     return state._replace(memory=Memory(-log_sums, norms))
 
 
+@needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One pass over the classes, and a."""
 

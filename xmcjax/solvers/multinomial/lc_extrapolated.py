@@ -16,6 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import lc
 from xmcjax.solvers.multinomial._problem import Problem
@@ -38,6 +39,7 @@ class Memory(NamedTuple):
     kept: jax.Array  #: int32, how many of them there are
 
 
+@needs_threads_of_jax
 def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
     """The state at the starting weights; `state.inner` counts Newton steps, over all classes."""
     state = lc.init(problem, hp, W0, b0, width)
@@ -46,6 +48,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = No
     return state._replace(memory=Memory(log_a, norms, empty, empty, jnp.int32(0)))
 
 
+@needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One pass over the classes with extrapolated a, and a."""
     memory: Memory = state.memory

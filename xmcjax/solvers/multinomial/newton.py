@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import cg
@@ -48,12 +49,14 @@ class Memory(NamedTuple):
     bias_gradient: jax.Array  #: [K]
 
 
+@needs_threads_of_jax
 def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = None) -> State:
     """The state at the starting weights; `state.inner` counts CG steps."""
     state, Z, log_sums, now = start(problem, hp, W0, b0, width)
     return state._replace(memory=Memory(Z, log_sums, now.gradient, now.bias_gradient))
 
 
+@needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One Newton step."""
     return moved(problem, hp, state, *_direction(problem, state))
