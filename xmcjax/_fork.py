@@ -13,7 +13,9 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import ParamSpec, TypeVar
 
-P, R, C = ParamSpec("P"), TypeVar("R"), TypeVar("C", bound=type)
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
 
 _owner: int | None = None  # the process whose threads JAX computes in, as far as it is known
 

@@ -107,9 +107,11 @@ def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: 
         )
 
     def more(carry):
-        return (carry[0] < _MAX_STEPS) & ~carry[-1].all()
+        return ((carry[0] < _MAX_STEPS) & ~carry[-1]).any()
 
-    carry = (0, start, jnp.full_like(start, -jnp.inf), high, jnp.zeros_like(start, bool), done)
+    # steps of each vector: where vmap adds an axis of an explicit mesh, a constant would not be of that mesh
+    steps = jnp.zeros_like(start, jnp.int32)
+    carry = (steps, start, jnp.full_like(start, -jnp.inf), high, jnp.zeros_like(start, bool), done)
     _, t, _, _, tight, _ = jax.lax.while_loop(more, body, carry)
     return t, tight
 

@@ -125,11 +125,12 @@ def _jnp_project(b, radius, rho, *, k: int):
         )
 
     def more(carry):
-        return (carry[0] < _MAX_STEPS) & ~carry[-1].all()
+        return ((carry[0] < _MAX_STEPS) & ~carry[-1]).any()
 
     none = jnp.full_like(kth, -1)
     start = jnp.where(skip, 0, following), jnp.where(skip, 1, kth - following)
-    carry = (0, *start, jnp.zeros_like(kth, bool), jnp.full_like(kth, -jnp.inf), (none, none), skip)
+    steps = jnp.zeros_like(kth, jnp.int32)  # of each vector, as in _threshold.search
+    carry = (steps, *start, jnp.zeros_like(kth, bool), jnp.full_like(kth, -jnp.inf), (none, none), skip)
     _, t, u, tight, *_ = jax.lax.while_loop(more, body, carry)
 
     # What rounding has left of the equations: in the knapsack problem where the radius holds, else a
