@@ -61,6 +61,14 @@ with jax.set_mesh(mesh):
     xs = jax.device_put(x, NamedSharding(mesh, P("rows")))
     same(f(xs), f(x), spec)
     np.testing.assert_allclose(jax.jit(jax.vmap(f, 1, 1))(xs), f(x), rtol=1e-12, atol=1e-14)
+    # what vmap takes from an array that is sharded
+    for name in ("own_radii", "alpha"):
+        f = FUNCTIONS[name]
+        same(jax.jit(jax.vmap(jax.vmap(f)))(xs), f(x), spec)
+    f = FUNCTIONS["own_radii"]
+    same(jax.vmap(f)(xs), f(x), spec)
+    slope = jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(f(x) ** 2))))
+    same(slope(xs), slope(x), spec)
     tangent = jax.jit(lambda x: jax.jvp(f, (x,), (x,))[1])
     same(tangent(xs), tangent(x), spec)
     ys = jax.device_put(y, NamedSharding(mesh, P("rows")))
@@ -68,6 +76,8 @@ with jax.set_mesh(mesh):
     value, slope = jax.jit(loss)(xs, ys)
     same(value, loss(x, y)[0], [])
     same(slope, loss(x, y)[1], spec)
+    rows = jax.vmap(lambda x, y: losses.smooth_topk_hinge(x, y, 2, 0.5))
+    same(jax.jit(rows)(xs, ys), rows(x, y), spec[:2])
 
 # In shard_map, over all axes and over one of them
 full = jax.jit(projections.simplex)(x)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from xmcjax.native._multiclass import CentredAscent as CentredAscent
     from xmcjax.native._multiclass import Match as Match
     from xmcjax.native._multiclass import Proximal as Proximal
+    from xmcjax.native._partition import by_rows as by_rows
 
 _LATE = {
     "_abort_note": ("noted_at_abort",),
@@ -50,6 +51,7 @@ _LATE = {
         *("instance_dual", "instance_gap", "project_box", "project_topk"),
     ),
     "_multiclass": ("Ascent", "Assessment", "CentredAscent", "Match", "Proximal"),
+    "_partition": ("by_rows",),
 }
 _MODULES = {name: module for module, names in _LATE.items() for name in names}
 

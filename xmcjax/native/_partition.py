@@ -1,12 +1,14 @@
 """How XLA splits a native call over the devices of a mesh: by its rows, which do not depend on each other.
 
 Without it XLA gathers the whole array on every device and leaves the result there. In ``shard_map`` the call
-is a device's own already; explicit axes of a mesh become that in :mod:`xmcjax.projections._rows`.
+is a device's own already; explicit axes of a mesh, which are part of the type of an array, become that in
+:func:`by_rows`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,9 +48,7 @@ def over_rows(call: Callable, *, numbers: int, results: int) -> Callable:
 
     @split.def_vmap
     def _(size, batched, *arguments):
-        pairs = zip(arguments, batched, strict=True)
-        full = [a if has else jnp.broadcast_to(a, (size, *a.shape)) for a, has in pairs]
-        return split(*full), (True,) * (1 + results)
+        return split(*_full(size, batched, arguments)), (True,) * (1 + results)
 
     partitioned = custom_partitioning(call)
     partitioned.def_partition(
@@ -60,9 +60,62 @@ def over_rows(call: Callable, *, numbers: int, results: int) -> Callable:
         need_replication_factors=("m",),
     )
 
+    # where vmap adds an explicit axis of a mesh, each device makes the call for its own rows
+    @custom_vmap
+    def own(*arguments):
+        return call(*arguments)
+
+    @own.def_vmap
+    def _(size, batched, *arguments):
+        return by_rows(own, *_full(size, batched, arguments), results=results), (True,) * (1 + results)
+
     def choose(*arguments):
         meshes = jax.sharding.get_abstract_mesh(), jax.typeof(arguments[0]).sharding.mesh
         compiler_splits = {kind for mesh in meshes for kind in mesh.axis_types} <= {AxisType.Auto}
-        return split(*arguments) if compiler_splits else call(*arguments)
+        return split(*arguments) if compiler_splits else own(*arguments)
 
     return choose
+
+
+def _full(size: int, batched, arguments) -> list[jax.Array]:
+    """The arguments of a function that vmap maps, each with the axis of that size."""
+    pairs = zip(arguments, batched, strict=True)
+    return [a if has else jnp.broadcast_to(a, (size, *a.shape)) for a, has in pairs]
+
+
+def by_rows(project: Callable, b: jax.Array, *numbers: jax.Array, results: int | None = None) -> Any:
+    """``project(b, *numbers)`` of b [..., m] and numbers [...], sharded as b is.
+
+    Args:
+        project: returns an array [..., m], or a tuple of it and `results` arrays [...].
+        b, numbers: its arguments.
+        results: None for an array alone.
+
+    Where b or a number is sharded over explicit axes, each device projects its own rows in a ``shard_map``
+    over these axes. Elsewhere, and in a ``shard_map``, nothing is done: the compiler splits the rows.
+    """
+    shardings = [jax.typeof(array).sharding for array in (b, *numbers)]
+    if not any(axis is not None for sharding in shardings for axis in sharding.spec):
+        return project(b, *numbers)
+    mesh = next(s.mesh for s in shardings if any(axis is not None for axis in s.spec))
+    given = [*shardings[0].spec, *[None] * (b.ndim - len(shardings[0].spec))]
+    batch = given[:-1]
+    names = {name for axis in batch for name in ((axis,) if isinstance(axis, str) else axis or ())}
+
+    def placed(array, axes):
+        return jax.sharding.reshard(array, NamedSharding(mesh, PartitionSpec(*axes)))
+
+    def arranged(found):
+        if results is None:
+            return placed(found, given)
+        return (placed(found[0], given), *(placed(number, batch) for number in found[1:]))
+
+    b, numbers = placed(b, [*batch, None]), tuple(placed(number, batch) for number in numbers)
+    if not names:
+        return arranged(project(b, *numbers))
+    whole, one = PartitionSpec(*batch, None), PartitionSpec(*batch)
+    out = whole if results is None else (whole, *[one] * results)
+    split = jax.shard_map(
+        project, mesh=mesh, in_specs=(whole, *[one] * len(numbers)), out_specs=out, axis_names=names
+    )
+    return arranged(split(b, *numbers))

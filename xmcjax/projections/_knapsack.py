@@ -15,7 +15,6 @@ import jax.numpy as jnp
 
 from xmcjax import native
 from xmcjax.projections import _arguments, _threshold
-from xmcjax.projections._rows import by_rows
 
 
 def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
@@ -90,7 +89,7 @@ def _box_projection_jvp(at_most, primals, tangents):
 @functools.partial(jax.jit, static_argnames="at_most")
 def project(b, radius, lower, upper, rho, *, at_most: bool):
     """x of :func:`box_projection`, compiled once for each shape."""
-    return by_rows(lambda *row: box_projection(*row, at_most)[0], b, radius, lower, upper, rho)
+    return native.by_rows(lambda *row: box_projection(*row, at_most)[0], b, radius, lower, upper, rho)
 
 
 def _solve(x, radius, lower, upper, *, at_most: bool):

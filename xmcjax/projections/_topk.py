@@ -19,7 +19,6 @@ import jax.numpy as jnp
 
 from xmcjax import native
 from xmcjax.projections import _arguments, _knapsack, _threshold
-from xmcjax.projections._rows import by_rows
 
 _MAX_STEPS = 128
 # Up to here the k largest are kept as they are met; beyond, b_[k] is searched for like a threshold.
@@ -194,7 +193,7 @@ def _topk_projection_jvp(k, primals, tangents):
 @functools.partial(jax.jit, static_argnames="k")
 def project(b, radius, rho, *, k: int):
     """x of :func:`topk_projection`, compiled once for each shape."""
-    return by_rows(lambda *row: topk_projection(*row, k)[0], b, radius, rho)
+    return native.by_rows(lambda *row: topk_projection(*row, k)[0], b, radius, rho)
 
 
 def topk_cone(x, k: int, rho=0.0) -> jax.Array:
