@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 
 
 def check_range(what: str, values, dtype) -> None:
@@ -22,3 +23,19 @@ def check_squared_norms(values) -> None:
     if wrong.size:
         what = f"rows whose squared norm is a finite {values.dtype}"
         raise ValueError(f"expected {what}, which that of row {wrong[0]} is not")
+
+
+def check_norms(X, dtype) -> None:
+    """Raises ValueError, which names the first row, where ‖x_i‖² is not finite in `dtype`.
+
+    Args:
+        X: finite features [n, d], CSR or an array.
+        dtype: float32 or float64, which training works with.
+    """
+    values = X.data if sp.issparse(X) else X
+    largest = max(abs(float(values.max(initial=0))), abs(float(values.min(initial=0))))
+    if largest * largest * X.shape[1] <= float(np.finfo(dtype).max):
+        return
+    with np.errstate(over="ignore"):  # which is what is looked for
+        X = X.astype(dtype)
+        check_squared_norms(np.asarray((X.multiply(X) if sp.issparse(X) else X * X).sum(axis=1)).ravel())

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._hierarchy import Hierarchy
-from xmcjax._range import check_range
+from xmcjax._range import check_norms, check_range
 
 LOSSES = ("zero_one", "taxonomy", "parent")
 SHARES = ("class", "all", "level", "subtree")
@@ -58,7 +58,6 @@ def points_of(X, weight: np.ndarray | None, kernel, w) -> tuple[Any, float]:
             is no number of the dtype of X or has no inverse there.
     """
     from xmcjax import kernels
-    from xmcjax.linops import check_norms
 
     named = kernel if isinstance(kernel, str) else ""
     if named == "precomputed":

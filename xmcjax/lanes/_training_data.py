@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._arguments import whole_number
 from xmcjax._finite import place_not_finite
-from xmcjax._range import check_range
+from xmcjax._range import check_norms, check_range
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import by_positives
@@ -62,7 +62,7 @@ def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, optio
     if X.shape[0] == 0:
         raise ValueError("expected at least one row, got none")
     linops.check_features(X)
-    linops.check_norms(X, np.float64)  # sums are worked out in it
+    check_norms(X, np.float64)  # sums are worked out in it
     weight = None
     if sample_weight is not None:
         weight = check_sample_weight(sample_weight, X.shape[0])

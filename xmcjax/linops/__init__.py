@@ -17,7 +17,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import name_of, thread_count
 from xmcjax._fork import check_threads_of_jax
 from xmcjax.linops._base import LinOp, put
-from xmcjax.linops._checks import check_features, check_norms, check_operator, computed_dtype, real_array
+from xmcjax.linops._checks import check_features, check_operator, computed_dtype, real_array
 from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense
 from xmcjax.linops._grouped import Grouped
@@ -33,7 +33,6 @@ __all__ = [
     "Grouped",
     "LinOp",
     "check_features",
-    "check_norms",
     "check_operator",
     "computed_dtype",
     "gpu_ready",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._finite import place_not_finite
-from xmcjax._range import check_squared_norms
 
 
 def check_features(X) -> None:
@@ -21,22 +19,6 @@ def check_features(X) -> None:
         row, column, value = place
         found = "NaN" if np.isnan(value) else value
         raise ValueError(f"expected finite features, found {found} in row {row}, column {column} of X")
-
-
-def check_norms(X, dtype) -> None:
-    """Raises ValueError, which names the first row, where ‖x_i‖² is not finite in `dtype`.
-
-    Args:
-        X: finite features [n, d], CSR or an array.
-        dtype: float32 or float64, which training works with.
-    """
-    values = X.data if sp.issparse(X) else X
-    largest = max(abs(float(values.max(initial=0))), abs(float(values.min(initial=0))))
-    if largest * largest * X.shape[1] <= float(np.finfo(dtype).max):
-        return
-    with np.errstate(over="ignore"):  # which is what is looked for
-        X = X.astype(dtype)
-        check_squared_norms(np.asarray((X.multiply(X) if sp.issparse(X) else X * X).sum(axis=1)).ravel())
 
 
 def real_array(name: str, value, *, finite: bool = False) -> jax.Array | np.ndarray:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._arguments import MOST_THREADS, name_of, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax._range import check_range, check_squared_norms
+from xmcjax._range import check_norms, check_range, check_squared_norms
 from xmcjax.solvers._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
 
@@ -62,7 +62,7 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[Any, np.ndarray, in
     dtype = np.float64 if X.dtype == np.float64 else np.float32
     check_range("C: expected a number", C, dtype)
     linops.check_features(X)
-    linops.check_norms(X, dtype)
+    check_norms(X, dtype)
     values = X.data if sp.issparse(X) else X
     if not values.any():
         raise ValueError(f"expected features that are not all zero, found {X.shape[0]} rows of zeros")
