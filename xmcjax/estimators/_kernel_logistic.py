@@ -22,15 +22,14 @@ from xmcjax.estimators._inputs import checked_data, checked_features, checked_tr
 from xmcjax.estimators._kernel_parts import (
     Training,
     base_kernel,
-    below,
     by_group,
     groups,
+    labelled,
     least_expected_loss,
     ordered,
     points_of,
 )
 from xmcjax.estimators._refit import unchanged_on_error
-from xmcjax.estimators._targets import class_numbers
 
 # Numbers of a part of the scores that prediction makes at once.
 _PART = 1 << 24
@@ -349,16 +348,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         X, y = checked_data(self, X, y)
         check_features(X)
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
-        classes, numbers = class_numbers(y, weight)
-        allowed = None
-        if self.inner_labels and (tree is None or self.likelihood != "softmax"):
-            raise ValueError("inner_labels: expected a hierarchy and the likelihood softmax beside them")
-        if tree is not None:
-            classes = tree.nodes[tree.leaves]
-            if self.inner_labels:
-                numbers, allowed = below(y, tree)
-            else:
-                numbers = tree.places(y, leaves_only=True)
+        classes, numbers, allowed = labelled(y, weight, tree, self.inner_labels, self.likelihood)
         with precision(X.dtype):
             points, scale = points_of(X, weight, self.kernel, self.w)
         return Training(points, numbers, allowed, classes, tree, weight, scale), X.dtype

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse
 from xmcjax._hierarchy import Hierarchy
 from xmcjax._range import check_norms, check_range
+from xmcjax.estimators._targets import class_numbers
 
 LOSSES = ("zero_one", "taxonomy", "parent")
 SHARES = ("class", "all", "level", "subtree")
@@ -119,6 +120,28 @@ def groups(share: str | None, tree: Hierarchy | None, n_classes: int) -> np.ndar
     if share == "level":
         return tree.depth - 1
     return np.unique(tree.above(1), return_inverse=True)[1]
+
+
+def labelled(y, weight, tree: Hierarchy | None, inner_labels: bool, likelihood: str) -> tuple[Any, Any, Any]:
+    """The classes, the number of that of each row, and, of labels that may be inner nodes, the classes below.
+
+    Args:
+        y: labels of the rows, [n].
+        weight: of the rows, [n]; None for ones.
+        tree: of the classes, the leaves of which they are; None for those of y.
+        inner_labels: whether nodes above the leaves may be labels too.
+        likelihood: of which only "softmax" takes inner labels.
+
+    Raises:
+        ValueError: labels that are no classes, or inner ones without a tree or with another likelihood.
+    """
+    classes, numbers = class_numbers(y, weight)
+    if inner_labels and (tree is None or likelihood != "softmax"):
+        raise ValueError("inner_labels: expected a hierarchy and the likelihood softmax beside them")
+    if tree is None:
+        return classes, numbers, None
+    numbers, allowed = below(y, tree) if inner_labels else (tree.places(y, leaves_only=True), None)
+    return tree.nodes[tree.leaves], numbers, allowed
 
 
 def below(y, tree: Hierarchy) -> tuple[np.ndarray, np.ndarray | None]:
