@@ -85,7 +85,7 @@ CONVERTED = {
     "models._arrays.ArrayModel.__init__": CHECKED,
     "models._linear.LinearModel.weights": "of shards, whose reader checks",
     "models._predict.scores_above": OWN,
-    "solvers._admm.solve": DENSE,
+    "solvers._admm._solved": DENSE,
     "solvers.multiclass_dual._native.canonical": DENSE,
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,
     "solvers.multiclass_dual._processes._gathered": OWN,

@@ -126,8 +126,8 @@ def _modules(path: Path):
 
 
 def test_layers():
-    """The readers know numpy, scipy, the checks of arguments and matrices, and the library loader."""
-    checks = {"xmcjax._arguments", "xmcjax._finite", "xmcjax._sparse"}
+    """The readers know numpy, scipy, the checks of arguments, files and matrices, and the library loader."""
+    checks = {"xmcjax._arguments", "xmcjax._file_kinds", "xmcjax._finite", "xmcjax._sparse"}
     allowed = {"numpy", "scipy", "xmcjax.data", "xmcjax.native", *checks, *sys.stdlib_module_names}
     for path in Path(xmcjax.data.__file__).parent.glob("*.py"):
         for module in _modules(path):

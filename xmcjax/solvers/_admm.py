@@ -28,7 +28,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from xmcjax.solvers._certified import losses
-from xmcjax.solvers._formulations import NAMES
+from xmcjax.solvers._formulations import NAMES, Formulation
 
 # Features up to which XᵀX is decomposed, and bytes that all arrays together may take.
 MOST_FEATURES, MOST_BYTES = 2000, 2 << 30
@@ -70,17 +70,17 @@ def solve(
         most: steps at most.
         k: of the top-k losses.
     """
-    X = X.toarray() if sp.issparse(X) else X
+    X = np.asarray(X.toarray() if sp.issparse(X) else X, np.float64)
+    A = alpha.toarray().astype(np.float64)
     # numbers that overflow leave a gap that is not finite, or too large, and the caller says so
     with np.errstate(over="ignore", invalid="ignore"):
-        return _solved(np.asarray(X, np.float64), y, alpha, formulation, C, tol, most, k)
+        return _solved(X, y, A, NAMES[formulation], C, tol, most, k)
 
 
-def _solved(X, y, alpha: sp.csr_array, formulation: str, C: float, tol: float, most: int, k: int) -> Found:
+def _solved(X, y, A: np.ndarray, form: Formulation, C: float, tol: float, most: int, k: int) -> Found:
     eigenvalue, basis = scipy.linalg.eigh(X.T @ X, driver="evd")
     eigenvalue = np.maximum(eigenvalue, 0)[:, None]
     X = X @ basis
-    form, A = NAMES[formulation], alpha.toarray().astype(np.float64)
 
     def weights(A: np.ndarray) -> np.ndarray:
         return -form.centred(X.T @ form.coefficients(A, y))
