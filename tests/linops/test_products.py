@@ -43,7 +43,8 @@ def test_products(backend, lanes, dtype):
     tolerance = dict(rtol=1e-12, atol=1e-12) if dtype == np.float64 else dict(rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(F.matmat(jnp.asarray(V)), A @ V, **tolerance)
     np.testing.assert_allclose(F.rmatmat(jnp.asarray(C)), A.T @ C, **tolerance)
-    np.testing.assert_allclose(F.rmatmat(jnp.asarray(D)), A.T @ D, **tolerance)
+    np.testing.assert_allclose(F.matmat(V), A @ V, **tolerance)  # arrays of NumPy too
+    np.testing.assert_allclose(F.rmatmat(D), A.T @ D, **tolerance)
     np.testing.assert_allclose(
         F.gram_matmat(jnp.asarray(D), jnp.asarray(V)), A.T @ (D * (A @ V)), **tolerance
     )

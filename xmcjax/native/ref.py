@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 def csr_matmat(value, column, row, V, n: int):
     """X V, [n, B]."""
+    V = jnp.asarray(V)  # an array of NumPy cannot be looked up by what is traced
 
     def add(out, entries):
         value, column, row = entries
