@@ -236,7 +236,7 @@ def _refused(where: str, error: BaseException, call: _calls.Call, must_work: boo
     theirs = theirs or (not call.host and of_jax)
     if isinstance(error, TypeError | ValueError | IndexError | MemoryError) and (ours or theirs):
         return "refused"
-    if isinstance(error, OSError) and error.filename is not None:
+    if isinstance(error, OSError) and (ours or error.filename is not None):
         return "refused by the file system"
     raise Wrong(f"{where}: {text[:300]} (from {Path(last.filename).name}:{last.lineno}: {line})")
 
