@@ -25,6 +25,12 @@ def check_squared_norms(values) -> None:
         raise ValueError(f"expected {what}, which that of row {wrong[0]} is not")
 
 
+def largest(X) -> float:
+    """The largest |x| of features [n, d], CSR or an array; no copy of them is made. 0 where there is none."""
+    values = X.data if sp.issparse(X) else X
+    return max(abs(float(values.max(initial=0))), abs(float(values.min(initial=0))))
+
+
 def check_norms(X, dtype) -> None:
     """Raises ValueError, which names the first row, where ‖x_i‖² is not finite in `dtype`.
 
@@ -32,9 +38,8 @@ def check_norms(X, dtype) -> None:
         X: finite features [n, d], CSR or an array.
         dtype: float32 or float64, which training works with.
     """
-    values = X.data if sp.issparse(X) else X
-    largest = max(abs(float(values.max(initial=0))), abs(float(values.min(initial=0))))
-    if largest * largest * X.shape[1] <= float(np.finfo(dtype).max):
+    size = largest(X)
+    if size * size * X.shape[1] <= float(np.finfo(dtype).max):
         return
     with np.errstate(over="ignore"):  # which is what is looked for
         X = X.astype(dtype)

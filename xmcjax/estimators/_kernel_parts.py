@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._hierarchy import Hierarchy
-from xmcjax._range import check_norms, check_range
+from xmcjax._range import check_norms, check_range, largest
 from xmcjax.estimators._targets import class_numbers
 
 LOSSES = ("zero_one", "taxonomy", "parent")
@@ -35,16 +35,16 @@ def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
         ValueError: it is `inverted`, and it or its inverse is no number of the dtype of X.
     """
     share = np.full(X.shape[0], 1 / X.shape[0]) if weight is None else weight / weight.sum()
-    largest = float(abs(X).max())
-    if largest == 0:
+    size = largest(X)
+    if size == 0:
         return 1.0
-    dtype, X = X.dtype, X / largest  # the squares of which are numbers of its dtype
+    dtype, X = X.dtype, X / size  # the squares of which are numbers of its dtype
     squares = X.multiply(X) if sp.issparse(X) else X * X
     mean = share @ X
     value = float(np.sum(share @ squares) - mean @ mean) / X.shape[1]
     if not value > 1e-12 * float(np.sum(share @ squares)):
         return 1.0
-    value *= largest * largest
+    value *= size * size
     if inverted:
         both = value, 1 / max(value, np.finfo(np.float64).tiny)
         check_range("X: expected features whose mean variance is", both, dtype)
