@@ -219,16 +219,15 @@ class OneVsAllClassifier(LinearClassifier):
     def _options(self):
         from xmcjax.inits import INITS, Init
         from xmcjax.lanes import OneVsAll
-        from xmcjax.losses import MARGIN_LOSSES, MarginLoss
+        from xmcjax.losses import SMOOTH_LOSSES, MarginLoss
         from xmcjax.penalties import PENALTIES, Penalty
 
         check_random_state(self.random_state)
-        losses = {name: loss for name, loss in MARGIN_LOSSES.items() if loss.smooth}
         # options of the others are checked too
         penalties = {name: self._made(kind) for name, kind in PENALTIES.items()}
         inits = {name: self._made(kind) for name, kind in INITS.items()}
         return OneVsAll(
-            loss=chosen("loss", self.loss, losses, MarginLoss),
+            loss=chosen("loss", self.loss, SMOOTH_LOSSES, MarginLoss),
             penalty=chosen("penalty", self.penalty, penalties, Penalty),
             init=chosen("init", self.init, inits, Init),
             **{name: getattr(self, name) for name in OneVsAll.numbers()},

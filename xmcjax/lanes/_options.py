@@ -9,17 +9,15 @@ from xmcjax._arguments import instance, job_count, name_of, renamed
 from xmcjax._options import SHARED, THREADS, Names, Option, Real, Switch, Whole, table
 from xmcjax.inits import INITS, Bias, Init, MeanSeparating, MultiPos, OvaPrimal
 from xmcjax.lanes._label_weights import WEIGHTINGS
-from xmcjax.losses import MARGIN_LOSSES, HuberHinge, MarginLoss, squared_hinge
+from xmcjax.losses import SMOOTH_LOSSES, HuberHinge, MarginLoss, squared_hinge
 from xmcjax.penalties import L2, PENALTIES, ElasticNet, HuberPenalty, Penalty
 from xmcjax.solvers import newton_cg
-
-_SMOOTH = tuple(name for name, loss in MARGIN_LOSSES.items() if loss.smooth)
 
 #: The options of one-vs-all training, in the order of ``xmcjax train --help``. Those that are no fields of
 #: :class:`OneVsAll` are fields of its loss, its penalty, its initialisation, or of the weights of labels.
 OPTIONS = table(
     [
-        Option("loss", "the loss φ of the margin y z", squared_hinge.name, Names(_SMOOTH)),
+        Option("loss", "the loss φ of the margin y z", squared_hinge.name, Names(tuple(SMOOTH_LOSSES))),
         Option(
             "penalty",
             "the penalty R of the weights",

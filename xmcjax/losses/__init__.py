@@ -26,7 +26,15 @@ from xmcjax.losses._hinges import (
     weston_watkins_conjugate,
 )
 from xmcjax.losses._lane import LaneLoss, Poisson
-from xmcjax.losses._margin import MARGIN_LOSSES, Hinge, HuberHinge, Logistic, MarginLoss, SquaredHinge
+from xmcjax.losses._margin import (
+    MARGIN_LOSSES,
+    SMOOTH_LOSSES,
+    Hinge,
+    HuberHinge,
+    Logistic,
+    MarginLoss,
+    SquaredHinge,
+)
 from xmcjax.losses._one_vs_all import one_vs_all, one_vs_all_conjugate
 from xmcjax.losses._smooth_topk_hinge import smooth_topk_hinge, smooth_topk_hinge_conjugate
 from xmcjax.losses._topk_hinge import topk_hinge, topk_hinge_conjugate
@@ -39,6 +47,7 @@ poisson = Poisson()
 
 __all__ = [
     "MARGIN_LOSSES",
+    "SMOOTH_LOSSES",
     "Hinge",
     "HuberHinge",
     "LaneLoss",

@@ -174,7 +174,9 @@ class Hinge(MarginLoss):
         return jnp.where((dual < -1) | (dual > 0), jnp.inf, 1 * dual)
 
 
-#: By name; the last has no curvature.
+#: By name.
 MARGIN_LOSSES: dict[str, MarginLoss] = {
     loss.name: loss for loss in (SquaredHinge(), Logistic(), HuberHinge(), Hinge())
 }
+#: Those with which Newton's method trains one-vs-all classifiers.
+SMOOTH_LOSSES = {name: loss for name, loss in MARGIN_LOSSES.items() if loss.smooth}

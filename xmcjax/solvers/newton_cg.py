@@ -150,7 +150,7 @@ def lane_problem(
     Args:
         op: features [n, d].
         y: ±1, [n, B]. Under a transformation of JAX, where values are not known, they are not checked.
-        loss: a smooth loss, such as those of ``MARGIN_LOSSES``.
+        loss: a smooth loss, such as those of ``SMOOTH_LOSSES``.
         weight: c; a number, [n, 1], [1, B] or [n, B].
         shift: o, likewise.
         tolerance: on ‖∇f‖; a number or [B]. See :func:`gradient_tolerance`.
