@@ -16,11 +16,13 @@ than the minimum; the bound allows for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._cores import blas_threads, usable_cores
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers.host_newton import conjugate_gradients, halved
 from xmcjax.solvers.multinomial._problem import Problem
@@ -32,6 +34,10 @@ _MOST_CG = 500
 # Of a sum, relative to the sum of the sizes of its terms.
 _SUM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _MOST_HALVINGS = 40
+
+
+# ``(wanted)`` -> a Newton direction [d+1, K] whose residual matters little in a bound of that size.
+Direction = Callable[[float], np.ndarray]
 
 
 class Certified(NamedTuple):
@@ -79,29 +85,35 @@ class Certifier:
         self._rounding = 2 * float(np.finfo(np.float64).eps) * float(self._c.sum())
         self._K, self._intercept = problem.classes, problem.intercept
         self._rows = np.arange(len(self._y))
+        self._threads = usable_cores() if self._X.shape[0] * self._X.shape[1] * self._K >= 1 << 28 else 1
         self._wanted = np.bincount(self._y, self._c, self._K)
 
-    def certified(self, W, bias, tol: float, newton_steps: int = 0) -> Certified:
+    def certified(
+        self, W, bias, tol: float, newton_steps: int = 0, given: Direction | None = None
+    ) -> Certified:
         """The weights, or better ones, with their gap.
 
         Args:
             W, bias: [d, K] and [K].
             tol: gap that is enough.
             newton_steps: that may be made where it is not.
+            given: makes a Newton direction at these weights, in any precision; without it, and where that
+                does not do, the direction is made here.
         """
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"), blas_threads(self._threads):
             now = self._at(W, bias)
             if not np.isfinite(now.value):
                 return self._result(now, -np.inf)
             least = self._least(now, now.P)
+            if given is not None and now.value - least > tol * now.value:
+                least = max(least, self._least(now, self._along(now, given(tol * now.value))))
             for step in range(newton_steps + 1):
                 if not now.value - least > tol * now.value:
                     break
                 direction = self._direction(now, tol, give_up=step == newton_steps)
                 if direction is None:
                     break
-                U = self._X @ direction[:-1] + direction[-1]
-                least = max(least, self._least(now, _moved(now.P, U)))
+                least = max(least, self._least(now, self._along(now, direction)))
                 if now.value - least <= tol * now.value or step == newton_steps:
                     break
                 better = self._searched(now, direction)
@@ -110,6 +122,10 @@ class Certifier:
                 now = better
                 least = max(least, self._least(now, now.P))
         return self._result(now, least)
+
+    def _along(self, now: _Point, direction):
+        """The distributions of P after a step along a direction [d+1, K]."""
+        return _moved(now.P, self._X @ direction[:-1] + direction[-1])
 
     def _result(self, now: _Point, least: float) -> Certified:
         fall = now.value - least

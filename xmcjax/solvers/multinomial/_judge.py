@@ -39,8 +39,16 @@ class Judge:
         self._problem, self._tol, self._split = problem, float(hp.tolerance), split
         self._certifier: _certificate.Certifier | None = None
 
-    def verdict(self, method: str, state: State) -> Verdict:
-        """What comes of a state that is not running."""
+    def verdict(
+        self, method: str, state: State, direction: _certificate.Direction | None = None
+    ) -> Verdict:
+        """What comes of a state that is not running.
+
+        Args:
+            method: that made it.
+            state: as it ended.
+            direction: of :meth:`Certifier.certified`.
+        """
         status = Status(int(state.status))
         if self._tol == 0 or status not in (Status.CONVERGED, Status.LINE_SEARCH_FAILED):
             return Verdict(status, math.nan)
@@ -54,7 +62,7 @@ class Judge:
             self._certifier = _certificate.Certifier(self._problem)
         W, bias = (np.asarray(a)[..., : self._problem.classes] for a in (state.W, state.bias))
         steps = _NEWTON_STEPS if stuck and not self._split else 0
-        found = self._certifier.certified(W, bias, self._tol, steps)
+        found = self._certifier.certified(W, bias, self._tol, steps, direction)
         better = None if self._split else found
         if found.gap <= self._tol:
             return Verdict(Status.CONVERGED, found.gap, better=better)

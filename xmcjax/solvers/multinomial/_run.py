@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from xmcjax.solvers.multinomial import (
     _mesh,
     admm,
     auto,
+    block_newton,
     dm,
     dual,
     lbfgs,
@@ -29,6 +31,7 @@ from xmcjax.solvers.multinomial import (
     lc_extrapolated,
     newton,
 )
+from xmcjax.solvers.multinomial._certificate import Direction
 from xmcjax.solvers.multinomial._judge import FALL, Judge
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._state import HParams, State, next_status
@@ -67,19 +70,28 @@ METHODS = {
     "admm": admm,
     "lbfgs": lbfgs,
     "newton": newton,
+    "block_newton": block_newton,
     "dual": dual,
 }
+# Methods whose steps are made on the host and not by a compiled program.
+ON_THE_HOST = ("block_newton",)
 CHOICES = ("auto", *METHODS)
 
 
 def _initial(problem: Problem, hp: HParams, W0, b0, *, method: str) -> State:
-    """The state before the first iteration of a method."""
-    return METHODS[method].init(problem, hp, W0, b0)
+    """The state before the first iteration of a method that is compiled."""
+    return _compiled(method).init(problem, hp, W0, b0)
 
 
 def _advance(problem: Problem, hp: HParams, state: State, *, method: str) -> State:
     """One outer iteration in one compiled call; the buffers of `state` are given away."""
-    return METHODS[method].step(problem, hp, state)
+    return _compiled(method).step(problem, hp, state)
+
+
+def _compiled(method: str):
+    if method in ON_THE_HOST:
+        raise ValueError(f"{method} runs on the host and cannot be compiled: call run")
+    return METHODS[method]
 
 
 # Scores, n K, up to which a program without the optimisations of LLVM is ready and done earlier than one with
@@ -209,7 +221,7 @@ def _solved(
         if int(state.status) == Status.RUNNING and _idle(history, float(jnp.finfo(problem.op.dtype).eps)):
             state = calls.stuck(state)
         if int(state.status) != Status.RUNNING:
-            verdict = judge.verdict(now, state)
+            verdict = judge.verdict(now, state, calls.direction(now, state))
             if verdict.status != Status.RUNNING or int(state.steps) >= hp.max_steps:
                 break
             state = calls.tightened(state)
@@ -251,6 +263,8 @@ class _Run:
         self._initial, self._advance = (_plain_initial, _plain_advance) if few else (initial, advance)
 
     def initial(self, method: str, W0=None, b0=None) -> State:
+        if self._mesh is None and method in ON_THE_HOST:
+            return METHODS[method].init(self.problem, self._hp, W0, b0)
         if self._mesh is None:
             return self._awaited(self._initial, self.problem, self._hp, W0, b0, method=method)
         module, mesh, classes = METHODS[method], self._mesh, self.problem.classes
@@ -260,9 +274,17 @@ class _Run:
         return self._awaited(_mesh.initial(module, mesh, classes), self.problem, self._hp, W0, b0)
 
     def advance(self, method: str, state: State) -> State:
+        if method in ON_THE_HOST:
+            return METHODS[method].step(self.problem, self._hp, state)
         if self._mesh is None:
             return self._awaited(self._advance, self.problem, self._hp, state, method=method)
         return self._awaited(_mesh.advance(METHODS[method], self._mesh), self.problem, self._hp, state)
+
+    def direction(self, method: str, state: State) -> Direction | None:
+        """What makes Newton directions at the state with the method's own conjugate gradients, if it has them."""
+        if method not in ON_THE_HOST:
+            return None
+        return functools.partial(METHODS[method].direction, state)
 
     def stuck(self, state: State) -> State:
         """The state, ended because its steps bring nothing."""

@@ -1,0 +1,156 @@
+// What a Newton step of multinomial logistic regression does with scores (solvers/multinomial/block_newton.py): the
+// product with the Hessian of the losses, and the losses along a line. Scores are [n, classes] for products with CSR
+// features, and [classes, n] for products with dense ones, where no vector has a lane without a class.
+#include <cmath>
+#include <limits>
+
+#include "core/aligned.h"
+#include "core/exponential.h"
+#include "core/interrupt.h"
+#include "core/isa.h"
+#include "core/simd.h"
+
+namespace xmcjax::XMCJAX_ISA {
+namespace {
+
+constexpr int64_t kAtHand = 128;    // instances whose scores of all classes stay in the cache
+constexpr int64_t kExponential = 8;  // what e^x costs, in products
+
+// f(p, count) of each vector of p[0:count], the last of which may be a part.
+template <class T, class F>
+inline void vectors(int64_t count, F&& f) {
+  int64_t j = 0;
+  for (; j + kWide<T> <= count; j += kWide<T>) f(j, kWide<T>);
+  if (j < count) f(j, count - j);
+}
+template <class T>
+inline Wide<T> part(const T* p, int64_t count, T fill) {
+  return count == kWide<T> ? load_wide(p) : load_part(p, count, fill);
+}
+template <class T>
+inline void put_part(T* p, int64_t count, Wide<T> v) {
+  if (count == kWide<T>)
+    store_wide(p, v);
+  else
+    std::memcpy(p, &v, count * sizeof(T));
+}
+
+// Σ over the classes of instances side by side, which stay in registers of the cache.
+template <class T>
+struct Columns {
+  alignas(64) T top[kAtHand], mass[kAtHand], first[kAtHand], second[kAtHand], own[kAtHand], along[kAtHand];
+};
+
+}  // namespace
+
+// R = c (P ∘ U - P (P·U))
+template <class T>
+void softmax_curvature(const SoftmaxCurvatureArgs<T>& a, int64_t first, int64_t last) {
+  const int64_t m = a.classes;
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i) {
+    poll(m);
+    const T* p = a.P + i * m;
+    T* u = a.U + i * m;
+    Wide<T> sums{};
+    vectors<T>(m, [&](int64_t j, int64_t count) { sums += part<T>(p + j, count, 0) * part<T>(u + j, count, 0); });
+    const T mean = total(sums), c = a.weight[i];
+    vectors<T>(m, [&](int64_t j, int64_t count) {
+      put_part<T>(u + j, count, c * part<T>(p + j, count, 0) * (part<T>(u + j, count, 0) - mean));
+    });
+  }
+}
+
+// With z = Z + t U and p = softmax(z): φ = Σ c (log Σ e^z - z_y), φ' = Σ c (p·u - u_y), φ'' = Σ c (p·u² - (p·u)²)
+template <class T>
+void softmax_along(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, double* sums) {
+  const int64_t m = a.classes;
+  const T never = -std::numeric_limits<T>::infinity();
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i) {
+    poll(kExponential * m);
+    const T *z = a.Z + i * m, *u = a.U + i * m;
+    T* p = a.P + i * m;
+    Wide<T> top = wide(never);
+    vectors<T>(m, [&](int64_t j, int64_t count) {
+      top = maximum(part<T>(z + j, count, never) + a.t * part<T>(u + j, count, 0), top);
+    });
+    const T highest = largest<T>(top);
+    Wide<T> mass{}, one{}, two{};
+    vectors<T>(m, [&](int64_t j, int64_t count) {
+      const Wide<T> uj = part<T>(u + j, count, 0);
+      const Wide<T> e = exponential(part<T>(z + j, count, never) + a.t * uj - highest);
+      mass += e, one += e * uj, two += e * uj * uj;
+      put_part<T>(p + j, count, e);
+    });
+    const double sum = total(mass), mean = total(one) / sum, c = a.weight[i];
+    const T own = z[a.y[i]] + a.t * u[a.y[i]];
+    sums[0] += c * ((double(highest) - double(own)) + std::log(sum));
+    sums[1] += c * (mean - double(u[a.y[i]]));
+    sums[2] += c * (total(two) / sum - mean * mean);
+    const T scale = T(1 / sum);
+    vectors<T>(m, [&](int64_t j, int64_t count) { put_part<T>(p + j, count, scale * part<T>(p + j, count, 0)); });
+  }
+}
+
+template <class T>
+void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, int64_t last, double* sums) {
+  Columns<T> s;
+  const Poll poll;
+  for (int64_t i = first; i < last; i += kAtHand) {
+    const int64_t width = last - i < kAtHand ? last - i : kAtHand;
+    poll(kExponential * width * a.classes);
+    for (int64_t j = 0; j < kAtHand; ++j) {
+      s.top[j] = -std::numeric_limits<T>::infinity();
+      s.mass[j] = s.first[j] = s.second[j] = 0;
+    }
+    for (int64_t j = 0; j < width; ++j) {
+      const int64_t at = a.y[i + j] * a.n + i + j;
+      s.own[j] = a.Z[at] + a.t * a.U[at], s.along[j] = a.U[at];
+    }
+    for (int64_t k = 0; k < a.classes; ++k) {
+      const T *z = a.Z + k * a.n + i, *u = a.U + k * a.n + i;
+      T* p = a.P + k * a.n + i;
+      vectors<T>(width, [&](int64_t j, int64_t count) {
+        const Wide<T> now = part<T>(z + j, count, 0) + a.t * part<T>(u + j, count, 0);
+        store_wide(s.top + j, maximum(now, load_wide(s.top + j)));
+        put_part<T>(p + j, count, now);
+      });
+    }
+    for (int64_t k = 0; k < a.classes; ++k) {
+      const T* u = a.U + k * a.n + i;
+      T* p = a.P + k * a.n + i;
+      vectors<T>(width, [&](int64_t j, int64_t count) {
+        const Wide<T> uj = part<T>(u + j, count, 0);
+        const Wide<T> e = exponential(part<T>(p + j, count, 0) - load_wide(s.top + j));
+        store_wide(s.mass + j, load_wide(s.mass + j) + e);
+        store_wide(s.first + j, load_wide(s.first + j) + e * uj);
+        store_wide(s.second + j, load_wide(s.second + j) + e * uj * uj);
+        put_part<T>(p + j, count, e);
+      });
+    }
+    for (int64_t j = 0; j < width; ++j) {
+      const double sum = s.mass[j], mean = s.first[j] / sum, c = a.weight[i + j];
+      sums[0] += c * ((double(s.top[j]) - double(s.own[j])) + std::log(sum));
+      sums[1] += c * (mean - double(s.along[j]));
+      sums[2] += c * (s.second[j] / sum - mean * mean);
+      s.mass[j] = T(1 / sum);
+    }
+    for (int64_t k = 0; k < a.classes; ++k) {
+      T* p = a.P + k * a.n + i;
+      vectors<T>(width, [&](int64_t j, int64_t count) {
+        put_part<T>(p + j, count, load_wide(s.mass + j) * part<T>(p + j, count, 0));
+      });
+    }
+  }
+}
+
+#define XMCJAX_BOTH(T)                                                                                           \
+  template void softmax_curvature<T>(const SoftmaxCurvatureArgs<T>&, int64_t, int64_t);                          \
+  template void softmax_along<T>(const SoftmaxAlongArgs<T>&, int64_t, int64_t, double*);                         \
+  template void softmax_along_by_class<T>(const SoftmaxAlongByClassArgs<T>&, int64_t, int64_t, double*);
+XMCJAX_BOTH(float)
+XMCJAX_BOTH(double)
+#undef XMCJAX_BOTH
+
+}  // namespace xmcjax::XMCJAX_ISA

@@ -1,0 +1,119 @@
+"""Approximate inverses of the Hessian of G, a block per class, whose results have the mean 0 over the classes.
+
+The Hessian does not change weights by their mean over the classes but for λ, and intercepts not at all, so that a
+Newton direction has the mean 0 there. An approximation of the blocks of the classes alone does not know that: its
+result is centred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+
+from xmcjax.solvers.multinomial._scores import DenseScores, SparseScores
+
+Preconditioner = Callable[[np.ndarray], np.ndarray]
+
+# Rows of the largest curvature from which a block is made: so many for a feature, and at least so many.
+_ROWS_PER_FEATURE, _LEAST_ROWS = 3, 768
+# Of Σ_i c_i, on the diagonal of an intercept, which is not regularised.
+_BIAS = 1e-9
+# Of the rows that tell which curvatures are large.
+_SAMPLE = 2000
+
+
+def rows_of_a_block(d: int) -> int:
+    """From how many rows a block of d features is made."""
+    return max(_ROWS_PER_FEATURE * d, _LEAST_ROWS)
+
+
+def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Preconditioner:
+    """The inverse at W = 0, where all classes have the same block: exact. `gram` is that of :func:`gram`."""
+    A = gram / K
+    _regularise(A, scores, l2)
+    factor = scipy.linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+
+    def apply(r):
+        z = scipy.linalg.cho_solve(factor, r.T.astype(np.float64), check_finite=False).T
+        return _centred(z.astype(np.float32), 0)
+
+    return apply
+
+
+def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> Preconditioner:
+    """Of each class k the inverse of Σ_i c_i p_ik (1 − p_ik) x_i x_iᵀ + λI, in full.
+
+    The sum goes over the rows of largest curvature; the others stand there by their mean, as a multiple of `gram`.
+
+    Args:
+        scores: dense.
+        P: probabilities, float32 [K, n].
+        l2: λ.
+        gram: Σ_i c_i x_i x_iᵀ.
+    """
+    inverse = np.empty((len(P), scores.d + 1, scores.d + 1), np.float32)
+    most = rows_of_a_block(scores.d)
+    mass = float(scores.weight.sum())
+    for k, p in enumerate(P):
+        w = scores.weight * (p * (1 - p))
+        rows = _largest(w, most)
+        A = _gram(scores, w[rows], rows)
+        A += max(float(w.sum() - w[rows].sum()), 0.0) / mass * gram
+        _regularise(A, scores, l2)
+        factor, _ = scipy.linalg.lapack.dpotrf(A, lower=1, overwrite_a=1)
+        lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+        inverse[k] = lower
+        inverse[k] += np.tril(lower, -1).T
+
+    def apply(r):
+        return _centred(np.matmul(inverse, r[:, :, None])[:, :, 0], 0)
+
+    return apply
+
+
+def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Preconditioner:
+    """The inverse of the diagonal, Σ_i c_i p_ik (1 − p_ik) x_ij² + λ."""
+    curvature = scores.of_rows(scores.weight.astype(np.float32)) * (P * (1 - P))
+    D = scores.squared_transposed(curvature)
+    last = (slice(None), -1) if scores.axis == 0 else -1
+    bias = D[last] + _BIAS * float(scores.weight.sum())
+    D += l2
+    D[last] = bias
+    inverse = 1 / D
+
+    def apply(r):
+        return _centred(inverse * r, scores.axis)
+
+    return apply
+
+
+def gram(scores: DenseScores) -> np.ndarray:
+    """Σ_i c_i x_i x_iᵀ with a 1 at the end of x_i, [d+1, d+1]."""
+    return _gram(scores, scores.weight)
+
+
+def _gram(scores: DenseScores, w: np.ndarray, rows=slice(None)) -> np.ndarray:
+    scaled = scores.X[rows] * np.sqrt(w).astype(np.float32)[:, None]
+    return (scaled.T @ scaled).astype(np.float64)
+
+
+def _regularise(A: np.ndarray, scores: DenseScores, l2: float) -> None:
+    A[np.diag_indices(len(A))] += l2
+    A[-1, -1] += _BIAS * float(scores.weight.sum()) - l2
+
+
+def _largest(w: np.ndarray, most: int):
+    """The places of about `most` of the largest numbers."""
+    n = len(w)
+    if most >= n:
+        return slice(None)
+    some = w[:: max(1, n // _SAMPLE)]
+    rank = min(int(len(some) * (1 - most / n)), len(some) - 1)
+    return np.flatnonzero(w > np.partition(some, rank)[rank])
+
+
+def _centred(z: np.ndarray, axis: int) -> np.ndarray:
+    z -= z.mean(axis=axis, keepdims=True)
+    return z
