@@ -105,10 +105,11 @@ def test_auto_goes_over_to_newton_where_dual_ascent_stops_gaining():
 
 def test_auto_chooses_by_the_features(monkeypatch):
     X, y = helpers.sparse_set()
-    assert auto.first(helpers.problem(X, y)) == "newton"
+    assert auto.first(helpers.problem(X, y)) == "block_newton"
+    assert auto.first(helpers.problem(X, y), compiled=True) == "newton"
     monkeypatch.setattr(auto, "MANY_WEIGHTS", 280)
     assert auto.first(helpers.problem(X, y)) == "dual"
-    assert auto.first(helpers.problem(X.toarray(), y)) == "newton"
+    assert auto.first(helpers.problem(X.toarray(), y)) == "block_newton"
     # badly conditioned: dual ascent begins, Newton ends
     problem = helpers.problem(X * 100, y, 1e-3, intercept=True)
     W0 = np.zeros((40, 7))

@@ -2,13 +2,14 @@
 
 from xmcjax._arguments import renamed_functions
 from xmcjax.solvers.multinomial._problem import Problem, evaluate, multinomial_problem
-from xmcjax.solvers.multinomial._run import CHOICES, METHODS, Record, Solution, advance, initial, run
+from xmcjax.solvers.multinomial._run import CHOICES, METHODS, ON_THE_HOST, Record, Solution, advance, initial, run
 from xmcjax.solvers.multinomial._solver import SOLVER
 from xmcjax.solvers.multinomial._state import HParams, State
 
 __all__ = [
     "CHOICES",
     "METHODS",
+    "ON_THE_HOST",
     "SOLVER",
     "HParams",
     "Problem",

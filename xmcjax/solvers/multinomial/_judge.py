@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from xmcjax.solvers._base import Status
@@ -53,7 +54,8 @@ class Judge:
         if self._tol == 0 or status not in (Status.CONVERGED, Status.LINE_SEARCH_FAILED):
             return Verdict(status, math.nan)
         stuck = status == Status.LINE_SEARCH_FAILED
-        if method == "dm" or not (_certificate.possible(self._problem) and state.W.is_fully_addressable):
+        split = isinstance(state.W, jax.Array) and not state.W.is_fully_addressable
+        if method == "dm" or split or not _certificate.possible(self._problem):
             gap = self._by_gradient(method, state)
             if gap <= self._tol:
                 return Verdict(Status.CONVERGED, gap)

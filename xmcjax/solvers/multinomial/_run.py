@@ -200,7 +200,7 @@ def _solved(
     kept = -1 if store is None else store.last_steps(peers)
     if store is not None and kept >= 0:
         now = store.method(kept)
-        state = calls.going_on(store.load(kept, calls.initial(now)))
+        state = calls.going_on(store.load(kept, _on_a_device(calls.initial(now))))
     else:
         now = auto.first(calls.problem) if method == "auto" else method
         state = calls.initial(now, W0, b0)
@@ -211,7 +211,7 @@ def _solved(
         seconds = time.perf_counter() - begin
         history.append(Record(int(state.steps), value, norm, bound, int(state.inner), seconds))
         if store is not None:
-            store.save(now, state)
+            store.save(now, _on_a_device(state))
         if observe is not None:
             observe(state, history[-1])
 
@@ -232,13 +232,18 @@ def _solved(
             state, now = calls.initial(following, state.W, state.bias), following
             state = state._replace(steps=steps, inner=inner)
         note()
-    last, W, bias, better = history[-1], state.W, state.bias, verdict.better
+    last, weights, better = history[-1], (state.W, state.bias), verdict.better
     value, norm = last.value, last.gradient_norm
     if better is not None:
-        W, bias = jax.device_put((better.W, better.bias))
-        value, norm = better.value, better.gradient_norm
+        weights, value, norm = (better.W, better.bias), better.value, better.gradient_norm
+    W, bias = _on_a_device(weights)
     status = Status.MAX_STEPS if verdict.status == Status.RUNNING else verdict.status
     return Solution(W, bias, value, norm, last.bound, status, history, verdict.gap)
+
+
+def _on_a_device(tree):
+    """Arrays of NumPy as arrays of JAX."""
+    return jax.tree.map(lambda a: a if isinstance(a, jax.Array) else jax.device_put(a), tree)
 
 
 def _idle(history: list[Record], eps: float) -> bool:

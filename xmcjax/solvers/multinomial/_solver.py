@@ -22,11 +22,11 @@ from xmcjax.solvers.multinomial._state import HParams, State
 
 
 def _init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
-    return METHODS[auto.first(problem)].init(problem, hp, W0, b0)
+    return METHODS[auto.first(problem, compiled=True)].init(problem, hp, W0, b0)
 
 
 def _step(problem: Problem, hp: HParams, state: State) -> State:
-    return METHODS[auto.first(problem)].step(problem, hp, state)
+    return METHODS[auto.first(problem, compiled=True)].step(problem, hp, state)
 
 
 def _ended(problem: Problem, hp: HParams, state: State | None) -> Solution:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial._problem import (
@@ -59,10 +60,18 @@ def starting_weights(problem: Problem, W0, b0, width: int | None = None):
     Raises:
         ValueError: weights of another shape.
     """
+    return _starting(problem, W0, b0, problem.classes if width is None else width, jnp)
+
+
+def starting_weights_on_the_host(problem: Problem, W0, b0):
+    """The same in NumPy, where nothing is compiled."""
+    return _starting(problem, W0, b0, problem.classes, np)
+
+
+def _starting(problem: Problem, W0, b0, width: int, module: Any):
     dtype, d = problem.op.dtype, problem.op.shape[1]
-    width = problem.classes if width is None else width
-    W = jnp.zeros((d, width), dtype) if W0 is None else jnp.array(W0, dtype)
-    bias = jnp.zeros(width, dtype) if b0 is None else jnp.array(b0, dtype)
+    W = module.zeros((d, width), dtype) if W0 is None else module.array(W0, dtype)
+    bias = module.zeros(width, dtype) if b0 is None else module.array(b0, dtype)
     if W.shape != (d, width) or bias.shape != (width,):
         raise ValueError(f"expected starting weights [{d}, {problem.classes}], got {list(W.shape)}")
     return W, bias

@@ -18,12 +18,12 @@ MANY_WEIGHTS = 1 << 21
 PATIENCE = 12
 
 
-def first(problem: Problem) -> str:
-    """The method to begin with."""
+def first(problem: Problem, compiled: bool = False) -> str:
+    """The method to begin with; `compiled`: among those whose steps JAX compiles."""
     many = problem.op.shape[1] * problem.classes >= MANY_WEIGHTS
     if problem.native and many:
         return "dual"
-    return "block_newton" if block_newton.possible(problem) else "newton"
+    return "block_newton" if block_newton.possible(problem) and not compiled else "newton"
 
 
 def following(method: str, gradient_norms: Sequence[float]) -> str:

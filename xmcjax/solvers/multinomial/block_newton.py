@@ -25,20 +25,22 @@ from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _preconditioners
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of
-from xmcjax.solvers.multinomial._state import HParams, State, starting_weights
+from xmcjax.solvers.multinomial._state import HParams, State, starting_weights_on_the_host
 
 # CG ends at this part of its first residual, in the norm of the preconditioner: √(‖∇G‖ / ‖∇G(0)‖) between them.
-_LEAST_FORCING, _MOST_FORCING = 0.01, 0.3
+_LEAST_FORCING, _MOST_FORCING = 0.1, 0.3
 MAX_CG = 250
 # Tolerance below which scores in float32 do not do where X has float64.
 _PRECISE = 1e-5
 # A step is accepted at this part of the first slope, and of the fall that the slope promises.
 _SLOPE, _ARMIJO = 0.25, 1e-4
 _MOST_TRIALS = 40
+# Of the norm of the gradient, by a step whose fall is lost in rounding.
+_FALL = 0.9
 # Outer steps for which whole blocks are kept.
 _KEPT = 2
 # A run may have converged where the decrement ½ ∇Gᵀ M ∇G, with M the preconditioner, is so much less than is wanted.
-_SAFETY = 4.0
+_SAFETY = 2.0
 # With sparse features: λ over Σ_i c_i ‖x_i‖² / n, and for how many steps.
 _LARGER = (1.0, 1.0, 1.0, 0.3, 0.1, 0.03)
 # Whole blocks take so many numbers at most, and cost as much as so many products with the Hessian at most.
@@ -73,7 +75,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
     """
     if not possible(problem):
         raise ValueError("block_newton: expected dense or CSR features on a CPU, without a mesh")
-    W, bias = (np.asarray(a, np.float64) for a in starting_weights(problem, W0, b0))
+    W, bias = (a.astype(np.float64) for a in starting_weights_on_the_host(problem, W0, b0))
     begun, precise = W0 is not None or b0 is not None, float(hp.tolerance) < _PRECISE
     with blas_threads(threads(problem)):
         return Host(problem, begun, precise).begin(hp, W, bias)
@@ -124,7 +126,7 @@ class Host:
         self._preconditioner: _preconditioners.Preconditioner | None = None
         self._age = 0
         self._point: Point | None = None
-        self._weights: tuple[jax.Array, jax.Array] | None = None
+        self._weights: tuple[np.ndarray, np.ndarray] | None = None
 
     def begin(self, hp: HParams, W: np.ndarray, bias: np.ndarray) -> State:
         """The state before the first step."""
@@ -208,22 +210,21 @@ class Host:
         norm = float(np.linalg.norm(gradient))
         if not (np.isfinite(value) and np.isfinite(norm)):
             status = Status.NONFINITE
-        elif norm == 0 or (not self._larger and self._decrement(point, gradient, hp, value)):
+        elif norm <= hp.tolerance * scale and not self._larger and self._decrement(point, gradient, hp, value):
             status = Status.CONVERGED
         elif status == Status.RUNNING and steps >= hp.max_steps:
             status = Status.MAX_STEPS
         dtype = self._dtype
         V = self._laid_out(point.V).astype(dtype)
-        W_out, bias = jax.device_put((V[:-1], V[-1]))
-        self._weights = W_out, bias
-        reals = (dtype.type(a) for a in (value, norm, value, norm, scale))
-        numbers = jax.device_put((*reals, *(np.int32(a) for a in (status, steps, inner))))
-        return State(W_out, bias, *numbers, memory=self)
+        self._weights = V[:-1], V[-1]
+        reals = (np.asarray(a, dtype) for a in (value, norm, value, norm, scale))
+        counts = (np.asarray(a, np.int32) for a in (status, steps, inner))
+        return State(*self._weights, *reals, *counts, memory=self)  # type: ignore[arg-type]
 
     def _decrement(self, point: Point, gradient: np.ndarray, hp: HParams, value: float) -> bool:
         """Whether G is about as near to its minimum as is wanted."""
         if not hp.tolerance > 0:
-            return False
+            return True
         if self._preconditioner is None:
             self._prepare(point, self._l2)
         assert self._preconditioner is not None
@@ -267,10 +268,9 @@ class Host:
         r = self._right_side(gradient)
         z = apply(r)
         rz = first = float(np.vdot(r, z))
-        x, p, products = np.zeros_like(r), z.copy(), 0
-        if enough(r, first, first):
-            return z.astype(np.float64), 0
-        while products < MAX_CG and rz > 0:
+        done = enough(r, first, first)
+        x, p, products = z if done else np.zeros_like(r), z.copy(), 0
+        while not done and products < MAX_CG and rz > 0:
             q = hessian(p)
             q[self._lead] += l2 * p[self._lead]
             products += 1
@@ -282,8 +282,7 @@ class Host:
             r -= a * q
             z = apply(r)
             before, rz = rz, float(np.vdot(r, z))
-            if enough(r, rz, first):
-                break
+            done = enough(r, rz, first)
             p *= np.float32(rz / before)
             p += z
         direction = x.astype(np.float64)
@@ -291,7 +290,10 @@ class Host:
         return direction, products
 
     def _searched(self, point: Point, direction: np.ndarray, slope: float, l2: float) -> Point | None:
-        """The point on the line where the slope of G is small; None where G does not fall."""
+        """The point on the line where the slope of G is small; None where G does not fall.
+
+        Where the slope promises less than G is rounded by, it is the whole step, if the gradient falls.
+        """
         if not slope < 0:
             return None
         W, D = self._regularised(point.V), self._regularised(direction)
@@ -299,20 +301,28 @@ class Host:
         value = l2 / 2 * ww + point.now.value
         rounding = 4 * float(np.finfo(self._scores.dtype).eps) * abs(value)
         U = self._scores.product(direction)
+        if -slope <= rounding:
+            whole = self._point_at(point, direction, U, 1.0, self._scores.along(point.Z, U, 1.0))
+            before, after = (np.linalg.norm(p.gradient + l2 * self._regularised(p.V)) for p in (point, whole))
+            return whole if after <= _FALL * before else None
         t, low, high = 1.0, 0.0, np.inf
         for _ in range(_MOST_TRIALS):
             now = self._scores.along(point.Z, U, t)
             fall = l2 * t * (wd + t / 2 * dd) + now.value - point.now.value
             along = l2 * (wd + t * dd) + now.slope
             if abs(along) <= _SLOPE * abs(slope) and fall <= _ARMIJO * t * slope + rounding:
-                Z = point.Z + np.asarray(t, U.dtype) * U
-                return Point(point.V + t * direction, Z, now, self._loss_gradient(now.P))
+                return self._point_at(point, direction, U, t, now)
             low, high = (t, high) if along < 0 else (low, t)
             curvature = l2 * dd + now.curvature
             t -= along / curvature if curvature > 0 else -t
             if not low < t < high:
                 t = (low + high) / 2 if np.isfinite(high) else 2 * low
         return None
+
+    def _point_at(self, point: Point, direction: np.ndarray, U: np.ndarray, t: float, now: Along) -> Point:
+        """The point after a step, where its losses are known."""
+        Z = point.Z + np.asarray(t, U.dtype) * U
+        return Point(point.V + t * direction, Z, now, self._loss_gradient(now.P))
 
     def _larger_l2(self, problem: Problem) -> list[float]:
         """λ to begin with, above that of the problem."""
