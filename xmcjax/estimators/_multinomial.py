@@ -34,8 +34,9 @@ class MultinomialLogisticRegression(LinearClassifier):
     source and :mod:`xmcjax.solvers.multinomial` have λ = 1/C.
 
     Args:
-        solver: "auto" (default), the fastest by measurement; "newton", joint Newton-CG; "dual", dual
-            coordinate ascent (sparse X); "lbfgs", joint L-BFGS; of the paper "lc" and "lc_extrapolated",
+        solver: "auto" (default), the fastest by measurement; "block_newton", joint Newton-CG on the host
+            with a preconditioner of a block per class; "newton", joint Newton-CG that JAX compiles; "dual",
+            dual coordinate ascent (sparse X); "lbfgs", joint L-BFGS; of the paper "lc" and "lc_extrapolated",
             the log-concavity bound, "admm", and "dm", double majorization, whose minimum is another.
         C: weight of the losses against the regularisation (above 0); 1.0 by default.
         fit_intercept: whether there is a bias b; True by default. It is not regularised. The paper has none.
@@ -114,7 +115,7 @@ class MultinomialLogisticRegression(LinearClassifier):
         """
         from xmcjax import linops
         from xmcjax.lanes import check_sample_weight, precision
-        from xmcjax.solvers.multinomial import CHOICES, HParams, multinomial_problem, run
+        from xmcjax.solvers.multinomial import CHOICES, HParams, auto, multinomial_problem, run
 
         name_of("solver", self.solver, CHOICES)
         check_random_state(self.random_state)
@@ -132,7 +133,8 @@ class MultinomialLogisticRegression(LinearClassifier):
         if self.class_weight is not None:
             weight = weight * self._class_weights(y, sample_weight)[numbers]
         width = X.shape[1]
-        if X.shape[0] * (width + len(self.classes_)) <= _SMALL:
+        small = X.shape[0] * (width + len(self.classes_)) <= _SMALL
+        if small and not auto.on_the_host(self.solver):
             X, numbers, weight = _of_common_size(X, numbers, weight)
         with precision(X.dtype):
             problem = multinomial_problem(

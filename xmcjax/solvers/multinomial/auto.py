@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax
+
 from xmcjax.solvers.multinomial import block_newton
 from xmcjax.solvers.multinomial._problem import Problem
 
@@ -24,6 +26,11 @@ def first(problem: Problem, compiled: bool = False) -> str:
     if problem.native and many:
         return "dual"
     return "block_newton" if block_newton.possible(problem) and not compiled else "newton"
+
+
+def on_the_host(method: str) -> bool:
+    """Whether nothing is compiled for a small problem on the default device."""
+    return method in ("auto", "block_newton") and jax.default_backend() == "cpu"
 
 
 def following(method: str, gradient_norms: Sequence[float]) -> str:
