@@ -17,7 +17,11 @@ from xmcjax.solvers import newton_cg
 native = pytest.mark.skipif(not available(), reason="no native kernels")
 SIZES = {"n": 5, "d": 3, "lanes": 2, "classes": 4, "k": 2, "batch": 5, "m": 4, "columns": 3, "nodes": 6}
 SIZES |= {"blocks": 2, "features": 3, "leaves": 3, "rows": 5, "length": 5, "count": 2}
-SIZES_OF_CALLS = {"merge_topk": {"lanes": 16}, "take_columns": {"columns": 4}, "softmax_hessian": {"rows": 64}}
+SIZES_OF_CALLS = {
+    "merge_topk": {"lanes": 16},
+    "take_columns": {"columns": 4},
+    "softmax_hessian": {"rows": 64},
+}
 
 
 def length(name, size):

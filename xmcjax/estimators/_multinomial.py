@@ -41,9 +41,10 @@ class MultinomialLogisticRegression(LinearClassifier):
         C: weight of the losses against the regularisation (above 0); 1.0 by default.
         fit_intercept: whether there is a bias b; True by default. It is not regularised. The paper has none.
         class_weight: None (default), "balanced" for v_k = n / (K n_k), or a dict from classes to weights.
-        tol: relative suboptimality, 1e-4 by default. A run has converged where ‖∇G‖ ≤ tol · ‖∇G(0)‖, or
-            further steps bring nothing, and it is certain that objective_ less the minimum is at most
-            tol · objective_ (of "dm": of its bound). 0 asks for the gradient alone.
+        tol: relative suboptimality, 1e-4 by default. A run has converged where it is certain that objective_
+            less the minimum is at most tol · objective_ (of "dm": of its bound); of all solvers but
+            "block_newton" also ‖∇G‖ ≤ tol · ‖∇G(0)‖, or further steps bring nothing. 0 asks for the
+            gradient alone.
         max_iter: most outer iterations, 1000 by default.
         random_state: taken for the sake of the interface: results do not depend on it.
 

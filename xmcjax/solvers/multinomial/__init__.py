@@ -2,7 +2,16 @@
 
 from xmcjax._arguments import renamed_functions
 from xmcjax.solvers.multinomial._problem import Problem, evaluate, multinomial_problem
-from xmcjax.solvers.multinomial._run import CHOICES, METHODS, ON_THE_HOST, Record, Solution, advance, initial, run
+from xmcjax.solvers.multinomial._run import (
+    CHOICES,
+    METHODS,
+    ON_THE_HOST,
+    Record,
+    Solution,
+    advance,
+    initial,
+    run,
+)
 from xmcjax.solvers.multinomial._solver import SOLVER
 from xmcjax.solvers.multinomial._state import HParams, State
 

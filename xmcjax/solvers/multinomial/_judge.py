@@ -40,9 +40,7 @@ class Judge:
         self._problem, self._tol, self._split = problem, float(hp.tolerance), split
         self._certifier: _certificate.Certifier | None = None
 
-    def verdict(
-        self, method: str, state: State, direction: _certificate.Direction | None = None
-    ) -> Verdict:
+    def verdict(self, method: str, state: State, direction: _certificate.Direction | None = None) -> Verdict:
         """What comes of a state that is not running.
 
         Args:

@@ -165,15 +165,24 @@ def run(
 
 def _checked(hp: HParams) -> HParams:
     """Numbers of the stopping rule that a compiled program takes."""
-    tolerance = number("tolerance", hp.tolerance)
-    if not 0 <= tolerance < np.inf:
-        raise ValueError(f"tolerance: expected a finite number from 0, got {tolerance}")
-    return HParams(tolerance, whole_number("max_steps", hp.max_steps, 0))
+    gradient = hp.gradient_tolerance
+    return HParams(
+        _finite("tolerance", hp.tolerance),
+        whole_number("max_steps", hp.max_steps, 0),
+        gradient if gradient is None else _finite("gradient_tolerance", gradient),
+    )
+
+
+def _finite(name: str, value) -> float:
+    value = number(name, value)
+    if not 0 <= value < np.inf:
+        raise ValueError(f"{name}: expected a finite number from 0, got {value}")
+    return value
 
 
 def _given(problem: Problem, method: str, hp: HParams, W0, b0, mesh, checkpoint) -> dict[str, str]:
     """What every process of a mesh has to call :func:`run` with, in words."""
-    numbers = {name: float(value) for name, value in hp._asdict().items()}
+    numbers = {name: None if value is None else float(value) for name, value in hp._asdict().items()}
     options = dict(method=method, **numbers, checkpoint=checkpoint is not None, mesh=f"{mesh}")
     problem_options = dict(classes=problem.classes, intercept=problem.intercept, lam=float(problem.l2))
     arrays = {"features": jax.tree.leaves(problem.op), "y": [problem.y], "weight": [problem.weight]}
@@ -297,7 +306,9 @@ class _Run:
 
     def tightened(self, state: State) -> State:
         """The state, running, with a smaller tolerance from now on."""
-        self._hp = self._hp._replace(tolerance=self._hp.tolerance * FALL)
+        tolerance, gradient = self._hp.tolerance * FALL, self._hp.gradient_tolerance
+        gradient = None if gradient is None else gradient * FALL
+        self._hp = self._hp._replace(tolerance=tolerance, gradient_tolerance=gradient)
         return state._replace(status=state.status * 0)  # where it was, on a mesh too
 
     def going_on(self, state: State) -> State:

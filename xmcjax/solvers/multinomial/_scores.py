@@ -194,7 +194,11 @@ class SparseScores(_Scores):
         V, out = (np.empty((self.d + 1, K), np.float32) for _ in range(2))
         U = np.empty((self.n, K), np.float32)
         into, back = self._product(self._X32, V[:-1], U), self._product(self._Xt32, U, out[:-1])
-        curve = native.InPlace("softmax_curvature", P=P, weight=c, threads=self._threads, U=U) if self._native else None
+        curve = (
+            native.InPlace("softmax_curvature", P=P, weight=c, threads=self._threads, U=U)
+            if self._native
+            else None
+        )
 
         def product(direction):
             nonlocal U

@@ -31,7 +31,9 @@ def _step(problem: Problem, hp: HParams, state: State) -> State:
 
 def _ended(problem: Problem, hp: HParams, state: State | None) -> Solution:
     W0, b0 = (None, None) if state is None else (state.W, state.bias)
-    found = run(problem, "auto", hp, W0=W0, b0=b0)
+    # the derivative is that at ∇G = 0
+    gradient = hp.tolerance if hp.gradient_tolerance is None else hp.gradient_tolerance
+    found = run(problem, "auto", hp._replace(gradient_tolerance=gradient), W0=W0, b0=b0)
     value, status = (jnp.asarray(a) for a in (found.value, found.status))
     value, status = value.astype(found.W.dtype), status.astype(jnp.int32)
     return Solution(Weights(found.W, found.bias), value, status, found)

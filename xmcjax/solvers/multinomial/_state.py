@@ -23,13 +23,16 @@ class HParams(NamedTuple):
     """Numbers of the stopping rule.
 
     Attributes:
-        tolerance: a run has converged at ‖∇G‖ ≤ tolerance · ‖∇G(0)‖ where it is certain that
-            G − min G ≤ tolerance · G too (of DM: in its own objective).
+        tolerance: a run has converged where it is certain that G − min G ≤ tolerance · G (of DM: in its own
+            objective). 0: the gradient alone decides.
         max_steps: outer iterations.
+        gradient_tolerance: it has to have ‖∇G‖ ≤ gradient_tolerance · ‖∇G(0)‖ too. None: for block_newton
+            nothing of the kind, as it knows its decrement; for the other methods the tolerance.
     """
 
     tolerance: float = 1e-4
     max_steps: int = 1000
+    gradient_tolerance: float | None = None
 
 
 class State(NamedTuple):
@@ -128,7 +131,8 @@ def start(problem: Problem, hp: HParams, W0, b0, width: int | None = None) -> St
 def next_status(hp: HParams, state: State):
     """RUNNING, or how the run ended with this state."""
     ended = jnp.where(state.steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
-    small = state.stationarity <= jnp.asarray(hp.tolerance, state.W.dtype) * state.scale
+    least = hp.tolerance if hp.gradient_tolerance is None else hp.gradient_tolerance
+    small = state.stationarity <= jnp.asarray(least, state.W.dtype) * state.scale
     ended = jnp.where(small, Status.CONVERGED, ended)
     finite = jnp.isfinite(state.value) & jnp.isfinite(state.stationarity)
     return jnp.where(finite, ended, Status.NONFINITE).astype(jnp.int32)

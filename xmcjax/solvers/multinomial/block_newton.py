@@ -210,7 +210,11 @@ class Host:
         norm = float(np.linalg.norm(gradient))
         if not (np.isfinite(value) and np.isfinite(norm)):
             status = Status.NONFINITE
-        elif norm <= hp.tolerance * scale and not self._larger and self._decrement(point, gradient, hp, value):
+        elif (
+            norm <= self._least(hp) * scale
+            and not self._larger
+            and self._decrement(point, gradient, hp, value)
+        ):
             status = Status.CONVERGED
         elif status == Status.RUNNING and steps >= hp.max_steps:
             status = Status.MAX_STEPS
@@ -220,6 +224,12 @@ class Host:
         reals = (np.asarray(a, dtype) for a in (value, norm, value, norm, scale))
         counts = (np.asarray(a, np.int32) for a in (status, steps, inner))
         return State(*self._weights, *reals, *counts, memory=self)  # type: ignore[arg-type]
+
+    def _least(self, hp: HParams) -> float:
+        """The part of ‖∇G(0)‖ that the gradient may have."""
+        if hp.gradient_tolerance is not None:
+            return float(hp.gradient_tolerance)
+        return np.inf if hp.tolerance > 0 else 0.0
 
     def _decrement(self, point: Point, gradient: np.ndarray, hp: HParams, value: float) -> bool:
         """Whether G is about as near to its minimum as is wanted."""
