@@ -97,8 +97,8 @@ class Certifier:
             W, bias: [d, K] and [K].
             tol: gap that is enough.
             newton_steps: that may be made where it is not.
-            given: makes a Newton direction at these weights, in any precision; without it, and where that
-                does not do, the direction is made here.
+            given: makes a Newton direction at these weights, in any precision; without it, and for more steps,
+                directions are made here.
         """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), blas_threads(self._threads):
             now = self._at(W, bias)
@@ -107,6 +107,8 @@ class Certifier:
             least = self._least(now, now.P)
             if given is not None and now.value - least > tol * now.value:
                 least = max(least, self._least(now, self._along(now, given(tol * now.value))))
+                if not newton_steps:
+                    return self._result(now, least)
             for step in range(newton_steps + 1):
                 if not now.value - least > tol * now.value:
                     break
