@@ -1,8 +1,8 @@
-"""Approximate inverses of the Hessian of G, a block per class, whose results have the mean 0 over the classes.
+"""Approximate inverses of the Hessian of G, a block per class, with results of mean 0 over the classes.
 
-The Hessian does not change weights by their mean over the classes but for λ, and intercepts not at all, so that a
-Newton direction has the mean 0 there. An approximation of the blocks of the classes alone does not know that: its
-result is centred.
+What all classes have in common the Hessian multiplies by λ in the weights, and by 0 in the intercepts, so that
+a Newton direction has the mean 0 over the classes. Blocks of the classes alone do not know that: their result
+is centred.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Precond
 def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> Preconditioner:
     """Of each class k the inverse of Σ_i c_i p_ik (1 − p_ik) x_i x_iᵀ + λI, in full.
 
-    The sum goes over the rows of largest curvature; the others stand there by their mean, as a multiple of `gram`.
+    The sum goes over the rows of largest curvature; for the others there is a multiple of `gram`.
 
     Args:
         scores: dense.

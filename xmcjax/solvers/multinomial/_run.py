@@ -295,7 +295,7 @@ class _Run:
         return self._awaited(_mesh.advance(METHODS[method], self._mesh), self.problem, self._hp, state)
 
     def direction(self, method: str, state: State) -> Direction | None:
-        """What makes Newton directions at the state with the method's own conjugate gradients, if it has them."""
+        """What makes Newton directions at the state, of methods that keep what they need."""
         if method not in ON_THE_HOST:
             return None
         return functools.partial(METHODS[method].direction, state)

@@ -27,7 +27,7 @@ from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of
 from xmcjax.solvers.multinomial._state import HParams, State, starting_weights_on_the_host
 
-# CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual in the norm of the preconditioner, between these.
+# CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these.
 _LEAST_FORCING, _MOST_FORCING = 0.1, 0.3
 MAX_CG = 250
 # Tolerance below which scores in float32 do not do where X has float64.
