@@ -97,8 +97,8 @@ class Certifier:
             W, bias: [d, K] and [K].
             tol: gap that is enough.
             newton_steps: that may be made where it is not.
-            given: makes a Newton direction at these weights, in any precision; without it, and for more steps,
-                directions are made here.
+            given: makes a Newton direction at these weights, in any precision; without it, and for more
+                steps, directions are made here.
         """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), blas_threads(self._threads):
             now = self._at(W, bias)

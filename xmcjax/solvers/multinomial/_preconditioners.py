@@ -1,13 +1,14 @@
 """Approximate inverses of the Hessian of G, a block per class, with results of mean 0 over the classes.
 
-What all classes have in common the Hessian multiplies by λ in the weights, and by 0 in the intercepts, so that
-a Newton direction has the mean 0 over the classes. Blocks of the classes alone do not know that: their result
-is centred.
+What all classes have in common the Hessian multiplies by λ in the weights, and by 0 in the intercepts, so
+that a Newton direction has the mean 0 over the classes. Blocks of the classes alone do not know that: their
+result is centred.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -94,7 +95,7 @@ def gram(scores: DenseScores) -> np.ndarray:
     return _gram(scores, scores.weight)
 
 
-def _gram(scores: DenseScores, w: np.ndarray, rows=slice(None)) -> np.ndarray:
+def _gram(scores: DenseScores, w: np.ndarray, rows: Any = slice(None)) -> np.ndarray:
     scaled = scores.X[rows] * np.sqrt(w).astype(np.float32)[:, None]
     return (scaled.T @ scaled).astype(np.float64)
 

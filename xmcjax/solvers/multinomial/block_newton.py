@@ -5,8 +5,8 @@ are in the dtype of X. The search looks for φ'(t) = 0 by Newton's method betwee
 Nothing of it is compiled, so that the first run is as fast as the next.
 
 The preconditioner is the inverse of the Hessian's blocks of the classes, whose result is centred
-(`_preconditioners`): with it usps at λ = 1 takes 28 products with the Hessian instead of 213. Blocks are whole
-for dense features that are few enough, and diagonal elsewhere.
+(`_preconditioners`): with it usps at λ = 1 takes 28 products with the Hessian instead of 213. Blocks are
+whole for dense features that are few enough, and diagonal elsewhere.
 
 Sparse features with a small λ begin with larger ones, whose minima are cheap and on the way.
 """
@@ -251,11 +251,12 @@ class Host:
         if self._gram is None:
             P = point.now.P.astype(np.float32, copy=False)
             self._preconditioner = _preconditioners.diagonal(self._scores, P, l2)
+        elif not isinstance(self._scores, DenseScores):
+            raise AssertionError("whole blocks are those of dense features")
         elif self._at_zero:
             self._preconditioner = _preconditioners.uniform(self._scores, self._K, l2, self._gram)
             self._age = _KEPT - 1
         elif self._preconditioner is None or self._age >= _KEPT:
-            assert isinstance(self._scores, DenseScores)
             P = point.now.P.astype(np.float32, copy=False)
             self._preconditioner = _preconditioners.blocks(self._scores, P, l2, self._gram)
             self._age = 0
@@ -274,7 +275,7 @@ class Host:
         apply = self._preconditioner
         assert apply is not None
         hessian = self._scores.hessian(point.now.P)
-        l2 = np.float32(l2)
+        ridge = np.float32(l2)
         r = self._right_side(gradient)
         z = apply(r)
         rz = first = float(np.vdot(r, z))
@@ -282,7 +283,7 @@ class Host:
         x, p, products = z if done else np.zeros_like(r), z.copy(), 0
         while not done and products < MAX_CG and rz > 0:
             q = hessian(p)
-            q[self._lead] += l2 * p[self._lead]
+            q[self._lead] += ridge * p[self._lead]
             products += 1
             along = float(np.vdot(p, q))
             if not along > 0:
