@@ -1,8 +1,8 @@
 """Scores of all instances on the host, and the products that Newton's method needs of them.
 
-An array of the classes has them on the axis `axis`. For dense features weights are [K, d+1] and scores [K, n]:
-vectors lie along the instances, so that any number of classes fills them. For CSR features weights are [d+1, K]
-and scores [n, K]: an entry meets one contiguous row of weights. The last of d+1 is b.
+An array of the classes has them on the axis `axis`. For dense features weights are [K, d+1] and scores
+[K, n]: vectors lie along the instances, so that any number of classes fills them. For CSR features weights are
+[d+1, K] and scores [n, K]: an entry meets one contiguous row of weights. The last of d+1 is b.
 """
 
 from __future__ import annotations
