@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from malformed_matrices import MALFORMED, classes, features, labels
-from matrix_entries import ESTIMATORS, entries, fitted
 
+from tests.support.entries import ESTIMATORS, entries, fitted
+from tests.support.matrices import MALFORMED, classes, features, labels
 from xmcjax import estimators
 
 # Public methods, inherited ones included, that take no matrix.

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from process_helpers import outputs, run_all, start
 
+from tests.support.processes import outputs, run_all, start
 from xmcjax import linops
 
 PROGRAM = """

@@ -7,11 +7,11 @@ import re
 import typing
 from pathlib import Path
 
-import cli_reference
 import numpy as np
 import pytest
 
 import xmcjax
+from tests.support import cli_reference
 from xmcjax import _options, estimators, lanes
 from xmcjax._cores import usable_cores
 from xmcjax.cli import train
@@ -94,7 +94,7 @@ def test_no_flag_has_an_old_name_and_every_new_one_is_a_flag():
 
 def test_the_tables_of_the_page_are_those_of_the_flags():
     page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text()
-    command = "python -m tests.cli_reference docs/cli.md"
+    command = "python -m tests.support.cli_reference docs/cli.md"
     assert cli_reference.page(page) == page, f"{command} writes the tables anew"
     assert cli_reference.page(page.replace("| `--tol` | 0.01", "| `--tol` | 0.02")) == page
     with pytest.raises(ValueError, match="expected a section train with a table of options, found none"):

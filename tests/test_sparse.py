@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from jax.experimental import sparse as jax_sparse
-from malformed_matrices import MALFORMED, features
-from matrix_entries import ESTIMATORS, Entry, entries
 
+from tests.support.entries import ESTIMATORS, Entry, entries
+from tests.support.matrices import MALFORMED, features
 from xmcjax import _sparse, data, estimators, linops, losses, metrics, models
 from xmcjax.solvers import instance_dual, multinomial, newton_cg
 

@@ -21,7 +21,7 @@ from tests.attack.harness import ROOT, Wrong, main
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-from matrix_entries import Entry, entries
+from tests.support.entries import Entry, entries
 
 PURPOSE = (
     "malformed matrices are refused with a sentence by every function, and whole ones give the right result"

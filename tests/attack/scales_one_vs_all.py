@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from tests.attack import _checked_fit
-from tests.attack._primal_references import Problem, margin_loss
 from tests.attack.harness import Wrong, main
 from tests.attack.scales import prepare  # noqa: F401
+from tests.support.primal_references import Problem, margin_loss
 
 PURPOSE = "C, scales of features, precisions: a label that is said to have converged is at its minimum"
 LOSSES = ("squared_hinge", "logistic", "huber_hinge")

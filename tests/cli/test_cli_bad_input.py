@@ -8,8 +8,8 @@ import shutil
 
 import numpy as np
 import pytest
-from cli_helpers import refused
 
+from tests.support.commands import refused
 from xmcjax.models import LinearModel
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")

@@ -5,8 +5,8 @@ import os
 import re
 
 import pytest
-from process_helpers import kill_at_take
 
+from tests.support.processes import kill_at_take
 from xmcjax.models import LinearModel
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

@@ -4,7 +4,8 @@ import os
 import shutil
 
 import pytest
-from cli_helpers import refused
+
+from tests.support.commands import refused
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
 

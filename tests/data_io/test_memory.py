@@ -18,9 +18,9 @@ MEASURE = """
 import ast, resource, sys
 import concurrent.futures, gzip, lzma, zipfile, scipy.sparse
 from xmcjax.data import DataFormatError, load_npz, load_svmlight, load_xmc
-from xmcjax.data._text_native import library
+from xmcjax.native import load_library
 from xmcjax.models import read_predictions
-library()
+load_library()
 reader, path, options = globals()[sys.argv[1]], sys.argv[2], ast.literal_eval(sys.argv[3])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -140,10 +140,7 @@ BAD = {
         lambda m: m.update(X_indptr=_wrapped(m["X_indptr"], np.int64)),
         "not fall",
     ),
-    "too few offsets": (
-        lambda m: m.update(X_indptr=m["X_indptr"][:-1]),
-        "one more than rows",
-    ),
+    "too few offsets": (lambda m: m.update(X_indptr=m["X_indptr"][:-1]), "one more than rows"),
     "too few values": (lambda m: m.update(X_data=m["X_data"][:-1]), "as many indices as values"),
     "three sizes": (lambda m: m.update(X_shape=np.array([9, 7, 1])), "two sizes in X_shape"),
     "size below 0": (lambda m: m.update(X_shape=np.array([9, -7])), "two sizes in X_shape"),

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from xmcjax.data import _files, load_svmlight, load_xmc, save_svmlight, save_xmc
-from xmcjax.data._text_native import library
+from xmcjax.native import load_library
 
 # Two labels, three features: the file and what it means as dense arrays.
 ACCEPTED = {
@@ -132,7 +132,7 @@ def test_dtype_is_checked(write):
 
 
 def _built():
-    return ("python",) if library() is None else ("native", "python")
+    return ("python",) if load_library() is None else ("native", "python")
 
 
 def _sparse(draw, rows, columns, values, dtype):

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import LinearSVC
 
-from tests.attack import _dual_references as reference
+from tests.support import dual_references as reference
 from xmcjax import TopKSVC
 
 NAMES = np.array(["ant", "bee", "cow", "dog"])

@@ -7,7 +7,6 @@ import json
 
 import jax
 import pytest
-from figure_helpers import assert_drawn
 
 from experiments import _report, projection_scaling
 from experiments.bench import (
@@ -21,6 +20,7 @@ from experiments.bench import (
     projections,
     topk_svm,
 )
+from tests.support.figures import assert_drawn
 
 
 def test_one_vs_all_small(tmp_path):

@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from figure_helpers import assert_drawn
 
 from experiments import _multinomial, _report, multinomial_convergence, multinomial_scaling
 from experiments.bench import multinomial
+from tests.support.figures import assert_drawn
 from xmcjax.solvers.multinomial import METHODS
 
 

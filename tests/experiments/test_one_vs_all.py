@@ -8,12 +8,12 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from figure_helpers import assert_drawn
 
 from experiments import _one_vs_all, _report
 from experiments.bench import _worker, cost_growth
 from experiments.one_vs_all import __main__ as study
 from experiments.one_vs_all import _figures, _sets
+from tests.support.figures import assert_drawn
 
 TINY = "power_law:30x200x150"
 

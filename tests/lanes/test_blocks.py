@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from lane_helpers import native, small
 
+from tests.support.lanes import native, small
 from xmcjax import linops, losses
 from xmcjax.lanes import Job, _blocks, _device_block
 from xmcjax.lanes._clipping import keep_all, make_clipping

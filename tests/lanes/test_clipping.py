@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import assert_same_bits, native, small, train
 
+from tests.support.lanes import assert_same_bits, native, small, train
 from xmcjax import inits, losses
 from xmcjax.lanes import LabelWeights, _clipping
 

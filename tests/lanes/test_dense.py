@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse as sp
-from lane_helpers import native, train
 
+from tests.support.lanes import native, train
 from xmcjax import inits, losses
 from xmcjax.data import load_xmc
 from xmcjax.solvers import Status

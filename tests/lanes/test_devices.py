@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lane_helpers import small, train
-from process_helpers import outputs, run_all, start
 
+from tests.support.lanes import small, train
+from tests.support.processes import outputs, run_all, start
 from xmcjax import inits, linops, losses
 from xmcjax.lanes import _device_block, _devices
 from xmcjax.penalties import L1, L2
@@ -20,7 +20,7 @@ WORK = """
 import hashlib, threading
 import jax
 import numpy as np
-from lane_helpers import small, train
+from tests.support.lanes import small, train
 from xmcjax import inits
 from xmcjax.lanes._queue import LabelQueue
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import assert_same_bits, native, small, train
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
+from tests.support.lanes import assert_same_bits, native, small, train
 from xmcjax import losses, metrics
 from xmcjax.lanes import WEIGHTINGS, LabelWeights, Weighting
 from xmcjax.solvers import Status

@@ -7,10 +7,10 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import small, train
 
-from tests.attack._primal_references import Problem, margin_loss
 from tests.attack.scales import prepare
+from tests.support.lanes import small, train
+from tests.support.primal_references import Problem, margin_loss
 from xmcjax import OneVsAllClassifier, lanes
 from xmcjax.lanes._certificate import GAP, Certifier, _Label
 from xmcjax.losses import MARGIN_LOSSES

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import assert_same_bits, native, small, train
-from process_helpers import kill_at_take, node_workers, watch_labels_taken
 
+from tests.support.lanes import assert_same_bits, native, small, train
+from tests.support.processes import kill_at_take, node_workers, watch_labels_taken
 from xmcjax import inits
 from xmcjax._topology import Node, Share
 from xmcjax.lanes import LabelWeights, OneVsAll, train_on_nodes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import native, small, train
+
+from tests.support.lanes import native, small, train
 
 
 def uneven(seed=0):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lane_helpers import assert_same_bits, native, small, train
 
+from tests.support.lanes import assert_same_bits, native, small, train
 from xmcjax import losses
 from xmcjax.lanes import LabelWeights, _sparsify
 from xmcjax.penalties import L1, HuberPenalty

@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import small, train
 
+from tests.support.lanes import small, train
 from xmcjax import inits, losses
 from xmcjax.lanes import OneVsAll
 from xmcjax.linops import check_features, put

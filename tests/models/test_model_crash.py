@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model_helpers import META, contents, fill, label_result
 
+from tests.support.models import META, contents, fill, label_result
 from xmcjax.models import LinearModel, ShardWriter
 
 SIZE = 4
@@ -98,7 +98,7 @@ def test_a_file_size_limit_is_an_error_with_the_path(tmp_path):
     code = f"""
 import resource, signal, sys
 sys.path.insert(0, {os.path.dirname(__file__)!r})
-from model_helpers import META, fill
+from tests.support.models import META, fill
 from xmcjax.models import ShardWriter
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 writer = ShardWriter(sys.argv[1], META, shard_size=20)
@@ -134,7 +134,7 @@ import os, random, signal, sys, time
 folder, tests = sys.argv[1:3]
 sys.path.insert(0, tests)
 import test_model_crash as crash
-from model_helpers import contents, fill
+from tests.support.models import contents, fill
 import builtins
 
 def child(directory, step, resume):
@@ -232,7 +232,7 @@ def test_what_a_killed_writer_leaves_is_loaded_as_partial(tmp_path):
 import os, signal, sys
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 import test_model_crash as crash
-from model_helpers import fill
+from tests.support.models import fill
 writer = crash.open_writer(sys.argv[1])
 fill(writer, range(10))
 os.kill(os.getpid(), signal.SIGKILL)

@@ -8,9 +8,9 @@ import socket
 
 import numpy as np
 import pytest
-from model_helpers import META, contents, fill
 from safetensors.numpy import load_file, save, save_file
 
+from tests.support.models import META, contents, fill
 from xmcjax.models import LinearModel, ModelFormatError, ShardWriter
 
 

@@ -7,15 +7,9 @@ import threading
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from model_helpers import META, N_FEATURES, contents, expected_weights, fill, label_result
 
-from xmcjax.models import (
-    IncompleteModelError,
-    LinearModel,
-    ModelError,
-    ModelMismatchError,
-    ShardWriter,
-)
+from tests.support.models import META, N_FEATURES, contents, expected_weights, fill, label_result
+from xmcjax.models import IncompleteModelError, LinearModel, ModelError, ModelMismatchError, ShardWriter
 
 SIZE = 5  # labels a shard: 23 labels make four whole shards and one of three
 

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from model_helpers import META, fill
 
+from tests.support.models import META, fill
 from xmcjax import linops
 from xmcjax.models import ArrayModel, LinearModel, ShardWriter, _block_scores, predict_topk, scores_above
 

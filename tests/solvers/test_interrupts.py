@@ -11,8 +11,8 @@ from pathlib import Path
 import interrupt_program
 import numpy as np
 import pytest
-from process_helpers import run_all, start
 
+from tests.support.processes import run_all, start
 from xmcjax import _sparse, linops
 from xmcjax.native import Interrupted, Proximal, StopFlag
 

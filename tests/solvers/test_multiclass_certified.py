@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from multiclass_helpers import ALL, data, primal, quadratic_program
 
-from tests.attack import _dual_references as reference
+from tests.support import dual_references as reference
 from xmcjax.solvers import Status, _admm
 from xmcjax.solvers import multiclass_dual as md
 from xmcjax.solvers._certified import certified

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import process_helpers
 import pytest
 from jax.sharding import Mesh
 from multiclass_helpers import data
 
+from tests.support import processes
 from xmcjax import linops
 from xmcjax.solvers import multiclass_dual as md
 from xmcjax.solvers.multiclass_dual import _processes
@@ -59,7 +59,7 @@ if {victim} >= 0:
 
 def run(count, formulations, folder, victim=-1):
     program = PROGRAM.format(size=SIZE, formulations=formulations, folder=folder, victim=victim)
-    return process_helpers.run_distributed(program, count, path=[HERE], shutdown=120 if victim < 0 else 10)
+    return processes.run_distributed(program, count, path=[HERE], shutdown=120 if victim < 0 else 10)
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -7,9 +7,9 @@ import signal
 import time
 from pathlib import Path
 
-import process_helpers
 import pytest
 
+from tests.support import processes
 from xmcjax import linops
 from xmcjax.solvers import _peers
 
@@ -108,8 +108,8 @@ def last_line(done) -> str:
 
 
 def test_processes_that_were_given_different_data_all_say_so():
-    done = process_helpers.run_distributed(SETUP + DISAGREE, 2, path=[HERE])
-    found, other = map(json.loads, process_helpers.outputs(done))
+    done = processes.run_distributed(SETUP + DISAGREE, 2, path=[HERE])
+    found, other = map(json.loads, processes.outputs(done))
     assert found == other
     names = ["X", "X", "y", "options", "features", "features", "y", "options", "starting weights"]
     for name, sentence in zip([*names, "options"], found, strict=True):
@@ -131,7 +131,7 @@ def test_what_ends_one_ends_the_other_which_names_it(how, sentence, solver, tmp_
     program = SETUP + STRUCK.format(how=how, solver=solver, struck=1, mark=str(tmp_path / "mark"))
     # JAX alone would have the other one wait for five minutes at its exit
     options = dict(path=[HERE], shutdown=300, stopped=1 if how == "SIGSTOP" else None)
-    done = process_helpers.run_distributed(program, 2, **options)
+    done = processes.run_distributed(program, 2, **options)
     took = time.time() - (tmp_path / "mark").stat().st_mtime
     assert took < 60
     assert done[0].returncode == 1
@@ -144,7 +144,7 @@ def test_what_ends_one_ends_the_other_which_names_it(how, sentence, solver, tmp_
 @pytest.mark.parametrize("solver", ["svm", "lc"])
 def test_where_process_0_is_killed_the_abort_of_jax_names_it(solver, tmp_path):
     program = SETUP + STRUCK.format(how="SIGKILL", solver=solver, struck=0, mark=str(tmp_path / "mark"))
-    done = process_helpers.run_distributed(program, 2, path=[HERE], shutdown=300)
+    done = processes.run_distributed(program, 2, path=[HERE], shutdown=300)
     assert time.time() - (tmp_path / "mark").stat().st_mtime < 60
     assert [one.returncode for one in done] == [-signal.SIGKILL, -signal.SIGABRT]
     sentence = f"xmcjax.solvers._peers.PeerError: {_peers._STORE_GONE}{_peers._HINT}"
@@ -154,7 +154,7 @@ def test_where_process_0_is_killed_the_abort_of_jax_names_it(solver, tmp_path):
 def test_ctrl_c_while_a_thread_waits_for_the_other_process_does_not_abort():
     """The thread comes back when the other process ends, while this one ends as well."""
     for _ in range(2):
-        done = process_helpers.run_distributed(SETUP + INTERRUPTED, 2, path=[HERE], shutdown=300)
+        done = processes.run_distributed(SETUP + INTERRUPTED, 2, path=[HERE], shutdown=300)
         assert [one.returncode for one in done] == [1, -signal.SIGINT], done[1].stderr[-3000:]
         assert last_line(done[1]) == "KeyboardInterrupt"
         assert "process 1 of this run ended with KeyboardInterrupt" in last_line(done[0])
@@ -181,20 +181,20 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 )
 def test_an_abort_for_another_reason_says_nothing(answered, within, said):
     program = ABORT.format(answered=answered, within=within)
-    (done,) = process_helpers.run_all([process_helpers.start(program)])
+    (done,) = processes.run_all([processes.start(program)])
     assert done.returncode == -signal.SIGABRT and done.stderr == said
 
 
 @pytest.mark.parametrize("solver", ["svm", "lc"])
 def test_one_that_ends_before_the_solve_is_named(solver):
     before = 'if me == 1:\n    raise OSError("no such disk")\n'
-    done = process_helpers.run_distributed(f"{SETUP}{before}{solver}()\n", 2, path=[HERE], shutdown=300)
+    done = processes.run_distributed(f"{SETUP}{before}{solver}()\n", 2, path=[HERE], shutdown=300)
     assert [one.returncode for one in done] == [1, 1]
     sentence = "process 1 of this run ended with OSError: no such disk"
     assert last_line(done[0]) == f"xmcjax.solvers._peers.PeerError: {sentence}{_peers._HINT}"
 
 
 def test_an_argument_that_one_process_refuses_ends_the_other():
-    done = process_helpers.run_distributed(f"{SETUP}svm(C=-1.0 if me else 1.0)\n", 2, path=[HERE])
+    done = processes.run_distributed(f"{SETUP}svm(C=-1.0 if me else 1.0)\n", 2, path=[HERE])
     assert [one.returncode for one in done] == [1, 1]
     assert "process 1 of this run ended with ValueError: C: expected a finite number" in last_line(done[0])

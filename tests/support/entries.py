@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jax.sharding import Mesh
-from malformed_matrices import ROWS, classes, features, labels, weights
 
+from tests.support.matrices import ROWS, classes, features, labels, weights
 from xmcjax import data, estimators, inits, kernels, lanes, linops, metrics, models
 from xmcjax.solvers import multiclass_dual
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from xmcjax.lanes import _nodes
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 JOIN = """
 import jax
@@ -87,12 +87,7 @@ def run_program(program: str, *, devices: int = 1, path: Sequence[Path] = ()) ->
 
 
 def run_distributed(
-    program: str,
-    count: int,
-    *,
-    path: Sequence[Path] = (),
-    shutdown: int = 120,
-    stopped: int | None = None,
+    program: str, count: int, *, path: Sequence[Path] = (), shutdown: int = 120, stopped: int | None = None
 ) -> list[subprocess.CompletedProcess]:
     """The same program in `count` processes of one device each, joined by ``jax.distributed`` on loopback.
 
