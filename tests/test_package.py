@@ -55,6 +55,8 @@ WITHOUT_JAX = {
     "xmcjax.data",
     "xmcjax.metrics",
 }
+# Parts that need NumPy and SciPy alone, beside the standard library.
+LIGHT = {"xmcjax.data", "xmcjax.metrics"}
 # Modules of a part that needs JAX which must not need it; other modules import them when they are asked for.
 NO_JAX_EITHER = {
     f"xmcjax.native{module}" for module in ("", "._calls", "._ids", "._interrupts", "._library", "._schema")
@@ -151,6 +153,8 @@ def test_imports_point_downwards(path):
             assert other[1] == part or other[0] < place, f"{name} imports {module}, which stands above it"
         if part in WITHOUT_JAX or (name in NO_JAX_EITHER and not late):
             assert top not in ("jax", "jaxlib", "optax"), f"{name} imports {module}"
+        if part in LIGHT:
+            assert top in {"numpy", "scipy", "xmcjax", *sys.stdlib_module_names}, f"{name} imports {module}"
         allowed = next((names for owner, names in EAGER.items() if name.startswith(owner)), set())
         assert late or top not in LATE - allowed, f"{name} imports {module} before it is needed"
 

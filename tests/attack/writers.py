@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.attack import _commands, _victim
+from tests.attack._victim import TARGETS
 from tests.attack.harness import ROOT, Wrong, main
 from xmcjax.cli._runs import read_runs
 from xmcjax.models import RUN_FILE, LinearModel
@@ -54,7 +55,7 @@ def prepare(folder: Path) -> _Context:
     pipe = subprocess.PIPE
     victim = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True)
     context = _Context(folder / "case", victim, [])
-    for name, (file, _, cost) in _victim.TARGETS.items():
+    for name, (file, _, cost) in TARGETS.items():
         _reset(context.folder, file)
         said = _write(context, name)
         if said["error"] or said["signal"]:
@@ -94,14 +95,26 @@ def case(context: _Context, rng: np.random.Generator) -> str:
         return "skipped: there is no C compiler, or no Linux"
     chances = np.array([1 / target.cost for target in context.targets])
     target = context.targets[rng.choice(len(chances), p=chances / chances.sum())]
-    how = int(rng.integers(1, 6))
-    number = (errno.ENOSPC, errno.EIO)[rng.integers(2)]
+    how, number = int(rng.integers(1, 6)), (errno.ENOSPC, errno.EIO)[rng.integers(2)]
     call = int(rng.integers(1, target.calls + 1))
+    # A run before this one was killed, somewhere: what it saved must stay.
+    killed = int(rng.integers(1, target.calls + 1)) if target.file is None and rng.integers(2) else 0
+    said = broken(context, target, call, how, number, killed)
+    end = "killed" if said["signal"] else "refused" if said["error"] else "written"
+    kind = {SHORT: "short write", KILL_BEFORE: "kill", KILL_AFTER: "kill"}.get(how, errno.errorcode[number])
+    return f"{target.name}, {kind}: {end}"
+
+
+def broken(context: _Context, target: _Target, call: int, how: int, number: int, killed: int = 0) -> dict:
+    """How a run ended of which a call went wrong, after one that was killed at another call unless that is 0.
+
+    Raises:
+        Wrong: it did not end as it should, or what it left is not what was there, is new, or can be resumed.
+    """
     _reset(context.folder, target.file)
     before: dict[str, bytes] = {}
-    if target.file is None and rng.integers(2):
-        # A run before this one was killed, somewhere: what it saved must stay.
-        _write(context, target.name, int(rng.integers(1, target.calls + 1)), KILL_BEFORE)
+    if killed:
+        _write(context, target.name, killed, KILL_BEFORE)
         before = _shards(context.folder / "m")
     said = _write(context, target.name, call, how, number)
     what = f"{target.name}, call {call} of {target.calls}, " + (
@@ -114,9 +127,7 @@ def case(context: _Context, rng: np.random.Generator) -> str:
         _check_model(context, target, said, before, what)
     else:
         _check_file(context.folder, target, said, what)
-    end = "killed" if said["signal"] else "refused" if said["error"] else "written"
-    kind = {SHORT: "short write", KILL_BEFORE: "kill", KILL_AFTER: "kill"}.get(how, errno.errorcode[number])
-    return f"{target.name}, {kind}: {end}"
+    return said
 
 
 def _check_end(name: str, said: dict[str, Any], how: int, number: int, what: str, folder: Path) -> None:

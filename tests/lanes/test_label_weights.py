@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from tests.support.lanes import assert_same_bits, native, small, train
+from tests.support.lanes import assert_same_bits, native, signs, small, train, vector
 from xmcjax import losses, metrics
 from xmcjax.lanes import WEIGHTINGS, LabelWeights, Weighting
 from xmcjax.solvers import Status
@@ -27,8 +27,8 @@ def random_weights(data):
     return LabelWeights(rng.uniform(0.5, 5, count), negative)
 
 
-def objective(X, y, c, w, b, phi):
-    return w @ w / 2 + b * b / 2 + c @ phi(y * (X @ w + b))
+def objective(X, y, c, w, b):
+    return w @ w / 2 + b * b / 2 + c @ np.maximum(1 - y * (X @ w + b), 0) ** 2
 
 
 def test_the_weights_are_those_of_dismecpp():
@@ -58,17 +58,14 @@ def test_the_optimum_is_that_of_linear_svc(data, random_weights, name, eps, rela
     ours, _ = train(X, Y, label_weights=weights, sample_weight=sample_weight, tol=eps, clip=0.0, block_size=4)
     ones = sp.hstack([X, np.ones((X.shape[0], 1))], format="csr")
     for label, result in ours.items():
-        y = 2 * Y[:, [label]].toarray().ravel() - 1
         if result.status == Status.NO_POSITIVES:
             continue
+        y = signs(Y, label)
         c = sample_weight * np.where(y > 0, weights.positive[label], weights.negative[label])
         svc = LinearSVC(dual=False, fit_intercept=False, tol=1e-9, max_iter=100000)
         v = svc.fit(ones, y, sample_weight=c).coef_[0]
-        best = objective(X, y, c, v[:-1], v[-1], lambda m: np.maximum(1 - m, 0) ** 2)
-        np.testing.assert_allclose(result.value, best, rtol=relative)
-        w = np.zeros(X.shape[1])
-        w[result.indices] = result.values
-        found = objective(X, y, c, w, result.bias, lambda m: np.maximum(1 - m, 0) ** 2)
+        np.testing.assert_allclose(result.value, objective(X, y, c, v[:-1], v[-1]), rtol=relative)
+        found = objective(X, y, c, vector(result, X.shape[1]), result.bias)
         np.testing.assert_allclose(found, result.value, rtol=1e-9)
 
 
@@ -82,12 +79,10 @@ def test_logistic_with_a_free_bias_equals_scikit_learn(data, random_weights, bac
     )
     ours, _ = train(X, Y, label_weights=weights, labels=chosen, **options)
     for label in chosen.tolist():
-        y = 2 * Y[:, [label]].toarray().ravel() - 1
+        y = signs(Y, label)
         c = np.where(y > 0, weights.positive[label], weights.negative[label])
         theirs = LogisticRegression(tol=1e-10, max_iter=1000).fit(X, y, sample_weight=c)
-        w = np.zeros(X.shape[1])
-        w[ours[label].indices] = ours[label].values
-        np.testing.assert_allclose(w, theirs.coef_[0], atol=1e-5)
+        np.testing.assert_allclose(vector(ours[label], X.shape[1]), theirs.coef_[0], atol=1e-5)
         np.testing.assert_allclose(ours[label].bias, theirs.intercept_[0], atol=1e-5)
 
 

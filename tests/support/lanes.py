@@ -1,4 +1,4 @@
-"""Data and a collector of results, shared by the tests of lanes."""
+"""Data, trainings and what they give, shared by the tests of lanes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from xmcjax.lanes import OneVsAll, train_one_vs_all
 from xmcjax.native import available
 
 native = pytest.mark.skipif(not available(), reason="no native kernels")
+# Arguments of train_one_vs_all; the others are options.
+_OWN = {"sample_weight", "label_weights", "labels", "may_begin", "observe"}
 
 
 def small(n=200, d=100, labels=30, dtype=np.float32, seed=0):
@@ -21,18 +23,7 @@ def small(n=200, d=100, labels=30, dtype=np.float32, seed=0):
     return X, sp.csr_matrix(Y)
 
 
-def train(
-    X,
-    Y,
-    sink=None,
-    *,
-    sample_weight=None,
-    label_weights=None,
-    labels=None,
-    may_begin=None,
-    observe=None,
-    **options,
-):
+def train(X, Y, sink=None, **options):
     """(results by label, summary)."""
     results = {}
 
@@ -40,18 +31,31 @@ def train(
         assert result.label not in results
         results[result.label] = result
 
-    summary = train_one_vs_all(
-        X,
-        Y,
-        OneVsAll(**options),
-        sink or keep,
-        sample_weight=sample_weight,
-        label_weights=label_weights,
-        labels=labels,
-        may_begin=may_begin,
-        observe=observe,
-    )
-    return results, summary
+    own = {name: options.pop(name) for name in _OWN & options.keys()}
+    return results, train_one_vs_all(X, Y, OneVsAll(**options), sink or keep, **own)
+
+
+def signs(Y, label):
+    """The targets ±1 of a label."""
+    return 2 * Y[:, [label]].toarray().ravel() - 1
+
+
+def vector(result, d):
+    """The weights [d] of a result."""
+    w = np.zeros(d)
+    w[result.indices] = result.values
+    return w
+
+
+def matrix(results, d):
+    """(W [d, labels], b) of all results."""
+    in_order = [result for _, result in sorted(results.items())]
+    return np.stack([vector(result, d) for result in in_order], axis=1), np.array([r.bias for r in in_order])
+
+
+def margins(X, Y, result):
+    """y (Xw + b) of a label, for the weights that it has."""
+    return signs(Y, result.label) * (X[:, result.indices] @ result.values.astype(float) + result.bias)
 
 
 def assert_same_bits(ours, reference):

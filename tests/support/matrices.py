@@ -40,6 +40,14 @@ def _matrix(columns, values, width) -> sp.csr_matrix:
     return sp.csr_matrix((values, columns.ravel(), indptr), shape=(len(columns), width))
 
 
+def assert_same(matrix, expected):
+    """The same arrays, which may be written to."""
+    assert (matrix.shape, matrix.dtype) == (expected.shape, expected.dtype)
+    for part in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(matrix, part), getattr(expected, part))
+        assert getattr(matrix, part).flags.writeable
+
+
 # --- Malformed matrices: each takes a valid CSR matrix with three entries per row and returns another
 
 

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
+from xmcjax.models import ShardWriter
+
 N_FEATURES = 50
+LABELS = 23
+SIZE = 5  # labels per shard: 23 labels make four whole shards and one of three
 META = {
     "n_features": N_FEATURES,
-    "n_labels": 23,
+    "n_labels": LABELS,
     "dtype": "float32",
     "loss": "squared_hinge",
     "C": 1.0,
@@ -27,11 +31,11 @@ def label_result(label, dtype=np.float32):
     return label, indices, values, float(rng.standard_normal()), 1, label + 3, 5 * label
 
 
-def expected_weights(n_labels, dtype=np.float32):
+def expected_weights(dtype=np.float32):
     """(coef [L, d], intercept [L], status [L]) of the labels above."""
-    coef, intercept = np.zeros((n_labels, N_FEATURES), dtype), np.zeros(n_labels, dtype)
-    status = np.zeros(n_labels, np.int8)
-    for label in range(n_labels):
+    coef, intercept = np.zeros((LABELS, N_FEATURES), dtype), np.zeros(LABELS, dtype)
+    status = np.zeros(LABELS, np.int8)
+    for label in range(LABELS):
         _, indices, values, bias, code, _, _ = label_result(label, dtype)
         coef[label, indices], intercept[label], status[label] = values, bias, code
     return coef, intercept, status
@@ -41,6 +45,13 @@ def fill(writer, labels=None, dtype=np.float32):
     """Add labels (default: all that are missing) to a writer."""
     for label in writer.missing() if labels is None else labels:
         writer.add(*label_result(int(label), dtype))
+
+
+def write(directory, labels=None, dtype=np.float32, **changes):
+    """A model of these labels, the directory of which is returned."""
+    with ShardWriter(directory, **({"meta": META, "shard_size": SIZE} | changes)) as writer:
+        fill(writer, labels, dtype)
+    return directory
 
 
 def contents(directory):

@@ -5,6 +5,7 @@ And the workers of NUMA nodes, stopped where they wait for labels, which does no
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
@@ -14,8 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from xmcjax.lanes import _nodes
-
 ROOT = Path(__file__).resolve().parents[2]
 
 JOIN = """
@@ -24,6 +23,27 @@ jax.distributed.initialize(
     "127.0.0.1:{port}", num_processes={count}, process_id={index}, shutdown_timeout_seconds={shutdown}
 )
 """
+
+
+# that this process may run on
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def made_up_nodes(folder: Path, lists: dict, monkeypatch) -> None:
+    """A machine of these NUMA nodes: {number: list of its cores as the kernel writes it}."""
+    for number, cores in lists.items():
+        (folder / f"node{number}").mkdir()
+        (folder / f"node{number}" / "cpulist").write_text(f"{cores}\n")
+    monkeypatch.setenv("XMCJAX_NODES", str(folder))
+
+
+def python(program: str, *arguments, timeout: float = 300, check: bool = False, **environment):
+    """A program in a process of its own that finds the tests, and has these variables; how it ended."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.run(
+        command, env=variables, capture_output=True, text=True, check=check, timeout=timeout
+    )
 
 
 def start(program: str, *, devices: int = 1, path: Sequence[Path] = ()) -> subprocess.Popen:
@@ -112,14 +132,14 @@ def watch_labels_taken(monkeypatch, watch: Callable[[int], None]) -> None:
 
     The process is there then, has pinned itself and has not been told that the labels are over.
     """
-    real = _nodes._answer
+    real = importlib.import_module("xmcjax.lanes._nodes")._answer
 
     def answer(worker, queue, kind, content):
         if kind == "take":
             watch(worker._process.pid)
         real(worker, queue, kind, content)
 
-    monkeypatch.setattr(_nodes, "_answer", answer)
+    monkeypatch.setattr("xmcjax.lanes._nodes._answer", answer)
 
 
 def kill_at_take(monkeypatch, count: int) -> list[int]:
