@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import xmcjax
-from xmcjax.native import _ffi, _library
+from xmcjax.native import available, library_path
 
 PACKAGE = Path(xmcjax.__file__).parent
 SOURCES = next((Path(f) for f in xmcjax.native.__path__ if (Path(f) / "interface" / "abi.cc").exists()), None)
-native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+native = pytest.mark.skipif(not available(), reason="no native kernels")
 
 # Without the site-packages, so that nothing but the two folders of a test is there.
 FIND = [
@@ -26,7 +26,7 @@ FIND = [
     "print(library_path() if load_library() else absence())",
 ]
 # A library of this name was never built.
-ABSENT = "from xmcjax.native import _library\n_library.NAME = 'libabsent.so'\n"
+ABSENT = "import xmcjax.native\nxmcjax.native._library.NAME = 'libabsent.so'\n"
 
 
 def run(command, *, path=(), cwd=None, **environment):
@@ -47,7 +47,7 @@ def folders(tmp_path):
     shutil.copy(PACKAGE / "__init__.py", tree / "xmcjax")
     shutil.copytree(SOURCES, tree / "xmcjax" / "native", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     (site / "xmcjax" / "native").mkdir(parents=True)
-    shutil.copy(_library.library_path(), site / "xmcjax" / "native")
+    shutil.copy(library_path(), site / "xmcjax" / "native")
     install(site, xmcjax.__version__)
     return tree, site
 
@@ -62,14 +62,14 @@ def install(site, version):
 def test_a_source_tree_uses_the_kernels_installed_from_it(folders):
     tree, site = folders
     done = run(FIND, path=[tree, site], cwd=tree)
-    assert done.stdout == f"{site}/xmcjax/native/{_library.NAME}\n", done.stderr
+    assert done.stdout == f"{site}/xmcjax/native/{library_path().name}\n", done.stderr
 
 
 @native
 @pytest.mark.parametrize("change", ["sources", "version", "no compiler", "not installed"])
 def test_a_source_tree_uses_no_others(folders, change):
     tree, site = folders
-    library = site / "xmcjax" / "native" / _library.NAME
+    library = site / "xmcjax" / "native" / library_path().name
     if change == "sources":
         with (tree / "xmcjax" / "native" / "isa.h").open("a") as header:
             header.write("\n")
@@ -140,8 +140,8 @@ def test_a_command_warns_in_one_line_and_info_in_its_own_words(tmp_path):
 
 OTHER_HANDLER = """
 import jax
-from xmcjax.native import _library
-other = jax.ffi.pycapsule(_library.load_library().xmcjax_csr_rmatmat)
+from xmcjax.native import load_library
+other = jax.ffi.pycapsule(load_library().xmcjax_csr_rmatmat)
 jax.ffi.register_ffi_target("xmcjax_csr_matmat", other, platform="cpu")
 """
 
@@ -152,7 +152,7 @@ def test_info_says_that_jax_refuses_the_kernels(tmp_path):
     done = run([sys.executable, "-c", OTHER_HANDLER + COMMAND, "info"], JAX_PLATFORMS="cpu")
     assert done.returncode == 0, done.stderr
     assert "\nnative      broken: jax " in done.stdout
-    assert f" refuses the kernels of {_library.library_path()}" in done.stdout
+    assert f" refuses the kernels of {library_path()}" in done.stdout
     assert "Duplicate FFI handler registration for xmcjax_csr_matmat" in done.stdout
     program = OTHER_HANDLER + COMMAND
     demo = run([sys.executable, "-c", program, "demo", "--model", str(tmp_path / "m")], JAX_PLATFORMS="cpu")

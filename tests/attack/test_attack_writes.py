@@ -1,4 +1,4 @@
-"""Each call of a writer to the disk fails, or the process is killed there, and the next run goes on."""
+"""Calls of the writers to the disk fail, or the process is killed there, one after the other."""
 
 from __future__ import annotations
 
@@ -8,39 +8,41 @@ import pytest
 
 from tests.attack import writers
 
+KILLS = (writers.KILL_BEFORE, writers.KILL_AFTER)
+
 
 @pytest.fixture(scope="module")
-def context(tmp_path_factory):
-    made = writers.prepare(tmp_path_factory.mktemp("disk"))
-    if made.victim is None:
+def targets(tmp_path_factory):
+    """(context, what can be written by its name)."""
+    context = writers.prepare(tmp_path_factory.mktemp("disk"))
+    if context.victim is None:
         pytest.skip("needs Linux and a C compiler")
-    yield made
-    made.victim.stdin.close()
-    made.victim.wait(60)
+    yield context, {target.name: target for target in context.targets}
+    context.victim.communicate(timeout=60)
 
 
 @pytest.mark.parametrize(
     ("name", "how", "step"),
     [
-        ("ShardWriter", writers.ONCE, 1),
-        ("ShardWriter", writers.KILL_BEFORE, 1),
-        ("ShardWriter, going on after an error", writers.ONCE, 3),
+        ("ShardWriter", writers.ONCE, 2),
+        ("ShardWriter", writers.KILL_BEFORE, 2),
+        ("ShardWriter, going on after an error", writers.ONCE, 6),
         ("xmcjax train", writers.KILL_AFTER, 4),
-        ("xmcjax train", writers.FROM_THEN_ON, 12),
+        ("xmcjax train", writers.FROM_THEN_ON, 20),
     ],
 )
-def test_a_model_is_resumed_to_the_same_bytes_wherever_its_writing_ends(context, name, how, step):
+def test_a_model_is_resumed_to_the_same_bytes_wherever_its_writing_ends(targets, name, how, step):
     """What was saved stays, what is incomplete is said, and nothing is left over."""
-    target = next(target for target in context.targets if target.name == name)
-    assert target.calls > 70
-    for call in range(1, target.calls + 1, step):
-        number = (errno.ENOSPC, errno.EIO)[call % 2]
-        said = writers.broken(context, target, call, how, number, killed=call // 2 if step == 1 else 0)
-        assert bool(said["signal"]) == (how in (writers.KILL_BEFORE, writers.KILL_AFTER))
+    context, by_name = targets
+    assert by_name[name].calls > 70
+    for call in range(1, by_name[name].calls + 1, step):
+        said = writers.broken(context, by_name[name], call, how, (errno.ENOSPC, errno.EIO)[call // step % 2])
+        assert bool(said["signal"]) == (how in KILLS)
 
 
 @pytest.mark.parametrize("name", [name for name, target in writers.TARGETS.items() if target.file])
-def test_a_file_is_the_old_one_or_the_new_one(context, name):
-    target = next(target for target in context.targets if target.name == name)
+def test_a_file_is_the_old_one_or_the_new_one(targets, name):
+    context, by_name = targets
     for how in (writers.FROM_THEN_ON, writers.SHORT, writers.KILL_AFTER):
-        writers.broken(context, target, max(1, target.calls // 2), how, errno.ENOSPC)
+        said = writers.broken(context, by_name[name], by_name[name].calls // 2, how, errno.ENOSPC)
+        assert bool(said["signal"]) == (how in KILLS)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from experiments import kernel_hierarchy, kernel_satimage, kernel_scaling
-from tests.support.figures import assert_drawn
+from tests.support.experiments import assert_drawn
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 

@@ -11,8 +11,8 @@ from tests.support.lanes import native, small
 from xmcjax import linops, losses
 from xmcjax.lanes import Job, _blocks, _device_block
 from xmcjax.lanes._clipping import keep_all, make_clipping
-from xmcjax.native._columns import put_columns, take_columns
-from xmcjax.penalties import L2
+from xmcjax.native import put_columns, take_columns
+from xmcjax.penalties import L1, L2
 from xmcjax.solvers import newton_cg
 
 pytestmark = native
@@ -82,9 +82,26 @@ def test_numbers_are_copies():
     np.testing.assert_array_equal(w.values, before)
 
 
-def device_block(op, size=3, by_label=False):
+PENALTY = L2()
+
+
+def device_block(op, size=3, by_label=False, penalty=PENALTY):
     hp = newton_cg.HParams()
-    return _blocks.DeviceBlock(op, losses.squared_hinge, np.ones(1), hp, size, by_label, L2())
+    return _blocks.DeviceBlock(op, losses.squared_hinge, np.ones(1), hp, size, by_label, penalty)
+
+
+@pytest.mark.parametrize("backend", ["gpu", "dense"])
+@pytest.mark.parametrize("penalty", [L2(), L1()], ids=["l2", "l1"])
+def test_what_training_runs_lowers_for_a_gpu(backend, penalty):
+    op = linops.make(small()[0], backend=backend)
+    if isinstance(op, linops.Grouped):
+        op = dataclasses.replace(op, interpret=False)
+    block = device_block(op, 256, penalty=penalty)
+    step = newton_cg.advance.__wrapped__.trace(block._problem, block._hp, block._state)
+    text = step.lower(lowering_platforms=("cuda",)).as_text()
+    # the product with δ, the gradient, and CG's: two products with the bias that it eliminates
+    assert (text.count("xla.gpu.triton") >= 4) == (backend == "gpu")
+    assert "tensor<200x256xf32>" in text
 
 
 def test_more_weights_are_kept_than_was_guessed(monkeypatch):

@@ -14,10 +14,11 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from xmcjax._options import flag_of
-from xmcjax.cli._data import SizedDataOptions
+from xmcjax import _options
 from xmcjax.cli.main import COMMANDS
 
+# The options that several estimators and commands have, and the flag of an option.
+SHARED, flag_of = _options.SHARED, _options.flag_of
 _HEAD = ["| option | default | meaning |", "|---|---|---|"]
 # The section of the options that several commands have.
 SHARED_SECTION = "Data files"
@@ -27,7 +28,8 @@ def sections() -> dict[str, type]:
     """The dataclass of flags that each section of the page is about."""
     found = {name: importlib.import_module(f"xmcjax.cli.{name}").Options for name in COMMANDS}
     found = {name: options for name, options in found.items() if dataclasses.fields(options)}
-    return found | {SHARED_SECTION: SizedDataOptions}
+    hints = typing.get_type_hints(found["train"]).values()
+    return found | {SHARED_SECTION: next(hint for hint in hints if dataclasses.is_dataclass(hint))}
 
 
 def rows(options: type) -> list[str]:

@@ -1,4 +1,7 @@
-"""A valid call of every public function, made from the library's own tables."""
+"""A valid call of every public function, made from the library's own tables.
+
+The calls are attacked with wrong arguments (tests/attack) and made in a forked process (`forked`).
+"""
 
 from __future__ import annotations
 
@@ -90,15 +93,15 @@ def public_classes() -> dict[str, type]:
 
 
 def calls(folder: Path) -> dict[str, Call]:
-    """A valid call of everything that is attacked, by name.
+    """By name.
 
     Args:
         folder: for files that functions write.
     """
-    from tests.attack import _fits, _objects
+    from tests.support import calls_fits, calls_objects, calls_parts
 
     own = _losses() | _projections() | _metrics() | _data(folder) | _models(folder)
-    return own | _fits.calls() | _objects.calls(folder)
+    return own | calls_fits.calls() | calls_objects.calls(folder) | calls_parts.calls()
 
 
 def by_signature(function: Callable, values: dict[str, Any]) -> dict[str, Any]:
@@ -260,8 +263,7 @@ def _pieces(path, format, piece):
 def _models(folder: Path) -> dict[str, Call]:
     from xmcjax import models
 
-    coef, intercept = SCORES.T[:, :D].copy(), np.zeros(M, np.float32)
-    coef = np.resize(SCORES, (M, D))
+    coef, intercept = np.resize(SCORES, (M, D)), np.zeros(M, np.float32)
 
     def best(coef, intercept, status, X, k, threads):
         return models.predict_topk(models.ArrayModel(coef, intercept, status), X, k, threads=threads)

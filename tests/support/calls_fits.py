@@ -9,7 +9,7 @@ import inspect
 import numpy as np
 import scipy.sparse as sp
 
-from tests.attack._calls import CLASSES, LABELS, Call, D, K, M, N, X
+from tests.support.calls import CLASSES, LABELS, Call, D, K, M, N, X
 
 
 def calls() -> dict[str, Call]:

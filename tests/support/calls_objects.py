@@ -1,4 +1,4 @@
-"""Valid calls of public classes and of functions that take what others make, such as a problem or a state."""
+"""Valid calls of public classes, and of functions whose arguments make a problem or a state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from tests.attack._calls import CLASSES, LABELS, SCORES, Call, D, K, M, N, X
+from tests.support.calls import CLASSES, LABELS, SCORES, Call, D, K, M, N, X
 
 FEATURES = sp.csr_matrix(X)
 LENGTHS = np.full(3, N // 3)

@@ -1,11 +1,18 @@
-"""Figures of experiments, which are drawn and looked at."""
+"""Runs of experiments, whose results and pages are stored and whose figures are drawn and looked at."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 from experiments import _report
+
+
+def written(folder: Path, name: str, result: dict, text: str) -> tuple[dict, str]:
+    """The result and the page as they are read again."""
+    _report.write(folder, name, result, text)
+    return json.loads((folder / f"{name}.json").read_text()), (folder / f"{name}.md").read_text()
 
 
 def assert_drawn(path: Path, draw: Callable) -> None:
