@@ -8,9 +8,10 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from tests.support.lanes import assert_same_bits, native, signs, small, train, vector
+from tests.support.lanes import assert_same_bits, matrix, native, signs, small, train, vector
 from xmcjax import losses, metrics
 from xmcjax.lanes import WEIGHTINGS, LabelWeights, Weighting
+from xmcjax.models import ArrayModel, predict_topk
 from xmcjax.solvers import Status
 
 
@@ -84,6 +85,18 @@ def test_logistic_with_a_free_bias_equals_scikit_learn(data, random_weights, bac
         theirs = LogisticRegression(tol=1e-10, max_iter=1000).fit(X, y, sample_weight=c)
         np.testing.assert_allclose(vector(ours[label], X.shape[1]), theirs.coef_[0], atol=1e-5)
         np.testing.assert_allclose(ours[label].bias, theirs.intercept_[0], atol=1e-5)
+
+
+def test_rare_labels_come_first_more_often(data):
+    X, Y = data
+    counts = np.asarray(Y.sum(0)).ravel()
+    rare = np.flatnonzero((counts > 0) & (counts <= np.median(counts)))
+    shares = []
+    for weights in (None, WEIGHTINGS["propensity"](metrics.inverse_propensities(Y, 0.6, 2.6))):
+        coef, bias = matrix(train(X, Y, label_weights=weights)[0], X.shape[1])
+        best, _ = predict_topk(ArrayModel(coef.T, np.where(counts, bias, -np.inf)), X, 3)
+        shares.append(np.isin(best, rare).mean())
+    assert shares[1] > shares[0] > 0
 
 
 @native
