@@ -11,12 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.support.calls import CLASSES, LABELS, Call, D, K, M, N, X, by_signature
-from tests.support.calls_objects import FEATURES
+from tests.support.calls import CLASSES, FEATURES, SIGNS, Call, D, K, M, N, Table, X, by_signature
 from xmcjax import kernels, linops, losses, penalties, solvers
 from xmcjax.solvers import kernel_multinomial as km
 
-SIGNS = np.where(LABELS > 0, 1, -1)
 W, C = np.ones((D, K), np.float32), np.ones((N, K), np.float32)
 PRODUCTS = {
     "matmat": (W,),
@@ -41,9 +39,9 @@ STEPS = {
 DONATED = ("newton_cg", "instance_dual", "multinomial")
 
 
-def calls() -> dict[str, Call]:
-    """By name; each without arguments, as none of them is anything that a caller may get wrong."""
-    return _formulas() | _operators() | _kernels() | _solvers() | _searches()
+def add(table: Table) -> None:
+    """All of them; each without arguments, as none of them is anything that a caller may get wrong."""
+    table |= _formulas() | _operators() | _kernels() | _solvers() | _searches()
 
 
 def _part(function: Callable, *arguments, **named) -> Call:
