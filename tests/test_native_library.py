@@ -126,13 +126,13 @@ COMMAND = "import sys\nfrom xmcjax.cli.main import main\nsys.exit(main(sys.argv[
 def test_a_command_warns_in_one_line_and_info_in_its_own_words(tmp_path):
     (tmp_path / "rows.txt").write_text("1 3 2\n0 0:1 2:2\n")
     convert = ["convert", "--data", "rows.txt", "--out", "rows.npz"]
-    done = run([sys.executable, "-c", ABSENT + COMMAND, *convert], cwd=tmp_path)
+    absent = [sys.executable, "-c", ABSENT + COMMAND]
+    done = run([*absent, *convert], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
-    assert line.startswith(
-        "xmcjax: warning: xmcjax works without its C++ kernels: training is about ten times"
-    )
-    done = run([sys.executable, "-c", ABSENT + COMMAND, "info"], cwd=tmp_path)
+    said = "xmcjax: warning: xmcjax works without its C++ kernels: training is about ten times"
+    assert line.startswith(said)
+    done = run([*absent, "info"], cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\nnative      no, plain JAX and Python do their work: training is about ten" in done.stdout
     assert "\ntraining    one device of cpu: plain JAX\n" in done.stdout

@@ -19,13 +19,10 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 # first: data and metrics must not need it either. Models come before inits, one of which reads them.
 LAYERS = [
     {
-        "xmcjax._cores",
-        "xmcjax._finite",
-        "xmcjax._exit",
-        "xmcjax._file_kinds",
-        "xmcjax._fork",
-        "xmcjax._range",
-        "xmcjax._sparse",
+        *(
+            f"xmcjax.{name}"
+            for name in ("_cores", "_finite", "_exit", "_file_kinds", "_fork", "_range", "_sparse")
+        )
     },
     {"xmcjax._arguments", "xmcjax._hierarchy"},
     {"xmcjax._options"},
@@ -45,15 +42,8 @@ LAYERS = [
     {"xmcjax.cli"},
 ]
 WITHOUT_JAX = {
-    "xmcjax._arguments",
-    "xmcjax._file_kinds",
-    "xmcjax._finite",
-    "xmcjax._hierarchy",
-    "xmcjax._options",
-    "xmcjax._sparse",
-    "xmcjax._topology",
-    "xmcjax.data",
-    "xmcjax.metrics",
+    *("xmcjax._arguments", "xmcjax._file_kinds", "xmcjax._finite", "xmcjax._hierarchy"),
+    *("xmcjax._options", "xmcjax._sparse", "xmcjax._topology", "xmcjax.data", "xmcjax.metrics"),
 }
 # Parts that need NumPy and SciPy alone, beside the standard library.
 LIGHT = {"xmcjax.data", "xmcjax.metrics"}

@@ -109,13 +109,8 @@ def forms(value) -> list[tuple[str, Any]]:
 
 # names of values of which a function on the host must not take any, and of those that are not finite
 MUST_REFUSE = (
-    "a NaN",
-    "an infinity",
-    "complex numbers",
-    "one row more",
-    "strings",
-    "a dictionary",
-    "three axes",
+    *("a NaN", "an infinity", "complex numbers", "strings", "a dictionary"),
+    *("one row more", "three axes"),
 )
 NONFINITE = ("a NaN", "an infinity", "nan", "inf")
 

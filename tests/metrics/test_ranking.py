@@ -168,37 +168,33 @@ def test_class_vector_is_one_label_a_row():
     )
 
 
-def test_ties_go_to_the_lower_label():
-    Y = np.array([[0, 1, 0, 0]])
-    flat = np.zeros((1, 4))
-    assert metrics.precision_at_k(Y, flat, 1) == 0.0
-    assert metrics.precision_at_k(Y, flat, 2) == 0.5
-    assert metrics.mean_reciprocal_rank(Y, flat) == 0.5
-    stored = sp.csr_array((np.zeros(4), np.array([3, 2, 1, 0]), np.array([0, 4])), shape=(1, 4))
-    assert metrics.precision_at_k(Y, stored, 2) == 0.5
+ONE, TWO = np.array([[0, 1, 0, 0]]), np.ones((2, 3))
+NONE = np.full((2, 2), -1)
+STORED = sp.csr_array((np.zeros(4), np.array([3, 2, 1, 0]), np.array([0, 4])), shape=(1, 4))
+# No prediction, which is −1, −∞ or an entry that sparse scores do not store, is never a hit and keeps its rank;
+# ties go to the lower label.
+EDGES = [
+    (metrics.precision_at_k, ONE, np.zeros((1, 4)), 1, 0.0),
+    (metrics.precision_at_k, ONE, np.zeros((1, 4)), 2, 0.5),
+    (metrics.precision_at_k, ONE, STORED, 2, 0.5),
+    (metrics.mean_reciprocal_rank, ONE, np.zeros((1, 4)), None, 0.5),
+    (metrics.precision_at_k, TWO, NONE, 2, 0.0),
+    (metrics.precision_at_k, TWO, np.array([[-np.inf, 1.0, -np.inf]] * 2), 2, 0.5),
+    (metrics.precision_at_k, TWO, sp.csr_array(np.array([[0, -1.0, 0]] * 2)), 2, 0.5),
+    (metrics.precision_at_k, TWO, sp.csr_array((2, 3)), 1, 0.0),
+    (metrics.mean_reciprocal_rank, TWO, NONE, None, 0.0),
+    (metrics.mean_reciprocal_rank, TWO, np.array([[-1, 0], [-1, 2]]), None, 0.5),
+    (metrics.mean_reciprocal_rank, TWO, sp.csr_array((2, 3)), None, 0.0),
+    # label numbers beyond the first k are not looked at; places beyond all labels stay empty
+    (metrics.precision_at_k, np.array([[1, 0, 0], [0, 1, 1]]), np.array([[0, 3], [0, 1]]), 1, 0.5),
+    (metrics.precision_at_k, np.array([[1, 1]]), np.array([[0.5, 0.1]]), 4, 0.5),
+    (metrics.ndcg_at_k, np.array([[1, 1]]), np.array([[0.5, 0.1]]), 4, 1.0),
+]
 
 
-def test_no_prediction_is_never_a_hit():
-    Y = np.ones((2, 3))
-    assert metrics.precision_at_k(Y, np.full((2, 2), -1), 2) == 0.0
-    assert metrics.mean_reciprocal_rank(Y, np.full((2, 2), -1)) == 0.0
-    # An empty slot before a hit keeps its rank.
-    assert metrics.mean_reciprocal_rank(Y, np.array([[-1, 0], [-1, 2]])) == 0.5
-    # −inf is no prediction, nor is an entry that sparse scores do not store.
-    assert metrics.precision_at_k(Y, np.array([[-np.inf, 1.0, -np.inf]] * 2), 2) == 0.5
-    assert metrics.precision_at_k(Y, sp.csr_array(np.array([[0, -1.0, 0]] * 2)), 2) == 0.5
-    assert metrics.precision_at_k(Y, sp.csr_array((2, 3)), 1) == 0.0
-    assert metrics.mean_reciprocal_rank(Y, sp.csr_array((2, 3))) == 0.0
-
-
-def test_label_numbers_beyond_the_first_k_are_not_looked_at():
-    assert metrics.precision_at_k(TRUE, np.array([[0, 3], [0, 1]]), 1) == 0.5
-
-
-def test_more_places_than_labels_stay_empty():
-    Y = np.array([[1, 1]])
-    assert metrics.precision_at_k(Y, np.array([[0.5, 0.1]]), 4) == 0.5
-    assert metrics.ndcg_at_k(Y, np.array([[0.5, 0.1]]), 4) == pytest.approx(1.0)
+@pytest.mark.parametrize(("metric", "Y", "predictions", "k", "value"), EDGES)
+def test_what_counts_as_a_hit(metric, Y, predictions, k, value):
+    assert metric(Y, predictions, *([] if k is None else [k])) == pytest.approx(value)
 
 
 def test_no_label_at_all_is_zero_not_nan():

@@ -192,17 +192,14 @@ def test_resume_removes_only_its_own_left_overs(tmp_path):
         ({"meta": META | {"data": "ffff"}}, "started with data = '0123abcd', this run has 'ffff'"),
         ({"meta": META | {"zeta": 1}}, "started with zeta = nothing, this run has 1"),
         (
-            {"meta": {k: v for k, v in META.items() if k != "loss"}},
-            "loss = 'squared_hinge', this run has nothing",
+            {"meta": {key: META[key] for key in META if key != "loss"}},
+            "'squared_hinge', this run has nothing",
         ),
         ({"shard_size": 6}, "started with shard_size = 5, this run has 6"),
         ({"label_range": (0, 10)}, r"started with label_range = \(0, 23\), this run has \(0, 10\)"),
         ({"transforms_arrays": {"w": np.ones(50)}}, "started with transforms = none, this run has arrays"),
         # The first of several differences, by name.
-        (
-            {"meta": META | {"loss": "hinge", "C": 3.0}, "shard_size": 1},
-            "started with C = 1.0, this run has 3.0",
-        ),
+        ({"meta": META | {"loss": "hinge", "C": 3.0}, "shard_size": 1}, "with C = 1.0, this run has 3.0"),
     ],
 )
 def test_resume_with_other_options_is_refused(tmp_path, changes, words):
@@ -331,11 +328,7 @@ def test_impossible_weights_are_refused(tmp_path, arguments, error, words):
         ({"meta": META | {"C": float("nan")}}, ValueError, "nan or infinity"),
         ({"meta": META | {"C": {1, 2}}}, TypeError, "JSON can hold, found set"),
         ({"meta": META | {3: 4}}, TypeError, "strings for keys, found 3"),
-        (
-            {"transforms_arrays": {"w": np.ones((2, 3))}},
-            ValueError,
-            r"numbers \[50\] as 'w', found shape \[2, 3\]",
-        ),
+        ({"transforms_arrays": {"w": np.ones((2, 3))}}, ValueError, r"\[50\] as 'w', found shape \[2, 3\]"),
         ({"transforms_arrays": {"w": np.full(50, np.nan)}}, ValueError, "'w', found NaN or infinity"),
     ],
 )
