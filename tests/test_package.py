@@ -19,10 +19,8 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 # first: data and metrics must not need it either. Models come before inits, one of which reads them.
 LAYERS = [
     {
-        *(
-            f"xmcjax.{name}"
-            for name in ("_cores", "_finite", "_exit", "_file_kinds", "_fork", "_range", "_sparse")
-        )
+        *("xmcjax._cores", "xmcjax._finite", "xmcjax._exit", "xmcjax._file_kinds", "xmcjax._fork"),
+        *("xmcjax._range", "xmcjax._sparse"),
     },
     {"xmcjax._arguments", "xmcjax._hierarchy"},
     {"xmcjax._options"},

@@ -171,8 +171,8 @@ def test_class_vector_is_one_label_a_row():
 ONE, TWO = np.array([[0, 1, 0, 0]]), np.ones((2, 3))
 NONE = np.full((2, 2), -1)
 STORED = sp.csr_array((np.zeros(4), np.array([3, 2, 1, 0]), np.array([0, 4])), shape=(1, 4))
-# No prediction, which is −1, −∞ or an entry that sparse scores do not store, is never a hit and keeps its rank;
-# ties go to the lower label.
+# Ties go to the lower label. No prediction, which is −1, −∞ or an entry that sparse scores do not store, is
+# never a hit and keeps its rank.
 EDGES = [
     (metrics.precision_at_k, ONE, np.zeros((1, 4)), 1, 0.0),
     (metrics.precision_at_k, ONE, np.zeros((1, 4)), 2, 0.5),

@@ -191,10 +191,7 @@ def test_resume_removes_only_its_own_left_overs(tmp_path):
         ({"meta": META | {"C": 2.0}}, "started with C = 1.0, this run has 2.0"),
         ({"meta": META | {"data": "ffff"}}, "started with data = '0123abcd', this run has 'ffff'"),
         ({"meta": META | {"zeta": 1}}, "started with zeta = nothing, this run has 1"),
-        (
-            {"meta": {key: META[key] for key in META if key != "loss"}},
-            "'squared_hinge', this run has nothing",
-        ),
+        ({"meta": {k: META[k] for k in META if k != "loss"}}, "'squared_hinge', this run has nothing"),
         ({"shard_size": 6}, "started with shard_size = 5, this run has 6"),
         ({"label_range": (0, 10)}, r"started with label_range = \(0, 23\), this run has \(0, 10\)"),
         ({"transforms_arrays": {"w": np.ones(50)}}, "started with transforms = none, this run has arrays"),

@@ -63,7 +63,7 @@ def _format(table: Table, folder: Path, name: str, suffix: str) -> None:
         data.save(**arguments, format=format)
         return data.load(arguments["path"], format)
 
-    def pieces(path, format, piece):
+    def pieces(path, format, piece, **more):
         return [(part.X, part.y) for part in data.load_pieces(path, format, piece=piece, **more)]
 
     written = {"path": folder / f"{name}.{suffix}", "X": FEATURES, "Y" if name == "xmc" else "y": labels}
@@ -73,11 +73,11 @@ def _format(table: Table, folder: Path, name: str, suffix: str) -> None:
     options = dict(path=source, parser="python", max_memory=10**8, dtype="float32", multilabel=True)
     options |= dict(n_features=D, n_labels=M, zero_based=False, first_label=0)
     table.add(f"data.load_{name}", load, by_signature(load, options))
-    given = dict(path=source, format=name)
+    given = dict(path=source, format=name) | more
     table.add(f"data.load({name!r})", data.load, given)
     table.add(f"data.load_pieces({name!r})", pieces, given | dict(piece=1 << 20))
     target = dict(source=source, target=folder / f"converted-{name}.npz", target_format="npz")
-    table.add(f"data.convert({name!r})", data.convert, target | dict(format=name))
+    table.add(f"data.convert({name!r})", data.convert, target | dict(format=name) | more)
     if name != "svmlight":
         arguments = dict(path=folder / f"as-{name}.{suffix}", X=FEATURES, y=labels, format=name)
         table.add(f"data.save({name!r})", saved_as, arguments)
