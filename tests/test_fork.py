@@ -64,7 +64,7 @@ def test_all_that_is_public_works_or_refuses_at_once_in_a_forked_process(monkeyp
     # what asks JAX for nothing goes on to work
     solvers = "xmcjax.solvers."
     works = {"xmcjax.metrics.precision_at_k", f"{solvers}kernel_multinomial.most_likely"}
-    works.add(f"{solvers}instance_dual.weights")
+    works.add(f"{solvers}instance_dual.weights()")
     if linops.native_ready():
         works |= {"xmcjax.linops.Csr.to_scipy('native')", f"{solvers}multiclass_dual.run('ww')"}
     assert {name for name in works if there[name] != "worked"} == set()

@@ -78,6 +78,7 @@ class Table(dict[str, Call]):
 
     def add(self, name: str, function: Callable, arguments: dict[str, Any], **options) -> None:
         """A function with a valid value of each argument."""
+        assert f"xmcjax.{name}" not in self, name
         self[f"xmcjax.{name}"] = Call(function, arguments, **options)
 
 

@@ -30,18 +30,20 @@ PRODUCTS = {
 }
 # Functions of the modules of SOLVERS that take a problem, a state or an operator.
 STEPS = {
-    "newton_cg": "lane_problem init step",
+    "newton_cg": "init step",
     "multiclass_dual": "init step run_epochs weights certificate",
     "instance_dual": "init step objectives proof dual_variables weights coefficients",
     "multinomial": "initial evaluate",
-    "kernel_multinomial": "init step run fit kernel_problem",
+    "kernel_multinomial": "init step run fit",
 }
 DONATED = ("newton_cg", "instance_dual", "multinomial")
 
 
 def add(table: Table) -> None:
     """All of them; each without arguments, as none of them is anything that a caller may get wrong."""
-    table |= _formulas() | _operators() | _kernels() | _solvers() | _searches()
+    parts = _formulas() | _operators() | _kernels() | _solvers() | _searches()
+    assert not parts.keys() & table.keys()
+    table |= parts
 
 
 def _part(function: Callable, *arguments, **named) -> Call:
@@ -122,13 +124,13 @@ def _solvers() -> dict[str, Call]:
             given |= dict(W=jnp.zeros((D, M), jnp.float32), bias=jnp.zeros(M, jnp.float32), W0=None, b0=None)
         for step in STEPS[name].split():
             function = getattr(module, step)
-            found[f"{first}.{step}"] = _part(function, **by_signature(function, given))
+            found[f"{first}.{step}()"] = _part(function, **by_signature(function, given))
         # these take the memory of their state, and so can be called once in a process
         for step in {"advance", "run"} & set(dir(module)) if name in DONATED else ():
             begin = module.initial if name == "multinomial" else module.init
             fresh, function = [begin(**by_signature(begin, given))], getattr(module, step)
             more = by_signature(function, given | dict(count=1))
-            found[f"{first}.{step}"] = Call(functools.partial(_taking, function, fresh, more), {})
+            found[f"{first}.{step}()"] = Call(functools.partial(_taking, function, fresh, more), {})
     return found
 
 
