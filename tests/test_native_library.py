@@ -15,6 +15,7 @@ from xmcjax.native import available, library_path
 
 PACKAGE = Path(xmcjax.__file__).parent
 SOURCES = next((Path(f) for f in xmcjax.native.__path__ if (Path(f) / "interface" / "abi.cc").exists()), None)
+NAME = Path(str(library_path())).name
 native = pytest.mark.skipif(not available(), reason="no native kernels")
 
 # Without the site-packages, so that nothing but the two folders of a test is there.
@@ -62,14 +63,14 @@ def install(site, version):
 def test_a_source_tree_uses_the_kernels_installed_from_it(folders):
     tree, site = folders
     done = run(FIND, path=[tree, site], cwd=tree)
-    assert done.stdout == f"{site}/xmcjax/native/{library_path().name}\n", done.stderr
+    assert done.stdout == f"{site}/xmcjax/native/{NAME}\n", done.stderr
 
 
 @native
 @pytest.mark.parametrize("change", ["sources", "version", "no compiler", "not installed"])
 def test_a_source_tree_uses_no_others(folders, change):
     tree, site = folders
-    library = site / "xmcjax" / "native" / library_path().name
+    library = site / "xmcjax" / "native" / NAME
     if change == "sources":
         with (tree / "xmcjax" / "native" / "isa.h").open("a") as header:
             header.write("\n")

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import xmcjax.estimators
-from tests.attack import arguments, matrices
+from tests.attack import arguments
 from tests.support import calls as table
 from xmcjax.data import FORMATS, TRANSFORMS
 from xmcjax.inits import INITS
@@ -182,19 +182,6 @@ def test_wrong_arguments_are_refused_in_a_sentence(name, calls):
         for value in values:
             found = arguments.replace(name, call, argument, value, wrong[value], False, lambda: [])
             assert found == "refused", (argument, value)
-
-
-def test_every_function_of_a_matrix_is_given_malformed_ones(tmp_path):
-    names = ("X", "Y", "Y_true", "Y_train", "predictions", "coef")
-    found = {
-        f"{name.removeprefix('xmcjax.')} {argument}"
-        for name, function in table.public_functions().items()
-        for argument in inspect.signature(function).parameters
-        if argument in names
-    }
-    # processes of nodes are given what train_one_vs_all has checked
-    given = {" ".join(entry.split()[:2]) for entry in matrices.entries(tmp_path)}
-    assert found - given == {"lanes.train_on_nodes X", "lanes.train_on_nodes Y"}
 
 
 def test_every_estimator_and_argument_of_it_is_attacked(calls):
