@@ -56,13 +56,14 @@ def test_the_optimum_is_that_of_linear_svc(data, random_weights, name, eps, rela
     if name != "random":
         weights = WEIGHTINGS[name](metrics.inverse_propensities(Y))
     sample_weight = np.random.default_rng(5).uniform(0.5, 2, X.shape[0])
-    ours, _ = train(X, Y, label_weights=weights, sample_weight=sample_weight, tol=eps, clip=0.0, block_size=4)
+    more = dict(sample_weight=sample_weight, tol=eps, clip=0.0, block_size=4)
+    ours, _ = train(X, Y, label_weights=weights, C=3.0, **more)
     ones = sp.hstack([X, np.ones((X.shape[0], 1))], format="csr")
     for label, result in ours.items():
         if result.status == Status.NO_POSITIVES:
             continue
         y = signs(Y, label)
-        c = sample_weight * np.where(y > 0, weights.positive[label], weights.negative[label])
+        c = 3 * sample_weight * np.where(y > 0, weights.positive[label], weights.negative[label])
         svc = LinearSVC(dual=False, fit_intercept=False, tol=1e-9, max_iter=100000)
         v = svc.fit(ones, y, sample_weight=c).coef_[0]
         np.testing.assert_allclose(result.value, objective(X, y, c, v[:-1], v[-1]), rtol=relative)
@@ -111,16 +112,18 @@ def test_bits(data, random_weights):
         assert_same_bits(train(X, Y, label_weights=random_weights, **options)[0], reference)
 
 
-def test_the_stopping_rule(data, random_weights):
+@pytest.mark.parametrize(("weighted", "eps"), [(True, 0.1), (False, 0.1), (False, 1e-5)])
+def test_the_stopping_rule(data, random_weights, weighted, eps):
+    """‖∇f‖ ≤ ε₀ max(1, min(|P|, |N|))/n ‖∇f(0)‖, the bias included."""
     X, Y = data
-    weights = random_weights
+    weights = random_weights if weighted else LabelWeights(*np.ones((2, Y.shape[1])))
     ones = np.hstack([X.toarray(), np.ones((X.shape[0], 1))])
     y = 2 * Y.toarray() - 1
     c = np.where(y > 0, weights.positive, weights.negative)
     at_zero = 2 * np.linalg.norm(ones.T @ (c * y), axis=0)
     positives = Y.toarray().sum(0)
-    bound = 0.1 * np.maximum(1, np.minimum(positives, len(y) - positives)) / len(y) * at_zero
-    results, _ = train(X, Y, label_weights=weights, tol=0.1)
+    bound = eps * np.maximum(1, np.minimum(positives, len(y) - positives)) / len(y) * at_zero
+    results, _ = train(X, Y, label_weights=weights if weighted else None, tol=eps)
     for label, result in results.items():
         if positives[label]:
             assert result.gradient_norm <= bound[label] * (1 + 1e-9)
