@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from jax.experimental import sparse as jax_sparse
 
 from tests.support.entries import ESTIMATORS, Entry, entries
-from tests.support.matrices import MALFORMED, features
-from xmcjax import data, estimators, linops, losses, metrics, models
+from tests.support.matrices import MALFORMED, features, labels
+from xmcjax import data, estimators, inits, lanes, linops, losses, metrics, models
 from xmcjax.solvers import instance_dual, multinomial, newton_cg
 
 NAMES = sorted(entries(Path()))
@@ -233,11 +233,16 @@ def test_a_model_keeps_weights_of_its_own():
 
 
 def test_arrays_that_are_put_in_place_of_checked_ones_are_checked():
-    X = sp.csr_array(features())
-    linops.make(X)
-    X.indices = X.indices + 100
+    """An initialisation of one's own is given features that the trainer has checked."""
+
+    class Spoiling(inits.Zero):
+        def prepare(self, data):
+            data.X.indices = data.X.indices + 100
+            linops.make(data.X)
+            pytest.fail("features of other indices are taken for those that were checked")
+
     with pytest.raises(ValueError, match="expected indices from 0 to 29"):
-        linops.make(X)
+        lanes.train_one_vs_all(features(), labels(), lanes.OneVsAll(init=Spoiling()), lambda result: None)
 
 
 def test_what_has_no_entries_is_a_matrix():

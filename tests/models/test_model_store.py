@@ -266,23 +266,15 @@ def test_one_writer_at_a_time(tmp_path):
     ShardWriter(tmp_path / "m", META, resume=True).close()
 
 
-def test_the_callers_buffers_may_be_used_again(tmp_path):
-    meta = META | {"n_labels": 2}
-    indices, values = np.array([3, 5], np.int32), np.float32([1, 2])
-    with ShardWriter(tmp_path / "m", meta) as writer:
+def test_the_callers_buffers_may_be_used_again_and_zeros_are_not_stored(tmp_path):
+    indices, values = np.array([3, 5, 6], np.int32), np.float32([1, 2, -0.0])
+    with ShardWriter(tmp_path / "m", META | {"n_labels": 2}) as writer:
         writer.add(0, indices, values)
-        indices[:], values[:] = [7, 9], [3, 4]
+        indices[:], values[:] = [7, 9, 11], [3, 4, 0]
         writer.add(1, indices, values)
-    coef = LinearModel.load(tmp_path / "m").coef().toarray()
-    assert coef[0, [3, 5]].tolist() == [1, 2] and coef[1, [7, 9]].tolist() == [3, 4]
-
-
-def test_zeros_are_not_stored(tmp_path):
-    with ShardWriter(tmp_path / "m", META | {"n_labels": 1}) as writer:
-        writer.add(0, [1, 2, 3], np.float32([1, 0, -0.0]))
     model = LinearModel.load(tmp_path / "m")
-    assert model.coef().nnz == 1
-    assert model.density() == 1 / N_FEATURES
+    assert model.coef().indices.tolist() == [3, 5, 7, 9] and model.coef().data.tolist() == [1, 2, 3, 4]
+    assert model.density() == 4 / (2 * N_FEATURES)
 
 
 @pytest.mark.parametrize(

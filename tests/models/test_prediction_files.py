@@ -1,7 +1,5 @@
 """Prediction files: round trips, and errors that name line and column."""
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -146,20 +144,6 @@ def test_what_is_no_prediction_may_stand_between_others(tmp_path):
     write_predictions(tmp_path / "p.txt", [[-1, 5, -1, 3, -1]], [[none, 2.0, np.nan, 2.0, none]])
     labels, scores = read_predictions(tmp_path / "p.txt")
     assert (labels.tolist(), scores.tolist()) == ([[5, 3]], [[2.0, 2.0]])
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "p.txt"
-    write_predictions(path, [[1]], [[2.0]])
-
-    def full(source, target):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_predictions(path, [[2]], [[3.0]])
-    assert path.read_bytes() == b"1:2.0\n"
-    assert [p.name for p in tmp_path.iterdir()] == ["p.txt"]
 
 
 def test_no_such_file(tmp_path):
