@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 
-import xmcjax.estimators
 from tests.attack import arguments
 from tests.support import calls as table
-from xmcjax.data import FORMATS, TRANSFORMS
-from xmcjax.inits import INITS
-from xmcjax.kernels import KERNELS
-from xmcjax.lanes import WEIGHTINGS
-from xmcjax.losses import MARGIN_LOSSES
-from xmcjax.metrics import PROPENSITY_METRICS, RANKING_METRICS
-from xmcjax.penalties import PENALTIES
-from xmcjax.projections import PROJECTIONS
-from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
-from xmcjax.solvers.multiclass_dual import FORMULATIONS
-from xmcjax.solvers.multinomial import METHODS
 
 _PARTS = "takes what the checked functions make, such as a problem, a state or an operator"
 _TRACED = "is called inside a compiled program, with traced arrays"
@@ -128,28 +114,6 @@ REFUSED = {
         "tolerance": ["None"],
     },
 }
-# Names of a table, and where each of them is to be found among the calls: its name in place of {}.
-TABLES = {
-    "MARGIN_LOSSES": (MARGIN_LOSSES, "xmcjax.losses.{}.value"),
-    "smooth losses": (
-        [name for name, loss in MARGIN_LOSSES.items() if loss.smooth],
-        "xmcjax.estimators.OneVsAllClassifier(loss='{}')",
-    ),
-    "PROJECTIONS": (PROJECTIONS, "xmcjax.projections.{}"),
-    "metrics": (
-        [metric.__name__ for metric in (RANKING_METRICS | PROPENSITY_METRICS).values()],
-        "xmcjax.metrics.{}",
-    ),
-    "FORMATS": (FORMATS, "xmcjax.data.load('{}')"),
-    "TRANSFORMS": (TRANSFORMS, "xmcjax.data.fit_transforms('{}')"),
-    "PENALTIES": (PENALTIES, "xmcjax.estimators.OneVsAllClassifier(penalty='{}')"),
-    "INITS": ([name for name in INITS if name != "pretrained"], "xmcjax.lanes.train_one_vs_all('{}')"),
-    "WEIGHTINGS": (WEIGHTINGS, "xmcjax.lanes.Weighting('{}')"),
-    "KERNELS": (KERNELS, "xmcjax.estimators.KernelLogisticClassifier(kernel='{}')"),
-    "LIKELIHOODS": (LIKELIHOODS, "xmcjax.estimators.KernelLogisticClassifier(likelihood='{}')"),
-    "FORMULATIONS": (FORMULATIONS, "xmcjax.solvers.multiclass_dual.run('{}')"),
-    "METHODS": (METHODS, "xmcjax.solvers.multinomial.run('{}')"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -182,18 +146,3 @@ def test_wrong_arguments_are_refused_in_a_sentence(name, calls):
         for value in values:
             found = arguments.replace(name, call, argument, value, wrong[value], False, lambda: [])
             assert found == "refused", (argument, value)
-
-
-def test_every_estimator_and_argument_of_it_is_attacked(calls):
-    for name, kind in inspect.getmembers(xmcjax.estimators, inspect.isclass):
-        own = [call for call in of(f"xmcjax.estimators.{name}", calls) if call.endswith(")")]
-        assert own, name
-        assert all(set(kind().get_params(deep=False)) <= set(calls[call].arguments) for call in own)
-        assert f"xmcjax.estimators.{name}.predict" in calls
-
-
-@pytest.mark.parametrize("entries", TABLES)
-def test_every_entry_of_a_table_is_attacked(entries, calls):
-    names, place = TABLES[entries]
-    assert names
-    assert not [name for name in names if place.format(name) not in calls]
