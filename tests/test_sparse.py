@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from jax.experimental import sparse as jax_sparse
 
 from tests.support.entries import ESTIMATORS, Entry, entries
-from tests.support.matrices import MALFORMED, features, labels
-from xmcjax import data, estimators, inits, lanes, linops, losses, metrics, models
+from tests.support.matrices import MALFORMED, features
+from xmcjax import _sparse, data, estimators, linops, losses, metrics, models
 from xmcjax.solvers import instance_dual, multinomial, newton_cg
 
 NAMES = sorted(entries(Path()))
@@ -232,17 +232,14 @@ def test_a_model_keeps_weights_of_its_own():
     same(models.predict_topk(model, features(), 2), before)
 
 
-def test_arrays_that_are_put_in_place_of_checked_ones_are_checked():
-    """An initialisation of one's own is given features that the trainer has checked."""
-
-    class Spoiling(inits.Zero):
-        def prepare(self, data):
-            data.X.indices = data.X.indices + 100
-            linops.make(data.X)
-            pytest.fail("features of other indices are taken for those that were checked")
-
+def test_a_mark_ends_with_the_arrays_that_were_checked():
+    X = _sparse.csr(features())
+    assert _sparse.csr(X) is X
+    X.indices = X.indices + 100
     with pytest.raises(ValueError, match="expected indices from 0 to 29"):
-        lanes.train_one_vs_all(features(), labels(), lanes.OneVsAll(init=Spoiling()), lambda result: None)
+        _sparse.csr(X)
+    with pytest.raises(TypeError, match="expected a matrix that was checked, found csr_matrix"):
+        _sparse.require_checked(features())
 
 
 def test_what_has_no_entries_is_a_matrix():

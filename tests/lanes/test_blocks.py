@@ -9,8 +9,7 @@ import pytest
 
 from tests.support.lanes import native, small
 from xmcjax import linops, losses
-from xmcjax.lanes import Job, _blocks, _device_block
-from xmcjax.lanes._clipping import keep_all, make_clipping
+from xmcjax.lanes import Job, _blocks, _clipping, _device_block
 from xmcjax.native import put_columns, take_columns
 from xmcjax.penalties import L1, L2
 from xmcjax.solvers import newton_cg
@@ -54,7 +53,7 @@ def test_same_bits(dtype, loss, size):
             for name in _blocks.NUMBERS:
                 np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
         for clip in (0.0, 0.05, None):
-            rule = make_clipping(X, weight, loss, clip)
+            rule = _clipping.make_clipping(X, weight, loss, clip)
             read = (b.read(range(size), rule, np.ones(size))() for b in (host, device))
             for ours_kept, theirs_kept in zip(*read, strict=True):
                 if clip is None and np.abs(ours_kept.values).max(initial=0) < 1e-18:
@@ -75,7 +74,7 @@ def test_numbers_are_copies():
     assert isinstance(block, _blocks.HostBlock)
     block.start([(0, jobs(Y, 1, X.shape[1], np.float32, 0)[0])])
     first = stepped(block)
-    value, (w,) = first["value"][0], block.read([0], keep_all(np.float32), [1.0])()
+    value, (w,) = first["value"][0], block.read([0], _clipping.keep_all(np.float32), [1.0])()
     before = w.values.copy()
     stepped(block)
     assert first["value"][0] == value
@@ -114,9 +113,9 @@ def test_more_weights_are_kept_than_was_guessed(monkeypatch):
     for b in (block, whole):
         b.start([(lane, job) for lane, job in enumerate(jobs(Y, 3, X.shape[1], np.float32, 0))])
         stepped(b)
-    waiting = block.read(range(3), keep_all(np.float32), [1.0] * 3)
+    waiting = block.read(range(3), _clipping.keep_all(np.float32), [1.0] * 3)
     stepped(block)  # what was begun is of the step before
-    few, all_ = waiting(), whole.read(range(3), keep_all(np.float32), [1.0] * 3)()
+    few, all_ = waiting(), whole.read(range(3), _clipping.keep_all(np.float32), [1.0] * 3)()
     for ours, theirs in zip(few, all_, strict=True):
         assert len(ours.indices) > 4
         np.testing.assert_array_equal(ours.indices, theirs.indices)
@@ -141,8 +140,8 @@ def test_starts_of_more_entries_than_one_call_takes(monkeypatch, by_label):
     for name in ("y", "tolerance", "weight"):
         np.testing.assert_array_equal(getattr(whole._problem, name), getattr(pieces._problem, name))
     ours, theirs = (
-        whole.read(range(3), keep_all(np.float32), [1.0] * 3)(),
-        pieces.read(range(3), keep_all(np.float32), [1.0] * 3)(),
+        whole.read(range(3), _clipping.keep_all(np.float32), [1.0] * 3)(),
+        pieces.read(range(3), _clipping.keep_all(np.float32), [1.0] * 3)(),
     )
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(a.values, b.values)
