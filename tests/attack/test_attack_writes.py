@@ -43,6 +43,9 @@ def test_a_model_is_resumed_to_the_same_bytes_wherever_its_writing_ends(targets,
 @pytest.mark.parametrize("name", [name for name, target in writers.TARGETS.items() if target.file])
 def test_a_file_is_the_old_one_or_the_new_one(targets, name):
     context, by_name = targets
-    for how in (writers.FROM_THEN_ON, writers.SHORT, writers.KILL_AFTER):
-        said = writers.broken(context, by_name[name], by_name[name].calls // 2, how, errno.ENOSPC)
-        assert bool(said["signal"]) == (how in KILLS)
+    count = by_name[name].calls
+    last = range(max(1, count - 5), count + 1)  # in which the new file takes the place of the old one
+    for call in (1, count // 2, *last):
+        for how in (writers.FROM_THEN_ON, writers.KILL_AFTER):
+            said = writers.broken(context, by_name[name], call, how, errno.ENOSPC)
+            assert bool(said["signal"]) == (how in KILLS)

@@ -64,8 +64,8 @@ def _functions(table: Table, given) -> None:
 
             @table.of(f"kernels.gram({name!r})", dict(kind=kind), cost=5)
             def stored(kind, w=1.0, memory=10**6):
-                right = jnp.ones((N, 1, K), jnp.float32)
-                return kernels.gram(kind(w), given, memory=memory).matmat(right)
+                gram = kernels.gram(kind(w), given, memory=memory)  # which a forked process is refused
+                return gram.matmat(jnp.ones((N, 1, K), jnp.float32))
 
     options = dict(w=1.0, nu=1.5, v=2.0, first=kernels.RBF(1.0), second=kernels.Linear())
     composed = {
