@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from solver_cases import CASES, SIGNS, C, X, Y
 
+from tests.support.solvers import CASES, SIGNS, C, X, Y
 from xmcjax import kernels, linops
 from xmcjax.kernels import GivenProducts
 from xmcjax.losses import MARGIN_LOSSES

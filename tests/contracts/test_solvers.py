@@ -6,11 +6,12 @@ import chex
 import jax
 import numpy as np
 import pytest
-from solver_cases import CASES
 
+from tests.support.solvers import CASES
 from xmcjax.solvers import SOLVERS, Solution, Status, multiclass_dual, multinomial
 
 NAMES = list(SOLVERS)
+PATHS = [f"{name}-{path}" for name, case in CASES.items() for path in case.paths]
 PURE = [name for name in NAMES if SOLVERS[name].pure]
 
 
@@ -37,7 +38,7 @@ def test_hyperparameters_are_of_one_kind(name):
         setattr(hp, limit, 7)
 
 
-@pytest.mark.parametrize("path", [f"{name}-{path}" for name, case in CASES.items() for path in case.paths])
+@pytest.mark.parametrize("path", PATHS)
 def test_every_path_reaches_the_value_of_the_oracle(path):
     name, path = path.split("-")
     found = solved(name, path=path)
@@ -55,15 +56,27 @@ def test_dtypes_agree(name):
     chex.assert_trees_all_equal_shapes(narrow.weights, wide.weights)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_other_numbers_compile_nothing(name, compilations):
+@pytest.mark.parametrize("path", PATHS)
+def test_other_numbers_compile_nothing(path, compilations):
+    name, path = path.split("-")
     solver, case = SOLVERS[name], CASES[name]
-    problem = case.problem(np.float64, case.paths[0])
+    problem = case.problem(np.float64, path)
     other = case.other(problem, case.tight)
     first = solver.run(problem, case.tight)
     later = []
     assert not compilations(lambda: later.append(solver.run(*other)))
     assert np.all(np.asarray(later[0].value) != np.asarray(first.value))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_step_keeps_shapes_and_dtypes(path, dtype):
+    name, path = path.split("-")
+    solver, problem = SOLVERS[name], CASES[name].problem(dtype, path)
+    state = jax.eval_shape(solver.init, problem, CASES[name].loose)
+    chex.assert_trees_all_equal_shapes_and_dtypes(
+        jax.eval_shape(solver.step, problem, CASES[name].loose, state), state
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

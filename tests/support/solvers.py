@@ -1,6 +1,6 @@
 """A small problem of each solver of ``SOLVERS``, by every path that it has, with an oracle of its own.
 
-An oracle is a general solver of scipy on an objective that is written down here a second time, in NumPy.
+An oracle is a general solver, on an objective that is written down a second time, in NumPy.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 import scipy.sparse as sp
+from scipy.special import logsumexp
 
+from tests.support import dual_references, objectives
 from xmcjax import kernels, linops
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import SOLVERS
@@ -62,12 +63,6 @@ def features(dtype, path: str):
 FEATURES = ("dense", "native", "jnp") if linops.native_ready() else ("dense", "jnp")
 
 
-def _least(objective, size: int) -> float:
-    """The least value of a smooth convex function."""
-    found = scipy.optimize.minimize(objective, np.zeros(size), method="BFGS", options={"gtol": 1e-8})
-    return float(found.fun)
-
-
 # newton_cg: logistic regression, a free bias
 
 
@@ -83,11 +78,7 @@ def _lanes(dtype, path):
 
 
 def _lanes_optimum():
-    def value(x, y):
-        w, b = x[:-1], x[-1]
-        return L2 / 2 * w @ w + WEIGHT @ np.logaddexp(0, -y * (X @ w + b))
-
-    return np.array([_least(lambda x, y=y: value(x, y), D + 1) for y in SIGNS.T])
+    return np.array([objectives.lane_minimum(X, y, "logistic", WEIGHT, l2=L2, l2_bias=0.0) for y in SIGNS.T])
 
 
 def _other_lanes(problem, hp):
@@ -103,13 +94,7 @@ def _multinomial(dtype, path):
 
 
 def _multinomial_optimum():
-    def value(x):
-        W, b = x[:-CLASSES].reshape(D, CLASSES), x[-CLASSES:]
-        Z = X @ W + b
-        losses = np.logaddexp.reduce(Z, axis=1) - Z[np.arange(N), Y]
-        return L2 / 2 * (W * W).sum() + WEIGHT @ losses
-
-    return np.array(_least(value, (D + 1) * CLASSES))
+    return np.array(objectives.multinomial_minimum(X, Y, L2, WEIGHT, intercept=True))
 
 
 def _other_multinomial(problem, hp):
@@ -135,44 +120,26 @@ def _kernel_optimum():
     assert M.shape == squares.shape
     matrix = 1.5 * M + 0.3
 
-    def value(x, weight):
-        alpha = x.reshape(N, CLASSES)
-        U = matrix @ alpha
-        losses = np.logaddexp.reduce(U, axis=1) - U[np.arange(N), Y]
-        return weight @ losses + (alpha * U).sum() / 2
+    def least(weight):
+        def both(x):
+            alpha = x.reshape(N, CLASSES)
+            U = matrix @ alpha
+            log_z = logsumexp(U, axis=1)
+            slope = np.exp(U - log_z[:, None])
+            slope[np.arange(N), Y] -= 1
+            value = weight @ (log_z - U[np.arange(N), Y]) + (alpha * U).sum() / 2
+            return value, (matrix @ (weight[:, None] * slope + alpha)).ravel()
 
-    return np.array([_least(lambda x, w=w: value(x, w), N * CLASSES) for w in (WEIGHT, WEIGHT[::-1])])
+        return objectives.least(both, N * CLASSES)
+
+    return np.array([least(WEIGHT), least(WEIGHT[::-1])])
 
 
 def _other_kernel(problem, hp):
     return dataclasses.replace(problem, weight=problem.weight * 2), hp._replace(max_steps=90, armijo=1e-3)
 
 
-# the two dual solvers: a quadratic program in the weights and slacks, by SLSQP
-
-
-def _hinges(C: float, together: bool) -> float:
-    """½ ‖W‖² + C Σ of the hinges 1 + z_c − z_y, or of the largest of each row and 0."""
-    pairs = [(i, c) for i in range(N) for c in range(CLASSES) if c != Y[i]]
-    slack = np.array([i for i, _ in pairs]) if together else np.arange(len(pairs))
-    size, count = CLASSES * D, slack.max() + 1
-    G = np.zeros((len(pairs), size + count))
-    for row, (i, c) in enumerate(pairs):
-        G[row, c * D : (c + 1) * D] -= X[i]
-        G[row, Y[i] * D : (Y[i] + 1) * D] += X[i]
-        G[row, size + slack[row]] = 1
-
-    found = scipy.optimize.minimize(
-        lambda x: x[:size] @ x[:size] / 2 + C * x[size:].sum(),
-        np.r_[np.zeros(size), np.ones(count)],
-        jac=lambda x: np.r_[x[:size], np.full(count, C)],
-        bounds=[(None, None)] * size + [(0, None)] * count,
-        constraints={"type": "ineq", "fun": lambda x: G @ x - 1, "jac": lambda x: G},
-        method="SLSQP",
-        options={"ftol": 1e-13, "maxiter": 1000},
-    )
-    assert found.success, found.message
-    return float(found.fun)
+# the two dual solvers
 
 
 def _multiclass(dtype, path):
@@ -239,7 +206,7 @@ CASES = {
         _hp("multiclass_dual", tol=1e-8),
         _hp("multiclass_dual", tol=1e-4),
         _hp("multiclass_dual", tol=1e-12, max_epochs=1),
-        lambda: np.array(_hinges(C, together=False)),
+        lambda: np.array(dual_references.bound(X, Y, CLASSES, "ww", 1, C)),
         _other_multiclass,
     ),
     "instance_dual": Case(
@@ -248,7 +215,7 @@ CASES = {
         _hp("instance_dual", tol=1e-7, max_epochs=20_000),
         _hp("instance_dual", tol=1e-4),
         _hp("instance_dual", tol=1e-12, max_epochs=1),
-        lambda: np.array([_hinges(factor * C, together=True) for factor in (1, 2)]),
+        lambda: np.array([dual_references.bound(X, Y, CLASSES, "alpha", K, c) for c in (C, 2 * C)]),
         _other_instances,
     ),
 }
