@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loss_references import CASES, examples
 
+from tests.support.losses import CASES
 from xmcjax import losses
 
 Z, Y = np.zeros((4, 5), np.float32), np.array([0, 1, 2, 4])
@@ -131,11 +131,3 @@ def test_what_is_known_when_tracing_is_refused_when_tracing(name):
 def test_lists_are_taken():
     assert losses.crammer_singer([[2.0, 1.5]], [0]).tolist() == [0.5]
     assert losses.crammer_singer([2.0, 1.5], 0).shape == ()
-
-
-def test_a_loss_is_compiled_once(compilations):
-    z, y = examples()
-    f = partial(losses.topk_entropy, k=3)  # no other test has this k
-    assert compilations(lambda: f(z, y))
-    others = z + 1
-    assert compilations(lambda: f(others, y)) == []

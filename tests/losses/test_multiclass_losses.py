@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loss_references import (
+
+from tests.support.losses import (
     CASES,
     CONVEX,
     ROWS,
-    SMOOTH,
     M,
     compiled,
     examples,
@@ -21,7 +21,6 @@ from loss_references import (
     softmax,
     top_k,
 )
-
 from xmcjax import losses
 
 
@@ -48,15 +47,6 @@ def test_by_hand():
     np.testing.assert_allclose(losses.truncated_topk_entropy(ahead, y, 2), np.log1p(2 * np.exp(-9)))
     np.testing.assert_allclose(losses.lc_bound(zero, y, -jnp.log(4.0)), np.log(4), rtol=1e-14)
     np.testing.assert_allclose(losses.dm_bound(zero, y, jnp.log(3.0)), np.log(3) + 4 * np.log(4 / 3))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_values(name):
-    z, y = examples()
-    for where in (None, mask()):
-        found, reference = compiled(name)(z, y, where)[0], expected(CASES[name].reference, z, y, where)
-        np.testing.assert_allclose(found, reference, rtol=1e-12, atol=1e-13)
-        assert len(set(np.round(reference, 6))) > 5
 
 
 def test_values_of_the_largest_k():
@@ -99,39 +89,6 @@ def test_what_lies_above_what():
         now = np.stack([alpha, beta, entropy, truncated])
         assert before is None or np.all(now <= before + 1e-12)
         before = now
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_gradients_are_derivatives(name):
-    h, (z, y) = 1e-6, examples(seed=2)
-    for where in (None, mask()):
-        _, found = compiled(name)(z, y, where)
-        for c in range(M):
-            e = h * jnp.eye(M)[c][None]
-            up, down = (compiled(name)(x, y, where)[0] for x in (z + e, z - e))
-            np.testing.assert_allclose(found[:, c], (up - down) / (2 * h), rtol=1e-6, atol=3e-8)
-        assert not np.allclose(found, 0)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_forward_mode_and_second_derivatives(name):
-    h, (z, y) = 1e-6, examples(seed=3)
-    direction = jnp.cos(7 * z)
-
-    @jax.jit
-    def forward(z):
-        def slope(z):
-            return jax.grad(lambda z: jnp.sum(CASES[name].f(z, y)))(z)
-
-        _, change = jax.jvp(lambda z: CASES[name].f(z, y), (z,), (direction,))
-        return change, jax.jvp(slope, (z,), (direction,))[1]
-
-    change, curvature = forward(z)
-    _, slope = compiled(name)(z, y)
-    np.testing.assert_allclose(change, jnp.sum(slope * direction, axis=-1), rtol=1e-11, atol=1e-13)
-    up, down = (compiled(name)(z + s * h * direction, y)[1] for s in (1, -1))
-    np.testing.assert_allclose(curvature, (up - down) / (2 * h), rtol=1e-6, atol=1e-7)
-    assert np.any(curvature != 0) == (name in SMOOTH)
 
 
 def test_the_hessian_by_reverse_mode_twice():
@@ -250,57 +207,6 @@ def test_fewer_open_classes_than_k_and_one():
     for f in (losses.topk_hinge, losses.topk_entropy, losses.truncated_topk_entropy):
         value, g = jax.value_and_grad(lambda z, f=f: f(z, y, 3, where=where))(z)
         assert value == 0 and not np.any(g)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype"), [*((name, jnp.bfloat16) for name in CASES), ("topk_entropy", jnp.float16)]
-)
-def test_half_precision_with_a_mask(name, dtype):
-    """As in float32 of the same scores up to the rounding of the result, and finite."""
-    z, y = examples(seed=5)
-    z = z.at[::3].multiply(10)
-    z = (jnp.minimum(z, 8) if name == "lc_bound" else z).astype(dtype)
-    half, single = (compiled(name)(x, y, mask()) for x in (z, z.astype(jnp.float32)))
-    eps = 2 * float(jnp.finfo(dtype).eps)
-    assert eps < 2e-2
-    for a, b in zip(half, single, strict=True):
-        assert a.dtype == dtype and b.dtype == jnp.float32
-        a, b = np.asarray(a, np.float32), np.asarray(b)
-        off = (np.abs(a - b) / np.maximum(np.abs(b), 1)).max()
-        print(f"{name}: masked {dtype.__name__}, worst relative difference from float32 {off:.1e}")
-        assert np.isfinite(a).all()
-        np.testing.assert_allclose(a, b, rtol=eps, atol=eps * 1e-2)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_float32_is_close_to_float64(name):
-    z, y = examples(seed=6, dtype=np.float32)
-    double = compiled(name)(z.astype(jnp.float64), y)
-    for a, b in zip(compiled(name)(z, y), double, strict=True):
-        assert a.dtype == jnp.float32 and b.dtype == jnp.float64
-        np.testing.assert_allclose(a, b, rtol=5e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_under_vmap_and_with_any_batch_shape(name):
-    f = CASES[name].f
-    z, y = examples()
-    plain, slope = compiled(name)(z, y, mask())
-
-    def one(z, y, w):
-        return f(z, y, where=w)
-
-    def box(x):
-        return x.reshape(4, 6, *x.shape[1:])
-
-    by_row = jax.jit(jax.vmap(jax.vmap(jax.value_and_grad(one)), in_axes=1, out_axes=1))
-    found, g = by_row(box(z), box(y), box(mask()))
-    np.testing.assert_allclose(found, box(plain), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(g, box(slope), rtol=1e-12, atol=1e-14)
-    with jax.numpy_rank_promotion("raise"):
-        assert jax.eval_shape(f, box(z), box(y), where=mask()[0]).shape == (4, 6)
-        assert jax.eval_shape(f, z[0], y[0]).shape == ()
-        assert jax.eval_shape(f, z[:0], y[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loss_references import ROWS, M, compiled, examples
 
+from tests.support.losses import ROWS, M, compiled, examples
 from xmcjax import losses
 from xmcjax.losses import smooth_topk_hinge, smooth_topk_hinge_conjugate
 

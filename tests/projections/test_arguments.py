@@ -1,21 +1,18 @@
 """Dtypes, masked and improper entries, extreme lengths, and what is refused."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from projection_helpers import SETS, Problem, cases, compiled_jnp, project
 
+from tests.support.projections import PATHS, SETS, Problem, compiled, project
 from xmcjax import projections
 from xmcjax.native import available
-from xmcjax.projections import _knapsack, _topk
 
 ROWS = 4
 
 
-@pytest.fixture(params=["public", "jnp"])
+@pytest.fixture(params=PATHS)
 def on(request):
     """The projection on either path; batches are filled up to one size, so that little is compiled."""
 
@@ -27,31 +24,10 @@ def on(request):
             filled = getattr(p, field).copy()
             filled[: len(rows)] = value
             p = p._replace(**{field: filled})
-        if request.param == "jnp":
-            return np.asarray(compiled_jnp(name, p))[: len(rows)]
         # Under jit nothing can be refused: what a trace cannot see is the same on both paths.
-        return np.asarray(_traced(name, k)(*p[:-1]))[: len(rows)]
+        return compiled(request.param, name, p)[: len(rows)]
 
     return call
-
-
-@functools.cache
-def _traced(name: str, k: int):
-    return jax.jit(lambda *fields: project(name, Problem(*fields, k)))
-
-
-@pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
-def test_dtype_in_is_dtype_out(name, dtype):
-    p = cases(20, 4, 30, seed=0)
-    b = jnp.asarray(np.clip(p.b / p.scale[:, None], -4, 4), dtype)
-    numbers = {"r": p.r * 0 + 1, "u": p.u * 0 + 0.25, "l": p.l * 0, "rho": np.minimum(p.rho, 1)}
-    p = p._replace(b=b, **numbers)
-    x = project(name, p)
-    assert x.dtype == dtype and x.shape == b.shape
-    exact = project(name, p._replace(b=np.asarray(b.astype(jnp.float64))))
-    eps = float(jnp.finfo(dtype).eps) if dtype != jnp.float64 else 1e-13
-    np.testing.assert_allclose(x.astype(jnp.float64), exact, rtol=2 * eps, atol=2 * eps)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -192,15 +168,6 @@ def test_refused(case):
     kind, message, call = REFUSED[case]
     with pytest.raises(kind, match=message):
         call()
-
-
-def test_nothing_is_compiled_twice():
-    x = np.ones((3, 6))
-    projections.topk_simplex(x, 2, radius=1.0, rho=1.0)
-    before = _topk.project._cache_size(), _knapsack.project._cache_size()
-    projections.topk_simplex(2 * x, 2, radius=3.0, rho=0.0)
-    projections.topk_simplex(x, 2, radius=np.ones(3), rho=2)
-    assert (_topk.project._cache_size(), _knapsack.project._cache_size()) == before
 
 
 @pytest.mark.skipif(not available(), reason="the native library was not built")

@@ -4,14 +4,15 @@ import functools
 
 import numpy as np
 import pytest
-from projection_helpers import (
+
+from tests.support.projections import (
     COUPLED,
+    PATHS,
     SETS,
     Problem,
     by_partition,
-    by_quadratic_program,
     cases,
-    compiled_jnp,
+    compiled,
     off_by,
     project,
 )
@@ -20,8 +21,7 @@ from projection_helpers import (
 GROUPS = [(1, 1, 126), (2, 2, 126), (7, 1, 126), (7, 3, 126), (7, 7, 126), (40, 1, 126), (40, 5, 126)]
 GROUPS += [(40, 40, 126)]
 # The same number in fewer shapes where each is compiled.
-GROUPS_OF = {"public": GROUPS, "jnp": [(7, 3, 504), (40, 5, 504)]}
-PATHS = tuple(GROUPS_OF)
+GROUPS_OF = {"public": GROUPS, "twins": [(7, 3, 504), (40, 5, 504)]}
 
 
 @functools.cache
@@ -29,16 +29,12 @@ def groups(path: str, seed: int):
     return [cases(m, k, count, seed + i) for i, (m, k, count) in enumerate(GROUPS_OF[path])]
 
 
-def run(path: str, name: str, problem):
-    return np.asarray((project if path == "public" else compiled_jnp)(name, problem))
-
-
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("path", PATHS)
 def test_optimality_conditions(path, name):
     worst = 0.0
     for problem in groups(path, 0):
-        x = run(path, name, problem)
+        x = compiled(path, name, problem)
         for i in range(len(x)):
             worst = max(worst, off_by(name, problem.row(i), x[i]))
     print(f"{name}, {path}: worst residual of the optimality conditions {worst:.1e}")
@@ -50,26 +46,11 @@ def test_all_partitions(name):
     worst = 0.0
     for m, k, count in [(1, 1, 6), (2, 2, 10), (3, 2, 20), (4, 2, 16), (5, 3, 6), (7, 3, 1)]:
         problem = cases(m, k, count, seed=100 + m)
-        x = run("public", name, problem)
+        x = project(name, problem)
         for i in range(count):
             row = problem.row(i)
             worst = max(worst, np.abs(x[i] - by_partition(name, row)).max() / row.scale)
     print(f"{name}: worst difference from the enumeration of all partitions {worst:.1e}")
-    assert worst < 1e-9
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_quadratic_program(name):
-    rng = np.random.default_rng(7)
-    problem = cases(20, 4, 40, seed=7)
-    # The reference wants numbers of one size.
-    problem = problem._replace(
-        b=rng.standard_normal((40, 20)), r=rng.uniform(0.1, 3, 40), rho=rng.choice([0, 1, 3.0], 40)
-    )
-    problem = problem._replace(u=problem.r / 3, l=-problem.r / 20)
-    x = run("public", name, problem)
-    worst = max(np.abs(x[i] - by_quadratic_program(name, problem.row(i))).max() for i in range(40))
-    print(f"{name}: worst difference from a QP solver {worst:.1e}")
     assert worst < 1e-9
 
 
@@ -81,7 +62,7 @@ def test_float32_against_float64(path, name):
         narrow = problem.astype(np.float32)
         # Where the bounds leave hardly any room, rounding them to float32 leaves none.
         narrow = narrow._replace(u=narrow.u * np.float32(1.0001))
-        x, exact = run(path, name, narrow), run("public", name, narrow.astype(np.float64))
+        x, exact = compiled(path, name, narrow), project(name, narrow.astype(np.float64))
         assert x.dtype == np.float32
         scale = np.abs(exact).max(-1)
         if name in COUPLED or name == "topk_simplex_beta":
@@ -98,8 +79,8 @@ def test_idempotent_and_non_expansive(name):
     problem = cases(12, 4, 60, seed=3)._replace(rho=np.zeros(60))
     rng = np.random.default_rng(3)
     other = problem._replace(b=problem.b + problem.scale[:, None] * rng.standard_normal(problem.b.shape))
-    x, y = run("public", name, problem), run("public", name, other)
-    again = run("public", name, problem._replace(b=x))
+    x, y = project(name, problem), project(name, other)
+    again = project(name, problem._replace(b=x))
     assert (np.abs(again - x).max(-1) <= 1e-13 * problem.scale).all()
     moved = np.linalg.norm(problem.b - other.b, axis=-1)
     assert (np.linalg.norm(x - y, axis=-1) <= moved * (1 + 1e-12)).all()
@@ -114,7 +95,7 @@ def test_sum_of_the_simplex_in_float32(m, path):
     b = (r[:, None] * spread * rng.standard_normal((len(r), m))).astype(np.float32)
     # One large entry and many small ones far below it: a rounded threshold would be felt m times.
     b[::2, 1:] = b[::2, :1] - 0.9 * r[::2, None]
-    x = np.asarray(run(path, "simplex", cases(m, 1, len(r), 0)._replace(b=b, r=r)))
+    x = np.asarray(compiled(path, "simplex", cases(m, 1, len(r), 0)._replace(b=b, r=r)))
     off = np.abs(x.astype(np.float64).sum(-1) - r)
     unit = np.finfo(np.float32).eps * r * np.sqrt(m)
     print(f"m = {m}, {path}: worst |Σx − r| is {(off / unit).max():.1e} eps r √m")
@@ -130,7 +111,7 @@ def test_a_million_entries(name):
     problem = problem._replace(
         b=rng.standard_normal((2, m)), r=np.array([1.0, 1e5]), u=np.array([0.01, 2.0]), l=-0.5 * one, rho=one
     )
-    x = run("public", name, problem)
+    x = project(name, problem)
     for i in range(2):
         # The sum alone rounds by 1e6 halves of an ulp.
         assert off_by(name, problem.row(i), x[i]) < 1e-11
@@ -146,4 +127,4 @@ def test_a_radius_below_the_rounding_of_the_entries(path, k):
     one = np.ones(200)
     for r in (1e-16, 1e-18, 1e-30):
         p = Problem(b, r * one, 0 * one, one, one, k)
-        np.testing.assert_allclose(run(path, "topk_simplex_alpha", p).sum(-1), r, rtol=1e-13)
+        np.testing.assert_allclose(compiled(path, "topk_simplex_alpha", p).sum(-1), r, rtol=1e-13)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from projection_helpers import SETS
 
+from tests.support.projections import SETS
 from xmcjax.projections import PROJECTIONS
 
 # By the names of parameters. A projection with another one adds it here.
@@ -58,18 +57,7 @@ def test_the_derivative_is_that_of_a_projection(name, vectors):
         np.testing.assert_allclose(jax.jacrev(project)(x), J, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", PROJECTIONS)
-def test_jit_vmap_and_dtypes(name, vectors):
-    project = projection(name)
-    points = np.asarray(project(vectors))
-    np.testing.assert_allclose(jax.jit(project)(vectors), points, atol=1e-14)
-    np.testing.assert_allclose(jax.vmap(project)(jnp.asarray(vectors)), points, atol=1e-14)
-    narrow = project(vectors.astype(np.float32))
-    assert narrow.dtype == np.float32 and narrow.shape == vectors.shape
-    np.testing.assert_allclose(narrow, points, atol=1e-5)
-
-
 def test_the_other_tests_of_projections_know_every_one():
     for name in PROJECTIONS:
         assert PROJECTIONS[name].__name__ == name
-        assert any(case.startswith(name) for case in SETS), f"projection_helpers.SETS lacks {name}"
+        assert any(case.startswith(name) for case in SETS), f"tests/support/projections.py lacks {name}"

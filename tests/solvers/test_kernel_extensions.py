@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kernel_helpers import FOLDS, TREE, C, N, data, dense, model
 
+from tests.support.kernel_models import FOLDS, TREE, C, N, data, dense, model
 from xmcjax import kernels
 from xmcjax.kernels import RBF
 from xmcjax.solvers import Status, kernel_multinomial

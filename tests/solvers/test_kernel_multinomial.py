@@ -1,4 +1,4 @@
-"""Kernel multinomial regression against a dense Newton method in NumPy and against scikit-learn."""
+"""Kernel multinomial regression against its definition in NumPy and against scikit-learn."""
 
 import dataclasses
 import functools
@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kernel_helpers import LANES, TIGHT, TREE, C, D, N, data, dense, dense_newton, model
 from sklearn.linear_model import LogisticRegression
 
+from tests.support.internals import Hierarchy
+from tests.support.kernel_models import LANES, TIGHT, TREE, C, D, N, data, dense, model
 from xmcjax import kernels
-from xmcjax._hierarchy import Hierarchy
 from xmcjax.kernels import RBF
 from xmcjax.solvers import Status, kernel_multinomial
-from xmcjax.solvers.kernel_multinomial import _newton
 
 NAMES = ["flat", "tree", "shared"]
 
@@ -58,7 +57,7 @@ def test_optimum_of_every_lane(name):
     assert (np.asarray(state.status) == Status.CONVERGED).all()
     alpha, u = np.asarray(state.alpha), np.asarray(state.u)
     for lane in range(LANES):
-        np.testing.assert_allclose(alpha[..., lane], dense_newton(K, y, weight[:, lane]), atol=1e-8)
+        np.testing.assert_allclose(alpha[..., lane](K, y, weight[:, lane]), atol=1e-8)
     # the condition itself, and what is kept on the way
     pi = np.exp(u - u.max(1, keepdims=True))
     pi /= pi.sum(1, keepdims=True)
@@ -176,14 +175,6 @@ def test_probabilities_that_vanish(dtype):
     assert (np.asarray(state.status) == Status.CONVERGED).all()
     assert (np.asarray(state.residual) <= hp.tolerance).all()
     assert np.isfinite(state.u).all() and np.isfinite(state.value).all()
-
-
-def test_nothing_is_compiled_twice():
-    problem, state = fitted("flat")
-    other = dataclasses.replace(problem, kernel=model("flat", scale=1.3))
-    before = _newton._at_most._cache_size()
-    kernel_multinomial.run(other, TIGHT._replace(max_cg=7), kernel_multinomial.init(other, state.alpha))
-    assert _newton._at_most._cache_size() == before
 
 
 def test_bad_input():

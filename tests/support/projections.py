@@ -5,20 +5,30 @@ A problem is min ½‖x − b‖² + ½ρ(1ᵀx)² over one of the sets, with th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import nnls
 
 from xmcjax import projections
-from xmcjax.projections import _knapsack, _topk
+from xmcjax.native import twins
 
 SETS = ("simplex", "capped_simplex", "knapsack", "topk_cone", "topk_simplex_alpha", "topk_simplex_beta")
 COUPLED = ("topk_cone", "topk_simplex_alpha")
+# the numbers of a problem that each set has
+NUMBERS = {
+    "simplex": ("r",),
+    "capped_simplex": ("r", "u"),
+    "knapsack": ("r", "l", "u"),
+    "topk_cone": ("rho",),
+    "topk_simplex_alpha": ("r", "rho"),
+    "topk_simplex_beta": ("r", "rho"),
+}
+PATHS = ("public", "twins")
 
 
 class Problem(NamedTuple):
@@ -58,33 +68,15 @@ def project(name: str, p: Problem):
             return projections.topk_simplex(p.b, p.k, p.r, p.rho, name.rsplit("_")[-1])
 
 
-def project_in_jnp(name: str, p: Problem):
-    """What runs where the native library does not."""
-    zero, infinity = jnp.zeros_like(p.r), jnp.full_like(p.r, jnp.inf)
-    match name:
-        case "simplex":
-            return _knapsack._jnp_project(p.b, p.r, zero, infinity, zero, at_most=False)[0]
-        case "capped_simplex":
-            return _knapsack._jnp_project(p.b, p.r, zero, p.u, zero, at_most=True)[0]
-        case "knapsack":
-            return _knapsack._jnp_project(p.b, p.r, p.l, p.u, zero, at_most=False)[0]
-        case "topk_cone":
-            return _topk._jnp_project(p.b, infinity, p.rho, k=p.k)[0]
-        case "topk_simplex_alpha":
-            return _topk._jnp_project(p.b, p.r, p.rho, k=p.k)[0]
-        case _:
-            return _knapsack._jnp_project(p.b, p.r, zero, p.r / p.k, p.rho, at_most=True)[0]
-
-
 @functools.cache
 def _compiled(name: str, k: int):
-    return jax.jit(lambda *fields: project_in_jnp(name, Problem(*fields, k)))
+    return jax.jit(lambda *fields: project(name, Problem(*fields, k)))
 
 
-def compiled_jnp(name: str, p: Problem):
-    """`project_in_jnp`, compiled once for each shape."""
-    k = p.k if name.startswith("topk") else 1
-    return _compiled(name, k)(*p[:-1])
+def compiled(path: str, name: str, p: Problem) -> np.ndarray:
+    """What runs where the native library does, path "public", or where it does not, "twins"."""
+    with twins() if path == "twins" else contextlib.nullcontext():
+        return np.asarray(_compiled(name, p.k if name.startswith("topk") else 1)(*p[:-1]))
 
 
 def bounds(name: str, p: Problem):
