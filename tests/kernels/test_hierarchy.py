@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from xmcjax._hierarchy import Hierarchy
+from tests.support.internals import Hierarchy
 from xmcjax.kernels import Loadings, tree
 
 EDGES = [(0, 3), (0, 9), (3, 1), (3, 2), (9, 4), (4, 5), (5, 6), (5, 7), (0, 8), (9, 10), (10, 11)]

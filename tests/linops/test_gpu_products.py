@@ -13,8 +13,11 @@ import pytest
 import scipy.sparse as sp
 
 from xmcjax import linops
-from xmcjax.linops._grouped import GROUP, Grouped, Rows
-from xmcjax.linops._spmm import FULL, SKIPPING
+from xmcjax.linops import Grouped
+
+# entries that are read at once; lanes of a tile of a plain product, and of one that skips rows
+GROUP, FULL, SKIPPING = 8, 128, 32
+Rows = type(linops.make(sp.csr_matrix((1, 1), dtype=np.float32), backend="gpu").rows)
 
 PRODUCTS = {
     "matmat": lambda F, D, V: F.matmat(V),

@@ -1,4 +1,4 @@
-"""The smooth top-k hinge: by hand, between the hinge and the hinge less γ/2, and in γ."""
+"""The smooth top-k hinge by hand, and in γ."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.losses import ROWS, M, compiled, examples
-from xmcjax import losses
+from tests.support.losses import M, examples
 from xmcjax.losses import smooth_topk_hinge, smooth_topk_hinge_conjugate
 
 
@@ -30,33 +29,6 @@ def test_by_hand():
     z = jnp.asarray([0.0, 1.0, -4.0, -4.0])
     assert smooth_topk_hinge(z, y, 2) == 0
     np.testing.assert_allclose(smooth_topk_hinge(z, y, 2, variant="beta"), 2 / 2 - 1 / 8)
-
-
-@pytest.mark.parametrize("variant", ["alpha", "beta"])
-def test_it_tends_to_the_hinge_as_gamma_falls(variant):
-    z, y = examples()
-    hinge = losses.topk_hinge(z, y, 3, variant)
-    before = None
-    for gamma in (1.0, 1e-3, 1e-6):
-        smooth = smooth_topk_hinge(z, y, 3, gamma, variant)
-        assert np.all(smooth <= hinge + 1e-12) and np.all(smooth >= hinge - gamma / 2)
-        assert before is None or np.all(smooth >= before)
-        before = smooth
-    assert np.max(hinge - before) > 0
-
-
-@pytest.mark.parametrize("variant", ["alpha", "beta"])
-def test_the_gradient_has_the_lipschitz_constant_of_a_projection(variant):
-    """In b = a + 1, x(b) is 1/γ times a non-expansive map: ‖x − x'‖ ≤ ‖b − b'‖/γ."""
-    gamma, name = {"alpha": (0.5, "smooth_topk_hinge_alpha"), "beta": (2.0, "smooth_topk_hinge_beta")}[
-        variant
-    ]
-    z, y = examples(seed=22)
-    row, step = jnp.arange(ROWS), 0.1 * examples(seed=23)[0]
-    step = step.at[row, y].set(0)  # so that b changes by the step
-    near, far = (compiled(name)(x, y)[1].at[row, y].set(0) for x in (z, z + step))
-    change, size = jnp.linalg.norm(far - near, axis=-1), jnp.linalg.norm(step, axis=-1)
-    assert np.all(change <= size / gamma + 1e-12) and np.max(change / size) > 0.3 / gamma
 
 
 @pytest.mark.parametrize("variant", ["alpha", "beta"])

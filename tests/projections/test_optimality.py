@@ -1,4 +1,4 @@
-"""Optimality over random and degenerate cases, all partitions, a QP solver, float32 against float64."""
+"""Optimality over random and degenerate cases, float32 against float64."""
 
 import functools
 
@@ -10,7 +10,6 @@ from tests.support.projections import (
     PATHS,
     SETS,
     Problem,
-    by_partition,
     cases,
     compiled,
     off_by,
@@ -37,21 +36,7 @@ def test_optimality_conditions(path, name):
         x = compiled(path, name, problem)
         for i in range(len(x)):
             worst = max(worst, off_by(name, problem.row(i), x[i]))
-    print(f"{name}, {path}: worst residual of the optimality conditions {worst:.1e}")
     assert worst < 1e-12
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_all_partitions(name):
-    worst = 0.0
-    for m, k, count in [(1, 1, 6), (2, 2, 10), (3, 2, 20), (4, 2, 16), (5, 3, 6), (7, 3, 1)]:
-        problem = cases(m, k, count, seed=100 + m)
-        x = project(name, problem)
-        for i in range(count):
-            row = problem.row(i)
-            worst = max(worst, np.abs(x[i] - by_partition(name, row)).max() / row.scale)
-    print(f"{name}: worst difference from the enumeration of all partitions {worst:.1e}")
-    assert worst < 1e-9
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -71,7 +56,6 @@ def test_float32_against_float64(path, name):
         off = np.abs(x - exact).max(-1)
         worst = max(worst, (off / np.where(scale > 0, scale, 1)).max())
         assert (off <= 1e-5 * scale).all()
-    print(f"{name}, {path}: worst difference of float32 from float64 {worst:.1e}")
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -98,7 +82,6 @@ def test_sum_of_the_simplex_in_float32(m, path):
     x = np.asarray(compiled(path, "simplex", cases(m, 1, len(r), 0)._replace(b=b, r=r)))
     off = np.abs(x.astype(np.float64).sum(-1) - r)
     unit = np.finfo(np.float32).eps * r * np.sqrt(m)
-    print(f"m = {m}, {path}: worst |Σx − r| is {(off / unit).max():.1e} eps r √m")
     assert (off <= 4 * unit).all()
 
 

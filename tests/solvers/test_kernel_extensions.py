@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.kernel_models import FOLDS, TREE, C, N, data, dense, model
+from tests.support.kernel_models import FOLDS, TREE, C, N, data, model
 from xmcjax import kernels
 from xmcjax.kernels import RBF
 from xmcjax.solvers import Status, kernel_multinomial
@@ -120,13 +120,6 @@ def test_uncertain_targets():
     problem = kernel_multinomial.kernel_problem(kernel, np.eye(C)[y])
     plain = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem))
     np.testing.assert_allclose(known.state.alpha, plain.alpha, atol=1e-8)
-
-
-def test_identity_of_loadings_is_the_plain_model():
-    X, _, _ = data()
-    gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), kernels.points(X))
-    same = kernels.class_kernels(gram, np.arange(3.0, 3 + C), 0.7, C, loadings=np.eye(C))
-    np.testing.assert_allclose(dense(same), dense(model("flat")), atol=1e-13)
 
 
 @pytest.mark.slow

@@ -1,15 +1,12 @@
 """Kernel multinomial regression against its definition in NumPy and against scikit-learn."""
 
-import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 
-from tests.support.internals import Hierarchy
 from tests.support.kernel_models import LANES, TIGHT, TREE, C, D, N, data, dense, model
 from xmcjax import kernels
 from xmcjax.kernels import RBF
@@ -105,32 +102,6 @@ def test_rounding_of_products_is_no_failure():
     assert (np.asarray(state.status) == Status.CONVERGED).all()
     assert (np.asarray(state.residual) <= 1e-5).all()
     assert (np.asarray(ended(1e-9).status) == Status.LINE_SEARCH_FAILED).all()
-
-
-def test_exact_solve_agrees():
-    problem, state = fitted("flat")
-    problem = dataclasses.replace(problem, exact=True)
-    exact = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem))
-    assert (np.asarray(exact.status) == Status.CONVERGED).all() and (exact.cg_steps == 0).all()
-    np.testing.assert_allclose(exact.alpha, state.alpha, atol=1e-8)
-
-
-def test_tree_of_depth_one_is_flat():
-    X, _, _ = data()
-    star = Hierarchy.from_edges([(0, c) for c in (4, 2, 1, 5, 3, 6)])
-    gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), kernels.points(X))
-    tree = kernels.class_kernels(gram, np.arange(3.0, 3 + C), 0.7, C, hierarchy=star)
-    np.testing.assert_allclose(dense(tree), dense(model("flat")), rtol=1e-14)
-
-
-def test_linear_kernel_is_logistic_regression():
-    X, y, _ = data()
-    gram = kernels.gram(kernels.Linear(), kernels.precomputed(X @ X.T))
-    kernel = kernels.class_kernels(gram, 0.5, 0.0, C)
-    problem = kernel_multinomial.kernel_problem(kernel, y, np.ones((N, LANES)))
-    state = kernel_multinomial.run(problem, TIGHT, kernel_multinomial.init(problem))
-    twin = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-10, max_iter=1000).fit(X, y)
-    np.testing.assert_allclose(0.5 * X.T @ np.asarray(state.alpha[..., 0]), twin.coef_.T, atol=1e-6)
 
 
 def test_starts_and_limits():
