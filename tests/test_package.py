@@ -224,6 +224,7 @@ def test_importing_everything_touches_no_device_and_no_setting():
         ("xmcjax.estimators", ("jax", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.lanes", ("sklearn", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.models", ("sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax, xmcjax.cli.train", ("jax.experimental.pallas",)),
         ("xmcjax.cli.main", ("jax", "numpy", "sklearn", "tqdm", "tyro")),
     ],
 )

@@ -118,12 +118,6 @@ def test_plain_numbers_are_taken():
 
 
 def test_the_width_of_the_huber_hinge():
-    for delta in (0, -1.0, np.nan):
-        with pytest.raises(ValueError, match=f"delta > 0, got {delta}"):
-            HuberHinge(delta=delta)
-    for delta in (np.inf, 1e-300):
-        with pytest.raises(ValueError, match=f"from 1e-30 to 1e30, got {delta}"):
-            HuberHinge(delta=delta)
     m = jnp.linspace(-2.0, 3.0, 101)
     close = HuberHinge(delta=1e-6).value(m)
     np.testing.assert_allclose(close, losses.hinge.value(m), atol=1e-6)

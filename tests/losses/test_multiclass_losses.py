@@ -245,3 +245,14 @@ def test_one_vs_all():
     half = f(z.astype(jnp.bfloat16), t.astype(jnp.int8))
     assert half.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.asarray(half, np.float64), reference.sum(axis=-1), rtol=2e-2)
+
+
+def test_forms_of_arguments():
+    Z, Y = np.zeros((4, 5), np.float32), np.array([0, 1, 2, 4])
+    assert losses.crammer_singer([[2.0, 1.5]], [0]).tolist() == [0.5]
+    assert losses.crammer_singer([2.0, 1.5], 0).shape == ()
+    for f in (losses.topk_hinge, losses.topk_entropy, losses.truncated_topk_entropy):
+        np.testing.assert_array_equal(f(Z, Y, np.int64(2)), f(Z, Y, 2))
+    for f in (losses.lc_bound, losses.lc_bound_conjugate, losses.dm_bound, losses.dm_bound_conjugate):
+        assert f(Z, Y, np.zeros(4)).dtype == jnp.float32
+    assert losses.smooth_topk_hinge(Z, Y, 2, 1).dtype == jnp.float32

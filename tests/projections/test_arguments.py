@@ -126,51 +126,8 @@ def test_numbers_for_each_vector():
     ).any()
 
 
-X = np.ones((2, 4))
-REFUSED = {
-    "integers": (TypeError, "floating", lambda: projections.simplex(np.ones((2, 4), np.int32))),
-    "booleans": (TypeError, "floating", lambda: projections.topk_cone(X > 0, 2)),
-    "scalar": (ValueError, "last axis", lambda: projections.simplex(1.0)),
-    "empty": (ValueError, "last axis", lambda: projections.simplex(np.ones((2, 0)))),
-    "radius < 0": (ValueError, "radius of at least 0, got -1", lambda: projections.simplex(X, -1)),
-    "radius nan": (ValueError, "radius", lambda: projections.simplex(X, np.nan)),
-    "radius inf": (ValueError, "finite radius", lambda: projections.simplex(X, np.inf)),
-    "radius beyond float32": (
-        ValueError,
-        "radius within the range of float32, 3.4e.38, got 1e.300",
-        lambda: projections.simplex(X.astype(np.float32), 1e300),
-    ),
-    "radius shape": (ValueError, r"broadcasts to \(2,\)", lambda: projections.simplex(X, np.ones(4))),
-    "radius complex": (TypeError, "real radius", lambda: projections.simplex(X, 1j)),
-    "upper < 0": (ValueError, "upper of at least 0", lambda: projections.capped_simplex(X, 1.0, -0.5)),
-    "rho < 0": (ValueError, "rho of at least 0", lambda: projections.topk_cone(X, 2, -1.0)),
-    "k = 0": (ValueError, "1 <= k <= 4, .* got 0", lambda: projections.topk_cone(X, 0)),
-    "k > m": (ValueError, "1 <= k <= 4, .* got 5", lambda: projections.topk_simplex(X, 5)),
-    "k float": (TypeError, "integer k", lambda: projections.topk_simplex(X, 2.0)),
-    "k bool": (TypeError, "integer k", lambda: projections.topk_simplex(X, True)),
-    "k traced": (TypeError, "integer k", lambda: jax.jit(lambda k: projections.topk_cone(X, k))(2)),
-    "variant": (
-        ValueError,
-        "alpha, beta, got 'gamma'",
-        lambda: projections.topk_simplex(X, 2, variant="gamma"),
-    ),
-    "too much": (ValueError, "radius between .* got 5", lambda: projections.knapsack(X, 5.0, 0.0, 1.0)),
-    "too little": (ValueError, "radius between .* got -1", lambda: projections.knapsack(X, -1.0, 0.0, 1.0)),
-    "one vector": (ValueError, "got 9", lambda: projections.knapsack(X, np.array([1.0, 9]), 0.0, 1.0)),
-    "crossed": (ValueError, "lower <= upper, got 2 and 1", lambda: projections.knapsack(X, 5.0, 2.0, 1.0)),
-    "in a trace": (ValueError, "got -1", lambda: jax.jit(lambda x: projections.simplex(x, -1.0))(X)),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(case):
-    kind, message, call = REFUSED[case]
-    with pytest.raises(kind, match=message):
-        call()
-
-
 @pytest.mark.skipif(not available(), reason="the native library was not built")
 def test_on_a_cpu_the_native_search_runs():
-    lowered = jax.jit(lambda x: projections.simplex(x) + projections.topk_cone(x, 2)).lower(X)
+    lowered = jax.jit(lambda x: projections.simplex(x) + projections.topk_cone(x, 2)).lower(np.ones((2, 4)))
     text = lowered.as_text()
     assert "xmcjax_project_box" in text and "xmcjax_project_topk" in text and "stablehlo.while" not in text

@@ -148,35 +148,6 @@ def test_probabilities_that_vanish(dtype):
     assert np.isfinite(state.u).all() and np.isfinite(state.value).all()
 
 
-def test_bad_input():
-    X, y, weight = data()
-    kernel = model("flat")
-    for arguments, message in [
-        ((kernel, y[1:]), r"expected targets \[40\], \[40, 6\] or \[40, 6, 1\], got \[39, 6, 1\]"),
-        ((kernel, y, weight[1:]), r"expected weights \[40\] or \[40, lanes\], got \[39, 3\]"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            kernel_multinomial.kernel_problem(*arguments)
-    with pytest.raises(ValueError, match="exact solution is for flat models"):
-        kernel_multinomial.kernel_problem(model("tree"), y, exact=True)
-
-    gram = kernels.gram(RBF(1.0), kernels.points(X))
-    for arguments, options, message in [
-        ((gram, -1.0, 1.0, C), {}, "v: expected a number above 0, got -1.0"),
-        ((gram, np.arange(C), 1.0, C), {}, "v: expected a number above 0, got 0.0"),
-        ((gram, 1.0, -1.0, C), {}, "sigma2: expected a number from 0, got -1.0"),
-        ((gram, np.ones(C - 1), 1.0, C), {}, r"expected v as a number or \[6\]"),
-        ((gram, 1.0, 1.0, C + 1), dict(hierarchy=TREE), "expected a hierarchy of 7 leaves, got 6"),
-        ((gram, 1.0, 1.0, C), dict(share=np.arange(C)), "share: expected 6 whole numbers from 0 to 0"),
-        ((gram, 1.0, 1.0, C), dict(loadings=np.ones((2, 2))), r"expected loadings \[6, functions\]"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            kernels.class_kernels(*arguments, **options)
-    two = kernels.gram(RBF(np.ones(2)), kernels.points(X))
-    with pytest.raises(ValueError, match="one for each of 6 functions, got 2: give share"):
-        kernels.class_kernels(two, 1.0, 1.0, C)
-
-
 @pytest.mark.parametrize("name", ["flat", "tree"])
 def test_cg_stops_at_the_radius(name):
     _, y, weight = data()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.kernel_models import FOLDS, LANES, TIGHT, C, N, data
 from xmcjax import kernels
-from xmcjax.kernels import RBF, Linear, Scaled
+from xmcjax.kernels import RBF, Linear
 from xmcjax.solvers import kernel_multinomial
 from xmcjax.solvers.kernel_multinomial import CvObjective, KernelModel
 
@@ -121,24 +121,5 @@ def test_lanes_one_group_after_the_other(kernel, monkeypatch):
     np.testing.assert_allclose(gradient[0], slopes, rtol=1e-12)
 
 
-def test_bad_input():
-    X, y, _ = data()
-    folds, model = FOLDS, KernelModel(kernels.points(X), C, np.arange(C))
-    for arguments, message in [
-        ((np.ones(3), RBF(1.0), 1.0), r"v: expected a number or \[6\], got shape \(3,\)"),
-        ((1.0, RBF(np.ones(3)), 1.0), r"numbers or \[6\], got \[3\]"),
-        ((1.0, Scaled(-1.0, Linear()), 1.0), "v: expected a number above 0, got -1.0"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            model.hyperparameters(*arguments)
-    with pytest.raises(ValueError, match="folds: expected from 2 to 40, the number of points, got 41"):
-        kernel_multinomial.random_folds(N, 41, 0)
-    for wrong, message in [
-        (folds[1:], "expected a fold 0, 1, … .or −1. for each of 40 points"),
-        (np.where(folds == 1, 2, folds), "found none in 1"),
-        ((y > 0).astype(int), "two classes or more in every training part, that of fold 1 has 1"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            kernel_multinomial.check_folds(wrong, y)
-    parts = np.bincount(kernel_multinomial.random_folds(11, 3, 0))
-    assert sorted(parts) == [3, 4, 4]
+def test_random_folds_are_of_about_one_size():
+    assert sorted(np.bincount(kernel_multinomial.random_folds(11, 3, 0))) == [3, 4, 4]

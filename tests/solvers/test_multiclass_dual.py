@@ -101,46 +101,6 @@ def test_where_ascent_is_slow_newtons_method_goes_on(backend):
     assert 5 <= again.epochs <= 10  # five passes over all instances
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (dict(formulation="wwx"), "formulation: expected one of ww, llw, cs, ovr, ovr_squared, got 'wwx'"),
-        (dict(C=0.0), "C: expected a finite number above 0, got 0.0"),
-        (dict(C=np.nan), "C: expected a finite number above 0, got nan"),
-        (
-            dict(C=1e-60, X=np.eye(3, 2, dtype=np.float32)),
-            r"C: expected a number from 1\.18e-38 to 3\.4e\+38, the range of float32, got 1e-60",
-        ),
-        (dict(X=1j * np.eye(3, 2)), "X: .* of real numbers, found values of type complex128"),
-        (dict(X=np.full((3, 2), np.nan)), "expected finite features, found NaN in row 0, column 0 of X"),
-        (dict(X=np.zeros((3, 2))), "expected features that are not all zero, found 3 rows of zeros"),
-        (dict(X=sp.csr_matrix((3, 2))), "expected features that are not all zero, found 3 rows of zeros"),
-        (dict(X=np.ones(3)), r"expected a matrix \[n, d\], got 1 dimensions"),
-        (dict(y=[0, 1]), r"expected 3 classes, one per row of X, got an array of shape \(2,\)"),
-        (dict(y=[0.0, 1.0, 2.0]), "expected classes as whole numbers, got float64"),
-        (dict(y=[0, -1, -2]), "expected classes 0 … m−1, found -1 in row 1"),
-        (dict(y=[0, 0, 0]), "expected at least two classes, found class 0 alone"),
-        (dict(y=[0, 3, 1]), "expected classes 0 … 3, found no row of class 2"),
-        (dict(y=[2**62, 3, 1]), f"expected classes 0 … {2**62}, found no row of class 0"),
-        (dict(tol=np.inf), "tol: expected a finite number above 0, got inf"),
-        (dict(max_epochs=0), "max_epochs: expected at least 1, got 0"),
-        (dict(threads=0), "threads: expected at least 1, got 0"),
-    ],
-)
-def test_what_is_wrong_is_said(change, message):
-    arguments = dict(X=np.eye(3, 2), y=[0, 1, 2]) | change
-    with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
-        md.run(arguments.pop("X"), arguments.pop("y"), **arguments)
-
-
-@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
-def test_rows_whose_squares_overflow_are_no_problem_in_jax(convert):
-    X = convert(np.array([[1.0, 0], [1e30, 1], [0, 1]], np.float32))
-    message = "expected rows whose squared norm is a finite float32, which that of row 1 is not"
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        md.multiclass_problem(X, [0, 1, 2])
-
-
 @pytest.mark.parametrize("formulation", md.FORMULATIONS)
 def test_a_row_that_is_all_but_zero_in_float32_ends_as_one_of_zeros(formulation):
     X = np.array([[1, 0.5], [-1, 0.3], [1e-18, 0], [0, 0]], np.float32)

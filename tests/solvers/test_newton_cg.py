@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
@@ -286,27 +285,10 @@ def test_float32_reaches_the_default_tolerance(backend):
     assert set(np.asarray(s.status)) == {Status.CONVERGED}
 
 
-def test_the_loss_is_checked():
+def test_targets_that_are_traced_are_not_seen():
     X, y = lanes_problem()
-    with pytest.raises(TypeError, match="hinge has not"):
-        newton_cg.lane_problem(linops.make(X), y, losses.hinge)
-    with pytest.raises(ValueError, match=r"expected targets \[80, lanes\]"):
-        newton_cg.lane_problem(linops.make(X), y[1:], losses.squared_hinge)
-    with pytest.raises(ValueError, match="weight"):
-        newton_cg.lane_problem(linops.make(X), y, losses.squared_hinge, weight=np.ones((3, 1)))
-
-
-@pytest.mark.parametrize("wrong", [0, 2, np.nan])
-def test_targets_are_checked(wrong):
-    X, y = lanes_problem()
-    y = y.astype(np.float32)
-    y[7, 1] = wrong
-    with pytest.raises(
-        ValueError, match=rf"targets of −1 and 1, found {np.float32(wrong)} for row 7 of lane 1"
-    ):
-        newton_cg.lane_problem(linops.make(X), y, losses.squared_hinge)
     op = linops.make(X)
-    made = jax.jit(lambda y: newton_cg.lane_problem(op, y, losses.squared_hinge).y)(y)  # not seen there
+    made = jax.jit(lambda y: newton_cg.lane_problem(op, y, losses.squared_hinge).y)(y * np.float32(3))
     assert made.shape == y.shape
 
 
@@ -343,10 +325,3 @@ def test_lanes_that_may_end_equal_the_jnp_step(start_bias):
     assert (start_bias < 0) == (histories[0][0].active.max() <= n // 8)
     exact = solve(problem(X, y, tolerance=1e-9), newton_cg.HParams(decrement=1e-12))
     assert (last.value - exact.value <= 1e-3 * exact.value).all()
-
-
-@pytest.mark.parametrize("shape", [(1, 1, LANES), (LANES + 1,), (1, LANES)])
-def test_starting_biases_of_another_shape_are_refused(shape):
-    message = rf"^b0: expected a number or \[{LANES}\], got an array of shape {re.escape(str(list(shape)))}$"
-    with pytest.raises(ValueError, match=message):
-        newton_cg.init(problem(*lanes_problem(), backend="jnp"), b0=np.zeros(shape))

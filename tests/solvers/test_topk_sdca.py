@@ -323,78 +323,11 @@ def test_large_and_small_scales():
     np.testing.assert_allclose(values, values[0], rtol=2e-6)
 
 
-# --- bad input ----------------------------------------------------------------------------------
-
-RAGGED = "expected rows of one length, found a ragged list"
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (dict(k=0), ValueError, "k from 1 to 4, the number of classes less one, got 0"),
-        (dict(k=5), ValueError, "k from 1 to 4, the number of classes less one, got 5"),
-        (dict(k=1.5), TypeError, "k as whole numbers, got float64"),
-        (dict(variant="gamma"), ValueError, "variant: expected one of alpha, beta, got 'gamma'"),
-        (dict(C=0.0), ValueError, "C above 0"),
-        (dict(C=np.inf), ValueError, "C above 0"),
-        (dict(C=[1.0, 2.0], k=[1, 2, 3]), ValueError, "same lanes, got 2 and 3"),
-        (dict(C=[[1.0]]), ValueError, r"a number or \[lanes\]"),
-        (dict(C=[]), ValueError, "same lanes, got 0 and 1"),
-        (dict(C=1e-320), ValueError, r"bounds of 0 or from 2.23e-308 .* range of float64, got 1e-320"),
-        (dict(mask=np.ones(7, bool)), ValueError, r"mask \[40\] or \[lanes, 40\], got \[7\]"),
-        (dict(mask=np.arange(40)), TypeError, "boolean mask, got int64"),
-        (
-            dict(mask=np.ones((2, 40), bool), C=np.ones(3)),
-            ValueError,
-            "C and mask .* got 3 and 2",
-        ),
-        (dict(classes=5.7), TypeError, "number of classes as a whole number, got 5.7"),
-        (dict(classes=3), ValueError, r"classes from 0 to 2, found \d for row \d"),
-        (dict(y=[[1, 2], [3]]), ValueError, f"^y: {RAGGED}"),
-        (dict(k=[[1, 2], [3]]), ValueError, f"^k: {RAGGED}"),
-        (dict(mask=[[True], [True, False]]), ValueError, f"^mask: {RAGGED}"),
-        (dict(y=np.zeros(40)), TypeError, "classes as whole numbers, got float64"),
-        (dict(y=np.zeros(40, int)), ValueError, "at least two classes, got 1"),
-        (dict(y=np.zeros(39, int)), ValueError, r"class for each of 40 rows, got \[39\]"),
-        (dict(y=np.full(40, -1), classes=4), ValueError, "found -1 for row 0"),
-        (dict(X=np.full((40, 2), 1e200)), ValueError, "norm is a finite float64, which that of row 0 is not"),
-        (dict(backend="gpu"), ValueError, "backend of auto, native, jnp, got 'gpu'"),
-    ],
-)
-def test_bad_input(change, error, message):
+def test_inner_products_have_no_weights():
     X, y = svm_problem(**SIZE)
-    op = linops.make(change.pop("X", X))
-    with pytest.raises(error, match=message):
-        topk_sdca.problem(op, change.pop("y", y), **change)
-
-
-def test_bad_inner_products():
-    X, y = svm_problem(**SIZE)
-    for G, error, message in (
-        (jnp.asarray(X), ValueError, r"square matrix of inner products, got \[40, 7\]"),
-        (jnp.ones(40), ValueError, r"square matrix of inner products, got \[40\]"),
-        (jnp.eye(40, dtype=int), TypeError, "inner products of float32 or float64, got int64"),
-    ):
-        with pytest.raises(error, match=message):
-            topk_sdca.problem(topk_sdca.Gram(G), y)
     problem = make(X, y, "topk_alpha", kind="gram")
     with pytest.raises(ValueError, match="coefficients, but no weights"):
         topk_sdca.weights(problem, topk_sdca.init(problem, jax.random.key(0)))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (dict(block=0), "block as a whole number of at least 1, got 0"),
-        (dict(block=2.5), "block as a whole number of at least 1, got 2.5"),
-        (dict(sweeps=0), "sweeps as a whole number of at least 1, got 0"),
-        (dict(threads=None), "threads as a whole number of at least 1, got None"),
-        (dict(max_epochs=2**31), "max_epochs of at most 2147483647, got 2147483648"),
-    ],
-)
-def test_bad_numbers_of_the_method(options, message):
-    with pytest.raises(ValueError, match=message):
-        topk_sdca.HParams(**options)
 
 
 # --- real data ----------------------------------------------------------------------------------
