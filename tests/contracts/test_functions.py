@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,6 +133,9 @@ def test_second_derivatives_are_finite_differences(name):
     tangents = random_like(given, rng)
     slope = functools.partial(gradient(name), rest=rest, target=target)
     _, product = jax.jvp(lambda *given: slope(given), tuple(given), tuple(tangents))
+    # the Hessian is symmetric
+    again = jax.vjp(lambda *given: slope(given), *given)[1](tuple(tangents))
+    chex.assert_trees_all_close(again, product, rtol=1e-9, atol=1e-9)
     at = slope(given)
     ahead, behind = (slope([a + s * h * t for a, t in zip(given, tangents, strict=True)]) for s in (1, -1))
     for found, here, up, down in zip(product, at, ahead, behind, strict=True):

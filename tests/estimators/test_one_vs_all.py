@@ -109,14 +109,6 @@ def test_threads_and_blocks_keep_the_bits(multilabel, fitted, options):
     np.testing.assert_array_equal(other.predict_topk(X, 3)[0], fitted.predict_topk(X, 3)[0])
 
 
-def test_float64_is_solved_in_float64(multilabel):
-    X, Y = multilabel
-    narrow = OneVsAllClassifier(clip=0.0, tol=1e-3).fit(X, Y)
-    wide = OneVsAllClassifier(clip=0.0, tol=1e-10).fit(X.astype(np.float64), Y)
-    assert set(wide.status_) == {Status.CONVERGED}  # out of reach of float32
-    assert 0 < abs(wide.coef_ - narrow.coef_).max() < 0.05
-
-
 def test_weights_are_sparse_where_they_are_clipped(multilabel, fitted):
     X, Y = multilabel
     whole = OneVsAllClassifier(clip=0).fit(X, Y)

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from tests.support.problems import needs_native
 from tests.support.processes import run_program
-from xmcjax import kernels
-from xmcjax.kernels import RBF, Linear, Matern, Scaled
+from xmcjax import KernelLogisticClassifier, kernels
+from xmcjax.kernels import KERNELS, RBF, Linear, Matern, Scaled
 from xmcjax.native import call
 
 N, D, COLUMNS = 23, 4, 3
@@ -75,6 +75,17 @@ def everything(gram, test, S, U):
         return jnp.sum(U * dataclasses.replace(gram, kernel=kernel).matmat(S))
 
     return gram.matmat(S), gram.cross(test, S), *jax.grad(inner, argnums=(0, 1))(gram.kernel, S)
+
+
+def test_every_kernel_has_a_case():
+    assert set(KERNELS) <= {case.split("_")[0] for case in CASES}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_an_estimator_takes_it_by_its_name(name, X):
+    y = (X[:, 0] > 3).astype(int)
+    model = KernelLogisticClassifier(kernel=name).fit(X, y)
+    assert isinstance(model.kernel_, KERNELS[name]) and np.mean(model.predict(X) == y) > 0.9
 
 
 TILES, STORED, CSR = ("linear", "rbf", "product"), ("rbf", "matern_0.5"), ("rbf", "sum")

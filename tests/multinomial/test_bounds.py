@@ -58,20 +58,6 @@ def test_extrapolation_saves_most_iterations():
     assert runs[1].history[-1].steps < runs[0].history[-1].steps / 4
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("start", ["zero", "random"])
-def test_lc_on_digits_at_lambda_1(start, every):
-    X, y = (a[::every] for a in helpers.digits())
-    W0 = (start == "random") * np.random.default_rng(0).normal(size=(64, 10))
-    solution = multinomial.run(helpers.problem(X, y, 1.0), "lc", multinomial.HParams(1e-4, 20_000), W0=W0)
-    assert solution.status == Status.CONVERGED
-    assert np.all(np.diff([record.value for record in solution.history]) <= 0)
-    gradient, _ = helpers.gradient(X, y, np.asarray(solution.W), 0, 1.0)
-    at_zero, _ = helpers.gradient(X, y, np.zeros((64, 10)), 0, 1.0)
-    assert np.linalg.norm(gradient) <= 1e-4 * np.linalg.norm(at_zero)
-    assert solution.value == pytest.approx(helpers.minimum(X, y, 1.0), rel=1e-4)
-
-
 def test_blocks_of_classes_hold_every_class_once():
     # one full block of 64 lanes, and one that reaches back into it
     classes = 64 + 7

@@ -9,7 +9,6 @@ import pytest
 
 from tests.support import multinomial as helpers
 from tests.support.problems import needs_native
-from xmcjax.data import load_svmlight
 from xmcjax.solvers import Status, multinomial
 
 # G over its minimum, and tolerance of the gradient, where they are not 1e-6. The bound of dm is not tight: it
@@ -50,20 +49,6 @@ def test_much_and_little_regularisation(method, lam):
     assert solution.status == Status.CONVERGED
     found = helpers.objective(X, y, solution.W, solution.bias, lam)
     assert found == pytest.approx(helpers.minimum(X, y, lam, intercept=True), rel=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "accuracy"), [("auto", 1e-6), ("lbfgs", 1e-6), ("admm", 1e-4)])
-def test_clef_at_lambda_1(method, accuracy, data_folder):
-    X, y = load_svmlight(data_folder / "clef" / "train.libsvm.xz")
-    X, y = X.toarray()[::20].astype(np.float64), np.unique(y[::20], return_inverse=True)[1]
-    X = (X - X.mean(0)) / np.maximum(X.std(0), 1e-3)
-    expected = helpers.minimum(X, y, 1.0)
-    solution = multinomial.run(
-        helpers.problem(X, y), method, multinomial.HParams(1e-4 if method == "admm" else 1e-6, 3000)
-    )
-    assert solution.status == Status.CONVERGED
-    assert helpers.objective(X, y, solution.W, 0, 1.0) == pytest.approx(expected, rel=accuracy)
 
 
 @pytest.mark.parametrize("method", ["newton", "lc", pytest.param("dual", marks=needs_native)])

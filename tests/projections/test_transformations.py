@@ -1,6 +1,4 @@
-"""No NaN at the kinks, a projection within a network, and exported programs."""
-
-import functools
+"""No NaN at the kinks, and exported programs."""
 
 import jax
 import jax.numpy as jnp
@@ -26,27 +24,6 @@ def test_finite_at_the_kinks(name, b):
     problem = Problem(b, one, np.float64(0.0), np.float64(1 / 3), one, K)
     gradient = jax.grad(lambda b: (project(name, problem._replace(b=b)) ** 2).sum())(jnp.asarray(b))
     assert np.isfinite(gradient).all()
-
-
-def test_as_the_head_of_a_network():
-    """Gradient descent through a projection fits the weights below it and its radius."""
-    rng = np.random.default_rng(0)
-    X = jnp.asarray(rng.standard_normal((16, 5)))
-    head = functools.partial(projections.topk_simplex, k=K, rho=0.1)
-    Y = head(X @ jnp.asarray(0.1 * rng.standard_normal((5, M))), radius=0.5)
-
-    @jax.jit
-    @jax.value_and_grad
-    def value(parameters):
-        W, radius = parameters
-        return ((head(X @ W, radius=radius) - Y) ** 2).mean()
-
-    parameters = (jnp.asarray(0.1 * rng.standard_normal((5, M))), jnp.asarray(0.2))
-    first, gradient = value(parameters)
-    for _ in range(400):
-        parameters = jax.tree.map(lambda p, g: p - 30 * g, parameters, gradient)
-        last, gradient = value(parameters)
-    assert last < first / 3 and 0.3 < parameters[1] < 0.6
 
 
 X = np.random.default_rng(0).normal(size=(5, 6))

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from tests.support import objectives
 from tests.support.problems import BACKENDS, lanes_problem, needs_native
 from xmcjax import linops, losses
+from xmcjax.penalties import L1, L2, HuberPenalty
 from xmcjax.solvers import Status, newton_cg
 
 SMOOTH = list(losses.SMOOTH_LOSSES)
@@ -175,15 +176,18 @@ def test_the_gradient_norm(loss):
 
 @needs_native
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("loss", SMOOTH)
-def test_a_lane_keeps_its_bits_in_any_company(loss, dtype):
+@pytest.mark.parametrize(
+    ("loss", "penalty"),
+    [*((loss, L2()) for loss in SMOOTH), ("squared_hinge", L1()), ("squared_hinge", HuberPenalty(0.1))],
+)
+def test_a_lane_keeps_its_bits_in_any_company(loss, penalty, dtype):
     """One lane, a padded tile and full tiles, with neighbours that share its rows or do not."""
     X, y = lanes_problem(n=400, d=50, lanes=40, dtype=dtype)
     op = linops.make(X, backend="native")
 
     def fit(lanes):
-        p = newton_cg.lane_problem(op, y[:, lanes], losses.MARGIN_LOSSES[loss], tolerance=1e-3)
-        return solve(p)
+        options = dict(tolerance=1e-3, penalty=penalty)
+        return solve(newton_cg.lane_problem(op, y[:, lanes], losses.MARGIN_LOSSES[loss], **options))
 
     whole = fit(np.arange(40))
     for lanes in ([0], [5, 0, 9], [23, 17, 3, 0], list(range(16)), list(range(39, 18, -1))):

@@ -136,21 +136,3 @@ def test_statuses(backend):
     with np.errstate(over="ignore"):
         state, *_ = solve(X * 1e200, y, L1(), backend=backend)
     assert set(np.asarray(state.status)) <= {Status.NONFINITE, Status.LINE_SEARCH_FAILED}
-
-
-@needs_native
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("penalty", [L1(), HuberPenalty(0.1)], ids=repr)
-def test_a_lane_keeps_its_bits_in_any_company(dtype, penalty):
-    X, y = data(dtype)
-
-    def weights(columns):
-        state, *_ = solve(X, y[:, columns], penalty, C=1.0, tolerance=1e-3)
-        return np.asarray(state.w), np.asarray(state.bias)
-
-    W, b = weights([0, 1, 2, 3])
-    many, biases = weights([3, 2, 1, 0] * 9)
-    np.testing.assert_array_equal(many[:, :4], W[:, ::-1])
-    np.testing.assert_array_equal(biases[-4:], b[::-1])
-    alone, _ = weights([2])
-    np.testing.assert_array_equal(alone[:, 0], W[:, 2])

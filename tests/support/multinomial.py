@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import scipy.sparse as sp
-from sklearn.datasets import load_digits
 
 from tests.support.objectives import multinomial as objective
 from tests.support.objectives import multinomial_gradient as gradient
@@ -14,7 +11,7 @@ from tests.support.objectives import multinomial_minimum as minimum
 from xmcjax import linops
 from xmcjax.solvers import multinomial
 
-__all__ = ["digits", "gradient", "minimum", "objective", "problem", "sparse_set"]
+__all__ = ["gradient", "minimum", "objective", "problem", "sparse_set"]
 
 
 def sparse_set(n=90, d=40, classes=7, seed=0, dtype=np.float64):
@@ -24,13 +21,6 @@ def sparse_set(n=90, d=40, classes=7, seed=0, dtype=np.float64):
     X = sp.random(n, d, 0.15, format="csr", random_state=seed).toarray()
     X[np.arange(n), y] += 1.0
     return sp.csr_matrix(X.astype(dtype)), y
-
-
-@functools.cache
-def digits():
-    """The digits, scaled to [0, 1]."""
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y.astype(np.int32)
 
 
 def problem(X, y, lam=1.0, *, backend="auto", **options):
