@@ -17,6 +17,7 @@ from tests.support.losses import CASES
 from tests.support.problems import lanes_problem, svm_problem
 from xmcjax import kernels, linops, losses, projections
 from xmcjax.kernels import RBF, Linear, Matern, Scaled
+from xmcjax.penalties import ElasticNet, HuberPenalty
 from xmcjax.solvers import kernel_multinomial, multiclass_dual, newton_cg, topk_sdca
 
 RAGGED = "expected rows of one length, found a ragged list"
@@ -93,6 +94,13 @@ def of_numbers_of_losses():
         yield partial(losses.HuberHinge, delta=delta), ValueError, f"delta > 0, got {delta}"
     for delta in (np.inf, 1e-300):
         yield partial(losses.HuberHinge, delta=delta), ValueError, f"from 1e-30 to 1e30, got {delta}"
+
+
+def of_penalties():
+    for make, wrong in ((ElasticNet, 0.0), (ElasticNet, 1.1), (HuberPenalty, 0.0)):
+        yield partial(make, wrong), ValueError, "expected .* got"
+    for wrong in (2.0, np.nan):
+        yield partial(ElasticNet, wrong), ValueError, "expected .* got"
 
 
 def of_projections():

@@ -21,10 +21,6 @@ def solved(name, dtype=np.float64, path=None, hp=None) -> Solution:
     return SOLVERS[name].run(case.problem(dtype, path or case.paths[0]), hp)
 
 
-def test_every_solver_has_a_case():
-    assert CASES.keys() == SOLVERS.keys()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_hyperparameters_are_of_one_kind(name):
     hp = SOLVERS[name].hparams()

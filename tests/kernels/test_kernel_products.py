@@ -1,6 +1,5 @@
 """Products with kernel matrices, and their derivatives, against matrices written out in NumPy."""
 
-import dataclasses
 import sys
 
 import jax
@@ -9,46 +8,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.kernel_functions import CASES, distances2, everything, rbf
 from tests.support.problems import needs_native
 from tests.support.processes import run_program
 from xmcjax import KernelLogisticClassifier, kernels
-from xmcjax.kernels import KERNELS, RBF, Linear, Matern, Scaled
+from xmcjax.kernels import KERNELS, RBF, Linear
 from xmcjax.native import call
 
 N, D, COLUMNS = 23, 4, 3
 W = np.array([0.3, 1.7])
-
-
-def distances2(X, Z):
-    return ((X[:, None] - Z[None]) ** 2).sum(-1)
-
-
-def matern(nu):
-    def value(w, X, Z):
-        r = np.sqrt(w / X.shape[1] * distances2(X, Z))
-        return {
-            0.5: np.exp(-r),
-            1.5: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
-            2.5: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
-        }[nu]
-
-    return value
-
-
-def rbf(w, X, Z):
-    return np.exp(-w / (2 * X.shape[1]) * distances2(X, Z))
-
-
-# the kernel of an array of w, and its matrix for one w
-CASES = {
-    "linear": (lambda w: Scaled(w, Linear()), lambda w, X, Z: w * X @ Z.T),
-    "rbf": (RBF, rbf),
-    "matern_0.5": (lambda w: Matern(w, 0.5), matern(0.5)),
-    "matern_1.5": (Matern, matern(1.5)),
-    "matern_2.5": (lambda w: Matern(w, 2.5), matern(2.5)),
-    "sum": (lambda w: Scaled(2 * w, Linear()) + RBF(w), lambda w, X, Z: 2 * w * X @ Z.T + rbf(w, X, Z)),
-    "product": (lambda w: Matern(0.5) * RBF(w), lambda w, X, Z: matern(1.5)(0.5, X, Z) * rbf(w, X, Z)),
-}
 
 
 @pytest.fixture
@@ -65,20 +33,6 @@ def columns(*shape, seed=1):
 def small_tiles(monkeypatch):
     """Tiles of 7 rows, so that 23 points make four of them and the last overlaps."""
     monkeypatch.setattr("xmcjax.kernels._gram._TILE_BYTES", 8 * len(W) * N * 7)
-
-
-@jax.jit
-def everything(gram, test, S, U):
-    """Both products, and the derivatives of Σ U ∘ (M S) in the hyperparameters and in S."""
-
-    def inner(kernel, S):
-        return jnp.sum(U * dataclasses.replace(gram, kernel=kernel).matmat(S))
-
-    return gram.matmat(S), gram.cross(test, S), *jax.grad(inner, argnums=(0, 1))(gram.kernel, S)
-
-
-def test_every_kernel_has_a_case():
-    assert set(KERNELS) <= {case.split("_")[0] for case in CASES}
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.kernel_functions import everything, rbf
 from xmcjax import kernels
 from xmcjax.kernels import RBF, Linear, Matern
 
@@ -18,10 +18,6 @@ W = np.array([0.5, 4.0])
 def data():
     rng = np.random.default_rng(0)
     return rng.standard_normal((N, D)) + 1, rng.standard_normal((M, D)) + 1
-
-
-def rbf(w, X, Z):
-    return np.exp(-w / (2 * D) * ((X[:, None] - Z[None]) ** 2).sum(-1))
 
 
 def approximated(method, form=np.asarray):
@@ -37,14 +33,6 @@ def written_out(w, places, X, Z, corrected):
     if corrected:
         np.fill_diagonal(full, 1.0)
     return full, rbf(w, Z, I) @ np.linalg.solve(inner, columns.T)
-
-
-@jax.jit
-def everything(gram, test, S, U):
-    def inner(kernel, S):
-        return jnp.sum(U * dataclasses.replace(gram, kernel=kernel).matmat(S))
-
-    return gram.matmat(S), gram.cross(test, S), *jax.grad(inner, argnums=(0, 1))(gram.kernel, S)
 
 
 @pytest.mark.parametrize(("method", "form"), [("cholesky", np.asarray), ("nystrom", sp.csr_matrix)])

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.optimize
 from scipy.special import logsumexp
 
-from xmcjax.penalties import HuberPenalty
+from xmcjax.penalties import L1, L2, ElasticNet, HuberPenalty
 
 # φ(m) and φ'(m) of each loss of the margin
 PHI = {
@@ -17,6 +17,7 @@ PHI = {
         lambda m: -np.clip(1 - m, 0, 1),
     ),
 }
+PENALTIES = [L2(), L1(), ElasticNet(0.5), ElasticNet(0.05), HuberPenalty(1.0), HuberPenalty(0.01)]
 
 
 def rho(penalty, w):
