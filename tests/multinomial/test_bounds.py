@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import expit, logsumexp
+from sklearn.datasets import load_digits
 
 from tests.support import multinomial as helpers
 from tests.support.objectives import least
@@ -56,6 +57,20 @@ def test_extrapolation_saves_most_iterations():
     runs = [multinomial.run(problem, method, multinomial.HParams(1e-4, 5000), W0=W0) for method in LC]
     assert [solution.status for solution in runs] == [Status.CONVERGED] * 2
     assert runs[1].history[-1].steps < runs[0].history[-1].steps / 4
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("start", ["zero", "random"])
+def test_lc_on_digits_at_lambda_1(start, every):
+    X, y = load_digits(return_X_y=True)
+    X, y = X[::every] / 16, y[::every].astype(np.int32)
+    W0 = (start == "random") * np.random.default_rng(0).normal(size=(64, 10))
+    solution = multinomial.run(helpers.problem(X, y, 1.0), "lc", multinomial.HParams(1e-4, 20_000), W0=W0)
+    assert solution.status == Status.CONVERGED
+    assert np.all(np.diff([record.value for record in solution.history]) <= 0)
+    assert solution.value == pytest.approx(helpers.minimum(X, y, 1.0), rel=1e-4)
+    last = solution.history[-1]
+    print(f"{len(y)} digits from {start}: {last.steps} iterations, {last.seconds:.0f} s")
 
 
 def test_blocks_of_classes_hold_every_class_once():
