@@ -28,7 +28,7 @@ def test_hyperparameters_are_of_one_kind(name):
     assert leaves
     assert all(isinstance(leaf, (bool, int, float)) for leaf in leaves)
     assert jax.tree.unflatten(form, leaves) == hp
-    limit = "max_epochs" if hasattr(hp, "max_epochs") else "max_steps"
+    limit = CASES[name].limit
     assert getattr(hp._replace(**{limit: 7}), limit) == 7
     with pytest.raises(AttributeError):
         setattr(hp, limit, 7)

@@ -21,7 +21,7 @@ from xmcjax.solvers import SOLVERS
 from xmcjax.solvers.instance_dual import Gram
 
 N, D, CLASSES, LANES = 14, 4, 3, 2
-C, L2, K = 0.7, 0.6, 1
+C, L2 = 0.7, 0.6
 
 _rng = np.random.default_rng(3)
 X = _rng.normal(size=(N, D)) * (_rng.random((N, D)) < 0.8)
@@ -29,6 +29,7 @@ Y = _rng.integers(0, CLASSES, N)
 Y[:CLASSES] = np.arange(CLASSES)
 SIGNS = np.where(_rng.random((N, LANES)) < 0.4, 1, -1).astype(np.int8)
 WEIGHT = _rng.random(N) + 0.5
+FEATURES = ("dense", "native", "jnp") if linops.native_ready() else ("dense", "jnp")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,18 +40,28 @@ class Case:
         problem: ``(dtype, path)`` -> the problem.
         paths: the first of them is the one that tests take that need no other.
         tight, loose: hyperparameters for float64 and for float32.
-        limited: hyperparameters with too few iterations.
         optimum: least objective of each lane.
-        other: a problem and hyperparameters with other numbers, which must cost no compilation.
+        number: of the problem, which may be another one without a compilation.
+        limit: the hyperparameter that limits the iterations.
     """
 
     problem: Callable[[Any, str], Any]
     paths: tuple[str, ...]
     tight: Any
     loose: Any
-    limited: Any
-    optimum: Callable[[], np.ndarray]
-    other: Callable[[Any, Any], tuple[Any, Any]]
+    optimum: Callable[[], Any]
+    number: str
+    limit: str = "max_steps"
+
+    def other(self, problem, hp):
+        """A problem and hyperparameters with other numbers, which must cost no compilation."""
+        moved = dataclasses.replace(problem, **{self.number: getattr(problem, self.number) * 2})
+        return moved, hp._replace(**{self.limit: getattr(hp, self.limit) - 1})
+
+    @property
+    def limited(self):
+        """Hyperparameters with too few iterations."""
+        return self.tight._replace(**{self.limit: 1})
 
 
 def features(dtype, path: str):
@@ -60,51 +71,22 @@ def features(dtype, path: str):
     return linops.make(sp.csr_matrix(X.astype(dtype)), backend=path)
 
 
-FEATURES = ("dense", "native", "jnp") if linops.native_ready() else ("dense", "jnp")
-
-
-# newton_cg: logistic regression, a free bias
-
-
 def _lanes(dtype, path):
-    tolerance = 1e-9 if dtype == np.float64 else 1e-4
-    return SOLVERS["newton_cg"].problem(
-        features(dtype, path),
-        SIGNS,
-        MARGIN_LOSSES["logistic"],
-        weight=WEIGHT[:, None].astype(dtype),
-        tolerance=tolerance,
-    )
+    """Logistic regression with a free bias."""
+    numbers = dict(weight=WEIGHT[:, None].astype(dtype), tolerance=1e-9 if dtype == np.float64 else 1e-4)
+    return SOLVERS["newton_cg"].problem(features(dtype, path), SIGNS, MARGIN_LOSSES["logistic"], **numbers)
 
 
 def _lanes_optimum():
-    return np.array([objectives.lane_minimum(X, y, "logistic", WEIGHT, l2=L2, l2_bias=0.0) for y in SIGNS.T])
-
-
-def _other_lanes(problem, hp):
-    return dataclasses.replace(problem, weight=problem.weight * 2), hp._replace(l2=0.9, max_steps=90)
-
-
-# multinomial: with intercepts
+    return [objectives.lane_minimum(X, y, "logistic", WEIGHT, l2=L2, l2_bias=0.0) for y in SIGNS.T]
 
 
 def _multinomial(dtype, path):
-    solver = SOLVERS["multinomial"]
-    return solver.problem(features(dtype, path), Y, L2, weight=WEIGHT, intercept=True)
-
-
-def _multinomial_optimum():
-    return np.array(objectives.multinomial_minimum(X, Y, L2, WEIGHT, intercept=True))
-
-
-def _other_multinomial(problem, hp):
-    return dataclasses.replace(problem, l2=problem.l2 * 2), hp._replace(max_steps=900)
-
-
-# kernel_multinomial: two lanes of other weights
+    return SOLVERS["multinomial"].problem(features(dtype, path), Y, L2, weight=WEIGHT, intercept=True)
 
 
 def _kernel(dtype, path):
+    """Two lanes of other weights."""
     points = kernels.points(sp.csr_matrix(X.astype(dtype)) if path == "sparse" else X.astype(dtype))
     gram = kernels.gram(kernels.RBF(0.4), points, memory=0 if path == "tiles" else 2**20)
     weight = np.stack([WEIGHT, WEIGHT[::-1]], axis=1).astype(dtype)
@@ -128,24 +110,12 @@ def _kernel_optimum():
 
         return objectives.least(both, N * CLASSES)
 
-    return np.array([least(WEIGHT), least(WEIGHT[::-1])])
-
-
-def _other_kernel(problem, hp):
-    return dataclasses.replace(problem, weight=problem.weight * 2), hp._replace(max_steps=90, armijo=1e-3)
-
-
-# the two dual solvers
+    return [least(WEIGHT), least(WEIGHT[::-1])]
 
 
 def _multiclass(dtype, path):
-    if path == "dense":
-        return SOLVERS["multiclass_dual"].problem(X.astype(dtype), Y, C=C, backend="dense")
-    return SOLVERS["multiclass_dual"].problem(sp.csr_matrix(X.astype(dtype)), Y, C=C, backend=path)
-
-
-def _other_multiclass(problem, hp):
-    return dataclasses.replace(problem, C=problem.C * 2), hp._replace(max_epochs=900)
+    given = X.astype(dtype) if path == "dense" else sp.csr_matrix(X.astype(dtype))
+    return SOLVERS["multiclass_dual"].problem(given, Y, C=C, backend=path)
 
 
 def _instances(dtype, path):
@@ -155,13 +125,12 @@ def _instances(dtype, path):
         op, backend = features(dtype, "dense"), "jnp"
     else:
         op, backend = features(dtype, path), "auto"
-    return SOLVERS["instance_dual"].problem(
-        op, Y, set_name="topk_alpha", bound=np.array([[C], [2 * C]]), k=K, backend=backend
-    )
+    options = dict(set_name="topk_alpha", bound=np.array([[C], [2 * C]]), k=1, backend=backend)
+    return SOLVERS["instance_dual"].problem(op, Y, **options)
 
 
-def _other_instances(problem, hp):
-    return dataclasses.replace(problem, bound=problem.bound * 2), hp._replace(max_epochs=900)
+def _hinges(kind: str, *Cs: float):
+    return [dual_references.bound(X, Y, CLASSES, kind, 1, C) for C in Cs]
 
 
 def _hp(name: str, **numbers):
@@ -174,44 +143,41 @@ CASES = {
         FEATURES,
         _hp("newton_cg", l2=L2, l2_bias=0.0, decrement=1e-14),
         _hp("newton_cg", l2=L2, l2_bias=0.0, decrement=1e-6),
-        _hp("newton_cg", l2=L2, l2_bias=0.0, max_steps=1),
         _lanes_optimum,
-        _other_lanes,
+        "weight",
     ),
     "multinomial": Case(
         _multinomial,
         FEATURES,
         _hp("multinomial", tolerance=1e-8),
         _hp("multinomial", tolerance=1e-4),
-        _hp("multinomial", tolerance=1e-8, max_steps=1),
-        _multinomial_optimum,
-        _other_multinomial,
+        lambda: objectives.multinomial_minimum(X, Y, L2, WEIGHT, intercept=True),
+        "l2",
     ),
     "kernel_multinomial": Case(
         _kernel,
         ("stored", "tiles", "sparse", "exact"),
         _hp("kernel_multinomial", tolerance=1e-10),
         _hp("kernel_multinomial", tolerance=1e-4),
-        _hp("kernel_multinomial", tolerance=1e-10, max_steps=1),
         _kernel_optimum,
-        _other_kernel,
+        "weight",
     ),
     "multiclass_dual": Case(
         _multiclass,
         FEATURES,
         _hp("multiclass_dual", tol=1e-8),
         _hp("multiclass_dual", tol=1e-4),
-        _hp("multiclass_dual", tol=1e-12, max_epochs=1),
-        lambda: np.array(dual_references.bound(X, Y, CLASSES, "ww", 1, C)),
-        _other_multiclass,
+        lambda: _hinges("ww", C)[0],
+        "C",
+        "max_epochs",
     ),
     "instance_dual": Case(
         _instances,
         (*FEATURES, "dense in JAX", "gram"),
         _hp("instance_dual", tol=1e-7, max_epochs=20_000),
         _hp("instance_dual", tol=1e-4),
-        _hp("instance_dual", tol=1e-12, max_epochs=1),
-        lambda: np.array([dual_references.bound(X, Y, CLASSES, "alpha", K, c) for c in (C, 2 * C)]),
-        _other_instances,
+        lambda: _hinges("alpha", C, 2 * C),
+        "bound",
+        "max_epochs",
     ),
 }
