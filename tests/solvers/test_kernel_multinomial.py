@@ -53,9 +53,7 @@ def test_optimum_of_every_lane(name):
     K = dense(problem.kernel)
     assert (np.asarray(state.status) == Status.CONVERGED).all()
     alpha, u = np.asarray(state.alpha), np.asarray(state.u)
-    for lane in range(LANES):
-        np.testing.assert_allclose(alpha[..., lane](K, y, weight[:, lane]), atol=1e-8)
-    # the condition itself, and what is kept on the way
+    # the condition of the optimum, which is one for K̃ written out, and what is kept on the way
     pi = np.exp(u - u.max(1, keepdims=True))
     pi /= pi.sum(1, keepdims=True)
     residual = alpha + weight[:, None] * (pi - np.eye(C)[y][..., None])
