@@ -1,4 +1,4 @@
-"""Dtypes, masked and improper entries, extreme lengths, and what is refused."""
+"""Dtypes, masked and improper entries, extreme lengths, boundaries of the numbers."""
 
 import jax
 import jax.numpy as jnp
