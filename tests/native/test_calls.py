@@ -133,23 +133,28 @@ def test_a_field_that_is_missing_or_too_much_is_named(name, entry):
         ENTRIES[entry](name, {**arguments(name), "wrong": np.zeros(2)})
 
 
-@needs_native
-def test_offsets_that_end_elsewhere_are_refused():
-    fields = arguments("csr_matmat")
-    fields["X"] = np.ones(2), np.zeros(2, np.int32), fields["X"][2]
-    for entry in ENTRIES.values():
-        with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="offsets of X that end at 2"):
-            entry("csr_matmat", fields)
+def with_part(place, change):
+    """A change of one of the arrays of a matrix."""
+    return lambda X: tuple(change(part) if k == place else part for k, part in enumerate(X))
+
+
+WRONG = [
+    ("csr_matmat", "X", lambda X: (np.ones(2), np.zeros(2, np.int32), X[2]), "offsets of X that end at 2"),
+    ("softmax_pass", "y", lambda y: y - 1, "y from 0 to 3, got -1"),
+    ("softmax_pass", "y", lambda y: y + SIZES["classes"], "y from 0 to 3, got 4"),
+]
+for _place in range(3):
+    for _change in (lambda part: part.astype(np.int8), lambda part: part[..., None]):
+        WRONG.append(("csr_matmat", "X", with_part(_place, _change), "csr_matmat: expected X as "))
 
 
 @needs_native
-def test_places_that_are_none_are_refused():
-    for wrong in (-1, SIZES["classes"]):
-        fields = arguments("softmax_pass")
-        fields["y"] = np.full(SIZES["n"], wrong, np.int32)
-        for entry in ENTRIES.values():
-            with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=f"y from 0 to 3, got {wrong}"):
-                entry("softmax_pass", fields)
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize(("name", "field", "change", "message"), WRONG)
+def test_what_arrays_hold_is_checked(name, field, change, message, entry):
+    fields = arguments(name)
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=message):
+        ENTRIES[entry](name, {**fields, field: change(fields[field])})
 
 
 def test_the_newton_step_declares_the_fields_of_the_solver():
@@ -159,18 +164,6 @@ def test_the_newton_step_declares_the_fields_of_the_solver():
     parameters = {"loss_parameter", "penalty_parameter"}
     assert len(set(declared)) == len(declared)
     assert set(declared) == problem | parameters | {*newton_cg.HParams._fields, *newton_cg.State._fields}
-
-
-@needs_native
-@pytest.mark.parametrize("place", range(3))
-def test_the_arrays_of_a_matrix_are_checked(place):
-    fields = arguments("csr_matmat")
-    for wrong in (fields["X"][place].astype(np.int8), fields["X"][place][..., None]):
-        X = [*fields["X"]]
-        X[place] = wrong
-        for entry in ENTRIES.values():
-            with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="csr_matmat: expected X as "):
-                entry("csr_matmat", {**fields, "X": tuple(X)})
 
 
 @needs_native
