@@ -35,7 +35,7 @@ def check(found, X, y, formulation, C, tol, least):
 @pytest.mark.parametrize(("dtype", "tol"), [(np.float64, 1e-7), (np.float32, 1e-3)])
 @pytest.mark.parametrize(("formulation", "path"), PATHS)
 def test_the_optimum_is_that_of_an_interior_point_method(formulation, path, dtype, tol):
-    size = dict(n=40, d=5, m=19) if path == "native" else dict(n=20, d=4, m=3)
+    size = dict(n=30, d=5, m=19) if path == "native" else dict(n=20, d=4, m=3)
     X, y = svm_problem(**size, dtype=dtype)
     features = X if path == "dense" else sp.csr_array(X)
     found = md.run(features, y, formulation=formulation, C=0.7, tol=tol, backend=path, max_epochs=20_000)
