@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from init_helpers import all_labels, random_problem, starts, training_set
 
+from tests.support.inits import all_labels, random_problem, starts, training_set
 from xmcjax import inits, losses
 from xmcjax.models import ShardWriter
 
