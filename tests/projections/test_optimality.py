@@ -28,12 +28,16 @@ def groups(path: str, seed: int):
     return [cases(m, k, count, seed + i) for i, (m, k, count) in enumerate(GROUPS_OF[path])]
 
 
+def run(path: str, name: str, problem):
+    return np.asarray(project(name, problem)) if path == "public" else compiled(path, name, problem)
+
+
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("path", PATHS)
 def test_optimality_conditions(path, name):
     worst = 0.0
     for problem in groups(path, 0):
-        x = compiled(path, name, problem)
+        x = run(path, name, problem)
         for i in range(len(x)):
             worst = max(worst, off_by(name, problem.row(i), x[i]))
     assert worst < 1e-12
@@ -47,7 +51,7 @@ def test_float32_against_float64(path, name):
         narrow = problem.astype(np.float32)
         # Where the bounds leave hardly any room, rounding them to float32 leaves none.
         narrow = narrow._replace(u=narrow.u * np.float32(1.0001))
-        x, exact = compiled(path, name, narrow), project(name, narrow.astype(np.float64))
+        x, exact = run(path, name, narrow), run("public", name, narrow.astype(np.float64))
         assert x.dtype == np.float32
         scale = np.abs(exact).max(-1)
         if name in COUPLED or name == "topk_simplex_beta":
@@ -67,7 +71,7 @@ def test_sum_of_the_simplex_in_float32(m, path):
     b = (r[:, None] * spread * rng.standard_normal((len(r), m))).astype(np.float32)
     # One large entry and many small ones far below it: a rounded threshold would be felt m times.
     b[::2, 1:] = b[::2, :1] - 0.9 * r[::2, None]
-    x = np.asarray(compiled(path, "simplex", cases(m, 1, len(r), 0)._replace(b=b, r=r)))
+    x = np.asarray(run(path, "simplex", cases(m, 1, len(r), 0)._replace(b=b, r=r)))
     off = np.abs(x.astype(np.float64).sum(-1) - r)
     unit = np.finfo(np.float32).eps * r * np.sqrt(m)
     assert (off <= 4 * unit).all()
@@ -82,7 +86,7 @@ def test_a_million_entries(name):
     problem = problem._replace(
         b=rng.standard_normal((2, m)), r=np.array([1.0, 1e5]), u=np.array([0.01, 2.0]), l=-0.5 * one, rho=one
     )
-    x = project(name, problem)
+    x = run("public", name, problem)
     for i in range(2):
         # The sum alone rounds by 1e6 halves of an ulp.
         assert off_by(name, problem.row(i), x[i]) < 1e-11
@@ -98,4 +102,4 @@ def test_a_radius_below_the_rounding_of_the_entries(path, k):
     one = np.ones(200)
     for r in (1e-16, 1e-18, 1e-30):
         p = Problem(b, r * one, 0 * one, one, one, k)
-        np.testing.assert_allclose(compiled(path, "topk_simplex_alpha", p).sum(-1), r, rtol=1e-13)
+        np.testing.assert_allclose(run(path, "topk_simplex_alpha", p).sum(-1), r, rtol=1e-13)
