@@ -6,6 +6,7 @@ An oracle is a general solver, on an objective that is written down a second tim
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -94,6 +95,7 @@ def _kernel(dtype, path):
     return SOLVERS["kernel_multinomial"].problem(K, Y, weight, exact=path == "exact")
 
 
+@functools.cache
 def _kernel_optimum():
     squares = ((X[:, None] - X[None]) ** 2).sum(axis=2)
     matrix = 1.5 * np.exp(-0.4 / (2 * D) * squares) + 0.3
