@@ -213,8 +213,10 @@ def test_importing_everything_touches_no_device_and_no_setting():
         ("xmcjax", ("numpy", "jax", "scipy", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.data", ("jax", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.metrics", ("jax", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax.estimators", ("jax", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.lanes", ("sklearn", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.models", ("sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax, xmcjax.cli.train", ("jax.experimental.pallas",)),
         ("xmcjax.cli.main", ("jax", "numpy", "sklearn", "tqdm", "tyro")),
     ],
 )

@@ -7,15 +7,16 @@ import signal
 
 import jax
 import jax.numpy as jnp
-import multinomial_helpers as helpers
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from jax.sharding import Mesh
 
+from tests.support import multinomial as helpers
 from tests.support import processes
+from tests.support.internals import multinomial_mesh
 from xmcjax.solvers import multinomial
-from xmcjax.solvers.multinomial import _mesh, lc
+from xmcjax.solvers.multinomial import lc
 
 SETUP = """
 import json, sys
@@ -119,7 +120,7 @@ def test_eight_devices_find_what_one_finds(setup):
         expected = alone(method)
         same(found[method], expected)
         assert found[method]["weights"] == pytest.approx(np.abs(expected.W).sum(), rel=1e-6)
-    best, _, _ = helpers.reference(*helpers.sparse_set(), 1.0)
+    best = helpers.minimum(*helpers.sparse_set(), 1.0)
     assert found["newton"]["value"] == pytest.approx(best, rel=1e-9)
     assert found["admm"]["value"] == pytest.approx(best, rel=1e-6)
     # 7 classes: three devices have three columns each, eight have one
@@ -159,10 +160,12 @@ def reductions(jaxpr, found):
 def test_an_iteration_of_lc_sends_n_numbers_once():
     X, y = helpers.sparse_set()
     mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
-    problem = _mesh.shared(helpers.problem(X, y), mesh)
+    problem = multinomial_mesh.shared(helpers.problem(X, y), mesh)
     hp = multinomial.HParams()
-    state = jax.eval_shape(_mesh.initial(lc, mesh, 7), problem, hp, jnp.zeros((40, 7)), jnp.zeros(7))
-    sizes = reductions(jax.make_jaxpr(_mesh.advance(lc, mesh))(problem, hp, state).jaxpr, [])
+    state = jax.eval_shape(
+        multinomial_mesh.initial(lc, mesh, 7), problem, hp, jnp.zeros((40, 7)), jnp.zeros(7)
+    )
+    sizes = reductions(jax.make_jaxpr(multinomial_mesh.advance(lc, mesh))(problem, hp, state).jaxpr, [])
     assert sorted(sizes) == [1, 90 + 3]  # ‖∇G‖², and with the n sums three numbers
 
 

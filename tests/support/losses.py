@@ -103,7 +103,6 @@ class Case:
     f: Callable
     reference: Callable
     conjugate: Callable | None
-    smooth: bool
     convex: bool = True
 
 
@@ -118,7 +117,7 @@ def _bound(f, reference, conjugate):
     def by_row(z, y, others):
         return reference(z, y, others, float(parameter(y)))
 
-    return Case(_with_parameter(f), by_row, _with_parameter(conjugate), smooth=True)
+    return Case(_with_parameter(f), by_row, _with_parameter(conjugate))
 
 
 def top_k(name, k, **options) -> Case:
@@ -128,13 +127,12 @@ def top_k(name, k, **options) -> Case:
         partial(f, k=k, **options),
         partial(globals()[name], k=k, **options),
         conjugate and partial(conjugate, k=k, **options),
-        smooth=name != "topk_hinge",
         convex=conjugate is not None,
     )
 
 
-def _plain(name, reference, smooth=False) -> Case:
-    return Case(getattr(losses, name), reference, getattr(losses, f"{name}_conjugate"), smooth)
+def _plain(name, reference) -> Case:
+    return Case(getattr(losses, name), reference, getattr(losses, f"{name}_conjugate"))
 
 
 CASES = {
@@ -143,16 +141,18 @@ CASES = {
     "lee_lin_wahba": _plain("lee_lin_wahba", lee_lin_wahba),
     "topk_hinge_alpha": top_k("topk_hinge", 3, variant="alpha"),
     "topk_hinge_beta": top_k("topk_hinge", 3, variant="beta"),
+    "topk_hinge_alpha_of_1": top_k("topk_hinge", 1, variant="alpha"),
+    "topk_hinge_beta_of_most": top_k("topk_hinge", M - 1, variant="beta"),
     "smooth_topk_hinge_alpha": top_k("smooth_topk_hinge", 3, gamma=0.5, variant="alpha"),
     "smooth_topk_hinge_beta": top_k("smooth_topk_hinge", 3, gamma=2.0, variant="beta"),
-    "softmax_cross_entropy": _plain("softmax_cross_entropy", softmax, smooth=True),
+    "softmax_cross_entropy": _plain("softmax_cross_entropy", softmax),
     "topk_entropy": top_k("topk_entropy", 2),
+    "topk_entropy_of_most": top_k("topk_entropy", M - 1),
     "truncated_topk_entropy": top_k("truncated_topk_entropy", 3),
     "lc_bound": _bound(losses.lc_bound, lc_bound, losses.lc_bound_conjugate),
     "dm_bound": _bound(losses.dm_bound, dm_bound, losses.dm_bound_conjugate),
 }
 CONVEX = [name for name, case in CASES.items() if case.convex]
-SMOOTH = [name for name, case in CASES.items() if case.smooth]
 ROWS = 24  # of every example, so that a program serves many tests
 
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.support.internals import Hierarchy
 from xmcjax import kernels
-from xmcjax._hierarchy import Hierarchy
 from xmcjax.kernels import RBF, Linear, Matern, Scaled
 from xmcjax.solvers import kernel_multinomial
 
@@ -58,30 +58,3 @@ def dense(kernel):
     """K̃ as a matrix over (i, c)."""
     unit = jnp.eye(N * C, dtype=kernel.dtype).reshape(N, C, N * C)
     return np.asarray(jax.jit(lambda kernel, S: kernel.matmat(S))(kernel, unit)).reshape(N * C, N * C)
-
-
-def dense_newton(K, y, weight):
-    """α with ‖α + s (π − y)‖ = 0, by full Newton steps on all N C unknowns."""
-    Y, alpha = np.eye(C)[y], np.zeros(N * C)
-
-    def parts(alpha):
-        u = (K @ alpha).reshape(N, C)
-        top = u.max(1, keepdims=True)
-        e = np.exp(u - top)
-        value = weight @ (np.log(e.sum(1)) + top[:, 0] - (Y * u).sum(1)) + alpha @ K @ alpha / 2
-        return e / e.sum(1, keepdims=True), value
-
-    for _ in range(50):
-        pi, value = parts(alpha)
-        r = alpha + (weight[:, None] * (pi - Y)).ravel()
-        if np.abs(r).max() < 1e-13:
-            break
-        W = np.zeros((N, C, N, C))
-        for i in range(N):
-            W[i, :, i] = weight[i] * (np.diag(pi[i]) - np.outer(pi[i], pi[i]))
-        step = np.linalg.solve(np.eye(N * C) + W.reshape(N * C, N * C) @ K, -r)
-        t = 1.0
-        while parts(alpha + t * step)[1] > value + 1e-12 * abs(value):
-            t /= 2
-        alpha = alpha + t * step
-    return alpha.reshape(N, C)

@@ -1,6 +1,4 @@
-"""Projections and the losses on them as exported programs."""
-
-from __future__ import annotations
+"""No NaN at the kinks, and exported programs."""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +6,25 @@ import numpy as np
 import pytest
 from jax import export
 
+from tests.support.projections import SETS, Problem, project
 from xmcjax import losses, projections
 from xmcjax.native import available, twins
+
+M, K = 9, 3
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "b",
+    [np.zeros(M), np.ones(M), -np.ones(M), np.repeat([2.0, 1.0, 0.0], 3), np.eye(M)[0]],
+    ids=["zero", "one", "negative", "ties", "unit"],
+)
+def test_finite_at_the_kinks(name, b):
+    one = np.float64(1.0)
+    problem = Problem(b, one, np.float64(0.0), np.float64(1 / 3), one, K)
+    gradient = jax.grad(lambda b: (project(name, problem._replace(b=b)) ** 2).sum())(jnp.asarray(b))
+    assert np.isfinite(gradient).all()
+
 
 X = np.random.default_rng(0).normal(size=(5, 6))
 Y = np.arange(5)

@@ -1,21 +1,18 @@
-"""Dtypes, masked and improper entries, extreme lengths, and what is refused."""
-
-import functools
+"""Dtypes, masked and improper entries, extreme lengths, boundaries of the numbers."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from projection_helpers import SETS, Problem, cases, compiled_jnp, project
 
+from tests.support.projections import PATHS, SETS, Problem, compiled, project
 from xmcjax import projections
 from xmcjax.native import available
-from xmcjax.projections import _knapsack, _topk
 
 ROWS = 4
 
 
-@pytest.fixture(params=["public", "jnp"])
+@pytest.fixture(params=PATHS)
 def on(request):
     """The projection on either path; batches are filled up to one size, so that little is compiled."""
 
@@ -27,31 +24,10 @@ def on(request):
             filled = getattr(p, field).copy()
             filled[: len(rows)] = value
             p = p._replace(**{field: filled})
-        if request.param == "jnp":
-            return np.asarray(compiled_jnp(name, p))[: len(rows)]
         # Under jit nothing can be refused: what a trace cannot see is the same on both paths.
-        return np.asarray(_traced(name, k)(*p[:-1]))[: len(rows)]
+        return compiled(request.param, name, p)[: len(rows)]
 
     return call
-
-
-@functools.cache
-def _traced(name: str, k: int):
-    return jax.jit(lambda *fields: project(name, Problem(*fields, k)))
-
-
-@pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
-def test_dtype_in_is_dtype_out(name, dtype):
-    p = cases(20, 4, 30, seed=0)
-    b = jnp.asarray(np.clip(p.b / p.scale[:, None], -4, 4), dtype)
-    numbers = {"r": p.r * 0 + 1, "u": p.u * 0 + 0.25, "l": p.l * 0, "rho": np.minimum(p.rho, 1)}
-    p = p._replace(b=b, **numbers)
-    x = project(name, p)
-    assert x.dtype == dtype and x.shape == b.shape
-    exact = project(name, p._replace(b=np.asarray(b.astype(jnp.float64))))
-    eps = float(jnp.finfo(dtype).eps) if dtype != jnp.float64 else 1e-13
-    np.testing.assert_allclose(x.astype(jnp.float64), exact, rtol=2 * eps, atol=2 * eps)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -66,7 +42,6 @@ def test_masked_bfloat16_batch(name):
     assert np.isfinite(x.astype(jnp.float32)).all()
     assert not x[:, 7:].any()
     worst = np.abs(np.asarray(x[:, :7].astype(jnp.float32)) - np.asarray(alone)).max()
-    print(f"{name}: masked bfloat16, worst difference from float32 {worst:.1e}")
     assert worst <= 2e-2
     gradient = jax.grad(lambda b: (project(name, p._replace(b=b)).astype(jnp.float32) ** 2).sum())(masked)
     assert np.isfinite(gradient.astype(jnp.float32)).all() and not gradient[:, 7:].any()
@@ -151,60 +126,8 @@ def test_numbers_for_each_vector():
     ).any()
 
 
-X = np.ones((2, 4))
-REFUSED = {
-    "integers": (TypeError, "floating", lambda: projections.simplex(np.ones((2, 4), np.int32))),
-    "booleans": (TypeError, "floating", lambda: projections.topk_cone(X > 0, 2)),
-    "scalar": (ValueError, "last axis", lambda: projections.simplex(1.0)),
-    "empty": (ValueError, "last axis", lambda: projections.simplex(np.ones((2, 0)))),
-    "radius < 0": (ValueError, "radius of at least 0, got -1", lambda: projections.simplex(X, -1)),
-    "radius nan": (ValueError, "radius", lambda: projections.simplex(X, np.nan)),
-    "radius inf": (ValueError, "finite radius", lambda: projections.simplex(X, np.inf)),
-    "radius beyond float32": (
-        ValueError,
-        "radius within the range of float32, 3.4e.38, got 1e.300",
-        lambda: projections.simplex(X.astype(np.float32), 1e300),
-    ),
-    "radius shape": (ValueError, r"broadcasts to \(2,\)", lambda: projections.simplex(X, np.ones(4))),
-    "radius complex": (TypeError, "real radius", lambda: projections.simplex(X, 1j)),
-    "upper < 0": (ValueError, "upper of at least 0", lambda: projections.capped_simplex(X, 1.0, -0.5)),
-    "rho < 0": (ValueError, "rho of at least 0", lambda: projections.topk_cone(X, 2, -1.0)),
-    "k = 0": (ValueError, "1 <= k <= 4, .* got 0", lambda: projections.topk_cone(X, 0)),
-    "k > m": (ValueError, "1 <= k <= 4, .* got 5", lambda: projections.topk_simplex(X, 5)),
-    "k float": (TypeError, "integer k", lambda: projections.topk_simplex(X, 2.0)),
-    "k bool": (TypeError, "integer k", lambda: projections.topk_simplex(X, True)),
-    "k traced": (TypeError, "integer k", lambda: jax.jit(lambda k: projections.topk_cone(X, k))(2)),
-    "variant": (
-        ValueError,
-        "alpha, beta, got 'gamma'",
-        lambda: projections.topk_simplex(X, 2, variant="gamma"),
-    ),
-    "too much": (ValueError, "radius between .* got 5", lambda: projections.knapsack(X, 5.0, 0.0, 1.0)),
-    "too little": (ValueError, "radius between .* got -1", lambda: projections.knapsack(X, -1.0, 0.0, 1.0)),
-    "one vector": (ValueError, "got 9", lambda: projections.knapsack(X, np.array([1.0, 9]), 0.0, 1.0)),
-    "crossed": (ValueError, "lower <= upper, got 2 and 1", lambda: projections.knapsack(X, 5.0, 2.0, 1.0)),
-    "in a trace": (ValueError, "got -1", lambda: jax.jit(lambda x: projections.simplex(x, -1.0))(X)),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(case):
-    kind, message, call = REFUSED[case]
-    with pytest.raises(kind, match=message):
-        call()
-
-
-def test_nothing_is_compiled_twice():
-    x = np.ones((3, 6))
-    projections.topk_simplex(x, 2, radius=1.0, rho=1.0)
-    before = _topk.project._cache_size(), _knapsack.project._cache_size()
-    projections.topk_simplex(2 * x, 2, radius=3.0, rho=0.0)
-    projections.topk_simplex(x, 2, radius=np.ones(3), rho=2)
-    assert (_topk.project._cache_size(), _knapsack.project._cache_size()) == before
-
-
 @pytest.mark.skipif(not available(), reason="the native library was not built")
 def test_on_a_cpu_the_native_search_runs():
-    lowered = jax.jit(lambda x: projections.simplex(x) + projections.topk_cone(x, 2)).lower(X)
+    lowered = jax.jit(lambda x: projections.simplex(x) + projections.topk_cone(x, 2)).lower(np.ones((2, 4)))
     text = lowered.as_text()
     assert "xmcjax_project_box" in text and "xmcjax_project_topk" in text and "stablehlo.while" not in text

@@ -1,24 +1,33 @@
-"""What the tests of projections are measured against: optimality conditions, all partitions, a QP solver.
+"""What the tests of projections are measured against: optimality conditions and a QP solver.
 
 A problem is min ½‖x − b‖² + ½ρ(1ᵀx)² over one of the sets, with the numbers r, l, u, ρ and k of `Problem`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import itertools
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import nnls
 
 from xmcjax import projections
-from xmcjax.projections import _knapsack, _topk
+from xmcjax.native import twins
 
 SETS = ("simplex", "capped_simplex", "knapsack", "topk_cone", "topk_simplex_alpha", "topk_simplex_beta")
 COUPLED = ("topk_cone", "topk_simplex_alpha")
+# the numbers of a problem that each set has
+NUMBERS = {
+    "simplex": ("r",),
+    "capped_simplex": ("r", "u"),
+    "knapsack": ("r", "l", "u"),
+    "topk_cone": ("rho",),
+    "topk_simplex_alpha": ("r", "rho"),
+    "topk_simplex_beta": ("r", "rho"),
+}
+PATHS = ("public", "twins")
 
 
 class Problem(NamedTuple):
@@ -58,33 +67,15 @@ def project(name: str, p: Problem):
             return projections.topk_simplex(p.b, p.k, p.r, p.rho, name.rsplit("_")[-1])
 
 
-def project_in_jnp(name: str, p: Problem):
-    """What runs where the native library does not."""
-    zero, infinity = jnp.zeros_like(p.r), jnp.full_like(p.r, jnp.inf)
-    match name:
-        case "simplex":
-            return _knapsack._jnp_project(p.b, p.r, zero, infinity, zero, at_most=False)[0]
-        case "capped_simplex":
-            return _knapsack._jnp_project(p.b, p.r, zero, p.u, zero, at_most=True)[0]
-        case "knapsack":
-            return _knapsack._jnp_project(p.b, p.r, p.l, p.u, zero, at_most=False)[0]
-        case "topk_cone":
-            return _topk._jnp_project(p.b, infinity, p.rho, k=p.k)[0]
-        case "topk_simplex_alpha":
-            return _topk._jnp_project(p.b, p.r, p.rho, k=p.k)[0]
-        case _:
-            return _knapsack._jnp_project(p.b, p.r, zero, p.r / p.k, p.rho, at_most=True)[0]
-
-
 @functools.cache
 def _compiled(name: str, k: int):
-    return jax.jit(lambda *fields: project_in_jnp(name, Problem(*fields, k)))
+    return jax.jit(lambda *fields: project(name, Problem(*fields, k)))
 
 
-def compiled_jnp(name: str, p: Problem):
-    """`project_in_jnp`, compiled once for each shape."""
-    k = p.k if name.startswith("topk") else 1
-    return _compiled(name, k)(*p[:-1])
+def compiled(path: str, name: str, p: Problem) -> np.ndarray:
+    """What runs where the native library does, path "public", or where it does not, "twins"."""
+    with twins() if path == "twins" else contextlib.nullcontext():
+        return np.asarray(_compiled(name, p.k if name.startswith("topk") else 1)(*p[:-1]))
 
 
 def bounds(name: str, p: Problem):
@@ -158,46 +149,6 @@ def off_by(name: str, p: Problem, x: np.ndarray) -> float:
             multiplier += (b[high] - t - upper).sum() / k
         errors.append(abs(min(multiplier, r - s)))
     return max(errors) / p.scale
-
-
-def by_partition(name: str, p: Problem) -> np.ndarray:
-    """The best of all 3^m partitions into entries at the lower bound, free, and at the upper bound."""
-    b, r, rho, k, m = p.b, float(p.r), float(p.rho), p.k, len(p.b)
-    if name in COUPLED:
-        lower, upper, r = 0.0, None, np.inf if name == "topk_cone" else r
-    else:
-        lower, upper, rho = (float(number) for number in bounds(name, p))
-    equal = name in ("simplex", "knapsack")
-    quadratic = np.eye(m) + rho * np.ones((m, m))
-    tolerance = 1e-11 * p.scale
-    best, point = np.inf, np.full(m, np.nan)
-    for partition in itertools.product((-1, 0, 1), repeat=m):
-        state = np.array(partition)
-        rows, right = [], []
-        for j in np.flatnonzero(state):
-            # x_j = l, x_j = u or x_j − 1ᵀx/k = 0
-            row = np.eye(m)[j]
-            if state[j] > 0 and upper is None:
-                rows.append(row - 1 / k)
-                right.append(0.0)
-            elif state[j] < 0 or np.isfinite(upper):
-                rows.append(row)
-                right.append(lower if state[j] < 0 else upper)
-        if (state > 0).any() and upper == np.inf:
-            continue
-        for tight in (True,) if equal else (False, True) if np.isfinite(r) else (False,):
-            A = np.array([*rows, np.ones(m)] if tight else rows).reshape(-1, m)
-            c = np.array([*right, r] if tight else right)
-            system = np.block([[quadratic, A.T], [A, np.zeros((len(c), len(c)))]])
-            x = np.linalg.lstsq(system, np.concatenate([b, c]), rcond=None)[0][:m]
-            top = x.sum() / k if upper is None else upper
-            s_off = abs(x.sum() - r) if equal else x.sum() - r
-            if max(lower - x.min(), x.max() - top, s_off) > tolerance:
-                continue
-            value = ((x - b) ** 2).sum() + rho * x.sum() ** 2
-            if value < best:
-                best, point = value, x
-    return point
 
 
 def by_quadratic_program(name: str, p: Problem) -> np.ndarray:
