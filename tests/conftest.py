@@ -14,7 +14,7 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 import jax
 import pytest
 
-from xmcjax._cores import usable_cores
+from tests.support.processes import CORES
 
 ROOT = Path(__file__).resolve().parent.parent
 # Bytes of a process of tests above which it forgets what it has compiled.
@@ -27,7 +27,7 @@ def pytest_xdist_auto_num_workers(config) -> int:
     None for a single file, because each worker imports JAX and compiles for itself.
     """
     files = {argument.split("::")[0] for argument in config.args}
-    return 0 if len(files) == 1 and Path(*files).is_file() else usable_cores() + 1
+    return 0 if len(files) == 1 and Path(*files).is_file() else max(len(CORES), 1) + 1
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from malformed_matrices import MALFORMED, classes, features, labels
-from matrix_entries import ESTIMATORS, entries, fitted
 
+from tests.support.entries import ESTIMATORS, entries, fitted
+from tests.support.matrices import MALFORMED, classes, features, labels
 from xmcjax import estimators
 
 # Public methods, inherited ones included, that take no matrix.
@@ -120,26 +120,30 @@ NO_NUMBERS = {
     "records": (np.zeros((4, 2), "i4,i4"), r"\[\('f0', '<i4'\), \('f1', '<i4'\)\]"),
     "a frame of dates": (Frame([1.0, 2.0, 3.0, 4.0], DATES), r"datetime64\[D\]"),
 }
+RAGGED = [[1.0, 2.0], [1.0], [2.0, 1.0], [0.0, 1.0]]
+REFUSED = {
+    case: (X, f"an array or a sparse matrix of real numbers, found values of type {found}$", TypeError)
+    for case, (X, found) in NO_NUMBERS.items()
+} | {
+    "rows of different length": (RAGGED, "rows of one length, found a ragged list", ValueError),
+    "masked": (np.ma.masked_greater(np.eye(4), 0.5), "an array without a mask", TypeError),
+}
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-@pytest.mark.parametrize("case", NO_NUMBERS)
+@pytest.mark.parametrize("case", REFUSED)
 def test_features_that_are_no_numbers_are_refused(name, case):
-    X, found = NO_NUMBERS[case]
-    said = rf"^X: expected an array or a sparse matrix of real numbers, found values of type {found}$"
-    with pytest.raises(TypeError, match=said):
+    X, expected, error = REFUSED[case]
+    with pytest.raises(error, match=rf"^X: expected {expected}"):
         getattr(estimators, name)().fit(X, [0, 1, 0, 1])
-    with pytest.raises(TypeError, match=said):
+    with pytest.raises(error, match=rf"^X: expected {expected}"):
         fitted(name).predict(X)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_rows_of_different_length_are_refused(name):
-    X = [[1.0, 2.0], [1.0], [2.0, 1.0], [0.0, 1.0]]
-    with pytest.raises(ValueError, match=r"^X: expected rows of one length, found a ragged list"):
-        getattr(estimators, name)().fit(X, [0, 1, 0, 1])
-    with pytest.raises(ValueError, match=r"^X: expected rows of one length, found a ragged list"):
-        fitted(name).predict(X)
+def test_masked_classes_are_refused(name):
+    with pytest.raises(TypeError, match=r"^y: expected an array without a mask"):
+        getattr(estimators, name)().fit(np.eye(4), np.ma.masked_greater([0, 1, 0, 1], 0))
 
 
 def test_objects_and_frames_of_numbers_are_features():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
-from process_helpers import outputs, run_all, start
 
+from tests.support.processes import outputs, run_all, start
 from xmcjax import linops
 
 PROGRAM = """
@@ -57,14 +56,16 @@ def test_a_forked_process_never_waits_for_ever():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_all_that_is_public_works_or_refuses_at_once_in_a_forked_process(monkeypatch):
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    program = start("import fork_calls; fork_calls.main(limit=20)", path=[Path(__file__).parent])
-    there, here = eval(outputs(run_all([program], timeout=400))[0])
+    program = start("from tests.support import forked; forked.main(limit=20)")
+    there, here = eval(outputs(run_all([program], timeout=500))[0])
     assert {name: end for name, end in there.items() if end not in ("worked", "refused")} == {}
     # a call that is wrong in itself would tell nothing
-    assert len(here) > 150 and {name: end for name, end in here.items() if end != "worked"} == {}
+    assert len(here) > 200 and {name: end for name, end in here.items() if end != "worked"} == {}
     # what asks JAX for nothing goes on to work
-    works = {"metrics.P", "kernel_multinomial.most_likely", "instance_dual.weights"}
+    solvers = "xmcjax.solvers."
+    works = {"xmcjax.metrics.precision_at_k", f"{solvers}kernel_multinomial.most_likely"}
+    works.add(f"{solvers}instance_dual.weights()")
     if linops.native_ready():
-        works |= {"linops.make(native)", "native.to_scipy", "multiclass_dual.module.run"}
+        works |= {"xmcjax.linops.Csr.to_scipy('native')", f"{solvers}multiclass_dual.run('ww')"}
     assert {name for name in works if there[name] != "worked"} == set()
     assert list(there.values()).count("refused") > 150

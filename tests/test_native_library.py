@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 import xmcjax
-from xmcjax.native import _ffi, _library
+from xmcjax.native import available, library_path
 
 PACKAGE = Path(xmcjax.__file__).parent
 SOURCES = next((Path(f) for f in xmcjax.native.__path__ if (Path(f) / "interface" / "abi.cc").exists()), None)
-native = pytest.mark.skipif(not _ffi.available(), reason="no native kernels")
+NAME = Path(str(library_path())).name
+native = pytest.mark.skipif(not available(), reason="no native kernels")
 
 # Without the site-packages, so that nothing but the two folders of a test is there.
 FIND = [
@@ -26,7 +27,7 @@ FIND = [
     "print(library_path() if load_library() else absence())",
 ]
 # A library of this name was never built.
-ABSENT = "from xmcjax.native import _library\n_library.NAME = 'libabsent.so'\n"
+ABSENT = "import xmcjax.native\nxmcjax.native._library.NAME = 'libabsent.so'\n"
 
 
 def run(command, *, path=(), cwd=None, **environment):
@@ -47,7 +48,7 @@ def folders(tmp_path):
     shutil.copy(PACKAGE / "__init__.py", tree / "xmcjax")
     shutil.copytree(SOURCES, tree / "xmcjax" / "native", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     (site / "xmcjax" / "native").mkdir(parents=True)
-    shutil.copy(_library.library_path(), site / "xmcjax" / "native")
+    shutil.copy(library_path(), site / "xmcjax" / "native")
     install(site, xmcjax.__version__)
     return tree, site
 
@@ -62,14 +63,14 @@ def install(site, version):
 def test_a_source_tree_uses_the_kernels_installed_from_it(folders):
     tree, site = folders
     done = run(FIND, path=[tree, site], cwd=tree)
-    assert done.stdout == f"{site}/xmcjax/native/{_library.NAME}\n", done.stderr
+    assert done.stdout == f"{site}/xmcjax/native/{NAME}\n", done.stderr
 
 
 @native
 @pytest.mark.parametrize("change", ["sources", "version", "no compiler", "not installed"])
 def test_a_source_tree_uses_no_others(folders, change):
     tree, site = folders
-    library = site / "xmcjax" / "native" / _library.NAME
+    library = site / "xmcjax" / "native" / NAME
     if change == "sources":
         with (tree / "xmcjax" / "native" / "isa.h").open("a") as header:
             header.write("\n")
@@ -126,13 +127,13 @@ COMMAND = "import sys\nfrom xmcjax.cli.main import main\nsys.exit(main(sys.argv[
 def test_a_command_warns_in_one_line_and_info_in_its_own_words(tmp_path):
     (tmp_path / "rows.txt").write_text("1 3 2\n0 0:1 2:2\n")
     convert = ["convert", "--data", "rows.txt", "--out", "rows.npz"]
-    done = run([sys.executable, "-c", ABSENT + COMMAND, *convert], cwd=tmp_path)
+    absent = [sys.executable, "-c", ABSENT + COMMAND]
+    done = run([*absent, *convert], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
-    assert line.startswith(
-        "xmcjax: warning: xmcjax works without its C++ kernels: training is about ten times"
-    )
-    done = run([sys.executable, "-c", ABSENT + COMMAND, "info"], cwd=tmp_path)
+    said = "xmcjax: warning: xmcjax works without its C++ kernels: training is about ten times"
+    assert line.startswith(said)
+    done = run([*absent, "info"], cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\nnative      no, plain JAX and Python do their work: training is about ten" in done.stdout
     assert "\ntraining    one device of cpu: plain JAX\n" in done.stdout
@@ -140,8 +141,8 @@ def test_a_command_warns_in_one_line_and_info_in_its_own_words(tmp_path):
 
 OTHER_HANDLER = """
 import jax
-from xmcjax.native import _library
-other = jax.ffi.pycapsule(_library.load_library().xmcjax_csr_rmatmat)
+from xmcjax.native import load_library
+other = jax.ffi.pycapsule(load_library().xmcjax_csr_rmatmat)
 jax.ffi.register_ffi_target("xmcjax_csr_matmat", other, platform="cpu")
 """
 
@@ -152,7 +153,7 @@ def test_info_says_that_jax_refuses_the_kernels(tmp_path):
     done = run([sys.executable, "-c", OTHER_HANDLER + COMMAND, "info"], JAX_PLATFORMS="cpu")
     assert done.returncode == 0, done.stderr
     assert "\nnative      broken: jax " in done.stdout
-    assert f" refuses the kernels of {_library.library_path()}" in done.stdout
+    assert f" refuses the kernels of {library_path()}" in done.stdout
     assert "Duplicate FFI handler registration for xmcjax_csr_matmat" in done.stdout
     program = OTHER_HANDLER + COMMAND
     demo = run([sys.executable, "-c", program, "demo", "--model", str(tmp_path / "m")], JAX_PLATFORMS="cpu")

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import process_helpers
 import pytest
 
+from tests.support import processes
 from xmcjax import linops
 
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
@@ -79,7 +79,7 @@ def test_every_allocation_may_fail(tmp_path, monkeypatch):
     file = tmp_path / "rows.txt"
     file.write_text("200 10 5\n" + "".join(f"{i % 5} {i % 10}:1.5\n" for i in range(200)))
     monkeypatch.setenv("LD_PRELOAD", str(library), prepend=" ")  # before the runtime of a sanitizer
-    found = json.loads(process_helpers.run_program(PROGRAM.format(file=str(file))))
+    found = json.loads(processes.run_program(PROGRAM.format(file=str(file))))
     for name, (count, ended) in found.items():
         assert count > 0, name
         assert set(ended) <= {"done", "MemoryError"} and ended["MemoryError"] > 0, (name, ended)

@@ -1,21 +1,19 @@
 """Each option is described once: estimator, flags and docs/cli.md say the same, and old names are refused."""
 
 import dataclasses
-import importlib
 import inspect
 import re
 import typing
 from pathlib import Path
 
-import cli_reference
 import numpy as np
 import pytest
 
 import xmcjax
-from xmcjax import _options, estimators, lanes
-from xmcjax._cores import usable_cores
+from tests.support import cli_reference
+from tests.support.processes import CORES
+from xmcjax import estimators, lanes
 from xmcjax.cli import train
-from xmcjax.cli._options import RENAMED
 from xmcjax.inits import INITS
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES
@@ -55,7 +53,7 @@ def test_the_docstring_of_one_vs_all_says_what_the_option_says(option):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("option", _options.SHARED.values(), ids=lambda option: option.name)
+@pytest.mark.parametrize("option", cli_reference.SHARED.values(), ids=lambda option: option.name)
 def test_what_estimators_share_is_described_alike(kind, option):
     found = parameters(kind)
     if option.name not in found:
@@ -83,18 +81,9 @@ def test_every_field_of_a_loss_a_penalty_and_an_initialisation_is_an_option():
             assert field.default in (option.default, option.of_flag), f"{kind.__name__}.{field.name}"
 
 
-def test_no_flag_has_an_old_name_and_every_new_one_is_a_flag():
-    for command, names in RENAMED.items():
-        module = importlib.import_module(f"xmcjax.cli.{command}")
-        flags = {_options.flag_of(field.name, field.default) for field in dataclasses.fields(module.Options)}
-        assert not flags & names.keys()
-        for new in names.values():
-            assert set(re.findall(r"--[a-z-]+", new)) <= flags
-
-
 def test_the_tables_of_the_page_are_those_of_the_flags():
     page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text()
-    command = "python -m tests.cli_reference docs/cli.md"
+    command = "python -m tests.support.cli_reference docs/cli.md"
     assert cli_reference.page(page) == page, f"{command} writes the tables anew"
     assert cli_reference.page(page.replace("| `--tol` | 0.01", "| `--tol` | 0.02")) == page
     with pytest.raises(ValueError, match="expected a section train with a table of options, found none"):
@@ -152,43 +141,29 @@ def test_an_old_name_of_a_field_is_refused_with_the_new_one(old):
         lanes.OneVsAll(**{old: 1})
 
 
-def test_an_old_name_of_an_argument_of_a_method_is_refused_with_the_new_one():
+def test_all_old_names_are_told_at_once():
+    said = r"^OneVsAllClassifier: the argument eps is now tol, the argument threads is now n_jobs, of which"
+    with pytest.raises(TypeError, match=said):
+        xmcjax.OneVsAllClassifier(threads=1, eps=1)
     with pytest.raises(TypeError, match=r"^KernelLogisticClassifier\.tune: .* progress is now verbose$"):
         xmcjax.KernelLogisticClassifier().tune([[0.0], [1.0]], [0, 1], progress=True)
 
 
 def test_jobs_are_counted_as_scikit_learn_does():
-    from xmcjax._arguments import job_count
+    def threads(n):
+        return lanes.OneVsAll(n_jobs=n).threads
 
-    cores = usable_cores()
-    assert [job_count(n) for n in (None, 1, 3, np.int64(2))] == [1, 1, 3, 2]
-    assert [job_count(-1), job_count(-2), job_count(-cores - 5)] == [cores, max(1, cores - 1), 1]
+    cores = max(len(CORES), 1)
+    assert [threads(n) for n in (None, 1, 3, np.int64(2))] == [1, 1, 3, 2]
+    assert [threads(-1), threads(-2), threads(-cores - 5)] == [cores, max(1, cores - 1), 1]
     for wrong, kind in ((0, ValueError), (1 << 20, ValueError), (1.5, TypeError), (True, TypeError)):
         with pytest.raises(kind, match=r"n_jobs: expected .* or -1 for one per core, got"):
-            job_count(wrong)
+            threads(wrong)
 
 
-def test_all_old_names_are_told_at_once():
-    message = (
-        r"^OneVsAllClassifier: the argument eps is now tol, the argument threads is now n_jobs, of which"
-    )
-    with pytest.raises(TypeError, match=message):
-        xmcjax.OneVsAllClassifier(threads=1, eps=1)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "OneVsAllClassifier",
-        "MultinomialLogisticRegression",
-        "KernelLogisticClassifier",
-        "TopKSVC",
-        "MulticlassSVC",
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("tol", [np.inf, np.nan, -1.0])
 def test_a_tolerance_out_of_range_is_refused_by_name(kind, tol):
-    with pytest.raises(
-        ValueError, match=f"^tol: expected a finite number (above 0|of at least 0), got {tol}$"
-    ):
-        getattr(xmcjax, kind)(tol=tol).fit([[0.0], [1.0]], [0, 1])
+    said = f"^tol: expected a finite number (above 0|of at least 0), got {tol}$"
+    with pytest.raises(ValueError, match=said):
+        kind(tol=tol).fit([[0.0], [1.0]], [0, 1])

@@ -19,13 +19,8 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 # first: data and metrics must not need it either. Models come before inits, one of which reads them.
 LAYERS = [
     {
-        "xmcjax._cores",
-        "xmcjax._finite",
-        "xmcjax._exit",
-        "xmcjax._file_kinds",
-        "xmcjax._fork",
-        "xmcjax._range",
-        "xmcjax._sparse",
+        *("xmcjax._cores", "xmcjax._finite", "xmcjax._exit", "xmcjax._file_kinds", "xmcjax._fork"),
+        *("xmcjax._range", "xmcjax._sparse"),
     },
     {"xmcjax._arguments", "xmcjax._hierarchy"},
     {"xmcjax._options"},
@@ -45,16 +40,11 @@ LAYERS = [
     {"xmcjax.cli"},
 ]
 WITHOUT_JAX = {
-    "xmcjax._arguments",
-    "xmcjax._file_kinds",
-    "xmcjax._finite",
-    "xmcjax._hierarchy",
-    "xmcjax._options",
-    "xmcjax._sparse",
-    "xmcjax._topology",
-    "xmcjax.data",
-    "xmcjax.metrics",
+    *("xmcjax._arguments", "xmcjax._file_kinds", "xmcjax._finite", "xmcjax._hierarchy"),
+    *("xmcjax._options", "xmcjax._sparse", "xmcjax._topology", "xmcjax.data", "xmcjax.metrics"),
 }
+# Parts that need NumPy and SciPy alone, beside the standard library.
+LIGHT = {"xmcjax.data", "xmcjax.metrics"}
 # Modules of a part that needs JAX which must not need it; other modules import them when they are asked for.
 NO_JAX_EITHER = {
     f"xmcjax.native{module}" for module in ("", "._calls", "._ids", "._interrupts", "._library", "._schema")
@@ -151,6 +141,8 @@ def test_imports_point_downwards(path):
             assert other[1] == part or other[0] < place, f"{name} imports {module}, which stands above it"
         if part in WITHOUT_JAX or (name in NO_JAX_EITHER and not late):
             assert top not in ("jax", "jaxlib", "optax"), f"{name} imports {module}"
+        if part in LIGHT:
+            assert top in {"numpy", "scipy", "xmcjax", *sys.stdlib_module_names}, f"{name} imports {module}"
         allowed = next((names for owner, names in EAGER.items() if name.startswith(owner)), set())
         assert late or top not in LATE - allowed, f"{name} imports {module} before it is needed"
 
@@ -221,8 +213,10 @@ def test_importing_everything_touches_no_device_and_no_setting():
         ("xmcjax", ("numpy", "jax", "scipy", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.data", ("jax", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.metrics", ("jax", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax.estimators", ("jax", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.lanes", ("sklearn", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.models", ("sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax, xmcjax.cli.train", ("jax.experimental.pallas",)),
         ("xmcjax.cli.main", ("jax", "numpy", "sklearn", "tqdm", "tyro")),
     ],
 )

@@ -60,11 +60,7 @@ MACHINES = {
         {0: "0-1,8-9", 1: "2-3,10-11", 2: "4-5,12-13", 3: "6-7,14-15"},
     ),
     "interleaved numbers": ({0: "0,2,4", 1: "1,3,5"}, range(6), {0: "0,2,4", 1: "1,3,5"}),
-    "more than ten nodes": (
-        {n: str(n) for n in range(12)},
-        range(12),
-        {n: str(n) for n in range(12)},
-    ),
+    "more than ten nodes": ({n: str(n) for n in range(12)}, range(12), {n: str(n) for n in range(12)}),
     "a node of memory alone": ({0: "0-1", 1: "", 2: "2-3"}, range(4), {0: "0-1", 2: "2-3"}),
     "numbers with gaps": ({0: "0", 4: "6-7"}, [0, 6, 7], {0: "0", 4: "6-7"}),
     "restricted to a part of each": ({0: "0-3", 1: "4-7"}, [1, 2, 7], {0: "1-2", 1: "7"}),
@@ -99,15 +95,7 @@ TWO = [Node(0, (0, 1, 2, 3)), Node(1, (4, 5))]
 
 
 @pytest.mark.parametrize(
-    ("threads", "expected"),
-    [
-        (1, [1]),
-        (2, [1, 1]),
-        (4, [2, 2]),
-        (6, [4, 2]),
-        (7, [4, 3]),
-        (12, [8, 4]),
-    ],
+    ("threads", "expected"), [(1, [1]), (2, [1, 1]), (4, [2, 2]), (6, [4, 2]), (7, [4, 3]), (12, [8, 4])]
 )
 def test_threads_fill_the_cores(threads, expected):
     shares = share_threads(TWO, threads)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
 import json
 import os
 import signal
@@ -25,10 +24,7 @@ import scipy.sparse as sp
 from tests.attack import _commands
 from xmcjax import linops
 from xmcjax.cli import convert, predict, train  # noqa: F401 (here, so that no fork has to)
-from xmcjax.cli._runs import write_run_file
-from xmcjax.cli._training import Outcome
 from xmcjax.data import atomic_write, make_power_law, save_npz, save_svmlight, save_xmc
-from xmcjax.lanes import Summary
 from xmcjax.models import ShardWriter, prediction_file
 from xmcjax.solvers import multinomial
 from xmcjax.solvers.multinomial._checkpoint import Store
@@ -37,11 +33,6 @@ _PR_SET_PDEATHSIG = 1
 _X, _Y = make_power_law(3000, 400, 30, labels_per_row=2, nonzeros_per_row=12, seed=1)
 _X = sp.csr_matrix(_X, dtype=np.float32)
 _META = {"n_features": 50, "n_labels": 23, "dtype": "float32"}
-
-
-@dataclasses.dataclass
-class _Options:
-    C: float = 1.0
 
 
 def _blocks(folder: Path) -> None:
@@ -61,11 +52,6 @@ def _predictions(folder: Path) -> None:
         for _ in range(3):
             scores = -np.sort(-rng.standard_normal((5000, 3)), axis=1).astype(np.float32)
             write(np.tile(np.arange(3), (5000, 1)), scores)
-
-
-def _run(folder: Path) -> None:
-    outcome = Outcome((0, 3), 3, 0, 0, Summary(), None, 0, None)
-    write_run_file(folder, "train", _Options(), outcome, {"reading": 1.0})
 
 
 def fill(writer: ShardWriter | _GoingOn) -> None:
@@ -157,7 +143,6 @@ TARGETS = {
     "save_xmc .gz": Target("data.txt.gz", lambda folder: save_xmc(folder / "data.txt.gz", _X, _Y)),
     "save_svmlight .xz": Target("data.svm.xz", lambda folder: save_svmlight(folder / "data.svm.xz", _X, _Y)),
     "prediction_file": Target("predictions", _predictions),
-    "run.json": Target("run.json", _run),
     "ShardWriter": Target(None, model),
     "ShardWriter, going on after an error": Target(None, _model_going_on),
     "state of a solver": Target("states/state-0-0.npz", _state, 10),

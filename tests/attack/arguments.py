@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tests.attack import _calls
 from tests.attack.harness import Wrong, main
+from tests.support import calls
 
 PURPOSE = (
     "Public functions with an argument replaced: the same value in another form gives the same result; a "
@@ -28,7 +28,7 @@ ENTRY = (0, 1)  # of a matrix, where a wrong value is put
 def prepare(folder: Path):
     """All calls, with how often each is taken, and the results of those that were made."""
     os.chdir(folder)  # where a wrong path may be written
-    found = _calls.calls(folder)
+    found = {name: call for name, call in calls.calls(folder).items() if call.arguments}
     chances = np.array([1 / call.cost for call in found.values()])
     return list(found.items()), chances / chances.sum(), {}
 
@@ -52,7 +52,7 @@ def case(context, rng: np.random.Generator) -> str:
     return replace(name, call, argument, what, replaced, number < len(same), result)
 
 
-def replace(name: str, call: _calls.Call, argument: str, what: str, replaced, must_work: bool, result) -> str:
+def replace(name: str, call: calls.Call, argument: str, what: str, replaced, must_work: bool, result) -> str:
     """What comes of a call with an argument replaced; `result` gives that of the call as it was."""
     where = f"{name}, {argument} = {what}"
     value = replaced()
@@ -76,7 +76,7 @@ def replace(name: str, call: _calls.Call, argument: str, what: str, replaced, mu
     return "accepted: finite numbers"
 
 
-def run(call: _calls.Call, replaced: dict[str, Any]):
+def run(call: calls.Call, replaced: dict[str, Any]):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fits that stop early; what counts is the result
         return call.function(**(call.arguments | replaced))
@@ -109,13 +109,8 @@ def forms(value) -> list[tuple[str, Any]]:
 
 # names of values of which a function on the host must not take any, and of those that are not finite
 MUST_REFUSE = (
-    "a NaN",
-    "an infinity",
-    "complex numbers",
-    "one row more",
-    "strings",
-    "a dictionary",
-    "three axes",
+    *("a NaN", "an infinity", "complex numbers", "strings", "a dictionary"),
+    *("one row more", "three axes"),
 )
 NONFINITE = ("a NaN", "an infinity", "nan", "inf")
 
@@ -220,7 +215,7 @@ def _check_equal(where: str, expected: list[np.ndarray], found: list[np.ndarray]
             raise Wrong(f"{where}: another result than for the value as it was")
 
 
-def _refused(where: str, error: BaseException, call: _calls.Call, must_work: bool) -> str:
+def _refused(where: str, error: BaseException, call: calls.Call, must_work: bool) -> str:
     """What a refusal is worth: it has to come from a `raise` that somebody wrote for the user."""
     text = f"{type(error).__name__}: {error}"
     if must_work:

@@ -17,24 +17,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tests.attack.harness import ROOT, Wrong, main
-
-sys.path.insert(0, str(ROOT / "tests"))
-
-from matrix_entries import Entry, entries
+from tests.attack.harness import Wrong, main
+from tests.support.entries import Entry, entries
 
 PURPOSE = (
     "malformed matrices are refused with a sentence by every function, and whole ones give the right result"
 )
 # Fits that are compiled anew for each number of entries take seconds.
 SLOW = (
-    "KernelLogistic",
-    "solve X",
-    "make X gpu",
-    "make X jnp",
-    ".fit X",
-    "multiclass_problem",
-    "kernels.points",
+    *("KernelLogistic", "make X gpu", "make X jnp", ".fit X", "multiclass_problem", "kernels.points"),
+    *("run X dense", "run X jnp"),
 )
 FORMATS = ("csr", "csc", "coo", "bsr", "dia", "lil", "dok")
 INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
@@ -114,22 +106,8 @@ def change(matrix, rng: np.random.Generator) -> str:
 
 
 def odd_number(rng: np.random.Generator, shape) -> Any:
-    numbers = [
-        -1,
-        0,
-        1,
-        *shape,
-        shape[0] - 1,
-        127,
-        128,
-        -128,
-        2**31 - 1,
-        -(2**31),
-        2**31,
-        2**32,
-        2**40,
-        10**9,
-    ]
+    numbers = [-1, 0, 1, *shape, shape[0] - 1, 127, 128, -128, 10**9]
+    numbers += [2**31 - 1, -(2**31), 2**31, 2**32, 2**40]
     return [*numbers, 0.5, "a", None][int(rng.integers(len(numbers) + (3 if rng.random() < 0.1 else 0)))]
 
 

@@ -28,8 +28,8 @@ from xmcjax.data import (
     save_svmlight,
     save_xmc,
 )
-from xmcjax.data._text_native import library
 from xmcjax.models import ModelFormatError, read_predictions, write_predictions
+from xmcjax.native import load_library
 from xmcjax.solvers.multinomial import _checkpoint
 
 PURPOSE = (
@@ -115,7 +115,7 @@ def prepare(folder: Path) -> _Context:
     np.savez(folder / "f.npz", header=np.frombuffer(header, np.uint8), **arrays)  # type: ignore[arg-type]
     seeds.append(_Seed("state", ".npz", (folder / "f.npz").read_bytes()))
     _limit_memory()
-    parsers = ["python"] if library() is None else ["native", "python"]
+    parsers = ["python"] if load_library() is None else ["native", "python"]
     return _Context(folder, seeds, parsers)
 
 

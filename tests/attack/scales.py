@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from tests.attack import _checked_fit
-from tests.attack import _dual_references as reference
 from tests.attack.harness import Wrong, main
+from tests.support import dual_references as reference
 
 PURPOSE = "C, scales of features, precisions: what is said to have converged is within tol of the minimum"
 KINDS = ("ww", "cs", "llw", "ovr", "ovr_squared", "alpha", "beta")

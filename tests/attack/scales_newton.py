@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from tests.attack import _checked_fit
-from tests.attack._primal_references import Problem, softmax
 from tests.attack.harness import Wrong, main
 from tests.attack.scales import prepare  # noqa: F401
+from tests.support.primal_references import Problem, softmax
 
 PURPOSE = "λ, scales of features, precisions: what is said to have converged is within tol of the minimum"
 METHODS = ("auto", "newton", "dual", "lbfgs", "lc", "lc_extrapolated", "admm")

@@ -38,7 +38,7 @@ WRITERS = {
     "data._npz": "save_npz",
     "models._predictions": "prediction_file",
     "models._writer": "ShardWriter",
-    "cli._runs": "run.json",
+    "cli._runs": "xmcjax train",
     "solvers.multinomial._checkpoint": "state of a solver",
 }
 

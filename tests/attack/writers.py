@@ -15,15 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.attack import _commands, _victim
+from tests.attack._victim import TARGETS
 from tests.attack.harness import ROOT, Wrong, main
-from xmcjax.cli._runs import read_runs
 from xmcjax.models import RUN_FILE, LinearModel
 
 PURPOSE = "kill -9, ENOSPC, EIO and short writes at every call: old or new, whole; nothing saved is lost"
 
 ONCE, FROM_THEN_ON, SHORT, KILL_BEFORE, KILL_AFTER = range(1, 6)
 _OLD = b"what was there before\n"
-_OLD_RUN = b'{"command": "train", "labels_trained": 30}'
 
 
 class _Target(NamedTuple):
@@ -54,7 +53,7 @@ def prepare(folder: Path) -> _Context:
     pipe = subprocess.PIPE
     victim = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True)
     context = _Context(folder / "case", victim, [])
-    for name, (file, _, cost) in _victim.TARGETS.items():
+    for name, (file, _, cost) in TARGETS.items():
         _reset(context.folder, file)
         said = _write(context, name)
         if said["error"] or said["signal"]:
@@ -70,7 +69,7 @@ def _reset(folder: Path, file: str | None) -> None:
     (folder / "link").symlink_to("far/real")
     if file is not None:
         (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).write_bytes(_OLD_RUN if file == "run.json" else _OLD)
+        (folder / file).write_bytes(_OLD)
         (folder / file).chmod(0o640)
 
 
@@ -94,14 +93,26 @@ def case(context: _Context, rng: np.random.Generator) -> str:
         return "skipped: there is no C compiler, or no Linux"
     chances = np.array([1 / target.cost for target in context.targets])
     target = context.targets[rng.choice(len(chances), p=chances / chances.sum())]
-    how = int(rng.integers(1, 6))
-    number = (errno.ENOSPC, errno.EIO)[rng.integers(2)]
+    how, number = int(rng.integers(1, 6)), (errno.ENOSPC, errno.EIO)[rng.integers(2)]
     call = int(rng.integers(1, target.calls + 1))
+    # A run before this one was killed, somewhere: what it saved must stay.
+    killed = int(rng.integers(1, target.calls + 1)) if target.file is None and rng.integers(2) else 0
+    said = broken(context, target, call, how, number, killed)
+    end = "killed" if said["signal"] else "refused" if said["error"] else "written"
+    kind = {SHORT: "short write", KILL_BEFORE: "kill", KILL_AFTER: "kill"}.get(how, errno.errorcode[number])
+    return f"{target.name}, {kind}: {end}"
+
+
+def broken(context: _Context, target: _Target, call: int, how: int, number: int, killed: int = 0) -> dict:
+    """How a run ended of which a call went wrong, after one that was killed at another call unless that is 0.
+
+    Raises:
+        Wrong: it did not end as it should, or what it left is not what was there, is new, or can be resumed.
+    """
     _reset(context.folder, target.file)
     before: dict[str, bytes] = {}
-    if target.file is None and rng.integers(2):
-        # A run before this one was killed, somewhere: what it saved must stay.
-        _write(context, target.name, int(rng.integers(1, target.calls + 1)), KILL_BEFORE)
+    if killed:
+        _write(context, target.name, killed, KILL_BEFORE)
         before = _shards(context.folder / "m")
     said = _write(context, target.name, call, how, number)
     what = f"{target.name}, call {call} of {target.calls}, " + (
@@ -114,9 +125,7 @@ def case(context: _Context, rng: np.random.Generator) -> str:
         _check_model(context, target, said, before, what)
     else:
         _check_file(context.folder, target, said, what)
-    end = "killed" if said["signal"] else "refused" if said["error"] else "written"
-    kind = {SHORT: "short write", KILL_BEFORE: "kill", KILL_AFTER: "kill"}.get(how, errno.errorcode[number])
-    return f"{target.name}, {kind}: {end}"
+    return said
 
 
 def _check_end(name: str, said: dict[str, Any], how: int, number: int, what: str, folder: Path) -> None:
@@ -144,8 +153,7 @@ def _check_file(folder: Path, target: _Target, said: dict[str, Any], what: str) 
     assert target.file is not None
     name = Path(target.file).name
     found = _contents(folder, target.file)
-    old = _OLD_RUN if target.file == "run.json" else _OLD
-    if found[name] not in (old, target.new[name]):
+    if found[name] not in (_OLD, target.new[name]):
         raise Wrong(f"{what}: neither the old file nor the new one ({len(found[name])} bytes)")
     if not said["signal"]:
         if said["error"] is None and found[name] != target.new[name]:
@@ -160,7 +168,8 @@ def _check_file(folder: Path, target: _Target, said: dict[str, Any], what: str) 
 
 def _shards(directory: Path) -> dict[str, bytes]:
     """The shards that a model's manifest names; what is beside them can be read, too."""
-    read_runs(directory / RUN_FILE)
+    if (directory / RUN_FILE).exists():
+        json.loads((directory / RUN_FILE).read_bytes())
     if not (directory / "manifest.json").exists():
         return {}
     LinearModel.load(directory, verify="full", partial=True)

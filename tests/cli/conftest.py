@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from tests.support import commands
 from xmcjax.cli.main import main
 from xmcjax.data import make_power_law, save_xmc
 
@@ -16,27 +17,10 @@ N_LABELS = 30
 N_FEATURES = 80
 
 
-class Result(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
 def xmcjax(capsys):
     """Runs a command: ``xmcjax("train", "--train", path, …)``."""
-
-    def run(*arguments) -> Result:
-        capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as leave:
-            code = leave.code
-        return Result(code, *capsys.readouterr())
-
-    return run
+    return functools.partial(commands.run, capsys)
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +34,17 @@ def files(tmp_path_factory) -> Path:
     save_xmc(folder / "train.txt", X[:300], Y[:300])
     save_xmc(folder / "test.txt", X[300:], Y[300:])
     return folder
+
+
+@pytest.fixture
+def train(xmcjax, files, tmp_path):
+    """Trains on the small data: (model directory, result of the command)."""
+
+    def run(*options, name="m", file=None, transform="unit"):
+        begin = ("train", "--train", file or files / "train.txt", "--model", tmp_path / name)
+        return tmp_path / name, xmcjax(*begin, "--transform", transform, *options)
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -74,5 +69,5 @@ def contents():
 
 @pytest.fixture
 def no_wait_for_the_disk(monkeypatch):
-    """Syncing is for power cuts; tests/models counts that it is asked for."""
+    """Syncing is for power cuts; tests/attack makes it fail."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)

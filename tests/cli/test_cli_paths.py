@@ -4,7 +4,6 @@ import os
 import shutil
 
 import pytest
-from cli_helpers import refused
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
 
@@ -31,9 +30,9 @@ def place(tmp_path, files, monkeypatch):
 def test_links_that_lead_in_a_circle(xmcjax, place, model):
     predict = ("predict", "--model", model, "--data", "data.txt")
     for name in ("l1", "l1/x"):
-        refused(xmcjax(*predict, "--out", name), f"error: {name}: {CIRCLE}")
-        refused(xmcjax("convert", "--data", "data.txt", "--out", name), f"error: {name}: {CIRCLE}")
-        refused(xmcjax("convert", "--data", name, "--out", "new"), f"error: {name}: {CIRCLE}")
+        xmcjax(*predict, "--out", name).refused(f"error: {name}: {CIRCLE}")
+        xmcjax("convert", "--data", "data.txt", "--out", name).refused(f"error: {name}: {CIRCLE}")
+        xmcjax("convert", "--data", name, "--out", "new").refused(f"error: {name}: {CIRCLE}")
         for command in (
             ("predict", "--model", model, "--data", name, "--out", "new"),
             ("predict", "--model", name, "--data", "data.txt", "--out", "new"),
@@ -43,7 +42,7 @@ def test_links_that_lead_in_a_circle(xmcjax, place, model):
             ("evaluate", "--data", name, "--predictions", "top.txt"),
             ("evaluate", "--data", "data.txt", "--predictions", name),
         ):
-            refused(xmcjax(*command), f"error: {name}: {CIRCLE}")
+            xmcjax(*command).refused(f"error: {name}: {CIRCLE}")
 
 
 @pytest.mark.parametrize(
@@ -57,20 +56,20 @@ def test_links_that_lead_in_a_circle(xmcjax, place, model):
 )
 def test_a_model_that_is_no_directory(xmcjax, place, name, found):
     said = f"error: {name}: expected a directory, found {found}"
-    refused(xmcjax("predict", "--model", name, "--data", "data.txt", "--out", "new"), said)
+    xmcjax("predict", "--model", name, "--data", "data.txt", "--out", "new").refused(said)
     for more in ((), ("--resume",)):
-        refused(xmcjax("train", "--train", "data.txt", "--model", name, *more), said)
+        xmcjax("train", "--train", "data.txt", "--model", name, *more).refused(said)
 
 
 def test_names_that_paths_do_not_keep(xmcjax, place, model):
     predict = ("predict", "--model", model, "--data", "data.txt")
     for out in ("old.txt/", "old.txt/.", "new/", "."):
         said = f"--out: expected the name of a file, got that of a directory: {out}"
-        refused(xmcjax(*predict, "--out", out), said)
-        refused(xmcjax(*predict, f"--out={out}"), said)
-        refused(xmcjax("convert", "--data", "data.txt", "--out", out), said)
-    refused(xmcjax(*predict, "--out", ""), "--out: expected the name of a file, got an empty one")
-    refused(xmcjax(*predict, "--out="), "--out: expected the name of a file, got an empty one")
-    refused(xmcjax("convert", "--data", "", "--out", "new"), "--data: expected the name of a file, got an")
+        xmcjax(*predict, "--out", out).refused(said)
+        xmcjax(*predict, f"--out={out}").refused(said)
+        xmcjax("convert", "--data", "data.txt", "--out", out).refused(said)
+    xmcjax(*predict, "--out", "").refused("--out: expected the name of a file, got an empty one")
+    xmcjax(*predict, "--out=").refused("--out: expected the name of a file, got an empty one")
+    xmcjax("convert", "--data", "", "--out", "new").refused("--data: expected the name of a file, got an")
     empty = ("train", "--train", "data.txt", "--model", "")
-    refused(xmcjax(*empty), "--model: expected the name of a directory, got an empty one")
+    xmcjax(*empty).refused("--model: expected the name of a directory, got an empty one")

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from solver_cases import CASES, SIGNS, C, X, Y
 
+from tests.support.solvers import CASES, SIGNS, C, X, Y
 from xmcjax import kernels, linops
 from xmcjax.kernels import GivenProducts
 from xmcjax.losses import MARGIN_LOSSES
@@ -59,13 +59,14 @@ def multinomial(path, intercept):
 def kernel_of_points(memory, exact):
     hp = SOLVERS["kernel_multinomial"].hparams(tolerance=1e-13)
 
-    def arguments(points, gamma, v, sigma2, weight):
+    def arguments(points, gamma, v, sigma2, weight, logits):
         gram = kernels.gram(kernels.RBF(gamma), kernels.points(points), memory=memory)
         K = dataclasses.replace(kernels.class_kernels(gram, np.ones(3), 1.0, 3), v=v, sigma2=sigma2)
-        made = SOLVERS["kernel_multinomial"].problem(K, Y, exact=exact)
+        made = SOLVERS["kernel_multinomial"].problem(K, jax.nn.softmax(logits), exact=exact)
         return dataclasses.replace(made, weight=weight[:, None]), hp
 
-    return arguments, (X, 0.4, np.array([1.0, 2.0, 1.5]), 0.3, np.linspace(0.5, 2, N))
+    logits = 4 * np.eye(3)[Y] + np.linspace(0, 1, 3)
+    return arguments, (X, 0.4, np.array([1.0, 2.0, 1.5]), 0.3, np.linspace(0.5, 2, N), logits)
 
 
 CASES_OF_DERIVATIVES = {

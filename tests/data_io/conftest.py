@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from xmcjax.data._text import PARSERS
-from xmcjax.data._text_native import library
+from xmcjax.native import load_library
 
 
-@pytest.fixture(params=PARSERS)
+@pytest.fixture(params=["native", "python"])
 def parser(request):
-    if request.param == "native" and library() is None:
+    if request.param == "native" and load_library() is None:
         pytest.skip("the native library was not built")
     return request.param
 

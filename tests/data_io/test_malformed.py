@@ -3,7 +3,6 @@
 import gzip
 import lzma
 import pickle
-import re
 from pathlib import Path
 
 import numpy as np
@@ -36,14 +35,7 @@ XMC_ERRORS = [
     ("index above int32", b"1 3 2\n0 1:1 2147483648:1\n", 2, 7, "index from 0 to 2", "'2147483648'"),
     ("index above int64", b"1 3 2\n0 9223372036854775808:1\n", 2, 3, "from 0 to 2", "'9223372036854775808'"),
     ("index 2^64", b"1 3 2\n0 18446744073709551616:1\n", 2, 3, "from 0 to 2", "'18446744073709551616'"),
-    (
-        "index of 5000 digits",
-        b"1 3 2\n0 " + b"1" * 5000 + b":1\n",
-        2,
-        3,
-        "from 0 to 2",
-        "'" + "1" * 40 + "'…",
-    ),
+    ("index of 5000 digits", b"1 3 2\n0 " + b"1" * 5000 + b":1\n", 2, 3, "to 2", "'" + "1" * 40 + "'…"),
     ("negative index", b"1 3 2\n0 -1:1\n", 2, 3, "a feature index from 0 to 2", "'-1'"),
     ("index with plus", b"1 3 2\n0 +1:1\n", 2, 3, "a feature index from 0 to 2", "'+1'"),
     ("fractional index", b"1 3 2\n0 1.0:1\n", 2, 3, "a feature index from 0 to 2", "'1.0'"),
@@ -74,14 +66,7 @@ XMC_ERRORS = [
     ("duplicate label", b"1 3 9\n5,2,1,2,5 1:1\n", 2, 7, "each label once", "'2'"),
     ("duplicate label at the end", b"1 3 9\n2,2\n", 2, 3, "each label once", "'2'"),
     ("label out of range", b"1 3 2\n0,2 1:1\n", 2, 3, "a label from 0 to 1", "'2'"),
-    (
-        "label above int64",
-        b"1 3 2\n99999999999999999999 1:1\n",
-        2,
-        1,
-        "a label from 0 to 1",
-        "'99999999999999999999'",
-    ),
+    ("label above int64", b"1 3 2\n" + b"9" * 20 + b" 1:1\n", 2, 1, "a label from 0 to 1", f"'{'9' * 20}'"),
     ("negative label", b"1 3 2\n-1 1:1\n", 2, 1, "a label from 0 to 1", "'-1'"),
     ("fractional label", b"1 3 2\n1.5 1:1\n", 2, 1, "a label from 0 to 1", "'1.5'"),
     ("letters for a label", b"1 3 2\nred 1:1\n", 2, 1, "a label from 0 to 1", "'red'"),
@@ -136,14 +121,19 @@ def test_xmc_error(parser, write, case):
     _check(raised.value, path, *where)
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+PACK = {"gz": gzip.compress, "xz": lzma.compress}
+
+
+@pytest.fixture(params=PACK)
+def suffix(request):
+    return request.param
+
+
 def test_error_names_line_in_compressed_file(parser, write, suffix):
-    pack = {".gz": gzip.compress, ".xz": lzma.compress}[suffix]
-    path = write(pack(b"2 3 2\n0 1:1\n1 1:x\n"), f"data.txt{suffix}")
-    with pytest.raises(
-        DataFormatError, match=re.escape(f"{path}:3:5: expected a finite float32 number, found 'x'")
-    ):
+    path = write(PACK[suffix](b"2 3 2\n0 1:1\n1 1:x\n"), f"data.txt.{suffix}")
+    with pytest.raises(DataFormatError) as raised:
         load_xmc(path, parser=parser)
+    _check(raised.value, path, 3, 5, "a finite float32 number", "'x'")
 
 
 def test_error_in_a_later_chunk(parser, tmp_path, monkeypatch):
@@ -177,15 +167,7 @@ SVMLIGHT_ERRORS = [
     ("query id", b"1 qid:7 1:1\n", {}, 1, 3, "a feature index", "'qid'"),
     ("index above n_features", b"1 4:1\n", {"n_features": 3}, 1, 3, "from 1 to 3", "'4'"),
     ("index above int32", b"1 2147483648:1\n", {}, 1, 3, "from 1 to 2147483647", "'2147483648'"),
-    (
-        "index above, from 0",
-        b"1 3:1\n",
-        {"n_features": 3, "zero_based": True},
-        1,
-        3,
-        "index from 0 to 2",
-        "'3'",
-    ),
+    ("index above, from 0", b"1 3:1\n", {"n_features": 3, "zero_based": True}, 1, 3, "from 0 to 2", "'3'"),
     ("nan", b"1 1:nan\n", {}, 1, 5, "a finite float32", "'nan'"),
     ("duplicate", b"1 3:1 3:0\n", {}, 1, 7, "each feature index once", "'3'"),
     ("value cut by a comment", b"1 3:#1\n", {}, 1, 5, "a finite float32", "'#1'"),
@@ -207,15 +189,9 @@ def test_svmlight_error(parser, write, case):
     _check(raised.value, path, *where)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("data.txt.gz", gzip.compress(b"2 3 2\n0 1:1\n1 1:1\n")),
-        ("data.txt.xz", lzma.compress(b"2 3 2\n0 1:1\n1 1:1\n")),
-    ],
-    ids=["gz", "xz"],
-)
-def test_truncated_and_damaged_archives(parser, write, name, content):
+def test_truncated_and_damaged_archives(parser, write, suffix):
+    text, name = b"2 3 2\n0 1:1\n1 1:1\n", f"data.txt.{suffix}"
+    content = PACK[suffix](text)
     assert load_xmc(write(content, name), parser=parser)[0].nnz == 2
     for stop in range(1, len(content)):
         with pytest.raises(
@@ -228,7 +204,7 @@ def test_truncated_and_damaged_archives(parser, write, name, content):
         with pytest.raises(DataFormatError):
             load_xmc(write(bytes(broken), name), parser=parser)
     with pytest.raises(DataFormatError, match="found a damaged one"):
-        load_xmc(write(b"2 3 2\n0 1:1\n1 1:1\n", name), parser=parser)
+        load_xmc(write(text, name), parser=parser)
 
 
 def test_what_the_system_refuses_is_an_oserror(parser, tmp_path):
@@ -245,10 +221,8 @@ def test_error_survives_pickling():
     # What multiprocessing does to bring an error home.
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), copy.line) == (DataFormatError, str(error), 3)
-    assert (
-        str(DataFormatError(Path("a.npz"), None, None, "an npz", "a zip"))
-        == "a.npz: expected an npz, found a zip"
-    )
+    without_place = DataFormatError(Path("a.npz"), None, None, "an npz", "a zip")
+    assert str(without_place) == "a.npz: expected an npz, found a zip"
 
 
 def test_long_line_without_end_is_an_error(parser, tmp_path, monkeypatch):
@@ -260,21 +234,17 @@ def test_long_line_without_end_is_an_error(parser, tmp_path, monkeypatch):
         load_xmc(path, parser=parser)
 
 
-def _parts(pack, padding=b""):
+def _parts(suffix, header=b"4 3 2\n", padding=b""):
     """An archive of two parts, and where the second one begins."""
-    first = pack(b"4 3 2\n" + b"0 1:1\n" * 2)
-    return first + padding + pack(b"1 2:1\n" * 2), len(first) + len(padding)
+    first = PACK[suffix](header + b"0 1:1\n" * 2) + padding
+    return first + PACK[suffix](b"1 2:1\n" * 2), len(first)
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
 @pytest.mark.parametrize("format", ["xmc", "svmlight"])
-def test_no_bit_of_a_second_part_can_lose_rows(parser, write, suffix, pack, format):
+def test_no_bit_of_a_second_part_can_lose_rows(parser, write, suffix, format):
     """Python's reader of .xz stops without a word where the second stream does not begin as one."""
-    if format == "xmc":
-        content, begin = _parts(pack)
-    else:  # no header says how many rows there are
-        first = pack(b"1 1:1\n" * 2)
-        content, begin = first + pack(b"2 2:1\n" * 2), len(first)
+    # in svmlight no header says how many rows there are
+    content, begin = _parts(suffix, b"4 3 2\n" if format == "xmc" else b"")
     load = load_xmc if format == "xmc" else load_svmlight
     name = f"data.txt.{suffix}"
     whole = load(write(content, name), parser=parser)
@@ -290,15 +260,14 @@ def test_no_bit_of_a_second_part_can_lose_rows(parser, write, suffix, pack, form
         assert (whole[0] != X).nnz == 0 and (y != whole[1]).sum() == 0
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
-def test_what_may_follow_a_part(parser, write, suffix, pack):
+def test_what_may_follow_a_part(parser, write, suffix):
     name = f"data.txt.{suffix}"
     kind = {"gz": "gzip", "xz": "xz"}[suffix]
     for padding in (b"", bytes(4), bytes(512)):
-        content, _ = _parts(pack, padding)
+        content, _ = _parts(suffix, padding=padding)
         for end in (b"", bytes(8)):
             assert load_xmc(write(content + end, name), parser=parser)[0].nnz == 4
-    content, _ = _parts(pack)
+    content, _ = _parts(suffix)
     for junk in (b"junk", b"4 3 2\n", b"\x1f\x8b", b"\xfd7zXZ\0", bytes(4) + b"junk"):
         with pytest.raises(DataFormatError, match=f"{name}:6:1: expected a complete {kind} file, found "):
             load_xmc(write(content + junk, name), parser=parser)
@@ -310,11 +279,10 @@ def test_what_may_follow_a_part(parser, write, suffix, pack):
             load_xmc(odd, parser=parser)
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
-def test_an_archive_that_is_cut_names_the_line_reached(parser, write, suffix, pack):
+def test_an_archive_that_is_cut_names_the_line_reached(parser, write, suffix):
     rng = np.random.default_rng(0)
     rows = b"".join(b"1 %d:%d\n" % (rng.integers(1000), rng.integers(1, 10**6)) for _ in range(5000))
-    content = pack(b"5000 1000 2\n" + rows)
+    content = PACK[suffix](b"5000 1000 2\n" + rows)
     with pytest.raises(DataFormatError, match="found a file that is cut short") as caught:
         load_xmc(write(content[: len(content) // 2], f"data.txt.{suffix}"), parser=parser)
     assert 2000 < caught.value.line < 3000

@@ -5,6 +5,7 @@ import lzma
 import os
 import subprocess
 import sys
+import threading
 import zlib
 
 import numpy as np
@@ -18,9 +19,9 @@ MEASURE = """
 import ast, resource, sys
 import concurrent.futures, gzip, lzma, zipfile, scipy.sparse
 from xmcjax.data import DataFormatError, load_npz, load_svmlight, load_xmc
-from xmcjax.data._text_native import library
+from xmcjax.native import load_library
 from xmcjax.models import read_predictions
-library()
+load_library()
 reader, path, options = globals()[sys.argv[1]], sys.argv[2], ast.literal_eval(sys.argv[3])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
@@ -31,6 +32,7 @@ except DataFormatError as error:
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024, found)
 """
 EMPTY_ROWS = b"20000000 3 3\n" + b"\n" * 20_000_000
+PACK = {"gz": gzip.compress, "xz": lzma.compress}
 MEMBERS = {
     "format": np.array("xmcjax-data-1"),
     "X_data": np.ones(10_000_000, np.float32),
@@ -57,20 +59,18 @@ def refused(reader: str, path, what: str, **options) -> None:
     assert said.count("\n") == 0 and said.startswith(str(path))
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress], ids=["gz", "xz"])
-def test_empty_rows_in_an_archive(write, pack):
-    path = write(pack(EMPTY_ROWS), "data.txt.gz" if pack is gzip.compress else "data.txt.xz")
+@pytest.mark.parametrize("suffix", PACK)
+def test_empty_rows_in_an_archive(write, suffix):
+    path = write(PACK[suffix](EMPTY_ROWS), f"data.txt.{suffix}")
     refused("load_xmc", path, "", parser="native")
     _, said = measure("load_xmc", path, parser="native", max_memory=2_000_000_000)
     assert said == "read"
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress], ids=["gz", "xz"])
-def test_both_parsers_stop_at_the_same_place(parser, write, pack):
-    path = write(
-        pack(b"2000000 3 3\n" + b"0,1 1:2\n" * 2_000_000),
-        "data.txt" + (".gz" if pack is gzip.compress else ".xz"),
-    )
+@pytest.mark.parametrize("suffix", PACK)
+def test_both_parsers_stop_at_the_same_place(parser, write, suffix):
+    rows = b"2000000 3 3\n" + b"0,1 1:2\n" * 2_000_000
+    path = write(PACK[suffix](rows), f"data.txt.{suffix}")
     with pytest.raises(DataFormatError, match=r"judged by the first \d+") as caught:
         load_xmc(path, parser=parser, max_memory=30_000_000)
     assert "at most 30 MB of memory (max_memory; --max-memory allows more)" in str(caught.value)
@@ -132,8 +132,6 @@ def test_predictions_padded_to_one_long_line(write):
 
 
 def test_a_pipe_is_as_large_as_what_came_through_it(tmp_path):
-    import threading
-
     os.mkfifo(tmp_path / "fifo")
     content = b"200000 9 3\n" + b"0,1 1:2 3:4.25 7:1\n" * 200_000
     writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(content))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.matrices import assert_same
 from xmcjax.data import FORMATS, DataFormatError, Dataset, convert, load, load_npz, save, save_npz, save_xmc
 
 
@@ -19,25 +20,18 @@ def data():
     return X, Y
 
 
-def _assert_same(matrix, expected):
-    assert (matrix.shape, matrix.dtype) == (expected.shape, expected.dtype)
-    for part in ("data", "indices", "indptr"):
-        np.testing.assert_array_equal(getattr(matrix, part), getattr(expected, part))
-        assert getattr(matrix, part).flags.writeable
-
-
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_round_trip(tmp_path, data, dtype, compressed):
     X, Y = data[0].astype(dtype), data[1].astype(dtype)
     save_npz(tmp_path / "a.npz", X, Y, compressed=compressed)
     X_read, Y_read = load_npz(tmp_path / "a.npz")
-    _assert_same(X_read, X)
-    _assert_same(Y_read, Y)
+    assert_same(X_read, X)
+    assert_same(Y_read, Y)
     classes = np.arange(-4, 5, dtype=np.int16)
     save_npz(tmp_path / "a.npz", X, classes, compressed=compressed)
     X_read, y_read = load_npz(tmp_path / "a.npz", np.float64)
-    _assert_same(X_read, X.astype(np.float64))
+    assert_same(X_read, X.astype(np.float64))
     np.testing.assert_array_equal(y_read, classes)
     assert y_read.dtype == np.int64
 
@@ -47,7 +41,7 @@ def test_round_trip_without_entries(tmp_path, shape):
     X = sp.csr_matrix(shape, dtype=np.float32)
     save_npz(tmp_path / "a.npz", X, X)
     for matrix in load_npz(tmp_path / "a.npz"):
-        _assert_same(matrix, X)
+        assert_same(matrix, X)
 
 
 def test_equal_data_give_equal_bytes(tmp_path, data):
@@ -83,8 +77,8 @@ def test_truncation_and_bit_flips(tmp_path, data, compressed):
         except DataFormatError:
             errors += 1
             continue
-        _assert_same(X_read, X)
-        _assert_same(Y_read, Y)
+        assert_same(X_read, X)
+        assert_same(Y_read, Y)
     assert errors > 200
 
 
@@ -132,28 +126,18 @@ BAD = {
     "offsets fall": (lambda m: m.update(X_indptr=_changed(m["X_indptr"], 1, 20)), "that does not fall"),
     "offsets start at 1": (lambda m: m.update(X_indptr=_changed(m["X_indptr"], 0, 1)), "begins with 0"),
     "offsets end early": (lambda m: m.update(X_indptr=_changed(m["X_indptr"], -1, 5)), "that does not fall"),
-    "offsets wrap around in 8 bits": (
-        lambda m: m.update(X_indptr=_wrapped(m["X_indptr"], np.int8)),
-        "not fall",
-    ),
-    "offsets wrap around in 64 bits": (
-        lambda m: m.update(X_indptr=_wrapped(m["X_indptr"], np.int64)),
-        "not fall",
-    ),
-    "too few offsets": (
-        lambda m: m.update(X_indptr=m["X_indptr"][:-1]),
-        "one more than rows",
-    ),
+    "offsets wrap in 8 bits": (lambda m: m.update(X_indptr=_wrapped(m["X_indptr"], np.int8)), "not fall"),
+    "offsets wrap in 64 bits": (lambda m: m.update(X_indptr=_wrapped(m["X_indptr"], np.int64)), "not fall"),
+    "too few offsets": (lambda m: m.update(X_indptr=m["X_indptr"][:-1]), "one more than rows"),
     "too few values": (lambda m: m.update(X_data=m["X_data"][:-1]), "as many indices as values"),
     "three sizes": (lambda m: m.update(X_shape=np.array([9, 7, 1])), "two sizes in X_shape"),
     "size below 0": (lambda m: m.update(X_shape=np.array([9, -7])), "two sizes in X_shape"),
     "size above int32": (lambda m: m.update(X_shape=np.array([9, 2**31])), "two sizes in X_shape"),
     "other rows": (
-        lambda m: m.update(
-            Y_shape=np.array([8, 4]), Y_indptr=np.append(m["Y_indptr"][:8], m["Y_indptr"][-1])
-        ),
+        lambda m: m.update(Y_shape=np.array([8, 4]), Y_indptr=np.delete(m["Y_indptr"], 8)),
         "labels of 9 rows",
     ),
+    "pickles": (lambda m: m.update(X_data=np.array([print], object)), "dtype kind 'f' in X_data"),
 }
 
 
@@ -170,14 +154,6 @@ def test_bad_content(tmp_path, data, name):
         load_npz(path)
     assert expected in str(raised.value)
     assert (raised.value.line, raised.value.column) == (None, None)
-
-
-def test_pickles_are_not_read(tmp_path, data):
-    members = _members(*data)
-    members["X_data"] = np.array([print], object)
-    np.savez(tmp_path / "a.npz", **members)
-    with pytest.raises(DataFormatError, match=r"dtype kind 'f' in X_data, found .* of object"):
-        load_npz(tmp_path / "a.npz")
 
 
 def test_small_file_cannot_ask_for_much_memory(tmp_path, data):
@@ -216,8 +192,8 @@ def test_load_save_convert(tmp_path, data):
         converted = convert(tmp_path / name, target, format, **options)
         assert isinstance(converted, Dataset)
         for dataset in (converted, load(target), load(tmp_path / name, format, **options)):
-            _assert_same(dataset.X, X)
-            _assert_same(dataset.y, Y)
+            assert_same(dataset.X, X)
+            assert_same(dataset.y, Y)
             assert dataset.fingerprint() == Dataset(X, Y).fingerprint()
         convert(target, tmp_path / "c.svm", target_format="svmlight")
         assert (tmp_path / "c.svm").read_bytes() == (tmp_path / "a.svm").read_bytes()

@@ -72,20 +72,20 @@ def test_rows_in_blocks(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "options"),
+    ("sizes", "labels", "features", "most"),
     [
-        ((0, 5, 3), {}),
-        ((1, 1, 1), {}),
-        ((3, 1, 1), {}),
-        ((20, 6, 4), {"labels_per_row": 4, "nonzeros_per_row": 6}),
+        ((0, 5, 3), 1, 1, 0),
+        ((1, 1, 1), 1, 1, 1),
+        ((3, 1, 1), 1, 1, 3),
+        ((20, 6, 4), 4, 6, 120),  # all labels of every row
+        # a million labels cost time and memory of the non-zeros, not of rows times labels
+        ((2000, 50_000, 1_000_000), 5, 50, 120_000),
     ],
 )
-def test_small_sizes(sizes, options):
-    options = {"labels_per_row": 1, "nonzeros_per_row": 1} | options
-    X, Y = make_power_law(*sizes, **options)
+def test_any_size(sizes, labels, features, most):
+    X, Y = make_power_law(*sizes, labels_per_row=labels, nonzeros_per_row=features, seed=4)
     assert (X.shape, Y.shape) == (sizes[:2], (sizes[0], sizes[2]))
-    if options["labels_per_row"] == 4:
-        assert Y.nnz == 80  # all labels of every row
+    assert np.diff(Y.indptr).min(initial=labels) >= (labels if labels == sizes[2] else 1) and X.nnz <= most
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,3 @@ def test_arguments_are_checked(sizes, options, message):
     options = {"labels_per_row": 1, "nonzeros_per_row": 1} | options
     with pytest.raises(ValueError, match=message):
         make_power_law(*sizes, **options)
-
-
-def test_many_labels():
-    """A million labels cost time and memory of the non-zeros, not of rows times labels."""
-    X, Y = make_power_law(2000, 50_000, 1_000_000, seed=4)
-    assert Y.shape == (2000, 1_000_000)
-    assert np.diff(Y.indptr).min() >= 1
-    assert X.nnz < 120_000

@@ -1,5 +1,7 @@
 """The svmlight reader and writer: options, classes, comments; equal to scikit-learn's where both read."""
 
+import lzma
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -117,8 +119,6 @@ def test_equal_to_scikit_learn(parser, tmp_path, multilabel, zero_based):
 
 @pytest.mark.parametrize("name", ["iris/train", "letter/test", "clef/test", "naics2017/test", "clinc150/val"])
 def test_equal_to_scikit_learn_on_real_data(parser, data_folder, tmp_path, name):
-    import lzma
-
     path = tmp_path / "data.svm"
     path.write_bytes(lzma.decompress((data_folder / f"{name}.libsvm.xz").read_bytes()))
     _equal_to_sklearn(path, parser, False, False)

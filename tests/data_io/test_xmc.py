@@ -9,8 +9,9 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from xmcjax.data import _files, load_svmlight, load_xmc, save_svmlight, save_xmc
-from xmcjax.data._text_native import library
+from tests.support.matrices import assert_same
+from xmcjax.data import load_svmlight, load_xmc, save_svmlight, save_xmc
+from xmcjax.native import load_library
 
 # Two labels, three features: the file and what it means as dense arrays.
 ACCEPTED = {
@@ -24,11 +25,7 @@ ACCEPTED = {
     "trailing blanks": (b"1 3 2 \t\n0 0:1 \t \n", [[1, 0, 0]], [[1, 0]]),
     "several blanks": (b" 1  3\t2\n0 \t 0:1  1:2\n", [[1, 2, 0]], [[1, 0]]),
     "explicit zeros": (b"1 3 2\n0 0:0 1:-0.0 2:1e-400\n", [[0, 0, 0]], [[1, 0]]),
-    "leading zeros": (
-        b"01 03 02\n00000000000000000000001 00000000000000000000002:007\n",
-        [[0, 0, 7]],
-        [[0, 1]],
-    ),
+    "leading zeros": (b"01 03 02\n" + b"0" * 22 + b"1 " + b"0" * 22 + b"2:007\n", [[0, 0, 7]], [[0, 1]]),
     "no rows": (b"0 3 2\n", np.zeros((0, 3)), np.zeros((0, 2))),
     "no columns": (b"1 0 0\n\n", np.zeros((1, 0)), np.zeros((1, 0))),
 }
@@ -77,30 +74,12 @@ def test_compressed(parser, write, suffix, pack):
 # Texts where a reader that is almost right goes wrong: halfway cases, many digits, the ends of the range.
 NUMBERS = [
     *("1", "+1", "-1", "1.", ".5", "+.5", "-0.5", "1e3", "1E+3", "1e-3", "1.5e2", "00012.500", "0.1", "0.3"),
-    *(
-        "9007199254740993",
-        "9007199254740992.5",
-        "9007199254740993.0",
-        "123456789012345678",
-        "1234567890123456789",
-    ),
-    *(
-        "0.1234567890123456789012345",
-        "3.14159265358979323846",
-        "1" + "0" * 30,
-        "0." + "0" * 30 + "1",
-        "1e22",
-        "1e23",
-    ),
+    *("9007199254740993", "9007199254740992.5", "9007199254740993.0", "123456789012345678"),
+    *("1234567890123456789", "0.1234567890123456789012345", "3.14159265358979323846", "1e22", "1e23"),
+    *("1" + "0" * 30, "0." + "0" * 30 + "1"),
     *("8.5899345920000008e9", "16777217", "16777219", "33554431.5", "0.000000059604644775390625", "5e-324"),
-    *(
-        "1.1754943508222875e-38",
-        "1e-40",
-        "1.401298464324817e-45",
-        "7.006492321624085e-46",
-        "7.1e-46",
-        "1e-46",
-    ),
+    *("1.1754943508222875e-38", "1e-40", "1.401298464324817e-45", "7.006492321624085e-46", "7.1e-46"),
+    "1e-46",
     *("3.4028234663852886e38", "3.4028235677973362e38", "340282346638528859811704183484516925440", "1e-400"),
     "0." + "1" * 400,
 ]
@@ -132,7 +111,7 @@ def test_dtype_is_checked(write):
 
 
 def _built():
-    return ("python",) if library() is None else ("native", "python")
+    return ("python",) if load_library() is None else ("native", "python")
 
 
 def _sparse(draw, rows, columns, values, dtype):
@@ -151,12 +130,6 @@ def data_sets(draw):
     return _sparse(draw, n, d, finite, dtype), _sparse(draw, n, n_labels, st.just(1), dtype)
 
 
-def _assert_same(matrix, expected):
-    assert (matrix.shape, matrix.dtype) == (expected.shape, expected.dtype)
-    for part in ("data", "indices", "indptr"):
-        np.testing.assert_array_equal(getattr(matrix, part), getattr(expected, part))
-
-
 # A loaded machine makes data slowly.
 _SUPPRESSED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 _FAST = settings(max_examples=150, deadline=None, suppress_health_check=_SUPPRESSED)
@@ -169,8 +142,8 @@ def test_round_trip(tmp_path, data):
     save_xmc(tmp_path / "data.txt", X, Y)
     for parser in _built():
         X_read, Y_read = load_xmc(tmp_path / "data.txt", X.dtype, parser=parser)
-        _assert_same(X_read, X)
-        _assert_same(Y_read, Y)
+        assert_same(X_read, X)
+        assert_same(Y_read, Y)
 
 
 @_FAST
@@ -181,16 +154,19 @@ def test_svmlight_round_trip(tmp_path, data, zero_based, first_label):
         return
     path = tmp_path / "data.svm"
     save_svmlight(path, X, Y, zero_based, first_label=first_label)
-    options = {
-        "n_features": X.shape[1],
-        "n_labels": Y.shape[1],
-        "zero_based": zero_based,
-        "first_label": first_label,
-    }
+    options = dict(n_features=X.shape[1], n_labels=Y.shape[1], zero_based=zero_based, first_label=first_label)
     for parser in _built():
         X_read, Y_read = load_svmlight(path, multilabel=True, dtype=X.dtype, parser=parser, **options)
-        _assert_same(X_read, X)
-        _assert_same(Y_read, Y)
+        assert_same(X_read, X)
+        assert_same(Y_read, Y)
+
+
+KINDS = {
+    "xmc": (load_xmc, {}),
+    "classes": (load_svmlight, {}),
+    "multilabel": (load_svmlight, dict(multilabel=True, zero_based=True, n_labels=50)),
+    "multilabel from 1": (load_svmlight, dict(multilabel=True, first_label=1)),
+}
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=_SUPPRESSED)
@@ -201,7 +177,7 @@ def test_svmlight_round_trip(tmp_path, data, zero_based, first_label):
         ),
         max_size=40,
     ).map("".join),
-    st.sampled_from(["xmc", "classes", "multilabel", "multilabel from 1"]),
+    st.sampled_from(list(KINDS)),
     st.integers(1, 9),
 )
 def test_parsers_agree_on_any_text(tmp_path, text, kind, chunk):
@@ -211,24 +187,18 @@ def test_parsers_agree_on_any_text(tmp_path, text, kind, chunk):
     path = tmp_path / "data.txt"
     path.write_bytes((b"2 7 9\n" if kind == "xmc" else b"") + text.encode())
 
+    load, options = KINDS[kind]
+
     def outcome(parser):
         try:
-            match kind:
-                case "xmc":
-                    X, y = load_xmc(path, parser=parser)
-                case "classes":
-                    X, y = load_svmlight(path, parser=parser)
-                case "multilabel":
-                    X, y = load_svmlight(path, multilabel=True, zero_based=True, n_labels=50, parser=parser)
-                case _:
-                    X, y = load_svmlight(path, multilabel=True, first_label=1, parser=parser)
+            X, y = load(path, parser=parser, **options)
         except ValueError as error:
             return str(error)
         y = (y.shape, y.indices.tolist(), y.indptr.tolist()) if sp.issparse(y) else y.tolist()
         return X.shape, X.data.tolist(), X.indices.tolist(), X.indptr.tolist(), y
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_files, "CHUNK", chunk)
+        patch.setattr("xmcjax.data._files.CHUNK", chunk)
         assert outcome("native") == outcome("python")
 
 
@@ -243,7 +213,7 @@ def test_written_bytes(tmp_path, suffix):
     assert unpack(first) == b"3 3 3\n0,2 1:0.100000001 2:3\n1\n 0:-1.00000001e-10\n"
     save_xmc(path, X, Y)
     assert path.read_bytes() == first
-    _assert_same(load_xmc(path)[0], X)
+    assert_same(load_xmc(path)[0], X)
 
 
 def test_writer_takes_any_sparse_matrix_and_leaves_it_alone(tmp_path):
@@ -254,7 +224,7 @@ def test_writer_takes_any_sparse_matrix_and_leaves_it_alone(tmp_path):
     before = X.copy()
     save_xmc(tmp_path / "data.txt", X, sp.coo_array(np.array([[True, False]])))
     assert (tmp_path / "data.txt").read_bytes() == b"1 3 2\n0 0:1.0 2:5.0\n"
-    _assert_same(X, before)
+    assert_same(X, before)
 
 
 def test_writer_refuses(tmp_path):

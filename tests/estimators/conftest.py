@@ -26,12 +26,3 @@ def multilabel():
 @pytest.fixture(scope="module")
 def fitted(multilabel):
     return OneVsAllClassifier().fit(*multilabel)
-
-
-@pytest.fixture(scope="module")
-def classes():
-    """Three noisy clusters; the numbers of the classes have gaps."""
-    rng = np.random.default_rng(0)
-    number = rng.integers(0, 3, 90)
-    X = rng.normal(size=(90, 4)) + 2 * np.eye(4)[number]
-    return X, np.array([-7, 3, 1000])[number]

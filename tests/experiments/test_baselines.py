@@ -42,13 +42,9 @@ def small():
 
 def minimum(objective, size, constraints):
     """By SLSQP, for quadratic programmes of any kind; from a point of random numbers."""
-    found = scipy.optimize.minimize(
-        objective,
-        0.1 * np.random.default_rng(0).normal(size=size),
-        method="SLSQP",
-        constraints=constraints,
-        options={"maxiter": 2_000, "ftol": 1e-13},
-    )
+    start, limits = 0.1 * np.random.default_rng(0).normal(size=size), {"maxiter": 2_000, "ftol": 1e-13}
+    given = dict(method="SLSQP", constraints=constraints, options=limits)
+    found = scipy.optimize.minimize(objective, start, **given)
     assert found.success
     return found.fun
 
@@ -130,11 +126,11 @@ def top_push_minimum(X, right, C):
         {"type": "ineq", "fun": lambda v: v[d * m] - scores(v, at_wrong)},
         {"type": "ineq", "fun": lambda v: v[-n_right:]},
     ]
-    return minimum(
-        lambda v: (v[: d * m] ** 2).sum() / 2 + C * (v[-n_right:] ** 2).sum(),
-        d * m + 1 + n_right,
-        constraints,
-    )
+
+    def objective(v):
+        return (v[: d * m] ** 2).sum() / 2 + C * (v[-n_right:] ** 2).sum()
+
+    return minimum(objective, d * m + 1 + n_right, constraints)
 
 
 @pytest.mark.parametrize("joint", [True, False])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from figure_helpers import assert_drawn
 
 from experiments import kernel_hierarchy, kernel_satimage, kernel_scaling
+from tests.support.experiments import assert_drawn
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 

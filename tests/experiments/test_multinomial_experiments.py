@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from figure_helpers import assert_drawn
 
-from experiments import _multinomial, _report, multinomial_convergence, multinomial_scaling
+from experiments import _multinomial, multinomial_convergence, multinomial_scaling
 from experiments.bench import multinomial
+from tests.support.experiments import assert_drawn, written
 from xmcjax.solvers.multinomial import METHODS
 
 
@@ -20,10 +18,9 @@ def in_this_process(monkeypatch):
 
 def test_benchmark_small(tmp_path):
     few = dict(lams=(1.0,), float32=(), float64=("auto", "sklearn lbfgs", "sklearn newton-cg"), repeats=2)
-    result = multinomial.run(multinomial.Options(data="digits", rows=300, limit=30, out=tmp_path, **few))
-    text = multinomial.markdown(result)
-    _report.write(tmp_path, "multinomial", result, text)
-    stored = json.loads((tmp_path / "multinomial.json").read_text())
+    options = multinomial.Options(data="digits", rows=300, limit=30, out=tmp_path, **few)
+    result = multinomial.run(options)
+    stored, text = written(tmp_path, "multinomial", result, multinomial.markdown(result))
     assert stored["optimum"]["1"]["error"] < 1e-8 * stored["optimum"]["1"]["value"]
     assert [row["program"] for row in stored["rows"]] == list(few["float64"])
     for row in stored["rows"]:
@@ -33,44 +30,32 @@ def test_benchmark_small(tmp_path):
     assert [ratio["gap"] for ratio in stored["ratios"]] == [1e-3, 1e-5]
     assert all(ratio["ratio"] > 0 and not ratio["at_least"] for ratio in stored["ratios"])
     assert "| 1 | sklearn lbfgs | float64 |" in text
-    # what was run is not run again
-    assert (
-        multinomial.run(multinomial.Options(data="digits", rows=300, limit=30, out=tmp_path, **few)) == result
-    )
+    assert multinomial.run(options) == result  # what was run is not run again
 
 
 def test_a_peer_that_was_given_up_counts_with_its_limit():
+    programs = (
+        ("auto", [1.0, 2.0], 2.0),
+        ("sklearn lbfgs", [5.0, None], 30.0),
+        ("sklearn newton-cg", [7.0, None], 20.0),
+    )
     rows = [
-        {"lam": 1.0, "dtype": "float64", "program": "auto", "seconds": [1.0, 2.0], "last": 2.0},
-        {"lam": 1.0, "dtype": "float64", "program": "sklearn lbfgs", "seconds": [5.0, None], "last": 30.0},
-        {
-            "lam": 1.0,
-            "dtype": "float64",
-            "program": "sklearn newton-cg",
-            "seconds": [7.0, None],
-            "last": 20.0,
-        },
+        {"lam": 1.0, "dtype": "float64", "program": program, "seconds": seconds, "last": last}
+        for program, seconds, last in programs
     ]
     found = multinomial._ratios(multinomial.Options(), 1.0, rows)
     assert [(ratio["ratio"], ratio["at_least"]) for ratio in found] == [(5.0, False), (10.0, True)]
 
 
 def test_convergence_small(tmp_path):
-    options = multinomial_convergence.Options(
-        problems=("digits:1",),
-        methods=("auto", "dm", "lc"),
-        rows=300,
-        out=tmp_path,
-        choose_lam=True,
-        lams=(0.01, 100.0),
-    )
+    chosen = dict(rows=300, out=tmp_path, choose_lam=True, lams=(0.01, 100.0))
+    options = multinomial_convergence.Options(("digits:1",), methods=("auto", "dm", "lc"), **chosen)
     result = multinomial_convergence.run(options)
-    text = multinomial_convergence.markdown(result)
-    _report.write(tmp_path, "convergence", result, text)
-    runs = json.loads((tmp_path / "convergence.json").read_text())["problems"]["digits:1"]["runs"]
-    assert min(runs["auto"]["value"]) <= (1 + 1e-6) * result["problems"]["digits:1"]["optimum"]["value"]
+    stored, text = written(tmp_path, "convergence", result, multinomial_convergence.markdown(result))
+    found = stored["problems"]["digits:1"]
+    runs, optimum = found["runs"], found["optimum"]["value"]
     # the bound is no tight one
-    assert min(runs["dm"]["bound"]) > 1.01 * result["problems"]["digits:1"]["optimum"]["value"]
+    assert min(runs["auto"]["value"]) <= (1 + 1e-6) * optimum < 1.01 * optimum < min(runs["dm"]["bound"])
     assert np.all(np.diff(runs["dm"]["seconds"]) >= 0)
     errors = result["cross_validation"]["digits"]
     assert errors["0.01"]["error"] < errors["100"]["error"] and "| digits |" in text
@@ -79,13 +64,10 @@ def test_convergence_small(tmp_path):
 
 
 def test_scaling_small(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        multinomial_scaling, "point", lambda options, classes, count: answer(options, classes, count, 0, 0)
-    )
     answer = multinomial_scaling.answer
-    options = multinomial_scaling.Options(
-        classes=(70,), processes=(), rows=50, features=30, iterations=2, out=tmp_path
-    )
+    monkeypatch.setattr(multinomial_scaling, "point", lambda *asked: answer(*asked, 0, 0))
+    sizes = dict(classes=(70,), processes=(), rows=50, features=30, iterations=2)
+    options = multinomial_scaling.Options(**sizes, out=tmp_path)
     result = multinomial_scaling.run(options)
     (one,) = result["by_classes"]
     assert one["processor"] > 0 and one["weights_mb"] == pytest.approx(4 * 30 * 70 / 2**20)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse as sp
-from sklearn.svm import LinearSVC
 
+from tests.support.estimators import linear_svc, with_ones
 from xmcjax import inits, losses
 from xmcjax.data import load_xmc, make_power_law
 from xmcjax.lanes import OneVsAll, train_one_vs_all
@@ -79,20 +79,18 @@ def test_the_other_losses_likewise(problem, loss):
         np.testing.assert_allclose(a, b, rtol=relative)
 
 
-def linear_svc(X, Y):
-    """Objectives of scikit-learn's solver, the bias as the weight of a feature of value 1."""
-    ones = sp.hstack([X, np.ones((X.shape[0], 1))], format="csr")
-    objectives = []
-    for label in range(Y.shape[1]):
-        y = 2 * Y[:, [label]].toarray().ravel() - 1
-        svc = LinearSVC(loss="squared_hinge", dual=False, fit_intercept=False, tol=1e-8, max_iter=100000)
-        w = svc.fit(ones, y).coef_[0]
-        objectives.append(w @ w / 2 + (np.maximum(1 - y * (ones @ w), 0) ** 2).sum())
-    return objectives
+def minima(X, Y):
+    """Of the labels, by scikit-learn's solver."""
+    targets, ones = 2 * Y.toarray() - 1, with_ones(X)
+    best = [np.append(*linear_svc(X, y, tol=1e-8)) for y in targets.T]
+    return [
+        v @ v / 2 + (np.maximum(1 - y * (ones @ v), 0) ** 2).sum()
+        for v, y in zip(best, targets.T, strict=True)
+    ]
 
 
 def test_the_objective_is_that_of_linear_svc(problem, zero_start):
-    theirs = linear_svc(*problem)
+    theirs = minima(*problem)
     np.testing.assert_allclose(zero_start[1e-6], theirs, rtol=1e-6)
     np.testing.assert_allclose(zero_start[0.01], theirs, rtol=1e-3)
 
@@ -106,7 +104,7 @@ def test_real_data(data_folder, precision, eps, relative):
     X, Y = load_xmc(data_folder / "bibtex" / "train.txt.xz")
     X = unit_rows(X.astype(np.float64)).astype(precision)
     Y = sp.csr_array(Y)[:, ::5]
-    theirs = linear_svc(X.astype(np.float64), Y)
+    theirs = minima(X.astype(np.float64), Y)
     for init in ("zero", *INITS[:-1]):
         np.testing.assert_allclose(values(train((X, Y), init, tol=eps)), theirs, rtol=relative, err_msg=init)
 
@@ -117,7 +115,7 @@ def test_the_solution_without_positives(problem):
     start = train(problem, inits.OvaPrimal("strict"), max_iter=0, tol=1e-8)[0]
     w = np.zeros(X.shape[1])
     w[start.indices] = start.values
-    ones = sp.hstack([X, np.ones((X.shape[0], 1))], format="csr")
+    ones = with_ones(X)
 
     def f(v):
         slack = np.maximum(1 + ones @ v, 0)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from xmcjax._hierarchy import Hierarchy
+from tests.support.internals import Hierarchy
 from xmcjax.kernels import Loadings, tree
 
 EDGES = [(0, 3), (0, 9), (3, 1), (3, 2), (9, 4), (4, 5), (5, 6), (5, 7), (0, 8), (9, 10), (10, 11)]
@@ -82,31 +82,3 @@ def test_naics(data_folder):
     assert (hierarchy.n_nodes, hierarchy.n_classes) == (2192, 1055)
     assert list(hierarchy.nodes[hierarchy.leaves]) == list(range(1, 1056))
     assert hierarchy.merged()[0].n_nodes == 2192 - 697
-
-
-@pytest.mark.parametrize(
-    ("edges", "error", "message"),
-    [
-        ([(0, 1), (2, 3), (3, 2)], ValueError, "found none to node 2: it hangs on a cycle"),
-        ([(0, 1), (5, 6)], ValueError, "found none to node 6"),
-        ([(0, 1), (1, 2), (0, 2)], ValueError, "expected one parent per node, node 2 has two"),
-        ([(0, 1), (1, 0)], ValueError, "expected 0 as the root, found it as a child"),
-        ([(0, 1), (0, -2)], ValueError, "expected node numbers from 0, got -2"),
-        ([(0, 1.5)], TypeError, "expected node numbers"),
-        ([], ValueError, "expected pairs"),
-        ([(0, 1, 2)], ValueError, "expected pairs"),
-    ],
-)
-def test_trees_that_are_none(edges, error, message):
-    with pytest.raises(error, match=message):
-        Hierarchy.from_edges(edges)
-
-
-def test_unknown_nodes():
-    tree = Hierarchy.from_edges(EDGES)
-    with pytest.raises(
-        ValueError, match="y: expected leaves of the hierarchy, found 99, not a node of the tree"
-    ):
-        tree.places([1, 99], leaves_only=True)
-    with pytest.raises(ValueError, match="y: expected leaves of the hierarchy, found 4, an inner node"):
-        tree.places([1, 4], leaves_only=True)

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.kernel_functions import everything, rbf
 from xmcjax import kernels
 from xmcjax.kernels import RBF, Linear, Matern
 
@@ -18,10 +18,6 @@ W = np.array([0.5, 4.0])
 def data():
     rng = np.random.default_rng(0)
     return rng.standard_normal((N, D)) + 1, rng.standard_normal((M, D)) + 1
-
-
-def rbf(w, X, Z):
-    return np.exp(-w / (2 * D) * ((X[:, None] - Z[None]) ** 2).sum(-1))
 
 
 def approximated(method, form=np.asarray):
@@ -37,14 +33,6 @@ def written_out(w, places, X, Z, corrected):
     if corrected:
         np.fill_diagonal(full, 1.0)
     return full, rbf(w, Z, I) @ np.linalg.solve(inner, columns.T)
-
-
-@jax.jit
-def everything(gram, test, S, U):
-    def inner(kernel, S):
-        return jnp.sum(U * dataclasses.replace(gram, kernel=kernel).matmat(S))
-
-    return gram.matmat(S), gram.cross(test, S), *jax.grad(inner, argnums=(0, 1))(gram.kernel, S)
 
 
 @pytest.mark.parametrize(("method", "form"), [("cholesky", np.asarray), ("nystrom", sp.csr_matrix)])
@@ -134,31 +122,3 @@ def test_fourier_features(kernel):
     h = 1e-6
     up, down = (small.at(dataclasses.replace(kernel, w=W + s * h * np.eye(2)[1])).matmat(S) for s in (1, -1))
     np.testing.assert_allclose(by_kernel.w[1], np.sum(U * (up - down)) / (2 * h), rtol=1e-5)
-
-
-def test_bad_input():
-    X, _ = data()
-    points = kernels.points(X)
-    for arguments, options, message in [
-        ((RBF(1.0), points, 0), {}, "rank: expected at least 1, got 0"),
-        ((RBF(1.0), points, 25), {}, "rank: expected from 1 to 24"),
-        ((RBF(1.0), points, 3), dict(method="svd"), "method: expected one of cholesky, nystrom"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            kernels.low_rank(*arguments, **options)
-    with pytest.raises(ValueError, match="rank: expected an even number above 0, got 3"):
-        kernels.fourier(RBF(1.0), points, 3)
-    with pytest.raises(TypeError, match="expected an RBF or Matern kernel"):
-        kernels.fourier(Linear(), points, 4)
-    with pytest.raises(TypeError, match="points by their features"):
-        kernels.fourier(RBF(1.0), kernels.precomputed(rbf(1.0, X, X)), 4)
-    gram = kernels.low_rank(RBF(W), points, RANK)
-    with pytest.raises(ValueError, match="expected 2 kernels as before, got 1"):
-        gram.at(RBF(1.0))
-
-    def moved(norms2):
-        own = dataclasses.replace(gram, points=dataclasses.replace(points, norms2=norms2))
-        return jnp.sum(own.matmat(jnp.ones((N, 2, 1))))
-
-    with pytest.raises(TypeError, match="derivatives in hyperparameters only"):
-        jax.grad(moved)(points.norms2)

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import assert_same_bits, native, small, train
 
+from tests.support.lanes import assert_same_bits, native, small, train
 from xmcjax import inits
 from xmcjax.models import ShardWriter
 

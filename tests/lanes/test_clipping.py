@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import assert_same_bits, native, small, train
+from sklearn.svm import LinearSVC
 
-from xmcjax import inits, losses
-from xmcjax.lanes import LabelWeights, _clipping
+from tests.support.lanes import assert_same_bits, margins, native, small, train
+from xmcjax import OneVsAllClassifier, inits, losses
+from xmcjax.data import load_svmlight
+from xmcjax.lanes import LabelWeights
 
 TIGHT = dict(tol=1e-8, init=inits.Zero())
 
@@ -26,9 +28,7 @@ def scores(X, results):
 
 
 def objective(X, Y, r, c=1.0, C=1.0):
-    y = 2 * Y[:, [r.label]].toarray().ravel() - 1.0
-    w = r.values.astype(float)
-    slack = np.maximum(1 - y * (X[:, r.indices] @ w + r.bias), 0)
+    w, slack = r.values.astype(float), np.maximum(1 - margins(X, Y, r), 0)
     return 0.5 * (w @ w + r.bias**2) + C * np.sum(c * slack**2)
 
 
@@ -104,7 +104,7 @@ def test_objectives_hardly_rise(backend, weighted):
 
 
 def test_so_many_labels_are_looked_at(monkeypatch):
-    monkeypatch.setattr(_clipping, "LOOKS", 3)
+    monkeypatch.setattr("xmcjax.lanes._clipping.LOOKS", 3)
     X, Y = dense(255.0, labels=8)
     _, summary = train(X, Y, clip=0.01)
     assert summary.raised.labels == 3
@@ -143,11 +143,6 @@ def test_a_loss_whose_curvature_is_not_known_keeps_all():
 
 def test_satimage(data_folder):
     """Grey values as they come, and in other units."""
-    from sklearn.svm import LinearSVC
-
-    from xmcjax import OneVsAllClassifier
-    from xmcjax.data import load_svmlight
-
     (X, y), (X_test, y_test) = (
         load_svmlight(data_folder / "satimage" / f"{part}.libsvm.xz") for part in ("train", "test")
     )

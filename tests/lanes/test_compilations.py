@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from lane_helpers import native, small, train
 
+from tests.support.lanes import native, small, train
 from xmcjax import inits, losses
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse as sp
-from lane_helpers import native, train
 
+from tests.support.lanes import native, train, vector
 from xmcjax import inits, losses
 from xmcjax.data import load_xmc
 from xmcjax.solvers import Status
@@ -107,9 +107,7 @@ def test_the_start_of_a_loss_has_its_own_target(loss, t):
     X, Y = made("unit")
     results, _ = train(X, Y, loss=losses.MARGIN_LOSSES[loss], max_iter=0, clip=0.0)
     for label, result in results.items():
-        w = np.zeros(X.shape[1])
-        w[result.indices] = result.values
-        scores, has = X @ w + result.bias, Y[:, [label]].toarray().ravel() > 0
+        scores, has = X @ vector(result, X.shape[1]) + result.bias, Y[:, [label]].toarray().ravel() > 0
         np.testing.assert_allclose([scores[has].mean(), scores[~has].mean()], [1, t], atol=1e-9)
 
 

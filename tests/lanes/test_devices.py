@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from pathlib import Path
+import types
 
 import numpy as np
 import pytest
-from lane_helpers import small, train
-from process_helpers import outputs, run_all, start
 
+from tests.support.lanes import small, train
+from tests.support.processes import outputs, run_all, start
 from xmcjax import inits, linops, losses
-from xmcjax.lanes import _device_block, _devices
-from xmcjax.penalties import L1, L2
-from xmcjax.solvers import newton_cg
+from xmcjax.lanes import lanes_that_fit
 
 WORK = """
 import hashlib, threading
 import jax
 import numpy as np
-from lane_helpers import small, train
+from tests.support.lanes import small, train
 from xmcjax import inits
 from xmcjax.lanes._queue import LabelQueue
 
@@ -50,7 +47,7 @@ print(json.dumps([len(jax.devices()), len(busy), len(results), digest.hexdigest(
 def in_processes(devices: list[int], **options):
     """Of a training in a process with so many devices: how many, threads at work, labels, hash of all."""
     program = f"import json\n\noptions = json.loads({json.dumps(options)!r})\n{WORK}"
-    done = run_all([start(program, devices=count, path=[Path(__file__).parent]) for count in devices])
+    done = run_all([start(program, devices=count) for count in devices])
     return [json.loads(text.splitlines()[-1]) for text in outputs(done)]
 
 
@@ -84,47 +81,29 @@ def test_the_kernels_of_a_gpu_train_the_same_model(init):
             np.testing.assert_allclose(ours[label].value, result.value, rtol=1e-5)
 
 
-@pytest.mark.parametrize("backend", ["gpu", "dense"])
-@pytest.mark.parametrize("penalty", [L2(), L1()], ids=["l2", "l1"])
-def test_what_training_runs_lowers_for_a_gpu(backend, penalty):
-    op = linops.make(small()[0], backend=backend)
-    if isinstance(op, linops.Grouped):
-        op = dataclasses.replace(op, interpret=False)
-    block = _device_block.DeviceBlock(
-        op, losses.squared_hinge, np.ones(1), newton_cg.HParams(), 256, False, penalty
-    )
-    step = newton_cg.advance.__wrapped__.trace(block._problem, block._hp, block._state)
-    text = step.lower(lowering_platforms=("cuda",)).as_text()
-    # the product with δ, the gradient, and CG's: two products with the bias that it eliminates
-    assert (text.count("xla.gpu.triton") >= 4) == (backend == "gpu")
-    assert "tensor<200x256xf32>" in text
-
-
-def test_lanes_fill_the_memory():
-    assert _devices.lanes_that_fit(linops.make(small()[0])) == 32
-    gib = 2**30
-    # Amazon-670K on 80 GB, three million rows, and features that hardly fit
-    assert _devices.lanes_in(75 * gib, 490_449, 135_909, 4) == 512
-    assert _devices.lanes_in(75 * gib, 3_000_000, 337_067, 4) == 384
-    assert _devices.lanes_in(16 * gib, 3_000_000, 337_067, 4) == 64
-    assert _devices.lanes_in(0, 10, 10, 4) == 16
-
-
 class _Gpu:
-    """What is asked of a device."""
+    """What is asked of a device: its statistics, or None where the platform does not tell."""
 
     platform = "gpu"
 
-    def __init__(self, statistics):
-        self._statistics = statistics
+    def __init__(self, free, used=1000):
+        self._statistics = free and dict(bytes_limit=int(free) + used, bytes_in_use=used)
 
     def memory_stats(self):
         return self._statistics
 
 
-def test_lanes_of_a_gpu_are_those_of_its_free_memory():
-    op = linops.make(small()[0], backend="jnp")
-    need = 4 * (_devices.OF_ROWS * 200 + _devices.OF_COLUMNS * 100) / _devices.PART
-    taken = dict(bytes_limit=int(1000 + 300 * need), bytes_in_use=1000)
-    assert _devices.lanes_that_fit(op, _Gpu(taken)) == 256
-    assert _devices.lanes_that_fit(op, _Gpu(None)) == 16  # a platform that does not tell
+@pytest.mark.parametrize(
+    ("shape", "gigabytes", "lanes"),
+    [
+        ((490_449, 135_909), 75, 512),  # Amazon-670K on 80 GB
+        ((3_000_000, 337_067), 75, 384),
+        ((3_000_000, 337_067), 16, 64),  # features that hardly fit
+        ((10, 10), 0, 16),
+        ((200, 100), None, 16),
+    ],
+)
+def test_lanes_fill_the_free_memory(shape, gigabytes, lanes):
+    op = types.SimpleNamespace(shape=shape, dtype=np.float32)
+    assert lanes_that_fit(op, _Gpu(gigabytes and gigabytes * 2**30)) == lanes
+    assert lanes_that_fit(linops.make(small()[0])) == 32

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import assert_same_bits, native, small, train
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
+from tests.support.lanes import assert_same_bits, matrix, native, signs, small, train, vector
 from xmcjax import losses, metrics
 from xmcjax.lanes import WEIGHTINGS, LabelWeights, Weighting
+from xmcjax.models import ArrayModel, predict_topk
 from xmcjax.solvers import Status
 
 
@@ -27,8 +28,8 @@ def random_weights(data):
     return LabelWeights(rng.uniform(0.5, 5, count), negative)
 
 
-def objective(X, y, c, w, b, phi):
-    return w @ w / 2 + b * b / 2 + c @ phi(y * (X @ w + b))
+def objective(X, y, c, w, b):
+    return w @ w / 2 + b * b / 2 + c @ np.maximum(1 - y * (X @ w + b), 0) ** 2
 
 
 def test_the_weights_are_those_of_dismecpp():
@@ -55,20 +56,18 @@ def test_the_optimum_is_that_of_linear_svc(data, random_weights, name, eps, rela
     if name != "random":
         weights = WEIGHTINGS[name](metrics.inverse_propensities(Y))
     sample_weight = np.random.default_rng(5).uniform(0.5, 2, X.shape[0])
-    ours, _ = train(X, Y, label_weights=weights, sample_weight=sample_weight, tol=eps, clip=0.0, block_size=4)
+    more = dict(sample_weight=sample_weight, tol=eps, clip=0.0, block_size=4)
+    ours, _ = train(X, Y, label_weights=weights, C=3.0, **more)
     ones = sp.hstack([X, np.ones((X.shape[0], 1))], format="csr")
     for label, result in ours.items():
-        y = 2 * Y[:, [label]].toarray().ravel() - 1
         if result.status == Status.NO_POSITIVES:
             continue
-        c = sample_weight * np.where(y > 0, weights.positive[label], weights.negative[label])
+        y = signs(Y, label)
+        c = 3 * sample_weight * np.where(y > 0, weights.positive[label], weights.negative[label])
         svc = LinearSVC(dual=False, fit_intercept=False, tol=1e-9, max_iter=100000)
         v = svc.fit(ones, y, sample_weight=c).coef_[0]
-        best = objective(X, y, c, v[:-1], v[-1], lambda m: np.maximum(1 - m, 0) ** 2)
-        np.testing.assert_allclose(result.value, best, rtol=relative)
-        w = np.zeros(X.shape[1])
-        w[result.indices] = result.values
-        found = objective(X, y, c, w, result.bias, lambda m: np.maximum(1 - m, 0) ** 2)
+        np.testing.assert_allclose(result.value, objective(X, y, c, v[:-1], v[-1]), rtol=relative)
+        found = objective(X, y, c, vector(result, X.shape[1]), result.bias)
         np.testing.assert_allclose(found, result.value, rtol=1e-9)
 
 
@@ -82,13 +81,23 @@ def test_logistic_with_a_free_bias_equals_scikit_learn(data, random_weights, bac
     )
     ours, _ = train(X, Y, label_weights=weights, labels=chosen, **options)
     for label in chosen.tolist():
-        y = 2 * Y[:, [label]].toarray().ravel() - 1
+        y = signs(Y, label)
         c = np.where(y > 0, weights.positive[label], weights.negative[label])
         theirs = LogisticRegression(tol=1e-10, max_iter=1000).fit(X, y, sample_weight=c)
-        w = np.zeros(X.shape[1])
-        w[ours[label].indices] = ours[label].values
-        np.testing.assert_allclose(w, theirs.coef_[0], atol=1e-5)
+        np.testing.assert_allclose(vector(ours[label], X.shape[1]), theirs.coef_[0], atol=1e-5)
         np.testing.assert_allclose(ours[label].bias, theirs.intercept_[0], atol=1e-5)
+
+
+def test_rare_labels_come_first_more_often(data):
+    X, Y = data
+    counts = np.asarray(Y.sum(0)).ravel()
+    rare = np.flatnonzero((counts > 0) & (counts <= np.median(counts)))
+    shares = []
+    for weights in (None, WEIGHTINGS["propensity"](metrics.inverse_propensities(Y, 0.6, 2.6))):
+        coef, bias = matrix(train(X, Y, label_weights=weights)[0], X.shape[1])
+        best, _ = predict_topk(ArrayModel(coef.T, np.where(counts, bias, -np.inf)), X, 3)
+        shares.append(np.isin(best, rare).mean())
+    assert shares[1] > shares[0] > 0
 
 
 @native
@@ -103,16 +112,18 @@ def test_bits(data, random_weights):
         assert_same_bits(train(X, Y, label_weights=random_weights, **options)[0], reference)
 
 
-def test_the_stopping_rule(data, random_weights):
+@pytest.mark.parametrize(("weighted", "eps"), [(True, 0.1), (False, 0.1), (False, 1e-5)])
+def test_the_stopping_rule(data, random_weights, weighted, eps):
+    """‖∇f‖ ≤ ε₀ max(1, min(|P|, |N|))/n ‖∇f(0)‖, the bias included."""
     X, Y = data
-    weights = random_weights
+    weights = random_weights if weighted else LabelWeights(*np.ones((2, Y.shape[1])))
     ones = np.hstack([X.toarray(), np.ones((X.shape[0], 1))])
     y = 2 * Y.toarray() - 1
     c = np.where(y > 0, weights.positive, weights.negative)
     at_zero = 2 * np.linalg.norm(ones.T @ (c * y), axis=0)
     positives = Y.toarray().sum(0)
-    bound = 0.1 * np.maximum(1, np.minimum(positives, len(y) - positives)) / len(y) * at_zero
-    results, _ = train(X, Y, label_weights=weights, tol=0.1)
+    bound = eps * np.maximum(1, np.minimum(positives, len(y) - positives)) / len(y) * at_zero
+    results, _ = train(X, Y, label_weights=weights if weighted else None, tol=eps)
     for label, result in results.items():
         if positives[label]:
             assert result.gradient_norm <= bound[label] * (1 + 1e-9)

@@ -8,21 +8,22 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import assert_same_bits, native, small, train
-from process_helpers import kill_at_take, node_workers, watch_labels_taken
 
+from tests.support.lanes import assert_same_bits, native, small, train
+from tests.support.processes import CORES, kill_at_take, made_up_nodes, node_workers, watch_labels_taken
 from xmcjax import inits
-from xmcjax._topology import Node, Share
+from xmcjax.cli import train as train_command
 from xmcjax.lanes import LabelWeights, OneVsAll, train_on_nodes
 from xmcjax.penalties import L1
 
-CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 pytestmark = [native, pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")]
 
 
 @pytest.fixture
-def shares():
-    return [Share(Node(0, (CORES[0],)), 1), Share(Node(3, (CORES[1],)), 2)]
+def shares(tmp_path_factory, monkeypatch):
+    """One thread and two threads, on cores that stand for nodes 0 and 3."""
+    made_up_nodes(tmp_path_factory.mktemp("nodes"), {0: CORES[1], 3: CORES[0]}, monkeypatch)
+    return train_command.node_shares("auto", 3)
 
 
 def on_nodes(X, Y, shares, sink=None, *, more=None, **options):
@@ -88,9 +89,8 @@ def test_no_label_is_begun_after_the_first_no(shares):
 def test_a_process_that_dies_is_named(shares, monkeypatch, count):
     X, Y = small()
     killed = kill_at_take(monkeypatch, count)
-    with pytest.raises(
-        ChildProcessError, match=r"^the worker of NUMA node [03] \(process \d+\) was ended by SIGKILL$"
-    ) as caught:
+    said = r"^the worker of NUMA node [03] \(process \d+\) was ended by SIGKILL$"
+    with pytest.raises(ChildProcessError, match=said) as caught:
         on_nodes(X, Y, shares)
     assert f"(process {killed[0]})" in str(caught.value)
     assert node_workers() == []

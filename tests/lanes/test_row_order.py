@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lane_helpers import native, small, train
+
+from tests.support.lanes import native, small, train, vector
 
 
 def uneven(seed=0):
@@ -36,9 +37,7 @@ def test_rows_of_any_length_in_any_order(wide):
     for label, reference in plain.items():
         for result in (ours[label], again[label]):
             assert result.value == pytest.approx(reference.value, rel=1e-4)
-            w, v = np.zeros(100), np.zeros(100)
-            w[result.indices], v[reference.indices] = result.values, reference.values
-            np.testing.assert_allclose(w, v, atol=2e-2)
+            np.testing.assert_allclose(vector(result, 100), vector(reference, 100), atol=2e-2)
     np.testing.assert_array_equal(X.indptr, kept.indptr)
     np.testing.assert_array_equal(X.data, kept.data)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lane_helpers import assert_same_bits, native, small, train
 
+from tests.support.lanes import assert_same_bits, margins, native, signs, small, train
 from xmcjax import losses
 from xmcjax.lanes import LabelWeights, _sparsify
 from xmcjax.penalties import L1, HuberPenalty
 
 
-def objective(X, y, c, indices, values, bias, l2_bias, loss):
-    margins = y * (X[:, indices] @ values.astype(float) + bias)
-    losses_ = np.asarray(loss.value(margins))
-    return values.astype(float) @ values / 2 + l2_bias * bias**2 / 2 + c @ losses_
+def objective(X, Y, c, result, l2_bias, loss):
+    values = result.values.astype(float)
+    of_losses = c @ np.asarray(loss.value(margins(X, Y, result)))
+    return values @ values / 2 + l2_bias * result.bias**2 / 2 + of_losses
 
 
 @pytest.mark.parametrize("loss", [losses.squared_hinge, losses.logistic, losses.huber_hinge])
@@ -35,16 +35,15 @@ def test_the_rise_is_bounded_and_used(loss, rise, bias):
         reference = whole[label]
         if not result.newton_steps and not len(reference.indices):
             continue
-        y = 2 * Y[:, [label]].toarray().ravel() - 1
         a, b = label_weights.positive[label], label_weights.negative[label]
-        c = 2 * sample_weight * np.where(y > 0, a, b)
+        c = 2 * sample_weight * np.where(signs(Y, label) > 0, a, b)
 
-        def f(indices, values, y=y, c=c, result=result):
-            return objective(X, y, c, indices, values, result.bias, bias == "regularised", loss)
+        def f(result, c=c):
+            return objective(X, Y, c, result, bias == "regularised", loss)
 
         assert result.value == reference.value and result.bias == reference.bias
-        np.testing.assert_allclose(f(reference.indices, reference.values), result.value, rtol=1e-9)
-        assert f(result.indices, result.values) <= (1 + rise) * result.value * (1 + 1e-12)
+        np.testing.assert_allclose(f(reference), result.value, rtol=1e-9)
+        assert f(result) <= (1 + rise) * result.value * (1 + 1e-12)
         # the largest weights are kept, as they were
         np.testing.assert_array_equal(
             reference.values[np.isin(reference.indices, result.indices)], result.values
@@ -57,7 +56,8 @@ def test_the_rise_is_bounded_and_used(loss, rise, bias):
         fewer = kept - max(1, kept // _sparsify.RESOLUTION)
         if fewer > 0:
             order = np.sort(largest[:fewer])
-            assert f(reference.indices[order], reference.values[order]) > (1 + rise) * result.value
+            less = reference._replace(indices=reference.indices[order], values=reference.values[order])
+            assert f(less) > (1 + rise) * result.value
     assert dropped > 0
 
 
@@ -80,8 +80,7 @@ def test_the_objective_has_the_penalty_of_the_weights(penalty):
     for label, result in ours.items():
         if np.isnan(result.value):
             continue
-        y = 2 * Y[:, [label]].toarray().ravel() - 1
-        slack = np.maximum(1 - y * (X[:, result.indices] @ result.values + result.bias), 0)
+        slack = np.maximum(1 - margins(X, Y, result), 0)
         of_weights = np.sum(penalty.value(jnp.asarray(np.append(result.values, result.bias))))
         assert slack @ slack + of_weights <= 1.05 * result.value * (1 + 1e-12)
         fewer += len(whole[label].indices) - len(result.indices)

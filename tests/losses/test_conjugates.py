@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from functools import partial
 
@@ -10,18 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loss_references import CASES, CONVEX, ROWS, M, compiled, compiled_conjugate, examples, mask
 
+from tests.support.functions import MARGINS
+from tests.support.losses import CASES, CONVEX, ROWS, M, compiled, compiled_conjugate, examples, mask
 from xmcjax import losses
-from xmcjax.losses import HuberHinge
-
-MARGIN = {**losses.MARGIN_LOSSES, "narrow_huber": HuberHinge(delta=0.25)}
-
-
-def test_every_convex_loss_has_a_conjugate_by_its_name():
-    named = {name for name in losses.__all__ if f"{name}_conjugate" in losses.__all__}
-    functions = {name for name in losses.__all__ if inspect.isfunction(getattr(losses, name))}
-    assert functions == named | {f"{name}_conjugate" for name in named} | {"truncated_topk_entropy"}
 
 
 def both_sides(name, z, v, y, where=None):
@@ -132,9 +123,9 @@ def test_conjugates_under_vmap_and_grad(name):
         assert jax.eval_shape(conjugate, v.reshape(4, 6, M), y.reshape(4, 6)).shape == (4, 6)
 
 
-@pytest.mark.parametrize("name", MARGIN)
+@pytest.mark.parametrize("name", MARGINS)
 def test_conjugates_of_the_margin_losses(name):
-    loss = MARGIN[name]
+    loss = MARGINS[name]
     m = jnp.linspace(-3, 3, 121)
     u = loss.grad(m)
     np.testing.assert_allclose(loss.value(m) + loss.conjugate(u), m * u, atol=1e-13)
@@ -168,12 +159,12 @@ def test_conjugates_of_the_margin_losses(name):
 def test_the_conjugate_of_one_vs_all(name):
     z, _ = examples(seed=18)
     t = jnp.asarray(np.random.default_rng(19).choice([-1.0, 1.0], z.shape))
-    conjugate = partial(losses.one_vs_all_conjugate, targets=t, loss=MARGIN[name], where=mask())
+    conjugate = partial(losses.one_vs_all_conjugate, targets=t, loss=MARGINS[name], where=mask())
 
     @jax.jit
     def both_sides(z):
         def total(z):
-            value = losses.one_vs_all(z, t, MARGIN[name], where=mask())
+            value = losses.one_vs_all(z, t, MARGINS[name], where=mask())
             return jnp.sum(value), value
 
         (_, value), v = jax.value_and_grad(total, has_aux=True)(z)

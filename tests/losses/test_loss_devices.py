@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from tests.support.processes import run_program
 
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from loss_references import CASES, ROWS, compiled, compiled_conjugate, examples, mask
+from tests.support.losses import CASES, ROWS, compiled, compiled_conjugate, examples, mask
 
 assert len(jax.devices()) == 4
 rows, classes = Mesh(np.array(jax.devices()), ("rows",)), Mesh(np.array(jax.devices()[:3]), ("classes",))
@@ -46,14 +43,4 @@ print("agree")
 
 
 def test_on_a_mesh():
-    here = Path(__file__).resolve().parent
-    env = {
-        **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-        "JAX_PLATFORMS": "cpu",
-        "JAX_ENABLE_X64": "1",
-        "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])]),
-    }
-    command = [sys.executable, "-W", "error", "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=600)
-    assert (done.returncode, done.stdout) == (0, "agree\n"), done.stderr
+    assert run_program(PROGRAM, devices=4) == "agree"

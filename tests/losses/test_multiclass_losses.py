@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loss_references import (
+
+from tests.support.losses import (
     CASES,
     CONVEX,
     ROWS,
-    SMOOTH,
     M,
     compiled,
     examples,
@@ -21,127 +21,7 @@ from loss_references import (
     softmax,
     top_k,
 )
-
 from xmcjax import losses
-
-
-def test_by_hand():
-    z, y = jnp.asarray([2.0, 1.5, 0.25, -1.0]), jnp.asarray(0)
-    # 1 + z_j − z_y: 0.5, −0.75, −2
-    assert losses.crammer_singer(z, y) == 0.5
-    assert losses.weston_watkins(z, y) == 0.5
-    assert losses.lee_lin_wahba(z, y) == 2.5 + 1.25 + 0.0
-    assert losses.topk_hinge(z, y, 1) == losses.topk_hinge(z, y, 1, "beta") == 0.5
-    assert losses.topk_hinge(z, y, 2) == 0 and losses.topk_hinge(z, y, 2, "beta") == 0.25
-    assert losses.topk_hinge(z, jnp.asarray(1), 2) == (1.5 - 0.25) / 2
-    assert losses.topk_hinge(z, jnp.asarray(1), 2, variant="beta") == 0.75
-    assert losses.topk_hinge(z, jnp.asarray(3), 3) == (4 + 3.5 + 2.25) / 3
-    # the 0 of class y is not among the two largest of 1, −1, −1
-    far = jnp.asarray([0.0, 0.0, -2.0, -2.0])
-    assert losses.topk_hinge(far, y, 2) == 0 and losses.topk_hinge(far, y, 2, "beta") == 0.5
-    zero = jnp.zeros(4)
-    np.testing.assert_allclose(losses.softmax_cross_entropy(zero, y), np.log(4))
-    np.testing.assert_allclose(losses.topk_entropy(zero, y, 2), np.log(4))
-    # a class far ahead takes half of p, the others share the rest: E = 9/2 − 9/2 + H(1/2, 1/4, 1/4)
-    ahead = jnp.asarray([0.0, 9.0, -9.0, -9.0])
-    np.testing.assert_allclose(losses.topk_entropy(ahead, y, 2), np.log1p(np.exp(1.5 * np.log(2))))
-    np.testing.assert_allclose(losses.truncated_topk_entropy(ahead, y, 2), np.log1p(2 * np.exp(-9)))
-    np.testing.assert_allclose(losses.lc_bound(zero, y, -jnp.log(4.0)), np.log(4), rtol=1e-14)
-    np.testing.assert_allclose(losses.dm_bound(zero, y, jnp.log(3.0)), np.log(3) + 4 * np.log(4 / 3))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_values(name):
-    z, y = examples()
-    for where in (None, mask()):
-        found, reference = compiled(name)(z, y, where)[0], expected(CASES[name].reference, z, y, where)
-        np.testing.assert_allclose(found, reference, rtol=1e-12, atol=1e-13)
-        assert len(set(np.round(reference, 6))) > 5
-
-
-def test_values_of_the_largest_k():
-    z, y = examples(seed=21)
-    for name, options in (
-        ("topk_hinge", {"variant": "alpha"}),
-        ("topk_hinge", {"variant": "beta"}),
-        ("topk_entropy", {}),
-        ("truncated_topk_entropy", {}),
-    ):
-        case = top_k(name, M - 1, **options)
-        reference = expected(case.reference, z, y, mask())
-        np.testing.assert_allclose(case.f(z, y, where=mask()), reference, rtol=1e-12, atol=1e-13)
-
-
-def test_losses_that_are_the_same():
-    z, y = examples()
-    for variant in ("alpha", "beta"):
-        np.testing.assert_array_equal(losses.topk_hinge(z, y, 1, variant), losses.crammer_singer(z, y))
-    for f in (losses.topk_entropy, losses.truncated_topk_entropy):
-        np.testing.assert_array_equal(f(z, y, 1), losses.softmax_cross_entropy(z, y))
-    log_z = jax.nn.logsumexp(z, axis=-1)
-    np.testing.assert_allclose(losses.softmax_cross_entropy(z, y), log_z - z[np.arange(ROWS), y])
-    np.testing.assert_allclose(losses.lc_bound(z, y, -log_z), losses.softmax_cross_entropy(z, y), rtol=1e-11)
-
-
-def test_what_lies_above_what():
-    """α ≤ β; a larger k is a smaller loss; the bounds lie above the softmax; all above the top-k error."""
-    z, y = examples()
-    softmax = losses.softmax_cross_entropy(z, y)
-    assert np.all(losses.lc_bound(z, y, jnp.full(ROWS, -1.0)) >= softmax)
-    assert np.all(losses.dm_bound(z, y, jnp.full(ROWS, 0.5)) >= softmax)
-    ahead = jnp.sum(z > z[jnp.arange(ROWS), y][:, None], axis=-1)
-    before = None
-    for k in (1, 5):
-        alpha, beta = losses.topk_hinge(z, y, k), losses.topk_hinge(z, y, k, "beta")
-        entropy, truncated = losses.topk_entropy(z, y, k), losses.truncated_topk_entropy(z, y, k)
-        assert np.all(alpha <= beta + 1e-12) and np.any(alpha < beta - 1e-9) == (k > 1)
-        assert np.all(beta[ahead >= k] >= 1) and np.all(truncated <= entropy + 1e-12)
-        now = np.stack([alpha, beta, entropy, truncated])
-        assert before is None or np.all(now <= before + 1e-12)
-        before = now
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_gradients_are_derivatives(name):
-    h, (z, y) = 1e-6, examples(seed=2)
-    for where in (None, mask()):
-        _, found = compiled(name)(z, y, where)
-        for c in range(M):
-            e = h * jnp.eye(M)[c][None]
-            up, down = (compiled(name)(x, y, where)[0] for x in (z + e, z - e))
-            np.testing.assert_allclose(found[:, c], (up - down) / (2 * h), rtol=1e-6, atol=3e-8)
-        assert not np.allclose(found, 0)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_forward_mode_and_second_derivatives(name):
-    h, (z, y) = 1e-6, examples(seed=3)
-    direction = jnp.cos(7 * z)
-
-    @jax.jit
-    def forward(z):
-        def slope(z):
-            return jax.grad(lambda z: jnp.sum(CASES[name].f(z, y)))(z)
-
-        _, change = jax.jvp(lambda z: CASES[name].f(z, y), (z,), (direction,))
-        return change, jax.jvp(slope, (z,), (direction,))[1]
-
-    change, curvature = forward(z)
-    _, slope = compiled(name)(z, y)
-    np.testing.assert_allclose(change, jnp.sum(slope * direction, axis=-1), rtol=1e-11, atol=1e-13)
-    up, down = (compiled(name)(z + s * h * direction, y)[1] for s in (1, -1))
-    np.testing.assert_allclose(curvature, (up - down) / (2 * h), rtol=1e-6, atol=1e-7)
-    assert np.any(curvature != 0) == (name in SMOOTH)
-
-
-def test_the_hessian_by_reverse_mode_twice():
-    z, y = jnp.asarray([0.3, 1.0, -0.2, 4.0, 0.1]), jnp.asarray(0)
-    slope = jax.jit(jax.grad(partial(losses.topk_entropy, labels=y, k=2)))
-    hessian = jax.jit(jax.jacrev(slope))(z)
-    difference = jnp.stack([(slope(z + e) - slope(z - e)) / 2e-6 for e in 1e-6 * jnp.eye(5)], axis=-1)
-    np.testing.assert_allclose(hessian, difference, atol=1e-9)
-    np.testing.assert_allclose(hessian, hessian.T, atol=1e-15)
-    assert np.linalg.eigvalsh(hessian).min() > -1e-12 and np.abs(hessian).max() > 1e-3
 
 
 def test_derivatives_in_the_variational_parameters():
@@ -252,57 +132,6 @@ def test_fewer_open_classes_than_k_and_one():
         assert value == 0 and not np.any(g)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [*((name, jnp.bfloat16) for name in CASES), ("topk_entropy", jnp.float16)]
-)
-def test_half_precision_with_a_mask(name, dtype):
-    """As in float32 of the same scores up to the rounding of the result, and finite."""
-    z, y = examples(seed=5)
-    z = z.at[::3].multiply(10)
-    z = (jnp.minimum(z, 8) if name == "lc_bound" else z).astype(dtype)
-    half, single = (compiled(name)(x, y, mask()) for x in (z, z.astype(jnp.float32)))
-    eps = 2 * float(jnp.finfo(dtype).eps)
-    assert eps < 2e-2
-    for a, b in zip(half, single, strict=True):
-        assert a.dtype == dtype and b.dtype == jnp.float32
-        a, b = np.asarray(a, np.float32), np.asarray(b)
-        off = (np.abs(a - b) / np.maximum(np.abs(b), 1)).max()
-        print(f"{name}: masked {dtype.__name__}, worst relative difference from float32 {off:.1e}")
-        assert np.isfinite(a).all()
-        np.testing.assert_allclose(a, b, rtol=eps, atol=eps * 1e-2)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_float32_is_close_to_float64(name):
-    z, y = examples(seed=6, dtype=np.float32)
-    double = compiled(name)(z.astype(jnp.float64), y)
-    for a, b in zip(compiled(name)(z, y), double, strict=True):
-        assert a.dtype == jnp.float32 and b.dtype == jnp.float64
-        np.testing.assert_allclose(a, b, rtol=5e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_under_vmap_and_with_any_batch_shape(name):
-    f = CASES[name].f
-    z, y = examples()
-    plain, slope = compiled(name)(z, y, mask())
-
-    def one(z, y, w):
-        return f(z, y, where=w)
-
-    def box(x):
-        return x.reshape(4, 6, *x.shape[1:])
-
-    by_row = jax.jit(jax.vmap(jax.vmap(jax.value_and_grad(one)), in_axes=1, out_axes=1))
-    found, g = by_row(box(z), box(y), box(mask()))
-    np.testing.assert_allclose(found, box(plain), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(g, box(slope), rtol=1e-12, atol=1e-14)
-    with jax.numpy_rank_promotion("raise"):
-        assert jax.eval_shape(f, box(z), box(y), where=mask()[0]).shape == (4, 6)
-        assert jax.eval_shape(f, z[0], y[0]).shape == ()
-        assert jax.eval_shape(f, z[:0], y[:0]).shape == (0,)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_labels_that_are_not_known_when_tracing(name):
     """A label beyond the classes gives NaN in its own row only; its gradient is 0."""
@@ -343,15 +172,6 @@ def test_many_classes_and_ties(name, k, dtype):
     np.testing.assert_allclose(found, reference, rtol=2e-5 if dtype == np.float32 else 1e-11)
 
 
-def test_a_million_classes():
-    z = np.random.default_rng(9).normal(size=(1, 1_000_000)).astype(np.float32)
-    y = jnp.asarray([123_456])
-    top = 1 + np.sort(np.delete(z[0], 123_456).astype(np.float64))[-5:] - z[0, 123_456]
-    value, g = jax.value_and_grad(lambda z: losses.topk_hinge(z, y, 5)[0])(jnp.asarray(z))
-    np.testing.assert_allclose(value, top.mean(), rtol=1e-6)
-    assert int(jnp.sum(g > 0)) == 5 and float(g[0, 123_456]) == pytest.approx(-1)
-
-
 @pytest.mark.parametrize("name", ["topk_hinge_alpha", "topk_entropy", "truncated_topk_entropy"])
 def test_the_k_largest_are_found_without_sorting(name):
     """XLA for CPUs sorts whole rows where it does not recognise the k largest: a hundred times as slow."""
@@ -381,3 +201,26 @@ def test_one_vs_all():
     half = f(z.astype(jnp.bfloat16), t.astype(jnp.int8))
     assert half.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.asarray(half, np.float64), reference.sum(axis=-1), rtol=2e-2)
+
+
+def test_forms_of_arguments():
+    Z, Y = np.zeros((4, 5), np.float32), np.array([0, 1, 2, 4])
+    assert losses.crammer_singer([[2.0, 1.5]], [0]).tolist() == [0.5]
+    assert losses.crammer_singer([2.0, 1.5], 0).shape == ()
+    for f in (losses.topk_hinge, losses.topk_entropy, losses.truncated_topk_entropy):
+        np.testing.assert_array_equal(f(Z, Y, np.int64(2)), f(Z, Y, 2))
+    for f in (losses.lc_bound, losses.lc_bound_conjugate, losses.dm_bound, losses.dm_bound_conjugate):
+        assert f(Z, Y, np.zeros(4)).dtype == jnp.float32
+    assert losses.smooth_topk_hinge(Z, Y, 2, 1).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("variant", ["alpha", "beta"])
+def test_gamma_may_be_traced_and_has_a_derivative(variant):
+    z, y = examples()
+    f = jax.jit(lambda gamma: jnp.sum(losses.smooth_topk_hinge(z, y, 3, gamma, variant)))
+    h = 1e-6
+    for gamma in (0.3, 2.0):
+        difference = (f(gamma + h) - f(gamma - h)) / (2 * h)
+        np.testing.assert_allclose(jax.grad(f)(gamma), difference, rtol=1e-6)
+    for gamma in (0.0, -1.0, jnp.nan):
+        assert np.isnan(f(gamma))

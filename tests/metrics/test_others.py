@@ -1,8 +1,6 @@
 """Propensities, binary precision and recall, F1 and density against definitions and scikit-learn."""
 
-import ast
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,10 +74,8 @@ def test_label_precision_recall_equals_the_definition(seed, undefined, threshold
     got = metrics.label_precision_recall(Y, scores, threshold, undefined=undefined)
     assert got == pytest.approx(expected, abs=1e-12)
     assert (got.precision, got.recall) == got
-    sparse = metrics.label_precision_recall(
-        sp.csr_array(Y), sp.csr_array(scores), threshold, undefined=undefined
-    )
-    assert sparse == got
+    sparse = sp.csr_array(Y), sp.csr_array(scores)
+    assert metrics.label_precision_recall(*sparse, threshold, undefined=undefined) == got
 
 
 def test_label_precision_recall_by_hand():
@@ -120,11 +116,6 @@ def test_f1_equals_scikit_learn(seed):
     assert metrics.micro_f1(y_true, y_pred) == pytest.approx(np.mean(y_true == y_pred))
 
 
-def test_f1_of_nothing_is_zero():
-    assert metrics.micro_f1(np.zeros((2, 3)), np.zeros((2, 3))) == 0.0
-    assert metrics.macro_f1(np.zeros((2, 3)), np.zeros((2, 3))) == 0.0
-
-
 @pytest.mark.parametrize(
     ("y_true", "y_pred", "words"),
     [
@@ -137,6 +128,7 @@ def test_f1_of_nothing_is_zero():
 )
 def test_f1_refuses_what_does_not_fit(y_true, y_pred, words):
     for function in (metrics.micro_f1, metrics.macro_f1):
+        assert function(np.zeros((2, 3)), np.zeros((2, 3))) == 0.0
         with pytest.raises(ValueError, match=words):
             function(np.asarray(y_true), np.asarray(y_pred))
 
@@ -154,24 +146,3 @@ def test_density():
             return 0.125
 
     assert metrics.density(Model()) == 0.125
-
-
-def test_the_modules_import_numpy_and_scipy_only():
-    allowed = {"__future__", "typing", "numpy", "scipy", "xmcjax"}
-    files = list(Path(metrics.__path__[0]).glob("*.py"))
-    assert len(files) > 4
-    for path in files:
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module]
-                # trees of classes are NumPy arrays, and the checks of arguments and matrices stand on scipy
-                own = tuple(
-                    f"xmcjax.{part}" for part in ("metrics", "_hierarchy", "_arguments", "_finite", "_sparse")
-                )
-                for alias in node.names:
-                    name = f"xmcjax.{alias.name}" if node.module == "xmcjax" else node.module
-                    assert not name.startswith("xmcjax") or name.startswith(own)
-            assert {name.split(".")[0] for name in names} <= allowed, path

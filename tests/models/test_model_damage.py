@@ -8,18 +8,16 @@ import socket
 
 import numpy as np
 import pytest
-from model_helpers import META, contents, fill
 from safetensors.numpy import load_file, save, save_file
 
+from tests.support.models import META, contents, write
 from xmcjax.models import LinearModel, ModelFormatError, ShardWriter
 
 
 @pytest.fixture(scope="module")
 def model_directory(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("model") / "m"
-    with ShardWriter(directory, META, shard_size=8, transforms_arrays={"a.w": np.arange(50.0)}) as writer:
-        fill(writer)
-    return directory
+    arrays = {"a.w": np.arange(50.0)}
+    return write(tmp_path_factory.mktemp("model") / "m", shard_size=8, transforms_arrays=arrays)
 
 
 @pytest.fixture
@@ -58,27 +56,25 @@ def test_every_truncation_is_found(copy, verify):
         path.write_bytes(whole)
 
 
-def test_lazy_hashes_are_compared_when_a_shard_is_read(copy):
-    path = copy / "shard-000001.safetensors"
+def flip(path):
+    """The last byte of a file."""
     whole = bytearray(path.read_bytes())
     whole[-1] ^= 1
     path.write_bytes(whole)
+
+
+def test_hashes_are_compared_when_a_file_is_read(copy):
+    flip(copy / "transforms.safetensors")
+    with pytest.raises(ModelFormatError, match="transforms"):
+        LinearModel.load(copy, verify="none").transforms_arrays()
+    flip(copy / "transforms.safetensors")
+    flip(copy / "shard-000001.safetensors")
     model = LinearModel.load(copy, verify="lazy")
     model.weights(0, 8)
     with pytest.raises(ModelFormatError, match=r"shard-000001.*expected SHA-256"):
         model.weights(7, 9)
     with pytest.raises(ModelFormatError, match="SHA-256"):
         LinearModel.load(copy)  # by default this small model is checked in full
-
-
-def test_damaged_transforms_are_found_when_they_are_read(copy):
-    path = copy / "transforms.safetensors"
-    whole = bytearray(path.read_bytes())
-    whole[-1] ^= 1
-    path.write_bytes(whole)
-    model = LinearModel.load(copy, verify="none")
-    with pytest.raises(ModelFormatError, match="transforms"):
-        model.transforms_arrays()
 
 
 def test_a_missing_shard_is_named(copy):
@@ -89,15 +85,21 @@ def test_a_missing_shard_is_named(copy):
         LinearModel.load(copy, verify="none").weights(16, 17)
 
 
+def sign(directory, body: bytes):
+    """Writes a manifest of this JSON object, without its closing brace, with the right hash."""
+    head = body + b',\n "manifest_sha256": "'
+    (directory / "manifest.json").write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')
+
+
+def body_of(content) -> bytes:
+    return json.dumps(content, indent=1, sort_keys=True).encode()[:-2]
+
+
 def rewrite_manifest(directory, change):
-    """Apply a change to the manifest's content and sign it again, as someone who lies would."""
-    path = directory / "manifest.json"
-    content = json.loads(path.read_bytes())
+    """Applies a change to the manifest's content and signs it again, as someone who lies would."""
+    content = json.loads((directory / "manifest.json").read_bytes())
     del content["manifest_sha256"]
-    content = change(content) or content
-    body = json.dumps(content, indent=1, sort_keys=True).encode()
-    head = body[:-2] + b',\n "manifest_sha256": "'
-    path.write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')
+    sign(directory, body_of(change(content) or content))
 
 
 def test_the_signature_of_the_tests_is_that_of_the_writer(copy):
@@ -162,13 +164,16 @@ def test_a_manifest_that_lies_is_refused(copy, change, words):
         LinearModel.load(copy, verify="none")
 
 
-def test_a_newer_schema_names_the_version_it_needs(copy):
-    def change(content):
-        content["schema_version"] = 9
-        content["meta"]["xmcjax_version"] = "3.1"
+STRANGE = ([1], "text", None, {"xmcjax_version": ["x"]}, {"xmcjax_version": "9" * 5000})
+NEWER = "found 99: install a newer version of xmcjax$"
 
-    rewrite_manifest(copy, change)
-    with pytest.raises(ModelFormatError, match=r"install xmcjax 3\.1 or later"):
+
+@pytest.mark.parametrize(
+    ("meta", "words"), [(META | {"xmcjax_version": "3.1"}, r"3\.1 or later"), *((m, NEWER) for m in STRANGE)]
+)
+def test_a_newer_schema_names_the_version_it_needs(copy, meta, words):
+    rewrite_manifest(copy, lambda content: content.update(schema_version=99, meta=meta))
+    with pytest.raises(ModelFormatError, match=words):
         LinearModel.load(copy)
 
 
@@ -254,12 +259,6 @@ def read_everything(model):
     return model.coef(), model.intercept(), model.status, model.transforms_arrays()
 
 
-def sign(directory, body: bytes):
-    """Writes a manifest of this JSON object, without its closing brace, with the right hash."""
-    head = body + b',\n "manifest_sha256": "'
-    (directory / "manifest.json").write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')
-
-
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 @pytest.mark.parametrize("depth", [500, 900, 1000, 100_000])
 def test_json_that_is_deep(copy, opening, depth):
@@ -272,23 +271,13 @@ def test_json_that_is_deep(copy, opening, depth):
         assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(
-    "meta", [[1], "text", None, {"xmcjax_version": ["x"]}, {"xmcjax_version": "9" * 5000}]
-)
-def test_a_newer_schema_with_strange_meta_data(copy, meta):
-    rewrite_manifest(copy, lambda content: content.update(schema_version=99, meta=meta))
-    with pytest.raises(ModelFormatError, match=r"found 99: install a newer version of xmcjax$"):
-        LinearModel.load(copy)
-
-
 @pytest.mark.parametrize("digits", [20, 400, 4300, 4301, 100_000])
 @pytest.mark.parametrize("key", ["n_labels", "first_label", "bytes", "nonzeros"])
 def test_integers_of_many_digits(copy, digits, key):
     content = json.loads((copy / "manifest.json").read_bytes())
     del content["manifest_sha256"]
     content["shards"][1][key] = "HERE"
-    body = json.dumps(content, indent=1, sort_keys=True).encode()
-    sign(copy, body[:-2].replace(b'"HERE"', b"9" * digits))
+    sign(copy, body_of(content).replace(b'"HERE"', b"9" * digits))
     with pytest.raises(ModelFormatError, match="manifest") as caught:
         LinearModel.load(copy)
     assert len(str(caught.value)) < 500
@@ -309,29 +298,22 @@ def test_transforms_that_do_not_fit(copy, names, words):
         LinearModel.load(copy).transforms()
 
 
-def test_transforms_of_another_number_of_features(tmp_path):
-    meta = META | {"transforms": ["idf"]}
-    with ShardWriter(tmp_path / "m", meta, transforms_arrays={"idf.weight": np.ones(50)}) as writer:
-        fill(writer)
-    file = tmp_path / "m" / "transforms.safetensors"
-    file.write_bytes(save({"idf.weight": np.ones(49)}))
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        (np.ones(49), "transforms of 50 features, found 49"),
+        (np.full(50, np.nan), r"with their arrays, found idf\.weight: expected finite"),
+    ],
+)
+def test_transforms_that_lie(tmp_path, weight, words):
+    arrays = {"idf.weight": np.ones(50)}
+    directory = write(tmp_path / "m", meta=META | {"transforms": ["idf"]}, transforms_arrays=arrays)
+    file = directory / "transforms.safetensors"
+    file.write_bytes(save({"idf.weight": weight}))
     found = {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "bytes": file.stat().st_size}
-    rewrite_manifest(tmp_path / "m", lambda content: content["transforms"].update(found))
-    with pytest.raises(ModelFormatError, match="transforms of 50 features, found 49"):
-        LinearModel.load(tmp_path / "m").transforms()
-
-
-def test_transforms_that_are_not_finite(tmp_path):
-    meta = META | {"transforms": ["idf"]}
-    with ShardWriter(tmp_path / "m", meta, transforms_arrays={"idf.weight": np.full(50, 2.0)}) as writer:
-        fill(writer)
-    # as whoever can write the directory may make it, right hash included
-    file = tmp_path / "m" / "transforms.safetensors"
-    file.write_bytes(file.read_bytes().replace(np.full(50, 2.0).tobytes(), np.full(50, np.nan).tobytes()))
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
-    rewrite_manifest(tmp_path / "m", lambda content: content["transforms"].update(sha256=found))
-    with pytest.raises(ModelFormatError, match=r"with their arrays, found idf\.weight: expected finite"):
-        LinearModel.load(tmp_path / "m").transforms()
+    rewrite_manifest(directory, lambda content: content["transforms"].update(found))
+    with pytest.raises(ModelFormatError, match=words):
+        LinearModel.load(directory).transforms()
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from model_helpers import META, fill
 
+from tests.support.models import write
 from xmcjax import linops
-from xmcjax.models import ArrayModel, LinearModel, ShardWriter, _block_scores, predict_topk, scores_above
+from xmcjax.models import ArrayModel, LinearModel, _block_scores, predict_topk, scores_above
 
 
 def problem(seed=0, n=37, d=20, n_labels=29, dtype=np.float32, integers=True):
@@ -50,18 +50,19 @@ def test_blocks_give_what_a_full_sort_gives(sparse, k, blocks):
     np.testing.assert_array_equal(scores, expected[1])
 
 
-@pytest.mark.parametrize("backend", linops.BACKENDS)
-def test_every_backend_of_the_operators(monkeypatch, backend):
-    from xmcjax.native import available
-
-    if backend == "native" and not available():
+@pytest.fixture(params=linops.BACKENDS)
+def backend(request, monkeypatch):
+    """Which all operators are of."""
+    if request.param == "native" and not linops.native_ready():
         pytest.skip("the native library was not built")
+    make = linops.make
+    monkeypatch.setattr(linops, "make", lambda X, dtype, **more: make(X, dtype, backend=request.param))
+    return request.param
+
+
+def test_every_backend_of_the_operators(backend):
     X, coef, intercept = problem(1)
     expected = sorted_topk(all_scores(X, coef, intercept), 4)
-    make = linops.make
-    monkeypatch.setattr(
-        linops, "make", lambda X, dtype, **options: make(X, dtype, backend=backend, **options)
-    )
     labels, scores = predict_topk(ArrayModel(coef, intercept), X, 4, 6, 10)
     np.testing.assert_array_equal(labels, expected[0])
     np.testing.assert_array_equal(scores, expected[1])
@@ -108,9 +109,7 @@ def test_labels_without_weights_never_outrank_trained_ones():
 
 
 def test_stored_models_predict_as_their_arrays(tmp_path):
-    with ShardWriter(tmp_path / "m", META, shard_size=5) as writer:
-        fill(writer)
-    model = LinearModel.load(tmp_path / "m")
+    model = LinearModel.load(write(tmp_path / "m"))
     X = sp.random_array((31, 50), density=0.2, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
     in_memory = ArrayModel(model.coef(), model.intercept(), model.status)
     expected = predict_topk(in_memory, X, 6)
@@ -123,35 +122,27 @@ def test_stored_models_predict_as_their_arrays(tmp_path):
 
 def test_partial_models_and_ranges_predict_what_they_hold(tmp_path):
     X = sp.random_array((31, 50), density=0.2, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
-    with ShardWriter(tmp_path / "m", META, shard_size=5) as writer:
-        fill(writer, range(5, 10))
-    labels, _ = predict_topk(LinearModel.load(tmp_path / "m", partial=True), X, 6, 4)
+    part = write(tmp_path / "m", range(5, 10))
+    labels, _ = predict_topk(LinearModel.load(part, partial=True), X, 6, 4)
     # Labels 5, 7, 8, 9; 6 has no positives.
     assert set(np.unique(labels)) == {-1, 5, 7, 8, 9}
-    with ShardWriter(tmp_path / "r", META, (5, 10), 5) as writer:
-        fill(writer)
-    np.testing.assert_array_equal(predict_topk(LinearModel.load(tmp_path / "r"), X, 6)[0], labels)
+    of_range = LinearModel.load(write(tmp_path / "r", label_range=(5, 10)))
+    np.testing.assert_array_equal(predict_topk(of_range, X, 6)[0], labels)
 
 
-def test_one_compilation_whatever_the_number_of_blocks():
-    X, coef, intercept = problem(4, n=41, n_labels=31)
+def test_one_compilation_whatever_the_number_of_blocks(compilations):
+    X, coef, intercept = problem(4, n=41, n_labels=31)  # shapes that no other test has
     model = ArrayModel(coef, intercept)
-    _block_scores.merge_topk.clear_cache()
-    predict_topk(model, X, 3, 4, 7)  # 8 blocks of labels, 6 of rows, both with a rest
-    assert _block_scores.merge_topk._cache_size() == 1
-    predict_topk(model, X, 3, 4, 7)
-    assert _block_scores.merge_topk._cache_size() == 1
-    _block_scores.block_scores.clear_cache()
-    scores_above(model, X, 0.0, 4, 7)
-    assert _block_scores.block_scores._cache_size() == 1
+    # 8 blocks of labels, 6 of rows, both with a rest
+    for call, name in (
+        (lambda: predict_topk(model, X, 3, 4, 7), "merge_topk"),
+        (lambda: scores_above(model, X, 0.0, 4, 7), "block_scores"),
+    ):
+        assert sum(f"jit({name})" in program for program in compilations(call)) == 1
+        assert compilations(call) == []
 
 
-@pytest.mark.parametrize("backend", linops.BACKENDS)
-def test_a_score_that_is_no_number_is_not_among_the_best(monkeypatch, backend):
-    if backend == "native" and not linops.native_ready():
-        pytest.skip("the native library was not built")
-    make = linops.make
-    monkeypatch.setattr(linops, "make", lambda X, dtype, **more: make(X, dtype, backend=backend))
+def test_a_score_that_is_no_number_is_not_among_the_best(backend):
     huge = np.float32(3e38)
     # scores of a row of tens, which the native product adds up in four parts: inf − inf, 2, inf, −inf
     coef = np.zeros((4, 4), np.float32)

@@ -1,15 +1,14 @@
 """What is said to have converged is within the tolerance of the minimum, and the bound of that is one."""
 
-import multinomial_helpers as helpers
 import numpy as np
 import pytest
-import scipy.optimize
 import scipy.sparse as sp
 
+from tests.support import multinomial as helpers
+from tests.support.internals import multinomial_certificate
 from xmcjax.lanes import precision
 from xmcjax.native import available
 from xmcjax.solvers import Status, multinomial
-from xmcjax.solvers.multinomial import _certificate
 
 METHODS = [m for m in multinomial.METHODS if m not in ("dm", *([] if available() else ["dual"]))]
 
@@ -19,22 +18,6 @@ def clusters(seed=0):
     rng = np.random.default_rng(seed)
     y = np.concatenate([np.arange(4), rng.integers(0, 4, 60)]).astype(np.int32)
     return rng.normal(size=(4, 5))[y] + rng.normal(size=(64, 5)), y
-
-
-def minimum(X, y, lam, intercept):
-    """G by scipy in variables of the features' size, for X of any scale."""
-    size, K = np.abs(X).max(), y.max() + 1
-    X = X / size
-
-    def value(x):
-        W, b = x[: X.shape[1] * K].reshape(-1, K), x[X.shape[1] * K :]
-        gW, gb = helpers.gradient(X, y, W, b, lam / size**2)
-        g = np.concatenate([gW.ravel(), gb if intercept else 0 * gb])
-        return helpers.objective(X, y, W, b, lam / size**2), g
-
-    start = np.zeros((X.shape[1] + 1) * K)
-    options = dict(maxiter=10_000, maxfun=100_000, ftol=1e-15, gtol=1e-10)
-    return scipy.optimize.minimize(value, start, jac=True, method="L-BFGS-B", options=options).fun
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -47,7 +30,7 @@ def test_converged_means_within_the_tolerance(method, intercept, scale):
     with precision(np.float32):
         problem = helpers.problem(sp.csr_matrix(X), y, lam, intercept=intercept)
         solution = multinomial.run(problem, method, multinomial.HParams(1e-4, 300))
-    least = minimum(X.astype(float), y, float(problem.l2), intercept)
+    least = helpers.minimum(X.astype(float), y, float(problem.l2), intercept=intercept)
     W, bias = (np.asarray(a, np.float64) for a in (solution.W, solution.bias))
     found = helpers.objective(X.astype(float), y, W, bias, float(problem.l2))
     if method == "admm" and scale < 1:  # whose penalty begins at 1
@@ -63,11 +46,11 @@ def test_converged_means_within_the_tolerance(method, intercept, scale):
 def test_the_bound_is_above_what_is_left_and_not_far(intercept):
     X, y = clusters()
     lam = 1e-3
-    least = minimum(X, y, lam, intercept)
+    least = helpers.minimum(X, y, lam, intercept=intercept)
     with precision(np.float64):
         problem = helpers.problem(X, y, lam, intercept=intercept)
         best = multinomial.run(problem, "newton", multinomial.HParams(1e-9))
-        certifier = _certificate.Certifier(problem)
+        certifier = multinomial_certificate.Certifier(problem)
     assert best.value == pytest.approx(least, rel=1e-6)
     rng = np.random.default_rng(0)
     for far in (1e-3, 1e-2, 0.1):
@@ -110,7 +93,7 @@ def test_weights_may_be_evaluated_where_they_separate_the_classes():
     # P is 0 and 1 in float64 in most places
     X, y = np.diag([1e3, 1e3, 1e3]), np.arange(3, dtype=np.int32)
     with precision(np.float64):
-        certifier = _certificate.Certifier(helpers.problem(X, y, 1.0, intercept=True))
+        certifier = multinomial_certificate.Certifier(helpers.problem(X, y, 1.0, intercept=True))
         found = certifier.certified(np.eye(3), np.zeros(3), 1e-3, newton_steps=40)
     assert found.gap <= 1e-3 and np.isfinite(found.value)
 
@@ -121,7 +104,7 @@ def test_weights_of_a_huge_objective_bound_nothing_by_their_rounding():
     X = X + 20 * np.eye(4, 5)[y]
     with precision(np.float64):
         problem = helpers.problem(X, y, 1e-12)
-        certifier = _certificate.Certifier(problem)
+        certifier = multinomial_certificate.Certifier(problem)
         best = multinomial.run(problem, "newton", multinomial.HParams(1e-3))
     assert best.value < 1e-9
     far = 1e14 * np.random.default_rng(0).normal(size=best.W.shape)

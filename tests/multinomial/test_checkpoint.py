@@ -7,10 +7,10 @@ import os
 import resource
 import signal
 
-import multinomial_helpers as helpers
 import numpy as np
 import pytest
 
+from tests.support import multinomial as helpers
 from xmcjax.solvers import multinomial
 
 HP = multinomial.HParams(1e-6, 4)

@@ -6,17 +6,18 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import multinomial_helpers as helpers
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support import multinomial as helpers
+from tests.support.problems import needs_native
 from xmcjax import linops
-from xmcjax.native import available, call, ref
+from xmcjax.native import call, ref
 from xmcjax.solvers import Status, multinomial
 from xmcjax.solvers.multinomial import auto, dual
 
-pytestmark = pytest.mark.skipif(not available(), reason="no native kernels")
+pytestmark = needs_native
 
 
 def start(X, y, lam, classes, dtype, weight):

@@ -7,15 +7,16 @@ import signal
 
 import jax
 import jax.numpy as jnp
-import multinomial_helpers as helpers
 import numpy as np
-import process_helpers
 import pytest
 import scipy.sparse as sp
 from jax.sharding import Mesh
 
+from tests.support import multinomial as helpers
+from tests.support import processes
+from tests.support.internals import multinomial_mesh
 from xmcjax.solvers import multinomial
-from xmcjax.solvers.multinomial import _mesh, lc
+from xmcjax.solvers.multinomial import lc
 
 SETUP = """
 import json, sys
@@ -114,12 +115,12 @@ def same(found, expected):
 
 
 def test_eight_devices_find_what_one_finds(setup):
-    found = json.loads(process_helpers.run_program(setup + METHODS_ON_EIGHT_DEVICES, devices=8))
+    found = json.loads(processes.run_program(setup + METHODS_ON_EIGHT_DEVICES, devices=8))
     for method in ("lc", "dm"):
         expected = alone(method)
         same(found[method], expected)
         assert found[method]["weights"] == pytest.approx(np.abs(expected.W).sum(), rel=1e-6)
-    best, _, _ = helpers.reference(*helpers.sparse_set(), 1.0)
+    best = helpers.minimum(*helpers.sparse_set(), 1.0)
     assert found["newton"]["value"] == pytest.approx(best, rel=1e-9)
     assert found["admm"]["value"] == pytest.approx(best, rel=1e-6)
     # 7 classes: three devices have three columns each, eight have one
@@ -128,17 +129,17 @@ def test_eight_devices_find_what_one_finds(setup):
 
 
 def test_four_processes_find_what_one_finds(setup):
-    done = process_helpers.run_distributed(setup + ON_ALL_PROCESSES, 4)
+    done = processes.run_distributed(setup + ON_ALL_PROCESSES, 4)
     expected = alone("lc_extrapolated")
-    for one in map(json.loads, process_helpers.outputs(done)):
+    for one in map(json.loads, processes.outputs(done)):
         same(one, expected)
         assert one["shapes"] == [[40, 2]]  # a process holds its own columns and no others
 
 
 def test_two_processes_that_were_stopped_go_on_from_what_both_have(setup):
-    done = process_helpers.run_distributed(setup + STOPPED, 2)
+    done = processes.run_distributed(setup + STOPPED, 2)
     expected = alone("lc")
-    for one in map(json.loads, process_helpers.outputs(done)):
+    for one in map(json.loads, processes.outputs(done)):
         assert one["first"] == 4
         same(one, expected)
 
@@ -159,17 +160,19 @@ def reductions(jaxpr, found):
 def test_an_iteration_of_lc_sends_n_numbers_once():
     X, y = helpers.sparse_set()
     mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
-    problem = _mesh.shared(helpers.problem(X, y), mesh)
+    problem = multinomial_mesh.shared(helpers.problem(X, y), mesh)
     hp = multinomial.HParams()
-    state = jax.eval_shape(_mesh.initial(lc, mesh, 7), problem, hp, jnp.zeros((40, 7)), jnp.zeros(7))
-    sizes = reductions(jax.make_jaxpr(_mesh.advance(lc, mesh))(problem, hp, state).jaxpr, [])
+    state = jax.eval_shape(
+        multinomial_mesh.initial(lc, mesh, 7), problem, hp, jnp.zeros((40, 7)), jnp.zeros(7)
+    )
+    sizes = reductions(jax.make_jaxpr(multinomial_mesh.advance(lc, mesh))(problem, hp, state).jaxpr, [])
     assert sorted(sizes) == [1, 90 + 3]  # ‖∇G‖², and with the n sums three numbers
 
 
 @pytest.mark.parametrize("method", ["lc_extrapolated", "dm"])
 def test_a_killed_run_goes_on_where_it_was(method, setup, tmp_path):
     program = f"{setup}\nMETHOD = {method!r}\n{KILLED}"
-    killed = process_helpers.run_all([process_helpers.start(program)])[0]
+    killed = processes.run_all([processes.start(program)])[0]
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     X, y = helpers.sparse_set()
     problem, hp = helpers.problem(X, y), multinomial.HParams(1e-6, 1000)

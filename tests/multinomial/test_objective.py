@@ -6,18 +6,16 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import multinomial_helpers as helpers
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support import multinomial as helpers
+from tests.support.problems import BACKENDS, needs_native
 from xmcjax import linops
-from xmcjax.native import available
 from xmcjax.solvers import multinomial
 
-native = pytest.mark.skipif(not available(), reason="no native kernels")
 evaluate = jax.jit(multinomial.evaluate)
-BACKENDS = ["dense", "jnp", pytest.param("native", marks=native)]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -50,7 +48,7 @@ def test_scores_of_1e4_neither_overflow_nor_give_nan(backend, dtype):
     assert np.all(np.isfinite(found.gradient))
 
 
-@native
+@needs_native
 @pytest.mark.parametrize(
     ("classes", "dtype"), [(2, np.float32), (70, np.float32), (16, np.float64), (33, np.float64)]
 )
@@ -69,37 +67,46 @@ def test_native_pass_at_every_width_of_a_vector(classes, dtype):
         np.testing.assert_allclose(mine, other, rtol=accuracy, atol=10 * accuracy)
 
 
-def test_bad_problems_get_one_clear_error():
+LAM = "expected lam above 0"
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        *((dict(lam=lam), ValueError, LAM) for lam in (0, -1.0, float("nan"), float("inf"), "1")),
+        (dict(y=lambda y: 0 * y), ValueError, "at least two classes"),
+        (dict(y=lambda y: y + 1), ValueError, "expected labels 0 … 7, found none of 0: give classes"),
+        (dict(y=lambda y: y - 1, classes=7), ValueError, "expected labels from 0 to 6, found -1"),
+        (dict(classes=5), ValueError, "expected labels from 0 to 4, found 6"),
+        (dict(y=lambda y: y.astype(float)), TypeError, "expected labels that are integers, got float64"),
+        (dict(y=lambda y: y[1:]), ValueError, "one label for each of 90 rows"),
+        (dict(weight=-1.0), ValueError, "expected finite weights"),
+    ],
+)
+def test_bad_problems_get_one_clear_error(change, error, message):
     X, y = helpers.sparse_set()
-    op = linops.make(X)
-    make = multinomial.multinomial_problem
-    for lam in (0, -1.0, float("nan"), float("inf"), "1"):
-        with pytest.raises(ValueError, match="expected lam above 0"):
-            make(op, y, lam)
-    with pytest.raises(ValueError, match="at least two classes"):
-        make(op, np.zeros_like(y), 1.0)
-    with pytest.raises(ValueError, match="expected labels 0 … 7, found none of 0: give classes"):
-        make(op, y + 1, 1.0)
-    with pytest.raises(ValueError, match="expected labels from 0 to 6, found -1"):
-        make(op, y - 1, 1.0, classes=7)
-    with pytest.raises(ValueError, match="expected labels from 0 to 4, found 6"):
-        make(op, y, 1.0, classes=5)
-    with pytest.raises(TypeError, match="expected labels that are integers, got float64"):
-        make(op, y.astype(float), 1.0)
-    with pytest.raises(ValueError, match="one label for each of 90 rows"):
-        make(op, y[1:], 1.0)
-    with pytest.raises(ValueError, match="expected finite weights"):
-        make(op, y, 1.0, weight=-1.0)
-    for bad in (np.nan, np.inf):
-        for features in (X.toarray(), X):
-            features = features.copy()
-            features[3, 3] = bad
-            with pytest.raises(ValueError, match="expected finite features"):
-                make(linops.make(features), y, 1.0)
+    arguments = dict(y=lambda y: y, lam=1.0) | change
+    y = arguments.pop("y")(y)
+    with pytest.raises(error, match=message):
+        multinomial.multinomial_problem(linops.make(X), y, arguments.pop("lam"), **arguments)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("form", [sp.csr_matrix, lambda X: X.toarray()])
+def test_features_that_are_not_finite(form, bad):
+    X, y = helpers.sparse_set()
+    features = form(X.copy())
+    features[3, 3] = bad
+    with pytest.raises(ValueError, match="expected finite features"):
+        helpers.problem(features, y)
+
+
+def test_bad_runs_get_one_clear_error():
+    problem = helpers.problem(*helpers.sparse_set())
     with pytest.raises(ValueError, match="method: expected one of auto, "):
-        multinomial.run(make(op, y, 1.0), "sgd")
+        multinomial.run(problem, "sgd")
     with pytest.raises(ValueError, match=r"expected starting weights \[40, 7\]"):
-        multinomial.run(make(op, y, 1.0), "newton", W0=np.zeros((7, 40)))
+        multinomial.run(problem, "newton", W0=np.zeros((7, 40)))
 
 
 def test_a_class_without_instances_may_be_asked_for():

@@ -11,10 +11,11 @@ import jax
 import numpy as np
 import pytest
 
-from xmcjax.native import InPlace, _schema, available, call, put_columns, take_columns
+from tests.support.internals import schema
+from tests.support.problems import needs_native
+from xmcjax.native import InPlace, call, put_columns, take_columns
 from xmcjax.solvers import newton_cg
 
-native = pytest.mark.skipif(not available(), reason="no native kernels")
 SIZES = {"n": 5, "d": 3, "lanes": 2, "classes": 4, "k": 2, "batch": 5, "m": 4, "columns": 3, "nodes": 6}
 SIZES |= {"blocks": 2, "features": 3, "leaves": 3, "rows": 5, "length": 5, "count": 2}
 SIZES_OF_CALLS = {
@@ -39,7 +40,7 @@ def array(name, field, real=np.float64):
 def arguments(name, real=np.float64):
     """All fields of a call but its results; X has no entries."""
     fields = {}
-    for field in _schema.CALLS[name]:
+    for field in schema.CALLS[name]:
         if field.kind == "CSR":
             n = length(name, field.sizes[0])
             fields[field.name] = np.zeros(0, real), np.zeros(0, np.int32), np.zeros((n + 1, 2), np.int32)
@@ -51,7 +52,7 @@ def arguments(name, real=np.float64):
 
 
 def results(name):
-    return {f.name: array(name, f) for f in _schema.CALLS[name] if f.kind == "OUT"}
+    return {f.name: array(name, f) for f in schema.CALLS[name] if f.kind == "OUT"}
 
 
 def in_xla(name, fields):
@@ -66,12 +67,12 @@ def in_place(name, fields):
 ENTRIES = {"xla": in_xla, "in place": in_place}
 
 
-@native
-@pytest.mark.parametrize("name", _schema.CALLS)
+@needs_native
+@pytest.mark.parametrize("name", schema.CALLS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_what_is_declared_is_taken(name, dtype):
     out = in_xla(name, arguments(name, dtype))
-    written = [f for f in _schema.CALLS[name] if f.kind in ("INOUT", "OUT")]
+    written = [f for f in schema.CALLS[name] if f.kind in ("INOUT", "OUT")]
     assert list(out) == [f.name for f in written]
     for field in written:
         ours = array(name, field, dtype)
@@ -81,7 +82,7 @@ def test_what_is_declared_is_taken(name, dtype):
 
 
 def arrays(name):
-    return [field for field in _schema.CALLS[name] if field.kind in (*_schema.ARRAYS, "OUT")]
+    return [field for field in schema.CALLS[name] if field.kind in (*schema.ARRAYS, "OUT")]
 
 
 def of_another_kind(good, wrong):
@@ -93,7 +94,7 @@ def of_another_kind(good, wrong):
 # XLA compiles each call: it is given the first array that is wrong, and the last
 CASES = [
     (entry, name, field)
-    for name in _schema.CALLS
+    for name in schema.CALLS
     for entry, fields in (
         ("in place", arrays(name)),
         ("xla", [field for field in arrays(name) if field.kind != "OUT"][:: len(arrays(name)) - 1]),
@@ -102,11 +103,11 @@ CASES = [
 ]
 
 
-@native
+@needs_native
 @pytest.mark.parametrize(("entry", "name", "field"), CASES, ids=lambda part: getattr(part, "name", part))
 def test_an_array_of_another_kind_is_one_sentence(entry, name, field):
     good = array(name, field)
-    fields = _schema.CALLS[name]
+    fields = schema.CALLS[name]
     told = {size for f in fields[: fields.index(field)] for size in f.sizes}
     wrongs = ["dtype"]
     if "batch" not in field.sizes:
@@ -122,11 +123,11 @@ def test_an_array_of_another_kind_is_one_sentence(entry, name, field):
         assert re.search(expected, sentence), sentence
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("name", _schema.CALLS)
+@pytest.mark.parametrize("name", schema.CALLS)
 def test_a_field_that_is_missing_or_too_much_is_named(name, entry):
-    for field in _schema.CALLS[name]:
+    for field in schema.CALLS[name]:
         fields = arguments(name)
         if field.kind != "OUT":
             del fields[field.name]
@@ -136,47 +137,40 @@ def test_a_field_that_is_missing_or_too_much_is_named(name, entry):
         ENTRIES[entry](name, {**arguments(name), "wrong": np.zeros(2)})
 
 
-@native
-def test_offsets_that_end_elsewhere_are_refused():
-    fields = arguments("csr_matmat")
-    fields["X"] = np.ones(2), np.zeros(2, np.int32), fields["X"][2]
-    for entry in ENTRIES.values():
-        with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="offsets of X that end at 2"):
-            entry("csr_matmat", fields)
+def with_part(place, change):
+    """A change of one of the arrays of a matrix."""
+    return lambda X: tuple(change(part) if k == place else part for k, part in enumerate(X))
 
 
-@native
-def test_places_that_are_none_are_refused():
-    for wrong in (-1, SIZES["classes"]):
-        fields = arguments("softmax_pass")
-        fields["y"] = np.full(SIZES["n"], wrong, np.int32)
-        for entry in ENTRIES.values():
-            with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=f"y from 0 to 3, got {wrong}"):
-                entry("softmax_pass", fields)
+WRONG = [
+    ("csr_matmat", "X", lambda X: (np.ones(2), np.zeros(2, np.int32), X[2]), "offsets of X that end at 2"),
+    ("softmax_pass", "y", lambda y: y - 1, "y from 0 to 3, got -1"),
+    ("softmax_pass", "y", lambda y: y + SIZES["classes"], "y from 0 to 3, got 4"),
+]
+for _place in range(3):
+    for _change in (lambda part: part.astype(np.int8), lambda part: part[..., None]):
+        WRONG.append(("csr_matmat", "X", with_part(_place, _change), "csr_matmat: expected X as "))
+
+
+@needs_native
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize(("name", "field", "change", "message"), WRONG)
+def test_what_arrays_hold_is_checked(name, field, change, message, entry):
+    fields = arguments(name)
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=message):
+        ENTRIES[entry](name, {**fields, field: change(fields[field])})
 
 
 def test_the_newton_step_declares_the_fields_of_the_solver():
     """Each name once: what the declaration has beside the problem is HParams and State."""
-    declared = [field.name for field in _schema.CALLS["newton_step"]]
+    declared = [field.name for field in schema.CALLS["newton_step"]]
     problem = {"X", "y", "weight", "shift", "tolerance", "loss", "penalty"}
     parameters = {"loss_parameter", "penalty_parameter"}
     assert len(set(declared)) == len(declared)
     assert set(declared) == problem | parameters | {*newton_cg.HParams._fields, *newton_cg.State._fields}
 
 
-@native
-@pytest.mark.parametrize("place", range(3))
-def test_the_arrays_of_a_matrix_are_checked(place):
-    fields = arguments("csr_matmat")
-    for wrong in (fields["X"][place].astype(np.int8), fields["X"][place][..., None]):
-        X = [*fields["X"]]
-        X[place] = wrong
-        for entry in ENTRIES.values():
-            with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="csr_matmat: expected X as "):
-                entry("csr_matmat", {**fields, "X": tuple(X)})
-
-
-@native
+@needs_native
 def test_what_is_read_only_is_not_changed():
     matrix = np.zeros((4, 3))
     matrix.flags.writeable = False
@@ -187,7 +181,7 @@ def test_what_is_read_only_is_not_changed():
     assert not matrix.any()
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("columns", [[2**32 + 1], [-1], [4]])
 def test_columns_that_are_none_are_refused(columns):
     with pytest.raises(
@@ -196,7 +190,7 @@ def test_columns_that_are_none_are_refused(columns):
         take_columns(np.zeros((5, 4)), np.array(columns))
 
 
-@native
+@needs_native
 def test_what_is_no_array_of_numpy_is_one_sentence():
     with pytest.raises(TypeError, match=r"^take_columns: expected arrays of NumPy, results too, got None"):
         InPlace("take_columns", matrix=np.zeros((5, 4)), which=np.zeros(1, np.int32))

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.internals import ids, schema
+from tests.support.problems import needs_native
 from xmcjax import linops, losses, penalties
 from xmcjax.losses import LaneLoss, SquaredHinge
-from xmcjax.native import InPlace, _ids, _schema, available, load_library
+from xmcjax.native import InPlace, load_library
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import instance_dual, multiclass_dual, newton_cg
-from xmcjax.solvers._formulations import SETS
 
-native = pytest.mark.skipif(not available(), reason="no native kernels")
 LOSSES = {
     loss.name: loss for loss in (*losses.MARGIN_LOSSES.values(), losses.poisson) if loss.native is not None
 }
@@ -51,51 +51,36 @@ def steps(problem, count=3):
 
 
 def test_every_number_belongs_to_something_in_python():
-    assert set(_ids.LISTS) == {"loss", "penalty", "formulation", "set", "features"}
-    assert {name: loss.native for name, loss in LOSSES.items()} == _ids.LISTS["loss"]
-    assert {name: penalty.native for name, penalty in PENALTIES.items()} == _ids.LISTS["penalty"]
+    assert set(ids.LISTS) == {"loss", "penalty", "formulation", "set", "features"}
+    assert {name: loss.native for name, loss in LOSSES.items()} == ids.LISTS["loss"]
+    assert {name: penalty.native for name, penalty in PENALTIES.items()} == ids.LISTS["penalty"]
     assert {kind.native for kind in penalties.PENALTIES.values()} - {None} == set(
-        _ids.LISTS["penalty"].values()
+        ids.LISTS["penalty"].values()
     )
-    assert set(multiclass_dual.FORMULATIONS) == set(_ids.LISTS["formulation"])
-    assert set(SETS) == set(_ids.LISTS["set"])
+    assert set(multiclass_dual.FORMULATIONS) == set(ids.LISTS["formulation"])
 
 
-@native
+@needs_native
 def test_the_library_has_the_lists_of_python():
     library = load_library()
     assert library is not None
-    for told, ours in ((library.xmcjax_ids, _ids), (library.xmcjax_calls, _schema)):
+    for told, ours in ((library.xmcjax_ids, ids), (library.xmcjax_calls, schema)):
         told.restype = ctypes.c_char_p
         assert told().decode() == ours.text()
 
 
-@native
-@pytest.mark.parametrize("name", _ids.LISTS["loss"])
-def test_a_loss_is_its_twin(name):
-    ours, twin = (steps(lanes(LOSSES[name], backend)) for backend in ("native", "jnp"))
-    np.testing.assert_allclose(ours.w, twin.w, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(ours.value, twin.value, rtol=1e-12)
-
-
-@native
-@pytest.mark.parametrize("name", _ids.LISTS["penalty"])
-def test_a_penalty_is_its_twin(name):
+@needs_native
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in ("loss", "penalty") for name in ids.LISTS[kind]]
+)
+def test_a_loss_and_a_penalty_are_their_twins(kind, name):
+    of = (LOSSES[name],) if kind == "loss" else (losses.squared_hinge, PENALTIES[name])
     ours, twin = (
-        steps(lanes(losses.squared_hinge, backend, PENALTIES[name]), 20) for backend in ("native", "jnp")
+        steps(lanes(of[0], backend, *of[1:]), 3 if kind == "loss" else 20) for backend in ("native", "jnp")
     )
-    np.testing.assert_allclose(ours.value, twin.value, rtol=1e-7)
-
-
-@native
-@pytest.mark.parametrize("name", _ids.LISTS["formulation"])
-def test_a_formulation_is_its_twin(name):
-    X, y = rows()
-    found = [
-        multiclass_dual.run(X, y, formulation=name, C=0.5, tol=1e-8, backend=backend)
-        for backend in ("native", "jnp")
-    ]
-    assert found[0].primal == pytest.approx(found[1].primal, rel=1e-7)
+    np.testing.assert_allclose(ours.value, twin.value, rtol=1e-12 if kind == "loss" else 1e-7)
+    if kind == "loss":
+        np.testing.assert_allclose(ours.w, twin.w, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["loss", "penalty"])
@@ -119,10 +104,10 @@ def test_what_is_derived_from_a_native_class_is_not_native():
         def value(self, m):
             return 2 * jnp.square(jnp.maximum(1 - m, 0))
 
-    assert Doubled().native is None and SquaredHinge().native == _ids.number("loss", "squared_hinge")
+    assert Doubled().native is None and SquaredHinge().native == ids.number("loss", "squared_hinge")
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("number", [-1, OTHER])
 @pytest.mark.parametrize("kind", ["loss", "penalty"])
 @pytest.mark.parametrize("entry", ["xla", "in place"])
@@ -152,22 +137,22 @@ def test_an_unknown_number_of_a_newton_step(kind, number, entry):
         InPlace("newton_step", X=tuple(map(np.array, problem.op.arrays)), **fields)
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("number", [-1, OTHER])
 def test_an_unknown_number_of_a_formulation(number, monkeypatch):
-    monkeypatch.setitem(_ids.LISTS["formulation"], "ww", number)
+    monkeypatch.setitem(ids.LISTS["formulation"], "ww", number)
     X, y = rows()
     with pytest.raises(RuntimeError, match=r"other numbers than its modules \(native/interface/ids.def\)"):
         multiclass_dual.run(X, y, formulation="ww", C=1.0)
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("number", [-1, OTHER])
 @pytest.mark.parametrize("kind", ["set", "features"])
 def test_an_unknown_number_of_dual_ascent_over_instances(kind, number, monkeypatch):
     X, y = rows()
     problem = instance_dual.problem(linops.make(X), y, set_name="topk_alpha", bound=np.asarray(1.0), k=1)
-    monkeypatch.setitem(_ids.LISTS[kind], {"set": "topk_alpha", "features": "csr"}[kind], number)
+    monkeypatch.setitem(ids.LISTS[kind], {"set": "topk_alpha", "features": "csr"}[kind], number)
     list_of = {"set": "sets", "features": "features"}[kind]
     with pytest.raises(Exception, match=f"expected a number of the {list_of} of ids.def, got {number}"):
         instance_dual.step(problem, instance_dual.HParams(), instance_dual.init(problem, jax.random.key(0)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from process_helpers import run_program
 
+from tests.support.processes import run_program
 from xmcjax.linops import native_ready
 
 PROGRAM = """

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xmcjax.solvers._cg import PART_OF_BOUND, SURE, Progress, cg
+from tests.support.internals import cg as module
+
+PART_OF_BOUND, SURE, Progress, cg = module.PART_OF_BOUND, module.SURE, module.Progress, module.cg
 
 D, LANES, LEAST = 12, 5, 0.7
 

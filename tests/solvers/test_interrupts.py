@@ -11,12 +11,12 @@ from pathlib import Path
 import interrupt_program
 import numpy as np
 import pytest
-from process_helpers import run_all, start
 
-from xmcjax import _sparse, linops
+from tests.support.internals import canonical_csr
+from tests.support.problems import needs_native
+from tests.support.processes import run_all, start
 from xmcjax.native import Interrupted, Proximal, StopFlag
 
-needs_native = pytest.mark.skipif(not linops.native_ready(), reason="needs the native kernels")
 NAMES = list(interrupt_program.CASES)
 PARTS = 3
 # The fits take minutes; an interrupt takes about 0.1 s, on a machine that has nothing else to do.
@@ -82,9 +82,9 @@ def test_a_process_ends_well_while_xla_is_still_at_work(what, end, awaited, tmp_
 
 
 def newton(n=1500, d=700, m=100):
-    """Proximal point steps whose first call takes a minute."""
+    """Proximal point steps; at this size the first call takes a minute."""
     X, y = interrupt_program.features(n, d, m)
-    return Proximal(_sparse.canonical_csr(interrupt_program.sp.csr_array(X)), y, m, "llw", 1.0)
+    return Proximal(canonical_csr(interrupt_program.sp.csr_array(X)), y, m, "llw", 1.0)
 
 
 @needs_native
@@ -128,8 +128,7 @@ def test_a_flag_ends_the_calls_of_its_own_thread_alone():
     thread.join(timeout=60)
     assert ended == ["interrupted"]
     # nobody heeds it any more
-    X, y = interrupt_program.features(50, 5, 3)
-    Proximal(_sparse.canonical_csr(interrupt_program.sp.csr_array(X)), y, 3, "llw", 1.0).step(1e-3)
+    newton(50, 5, 3).step(1e-3)
 
 
 @needs_native
@@ -140,9 +139,7 @@ def test_no_handler_is_installed_and_other_threads_are_left_alone():
     ended = []
 
     def work():
-        X, y = interrupt_program.features(300, 100, 20)
-        point = Proximal(_sparse.canonical_csr(interrupt_program.sp.csr_array(X)), y, 20, "llw", 1.0)
-        ended.append(point.step(1e-3))
+        ended.append(newton(300, 100, 20).step(1e-3))
 
     thread = threading.Thread(target=work)
     try:

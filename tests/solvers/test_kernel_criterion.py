@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kernel_helpers import FOLDS, LANES, TIGHT, C, N, data, dense, dense_newton, model
 
+from tests.support.kernel_models import FOLDS, LANES, TIGHT, C, N, data, dense, model
 from xmcjax import kernels
-from xmcjax.kernels import RBF
 from xmcjax.solvers import Status, kernel_multinomial
 from xmcjax.solvers.kernel_multinomial import Hyperparameters
 
@@ -94,43 +93,8 @@ def test_gradient_is_that_of_implicit_differentiation(name):
 def test_criterion_is_the_sum_over_folds():
     kernel = model("flat")
     _, y, _ = data()
-    lanes, test = folds_of(kernel)
-    K, values = dense(kernel), []
-    for fold in range(LANES):
-        alpha = dense_newton(K, y, (fold != FOLDS).astype(float))
-        u = (K @ alpha.ravel()).reshape(N, C)
-        losses = np.log(np.exp(u).sum(axis=1)) - u[np.arange(N), y]
-        values.append(losses[fold == FOLDS].sum())
-    np.testing.assert_allclose(criterion(lanes, test).value, values, rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_fit_in_a_larger_model():
-    """Derivatives in features, targets and weights against central differences."""
-    X, y, _ = data()
-    targets = np.full((N, C, 1), 0.2 / C) + 0.8 * np.eye(C)[y][..., None]
-    weight = np.linspace(0.5, 1.5, N)[:, None]
-    probe = np.random.default_rng(1).standard_normal((N, C, 1))
-
-    @jax.jit
-    @jax.value_and_grad
-    def outcome(inputs):
-        X, targets, weight = inputs
-        gram = kernels.gram(RBF(1.0), kernels.points(X), memory=0)
-        kernel = kernels.class_kernels(gram, 3.0, 0.6, C)
-        problem = kernel_multinomial.kernel_problem(kernel, targets, weight)
-        return jnp.sum(probe * kernel_multinomial.fit(problem, TIGHT))
-
-    inputs = [jnp.asarray(a) for a in (X, targets, weight)]
-    gradient = outcome(inputs)[1]
-    rng, h = np.random.default_rng(2), 1e-5
-    for place, slope in enumerate(gradient):
-        direction = rng.standard_normal(slope.shape)
-        if place == 1:
-            direction -= direction.mean(axis=1, keepdims=True)  # targets remain distributions
-        sides = []
-        for sign in (1, -1):
-            moved = list(inputs)
-            moved[place] = moved[place] + sign * h * direction
-            sides.append(float(outcome(moved)[0]))
-        np.testing.assert_allclose(np.sum(slope * direction), (sides[0] - sides[1]) / (2 * h), rtol=1e-6)
+    found = criterion(*folds_of(kernel))
+    alpha = np.asarray(found.state.alpha)
+    u = (dense(kernel) @ alpha.reshape(N * C, LANES)).reshape(N, C, LANES)
+    losses = np.log(np.exp(u).sum(axis=1)) - u[np.arange(N), y]
+    np.testing.assert_allclose(found.value, [losses[k == FOLDS, k].sum() for k in range(LANES)], rtol=1e-8)

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kernel_helpers import FOLDS, TREE, C, N, data, dense, model
 
+from tests.support.kernel_models import FOLDS, TREE, C, N, data, model
 from xmcjax import kernels
 from xmcjax.kernels import RBF
 from xmcjax.solvers import Status, kernel_multinomial
@@ -122,13 +122,6 @@ def test_uncertain_targets():
     np.testing.assert_allclose(known.state.alpha, plain.alpha, atol=1e-8)
 
 
-def test_identity_of_loadings_is_the_plain_model():
-    X, _, _ = data()
-    gram = kernels.gram(RBF(np.linspace(0.3, 3, C)), kernels.points(X))
-    same = kernels.class_kernels(gram, np.arange(3.0, 3 + C), 0.7, C, loadings=np.eye(C))
-    np.testing.assert_allclose(dense(same), dense(model("flat")), atol=1e-13)
-
-
 @pytest.mark.slow
 def test_two_factors_are_learnt_with_the_rest():
     X, y, _ = data()
@@ -147,24 +140,3 @@ def test_two_factors_are_learnt_with_the_rest():
         np.testing.assert_allclose(gradient[place], difference, rtol=1e-5, atol=1e-6)
     h, found = kernel_multinomial.tune(function, max_iter=3)
     assert found.value < value - 1 and np.abs(h.loadings - B).max() > 0.01
-
-
-def test_bad_input():
-    kernel, y, A = sequences()
-    for arguments, message in [
-        ((y + 1, LENGTHS, A), r"expected classes \[11\] from 0 to 2"),
-        ((y, LENGTHS[1:], A), "lengths: expected whole numbers from 1 that sum to 11"),
-        ((y, LENGTHS, A[1:]), r"transitions: expected \[3, 3\], got \[2, 3\]"),
-        ((y, LENGTHS, A, np.ones(3)), r"expected weights of sequences \[4\]"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            kernel_multinomial.chain_problem(kernel, *arguments)
-    problem = kernel_multinomial.chain_problem(kernel, y, LENGTHS, A)
-    with pytest.raises(ValueError, match="variance: expected a number above 0, got 0"):
-        kernel_multinomial.fit_chains(problem, TIGHT, 0)
-    for allowed, message in [
-        (np.ones((2, 2)), r"allowed: expected \[11, 3\], got \[2, 2\]"),
-        (np.arange(ROWS)[:, None] != [5, 5, 5], "found none in row 5"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            kernel_multinomial.fit_uncertain(kernel, allowed, TIGHT)

@@ -1,4 +1,4 @@
-"""Dual ascent in the native library against its twins in plain JAX and the QP solver."""
+"""Dual ascent in the native library against its twins in plain JAX and an interior point method."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from multiclass_helpers import ALL, data, optimum
 
-from xmcjax import _sparse
-from xmcjax.native import Ascent, CentredAscent, Proximal, available
+from tests.support.internals import canonical_csr
+from tests.support.problems import needs_native, svm_minimum, svm_problem
+from xmcjax.native import Ascent, CentredAscent, Proximal
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
-from xmcjax.solvers.multiclass_dual import _native
 
-pytestmark = pytest.mark.skipif(not available(), reason="no native kernels")
+pytestmark = needs_native
+ALL = list(md.FORMULATIONS)
 C = 0.7
 
 
 def checked(X):
-    return _sparse.canonical_csr(sp.csr_array(X))
+    return canonical_csr(sp.csr_array(X))
 
 
 def point(kind, X, y, formulation, **options):
@@ -42,95 +42,55 @@ def some_alpha(y, m, formulation, seed=0):
 WIDE = dict(n=40, d=5, m=19)
 
 
-@pytest.mark.parametrize(
-    ("kind", "formulation"), [*((k, f) for k in (Ascent, Proximal) for f in ALL), (CentredAscent, "llw")]
-)
-def test_assessment_is_the_certificate_of_plain_jax(formulation, kind):
-    X, y = data(**WIDE)
+KINDS = [*((kind, name) for kind in (Ascent, Proximal) for name in ALL), (CentredAscent, "llw")]
+
+
+@pytest.mark.parametrize(("kind", "formulation"), KINDS)
+def test_alpha_comes_back_and_its_assessment_is_the_certificate_of_plain_jax(formulation, kind):
+    X, y = svm_problem(**WIDE)
     problem = md.multiclass_problem(X, y, formulation=formulation, C=C)
-    alpha = some_alpha(y, 19, formulation)
-    alpha[~X.any(axis=1)] = 0
+    alpha, filled = some_alpha(y, 19, formulation), X.any(axis=1)
+    alpha[~filled] = 0
     ours = point(kind, X, y, formulation)
     ours.alpha = sp.csr_array(alpha)
     np.testing.assert_allclose(ours.weights, md.weights(problem, jnp.asarray(alpha)), atol=1e-12)
+    back = ours.alpha.toarray()
+    np.testing.assert_allclose(back[filled], alpha[filled], atol=1e-12 if kind is Proximal else 0)
     if kind is Proximal:
         return
+    assert back[~filled].any()  # a row of zeros has its variables at the bound
     found = ours.assess(1e-9)
-    # a row of zeros stands where it ends
-    alpha = ours.alpha.toarray()
-    theirs = md.certificate(problem, ours.weights, jnp.asarray(alpha))
-    np.testing.assert_allclose(found.primal, theirs.primal, rtol=1e-12)
-    np.testing.assert_allclose(found.dual, theirs.dual, rtol=1e-10)
+    theirs = md.certificate(problem, ours.weights, jnp.asarray(ours.alpha.toarray()))
+    np.testing.assert_allclose([found.primal, found.dual], [theirs.primal, theirs.dual], rtol=1e-10)
     np.testing.assert_allclose(found.violation, theirs.violation.max(), rtol=1e-10)
 
 
-@pytest.mark.parametrize(("kind", "formulation"), [*((Ascent, f) for f in ALL), (CentredAscent, "llw")])
+@pytest.mark.parametrize(("kind", "formulation"), KINDS)
 @pytest.mark.parametrize("size", [{}, WIDE], ids=["one panel", "three panels"])
-def test_sweeps_reach_the_optimum(kind, formulation, size):
-    X, y = data(**size)
+def test_sweeps_and_proximal_steps_reach_the_optimum(kind, formulation, size):
+    X, y = svm_problem(**size)
     ours = point(kind, X, y, formulation)
-    found = ours.assess(1e-9)
-    for _ in range(3000):
-        before = found
-        for _ in range(20):
-            ours.sweep(1e-9)
-        found = ours.assess(1e-9)
-        assert found.dual >= before.dual - 1e-9
-        if found.violation < 1e-8:
-            break
-    W, value = optimum(formulation, C, **size)
-    np.testing.assert_allclose(found.primal, value, rtol=1e-7)
-    np.testing.assert_allclose(found.dual, value, rtol=1e-7)
-    np.testing.assert_allclose(ours.weights, W, atol=2e-4)
-
-
-@pytest.mark.parametrize("formulation", ALL)
-@pytest.mark.parametrize("size", [{}, WIDE], ids=["one panel", "three panels"])
-def test_proximal_steps_reach_the_optimum(formulation, size):
-    X, y = data(**size)
-    ours = point(Proximal, X, y, formulation)
     ours.alpha = sp.csr_array((len(y), y.max() + 1))
-    for _ in range(20):
-        found = ours.step(1e-8)
+    before = -np.inf
+    for _ in range(3000):
+        if kind is Proximal:
+            found = ours.step(1e-8)
+        else:
+            for _ in range(20):
+                ours.sweep(1e-9)
+            found = ours.assess(1e-9)
+        assert found.dual >= before - 1e-9
+        before = found.dual
         if found.violation < 1e-8:
             break
-    W, value = optimum(formulation, C, **size)
-    np.testing.assert_allclose(found.primal, value, rtol=1e-7)
-    np.testing.assert_allclose(found.dual, value, rtol=1e-7)
-    np.testing.assert_allclose(ours.weights, W, atol=2e-4)
-    assert 0 < ours.newton_steps < 200
-
-
-@pytest.mark.parametrize("formulation", ALL)
-def test_solve_in_float32(formulation):
-    X, y = data(**WIDE, dtype=np.float32)
-    solution = md.run(X, y, formulation=formulation, C=C, tol=1e-3)
-    assert solution.W.dtype == np.float32
-    assert solution.status == Status.CONVERGED
-    assert 0 <= solution.gap < 1e-3
-    np.testing.assert_allclose(solution.primal, optimum(formulation, C, **WIDE)[1], rtol=1e-3)
-
-
-@pytest.mark.parametrize("formulation", ALL)
-def test_alpha_comes_back_as_it_went(formulation):
-    X, y = data(**WIDE)
-    alpha = some_alpha(y, 19, formulation)
-    alpha[~X.any(axis=1)] = 0
-    ours = point(Ascent, X, y, formulation)
-    ours.alpha = sp.csr_array(alpha)
-    back = ours.alpha.toarray()
-    filled = X.any(axis=1)
-    np.testing.assert_array_equal(back[filled], alpha[filled])
-    assert back[~filled].any()  # a row of zeros has its variables at the bound
-    theirs = point(Proximal, X, y, formulation)
-    theirs.alpha = sp.csr_array(back)
-    np.testing.assert_allclose(theirs.weights, ours.weights, atol=1e-12)
-    np.testing.assert_allclose(theirs.alpha.toarray(), back, atol=1e-12)
+    least = svm_minimum(formulation, C, **size)
+    np.testing.assert_allclose([found.primal, found.dual], least, rtol=1e-7)
+    assert kind is not Proximal or 0 < ours.newton_steps < 200
 
 
 @pytest.mark.parametrize("formulation", ["ww", "llw"])
 def test_the_seed_alone_decides(formulation):
-    X, y = data(**WIDE)
+    X, y = svm_problem(**WIDE)
 
     def solve(**options):
         return md.run(X, y, formulation=formulation, C=C, tol=1e-3, max_epochs=6, **options)
@@ -178,48 +138,45 @@ def test_threads_of_lee_lin_wahba(shrinking):
     assert one.primal == two.primal
 
 
+def ten_clusters(dtype):
+    rng = np.random.default_rng(4)
+    y = (np.arange(300) % 10).astype(np.int32)
+    return checked((rng.normal(size=(10, 30))[y] + rng.normal(size=(300, 30))).astype(dtype)), y
+
+
+def gap_after(one, sweeps, forgets=False):
+    one.assess(1e-6)
+    for _ in range(sweeps):
+        one.sweep(1e-6)
+        if forgets:  # variables that are set have no direction
+            one.alpha = one.alpha
+    return one.assess(1e-6).gap
+
+
 def test_lee_lin_wahba_with_a_large_C():
     # the mean stays exact: dual variables that move together need no sweep for each unit of C
     X = checked(sp.random_array((200, 100), density=0.05, rng=np.random.default_rng(3), format="csr"))
     y = (np.arange(200) % 19).astype(np.int32)
-    gap = {}
-    for kind in (CentredAscent, Ascent):
-        one = kind(X, y, 19, "llw", 30.0)
-        one.assess(1e-6)
-        for _ in range(20):
-            one.sweep(1e-6)
-        gap[kind] = one.assess(1e-6).gap
-    assert gap[CentredAscent] < 0.2 * gap[Ascent]
+    centred, plain = (gap_after(kind(X, y, 19, "llw", 30.0), 20) for kind in (CentredAscent, Ascent))
+    assert centred < 0.2 * plain
+
+
+def test_sweeps_of_lee_lin_wahba_go_on_in_their_direction():
+    X, y = ten_clusters(np.float64)
+    on, anew = (gap_after(CentredAscent(X, y, 10, "llw", 10.0), 100, forgets) for forgets in (False, True))
+    assert on < 0.2 * anew
 
 
 def test_weights_of_lee_lin_wahba_follow_from_alpha_after_many_changes():
     # in float32 the changes of 300 sweeps alone leave W off by 3e-3
-    rng = np.random.default_rng(4)
-    y = (np.arange(300) % 10).astype(np.int32)
-    X = (rng.normal(size=(10, 30))[y] + rng.normal(size=(300, 30))).astype(np.float32)
-    one = CentredAscent(checked(X), y, 10, "llw", 1000.0)
+    X, y = ten_clusters(np.float32)
+    one = CentredAscent(X, y, 10, "llw", 1000.0)
     for _ in range(300):
         one.sweep(1e-6)
     one.assess(1e-6)
     W = -X.T.astype(np.float64) @ one.alpha.toarray()
     W -= W.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(one.weights, W, atol=1e-6 * np.abs(W).max())
-
-
-def test_sweeps_of_lee_lin_wahba_go_on_in_their_direction():
-    rng = np.random.default_rng(4)
-    y = (np.arange(300) % 10).astype(np.int32)
-    X = checked(rng.normal(size=(10, 30))[y] + rng.normal(size=(300, 30)))
-    gap = {}
-    for forgets in (False, True):
-        one = CentredAscent(X, y, 10, "llw", 10.0)
-        one.assess(1e-6)
-        for _ in range(100):
-            one.sweep(1e-6)
-            if forgets:  # variables that are set have no direction
-                one.alpha = one.alpha
-        gap[forgets] = one.assess(1e-6).gap
-    assert gap[False] < 0.2 * gap[True]
 
 
 def test_few_passes_where_most_variables_end_at_their_bound():
@@ -250,16 +207,11 @@ def test_dense_features_end_by_one_system_for_all_classes():
 
 
 def test_factors_of_lee_lin_wahba_that_would_take_too_much_are_never_made(monkeypatch):
-    # 1,000 classes on 1,200 features would take 11.5 GB
-    X, y = sp.random_array((1000, 1200), density=0.002, rng=np.random.default_rng(0)), np.arange(1000)
-    options = dict(tol=1e-3, max_epochs=9, seed=0, shrinking=True, threads=1)
-    search = _native._Search(X.tocsr(), y, 1000, "llw", C, **options)
-    assert not search._direct and search._patience() == np.inf
-    X, y = data(**WIDE)
+    X, y = svm_problem(**WIDE)
     bytes_of_factors = 8 * 19 * 5 * 5
     found = {}
     for bound in (bytes_of_factors, bytes_of_factors - 1):
-        monkeypatch.setattr(_native, "_FACTORS", bound)
+        monkeypatch.setattr("xmcjax.solvers.multiclass_dual._native._FACTORS", bound)
         found[bound] = md.run(X, y, formulation="llw", C=100.0, tol=1e-6, max_epochs=100_000)
         assert found[bound].status == Status.CONVERGED
     factorised, replaced = found.values()

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
-import process_helpers
 import pytest
 from jax.sharding import Mesh
-from multiclass_helpers import data
 
-from xmcjax import linops
+from tests.support import processes
+from tests.support.internals import cut
+from tests.support.problems import needs_native, svm_problem
 from xmcjax.solvers import multiclass_dual as md
-from xmcjax.solvers.multiclass_dual import _processes
 
-pytestmark = pytest.mark.skipif(not linops.native_ready(), reason="no native kernels")
+pytestmark = needs_native
 
-HERE = Path(__file__).resolve().parent
 # more classes than fill a panel, so that bundles share panels, and a row of zeros
 SIZE = dict(n=100, d=60, m=21, seed=3)
 PROGRAM = """
 import json, os, signal
 import jax, numpy as np
 from jax.sharding import Mesh
-from multiclass_helpers import data
+from tests.support.problems import svm_problem
+from tests.support.internals import wire
 from xmcjax.solvers import multiclass_dual as md
-from xmcjax.solvers.multiclass_dual import _wire
 
-X, y = data(**{size!r})
+X, y = svm_problem(**{size!r})
 mesh = Mesh(np.array(jax.devices()), ("processes",))
 found = {{}}
 for formulation in {formulations!r}:
@@ -43,7 +40,7 @@ for formulation in {formulations!r}:
 with open(f"{folder}/{{jax.process_index()}}.json", "w") as file:
     json.dump(found, file)
 
-sent, swap = [], _wire.Wire.swap
+sent, swap = [], wire.Wire.swap
 
 def dying(wire, up, down):
     sent.append(up)
@@ -51,7 +48,7 @@ def dying(wire, up, down):
         os.kill(os.getpid(), signal.SIGKILL)
     return swap(wire, up, down)
 
-_wire.Wire.swap = dying
+wire.Wire.swap = dying
 if {victim} >= 0:
     md.run_over_mesh(X, y, mesh, C=0.2, tol=1e-2)
 """
@@ -59,7 +56,7 @@ if {victim} >= 0:
 
 def run(count, formulations, folder, victim=-1):
     program = PROGRAM.format(size=SIZE, formulations=formulations, folder=folder, victim=victim)
-    return process_helpers.run_distributed(program, count, path=[HERE], shutdown=120 if victim < 0 else 10)
+    return processes.run_distributed(program, count, shutdown=120 if victim < 0 else 10)
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -78,7 +75,7 @@ def test_the_optimum_is_that_of_one_process(count, tmp_path):
     found, *others = [json.loads((tmp_path / f"{p}.json").read_text()) for p in range(count)]
     for other in others:
         assert other == found
-    X, y = data(**SIZE)
+    X, y = svm_problem(**SIZE)
     for formulation in formulations:
         one = md.run(X, y, formulation=formulation, C=0.2, tol=1e-4)
         many = found[formulation]
@@ -101,7 +98,7 @@ def test_the_optimum_is_that_of_one_process(count, tmp_path):
 
 
 def test_one_process_is_a_mesh_too():
-    X, y = data(**SIZE)
+    X, y = svm_problem(**SIZE)
     mesh = Mesh(np.array(jax.devices()[:1]), ("processes",))
     for formulation in ("ww", "llw", "ovr_squared"):
         options = dict(formulation=formulation, C=0.7, tol=1e-4)
@@ -111,11 +108,11 @@ def test_one_process_is_a_mesh_too():
 
 
 def test_bundles_have_about_as_many_instances():
-    assert _processes._cut(np.array([1, 1, 1, 1]), 2) == [(0, 2), (2, 4)]
-    assert _processes._cut(np.array([100, 1, 1, 1]), 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
-    assert _processes._cut(np.array([1, 1, 1, 100]), 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert cut(np.array([1, 1, 1, 1]), 2) == [(0, 2), (2, 4)]
+    assert cut(np.array([100, 1, 1, 1]), 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert cut(np.array([1, 1, 1, 100]), 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
     sizes = np.random.default_rng(0).integers(1, 50, 200)
-    bundles = _processes._cut(sizes, 8)
+    bundles = cut(sizes, 8)
     counts = [sizes[a:b].sum() for a, b in bundles]
     assert sum(counts) == sizes.sum() and max(counts) < 1.3 * sizes.sum() / 8
 
@@ -133,14 +130,14 @@ def test_bundles_have_about_as_many_instances():
     ],
 )
 def test_what_is_wrong_is_said(change, message):
-    X, y = data()
+    X, y = svm_problem()
     with pytest.raises(ValueError, match=message):
         md.run_over_mesh(X, y, Mesh(np.array(jax.devices()[:1]), ("processes",)), **change)
 
 
 def test_a_mesh_has_one_axis():
-    X, y = data()
+    X, y = svm_problem()
     with pytest.raises(ValueError, match=r"^expected a mesh of one axis with one device of each"):
         md.run_over_mesh(X, y, Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b")))
     with pytest.raises(ValueError, match=r"^expected at least 2 classes for this many processes, got 1$"):
-        _processes._cut(np.array([5]), 2)
+        cut(np.array([5]), 2)

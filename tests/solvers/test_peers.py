@@ -5,29 +5,27 @@ from __future__ import annotations
 import json
 import signal
 import time
-from pathlib import Path
 
-import process_helpers
 import pytest
 
-from xmcjax import linops
-from xmcjax.solvers import _peers
+from tests.support import processes
+from tests.support.internals import peers
+from tests.support.problems import needs_native
 
-pytestmark = pytest.mark.skipif(not linops.native_ready(), reason="no native kernels")
+pytestmark = needs_native
 
-HERE = Path(__file__).resolve().parent
 SETUP = """
 import json, os, signal, threading
 import jax, numpy as np, scipy.sparse as sp
 from jax.sharding import Mesh
-from multiclass_helpers import data
+from tests.support.problems import svm_problem
 from xmcjax import linops
-from xmcjax.solvers import _peers, multiclass_dual, multinomial
-from xmcjax.solvers.multiclass_dual import _wire
+from tests.support.internals import peers, wire
+from xmcjax.solvers import multiclass_dual, multinomial
 
 me = jax.process_index()
 mesh = Mesh(np.array(jax.devices()), ("processes",))
-X, y = data(n=100, d=60, m=21, seed=3)
+X, y = svm_problem(n=100, d=60, m=21, seed=3)
 
 def svm(X=X, y=y, C=0.2, tol=1e-6):
     return multiclass_dual.run_over_mesh(X, y, mesh, C=C, tol=tol)
@@ -43,7 +41,7 @@ def told(solve, **changes):
     try:
         solve(**(changes if me == 1 else {}))
     except ValueError as error:
-        assert type(error) is _peers.Disagreement, error
+        assert type(error) is peers.Disagreement, error
         return str(error)
 
 other = X.copy()
@@ -61,8 +59,8 @@ print(json.dumps(found))
 """
 
 STRUCK = """
-_peers._SILENT = 15.0  # so that the test is over sooner
-calls, call = [], _wire.Wire._call
+peers._SILENT = 15.0  # so that the test is over sooner
+calls, call = [], wire.Wire._call
 
 def strike(*_):
     calls.append(0)
@@ -77,7 +75,7 @@ def patched(wire, *arguments):
     strike()
     return call(wire, *arguments)
 
-_wire.Wire._call = patched
+wire.Wire._call = patched
 if {solver!r} == "svm":
     svm()
 else:
@@ -86,9 +84,9 @@ else:
 
 INTERRUPTED = """
 import time
-_peers._GRACE = 1.0  # so that the test is over sooner
+peers._GRACE = 1.0  # so that the test is over sooner
 signal.signal(signal.SIGINT, signal.default_int_handler)
-calls, call = [], _wire.Wire._call
+calls, call = [], wire.Wire._call
 
 def patched(wire, *arguments):
     calls.append(0)
@@ -98,7 +96,7 @@ def patched(wire, *arguments):
         threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
     return call(wire, *arguments)
 
-_wire.Wire._call = patched
+wire.Wire._call = patched
 svm()
 """
 
@@ -108,8 +106,8 @@ def last_line(done) -> str:
 
 
 def test_processes_that_were_given_different_data_all_say_so():
-    done = process_helpers.run_distributed(SETUP + DISAGREE, 2, path=[HERE])
-    found, other = map(json.loads, process_helpers.outputs(done))
+    done = processes.run_distributed(SETUP + DISAGREE, 2)
+    found, other = map(json.loads, processes.outputs(done))
     assert found == other
     names = ["X", "X", "y", "options", "features", "features", "y", "options", "starting weights"]
     for name, sentence in zip([*names, "options"], found, strict=True):
@@ -130,13 +128,13 @@ def test_processes_that_were_given_different_data_all_say_so():
 def test_what_ends_one_ends_the_other_which_names_it(how, sentence, solver, tmp_path):
     program = SETUP + STRUCK.format(how=how, solver=solver, struck=1, mark=str(tmp_path / "mark"))
     # JAX alone would have the other one wait for five minutes at its exit
-    options = dict(path=[HERE], shutdown=300, stopped=1 if how == "SIGSTOP" else None)
-    done = process_helpers.run_distributed(program, 2, **options)
+    options = dict(shutdown=300, stopped=1 if how == "SIGSTOP" else None)
+    done = processes.run_distributed(program, 2, **options)
     took = time.time() - (tmp_path / "mark").stat().st_mtime
     assert took < 60
     assert done[0].returncode == 1
     expected = f"xmcjax.solvers._peers.PeerError: {sentence}"
-    assert last_line(done[0]).startswith(expected) and last_line(done[0]).endswith(_peers._HINT)
+    assert last_line(done[0]).startswith(expected) and last_line(done[0]).endswith(peers._HINT)
     if how == "raise":
         assert done[1].returncode == 1 and last_line(done[1]) == "ArithmeticError: eight are enough"
 
@@ -144,17 +142,17 @@ def test_what_ends_one_ends_the_other_which_names_it(how, sentence, solver, tmp_
 @pytest.mark.parametrize("solver", ["svm", "lc"])
 def test_where_process_0_is_killed_the_abort_of_jax_names_it(solver, tmp_path):
     program = SETUP + STRUCK.format(how="SIGKILL", solver=solver, struck=0, mark=str(tmp_path / "mark"))
-    done = process_helpers.run_distributed(program, 2, path=[HERE], shutdown=300)
+    done = processes.run_distributed(program, 2, shutdown=300)
     assert time.time() - (tmp_path / "mark").stat().st_mtime < 60
     assert [one.returncode for one in done] == [-signal.SIGKILL, -signal.SIGABRT]
-    sentence = f"xmcjax.solvers._peers.PeerError: {_peers._STORE_GONE}{_peers._HINT}"
+    sentence = f"xmcjax.solvers._peers.PeerError: {peers._STORE_GONE}{peers._HINT}"
     assert last_line(done[1]) == sentence
 
 
 def test_ctrl_c_while_a_thread_waits_for_the_other_process_does_not_abort():
     """The thread comes back when the other process ends, while this one ends as well."""
     for _ in range(2):
-        done = process_helpers.run_distributed(SETUP + INTERRUPTED, 2, path=[HERE], shutdown=300)
+        done = processes.run_distributed(SETUP + INTERRUPTED, 2, shutdown=300)
         assert [one.returncode for one in done] == [1, -signal.SIGINT], done[1].stderr[-3000:]
         assert last_line(done[1]) == "KeyboardInterrupt"
         assert "process 1 of this run ended with KeyboardInterrupt" in last_line(done[0])
@@ -181,20 +179,20 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 )
 def test_an_abort_for_another_reason_says_nothing(answered, within, said):
     program = ABORT.format(answered=answered, within=within)
-    (done,) = process_helpers.run_all([process_helpers.start(program)])
+    (done,) = processes.run_all([processes.start(program)])
     assert done.returncode == -signal.SIGABRT and done.stderr == said
 
 
 @pytest.mark.parametrize("solver", ["svm", "lc"])
 def test_one_that_ends_before_the_solve_is_named(solver):
     before = 'if me == 1:\n    raise OSError("no such disk")\n'
-    done = process_helpers.run_distributed(f"{SETUP}{before}{solver}()\n", 2, path=[HERE], shutdown=300)
+    done = processes.run_distributed(f"{SETUP}{before}{solver}()\n", 2, shutdown=300)
     assert [one.returncode for one in done] == [1, 1]
     sentence = "process 1 of this run ended with OSError: no such disk"
-    assert last_line(done[0]) == f"xmcjax.solvers._peers.PeerError: {sentence}{_peers._HINT}"
+    assert last_line(done[0]) == f"xmcjax.solvers._peers.PeerError: {sentence}{peers._HINT}"
 
 
 def test_an_argument_that_one_process_refuses_ends_the_other():
-    done = process_helpers.run_distributed(f"{SETUP}svm(C=-1.0 if me else 1.0)\n", 2, path=[HERE])
+    done = processes.run_distributed(f"{SETUP}svm(C=-1.0 if me else 1.0)\n", 2)
     assert [one.returncode for one in done] == [1, 1]
     assert "process 1 of this run ended with ValueError: C: expected a finite number" in last_line(done[0])

@@ -1,0 +1,165 @@
+"""MulticlassSVC and TopKSVC: the optimum that they promise, biases, kernels, seeds."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import LinearSVC
+
+from tests.support import dual_references
+from xmcjax import MulticlassSVC, TopKSVC
+from xmcjax.solvers import Status
+
+FORMULATIONS = ["ww", "llw", "cs", "ovr", "ovr_squared"]
+TOP_K = [(1, "alpha"), (2, "alpha"), (2, "beta"), (3, "beta")]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 6))
+    return X, np.argmax(X @ rng.normal(size=(6, 4)) + rng.normal(size=(60, 4)), axis=1)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "kind", "k"),
+    [(MulticlassSVC(name, C=0.5, tol=1e-5), name, 1) for name in FORMULATIONS]
+    + [(TopKSVC(k, variant, C=0.5, tol=1e-5), variant, k) for k, variant in TOP_K],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_the_optimum_is_that_of_an_interior_point_method(data, estimator, kind, k):
+    X, y = data
+    X = X * (abs(X) > 0.5)
+    least = dual_references.bound(X, y, 4, kind, k, 0.5)
+    for container in (np.asarray, sp.csr_matrix):
+        ours = estimator.fit(container(X), y)
+        assert -1e-12 < ours.dual_gap_ <= 1e-5 and ours.n_iter_ > 1
+        value = dual_references.objective(ours.coef_.T, X, y, kind, k, 0.5)
+        assert (1 - 1e-9) * least <= value <= (1 + 2e-5) * least
+        if isinstance(ours, TopKSVC):
+            assert ours.objective_ == pytest.approx(value, rel=1e-10)
+        else:
+            assert ours.status_ == Status.CONVERGED
+        if kind == "llw":
+            np.testing.assert_allclose(ours.coef_.sum(0), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "C"),
+    [
+        (MulticlassSVC("ww", C=0.2, tol=1e-6), 0.4),
+        (MulticlassSVC("ovr", C=0.2, tol=1e-6), 0.2),
+        (TopKSVC(C=0.2, tol=1e-6), 0.4),
+    ],
+)
+def test_two_classes_are_the_binary_svm(data, estimator, C):
+    """w_1 = −w_0 = w/2 of the binary SVM with twice the C; of one against the rest with C itself."""
+    X, y = data
+    X, y = X[y < 2], y[y < 2]
+    svc = LinearSVC(loss="hinge", C=C, fit_intercept=False, tol=1e-9, max_iter=1_000_000).fit(X, y)
+    np.testing.assert_allclose(estimator.fit(X, y).coef_, svc.coef_, atol=2e-3)
+
+
+def test_crammer_singer_with_a_bias_is_scikit_learns(data):
+    X, y = data
+    options = dict(C=0.3, tol=1e-8, max_iter=100_000, intercept_scaling=1)
+    theirs = LinearSVC(multi_class="crammer_singer", **options).fit(X, y)
+    for ours in (
+        MulticlassSVC("cs", C=0.3, tol=1e-6, fit_intercept=True),
+        TopKSVC(C=0.3, tol=1e-6, fit_intercept=True),
+    ):
+        ours.fit(X, y)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-3)
+        np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=2e-3)
+        np.testing.assert_allclose(ours.decision_function(X), X @ ours.coef_.T + ours.intercept_)
+
+
+@pytest.mark.parametrize(("k", "variant"), [(1, "alpha"), (3, "beta")])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_precomputed_linear_kernel_is_the_linear_one(data, k, variant, bias):
+    X, y = data
+    X, y, X_test = X[:50] + np.array([1, 0, 0, 2, 0, 0]), y[:50], X[50:]
+    options = dict(tol=1e-6, max_iter=20_000, fit_intercept=bias)
+    linear = TopKSVC(k, variant, **options).fit(X, y)
+    kernel = TopKSVC(k, variant, kernel="precomputed", **options).fit(X @ X.T, y)
+    np.testing.assert_allclose(kernel.objective_, linear.objective_, rtol=2e-6)
+    np.testing.assert_allclose(kernel.coef_ @ X, linear.coef_, atol=0.02)
+    K = X_test @ X.T
+    np.testing.assert_allclose(kernel.decision_function(K), linear.decision_function(X_test), atol=0.05)
+    assert (kernel.predict(K) == linear.predict(X_test)).mean() >= 0.9
+    assert kernel.predict_topk(K, 3)[0].shape == (10, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: X, r"square matrix of inner products, got shape \(60, 6\)"),
+        (lambda X: np.triu(X @ X.T), "symmetric matrix of inner products, found entries"),
+        (lambda X: -np.eye(len(X)), "of a row with itself at least 0, found -1 on the diagonal"),
+    ],
+)
+def test_inner_products_are_checked(data, change, message):
+    X, y = data
+    with pytest.raises(ValueError, match=message):
+        TopKSVC(kernel="precomputed").fit(change(X), y)
+
+
+@pytest.mark.parametrize("kind", [MulticlassSVC, TopKSVC])
+def test_the_order_of_visits_is_seeded(data, kind):
+    a, b, c = (kind(random_state=seed).fit(*data).coef_ for seed in (0, 0, 1))
+    np.testing.assert_array_equal(a, b)
+    assert np.any(a != c)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (MulticlassSVC(max_iter=1), r"after 1 epochs, above tol=0.001: raise max_iter"),
+        (TopKSVC(2, tol=1e-12, max_iter=2), r"gap is .* after 2 epochs, above tol = 1e-12: raise"),
+    ],
+)
+def test_what_did_not_converge_is_said(data, estimator, message):
+    with pytest.warns(ConvergenceWarning, match=message):
+        ours = estimator.fit(*data)
+    assert ours.n_iter_ <= 2 and ours.dual_gap_ > ours.tol
+
+
+def test_numbers_of_the_least_and_the_largest_size(data):
+    X, y = data
+    assert TopKSVC(C=0.1, max_iter=2**31 - 1).fit(X, y).n_iter_ > 1
+    # r ‖x‖² below the rounding of the scores: the dual variables stay in their sets
+    for k in (1, 2):
+        ours = TopKSVC(k, C=1e-20).fit(X, y)
+        np.testing.assert_allclose(ours.objective_, len(y) * 1e-20, rtol=1e-12)
+        assert abs(ours.dual_gap_) < 1e-12
+
+
+@pytest.mark.parametrize(("k", "variant"), [(1, "alpha"), (2, "alpha"), (2, "beta")])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_few_features_end_as_well_dense_as_sparse(k, variant, dtype):
+    # visits to one row after another leave gaps of 0.02 in blocks, and of 0.38 without, after 1,000 epochs
+    X, y = load_iris(return_X_y=True)
+    X = X.astype(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dense, sparse = (TopKSVC(k, variant, C=10.0, random_state=0).fit(A, y) for A in (X, sp.csr_array(X)))
+    np.testing.assert_array_equal(dense.coef_, sparse.coef_)
+    assert dense.dual_gap_ <= 1e-3
+    value = dual_references.objective(dense.coef_.T, X, y, variant, k, 10.0)
+    np.testing.assert_allclose(dense.objective_, value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "precomputed"])
+def test_rounding_that_is_above_the_tolerance_is_said(kernel):
+    # all margins are close to 0 at the optimum, and half of what rounding moves is a loss of weight C
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 20
+    X = 0.3 * rng.normal(size=(20, 300))[y] + rng.normal(size=(200, 300))
+    X = 30 * X / np.linalg.norm(X, axis=1, keepdims=True) * (rng.random(X.shape) < 0.2)
+    X = sp.csr_array(X, dtype="f4")
+    X = X if kernel == "linear" else (X @ X.T).toarray()
+    with pytest.warns(ConvergenceWarning, match="above tol = 1e-10: (rounding keeps|raise max_iter)"):
+        TopKSVC(2, C=1e4, tol=1e-10, kernel=kernel, random_state=0).fit(X, y)

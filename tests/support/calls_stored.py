@@ -1,0 +1,142 @@
+"""Valid calls of what reads and writes files: data sets, models, predictions."""
+# ruff: noqa: B006, B008 – the defaults of a function are a valid call of it
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from tests.support.calls import FEATURES, LABELS, SCORES, D, K, M, N, Table, by_signature
+from xmcjax import data, models
+
+META = dict(n_features=D, n_labels=M, dtype="float32")
+BIASES = np.zeros(M, np.float32)
+# Features and weights alone may have any number of rows, and a bias of −∞ is a label without a score.
+_ROWS = ("X = one row more", "intercept = an infinity")
+
+
+def add(table: Table, folder: Path) -> None:
+    """All of them; files are in the folder."""
+    for name, suffix in (("xmc", "txt"), ("svmlight", "txt"), ("npz", "npz")):
+        _format(table, folder, name, suffix)
+    for name in data.TRANSFORMS:
+
+        @table.of(f"data.fit_transforms({name!r})", free=("X = one row more",))
+        def fitted(names=name, X=FEATURES):
+            return data.fit_transforms(names, X).apply(X)
+
+    size = dict(n=20, d=10, n_labels=6, labels_per_row=2.0, nonzeros_per_row=4.0, exponent=1.0, seed=0)
+    # as many rows as may be asked for take a long time
+    table.add("data.make_power_law", data.make_power_law, size, unasked=("n = 1000000000000",))
+    table.add("data.parse_transforms", data.parse_transforms, dict(names="log,idf"))
+    (folder / "bounded").write_bytes(bytes(100))
+
+    @table.of("data.Dataset")
+    def described(X=FEATURES, y=sp.csr_matrix(LABELS)):
+        return data.Dataset(X, y).fingerprint()
+
+    @table.of("data.Transforms", free=("X = one row more",))
+    def transformed(names=["idf", "frequency"], weight=np.ones(D), order=np.arange(D), X=FEATURES):
+        return data.Transforms.from_arrays(names, {"idf.weight": weight, "frequency.order": order}).apply(X)
+
+    @table.of("data.MemoryBound")
+    def bounded(path=folder / "bounded", max_memory=10**6):
+        return data.MemoryBound(path, max_memory).size
+
+    _models(table, folder)
+    _predictions(table, folder)
+
+
+def _format(table: Table, folder: Path, name: str, suffix: str) -> None:
+    labels = sp.csr_matrix(LABELS)
+    save, load = getattr(data, f"save_{name}"), getattr(data, f"load_{name}")
+    more = dict(multilabel=True) if name == "svmlight" else {}
+
+    def saved(**arguments):
+        save(**arguments)
+        return load(arguments["path"], **more)
+
+    def saved_as(format, **arguments):
+        data.save(**arguments, format=format)
+        return data.load(arguments["path"], format)
+
+    def pieces(path, format, piece, **more):
+        return [(part.X, part.y) for part in data.load_pieces(path, format, piece=piece, **more)]
+
+    written = {"path": folder / f"{name}.{suffix}", "X": FEATURES, "Y" if name == "xmc" else "y": labels}
+    table.add(f"data.save_{name}", saved, written)
+    source = folder / f"source-{name}.{suffix}"
+    save(**written | dict(path=source))
+    options = dict(path=source, parser="python", max_memory=10**8, dtype="float32", multilabel=True)
+    options |= dict(n_features=D, n_labels=M, zero_based=False, first_label=0)
+    table.add(f"data.load_{name}", load, by_signature(load, options))
+    given = dict(path=source, format=name) | more
+    table.add(f"data.load({name!r})", data.load, given)
+    table.add(f"data.load_pieces({name!r})", pieces, given | dict(piece=1 << 20))
+    target = dict(source=source, target=folder / f"converted-{name}.npz", target_format="npz")
+    table.add(f"data.convert({name!r})", data.convert, target | dict(format=name) | more)
+    if name != "svmlight":
+        arguments = dict(path=folder / f"as-{name}.{suffix}", X=FEATURES, y=labels, format=name)
+        table.add(f"data.save({name!r})", saved_as, arguments)
+
+
+def _models(table: Table, folder: Path) -> None:
+    with models.ShardWriter(folder / "given", META) as writer:
+        for label in range(M):
+            writer.add(label, [0, 2], np.ones(2, np.float32))
+    model = models.LinearModel.load(folder / "given")
+    weights = np.resize(SCORES, (M, D))
+
+    @table.of("models.predict_topk", free=_ROWS)
+    def best(coef=weights, intercept=BIASES, status=np.ones(M, np.int8), X=FEATURES, k=K, threads=1):
+        return models.predict_topk(models.ArrayModel(coef, intercept, status), X, k, threads=threads)
+
+    @table.of("models.scores_above", free=_ROWS)
+    def above(coef=weights, intercept=BIASES, X=FEATURES, threshold=0.0):
+        return models.scores_above(models.ArrayModel(coef, intercept), X, threshold)
+
+    entry = dict(label=0, indices=np.array([1, 3]), values=np.ones(2, np.float32), bias=0.5, status=1)
+    options = dict(directory=folder / "model", meta=META, label_range=(0, M), shard_size=2, resume=False)
+
+    def stored(directory, meta, label_range, shard_size, weight, resume, **entry):
+        shutil.rmtree(folder / "model", ignore_errors=True)
+        arrays = {"idf.weight": weight}
+        with models.ShardWriter(directory, meta, label_range, shard_size, arrays, resume) as writer:
+            writer.add(**entry)
+            for other in range(1, M):
+                writer.add(other, [0], np.ones(1, np.float32))
+        return models.LinearModel.load(directory).dense_block(0, M)
+
+    table.add("models.ShardWriter", stored, options | dict(weight=np.ones(D)) | entry)
+
+    @table.of("models.LinearModel.load")
+    def opened(directory=folder / "given", verify="full", partial=False):
+        return models.LinearModel.load(directory, verify, partial).dense_block(0, M)
+
+    for method in ("weights", "dense_block", "trained"):
+        table.add(f"models.LinearModel.{method}", getattr(model, method), dict(first=0, last=M))
+    table.add("models.ArrayModel", models.ArrayModel(weights).dense_block, dict(first=0, last=M))
+    table.add("models.is_trained", models.is_trained, dict(status=np.ones(M, np.int8)), free=("status",))
+    table.add("models.check_vacant", models.check_vacant, dict(directory=folder / "nothing"))
+
+
+def _predictions(table: Table, folder: Path) -> None:
+    best = np.tile(np.arange(K), (N, 1))
+
+    @table.of("models.write_predictions")
+    def written(path=folder / "top.txt", labels=best, scores=-best.astype(np.float32)):
+        models.write_predictions(path, labels, scores)
+        return models.read_predictions(path)
+
+    @table.of("models.prediction_file")
+    def read_back(path=folder / "rows.txt", labels=best, scores=-best.astype(np.float32)):
+        with models.prediction_file(path) as write:
+            write(labels, scores)
+        return models.read_predictions(path)
+
+    written(folder / "given.txt")
+    given = dict(path=folder / "given.txt", max_memory=10**8)
+    table.add("models.read_predictions", models.read_predictions, given)

@@ -1,0 +1,91 @@
+"""The functions of arrays that the tables of losses and projections name, as the contracts take them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+
+from tests.support import losses as multiclass
+from tests.support import projections
+from xmcjax.losses import MARGIN_LOSSES, HuberHinge
+
+ROWS = multiclass.ROWS
+MARGINS = {**MARGIN_LOSSES, "narrow_huber": HuberHinge(delta=0.25)}
+FORMULAS = {
+    "squared_hinge": lambda m: np.maximum(0, 1 - m) ** 2,
+    "logistic": lambda m: np.logaddexp(0, -m),
+    "hinge": lambda m: np.maximum(0, 1 - m),
+    "huber_hinge": lambda m: np.select([m >= 1, m >= 0], [0, (1 - m) ** 2 / 2], 0.5 - m),
+    "narrow_huber": lambda m: np.select([m >= 1, m >= 0.75], [0, (1 - m) ** 2 / 0.5], 1 - m - 0.125),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function of arrays whose first axis is a batch of ROWS.
+
+    Attributes:
+        call: arrays -> array.
+        arguments: seed -> arguments; those of float64 are differentiated and rounded.
+        oracle: the same in NumPy, in float64; None where another test has one.
+        accuracy: of the oracle.
+        floor: of what rounding may change, as a part of that of numbers of size 1.
+    """
+
+    call: Callable
+    arguments: Callable[[int], tuple]
+    oracle: Callable | None
+    accuracy: float = 1e-12
+    floor: float = 0.01
+
+
+def _loss(name: str) -> Function:
+    case = multiclass.CASES[name]
+    return Function(
+        lambda z, y, where: case.f(z, y, where=where),
+        lambda seed: (*multiclass.examples(seed), multiclass.mask(seed + 1)),
+        lambda z, y, where: multiclass.expected(case.reference, z, y, where),
+    )
+
+
+def _margins(seed: int) -> tuple:
+    return (jnp.asarray(3 * np.random.default_rng(seed).normal(size=ROWS)),)
+
+
+def _slopes(loss) -> Callable:
+    return lambda m: jnp.stack([loss.grad(m), loss.curv(m)], axis=-1)
+
+
+def _projection(name: str) -> Function:
+    fields = projections.NUMBERS[name]
+
+    def problem(b, numbers):
+        one = np.ones(b.shape[:-1])
+        p = projections.Problem(b, one, -one, one, one, 3)
+        return p._replace(**dict(zip(fields, numbers, strict=True)))
+
+    def arguments(seed):
+        """The radius holds some of the vectors and not others."""
+        rng = np.random.default_rng(seed)
+        b = rng.standard_normal((ROWS, 9)) + rng.choice([0, 1], (ROWS, 1))
+        r = np.resize([0.3, 1.5, 4.0, 30.0], ROWS)
+        numbers = dict(r=r, l=-0.4 * r / 9, u=2.2 * r / 9, rho=np.resize([0.2, 0.5, 1.0], ROWS))
+        return tuple(map(jnp.asarray, (b, *(numbers[field] for field in fields))))
+
+    def oracle(b, *numbers):
+        rows = [problem(row, [number[i] for number in numbers]) for i, row in enumerate(b)]
+        return np.stack([projections.by_quadratic_program(name, row) for row in rows])
+
+    return Function(
+        lambda b, *numbers: projections.project(name, problem(b, numbers)), arguments, oracle, 1e-9, floor=1
+    )
+
+
+FUNCTIONS = {f"loss {name}": _loss(name) for name in multiclass.CASES}
+FUNCTIONS |= {f"projection {name}": _projection(name) for name in projections.SETS}
+for _name, _of in MARGINS.items():
+    FUNCTIONS[f"margin loss {_name}"] = Function(_of.value, _margins, FORMULAS[_name])
+    FUNCTIONS[f"slopes of {_name}"] = Function(_slopes(_of), _margins, None)
