@@ -89,6 +89,11 @@ def _solvers() -> dict[str, Call]:
             return multiclass_dual.run(**arguments).primal
 
         found[f"xmcjax.solvers.multiclass_dual.run({name!r})"] = Call(solved, arguments, cost=2)
+    for name in topk_sdca.VARIANTS:
+        arguments = dict(X=features, y=CLASSES, k=K, C=1.0, variant=name, tol=0.01, max_epochs=200, seed=0)
+        found[f"xmcjax.solvers.topk_sdca.solve({name!r})"] = Call(
+            lambda **arguments: topk_sdca.solve(**arguments).primal, arguments, cost=30
+        )
     for name, init in INITS.items():
         if name == "pretrained":
             continue

@@ -253,7 +253,7 @@ def test_factors_of_lee_lin_wahba_that_would_take_too_much_are_never_made(monkey
     # 1,000 classes on 1,200 features would take 11.5 GB
     X, y = sp.random_array((1000, 1200), density=0.002, rng=np.random.default_rng(0)), np.arange(1000)
     options = dict(tol=1e-3, max_epochs=9, seed=0, shrinking=True, threads=1)
-    search = _native._Search(X.tocsr(), y, 1000, "llw", C, **options)
+    search = _native._Methods(X.tocsr(), y, 1000, "llw", C, **options)
     assert not search._direct and search._patience() == np.inf
     X, y = data(**WIDE)
     bytes_of_factors = 8 * 19 * 5 * 5
