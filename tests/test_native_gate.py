@@ -41,9 +41,7 @@ CALLS = {
 }
 # What gives them these arrays: `.arrays` of a Csr, or `.csr`, which is the same of a multinomial problem.
 ARRAYS = {"arrays", "csr"}
-BEHIND = {"instance_dual": "_native_arguments", "instance_gap": "_native_arguments"}
-# Those that are functions of their own; the others are given to native.call or native.InPlace by their name.
-FUNCTIONS = {"instance_dual", "instance_gap"}
+BEHIND = {"instance_dual": "_native_fields", "instance_gap": "_native_fields"}
 # Kernels of dense arrays, and of trees and columns, whose places their reader checks.
 DENSE_KERNELS = {
     *("project_box", "project_topk", "symmetric_matmat"),
@@ -89,7 +87,8 @@ CONVERTED = {
     "solvers.multiclass_dual._native.canonical": DENSE,
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,
     "solvers.multiclass_dual._processes._gathered": OWN,
-    "solvers.multiclass_dual._solve.run": DENSE,
+    "solvers.multiclass_dual._solve._InJax.epochs": OWN,
+    "solvers.multiclass_dual._solve._InJax.polish": OWN,
     "solvers.multinomial._certificate._squared": "of an operator",
 }
 
@@ -153,18 +152,17 @@ def test_the_library_is_loaded_where_it_is_said():
 
 def test_every_kernel_is_in_a_table():
     declared = re.findall(r"^XMCJAX_CALL\((\w+)", (PACKAGE / "native/interface/calls.def").read_text(), re.M)
-    assert {*declared, *FUNCTIONS} == {*CALLS, *DENSE_KERNELS}
+    assert set(declared) == {*CALLS, *DENSE_KERNELS}
 
 
 @pytest.mark.parametrize("kernel", CALLS)
 def test_kernels_of_sparse_matrices_take_the_arrays_of_an_operator(kernel):
-    made = set()
-    for where, node in NODES:
-        if kernel in FUNCTIONS:  # is called as native.kernel, and is not passed on
-            if isinstance(node, ast.Attribute) and ast.unparse(node) == f"native.{kernel}":
-                made.add(where)
-        elif isinstance(node, ast.Constant) and node.value == kernel:
-            made.add(where)
+    made = {
+        where
+        for where, node in NODES
+        if called(node) in ("call", "InPlace")
+        and any(isinstance(a, ast.Constant) and a.value == kernel for a in node.args)
+    }
     assert made == CALLS[kernel]
     for where in made:
         body = function(where)

@@ -20,7 +20,7 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 LAYERS = [
     {
         *("xmcjax._cores", "xmcjax._finite", "xmcjax._exit", "xmcjax._file_kinds", "xmcjax._fork"),
-        *("xmcjax._range", "xmcjax._sparse"),
+        *("xmcjax._matrix_pipes", "xmcjax._range", "xmcjax._sparse"),
     },
     {"xmcjax._arguments", "xmcjax._hierarchy"},
     {"xmcjax._options"},
@@ -94,24 +94,80 @@ def imports(path: Path):
 MODULES = {module_name(path) for path in SOURCES}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module_name)
-def test_native_has_one_face(path):
-    """Other packages import from xmcjax.native itself, or its public modules, and nothing that is private."""
-    if module_name(path).startswith("xmcjax.native"):
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
+def named_by_imports(tree: ast.Module):
+    """(dotted name, line) of what a file imports, and of what it takes from modules of the package."""
+    names = {}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            modules, names = [alias.name for alias in node.names], []
+            for alias in node.names:
+                yield alias.name, node.lineno
         elif isinstance(node, ast.ImportFrom):
-            modules, names = [str(node.module)], [alias.name for alias in node.names]
-        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("native", "xmcjax.native"):
-            modules, names = ["xmcjax.native"], [node.attr]
-        else:
-            continue
-        for module in modules:
-            if module.startswith("xmcjax.native"):
-                private = [n for n in (*module.split("."), *names) if n[0] == "_"]
-                assert not private, f"{path}:{node.lineno}: {private[0]} of xmcjax.native is private"
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", node.lineno
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            first, *rest = ast.unparse(node).split(".")
+            owner = names.get(first)
+            if owner in MODULES and all(word.isidentifier() for word in rest):
+                yield ".".join((owner, *rest)), node.lineno
+            elif first == "xmcjax":
+                yield ast.unparse(node), node.lineno
+
+
+def private_of_others(name: str, tree: ast.Module):
+    """What a module takes from a package that it does not stand in, although it is private there."""
+    packages = {module_name(path) for path in SOURCES if path.name == "__init__.py"}
+    for dotted, line in named_by_imports(tree):
+        parts = dotted.split(".")
+        for place, part in enumerate(parts if parts[0] == "xmcjax" else []):
+            owner = ".".join(parts[:place])
+            # private modules beside the packages are shared by all of them
+            if part.startswith("_") and not part.endswith("__") and owner != "xmcjax":
+                home = owner if owner in packages else owner.rpartition(".")[0]
+                if home == "xmcjax" or not f"{name}.".startswith(home + "."):
+                    yield f"line {line}: {dotted}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_packages_take_nothing_private_from_each_other(path):
+    assert list(private_of_others(module_name(path), ast.parse(path.read_text()))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import xmcjax.lanes._nodes",
+        "from xmcjax.lanes import _nodes",
+        "from xmcjax.lanes._nodes import train_on_nodes",
+        "from xmcjax.lanes import _Hidden",
+        "from xmcjax import lanes\nlanes._nodes.train_on_nodes",
+        "import xmcjax\nxmcjax.lanes._nodes",
+        "from xmcjax.lanes._trainer import Trainer as T",
+        "from xmcjax import _sparse\n_sparse._hidden()",
+    ],
+)
+def test_private_names_of_other_packages_are_seen(line):
+    tree = ast.parse(line)
+    assert list(private_of_others("xmcjax.estimators._linear", tree))
+    if "_sparse" not in line:
+        assert not list(private_of_others("xmcjax.lanes._trainer", tree))
+
+
+def test_modules_import_each_other_in_no_circle():
+    """By what a module imports when it is imported itself."""
+    imported = {module_name(path): {m for m, late in imports(path) if not late} for path in SOURCES}
+    done: set[str] = set()
+
+    def visit(module: str, way: tuple[str, ...]) -> None:
+        assert module not in way, " -> ".join((*way, module))
+        if module not in done:
+            for other in sorted(imported[module] & MODULES - {module}):
+                visit(other, (*way, module))
+            done.add(module)
+
+    for module in sorted(MODULES):
+        visit(module, ())
 
 
 def test_the_face_of_native_has_the_names_that_type_checkers_see():

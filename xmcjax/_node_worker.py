@@ -70,8 +70,8 @@ def main(receiving: str, sending: str, cores: str) -> None:
     channel = _Channel(inbound, outbound)
     try:
         try:
+            from xmcjax._matrix_pipes import receive_matrix
             from xmcjax.lanes import Trainer, precision
-            from xmcjax.lanes._nodes import receive_matrix
 
             X, Y = receive_matrix(inbound), receive_matrix(inbound)
             options, label_weights, tree = inbound.recv()

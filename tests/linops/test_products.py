@@ -51,8 +51,6 @@ def test_products(backend, lanes, dtype):
     np.testing.assert_allclose(F.squared_rmatmat(jnp.asarray(D)), (A * A).T @ D, **tolerance)
     np.testing.assert_allclose(F.row_norms2(), (A * A).sum(1), **tolerance)
     np.testing.assert_allclose(F.mean(), A.mean(0), **tolerance)
-    y = np.where(C > 1, 1, -1).astype(np.int8)
-    np.testing.assert_allclose(F.label_sums(jnp.asarray(y)), A.T @ (y > 0), **tolerance)
     rows = np.array([5, 3, 3, 40])
     np.testing.assert_allclose(F.take_rows(rows).matmat(jnp.asarray(V)), A[rows] @ V, **tolerance)
 

@@ -123,6 +123,14 @@ def _duals(table: Table) -> None:
     arguments |= dict(tol=0.1, max_epochs=20, shrinking=True)
     table.add("solvers.multiclass_dual.run_over_mesh", over_mesh, arguments, cost=40)
 
+    for name in topk_sdca.VARIANTS:
+        table.add(
+            f"solvers.topk_sdca.solve({name!r})",
+            lambda **arguments: topk_sdca.solve(**arguments).primal,
+            dict(X=FEATURES, y=CLASSES, k=K, C=1.0, variant=name, tol=0.01, max_epochs=200, seed=0),
+            cost=30,
+        )
+
     @table.of("solvers.topk_sdca.problem", cost=3)
     def topk(X=X, y=CLASSES, k=K, C=1.0, variant="alpha", mask=np.ones(N, bool), classes=M):
         more = dict(k=k, C=C, variant=variant, mask=mask, classes=classes)

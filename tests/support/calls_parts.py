@@ -23,7 +23,6 @@ PRODUCTS = {
     "squared_rmatmat": (C,),
     "row_norms2": (),
     "mean": (),
-    "label_sums": (SIGNS,),
     "take_rows": (np.arange(3),),
     "to_scipy": (),
     "in_jax": (),

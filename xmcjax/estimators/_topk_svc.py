@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from xmcjax import _sparse
 from xmcjax._arguments import name_of, renamed, whole_number
 from xmcjax._options import SHARED, THREADS, Real
 from xmcjax._range import check_range
@@ -21,11 +20,6 @@ from xmcjax.estimators._targets import class_numbers
 
 KERNELS = ("linear", "precomputed")
 TOL = Real(above=0)
-# Share of the entries of a sparse matrix that are not zero above which it is solved as an array.
-_DENSE = 0.25
-# Epochs after which steps for all rows at once take over where features are dense, and the part of the epochs
-# allowed that they leave at least; so many of those steps count as an epoch.
-_PATIENCE, _SHARE, _STEPS = 100, 0.8, 4
 
 
 class TopKSVC(LinearClassifier):
@@ -166,42 +160,19 @@ class TopKSVC(LinearClassifier):
         """Weights [m, d], the bias last; with a kernel the coefficients of the rows, [m, n]."""
         import jax
 
-        from xmcjax import linops
-        from xmcjax.solvers import REMEDY, Status, _admm, topk_sdca
-        from xmcjax.solvers._certified import certified
+        from xmcjax.solvers import REMEDY, Status, topk_sdca
 
-        splits = False
         if self.kernel == "precomputed":
-            op = topk_sdca.Gram(jax.numpy.asarray(self._inner_products(X)))
-        else:
-            X = with_ones(X) if self.fit_intercept else X
-            # rows of a sparse matrix are visited one by one, those of an array in blocks
-            if sp.issparse(X):
-                X = _sparse.canonical_csr(X, zeros=False)  # so that each form of a matrix has as many entries
-                if X.nnz >= _DENSE * X.shape[0] * X.shape[1]:
-                    X = X.toarray()
-            op = linops.make(X)
-            splits = not sp.issparse(X) and _admm.fits(X.shape[0], X.shape[1], int(y.max()) + 1)
-        problem = topk_sdca.problem(op, y, k, C, variant=self.variant)
-        epochs = min(max_iter, np.iinfo(np.int32).max)
-        patience = max(1, min(_PATIENCE, int(_SHARE * epochs))) if splits else epochs
-        hp = topk_sdca.HParams(tol=tol, max_epochs=patience)
-        state = topk_sdca.run(problem, hp, topk_sdca.init(problem, jax.random.key(seed)))
-        status, self.n_iter_ = Status(int(state.status[0])), int(state.epochs[0])
-        if status == Status.NONFINITE:
+            X = topk_sdca.Gram(jax.numpy.asarray(self._inner_products(X)))
+        elif self.fit_intercept:
+            X = with_ones(X)
+        found = topk_sdca.solve(X, y, k, C, variant=self.variant, tol=tol, max_epochs=max_iter, seed=seed)
+        if found.status == Status.NONFINITE:
             raise ValueError("expected features and C whose products are finite, but they overflowed")
-        found = topk_sdca.proof(problem, state, 0, tol)
-        if found.gap > tol and splits and self.n_iter_ < max_iter:
-            most = _STEPS * (max_iter - self.n_iter_)
-            set_name = problem.set_name
-            ended = _admm.solve(X, y, found.alpha, set_name, C, 0.9 * tol, most, k)
-            better = certified(X, y, ended.alpha, set_name, C, tol, ended.W, k)
-            found = better if better.gap < found.gap else found
-            self.n_iter_ += -(-ended.steps // _STEPS)
-            status = Status.STALLED if ended.steps < most else Status.MAX_STEPS
-        self.objective_, self.dual_gap_ = found.primal, found.gap
+        self.n_iter_, self.objective_, self.dual_gap_ = found.epochs, found.primal, found.gap
         if found.gap > tol:
-            remedy = REMEDY[status] if status == Status.STALLED else "raise max_iter or tol, or lower C"
+            stalled = found.status == Status.STALLED
+            remedy = REMEDY[found.status] if stalled else "raise max_iter or tol, or lower C"
             warnings.warn(
                 f"the relative duality gap is {self.dual_gap_:.3g} after {self.n_iter_} epochs, above "
                 f"tol = {tol:g}: {remedy}",

@@ -113,8 +113,7 @@ class Gram:
         if self.linear:
             return self._through_features(points, S, between or (lambda T: T))
         S = S if between is None else between(S[:, 0])[:, None]
-        rows = _tile_rows(points.n, self.n, self.count, self.dtype)
-        return _product(self.kernel, points, self.points, None, S, rows)
+        return cross_product(self.kernel, points, self.points, S)
 
     def matrices(self) -> tuple[jax.Array, ...]:
         """M⁽¹⁾ … M⁽ᴸ⁾, stored or made for this call."""
@@ -223,6 +222,11 @@ def _stored_product(matrices, S: jax.Array) -> jax.Array:
         return _stacked_product(matrices, S)
 
     return jax.lax.platform_dependent(S, *matrices, cpu=on_host, default=twin)
+
+
+def cross_product(kernel, A, B, S: jax.Array) -> jax.Array:
+    """k_l(A, B) S_l for all l, [A.n, L, k], tile by tile."""
+    return _product(kernel, A, B, None, S, _tile_rows(A.n, B.n, S.shape[1], A.dtype))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +24,7 @@ from xmcjax._arguments import name_of, whole_number
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import Kernel, stack
-from xmcjax.kernels._gram import _product, _tile_rows
+from xmcjax.kernels._gram import cross_product
 
 METHODS = ("cholesky", "nystrom")
 
@@ -59,9 +58,7 @@ class LowRank(Factored):
             T = jnp.matmul(F[l], S[:, l], precision="highest")
             T = jax.scipy.linalg.solve_triangular(root, T, trans=1, lower=True)
             one = jax.tree.map(operator.itemgetter(slice(l, l + 1)), self.kernel)
-            rows = _tile_rows(points.n, active.n, 1, self.dtype)
-            product: Any = _product(one, points.against(places), active, None, T[:, None], rows)
-            out.append(product[:, 0])
+            out.append(cross_product(one, points.against(places), active, T[:, None])[:, 0])
         return jnp.stack(out, axis=1)
 
 

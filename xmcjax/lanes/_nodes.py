@@ -19,19 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 import xmcjax
 from xmcjax import _sparse, linops
+from xmcjax._matrix_pipes import send_matrix
 from xmcjax._topology import Share, format_cores
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import Queue, make_queue
 from xmcjax.lanes._results import LabelResult, Summary
 from xmcjax.lanes._training_data import all_labels, check_labels, label_columns
-
-# Bytes of an array sent at once.
-_PIECE = 1 << 26
 
 
 def train_on_nodes(
@@ -171,28 +168,3 @@ class _Worker:
         self._sending.close()
         self.receiving.close()
         self._process.wait()
-
-
-def send_matrix(connection: Connection, matrix) -> None:
-    """A matrix, dense, CSR or CSC, that :func:`receive_matrix` makes again."""
-    dense = not sp.issparse(matrix)
-    arrays = [np.ascontiguousarray(matrix)] if dense else [matrix.data, matrix.indices, matrix.indptr]
-    form = "dense" if dense else matrix.format
-    connection.send((form, matrix.shape, [(a.dtype.str, a.shape) for a in arrays]))
-    for array in arrays:
-        view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        for first in range(0, len(view), _PIECE):
-            connection.send_bytes(view[first : first + _PIECE])
-
-
-def receive_matrix(connection: Connection):
-    """The matrix that is sent, in memory that this process is the first to touch."""
-    form, shape, kinds = connection.recv()
-    arrays = [np.empty(size, np.dtype(dtype)) for dtype, size in kinds]
-    for array in arrays:
-        view = array.reshape(-1).view(np.uint8).data
-        for first in range(0, len(view), _PIECE):
-            connection.recv_bytes_into(view[first : first + _PIECE])
-    if form == "dense":
-        return arrays[0]
-    return {"csr": sp.csr_matrix, "csc": sp.csc_array}[form](tuple(arrays), shape=shape)

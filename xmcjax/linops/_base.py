@@ -61,10 +61,6 @@ class LinOp(Protocol):
         """The mean row x̄, [d]."""
         ...
 
-    def label_sums(self, y: jax.Array) -> jax.Array:
-        """Σ_{i: y_i > 0} x_i for each lane of y [n, B]; [d, B]."""
-        ...
-
     def take_rows(self, rows) -> LinOp:
         """The operator of the given rows, in that order (on the host, not under jit)."""
         ...
@@ -89,6 +85,3 @@ class SparseProducts:
     def mean(self) -> jax.Array:
         n = self.shape[0]
         return self.rmatmat(jnp.ones((n, 1), self.dtype))[:, 0] / n
-
-    def label_sums(self, y: jax.Array) -> jax.Array:
-        return self.rmatmat((y > 0).astype(self.dtype))

@@ -46,8 +46,5 @@ class Dense:
     def mean(self) -> jax.Array:
         return jnp.mean(self.X, axis=0)
 
-    def label_sums(self, y: jax.Array) -> jax.Array:
-        return self.rmatmat((y > 0).astype(self.dtype))
-
     def take_rows(self, rows) -> Dense:
         return Dense(self.X[jnp.asarray(rows)])

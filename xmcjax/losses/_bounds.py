@@ -57,17 +57,8 @@ def lc_bound_conjugate(duals, labels, log_a, *, where=None) -> jax.Array:
 
     f*(v) = Σ_k u_k (log u_k − log a − 1) + log a + 1 with u = v + e_y, where u ≥ 0, +∞ elsewhere.
 
-    Args:
-        duals: v, [..., m].
-        labels: y, integers [...].
-        log_a: as in the bound.
-        where: as in the bound; closed classes must have v_k = 0.
-
-    Returns:
-        [...], in the dtype of the duals.
-
-    Raises:
-        TypeError, ValueError: as in the bound.
+    It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
+    result [...] and the errors are as in the bound.
     """
     log_a = checked_row_number("log_a", log_a, labels)
     return evaluate(_lc_bound_conjugate, duals, labels, where, log_a)
@@ -78,20 +69,8 @@ def dm_bound(scores, labels, a, *, where=None) -> jax.Array:
 
     Smallest where Σ_k σ(z_k − a) = 1. It is convex in the scores and a together.
 
-    Args:
-        scores: z, [..., m], of a floating point dtype.
-        labels: y, integers [...], from 0 to m−1.
-        a: the variational parameter, [...], of a floating point dtype.
-        where: which classes are open, booleans that broadcast to [..., m]; all by default. Class y is
-            always open.
-
-    Returns:
-        [...], in the dtype of the scores, summed in float32 at least. NaN where a label that is not
-        known when tracing lies outside 0 … m−1.
-
-    Raises:
-        TypeError: a dtype of the wrong kind.
-        ValueError: shapes that do not fit, or a known label out of range.
+    `a` is the variational parameter, [...], of a floating point dtype. The other arguments, the result and
+    the errors are as in :func:`lc_bound`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -112,17 +91,8 @@ def dm_bound_conjugate(duals, labels, a, *, where=None) -> jax.Array:
     f*(v) = Σ_k [u_k log u_k + (1 − u_k) log(1 − u_k) + a u_k] − a with u = v + e_y, where 0 ≤ u ≤ 1,
     +∞ elsewhere.
 
-    Args:
-        duals: v, [..., m].
-        labels: y, integers [...].
-        a: as in the bound.
-        where: as in the bound; closed classes must have v_k = 0.
-
-    Returns:
-        [...], in the dtype of the duals.
-
-    Raises:
-        TypeError, ValueError: as in the bound.
+    It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
+    result [...] and the errors are as in the bound.
     """
     a = checked_row_number("a", a, labels)
     return evaluate(_dm_bound_conjugate, duals, labels, where, a)

@@ -61,16 +61,8 @@ def softmax_cross_entropy_conjugate(duals, labels, *, where=None) -> jax.Array:
 
     f*(v) = Σ_j u_j log u_j with u = v + e_y, where u ≥ 0 and 1ᵀu = 1, +∞ elsewhere.
 
-    Args:
-        duals: v, [..., m].
-        labels: y, integers [...].
-        where: as in the loss; closed classes must have v_j = 0.
-
-    Returns:
-        [...], in the dtype of the duals.
-
-    Raises:
-        TypeError, ValueError: as in the loss.
+    It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
+    result [...] and the errors are as in the loss.
     """
     return evaluate(_topk_entropy_conjugate, duals, labels, where, k=1)
 
@@ -83,20 +75,11 @@ def topk_entropy(scores, labels, k: int, *, where=None) -> jax.Array:
     :func:`softmax_cross_entropy`. E has a closed form once it is known how many of the largest margins
     are held at 1/k, and its gradient is p.
 
+    The loss is 0 with fewer than k+1 open classes, because no p is left. The other arguments, the result and
+    the errors are as in :func:`softmax_cross_entropy`.
+
     Args:
-        scores: z, [..., m], of a floating point dtype.
-        labels: y, integers [...], from 0 to m−1.
-        k: 1 ≤ k ≤ m−1.
-        where: which classes are open, booleans that broadcast to [..., m]; all by default. Class y is
-            always open; the loss is 0 with fewer than k+1 open classes, because no p is left.
-
-    Returns:
-        [...], in the dtype of the scores, summed in float32 at least. NaN where a label that is not
-        known when tracing lies outside 0 … m−1.
-
-    Raises:
-        TypeError: a dtype of the wrong kind, or k that is no int.
-        ValueError: k, shapes or known labels out of range.
+        k: 1 ≤ k ≤ m−1; it is an int, or a TypeError.
 
     Example:
         >>> import jax.numpy as jnp
@@ -116,17 +99,8 @@ def topk_entropy_conjugate(duals, labels, k: int, *, where=None) -> jax.Array:
     f*(v) = Σ_{j≠y} v_j log v_j + (1 − s) log(1 − s), s = Σ_{j≠y} v_j, where v sums to 0 and v_{≠y} lies in
     the top-k simplex {x ≥ 0, 1ᵀx ≤ 1, x_j ≤ 1ᵀx/k}, +∞ elsewhere.
 
-    Args:
-        duals: v, [..., m].
-        labels: y, integers [...].
-        k: as in the loss.
-        where: as in the loss; closed classes must have v_j = 0.
-
-    Returns:
-        [...], in the dtype of the duals.
-
-    Raises:
-        TypeError, ValueError: as in the loss.
+    It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
+    result [...] and the errors are as in the loss.
     """
     return evaluate(_topk_entropy_conjugate, duals, labels, where, k=checked_k(k, duals))
 
@@ -138,21 +112,9 @@ def truncated_topk_entropy(scores, labels, k: int, *, where=None) -> jax.Array:
     (the maximum over z of ⟨v, z⟩ − f(z) is +∞ for every v ≠ 0). k = 1 is
     :func:`softmax_cross_entropy`.
 
-    Args:
-        scores: z, [..., m], of a floating point dtype.
-        labels: y, integers [...], from 0 to m−1.
-        k: 1 ≤ k ≤ m−1.
-        where: which classes are open, booleans that broadcast to [..., m]; all by default. Class y is
-            always open; the loss is 0 with fewer than k+1 open classes, because nothing is left.
-
-    Returns:
-        [...], in the dtype of the scores, summed in float32 at least. NaN where a label that is not
-        known when tracing lies outside 0 … m−1. Where classes tie for the last place that is left out,
-        the gradient is the mean over the choices.
-
-    Raises:
-        TypeError: a dtype of the wrong kind, or k that is no int.
-        ValueError: k, shapes or known labels out of range.
+    The loss is 0 with fewer than k+1 open classes, because nothing is left. Where classes tie for the last
+    place that is left out, the gradient is the mean over the choices. The arguments, the result and the
+    errors are those of :func:`topk_entropy`.
 
     Example:
         >>> import jax.numpy as jnp

@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from xmcjax.losses import gains
 from xmcjax.losses._classes import Rows, evaluate
 from xmcjax.losses._conjugates import closed_have_duals, dual_variables, on_domain, slack
 from xmcjax.losses._topk_hinge import topk_hinge_conjugate_rows, topk_hinge_rows
@@ -49,16 +50,8 @@ def crammer_singer_conjugate(duals, labels, *, where=None) -> jax.Array:
 
     f*(v) = −Σ_{j≠y} v_j where v sums to 0, v_{≠y} ≥ 0 and Σ_{j≠y} v_j ≤ 1, +∞ elsewhere.
 
-    Args:
-        duals: v, [..., m].
-        labels: y, integers [...].
-        where: as in the loss; closed classes must have v_j = 0.
-
-    Returns:
-        [...], in the dtype of the duals.
-
-    Raises:
-        TypeError, ValueError: as in the loss.
+    It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
+    result [...] and the errors are as in the loss.
 
     Reference:
         "Top-k Multiclass SVM", 2015, Proposition 1 (eq. 2).
@@ -69,18 +62,8 @@ def crammer_singer_conjugate(duals, labels, *, where=None) -> jax.Array:
 def weston_watkins(scores, labels, *, where=None) -> jax.Array:
     """Σ_{j≠y} max{0, 1 + z_j − z_y}: the sum of the margin violations of each row.
 
-    Args:
-        scores: z, [..., m], of a floating point dtype.
-        labels: y, integers [...], from 0 to m−1.
-        where: as in :func:`crammer_singer`.
-
-    Returns:
-        [...], in the dtype of the scores, summed in float32 at least (a sum over many classes may
-        exceed float16). NaN where a label that is not known when tracing lies outside 0 … m−1.
-
-    Raises:
-        TypeError: a dtype of the wrong kind.
-        ValueError: shapes that do not fit, or a known label out of range.
+    The arguments, the result and the errors are those of :func:`crammer_singer`. A sum over many classes may
+    exceed float16.
 
     Example:
         >>> import jax.numpy as jnp
@@ -99,16 +82,8 @@ def weston_watkins_conjugate(duals, labels, *, where=None) -> jax.Array:
 
     f*(v) = −Σ_{j≠y} v_j where v sums to 0 and 0 ≤ v_j ≤ 1 for j ≠ y, +∞ elsewhere.
 
-    Args:
-        duals: v, [..., m].
-        labels: y, integers [...].
-        where: as in the loss; closed classes must have v_j = 0.
-
-    Returns:
-        [...], in the dtype of the duals.
-
-    Raises:
-        TypeError, ValueError: as in the loss.
+    It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
+    result [...] and the errors are as in the loss.
     """
     return evaluate(_weston_watkins_conjugate, duals, labels, where)
 
@@ -119,18 +94,8 @@ def lee_lin_wahba(scores, labels, *, where=None) -> jax.Array:
     It needs scores that sum to 0 over the classes, as the weights of a linear model with this loss are
     constrained to; otherwise nothing holds up the score of class y, which it does not depend on.
 
-    Args:
-        scores: z, [..., m], of a floating point dtype.
-        labels: y, integers [...], from 0 to m−1.
-        where: as in :func:`crammer_singer`.
-
-    Returns:
-        [...], in the dtype of the scores, summed in float32 at least (a sum over many classes may
-        exceed float16). NaN where a label that is not known when tracing lies outside 0 … m−1.
-
-    Raises:
-        TypeError: a dtype of the wrong kind.
-        ValueError: shapes that do not fit, or a known label out of range.
+    The arguments, the result and the errors are those of :func:`crammer_singer`. A sum over many classes may
+    exceed float16.
 
     Example:
         >>> import jax.numpy as jnp
@@ -149,22 +114,14 @@ def lee_lin_wahba_conjugate(duals, labels, *, where=None) -> jax.Array:
 
     f*(v) = −Σ_{j≠y} v_j where v_y = 0 and 0 ≤ v_j ≤ 1 for j ≠ y, +∞ elsewhere.
 
-    Args:
-        duals: v, [..., m].
-        labels: y, integers [...].
-        where: as in the loss; closed classes must have v_j = 0.
-
-    Returns:
-        [...], in the dtype of the duals.
-
-    Raises:
-        TypeError, ValueError: as in the loss.
+    It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
+    result [...] and the errors are as in the loss.
     """
     return evaluate(_lee_lin_wahba_conjugate, duals, labels, where)
 
 
 def _weston_watkins(rows: Rows):
-    return jnp.sum(jax.nn.relu(1 + rows.margins()), axis=-1)
+    return gains.hinges(1 + rows.margins())
 
 
 def _weston_watkins_conjugate(rows: Rows):
@@ -173,7 +130,7 @@ def _weston_watkins_conjugate(rows: Rows):
 
 
 def _lee_lin_wahba(rows: Rows):
-    return jnp.sum(jax.nn.relu(1 + jnp.where(rows.others, rows.values, -jnp.inf)), axis=-1)
+    return gains.hinges(1 + jnp.where(rows.others, rows.values, -jnp.inf))
 
 
 def _lee_lin_wahba_conjugate(rows: Rows):

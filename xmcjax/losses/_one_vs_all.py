@@ -44,17 +44,8 @@ def one_vs_all_conjugate(duals, targets, loss: MarginLoss, *, where=None) -> jax
 
     f*(v) = Σ_c φ*(t_c v_c), +∞ where one of them is or a class that is not summed has v_c ≠ 0.
 
-    Args:
-        duals: v, [..., m].
-        targets: as in the loss.
-        loss: φ, whose ``conjugate`` is φ*.
-        where: as in the loss.
-
-    Returns:
-        [...], in the dtype of the duals.
-
-    Raises:
-        TypeError, ValueError: as in the loss.
+    It takes the duals v in place of the scores. The other arguments, the result [...] and the errors are as
+    in the loss.
     """
     duals, targets, where = _checked("duals", duals, targets, loss, where)
     return _one_vs_all_conjugate(loss, duals, targets, where)

@@ -22,7 +22,8 @@ import numpy as np
 from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_k, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import on_domain
-from xmcjax.losses._topk_hinge import Variant, checked_variant, topk_simplex_duals
+from xmcjax.losses._topk_hinge import checked_variant, topk_simplex_duals
+from xmcjax.losses.gains import Variant
 from xmcjax.projections import topk_simplex
 
 
@@ -73,19 +74,8 @@ def smooth_topk_hinge_conjugate(
 
     f*(v) = γ/2 Σ_{j≠y} v_j² − Σ_{j≠y} v_j where v sums to 0 and v_{≠y} lies in Δ, +∞ elsewhere.
 
-    Args:
-        duals: v, [..., m].
-        labels: y, integers [...].
-        k: as in the loss.
-        gamma: as in the loss.
-        variant: as in the loss.
-        where: as in the loss; closed classes must have v_j = 0.
-
-    Returns:
-        [...], in the dtype of the duals.
-
-    Raises:
-        TypeError, ValueError: as in the loss.
+    It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
+    result [...] and the errors are as in the loss.
     """
     duals = checked_scores("scores", duals)
     k, variant, gamma = checked_k(k, duals), checked_variant(variant), _checked_gamma(gamma, duals.dtype)

@@ -17,17 +17,13 @@ its eq. (5). Its a_[j] include the 0 of class y; then its Proposition 3 would no
 
 from __future__ import annotations
 
-import functools
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 
+from xmcjax.losses import gains
 from xmcjax.losses._classes import Rows, checked_k, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
-from xmcjax.losses._largest import largest, membership
-
-Variant = Literal["alpha", "beta"]
+from xmcjax.losses.gains import Variant
 
 
 def topk_hinge(scores, labels, k: int, variant: Variant = "alpha", *, where=None) -> jax.Array:
@@ -77,18 +73,8 @@ def topk_hinge_conjugate(duals, labels, k: int, variant: Variant = "alpha", *, w
     beta: v ≥ 0, 1ᵀv ≤ 1, v_j ≤ 1/k), +∞ elsewhere and where a closed class has v_j ≠ 0.
     Membership is tested up to rounding (see docs/losses.md).
 
-    Args:
-        duals: v, [..., m].
-        labels: y, integers [...].
-        k: as in the loss.
-        variant: as in the loss.
-        where: as in the loss.
-
-    Returns:
-        [...], in the dtype of the duals.
-
-    Raises:
-        TypeError, ValueError: as in the loss.
+    It takes the duals v in place of the scores. The other arguments, the result [...] and the errors are as
+    in the loss.
 
     Reference:
         "Top-k Multiclass SVM", 2015, Proposition 2 (eq. 4) and section 2.3.
@@ -106,7 +92,7 @@ def checked_variant(variant) -> Variant:
 
 def topk_hinge_rows(rows: Rows, k: int, variant: Variant) -> jax.Array:
     """The loss of checked rows, [...]."""
-    return _of_margins(rows.margins(), k, variant)[0]
+    return gains.topk_hinge(1 + rows.margins(), k, variant)
 
 
 def topk_hinge_conjugate_rows(rows: Rows, k: int, variant: Variant) -> jax.Array:
@@ -121,22 +107,3 @@ def topk_simplex_duals(rows: Rows, k: int, variant: Variant) -> tuple[jax.Array,
     x, total, outside = dual_variables(rows)
     cap = total / k if variant == "alpha" else 1 / k
     return x, total, outside | (total > 1 + slack(rows)) | (jnp.max(x, axis=-1) > cap + slack(rows))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _of_margins(a: jax.Array, k: int, variant: Variant) -> tuple[jax.Array, jax.Array]:
-    """(the loss [...], the k largest margins [..., k])."""
-    top = largest(a, k)
-    if variant == "alpha":
-        return jax.nn.relu(jnp.mean(1 + top, axis=-1)), top
-    return jnp.mean(jax.nn.relu(1 + top), axis=-1), top
-
-
-@_of_margins.defjvp
-def _(k, variant, primals, tangents):
-    (a,), (da,) = primals, tangents
-    loss, top = _of_margins(a, k, variant)
-    violated = loss[..., None] > 0 if variant == "alpha" else a > -1
-    # the x of Δ with ⟨a + 1, x⟩ = φ(a): 1/k for each of the k largest
-    x = jnp.where(violated, membership(a, top) / k, 0)
-    return (loss, top), (jnp.sum(x * da, axis=-1), jnp.zeros_like(top))

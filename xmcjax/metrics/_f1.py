@@ -76,17 +76,10 @@ def macro_f1(y_true, y_pred) -> float:
 
     The mean runs over all L columns of label matrices, and over the classes that occur in either
     vector; a label that is neither true nor predicted anywhere counts as 0. Both are scikit-learn's
-    ``f1_score(average="macro", zero_division=0)``.
-
-    Args:
-        y_true: class vector [n] of numbers or strings, or 0/1 label matrix [n, L].
-        y_pred: predictions of the same form.
+    ``f1_score(average="macro", zero_division=0)``. Arguments and errors as in `micro_f1`.
 
     Returns:
         A fraction between 0 and 1.
-
-    Raises:
-        ValueError: forms or shapes differ, or there are no rows.
     """
     both, true, predicted = _counts(y_true, y_pred)
     total = true + predicted

@@ -192,11 +192,6 @@ def topk_accuracy(y_true, predictions, k: int) -> float:
     With a class vector (or one label per row) this is the usual top-k accuracy; with several labels
     per row it is the hit rate at k. Arguments, ties and errors as in `precision_at_k`.
 
-    Args:
-        y_true: class numbers [n] (integers, the columns of the scores) or a 0/1 matrix [n, L].
-        predictions: scores [n, L], dense or sparse, or label numbers [n, K], best first.
-        k: the number of labels that count, at least 1.
-
     Returns:
         A fraction between 0 and 1.
     """
@@ -209,18 +204,13 @@ def mean_reciprocal_rank(Y_true, predictions, k: int | None = None) -> float:
     """The mean of 1 / (rank of the best-ranked true label); 0 for a row where none is ranked.
 
     Ranks count from 1. With a class vector this is what Seeger (2006) calls precision in
-    experiments on hierarchical classification.
+    experiments on hierarchical classification. Arguments and errors as in `precision_at_k`.
 
     Args:
-        Y_true: true labels, 0/1 matrix [n, L] or class numbers [n].
-        predictions: scores [n, L], dense or sparse, or label numbers [n, K], best first.
         k: ranks beyond k count as 0; None (the default) uses every rank that is given.
 
     Returns:
         A fraction between 0 and 1.
-
-    Raises:
-        TypeError, ValueError: as `precision_at_k`.
     """
     truth = as_truth(Y_true)
     if k is not None:

@@ -52,21 +52,9 @@ def taxonomy_loss(y_true, y_pred, edges) -> float:
 
 
 def parent_accuracy(y_true, y_pred, edges) -> float:
-    """The fraction of rows whose predicted leaf has the parent of the true one.
+    """The fraction, from 0 to 1, of rows whose predicted leaf has the parent of the true one.
 
-    Args:
-        y_true: leaves, [n].
-        y_pred: leaves, [n].
-        edges: the tree, (parent, child) pairs of node numbers with 0 as the root.
-
-    Returns:
-        A fraction between 0 and 1.
-
-    Raises:
-        ValueError: as for :func:`taxonomy_loss`.
-
-    References:
-        Seeger, 2006, section 8.2.
+    Arguments and errors as in :func:`taxonomy_loss`.
     """
     tree, a, b = _places(y_true, y_pred, edges)
     return float(np.mean(tree.parent[a] == tree.parent[b]))

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from xmcjax.native._ffi import available as available
     from xmcjax.native._ffi import available_here as available_here
     from xmcjax.native._ffi import call as call
-    from xmcjax.native._ffi import instance_dual as instance_dual
-    from xmcjax.native._ffi import instance_gap as instance_gap
     from xmcjax.native._ffi import project_box as project_box
     from xmcjax.native._ffi import project_topk as project_topk
     from xmcjax.native._multiclass import Ascent as Ascent
@@ -46,10 +44,7 @@ _LATE = {
     "_awaited": ("awaited",),
     "_calls": ("InPlace",),
     "_columns": ("put_columns", "take_columns"),
-    "_ffi": (
-        *("available", "available_here", "call"),
-        *("instance_dual", "instance_gap", "project_box", "project_topk"),
-    ),
+    "_ffi": ("available", "available_here", "call", "project_box", "project_topk"),
     "_multiclass": ("Ascent", "Assessment", "CentredAscent", "Match", "Proximal"),
     "_partition": ("by_rows",),
 }

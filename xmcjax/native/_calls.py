@@ -49,7 +49,7 @@ def arranged(name: str, given: Mapping[str, Any], module: Any = np) -> Arranged:
         for f in fields
         if f.type == "real" and f.kind in ("CSR", *ARRAYS)
     )
-    dtype = np.dtype(next(reals).dtype)
+    dtype = np.dtype(next((a.dtype for a in reals), np.float64))
     read: list[Any] = []
     written: list[Any] = []
     aliases: dict[int, int] = {}
@@ -94,6 +94,7 @@ class InPlace:
 
     Args:
         name: of the call.
+        needs: what a MemoryError says that there was no room for.
         fields: all of its fields by name, results too; the arrays are C-contiguous.
 
     Raises:
@@ -102,7 +103,18 @@ class InPlace:
             be changed.
     """
 
-    def __init__(self, name: str, **fields: Any):
+    def __init__(self, name: str, needs: str = "", /, **fields: Any):
+        self._arrange(name, needs, fields)
+        self._make(0)
+
+    @classmethod
+    def once(cls, name: str, needs: str = "", /, **fields: Any) -> None:
+        """Makes a call that is not made again, for the same arguments."""
+        call = cls.__new__(cls)
+        call._arrange(name, needs, fields)
+        call()
+
+    def _arrange(self, name: str, needs: str, fields: Mapping[str, Any]) -> None:
         library = _library.load_library()
         assert library is not None  # the caller has seen that it is there
         read, written, _, options, _ = arranged(name, fields)
@@ -116,7 +128,7 @@ class InPlace:
             if not array.flags.writeable:
                 got = f"{array.dtype} {list(array.shape)}"
                 raise ValueError(f"{name}: expected arrays that may be changed, got a read-only {got}")
-        self._name = name
+        self._name, self._needs = name, needs or f"the working arrays of {name}"
         self._arrays = read, written  # kept alive
         self._message = ctypes.create_string_buffer(500)
         self._arguments = (
@@ -127,7 +139,6 @@ class InPlace:
             ctypes.c_int64(len(self._message)),
         )
         self._call = library.xmcjax_in_place
-        self._make(0)
 
     def __call__(self) -> None:
         """Makes the call.
@@ -141,14 +152,14 @@ class InPlace:
     def _make(self, runs: int) -> None:
         ended = self._call(self._name.encode(), ctypes.c_int32(runs), *self._arguments)
         if ended:
-            _interrupts.check(ended, f"the working arrays of {self._name}", self._message.value.decode())
+            _interrupts.check(ended, self._needs, self._message.value.decode())
 
 
 def _described(arrays: list[np.ndarray]) -> ctypes.Array[_Array]:
     return (_Array * len(arrays))(
         *(
             _Array(
-                a.ctypes.data,
+                a.__array_interface__["data"][0],
                 ord(a.dtype.kind) << 8 | a.dtype.itemsize,
                 a.ndim,
                 (ctypes.c_int64 * a.ndim)(*a.shape),

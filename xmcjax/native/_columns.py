@@ -17,7 +17,7 @@ def take_columns(matrix: np.ndarray, columns: Sequence[int]) -> np.ndarray:
     """
     which = _places(columns)
     rows = np.empty((len(which), len(matrix)), matrix.dtype)
-    InPlace("take_columns", matrix=matrix, which=which, rows=rows)()
+    InPlace.once("take_columns", matrix=matrix, which=which, rows=rows)
     return rows
 
 
@@ -27,7 +27,7 @@ def put_columns(matrix: np.ndarray, columns: Sequence[int], rows: np.ndarray) ->
     Raises:
         ValueError: matrices of other kinds or shapes, or no column of the first.
     """
-    InPlace("put_columns", matrix=matrix, which=_places(columns), rows=rows)()
+    InPlace.once("put_columns", matrix=matrix, which=_places(columns), rows=rows)
 
 
 def _places(columns: Sequence[int]) -> np.ndarray:

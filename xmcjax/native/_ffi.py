@@ -12,16 +12,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import AxisType
 
 from xmcjax.native import _library
 from xmcjax.native._calls import arranged, dtype_of
 from xmcjax.native._partition import over_rows
-from xmcjax.native._schema import ARRAYS, CALLS
-
-# Besides the calls of calls.def.
-_TARGETS = "instance_dual", "instance_gap"
+from xmcjax.native._schema import ARRAYS, CALLS, METHODS
 
 # A part of the key of JAX's caches: what was compiled with native calls is not used where there must be none.
 twins_wanted = jax.make_user_context(False)
@@ -45,7 +41,7 @@ def _registered() -> bool:
         if not _library.switched_off() and jax.default_backend() == "cpu":
             _library.warn_of_twins()
         return False
-    for name in (f"xmcjax_{call}" for call in (*CALLS, *_TARGETS)):
+    for name in (f"xmcjax_{call}" for call in CALLS if call not in METHODS):
         try:
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
         except RuntimeError as error:
@@ -108,7 +104,9 @@ def _sizes(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """The sizes that the arrays of a call tell; the kernel says where they disagree."""
     known: dict[str, Any] = {}
     for field in CALLS[name]:
-        if field.kind == "CSR":
+        if field.kind == "OPTION":
+            known[field.name] = given[field.name]
+        elif field.kind == "CSR":
             known.setdefault(field.sizes[0], given[field.name][2].shape[0] - 1)
         elif field.kind in ARRAYS and field.kind != "EACH":
             shape, named = given[field.name].shape, field.sizes
@@ -155,21 +153,3 @@ def _over_rows(name: str, numbers: tuple[str, ...], **options: int):
 
     results = sum(field.kind == "OUT" for field in CALLS[name]) - 1
     return over_rows(made, numbers=len(numbers), results=results)
-
-
-def instance_dual(problem: Sequence[jax.Array], state: Sequence[jax.Array], **options: int):
-    """Epochs of dual ascent; the arguments in the order of native/interface/ffi_instance_dual.cc."""
-    out = [jax.ShapeDtypeStruct(field.shape, field.dtype) for field in state]
-    aliases = {len(problem) + i: i for i in range(len(state))}
-    call = jax.ffi.ffi_call(
-        "xmcjax_instance_dual", out, vmap_method="sequential", input_output_aliases=aliases
-    )
-    return call(*problem, *state, **{name: np.int64(value) for name, value in options.items()})
-
-
-def instance_gap(problem: Sequence[jax.Array], state: Sequence[jax.Array], **options: int):
-    """P, D, P − D and the support of each lane; the arguments as above, of the state the first three."""
-    lanes = (state[0].shape[0],)
-    number, count = jax.ShapeDtypeStruct(lanes, state[0].dtype), jax.ShapeDtypeStruct(lanes, np.int32)
-    call = jax.ffi.ffi_call("xmcjax_instance_gap", [number, number, number, count], vmap_method="sequential")
-    return call(*problem, *state, **{name: np.int64(value) for name, value in options.items()})

@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._sparse import require_checked
-from xmcjax.native import _ids, _interrupts, _library
+from xmcjax.native import _ids, _library
+from xmcjax.native._calls import InPlace
 
 
 class Assessment(NamedTuple):
@@ -60,7 +61,7 @@ class _Point:
         MemoryError: no room for the weights.
     """
 
-    _method: int  # of ctypes_multiclass.cc
+    _method: int  # of multiclass_new in calls.def
 
     def __init__(
         self,
@@ -76,67 +77,83 @@ class _Point:
     ):
         require_checked(X)
         assert X.dtype in (np.float32, np.float64) and y.dtype == np.int32 and y.shape == X.shape[:1]
-        self.shape = X.shape[0], m
-        self._d = X.shape[1]
-        library = _library.load_library()
-        assert library is not None  # the caller has seen that it is there
-        self._library = library
-        # kept alive, because the library keeps their addresses
-        self._arrays = (
-            np.ascontiguousarray(X.data),
-            np.ascontiguousarray(X.indices, np.int32),
-            np.ascontiguousarray(X.indptr, np.int64),
-            np.ascontiguousarray(y),
-        )
+        self.shape, self._d, self._dtype = (X.shape[0], m), X.shape[1], X.dtype
         self._classes = classes or (0, m)
-        size = (ctypes.c_int64 * 8)(
-            *X.shape, m, _ids.number("formulation", formulation), seed, threads, *self._classes
+        handle = np.zeros((), np.int64)
+        # kept, because the library keeps the addresses of its arrays
+        self._new = InPlace(
+            "multiclass_new",
+            f"the weights of {m} classes and {self._d} features",
+            X=(
+                np.ascontiguousarray(X.data),
+                np.ascontiguousarray(X.indices, np.int32),
+                np.ascontiguousarray(X.indptr, np.int64).view(np.int32).reshape(-1, 2),
+            ),
+            y=np.ascontiguousarray(y),
+            C=C,
+            method=self._method,
+            d=self._d,
+            classes=m,
+            formulation=_ids.number("formulation", formulation),
+            seed=seed,
+            threads=threads,
+            first=self._classes[0],
+            last=self._classes[1],
+            handle=handle,
         )
-        arrays = (ctypes.c_void_p * 4)(*(a.ctypes.data for a in self._arrays))
-        kind = ctypes.c_int32(self._method), ctypes.c_int32(X.dtype == np.float64)
-        self._handle = ctypes.c_void_p()
-        new = library.xmcjax_multiclass_new
-        ended = new(*kind, size, ctypes.c_double(C), arrays, ctypes.byref(self._handle))
-        _interrupts.check(ended, f"the weights of {m} classes and {self._d} features")
+        self._new()
+        self._handle = int(handle)
 
     def __del__(self):
         if getattr(self, "_handle", None):
-            self._library.xmcjax_multiclass_free(self._handle)
+            library = _library.load_library()
+            assert library is not None
+            library.xmcjax_multiclass_free(ctypes.c_int64(self._handle))
 
     @property
     def alpha(self) -> sp.csr_array:
         """The dual variables, [n, m]."""
-        size = np.zeros(1, np.int64)
-        self._checked(self._library.xmcjax_multiclass_alpha_count, size)
-        index, value = np.zeros(size[0], np.int32), np.zeros(size[0])
+        count = self._count("alpha_count")
+        index, value = np.zeros(count, np.int32), np.zeros(count)
         offset = np.zeros(self.shape[0] + 1, np.int64)
-        self._checked(self._library.xmcjax_multiclass_get_alpha, offset, index, value)
+        self._call("get_alpha", offset=offset, index=index, value=value)
         return sp.csr_array((value, index, offset), shape=self.shape)
 
     @alpha.setter
     def alpha(self, alpha: sp.csr_array) -> None:
         assert alpha.shape == self.shape and alpha.has_sorted_indices
-        self._checked(
-            self._library.xmcjax_multiclass_set_alpha,
-            np.ascontiguousarray(alpha.indptr, np.int64),
-            np.ascontiguousarray(alpha.indices, np.int32),
-            np.ascontiguousarray(alpha.data, np.float64),
+        self._call(
+            "set_alpha",
+            offset=np.ascontiguousarray(alpha.indptr, np.int64),
+            index=np.ascontiguousarray(alpha.indices, np.int32),
+            value=np.ascontiguousarray(alpha.data, np.float64),
         )
 
     @property
     def weights(self) -> np.ndarray:
         """W in the dtype of X, [d, m], or of its classes."""
         W = np.zeros((self._d, self._classes[1] - self._classes[0]), self._dtype)
-        self._checked(self._library.xmcjax_multiclass_weights, W)
+        self._call("weights", W=W)
         return W
 
-    @property
-    def _dtype(self) -> np.dtype:
-        return self._arrays[0].dtype
+    def _call(self, name: str, **fields) -> None:
+        InPlace.once(f"multiclass_{name}", "the dual variables", handle=self._handle, **fields)
 
-    def _checked(self, function, *arguments) -> None:
-        ended = function(self._handle, *(_pointer(a) if isinstance(a, np.ndarray) else a for a in arguments))
-        _interrupts.check(ended, "the dual variables")
+    def _count(self, name: str) -> int:
+        count = np.zeros((), np.int64)
+        self._call(name, count=count)
+        return int(count)
+
+    def _assessed(self, name: str, **fields) -> Assessment:
+        found = np.zeros(3)
+        self._call(name, found=found, **fields)
+        return Assessment(*found.tolist())
+
+    def _swept(self, name: str, **fields) -> tuple[float, float]:
+        done = np.zeros(2)
+        self._call(name, done=done, **fields)
+        violation, visited = done.tolist()
+        return violation, visited
 
 
 class Ascent(_Point):
@@ -146,9 +163,7 @@ class Ascent(_Point):
 
     def assess(self, tolerance: float) -> Assessment:
         """Passes over everything; shrunk variables that `tolerance` would change come back."""
-        out = np.zeros(3)
-        self._checked(self._library.xmcjax_multiclass_assess, ctypes.c_double(tolerance), out)
-        return Assessment(*out.tolist())
+        return self._assessed("assess", tolerance=tolerance)
 
     def sweep(self, tolerance: float, shrink: bool = True) -> tuple[float, float]:
         """One pass over what is not shrunk.
@@ -156,82 +171,67 @@ class Ascent(_Point):
         Returns:
             The largest violation that it met, and the share of the instances that it visited.
         """
-        violation, visited = np.zeros(1), np.zeros(1)
-        options = ctypes.c_double(tolerance), ctypes.c_int32(shrink)
-        self._checked(self._library.xmcjax_multiclass_sweep, *options, violation, visited)
-        return float(violation[0]), float(visited[0])
+        return self._swept("sweep", tolerance=tolerance, shrink=shrink)
 
     # --- Weston-Watkins over several processes, each with the dual variables of the matches that it hosts
 
     def begin_epoch(self, violation: float) -> None:
         """Before the matches of an epoch; `violation` of all that was last examined."""
-        self._checked(self._library.xmcjax_multiclass_begin_epoch, ctypes.c_double(violation))
+        self._call("begin_epoch", violation=violation)
 
     def examine(self, match: Match, tolerance: float) -> Assessment:
         """What the variables of a match add to objectives and violation; finds which matter."""
-        out = np.zeros(3)
-        self._checked(self._library.xmcjax_multiclass_examine, match.numbers, ctypes.c_double(tolerance), out)
-        return Assessment(*out.tolist())
+        return self._assessed("examine", match=match.numbers, tolerance=tolerance)
 
     def play(self, match: Match, tolerance: float) -> float:
         """Visits the instances of a match; the largest violation that it met."""
-        out = np.zeros(1)
-        self._checked(self._library.xmcjax_multiclass_play, match.numbers, ctypes.c_double(tolerance), out)
-        return float(out[0])
+        violation = np.zeros(())
+        self._call("play", match=match.numbers, tolerance=tolerance, violation=violation)
+        return float(violation)
 
     def settle(self, shrink: bool) -> float:
         """After the matches of an epoch: leaves out what did not change three times; the share that stays."""
-        share = np.zeros(1)
-        self._checked(self._library.xmcjax_multiclass_settle, ctypes.c_int32(shrink), share)
-        return float(share[0])
+        share = np.zeros(())
+        self._call("settle", shrink=shrink, share=share)
+        return float(share)
 
     def rows_of(self, bundle: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """The rows of W that are not zero in the classes first .. last − 1, and their values."""
-        first, last = map(ctypes.c_int64, bundle)
-        row, count = np.zeros(self._d, np.int32), np.zeros(1, np.int64)
-        self._checked(self._library.xmcjax_multiclass_nonzero_rows, first, last, row, count)
-        row = row[: count[0]].copy()
-        value = np.zeros((len(row), bundle[1] - bundle[0]), self._dtype)
-        self._checked(
-            self._library.xmcjax_multiclass_get_rows, first, last, row, ctypes.c_int64(len(row)), value
-        )
+        first, last = bundle
+        row, count = np.zeros(self._d, np.int32), np.zeros((), np.int64)
+        self._call("nonzero_rows", first=first, last=last, row=row, count=count)
+        row = row[: int(count)].copy()
+        value = np.zeros((len(row), last - first), self._dtype)
+        self._call("get_rows", first=first, row=row, value=value)
         return row, value
 
     def set_rows(self, bundle: tuple[int, int], row: np.ndarray, value: np.ndarray) -> None:
         """W of these classes: the values in these rows, 0 elsewhere."""
-        first, last = map(ctypes.c_int64, bundle)
         assert value.shape == (len(row), bundle[1] - bundle[0])
         row, value = np.ascontiguousarray(row, np.int32), np.ascontiguousarray(value, self._dtype)
-        self._checked(
-            self._library.xmcjax_multiclass_set_rows, first, last, row, ctypes.c_int64(len(row)), value
-        )
+        self._call("set_rows", first=bundle[0], row=row, value=value)
 
     # --- Lee-Lin-Wahba over several processes, each with some classes
 
     @property
     def parts(self) -> int:
         """Of a sweep, after each of which the mean is brought up to date; 1 where there is no mean."""
-        count = np.zeros(1, np.int64)
-        self._checked(self._library.xmcjax_multiclass_parts, count)
-        return int(count[0])
+        return self._count("parts")
 
     def part(self, number: int, tolerance: float, shrink: bool) -> tuple[float, float]:
         """A part of a sweep, which leaves the mean of the weights alone; returns as :meth:`sweep`."""
-        violation, visited = np.zeros(1), np.zeros(1)
-        options = ctypes.c_int64(number), ctypes.c_double(tolerance), ctypes.c_int32(shrink)
-        self._checked(self._library.xmcjax_multiclass_part, *options, violation, visited)
-        return float(violation[0]), float(visited[0])
+        return self._swept("part", number=number, tolerance=tolerance, shrink=shrink)
 
     @property
     def mean_change(self) -> np.ndarray:
         """What this process has to add to the mean of the weights, [d]."""
         change = np.zeros(self._d, self._dtype)
-        self._checked(self._library.xmcjax_multiclass_mean_change, change)
+        self._call("mean_change", change=change)
         return change
 
     def move_mean(self, change: np.ndarray) -> None:
         """Adds the sum of what all processes have to add."""
-        self._checked(self._library.xmcjax_multiclass_move_mean, np.ascontiguousarray(change, self._dtype))
+        self._call("move_mean", change=np.ascontiguousarray(change, self._dtype))
 
 
 class CentredAscent(Ascent):
@@ -253,11 +253,7 @@ class Proximal(_Point):
 
     def step(self, tolerance: float) -> Assessment:
         """One proximal point step."""
-        out, count = np.zeros(3), np.zeros(2, np.int64)
-        self._checked(self._library.xmcjax_multiclass_proximal_step, ctypes.c_double(tolerance), out, count)
-        self.newton_steps, self.failures = count.tolist()
-        return Assessment(*out.tolist())
-
-
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+        counts = np.zeros(2, np.int64)
+        found = self._assessed("proximal_step", tolerance=tolerance, counts=counts)
+        self.newton_steps, self.failures = counts.tolist()
+        return found

@@ -25,30 +25,33 @@ class Field(NamedTuple):
     sizes: tuple[str, ...]  #: of a CSR matrix those of its offsets
 
 
-def _declared() -> dict[str, list[Field]]:
+def _declared() -> tuple[dict[str, list[Field]], set[str]]:
     calls: dict[str, list[Field]] = {}
+    methods = set()
     fields: list[Field] = []
     for kind, inside in re.findall(r"^XMCJAX_(\w+)\((.*)\)$", _FILE.read_text("utf-8"), re.MULTILINE):
         words = [word.strip() for word in inside.split(",")]
-        if kind == "CALL":
+        if kind in ("CALL", "METHOD"):
             fields = calls.setdefault(words[0], [])
+            if kind == "METHOD":
+                methods.add(words[0])
         elif kind in _TYPES:
             type_ = _TYPES[kind] or words.pop(0)
             name = words.pop(0)
             if kind in ("PLACES", "ID"):  # their bounds
                 del words[: 1 if kind == "PLACES" else 2]
             fields.append(Field(kind, name, type_, tuple(filter(None, words))))
-    return calls
+    return calls, methods
 
 
-#: The fields of each call, in their order.
-CALLS = _declared()
+#: The fields of each call, in their order, and the calls on a handle, which are no targets of XLA.
+CALLS, METHODS = _declared()
 
 
 def text() -> str:
     """All declarations, as the library tells those that it was built with."""
     lines = []
     for name, fields in CALLS.items():
-        lines.append(f"CALL {name}")
+        lines.append(f"{'METHOD' if name in METHODS else 'CALL'} {name}")
         lines += [" ".join((f.kind, f.type, f.name, ", ".join(f.sizes))) for f in fields]
     return "\n".join(lines) + "\n"

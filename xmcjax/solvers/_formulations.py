@@ -36,13 +36,13 @@ native/dual/instance_sets.h.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax.losses import gains
 from xmcjax.projections import simplex, topk_simplex
 
 # How often dual variables of "topk_alpha" are brought below their mean.
@@ -99,9 +99,9 @@ class Formulation:
         h = 1 + self.linear(Z, y)
         return h if self.has_own else _with_class(h, y, -np.inf)
 
-    def losses(self, h, k=1):
+    def losses(self, h, k=1) -> Any:
         """φ(h), [...]."""
-        return _arrays(h).maximum(h, 0).sum(axis=-1)
+        return gains.hinges(h)
 
     def ridge(self, C):
         """ρ."""
@@ -222,7 +222,7 @@ class OneVsRestSquared(OneVsRest):
     """A binary SVM with the squared hinge for each class."""
 
     def losses(self, h, k=1):
-        return (_arrays(h).maximum(h, 0) ** 2).sum(axis=-1)
+        return gains.squared_hinges(h)
 
     def ridge(self, C):
         return 0.5 / C
@@ -244,10 +244,10 @@ class OneVsRestSquared(OneVsRest):
 class TopKBeta(_Pairs):
     """Lapin et al. 2015, eq. (5); Usunier et al. 2009."""
 
-    variant: ClassVar[Literal["alpha", "beta"]] = "beta"
+    variant: ClassVar[gains.Variant] = "beta"
 
     def losses(self, h, k=1):
-        return _arrays(h).maximum(_largest(h, k), 0).mean(axis=-1)
+        return gains.topk_hinge(h, k, self.variant)
 
     def upper(self, C, k=1):
         return C / k
@@ -276,9 +276,6 @@ class TopKAlpha(TopKBeta):
     """Lapin et al. 2015, eq. (3)."""
 
     variant = "alpha"
-
-    def losses(self, h, k=1):
-        return _arrays(h).maximum(_largest(h, k).mean(axis=-1), 0)
 
     def upper(self, C, k=1):
         return C
@@ -321,15 +318,6 @@ class CrammerSinger(TopKBeta):
         count = jnp.sum(slope != 0, axis=-1, keepdims=True).astype(slope.dtype)
         mean = jnp.sum(jnp.where(slope != 0, change, 0), axis=-1, keepdims=True) / count
         return jnp.where(_own(slope, y), 0, slope * (change - mean))
-
-
-def _largest(h, k: int):
-    """The k largest gains."""
-    if k == 1:
-        return h.max(axis=-1, keepdims=True)
-    if isinstance(h, np.ndarray):
-        return np.partition(h, h.shape[-1] - k, axis=-1)[..., h.shape[-1] - k :]
-    return jax.lax.top_k(h, k)[0]
 
 
 def _with_values(alpha: sp.csr_array, values: np.ndarray) -> sp.csr_array:

@@ -10,14 +10,10 @@ from xmcjax.solvers import instance_dual
 from xmcjax.solvers._protocol import Solution, Solver, kinks
 
 
-def _init(problem: instance_dual.Problem, hp, key=None, **options) -> instance_dual.State:
-    return instance_dual.init(problem, jax.random.key(0) if key is None else key, **options)
-
-
 def _ended(problem: instance_dual.Problem, hp, state) -> Solution:
     """The weights are [lanes, m, d]; of inner products the coefficients, [lanes, n, m]."""
     # the run gives the buffers of its state away
-    state = _init(problem, hp) if state is None else jax.tree.map(jnp.array, state)
+    state = instance_dual.init(problem) if state is None else jax.tree.map(jnp.array, state)
     state = instance_dual.run(problem, hp, state)
     if isinstance(problem.op, instance_dual.Gram):
         weights = jnp.asarray(instance_dual.coefficients(problem, state))
@@ -29,7 +25,7 @@ def _ended(problem: instance_dual.Problem, hp, state) -> Solution:
 SOLVER = Solver(
     problem=instance_dual.problem,
     hparams=instance_dual.HParams,
-    init=_init,
+    init=lambda problem, hp, **start: instance_dual.init(problem, **start),
     step=instance_dual.step,
     ended=_ended,
     derivative=kinks("instance_dual"),

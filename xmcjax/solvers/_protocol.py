@@ -95,10 +95,6 @@ class Solver:
     derivative: Conditions | str
     pure: bool
 
-    def __post_init__(self):
-        for name in ("problem", "init", "step", "ended"):
-            object.__setattr__(self, name, needs_threads_of_jax(getattr(self, name)))
-
     @needs_threads_of_jax
     def run(self, problem, hp=None, state=None) -> Solution:
         """Iterates until every lane has ended.

@@ -45,7 +45,7 @@ import scipy.sparse as sp
 from xmcjax import native
 from xmcjax._arguments import number, whole_number
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax.linops import Csr
+from xmcjax.linops import Csr, Dense
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
@@ -103,12 +103,12 @@ class State(NamedTuple):
 
 
 @needs_threads_of_jax
-def init(problem: Problem, key, *, slots: int | None = None, checks: int = 64) -> State:
+def init(problem: Problem, key=None, *, slots: int | None = None, checks: int = 64) -> State:
     """All lanes at W = 0.
 
     Args:
         problem: of the lanes.
-        key: of :func:`jax.random.key`: the order of the visits, the same in all lanes.
+        key: of :func:`jax.random.key`: the order of the visits, the same in all lanes; None for that of 0.
         slots: dual variables kept of an instance, which takes 8 bytes each (12 for float64), in
             place of 4 (8) for every class; mostly few of them are not 0, and :func:`run` makes room
             where there are more. 0 keeps all; None keeps all where that takes at most 256 MiB a lane,
@@ -144,7 +144,7 @@ def init(problem: Problem, key, *, slots: int | None = None, checks: int = 64) -
         weights=jnp.array(np.zeros((lanes, *size), dtype)),
         dual=jnp.array(np.zeros((lanes, n, slots or m), dtype)),
         index=jnp.array(np.zeros((lanes, n, slots), np.int32)),
-        seed=_seed_of(key),
+        seed=_seed_of(jax.random.key(0) if key is None else key),
         primal=number(np.inf),
         dual_objective=number(0),
         gap=number(np.inf),
@@ -298,8 +298,8 @@ def _as_weights(problem: Problem, W: np.ndarray) -> np.ndarray:
 def objectives(problem: Problem, hp: HParams, state: State) -> tuple[jax.Array, ...]:
     """(P, D, P − D, instances with x ≠ 0) of all lanes as they are, each [lanes]."""
     if problem.rows is None:
-        arrays, options = _native_arguments(problem, hp, 0)
-        return tuple(native.instance_gap(arrays, state[:3], **options))
+        given: dict[str, Any] = dict(weights=state.weights, dual=state.dual, index=state.index)
+        return tuple(native.call("instance_gap", **_native_fields(problem, hp), **given).values())
     return twin.gap(problem.rows, problem, hp, state.weights, state.dual)
 
 
@@ -321,36 +321,46 @@ def weights(problem: Problem, state: State) -> np.ndarray:
     return W.swapaxes(1, 2) if isinstance(problem.op, Csr) else W
 
 
-def _native_arguments(problem: Problem, hp: HParams, count):
-    op: Any = problem.op
-    empty = jnp.zeros((0,), jnp.int32)
+def _native_fields(problem: Problem, hp: HParams) -> dict[str, Any]:
+    """The fields that both native calls have, but for the state."""
+    op, real, whole = problem.op, problem.op.dtype, jnp.int32
+    no_matrix = jnp.zeros((0, 0), real)
+    no_rows = jnp.zeros(0, real), jnp.zeros(0, whole), jnp.zeros((1, 2), whole)
     if isinstance(op, Csr):
-        matrix, kind = op.arrays, "csr"
+        kind, X, csr = "csr", no_matrix, op.arrays
     elif isinstance(op, Gram):
-        matrix, kind = (op.K, empty, empty), "gram"
+        kind, X, csr = "gram", op.K, no_rows
     else:
-        matrix, kind = (op.X, empty, empty), "dense"
-    counts = (hp.max_epochs, count, EPOCHS_PER_CHECK, FIRST_CHECK)
-    arrays = (
-        *matrix,
-        *(problem.y, problem.squared_norms, problem.bound, problem.k),
-        jnp.asarray(hp.tol, op.dtype),
-        jnp.stack([jnp.asarray(c, jnp.int32) for c in counts]),
-    )
-    options = dict(
-        features=native.id_number("features", kind),
-        set=native.id_number("set", problem.set_name),
+        assert isinstance(op, Dense)
+        kind, X, csr = "dense", op.X, no_rows
+    return dict(
+        X=X,
+        csr=csr,
+        y=problem.y,
+        squared_norms=problem.squared_norms,
+        bound=problem.bound,
+        k=problem.k,
         classes=problem.classes,
         block=hp.block,
-        sweeps=hp.sweeps,
         threads=hp.threads,
+        features=native.id_number("features", kind),
+        set=native.id_number("set", problem.set_name),
     )
-    return arrays, options
 
 
 def _native_epochs(problem: Problem, hp: HParams, state: State, count) -> State:
-    arrays, options = _native_arguments(problem, hp, count)
-    return State(*native.instance_dual(arrays, state, **options))
+    made = native.call(
+        "instance_dual",
+        **_native_fields(problem, hp),
+        **state._asdict(),
+        sweeps=hp.sweeps,
+        tolerance=hp.tol,
+        max_epochs=hp.max_epochs,
+        count=count,
+        epochs_per_check=EPOCHS_PER_CHECK,
+        first_check=FIRST_CHECK,
+    )
+    return state._replace(**made)
 
 
 def _twin_epoch(problem: Problem, hp: HParams, state: State) -> State:

@@ -29,12 +29,19 @@ Example:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import jax
 import numpy as np
+import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
-from xmcjax._arguments import name_of
+from xmcjax._arguments import name_of, whole_number
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.linops import LinOp
-from xmcjax.solvers import instance_dual
+from xmcjax.solvers import _admm, instance_dual
+from xmcjax.solvers._base import Status
+from xmcjax.solvers._search import Ended, Search
 from xmcjax.solvers.instance_dual import (
     Gram,
     HParams,
@@ -51,11 +58,17 @@ from xmcjax.solvers.instance_dual import (
 )
 
 VARIANTS = ("alpha", "beta")
+# Share of the entries of a sparse matrix that are not zero above which it is solved as an array.
+_DENSE = 0.25
+# Epochs after which steps for all rows at once take over where features are dense, and the part of the epochs
+# allowed that they leave at least; so many of those steps count as an epoch.
+_PATIENCE, _SHARE, _STEPS = 100, 0.8, 4
 
 __all__ = [
     "VARIANTS",
     "Gram",
     "HParams",
+    "Solution",
     "State",
     "advance",
     "coefficients",
@@ -65,9 +78,20 @@ __all__ = [
     "problem",
     "proof",
     "run",
+    "solve",
     "step",
     "weights",
 ]
+
+
+class Solution(NamedTuple):
+    """What :func:`solve` ends with."""
+
+    W: np.ndarray  #: [d, m], in the dtype of X; of inner products the coefficients of the rows, [n, m]
+    primal: float
+    gap: float  #: relative duality gap of the weights, in float64
+    epochs: int
+    status: Status
 
 
 def problem(
@@ -117,3 +141,61 @@ def problem(
     return instance_dual.problem(
         op, y, set_name=f"topk_{variant}", bound=bound, k=k, classes=classes, backend=backend
     )
+
+
+@needs_threads_of_jax
+def solve(
+    X,
+    y,
+    k: int = 1,
+    C: float = 1.0,
+    *,
+    variant: str = "alpha",
+    tol: float = 1e-3,
+    max_epochs: int = 1000,
+    seed: int = 0,
+) -> Solution:
+    """Trains one top-k SVM: by epochs, and where dense features need many by steps for all rows at once.
+
+    Args:
+        X: features [n, d], sparse or dense, or inner products, :class:`Gram`.
+        y, k, C, variant: of :func:`problem`.
+        tol: relative duality gap (P − D)/P at which training ends. The gap that counts is worked out in
+            float64 for the weights that are returned.
+        max_epochs: of all rows; four of the steps for all rows at once count as one.
+        seed: of the orders of the epochs.
+
+    Raises:
+        ValueError, TypeError: as :func:`problem` and :func:`run`.
+    """
+    max_epochs, seed = whole_number("max_epochs", max_epochs, 1), whole_number("seed", seed, 0)
+    op = X
+    if not isinstance(X, Gram):
+        X = _sparse.matrix(X)
+        # rows of a sparse matrix are visited one by one, those of an array in blocks
+        if sp.issparse(X):
+            X = _sparse.canonical_csr(X, zeros=False)  # so that each form of a matrix has as many entries
+            if X.nnz >= _DENSE * X.shape[0] * X.shape[1]:
+                X = X.toarray()
+        op = linops.make(X)
+    lane = problem(op, y, k, C, variant=variant)
+    splits = isinstance(op, linops.Dense) and _admm.fits(*op.shape, lane.classes)
+    epochs = min(max_epochs, np.iinfo(np.int32).max)
+    patience = max(1, min(_PATIENCE, int(_SHARE * epochs))) if splits else epochs
+    state = run(lane, HParams(tol=tol, max_epochs=patience), init(lane, jax.random.key(seed)))
+    status, made = Status(int(state.status[0])), int(state.epochs[0])
+    search = Search(X, np.asarray(lane.y), lane.set_name, C, tol, k)
+    search.keep(proof(lane, state, 0, tol))
+    if search.unsolved and splits and made < max_epochs:
+
+        def admm(target: float, alpha: sp.csr_array) -> Ended:
+            nonlocal made
+            most = _STEPS * (max_epochs - made)
+            found = _admm.solve(X, np.asarray(lane.y), alpha, lane.set_name, C, target, most, k)
+            made += -(-found.steps // _STEPS)
+            return Ended(found.alpha, found.gap, found.W)
+
+        search.attempt(admm, lambda: max_epochs - made)
+        status = search.status(max_epochs - made)
+    found = search.found
+    return Solution(found.W, found.primal, found.gap, made, status)

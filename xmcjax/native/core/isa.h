@@ -18,34 +18,6 @@ enum Status : int32_t {
   kNonFinite = 4,
 };
 
-// Dual ascent over instances; the fields from weights on are those of State in solvers/instance_dual.py.
-template <class T>
-struct InstanceDualArgs {
-  int32_t features, set;
-  int64_t n, d, m;         // instances, features, classes
-  const T* X;              // [n, d]; the matrix of inner products [n, n]
-  Csr<T> csr;
-  const int32_t* y;        // [n]
-  const T* squared_norms;  // [n]
-  const T* bound;          // [lanes, n], r of each instance; 0 leaves it out
-  const int32_t* k;        // [lanes]
-  int64_t block, sweeps;   // instances scored at once, visits of each while they are at hand
-  T tolerance;             // a lane has converged when the gap is at most this part of the primal objective
-  int64_t max_epochs;
-  int64_t count;           // epochs of this call at most
-  int64_t epochs_per_check, first_check;  // when the gap is worked out
-  uint32_t seed;           // of the orders of the visits
-  int64_t weights_size;    // of a lane
-  int64_t slots;           // 0: dual variables [lanes, n, m]; else entries kept of an instance
-  int64_t history_rows;
-  T* weights;              // [lanes, weights_size]: W as the features want it
-  T* dual;                 // [lanes, n, m], or [lanes, n, slots] with the classes in index
-  int32_t* index;
-  T *primal, *dual_objective, *gap, *estimate, *ratio;                               // [lanes]
-  int32_t *status, *epochs, *checks, *changed, *support, *truncated;                 // [lanes]
-  T* history;              // [lanes, history_rows, 3]
-};
-
 // Dual ascent of a multi-class SVM; see multiclass.h.
 template <class T>
 struct MulticlassArgs;

@@ -183,6 +183,26 @@ inline unsigned nonzero_registers(const Vec<T>& v) {
 inline unsigned nonzero_lanes(Vec<float> v) { return nonzero_registers<float>(v); }
 inline unsigned nonzero_lanes(Vec<double> v) { return nonzero_registers<double>(v); }
 
+// The sum of a tile's vector, one lane after another, in the numbers of Sum: the order that results rest on.
+template <class Sum, class V>
+inline Sum sum_of_lanes(const V& v) {
+  Sum sum = 0;
+  for (size_t l = 0; l < sizeof(v) / sizeof(v[0]); ++l) sum += Sum(v[l]);
+  return sum;
+}
+// The largest lane of a tile's vector.
+template <class V>
+inline auto largest_lane(const V& v) {
+  auto most = v[0];
+  for (size_t l = 1; l < sizeof(v) / sizeof(v[0]); ++l) most = v[l] > most ? v[l] : most;
+  return most;
+}
+// Bit l: lane l of a tile's vector is above the bound.
+template <class T>
+inline unsigned lanes_above(Vec<T> v, T bound) {
+  return nonzero_registers<T>(v > bound ? broadcast(T(1)) : Vec<T>{});
+}
+
 template <class T>
 inline T largest(Wide<T> v) {
   T all[kWide<T>];

@@ -58,8 +58,9 @@ class DenseFeatures final : public Features<T> {
  public:
   static constexpr bool kInBlocks = true;
 
-  DenseFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t block)
-      : X_(args.X), d_(args.d), m_(args.m), width_(whole<T>(d_)), weights_(weights), rows_(block * width_) {
+  template <class Args>
+  DenseFeatures(const Args& args, T* weights, int64_t block)
+      : X_(args.X), d_(args.columns), m_(args.classes), width_(whole<T>(d_)), weights_(weights), rows_(block * width_) {
     if (width_ == d_) {
       W_ = weights_;
       return;
@@ -114,8 +115,9 @@ class GramFeatures final : public Features<T> {
  public:
   static constexpr bool kInBlocks = true;
 
-  GramFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t)
-      : K_(args.X), n_(args.n), m_(args.m), scores_(weights) {}
+  template <class Args>
+  GramFeatures(const Args& args, T* weights, int64_t)
+      : K_(args.X), n_(args.n), m_(args.classes), scores_(weights) {}
 
   void take(const int32_t* ids, int64_t count) override { ids_ = ids, count_ = count; }
 
@@ -143,8 +145,9 @@ class CsrFeatures final : public Features<T> {
  public:
   static constexpr bool kInBlocks = false;  // products among sparse rows cost more than scores
 
-  CsrFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t)
-      : X_(args.csr), m_(args.m), W_(weights), changed_(m_) {}
+  template <class Args>
+  CsrFeatures(const Args& args, T* weights, int64_t)
+      : X_(args.csr), m_(args.classes), W_(weights), changed_(m_) {}
 
   void take(const int32_t* ids, int64_t) override { row_ = ids[0]; }
 

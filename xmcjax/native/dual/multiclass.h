@@ -1,5 +1,5 @@
 // Multi-class SVMs by dual ascent on the host (solvers/multiclass_dual): what the kernels of each
-// instruction set offer to ctypes_multiclass.cc.
+// instruction set offer to multiclass_runs.cc.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +58,7 @@ class DualPoint {
   explicit DualPoint(int64_t n) : n_(n) {}
   virtual ~DualPoint() = default;
   virtual void get_weights(void* W) const = 0;  // [d, m] of the type of X
+  int64_t rows() const { return n_; }
 
   int64_t alpha_count() const {
     std::vector<DualEntry> row;

@@ -97,10 +97,4 @@ class Panels {
   LargeZeros<T> W_;
 };
 
-// Bit l: lane l of v is above `bound`.
-template <class T>
-inline unsigned lanes_above(Vec<T> v, T bound) {
-  return nonzero_lanes(v > bound ? broadcast(T(1)) : Vec<T>{});
-}
-
 }  // namespace xmcjax::XMCJAX_ISA

@@ -206,12 +206,6 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
     });
   }
 
-  static T largest(Vec<T> v) {
-    T most = v[0];
-    for (int l = 1; l < N; ++l) most = std::max(most, v[l]);
-    return most;
-  }
-
   // The gains 1 + w_c·x of a row in classes first .. last-1, 0 where there is no variable.
   void gains(int64_t i, int64_t first, int64_t last, T* gain) const {
     for (int64_t c = first; c < last; c += N) store(gain + c, 1 + row_dot_tile(X_, i, W_.get() + c, width_));
@@ -237,7 +231,7 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
       const T never = -std::numeric_limits<T>::infinity();
       if (y_[i] >= from && y_[i] < to) b[y_[i]] = never;
       for (int64_t c = std::max(m_, from); c < to; ++c) b[c] = never;
-      shared.block[q] = {total(sum), largest(worst)};
+      shared.block[q] = {total(sum), largest_lane(worst)};
     }
   }
 
@@ -262,11 +256,7 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
   }
 
   Vec<T> clip(Vec<T> v) const { return minimum(maximum(v, Vec<T>{}), broadcast(C_)); }
-  static double total(Vec<T> v) {
-    double sum = 0;
-    for (int l = 0; l < N; ++l) sum += double(v[l]);
-    return sum;
-  }
+  static double total(const Vec<T>& v) { return sum_of_lanes<double>(v); }
 
   // The root s of Σ_c clip(b_c + s/m, 0, C) - Σ_c α_c - s: Newton's method between bounds.
   double root(const T* b, double before) const {
@@ -309,8 +299,8 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
         sum += old;
         product += old * (1 - g);
       }
-      worst = std::max(worst, largest(violation));
-      if (largest(violation) > tolerance) idle_[i] = 0;
+      worst = std::max(worst, largest_lane(violation));
+      if (largest_lane(violation) > tolerance) idle_[i] = 0;
       tally.loss += total(losses), tally.dual += total(sum), tally.norm += total(product);
     }
     tally.worst = double(worst);

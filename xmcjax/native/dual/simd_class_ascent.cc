@@ -179,11 +179,6 @@ class ClassAscent final : public Driver<T, SharedAscent> {
     if (lanes != (1u << N) - 1) violation = violation * select(lanes, T(1));
     return {gains, slope, violation};
   }
-  static T largest_lane(Vec<T> v) {
-    T most = v[0];
-    for (int l = 1; l < N; ++l) most = v[l] > most ? v[l] : most;
-    return most;
-  }
 
   void pass(int64_t q, int64_t first, int64_t last, T tolerance, bool shrink, Sweep& done) {
     T worst = 0;
@@ -212,11 +207,7 @@ class ClassAscent final : public Driver<T, SharedAscent> {
       if (!moved) continue;
       store(alpha(q, i), next);
       row_add_tile(X_, i, s * delta, V_.panel(q), N);
-      if (centred_) {
-        T sum = 0;
-        for (int l = 0; l < N; ++l) sum += delta[l];
-        change_[q][i] += sum;
-      }
+      if (centred_) change_[q][i] += sum_of_lanes<T>(delta);
     }
     done.violation = std::max(done.violation, double(worst));
   }

@@ -20,9 +20,10 @@ namespace {
 template <class T>
 class DualRows {
  public:
-  DualRows(const InstanceDualArgs<T>& args, int64_t lane)
-      : m_(args.m), slots_(args.slots), value_(args.dual + lane * args.n * (args.slots ? args.slots : args.m)),
-        index_(args.slots ? args.index + lane * args.n * args.slots : nullptr) {}
+  template <class Args>
+  DualRows(const Args& args, int64_t lane)
+      : m_(args.classes), slots_(args.slots), value_(const_cast<T*>(args.dual) + lane * args.n * args.kept),
+        index_(const_cast<int32_t*>(args.index) + lane * args.n * args.slots) {}
 
   void get(int64_t i, T* x, int64_t padded) const {
     if (!slots_) {
@@ -61,12 +62,13 @@ class DualRows {
   int32_t* index_;
 };
 
-template <class T, class Set>
+// Args: InstanceDualArgs, or InstanceGapArgs, which can be evaluated and not advanced.
+template <class T, class Set, class Args>
 class Lane {
  public:
   // `block`: instances at once. `features` have room for as many.
-  Lane(const InstanceDualArgs<T>& args, int64_t lane, Features<T>& features, int64_t block)
-      : args_(args), lane_(lane), n_(args.n), m_(args.m), padded_(whole<T>(args.m)), block_(block),
+  Lane(const Args& args, int64_t lane, Features<T>& features, int64_t block)
+      : args_(args), lane_(lane), n_(args.n), m_(args.classes), padded_(whole<T>(m_)), block_(block),
         // Not a power of two: the entries of one instance must not fall into one set of the cache.
         stride_(block_ > 1 ? whole<T>(block_) + kWide<T> : 1),
         features_(features), dual_(args, lane),
@@ -138,9 +140,9 @@ class Lane {
     if (gap <= args_.tolerance * primal) status = kConverged;
     if (!(std::isfinite(gap) && std::isfinite(primal))) status = kNonFinite;
     if (estimate > 0) args_.ratio[lane_] = (primal > 0 ? gap / primal : gap) / estimate;
-    const int64_t row = std::min<int64_t>(args_.checks[lane_]++, args_.history_rows - 1);
+    const int64_t row = std::min<int64_t>(args_.checks[lane_]++, args_.records - 1);
     if (row < 0) return;
-    T* entry = args_.history + (lane_ * args_.history_rows + row) * 3;
+    T* entry = args_.history + (lane_ * args_.records + row) * 3;
     entry[0] = T(args_.epochs[lane_]), entry[1] = primal, entry[2] = args_.dual_objective[lane_];
   }
 
@@ -171,7 +173,7 @@ class Lane {
     const Poll poll;
     for (int64_t first = 0; first < count; first += block_) {
       const int64_t size = std::min(block_, count - first);
-      poll(size * (work_of_a_visit() + block_ * args_.d / kWide<T>));
+      poll(size * (work_of_a_visit() + block_ * args_.columns / kWide<T>));
       const int32_t* ids = rows.data() + first;
       features_.take(ids, size);
       features_.scores(Z_.get(), stride_);
@@ -189,7 +191,7 @@ class Lane {
   // Products of a vector register in a visit, about: its scores, and passes over its classes.
   static constexpr int64_t kVisit = 20;
   int64_t work_of_a_visit() const {
-    const int64_t row = args_.features == kCsrFeatures ? args_.csr.offset[n_] / n_ + 1 : args_.d;
+    const int64_t row = args_.features == kCsrFeatures ? args_.csr.offset[n_] / n_ + 1 : args_.columns;
     return (row + kVisit) * padded_ / kWide<T> + 1;
   }
 
@@ -328,7 +330,7 @@ class Lane {
     if (size > 1) add_scaled(total_step, g + start, size - start, Z_.get() + y * stride_ + start);
   }
 
-  const InstanceDualArgs<T>& args_;
+  const Args& args_;
   int64_t lane_, n_, m_, padded_, block_, stride_;
   Features<T>& features_;
   DualRows<T> dual_;
@@ -341,23 +343,23 @@ class Lane {
 };
 
 // f(lane) for the features and the set that the arguments name.
-template <class T, class F>
-void with_set(const InstanceDualArgs<T>& args, int64_t lane, Features<T>& features, int64_t block, F&& f) {
+template <class T, class Args, class F>
+void with_set(const Args& args, int64_t lane, Features<T>& features, int64_t block, F&& f) {
   switch (args.set) {
 #define XMCJAX_SET(name, Class) \
-  case k##Class: return f(Lane<T, Class<T>>(args, lane, features, block));
+  case k##Class: return f(Lane<T, Class<T>, Args>(args, lane, features, block));
 #include "interface/ids.def"
     default: throw UnknownId("sets", args.set);
   }
 }
-template <class T, class Kind, class F>
-void with_features(const InstanceDualArgs<T>& args, int64_t lane, F&& f) {
+template <class T, class Kind, class Args, class F>
+void with_features(const Args& args, int64_t lane, F&& f) {
   const int64_t block = Kind::kInBlocks ? std::max<int64_t>(1, std::min(args.block, args.n)) : 1;
-  Kind features(args, args.weights + lane * args.weights_size, block);
+  Kind features(args, const_cast<T*>(args.weights) + lane * args.first * args.second, block);
   with_set<T>(args, lane, features, block, f);
 }
-template <class T, class F>
-void with_lane(const InstanceDualArgs<T>& args, int64_t lane, F&& f) {
+template <class T, class Args, class F>
+void with_lane(const Args& args, int64_t lane, F&& f) {
   switch (args.features) {
 #define XMCJAX_FEATURES(name, Class) \
   case k##Class: return with_features<T, Class<T>>(args, lane, f);
@@ -370,15 +372,15 @@ void with_lane(const InstanceDualArgs<T>& args, int64_t lane, F&& f) {
 
 template <class T>
 void instance_dual(const InstanceDualArgs<T>& args, int64_t lane) {
-  with_lane(args, lane, [](auto&& one) { one.advance(); });
+  with_lane<T>(args, lane, [](auto&& one) { one.advance(); });
 }
 template <class T>
-void instance_gap(const InstanceDualArgs<T>& args, int64_t lane) {
-  with_lane(args, lane, [](auto&& one) { one.evaluate(); });
+void instance_gap(const InstanceGapArgs<T>& args, int64_t lane) {
+  with_lane<T>(args, lane, [](auto&& one) { one.evaluate(); });
 }
 template void instance_dual<float>(const InstanceDualArgs<float>&, int64_t);
 template void instance_dual<double>(const InstanceDualArgs<double>&, int64_t);
-template void instance_gap<float>(const InstanceDualArgs<float>&, int64_t);
-template void instance_gap<double>(const InstanceDualArgs<double>&, int64_t);
+template void instance_gap<float>(const InstanceGapArgs<float>&, int64_t);
+template void instance_gap<double>(const InstanceGapArgs<double>&, int64_t);
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -202,7 +202,7 @@ class Proximal final : public MulticlassProximal {
         V most{};
         for (int64_t j = 0; j < width_; j += N)
           most = maximum(most, absolute(load(a + j) - load(alpha_.get() + i * width_ + j)));
-        for (int l = 0; l < N; ++l) moved = std::max(moved, most[l]);
+        moved = std::max(moved, largest_lane(most));
         accumulate(i, a_.get(), D_.get());
       }
       double square = 0;

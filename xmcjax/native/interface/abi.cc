@@ -1,7 +1,7 @@
 #include "interface/guard.h"
 
 // What a loader asks first: the number that changes with every signature of this library.
-#define XMCJAX_ABI 19
+#define XMCJAX_ABI 20
 
 XMCJAX_EXPORT int xmcjax_abi() {
   return xmcjax::guarded_value(0, [] { return XMCJAX_ABI; });
@@ -31,6 +31,7 @@ XMCJAX_EXPORT const char* xmcjax_calls() {
   return xmcjax::guarded_value<const char*>(nullptr, [] {
     return ""
 #define XMCJAX_CALL(name, Args) "CALL " #name "\n"
+#define XMCJAX_METHOD(name, Args) "METHOD " #name "\n"
 #define XMCJAX_CSR(name, ...) "CSR real " #name " " #__VA_ARGS__ "\n"
 #define XMCJAX_IN(type, name, ...) "IN " #type " " #name " " #__VA_ARGS__ "\n"
 #define XMCJAX_PLACES(name, bound, ...) "PLACES int32_t " #name " " #__VA_ARGS__ "\n"

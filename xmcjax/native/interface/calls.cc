@@ -61,6 +61,7 @@ Array array_of(const ffi::AnyBuffer& buffer) {
       case ffi::DataType::F64: return kType<double>;
       case ffi::DataType::S8: return kType<int8_t>;
       case ffi::DataType::S32: return kType<int32_t>;
+      case ffi::DataType::U32: return kType<uint32_t>;
       default: return 0;
     }
   };
@@ -85,6 +86,7 @@ struct Target {
     return ffi::Error::Success();
   }
 };
+#define XMCJAX_METHOD(call, Args)
 #define XMCJAX_CALL(call, Args) \
   template <>                   \
   const char* Target<Args>::name = #call;
@@ -92,6 +94,7 @@ struct Target {
 
 }  // namespace
 
+#define XMCJAX_METHOD(name, Args)
 #define XMCJAX_CALL(name, Args) \
   XMCJAX_HANDLER(xmcjax_##name, Target<Args>::handle, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs())
 #include "interface/calls.def"

@@ -1,4 +1,4 @@
-// What the XLA FFI handlers share: reading a CSR matrix from three buffers.
+// What the XLA FFI handlers share: how their exceptions become errors of XLA.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,6 @@ namespace ffi = xla::ffi;
 
 inline ffi::Error expected(const std::string& what) {
   return ffi::Error(ffi::ErrorCode::kInvalidArgument, "xmcjax: expected " + what);
-}
-
-// The offsets come as int32 [n+1, 2], the halves of 64-bit numbers: JAX has no int64 by default.
-template <class T>
-Csr<T> as_csr(const ffi::AnyBuffer& value, const ffi::AnyBuffer& column, const ffi::AnyBuffer& offset,
-              int64_t n, int64_t d) {
-  return {n, d, value.typed_data<T>(), column.typed_data<int32_t>(),
-          reinterpret_cast<const int64_t*>(offset.typed_data<int32_t>())};
-}
-
-inline ffi::Error check_csr(const ffi::AnyBuffer& value, const ffi::AnyBuffer& column,
-                            const ffi::AnyBuffer& offset) {
-  if (column.element_type() != ffi::DataType::S32) return expected("int32 column indices");
-  if (offset.element_type() != ffi::DataType::S32 || offset.dimensions().size() != 2 ||
-      offset.dimensions()[1] != 2 || offset.dimensions()[0] < 1)
-    return expected("row offsets as int32 [n+1, 2]");
-  if (value.element_count() != column.element_count()) return expected("as many values as column indices");
-  const auto* last = reinterpret_cast<const int64_t*>(offset.typed_data<int32_t>()) + offset.dimensions()[0] - 1;
-  if (*last != int64_t(value.element_count())) return expected("row offsets that end at the number of entries");
-  return ffi::Error::Success();
 }
 
 // An implementation of a handler whose exceptions do not cross into XLA: they become an error.

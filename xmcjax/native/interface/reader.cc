@@ -1,5 +1,6 @@
 #include "interface/reader.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -29,9 +30,11 @@ std::string described(const Array& array) {
 }  // namespace
 
 bool Given::wide() const {
-  for (int64_t i = 0; i < ins; ++i)
-    if (in[i].type >> 8 == 'f') return in[i].type == kType<double>;
-  return false;
+  const auto is_real = [](const Array& array) { return array.type >> 8 == 'f'; };
+  const Array* read = std::find_if(in, in + ins, is_real);
+  if (read != in + ins) return read->type == kType<double>;
+  const Array* written = std::find_if(out, out + outs, is_real);
+  return written != out + outs && written->type == kType<double>;
 }
 
 std::string_view Reader::word(std::string_view& list) {

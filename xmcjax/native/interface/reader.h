@@ -68,7 +68,10 @@ class Reader {
   void number(T& field, const char* name) {
     field = *static_cast<const T*>(taken(kType<T>, name, "").data);
   }
-  void option(int64_t& field, const char* name) { field = given_.option(name); }
+  void option(int64_t& field, const char* name) {
+    keep(name, field);
+    field = given_.option(name);
+  }
   void id(int32_t& field, const char* name, int32_t count, const char* list);
   template <class T>
   void inout(T*& field, const char* name, const char* sizes) {
@@ -104,7 +107,7 @@ class Reader {
   [[noreturn]] void refuse(const std::string& what);
 
   const Given& given_;
-  Size size_[10];
+  Size size_[24];
   int known_ = 0;
   int64_t in_ = 0, out_ = 0, entries_, ends_;
 };

@@ -72,6 +72,47 @@ void run(TopkArgs<T>& args) {
 }
 XMCJAX_RUNS(TopkArgs)
 
+// What the shapes do not say about lanes of dual ascent over instances.
+template <class Args>
+void check_instances(const Args& args, const std::string& call) {
+  const auto expect = [&](bool right, const std::string& what) {
+    if (!right) throw BadArgument(call + ": expected " + what);
+  };
+  const bool csr = args.features == kCsrFeatures;
+  expect((csr ? args.csr.n : args.rows) == args.n, "features with a row for each of " + std::to_string(args.n) + " classes");
+  expect(args.features != kGramFeatures || args.columns == args.n, "inner products [n, n]");
+  expect(csr ? args.second == args.classes : args.first == args.classes && args.second == args.columns,
+         "weights [lanes, classes, columns], of CSR features [lanes, columns, classes]");
+  expect(args.kept == (args.slots ? args.slots : args.classes), "as many dual variables as classes, or as slots");
+  expect(args.block >= 1, "a block of at least one instance");
+  const int64_t most = args.slots ? args.slots : args.classes - 1;
+  expect(std::all_of(args.k, args.k + args.lanes, [&](int32_t k) { return k >= 1 && k <= most; }),
+         "k from 1 to " + std::to_string(most));
+  expect(std::all_of(args.index, args.index + args.lanes * args.n * args.slots,
+                     [&](int32_t c) { return c >= 0 && c < args.classes; }),
+         "classes of the slots below " + std::to_string(args.classes));
+}
+
+template <class T>
+void run(InstanceDualArgs<T>& args) {
+  check_instances(args, "instance_dual");
+  if (args.sweeps < 1) throw BadArgument("instance_dual: expected at least one sweep");
+  parallel(args.lanes, 1, args.threads, [&](int64_t first, int64_t last) {
+    for (int64_t lane = first; lane < last; ++lane)
+      if (args.status[lane] == kRunning) kernels<T>().instance_dual(args, lane);
+  });
+}
+XMCJAX_RUNS(InstanceDualArgs)
+
+template <class T>
+void run(InstanceGapArgs<T>& args) {
+  check_instances(args, "instance_gap");
+  parallel(args.lanes, 1, args.threads, [&](int64_t first, int64_t last) {
+    for (int64_t lane = first; lane < last; ++lane) kernels<T>().instance_gap(args, lane);
+  });
+}
+XMCJAX_RUNS(InstanceGapArgs)
+
 template <class T>
 void run(SoftmaxPassArgs<T>& args) {
   kernels<T>().softmax_pass(args);

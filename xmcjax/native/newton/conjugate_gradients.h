@@ -49,7 +49,7 @@ struct ConjugateGradients {
       store(solution + j, V{});
       sum += r * z;
     }
-    rz = rz_first = horizontal(sum);
+    rz = rz_first = sum_of_lanes<T>(sum);
     fall = 0, steps = 0, settled = false;
     radau = 1 / end.least;
   }
@@ -69,7 +69,7 @@ struct ConjugateGradients {
       store(residual + j, r);
       sum += inverse ? r * r * load(inverse + j) : r * r;
     }
-    const double next = horizontal(sum), ratio = next / rz;
+    const double next = sum_of_lanes<T>(sum), ratio = next / rz;
     const bool asked = end.enough > 0 && !inverse;
     double all = 0;  // that the model falls by, as far as it is known
     if (asked) {
@@ -93,12 +93,6 @@ struct ConjugateGradients {
       store(search + j, z + beta * load(search + j));
     }
     return true;
-  }
-
-  static double horizontal(V v) {
-    T sum = 0;
-    for (int l = 0; l < N; ++l) sum += v[l];
-    return sum;
   }
 };
 

@@ -52,9 +52,7 @@ T dot(const T* a, const T* b, int64_t length) {
   }
   if (j < length) even += load(a + j) * load(b + j);
   even += odd;
-  T sum = 0;
-  for (int l = 0; l < N; ++l) sum += even[l];
-  return sum;
+  return sum_of_lanes<T>(even);
 }
 
 // One butterfly stage of a transposition: of two registers h apart, exchanges the blocks of h.

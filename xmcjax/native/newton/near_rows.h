@@ -122,6 +122,7 @@ class NearRows {
         curvature_m += second * m;
         curvature_mm += second * m * m;
       }
+      const auto total = [](const V& v) { return sum_of_lanes<double>(v); };
       s.change += total(change), s.slope += total(slope), s.slope_m += total(slope_m);
       s.curvature += total(curvature), s.curvature_m += total(curvature_m), s.curvature_mm += total(curvature_mm);
     }
@@ -152,7 +153,8 @@ class NearRows {
           out += (first[k] != 0) | (second[k] != 0);
         }
       }
-      value += total(values), slopes += total(firsts), curvatures += total(seconds);
+      value += sum_of_lanes<double>(values), slopes += sum_of_lanes<double>(firsts);
+      curvatures += sum_of_lanes<double>(seconds);
     }
     entries.resize(out - entries.data());
   }
@@ -163,12 +165,6 @@ class NearRows {
     room_ = room_ ? 2 * room_ : 64 * N;
     row_.resize(room_ + 16);  // as many as are appended at once
     for (auto* v : {&z_, &m_, &y_, &c_}) v->resize(room_ + N);
-  }
-
-  static double total(V v) {
-    double sum = 0;
-    for (int l = 0; l < N; ++l) sum += v[l];
-    return sum;
   }
 
   Array<int32_t> row_;

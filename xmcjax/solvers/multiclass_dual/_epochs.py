@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax.solvers._accuracy import EPS
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._host_loop import run_in_calls
-from xmcjax.solvers.multiclass_dual._accuracy import EPS
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem
 
 # Epochs without a change after which a variable is dropped.
@@ -91,12 +91,12 @@ def certificate(problem: MulticlassProblem, W, alpha) -> Certificate:
 
 
 @needs_threads_of_jax
-def init(problem: MulticlassProblem, key, alpha=None) -> State:
+def init(problem: MulticlassProblem, key=None, alpha=None) -> State:
     """The state before the first epoch.
 
     Args:
         problem: as made by :func:`multiclass_problem`.
-        key: of the random orders.
+        key: of :func:`jax.random.key`: the random orders; None for that of 0.
         alpha: dual variables to start from, inside the dual set; None for zero.
     """
     shape = (problem.y.shape[0], problem.classes)
@@ -111,7 +111,7 @@ def init(problem: MulticlassProblem, key, alpha=None) -> State:
             W=W,
             alpha=start,
             idle=jnp.zeros(shape, jnp.int8),
-            key=key,
+            key=jax.random.key(0) if key is None else key,
             epoch=jnp.int32(0),
             everything=jnp.bool_(True),
             eps=jnp.asarray(EPS, dtype),

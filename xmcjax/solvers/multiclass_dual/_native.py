@@ -8,10 +8,9 @@ import scipy.sparse as sp
 from xmcjax import _sparse
 from xmcjax.native import Ascent, CentredAscent, Proximal
 from xmcjax.solvers import _admm
-from xmcjax.solvers._base import Status
-from xmcjax.solvers._certified import Certified, certified
+from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._formulations import NAMES
-from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
+from xmcjax.solvers._search import Ended, Passes, Search, ascend
 
 # Passes over all instances, the shares of shrunk ones added up, after which another method takes over: where
 # ascent over instances comes to the end as fast mostly, and where it does not. The other method keeps a share
@@ -25,33 +24,23 @@ _FEW, _FACTORS = 64, 1 << 30
 _DENSE = 0.25
 # Steps of the alternating direction method that count as a pass.
 _STEPS = 10
-# Sweeps in a row between two passes over everything.
-SWEEPS = 20
 # Unknowns of a system that it pays to factorise.
 _DIRECT = 1200
-# Part of the tolerance at which a method ends: what is certified may be a little more.
-MARGIN = 0.9
-# How often a method begins again whose gap is not what it takes it to be.
-ATTEMPTS = 4
 # Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
 FAILURES = 4
 
 
-def ascend(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> dict:
+def solved(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> dict:
     """Solves a problem; arguments as in ``run``, checked.
 
     Returns:
         The fields of ``Solution``.
     """
-    return _Search(X, y, m, formulation, C, **options).solved()
+    return _Methods(X, y, m, formulation, C, **options).solved()
 
 
-class _Search:
-    """Dual variables with a certified gap, by one method after another.
-
-    A method ends where it takes the gap to be small enough, where it makes no more progress, or where its
-    passes are over. Only what :func:`certified` says of its dual variables then counts.
-    """
+class _Methods:
+    """The native methods of a problem, in the order in which they take over from each other."""
 
     def __init__(
         self,
@@ -71,16 +60,14 @@ class _Search:
         # dense features are multiplied as such
         self._X = self._rows if sp.issparse(X) else np.asarray(X, self._rows.dtype)
         self._y, self._m, self._formulation, self._C = y, m, formulation, C
-        self._tol, self._most, self._shrinking = tol, max_epochs, shrinking
+        self._most, self._shrinking = max_epochs, shrinking
         self._shared = dict(seed=seed, threads=threads)
-        self._sweeps, self._visited, self._shrunk, self._newton_steps = 0, 0.0, 0.0, 0
-        # before the first attempt: nothing is certain
-        self._found = Certified(np.zeros((0, 0)), sp.csr_array((0, 0)), np.inf, -np.inf)
-        self._violation = np.inf
+        self._passes, self._newton_steps, self._violation = Passes(), 0, np.inf
+        self._search = Search(self._X, y, formulation, C, tol)
 
     def solved(self) -> dict:
         """The fields of ``Solution``."""
-        patience = self._patience()
+        patience, search = self._patience(), self._search
         self._attempt(lambda tol, alpha: self._ascent(self._rows, tol, alpha, patience))
         if self._goes_on and self._direct:
             self._attempt(self._newton)
@@ -89,57 +76,34 @@ class _Search:
         if self._goes_on and self._rows.dtype != np.float64:
             rows = canonical(self._rows.astype(np.float64))
             self._attempt(lambda tol, alpha: self._ascent(rows, tol, alpha, np.inf))
-        status = Status.CONVERGED
-        if self._found.gap > self._tol:
-            status = Status.STALLED if self._left > 0 else Status.MAX_STEPS
-        counts = dict(epochs=self._sweeps, newton_steps=self._newton_steps, shrunk=self._shrunk)
-        return counts | described(self._found, self._violation, status, self._formulation)
+        passes = self._passes
+        counts = dict(epochs=passes.sweeps, newton_steps=self._newton_steps, shrunk=passes.shrunk)
+        return counts | described(search, self._violation, self._left(), self._formulation)
 
-    @property
+    def _attempt(self, method) -> None:
+        self._search.attempt(method, self._left)
+
     def _left(self) -> float:
         """Passes and Newton steps that are still allowed."""
-        return self._most - self._visited - self._newton_steps
+        return self._most - self._passes.visited - self._newton_steps
 
     @property
     def _goes_on(self) -> bool:
-        return self._found.gap > self._tol and self._left > 0 and np.isfinite(self._found.primal)
+        return self._search.unsolved and self._left() > 0
 
-    def _attempt(self, method) -> None:
-        """Runs a method until its gap is certified, or it ends above the gap that it was to reach."""
-        target = MARGIN * self._tol
-        for _ in range(ATTEMPTS):
-            alpha, gap, W = method(target, self._found.alpha)
-            found = certified(self._X, self._y, alpha, self._formulation, self._C, self._tol, W)
-            if not self._found.W.size or not found.gap > self._found.gap:
-                self._found = found
-            if gap > target or not self._goes_on:
-                return
-            target /= 4  # it took its own rounding for progress
-
-    def _ascent(self, rows, tol: float, alpha, patience: float) -> tuple[sp.csr_array, float, None]:
-        """Coordinate ascent; returns dual variables and their gap as it takes it to be."""
+    def _ascent(self, rows, tol: float, alpha, patience: float) -> Ended:
+        """Coordinate ascent."""
         # with the mean fixed, dual variables of Lee-Lin-Wahba move an m-th of the way
         kind = CentredAscent if self._formulation == "llw" else Ascent
         point = kind(*self._problem(rows), **self._shared)
         if alpha.size:
             point.alpha = alpha
-        accuracy, work = Accuracy(rows.dtype, tol), 0.0
-        while True:
-            found = point.assess(accuracy.eps)
-            work += 1
-            if accuracy.enough(found.gap, found.violation, work) or self._left <= 0 or work >= patience:
-                self._violation = found.violation
-                return point.alpha, found.gap, None
-            # half of what is left, or below the tolerance: what was left out is then worth another look
-            enough = max(accuracy.eps / 2, found.violation / 2)
-            for _ in range(SWEEPS):
-                violation, share = point.sweep(accuracy.eps, self._shrinking)
-                self._sweeps, self._visited, work = self._sweeps + 1, self._visited + share, work + share
-                self._shrunk = 1 - share
-                if violation <= enough or self._left <= 0 or work >= patience:
-                    break
+        accuracy = Accuracy(rows.dtype, tol)
+        found = ascend(point, accuracy, self._shrinking, self._passes, self._left, patience)
+        self._violation = found.violation
+        return Ended(point.alpha, found.gap)
 
-    def _newton(self, tol: float, alpha: sp.csr_array) -> tuple[sp.csr_array, float, None]:
+    def _newton(self, tol: float, alpha: sp.csr_array) -> Ended:
         """Proximal point steps by Newton's method."""
         point = Proximal(*self._problem(self._rows), **self._shared)
         point.alpha = alpha
@@ -147,17 +111,17 @@ class _Search:
         while True:
             found = point.step(accuracy.eps)
             self._newton_steps = before + point.newton_steps
-            if accuracy.enough(found.gap, found.violation) or self._left <= 0 or point.failures >= FAILURES:
+            if accuracy.enough(found.gap, found.violation) or self._left() <= 0 or point.failures >= FAILURES:
                 self._violation = found.violation
-                return point.alpha, found.gap, None
+                return Ended(point.alpha, found.gap)
 
-    def _admm(self, tol: float, alpha: sp.csr_array) -> tuple[sp.csr_array, float, np.ndarray]:
+    def _admm(self, tol: float, alpha: sp.csr_array) -> Ended:
         """The alternating direction method of multipliers."""
-        most = int(_STEPS * self._left) + 1
+        most = int(_STEPS * self._left()) + 1
         found = _admm.solve(self._X, self._y, alpha, self._formulation, self._C, tol, most)
-        self._visited += found.steps / _STEPS
-        self._sweeps += -(-found.steps // _STEPS)
-        return found.alpha, found.gap, found.W
+        self._passes.visited += found.steps / _STEPS
+        self._passes.sweeps += -(-found.steps // _STEPS)
+        return Ended(found.alpha, found.gap, found.W)
 
     @property
     def _direct(self) -> bool:
@@ -187,8 +151,9 @@ class _Search:
         return rows, self._y, self._m, self._formulation, self._C
 
 
-def described(found: Certified, violation: float, status: Status, formulation: str) -> dict:
-    """The fields of ``Solution`` that follow from certified dual variables."""
+def described(search: Search, violation: float, left: float, formulation: str) -> dict:
+    """The fields of ``Solution`` that follow from a search that has ended with so many passes left."""
+    found = search.found
     n, m = found.alpha.shape
     variables = n * (m - (not NAMES[formulation].has_own))
     return dict(
@@ -198,7 +163,7 @@ def described(found: Certified, violation: float, status: Status, formulation: s
         dual=found.dual,
         gap=found.gap,
         violation=violation,
-        status=status if np.isfinite(found.primal) else Status.NONFINITE,
+        status=search.status(left),
         density_w=np.count_nonzero(found.W) / found.W.size,
         density_alpha=np.count_nonzero(found.alpha.data) / variables,
     )

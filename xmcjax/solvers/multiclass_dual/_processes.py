@@ -22,12 +22,11 @@ from xmcjax import linops
 from xmcjax._arguments import flag, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.native import Ascent, Assessment, Match
-from xmcjax.solvers._base import Status
-from xmcjax.solvers._certified import certified
+from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._peers import Peers
 from xmcjax.solvers._peers import described as given
-from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
-from xmcjax.solvers.multiclass_dual._native import ATTEMPTS, MARGIN, SWEEPS, canonical, described
+from xmcjax.solvers._search import Ended, Passes, Search, ascend
+from xmcjax.solvers.multiclass_dual._native import canonical, described
 from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
 from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution
@@ -98,30 +97,22 @@ def _solved(
     bundles = _cut(np.bincount(y), wire.count * (2 if formulation == "ww" else 1))
     problem = (X, y, m, formulation, C)
     league = (_Countries if formulation == "ww" else _Shares)(wire, bundles, problem, seed)
-    epochs, shrunk, target = 0, 0.0, MARGIN * tol
-    while True:
-        accuracy = Accuracy(X.dtype, target)
-        while True:
-            found = league.assess(accuracy.eps)
-            if epochs >= max_epochs or accuracy.enough(found.gap, found.violation, epochs):
-                break
-            enough = max(accuracy.eps / 2, found.violation / 2)
-            for _ in range(min(SWEEPS, max_epochs - epochs)):
-                violation, shrunk = league.sweep(accuracy.eps, shrinking)
-                epochs += 1
-                if violation <= enough:
-                    break
-        proof = certified(X, y, _gathered(wire, league.alpha()), formulation, C, tol)
-        # the processes go on together, or none of them
-        gap = float(wire.largest(np.array(proof.gap)))
-        if not gap > tol or found.gap > target or epochs >= max_epochs or target < tol / 4**ATTEMPTS:
-            break
-        target /= 4  # its own rounding was taken for progress
-    status = Status.CONVERGED
-    if gap > tol:
-        status = Status.STALLED if epochs < max_epochs else Status.MAX_STEPS
-    counts = dict(epochs=epochs, newton_steps=0, shrunk=shrunk)
-    return Solution(**counts, **described(proof, found.violation, status, formulation))
+    passes, violation = Passes(), np.inf
+    # the processes go on together, or none of them
+    search = Search(X, y, formulation, C, tol, agreed=lambda gap: float(wire.largest(np.array(gap))))
+
+    def left() -> int:
+        return max_epochs - passes.sweeps
+
+    def ascent(target: float, alpha) -> Ended:
+        nonlocal violation
+        found = ascend(league, Accuracy(X.dtype, target), shrinking, passes, left)
+        violation = found.violation
+        return Ended(_gathered(wire, league.alpha()), found.gap)
+
+    search.attempt(ascent, left)
+    counts = dict(epochs=passes.sweeps, newton_steps=0, shrunk=passes.shrunk)
+    return Solution(**counts, **described(search, violation, left(), formulation))
 
 
 def _cut(sizes: np.ndarray, count: int) -> list[tuple[int, int]]:
@@ -203,7 +194,7 @@ class _Countries:
         worst = max([self.point.play(match, tol) for match in self._matches()])
         kept = self.point.settle(shrinking)
         worst, kept = self._wire.largest(np.array([worst, kept]))
-        return float(worst), 1 - float(kept)
+        return float(worst), float(kept)
 
     def alpha(self) -> sp.csr_array:
         """The dual variables of the matches of this process; of the rows of zeros on the first."""
@@ -235,7 +226,7 @@ class _Shares:
             if parts > 1:
                 self.point.move_mean(self._wire.total(self.point.mean_change))
         worst, visited = self._wire.largest(np.array([worst, visited]))
-        return float(worst), 1 - float(visited)
+        return float(worst), float(visited)
 
     def alpha(self) -> sp.csr_array:
         """The dual variables of the classes of this process."""

@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._arguments import number, whole_number
 from xmcjax.native import awaited
+from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
-from xmcjax.solvers._certified import certified
+from xmcjax.solvers._search import Ended, Search
 from xmcjax.solvers.multiclass_dual import _native, _proximal
-from xmcjax.solvers.multiclass_dual._accuracy import Accuracy
 from xmcjax.solvers.multiclass_dual._epochs import HParams, certificate, init, run_epochs
 from xmcjax.solvers.multiclass_dual._problem import (
     MulticlassProblem,
@@ -93,58 +93,54 @@ def run(
     if backend in ("auto", "native") and linops.native_ready():
         X, y, m = check_problem(X, y, formulation, C)
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
-        return Solution(**_native.ascend(X, y, m, formulation, C, **options))
+        return Solution(**_native.solved(X, y, m, formulation, C, **options))
     problem = multiclass_problem(X, y, formulation=formulation, C=C, backend=backend, threads=threads)
     X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, problem.op.dtype)
-    y, target = np.asarray(problem.y), _native.MARGIN * tol
-    state = run_epochs(
-        problem, HParams(target, min(max_epochs, _EPOCHS), shrinking), init(problem, jax.random.key(seed))
-    )
-    status, violation, alpha, newton_steps = Status(int(state.status)), state.violation, state.alpha, 0
-    found = certified(X, y, sp.csr_array(np.asarray(alpha)), formulation, C, tol)
-    if found.gap > tol and status != Status.NONFINITE and max_epochs > int(state.epoch):
-        status, violation, alpha, newton_steps = _polish(
-            problem, target, alpha, max_epochs - int(state.epoch)
-        )
-        found = min(
-            found,
-            certified(X, y, sp.csr_array(np.asarray(alpha)), formulation, C, tol),
-            key=lambda one: one.gap,
-        )
-    if found.gap <= tol:
-        status = Status.CONVERGED
-    elif status == Status.CONVERGED:
-        status = Status.STALLED
-    counts = dict(epochs=int(state.epoch), newton_steps=newton_steps, shrunk=float(state.shrunk))
-    return Solution(**counts, **_native.described(found, float(violation), status, formulation))
+    search = Search(X, np.asarray(problem.y), formulation, C, tol)
+    made = _InJax(problem, max_epochs, shrinking, seed)
+    search.attempt(made.epochs, made.left)
+    if search.unsolved and made.left() > 0:
+        search.attempt(made.polish, made.left)
+    epochs, shrunk = int(made.state.epoch), float(made.state.shrunk)
+    counts = dict(epochs=epochs, newton_steps=made.newton_steps, shrunk=shrunk)
+    return Solution(**counts, **_native.described(search, made.violation, made.left(), formulation))
 
 
-def _polish(
-    problem: MulticlassProblem, tol: float, alpha, most: int
-) -> tuple[Status, jax.Array, jax.Array, int]:
-    """Proximal point steps in float64 from some dual variables.
+class _InJax:
+    """The methods in plain JAX, and what they made of the passes that are allowed."""
 
-    Returns:
-        How it ended, the largest violation, the dual variables, and the Newton steps made.
-    """
-    with jax.enable_x64(True):
-        wide, accuracy = jax.tree.map(_wide, problem), Accuracy(np.dtype(np.float64), tol)
-        point = _proximal.start(wide, _wide(alpha))
-        while True:
-            point = awaited(_proximal.advance, wide, accuracy.eps, point)
-            found = certificate(wide, point.W, point.alpha)
-            if not found.gap > tol:
-                status = Status.CONVERGED
-            elif (
-                accuracy.enough(float(found.gap), float(point.violation))
-                or int(point.failures) >= _native.FAILURES
-            ):
-                status = Status.STALLED
-            elif int(point.newton_steps) >= most:
-                status = Status.MAX_STEPS
-            else:
-                continue
-            return status, point.violation, point.alpha, int(point.newton_steps)
+    def __init__(self, problem: MulticlassProblem, most: int, shrinking: bool, seed: int):
+        self._problem, self._most, self._shrinking = problem, most, shrinking
+        self.state = init(problem, jax.random.key(seed))
+        self.newton_steps, self.violation = 0, np.inf
+
+    def left(self) -> int:
+        """Epochs and Newton steps that are still allowed."""
+        return self._most - int(self.state.epoch) - self.newton_steps
+
+    def epochs(self, tol: float, alpha) -> Ended:
+        """Coordinate ascent, from where it ended."""
+        hp = HParams(tol, min(self._most, _EPOCHS), self._shrinking)
+        self.state = run_epochs(self._problem, hp, self.state._replace(status=jnp.int32(Status.RUNNING)))
+        self.violation = float(self.state.violation)
+        return Ended(sp.csr_array(np.asarray(self.state.alpha)), float(self.state.gap))
+
+    def polish(self, tol: float, alpha: sp.csr_array) -> Ended:
+        """Proximal point steps in float64 from some dual variables."""
+        before = self.newton_steps
+        with jax.enable_x64(True):
+            wide, accuracy = jax.tree.map(_wide, self._problem), Accuracy(np.dtype(np.float64), tol)
+            point = _proximal.start(wide, jnp.asarray(alpha.toarray(), jnp.float64))
+            while True:
+                point = awaited(_proximal.advance, wide, accuracy.eps, point)
+                found = certificate(wide, point.W, point.alpha)
+                self.newton_steps, self.violation = before + int(point.newton_steps), float(point.violation)
+                if (
+                    accuracy.enough(float(found.gap), self.violation)
+                    or self.left() <= 0
+                    or int(point.failures) >= _native.FAILURES
+                ):
+                    return Ended(sp.csr_array(np.asarray(point.alpha)), float(found.gap))
 
 
 def _wide(a):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -11,10 +10,6 @@ from xmcjax.solvers._protocol import Solution, Solver, Weights, kinks
 from xmcjax.solvers.multiclass_dual._epochs import HParams, State, init, run_epochs, step
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, multiclass_problem
 from xmcjax.solvers.multiclass_dual._solve import run
-
-
-def _init(problem: MulticlassProblem, hp: HParams, key=None, alpha=None) -> State:
-    return init(problem, jax.random.key(0) if key is None else key, alpha)
 
 
 def _ended(problem: MulticlassProblem, hp: HParams, state: State | None) -> Solution:
@@ -48,7 +43,7 @@ def _ended(problem: MulticlassProblem, hp: HParams, state: State | None) -> Solu
 SOLVER = Solver(
     problem=multiclass_problem,
     hparams=HParams,
-    init=_init,
+    init=lambda problem, hp, **start: init(problem, **start),
     step=step,
     ended=_ended,
     derivative=kinks("multiclass_dual"),

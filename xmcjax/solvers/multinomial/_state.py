@@ -109,6 +109,43 @@ def starting_state(problem: Problem, hp: HParams, W, bias, value, norm, at_zero)
     return state._replace(status=next_status(hp, state))
 
 
+def following(
+    hp: HParams, state: State, W, bias, *, value, norm, inner, memory, bound=None, failed: Any = False
+) -> State:
+    """The state after one more iteration.
+
+    Args:
+        hp: of the stopping rule.
+        state: before it.
+        W, bias: the weights after it.
+        value, norm: G and ‖∇G‖ there.
+        inner: inner steps that it made.
+        memory: for the next one.
+        bound: of LC; None for G.
+        failed: whether a line search found no step, which ends a run that would go on.
+    """
+    state = state._replace(
+        W=W,
+        bias=bias,
+        value=value,
+        gradient_norm=norm,
+        bound=value if bound is None else bound,
+        stationarity=norm,
+        steps=state.steps + 1,
+        inner=state.inner + inner,
+        memory=memory,
+    )
+    status = next_status(hp, state)
+    ended = jnp.where(failed & (status == Status.RUNNING), Status.LINE_SEARCH_FAILED, status)
+    return state._replace(status=ended.astype(jnp.int32))
+
+
+def where_good(good, after: State, before: State) -> State:
+    """The state after an iteration; where it was not good the one before, as the end of the run."""
+    ended = before._replace(steps=after.steps, inner=after.inner, status=jnp.int32(Status.LINE_SEARCH_FAILED))
+    return jax.tree.map(lambda a, b: jnp.where(good, a, b), after, ended)
+
+
 class Start(NamedTuple):
     """The state before the first iteration, its memory left to the method, and what comes with it."""
 

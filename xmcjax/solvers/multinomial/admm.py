@@ -35,7 +35,7 @@ from xmcjax.solvers.multinomial._problem import (
     squared_norm,
     targets,
 )
-from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
+from xmcjax.solvers.multinomial._state import HParams, State, following, start
 
 MAX_CG = 50
 CG_TOLERANCE = 0.01
@@ -80,20 +80,8 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
 
     open_scores = jnp.where(open_columns(problem, Z.shape[1]), scores, -jnp.inf)
     now = evaluate_at(problem, W, open_scores)
-    state = State(
-        W=W,
-        bias=bias,
-        value=now.value,
-        gradient_norm=now.norm,
-        bound=now.value,
-        stationarity=now.norm,
-        scale=state.scale,
-        status=state.status,
-        steps=state.steps + 1,
-        inner=state.inner + all_sum(problem, cg_steps),
-        memory=Memory(next_Z, U / factor, log_p, rho * factor),
-    )
-    return state._replace(status=next_status(hp, state))
+    memory, inner = Memory(next_Z, U / factor, log_p, rho * factor), all_sum(problem, cg_steps)
+    return following(hp, state, W, bias, value=now.value, norm=now.norm, inner=inner, memory=memory)
 
 
 def _ridge(problem: Problem, state: State, wanted, rho):

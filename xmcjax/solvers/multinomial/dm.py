@@ -18,7 +18,6 @@ import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.losses import logistic
-from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _blocks
 from xmcjax.solvers.multinomial._class_lanes import solve_lanes, tolerances
 from xmcjax.solvers.multinomial._problem import (
@@ -32,7 +31,7 @@ from xmcjax.solvers.multinomial._problem import (
     squared_norm,
     targets,
 )
-from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
+from xmcjax.solvers.multinomial._state import HParams, State, next_status, start, where_good
 
 MOST_STEPS_IN_A = 100
 # How far the class problems are solved, of their gradient at the start.
@@ -79,9 +78,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
         inner=state.inner + all_sum(problem, steps),
     )
     after = _with_bound(problem, hp, after, Z)
-    before = state._replace(steps=after.steps, inner=after.inner, status=jnp.int32(Status.LINE_SEARCH_FAILED))
-    good = after.bound <= state.bound
-    return jax.tree.map(lambda a, b: jnp.where(good, a, b), after, before)
+    return where_good(after.bound <= state.bound, after, state)
 
 
 def _with_bound(problem: Problem, hp: HParams, state: State, Z) -> State:

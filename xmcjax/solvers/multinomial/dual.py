@@ -40,7 +40,7 @@ from xmcjax.solvers.multinomial._problem import (
     scores,
     targets,
 )
-from xmcjax.solvers.multinomial._state import HParams, State, next_status, starting_state, starting_weights
+from xmcjax.solvers.multinomial._state import HParams, State, following, starting_state, starting_weights
 
 ROUNDS = 2  # between two evaluations of G
 
@@ -91,7 +91,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, seed: int = 0) -> Stat
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """`ROUNDS` rounds, and G."""
     memory: Memory = state.memory
-    W, log_q, bias, inner = state.W, memory.log_q, state.bias, state.inner
+    W, log_q, bias, inner = state.W, memory.log_q, state.bias, jnp.int32(0)
     key = jax.random.wrap_key_data(memory.key)
     for _ in range(ROUNDS):
         key, now = jax.random.split(key)
@@ -112,9 +112,8 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
         if problem.intercept:
             bias = centred(problem, bias + _intercept_step(problem, memory, log_q))
     memory = Memory(log_q, memory.squared_norms, jax.random.key_data(key))
-    return _evaluated(
-        problem, hp, state._replace(W=W, bias=bias, steps=state.steps + 1, inner=inner, memory=memory)
-    )
+    now = evaluate(problem, W, bias)
+    return following(hp, state, W, bias, value=now.value, norm=now.norm, inner=inner, memory=memory)
 
 
 def _intercept_step(problem: Problem, memory: Memory, log_q):
@@ -125,9 +124,3 @@ def _intercept_step(problem: Problem, memory: Memory, log_q):
     # Σ_i c_i q / (1 + s q): the curvature in b that is left when q_i answers a change of b
     found, curvature = c @ q, c @ (q / (1 + s * q))
     return jnp.clip((wanted - found) / jnp.maximum(curvature, jnp.finfo(q.dtype).tiny), -1, 1)
-
-
-def _evaluated(problem: Problem, hp: HParams, state: State) -> State:
-    now = evaluate(problem, state.W, state.bias)
-    state = state._replace(value=now.value, gradient_norm=now.norm, bound=now.value, stationarity=now.norm)
-    return state._replace(status=next_status(hp, state))

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial._problem import Problem, evaluate, norm_at_zero
-from xmcjax.solvers.multinomial._state import HParams, State, next_status, starting_state, starting_weights
+from xmcjax.solvers.multinomial._state import HParams, State, following, starting_state, starting_weights
 
 CORRECTIONS = 5
 
@@ -90,19 +89,6 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     gradient = jax.tree.map(lambda g: g.astype(W.dtype), search.grad)
     norm = jnp.sqrt(sum(jnp.sum(g * g) for g in gradient))
     trials = search.info.num_linesearch_steps.astype(jnp.int32)
-    state = State(
-        W=W,
-        bias=bias,
-        value=value,
-        gradient_norm=norm,
-        bound=value,
-        stationarity=norm,
-        scale=state.scale,
-        status=state.status,
-        steps=state.steps + 1,
-        inner=state.inner + trials,
-        memory=Memory(optimiser, gradient),
-    )
-    status = next_status(hp, state)
-    stuck = (status == Status.RUNNING) & (search.learning_rate == 0)
-    return state._replace(status=jnp.where(stuck, Status.LINE_SEARCH_FAILED, status).astype(jnp.int32))
+    memory, failed = Memory(optimiser, gradient), search.learning_rate == 0
+    made = dict(value=value, norm=norm, inner=trials, memory=memory, failed=failed)
+    return following(hp, state, W, bias, **made)

@@ -22,11 +22,17 @@ import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.losses import poisson
-from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _blocks
 from xmcjax.solvers.multinomial._class_lanes import solve_lanes, tolerances
 from xmcjax.solvers.multinomial._problem import Problem, all_sum, centred, mean_over_classes
-from xmcjax.solvers.multinomial._state import HParams, State, next_status, starting_state, starting_weights
+from xmcjax.solvers.multinomial._state import (
+    HParams,
+    State,
+    following,
+    starting_state,
+    starting_weights,
+    where_good,
+)
 
 # How far the class problems are solved, of their gradient at the start.
 ACCURACY = 0.1
@@ -125,21 +131,8 @@ def advanced(problem: Problem, hp: HParams, state: State, log_a, accuracy: float
     made = over_classes(problem, hp, state, log_a, accuracy)
     norms = _blocks.gradient_norms(problem, made.W, made.bias, -made.log_a)
     norm = jnp.sqrt(all_sum(problem, jnp.sum(norms * norms)))
-    after = State(
-        W=made.W,
-        bias=made.bias,
-        value=made.value,
-        gradient_norm=norm,
-        bound=made.bound,
-        stationarity=norm,
-        scale=state.scale,
-        status=state.status,
-        steps=state.steps + 1,
-        inner=state.inner + made.newton_steps,
-        memory=remember(made, norms),
-    )
-    after = after._replace(status=next_status(hp, after))
-    before = state._replace(steps=after.steps, inner=after.inner, status=jnp.int32(Status.LINE_SEARCH_FAILED))
+    numbers = dict(value=made.value, norm=norm, bound=made.bound, inner=made.newton_steps)
+    after = following(hp, state, made.W, made.bias, **numbers, memory=remember(made, norms))
     # false for NaN; an a far from the weights' own may let F overflow
     good = (made.value <= state.value) & jnp.isfinite(made.bound)
-    return jax.tree.map(lambda a, b: jnp.where(good, a, b), after, before)
+    return where_good(good, after, state)

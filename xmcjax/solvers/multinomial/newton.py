@@ -19,7 +19,6 @@ import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._backtrack import backtrack
-from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import cg
 from xmcjax.solvers.multinomial._problem import (
     Evaluation,
@@ -30,7 +29,7 @@ from xmcjax.solvers.multinomial._problem import (
     log_normaliser,
     own_scores,
 )
-from xmcjax.solvers.multinomial._state import HParams, State, next_status, start
+from xmcjax.solvers.multinomial._state import HParams, State, following, start
 
 MAX_CG = 250
 ARMIJO = 1e-4
@@ -81,22 +80,9 @@ def moved(problem: Problem, hp: HParams, state: State, direction, cg_steps) -> S
     Z = memory.Z + t * U  # −∞ stays where it was
     log_sums = log_normaliser(problem, Z)
     now: Evaluation = evaluate_at(problem, W, Z, log_sums)
-    state = State(
-        W=W,
-        bias=bias,
-        value=now.value,
-        gradient_norm=now.norm,
-        bound=now.value,
-        stationarity=now.norm,
-        scale=state.scale,
-        status=state.status,
-        steps=state.steps + 1,
-        inner=state.inner + cg_steps,
-        memory=Memory(Z, log_sums, now.gradient, now.bias_gradient),
-    )
-    status = next_status(hp, state)
-    failed = failed & (status == Status.RUNNING)
-    return state._replace(status=jnp.where(failed, Status.LINE_SEARCH_FAILED, status).astype(jnp.int32))
+    memory = Memory(Z, log_sums, now.gradient, now.bias_gradient)
+    made = dict(value=now.value, norm=now.norm, inner=cg_steps, memory=memory, failed=failed)
+    return following(hp, state, W, bias, **made)
 
 
 def hessian(problem: Problem, Z, log_sums):

@@ -1,0 +1,183 @@
+"""Newton steps on the host: their products, and runs that the table of methods does not cover."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.support import multinomial as helpers
+from tests.support.problems import needs_native
+from xmcjax import native
+from xmcjax.solvers import Status, multinomial
+from xmcjax.solvers.multinomial import block_newton
+
+KINDS = {"dense": lambda X: X.toarray(), "csr": lambda X: X}
+
+
+def _scores(kind, dtype, *, n=700, classes=7, twins=False):
+    X, y = helpers.sparse_set(n, 40, classes, dtype=dtype)
+    weight = np.random.default_rng(4).choice([0.0, 0.5, 2.0], n)
+    problem = helpers.problem(KINDS[kind](X), y, 0.3, intercept=True, weight=weight)
+    scores = block_newton.scores_of(problem, precise=True, threads=2)
+    if twins:
+        scores._native = False
+    return scores, X.toarray().astype(np.float64), y, weight
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("classes", [2, 5, 17])
+def test_products_are_those_of_numpy(kind, dtype, classes):
+    rng = np.random.default_rng(0)
+    V, direction = rng.normal(size=(2, 41, classes))
+    for twins in (False, True):
+        scores, X, y, c = _scores(kind, dtype, classes=classes, twins=twins)
+        turned = (lambda a: a.T) if scores.axis == 0 else (lambda a: a)
+        Xb = np.hstack([X, np.ones((len(y), 1))])
+        Z, U, t = Xb @ V, Xb @ direction, 0.7
+        close = dict(rtol=1e-4, atol=1e-3) if dtype == np.float32 else dict(rtol=1e-10, atol=1e-9)
+        found_Z, found_U = (scores.product(np.ascontiguousarray(turned(a))) for a in (V, direction))
+        np.testing.assert_allclose(turned(found_Z), Z, **close)
+        along = scores.along(found_Z, found_U, t)
+        P = np.exp(Z + t * U)
+        P /= P.sum(1, keepdims=True)
+        rows, mean = np.arange(len(y)), (P * U).sum(1)
+        np.testing.assert_allclose(turned(along.P), P, **close)
+        own = (Z + t * U)[rows, y]
+        expected = (
+            c @ (np.log(np.exp(Z + t * U).sum(1)) - own),
+            c @ (mean - U[rows, y]),
+            c @ ((P * U * U).sum(1) - mean**2),
+        )
+        np.testing.assert_allclose((along.value, along.slope, along.curvature), expected, **close)
+        R = c[:, None] * P
+        R[rows, y] -= c
+        np.testing.assert_allclose(turned(scores.transposed(scores.slope(along.P))), Xb.T @ R, **close)
+        curved = c[:, None] * (P * U - P * mean[:, None])
+        product = scores.hessian(along.P)(turned(direction))
+        np.testing.assert_allclose(turned(product), Xb.T @ curved, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lam", [10.0, 1.0, 1e-3])
+def test_the_gap_is_that_which_is_promised(kind, dtype, lam):
+    X, y = helpers.sparse_set(dtype=dtype)
+    problem = helpers.problem(KINDS[kind](X), y, lam, intercept=True)
+    solution = multinomial.run(problem, "block_newton", multinomial.HParams(1e-5, 100))
+    assert solution.status == Status.CONVERGED
+    expected = helpers.minimum(X.astype(float), y, lam, intercept=True)
+    found = helpers.objective(X.astype(float), y, solution.W, solution.bias, lam)
+    assert found - expected <= 1.01e-5 * found
+    assert solution.gap <= 1e-5
+    assert solution.W.dtype == dtype
+
+
+def test_directions_of_the_run_are_enough_for_its_certificate(monkeypatch):
+    def direction(*_):
+        raise AssertionError("the certificate made a direction of its own")
+
+    monkeypatch.setattr("xmcjax.solvers.multinomial._certificate.Certifier._direction", direction)
+    for kind in KINDS:
+        X, y = helpers.sparse_set()
+        problem = helpers.problem(KINDS[kind](X), y, 0.05, intercept=True)
+        assert multinomial.run(problem, "block_newton").status == Status.CONVERGED
+
+
+def test_nothing_is_compiled(compilations):
+    X, y = helpers.sparse_set(113, 40, 6)
+
+    def fits():
+        for kind in KINDS:
+            multinomial.run(helpers.problem(KINDS[kind](X), y, 0.7, intercept=True), "block_newton")
+
+    multinomial.run(helpers.problem(*helpers.sparse_set(50), 0.7))  # what JAX does at its first array
+    assert compilations(fits) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_was_stopped_goes_on(kind, tmp_path):
+    X, y = helpers.sparse_set()
+    problem = helpers.problem(KINDS[kind](X), y, 0.05, intercept=True)
+    hp = multinomial.HParams(1e-8, 100)
+    multinomial.run(problem, "block_newton", hp._replace(max_steps=3), checkpoint=tmp_path / "state")
+    again = multinomial.run(problem, "block_newton", hp, checkpoint=tmp_path / "state")
+    assert again.history[0].steps == 3
+    assert again.status == Status.CONVERGED
+    whole = multinomial.run(problem, "block_newton", hp)
+    assert again.value == pytest.approx(whole.value, rel=1e-7)
+
+
+def test_more_than_the_gap_may_be_asked_for():
+    X, y = helpers.sparse_set()
+    problem = helpers.problem(X.toarray(), y, 0.5)
+    hp = multinomial.HParams(1e-3, 100, gradient_tolerance=1e-9)
+    solution = multinomial.run(problem, "block_newton", hp)
+    at_zero = np.linalg.norm(helpers.gradient(X, y, np.zeros((40, 7)), np.zeros(7), 0.5)[0])
+    assert solution.gradient_norm <= 1e-9 * at_zero
+    assert multinomial.run(problem, "block_newton", hp._replace(gradient_tolerance=None)).gap <= 1e-3
+    with pytest.raises(ValueError, match="gradient_tolerance: expected a finite number from 0, got -1"):
+        multinomial.run(problem, "block_newton", hp._replace(gradient_tolerance=-1))
+
+
+def test_rows_without_weight_and_classes_without_rows():
+    X, y = helpers.sparse_set()
+    weight = (np.arange(len(y)) % 3 > 0).astype(float)
+    whole = helpers.problem(X.toarray(), y, 1.0, classes=9, weight=weight)
+    kept = helpers.problem(X.toarray()[weight > 0], y[weight > 0], 1.0, classes=9)
+    hp = multinomial.HParams(1e-10, 100)
+    one, other = (multinomial.run(p, "block_newton", hp) for p in (whole, kept))
+    assert one.value == pytest.approx(other.value, rel=1e-9)
+    np.testing.assert_allclose(one.W[:, 7], one.W[:, 8], atol=1e-6)  # nothing tells them apart
+
+
+def test_features_of_any_scale_end_with_a_promise_or_a_word():
+    X, y = helpers.sparse_set(dtype=np.float32)
+    for scale in (1e-6, 1e-3, 1e3, 1e6):
+        for kind in KINDS:
+            problem = helpers.problem(KINDS[kind](X * np.float32(scale)), y, 1.0, intercept=True)
+            solution = multinomial.run(problem, "block_newton", multinomial.HParams(1e-4, 300))
+            expected = helpers.minimum(X.astype(float) * scale, y, 1.0, intercept=True)
+            found = helpers.objective(X.astype(float) * scale, y, solution.W, solution.bias, 1.0)
+            assert solution.status != Status.CONVERGED or found - expected <= 1.1e-4 * found
+            assert solution.status in (Status.CONVERGED, Status.STALLED, Status.MAX_STEPS)
+
+
+def test_other_features_are_refused():
+    X, y = helpers.sparse_set()
+    problem = helpers.problem(X, y, 1.0)
+    with pytest.raises(ValueError, match="block_newton: expected dense or CSR features on a CPU"):
+        block_newton.init(dataclasses.replace(problem, axis="classes"), multinomial.HParams())
+    with pytest.raises(ValueError, match="block_newton runs on the host and cannot be compiled: call run"):
+        multinomial.initial(problem, multinomial.HParams(), None, None, method="block_newton")
+    with pytest.raises(ValueError, match="expected starting weights"):
+        multinomial.run(problem, "block_newton", W0=np.zeros((40, 3)))
+
+
+@needs_native
+def test_rows_of_a_block_fill_its_tiles():
+    block = np.zeros((1, 3, 65), np.float32)
+    with pytest.raises(ValueError, match="softmax_hessian: expected rows in a multiple of 64"):
+        native.InPlace(
+            "softmax_hessian",
+            X=block,
+            P=block,
+            weight=block[:, 0],
+            V=np.zeros((3, 3), np.float32),
+            threads=1,
+            out=np.zeros((3, 3), np.float32),
+        )()
+
+
+def test_sparse_features_with_a_small_lambda_begin_with_larger_ones():
+    X, y = helpers.sparse_set(400)
+    X = sp.csr_matrix(X)
+    problem = helpers.problem(X, y, 1e-4)
+    solution = multinomial.run(problem, "block_newton", multinomial.HParams(1e-6, 200))
+    assert solution.status == Status.CONVERGED
+    expected = helpers.minimum(X, y, 1e-4)
+    assert solution.value == pytest.approx(expected, rel=1e-5)

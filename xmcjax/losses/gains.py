@@ -1,0 +1,73 @@
+"""The hinge losses of multi-class SVMs as functions of the gains h: their formulas, written once.
+
+h is [..., m], a column per class, −∞ for a class that does not count: 1 + z_j − z_y over the classes j ≠ y,
+or 1 + z_j of Lee, Lin and Wahba. The arrays are of JAX, or of NumPy, for certificates in float64 on the host.
+
+    hinges            Σ_j max{0, h_j}
+    squared_hinges    Σ_j max{0, h_j}²
+    topk_hinge        alpha: max{0, mean of the k largest h},   beta: mean of the k largest max{0, h}
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax.losses._largest import largest, membership
+
+Variant = Literal["alpha", "beta"]
+
+
+def hinges(h) -> Any:
+    """The sum of the hinges, [...]."""
+    return positive(h).sum(axis=-1)
+
+
+def squared_hinges(h) -> Any:
+    """The sum of the squared hinges, [...]."""
+    return (positive(h) ** 2).sum(axis=-1)
+
+
+def topk_hinge(h, k: int, variant: Variant) -> Any:
+    """The top-k hinge, [...]; at a kink its gradient is a subgradient, in which ties share alike."""
+    return (
+        _of_the_largest(_host_largest(h, k), variant)
+        if isinstance(h, np.ndarray)
+        else _topk(h, k, variant)[0]
+    )
+
+
+def positive(h) -> Any:
+    """max{0, h}, whose derivative at 0 is 0."""
+    return np.maximum(h, 0) if isinstance(h, np.ndarray) else jax.nn.relu(h)
+
+
+def _of_the_largest(top, variant: Variant) -> Any:
+    return positive(top.mean(axis=-1)) if variant == "alpha" else positive(top).mean(axis=-1)
+
+
+def _host_largest(h: np.ndarray, k: int) -> np.ndarray:
+    if k == 1:
+        return h.max(axis=-1, keepdims=True)
+    return np.partition(h, h.shape[-1] - k, axis=-1)[..., h.shape[-1] - k :]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _topk(h: jax.Array, k: int, variant: Variant) -> tuple[jax.Array, jax.Array]:
+    """(the loss [...], the k largest gains [..., k])."""
+    top = largest(h, k)
+    return _of_the_largest(top, variant), top
+
+
+@_topk.defjvp
+def _(k, variant, primals, tangents):
+    (h,), (dh,) = primals, tangents
+    loss, top = _topk(h, k, variant)
+    violated = loss[..., None] > 0 if variant == "alpha" else h > 0
+    # the x of Δ with ⟨h, x⟩ = φ(h): 1/k for each of the k largest
+    x = jnp.where(violated, membership(h, top) / k, 0)
+    return (loss, top), (jnp.sum(x * dh, axis=-1), jnp.zeros_like(top))

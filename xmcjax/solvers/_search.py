@@ -1,0 +1,142 @@
+"""The driver of the dual solvers: one method after another, until a gap is certified.
+
+A method takes dual variables and a tolerance, and ends where it takes the gap to be small enough, where it
+makes no more progress, or where its passes are over. What counts then is the gap that is certified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.native import Assessment
+from xmcjax.solvers._accuracy import Accuracy
+from xmcjax.solvers._base import Status
+from xmcjax.solvers._certified import Certified, certified
+
+# Part of the tolerance at which a method ends: what is certified may be a little more.
+MARGIN = 0.9
+# How often a method begins again whose gap is not what it takes it to be.
+_ATTEMPTS = 4
+# Sweeps in a row between two passes over everything.
+_SWEEPS = 20
+
+
+class Ended(NamedTuple):
+    """What a method comes to."""
+
+    alpha: sp.csr_array  #: dual variables [n, m]
+    gap: float  #: as the method takes it to be
+    W: np.ndarray | None = None  #: weights that may be better than those of alpha, float64 [d, m]
+
+
+class Search:
+    """Dual variables of one problem with a certified gap.
+
+    Args:
+        X: features [n, d], CSR or dense.
+        y, formulation, C, tol, k: of :func:`xmcjax.solvers._certified.certified`.
+        agreed: the gap that counts, of the one that was found: where processes solve together they go on
+            together, or none of them does.
+
+    Attributes:
+        found: the best that is certified; before the first attempt its gap is infinite.
+        gap: of it, as agreed.
+    """
+
+    def __init__(
+        self, X, y, formulation: str, C, tol: float, k: int = 1, agreed: Callable[[float], float] = float
+    ):
+        self._given, self._tol, self._k, self._agreed = (X, y, formulation, C), tol, k, agreed
+        self.found = Certified(np.zeros((0, 0)), sp.csr_array((0, 0)), np.inf, -np.inf)
+        self.gap = np.inf
+
+    @property
+    def unsolved(self) -> bool:
+        """Whether the gap is too large, and its objective a number."""
+        return self.gap > self._tol and (not self.found.W.size or bool(np.isfinite(self.found.primal)))
+
+    def keep(self, found: Certified) -> None:
+        """Takes what is certified, unless something better was."""
+        gap = self._agreed(found.gap)
+        if not self.found.W.size or not gap > self.gap:
+            self.found, self.gap = found, gap
+
+    def attempt(self, method: Callable[[float, Any], Ended], left: Callable[[], float]) -> None:
+        """Runs a method until its gap is certified, or it ends above the gap that it was to reach.
+
+        Args:
+            method: ``(tolerance, dual variables)`` -> what it comes to; the variables are of shape [0, 0]
+                at first.
+            left: passes that are still allowed.
+        """
+        target = MARGIN * self._tol
+        for _ in range(_ATTEMPTS):
+            ended = method(target, self.found.alpha)
+            X, y, formulation, C = self._given
+            found = certified(X, y, ended.alpha, formulation, C, self._tol, ended.W, self._k)
+            self.keep(found)
+            if ended.gap > target or not self.unsolved or left() <= 0:
+                return
+            target /= 4  # it took its own rounding for progress
+
+    def status(self, left: float) -> Status:
+        """How the search ends, with so many passes left."""
+        if not np.isfinite(self.found.primal):
+            return Status.NONFINITE
+        if self.gap <= self._tol:
+            return Status.CONVERGED
+        return Status.STALLED if left > 0 else Status.MAX_STEPS
+
+
+class Ascending(Protocol):
+    """Coordinate ascent, as of :class:`xmcjax.native.Ascent`."""
+
+    def assess(self, tolerance: float, /) -> Assessment: ...
+
+    def sweep(self, tolerance: float, shrink: bool, /) -> tuple[float, float]: ...
+
+
+class Passes:
+    """Sweeps made, and the shares of all instances that they visited, added up."""
+
+    def __init__(self):
+        self.sweeps, self.visited = 0, 0.0
+        self.shrunk = 0.0  #: share that the last sweep left out
+
+
+def ascend(
+    point: Ascending,
+    accuracy: Accuracy,
+    shrinking: bool,
+    passes: Passes,
+    left: Callable[[], float],
+    patience: float = np.inf,
+) -> Assessment:
+    """Sweeps until the gap is small enough, progress ends, or the passes are over.
+
+    Args:
+        point: the dual variables, which change.
+        accuracy: of the steps.
+        shrinking: whether sweeps leave out what does not change.
+        passes: is counted on.
+        left: passes that are still allowed.
+        patience: passes of this call at most.
+    """
+    work = 0.0
+    while True:
+        found = point.assess(accuracy.eps)
+        work += 1
+        if accuracy.enough(found.gap, found.violation, work) or left() <= 0 or work >= patience:
+            return found
+        # half of what is left, or below the tolerance: what was left out is then worth another look
+        enough = max(accuracy.eps / 2, found.violation / 2)
+        for _ in range(_SWEEPS):
+            violation, share = point.sweep(accuracy.eps, shrinking)
+            passes.sweeps, passes.visited, work = passes.sweeps + 1, passes.visited + share, work + share
+            passes.shrunk = 1 - share
+            if violation <= enough or left() <= 0 or work >= patience:
+                break
