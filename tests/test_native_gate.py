@@ -29,7 +29,7 @@ LOADS = {
 # Calls of kernels that follow the indices of a sparse matrix, by the function that makes them. Each takes
 # the arrays of an operator Csr, which from_scipy alone makes.
 CALLS = {
-    "csr_matmat": {"linops._csr.Csr.matmat"},
+    "csr_matmat": {"linops._csr.Csr.matmat", "solvers.multinomial._scores.SparseScores._product"},
     "csr_rmatmat": {"linops._csr.Csr.rmatmat"},
     "csr_gram_matmat": {"linops._csr.Csr.gram_matmat"},
     "merge_topk": {"models._block_scores.merge_topk"},
@@ -45,6 +45,7 @@ BEHIND = {"instance_dual": "_native_fields", "instance_gap": "_native_fields"}
 # Kernels of dense arrays, and of trees and columns, whose places their reader checks.
 DENSE_KERNELS = {
     *("project_box", "project_topk", "symmetric_matmat"),
+    *("softmax_hessian", "softmax_curvature", "softmax_along", "softmax_along_by_class"),
     *("tree_sums_below", "tree_sums_of_paths", "take_columns", "put_columns"),
 }
 
@@ -90,6 +91,7 @@ CONVERTED = {
     "solvers.multiclass_dual._solve._InJax.epochs": OWN,
     "solvers.multiclass_dual._solve._InJax.polish": OWN,
     "solvers.multinomial._certificate._squared": "of an operator",
+    "solvers.multinomial._scores.SparseScores.__init__": "of an operator",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -21,9 +22,8 @@ def _scores(kind, dtype, *, n=700, classes=7, twins=False):
     X, y = helpers.sparse_set(n, 40, classes, dtype=dtype)
     weight = np.random.default_rng(4).choice([0.0, 0.5, 2.0], n)
     problem = helpers.problem(KINDS[kind](X), y, 0.3, intercept=True, weight=weight)
-    scores = block_newton.scores_of(problem, precise=True, threads=2)
-    if twins:
-        scores._native = False
+    with native.twins() if twins else contextlib.nullcontext():
+        scores = block_newton.scores_of(problem, precise=True, threads=2)
     return scores, X.toarray().astype(np.float64), y, weight
 
 

@@ -39,7 +39,7 @@ def test_every_method_of_the_table_finds_the_minimum(method, start):
     assert solution.gradient_norm == pytest.approx(norm, rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("method", ["newton", pytest.param("dual", marks=needs_native)])
+@pytest.mark.parametrize("method", ["newton", "block_newton", pytest.param("dual", marks=needs_native)])
 @pytest.mark.parametrize("lam", [10.0, 0.01])
 def test_much_and_little_regularisation(method, lam):
     X, y = helpers.sparse_set()
@@ -51,7 +51,7 @@ def test_much_and_little_regularisation(method, lam):
     assert found == pytest.approx(helpers.minimum(X, y, lam, intercept=True), rel=1e-6)
 
 
-@pytest.mark.parametrize("method", ["newton", "lc", pytest.param("dual", marks=needs_native)])
+@pytest.mark.parametrize("method", ["newton", "block_newton", "lc", pytest.param("dual", marks=needs_native)])
 def test_float32_ends_with_a_status(method):
     X, y = helpers.sparse_set(dtype=np.float32)
     solution = multinomial.run(helpers.problem(X, y, 0.1), method, multinomial.HParams(0.0, 500))

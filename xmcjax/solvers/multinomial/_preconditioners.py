@@ -31,16 +31,16 @@ def rows_of_a_block(d: int) -> int:
 
 
 def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Preconditioner:
-    """The inverse at W = 0, where all classes have the same block: exact. `gram` is that of :func:`gram`."""
+    """The inverse at W = 0, where all classes have the same block: exact, if A can be inverted.
+
+    `gram` is that of :func:`gram`.
+    """
     A = gram / K
     _regularise(A, scores, l2)
-    factor = scipy.linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
-
-    def apply(r):
-        z = scipy.linalg.cho_solve(factor, r.T.astype(np.float64), check_finite=False).T
-        return _centred(z.astype(np.float32), 0)
-
-    return apply
+    inverse = _inverse(A)
+    if inverse is None:
+        return diagonal(scores, np.full((K, scores.n), 1 / K, scores.work), l2)
+    return lambda r: _centred((r @ inverse).astype(scores.work), 0)
 
 
 def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> Preconditioner:
@@ -50,11 +50,13 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
 
     Args:
         scores: dense.
-        P: probabilities, float32 [K, n].
+        P: probabilities [K, n], in the dtype of conjugate gradients.
         l2: λ.
         gram: Σ_i c_i x_i x_iᵀ.
+
+    Where rounding leaves a block without an inverse, it is the diagonal of all.
     """
-    inverse = np.empty((len(P), scores.d + 1, scores.d + 1), np.float32)
+    inverse = np.empty((len(P), scores.d + 1, scores.d + 1), scores.work)
     most = rows_of_a_block(scores.d)
     mass = float(scores.weight.sum())
     for k, p in enumerate(P):
@@ -63,10 +65,10 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
         A = _gram(scores, w[rows], rows)
         A += max(float(w.sum() - w[rows].sum()), 0.0) / mass * gram
         _regularise(A, scores, l2)
-        factor, _ = scipy.linalg.lapack.dpotrf(A, lower=1, overwrite_a=1)
-        lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-        inverse[k] = lower
-        inverse[k] += np.tril(lower, -1).T
+        block = _inverse(A)
+        if block is None:
+            return diagonal(scores, P, l2)
+        inverse[k] = block
 
     def apply(r):
         return _centred(np.matmul(inverse, r[:, :, None])[:, :, 0], 0)
@@ -76,18 +78,28 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
 
 def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Preconditioner:
     """The inverse of the diagonal, Σ_i c_i p_ik (1 − p_ik) x_ij² + λ."""
-    curvature = scores.of_rows(scores.weight.astype(np.float32)) * (P * (1 - P))
+    curvature = scores.of_rows(scores.weight.astype(scores.work)) * (P * (1 - P))
     D = scores.squared_transposed(curvature)
     last = (slice(None), -1) if scores.axis == 0 else -1
     bias = D[last] + _BIAS * float(scores.weight.sum())
     D += l2
     D[last] = bias
-    inverse = 1 / D
+    inverse = 1 / np.maximum(D, np.finfo(D.dtype).tiny)
 
     def apply(r):
         return _centred(inverse * r, scores.axis)
 
     return apply
+
+
+def _inverse(A: np.ndarray) -> np.ndarray | None:
+    """Of a symmetric matrix, which is overwritten; None where it is not positive definite after rounding."""
+    factor, wrong = scipy.linalg.lapack.dpotrf(A, lower=1, overwrite_a=1)
+    if wrong or not np.all(np.isfinite(factor)):
+        return None
+    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    lower = np.tril(lower)
+    return lower + np.tril(lower, -1).T
 
 
 def gram(scores: DenseScores) -> np.ndarray:
@@ -96,7 +108,7 @@ def gram(scores: DenseScores) -> np.ndarray:
 
 
 def _gram(scores: DenseScores, w: np.ndarray, rows: Any = slice(None)) -> np.ndarray:
-    scaled = scores.X[rows] * np.sqrt(w).astype(np.float32)[:, None]
+    scaled = scores.X[rows] * np.sqrt(w).astype(scores.work)[:, None]
     return (scaled.T @ scaled).astype(np.float64)
 
 

@@ -1,8 +1,8 @@
 """Scores of all instances on the host, and the products that Newton's method needs of them.
 
 An array of the classes has them on the axis `axis`. For dense features weights are [K, d+1] and scores
-[K, n]: vectors lie along the instances, so that any number of classes fills them. For CSR features weights are
-[d+1, K] and scores [n, K]: an entry meets one contiguous row of weights. The last of d+1 is b.
+[K, n]: vectors lie along the instances, so that any number of classes fills them. For CSR features weights
+are [d+1, K] and scores [n, K]: an entry meets one contiguous row of weights. The last of d+1 is b.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from xmcjax.solvers.multinomial._problem import Problem
 # Of a block of dense instances, whose features and scores stay in the cache.
 _BLOCK_NUMBERS = 1 << 17
 _LEAST_ROWS, _MOST_ROWS = 64, 512
+
+# Multiplications of a product up to which conjugate gradients keep the dtype of the scores: it costs nothing.
+_FEW = 1 << 20
 
 Product = Callable[[np.ndarray], np.ndarray]
 
@@ -40,12 +43,15 @@ class _Scores:
     def __init__(self, problem: Problem, dtype: np.dtype, threads: int):
         self.dtype, self._threads = dtype, threads
         self.n, self.d = problem.op.shape
+        few = self.n * self.d * problem.classes <= _FEW
+        #: of conjugate gradients
+        self.work = dtype if few else np.dtype(np.float32)
         self.y, self.weight = np.asarray(problem.y), np.asarray(problem.weight).astype(dtype)
         self.intercept = problem.intercept
         self._unit = bool(np.all(self.weight == 1))
         rows = np.arange(self.n)
         self._own = (self.y, rows) if self.axis == 0 else (rows, self.y)
-        self._native = native.load_library() is not None and not native.switched_off()
+        self._native = native.available()
 
     def shape(self, length: int, K: int) -> tuple[int, int]:
         """Of an array with `length` numbers of each of K classes."""
@@ -69,7 +75,7 @@ class _Scores:
             return self._along(Z, U, t)
         P, sums = np.empty_like(Z), np.empty(3)
         given = dict(Z=Z, U=U, y=self.y, weight=self.weight, t=t, threads=self._threads)
-        native.InPlace(self._along_call, **given, P=P, sums=sums)()
+        native.InPlace.once(self._along_call, **given, P=P, sums=sums)
         return Along(P, *map(float, sums))
 
     def _along(self, Z: np.ndarray, U: np.ndarray, t: float) -> Along:
@@ -99,19 +105,19 @@ class DenseScores(_Scores):
     def __init__(self, problem: Problem, threads: int):
         super().__init__(problem, np.dtype(problem.op.dtype), threads)
         self._X = np.asarray(problem.op.X)  # type: ignore[union-attr]
-        #: the features and a column of ones, or of zeros without intercept; float32 [n, d+1]
-        self.X = np.full((self.n, self.d + 1), self.intercept, np.float32)
+        #: the features and a column of ones, or of zeros without intercept; [n, d+1] for conjugate gradients
+        self.X = np.full((self.n, self.d + 1), self.intercept, self.work)
         self.X[:, : self.d] = self._X
         if self._native:
             rows = _BLOCK_NUMBERS // (self.d + 1) // _LEAST_ROWS * _LEAST_ROWS
             self._rows = min(max(rows, _LEAST_ROWS), _MOST_ROWS)
             self._blocks = self._in_blocks(self.X)
-            self._weights = self._in_blocks(self.weight.astype(np.float32)[:, None])[:, 0]
+            self._weights = self._in_blocks(self.weight[:, None])[:, 0]
 
     def _in_blocks(self, A: np.ndarray) -> np.ndarray:
         """[n, m] as blocks of transposed rows [blocks, m, rows], filled up with zeros."""
         blocks = -(-self.n // self._rows)
-        whole = np.zeros((blocks * self._rows, A.shape[1]), np.float32)
+        whole = np.zeros((blocks * self._rows, A.shape[1]), self.work)
         whole[: self.n] = A
         return np.ascontiguousarray(whole.reshape(blocks, self._rows, -1).transpose(0, 2, 1))
 
@@ -128,9 +134,9 @@ class DenseScores(_Scores):
         return C @ (self.X * self.X)
 
     def hessian(self, P: np.ndarray) -> Product:
-        """V ↦ Xᵀ c (P ∘ U − P (P·U)) for U = X V, both in float32 and V [K, d+1]."""
+        """V ↦ Xᵀ c (P ∘ U − P (P·U)) for U = X V, with V [K, d+1], in the dtype of conjugate gradients."""
         if not self._native:
-            P, c = P.astype(np.float32), self.of_rows(self.weight.astype(np.float32))
+            P, c = P.astype(self.work), self.of_rows(self.weight.astype(self.work))
 
             def plain(V):
                 U = V @ self.X.T
@@ -140,7 +146,7 @@ class DenseScores(_Scores):
                 return U @ self.X
 
             return plain
-        V = np.empty((len(P), self.d + 1), np.float32)
+        V = np.empty((len(P), self.d + 1), self.work)
         out = np.empty_like(V)
         given = dict(X=self._blocks, P=self._in_blocks(P.T), weight=self._weights, V=V)
         call = native.InPlace("softmax_hessian", **given, threads=self._threads, out=out)
@@ -167,12 +173,10 @@ class SparseScores(_Scores):
     def __init__(self, problem: Problem, dtype: np.dtype, threads: int):
         super().__init__(problem, dtype, threads)
         X = problem.op.to_scipy()  # type: ignore[union-attr]
-        self._X32 = X.astype(np.float32, copy=False)
-        self._Xt32 = self._X32.T.tocsr()
-        self._X, self._Xt = self._X32, self._Xt32
-        if dtype != np.float32:
-            self._X, self._Xt = X, X.T.tocsr()
-        self._squared = self._Xt32.multiply(self._Xt32).tocsr()
+        Xt = X.T.tocsr()
+        self._X, self._Xt = self._operator(X, dtype), self._operator(Xt, dtype)
+        self._small, self._small_t = self._operator(X, self.work), self._operator(Xt, self.work)
+        self._squared = self._operator(Xt.multiply(Xt), self.work)
 
     def product(self, V: np.ndarray) -> np.ndarray:
         V = V.astype(self.dtype)
@@ -188,12 +192,12 @@ class SparseScores(_Scores):
         return np.vstack([self._times(self._squared, C), C.sum(axis=0, keepdims=True)])
 
     def hessian(self, P: np.ndarray) -> Product:
-        """V ↦ Xᵀ c (P ∘ U − P (P·U)) for U = X V, both in float32 and V [d+1, K]."""
-        P, c = P.astype(np.float32, copy=False), self.weight.astype(np.float32)
+        """V ↦ Xᵀ c (P ∘ U − P (P·U)) for U = X V, with V [d+1, K], in the dtype of conjugate gradients."""
+        P, c = P.astype(self.work, copy=False), self.weight.astype(self.work)
         K = P.shape[1]
-        V, out = (np.empty((self.d + 1, K), np.float32) for _ in range(2))
-        U = np.empty((self.n, K), np.float32)
-        into, back = self._product(self._X32, V[:-1], U), self._product(self._Xt32, U, out[:-1])
+        V, out = (np.empty((self.d + 1, K), self.work) for _ in range(2))
+        U = np.empty((self.n, K), self.work)
+        into, back = self._product(self._small, V[:-1], U), self._product(self._small_t, U, out[:-1])
         curve = (
             native.InPlace("softmax_curvature", P=P, weight=c, threads=self._threads, U=U)
             if self._native
@@ -217,6 +221,11 @@ class SparseScores(_Scores):
 
         return product
 
+    def _operator(self, X, dtype: np.dtype):
+        """A matrix as what multiplies by it wants it."""
+        X = X.astype(dtype, copy=False)
+        return linops.make(X, dtype, backend="native", threads=self._threads) if self._native else X
+
     def _times(self, X, V: np.ndarray) -> np.ndarray:
         out = np.empty((X.shape[0], V.shape[1]), V.dtype)
         self._product(X, np.ascontiguousarray(V), out)()
@@ -230,10 +239,8 @@ class SparseScores(_Scores):
                 out[:] = X @ V
 
             return plain
-        # 64-bit offsets as pairs of 32-bit halves
-        offset = np.ascontiguousarray(X.indptr, np.int64).view(np.int32).reshape(-1, 2)
-        column = X.indices.astype(np.int32, copy=False)
-        return native.InPlace("csr_matmat", X=(X.data, column, offset), V=V, threads=self._threads, out=out)
+        arrays = tuple(np.asarray(a) for a in X.arrays)
+        return native.InPlace("csr_matmat", X=arrays, V=V, threads=X.threads, out=out)
 
 
 def scores_of(problem: Problem, precise: bool, threads: int) -> DenseScores | SparseScores:

@@ -1,8 +1,9 @@
 """Joint Newton-CG on the host with a preconditioner of a block per class: the fastest where W is not large.
 
 An outer step solves ∇²G δ = −∇G by conjugate gradients in float32 and moves along δ; scores, gradient and G
-are in the dtype of X. The search looks for φ'(t) = 0 by Newton's method between bounds, on the scores alone.
-Nothing of it is compiled, so that the first run is as fast as the next.
+are in the dtype of X, of CSR features in float32 where that will do, and all is in that of X where there is
+little to do. The search looks for φ'(t) = 0 by Newton's method between bounds, on the scores alone. Nothing of
+it is compiled, so that the first run is as fast as the next.
 
 The preconditioner is the inverse of the Hessian's blocks of the classes, whose result is centred
 (`_preconditioners`): with it usps at λ = 1 takes 28 products with the Hessian instead of 213. Blocks are
@@ -41,8 +42,8 @@ _FALL = 0.9
 _KEPT = 2
 # A run may have converged where ½ ∇Gᵀ M ∇G, with M the preconditioner, is so much less than is wanted.
 _SAFETY = 4.0
-# With sparse features: λ over Σ_i c_i ‖x_i‖² / n, and for how many steps.
-_LARGER = (1.0, 1.0, 1.0, 0.3, 0.1, 0.03)
+# λ of the first steps with sparse features, over Σ_i c_i ‖x_i‖².
+_LARGER = tuple(8e-5 * part for part in (1.0, 1.0, 1.0, 0.3, 0.1, 0.03))
 # Whole blocks take so many numbers at most, and cost as much as so many products with the Hessian at most.
 _MOST_NUMBERS, _MOST_PRODUCTS = 1 << 26, 40.0
 
@@ -77,19 +78,21 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
         raise ValueError("block_newton: expected dense or CSR features on a CPU, without a mesh")
     W, bias = (a.astype(np.float64) for a in starting_weights_on_the_host(problem, W0, b0))
     begun, precise = W0 is not None or b0 is not None, float(hp.tolerance) < _PRECISE
-    with blas_threads(threads(problem)):
+    with blas_threads(threads(problem)), np.errstate(over="ignore", invalid="ignore"):
         return Host(problem, begun, precise).begin(hp, W, bias)
 
 
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One Newton step of the problem that :func:`init` was given."""
-    with blas_threads(threads(problem)):
+    # what overflows ends the run with a status
+    with blas_threads(threads(problem)), np.errstate(over="ignore", invalid="ignore"):
         return state.memory.step(hp, state)
 
 
 def direction(state: State, wanted: float) -> np.ndarray:
     """A Newton direction [d+1, K] at a state, whose residual matters little in a bound of `wanted`."""
-    return state.memory.direction(state, wanted)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return state.memory.direction(state, wanted)
 
 
 def threads(problem: Problem) -> int:
@@ -242,14 +245,14 @@ class Host:
         return _SAFETY * float(np.vdot(r, self._preconditioner(r))) / 2 <= float(hp.tolerance) * value
 
     def _right_side(self, gradient: np.ndarray) -> np.ndarray:
-        r = (-gradient).astype(np.float32)
+        r = (-gradient).astype(self._scores.work)
         r -= r.mean(axis=self._axis, keepdims=True)
         return r
 
     def _prepare(self, point: Point, l2: float) -> None:
         """The preconditioner at a point."""
         if self._gram is None:
-            P = point.now.P.astype(np.float32, copy=False)
+            P = point.now.P.astype(self._scores.work, copy=False)
             self._preconditioner = _preconditioners.diagonal(self._scores, P, l2)
         elif not isinstance(self._scores, DenseScores):
             raise AssertionError("whole blocks are those of dense features")
@@ -257,7 +260,7 @@ class Host:
             self._preconditioner = _preconditioners.uniform(self._scores, self._K, l2, self._gram)
             self._age = _KEPT - 1
         elif self._preconditioner is None or self._age >= _KEPT:
-            P = point.now.P.astype(np.float32, copy=False)
+            P = point.now.P.astype(self._scores.work, copy=False)
             self._preconditioner = _preconditioners.blocks(self._scores, P, l2, self._gram)
             self._age = 0
 
@@ -275,7 +278,7 @@ class Host:
         apply = self._preconditioner
         assert apply is not None
         hessian = self._scores.hessian(point.now.P)
-        ridge = np.float32(l2)
+        ridge = self._scores.work.type(l2)
         r = self._right_side(gradient)
         z = apply(r)
         rz = first = float(np.vdot(r, z))
@@ -288,13 +291,13 @@ class Host:
             along = float(np.vdot(p, q))
             if not along > 0:
                 break
-            a = np.float32(rz / along)
+            a = self._scores.work.type(rz / along)
             x += a * p
             r -= a * q
             z = apply(r)
             before, rz = rz, float(np.vdot(r, z))
             done = enough(r, rz, first)
-            p *= np.float32(rz / before)
+            p *= self._scores.work.type(rz / before)
             p += z
         direction = x.astype(np.float64)
         direction -= direction.mean(axis=self._axis, keepdims=True)
@@ -340,7 +343,7 @@ class Host:
         if self._axis == 0:
             return []
         squares = np.asarray(problem.op.to_scipy().power(2).sum(axis=1)).ravel()  # type: ignore[union-attr]
-        unit = float(self._scores.weight.astype(np.float64) @ squares) / self._scores.n
+        unit = float(self._scores.weight.astype(np.float64) @ squares)
         return [part * unit for part in _LARGER] if _LARGER[-1] * unit > self._l2 else []
 
     def _blocks_pay(self) -> bool:
