@@ -43,9 +43,8 @@ class _Scores:
     def __init__(self, problem: Problem, dtype: np.dtype, threads: int):
         self.dtype, self._threads = dtype, threads
         self.n, self.d = problem.op.shape
-        few = self.n * self.d * problem.classes <= _FEW
         #: of conjugate gradients
-        self.work = dtype if few else np.dtype(np.float32)
+        self.work = dtype if _few(problem) else np.dtype(np.float32)
         self.y, self.weight = np.asarray(problem.y), np.asarray(problem.weight).astype(dtype)
         self.intercept = problem.intercept
         self._unit = bool(np.all(self.weight == 1))
@@ -253,4 +252,10 @@ def scores_of(problem: Problem, precise: bool, threads: int) -> DenseScores | Sp
     """
     if isinstance(problem.op, linops.Dense):
         return DenseScores(problem, threads)
-    return SparseScores(problem, np.dtype(problem.op.dtype if precise else np.float32), threads)
+    dtype = np.dtype(problem.op.dtype if precise or _few(problem) else np.float32)
+    return SparseScores(problem, dtype, threads)
+
+
+def _few(problem: Problem) -> bool:
+    n, d = problem.op.shape
+    return n * d * problem.classes <= _FEW
