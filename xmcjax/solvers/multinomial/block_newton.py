@@ -2,8 +2,8 @@
 
 An outer step solves ∇²G δ = −∇G by conjugate gradients in float32 and moves along δ; scores, gradient and G
 are in the dtype of X, of CSR features in float32 where that will do; all is in that of X where there is
-little to do. The search looks for φ'(t) = 0 by Newton's method between bounds, on the scores alone. Nothing is
-compiled, so that the first run is as fast as the next.
+little to do. The search looks for φ'(t) = 0 by Newton's method between bounds, on the scores alone. Nothing
+is compiled, so that the first run is as fast as the next.
 
 The preconditioner is the inverse of the Hessian's blocks of the classes, whose result is centred
 (`_preconditioners`): with it usps at λ = 1 takes 28 products with the Hessian instead of 213. Blocks are
