@@ -21,6 +21,7 @@ LOADS = {
     "_exit": "loads the C library alone",
     "cli._environment": "asks for its version",
     "data._text_native": "bytes of a text, whose end is given",
+    "models._predictor": "asks whether it is there",
     "native._abort_note": "texts, which are ended by a null, and a number",
     "native._calls": "arrays that are compared with calls.def, see CALLS",
     "native._ffi": "the same",
@@ -84,6 +85,8 @@ CONVERTED = {
     "models._arrays.ArrayModel.__init__": CHECKED,
     "models._linear.LinearModel.weights": "of shards, whose reader checks",
     "models._predict.scores_above": OWN,
+    "models._predictor.Predictor._read": "of a model, which checks",
+    "models._predictor.Predictor.predict_topk": DENSE,
     "solvers._admm._solved": DENSE,
     "solvers.multiclass_dual._native.canonical": DENSE,
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,
@@ -154,7 +157,7 @@ def test_the_library_is_loaded_where_it_is_said():
 
 def test_every_kernel_is_in_a_table():
     declared = re.findall(r"^XMCJAX_CALL\((\w+)", (PACKAGE / "native/interface/calls.def").read_text(), re.M)
-    assert set(declared) == {*CALLS, *DENSE_KERNELS}
+    assert set(declared) == {*CALLS, *DENSE_KERNELS, "predict_topk"}
 
 
 @pytest.mark.parametrize("kernel", CALLS)
@@ -162,7 +165,7 @@ def test_kernels_of_sparse_matrices_take_the_arrays_of_an_operator(kernel):
     made = {
         where
         for where, node in NODES
-        if called(node) in ("call", "InPlace")
+        if called(node) in ("call", "InPlace", "once")
         and any(isinstance(a, ast.Constant) and a.value == kernel for a in node.args)
     }
     assert made == CALLS[kernel]
@@ -177,6 +180,18 @@ def test_kernels_of_sparse_matrices_take_the_arrays_of_an_operator(kernel):
         }
         assert starred & ARRAYS, f"{where} gives {kernel} other arrays than those of an operator"
         assert not {"indices", "indptr"} & starred, f"{where} takes the arrays of a matrix of scipy"
+
+
+def test_prediction_of_few_rows_takes_checked_matrices_only():
+    first = function("models._predictor._arrays").body[1]  # behind the docstring
+    assert ast.unparse(first) == "_sparse.require_checked(X)"
+    made = {where for where, node in NODES if isinstance(node, ast.Constant) and node.value == "predict_topk"}
+    assert {where for where in made if where.startswith("models.")} == {
+        "models._predictor.Predictor.predict_topk"
+    }
+    body = ast.unparse(function("models._predictor.Predictor.predict_topk"))
+    assert "X=_arrays(X), W=self._by_feature" in body
+    assert "self._by_feature = _arrays(weights)" in ast.unparse(function("models._predictor.Predictor._read"))
 
 
 def function(where: str) -> ast.AST:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+
+_LIMITED = threading.Lock()
 
 
 def usable_cores() -> int:
@@ -14,13 +18,22 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def blas_threads(count: int) -> AbstractContextManager:
+@contextlib.contextmanager
+def blas_threads(count: int) -> Iterator[None]:
     """A context in which NumPy's products take so many threads at most.
 
     Threads of BLAS wait for each other at full speed: where others use the cores, a product of some
-    milliseconds takes a hundred with two.
+    milliseconds takes a hundred with two. The limit is that of the process, so that of two contexts in two
+    threads the first one counts: it sets the limit and takes it back.
     """
-    return _blas().limit(limits=count, user_api="blas")
+    if not _LIMITED.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _blas().limit(limits=count, user_api="blas"):
+            yield
+    finally:
+        _LIMITED.release()
 
 
 @functools.cache

@@ -94,6 +94,10 @@ def _models(table: Table, folder: Path) -> None:
     def best(coef=weights, intercept=BIASES, status=np.ones(M, np.int8), X=FEATURES, k=K, threads=1):
         return models.predict_topk(models.ArrayModel(coef, intercept, status), X, k, threads=threads)
 
+    @table.of("models.Predictor", free=_ROWS)
+    def predictor(model=models.ArrayModel(weights, BIASES), X=FEATURES, k=K, n_jobs=1):
+        return models.Predictor(model, n_jobs=n_jobs).predict_topk(X, k)
+
     @table.of("models.scores_above", free=_ROWS)
     def above(coef=weights, intercept=BIASES, X=FEATURES, threshold=0.0):
         return models.scores_above(models.ArrayModel(coef, intercept), X, threshold)

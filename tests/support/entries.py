@@ -154,6 +154,9 @@ def _parts() -> dict[str, Entry]:
     table["models.predict_topk X in blocks"] = Entry(
         lambda X: models.predict_topk(model, X, 2, row_block=5), features, "X"
     )
+    predictor = models.Predictor(model)
+    table["models.Predictor.predict_topk X"] = Entry(lambda X: predictor.predict_topk(X, 2), features, "X")
+    table["models.Predictor.decision_function X"] = Entry(predictor.decision_function, features, "X")
     table["models.scores_above X"] = Entry(lambda X: models.scores_above(model, X).toarray(), features, "X")
     table["models.ArrayModel coef"] = Entry(
         lambda coef: models.predict_topk(models.ArrayModel(coef), features(), 2), weights, "coef"

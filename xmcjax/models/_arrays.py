@@ -67,6 +67,14 @@ class ArrayModel:
         b = np.where(self._trained[first:last], self._intercept[first:last], 0)
         return np.ascontiguousarray(W.T, self.dtype), b.astype(self.dtype)
 
+    def coef(self):
+        """All weights, CSR or an array [L, d]; not to be changed."""
+        return self._coef
+
+    def intercept(self) -> np.ndarray:
+        """All biases, [L]; −inf for labels that are never predicted."""
+        return self._intercept.copy()
+
     def trained(self, first: int, last: int) -> np.ndarray:
         """bool [last − first]: labels that have a score."""
         first, last = check_labels(first, last, self.n_labels)

@@ -50,6 +50,19 @@ void run(MergeTopkArgs<T>& args) {
 XMCJAX_RUNS(MergeTopkArgs)
 
 template <class T>
+void run(PredictTopkArgs<T>& args) {
+  const int32_t* column = args.X.column;
+  const int32_t* end = column + args.X.offset[args.X.n];
+  const bool inside = std::all_of(column, end, [&](int32_t j) { return j >= 0 && j < args.W.n; });
+  if (!inside || args.k < 1) throw BadArgument("predict_topk: expected W with a row per feature, and k >= 1");
+  args.X.d = args.W.n;
+  args.W.d = args.labels;
+  parallel(args.X.n, 1, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().predict_topk(args, first, last); });
+}
+XMCJAX_RUNS(PredictTopkArgs)
+
+template <class T>
 void run(NewtonArgs<T>& args) {
   // A single zero: no shift.
   if (!args.shift.row_stride && !args.shift.lane_stride && *args.shift.data == T(0)) args.shift.data = nullptr;

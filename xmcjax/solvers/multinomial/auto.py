@@ -25,7 +25,8 @@ def first(problem: Problem, compiled: bool = False) -> str:
     many = problem.op.shape[1] * problem.classes >= MANY_WEIGHTS
     if problem.native and many:
         return "dual"
-    return "block_newton" if block_newton.possible(problem) and not compiled else "newton"
+    on_host = block_newton.possible(problem) and block_newton.fits(problem) and not compiled
+    return "block_newton" if on_host else "newton"
 
 
 def on_the_host(method: str) -> bool:

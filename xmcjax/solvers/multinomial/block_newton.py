@@ -47,6 +47,8 @@ _LARGER = tuple(8e-5 * part for part in (1.0, 1.0, 1.0, 0.3, 0.1, 0.03))
 # Whole blocks take so many numbers at most, and cost as much as so many products with the Hessian at most.
 _MOST_NUMBERS, _MOST_PRODUCTS = 1 << 26, 40.0
 
+# Scores or dense features of which several copies are held.
+_MOST_HELD = 1 << 27
 # Multiplications of a product with dense features from which it takes all cores.
 _MANY_NUMBERS = 1 << 28
 
@@ -66,6 +68,13 @@ def possible(problem: Problem) -> bool:
     """Whether the features are at hand on a CPU, and all classes on one device."""
     stored = isinstance(problem.op, (Csr, Dense)) and problem.axis is None
     return stored and jax.default_backend() == "cpu"
+
+
+def fits(problem: Problem) -> bool:
+    """Whether its copies of the scores, and of dense features, take some gigabytes at most."""
+    n, d = problem.op.shape
+    numbers = n * max(problem.classes, d if isinstance(problem.op, Dense) else 0)
+    return numbers <= _MOST_HELD
 
 
 def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:

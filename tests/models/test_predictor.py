@@ -1,0 +1,148 @@
+"""Prediction of few rows, against a full sort of all scores."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from test_predict import all_scores, problem, sorted_topk
+
+from tests.support.models import LABELS, N_FEATURES, expected_weights, write
+from tests.support.problems import needs_native
+from xmcjax.models import ArrayModel, LinearModel, ModelFormatError, Predictor, predict_topk
+
+
+@pytest.fixture(params=["native", "scipy"])
+def path(request, monkeypatch):
+    """What makes the scores of sparse weights."""
+    if request.param == "scipy":
+        monkeypatch.setattr("xmcjax.native._library.load_library", lambda: None)
+        monkeypatch.setattr("xmcjax.native.load_library", lambda: None, raising=False)
+        monkeypatch.setenv("XMCJAX_NATIVE", "0")
+    return request.param
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weights", ["sparse", "dense"])
+@pytest.mark.parametrize("rows", ["sparse", "dense"])
+@pytest.mark.parametrize("k", [1, 5, 29, 40])
+def test_the_best_are_those_of_a_full_sort(path, dtype, weights, rows, k):
+    X, coef, intercept = problem(dtype=dtype)
+    expected = sorted_topk(all_scores(X, coef, intercept), k)
+    predictor = Predictor(ArrayModel(coef if weights == "sparse" else coef.toarray(), intercept), n_jobs=2)
+    given = X if rows == "sparse" else X.toarray()
+    labels, scores = predictor.predict_topk(given, k)
+    assert (labels.dtype, scores.dtype) == (np.int32, dtype)
+    np.testing.assert_array_equal(labels, expected[0])
+    np.testing.assert_array_equal(scores, expected[1])
+    one = [predictor.predict_topk(given[i : i + 1], k) for i in range(X.shape[0])]
+    np.testing.assert_array_equal(np.concatenate([found for found, _ in one]), expected[0])
+
+
+def test_a_directory_predicts_as_its_weights(path, tmp_path):
+    coef, intercept, status = expected_weights()
+    X = sp.random_array((9, N_FEATURES), density=0.3, rng=np.random.default_rng(0), format="csr")
+    X = X.astype(np.float32)
+    directory = write(tmp_path / "model")
+    expected = predict_topk(ArrayModel(coef, intercept, status), X, 4)
+    for model in (directory, str(directory), LinearModel.load(directory)):
+        predictor = Predictor(model)
+        assert (predictor.n_labels, predictor.n_features, predictor.dtype) == (LABELS, N_FEATURES, np.float32)
+        labels, scores = predictor.predict_topk(X, 4)
+        np.testing.assert_array_equal(labels, expected[0])
+        np.testing.assert_allclose(scores, expected[1], rtol=1e-6, atol=1e-6)
+
+
+def test_scores_of_chosen_labels(path):
+    X, coef, intercept = problem()
+    status = np.ones(29, np.int8)
+    status[3] = 5  # without positives
+    for weights in (coef, coef.toarray()):
+        predictor = Predictor(ArrayModel(weights, intercept, status))
+        expected = all_scores(X, coef, intercept)
+        expected[:, 3] = -np.inf
+        np.testing.assert_array_equal(predictor.decision_function(X), expected)
+        np.testing.assert_array_equal(predictor.decision_function(X.toarray()), expected)
+        np.testing.assert_array_equal(predictor.decision_function(X, [7, 3, 7]), expected[:, [7, 3, 7]])
+        for wrong, error, message in (
+            ([29], IndexError, "labels: expected numbers from 0 to 28, found 29"),
+            ([-1], IndexError, "found -1"),
+            ([0.5], TypeError, "labels: expected whole numbers"),
+        ):
+            with pytest.raises(error, match=message):
+                predictor.decision_function(X, wrong)
+
+
+def test_bad_rows_are_one_sentence():
+    X, coef, intercept = problem()
+    predictor = Predictor(ArrayModel(coef, intercept))
+    with pytest.raises(ValueError, match="X: expected 20 features as in the model"):
+        predictor.predict_topk(X[:, :19], 1)
+    wrong = X.toarray()
+    wrong[3, 4] = np.nan
+    with pytest.raises(ValueError, match="X: expected finite features, found nan in row 3, column 4"):
+        predictor.predict_topk(wrong, 1)
+    with pytest.raises(ValueError, match="k: expected"):
+        predictor.predict_topk(X, 0)
+    with pytest.raises(TypeError, match="model: expected a directory, a LinearModel or an ArrayModel"):
+        Predictor(coef)
+
+
+def test_a_damaged_shard_is_said_at_the_first_prediction(tmp_path):
+    directory = write(tmp_path / "model")
+    model = LinearModel.load(directory, verify="lazy")
+    shard = next(directory.glob("*.safetensors"))
+    content = bytearray(shard.read_bytes())
+    content[-5] ^= 1
+    shard.write_bytes(content)
+    predictor = Predictor(model)
+    for _ in range(2):
+        with pytest.raises(ModelFormatError, match="SHA-256"):
+            predictor.predict_topk(np.zeros((1, N_FEATURES), np.float32), 1)
+
+
+def test_threads_share_a_predictor():
+    X, coef, intercept = problem(n=400)
+    predictor = Predictor(ArrayModel(coef, intercept))
+    expected = sorted_topk(all_scores(X, coef, intercept), 3)[0]
+    found = {}
+
+    def predict(part):
+        found[part] = np.concatenate([predictor.predict_topk(X[i], 3)[0] for i in rows[part]])
+
+    rows = {part: [slice(i, i + 1) for i in range(part, 400, 4)] for part in range(4)}
+    workers = [threading.Thread(target=predict, args=(part,)) for part in rows]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    for part in rows:
+        np.testing.assert_array_equal(found[part], expected[part::4])
+
+
+def test_no_rows_and_no_labels():
+    X, coef, intercept = problem()
+    labels, scores = Predictor(ArrayModel(coef, intercept)).predict_topk(X[:0], 3)
+    assert labels.shape == scores.shape == (0, 3)
+    for none in (coef[:0], coef[:0].toarray()):
+        labels, scores = Predictor(ArrayModel(none)).predict_topk(X, 2)
+        assert (labels == -1).all() and (scores == -np.inf).all()
+
+
+@needs_native
+def test_jax_is_not_imported(tmp_path):
+    directory = write(tmp_path / "model")
+    program = f"""
+import sys
+import numpy as np
+from xmcjax.models import Predictor
+labels, scores = Predictor({str(directory)!r}).predict_topk(np.ones((1, {N_FEATURES}), np.float32), 3)
+assert (labels >= 0).all()
+print("jax" in sys.modules)
+"""
+    run = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120, env=dict(os.environ))
+    assert done.stdout.strip() == "False", done.stderr
