@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ import scipy.sparse as sp
 from tests.support.internals import canonical_csr
 from tests.support.problems import needs_native, svm_minimum, svm_problem
 from xmcjax.native import Ascent, CentredAscent, Proximal
+from xmcjax.native._calls import InPlace
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
 
@@ -217,3 +220,64 @@ def test_factors_of_lee_lin_wahba_that_would_take_too_much_are_never_made(monkey
     factorised, replaced = found.values()
     assert factorised.newton_steps > 0 == replaced.newton_steps
     np.testing.assert_allclose(replaced.primal, factorised.primal, rtol=2e-6)
+
+
+def test_a_copy_of_a_handle_is_let_go_of_once():
+    X, y = svm_problem(**WIDE)
+    one = point(Ascent, X, y, "ww")
+    other = copy.copy(one)
+    del one
+    with pytest.raises(ValueError, match="a handle of multiclass_new that nobody has let go of"):
+        other.sweep(0.1)
+    del other
+
+
+def test_arguments_that_do_not_fit_a_handle():
+    X, y = svm_problem(**WIDE)
+    one = point(Ascent, X, y, "ww")
+    handle, count = one._handle, np.zeros((), np.int64)
+    one_row = dict(row=np.zeros(1, np.int32), value=np.zeros((1, 19)))
+    ends = np.zeros(41, np.int64)
+    last = np.full(41, 1, np.int64)
+    last[0] = 0
+    calls = [
+        ("alpha_count", "a handle of multiclass_new", dict(handle=0, count=count)),
+        ("weights", "all features and classes", dict(handle=handle, W=np.zeros((1, 1)))),
+        ("weights", "in the type of X", dict(handle=handle, W=np.zeros((5, 19), np.float32))),
+        (
+            "set_rows",
+            "rows below",
+            dict(handle=handle, first=0, **one_row | dict(row=np.array([5], np.int32))),
+        ),
+        ("set_rows", "classes below", dict(handle=handle, first=19, **one_row)),
+        ("get_rows", "classes below", dict(handle=handle, first=-1, **one_row)),
+        (
+            "nonzero_rows",
+            "room",
+            dict(handle=handle, first=0, last=1, row=np.zeros(1, np.int32), count=count),
+        ),
+        (
+            "play",
+            "bundles",
+            dict(handle=handle, match=np.array([0, 20, 0, 1, 0]), tolerance=0.1, violation=np.zeros(())),
+        ),
+        (
+            "set_alpha",
+            "of classes below",
+            dict(handle=handle, offset=last, index=np.array([19], np.int32), value=np.ones(1)),
+        ),
+        (
+            "set_alpha",
+            "of all rows",
+            dict(
+                handle=handle,
+                offset=ends + (np.arange(41) == 7),
+                index=np.zeros(0, np.int32),
+                value=np.zeros(0),
+            ),
+        ),
+    ]
+    for name, expected, fields in calls:
+        with pytest.raises(ValueError, match=f"expected .*{expected}"):
+            InPlace.once(f"multiclass_{name}", **fields)
+    assert one.sweep(0.1)[1] > 0

@@ -1,5 +1,9 @@
 // The calls on a handle of multi-class dual ascent (native/_multiclass.py).
+#include <algorithm>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "dual/multiclass.h"
 #include "interface/guard.h"
@@ -9,13 +13,64 @@ namespace {
 
 enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2 };
 
-DualPoint* point_of(int64_t handle) { return reinterpret_cast<DualPoint*>(handle); }
+void expect(bool right, const char* what) {
+  if (!right) throw BadArgument(std::string("expected ") + what);
+}
+
+// What a handle stands for.
+struct Owned {
+  std::shared_ptr<DualPoint> point;
+  int64_t d, m;     // features and classes
+  Classes classes;  // those whose weights it has
+  bool wide;        // whether X is of double
+};
+
+// Handles are numbers that are never given twice: one that was let go of is known as such.
+struct Handles {
+  std::mutex mutex;
+  std::unordered_map<int64_t, Owned> owned;
+  int64_t last = 0;
+};
+Handles& handles() {
+  static Handles& all = *new Handles;  // objects of Python may end after the objects of C++
+  return all;
+}
+
+// What belongs to a handle, which lives until the call has ended.
+Owned owned_by(int64_t handle) {
+  Handles& all = handles();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.owned.find(handle);
+  expect(found != all.owned.end(), "a handle of multiclass_new that nobody has let go of");
+  return found->second;
+}
 
 // The object of a handle as the class that has the method.
+template <class Kind>
+struct As {
+  Owned owned;
+  Kind* kind;
+  Kind* operator->() const { return kind; }
+};
 template <class Kind, class Args>
-Kind& as(const Args& args) {
-  if (auto* kind = dynamic_cast<Kind*>(point_of(args.handle))) return *kind;
-  throw BadArgument("expected a handle of another method, for this formulation does not have this one");
+As<Kind> as(const Args& args) {
+  const Owned owned = owned_by(args.handle);
+  auto* kind = dynamic_cast<Kind*>(owned.point.get());
+  expect(kind, "a handle of another method, for this formulation does not have this one");
+  return {owned, kind};
+}
+
+// What weights of some classes are like, [rows, columns] of T.
+template <class T>
+void check_weights(const Owned& owned, int64_t rows, int64_t columns) {
+  expect(owned.wide == (sizeof(T) == sizeof(double)), "weights in the type of X");
+  expect(rows == owned.d && columns == owned.classes.last - owned.classes.first, "weights of all features and classes");
+}
+template <class T>
+void check_rows(const Owned& owned, Classes classes, const int32_t* row, int64_t rows) {
+  expect(owned.wide == (sizeof(T) == sizeof(double)), "weights in the type of X");
+  expect(0 <= classes.first && classes.first <= classes.last && classes.last <= owned.m, "classes below their number");
+  expect(std::all_of(row, row + rows, [&](int32_t j) { return j >= 0 && j < owned.d; }), "rows below the features");
 }
 
 void put(const Assessment& from, double* found) {
@@ -23,110 +78,139 @@ void put(const Assessment& from, double* found) {
 }
 void put(const Sweep& from, double* done) { done[0] = from.violation, done[1] = from.visited; }
 
-Match match_of(const int64_t* m) { return {{m[0], m[1]}, {m[2], m[3]}, m[4] != 0}; }
-
-void expect(bool right, const char* what) {
-  if (!right) throw BadArgument(std::string("expected ") + what);
+Match match_of(const Owned& owned, const int64_t* m) {
+  for (const int64_t* bundle : {m, m + 2})
+    expect(0 <= bundle[0] && bundle[0] <= bundle[1] && bundle[1] <= owned.m, "bundles of classes below their number");
+  return {{m[0], m[1]}, {m[2], m[3]}, m[4] != 0};
 }
 
 }  // namespace
 
 template <class T>
 void run(MulticlassNewArgs<T>& args) {
+  expect(args.method >= kAscent && args.method <= kCentred, "a method from 0 to 2");
+  expect(0 <= args.first && args.first < args.last && args.last <= args.classes, "classes below their number");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
   const MulticlassArgs<T> given{X, args.y, args.classes, {args.first, args.last}, args.formulation, args.C,
                                 uint64_t(args.seed), args.threads, args.method == kCentred};
-  DualPoint* made;
+  std::shared_ptr<DualPoint> made;
   if (args.method == kProximal) {
-    made = kernels<T>().multiclass_proximal(given);
+    made.reset(kernels<T>().multiclass_proximal(given));
   } else {
-    made = kernels<T>().multiclass_ascent(given);
+    made.reset(kernels<T>().multiclass_ascent(given));
   }
-  *args.handle = reinterpret_cast<int64_t>(made);
+  Handles& all = handles();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.owned[all.last + 1] = {made, args.d, args.classes, {args.first, args.last}, sizeof(T) == sizeof(double)};
+  *args.handle = ++all.last;
 }
 
 template <class T>
 void run(AlphaCountArgs<T>& args) {
-  *args.count = point_of(args.handle)->alpha_count();
+  *args.count = owned_by(args.handle).point->alpha_count();
 }
 template <class T>
 void run(GetAlphaArgs<T>& args) {
-  const DualPoint& point = *point_of(args.handle);
+  const Owned owned = owned_by(args.handle);
+  const DualPoint& point = *owned.point;
   expect(args.ends == point.rows() + 1 && args.entries == point.alpha_count(), "room for all dual variables");
   point.get_alpha(args.offset, args.index, args.value);
 }
 template <class T>
 void run(SetAlphaArgs<T>& args) {
-  DualPoint& point = *point_of(args.handle);
-  expect(args.ends == point.rows() + 1 && args.offset[point.rows()] == args.entries, "dual variables of all rows");
-  point.set_alpha(args.offset, args.index, args.value);
+  const Owned owned = owned_by(args.handle);
+  const int64_t* ends = args.offset + args.ends;
+  expect(args.ends == owned.point->rows() + 1 && args.offset[0] == 0 && ends[-1] == args.entries &&
+             std::is_sorted(args.offset, ends),
+         "dual variables of all rows");
+  expect(std::all_of(args.index, args.index + args.entries, [&](int32_t c) { return c >= 0 && c < owned.m; }),
+         "dual variables of classes below their number");
+  owned.point->set_alpha(args.offset, args.index, args.value);
 }
 template <class T>
 void run(WeightsArgs<T>& args) {
-  point_of(args.handle)->get_weights(args.W);
+  const Owned owned = owned_by(args.handle);
+  check_weights<T>(owned, args.d, args.columns);
+  owned.point->get_weights(args.W);
 }
 
 template <class T>
 void run(AssessArgs<T>& args) {
-  put(as<MulticlassAscent>(args).assess(args.tolerance), args.found);
+  put(as<MulticlassAscent>(args)->assess(args.tolerance), args.found);
 }
 template <class T>
 void run(SweepArgs<T>& args) {
-  put(as<MulticlassAscent>(args).sweep(args.tolerance, args.shrink != 0), args.done);
+  put(as<MulticlassAscent>(args)->sweep(args.tolerance, args.shrink != 0), args.done);
 }
 template <class T>
 void run(ProximalStepArgs<T>& args) {
-  auto& proximal = as<MulticlassProximal>(args);
-  put(proximal.step(args.tolerance), args.found);
-  args.counts[0] = proximal.newton_steps, args.counts[1] = proximal.failures;
+  const auto proximal = as<MulticlassProximal>(args);
+  put(proximal->step(args.tolerance), args.found);
+  args.counts[0] = proximal->newton_steps, args.counts[1] = proximal->failures;
 }
 
 template <class T>
 void run(BeginEpochArgs<T>& args) {
-  as<MatchAscent>(args).begin_epoch(args.violation);
+  as<MatchAscent>(args)->begin_epoch(args.violation);
 }
 template <class T>
 void run(ExamineArgs<T>& args) {
-  put(as<MatchAscent>(args).examine(match_of(args.match), args.tolerance), args.found);
+  const auto point = as<MatchAscent>(args);
+  put(point->examine(match_of(point.owned, args.match), args.tolerance), args.found);
 }
 template <class T>
 void run(PlayArgs<T>& args) {
-  *args.violation = as<MatchAscent>(args).play(match_of(args.match), args.tolerance);
+  const auto point = as<MatchAscent>(args);
+  *args.violation = point->play(match_of(point.owned, args.match), args.tolerance);
 }
 template <class T>
 void run(SettleArgs<T>& args) {
-  *args.share = as<MatchAscent>(args).settle(args.shrink != 0);
+  *args.share = as<MatchAscent>(args)->settle(args.shrink != 0);
 }
 template <class T>
 void run(NonzeroRowsArgs<T>& args) {
-  *args.count = as<MatchAscent>(args).nonzero_rows({args.first, args.last}, args.row);
+  const auto point = as<MatchAscent>(args);
+  const Classes classes{args.first, args.last};
+  expect(args.d == point.owned.d, "room for all rows");
+  expect(0 <= args.first && args.first <= args.last && args.last <= point.owned.m, "classes below their number");
+  *args.count = point->nonzero_rows(classes, args.row);
 }
 template <class T>
 void run(GetRowsArgs<T>& args) {
+  const auto point = as<MatchAscent>(args);
   const Classes classes{args.first, args.first + args.columns};
-  as<MatchAscent>(args).get_rows(classes, args.row, args.rows, args.value);
+  check_rows<T>(point.owned, classes, args.row, args.rows);
+  point->get_rows(classes, args.row, args.rows, args.value);
 }
 template <class T>
 void run(SetRowsArgs<T>& args) {
+  const auto point = as<MatchAscent>(args);
   const Classes classes{args.first, args.first + args.columns};
-  as<MatchAscent>(args).set_rows(classes, args.row, args.rows, args.value);
+  check_rows<T>(point.owned, classes, args.row, args.rows);
+  point->set_rows(classes, args.row, args.rows, args.value);
 }
 
 template <class T>
 void run(PartsArgs<T>& args) {
-  *args.count = as<SharedAscent>(args).parts();
+  *args.count = as<SharedAscent>(args)->parts();
 }
 template <class T>
 void run(PartArgs<T>& args) {
-  put(as<SharedAscent>(args).part(args.number, args.tolerance, args.shrink != 0), args.done);
+  const auto point = as<SharedAscent>(args);
+  expect(args.number >= 0 && args.number < point->parts(), "the number of a part");
+  put(point->part(args.number, args.tolerance, args.shrink != 0), args.done);
 }
 template <class T>
 void run(MeanChangeArgs<T>& args) {
-  as<SharedAscent>(args).get_mean_change(args.change);
+  const auto point = as<SharedAscent>(args);
+  expect(args.d == point.owned.d && point.owned.wide == (sizeof(T) == sizeof(double)), "the mean of all features");
+  point->get_mean_change(args.change);
 }
 template <class T>
 void run(MoveMeanArgs<T>& args) {
-  as<SharedAscent>(args).move_mean(args.change);
+  const auto point = as<SharedAscent>(args);
+  expect(args.d == point.owned.d && point.owned.wide == (sizeof(T) == sizeof(double)), "the mean of all features");
+  point->move_mean(args.change);
 }
 
 #define XMCJAX_CALL(name, Args)
@@ -136,5 +220,13 @@ void run(MoveMeanArgs<T>& args) {
 }  // namespace xmcjax
 
 XMCJAX_EXPORT int32_t xmcjax_multiclass_free(int64_t handle) {
-  return xmcjax::guarded_call([&] { delete xmcjax::point_of(handle); });
+  return xmcjax::guarded_call([&] {
+    xmcjax::Handles& all = xmcjax::handles();
+    xmcjax::Owned let_go;  // ends after the lock
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    const auto found = all.owned.find(handle);
+    if (found == all.owned.end()) return;
+    let_go = std::move(found->second);
+    all.owned.erase(found);
+  });
 }
