@@ -181,3 +181,45 @@ def test_sparse_features_with_a_small_lambda_begin_with_larger_ones():
     assert solution.status == Status.CONVERGED
     expected = helpers.minimum(X, y, 1e-4)
     assert solution.value == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_gradient_of_small_features_is_no_rounding():
+    # ‖∇G(0)‖ is small because the features are, and has to fall to its part all the same
+    X, y = helpers.sparse_set(dtype=np.float32)
+    for kind in KINDS.values():
+        problem = helpers.problem(kind(X * np.float32(1e-8)), y, 1e-14)
+        hp = multinomial.HParams(0.0, 100, gradient_tolerance=1e-2)
+        begun = multinomial.run(problem, "block_newton", hp._replace(max_steps=1)).history[0]
+        solution = multinomial.run(problem, "block_newton", hp)
+        assert solution.status == Status.CONVERGED
+        assert solution.gradient_norm <= 1e-2 * begun.gradient_norm
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [1e-30, 1e25])
+def test_numbers_that_float32_does_not_have(kind, scale, monkeypatch):
+    # where little is to do, float64 is taken anyway
+    monkeypatch.setattr("xmcjax.solvers.multinomial._scores._FEW", 0)
+    X, y = helpers.sparse_set()
+    plain = multinomial.run(helpers.problem(KINDS[kind](X), y, 1.0), "block_newton")
+    scaled = helpers.problem(KINDS[kind](X * scale), y, scale**2)
+    solution = multinomial.run(scaled, "block_newton", multinomial.HParams(max_steps=30))
+    assert solution.status == Status.CONVERGED
+    assert solution.history[-1].steps <= plain.history[-1].steps + 5
+    assert solution.value == pytest.approx(plain.value, rel=1e-4)
+
+
+def test_products_in_parts_are_those_in_one(monkeypatch):
+    whole = _scores("dense", np.float64)[0]
+    monkeypatch.setattr("xmcjax.solvers.multinomial._scores._PART", 1)
+    rng = np.random.default_rng(1)
+    for function, array in (
+        (whole.product, rng.normal(size=(7, 41))),
+        (whole.transposed, rng.normal(size=(7, 700))),
+        (whole.squared_transposed, rng.normal(size=(7, 700))),
+    ):
+        assert len(whole.parts(1)) == 2
+        found = function(array)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("xmcjax.solvers.multinomial._scores._PART", 1 << 40)
+            np.testing.assert_allclose(found, function(array), rtol=1e-10, atol=1e-10)

@@ -108,8 +108,14 @@ def gram(scores: DenseScores) -> np.ndarray:
 
 
 def _gram(scores: DenseScores, w: np.ndarray, rows: Any = slice(None)) -> np.ndarray:
-    scaled = scores.X[rows] * np.sqrt(w).astype(scores.work)[:, None]
-    return (scaled.T @ scaled).astype(np.float64)
+    root = np.sqrt(w).astype(scores.work)[:, None]
+    A = np.zeros((scores.d + 1, scores.d + 1))
+    for part in scores.parts(A.size):
+        if part.start < len(root):
+            chosen = part if isinstance(rows, slice) else rows[part]
+            scaled = scores.X[chosen] * root[part]
+            A += scaled.T @ scaled
+    return A
 
 
 def _regularise(A: np.ndarray, scores: DenseScores, l2: float) -> None:

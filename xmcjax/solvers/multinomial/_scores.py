@@ -21,6 +21,11 @@ _LEAST_ROWS, _MOST_ROWS = 64, 512
 
 # Multiplications of a product up to which conjugate gradients keep the dtype of the scores: it costs nothing.
 _FEW = 1 << 20
+# Of weights, λ and curvatures, between which float32 has them and what conjugate gradients make of them.
+_LEAST, _MOST = 1e-25, 1e25
+
+# Multiplications of a part of a product with dense features, between which Ctrl-C is answered.
+_PART = 1 << 32
 
 Product = Callable[[np.ndarray], np.ndarray]
 
@@ -40,17 +45,24 @@ class _Scores:
     axis: int
     _along_call: str
 
-    def __init__(self, problem: Problem, dtype: np.dtype, threads: int):
+    def __init__(self, problem: Problem, dtype: np.dtype, work: np.dtype, squares: np.ndarray, threads: int):
         self.dtype, self._threads = dtype, threads
         self.n, self.d = problem.op.shape
         #: of conjugate gradients
-        self.work = dtype if _few(problem) else np.dtype(np.float32)
+        self.work = work
+        #: ‖x_i‖², float64
+        self.squares = squares
         self.y, self.weight = np.asarray(problem.y), np.asarray(problem.weight).astype(dtype)
         self.intercept = problem.intercept
         self._unit = bool(np.all(self.weight == 1))
         rows = np.arange(self.n)
         self._own = (self.y, rows) if self.axis == 0 else (rows, self.y)
         self._native = native.available()
+
+    def largest_gradient(self) -> float:
+        """√(Σ_i c_i² (‖x_i‖² + 1)), the last 1 for b: by what rounding of the probabilities is multiplied."""
+        c = self.weight.astype(np.float64)
+        return float(np.sqrt((c * c) @ (self.squares + int(self.intercept))))
 
     def shape(self, length: int, K: int) -> tuple[int, int]:
         """Of an array with `length` numbers of each of K classes."""
@@ -101,8 +113,8 @@ class DenseScores(_Scores):
 
     axis, _along_call = 0, "softmax_along_by_class"
 
-    def __init__(self, problem: Problem, threads: int):
-        super().__init__(problem, np.dtype(problem.op.dtype), threads)
+    def __init__(self, problem: Problem, work: np.dtype, squares: np.ndarray, threads: int):
+        super().__init__(problem, np.dtype(problem.op.dtype), work, squares, threads)
         self._X = np.asarray(problem.op.X)  # type: ignore[union-attr]
         #: the features and a column of ones, or of zeros without intercept; [n, d+1] for conjugate gradients
         self.X = np.full((self.n, self.d + 1), self.intercept, self.work)
@@ -121,16 +133,31 @@ class DenseScores(_Scores):
         return np.ascontiguousarray(whole.reshape(blocks, self._rows, -1).transpose(0, 2, 1))
 
     def product(self, V: np.ndarray) -> np.ndarray:
-        U = V[:, :-1].astype(self.dtype) @ self._X.T
+        W = V[:, :-1].astype(self.dtype)
+        U = np.empty((len(V), self.n), self.dtype)
+        for part in self.parts(W.size):
+            U[:, part] = W @ self._X[part].T
         U += V[:, -1:].astype(self.dtype)
         return U
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
-        return np.hstack([R @ self._X, self.intercept * R.sum(axis=1, keepdims=True)])
+        out = np.zeros((len(R), self.d + 1), R.dtype)
+        for part in self.parts(out.size):
+            out[:, :-1] += R[:, part] @ self._X[part]
+        out[:, -1] = self.intercept * R.sum(axis=1)
+        return out
 
     def squared_transposed(self, C: np.ndarray) -> np.ndarray:
         """Xᵀ with its entries squared, times C."""
-        return C @ (self.X * self.X)
+        out = np.zeros((len(C), self.d + 1), self.work)
+        for part in self.parts(out.size):
+            out += C[:, part] @ np.square(self.X[part])
+        return out
+
+    def parts(self, numbers: int) -> list[slice]:
+        """Of the instances, where each is multiplied by so many numbers: between them Ctrl-C is answered."""
+        rows = max(_PART // max(numbers, 1), _MOST_ROWS)
+        return [slice(first, first + rows) for first in range(0, self.n, rows)]
 
     def hessian(self, P: np.ndarray) -> Product:
         """V ↦ Xᵀ c (P ∘ U − P (P·U)) for U = X V, with V [K, d+1], in the dtype of conjugate gradients."""
@@ -164,13 +191,15 @@ class SparseScores(_Scores):
     Args:
         problem: whose features are CSR.
         dtype: of the scores; float32 leaves an error of G of some 1e-7.
+        work: dtype of conjugate gradients.
+        squares: ‖x_i‖².
         threads: of a product.
     """
 
     axis, _along_call = 1, "softmax_along"
 
-    def __init__(self, problem: Problem, dtype: np.dtype, threads: int):
-        super().__init__(problem, dtype, threads)
+    def __init__(self, problem: Problem, dtype: np.dtype, work: np.dtype, squares: np.ndarray, threads: int):
+        super().__init__(problem, dtype, work, squares, threads)
         X = problem.op.to_scipy()  # type: ignore[union-attr]
         Xt = X.T.tocsr()
         self._X, self._Xt = self._operator(X, dtype), self._operator(Xt, dtype)
@@ -250,12 +279,26 @@ def scores_of(problem: Problem, precise: bool, threads: int) -> DenseScores | Sp
         precise: whether scores of CSR features have the dtype of X, and not float32.
         threads: of a product.
     """
+    squares = _squares(problem.op)
+    work = np.dtype(np.float32 if _narrow(problem, squares) else problem.op.dtype)
     if isinstance(problem.op, linops.Dense):
-        return DenseScores(problem, threads)
-    dtype = np.dtype(problem.op.dtype if precise or _few(problem) else np.float32)
-    return SparseScores(problem, dtype, threads)
+        return DenseScores(problem, work, squares, threads)
+    return SparseScores(problem, np.dtype(problem.op.dtype) if precise else work, work, squares, threads)
 
 
-def _few(problem: Problem) -> bool:
+def _squares(op) -> np.ndarray:
+    """‖x_i‖² in float64, [n]."""
+    if isinstance(op, linops.Dense):
+        X = np.asarray(op.X)
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    X = op.to_scipy().astype(np.float64)
+    return np.asarray(X.power(2).sum(axis=1)).ravel()
+
+
+def _narrow(problem: Problem, squares: np.ndarray) -> bool:
+    """Whether float32 gains time, and has the numbers of a problem of float64."""
     n, d = problem.op.shape
-    return n * d * problem.classes <= _FEW
+    weight = np.asarray(problem.weight, np.float64)
+    curvature = float(weight @ squares)
+    numbers = float(weight.max()), float(problem.l2), curvature or 1.0, float(squares.max()) or 1.0
+    return n * d * problem.classes > _FEW and all(_LEAST < a < _MOST for a in numbers)

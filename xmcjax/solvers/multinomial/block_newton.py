@@ -130,7 +130,7 @@ class Host:
         # where the weights are and where the intercepts
         self._lead = (slice(None), slice(0, d)) if self._axis == 0 else (slice(0, d), slice(None))
         self._last = (slice(None), d) if self._axis == 0 else (d, slice(None))
-        self._larger = [] if begun else self._larger_l2(problem)
+        self._larger = [] if begun else self._larger_l2()
         self._at_zero = not begun
         self._gram: np.ndarray | None = None
         if isinstance(self._scores, DenseScores) and self._blocks_pay():
@@ -147,7 +147,7 @@ class Host:
         point = self._point = self._at(self._laid_out(V - V.mean(axis=1, keepdims=True)))
         uniform = np.full_like(point.now.P, 1 / self._K)
         at_zero = float(np.linalg.norm(self._loss_gradient(uniform)))
-        rounding = 8 * float(np.finfo(self._scores.dtype).eps) * float(np.linalg.norm(self._scores.weight))
+        rounding = 8 * float(np.finfo(self._scores.dtype).eps) * self._scores.largest_gradient()
         return self._stated(hp, at_zero if at_zero > rounding else 1.0, 0, 0, Status.RUNNING)
 
     def step(self, hp: HParams, state: State) -> State:
@@ -347,12 +347,11 @@ class Host:
         Z = point.Z + np.asarray(t, U.dtype) * U
         return Point(point.V + t * direction, Z, now, self._loss_gradient(now.P))
 
-    def _larger_l2(self, problem: Problem) -> list[float]:
+    def _larger_l2(self) -> list[float]:
         """λ to begin with, above that of the problem."""
         if self._axis == 0:
             return []
-        squares = np.asarray(problem.op.to_scipy().power(2).sum(axis=1)).ravel()  # type: ignore[union-attr]
-        unit = float(self._scores.weight.astype(np.float64) @ squares)
+        unit = float(self._scores.weight.astype(np.float64) @ self._scores.squares)
         return [part * unit for part in _LARGER] if _LARGER[-1] * unit > self._l2 else []
 
     def _blocks_pay(self) -> bool:
