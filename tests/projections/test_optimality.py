@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import numpy as np
 import pytest
 
@@ -15,6 +16,8 @@ from tests.support.projections import (
     off_by,
     project,
 )
+from xmcjax import projections
+from xmcjax.native import twins
 
 # (m, k, vectors): 1,008 of every set
 GROUPS = [(1, 1, 126), (2, 2, 126), (7, 1, 126), (7, 3, 126), (7, 7, 126), (40, 1, 126), (40, 5, 126)]
@@ -103,3 +106,28 @@ def test_a_radius_below_the_rounding_of_the_entries(path, k):
     for r in (1e-16, 1e-18, 1e-30):
         p = Problem(b, r * one, 0 * one, one, one, k)
         np.testing.assert_allclose(run(path, "topk_simplex_alpha", p).sum(-1), r, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("m", "k"), [(9, 3), (20, 5), (40, 20)])
+def test_the_twin_is_optimal_as_users_compile_it(m, k, dtype):
+    """Where an entry of x is the end of the first interval only before rounding."""
+    rng = np.random.default_rng(0)
+    b, rho = rng.normal(size=(2000, m)).astype(dtype), rng.choice([0.0, 0.2, 1.0], 2000).astype(dtype)
+    options = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+
+    def both(b, rho):
+        return projections.topk_cone(b, k, rho), projections.topk_simplex(b, k, 1.0, rho)
+
+    with twins():
+        found = jax.jit(both, compiler_options=options)(b, rho)
+    for p in map(np.asarray, found):
+        p = p.astype(float)
+        # no point of the segment to another one of the set is nearer
+        worst = 0.0
+        for other in (*(np.roll(p, shift, axis=0) for shift in range(1, 40)), 0 * p, 2 * p):
+            if other.sum(1).max() > 1 and p.sum(1).max() <= 1 + 1e-6:
+                continue  # outside the simplex
+            slope = (p - b) * (other - p)
+            worst = min(worst, (slope.sum(1) + rho * p.sum(1) * (other - p).sum(1)).min())
+        assert worst >= -(1e-4 if dtype == np.float32 else 1e-12)

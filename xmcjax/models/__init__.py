@@ -16,10 +16,10 @@ from xmcjax.models._linear import LinearModel as LinearModel
 from xmcjax.models._manifest import check_regular as check_regular
 from xmcjax.models._predict import predict_topk as predict_topk
 from xmcjax.models._predict import scores_above as scores_above
-from xmcjax.models._predictor import Predictor as Predictor
 from xmcjax.models._predictions import prediction_file as prediction_file
 from xmcjax.models._predictions import read_predictions as read_predictions
 from xmcjax.models._predictions import write_predictions as write_predictions
+from xmcjax.models._predictor import Predictor as Predictor
 from xmcjax.models._writer import RUN_FILE as RUN_FILE
 from xmcjax.models._writer import ShardWriter as ShardWriter
 from xmcjax.models._writer import check_vacant as check_vacant

@@ -55,15 +55,17 @@ def _heads(b, k: int):
 
 
 class _Step:
-    """The sets and sums of one (t, u), and the linear system of a Newton step from there.
+    """The sets and sums of one (t, v), and the linear system of a Newton step from there; u = v − t.
+
+    v is kept and not u: at the start it is an entry of b, which t + u would only be after rounding.
 
     F: Σ min(max(b − t, 0), u) = k u and G: Σ_U (b − t − u) + k t = ρk² u, of Lemma 3 in t and s.
     """
 
-    def __init__(self, b, t, u, k: int, rho):
+    def __init__(self, b, t, v, k: int, rho):
         # The four passes share no array, or XLA for CPUs would write one of the size of b between them; zeros
         # that are made from different numbers are not shared.
-        v = t + u
+        u = v - t
         clipped = jnp.clip(b - t[..., None], (0 * u)[..., None], u[..., None]).sum(-1)
         excess = jnp.maximum(b - v[..., None], (0 * v)[..., None]).sum(-1)
         self.above = _threshold.count(b > v[..., None], v)
@@ -101,9 +103,9 @@ def _jnp_project(b, radius, rho, *, k: int):
     skip = bad | zero | constant
 
     def body(carry):
-        steps, t, u, tight, level, sets, done = carry
-        step = _Step(b, t, u, k, rho)
-        du_cap = cap - u
+        steps, t, v, tight, level, sets, done = carry
+        step = _Step(b, t, v, k, rho)
+        du_cap = cap - (v - t)
         dt_cap = step.at_width(du_cap)
         dt, du = step.cone()
         now_tight = (cap < jnp.inf) & (step.multiplier(dt_cap, du_cap) >= 0)
@@ -116,7 +118,7 @@ def _jnp_project(b, radius, rho, *, k: int):
         return (
             steps + 1,
             jnp.where(stop, t, t + dt),
-            jnp.where(stop, u, u + du),
+            jnp.where(stop, v, v + (dt + du)),
             jnp.where(stop, tight, now_tight),
             jnp.where(stop, level, new_level),
             new_sets,
@@ -127,17 +129,17 @@ def _jnp_project(b, radius, rho, *, k: int):
         return ((carry[0] < _MAX_STEPS) & ~carry[-1]).any()
 
     none = jnp.full_like(kth, -1)
-    start = jnp.where(skip, 0, following), jnp.where(skip, 1, kth - following)
+    start = jnp.where(skip, 0, following), jnp.where(skip, 1, kth)
     steps = jnp.zeros_like(kth, jnp.int32)  # of each vector, as in _threshold.search
     carry = (steps, *start, jnp.zeros_like(kth, bool), jnp.full_like(kth, -jnp.inf), (none, none), skip)
-    _, t, u, tight, *_ = jax.lax.while_loop(more, body, carry)
+    _, t, v, tight, *_ = jax.lax.while_loop(more, body, carry)
 
     # What rounding has left of the equations: in the knapsack problem where the radius holds, else a
     # step from the values found.
     held, _ = _threshold.refine(b, t, radius, jnp.zeros_like(t), cap, rho, skip | ~tight, at_most=False)
-    step = _Step(b, t, u, k, rho)
+    step = _Step(b, t, v, k, rho)
     dt, du = step.cone()
-    width = jnp.where(constant, flat, jnp.where(tight, cap, u + du))
+    width = jnp.where(constant, flat, jnp.where(tight, cap, (v - t) + du))
     middle = jnp.where(following > -jnp.inf, (kth - following - flat) / 2, -2 * flat)
     base = jnp.where(constant, jnp.where(following > -jnp.inf, following, kth), t)
     x = jnp.clip((b - base[..., None]) - jnp.where(constant, middle, dt)[..., None], 0, width[..., None])
