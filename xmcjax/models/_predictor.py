@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -126,7 +127,7 @@ class Predictor:
         X = X.astype(self.dtype, copy=False)
         return _sparse.csr(X) if sp.issparse(X) else X
 
-    def _held(self):
+    def _held(self) -> Any:
         """The weights [d, L], read once."""
         with self._lock:
             if self._weights is None:
