@@ -22,11 +22,11 @@ PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
 
 
 @functools.cache
-def commit() -> str:
-    """Of the source tree, with a word where it was changed since; "unknown" without git."""
+def commit(tree: Path = ROOT) -> str:
+    """Of a source tree, with a word where it was changed since; "unknown" without git."""
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(ROOT), *arguments]
+        command = ["git", "-C", str(tree), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:

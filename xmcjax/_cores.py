@@ -8,6 +8,9 @@ import os
 import threading
 from collections.abc import Iterator
 
+# Multiplications of a product from which it takes all cores: it takes milliseconds.
+_MANY = 1 << 28
+
 _LIMITED = threading.Lock()
 
 
@@ -16,6 +19,11 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def threads_of_product(multiplications: int) -> int:
+    """As many as there are cores where a product takes milliseconds, else 1."""
+    return usable_cores() if multiplications >= _MANY else 1
 
 
 @contextlib.contextmanager

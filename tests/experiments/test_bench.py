@@ -18,6 +18,7 @@ from experiments.bench import (
     prediction,
     projections,
     topk_svm,
+    versions,
 )
 from tests.support.experiments import assert_drawn, written
 
@@ -117,3 +118,24 @@ def test_penalties_small(tmp_path):
     assert rows["L1()"]["statuses"] == {"converged": 3}
     text = penalties.markdown(result)
     assert text.startswith("naics_demo, 3 labels") and "| HuberPenalty(huber_width=0.01) |" in text
+
+
+def test_versions_small(tmp_path):
+    result = versions.run(versions.Options(small=True).chosen())
+    stored, text = written(tmp_path, "versions", result, versions.markdown(result))
+    assert [row["name"] for row in stored["rows"]] == [
+        "multiclass svm ww digits C=1",
+        "projection simplex normal",
+    ]
+    for row in stored["rows"]:
+        assert row["values"][0] == row["values"][1] != 0 and row["ratio"] > 0
+    assert stored["before"] == stored["now"]
+    assert "| multiclass svm ww digits C=1 |" in text and "before: " in text
+
+
+def test_a_version_that_cannot_be_imported_is_an_error(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 3\n")
+    python.chmod(0o755)
+    with pytest.raises(RuntimeError, match="ended with 3"):
+        versions.run(versions.Options(before=python, small=True).chosen())

@@ -71,6 +71,8 @@ CASES = {
     "Weston-Watkins in JAX": lambda: multiclass(300, 30, sparse=False, formulation="ww", backend="dense"),
     "multinomial, dual": lambda: multinomial(8000, 800, True, solver="dual"),
     "multinomial, newton": lambda: multinomial(8000, 800, True, solver="newton"),
+    "multinomial, block_newton": lambda: multinomial(8000, 800, True, solver="block_newton"),
+    "multinomial, block_newton, dense": lambda: multinomial(8000, 1500, False, solver="block_newton"),
     "multinomial, dense": lambda: multinomial(4000, 800, False, solver="newton"),
     "multinomial, lc": lambda: multinomial(4000, 800, True, solver="lc"),
     "top-k": lambda: top_k(8000, 1000, False),

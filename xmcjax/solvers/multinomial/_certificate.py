@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._cores import blas_threads, usable_cores
+from xmcjax._cores import blas_threads, threads_of_product
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers.host_newton import conjugate_gradients, halved
 from xmcjax.solvers.multinomial._problem import Problem
@@ -85,7 +85,7 @@ class Certifier:
         self._rounding = 2 * float(np.finfo(np.float64).eps) * float(self._c.sum())
         self._K, self._intercept = problem.classes, problem.intercept
         self._rows = np.arange(len(self._y))
-        self._threads = usable_cores() if self._X.shape[0] * self._X.shape[1] * self._K >= 1 << 28 else 1
+        self._threads = threads_of_product(self._X.shape[0] * self._X.shape[1] * self._K)
         self._wanted = np.bincount(self._y, self._c, self._K)
 
     def certified(

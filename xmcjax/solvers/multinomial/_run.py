@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from xmcjax._arguments import name_of, number, whole_number
+from xmcjax._arguments import name_of, whole_number
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._options import Real
 from xmcjax.linops import real_array
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._peers import Peers, described
@@ -99,6 +100,7 @@ def _compiled(method: str):
 FEW_SCORES = 1 << 14
 # Outer iterations, at least, after which steps that bring nothing are given up.
 IDLE = 30
+_FROM_0 = Real(least=0)
 _PLAIN = {"xla_backend_optimization_level": 0}
 
 initial, _plain_initial = (
@@ -167,17 +169,10 @@ def _checked(hp: HParams) -> HParams:
     """Numbers of the stopping rule that a compiled program takes."""
     gradient = hp.gradient_tolerance
     return HParams(
-        _finite("tolerance", hp.tolerance),
+        _FROM_0.check("tolerance", hp.tolerance),
         whole_number("max_steps", hp.max_steps, 0),
-        gradient if gradient is None else _finite("gradient_tolerance", gradient),
+        gradient if gradient is None else _FROM_0.check("gradient_tolerance", gradient),
     )
-
-
-def _finite(name: str, value) -> float:
-    value = number(name, value)
-    if not 0 <= value < np.inf:
-        raise ValueError(f"{name}: expected a finite number from 0, got {value}")
-    return value
 
 
 def _given(problem: Problem, method: str, hp: HParams, W0, b0, mesh, checkpoint) -> dict[str, str]:

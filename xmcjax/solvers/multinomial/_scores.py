@@ -64,10 +64,6 @@ class _Scores:
         c = self.weight.astype(np.float64)
         return float(np.sqrt((c * c) @ (self.squares + int(self.intercept))))
 
-    def shape(self, length: int, K: int) -> tuple[int, int]:
-        """Of an array with `length` numbers of each of K classes."""
-        return (K, length) if self.axis == 0 else (length, K)
-
     def of_rows(self, numbers: np.ndarray) -> np.ndarray:
         """Numbers of the instances [n], to be multiplied by scores."""
         return numbers[None, :] if self.axis == 0 else numbers[:, None]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from xmcjax._cores import blas_threads, usable_cores
+from xmcjax._cores import blas_threads, threads_of_product
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _preconditioners
@@ -49,8 +49,6 @@ _MOST_NUMBERS, _MOST_PRODUCTS = 1 << 26, 40.0
 
 # Scores or dense features of which several copies are held.
 _MOST_HELD = 1 << 27
-# Multiplications of a product with dense features from which it takes all cores.
-_MANY_NUMBERS = 1 << 28
 
 Enough = Callable[[np.ndarray, float, float], bool]
 
@@ -109,7 +107,7 @@ def threads(problem: Problem) -> int:
     if isinstance(problem.op, Csr):
         return problem.op.threads
     n, d = problem.op.shape
-    return usable_cores() if n * d * problem.classes >= _MANY_NUMBERS else 1
+    return threads_of_product(n * d * problem.classes)
 
 
 @jax.tree_util.register_static
@@ -153,7 +151,8 @@ class Host:
     def step(self, hp: HParams, state: State) -> State:
         """The state after one step."""
         point = self._of(state)
-        l2 = self._larger.pop(0) if self._larger else self._l2
+        larger = bool(self._larger)
+        l2 = self._larger.pop(0) if larger else self._l2
         gradient = point.gradient + l2 * self._regularised(point.V)
         self._prepare(point, l2)
         forcing = np.sqrt(float(state.gradient_norm) / float(state.scale))
@@ -166,6 +165,8 @@ class Host:
         )
         moved = self._searched(point, direction, float(np.vdot(gradient, direction)), l2)
         self._age += 1
+        if larger:  # of another λ
+            self._preconditioner = None
         counts = int(state.steps) + 1, int(state.inner) + products
         if moved is None:
             return self._stated(hp, float(state.scale), *counts, Status.LINE_SEARCH_FAILED)
@@ -265,7 +266,7 @@ class Host:
             self._preconditioner = _preconditioners.diagonal(self._scores, P, l2)
         elif not isinstance(self._scores, DenseScores):
             raise AssertionError("whole blocks are those of dense features")
-        elif self._at_zero:
+        elif self._at_zero and self._preconditioner is None:
             self._preconditioner = _preconditioners.uniform(self._scores, self._K, l2, self._gram)
             self._age = _KEPT - 1
         elif self._preconditioner is None or self._age >= _KEPT:

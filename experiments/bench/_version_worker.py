@@ -1,0 +1,140 @@
+"""Work of the installed library, whatever its version, for :mod:`experiments.bench.versions`.
+
+It is run by its path, so that xmcjax is that of the interpreter. Each line of standard input is a JSON object
+of name, kind, folder of the data and options. It answers with processor seconds and with a number that two
+versions agree on that do the same work. At the first line of a name the data are read and programs compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def one_vs_all(X, y, **options) -> Callable:
+    from xmcjax import OneVsAllClassifier
+
+    def work():
+        return abs(OneVsAllClassifier(**options).fit(X, y).coef_).sum()
+
+    return work
+
+
+def multiclass_svm(X, y, formulation: str, **options) -> Callable:
+    from xmcjax import MulticlassSVC
+
+    def work():
+        return abs(MulticlassSVC(formulation, random_state=0, **options).fit(X, y).coef_).sum()
+
+    return work
+
+
+def topk_svm(X, y, variant: str, k: int, C: float, tol: float) -> Callable:
+    import jax
+
+    from xmcjax import linops
+    from xmcjax.solvers import topk_sdca
+
+    def work():
+        problem = topk_sdca.problem(linops.make(X), y, k, C, variant=variant)
+        hp = topk_sdca.HParams(tol=tol, max_epochs=10_000)
+        return topk_sdca.run(problem, hp, topk_sdca.init(problem, jax.random.key(0))).primal[0]
+
+    return work
+
+
+def multinomial(X, y, method: str, lam: float, steps: int) -> Callable:
+    from xmcjax import linops
+    from xmcjax.solvers.multinomial import HParams, advance, initial, multinomial_problem
+
+    problem = multinomial_problem(linops.make(X), y, lam)
+    hp = HParams(0.0, 1000)
+
+    def work():
+        state = initial(problem, hp, None, None, method=method)
+        for _ in range(steps):
+            state = advance(problem, hp, state, method=method)
+        return state.value
+
+    return work
+
+
+def kernel_regression(X, y, **options) -> Callable:
+    from xmcjax import KernelLogisticClassifier
+
+    def work():
+        return KernelLogisticClassifier(**options).fit(X, y).objective_
+
+    return work
+
+
+def kernel_product(X, y, columns: int, memory: float, w: float) -> Callable:
+    from xmcjax import kernels
+
+    operator = kernels.gram(kernels.stack([kernels.RBF(w)]), kernels.points(X), memory=memory)
+    S = np.ones((X.shape[0], 1, columns), X.dtype)
+
+    def work():
+        return np.asarray(operator.matmat(S)).sum()
+
+    return work
+
+
+def projection(X, y, name: str, repeats: int, **options) -> Callable:
+    import jax
+
+    from xmcjax import projections
+
+    project = jax.jit(lambda b: getattr(projections, name)(b, **options))
+
+    def work():
+        for _ in range(repeats):
+            out = jax.block_until_ready(project(X))
+        return out.sum()
+
+    return work
+
+
+KINDS = {
+    f.__name__: f
+    for f in (
+        *(one_vs_all, multiclass_svm, topk_svm, multinomial),
+        *(kernel_regression, kernel_product, projection),
+    )
+}
+
+
+def loaded(file: Path):
+    """An array, or CSR where there is such a file."""
+    sparse = file.with_suffix(".npz")
+    return sp.csr_matrix(sp.load_npz(sparse)) if sparse.exists() else np.load(file.with_suffix(".npy"))
+
+
+def main() -> None:
+    """Says where the library is, then answers each line with one."""
+    import xmcjax
+
+    print(
+        json.dumps({"version": xmcjax.__version__, "folder": str(Path(xmcjax.__file__).parent)}), flush=True
+    )
+    works: dict[str, Callable] = {}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if asked["name"] not in works:
+            folder = Path(asked["folder"])
+            data = loaded(folder / "X"), loaded(folder / "y")
+            works[asked["name"]] = KINDS[asked["kind"]](*data, **asked["options"])
+            works[asked["name"]]()
+        begin = time.process_time()
+        value = float(works[asked["name"]]())
+        print(json.dumps({"seconds": time.process_time() - begin, "value": value}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
