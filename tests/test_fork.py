@@ -50,7 +50,8 @@ def test_a_forked_process_never_waits_for_ever():
     assert len(ended) == 15
     assert set(ended.values()) <= {0, 256}, ended  # it worked, or the sentence
     assert ended["MulticlassSVC.fit"] == ended["OneVsAllClassifier.predict"] == 0
-    assert ended["OneVsAllClassifier.predict_topk"] == ended["MultinomialLogisticRegression.fit"] == 256
+    assert ended["OneVsAllClassifier.predict_topk"] == 0
+    assert ended["MultinomialLogisticRegression.fit"] == 256
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -22,18 +22,23 @@ LOADS = {
     "cli._environment": "asks for its version",
     "data._text_native": "bytes of a text, whose end is given",
     "models._predictor": "asks whether it is there",
+    "models._weights": "asks whether it is there",
     "native._abort_note": "texts, which are ended by a null, and a number",
     "native._calls": "arrays that are compared with calls.def, see CALLS",
     "native._ffi": "the same",
     "native._multiclass": "a matrix of the check, see test_handles_take_checked_matrices_only",
 }
 # Calls of kernels that follow the indices of a sparse matrix, by the function that makes them. Each takes
-# the arrays of an operator Csr, which from_scipy alone makes.
+# the arrays of an operator Csr, which from_scipy alone makes, or those of csr_arrays.
 CALLS = {
-    "csr_matmat": {"linops._csr.Csr.matmat", "solvers.multinomial._scores.SparseScores._product"},
+    "csr_matmat": {
+        *("linops._csr.Csr.matmat", "solvers.multinomial._scores.SparseScores._product"),
+        "models._weights.ByLabel.scores",
+    },
     "csr_rmatmat": {"linops._csr.Csr.rmatmat"},
     "csr_gram_matmat": {"linops._csr.Csr.gram_matmat"},
-    "merge_topk": {"models._block_scores.merge_topk"},
+    "predict_topk": {"models._weights.ByFeature.best"},
+    "predict_scores": {"models._weights.ByFeature.scores"},
     "newton_step": {"solvers.newton_cg._native_step", "lanes._blocks.HostBlock.__init__"},
     "instance_dual": {"solvers.instance_dual._native_epochs"},
     "instance_gap": {"solvers.instance_dual.objectives"},
@@ -41,13 +46,13 @@ CALLS = {
     "softmax_round": {"solvers.multinomial.dual.step"},
 }
 # What gives them these arrays: `.arrays` of a Csr, or `.csr`, which is the same of a multinomial problem.
-ARRAYS = {"arrays", "csr"}
+ARRAYS = {"arrays", "csr", "csr_arrays"}
 BEHIND = {"instance_dual": "_native_fields", "instance_gap": "_native_fields"}
 # Kernels of dense arrays, and of trees and columns, whose places their reader checks.
 DENSE_KERNELS = {
     *("project_box", "project_topk", "symmetric_matmat"),
     *("softmax_hessian", "softmax_curvature", "softmax_along", "softmax_along_by_class"),
-    *("tree_sums_below", "tree_sums_of_paths", "take_columns", "put_columns"),
+    *("best_labels", "tree_sums_below", "tree_sums_of_paths", "take_columns", "put_columns"),
 }
 
 CONVERSIONS = {"tocsr", "tocsc", "tocoo", "tobsr", "todia", "tolil", "todok", "asformat"}
@@ -85,8 +90,9 @@ CONVERTED = {
     "models._arrays.ArrayModel.__init__": CHECKED,
     "models._linear.LinearModel.weights": "of shards, whose reader checks",
     "models._predict.scores_above": OWN,
-    "models._predictor.Predictor._read": "of a model, which checks",
-    "models._predictor.Predictor.predict_topk": DENSE,
+    "models._index._entries": "of a model, which checks",
+    "models._weights.ByFeature.of": CHECKED,
+    "models._weights.ByFeature.rows": DENSE,
     "solvers._admm._solved": DENSE,
     "solvers.multiclass_dual._native.canonical": DENSE,
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,
@@ -157,7 +163,7 @@ def test_the_library_is_loaded_where_it_is_said():
 
 def test_every_kernel_is_in_a_table():
     declared = re.findall(r"^XMCJAX_CALL\((\w+)", (PACKAGE / "native/interface/calls.def").read_text(), re.M)
-    assert set(declared) == {*CALLS, *DENSE_KERNELS, "predict_topk"}
+    assert set(declared) == {*CALLS, *DENSE_KERNELS}
 
 
 @pytest.mark.parametrize("kernel", CALLS)
@@ -182,16 +188,21 @@ def test_kernels_of_sparse_matrices_take_the_arrays_of_an_operator(kernel):
         assert not {"indices", "indptr"} & starred, f"{where} takes the arrays of a matrix of scipy"
 
 
-def test_prediction_of_few_rows_takes_checked_matrices_only():
-    first = function("models._predictor._arrays").body[1]  # behind the docstring
-    assert ast.unparse(first) == "_sparse.require_checked(X)"
-    made = {where for where, node in NODES if isinstance(node, ast.Constant) and node.value == "predict_topk"}
-    assert {where for where in made if where.startswith("models.")} == {
-        "models._predictor.Predictor.predict_topk"
+def test_arrays_of_a_matrix_are_those_of_a_checked_one():
+    first = function("native._csr.csr_arrays").body[1]  # behind the docstring
+    assert ast.unparse(first) == "require_checked(X)"
+
+
+def test_weights_by_feature_are_those_of_a_checked_matrix_or_of_an_index():
+    makers = {where for where, node in NODES if "ByFeature" in (called(node), named(node))}
+    assert {where for where in makers if where != module_names(where)} == {
+        *("models._weights.weights_of", "models._weights.ByFeature.of", "models._index.StoredIndex")
     }
-    body = ast.unparse(function("models._predictor.Predictor.predict_topk"))
-    assert "X=_arrays(X), W=self._by_feature" in body
-    assert "self._by_feature = _arrays(weights)" in ast.unparse(function("models._predictor.Predictor._read"))
+    made = ast.unparse(function("models._weights.ByFeature.of").body[1])
+    assert made == "weights = _sparse.canonical_csr(coef.T.tocsr())"
+    for method in ("scores", "best"):  # what an index has not looked at yet is looked at before it is used
+        body = ast.unparse(function(f"models._weights.ByFeature.{method}"))
+        assert body.index("self.check(X)") < body.index("InPlace")
 
 
 def function(where: str) -> ast.AST:
@@ -217,8 +228,8 @@ def test_operators_are_made_of_checked_matrices_only():
 
 
 def test_handles_take_checked_matrices_only():
-    first = function("native._multiclass._Point.__init__").body[0]
-    assert ast.unparse(first) == "require_checked(X)"
+    body = ast.unparse(function("native._multiclass._Point.__init__"))
+    assert "X=csr_arrays(X)" in body and "indptr" not in body
 
 
 def test_the_check_alone_says_that_a_matrix_is_checked():

@@ -159,7 +159,11 @@ class Version:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
             )
-        said = self._answer()
+        try:
+            said = self._answer()
+        except RuntimeError:
+            self.close()
+            raise
         self.version, self.commit = said["version"], _report.commit(Path(said["folder"]))
 
     def made(self, work: Work, folder: Path) -> dict:

@@ -23,9 +23,9 @@ import scipy.sparse as sp
 
 from tests.attack import _commands
 from xmcjax import linops
-from xmcjax.cli import convert, predict, train  # noqa: F401 (here, so that no fork has to)
+from xmcjax.cli import convert, index, predict, train  # noqa: F401 (here, so that no fork has to)
 from xmcjax.data import atomic_write, make_power_law, save_npz, save_svmlight, save_xmc
-from xmcjax.models import ShardWriter, prediction_file
+from xmcjax.models import ShardWriter, prediction_file, write_index
 from xmcjax.solvers import multinomial
 from xmcjax.solvers.multinomial._checkpoint import Store
 
@@ -118,6 +118,22 @@ def _convert(folder: Path) -> None:
     _command("convert", "--data", folder.parent / "data.txt", "--out", folder / "converted.npz")
 
 
+def _linked_model(folder: Path) -> Path:
+    """A model of links to the files of a complete one, beside which an index can be written."""
+    for file in (folder.parent / "model").iterdir():
+        with contextlib.suppress(FileExistsError):
+            (folder / "indexed" / file.name).symlink_to(file)
+    return folder / "indexed"
+
+
+def _write_index(folder: Path) -> None:
+    write_index(_linked_model(folder))
+
+
+def _index(folder: Path) -> None:
+    _command("index", "--model", _linked_model(folder))
+
+
 class Target(NamedTuple):
     """What can be written.
 
@@ -132,6 +148,7 @@ class Target(NamedTuple):
     cost: int = 1
 
 
+_INDEX = "indexed/by-feature.safetensors"
 TARGETS = {
     "atomic_write": Target("blocks", _blocks),
     "atomic_write through a link": Target("far/real", _link),
@@ -145,9 +162,11 @@ TARGETS = {
     "prediction_file": Target("predictions", _predictions),
     "ShardWriter": Target(None, model),
     "ShardWriter, going on after an error": Target(None, _model_going_on),
+    "write_index": Target(_INDEX, _write_index, 2),
     "state of a solver": Target("states/state-0-0.npz", _state, 10),
     "xmcjax train": Target(None, _train, 10),
     "xmcjax predict": Target("best.txt", _predict, 10),
+    "xmcjax index": Target(_INDEX, _index, 2),
     "xmcjax convert": Target("converted.npz", _convert, 2),
 }
 

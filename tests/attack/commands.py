@@ -29,6 +29,7 @@ LINES = {
     "train": ["--train", "data.txt", "--model", "new"],
     "predict": ["--model", "model", "--data", "data.txt", "--out", "new.txt"],
     "evaluate": ["--data", "data.txt", "--predictions", "predictions.txt"],
+    "index": ["--model", "model"],
     "convert": ["--data", "data.txt", "--out", "new.npz"],
 }
 SVMLIGHT = ["--format", "svmlight", "--multilabel"]

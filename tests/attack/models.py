@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,16 @@ import scipy.sparse as sp
 
 from tests.attack._mutation import flipped, mutated
 from tests.attack.harness import Wrong, main
-from xmcjax.models import LinearModel, ModelError, ShardWriter, predict_topk, scores_above
+from xmcjax.models import (
+    LinearModel,
+    ModelError,
+    Predictor,
+    ShardWriter,
+    predict_topk,
+    scores_above,
+    write_index,
+)
+from xmcjax.native import PerformanceWarning
 
 PURPOSE = (
     "Damaged and hostile models, read and resumed: no wrong one with verify full and lazy, no crash, hang or "
@@ -31,7 +41,8 @@ _HOSTILE += ["\ud800", "\0", "x" * 5000]
 _HOSTILE += ["F16", "F32", "F64", "BF16", "F8_E4M3", "BOOL", "U8", "I8", "I16", "I32", "I64", "U64", "C64"]
 
 
-KINDS = ("flip", "cut or longer", "missing", "swapped", "mixed", "odd file", "manifest", "shard")
+KINDS = ("flip", "cut or longer", "missing", "swapped", "mixed", "odd file", "manifest", "shard", "index")
+INDEX = "by-feature.safetensors"
 
 
 class _Context(NamedTuple):
@@ -48,6 +59,7 @@ def prepare(folder: Path) -> _Context:
 
 def _files(directory: Path, seed: int) -> dict[str, bytes]:
     _write(directory, seed)
+    write_index(directory)
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
@@ -76,6 +88,9 @@ def _read(directory: Path, verify: str, *, partial: bool) -> tuple:
     X = transforms.apply(sp.csr_matrix(np.eye(3, model.n_features, dtype=np.float32)))
     arrays = [weights.data, weights.indices, weights.indptr, *blocks, model.intercept()]
     arrays += [*predict_topk(model, X, 3), scores_above(model, X).toarray()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PerformanceWarning)  # of an index of another model, which is not used
+        arrays += Predictor(model).predict_topk(X, 3)
     arrays += [model.status, model.newton_steps, model.cg_steps, *model.transforms_arrays().values()]
     if not np.isfinite(weights.data).all() or not np.isfinite(model.intercept()).all():
         raise Wrong("weights that are not finite")
@@ -92,7 +107,7 @@ def case(context: _Context, rng: np.random.Generator) -> str:
     kind = KINDS[rng.integers(len(KINDS))]
     shards = sorted(name for name in files if name.startswith("shard"))
     name = sorted(files)[rng.integers(len(files))]
-    signed = kind in ("manifest", "shard")
+    signed = kind in ("manifest", "shard", "index")
     match kind:
         case "flip":
             files[name] = flipped(files[name], rng, int(rng.integers(1, 4)))
@@ -113,13 +128,17 @@ def case(context: _Context, rng: np.random.Generator) -> str:
                 _spoil(content, rng)
             files["manifest.json"] = _signed(content)
         case "shard":
-            name = [n for n in sorted(files) if n != "manifest.json"][rng.integers(len(files) - 1)]
+            name = [n for n in sorted(files) if n not in ("manifest.json", INDEX)][
+                rng.integers(len(files) - 2)
+            ]
             files[name] = _spoiled(files[name], rng)
             content = json.loads(files["manifest.json"])
             for entry in (*content["shards"], content["transforms"]):
                 if entry["file"] == name:
                     entry |= {"bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
             files["manifest.json"] = _signed(content)
+        case "index":
+            files[INDEX] = _signed_index(_spoiled(files[INDEX], rng))
     directory = context.folder / "case"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
@@ -205,6 +224,24 @@ def _signed(content: Any) -> bytes:
     body = json.dumps(content, indent=1, sort_keys=True).encode()
     head = body[:-2] + b',\n "manifest_sha256": "'
     return head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n'
+
+
+def _signed_index(content: bytes) -> bytes:
+    """The index with the right hashes, as far as it still is one."""
+    size = int.from_bytes(content[:8], "little")
+    try:
+        header = json.loads(content[8 : 8 + size])
+        data = bytearray(content[8 + size :])
+        spans = {n: slice(*one["data_offsets"]) for n, one in header.items() if n != "__metadata__"}
+        # the model is so small that it has one block
+        data[spans["hashes"]] = hashlib.sha256(data[spans["values"]] + data[spans["labels"]]).digest()
+        head = b"".join(data[spans[name]] for name in ("indptr", "bias", "hashes"))
+        header["__metadata__"]["head_sha256"] = hashlib.sha256(head).hexdigest()
+        text = json.dumps(header).encode()
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return content
+    text += b" " * (size - len(text))
+    return len(text).to_bytes(8, "little") + text + bytes(data)
 
 
 def _spoiled(content: bytes, rng: np.random.Generator) -> bytes:

@@ -244,7 +244,7 @@ def test_unknown_commands(xmcjax):
     for arguments in (("trian",), ()):
         result = xmcjax(*arguments)
         assert result.code == 2
-        assert "expected a command of demo, train, predict, evaluate, convert, info" in result.err
+        assert "expected a command of demo, train, predict, evaluate, index, convert, info" in result.err
         assert len(result.err.splitlines()) == 1
 
 

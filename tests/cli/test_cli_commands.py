@@ -1,6 +1,7 @@
 """The other commands: demo, info, help, and how the program is started."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -107,6 +108,7 @@ CHOICES = {
     "predict": [FORMATS],
     "evaluate": [FORMATS, PROPENSITY_PRESETS],
     "convert": [FORMATS],
+    "index": [],
     "demo": [],
     "info": [],
 }
@@ -136,3 +138,12 @@ def test_a_reader_that_goes_away_is_no_error():
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_an_index_is_written_beside_the_shards(xmcjax, model, tmp_path):
+    directory = shutil.copytree(model, tmp_path / "model")
+    result = xmcjax("index", "--model", directory)
+    assert result.code == 0
+    path = directory / "by-feature.safetensors"
+    assert result.out.startswith(f"written     {path} (") and path.exists()
+    xmcjax("index", "--model", tmp_path / "none").refused("none: expected a model, found no manifest.json")

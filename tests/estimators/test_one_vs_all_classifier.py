@@ -166,7 +166,7 @@ def test_too_many_scores_are_refused(multilabel, fitted, monkeypatch):
     monkeypatch.setattr("xmcjax.estimators._linear._MOST_BYTES", 100)
     with pytest.raises(ValueError, match="predict_topk"):
         fitted.decision_function(X)
-    monkeypatch.setattr("xmcjax.estimators._linear._PART_BYTES", 1)  # a row at a time
+    monkeypatch.setattr("xmcjax.models._weights._SCORES", 1)  # a row at a time
     dense = clone(fitted).fit(X, Y.toarray())
     monkeypatch.undo()
     np.testing.assert_array_equal(dense.predict(X), fitted.predict(X).toarray())

@@ -1,4 +1,7 @@
-"""Top-k prediction in blocks against a full sort of all scores."""
+"""Top-k prediction in blocks against a full sort of all scores, on the host and as on a device."""
+
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -7,7 +10,31 @@ import scipy.sparse as sp
 
 from tests.support.models import write
 from xmcjax import linops
-from xmcjax.models import ArrayModel, LinearModel, _block_scores, predict_topk, scores_above
+from xmcjax.models import (
+    ArrayModel,
+    LinearModel,
+    decision_function,
+    predict_topk,
+    scores_above,
+)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Prediction goes the way that it goes where JAX has another device than the CPU."""
+    monkeypatch.setattr("xmcjax.models._predict._on_a_device", lambda: True)
+
+
+@pytest.fixture(params=["native", "scipy", "device"])
+def where(request):
+    """What makes the scores."""
+    if request.param == "native" and not linops.native_ready():
+        pytest.skip("the native library was not built")
+    if request.param == "scipy":
+        request.getfixturevalue("monkeypatch").setattr("xmcjax.native.load_library", lambda: None)
+    if request.param == "device":
+        request.getfixturevalue("device")
+    return request.param
 
 
 def problem(seed=0, n=37, d=20, n_labels=29, dtype=np.float32, integers=True):
@@ -40,7 +67,7 @@ def all_scores(X, coef, intercept):
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("k", [1, 5, 29, 40])
 @pytest.mark.parametrize("blocks", [(None, None), (1, 1), (4, 7), (29, 37), (16, 36), (100, 100), (5, None)])
-def test_blocks_give_what_a_full_sort_gives(sparse, k, blocks):
+def test_blocks_give_what_a_full_sort_gives(where, sparse, k, blocks):
     X, coef, intercept = problem()
     expected = sorted_topk(all_scores(X, coef, intercept), k)
     model = ArrayModel(coef if sparse else coef.toarray(), intercept)
@@ -51,8 +78,8 @@ def test_blocks_give_what_a_full_sort_gives(sparse, k, blocks):
 
 
 @pytest.fixture(params=linops.BACKENDS)
-def backend(request, monkeypatch):
-    """Which all operators are of."""
+def backend(request, monkeypatch, device):
+    """Which all operators on a device are of."""
     if request.param == "native" and not linops.native_ready():
         pytest.skip("the native library was not built")
     make = linops.make
@@ -68,20 +95,56 @@ def test_every_backend_of_the_operators(backend):
     np.testing.assert_array_equal(scores, expected[1])
 
 
-def test_float64_stays_float64():
+def test_many_rows_are_predicted_as_few():
+    """Sums have one order, whether the weights of a row's features are added or blocks of labels are made."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((600, 90), density=0.3, rng=rng, format="csr", dtype=np.float32)
+    coef = sp.random_array((150, 90), density=0.45, rng=rng, format="csr", dtype=np.float32)
+    model = ArrayModel(coef, rng.standard_normal(150))
+    labels, scores = predict_topk(model, X, 7)
+    whole = decision_function(model, X)
+    for part in (slice(0, 40), slice(599, 600), slice(100, 300)):
+        expected = (labels[part], scores[part])
+        if part.stop - part.start > 32:  # fewer rows go through the weights by label, which rounds otherwise
+            for found, of_all in zip(predict_topk(model, X[part], 7), expected, strict=True):
+                np.testing.assert_array_equal(found, of_all)
+            np.testing.assert_array_equal(decision_function(model, X[part]), whole[part])
+        np.testing.assert_allclose(predict_topk(model, X[part], 7)[1], expected[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.sort(whole, axis=1)[:, ::-1][:, :7], scores)
+    np.testing.assert_allclose(whole, X @ coef.T.toarray() + model.intercept(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtypes", [(np.float32, np.float64), (np.float64, np.float32), (np.float32,) * 2])
+def test_all_scores(where, threads, dtypes):
+    X, coef, intercept = problem(8)
+    status = np.ones(29, np.int8)
+    status[[2, 28]] = 5
+    expected = all_scores(X, coef, intercept)
+    expected[:, [2, 28]] = -np.inf
+    for rows in (X, X.toarray()):
+        for weights in (coef, coef.toarray()):
+            model = ArrayModel(weights.astype(dtypes[1]), intercept, status)
+            found = decision_function(model, rows.astype(dtypes[0]), threads=threads)
+            assert found.dtype == np.result_type(*dtypes)
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_float64_stays_float64(where):
     X, coef, intercept = problem(2, dtype=np.float64, integers=False)
     expected = sorted_topk(all_scores(X, coef, intercept), 3)
     labels, scores = predict_topk(ArrayModel(coef, intercept), X, 3, 8)
     assert scores.dtype == np.float64
     np.testing.assert_array_equal(labels, expected[0])
     np.testing.assert_allclose(scores, expected[1], rtol=1e-14)
-    with jax.enable_x64(False):
-        assert predict_topk(ArrayModel(coef, intercept), X, 3, 8)[1].dtype == np.float32
+    if where == "device":
+        with jax.enable_x64(False):
+            assert predict_topk(ArrayModel(coef, intercept), X, 3, 8)[1].dtype == np.float32
     # A float32 model is not made more precise by its features.
     assert predict_topk(ArrayModel(coef.astype(np.float32)), X, 3)[1].dtype == np.float32
 
 
-def test_labels_without_weights_never_outrank_trained_ones():
+def test_labels_without_weights_never_outrank_trained_ones(where):
     X, coef, intercept = problem(3)
     status = np.ones(29, np.int8)
     untrained = np.array([0, 3, 17, 28])
@@ -108,7 +171,7 @@ def test_labels_without_weights_never_outrank_trained_ones():
     assert (labels == -1).all() and (best == -np.inf).all()
 
 
-def test_stored_models_predict_as_their_arrays(tmp_path):
+def test_stored_models_predict_as_their_arrays(where, tmp_path):
     model = LinearModel.load(write(tmp_path / "m"))
     X = sp.random_array((31, 50), density=0.2, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
     in_memory = ArrayModel(model.coef(), model.intercept(), model.status)
@@ -120,7 +183,7 @@ def test_stored_models_predict_as_their_arrays(tmp_path):
         np.testing.assert_allclose(got[1], expected[1], rtol=1e-6)
 
 
-def test_partial_models_and_ranges_predict_what_they_hold(tmp_path):
+def test_partial_models_and_ranges_predict_what_they_hold(where, tmp_path):
     X = sp.random_array((31, 50), density=0.2, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
     part = write(tmp_path / "m", range(5, 10))
     labels, _ = predict_topk(LinearModel.load(part, partial=True), X, 6, 4)
@@ -130,7 +193,7 @@ def test_partial_models_and_ranges_predict_what_they_hold(tmp_path):
     np.testing.assert_array_equal(predict_topk(of_range, X, 6)[0], labels)
 
 
-def test_one_compilation_whatever_the_number_of_blocks(compilations):
+def test_one_compilation_whatever_the_number_of_blocks(compilations, device):
     X, coef, intercept = problem(4, n=41, n_labels=31)  # shapes that no other test has
     model = ArrayModel(coef, intercept)
     # 8 blocks of labels, 6 of rows, both with a rest
@@ -152,35 +215,46 @@ def test_a_score_that_is_no_number_is_not_among_the_best(backend):
     assert labels.tolist() == [[2, 1, -1]] and scores.tolist() == [[np.inf, 2, -np.inf]]
 
 
-def test_the_score_matrix_is_never_built(monkeypatch):
-    """No array of the computation has n x L elements, nor rows x L nor n x labels of a block."""
+def test_a_block_of_labels_is_read_at_a_time(monkeypatch):
     X, coef, _ = problem(5, n=64, n_labels=96)
-    for backend, built in (("jnp", True), ("native", False)):
-        if backend == "native" and not linops.native_ready():
-            continue
-        jaxpr = str(
-            jax.make_jaxpr(lambda *a: _block_scores.merge_topk(*a, k=3))(
-                linops.make(X[:16], np.float32, backend=backend),
-                np.zeros((20, 8), np.float32),
-                np.zeros(8, np.float32),
-                np.int32(0),
-                np.zeros((16, 3), np.float32),
-                np.zeros((16, 3), np.int32),
-            )
-        )
-        # the native step has no scores of a block but those in registers
-        assert ("f32[16,8]" in jaxpr) == built
-        assert "96" not in jaxpr
     seen = []
-    dense_block = ArrayModel.dense_block
-    monkeypatch.setattr(ArrayModel, "dense_block", lambda self, *b: seen.append(b) or dense_block(self, *b))
-    predict_topk(ArrayModel(coef), X, 3, 8, 16)
+    weights = ArrayModel.weights
+    monkeypatch.setattr(ArrayModel, "weights", lambda self, *b: seen.append(b) or weights(self, *b))
+    predict_topk(ArrayModel(coef), X, 3, 8)
     assert seen == [(first, first + 8) for first in range(0, 96, 8)]
+
+
+@pytest.mark.parametrize("X", [np.eye(3, 20), sp.eye_array(3, 20, format="csr")])
+def test_models_of_ones_own_predict(where, X):
+    """All that is asked of a model is the protocol WeightSource."""
+    _, coef, intercept = problem(9)
+    model = ArrayModel(coef, intercept)
+
+    class Own:
+        n_labels, n_features, dtype, label_range = 29, 20, np.dtype(np.float32), (0, 29)
+        dense_block, trained = model.dense_block, model.trained
+
+    for found, expected in zip(predict_topk(Own(), X, 4, 10), predict_topk(model, X, 4), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_jax_is_not_needed():
+    program = """
+import sys
+import numpy as np
+from xmcjax.models import ArrayModel, decision_function, predict_topk, scores_above
+model = ArrayModel(np.eye(3, 4))
+predict_topk(model, np.ones((2, 4)), 1), scores_above(model, np.ones((2, 4)))
+decision_function(model, np.ones((2, 4)))
+print("jax" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "False", done.stderr
 
 
 @pytest.mark.parametrize("threshold", [0.0, 2.0])
 @pytest.mark.parametrize("blocks", [(None, None), (4, 7)])
-def test_scores_above_a_threshold(threshold, blocks):
+def test_scores_above_a_threshold(where, threshold, blocks):
     X, coef, intercept = problem(6)
     scores = all_scores(X, coef, intercept)
     status = np.ones(29, np.int8)
@@ -192,7 +266,7 @@ def test_scores_above_a_threshold(threshold, blocks):
     np.testing.assert_array_equal(got.toarray(), expected)
 
 
-def test_no_rows():
+def test_no_rows(where):
     _, coef, intercept = problem()
     labels, scores = predict_topk(ArrayModel(coef, intercept), sp.csr_array((0, 20), dtype=np.float32), 3)
     assert labels.shape == scores.shape == (0, 3)

@@ -22,7 +22,6 @@ SIZES |= {"blocks": 2, "features": 3, "labels": 3}
 # of CSR features, with which the features that are an array are not looked at
 INSTANCES = {"csr_rows": 5, "first": 3, "second": 4, "kept": 2, "slots": 2, "records": 4}
 SIZES_OF_CALLS = {
-    "merge_topk": {"lanes": 16},
     "take_columns": {"columns": 4},
     "instance_dual": INSTANCES,
     "instance_gap": INSTANCES,

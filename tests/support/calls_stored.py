@@ -98,6 +98,14 @@ def _models(table: Table, folder: Path) -> None:
     def predictor(model=models.ArrayModel(weights, BIASES), X=FEATURES, k=K, n_jobs=1):
         return models.Predictor(model, n_jobs=n_jobs).predict_topk(X, k)
 
+    @table.of("models.decision_function", free=_ROWS)
+    def scores(coef=weights, intercept=BIASES, X=FEATURES, threads=1):
+        return models.decision_function(models.ArrayModel(coef, intercept), X, threads=threads)
+
+    @table.of("models.write_index")
+    def indexed(directory=folder / "given", memory=1 << 20):
+        return models.write_index(directory, memory=memory).stat().st_size
+
     @table.of("models.scores_above", free=_ROWS)
     def above(coef=weights, intercept=BIASES, X=FEATURES, threshold=0.0):
         return models.scores_above(models.ArrayModel(coef, intercept), X, threshold)
@@ -120,7 +128,7 @@ def _models(table: Table, folder: Path) -> None:
     def opened(directory=folder / "given", verify="full", partial=False):
         return models.LinearModel.load(directory, verify, partial).dense_block(0, M)
 
-    for method in ("weights", "dense_block", "trained"):
+    for method in ("weights", "dense_block", "trained", "intercept_of"):
         table.add(f"models.LinearModel.{method}", getattr(model, method), dict(first=0, last=M))
     table.add("models.ArrayModel", models.ArrayModel(weights).dense_block, dict(first=0, last=M))
     table.add("models.is_trained", models.is_trained, dict(status=np.ones(M, np.int8)), free=("status",))

@@ -157,6 +157,7 @@ def _parts() -> dict[str, Entry]:
     predictor = models.Predictor(model)
     table["models.Predictor.predict_topk X"] = Entry(lambda X: predictor.predict_topk(X, 2), features, "X")
     table["models.Predictor.decision_function X"] = Entry(predictor.decision_function, features, "X")
+    table["models.decision_function X"] = Entry(lambda X: models.decision_function(model, X), features, "X")
     table["models.scores_above X"] = Entry(lambda X: models.scores_above(model, X).toarray(), features, "X")
     table["models.ArrayModel coef"] = Entry(
         lambda coef: models.predict_topk(models.ArrayModel(coef), features(), 2), weights, "coef"

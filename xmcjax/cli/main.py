@@ -20,6 +20,7 @@ COMMANDS = {
     "train": "train a model",
     "predict": "write the best labels of each row",
     "evaluate": "compare predictions with the truth",
+    "index": "store the weights of a model by feature, for the prediction of single rows",
     "convert": "turn a text file into npz, which is read several times faster",
     "info": "versions, devices, and what this installation can do",
 }

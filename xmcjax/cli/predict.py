@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 
 from xmcjax._options import SHARED
 from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read_features, transformed
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
-from xmcjax.lanes import precision
-from xmcjax.models import LinearModel, predict_topk, prediction_file
+from xmcjax.models import LinearModel, Predictor, predict_topk, prediction_file
+
+# Weights up to which all are held while the data are read; of more, each piece of the data reads them anew.
+_HELD = 1 << 27
 
 
 @described(SHARED)
@@ -54,11 +57,13 @@ def run(options: Options) -> None:
         n_features=model.n_features,
         like=f"as in {options.model}",
     )
+    best = functools.partial(predict_topk, model, threads=threads)
+    if model.n_weights <= _HELD:
+        best = Predictor(model, n_jobs=threads).predict_topk
     n_rows = 0
-    with contextlib.closing(pieces), precision(model.dtype), prediction_file(options.out) as write:
+    with contextlib.closing(pieces), prediction_file(options.out) as write:
         for X in pieces:
-            X = transformed(options.data, X, transforms)
-            write(*predict_topk(model, X, top_k, threads=threads))
+            write(*best(transformed(options.data, X, transforms), top_k))
             n_rows += X.shape[0]
     written = f"{options.out} ({n_rows:,} rows, {top_k} labels per row)"
     _report.print_field("predictions", written, _report.summary_stream(options.out))

@@ -11,9 +11,8 @@ from xmcjax import _sparse
 from xmcjax._arguments import job_count, refuse_renamed, whole_number
 from xmcjax.estimators._inputs import checked_features, checked_truth
 
-# Scores that decision_function makes at most, in bytes; predict makes no more than a part at once.
+# Scores that decision_function makes at most, in bytes.
 _MOST_BYTES = 8 << 30
-_PART_BYTES = 64 << 20
 # What decision_function gives for a label that is never predicted: metrics want finite scores.
 _LOWEST = -1e30
 
@@ -56,7 +55,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
                 f"{X.shape[0]} rows and {len(self.intercept_)} labels make {size / 2**30:.0f} GiB of scores: "
                 "take predict_topk, or fewer rows at a time"
             )
-        scores = self._scores(X, self._weights())
+        scores = self._scores(X, self._model())
         if scores.ndim == 2:
             scores[:, np.isneginf(self.intercept_)] = _LOWEST
         return scores
@@ -75,20 +74,18 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
             ValueError: X of another width or not finite.
         """
         from xmcjax.lanes import precision
-        from xmcjax.models import ArrayModel, scores_above
+        from xmcjax.models import predict_topk, scores_above
 
-        X = self._features(X)
-        if self._form == "sparse":
-            with precision(X.dtype):
-                Y = scores_above(ArrayModel(self._weights(), self.intercept_), X, threads=self._threads)
-            return sp.csr_matrix((np.ones(Y.nnz, np.int64), Y.indices, Y.indptr), shape=Y.shape)
-        rows = max(1, _PART_BYTES // (8 * len(self.intercept_)))
-        coef = self._weights()
-        parts = (self._scores(X[first : first + rows], coef) for first in range(0, X.shape[0], rows))
-        if self._form == "dense":
-            return np.concatenate([(scores > 0).astype(np.int64) for scores in parts])
-        best = [np.argmax(s, axis=1) if s.ndim == 2 else (s > 0).astype(int) for s in parts]
-        return self.classes_[np.concatenate(best)]
+        X, model = self._features(X), self._model()
+        if self._binary:
+            return self.classes_[(self._scores(X, model) > 0).astype(int)]
+        with precision(X.dtype):
+            if self._form == "classes":
+                best = predict_topk(model, X, 1, threads=self._threads)[0][:, 0]
+                return self.classes_[np.maximum(best, 0)]
+            Y = scores_above(model, X, threads=self._threads)
+        Y = sp.csr_matrix((np.ones(Y.nnz, np.int64), Y.indices, Y.indptr), shape=Y.shape)
+        return Y if self._form == "sparse" else Y.toarray()
 
     def predict_topk(self, X, k):
         """The k best labels of each row, best first, without the n x m matrix of scores.
@@ -111,7 +108,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         from xmcjax.models import ArrayModel, predict_topk
 
         X, k = self._features(X), whole_number("k", k, 1)
-        coef, intercept = self._weights(), self.intercept_
+        coef, intercept = _sparse.matrix(self.coef_, "coef_"), self.intercept_
         if self._binary:
             stack = sp.vstack if sp.issparse(coef) else np.vstack
             coef, intercept = stack([-coef, coef]), np.concatenate([-intercept, intercept])
@@ -156,13 +153,16 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         check_features(X)
         return X
 
-    def _weights(self):
-        """``coef_`` checked: it is the user's to change."""
-        return _sparse.matrix(self.coef_, "coef_")
+    def _model(self):
+        """The weights checked: ``coef_`` is the user's to change."""
+        from xmcjax.models import ArrayModel
 
-    def _scores(self, X, coef):
-        scores = X @ coef.T
-        scores = (scores.toarray() if sp.issparse(scores) else scores) + self.intercept_
+        return ArrayModel(_sparse.matrix(self.coef_, "coef_"), self.intercept_)
+
+    def _scores(self, X, model):
+        from xmcjax.models import decision_function
+
+        scores = decision_function(model, X, threads=self._threads)
         return scores[:, 0] if self._binary else scores
 
 

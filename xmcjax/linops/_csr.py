@@ -15,7 +15,7 @@ from xmcjax import native
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax.linops._base import SparseProducts, put
 from xmcjax.linops._checks import canonical_csr
-from xmcjax.native import ref
+from xmcjax.native import csr_arrays, ref
 
 CHUNK = 1 << 18
 
@@ -119,11 +119,10 @@ class Csr(SparseProducts):
 def from_scipy(X, *, native: bool, threads: int) -> Csr:
     """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
     X = canonical_csr(X)
-    column = X.indices.astype(np.int32, copy=False)
     if native:
-        # 64-bit offsets as pairs of 32-bit halves, in the byte order of the machine
-        offset = np.ascontiguousarray(X.indptr, np.int64).view(np.int32).reshape(-1, 2)
-        return Csr(put(X.data), put(column), put(offset), None, X.shape, True, threads)
+        value, column, offset = csr_arrays(X)
+        return Csr(put(value), put(column), put(offset), None, X.shape, True, threads)
+    column = X.indices.astype(np.int32, copy=False)
     chunks = max(1, -(-X.nnz // CHUNK))
     size = min(CHUNK, max(1, X.nnz))
     row = np.repeat(np.arange(X.shape[0], dtype=np.int32), np.diff(X.indptr))

@@ -12,8 +12,10 @@ from xmcjax.models._errors import IncompleteModelError as IncompleteModelError
 from xmcjax.models._errors import ModelError as ModelError
 from xmcjax.models._errors import ModelFormatError as ModelFormatError
 from xmcjax.models._errors import ModelMismatchError as ModelMismatchError
+from xmcjax.models._index import write_index as write_index
 from xmcjax.models._linear import LinearModel as LinearModel
 from xmcjax.models._manifest import check_regular as check_regular
+from xmcjax.models._predict import decision_function as decision_function
 from xmcjax.models._predict import predict_topk as predict_topk
 from xmcjax.models._predict import scores_above as scores_above
 from xmcjax.models._predictions import prediction_file as prediction_file

@@ -28,7 +28,7 @@ class ArrayModel:
     def __init__(self, coef, intercept=None, status=None):
         coef = _sparse.matrix(coef, "coef")
         # copied, because a caller may change the arrays between two predictions
-        self._coef = sp.csr_array(coef, copy=True) if sp.issparse(coef) else coef
+        self._coef = _sparse.csr(sp.csr_array(coef, copy=True)) if sp.issparse(coef) else coef
         if self._coef.ndim != 2:
             raise ValueError(f"coef: expected [L, d], found {self._coef.ndim} dimension(s)")
         self.n_labels, self.n_features = self._coef.shape
@@ -66,6 +66,16 @@ class ArrayModel:
         W = block if isinstance(block, np.ndarray) else block.toarray()
         b = np.where(self._trained[first:last], self._intercept[first:last], 0)
         return np.ascontiguousarray(W.T, self.dtype), b.astype(self.dtype)
+
+    def weights(self, first: int, last: int):
+        """The weights of labels first … last − 1, CSR or an array [last − first, d]; not to be changed."""
+        first, last = check_labels(first, last, self.n_labels)
+        return self._coef if (first, last) == (0, self.n_labels) else self._coef[first:last]
+
+    def intercept_of(self, first: int, last: int) -> np.ndarray:
+        """The biases of labels first … last − 1."""
+        first, last = check_labels(first, last, self.n_labels)
+        return self._intercept[first:last].copy()
 
     def coef(self):
         """All weights, CSR or an array [L, d]; not to be changed."""

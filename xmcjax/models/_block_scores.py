@@ -7,9 +7,6 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from xmcjax import native
-from xmcjax.linops import Csr
-
 
 @jax.jit
 def block_scores(op, W, b):
@@ -28,20 +25,6 @@ def merge_topk(op, W, b, first, best_scores, best_labels, *, k: int):
         first: number of the first label.
         best_scores, best_labels: [n, k], best first, of labels below ``first``.
     """
-    if isinstance(op, Csr) and op.native:
-        lanes = -W.shape[1] % 16  # the kernel takes whole vectors
-        W, b = jnp.pad(W, [(0, 0), (0, lanes)]), jnp.pad(b, (0, lanes), constant_values=-jnp.inf)
-        merged = native.call(
-            "merge_topk",
-            X=op.arrays,
-            W=W,
-            b=b,
-            first_label=first,
-            scores=best_scores,
-            labels=best_labels,
-            threads=op.threads,
-        )
-        return merged["scores"], merged["labels"]
     scores = op.matmat(W) + b
     scores = jnp.where(scores > -jnp.inf, scores, -jnp.inf)  # NaN is not among the best
     scores, columns = jax.lax.top_k(scores, min(k, W.shape[1]))

@@ -203,11 +203,24 @@ class LinearModel:
         """All biases, [L]; 0 for labels that are not stored."""
         return self._per_label("intercept", 0, self.dtype)
 
+    @property
+    def n_weights(self) -> int:
+        """Weights that are stored, none of them zero."""
+        return sum(shard.nonzeros for shard in self._manifest.shards)
+
+    def intercept_of(self, first: int, last: int) -> np.ndarray:
+        """The biases of labels first … last − 1; 0 for labels that are not stored."""
+        first, last = check_labels(first, last, self.n_labels)
+        bias = np.zeros(last - first, self.dtype)
+        for place, entry, low, high in self._overlapping(first, last):
+            stored = self._shard(place).intercept
+            bias[low - first : high - first] = stored[low - entry.first_label : high - entry.first_label]
+        return bias
+
     def density(self) -> float:
         """The fraction of weights that are not zero, over the labels that are stored."""
         labels = sum(shard.n_labels for shard in self._manifest.shards)
-        nonzeros = sum(shard.nonzeros for shard in self._manifest.shards)
-        return nonzeros / (labels * self.n_features) if labels else 0.0
+        return self.n_weights / (labels * self.n_features) if labels else 0.0
 
     # What is known about each label
 

@@ -28,7 +28,8 @@ SCHEMA_VERSION = 1
 # Only these may be removed as left-overs of a run that was killed: what `xmcjax.data.atomic_write`
 # calls the files of this format while it writes them.
 _TEMPORARY = re.compile(
-    r"\.(shard-\d{6,}\.safetensors|transforms\.safetensors|manifest\.json|run\.json)\.[0-9a-f]{16}\.tmp"
+    r"\.(shard-\d{6,}\.safetensors|(transforms|by-feature)\.safetensors|manifest\.json|run\.json)"
+    r"\.[0-9a-f]{16}\.tmp"
 )
 _TAIL = re.compile(rb',\n "manifest_sha256": "([0-9a-f]{64})"\n}\n\Z')
 _SHA256 = re.compile(r"[0-9a-f]{64}")

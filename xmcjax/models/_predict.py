@@ -1,30 +1,32 @@
-"""Prediction in blocks of labels and rows: the n x L scores never exist as a whole."""
+"""Prediction in blocks of labels: neither all scores nor all weights of a stored model exist at once."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import number, thread_count, whole_number
-from xmcjax._finite import place_not_finite
 from xmcjax._fork import check_threads_of_jax
+from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._base import WeightSource
+from xmcjax.models._linear import LinearModel
+from xmcjax.models._rows import checked_rows
+from xmcjax.models._weights import Weights, parts, weights_of
 
 if TYPE_CHECKING:
     import jax
 
-# Bytes for the weights [d, B] and the scores [rows, B] of a block.
+# Weights of a block of labels on the host.
+_WEIGHTS = 1 << 24
+# On a device bytes for the weights [d, B] and the scores [rows, B] of a block, and the widest one.
 _BLOCK_BYTES = 64 << 20
-# The widest block chosen. On a CPU wider blocks do not fit into the caches: at d = 21,000 a label takes
-# three times as long in blocks of 512 as in blocks of 64.
-_MAX_LABEL_BLOCK = {"cpu": 64}
-_MAX_LABEL_BLOCK_ELSEWHERE = 1024
+_MAX_LABEL_BLOCK = 1024
 _DEFAULT_ROW_BLOCK = 1 << 16
-# Blocks of labels are multiples of the lanes that a SIMD register pass of the native kernels takes.
 _LANES = 16
 
 
@@ -39,27 +41,30 @@ def predict_topk(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best labels of each row, z = x·w + b, best first.
 
-    Scores are computed block by block, so that memory is that of X, of one block of weights and of the
-    result; a model on disk is read once, in label order. Equal scores rank by the lower label.
-    Labels without positives, and those that a partial model lacks, are never predicted: where
-    fewer than k labels remain, the slots left over hold label −1 and score −inf.
+    Labels are taken in blocks, so that memory is that of X, of one block of weights and of the result; a
+    model on disk is read once, in label order. Equal scores rank by the lower label. Labels without
+    positives, and those that a partial model lacks, are never predicted: where fewer than k labels remain,
+    the slots left over hold label −1 and score −inf.
+
+    On a CPU nothing is compiled, and JAX is not needed. Where its default device is another, the products are
+    made there. :class:`Predictor` keeps the weights between calls.
 
     Args:
         model: a `LinearModel` or `ArrayModel`.
         X: features [n, d] after the model's transforms, sparse or dense.
         k: how many labels per row, at least 1.
-        label_block: labels at a time; None chooses by memory, at most 64 on a CPU.
-        row_block: rows at a time; None is 65,536.
+        label_block: labels at a time; None chooses by memory.
+        row_block: rows at a time on a device; None is 65,536.
         threads: of the native products; None takes one per core. The result does not depend on it.
 
     Returns:
         ``(labels, scores)``, int32 [n, k] and float [n, k]: float32, or float64 where both X and
-        the model are and JAX is set to use it.
+        the model are and, on a device, JAX is set to use it.
 
     Raises:
         ValueError: X of another width, not two-dimensional, malformed or not finite; k or a block below 1.
         TypeError: X is no matrix of real numbers.
-        RuntimeError: in a process that was forked from one in which JAX had computed.
+        RuntimeError: on a device, in a process that was forked from one in which JAX had computed.
         ModelFormatError: a damaged shard.
 
     Example:
@@ -69,33 +74,17 @@ def predict_topk(
         >>> labels.tolist()
         [[0, 1], [1, 2]]
     """
-    import jax
-
-    from xmcjax.models._block_scores import merge_topk
-
-    check_threads_of_jax()
     k = whole_number("k", k, 1)
-    blocks = _Blocks(model, X, label_block, row_block, thread_count(threads))
-    n = blocks.n_rows
-    # numpy makes this array, because jnp.full would compile a program per shape.
-    best = [
-        jax.device_put(
-            (np.full((op.shape[0], k), -np.inf, blocks.dtype), np.full((op.shape[0], k), -1, np.int32))
-        )
-        for op in blocks.operators
-    ]
-    for first, W, b in blocks.labels():
-        # One block is computed while the next one is read from the disk; no more are in flight.
-        jax.block_until_ready(best)
-        best = [
-            merge_topk(op, W, b, np.int32(first), scores, labels, k=k)
-            for op, (scores, labels) in zip(blocks.operators, best, strict=True)
-        ]
-    top_labels, top_scores = np.empty((n, k), np.int32), np.empty((n, k), blocks.dtype)
-    for (start, stop), (scores, labels) in zip(blocks.rows, best, strict=True):
-        top_labels[start:stop] = np.asarray(labels)[: stop - start]
-        top_scores[start:stop] = np.asarray(scores)[: stop - start]
-    return top_labels, top_scores
+    _check_blocks(label_block, row_block)
+    threads, X = thread_count(threads), checked_rows(X, model.n_features)
+    if _on_a_device():
+        return _topk_on_a_device(model, X, k, label_block, row_block, threads)
+    dtype = _dtype(model, X)
+    labels, scores = np.full((X.shape[0], k), -1, np.int32), np.full((X.shape[0], k), -np.inf, dtype)
+    X = X.astype(dtype, copy=False)
+    for first, weights in _on_the_host(model, label_block, X.shape[0], dtype):
+        weights.best(weights.rows(X), scores, labels, first, threads=threads)
+    return labels, scores
 
 
 def scores_above(
@@ -122,22 +111,150 @@ def scores_above(
     Raises:
         ValueError: as in `predict_topk`; a negative threshold.
     """
+    if not number("threshold", threshold) >= 0:
+        raise ValueError(f"threshold: expected at least 0, found {threshold}")
+    _check_blocks(label_block, row_block)
+    threads, X = thread_count(threads), checked_rows(X, model.n_features)
+    dtype = _dtype(model, X)
+    if _on_a_device():
+        pieces = _scores_on_a_device(model, X, label_block, row_block, threads)
+    else:
+        pieces = _scores_on_the_host(model, X, label_block, threads, dtype)
+    rows, labels, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, dtype)]
+    for start, first, scores in pieces:
+        row, column = np.nonzero(scores > threshold)
+        rows.append(start + row)
+        labels.append(first + column)
+        values.append(scores[row, column])
+    entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(labels)))
+    return sp.csr_array(entries, shape=(X.shape[0], model.n_labels))
+
+
+def decision_function(model: WeightSource, X, *, threads: int = 1) -> np.ndarray:
+    """All scores z = x·w + b, [n, L]; −inf for labels that are never predicted. They are made on the host.
+
+    Args:
+        model: a `LinearModel` or `ArrayModel`.
+        X: features [n, d] after the model's transforms, sparse or dense.
+        threads: of the native products; None takes one per core. The result does not depend on it.
+
+    Returns:
+        float64 where X or the weights are, else float32.
+
+    Raises:
+        ValueError, TypeError, ModelFormatError: as :func:`predict_topk`.
+
+    Example:
+        >>> from xmcjax.models import ArrayModel
+        >>> decision_function(ArrayModel(np.float32([[1, 0], [0, 1]])), np.float32([[1, 3]])).tolist()
+        [[1.0, 3.0]]
+    """
+    threads, X = thread_count(threads), checked_rows(X, model.n_features)
+    dtype = np.result_type(X.dtype, model.dtype, np.float32)
+    scores = np.full((X.shape[0], model.n_labels), -np.inf, dtype)
+    for rows, first, found in _scores_on_the_host(model, X, None, threads, dtype):
+        scores[rows : rows + len(found), first : first + found.shape[1]] = found
+    return scores
+
+
+def _check_blocks(label_block: int | None, row_block: int | None) -> None:
+    for name, block in (("label_block", label_block), ("row_block", row_block)):
+        if block is not None:
+            whole_number(name, block, 1)
+
+
+def _dtype(model: WeightSource, X) -> np.dtype:
+    return np.dtype(np.float64 if X.dtype == np.float64 and model.dtype == np.float64 else np.float32)
+
+
+def _on_a_device() -> bool:
+    """Whether JAX is there and computes elsewhere than on the CPU."""
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.default_backend() != "cpu"
+
+
+def _on_the_host(
+    model: WeightSource, label_block: int | None, rows: int, dtype: np.dtype
+) -> Iterator[tuple[int, Weights]]:
+    """(first label, weights) of each block of labels with one that was trained."""
+    lowest, end = model.label_range
+    size = label_block
+    if size is None:
+        of_a_label = model.n_features
+        if isinstance(model, LinearModel):
+            of_a_label = model.n_weights // max(1, end - lowest)
+        elif isinstance(model, ArrayModel) and sp.issparse(model.coef()):
+            of_a_label = model.coef().nnz // max(1, end - lowest)
+        size = max(1, _WEIGHTS // max(1, of_a_label))
+    for first in range(lowest, end, size):
+        last = min(first + size, end)
+        trained = model.trained(first, last)
+        if trained.any():
+            coef, bias = _weights(model, first, last)
+            bias = np.where(trained, bias, -np.inf).astype(dtype)
+            yield first, weights_of(coef.astype(dtype, copy=False), bias, rows)
+
+
+def _weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarray]:
+    """Weights [last − first, d], CSR where they are stored so, and biases."""
+    if isinstance(model, (LinearModel, ArrayModel)):
+        return model.weights(first, last), model.intercept_of(first, last)
+    W, bias = model.dense_block(first, last)
+    return W.T, bias
+
+
+def _scores_on_the_host(
+    model: WeightSource, X, label_block: int | None, threads: int, dtype: np.dtype
+) -> Iterator[tuple[int, int, np.ndarray]]:
+    """(first row, first label, scores) of every block of both."""
+    X = X.astype(dtype, copy=False)
+    for first, weights in _on_the_host(model, label_block, X.shape[0], dtype):
+        for part in parts(X.shape[0], len(weights.bias)):
+            yield part.start, first, weights.scores(weights.rows(X[part]), threads=threads)
+
+
+def _topk_on_a_device(
+    model: WeightSource, X, k: int, label_block: int | None, row_block: int | None, threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    import jax
+
+    from xmcjax.models._block_scores import merge_topk
+
+    check_threads_of_jax()
+    blocks = _Blocks(model, X, label_block, row_block, threads)
+    n = blocks.n_rows
+    # numpy makes this array, because jnp.full would compile a program per shape.
+    best = [
+        jax.device_put(
+            (np.full((op.shape[0], k), -np.inf, blocks.dtype), np.full((op.shape[0], k), -1, np.int32))
+        )
+        for op in blocks.operators
+    ]
+    for first, W, b in blocks.labels():
+        # One block is computed while the next one is read from the disk; no more are in flight.
+        jax.block_until_ready(best)
+        best = [
+            merge_topk(op, W, b, np.int32(first), scores, labels, k=k)
+            for op, (scores, labels) in zip(blocks.operators, best, strict=True)
+        ]
+    top_labels, top_scores = np.empty((n, k), np.int32), np.empty((n, k), blocks.dtype)
+    for (start, stop), (scores, labels) in zip(blocks.rows, best, strict=True):
+        top_labels[start:stop] = np.asarray(labels)[: stop - start]
+        top_scores[start:stop] = np.asarray(scores)[: stop - start]
+    return top_labels, top_scores
+
+
+def _scores_on_a_device(
+    model: WeightSource, X, label_block: int | None, row_block: int | None, threads: int
+) -> Iterator[tuple[int, int, np.ndarray]]:
+    """(first row, first label, scores) of every block of both."""
     from xmcjax.models._block_scores import block_scores
 
     check_threads_of_jax()
-    if not number("threshold", threshold) >= 0:
-        raise ValueError(f"threshold: expected at least 0, found {threshold}")
-    blocks = _Blocks(model, X, label_block, row_block, thread_count(threads))
-    rows, labels, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, blocks.dtype)]
+    blocks = _Blocks(model, X, label_block, row_block, threads)
     for first, W, b in blocks.labels():
         for (start, stop), op in zip(blocks.rows, blocks.operators, strict=True):
-            scores = np.asarray(block_scores(op, W, b))[: stop - start]
-            row, column = np.nonzero(scores > threshold)
-            rows.append(start + row)
-            labels.append(first + column)
-            values.append(scores[row, column])
-    entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(labels)))
-    return sp.csr_array(entries, shape=(blocks.n_rows, model.n_labels))
+            yield start, first, np.asarray(block_scores(op, W, b))[: stop - start]
 
 
 class _Blocks:
@@ -150,29 +267,14 @@ class _Blocks:
     def __init__(self, model: WeightSource, X, label_block: int | None, row_block: int | None, threads: int):
         import jax
 
-        for name, block in (("label_block", label_block), ("row_block", row_block)):
-            if block is not None:
-                whole_number(name, block, 1)
-        X = _sparse.matrix(X)
-        if X.ndim != 2 or X.shape[1] != model.n_features:
-            raise ValueError(
-                f"X: expected {model.n_features} features as in the model, found shape {X.shape}"
-            )
-        place = place_not_finite(X)
-        if place is not None:
-            row, column, value = place
-            raise ValueError(f"X: expected finite features, found {value} in row {row}, column {column}")
         self.model = model
         self.n_rows = X.shape[0]
-        self.dtype = jax.dtypes.canonicalize_dtype(
-            np.float64 if X.dtype == np.float64 and model.dtype == np.float64 else np.float32
-        )
+        self.dtype = jax.dtypes.canonicalize_dtype(_dtype(model, X))
         row_block = min(int(row_block or _DEFAULT_ROW_BLOCK), max(1, self.n_rows))
         first, last = model.label_range
         if label_block is None:
             lanes = _BLOCK_BYTES // (self.dtype.itemsize * max(model.n_features, row_block))
-            most = _MAX_LABEL_BLOCK.get(jax.default_backend(), _MAX_LABEL_BLOCK_ELSEWHERE)
-            label_block = min(max(lanes // _LANES * _LANES, _LANES), most)
+            label_block = min(max(lanes // _LANES * _LANES, _LANES), _MAX_LABEL_BLOCK)
         self.label_block = min(int(label_block), last - first)
         self.rows = [(s, min(s + row_block, self.n_rows)) for s in range(0, self.n_rows, row_block)]
         self.operators = list(_operators(X, self.rows, self.dtype, threads))

@@ -1,33 +1,32 @@
-"""Prediction of few rows: the weights are held by feature, so that a row costs what its features weigh."""
+"""Prediction with weights that are held, by feature: a row costs what its features weigh."""
 
 from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+import warnings
+from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 
 from xmcjax import _sparse, native
 from xmcjax._arguments import job_count, whole_number
-from xmcjax._finite import place_not_finite
 from xmcjax.models._arrays import ArrayModel
+from xmcjax.models._index import INDEX, biases, opened
 from xmcjax.models._linear import LinearModel
-
-# Labels that are read from a model at a time.
-_LABELS = 1 << 16
-# Scores that are made at a time for dense weights, in bytes.
-_SCORES = 64 << 20
+from xmcjax.models._rows import checked_rows
+from xmcjax.models._weights import Weights, parts, weights_of
 
 
 class Predictor:
-    """The k best labels of rows of a linear model, for a server: one row or some thousands at a time.
+    """The k best labels of rows of a linear model, for a server: one row or a million, any number of calls.
 
-    A model in a directory is opened here and read at the first prediction; `LinearModel` and
-    :func:`predict_topk` read it anew for every call, which suits many rows. Nothing is compiled, JAX is not
-    imported, and threads may share an object. Weights take 8 bytes each in float32 and 12 in float64, or d L
-    numbers where they are dense.
+    Weights are held by feature, so that a row costs what its features weigh. Nothing is compiled, JAX is not
+    imported, and threads may share an object. A model in a directory is opened here and its weights are read
+    at the first prediction: they take 8 bytes each in float32 and 12 in float64, or d L numbers where they
+    are dense. Where :func:`write_index` has stored them by feature, nothing is read but what the rows need,
+    and models larger than memory are served. `LinearModel` and :func:`predict_topk` read the shards anew in
+    every call.
 
     Args:
         model: a directory, a `LinearModel` or an `ArrayModel`.
@@ -37,7 +36,7 @@ class Predictor:
         n_labels: L. n_features: d, after the model's transforms. dtype: of weights and scores.
 
     Raises:
-        OSError, ModelError: as :meth:`LinearModel.load`; damaged shards raise at the first prediction.
+        OSError, ModelError: as :meth:`LinearModel.load`; damaged weights raise when they are read.
         TypeError: another model.
 
     Example:
@@ -50,18 +49,24 @@ class Predictor:
 
     def __init__(self, model, *, n_jobs: int | None = None):
         self._threads = job_count(n_jobs)
+        self._weights: Weights | None = None
         if isinstance(model, (str, os.PathLike)):
-            model = LinearModel.load(model)
-        if not isinstance(model, (LinearModel, ArrayModel)):
+            directory = Path(model)
+            # with an index the shards are not read
+            model = LinearModel.load(directory, "size" if (directory / INDEX).exists() else None)
+            self._weights = _stored(model)
+            if self._weights is None:
+                model = LinearModel.load(directory)
+        elif isinstance(model, LinearModel):
+            self._weights = _stored(model)
+        elif not isinstance(model, ArrayModel):
             expected = "a directory, a LinearModel or an ArrayModel"
             raise TypeError(f"model: expected {expected}, found {type(model).__name__}")
         self._model = model
         self.n_labels, self.n_features, self.dtype = model.n_labels, model.n_features, model.dtype
+        if native.load_library() is None:
+            native.warn_of_twins()
         self._lock = threading.Lock()
-        self._weights: np.ndarray | sp.csr_array | None = None
-        self._bias = np.empty(0, self.dtype)
-        # the weights as native calls take them, where these serve
-        self._by_feature: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def predict_topk(self, X, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The k best labels of each row, best first; equal scores rank by the lower label.
@@ -77,21 +82,13 @@ class Predictor:
         Raises:
             ValueError: X of another width, not two-dimensional, malformed or not finite; k below 1.
             TypeError: X is no matrix of real numbers.
-            ModelFormatError: a damaged shard.
+            ModelFormatError: damaged weights.
         """
         k = whole_number("k", k, 1)
         X, weights = self._checked(X), self._held()
         labels = np.full((X.shape[0], k), -1, np.int32)
         scores = np.full((X.shape[0], k), -np.inf, self.dtype)
-        if self._by_feature is not None:
-            X = X if sp.issparse(X) else _sparse.csr(sp.csr_array(X))
-            fields = dict(X=_arrays(X), W=self._by_feature, b=self._bias, threads=self._threads)
-            native.InPlace.once("predict_topk", **fields, scores=scores, best=labels)
-            return labels, scores
-        rows = max(1, _SCORES // (self.dtype.itemsize * max(1, self.n_labels)))
-        for first in range(0, X.shape[0], rows):
-            part = slice(first, first + rows)
-            labels[part], scores[part] = _best(self._scores(X[part], weights) + self._bias, k)
+        weights.best(weights.rows(X), scores, labels, threads=self._threads)
         return labels, scores
 
     def decision_function(self, X, labels=None) -> np.ndarray:
@@ -106,77 +103,39 @@ class Predictor:
             IndexError: a label that the model does not have.
         """
         X, weights = self._checked(X), self._held()
-        if labels is None:
-            return self._scores(X, weights) + self._bias
-        labels = np.atleast_1d(_sparse.array(labels, "labels"))
-        if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-            raise TypeError(f"labels: expected whole numbers, found {labels.dtype} {list(labels.shape)}")
-        wrong = labels[(labels < 0) | (labels >= self.n_labels)]
-        if wrong.size:
-            raise IndexError(f"labels: expected numbers from 0 to {self.n_labels - 1}, found {wrong[0]}")
-        return self._scores(X, weights[:, labels]) + self._bias[labels]
+        if labels is not None:
+            labels = np.atleast_1d(_sparse.array(labels, "labels"))
+            if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+                raise TypeError(f"labels: expected whole numbers, found {labels.dtype} {list(labels.shape)}")
+            wrong = labels[(labels < 0) | (labels >= self.n_labels)]
+            if wrong.size:
+                raise IndexError(f"labels: expected numbers from 0 to {self.n_labels - 1}, found {wrong[0]}")
+        scores = np.empty((X.shape[0], self.n_labels if labels is None else len(labels)), self.dtype)
+        for part in parts(X.shape[0], self.n_labels):
+            scores[part] = weights.scores(weights.rows(X[part]), labels, threads=self._threads)
+        return scores
 
     def _checked(self, X):
-        X = _sparse.matrix(X)
-        if X.ndim != 2 or X.shape[1] != self.n_features:
-            raise ValueError(f"X: expected {self.n_features} features as in the model, found shape {X.shape}")
-        place = place_not_finite(X)
-        if place is not None:
-            row, column, value = place
-            raise ValueError(f"X: expected finite features, found {value} in row {row}, column {column}")
-        X = X.astype(self.dtype, copy=False)
-        return _sparse.csr(X) if sp.issparse(X) else X
+        return checked_rows(X, self.n_features).astype(self.dtype, copy=False)
 
-    def _held(self) -> Any:
-        """The weights [d, L], read once."""
+    def _held(self) -> Weights:
+        """The weights, read once."""
         with self._lock:
             if self._weights is None:
-                self._weights = self._read()
+                model = self._model
+                if isinstance(model, LinearModel):
+                    bias = biases(model)
+                else:
+                    trained = model.trained(0, model.n_labels)
+                    bias = np.where(trained, model.intercept(), -np.inf).astype(self.dtype)
+                self._weights = weights_of(model.coef().astype(self.dtype, copy=False), bias)
             return self._weights
 
-    def _read(self):
-        model = self._model
-        trained = [
-            model.trained(first, min(first + _LABELS, self.n_labels))
-            for first in range(0, self.n_labels, _LABELS)
-        ]
-        kept = np.concatenate(trained) if trained else np.empty(0, bool)
-        coef, bias = model.coef(), model.intercept()
-        self._bias = np.where(kept, bias, -np.inf).astype(self.dtype)
-        if not sp.issparse(coef):
-            return np.ascontiguousarray(coef.T, self.dtype)
-        weights = _sparse.canonical_csr(coef.T.tocsr().astype(self.dtype, copy=False))
-        if native.load_library() is None:
-            native.warn_of_twins()
-        else:
-            self._by_feature = _arrays(weights)
-        return weights
 
-    def _scores(self, X, weights) -> np.ndarray:
-        scores = X @ weights
-        return np.asarray(scores.toarray() if sp.issparse(scores) else scores, self.dtype)
-
-
-def _arrays(X) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of a checked CSR matrix, as native calls take it: 64-bit offsets as pairs of 32-bit halves."""
-    _sparse.require_checked(X)
-    offset = np.ascontiguousarray(X.indptr, np.int64).view(np.int32).reshape(-1, 2)
-    return X.data, np.ascontiguousarray(X.indices, np.int32), offset
-
-
-def _best(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """(labels, scores) of the k best of each row; −1 and −inf where there are fewer."""
-    n, L = scores.shape
-    some = min(k, L)
-    labels = np.full((n, k), -1, np.int32)
-    best = np.full((n, k), -np.inf, scores.dtype)
-    if some:
-        # all that are as good as the k-th, of which the lowest labels count
-        least = np.partition(scores, L - some, axis=1)[:, L - some]
-        for i in range(n):
-            places = np.flatnonzero(scores[i] >= least[i])
-            order = places[np.argsort(-scores[i, places], kind="stable")][:some]
-            found = scores[i, order]
-            labels[i, :some] = np.where(found > -np.inf, order, -1)
-            best[i, :some] = found
-    return labels, best
+def _stored(model: LinearModel) -> Weights | None:
+    """The index of a model, where it has one of its present state."""
+    index = opened(model)
+    if index is None and (model.directory / INDEX).exists():
+        message = f"{model.directory / INDEX} is of another state of the model and is not used: xmcjax index"
+        warnings.warn(f"{message} makes it anew", native.PerformanceWarning, stacklevel=3)
+    return index

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from xmcjax.native._calls import InPlace as InPlace
     from xmcjax.native._columns import put_columns as put_columns
     from xmcjax.native._columns import take_columns as take_columns
+    from xmcjax.native._csr import csr_arrays as csr_arrays
     from xmcjax.native._ffi import available as available
     from xmcjax.native._ffi import available_here as available_here
     from xmcjax.native._ffi import call as call
@@ -44,6 +45,7 @@ _LATE = {
     "_awaited": ("awaited",),
     "_calls": ("InPlace",),
     "_columns": ("put_columns", "take_columns"),
+    "_csr": ("csr_arrays",),
     "_ffi": ("available", "available_here", "call", "project_box", "project_topk"),
     "_multiclass": ("Ascent", "Assessment", "CentredAscent", "Match", "Proximal"),
     "_partition": ("by_rows",),

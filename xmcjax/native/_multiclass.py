@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._sparse import require_checked
 from xmcjax.native import _ids, _library
 from xmcjax.native._calls import InPlace
+from xmcjax.native._csr import csr_arrays
 
 
 class Assessment(NamedTuple):
@@ -75,7 +75,6 @@ class _Point:
         threads: int = 1,
         classes: tuple[int, int] | None = None,
     ):
-        require_checked(X)
         assert X.dtype in (np.float32, np.float64) and y.dtype == np.int32 and y.shape == X.shape[:1]
         self.shape, self._d, self._dtype = (X.shape[0], m), X.shape[1], X.dtype
         self._classes = classes or (0, m)
@@ -84,11 +83,7 @@ class _Point:
         self._new = InPlace(
             "multiclass_new",
             f"the weights of {m} classes and {self._d} features",
-            X=(
-                np.ascontiguousarray(X.data),
-                np.ascontiguousarray(X.indices, np.int32),
-                np.ascontiguousarray(X.indptr, np.int64).view(np.int32).reshape(-1, 2),
-            ),
+            X=csr_arrays(X),
             y=np.ascontiguousarray(y),
             C=C,
             method=self._method,

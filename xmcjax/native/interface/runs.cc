@@ -39,28 +39,41 @@ void run(GramMatmatArgs<T>& args) {
 }
 XMCJAX_RUNS(GramMatmatArgs)
 
-template <class T>
-void run(MergeTopkArgs<T>& args) {
-  const int64_t tile = kernels<T>().lane_tile;
-  if (args.lanes % tile || args.k < 1)
-    throw BadArgument("merge_topk: expected lanes in a multiple of " + std::to_string(tile) + ", and k >= 1");
-  parallel(args.X.n, kRows, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().merge_topk(args, first, last); });
+// Whether W has a row for every feature of X; the sizes of both are then known.
+template <class Args>
+void check_features(Args& args) {
+  const int32_t* column = args.X.column;
+  const int32_t* end = column + args.X.offset[args.X.n];
+  if (!std::all_of(column, end, [&](int32_t j) { return j >= 0 && j < args.W.n; }))
+    throw BadArgument("expected W with a row for every feature of X");
+  args.X.d = args.W.n;
+  args.W.d = args.labels;
 }
-XMCJAX_RUNS(MergeTopkArgs)
+
+template <class T>
+void run(PredictScoresArgs<T>& args) {
+  check_features(args);
+  parallel(args.X.n, 1, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().predict_scores(args, first, last); });
+}
+XMCJAX_RUNS(PredictScoresArgs)
 
 template <class T>
 void run(PredictTopkArgs<T>& args) {
-  const int32_t* column = args.X.column;
-  const int32_t* end = column + args.X.offset[args.X.n];
-  const bool inside = std::all_of(column, end, [&](int32_t j) { return j >= 0 && j < args.W.n; });
-  if (!inside || args.k < 1) throw BadArgument("predict_topk: expected W with a row per feature, and k >= 1");
-  args.X.d = args.W.n;
-  args.W.d = args.labels;
+  check_features(args);
+  if (args.k < 1) throw BadArgument("predict_topk: expected k >= 1");
   parallel(args.X.n, 1, args.threads,
            [&](int64_t first, int64_t last) { kernels<T>().predict_topk(args, first, last); });
 }
 XMCJAX_RUNS(PredictTopkArgs)
+
+template <class T>
+void run(BestLabelsArgs<T>& args) {
+  if (args.k < 1) throw BadArgument("best_labels: expected k >= 1");
+  parallel(args.n, 1, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().best_labels(args, first, last); });
+}
+XMCJAX_RUNS(BestLabelsArgs)
 
 template <class T>
 void run(NewtonArgs<T>& args) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/simd.h"
+
 namespace xmcjax::XMCJAX_ISA {
 
 template <class T>
@@ -23,6 +25,21 @@ struct BestLabels {
     }
     score[place] = found;
     label[place] = which;
+  }
+
+  // The scores z of `count` labels from `first` on; few of them are among the best so far.
+  void offer(const T* z, int32_t first, int64_t count) {
+    constexpr int N = kWide<T>;
+    int64_t l = 0;
+    for (; l + N <= count; l += N) {
+      const Wide<T> some = load_wide(z + l);
+      unsigned mask = nonzero(some > wide(least()) ? wide(T(1)) : Wide<T>{});
+      for (; mask; mask &= mask - 1) {
+        const int lane = __builtin_ctz(mask);
+        offer(some[lane], first + int32_t(l + lane));
+      }
+    }
+    for (; l < count; ++l) offer(z[l], first + int32_t(l));
   }
 };
 

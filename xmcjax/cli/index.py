@@ -1,0 +1,26 @@
+"""``xmcjax index``."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from xmcjax.cli import _report
+from xmcjax.cli._options import Directory
+from xmcjax.models import write_index
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Store the weights of a model by feature too, so that models of any size predict single rows at once.
+
+    Attributes:
+        model: a model that `xmcjax train` made; the file is written into it and is as large as its shards.
+    """
+
+    model: Directory
+
+
+def run(options: Options) -> None:
+    """Writes the index; it appears under its name when it is complete."""
+    path = write_index(options.model)
+    _report.print_field("written", f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -1,0 +1,212 @@
+"""Weights of a linear model in a form that predicts: by feature where they are sparse, else as a matrix.
+
+Nothing here imports JAX. With the native library scores of sparse weights are made there, else by scipy.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import _sparse, native
+
+# Rows up to which it is less work to go through all weights than to order them by feature.
+_FEW_ROWS = 32
+# Scores that are made at a time.
+_SCORES = 1 << 24
+# The share of weights that are not zero from which a matrix of all of them is as small.
+_DENSE = 0.5
+
+
+class Weights(Protocol):
+    """Of L labels on d features, with a bias each; −inf for a label that is never predicted."""
+
+    bias: np.ndarray
+
+    def rows(self, X):
+        """X, CSR or an array of the dtype of the weights, as the other functions take it."""
+        ...
+
+    def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
+        """X W + b of some labels, or of all, [n, L]."""
+        ...
+
+    def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
+        """Puts the best labels of each row, numbered from `first`, into what is known of lower ones.
+
+        Args:
+            X: from :meth:`rows`.
+            scores, labels: [n, k], best first; −inf and −1 where there are fewer. They are changed.
+            first: number of the first label.
+            threads: that may be used; the result does not depend on them.
+        """
+        ...
+
+
+def weights_of(coef, bias: np.ndarray, rows: int | None = None) -> Weights:
+    """The form that suits.
+
+    Args:
+        coef: weights of a checked model, CSR or an array [L, d].
+        bias: [L], of the dtype of the weights.
+        rows: that are to be predicted, where it is once; None where the weights are kept.
+    """
+    coef = _sparse.csr(coef) if sp.issparse(coef) else coef
+    if not sp.issparse(coef) or coef.nnz >= _DENSE * coef.shape[0] * coef.shape[1] > 0:
+        return AllWeights(coef.toarray() if sp.issparse(coef) else coef, bias)
+    if rows is not None and rows <= _FEW_ROWS:
+        return ByLabel(coef, bias)
+    return ByFeature.of(coef, bias)
+
+
+class AllWeights:
+    """A matrix of all weights.
+
+    Args:
+        coef: [L, d].
+        bias: [L].
+    """
+
+    def __init__(self, coef: np.ndarray, bias: np.ndarray):
+        self._W, self.bias = coef.T, bias
+
+    def rows(self, X):
+        return _sparse.csr(X) if sp.issparse(X) else X
+
+    def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
+        W, bias = (self._W, self.bias) if labels is None else (self._W[:, labels], self.bias[labels])
+        with _infinite():
+            return X @ W + bias
+
+    def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
+        _rank_scores(self, X, scores, labels, first, threads)
+
+
+class ByLabel:
+    """Sparse weights as they are, of which a pass makes the scores of a few rows.
+
+    Args:
+        coef: checked CSR [L, d].
+        bias: [L].
+    """
+
+    def __init__(self, coef, bias: np.ndarray):
+        self._coef, self.bias = coef, bias
+
+    def rows(self, X):
+        return X.toarray() if sp.issparse(X) else X
+
+    def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
+        coef, bias = (self._coef, self.bias) if labels is None else (self._coef[labels], self.bias[labels])
+        V = np.ascontiguousarray(X.T)
+        if native.load_library() is None:
+            with _infinite():
+                return (coef @ V).T + bias
+        out = np.empty((coef.shape[0], X.shape[0]), V.dtype)
+        native.InPlace.once("csr_matmat", X=native.csr_arrays(coef), V=V, threads=threads, out=out)
+        return out.T + bias
+
+    def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
+        _rank_scores(self, X, scores, labels, first, threads)
+
+
+class ByFeature:
+    """Sparse weights by feature, so that those of a row lie side by side; in memory or mapped into it.
+
+    Args:
+        indptr: where the weights of each feature begin, int64 [d+1].
+        labels: of each weight, ascending within a feature, int32.
+        values: the weights.
+        bias: [L].
+
+    The arrays are those of a checked matrix, or :meth:`check` looks at what a row needs.
+    """
+
+    def __init__(self, indptr: np.ndarray, labels: np.ndarray, values: np.ndarray, bias: np.ndarray):
+        self.indptr, self.labels, self.values, self.bias = indptr, labels, values, bias
+        # 64-bit offsets as pairs of 32-bit halves
+        self._arrays = values, labels, indptr.view(np.int32).reshape(-1, 2)
+
+    @classmethod
+    def of(cls, coef, bias: np.ndarray) -> ByFeature:
+        """Of checked CSR [L, d]."""
+        weights = _sparse.canonical_csr(coef.T.tocsr())
+        indptr = np.ascontiguousarray(weights.indptr, np.int64)
+        return cls(indptr, np.ascontiguousarray(weights.indices, np.int32), weights.data, bias)
+
+    def check(self, X) -> None:
+        """Whether the weights of the features of X, checked CSR, may be used; what is in memory may."""
+
+    def rows(self, X):
+        return _sparse.csr(X if sp.issparse(X) else sp.csr_array(X))
+
+    def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
+        self.check(X)
+        if labels is None and native.load_library() is not None:
+            z = np.empty((X.shape[0], len(self.bias)), self.values.dtype)
+            given = dict(X=native.csr_arrays(X), W=self._arrays, b=self.bias, threads=threads)
+            native.InPlace.once("predict_scores", **given, z=z)
+            return z
+        return self._scores_of(X, labels)
+
+    def _scores_of(self, X, labels: np.ndarray | None) -> np.ndarray:
+        # the weights of the features of X, one feature after the other
+        features, column = np.unique(X.indices, return_inverse=True)
+        begin, lengths = self.indptr[features], self.indptr[features + 1] - self.indptr[features]
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(begin - indptr[:-1], lengths) + np.arange(indptr[-1])
+        shape = (len(features), len(self.bias))
+        W = sp.csr_array((self.values[places], self.labels[places], indptr), shape=shape)
+        rows = sp.csr_array((X.data, column, X.indptr), shape=(X.shape[0], len(features)))
+        chosen, bias = (W, self.bias) if labels is None else (W[:, labels], self.bias[labels])
+        with _infinite():
+            return (rows @ chosen).toarray() + bias
+
+    def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
+        if native.load_library() is None:
+            _rank_scores(self, X, scores, labels, first, threads)
+            return
+        self.check(X)
+        given = dict(X=native.csr_arrays(X), W=self._arrays, b=self.bias, first_label=first, threads=threads)
+        native.InPlace.once("predict_topk", **given, scores=scores, best=labels)
+
+
+def _infinite() -> np.errstate:
+    """A score beyond the range of the dtype is infinite, and one of inf − inf is not among the best."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
+def parts(n: int, labels: int) -> list[slice]:
+    """Of n rows, whose scores of so many labels are made at a time."""
+    rows = max(1, _SCORES // max(1, labels))
+    return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+
+
+def _rank_scores(
+    weights: Weights, X, scores: np.ndarray, labels: np.ndarray, first: int, threads: int
+) -> None:
+    for part in parts(X.shape[0], len(weights.bias)):
+        _rank(weights.scores(X[part], threads=threads), scores[part], labels[part], first, threads)
+
+
+def _rank(z: np.ndarray, scores: np.ndarray, labels: np.ndarray, first: int, threads: int) -> None:
+    """Puts the best of the scores z [n, L] of labels from `first` into the best [n, k] of lower ones."""
+    if native.load_library() is not None:
+        given = dict(z=np.ascontiguousarray(z), first_label=first, threads=threads)
+        native.InPlace.once("best_labels", **given, scores=scores, best=labels)
+        return
+    k = scores.shape[1]
+    for i in range(len(z)):
+        # lower labels stand first, which a stable sort prefers
+        known = labels[i] >= 0
+        found = np.concatenate([scores[i][known], z[i]])
+        which = np.concatenate([labels[i][known], first + np.arange(z.shape[1], dtype=np.int32)])
+        if len(found) > k:
+            # all that are as good as the k-th
+            places = np.flatnonzero(found >= np.partition(found, len(found) - k)[len(found) - k])
+            found, which = found[places], which[places]
+        order = np.argsort(-found, kind="stable")[:k]
+        order = order[found[order] > -np.inf]
+        scores[i, : len(order)], labels[i, : len(order)] = found[order], which[order]
