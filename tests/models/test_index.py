@@ -217,10 +217,8 @@ def test_a_model_that_is_not_complete_or_is_being_written_has_none(tmp_path):
     with pytest.raises(IncompleteModelError):
         write_index(part)
     write(tmp_path / "open")
-    with (
-        ShardWriter(tmp_path / "open", META, resume=True),
-        pytest.raises(ModelError, match="no other writer"),
-    ):
+    again = dict(meta=META, shard_size=SIZE, resume=True)
+    with ShardWriter(tmp_path / "open", **again), pytest.raises(ModelError, match="no other writer"):
         write_index(tmp_path / "open")
     with pytest.raises(FileNotFoundError):
         write_index(tmp_path / "nothing")
