@@ -17,6 +17,7 @@ from experiments.bench import (
     penalties,
     prediction,
     projections,
+    single_rows,
     topk_svm,
     versions,
 )
@@ -139,3 +140,12 @@ def test_a_version_that_cannot_be_imported_is_an_error(tmp_path):
     python.chmod(0o755)
     with pytest.raises(RuntimeError, match="ended with 3"):
         versions.run(versions.Options(before=python, small=True).chosen())
+
+
+def test_single_rows_small(tmp_path):
+    result = single_rows.run(single_rows.Options(small=True).chosen())
+    stored, text = written(tmp_path, "single_rows", result, single_rows.markdown(result))
+    assert len(stored["models"]) == 3
+    assert all(row["rows_that_differ"] == 0 and row["xmcjax"] > 0 for row in stored["models"].values())
+    assert stored["stored"]["labels"] == 500 and stored["stored"]["jax"] == 0
+    assert "| dense, 768 features, 500 labels |" in text and "| 500 |" in text
