@@ -43,7 +43,8 @@ next_row = time.perf_counter() - begin
 status = open("/proc/self/status").read() if os.path.exists("/proc/self/status") else ""
 print(json.dumps({
     "open_seconds": opened, "first_row_seconds": first, "next_row_seconds": next_row,
-    "peak_mb": int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024 if status else 0, "jax": "jax" in sys.modules,
+    "peak_mb": int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024 if status else 0,
+    "jax": "jax" in sys.modules,
 }))
 """
 
