@@ -45,6 +45,15 @@ def _a_member_before_the_file(path):
     path.write_bytes(content)
 
 
+def _members_of_gigabytes(path):
+    content = bytearray(path.read_bytes())
+    place = content.find(b"PK\1\2")
+    while place >= 0:  # of each entry of the list of members
+        content[place + 20 : place + 28] = 2 * (0xF0000000).to_bytes(4, "little")
+        place = content.find(b"PK\1\2", place + 1)
+    path.write_bytes(content)
+
+
 def _an_array(path):
     with open(path, "wb") as file:
         np.save(file, np.zeros(3))
@@ -65,6 +74,7 @@ DAMAGE = {
     "a header of another kind": _header_of_another_kind,
     "a member before the file": _a_member_before_the_file,
     "a FIFO": _fifo,
+    "members of gigabytes": _members_of_gigabytes,
 }
 
 
@@ -76,6 +86,7 @@ def test_a_damaged_state_is_one_sentence_and_the_one_before_goes_on(damage, run,
     with pytest.raises(ValueError, match="expected the state of a run, found a damaged file") as refused:
         run()
     assert str(refused.value).startswith(str(path))
+    assert damage != "members of gigabytes" or "a member of 4026531840 bytes" in str(refused.value)
     path.unlink()
     again = run()
     assert again.history[0].steps == 3

@@ -118,8 +118,10 @@ def _arrays(path: Path, names: Iterable[str]) -> list[np.ndarray]:
             found = []
             for name in names:
                 info = archive.getinfo(f"{name}.npy")
-                if not 0 <= info.header_offset < size:
-                    raise zipfile.BadZipFile(f"a member at byte {info.header_offset}")
+                # members are stored as they are: no more is read than the file has
+                held = max(info.compress_size, info.file_size)
+                if not 0 <= info.header_offset <= size - held:
+                    raise zipfile.BadZipFile(f"a member of {held} bytes at byte {info.header_offset}")
                 member = io.BytesIO(archive.read(info))
                 found.append(np.lib.format.read_array(member, allow_pickle=False))
             return found
