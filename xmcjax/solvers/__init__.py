@@ -8,6 +8,7 @@ Example:
     >>> import numpy as np
     >>> from xmcjax import linops
     >>> from xmcjax.losses import MARGIN_LOSSES
+    >>> from xmcjax.solvers import SOLVERS
     >>> solver = SOLVERS["newton_cg"]
     >>> X, y = np.eye(4, dtype=np.float32), np.array([[1], [1], [-1], [-1]])
     >>> problem = solver.problem(linops.make(X), y, MARGIN_LOSSES["logistic"], tolerance=1e-3)
@@ -16,22 +17,36 @@ Example:
     ((4, 1), 'CONVERGED', '')
 """
 
-from xmcjax.solvers import (
-    _instance_solver,
-    _lane_solver,
-    kernel_multinomial,
-    multiclass_dual,
-    multinomial,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from xmcjax.solvers._base import REMEDY, Status
 from xmcjax.solvers._protocol import Solution, Solver, Weights
 
-SOLVERS: dict[str, Solver] = {
-    "newton_cg": _lane_solver.SOLVER,
-    "multiclass_dual": multiclass_dual.SOLVER,
-    "instance_dual": _instance_solver.SOLVER,
-    "multinomial": multinomial.SOLVER,
-    "kernel_multinomial": kernel_multinomial.SOLVER,
-}
+if TYPE_CHECKING:
+    from xmcjax.solvers._table import SOLVERS
 
 __all__ = ["REMEDY", "SOLVERS", "Solution", "Solver", "Status", "Weights"]
+
+_PARTS = (
+    "host_newton",
+    "instance_dual",
+    "kernel_multinomial",
+    "multiclass_dual",
+    "multinomial",
+    "newton_cg",
+    "topk_sdca",
+)
+
+
+def __getattr__(name: str) -> Any:
+    # On first use, because who needs one solver should not wait for the modules of all.
+    if name == "SOLVERS":
+        return importlib.import_module("xmcjax.solvers._table").SOLVERS
+    if name in _PARTS:
+        return importlib.import_module(f"xmcjax.solvers.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__, *_PARTS])

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from xmcjax.solvers.multinomial._scores import DenseScores, SparseScores
 
@@ -94,6 +93,8 @@ def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Pr
 
 def _inverse(A: np.ndarray) -> np.ndarray | None:
     """Of a symmetric matrix, which is overwritten; None where it is not positive definite after rounding."""
+    import scipy.linalg.lapack  # which takes a tenth of a second
+
     factor, wrong = scipy.linalg.lapack.dpotrf(A, lower=1, overwrite_a=1)
     if wrong or not np.all(np.isfinite(factor)):
         return None
