@@ -10,6 +10,8 @@ from pathlib import Path
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # Where an operation came from is written into every program, at a tenth of its cost, for profilers.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+# Tests of commands leave nothing in the home directory.
+os.environ.setdefault("XMCJAX_CACHE", "0")
 
 import jax
 import pytest

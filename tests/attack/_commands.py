@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import warnings
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import scipy.sparse as sp
 
 from xmcjax.cli.main import BAD_INPUT, main
 from xmcjax.data import save_svmlight, save_xmc
+
+# Nothing is left in the home directory, and a disk that fails is that of the command's own files.
+os.environ.setdefault("XMCJAX_CACHE", "0")
 
 ROWS, FEATURES, LABELS = 30, 6, 4
 

@@ -120,7 +120,9 @@ def test_more_than_the_gap_may_be_asked_for():
     at_zero = np.linalg.norm(helpers.gradient(X, y, np.zeros((40, 7)), np.zeros(7), 0.5)[0])
     assert solution.gradient_norm <= 1e-9 * at_zero
     assert multinomial.run(problem, "block_newton", hp._replace(gradient_tolerance=None)).gap <= 1e-3
-    with pytest.raises(ValueError, match="gradient_tolerance: expected a finite number of at least 0, got -1"):
+    with pytest.raises(
+        ValueError, match="gradient_tolerance: expected a finite number of at least 0, got -1"
+    ):
         multinomial.run(problem, "block_newton", hp._replace(gradient_tolerance=-1))
 
 

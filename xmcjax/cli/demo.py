@@ -12,6 +12,7 @@ import tyro
 
 from xmcjax._options import SHARED
 from xmcjax.cli import _report, _training
+from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._options import Directory, check_jobs, described
 from xmcjax.cli._runs import write_run_file
 from xmcjax.data import Dataset, Demo, load_demo
@@ -40,6 +41,7 @@ class Options:
     n_jobs: int = SHARED["n_jobs"].of_flag
 
 
+@compilation_cache()
 def run(options: Options) -> None:
     """Trains and shows what came of it."""
     trainer = OneVsAll(n_jobs=check_jobs(options.n_jobs))

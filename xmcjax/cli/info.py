@@ -6,6 +6,7 @@ import dataclasses
 import os
 
 from xmcjax._cores import usable_cores
+from xmcjax.cli._cache import cache_folder
 from xmcjax.cli._environment import (
     VARIABLES,
     describe_nodes,
@@ -32,6 +33,7 @@ def run(options: Options) -> None:
     print_field("numa", describe_nodes())
     print_field("native", _native())
     print_field("training", _training())
+    print_field("cache", f"{cache_folder() or 'none'} (programs that were compiled)")
     for name, table in (
         ("losses", MARGIN_LOSSES),
         ("inits", INITS),

@@ -12,6 +12,7 @@ import tyro
 from xmcjax._options import flag_of
 from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
+from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._data import SizedDataOptions, read, transformed
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._options import (
@@ -171,6 +172,7 @@ def _deadline(options: Options, trainer: OneVsAll) -> float | None:
     return time.monotonic() + options.timeout
 
 
+@compilation_cache()
 def run(options: Options) -> int:
     """Trains, stores, summarises, and evaluates where a test file is given.
 

@@ -1,0 +1,90 @@
+"""Programs that were compiled are kept for the next command, where nobody else may write."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from xmcjax.cli._cache import cache_folder, compilation_cache
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XMCJAX_CACHE", str(tmp_path))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    found = cache_folder()
+    assert found is not None and found.is_relative_to(tmp_path / "xmcjax")
+    return found
+
+
+def test_the_next_command_compiles_nothing(files, folder, tmp_path):
+    said = []
+    for name in ("one", "two"):
+        command = [sys.executable, "-m", "xmcjax", "train", "--train", files / "train.txt"]
+        done = subprocess.run(
+            [*command, "--model", tmp_path / name, "--n-jobs", "1"],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env=os.environ | {"JAX_LOG_COMPILES": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stderr)
+    compiled = [text.count("Finished XLA compilation") for text in said]
+    hits = [text.count("Persistent compilation cache hit") for text in said]
+    assert compiled[0] == compiled[1] == hits[1] > hits[0]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_folder_of_others_is_not_used(folder, mode):
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    before = jax.config.jax_compilation_cache_dir
+    with compilation_cache():
+        assert jax.config.jax_compilation_cache_dir == before
+
+
+def test_jax_is_as_it_was_afterwards(folder):
+    names = ("dir", "min_compile_time_secs", "min_entry_size_bytes")
+    settings = [f"jax_{'compilation' if name == 'dir' else 'persistent'}_cache_{name}" for name in names]
+    before = [getattr(jax.config, name) for name in settings]
+    with pytest.raises(KeyboardInterrupt), compilation_cache():
+        assert [getattr(jax.config, name) for name in settings] == [str(folder), 0, -1]
+        raise KeyboardInterrupt
+    assert [getattr(jax.config, name) for name in settings] == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("XMCJAX_CACHE", "0"), ("JAX_COMPILATION_CACHE_DIR", "/nowhere")]
+)
+def test_nothing_is_kept_where_the_user_says_so(folder, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert cache_folder() is None
+    before = jax.config.jax_compilation_cache_dir
+    with compilation_cache():
+        assert jax.config.jax_compilation_cache_dir == before
+
+
+def test_a_home_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XMCJAX_CACHE", str(tmp_path / "file"))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    before = jax.config.jax_compilation_cache_dir
+    with compilation_cache():
+        assert jax.config.jax_compilation_cache_dir == before != str(cache_folder())
+
+
+def test_info_names_the_folder(xmcjax, folder, monkeypatch):
+    assert str(folder) in xmcjax("info").out
+    monkeypatch.setenv("XMCJAX_CACHE", "0")
+    assert "cache       none (" in xmcjax("info").out
+    monkeypatch.delenv("XMCJAX_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    assert str(cache_folder()).startswith("/elsewhere/xmcjax/jaxlib-")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert str(cache_folder()).startswith(f"{Path.home()}/.cache/xmcjax/")

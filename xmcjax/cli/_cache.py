@@ -1,0 +1,70 @@
+"""Programs that XLA has compiled are kept for the next command."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+VARIABLE = "XMCJAX_CACHE"
+# Settings of JAX, and what keeps programs of any size that took any time.
+_SETTINGS = {"jax_persistent_cache_min_compile_time_secs": 0, "jax_persistent_cache_min_entry_size_bytes": -1}
+
+
+def cache_folder() -> Path | None:
+    """Where programs are kept; None where the environment says no, or the user has a folder of JAX's own.
+
+    A folder is for one version of jaxlib and one kind of processor: home directories are shared by machines.
+    """
+    if os.environ.get(VARIABLE) == "0" or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return None
+    import jaxlib
+
+    base = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base, "xmcjax", f"jaxlib-{jaxlib.__version__}-{_processor()}")
+
+
+@contextlib.contextmanager
+def compilation_cache() -> Iterator[None]:
+    """A context in which JAX takes programs from the folder, and puts them there."""
+    import jax
+
+    folder = cache_folder()
+    if folder is None or not _ours(folder):
+        yield
+        return
+    wanted = {"jax_compilation_cache_dir": str(folder), **_SETTINGS}
+    before = {name: getattr(jax.config, name) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            jax.config.update(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
+def _ours(folder: Path) -> bool:
+    """Whether the folder is there and nobody else may write into it: what is in it will be run."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = os.stat(folder)
+    except OSError:  # no home, or none that may be written: everything is compiled
+        return False
+    if not hasattr(os, "getuid"):
+        return True
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _processor() -> str:
+    """A few digits that tell kinds of processors apart."""
+    cpuinfo = Path("/proc/cpuinfo")
+    kind = platform.machine() + platform.processor()
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+        kind += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(kind.encode()).hexdigest()[:12]
