@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.metadata
 import os
 import platform
 import stat
@@ -22,10 +23,8 @@ def cache_folder() -> Path | None:
     """
     if os.environ.get(VARIABLE) == "0" or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return None
-    import jaxlib
-
     base = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base, "xmcjax", f"jaxlib-{jaxlib.__version__}-{_processor()}")
+    return Path(base, "xmcjax", f"jaxlib-{importlib.metadata.version('jaxlib')}-{_processor()}")
 
 
 @contextlib.contextmanager
