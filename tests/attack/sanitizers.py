@@ -44,10 +44,11 @@ RUNTIME = {"address": "libasan.so", "thread": "libtsan.so"}
 # Tests that call the kernels of an instruction set, nearly all of them in several threads.
 KERNELS = (
     *("kernels/test_hierarchy.py", "kernels/test_kernel_products.py", "lanes/test_bits.py"),
-    *("lanes/test_blocks.py", "lanes/test_dense.py", "linops/test_products.py", "models/test_predict.py"),
-    *("multinomial/test_dual.py", "projections/test_arguments.py", "projections/test_optimality.py"),
-    *("solvers/test_multiclass_native.py", "solvers/test_newton_cg.py", "solvers/test_penalties.py"),
-    "solvers/test_topk_sdca.py",
+    *("lanes/test_blocks.py", "lanes/test_dense.py", "linops/test_products.py", "models/test_index.py"),
+    *("models/test_predict.py", "models/test_predictor.py", "multinomial/test_block_newton.py"),
+    *("multinomial/test_dual.py", "native/test_calls.py", "projections/test_edges.py"),
+    *("projections/test_optimality.py", "solvers/test_multiclass_native.py", "solvers/test_newton_cg.py"),
+    *("solvers/test_penalties.py", "solvers/test_topk_sdca.py"),
 )
 # Tests that reach native code on the ways that users take: the readers, all of training, the estimators.
 OTHERS = (
@@ -55,11 +56,7 @@ OTHERS = (
     *("data_io/test_svmlight.py", "data_io/test_xmc.py", "estimators", "inits", "lanes/test_clipping.py"),
     *("lanes/test_label_weights.py", "lanes/test_row_order.py", "lanes/test_sparsify.py"),
     *("lanes/test_training.py", "models/test_prediction_files.py", "multinomial/test_methods.py"),
-    *(
-        "solvers/test_interrupts.py",
-        "solvers/test_multiclass_certified.py",
-        "solvers/test_multiclass_dual.py",
-    ),
+    *("solvers/test_interrupts.py", "solvers/test_multiclass_dual.py"),
 )
 SHORT = {
     "address": ("linops/test_products.py", "data_io/test_xmc.py"),  # what data index memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attack import arguments
+from tests.attack import arguments, sanitizers
 from tests.support import calls as table
 
 _PARTS = "takes what the checked functions make, such as a problem, a state or an operator"
@@ -146,3 +146,12 @@ def test_wrong_arguments_are_refused_in_a_sentence(name, calls):
         for value in values:
             found = arguments.replace(name, call, argument, value, wrong[value], False, lambda: [])
             assert found == "refused", (argument, value)
+
+
+def test_the_tests_that_are_sanitized_are_there():
+    named = {
+        *sanitizers.KERNELS,
+        *sanitizers.OTHERS,
+        *(f for files in sanitizers.SHORT.values() for f in files),
+    }
+    assert not [file for file in sorted(named) if not (sanitizers.ROOT / "tests" / file).exists()]
