@@ -53,6 +53,7 @@ void check_features(Args& args) {
 template <class T>
 void run(PredictScoresArgs<T>& args) {
   check_features(args);
+  if (!args.labels) return;
   parallel(args.X.n, 1, args.threads,
            [&](int64_t first, int64_t last) { kernels<T>().predict_scores(args, first, last); });
 }
@@ -62,6 +63,7 @@ template <class T>
 void run(PredictTopkArgs<T>& args) {
   check_features(args);
   if (args.k < 1) throw BadArgument("predict_topk: expected k >= 1");
+  if (!args.labels) return;
   parallel(args.X.n, 1, args.threads,
            [&](int64_t first, int64_t last) { kernels<T>().predict_topk(args, first, last); });
 }
@@ -70,6 +72,7 @@ XMCJAX_RUNS(PredictTopkArgs)
 template <class T>
 void run(BestLabelsArgs<T>& args) {
   if (args.k < 1) throw BadArgument("best_labels: expected k >= 1");
+  if (!args.labels) return;
   parallel(args.n, 1, args.threads,
            [&](int64_t first, int64_t last) { kernels<T>().best_labels(args, first, last); });
 }
