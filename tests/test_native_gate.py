@@ -52,7 +52,8 @@ BEHIND = {"instance_dual": "_native_fields", "instance_gap": "_native_fields"}
 DENSE_KERNELS = {
     *("project_box", "project_topk", "symmetric_matmat"),
     *("softmax_hessian", "softmax_curvature", "softmax_along", "softmax_along_by_class"),
-    *("best_labels", "tree_sums_below", "tree_sums_of_paths", "take_columns", "put_columns"),
+    *("best_labels", "tree_mix", "tree_sums_below", "tree_sums_of_paths"),
+    *("take_columns", "put_columns"),
 }
 
 CONVERSIONS = {"tocsr", "tocsc", "tocoo", "tobsr", "todia", "tolil", "todok", "asformat"}

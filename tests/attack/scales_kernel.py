@@ -7,13 +7,20 @@ import sys
 import numpy as np
 import scipy.sparse as sp
 
-from tests.attack import _checked_fit
+from tests.attack import _checked_fit, scales
 from tests.attack.harness import Wrong, main
-from tests.attack.scales import prepare  # noqa: F401
 
 PURPOSE = "variances, lengths, precisions: what is said to have converged is at its optimum in float64"
 # Times tol: where products of float32 are not precise enough for less, a fit may end there.
 ROUNDED = 10
+
+
+def prepare(folder):
+    """Small problems, X [n, d] and y: of few classes, and of so many that a fit begins with nonlinear CG."""
+    rng = np.random.default_rng(1)
+    y = np.arange(60) % 30
+    many = rng.normal(size=(30, 4))[y] + 0.5 * rng.normal(size=(60, 4)), y
+    return [*scales.prepare(folder), many]
 
 
 def case(problems, rng):

@@ -65,6 +65,7 @@ EXEMPT_CLASSES = {
     "xmcjax.solvers.kernel_multinomial.Chains": _MADE,
     "xmcjax.solvers.kernel_multinomial.KernelProblem": _MADE,
     "xmcjax.solvers.kernel_multinomial.OneVsRest": _MADE,
+    "xmcjax.solvers.kernel_multinomial.PartialLabels": _MADE,
     "xmcjax.solvers.kernel_multinomial.Softmax": _MADE,
     "xmcjax.solvers.instance_dual.Gram": _MADE,
     "xmcjax.solvers.instance_dual.HParams": "of the calls of topk_sdca.run",
@@ -87,10 +88,7 @@ REFUSED = {
         "max_iter": ["0.5"],
     },
     "xmcjax.solvers.kernel_multinomial.fit_chains": {"variance": ["None"], "tolerance": ["an array"]},
-    "xmcjax.solvers.kernel_multinomial.fit_uncertain": {
-        "allowed": ["strings", "complex numbers"],
-        "weight": ["a NaN", "negative numbers"],
-    },
+    "xmcjax.solvers.kernel_multinomial.partial_labels": {"allowed": ["strings", "complex numbers"]},
     "xmcjax.solvers.kernel_multinomial.fold_weights": {"folds": ["strings", "complex numbers"]},
     "xmcjax.solvers.kernel_multinomial.kernel_problem": {"y": ["negative numbers"]},
     "xmcjax.solvers.kernel_multinomial.most_likely": {

@@ -221,7 +221,7 @@ def of_kernel_regression():
     shape = r"expected weights \[40\] or \[40, lanes\], got \[39, 3\]"
     yield partial(problem, kernel, y, weight[1:]), ValueError, shape
     yield partial(problem, model("tree"), y, exact=True), ValueError, "exact solution is for flat models"
-    # label sequences, and uncertain targets
+    # label sequences, and sets of classes
     lengths, A = np.array([30, 4, 6]), np.zeros((6, 6))
     for arguments, message in [
         ((y + 1, lengths, A), r"expected classes \[40\] from 0 to 5"),
@@ -233,11 +233,16 @@ def of_kernel_regression():
     chains, hp = kernel_multinomial.chain_problem(kernel, y, lengths, A), kernel_multinomial.HParams()
     variance = "variance: expected a number above 0, got 0"
     yield partial(kernel_multinomial.fit_chains, chains, hp, 0), ValueError, variance
-    for allowed, message in [
-        (np.ones((2, 2)), r"allowed: expected \[40, 6\], got \[2, 2\]"),
-        (np.repeat(np.arange(40)[:, None] != 5, 6, axis=1), "found none in row 5"),
+    sets = np.repeat(np.arange(40)[:, None] != 5, 6, axis=1)
+    for allowed, error, message in [
+        (np.ones((2, 2)), TypeError, "allowed: expected a boolean matrix, got float64"),
+        (sets[:, 0], ValueError, r"allowed: expected a matrix \[rows, classes\], got shape \[40\]"),
+        (sets, ValueError, "allowed: expected at least one class per row, found none in row 5"),
     ]:
-        yield partial(kernel_multinomial.fit_uncertain, kernel, allowed, hp), ValueError, message
+        yield partial(kernel_multinomial.partial_labels, allowed), error, message
+    sets = kernel_multinomial.partial_labels(np.ones((2, 6), bool))
+    shape = r"expected targets \[40\], \[40, 6\] or \[40, 6, 1\], got \[2, 6, 1\]"
+    yield partial(problem, kernel, None, likelihood=sets), ValueError, shape
     # hyperparameters and folds
     family = kernel_multinomial.KernelModel(kernels.points(X), 6, np.arange(6))
     for arguments, message in [

@@ -102,6 +102,40 @@ def test_least_expected_loss():
     assert (model.predict(Z, loss="parent") == expected).all()
 
 
+def some_inner(y):
+    """Labels of which some are 3, which stands above 1 and 5, and some 0, where nothing is known of a row."""
+    return np.where((np.arange(N) % 2 == 0) & np.isin(y, (1, 5)), 3, np.where(np.arange(N) % 7 == 0, 0, y))
+
+
+def test_inner_labels_are_fitted_by_their_likelihood():
+    X, y, folds = data()
+    vague, options = some_inner(y), dict(hierarchy=EDGES, inner_labels=True, w=1.0, tol=1e-9)
+    model = KernelLogisticClassifier(**options).fit(X, vague)
+    proba = model.predict_proba(X)
+    known = proba[np.arange(N), np.searchsorted(LEAVES, y)]
+    of_label = np.where(vague == 0, 1, np.where(vague == 3, proba[:, 0] + proba[:, 2], known))
+    # Σ_c α_ic = 0, so that log π may stand for u
+    observed = -np.log(of_label).sum() + np.vdot(model.dual_coef_, np.log(proba)) / 2
+    np.testing.assert_allclose(model.objective_, observed, rtol=1e-10)
+    with pytest.warns(ConvergenceWarning, match="MAX_STEPS"):
+        few = KernelLogisticClassifier(max_iter=1, **options).fit(X, vague)
+    assert few.n_iter_ == 1 < model.n_iter_ and few.objective_ > model.objective_
+
+    value, gradient = model.cv_criterion(X, vague, folds)
+    judged = 0.0
+    for fold in range(3):
+        train, test = folds != fold, folds == fold
+        proba = KernelLogisticClassifier(**options).fit(X[train], vague[train]).predict_proba(X[test])
+        known = proba[np.arange(test.sum()), np.searchsorted(LEAVES, y[test])]
+        inner = np.where(vague[test] == 3, proba[:, 0] + proba[:, 2], known)
+        judged -= np.log(np.where(vague[test] == 0, 1, inner)).sum()
+    np.testing.assert_allclose(value, judged, rtol=1e-6)
+    tuned = KernelLogisticClassifier(**options).tune(X, vague, folds, max_iter=2)
+    assert tuned.criterion_ < value and np.isfinite(gradient.log_v).all()
+    with pytest.raises(ValueError, match="two classes or more in every training part, that of fold 0 has 0"):
+        model.tune(X, vague, np.isin(vague, (0, 3)).astype(int))
+
+
 @pytest.mark.slow
 def test_inner_labels_and_loadings():
     X, y, folds = data()
@@ -109,13 +143,10 @@ def test_inner_labels_and_loadings():
     plain = KernelLogisticClassifier(**options).fit(X, y)
     same = KernelLogisticClassifier(inner_labels=True, **options).fit(X, y)
     np.testing.assert_allclose(same.dual_coef_, plain.dual_coef_, atol=1e-8)
-    # 3 stands above 1 and 5; of a row labelled 0 nothing is known
-    vague = np.where((np.arange(N) % 2 == 0) & np.isin(y, (1, 5)), 3, np.where(np.arange(N) % 7 == 0, 0, y))
+    vague = some_inner(y)
     model = KernelLogisticClassifier(inner_labels=True, **options).fit(X, vague)
     assert (model.dual_coef_[vague == 3].sum(axis=1) < 1e-9).all()
     assert np.mean(model.predict(X) == y) > 0.6
-    with pytest.raises(ValueError, match="expected leaves only in cross-validation, found inner nodes"):
-        model.tune(X, vague, folds)
     with pytest.raises(ValueError, match="expected leaves of the hierarchy, found"):
         KernelLogisticClassifier(**options).fit(X, vague)
 

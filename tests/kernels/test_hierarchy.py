@@ -58,18 +58,24 @@ def test_products_are_those_of_the_matrix(edges, lanes, native, monkeypatch):
     hierarchy = Hierarchy.from_edges(edges)
     Phi = hierarchy.members().T.astype(float)
     rng = np.random.default_rng(0)
-    rows = 20 + (1 << 17) // ((hierarchy.n_nodes + hierarchy.n_classes) * lanes)  # several pieces of work
+    rows = 21 + (1 << 17) // ((hierarchy.n_nodes + hierarchy.n_classes) * lanes)  # several pieces of work
     x = rng.standard_normal((rows, hierarchy.n_nodes, lanes))
-    s = rng.standard_normal((rows, hierarchy.n_classes, lanes))
+    s, v = rng.standard_normal((rows, hierarchy.n_classes, lanes)), rng.random(hierarchy.n_nodes)
 
     @jax.jit
-    def products(mixing, x, s):
+    def products(mixing, x, s, v):
         up, pull_up = jax.vjp(mixing.apply, x)
         down, pull_down = jax.vjp(mixing.transpose, s)
-        return up, down, pull_up(s)[0], pull_down(x)[0]
+        both, pull_both = jax.vjp(mixing.mixed, v, s)
+        return up, down, pull_up(s)[0], pull_down(x)[0], both, *pull_both(up)
 
     for mixing in (tree(hierarchy), Loadings(Phi)):
-        up, down, transposed_up, transposed_down = products(mixing, x, s)
+        up, down, transposed_up, transposed_down, both, of_v, of_s = products(mixing, x, s, v)
+        mixed = (Phi * v) @ Phi.T
+        np.testing.assert_allclose(both, np.einsum("ce,neb->ncb", mixed, s), atol=1e-12)
+        np.testing.assert_allclose(of_s, np.einsum("ce,neb->ncb", mixed, up), atol=1e-12)
+        below = np.einsum("cp,ncb->npb", Phi, s) * np.einsum("cp,ncb->npb", Phi, np.asarray(up))
+        np.testing.assert_allclose(of_v, below.sum(axis=(0, 2)), rtol=1e-10)
         np.testing.assert_allclose(up, np.einsum("cp,npb->ncb", Phi, x), atol=1e-13)
         np.testing.assert_allclose(down, np.einsum("cp,ncb->npb", Phi, s), atol=1e-13)
         np.testing.assert_allclose(transposed_up, down, atol=1e-13)

@@ -80,7 +80,8 @@ def test_a_lone_lane_is_solved_as_beside_others(likelihood):
         problem = kernel_multinomial.kernel_problem(kernel, y, weight[:, lane], likelihood=likelihood)
         alone = kernel_multinomial.cv_criterion(problem, test_weight[:, lane : lane + 1], TIGHT)
         gradient = gradient + alone.gradient.v
-        assert [len(field) for field in alone.state] == [N, N] + [1] * (len(alone.state) - 2)
+        assert alone.state.alpha.shape == alone.state.u.shape == (N, C, 1)
+        assert all(field.shape[-1:] == (1,) for field in alone.state)
         assert alone.state.status[0] == Status.CONVERGED
         np.testing.assert_allclose(alone.value[0], beside.value[lane], rtol=1e-9)
         np.testing.assert_allclose(alone.state.alpha[..., 0], beside.state.alpha[..., lane], atol=1e-10)
@@ -153,7 +154,7 @@ def test_cg_stops_at_the_radius(name):
     problem = kernel_multinomial.kernel_problem(kernel, y, weight)
     u = jnp.asarray(np.random.default_rng(2).standard_normal((N, C, LANES)))
     pi = problem.likelihood.probabilities(u)
-    b = problem.weight[:, None] * problem.likelihood.slope(pi)
+    b = problem.weight[:, None] * problem.likelihood.slope(u, pi)
     curvature = problem.likelihood.curvature(u, pi)
 
     def W(x):

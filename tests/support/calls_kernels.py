@@ -105,10 +105,10 @@ def _solver(table: Table, given, family) -> None:
     arguments = dict(folds=np.arange(N) % 2, q=2, dtype="float32")
     table.add(first + "fold_weights", km.fold_weights, arguments, free=("dtype", "folds = one row more"))
 
-    @table.of(first + "fit_uncertain", cost=30)
-    def uncertain(allowed=LABELS > 0, weight=np.ones(N), tolerance=0.1, max_iter=2):
-        limits = dict(tolerance=tolerance, max_iter=max_iter)
-        return km.fit_uncertain(family, allowed, hp, weight=weight, **limits).values
+    @table.of(first + "partial_labels", cost=30)
+    def partial(allowed=LABELS > 0):
+        problem = km.kernel_problem(family, None, likelihood=km.partial_labels(allowed))
+        return km.run(problem, hp, km.init(problem)).value
 
     @table.of(first + "fit_chains", cost=60)
     def chains(variance=1.0, tolerance=0.1, max_iter=2):

@@ -66,16 +66,19 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         loadings: None (default), or a matrix B, [C, p], that mixes p functions with kernels v_p k_p into
             those of the classes; without a hierarchy. v and w are then numbers or [p].
         inner_labels: whether labels may also be inner nodes of the hierarchy, or 0, where no more is
-            known of a row; False by default. They are fitted by EM, and not taken by :meth:`tune`.
+            known of a row; False by default. The loss of such a row is −log of the probability of all
+            classes below its node, which is not convex: a fit ends at a stationary point.
         likelihood: "softmax" (default), or "one_vs_rest", a binary problem for each class.
         tol: fitting ends when the coefficients equal targets less probabilities within this, 1e-5 by
             default; not below 100 roundings of the precision.
         max_iter: most Newton steps, 100 by default.
-        max_cg: most CG steps of a Newton step, 200 by default.
+        max_cg: most CG steps of a Newton step, 200 by default. With 30 classes and more a fit begins with
+            nonlinear CG, of which max_iter · max_cg steps are the most.
         rank: None (default) for exact kernel matrices, or the rank of their approximations.
         approximation: "cholesky" (default), incomplete Cholesky with the diagonal put right; "nystrom", or
             "fourier", random Fourier features ("rbf" and "matern" only).
-        memory: bytes for kernel matrices, 2 GiB by default; beyond them products are made in tiles.
+        memory: bytes for kernel matrices, 2 GiB by default; beyond them products are made in tiles. Matrices
+            of float64 take half as much again while they are fitted.
         random_state: seed of the folds, and of the draws of "nystrom" and "fourier".
 
     Attributes:
@@ -83,7 +86,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         dual_coef_: α, [n, C].
         v_, kernel_, sigma2_, loadings_: hyperparameters of the fit; v_ is [C], [nodes] or [p].
         objective_: the minimum that was found.
-        n_iter_: Newton steps made. n_cg_: CG steps of all of them.
+        n_iter_: Newton steps made, 1 for none. n_cg_: CG steps of all of them, and of nonlinear CG.
         status_: how fitting ended, of :class:`xmcjax.solvers.Status`.
         search_: of :meth:`tune`, the way to the hyperparameters. criterion_: Ψ at its end.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
@@ -393,10 +396,12 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
     def _target(self, data: Training):
         import jax.numpy as jnp
 
-        from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
+        from xmcjax.solvers.kernel_multinomial import LIKELIHOODS, partial_labels
 
+        if data.allowed is not None:
+            return partial_labels(data.allowed)
         y = data.numbers[:, None] == np.arange(len(data.classes))
-        return LIKELIHOODS[self.likelihood](jnp.asarray(y[:, :, None], data.points.dtype))
+        return LIKELIHOODS[self.likelihood](jnp.asarray(y[:, :, None]))
 
     def _limits(self, data: Training):
         from xmcjax.solvers.kernel_multinomial import HParams
@@ -411,9 +416,9 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
     def _folds(self, folds, data: Training) -> np.ndarray:
         from xmcjax.solvers.kernel_multinomial import check_folds, random_folds
 
-        if data.allowed is not None:
-            raise ValueError("y: expected leaves only in cross-validation, found inner nodes")
         numbers = data.numbers
+        if data.allowed is not None:
+            numbers = np.where(data.allowed.sum(axis=1) == 1, numbers, -1)
         if np.ndim(folds) == 0:
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
             folds = random_folds(len(numbers), whole_number("folds", folds, 2), seed)
@@ -424,16 +429,9 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
 
         from xmcjax.solvers import REMEDY, Status, kernel_multinomial
 
-        kernel = model.kernels(h)
-        if data.allowed is not None:
-            found = kernel_multinomial.fit_uncertain(
-                kernel, data.allowed, self._limits(data), weight=data.weight
-            )
-            state = found.state
-        else:
-            target = self._target(data)
-            problem = kernel_multinomial.kernel_problem(kernel, None, data.weight, likelihood=target)
-            state = kernel_multinomial.run(problem, self._limits(data), kernel_multinomial.init(problem))
+        kernel, target = model.kernels(h), self._target(data)
+        problem = kernel_multinomial.kernel_problem(kernel, None, data.weight, likelihood=target)
+        state = kernel_multinomial.run(problem, self._limits(data), kernel_multinomial.init(problem))
         self.status_ = Status(int(state.status[0]))
         if self.status_ == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[self.status_]}")

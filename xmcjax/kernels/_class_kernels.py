@@ -93,11 +93,12 @@ class ClassKernels:
             # one M for all functions: M (S Φ diag(v) Φᵀ), C columns instead of P
             def between(T):
                 T = T.reshape(T.shape[0], C, B)
-                return self.mixing.apply(self._variances() * self.mixing.transpose(T)).reshape(-1, C * B)
+                return self.mixing.mixed(self._variances(), T).reshape(-1, C * B)
 
             u = sandwich(S.reshape(n, 1, C * B), between).reshape(-1, C, B)
         else:
-            u = self.mixing.apply(self._variances() * self._groups(product, self.mixing.transpose(S)))
+            groups = self._groups(product, self.mixing.transpose(S))
+            u = self.mixing.apply(self._variances()[:, None] * groups)
         # σ² 1 1ᵀ S
         return u + self.sigma2 * jnp.sum(S, axis=0)
 
@@ -116,7 +117,7 @@ class ClassKernels:
         v = self.v
         if self.chains is not None:
             v = jnp.zeros(self.n_functions, v.dtype).at[self.chains].add(v)
-        return v[None, :, None]
+        return v
 
 
 @needs_threads_of_jax

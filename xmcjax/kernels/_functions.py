@@ -8,7 +8,6 @@ a stack of L kernels. A new kernel is one class here and one line in ``KERNELS``
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +18,7 @@ from jax.core import Tracer
 from xmcjax import _sparse
 from xmcjax._arguments import instance
 from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.linops import real_array
 
 
@@ -49,7 +49,7 @@ class Kernel:
         return Product(self, other)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@pytree(data_fields=[], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Linear(Kernel):
     """k(x, x') = x·x'. It has no hyperparameters; :class:`Scaled` gives it a variance."""
@@ -58,7 +58,7 @@ class Linear(Kernel):
         return pairs.inner
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=[])
+@pytree(data_fields=["w"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class RBF(Kernel):
     """k(x, x') = exp(−w/(2d) ‖x − x'‖²), d features (Seeger, 2006, eq. 8).
@@ -73,7 +73,7 @@ class RBF(Kernel):
         return jnp.exp(-self.w / (2 * pairs.features) * pairs.distance2)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=["nu"])
+@pytree(data_fields=["w"], meta_fields=["nu"])
 @dataclasses.dataclass(frozen=True)
 class Matern(Kernel):
     """The Matern kernel of r = √(w/d) ‖x − x'‖.
@@ -105,7 +105,7 @@ class Matern(Kernel):
         return polynomial * jnp.exp(-r)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["v", "kernel"], meta_fields=[])
+@pytree(data_fields=["v", "kernel"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Scaled(Kernel):
     """v k(x, x'): the variance of one term of a sum.
@@ -122,7 +122,7 @@ class Scaled(Kernel):
         return self.v * self.kernel.value(pairs)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["first", "second"], meta_fields=[])
+@pytree(data_fields=["first", "second"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Sum(Kernel):
     """k₁(x, x') + k₂(x, x')."""
@@ -134,7 +134,7 @@ class Sum(Kernel):
         return self.first.value(pairs) + self.second.value(pairs)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["first", "second"], meta_fields=[])
+@pytree(data_fields=["first", "second"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Product(Kernel):
     """k₁(x, x') k₂(x, x')."""

@@ -17,6 +17,7 @@ from xmcjax import native
 from xmcjax._cores import usable_cores
 from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax._hierarchy import Hierarchy
+from xmcjax._pytrees import pytree
 
 
 class Mixing(Protocol):
@@ -30,8 +31,12 @@ class Mixing(Protocol):
         """Φᵀ s, [n, P, B], of s [n, C, B]."""
         ...
 
+    def mixed(self, v: jax.Array, s: jax.Array) -> jax.Array:
+        """Φ diag(v) Φᵀ s, [n, C, B], of v [P] and s [n, C, B]."""
+        ...
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+
+@pytree(data_fields=[], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Independent:
     """Φ = I: flat classification."""
@@ -42,9 +47,12 @@ class Independent:
     def transpose(self, s: jax.Array) -> jax.Array:
         return s
 
+    def mixed(self, v: jax.Array, s: jax.Array) -> jax.Array:
+        return v[:, None] * s
+
 
 @methods_need_threads_of_jax
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["B"], meta_fields=[])
+@pytree(data_fields=["B"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Loadings:
     """Φ = B, [C, p]: classes that depend on each other (C = p) or on few factors (p < C)."""
@@ -57,20 +65,19 @@ class Loadings:
     def transpose(self, s: jax.Array) -> jax.Array:
         return jnp.einsum("cp,ncb->npb", self.B, s, precision="highest")
 
+    def mixed(self, v: jax.Array, s: jax.Array) -> jax.Array:
+        return self.apply(v[:, None] * self.transpose(s))
+
 
 @methods_need_threads_of_jax
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["parent", "leaf", "parents", "children", "classes", "places"],
-    meta_fields=[],
-)
+@pytree(data_fields=["parent", "leaf", "parents", "children", "classes", "places"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Tree:
     """Φ of a hierarchy: u at a leaf is the sum of ǔ on its path (algorithms 1 and 2). Made by :func:`tree`.
 
-    On a CPU this is one native pass over the nodes of each row. Elsewhere it goes level by level, with
-    gathers only: the children of a parent are gathered in tables of similar width, because a scatter
-    would add one number after the other.
+    On a CPU this is one native pass over the nodes of each row, and Φ diag(v) Φᵀ is one that holds no
+    array [n, P]. Elsewhere it goes level by level, with gathers only: the children of a parent are gathered
+    in tables of similar width, because a scatter would add one number after the other.
 
     Attributes:
         parent: place of each node's parent, before its own; −1 for the root; [P].
@@ -94,6 +101,9 @@ class Tree:
 
     def transpose(self, s: jax.Array) -> jax.Array:
         return _down_from_leaves(self, s)
+
+    def mixed(self, v: jax.Array, s: jax.Array) -> jax.Array:
+        return _down_and_up(self, v, s)
 
 
 @needs_threads_of_jax
@@ -146,15 +156,26 @@ def _down_from_leaves(mixing: Tree, s: jax.Array) -> jax.Array:
     return _native_or("tree_sums_below", _below_by_level, mixing, s)
 
 
-def _native_or(name: str, twin, mixing: Tree, x: jax.Array) -> jax.Array:
+@jax.custom_vjp
+def _down_and_up(mixing: Tree, v: jax.Array, s: jax.Array) -> jax.Array:
+    """Φ diag(v) Φᵀ s, [n, C, B]."""
+
+    def twin(mixing, v, s):
+        return _paths_by_level(mixing, v[:, None] * _below_by_level(mixing, s))
+
+    return _native_or("tree_mix", twin, mixing, s, v=v)
+
+
+def _native_or(name: str, twin, mixing: Tree, x: jax.Array, **numbers: jax.Array) -> jax.Array:
     if not native.available():
-        return twin(mixing, x)
+        return twin(mixing, *numbers.values(), x)
 
-    def on_host(mixing, x):
+    def on_host(mixing, *arrays):
+        given = dict(zip((*numbers, "x"), arrays, strict=True))
         tree = {"parent": mixing.parent, "leaf": mixing.leaf}
-        return native.call(name, **tree, x=x, threads=usable_cores())["out"]
+        return native.call(name, **tree, **given, threads=usable_cores())["out"]
 
-    return jax.lax.platform_dependent(mixing, x, cpu=on_host, default=twin)
+    return jax.lax.platform_dependent(mixing, *numbers.values(), x, cpu=on_host, default=twin)
 
 
 def _paths_by_level(mixing: Tree, x: jax.Array) -> jax.Array:
@@ -189,3 +210,13 @@ _down_from_leaves.defvjp(
     lambda mixing, s: (_down_from_leaves(mixing, s), mixing),
     lambda mixing, u: (None, _up_to_leaves(mixing, u)),
 )
+
+
+def _down_and_up_backward(residual, u):
+    mixing, v, s = residual
+    # ∂/∂v_p: Σ over rows and lanes of (Φᵀs)_p (Φᵀu)_p
+    below = _down_from_leaves(mixing, s) * _down_from_leaves(mixing, u)
+    return None, jnp.sum(below, axis=(0, 2)), _down_and_up(mixing, v, u)
+
+
+_down_and_up.defvjp(lambda mixing, v, s: (_down_and_up(mixing, v, s), (mixing, v, s)), _down_and_up_backward)

@@ -51,6 +51,53 @@ void sums_of_paths(const SumsOfPathsArgs<T>& args, int64_t first, int64_t last) 
   }
 }
 
+// Rows that go through the tree together, where there is one lane: the numbers of a node then fill registers. One after
+// the other, each sum would wait for the store of the sum before.
+constexpr int64_t kTogether = 8;
+
+// S = kTogether: of one lane, this many rows side by side. S = 0: one row, with any number of lanes.
+template <class T, int S>
+void mix(const MixArgs<T>& args, int64_t first, int64_t last) {
+  const int64_t P = args.nodes, C = args.leaves, lanes = args.lanes, width = S ? S : lanes;
+  const int32_t *parent = args.parent, *leaf = args.leaf;
+  std::vector<T> nodes(P * width);
+  const Poll poll;
+  for (int64_t i = first; i < last; i += S ? S : 1) {
+    const int64_t rows = S ? std::min<int64_t>(S, last - i) : 1;
+    poll((P + C) * width);
+    const T* in = args.x + i * C * lanes;
+    T* out = args.out + i * C * lanes;
+    std::fill(nodes.begin(), nodes.end(), T(0));
+    for (int64_t c = 0; c < C; ++c) {
+      T* node = &nodes[leaf[c] * width];
+      if (S)
+        for (int64_t r = 0; r < rows; ++r) node[r] = in[r * C + c];
+      else
+        for (int64_t b = 0; b < lanes; ++b) node[b] = in[c * lanes + b];
+    }
+    for (int64_t p = P - 1; p >= 0; --p) {
+      if (parent[p] < 0) continue;
+      const T* node = &nodes[p * width];
+      T* above = &nodes[parent[p] * width];
+      for (int64_t b = 0; b < width; ++b) above[b] += node[b];
+    }
+    for (int64_t p = 0; p < P; ++p) {
+      T* node = &nodes[p * width];
+      for (int64_t b = 0; b < width; ++b) node[b] *= args.v[p];
+      if (parent[p] < 0) continue;
+      const T* above = &nodes[parent[p] * width];
+      for (int64_t b = 0; b < width; ++b) node[b] += above[b];
+    }
+    for (int64_t c = 0; c < C; ++c) {
+      const T* node = &nodes[leaf[c] * width];
+      if (S)
+        for (int64_t r = 0; r < rows; ++r) out[r * C + c] = node[r];
+      else
+        for (int64_t b = 0; b < lanes; ++b) out[c * lanes + b] = node[b];
+    }
+  }
+}
+
 // pass(first, last) for pieces of the rows of a call, whose tree is checked.
 template <class Args, class F>
 void over_rows(const char* call, const Args& args, F&& pass) {
@@ -78,5 +125,13 @@ void run(SumsOfPathsArgs<T>& args) {
   });
 }
 XMCJAX_RUNS(SumsOfPathsArgs)
+
+template <class T>
+void run(MixArgs<T>& args) {
+  over_rows("tree_mix", args, [&](int64_t first, int64_t last) {
+    (args.lanes == 1 ? mix<T, kTogether> : mix<T, 0>)(args, first, last);
+  });
+}
+XMCJAX_RUNS(MixArgs)
 
 }  // namespace xmcjax

@@ -3,7 +3,7 @@
 ``kernel_problem`` states a problem, of one training set or of several folds as lanes; ``run(problem, hp,
 init(problem))`` solves it; ``cv_criterion`` judges the hyperparameters; ``fit`` is the solution as a
 function to be differentiated; ``tune`` learns the hyperparameters of a :class:`KernelModel`. ``fit_chains``
-is for label sequences, ``fit_uncertain`` for targets of which a set of classes is known.
+is for label sequences, ``partial_labels`` for rows of which a set of possible classes is known.
 """
 
 from xmcjax.solvers.kernel_multinomial._chains import (
@@ -15,7 +15,7 @@ from xmcjax.solvers.kernel_multinomial._chains import (
 )
 from xmcjax.solvers.kernel_multinomial._criterion import Criterion, Hyperparameters, cv_criterion
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
-from xmcjax.solvers.kernel_multinomial._newton import State, init, run, step
+from xmcjax.solvers.kernel_multinomial._partial_labels import PartialLabels, partial_labels
 from xmcjax.solvers.kernel_multinomial._problem import (
     LIKELIHOODS,
     KernelProblem,
@@ -24,10 +24,11 @@ from xmcjax.solvers.kernel_multinomial._problem import (
     kernel_problem,
     random_folds,
 )
+from xmcjax.solvers.kernel_multinomial._run import run, step
 from xmcjax.solvers.kernel_multinomial._solver import SOLVER, fit
+from xmcjax.solvers.kernel_multinomial._state import Phase, State, init
 from xmcjax.solvers.kernel_multinomial._systems import HParams, Solved, cg_in_functions
 from xmcjax.solvers.kernel_multinomial._tuning import CvObjective, KernelModel, plot_search, tune
-from xmcjax.solvers.kernel_multinomial._uncertain import Uncertain, fit_uncertain
 
 __all__ = [
     "LIKELIHOODS",
@@ -42,21 +43,22 @@ __all__ = [
     "KernelProblem",
     "Likelihood",
     "OneVsRest",
+    "PartialLabels",
+    "Phase",
     "Softmax",
     "Solved",
     "State",
-    "Uncertain",
     "cg_in_functions",
     "chain_problem",
     "check_folds",
     "cv_criterion",
     "fit",
     "fit_chains",
-    "fit_uncertain",
     "fold_weights",
     "init",
     "kernel_problem",
     "most_likely",
+    "partial_labels",
     "plot_search",
     "random_folds",
     "run",

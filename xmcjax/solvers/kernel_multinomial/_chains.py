@@ -13,7 +13,6 @@ the products with the Hessian.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,18 +23,18 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax._arguments import number
 from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.kernels import ClassKernels
 from xmcjax.linops import real_array
 from xmcjax.solvers._lbfgs import Minimised, check_limits, minimise
-from xmcjax.solvers.kernel_multinomial._newton import State, init, run
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, kernel_problem
+from xmcjax.solvers.kernel_multinomial._run import run
+from xmcjax.solvers.kernel_multinomial._state import State, init
 from xmcjax.solvers.kernel_multinomial._systems import HParams
 
 
 @methods_need_threads_of_jax
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["y", "transitions", "places"], meta_fields=[]
-)
+@pytree(data_fields=["y", "transitions", "places"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Chains:
     """The likelihood of S label sequences, made by :func:`chain_problem`.
@@ -86,7 +85,7 @@ class Chains:
         # marginals: ∂ log Z / ∂u
         return jax.grad(lambda u: jnp.sum(self.partition(u)))(u)
 
-    def slope(self, pi: jax.Array) -> jax.Array:
+    def slope(self, u: jax.Array, pi: jax.Array) -> jax.Array:
         return pi - self.y
 
     def curvature(self, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:

@@ -22,8 +22,9 @@ import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.kernels import ClassKernels, Loadings
-from xmcjax.solvers.kernel_multinomial._newton import State, init, run
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
+from xmcjax.solvers.kernel_multinomial._run import run
+from xmcjax.solvers.kernel_multinomial._state import State, init
 from xmcjax.solvers.kernel_multinomial._systems import HParams, adjoint
 
 
@@ -80,7 +81,7 @@ def _accumulated(problem: KernelProblem, test_weight, hp: HParams, u) -> tuple[j
     likelihood = problem.likelihood
     value = jnp.sum(test_weight * likelihood.losses(u), axis=0)
     pi = likelihood.probabilities(u)
-    r = test_weight[:, None] * likelihood.slope(pi)
+    r = test_weight[:, None] * likelihood.slope(u, pi)
     return value, r - adjoint(problem, hp, u, pi, problem.kernel.matmat(r)).x
 
 

@@ -7,7 +7,6 @@ derivative W; the fit needs nothing else of it.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -15,11 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax._pytrees import pytree
 
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """A negative log likelihood, convex in u; a pytree."""
+    """A negative log likelihood; a pytree. One that is not convex in u is fitted to a stationary point."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -34,7 +34,7 @@ class Likelihood(Protocol):
         """π, [n, C, B]."""
         ...
 
-    def slope(self, pi: jax.Array) -> jax.Array:
+    def slope(self, u: jax.Array, pi: jax.Array) -> jax.Array:
         """∂ℓ/∂u, [n, C, B]."""
         ...
 
@@ -47,14 +47,37 @@ class Likelihood(Protocol):
         ...
 
 
+def _exponentials(u: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(e^{u − m}, m), m the largest u of each row: one expression, which log Z and π have in common."""
+    top = jax.lax.stop_gradient(jnp.max(u, axis=1, keepdims=True))
+    return jnp.exp(u - top), top
+
+
+def log_partition(u: jax.Array) -> jax.Array:
+    """log Σ_c e^{u_c}, [n, B]; some u of a row may be −∞."""
+    e, top = _exponentials(u)
+    return jnp.log(jnp.sum(e, axis=1)) + jnp.squeeze(top, axis=1)
+
+
+def softmax(u: jax.Array) -> jax.Array:
+    """e^{u_c} / Σ_c e^{u_c}, [n, C, B]; likewise."""
+    e, _ = _exponentials(u)
+    return e / jnp.sum(e, axis=1, keepdims=True)
+
+
+def covariance(pi: jax.Array, x: jax.Array) -> jax.Array:
+    """(D − D P_cls D) x with D = diag(π): the second derivative of log Σ_c e^{u_c} times x."""
+    return pi * (x - jnp.sum(pi * x, axis=1, keepdims=True))
+
+
 @methods_need_threads_of_jax
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["y"], meta_fields=[])
+@pytree(data_fields=["y"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Softmax:
     """ℓ_i = log Σ_c e^{u_ic} − y_iᵀu_i: one class per row (Seeger 2006, eq. 1).
 
     Attributes:
-        y: rows of distributions, [n, C, 1 or B].
+        y: rows of distributions, [n, C, 1 or B]; truth values, of known classes, are an eighth of the memory.
     """
 
     y: jax.Array
@@ -65,24 +88,23 @@ class Softmax:
         return n, C, lanes
 
     def losses(self, u: jax.Array) -> jax.Array:
-        return jax.nn.logsumexp(u, axis=1) - jnp.sum(self.y * u, axis=1)
+        return log_partition(u) - jnp.sum(self.y.astype(u.dtype) * u, axis=1)
 
     def probabilities(self, u: jax.Array) -> jax.Array:
-        return jax.nn.softmax(u, axis=1)
+        return softmax(u)
 
-    def slope(self, pi: jax.Array) -> jax.Array:
-        return pi - self.y
+    def slope(self, u: jax.Array, pi: jax.Array) -> jax.Array:
+        return pi - self.y.astype(pi.dtype)
 
     def curvature(self, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
-        # W = D − D P_cls D
-        return lambda x: pi * (x - jnp.sum(pi * x, axis=1, keepdims=True))
+        return lambda x: covariance(pi, x)
 
     def in_range(self, alpha: jax.Array) -> jax.Array:
         return alpha - jnp.mean(alpha, axis=1, keepdims=True)
 
 
 @methods_need_threads_of_jax
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["y"], meta_fields=[])
+@pytree(data_fields=["y"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class OneVsRest:
     """ℓ_i = Σ_c log(1 + e^{u_ic}) − y_iᵀu_i: every class a problem of its own, "1rest" of section 8.1.
@@ -91,7 +113,7 @@ class OneVsRest:
     difference's 2 K_c it is the same model, at twice the variances.
 
     Attributes:
-        y: 0 and 1, [n, C, 1 or B].
+        y: 0 and 1, or truth values, [n, C, 1 or B].
     """
 
     y: jax.Array
@@ -102,13 +124,13 @@ class OneVsRest:
         return n, C, lanes
 
     def losses(self, u: jax.Array) -> jax.Array:
-        return jnp.sum(jax.nn.softplus(u) - self.y * u, axis=1)
+        return jnp.sum(jax.nn.softplus(u) - self.y.astype(u.dtype) * u, axis=1)
 
     def probabilities(self, u: jax.Array) -> jax.Array:
         return jax.nn.sigmoid(u)
 
-    def slope(self, pi: jax.Array) -> jax.Array:
-        return pi - self.y
+    def slope(self, u: jax.Array, pi: jax.Array) -> jax.Array:
+        return pi - self.y.astype(pi.dtype)
 
     def curvature(self, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
         return lambda x: pi * (1 - pi) * x

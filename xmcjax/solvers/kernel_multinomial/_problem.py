@@ -29,13 +29,20 @@ from xmcjax._fork import needs_threads_of_jax
 from xmcjax.kernels import ClassKernels, Independent
 from xmcjax.linops import computed_dtype, real_array
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
+from xmcjax.solvers.kernel_multinomial._partial_labels import PartialLabels
 
+# Classes from which nonlinear CG is faster than Newton's method.
+_MANY_CLASSES = 30
+# Sizes of products for which single precision has its full digits.
+_SINGLE_RANGE = 1e-25, 1e30
 # From targets y to a likelihood.
 LIKELIHOODS = {"softmax": Softmax, "one_vs_rest": OneVsRest}
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["kernel", "likelihood", "weight"], meta_fields=["exact"]
+    jax.tree_util.register_dataclass,
+    data_fields=["kernel", "likelihood", "weight", "single"],
+    meta_fields=["exact"],
 )
 @dataclasses.dataclass(frozen=True)
 class KernelProblem:
@@ -46,17 +53,61 @@ class KernelProblem:
         likelihood: ℓ, with the targets.
         weight: s, [n, B].
         exact: whether linear systems are solved by Cholesky factors, O(n³C), and not by CG.
+        single: K̃ in single precision, for directions alone; None where there is none.
     """
 
     kernel: ClassKernels
     likelihood: Likelihood
     weight: jax.Array
     exact: bool
+    single: ClassKernels | None = None
+
+    @property
+    def conjugate(self) -> bool:
+        """Whether a fit begins with nonlinear CG: with few classes Newton's method needs fewer products."""
+        return self.kernel.n_classes >= _MANY_CLASSES and not self.exact
+
+    def product(self, x: jax.Array) -> jax.Array:
+        """K̃ x, in single precision where there is K̃ in it: good enough for a direction."""
+        if self.single is None:
+            return self.kernel.matmat(x)
+        return self.single.matmat(x.astype(self.single.dtype)).astype(x.dtype)
+
+    def with_single(self) -> KernelProblem:
+        """With K̃ in single precision, where it is stored in double precision and its numbers are in range.
+
+        Matrices that are made anew for each product stay as they are: the distances behind them need their
+        digits.
+        """
+        gram = self.kernel.gram
+        stored = getattr(gram, "stored", True) is not None or gram.linear
+        if self.kernel.dtype != jnp.float64 or self.exact or not stored:
+            return self
+        # K̃x is no larger than this, and its numbers that count are not much smaller
+        kernel, size = _single(self.kernel, self.weight)
+        low, high = _SINGLE_RANGE
+        return dataclasses.replace(self, single=kernel) if low < float(size) < high else self
 
     def matrices_only(self) -> KernelProblem:
         """Without the points where their matrices are stored: all that a fit needs."""
         gram = self.kernel.gram.matrices_only()
         return dataclasses.replace(self, kernel=dataclasses.replace(self.kernel, gram=gram))
+
+
+@jax.jit
+def _single(kernel: ClassKernels, weight: jax.Array) -> tuple[ClassKernels, jax.Array]:
+    """(K̃ in single precision, a bound of K̃x in terms of the largest numbers of its parts)."""
+
+    def largest(tree):
+        real = [a for a in jax.tree.leaves(tree) if jnp.issubdtype(a.dtype, jnp.inexact)]
+        return functools.reduce(jnp.maximum, [jnp.max(jnp.abs(a), initial=0) for a in real])
+
+    def narrow(a):
+        return a.astype(jnp.float32) if jnp.issubdtype(a.dtype, jnp.inexact) else a
+
+    base = jnp.maximum(largest(kernel.gram), 1)
+    size = base * base * jnp.maximum(jnp.max(kernel.v), kernel.sigma2) * jnp.max(weight)
+    return jax.tree.map(narrow, kernel), size * kernel.n * kernel.n_functions
 
 
 def without_lone_axis(function):
@@ -69,7 +120,7 @@ def without_lone_axis(function):
     @functools.wraps(function)
     def of_lanes(problem: KernelProblem, *arrays):
         lone = problem.weight.shape[1] == 1 and not problem.exact
-        if not (lone and isinstance(problem.likelihood, (Softmax, OneVsRest))):
+        if not (lone and isinstance(problem.likelihood, (Softmax, OneVsRest, PartialLabels))):
             return function(problem, *arrays)
 
         def strip(tree):
@@ -192,7 +243,7 @@ def check_folds(folds, numbers: np.ndarray) -> np.ndarray:
 
     Args:
         folds: as above.
-        numbers: class of each point, [n].
+        numbers: class of each point, [n]; −1 where it is not known.
 
     Raises:
         ValueError: another shape or kind, a fold without points, or one whose training part has
@@ -206,7 +257,7 @@ def check_folds(folds, numbers: np.ndarray) -> np.ndarray:
             raise ValueError(
                 f"folds: expected points in each of {folds.max() + 1} folds, found none in {fold}"
             )
-        left = np.unique(numbers[folds != fold])
+        left = np.unique(numbers[(folds != fold) & (numbers >= 0)])
         if len(left) < 2:
             raise ValueError(
                 f"folds: expected two classes or more in every training part, that of fold {fold} has "

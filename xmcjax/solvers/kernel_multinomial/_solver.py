@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._implicit import Conditions, fixed
 from xmcjax.solvers._protocol import Solution, Solver
-from xmcjax.solvers.kernel_multinomial._newton import init, objective, run, step
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, kernel_problem
+from xmcjax.solvers.kernel_multinomial._run import run, step
+from xmcjax.solvers.kernel_multinomial._state import init, objective, residuals
 from xmcjax.solvers.kernel_multinomial._systems import HParams, adjoint, hessian, solve_system
 
 
@@ -26,7 +27,7 @@ def _evaluated(parameters, alpha):
     problem, _ = parameters
     u = problem.kernel.matmat(alpha)
     pi = problem.likelihood.probabilities(u)
-    return alpha + problem.weight[:, None] * problem.likelihood.slope(pi), objective(problem, alpha, u)
+    return residuals(problem, alpha, u, pi), objective(problem, alpha, u)
 
 
 def _solve(parameters, alpha, right):

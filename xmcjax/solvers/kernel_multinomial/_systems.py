@@ -30,7 +30,7 @@ class HParams(NamedTuple):
             was off by rounding twice: its α then are the differences between targets and probabilities
             to that precision.
         max_steps: k₁ of the paper, Newton steps per lane.
-        max_cg: k₂, CG steps a Newton step.
+        max_cg: k₂, CG steps per Newton step. Nonlinear CG makes k₁ k₂ steps at most.
         max_cg_gradient: k₃, CG steps of the system behind a gradient or an implicit derivative.
         cg_tolerance: CG of a Newton step stops at this, relative, and at the square root of ‖α + g‖∞.
         armijo: η of the sufficient decrease.
@@ -88,7 +88,7 @@ def solve_system(
     """
     if problem.exact:
         return _exact(problem, pi, b, Kb, lanes)
-    product = problem.kernel.matmat
+    product = problem.product
     return cg_in_functions(product, W, b, Kb, lanes, tolerance=tolerance, max_steps=max_steps, radius=radius)
 
 

@@ -1,0 +1,73 @@
+"""The fit of a problem: nonlinear CG where there are many classes, then Newton's method where that stalls."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from xmcjax._fork import needs_threads_of_jax
+from xmcjax.solvers._host_loop import run_in_calls
+from xmcjax.solvers.kernel_multinomial._conjugate import conjugate_step, conjugate_steps
+from xmcjax.solvers.kernel_multinomial._newton import newton_step
+from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
+from xmcjax.solvers.kernel_multinomial._state import Phase, State
+from xmcjax.solvers.kernel_multinomial._systems import HParams
+
+
+@needs_threads_of_jax
+def step(problem: KernelProblem, hp: HParams, state: State) -> State:
+    """One step of every lane that is running; by Newton's method once nonlinear CG has no lane left."""
+    if not problem.conjugate:
+        return newton_step(problem, hp, state)
+    return jax.lax.cond(
+        jnp.any(state.running(Phase.CONJUGATE)),
+        lambda: conjugate_step(problem, hp, state),
+        lambda: newton_step(problem, hp, state),
+    )
+
+
+@needs_threads_of_jax
+def run(problem: KernelProblem, hp: HParams, state: State) -> State:
+    """Steps until every lane has ended.
+
+    Directions are computed in single precision where the problem is in double precision. Where JAX traces
+    the problem they are not, because its numbers cannot be looked at.
+    """
+    problem = problem.matrices_only()
+    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state)))
+    rough = problem if traced or not problem.conjugate else problem.with_single()
+
+    def running(*phases: Phase):
+        return lambda state: bool(np.any(np.asarray(state.running(*phases))))
+
+    if problem.conjugate:
+        state = _with_directions(state, problem.kernel.dtype if rough.single is None else rough.single.dtype)
+        state = run_in_calls(_conjugate_steps, running(Phase.CONJUGATE), rough, hp, state)
+        state = _with_directions(state, problem.kernel.dtype)
+        if rough.single is not None:
+            state = run_in_calls(_newton_steps, running(Phase.NEWTON), rough, hp, state)
+    return run_in_calls(_newton_steps, running(), problem, hp, state)
+
+
+def _with_directions(state: State, dtype) -> State:
+    fields = ("direction", "K_direction", "gradient")
+    return state._replace(**{name: getattr(state, name).astype(dtype) for name in fields})
+
+
+@jax.jit
+@without_lone_axis
+def _conjugate_steps(problem: KernelProblem, hp: HParams, state: State, count) -> State:
+    return conjugate_steps(problem, hp, state, count)
+
+
+@jax.jit
+@without_lone_axis
+def _newton_steps(problem: KernelProblem, hp: HParams, state: State, count) -> State:
+    phases = (Phase.NEWTON,) if problem.single is not None else ()
+    return jax.lax.while_loop(
+        lambda made: (made[0] < count) & jnp.any(made[1].running(*phases)),
+        lambda made: (made[0] + 1, newton_step(problem, hp, made[1])),
+        (jnp.int32(0), state),
+    )[1]

@@ -1,0 +1,125 @@
+"""What a fit has reached, and where it starts."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax._fork import needs_threads_of_jax
+from xmcjax.solvers._base import Status
+from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
+
+# Times the tolerance that the residual may keep where products with K̃ are not precise enough for less.
+ROUNDED = 10
+# Of the residual where u was last multiplied out: one that has fallen to less is looked at with an exact u.
+_DRIFT = 1e-4
+
+
+class Phase(enum.IntEnum):
+    """By which method a lane goes on; a method that stalls hands it to the next."""
+
+    CONJUGATE = 0  #: nonlinear conjugate gradients
+    NEWTON = 1  #: Newton's method, whose CG has products in single precision where the problem has them
+    PRECISE = 2  #: Newton's method, with products in the precision of the problem
+
+
+class State(NamedTuple):
+    """Of B lanes."""
+
+    alpha: jax.Array  #: [n, C, B]; 0 in rows of weight 0
+    u: jax.Array  #: [n, C, B], K̃ α, of all rows: those of weight 0 are predictions
+    value: jax.Array  #: [B], Φ
+    residual: jax.Array  #: [B], ‖α + g‖∞
+    multiplier: jax.Array  #: [B], of the last Newton direction
+    radius: jax.Array  #: [B], ‖·‖_K̃ of the longest direction asked for
+    status: jax.Array  #: int32 [B], of :class:`xmcjax.solvers.Status`
+    phase: jax.Array  #: int32 [B], of :class:`Phase`
+    steps: jax.Array  #: int32 [B], Newton steps
+    cg_steps: jax.Array  #: int32 [B], CG steps of both methods
+    fresh: jax.Array  #: bool [B], whether u was multiplied out and not added up
+    checks: jax.Array  #: int32 [B], how often it was for a residual that was small
+    checked: jax.Array  #: [B], the residual where it was last
+    direction: jax.Array  #: [n, C, B], the last one p of nonlinear CG; [0, 0, B] without it
+    K_direction: jax.Array  #: likewise, K̃ p
+    gradient: jax.Array  #: likewise, α + g before the step along p
+    energy: jax.Array  #: [B], where the steps of `window` begin rᵀK̃r, in Newton's method the residual
+    window: jax.Array  #: int32 [B], steps since then
+
+    def running(self, *phases: Phase) -> jax.Array:
+        """bool [B], the lanes that go on by one of these methods; by any for none."""
+        running = self.status == Status.RUNNING
+        of_phase = [self.phase == phase for phase in phases]
+        return running & jnp.any(jnp.stack(of_phase), axis=0) if of_phase else running
+
+    def due(self, tolerance) -> jax.Array:
+        """bool [B], whether the residual is so small that it should be seen with u multiplied out."""
+        return self.residual <= jnp.maximum(tolerance, _DRIFT * self.checked)
+
+
+@needs_threads_of_jax
+def init(problem: KernelProblem, alpha=None) -> State:
+    """The lanes at α, or at 0.
+
+    Args:
+        problem: of B lanes.
+        alpha: where to start, [n, C, B] or [n, C, 1]; brought into the range of W first, and not
+            taken by a lane for which 0 is better.
+    """
+    n, C, _ = problem.likelihood.shape
+    lanes, dtype = problem.weight.shape[1], problem.kernel.dtype
+    # arguments: the compiler would work out by itself what follows from a constant
+    zeros = jnp.zeros((n, C, lanes), dtype)
+    directions = zeros if problem.conjugate else jnp.zeros((0, 0, lanes), dtype)
+    return _init(problem.matrices_only(), zeros, directions, alpha)
+
+
+@jax.jit
+@without_lone_axis
+def _init(problem: KernelProblem, zeros: jax.Array, directions: jax.Array, alpha) -> State:
+    lanes, dtype = problem.weight.shape[1:], problem.kernel.dtype
+    start = u = zeros
+    value = objective(problem, start, u)
+    if alpha is not None:
+        alpha = jnp.broadcast_to(jnp.asarray(alpha, dtype), start.shape)
+        alpha = jnp.where(problem.weight[:, None] > 0, problem.likelihood.in_range(alpha), 0)
+        given_u = problem.kernel.matmat(alpha)
+        given_value = objective(problem, alpha, given_u)
+        better = given_value < value
+        start, u = jnp.where(better, alpha, start), jnp.where(better, given_u, u)
+        value = jnp.where(better, given_value, value)
+    zero, count = jnp.zeros(lanes, dtype), jnp.zeros(lanes, jnp.int32)
+    return State(
+        alpha=start,
+        u=u,
+        value=value,
+        residual=zero + jnp.inf,
+        multiplier=zero,
+        radius=zero + jnp.inf,
+        status=count + Status.RUNNING,
+        phase=count + (Phase.CONJUGATE if problem.conjugate else Phase.PRECISE),
+        steps=count,
+        cg_steps=count,
+        fresh=jnp.ones(lanes, bool),
+        checks=count,
+        checked=zero + jnp.inf,
+        direction=directions,
+        K_direction=directions,
+        gradient=directions,
+        energy=zero,
+        window=count,
+    )
+
+
+def objective(problem: KernelProblem, alpha: jax.Array, u: jax.Array) -> jax.Array:
+    # Φ = Σ_i s_i ℓ_i(u_i) + ½ αᵀu
+    return (
+        jnp.sum(problem.weight * problem.likelihood.losses(u), axis=0) + jnp.sum(alpha * u, axis=(0, 1)) / 2
+    )
+
+
+def residuals(problem: KernelProblem, alpha: jax.Array, u: jax.Array, pi: jax.Array) -> jax.Array:
+    # r = α + g, g = s ∂ℓ/∂u
+    return alpha + problem.weight[:, None] * problem.likelihood.slope(u, pi)
