@@ -18,6 +18,7 @@
 #include "core/aligned.h"
 #include "dual/driver.h"
 #include "dual/gram_factor.h"
+#include "dual/wide_sums.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
@@ -75,8 +76,8 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
         scatter(i, (load(A + i * N) - T(rows_mean_[i])) * real, O);
       }
       for (int64_t j = 0; j < X_.d; ++j) {
-        part.mean[j] += lanes_of(O + j * N);
-        store(V_.get() + (t * X_.d + j) * N, narrow(O + j * N));
+        part.mean[j] += sum_of<N>(O + j * N);
+        store(V_.get() + (t * X_.d + j) * N, narrow<T>(O + j * N));
       }
     });
     take_means(1);
@@ -189,34 +190,12 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
     const T* value = X_.value;
     const int32_t* column = X_.column;
     for (int part = 0; part < N; part += D) {
-      const Vec<double> wide = widened(v, part);
+      const Vec<double> wide = widened<T>(v, part);
       for (int64_t e = X_.offset[i]; e < X_.offset[i + 1]; ++e) {
         double* o = O + column[e] * N + part;
         store(o, load(o) + double(value[e]) * wide);
       }
     }
-  }
-  // D numbers of a vector in double, and N doubles as a vector.
-  typedef T Some __attribute__((vector_size(D * sizeof(T)), aligned(sizeof(T)), may_alias));
-  static Vec<double> widened(const V& v, int part) {
-    Some some;
-    std::memcpy(&some, reinterpret_cast<const T*>(&v) + part, sizeof(some));
-    return __builtin_convertvector(some, Vec<double>);
-  }
-  static V narrow(const double* o) {
-    V v;
-    for (int part = 0; part < N; part += D) {
-      const Some some = __builtin_convertvector(load(o + part), Some);
-      std::memcpy(reinterpret_cast<T*>(&v) + part, &some, sizeof(some));
-    }
-    return v;
-  }
-
-  // The sum of N numbers.
-  static double lanes_of(const double* o) {
-    Vec<double> sum{};
-    for (int l = 0; l < N; l += D) sum += load(o + l);
-    return sum_of_lanes<double>(sum);
   }
 
   // α⁺ of a tile of classes, A, O and the sums over rows
@@ -240,25 +219,16 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
       losses += maximum(V(h * there), V{});
       moved += change * change;
       if (i % kSome == kSome - 1 || i + 1 == X_.n) {
-        part.loss += total_of(losses), part.moved += total_of(moved);
+        part.loss += total_of<T>(losses), part.moved += total_of<T>(moved);
         losses = moved = V{};
       }
-      const double sum = total_of(now);
+      const double sum = total_of<T>(now);
       part.rows[i] += sum;
       part.gain += sum;
       store(A + i * N, old + relaxed * change);
       if (keep) store(kept + i * N, now);
       scatter(i, (now - T(rows_mean_[i])) * real, O);
     }
-  }
-  static double total_of(const V& v) {
-    double sum = 0;
-    for (int l = 0; l < N; l += kWide<T>) {
-      Wide<T> some;
-      std::memcpy(&some, reinterpret_cast<const T*>(&v) + l, sizeof(some));
-      sum += double(total(some));
-    }
-    return sum;
   }
 
   // R = W + 2 O - V, and V
@@ -268,14 +238,14 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
     for (int64_t first = 0; first < X_.d; first += kSome) {
       V primal{};
       for (int64_t j = first; j < std::min(first + kSome, X_.d); ++j) {
-        const V w = load(W + j * N), v = load(V_now + j * N), o = narrow(O + j * N);
+        const V w = load(W + j * N), v = load(V_now + j * N), o = narrow<T>(O + j * N);
         primal += w * w;
         for (int l = 0; l < N; l += D) dual += load(O + j * N + l) * load(O + j * N + l);
-        part.mean[j] += lanes_of(O + j * N);
+        part.mean[j] += sum_of<N>(O + j * N);
         store(R + j * N, w + 2 * o - v);
         store(V_now + j * N, v + relaxed * (o - v));
       }
-      part.primal += total_of(primal);
+      part.primal += total_of<T>(primal);
     }
     part.dual += sum_of_lanes<double>(dual);
   }
@@ -375,7 +345,7 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
         }
         store(own, x * T(L.reciprocal(s)));
         curved += y * y;
-        if (s % kSome == 0) part.curved += total_of(curved), curved = V{};
+        if (s % kSome == 0) part.curved += total_of<T>(curved), curved = V{};
       }
     }
     for (int64_t first = 0; first < X_.d; first += kSome) {
@@ -385,7 +355,7 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
         step += delta * delta;
         store(W + j * N, load(W + j * N) - relaxed * delta);
       }
-      part.step += total_of(step);
+      part.step += total_of<T>(step);
     }
   }
 
