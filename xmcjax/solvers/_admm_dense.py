@@ -8,13 +8,16 @@ are fewer rows than features, W lies in the span of the rows, and the basis of t
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax.native import awaited
 from xmcjax.solvers import _admm
 from xmcjax.solvers._certified import losses
-from xmcjax.solvers._formulations import NAMES
+from xmcjax.solvers._formulations import NAMES, Formulation
 from xmcjax.solvers._host_loop import abandonable
 
 # The smaller of rows and features up to which there is a basis, and bytes that all arrays together may take.
@@ -82,7 +85,9 @@ class Dense:
         Z = self._X @ self._W
         with jax.enable_x64(True):
             b = form.metric(self._A) + rho * form.gains(Z, y)
-            self._new = np.array(form.row_map(b, y, rho, C, k))
+            # the projection of pairs in one compiled call: its operations one by one take six times as long
+            row_map = functools.partial(awaited, _row_map, form) if form.sparse else form.row_map
+            self._new = np.array(row_map(b, y, rho, C, k))
         self._O = self._weights(self._new)
         if not checked:
             return None
@@ -105,6 +110,11 @@ class Dense:
 
     def best(self) -> tuple[np.ndarray, sp.csr_array]:
         return self._form.centred(self._basis @ self._best_W), sp.csr_array(self._best_A)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 5))
+def _row_map(form: Formulation, b, y, rho: float, C: float, k: int) -> jax.Array:
+    return form.row_map(b, y, rho, C, k)
 
 
 def _basis(X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
