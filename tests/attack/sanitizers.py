@@ -47,7 +47,8 @@ KERNELS = (
     *("lanes/test_blocks.py", "lanes/test_dense.py", "linops/test_products.py", "models/test_index.py"),
     *("models/test_predict.py", "models/test_predictor.py", "multinomial/test_block_newton.py"),
     *("multinomial/test_dual.py", "native/test_calls.py", "projections/test_edges.py"),
-    *("projections/test_optimality.py", "solvers/test_multiclass_native.py", "solvers/test_newton_cg.py"),
+    *("projections/test_optimality.py", "solvers/test_admm.py", "solvers/test_multiclass_native.py"),
+    "solvers/test_newton_cg.py",
     *("solvers/test_penalties.py", "solvers/test_topk_sdca.py"),
 )
 # Tests that reach native code on the ways that users take: the readers, all of training, the estimators.

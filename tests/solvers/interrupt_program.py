@@ -39,6 +39,15 @@ def multiclass(n, d, classes=40, sparse=True, C=1e4, **options):
     return multiclass_dual.run(X, y, C=C, tol=1e-9, max_epochs=10**6, **options)
 
 
+def texts(n, d, classes, words):
+    """Lee-Lin-Wahba where each row has a few of many features, the first ones in many rows."""
+    rng = np.random.default_rng(0)
+    column = np.minimum(rng.zipf(1.3, n * words) - 1, d - 1)
+    value, row = rng.uniform(0.5, 1.5, n * words).astype(np.float32), np.repeat(np.arange(n), words)
+    X, y = sp.csr_matrix((value, (row, column)), shape=(n, d)), rng.permutation(np.arange(n) % classes)
+    return multiclass_dual.run(X, y, formulation="llw", C=1e4, tol=1e-9, max_epochs=10**6)
+
+
 def multinomial(n, d, sparse, **options):
     X, y = features(n, d)
     estimator = estimators.MultinomialLogisticRegression(C=1e8, tol=1e-13, max_iter=10**6, **options)
@@ -67,7 +76,9 @@ CASES = {
     "Crammer-Singer": lambda: multiclass(4000, 300, formulation="cs"),
     "one against the rest": lambda: multiclass(4000, 1300, formulation="ovr"),
     "Lee-Lin-Wahba": lambda: multiclass(4000, 1300, formulation="llw"),
-    "Lee-Lin-Wahba by Newton": lambda: multiclass(1500, 700, 200, formulation="llw", C=1.0),
+    "Lee-Lin-Wahba by Newton": lambda: multiclass(40000, 60, 40, formulation="llw"),
+    "Lee-Lin-Wahba by ADMM": lambda: multiclass(2500, 1900, 4, False, formulation="llw"),
+    "Lee-Lin-Wahba on texts": lambda: texts(20000, 8000, 60, 6),
     "Weston-Watkins in JAX": lambda: multiclass(300, 30, sparse=False, formulation="ww", backend="dense"),
     "multinomial, dual": lambda: multinomial(8000, 800, True, solver="dual"),
     "multinomial, newton": lambda: multinomial(8000, 800, True, solver="newton"),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from xmcjax.native._multiclass import CentredAscent as CentredAscent
     from xmcjax.native._multiclass import Match as Match
     from xmcjax.native._multiclass import Proximal as Proximal
+    from xmcjax.native._multiclass import Splitting as Splitting
     from xmcjax.native._partition import by_rows as by_rows
 
 _LATE = {
@@ -47,7 +48,7 @@ _LATE = {
     "_columns": ("put_columns", "take_columns"),
     "_csr": ("csr_arrays",),
     "_ffi": ("available", "available_here", "call", "project_box", "project_topk"),
-    "_multiclass": ("Ascent", "Assessment", "CentredAscent", "Match", "Proximal"),
+    "_multiclass": ("Ascent", "Assessment", "CentredAscent", "Match", "Proximal", "Splitting"),
     "_partition": ("by_rows",),
 }
 _MODULES = {name: module for module, names in _LATE.items() for name in names}

@@ -1,10 +1,15 @@
-"""Iterations in compiled calls that are short enough for Ctrl-C, and long enough to cost nothing."""
+"""Long work that Ctrl-C ends.
+
+Iterations run in compiled calls that are short enough for it, and long enough to cost nothing; calls of
+LAPACK, which nothing can end, run in a thread of their own.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax.core import Tracer
@@ -14,6 +19,10 @@ from xmcjax.native import awaited
 # Seconds below which the next call makes twice as many iterations.
 _SHORT = 0.25
 _ALL = 2**31 - 1
+# Seconds from one look at signals to the next.
+_LOOK = 0.05
+
+Value = TypeVar("Value")
 
 
 class Calls:
@@ -53,3 +62,29 @@ def run_in_calls(
     while running(state):
         state = calls(state)
     return state
+
+
+def abandonable(work: Callable[[], Value]) -> Value:
+    """What `work` returns, which runs in a thread that a signal handler which raises leaves to itself.
+
+    Args:
+        work: arithmetic on arrays of its own in which NumPy leaves the GIL.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    out: list[Value] = []
+    failed: list[BaseException] = []
+
+    def run():
+        try:
+            out.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_LOOK)
+    if failed:
+        raise failed[0]
+    return out[0]

@@ -39,7 +39,7 @@ from xmcjax import _sparse, linops
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.linops import LinOp
-from xmcjax.solvers import _admm, instance_dual
+from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._search import Ended, Search
 from xmcjax.solvers.instance_dual import (
@@ -179,7 +179,7 @@ def solve(
                 X = X.toarray()
         op = linops.make(X)
     lane = problem(op, y, k, C, variant=variant)
-    splits = isinstance(op, linops.Dense) and _admm.fits(*op.shape, lane.classes)
+    splits = isinstance(op, linops.Dense) and _admm_dense.fits(*op.shape, lane.classes)
     epochs = min(max_epochs, np.iinfo(np.int32).max)
     patience = max(1, min(_PATIENCE, int(_SHARE * epochs))) if splits else epochs
     state = run(lane, HParams(tol=tol, max_epochs=patience), init(lane, jax.random.key(seed)))
@@ -191,7 +191,7 @@ def solve(
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
             most = _STEPS * (max_epochs - made)
-            found = _admm.solve(X, np.asarray(lane.y), alpha, lane.set_name, C, target, most, k)
+            found = _admm_dense.solve(X, np.asarray(lane.y), alpha, lane.set_name, C, target, most, k)
             made += -(-found.steps // _STEPS)
             return Ended(found.alpha, found.gap, found.W)
 

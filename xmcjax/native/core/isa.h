@@ -23,6 +23,7 @@ template <class T>
 struct MulticlassArgs;
 class MulticlassAscent;
 class MulticlassProximal;
+class MulticlassSplitting;
 
 template <class T>
 struct Kernels {

@@ -148,4 +148,37 @@ class MulticlassProximal : public DualPoint {
   virtual Assessment step(double tolerance) = 0;
 };
 
+// What the alternating direction method of multipliers begins with: ‖α‖² and ‖X W‖².
+struct Begun {
+  double variables, scores;
+};
+// At W and α⁺: Σ max(0, gain), Σ α⁺, ‖W‖², ‖O‖², and ‖α⁺ - A‖².
+struct Looked {
+  double loss, gain, primal, dual, moved;
+};
+// ‖Δ‖², and what the sparse part of a factor has of ΔᵀK Δ.
+struct Moved {
+  double step, curved;
+};
+
+// The alternating direction method of multipliers for Lee-Lin-Wahba, of which the caller solves a dense system in each
+// step. T of `right` and `solution` is that of X.
+class MulticlassSplitting : public DualPoint {
+ public:
+  using DualPoint::DualPoint;
+  // Orders the features for a factor, of `most` entries at most: the size of the dense part. Or goes by rows.
+  virtual int64_t eliminate(int64_t most) = 0;
+  virtual void by_rows() = 0;
+  virtual bool factors() const = 0;  // by features
+  virtual int64_t size() const = 0;  // of the dense system
+  virtual int64_t factor_entries() const = 0;
+  virtual void factor(double rho, double* dense) = 0;
+  virtual Begun begin() = 0;
+  virtual Looked look(double rho, double relaxed, bool keep, void* right) = 0;
+  virtual Moved move(double rho, double relaxed, const void* solution) = 0;
+  // W is what get_weights gives from now on; and the α⁺ of the last look that kept it is what α comes out as.
+  virtual void keep_weights() = 0;
+  virtual void keep_alpha() = 0;
+};
+
 }  // namespace xmcjax

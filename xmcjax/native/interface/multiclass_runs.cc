@@ -11,7 +11,7 @@
 namespace xmcjax {
 namespace {
 
-enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2 };
+enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2, kSplitting = 3 };
 
 void expect(bool right, const char* what) {
   if (!right) throw BadArgument(std::string("expected ") + what);
@@ -88,7 +88,8 @@ Match match_of(const Owned& owned, const int64_t* m) {
 
 template <class T>
 void run(MulticlassNewArgs<T>& args) {
-  expect(args.method >= kAscent && args.method <= kCentred, "a method from 0 to 2");
+  expect(args.method >= kAscent && args.method <= kSplitting, "a method from 0 to 3");
+  expect(args.method != kSplitting || args.formulation == kLeeLinWahba, "Lee-Lin-Wahba");
   expect(0 <= args.first && args.first < args.last && args.last <= args.classes, "classes below their number");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
   const MulticlassArgs<T> given{X, args.y, args.classes, {args.first, args.last}, args.formulation, args.C,
@@ -96,6 +97,8 @@ void run(MulticlassNewArgs<T>& args) {
   std::shared_ptr<DualPoint> made;
   if (args.method == kProximal) {
     made.reset(kernels<T>().multiclass_proximal(given));
+  } else if (args.method == kSplitting) {
+    made.reset(kernels<T>().multiclass_splitting(given));
   } else {
     made.reset(kernels<T>().multiclass_ascent(given));
   }
@@ -147,6 +150,55 @@ void run(ProximalStepArgs<T>& args) {
   const auto proximal = as<MulticlassProximal>(args);
   put(proximal->step(args.tolerance), args.found);
   args.counts[0] = proximal->newton_steps, args.counts[1] = proximal->failures;
+}
+
+template <class T>
+void run(EliminateArgs<T>& args) {
+  const auto splitting = as<MulticlassSplitting>(args);
+  *args.dense = splitting->eliminate(args.most);
+  *args.entries = splitting->factor_entries();
+}
+template <class T>
+void run(ByRowsArgs<T>& args) {
+  as<MulticlassSplitting>(args)->by_rows();
+}
+template <class T>
+void run(FactorArgs<T>& args) {
+  const auto splitting = as<MulticlassSplitting>(args);
+  expect(splitting->factors() && args.size == splitting->size(), "the dense part of a factor");
+  splitting->factor(args.rho, args.dense);
+}
+template <class T>
+void run(BeginArgs<T>& args) {
+  const Begun begun = as<MulticlassSplitting>(args)->begin();
+  args.found[0] = begun.variables, args.found[1] = begun.scores;
+}
+// The dense system has a column for each class.
+template <class T>
+void check_system(const As<MulticlassSplitting>& splitting, int64_t size, int64_t columns) {
+  expect(splitting.owned.wide == (sizeof(T) == sizeof(double)), "a system in the type of X");
+  expect(size == splitting->size() && columns == splitting.owned.m, "the size of the dense system, and all classes");
+}
+template <class T>
+void run(LookArgs<T>& args) {
+  const auto splitting = as<MulticlassSplitting>(args);
+  check_system<T>(splitting, args.size, args.columns);
+  const Looked at = splitting->look(args.rho, args.relaxed, args.keep != 0, args.right);
+  const double found[] = {at.loss, at.gain, at.primal, at.dual, at.moved};
+  std::copy(found, found + 5, args.found);
+}
+template <class T>
+void run(MoveArgs<T>& args) {
+  const auto splitting = as<MulticlassSplitting>(args);
+  check_system<T>(splitting, args.size, args.columns);
+  const Moved moved = splitting->move(args.rho, args.relaxed, args.solution);
+  args.found[0] = moved.step, args.found[1] = moved.curved;
+}
+template <class T>
+void run(KeepArgs<T>& args) {
+  const auto splitting = as<MulticlassSplitting>(args);
+  if (args.which) splitting->keep_alpha();
+  else splitting->keep_weights();
 }
 
 template <class T>

@@ -6,8 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax.native import Ascent, CentredAscent, Proximal
-from xmcjax.solvers import _admm
+from xmcjax.native import Ascent, CentredAscent, Proximal, Splitting
+from xmcjax.solvers import _admm, _admm_dense, _admm_sparse
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._search import Ended, Passes, Search, ascend
@@ -17,13 +17,13 @@ from xmcjax.solvers._search import Ended, Passes, Search, ascend
 # of the passes that are allowed.
 _LONG_PATIENCE, _PATIENCE = 1000.0, 25.0
 _SHARE = 0.8
-# Features of Lee-Lin-Wahba up to which its systems are factorised although the features are dense, and bytes
-# that the factors of all classes may take.
+# Features of Lee-Lin-Wahba up to which a system for each class is factorised, and bytes that the factors of
+# all classes may take.
 _FEW, _FACTORS = 64, 1 << 30
 # Share of the features that are not zero above which they are taken to be dense.
 _DENSE = 0.25
-# Steps of the alternating direction method that count as a pass.
-_STEPS = 10
+# Steps of the alternating direction method that count as a pass, with dense and with sparse features.
+_STEPS, _SPARSE_STEPS = 10, 4
 # Unknowns of a system that it pays to factorise.
 _DIRECT = 1200
 # Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
@@ -73,9 +73,14 @@ class _Methods:
             self._attempt(self._newton)
         if self._goes_on and self._splits:
             self._attempt(self._admm)
+        if self._goes_on and self._formulation == "llw":
+            self._attempt(lambda tol, alpha: self._sparse_admm(self._rows, tol, alpha))
         if self._goes_on and self._rows.dtype != np.float64:
             rows = canonical(self._rows.astype(np.float64))
-            self._attempt(lambda tol, alpha: self._ascent(rows, tol, alpha, np.inf))
+            if self._formulation == "llw":
+                self._attempt(lambda tol, alpha: self._sparse_admm(rows, tol, alpha))
+            else:
+                self._attempt(lambda tol, alpha: self._ascent(rows, tol, alpha, np.inf))
         passes = self._passes
         counts = dict(epochs=passes.sweeps, newton_steps=self._newton_steps, shrunk=passes.shrunk)
         return counts | described(search, self._violation, self._left(), self._formulation)
@@ -118,9 +123,28 @@ class _Methods:
     def _admm(self, tol: float, alpha: sp.csr_array) -> Ended:
         """The alternating direction method of multipliers."""
         most = int(_STEPS * self._left()) + 1
-        found = _admm.solve(self._X, self._y, alpha, self._formulation, self._C, tol, most)
+        found = _admm_dense.solve(self._X, self._y, alpha, self._formulation, self._C, tol, most)
         self._passes.visited += found.steps / _STEPS
         self._passes.sweeps += -(-found.steps // _STEPS)
+        return Ended(found.alpha, found.gap, found.W)
+
+    def _sparse_admm(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array) -> Ended:
+        """The same for Lee-Lin-Wahba with sparse features; ascent where its system has no room."""
+        point = Splitting(*self._problem(rows), **self._shared)
+        system = _admm_sparse.system(point, rows)
+        if system is None:
+            return self._ascent(rows, tol, alpha, np.inf)
+        if system.by_rows:
+            ended = self._ascent(rows, tol, alpha, system.passes(rows, self._m))
+            if ended.gap <= tol or self._left() <= 0:
+                return ended
+            alpha = ended.alpha
+        point.alpha = alpha
+        most = int(_SPARSE_STEPS * self._left()) + 1
+        split = _admm_sparse.Sparse(point, rows, self._C, system)
+        found = _admm.steps(split, self._C, tol, most)
+        self._passes.visited += found.steps / _SPARSE_STEPS
+        self._passes.sweeps += -(-found.steps // _SPARSE_STEPS)
         return Ended(found.alpha, found.gap, found.W)
 
     @property
@@ -132,11 +156,11 @@ class _Methods:
         if self._formulation != "llw":
             return d <= _DIRECT
         # of Lee-Lin-Wahba the factors of all classes are kept
-        return d <= _DIRECT and 8 * self._m * d * d <= _FACTORS and (d <= _FEW or not self._splits)
+        return d <= _FEW and 8 * self._m * d * d <= _FACTORS
 
     def _patience(self) -> float:
         """Passes of coordinate ascent before another method takes over."""
-        if not (self._direct or self._splits):
+        if not (self._direct or self._splits or self._formulation == "llw"):
             return np.inf
         coupled = self._formulation in ("ww", "cs") and not self._direct
         return min(_LONG_PATIENCE, _SHARE * self._most) if coupled else _PATIENCE
@@ -145,7 +169,7 @@ class _Methods:
     def _splits(self) -> bool:
         """Whether the features are dense, and few enough for one system of all classes."""
         (n, d), entries = self._X.shape, self._rows.nnz
-        return entries >= _DENSE * n * d and _admm.fits(n, d, self._m)
+        return entries >= _DENSE * n * d and _admm_dense.fits(n, d, self._m)
 
     def _problem(self, rows) -> tuple:
         return rows, self._y, self._m, self._formulation, self._C

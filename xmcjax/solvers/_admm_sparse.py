@@ -1,0 +1,157 @@
+"""Steps of :mod:`xmcjax.solvers._admm` for Lee-Lin-Wahba with sparse features, in the native library.
+
+The system I + ρ XᵀX has one of two forms, whichever makes a step cheaper. By features it has a Cholesky
+factor: those that stand beside few others are eliminated one by one, and what remains is a dense matrix.
+Where the factor fills, as with long documents, the rows may be fewer:
+
+    (I + ρ XᵀX)⁻¹ = I − ρ Xᵀ (I + ρ XXᵀ)⁻¹ X.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+from xmcjax.native import Splitting
+from xmcjax.solvers import _admm
+
+# Bytes that the factor may take.
+_BYTES = 1 << 30
+_RELAXED = 1.9
+# Multiplications of dense matrices that take as long as one of a sparse matrix in ascent.
+_FASTER = 8
+# Rows and columns of a part of a dense factor, between which Ctrl-C is answered.
+_PART = 512
+
+
+class System(NamedTuple):
+    """A form of the system, and what it costs."""
+
+    by_rows: bool
+    dense: int  #: rows of its dense part
+    entries: int  #: of its sparse part
+
+    def numbers(self) -> float:
+        """Of a factor."""
+        return self.entries + self.dense**2 / 2
+
+    def passes(self, X: sp.csr_array, m: int) -> float:
+        """Passes of ascent with m classes that cost as much as a dense factor and half of a second."""
+        return self.dense**3 / 2 / _FASTER / max(X.nnz * m, 1)
+
+    def bytes(self, itemsize: int) -> int:
+        # a value in double and one of the type of X, place and feature; inner products of rows are of that
+        dense = itemsize if self.by_rows else 8 + itemsize
+        return (16 + itemsize) * self.entries + dense * self.dense**2
+
+
+def system(split: Splitting, X: sp.csr_array) -> System | None:
+    """The cheaper form, which the steps are to take; None where neither has room.
+
+    Args:
+        split: of the problem.
+        X: its features.
+    """
+    itemsize = X.dtype.itemsize
+    entries = split.eliminate(_BYTES // (16 + itemsize))
+    forms = [System(False, split.size, entries), System(True, X.shape[0], 0)]
+    forms = [form for form in forms if form.bytes(itemsize) <= _BYTES]
+    if not forms:
+        return None
+    best = min(forms, key=System.numbers)
+    if best.by_rows:
+        split.by_rows()
+    return best
+
+
+class Sparse:
+    """The steps.
+
+    Args:
+        split: of the problem, with dual variables and a system.
+        X: its features.
+        C: weight of the losses.
+        system: that the steps take.
+    """
+
+    shortens = True
+
+    def __init__(self, split: Splitting, X: sp.csr_array, C: float, system: System):
+        self._split, self._X, self._C, self._by_rows = split, X, C, system.by_rows
+        self.exact = X.dtype == np.float64
+        self._factor = 1.0
+
+    def begin(self) -> tuple[float, float]:
+        return self._split.begin()
+
+    def use(self, rho: float) -> None:
+        self._rho = rho
+        S = self._inner_products(rho) if self._by_rows else self._split.factor(rho)
+        self._L = _cholesky(S).astype(self._X.dtype, copy=False)
+
+    def _inner_products(self, rho: float) -> np.ndarray:
+        """I + ρ XXᵀ, the lower half."""
+        n, rows = self._X.shape[0], self._X
+        H = np.empty((n, n), self._X.dtype)
+        for a in range(0, n, _PART):
+            part = slice(a, min(a + _PART, n))
+            H[part, : part.stop] = (rows[part] @ rows[: part.stop].T).toarray()
+        H *= rho
+        H.flat[:: n + 1] += 1
+        return H
+
+    def look(self, checked: bool) -> _admm.Look | None:
+        loss, gain, norm2, dual, self._changed = self._split.look(self._rho, _RELAXED, checked)
+        return _admm.Look(norm2 / 2 + self._C * loss, gain, dual) if checked else None
+
+    def move(self) -> tuple[float, float]:
+        right = self._split.right
+        solution = _solved(self._L, right)
+        step, curved = self._split.move(self._rho, _RELAXED, solution)
+        if self._by_rows:
+            return self._changed, _product(solution, solution)  # X Δ is the solution itself
+        # ΔᵀK Δ = ‖L⁻¹R‖²
+        return self._changed, max(0.0, curved + _product(right, solution) - step) / self._rho
+
+    def keep_weights(self) -> None:
+        self._split.keep_weights()
+
+    def keep_alpha(self, factor: float) -> None:
+        self._split.keep_alpha()
+        self._factor = factor
+
+    def best(self) -> tuple[np.ndarray, sp.csr_array]:
+        W = self._split.weights.astype(np.float64)
+        return W - W.mean(axis=1, keepdims=True), self._factor * self._split.alpha
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.einsum("ij,ij->", a, b, dtype=np.float64))
+
+
+def _cholesky(A: np.ndarray) -> np.ndarray:
+    """L with A = L Lᵀ of a positive definite A, whose lower half is read and written over, part by part."""
+    size = len(A)
+    for a in range(0, size, _PART):
+        b = min(a + _PART, size)
+        A[a:b, a:b] = np.linalg.cholesky(A[a:b, a:b])
+        if b == size:
+            break
+        A[b:, a:b] = scipy.linalg.solve_triangular(A[a:b, a:b], A[b:, a:b].T, lower=True).T
+        for c in range(b, size, _PART):
+            d = min(c + _PART, size)
+            A[c:, c:d] -= A[c:, a:b] @ A[c:d, a:b].T
+    return A
+
+
+def _solved(L: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """A⁻¹ right of A = L Lᵀ."""
+    if not len(L):
+        return right
+    # to BLAS, whose matrices are stored by columns, both are their transposes: Xᵀ L Lᵀ = rightᵀ
+    trsm = scipy.linalg.blas.get_blas_funcs("trsm", (L,))
+    half = trsm(1.0, L.T, right.T, side=1, lower=0, trans_a=0)
+    return trsm(1.0, L.T, half, side=1, lower=0, trans_a=1, overwrite_b=1).T
