@@ -6,6 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from xmcjax.inits._base import Init, Labels, Starts, TrainingSet, check_finite
 
@@ -62,5 +63,8 @@ class MeanSeparating(Init):
         determinant = np.where(usable, determinant, 1)
         u = np.where(usable, (s * xx - target * px) / determinant, 0)
         v = np.where(usable, (target - u * px) / (xx if xx > 0 else 1), 0)
-        sparse = labels.sums.multiply((u / size)[:, None]).tocsr()
+        sums = labels.sums
+        # scipy's multiply makes COO of it and back, and sorts the entries
+        values = sums.data * np.repeat(u / size, np.diff(sums.indptr))
+        sparse = sp.csr_array((values, sums.indices, sums.indptr), shape=sums.shape)
         return Starts(data.mean, v, sparse, (u + v) * one)

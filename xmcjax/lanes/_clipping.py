@@ -35,6 +35,7 @@ EXPECTED = RISE / 4
 _OF_MARGIN, _OF_NORM = 0.01, 0.0025
 # As often is t halved; then all weights stay.
 HALVINGS = 10
+_SCALES = (*(0.5**k for k in range(HALVINGS)), 0.0)
 # Labels whose objective is evaluated again, at most: each costs a product with X.
 LOOKS = 64
 
@@ -86,7 +87,7 @@ class Clipping:
 
     def scales(self):
         """Factors of t, one after the other."""
-        return (1.0, *(0.5**k for k in range(1, HALVINGS)), 0.0) if self.adapts else (1.0,)
+        return _SCALES if self.adapts else (1.0,)
 
     @staticmethod
     def expected_rise(square: float, curved: float, value: float, active: float) -> float:

@@ -17,14 +17,14 @@ inline int64_t entries(const Csr<T>& X, int64_t i) {
   return X.offset[i + 1] - X.offset[i] + 1;
 }
 
-// W lanes side by side: a register at a time, because GCC keeps the sums of wider vectors in memory.
+// W lanes side by side, at most two registers of them: four partial sums of each keep the units of the processor busy
+// and leave room for the rest.
 template <class T, int W>
 struct Abreast {
-  static constexpr int kCount = W < kWide<T> ? W : kWide<T>;
-  typedef T type __attribute__((vector_size(kCount * sizeof(T))));
-  typedef T loose __attribute__((vector_size(kCount * sizeof(T)), aligned(sizeof(T)), may_alias));
-  static type load(const T* p) { return *reinterpret_cast<const loose*>(p); }
-  static void store(T* p, type v) { *reinterpret_cast<loose*>(p) = v; }
+  static constexpr int kCount = W < 2 * kWide<T> ? W : 2 * kWide<T>;
+  using type = typename RegistersOf<T, kCount * int(sizeof(T))>::type;
+  static type load(const T* p) { return load_as<type>(p); }
+  static void store(T* p, type v) { store_as(p, v); }
 };
 template <class T>
 struct Abreast<T, 1> {
@@ -62,40 +62,6 @@ inline Vec<T> row_dot_tile(const Csr<T>& X, int64_t i, const T* V, int64_t strid
   alignas(64) T sum[kLanes<T>];
   row_dots<kLanes<T>>(X, i, V, stride, sum);
   return load(sum);
-}
-
-// Whether the partial sums of two tiles fit the registers.
-#if defined(__AVX512F__)
-constexpr bool kTwoTiles = true;
-#else
-constexpr bool kTwoTiles = false;
-#endif
-
-// The same for two tiles side by side: the entries of the row are read once.
-template <class T>
-struct TwoTiles {
-  Vec<T> one, other;
-};
-template <class T>
-inline TwoTiles<T> row_dot_two_tiles(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
-  const T* value = X.value;
-  const int32_t* column = X.column;
-  int64_t k = X.offset[i];
-  const int64_t last = X.offset[i + 1];
-  Vec<T> a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{};
-  const auto add = [&](int64_t k, Vec<T>& one, Vec<T>& other) {
-    const T* v = V + column[k] * stride;
-    one += value[k] * load(v);
-    other += value[k] * load(v + kLanes<T>);
-  };
-  for (; k + 3 < last; k += 4) {
-    add(k, a, e);
-    add(k + 1, b, f);
-    add(k + 2, c, g);
-    add(k + 3, d, h);
-  }
-  for (; k < last; ++k) add(k, a, e);
-  return {(a + b) + (c + d), (e + f) + (g + h)};
 }
 
 // The same for one lane: element column[k] * stride of V.

@@ -11,8 +11,8 @@ namespace xmcjax::XMCJAX_ISA {
 // added to a number whose last digit is worth 1.
 template <class V>
 inline V exponential(V x) {
-  using Integers = decltype(x < x);
-  using T = std::remove_reference_t<decltype(x[0])>;
+  using Integers = typename MaskOf<V>::type;
+  using T = ElementOf<V>;
   constexpr bool kFloat = sizeof(T) == 4;
   constexpr T kLeast = kFloat ? T(-87) : T(-708);
   constexpr T kMagic = kFloat ? T(12582912) : T(6755399441055744);  // 1.5 · 2^23 and 1.5 · 2^52
@@ -36,7 +36,7 @@ inline V exponential(V x) {
   bits = (bits - base + kBias) << kDigits;
   V scale;
   std::memcpy(&scale, &bits, sizeof(bits));
-  return x < kLeast ? V{} : p * scale;
+  return select(x < kLeast, V{}, p * scale);
 }
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #if defined(__AVX2__) || defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace xmcjax::XMCJAX_ISA {
@@ -20,19 +23,94 @@ constexpr int kRegister = 32;
 constexpr int kRegister = 16;
 #endif
 
+// A vector of so many bytes, a register or less, and what goes with it.
 template <class T, int kBytes>
 struct VectorOf {
   using Integer = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
   typedef T type __attribute__((vector_size(kBytes)));
   typedef T loose __attribute__((vector_size(kBytes), aligned(sizeof(T)), may_alias));
   typedef Integer integer __attribute__((vector_size(kBytes)));
-  typedef int8_t loose_sign __attribute__((vector_size(kBytes / sizeof(T)), aligned(1), may_alias));
+};
+
+// A vector of several registers as two halves, each a register or a pair: of vectors wider than a register GCC makes
+// moves through memory.
+template <class H>
+struct Pair;
+template <class V>
+constexpr bool kPaired = false;
+template <class H>
+constexpr bool kPaired<Pair<H>> = true;
+
+template <class V>
+using ElementOf = std::remove_cv_t<std::remove_reference_t<decltype(std::declval<V&>()[0])>>;
+template <class V>
+constexpr int kElements = sizeof(V) / sizeof(ElementOf<V>);
+
+// What a comparison of vectors gives: whole numbers of the same width, −1 where it holds and 0 elsewhere.
+template <class V>
+struct MaskOf {
+  using type = typename VectorOf<ElementOf<V>, sizeof(V)>::integer;
+};
+template <class H>
+struct MaskOf<Pair<H>> {
+  using type = Pair<typename MaskOf<H>::type>;
+};
+
+#define XMCJAX_INLINE inline __attribute__((always_inline))
+
+template <class H>
+struct Pair {
+  using T = ElementOf<H>;
+  using Mask = typename MaskOf<Pair>::type;
+  using HalfMask = typename MaskOf<H>::type;
+  H low, high;
+
+  T& operator[](int l) { return reinterpret_cast<T*>(this)[l]; }
+  T operator[](int l) const { return reinterpret_cast<const T*>(this)[l]; }
+
+  friend XMCJAX_INLINE Pair operator-(Pair a) { return {-a.low, -a.high}; }
+  friend XMCJAX_INLINE Pair operator<<(Pair a, int bits) { return {a.low << bits, a.high << bits}; }
+#define XMCJAX_OF_PAIRS(op)                                                                           \
+  friend XMCJAX_INLINE Pair operator op(Pair a, Pair b) { return {a.low op b.low, a.high op b.high}; } \
+  friend XMCJAX_INLINE Pair operator op(Pair a, T b) { return {a.low op b, a.high op b}; }             \
+  friend XMCJAX_INLINE Pair operator op(T a, Pair b) { return {a op b.low, a op b.high}; }             \
+  XMCJAX_INLINE Pair& operator op##=(Pair b) { return *this = *this op b; }                            \
+  XMCJAX_INLINE Pair& operator op##=(T b) { return *this = *this op b; }
+  XMCJAX_OF_PAIRS(+)
+  XMCJAX_OF_PAIRS(-)
+  XMCJAX_OF_PAIRS(*)
+  XMCJAX_OF_PAIRS(/)
+  XMCJAX_OF_PAIRS(&)
+  XMCJAX_OF_PAIRS(|)
+#undef XMCJAX_OF_PAIRS
+#define XMCJAX_OF_PAIRS(op)                                                                                   \
+  friend XMCJAX_INLINE Mask operator op(Pair a, Pair b) {                                                     \
+    return {HalfMask(a.low op b.low), HalfMask(a.high op b.high)};                                            \
+  }                                                                                                           \
+  friend XMCJAX_INLINE Mask operator op(Pair a, T b) { return {HalfMask(a.low op b), HalfMask(a.high op b)}; }
+  XMCJAX_OF_PAIRS(<)
+  XMCJAX_OF_PAIRS(<=)
+  XMCJAX_OF_PAIRS(>)
+  XMCJAX_OF_PAIRS(>=)
+  XMCJAX_OF_PAIRS(==)
+  XMCJAX_OF_PAIRS(!=)
+#undef XMCJAX_OF_PAIRS
+};
+
+// A vector of so many bytes: a register or less, or pairs of them.
+template <class T, int kBytes, bool kFits = kBytes <= kRegister>
+struct RegistersOf {
+  using type = typename VectorOf<T, kBytes>::type;
+};
+template <class T, int kBytes>
+struct RegistersOf<T, kBytes, false> {
+  using type = Pair<typename RegistersOf<T, kBytes / 2>::type>;
 };
 
 template <class T>
-using Vec = typename VectorOf<T, 64>::type;
+using Vec = typename RegistersOf<T, 64>::type;
 template <class T>
-using IntVec = typename VectorOf<T, 64>::integer;
+using IntVec = typename MaskOf<Vec<T>>::type;
 template <class T>
 constexpr int kLanes = 64 / sizeof(T);
 
@@ -41,56 +119,115 @@ using Wide = typename VectorOf<T, kRegister>::type;
 template <class T>
 constexpr int kWide = kRegister / sizeof(T);
 
+// Loads and stores of a vector of any width, wherever p points.
+template <class V>
+XMCJAX_INLINE V load_as(const ElementOf<V>* p) {
+  if constexpr (kPaired<V>) {
+    using H = decltype(V::low);
+    return {load_as<H>(p), load_as<H>(p + kElements<H>)};
+  } else {
+    return *reinterpret_cast<const typename VectorOf<ElementOf<V>, sizeof(V)>::loose*>(p);
+  }
+}
+template <class V>
+XMCJAX_INLINE void store_as(ElementOf<V>* p, V v) {
+  if constexpr (kPaired<V>) {
+    store_as(p, v.low);
+    store_as(p + kElements<decltype(v.low)>, v.high);
+  } else {
+    *reinterpret_cast<typename VectorOf<ElementOf<V>, sizeof(V)>::loose*>(p) = v;
+  }
+}
+
 template <class T>
 inline Vec<T> load(const T* p) {
-  return *reinterpret_cast<const typename VectorOf<T, 64>::loose*>(p);
+  return load_as<Vec<T>>(p);
 }
 template <class T>
 inline void store(T* p, Vec<T> v) {
-  *reinterpret_cast<typename VectorOf<T, 64>::loose*>(p) = v;
+  store_as(p, v);
 }
 template <class T>
 inline Wide<T> load_wide(const T* p) {
-  return *reinterpret_cast<const typename VectorOf<T, kRegister>::loose*>(p);
+  return load_as<Wide<T>>(p);
 }
 template <class T>
 inline void store_wide(T* p, Wide<T> v) {
-  *reinterpret_cast<typename VectorOf<T, kRegister>::loose*>(p) = v;
+  store_as(p, v);
 }
-// Bytes as numbers. GCC 12 converts a vector of bytes one by one.
+
+// A load of its own: with AVX-512 GCC makes a masked load of one behind which lanes are chosen, and that one waits for
+// all that was stored shortly before.
 template <class T>
-inline Vec<T> load_signs(const int8_t* p) {
-  return __builtin_convertvector(
-      *reinterpret_cast<const typename VectorOf<T, 64>::loose_sign*>(p), Vec<T>);
+inline Vec<T> loaded(const T* p) {
+  Vec<T> v = load(p);
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#endif
+  return v;
+}
+
+// Bytes as numbers, a register of them. GCC 12 converts a vector of bytes one by one.
+template <class T>
+inline Wide<T> load_signs_wide(const int8_t* p) {
+  Wide<T> v;
+  for (int l = 0; l < kWide<T>; ++l) v[l] = T(p[l]);
+  return v;
 }
 #if defined(__AVX512F__)
 constexpr __mmask16 kAll = 0xffff;  // of their forms without a mask GCC 12 warns
 template <>
-inline Vec<float> load_signs<float>(const int8_t* p) {
+inline Wide<float> load_signs_wide<float>(const int8_t* p) {
   const __m512i whole = _mm512_maskz_cvtepi8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  Vec<float> v;
-  reinterpret_cast<__m512&>(v) = _mm512_maskz_cvtepi32_ps(kAll, whole);
-  return v;
+  return Wide<float>(_mm512_maskz_cvtepi32_ps(kAll, whole));
 }
 template <>
-inline Vec<double> load_signs<double>(const int8_t* p) {
+inline Wide<double> load_signs_wide<double>(const int8_t* p) {
   const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  Vec<double> v;
-  reinterpret_cast<__m512d&>(v) = _mm512_maskz_cvtepi32_pd(__mmask8(kAll), whole);
-  return v;
+  return Wide<double>(_mm512_maskz_cvtepi32_pd(__mmask8(kAll), whole));
 }
 #elif defined(__AVX2__)
 template <>
-inline Vec<float> load_signs<float>(const int8_t* p) {
-  Vec<float> v;
-  for (int half = 0; half < 2; ++half) {
-    const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * half)));
-    const __m256 numbers = _mm256_cvtepi32_ps(whole);
-    std::memcpy(reinterpret_cast<char*>(&v) + 32 * half, &numbers, 32);
-  }
-  return v;
+inline Wide<float> load_signs_wide<float>(const int8_t* p) {
+  return Wide<float>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))));
+}
+template <>
+inline Wide<double> load_signs_wide<double>(const int8_t* p) {
+  int32_t four;
+  std::memcpy(&four, p, sizeof(four));
+  return Wide<double>(_mm256_cvtepi32_pd(_mm_cvtepi8_epi32(_mm_cvtsi32_si128(four))));
+}
+#elif defined(__SSE2__)
+template <>
+inline Wide<float> load_signs_wide<float>(const int8_t* p) {
+  int32_t four;
+  std::memcpy(&four, p, sizeof(four));
+  const __m128i bytes = _mm_cvtsi32_si128(four), pairs = _mm_unpacklo_epi8(bytes, bytes);
+  return Wide<float>(_mm_cvtepi32_ps(_mm_srai_epi32(_mm_unpacklo_epi16(pairs, pairs), 24)));
+}
+#elif defined(__aarch64__)
+template <>
+inline Wide<float> load_signs_wide<float>(const int8_t* p) {
+  int32_t four;
+  std::memcpy(&four, p, sizeof(four));
+  const int16x8_t wider = vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)));
+  return Wide<float>(vcvtq_f32_s32(vmovl_s16(vget_low_s16(wider))));
 }
 #endif
+// The same for a tile.
+template <class V>
+XMCJAX_INLINE V load_signs_as(const int8_t* p) {
+  if constexpr (kPaired<V>) {
+    using H = decltype(V::low);
+    return {load_signs_as<H>(p), load_signs_as<H>(p + kElements<H>)};
+  } else {
+    return load_signs_wide<ElementOf<V>>(p);
+  }
+}
+template <class T>
+inline Vec<T> load_signs(const int8_t* p) {
+  return load_signs_as<Vec<T>>(p);
+}
 // The first `count` numbers of p, and `fill` for the others.
 template <class T>
 inline Wide<T> load_part(const T* p, int64_t count, T fill) {
@@ -108,99 +245,109 @@ inline Wide<T> wide(T value) {
   return Wide<T>{} + value;
 }
 
+// Element by element yes where the mask has −1, no where it has 0; of vectors of any width, and of numbers.
+template <class M, class V>
+XMCJAX_INLINE V select(M mask, V yes, V no) {
+  if constexpr (kPaired<V>) {
+    return {select(mask.low, yes.low, no.low), select(mask.high, yes.high, no.high)};
+  } else {
+    return mask ? yes : no;
+  }
+}
+
 // Of vectors of any width. A NaN in a stays NaN, as in jnp: a margin that is none must not count as no loss.
 template <class V>
 inline V maximum(V a, V b) {
-  return b > a ? b : a;
+  return select(b > a, b, a);
 }
 template <class V>
 inline V minimum(V a, V b) {
-  return b < a ? b : a;
+  return select(b < a, b, a);
 }
 template <class V>
 inline V absolute(V a) {
-  return a < 0 ? -a : a;
+  return select(a < 0, -a, a);
 }
 
-// Bit l: element l of v is at least `bound`; false for NaN.
-inline unsigned at_least(Wide<float> v, float bound) {
+// Bit l: element l of a mask is −1.
+template <class M>
+inline unsigned lanes_where(M mask) {
+  if constexpr (kPaired<M>) {
+    return lanes_where(mask.low) | lanes_where(mask.high) << kElements<decltype(mask.low)>;
+  } else {
+    constexpr bool kFours = sizeof(mask[0]) == 4;
 #if defined(__AVX512F__)
-  return _mm512_cmp_ps_mask(reinterpret_cast<__m512&>(v), _mm512_set1_ps(bound), _CMP_GE_OQ);
+    if constexpr (kFours) return _mm512_movepi32_mask(__m512i(mask));
+    else return _mm512_movepi64_mask(__m512i(mask));
 #elif defined(__AVX2__)
-  return _mm256_movemask_ps(_mm256_cmp_ps(reinterpret_cast<__m256&>(v), _mm256_set1_ps(bound), _CMP_GE_OQ));
+    if constexpr (kFours) return _mm256_movemask_ps(__m256(mask));
+    else return _mm256_movemask_pd(__m256d(mask));
 #elif defined(__SSE2__)
-  return _mm_movemask_ps(_mm_cmpge_ps(reinterpret_cast<__m128&>(v), _mm_set1_ps(bound)));
+    if constexpr (kFours) return _mm_movemask_ps(__m128(mask));
+    else return _mm_movemask_pd(__m128d(mask));
+#elif defined(__aarch64__)
+    if constexpr (kFours) return vaddvq_u32(vandq_u32(uint32x4_t(mask), uint32x4_t{1, 2, 4, 8}));
+    else return unsigned(vaddvq_u64(vandq_u64(uint64x2_t(mask), uint64x2_t{1, 2})));
 #else
-  unsigned mask = 0;
-  for (int l = 0; l < kWide<float>; ++l) mask |= unsigned(v[l] >= bound) << l;
-  return mask;
+    unsigned bits = 0;
+    for (int l = 0; l < kElements<M>; ++l) bits |= unsigned(mask[l] != 0) << l;
+    return bits;
 #endif
+  }
+}
+
+// Bit l: element l of v is at least `bound`, false for NaN; it is not zero, or NaN. Of registers.
+#if defined(__AVX512F__)
+inline unsigned at_least(Wide<float> v, float bound) {
+  return _mm512_cmp_ps_mask(__m512(v), _mm512_set1_ps(bound), _CMP_GE_OQ);
 }
 inline unsigned at_least(Wide<double> v, double bound) {
-#if defined(__AVX512F__)
-  return _mm512_cmp_pd_mask(reinterpret_cast<__m512d&>(v), _mm512_set1_pd(bound), _CMP_GE_OQ);
-#elif defined(__AVX2__)
-  return _mm256_movemask_pd(_mm256_cmp_pd(reinterpret_cast<__m256d&>(v), _mm256_set1_pd(bound), _CMP_GE_OQ));
-#elif defined(__SSE2__)
-  return _mm_movemask_pd(_mm_cmpge_pd(reinterpret_cast<__m128d&>(v), _mm_set1_pd(bound)));
-#else
-  unsigned mask = 0;
-  for (int l = 0; l < kWide<double>; ++l) mask |= unsigned(v[l] >= bound) << l;
-  return mask;
-#endif
+  return _mm512_cmp_pd_mask(__m512d(v), _mm512_set1_pd(bound), _CMP_GE_OQ);
 }
-
-// Bit l: element l of v is not zero, or NaN.
-inline unsigned nonzero(Wide<float> v) {
-#if defined(__AVX512F__)
-  return _mm512_cmp_ps_mask(reinterpret_cast<__m512&>(v), _mm512_setzero_ps(), _CMP_NEQ_UQ);
-#elif defined(__AVX2__)
-  return _mm256_movemask_ps(_mm256_cmp_ps(reinterpret_cast<__m256&>(v), _mm256_setzero_ps(), _CMP_NEQ_UQ));
+inline unsigned nonzero(Wide<float> v) { return _mm512_cmp_ps_mask(__m512(v), _mm512_setzero_ps(), _CMP_NEQ_UQ); }
+inline unsigned nonzero(Wide<double> v) { return _mm512_cmp_pd_mask(__m512d(v), _mm512_setzero_pd(), _CMP_NEQ_UQ); }
 #else
-  return at_least(v != 0 ? wide(1.0f) : Wide<float>{}, 1);
+inline unsigned at_least(Wide<float> v, float bound) { return lanes_where(v >= bound); }
+inline unsigned at_least(Wide<double> v, double bound) { return lanes_where(v >= bound); }
+inline unsigned nonzero(Wide<float> v) { return lanes_where(v != 0); }
+inline unsigned nonzero(Wide<double> v) { return lanes_where(v != 0); }
 #endif
-}
-inline unsigned nonzero(Wide<double> v) {
-#if defined(__AVX512F__)
-  return _mm512_cmp_pd_mask(reinterpret_cast<__m512d&>(v), _mm512_setzero_pd(), _CMP_NEQ_UQ);
-#elif defined(__AVX2__)
-  return _mm256_movemask_pd(_mm256_cmp_pd(reinterpret_cast<__m256d&>(v), _mm256_setzero_pd(), _CMP_NEQ_UQ));
-#else
-  return at_least(v != 0 ? wide(1.0) : Wide<double>{}, 1);
-#endif
-}
 // The same of a tile's vector.
-template <class T>
-inline unsigned nonzero_registers(const Vec<T>& v) {
-  unsigned mask = 0;
-  for (int part = 0; part < kLanes<T>; part += kWide<T>) {
-    Wide<T> some;
-    std::memcpy(&some, reinterpret_cast<const T*>(&v) + part, sizeof(some));
-    mask |= nonzero(some) << part;
-  }
-  return mask;
-}
-inline unsigned nonzero_lanes(Vec<float> v) { return nonzero_registers<float>(v); }
-inline unsigned nonzero_lanes(Vec<double> v) { return nonzero_registers<double>(v); }
-
-// The sum of a tile's vector, one lane after another, in the numbers of Sum: the order that results rest on.
-template <class Sum, class V>
-inline Sum sum_of_lanes(const V& v) {
-  Sum sum = 0;
-  for (size_t l = 0; l < sizeof(v) / sizeof(v[0]); ++l) sum += Sum(v[l]);
-  return sum;
-}
-// The largest lane of a tile's vector.
 template <class V>
-inline auto largest_lane(const V& v) {
-  auto most = v[0];
-  for (size_t l = 1; l < sizeof(v) / sizeof(v[0]); ++l) most = v[l] > most ? v[l] : most;
-  return most;
+inline unsigned nonzero_lanes(const V& v) {
+  if constexpr (kPaired<V>) {
+    return nonzero_lanes(v.low) | nonzero_lanes(v.high) << kElements<decltype(v.low)>;
+  } else {
+    return nonzero(v);
+  }
 }
 // Bit l: lane l of a tile's vector is above the bound.
 template <class T>
 inline unsigned lanes_above(Vec<T> v, T bound) {
-  return nonzero_registers<T>(v > bound ? broadcast(T(1)) : Vec<T>{});
+  return lanes_where(v > bound);
+}
+
+// The lanes of a tile's vector, to be read one after another: a vector that is read so itself stays in memory.
+template <class V>
+struct LanesOf {
+  alignas(64) ElementOf<V> lane[kElements<V>];
+  explicit LanesOf(const V& v) { store_as(lane, v); }
+  ElementOf<V> operator[](int l) const { return lane[l]; }
+};
+// Their sum, one lane after another, in the numbers of Sum: the order that results rest on.
+template <class Sum, class V>
+inline Sum sum_of_lanes(const V& v) {
+  const LanesOf<V> lanes(v);
+  Sum sum = 0;
+  for (int l = 0; l < kElements<V>; ++l) sum += Sum(lanes[l]);
+  return sum;
+}
+template <class V>
+inline ElementOf<V> largest_lane(const V& v) {
+  const LanesOf<V> lanes(v);
+  ElementOf<V> most = lanes[0];
+  for (int l = 1; l < kElements<V>; ++l) most = lanes[l] > most ? lanes[l] : most;
+  return most;
 }
 
 template <class T>

@@ -13,7 +13,7 @@ namespace xmcjax::XMCJAX_ISA {
 
 // A = L Lᵀ of the lower triangle of A [size, stride], in place. False where A is not positive definite.
 class Cholesky {
-  static constexpr int N = kLanes<double>;
+  static constexpr int N = kWide<double>;
   static constexpr int64_t kBlock = 32;
 
  public:
@@ -69,7 +69,7 @@ class Cholesky {
     return true;
   }
 
-  // A_ij -= Σ_p L_ip L_jp for end <= j <= i, four rows and two vectors of columns at a time.
+  // A_ij -= Σ_p L_ip L_jp for end <= j <= i, four rows and two registers of columns at a time.
   static void update(double* A, int64_t k, int64_t end, int64_t size, int64_t stride, std::vector<double>& turned) {
     const int64_t depth = end - k, rest = size - end, width = (rest + 2 * N - 1) / (2 * N) * 2 * N;
     turned.assign(depth * width, 0);
@@ -82,9 +82,10 @@ class Cholesky {
       const double* left[4];
       for (int64_t r = 0; r < 4; ++r) left[r] = A + (end + i + std::min(r, rows - 1)) * stride + k;
       for (int64_t j = 0; j < i + rows; j += 2 * N) {
-        Vec<double> sum[4][2] = {};
+        Wide<double> sum[4][2] = {};
         for (int64_t p = 0; p < depth; ++p) {
-          const Vec<double> a = load(turned.data() + p * width + j), b = load(turned.data() + p * width + j + N);
+          const double* column = turned.data() + p * width + j;
+          const Wide<double> a = load_wide(column), b = load_wide(column + N);
           for (int r = 0; r < 4; ++r) sum[r][0] += left[r][p] * a, sum[r][1] += left[r][p] * b;
         }
         for (int64_t r = 0; r < rows; ++r) {

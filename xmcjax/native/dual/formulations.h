@@ -16,9 +16,9 @@ namespace xmcjax::XMCJAX_ISA {
 // |projected gradient| of a variable 0 <= a <= upper, of numbers or of vectors.
 template <class V, class T>
 inline V projected(V slope, V a, T upper) {
-  const V rising = (a <= 0) & (slope < 0) ? V{} : slope;
-  const V moving = (a >= upper) & (rising > 0) ? V{} : rising;
-  return moving < 0 ? -moving : moving;
+  const V rising = select((a <= 0) & (slope < 0), V{}, slope);
+  const V moving = select((a >= upper) & (rising > 0), V{}, rising);
+  return select(moving < 0, -moving, moving);
 }
 
 // A further one has to be told from the others in each member below, and where simd_*.cc ask for more.

@@ -268,7 +268,7 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
       for (int64_t c = 0; c < width_; c += N) {
         const Vec<T> v = load(b + c) + shift, w = clip(v);
         sum += w;
-        inside += N - __builtin_popcount(nonzero_lanes(v > 0 && v < C_ ? Vec<T>{} : broadcast(T(1))));
+        inside += __builtin_popcount(lanes_where((v > 0) & (v < C_)));
       }
       const double now = total(sum) - before, excess = now - s;
       (excess > 0 ? low : high) = s;

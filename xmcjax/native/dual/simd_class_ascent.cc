@@ -42,7 +42,7 @@ class ClassAscent final : public Driver<T, SharedAscent> {
     std::iota(order_.begin(), order_.end(), 0);
     for (int64_t q = 0; q < V_.count(); ++q)
       for (int64_t i = 0; i < X_.n; ++i)
-        if (!(norm2_[i] > 0)) store(alpha(q, i), select(exists(q, i), T(form_.unopposed())));
+        if (!(norm2_[i] > 0)) store(alpha(q, i), in_lanes(exists(q, i), T(form_.unopposed())));
   }
 
   Assessment assess(double tolerance) override {
@@ -136,7 +136,7 @@ class ClassAscent final : public Driver<T, SharedAscent> {
     if (centred_ && own >= 0 && own < N) lanes &= ~(1u << own);
     return lanes;
   }
-  static Vec<T> select(unsigned lanes, T value) {
+  static Vec<T> in_lanes(unsigned lanes, T value) {
     Vec<T> v{};
     for (int l = 0; l < N; ++l) v[l] = lanes >> l & 1 ? value : T(0);
     return v;
@@ -176,7 +176,7 @@ class ClassAscent final : public Driver<T, SharedAscent> {
     const Vec<T> slope = gains - ridge_ * a;
     Vec<T> violation = projected(slope, a, upper_);
     const unsigned lanes = exists(q, i);
-    if (lanes != (1u << N) - 1) violation = violation * select(lanes, T(1));
+    if (lanes != (1u << N) - 1) violation = violation * in_lanes(lanes, T(1));
     return {gains, slope, violation};
   }
 
@@ -200,7 +200,7 @@ class ClassAscent final : public Driver<T, SharedAscent> {
       // δ = clip((g - ρ α) / (k + ρ), -α, C - α) where the violation is large enough
       Vec<T> next = a + at.slope * (1 / (norm2_[i] + ridge_));
       next = minimum(maximum(next, Vec<T>{}), broadcast(upper_));
-      next = at.violation > tolerance ? next : a;
+      next = select(at.violation > tolerance, next, a);
       const Vec<T> delta = next - a;
       const bool moved = nonzero_lanes(delta) != 0;
       idle_[q][i] = moved ? 0 : std::min(kIdle, idle_[q][i] + 1);

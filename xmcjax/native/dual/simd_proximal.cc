@@ -272,9 +272,9 @@ class Proximal final : public MulticlassProximal {
       const int64_t count = last - X_.offset[i];
       int64_t q = 0;
       for (; q + N <= count; q += N) {
-        V row;
+        alignas(64) double row[N];
         for (int l = 0; l < N; ++l) row[l] = double(x[q + l]);
-        store(out + q, load(out + q) + v * row);
+        store(out + q, load(out + q) + v * load(row));
       }
       for (; q < count; ++q) out[q] += v * double(x[q]);
     }

@@ -30,12 +30,12 @@ struct ActiveRows {
 // Of two vectors one behind the other, the elements of these numbers.
 template <class T>
 inline Vec<T> pick(Vec<T> first, Vec<T> second, IntVec<T> numbers) {
-  alignas(64) T both[2 * kLanes<T>];
+  alignas(64) T both[2 * kLanes<T>], picked[kLanes<T>];
   store(both, first);
   store(both + kLanes<T>, second);
-  Vec<T> v{};
-  for (int k = 0; k < kLanes<T>; ++k) v[k] = both[numbers[k]];
-  return v;
+  const LanesOf<IntVec<T>> number(numbers);
+  for (int k = 0; k < kLanes<T>; ++k) picked[k] = both[number[k]];
+  return load(picked);
 }
 #if defined(__AVX512F__)
 template <>
@@ -173,7 +173,7 @@ class BroadSystem {
       const V first = a <= b ? load(&one.curvatures[u * N]) : V{};
       const V second = b <= a ? load(&other.curvatures[v * N]) : V{};
       u += a <= b, v += b <= a;
-      const V curvatures = taken ? pick<T>(first, second, numbers) : V{};
+      const V curvatures = select(taken, pick<T>(first, second, numbers), V{});
       p.row[p.rows] = a <= b ? a : b;
       store(&p.curvatures[p.rows * p.width], curvatures);
       p.rows += nonzero_lanes(curvatures) != 0;
@@ -194,24 +194,30 @@ class BroadSystem {
   // Between the vectors of the lanes and [padded, W]
   template <int W, class F>
   void to_pack(const Pack& p, F&& vector, T* out) {
-    V block[N];
-    for (int64_t j = 0; j < padded_; j += N) {
-      for (int k = 0; k < N; ++k) block[k] = k < p.count ? load(vector(systems_[p.system[k]]) + j) : V{};
-      transpose_block<T>(block);
-      for (int k = 0; k < N; ++k) std::memcpy(out + (j + k) * W, &block[k], W * sizeof(T));
-    }
+    constexpr int R = kWide<T>;
+    Wide<T> block[R];
+    for (int64_t j = 0; j < padded_; j += R)
+      for (int first = 0; first < W; first += R) {
+        for (int k = 0; k < R; ++k)
+          block[k] = first + k < p.count ? load_wide(vector(systems_[p.system[first + k]]) + j) : Wide<T>{};
+        transpose_registers<T>(block);
+        for (int k = 0; k < R; ++k) std::memcpy(out + (j + k) * W + first, &block[k], std::min(W, R) * sizeof(T));
+      }
   }
   template <int W, class F>
   void from_pack(const Pack& p, const T* in, F&& vector) {
-    V block[N];
-    for (int64_t j = 0; j < padded_; j += N) {
-      for (int k = 0; k < N; ++k) {
-        block[k] = V{};
-        std::memcpy(&block[k], in + (j + k) * W, W * sizeof(T));
+    constexpr int R = kWide<T>;
+    Wide<T> block[R];
+    for (int64_t j = 0; j < padded_; j += R)
+      for (int first = 0; first < p.count; first += R) {
+        for (int k = 0; k < R; ++k) {
+          block[k] = Wide<T>{};
+          std::memcpy(&block[k], in + (j + k) * W + first, std::min(W, R) * sizeof(T));
+        }
+        transpose_registers<T>(block);
+        for (int k = 0; k < R && first + k < p.count; ++k)
+          store_wide(vector(systems_[p.system[first + k]]) + j, block[k]);
       }
-      transpose_block<T>(block);
-      for (int k = 0; k < p.count; ++k) store(vector(systems_[p.system[k]]) + j, block[k]);
-    }
   }
 
   // u = Xᵀ D 1, and the preconditioner of LIBLINEAR, 1 / ((1−α) + α (λ + Σ_i D_i x_i²))

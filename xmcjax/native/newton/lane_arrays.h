@@ -16,7 +16,8 @@ class LaneSum {
  public:
   void add(Vec<T> x) { block_ += x; }
   void flush() {
-    for (int l = 0; l < kLanes<T>; ++l) total_[l] += block_[l];
+    const LanesOf<Vec<T>> block(block_);
+    for (int l = 0; l < kLanes<T>; ++l) total_[l] += block[l];
     block_ = Vec<T>{};
   }
   double operator[](int l) const { return total_[l]; }
@@ -69,49 +70,35 @@ inline void exchange(Wide<T>& a, Wide<T>& b, std::integer_sequence<int, L...>) {
   b = __builtin_shuffle(low, high, Numbers{((L & H) ? N + L : L + H)...});
 #endif
 }
-template <class T, int H>
+// A square of registers; from the outside with H of half its size.
+template <class T, int H = kWide<T> / 2>
 inline void transpose_registers(Wide<T>* v) {
   for (int i = 0; i < kWide<T>; ++i)
     if (!(i & H)) exchange<T, H>(v[i], v[i + H], std::make_integer_sequence<int, kWide<T>>());
   if constexpr (H > 1) transpose_registers<T, H / 2>(v);
 }
-// A square of N vectors, in squares of registers: of the shuffles of wider vectors GCC makes moves of single elements.
-template <class T>
-inline void transpose_block(Vec<T>* v) {
-  constexpr int N = kLanes<T>, W = kWide<T>;
-  if constexpr (N == W) return transpose_registers<T, W / 2>(v);
-  alignas(64) T from[N * N];
-  std::memcpy(from, v, sizeof(from));
-  for (int row = 0; row < N; row += W)
-    for (int column = 0; column < N; column += W) {
-      Wide<T> block[W];
-      for (int k = 0; k < W; ++k) block[k] = load_wide(from + (row + k) * N + column);
-      transpose_registers<T, W / 2>(block);
-      for (int k = 0; k < W; ++k)
-        std::memcpy(reinterpret_cast<char*>(v + column + k) + row * sizeof(T), &block[k], sizeof(block[k]));
-    }
-}
-
 // lane_major[l][j] = scale · tile[j][l]; lane_major has rows of `padded` elements.
 template <class T>
 void to_lanes(T scale, const T* tile, int64_t stride, int64_t d, T* lane_major, int64_t padded) {
-  constexpr int N = kLanes<T>;
-  Vec<T> block[N];
-  for (int64_t j = 0; j < padded; j += N) {
-    for (int k = 0; k < N; ++k) block[k] = j + k < d ? scale * load(tile + (j + k) * stride) : Vec<T>{};
-    transpose_block<T>(block);
-    for (int l = 0; l < N; ++l) store(lane_major + l * padded + j, block[l]);
-  }
+  constexpr int W = kWide<T>;
+  Wide<T> block[W];
+  for (int64_t j = 0; j < padded; j += W)
+    for (int l = 0; l < kLanes<T>; l += W) {
+      for (int k = 0; k < W; ++k) block[k] = j + k < d ? scale * load_wide(tile + (j + k) * stride + l) : Wide<T>{};
+      transpose_registers<T>(block);
+      for (int k = 0; k < W; ++k) store_wide(lane_major + (l + k) * padded + j, block[k]);
+    }
 }
 template <class T>
 void to_tile(const T* lane_major, int64_t padded, int64_t d, T* tile, int64_t stride) {
-  constexpr int N = kLanes<T>;
-  Vec<T> block[N];
-  for (int64_t j = 0; j < padded; j += N) {
-    for (int l = 0; l < N; ++l) block[l] = load(lane_major + l * padded + j);
-    transpose_block<T>(block);
-    for (int k = 0; k < N && j + k < d; ++k) store(tile + (j + k) * stride, block[k]);
-  }
+  constexpr int W = kWide<T>;
+  Wide<T> block[W];
+  for (int64_t j = 0; j < padded; j += W)
+    for (int l = 0; l < kLanes<T>; l += W) {
+      for (int k = 0; k < W; ++k) block[k] = load_wide(lane_major + (l + k) * padded + j);
+      transpose_registers<T>(block);
+      for (int k = 0; k < W && j + k < d; ++k) store_wide(tile + (j + k) * stride + l, block[k]);
+    }
 }
 
 }  // namespace xmcjax::XMCJAX_ISA

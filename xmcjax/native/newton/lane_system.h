@@ -42,11 +42,11 @@ class LaneSystem {
     if (int64_t(slot_.size()) < X.d) slot_.assign(X.d, -1);
     int64_t entry_count = 0;
     for (const Entry<T>& e : entries) entry_count += X.offset[e.row + 1] - X.offset[e.row];
-    begin_.resize(rows_ + 1);
-    curvature_.resize(rows_);
-    column_.resize(entry_count);
-    value_.resize(entry_count);
-    global_.resize(entry_count + 1);
+    make_room(begin_, rows_ + 1);
+    make_room(curvature_, rows_);
+    make_room(column_, entry_count);
+    make_room(value_, entry_count);
+    make_room(global_, entry_count + 1);
     int64_t at = 0;
     int32_t columns = 0;
     for (int64_t r = 0; r < rows_; ++r) {
@@ -66,24 +66,22 @@ class LaneSystem {
     begin_[rows_] = at;
     columns_ = columns;
     length_ = (columns_ + 1 + N - 1) / N * N;
-    for (auto* v : {&gradient_, &ones_, &solution_, &residual_, &search_, &image_}) v->resize(length_);
-    for (int64_t j = columns_; j < length_; ++j) gradient_[j] = 0;
-    for (int64_t j = 0; j < length_; ++j) ones_[j] = 0;
+    for (auto* v : {&gradient_, &ones_, &solution_, &residual_, &search_, &image_}) make_room(*v, length_);
+    make_room(sums_, columns_);
     for (int64_t j = 0; j < columns_; ++j) {
       const int32_t c = global_[j];
-      gradient_[j] = w[c];
+      sums_[j] = Sums{w[c], 0};
       w[c] = 0;
       slot_[c] = -1;
     }
     rest_ = std::sqrt(dot(w, w, padded));
-    gradient_[columns_] = rest_;
     for (int64_t r = 0; r < rows_; ++r) {
-      const T slope = added ? T(0) : entries[r].slope, curvature = entries[r].curvature;
-      for (int64_t k = begin_[r]; k < begin_[r + 1]; ++k) {
-        gradient_[column_[k]] += value_[k] * slope;
-        ones_[column_[k]] += value_[k] * curvature;
-      }
+      const Sums of_row{added ? T(0) : entries[r].slope, entries[r].curvature};
+      for (int64_t k = begin_[r]; k < begin_[r + 1]; ++k) sums_[column_[k]] += value_[k] * of_row;
     }
+    for (int64_t j = 0; j < columns_; ++j) gradient_[j] = sums_[j][0], ones_[j] = sums_[j][1];
+    for (int64_t j = columns_; j < length_; ++j) gradient_[j] = ones_[j] = 0;
+    gradient_[columns_] = rest_;
   }
 
   double gradient_norm2() const { return dot(gradient_.data(), gradient_.data(), length_); }
@@ -149,6 +147,12 @@ class LaneSystem {
     }
   }
 
+  // Arrays that only grow: a part that is added is filled with zeros.
+  template <class Numbers>
+  static void make_room(Numbers& numbers, int64_t count) {
+    if (int64_t(numbers.size()) < count) numbers.resize(count);
+  }
+
   // The rows lie far apart: each is asked for before its turn.
   static constexpr int64_t kAhead = 3;
   static void prefetch(const Csr<T>& X, int64_t row) {
@@ -173,6 +177,8 @@ class LaneSystem {
   Array<int64_t> begin_;
   Array<int32_t> column_;
   Array<T> value_, curvature_;
+  using Sums = typename VectorOf<T, 2 * sizeof(T)>::type;
+  Array<Sums> sums_;  // g and u of a column, side by side
   Array<T> gradient_, ones_, solution_, residual_, search_, image_, inverse_;  // [length]
   T* w_ = nullptr;
   T l2_ = 0, rest_ = 0;  // rest: ‖λ w‖ in the columns that are not active

@@ -89,7 +89,7 @@ class LaneTile {
         X_.d,
         [&](int64_t j) {
           const V d = load(direction_ + j * stride_);
-          wd.add((kept_ ? load(w_ + j * stride_) : V{}) * d);
+          wd.add(kept(load(w_ + j * stride_)) * d);
           dd.add(d * d);
         },
         [&] { wd.flush(), dd.flush(); });
@@ -107,16 +107,22 @@ class LaneTile {
   // margin to matter, the others are gathered, and the search looks at these alone.
   void multiply() {
     for_blocks([&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) take_margin(i, row_dot_tile(X_, i, direction_, stride_));
+      for (int64_t i = first; i < last; ++i) {
+        prefetch(i + kAhead);
+        take_margin(i, row_dot_tile(X_, i, direction_, stride_));
+      }
       gather(first, last);
     });
   }
   static void multiply_two(LaneTile& one, LaneTile& other) {
     one.for_blocks([&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
-        const TwoTiles<T> product = row_dot_two_tiles(one.X_, i, one.direction_, one.stride_);
-        one.take_margin(i, product.one);
-        other.take_margin(i, product.other);
+        one.prefetch(i + kAhead);
+        other.prefetch(i + kAhead);
+        alignas(64) T product[2 * N];
+        row_dots<2 * N>(one.X_, i, one.direction_, one.stride_, product);
+        one.take_margin(i, load(product));
+        other.take_margin(i, load(product + N));
       }
       one.gather(first, last);
       other.gather(first, last);
@@ -131,6 +137,14 @@ class LaneTile {
       f(first, last);
       poll(X_.offset[last] - X_.offset[first] + kPasses * (last - first));
     }
+  }
+  // `gather` comes to z and y of some rows at a time, too few for the processor to see it coming.
+  static constexpr int64_t kAhead = 24;
+  void prefetch(int64_t i) const {
+    if (i >= X_.n) return;
+    __builtin_prefetch(z_ + i * stride_);
+    __builtin_prefetch(y_ + i * stride_);
+    __builtin_prefetch(margins(i), 1);
   }
   void take_margin(int64_t i, V product) { store(margins(i), product + step_bias_); }
 
@@ -160,11 +174,11 @@ class LaneTile {
     uint16_t near[N];
     int count = 0;
     for (int64_t i = first; i < last; ++i) {
-      const V y = load_signs<T>(y_ + i * stride_), beta = y > 0 ? lowest_ : highest_, m = load(margins(i));
+      const V y = load_signs<T>(y_ + i * stride_), beta = select(y > 0, lowest_, highest_), m = load(margins(i));
       const V here = shifted_margins(i);
-      const V close = (kept_ ? here : here + m) + beta, far = here + longest_ * m + beta;
-      const auto beyond = (y * (kept_ ? here : close) >= T(1)) & (y * close >= T(1)) & (y * far >= T(1));
-      near[i - first] = uint16_t(nonzero_lanes(beyond ? V{} : broadcast<T>(1)) & gathering_);
+      const V close = select(kept_, here, here + m) + beta, far = here + longest_ * m + beta;
+      const auto beyond = (y * select(kept_, here, close) >= T(1)) & (y * close >= T(1)) & (y * far >= T(1));
+      near[i - first] = uint16_t(~lanes_where(beyond) & gathering_);
       count += __builtin_popcount(near[i - first]);
     }
 #if defined(__AVX512F__)
@@ -173,7 +187,7 @@ class LaneTile {
     if (!count) return;
     for (int64_t i = first; i < last; ++i) {
       if (!near[i - first]) continue;
-      const V z = shifted_margins(i), c = a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_;
+      const LanesOf<V> z(shifted_margins(i)), c(a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_);
       for (unsigned rest = near[i - first]; rest; rest &= rest - 1) {
         const int l = __builtin_ctz(rest);
         if (has_room(l, 1)) own_.near[l].add(i, z[l], margins(i)[l], T(y_[i * stride_ + l]), c[l]);
@@ -199,12 +213,12 @@ class LaneTile {
     for (int k = 0; k < N; ++k) {
       zs[k] = shifted_margins(first + k), ms[k] = load(margins(first + k));
       const V y = load_signs<T>(y_ + (first + k) * stride_);
-      positive[k] = uint16_t(nonzero_lanes(y > 0 ? y : V{}));
+      positive[k] = uint16_t(lanes_where(y > 0));
       if (weights) cs[k] = lanes_of(a_.weight, first + k);
     }
-    transpose_block<T>(zs);
-    transpose_block<T>(ms);
-    if (weights) transpose_block<T>(cs);
+    transpose_registers<T>(zs);
+    transpose_registers<T>(ms);
+    if (weights) transpose_registers<T>(cs);
     const BitColumns<N> near_rows(near), positive_rows(positive);
     for (unsigned rest = gathering_; rest; rest &= rest - 1) {
       const int l = __builtin_ctz(rest);
@@ -223,7 +237,7 @@ class LaneTile {
         X_.d,
         [&](int64_t j) {
           const V before = load(w_ + j * stride_);
-          const V w = (kept_ ? before : V{}) + t_ * load(direction_ + j * stride_);
+          const V w = kept(before) + t_ * load(direction_ + j * stride_);
           store(w_ + j * stride_, w);
           norms.add(w * w);
         },
@@ -231,11 +245,9 @@ class LaneTile {
     for (int l = 0; l < width_; ++l) weight_norm2_[l] = norms[l];
   }
 
-  // z before the step: zero in a fresh lane, whatever was there before it
-  V margins_before(int64_t i) const {
-    const V z = load(z_ + i * stride_);
-    return kept_ ? z : V{};
-  }
+  // Of w or z before the step: zero in a fresh lane, whatever was there before it
+  V kept(V before) const { return select(kept_, before, V{}); }
+  V margins_before(int64_t i) const { return kept(loaded(z_ + i * stride_)); }
   V shifted_margins(int64_t i) const {
     const V z = margins_before(i);
     return a_.shift.data ? z + lanes_of(a_.shift, i) : z;

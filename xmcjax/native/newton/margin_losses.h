@@ -20,7 +20,7 @@ struct SquaredHinge {  // φ(m) = max(0, 1 − m)²
     const Vec<T> s = maximum(T(1) - m, Vec<T>{});
     value = s * s;
     slope = T(-2) * s;
-    curvature = s > 0 ? broadcast<T>(2) : Vec<T>{};
+    curvature = select(s > 0, broadcast<T>(2), Vec<T>{});
   }
 };
 
@@ -34,15 +34,15 @@ struct HuberHinge {  // 0 for m ≥ 1, (1−m)²/2δ for 1−δ ≤ m ≤ 1, (1�
     const Vec<T> q = minimum(s, broadcast<T>(delta));
     value = q * (s - T(0.5) * q) / delta;
     slope = -q / delta;
-    curvature = s > 0 ? (s < delta ? broadcast<T>(1 / delta) : Vec<T>{}) : Vec<T>{};
+    curvature = select((s > 0) & (s < delta), broadcast<T>(1 / delta), Vec<T>{});
   }
 };
 
 // log(1 + e) for 0 ≤ e ≤ 1.
 inline Vec<double> log1p(Vec<double> e) {
-  Vec<double> log;
-  for (int l = 0; l < kLanes<double>; ++l) log[l] = std::log1p(e[l]);
-  return log;
+  LanesOf<Vec<double>> lanes(e);
+  for (double& lane : lanes.lane) lane = std::log1p(lane);
+  return load(lanes.lane);
 }
 inline Vec<float> log1p(Vec<float> e) {
   // 2 artanh(s), s = e/(2+e) ≤ 1/3
@@ -65,7 +65,7 @@ struct Logistic {  // φ(m) = log(1 + e^{−m})
   void operator()(Vec<T> m, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
     const Vec<T> e = exponential(-absolute(m)), share = T(1) / (e + T(1));
     value = maximum(-m, Vec<T>{}) + log1p(e);
-    slope = -(m > 0 ? e * share : share);
+    slope = -select(m > 0, e * share, share);
     curvature = e * share * share;
   }
 };
@@ -87,10 +87,10 @@ struct Poisson {  // ℓ(s, y) = e^s − s for y = 1, e^s for y = −1
   explicit Poisson(T) {}
   void operator()(Vec<T> s, Vec<T> y, Vec<T>& value, Vec<T>& slope, Vec<T>& curvature) const {
     const Vec<T> small = exponential(-absolute(s));
-    const Vec<T> e = s > 0 ? T(1) / small : small;
+    const Vec<T> e = select(s > 0, T(1) / small, small);
     const auto positive = y > 0;
-    value = positive ? e - s : e;
-    slope = positive ? e - T(1) : e;
+    value = select(positive, e - s, e);
+    slope = select(positive, e - T(1), e);
     curvature = e;
   }
 };

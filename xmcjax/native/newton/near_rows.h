@@ -148,9 +148,10 @@ class NearRows {
         values += c * here;
         firsts += first;
         seconds += second;
+        const LanesOf<V> slope(first), curvature(second);
         for (int k = 0; k < N; ++k) {
-          *out = {row_[e + k], first[k], second[k]};
-          out += (first[k] != 0) | (second[k] != 0);
+          *out = {row_[e + k], slope[k], curvature[k]};
+          out += (slope[k] != 0) | (curvature[k] != 0);
         }
       }
       value += sum_of_lanes<double>(values), slopes += sum_of_lanes<double>(firsts);

@@ -20,11 +20,11 @@ class NewtonTile : protected TileDirections<T> {
  protected:
   using Base = TileDirections<T>;
   using Base::a_, Base::any_broad_, Base::beta_, Base::broad_, Base::constant_weight_, Base::direction_,
-      Base::first_, Base::fresh_, Base::N, Base::own_, Base::padded_, Base::plane_, Base::running_, Base::s_,
-      Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::z_, Base::begin_search,
+      Base::first_, Base::fresh_, Base::kAhead, Base::N, Base::own_, Base::padded_, Base::plane_, Base::running_,
+      Base::s_, Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::z_, Base::begin_search,
       Base::close_lists, Base::close_step, Base::close_tile, Base::for_blocks, Base::gather, Base::gradient,
       Base::lanes_of, Base::margins_after, Base::most_active, Base::move, Base::multiply, Base::multiply_two,
-      Base::open_lists, Base::open_tile, Base::running_lanes, Base::solve_broad, Base::solve_lane,
+      Base::open_lists, Base::open_tile, Base::prefetch, Base::running_lanes, Base::solve_broad, Base::solve_lane,
       Base::solved, Base::take_gradient;
 
  public:
@@ -38,7 +38,7 @@ class NewtonTile : protected TileDirections<T> {
 
   // Of two tiles side by side, the second perhaps without lanes.
   static void step(NewtonTile& one, NewtonTile& other) {
-    const bool both = kTwoTiles && one.width_ == N && other.width_ == N && one.running_lanes() && other.running_lanes();
+    const bool both = one.width_ == N && other.width_ == N && one.running_lanes() && other.running_lanes();
     for (NewtonTile* tile : {&one, &other})
       if (tile->running_lanes()) tile->open();
     if (both) {
@@ -110,7 +110,10 @@ class NewtonTile : protected TileDirections<T> {
         if (running_[l] && !wide_[l] && !search_near(l)) again |= 1u << l;
       if (!again) break;
       open_lists(again);
-      for_blocks([&](int64_t first, int64_t last) { gather(first, last); });
+      for_blocks([&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; ++i) prefetch(i + kAhead);
+        gather(first, last);
+      });
     }
     search_wide();
     for (int l = 0; l < width_; ++l) {
@@ -202,7 +205,7 @@ class TileOfLoss final : public NewtonTile<T> {
             V before, after, first, second;
             evaluate(i, z, before, first, second);
             evaluate(i, z + t_ * m + beta_, after, first, second);
-            change.add(kept_ ? after - before : after);
+            change.add(select(kept_, after - before, after));
             slope.add(first);
             slope_m.add(first * m);
             curvature.add(second);
@@ -248,20 +251,23 @@ class TileOfLoss final : public NewtonTile<T> {
           active.row[active.count] = int32_t(i);
           store(&active.curvatures[active.count * N], curvature);
           store(&s_.slopes[active.count++ * N], slope);
+          if (!(mask & listing)) return;
+          const LanesOf<V> first(slope), second(curvature);
           for (unsigned rest = mask & listing; rest; rest &= rest - 1) {
             const int l = __builtin_ctz(rest);
-            s_.entries[l].push_back({int32_t(i), slope[l], curvature[l]});
+            s_.entries[l].push_back({int32_t(i), first[l], second[l]});
             if (int64_t(s_.entries[l].size()) > most_active()) listing &= ~(1u << l);
           }
         },
         [&] { values.flush(), slopes.flush(), curvatures.flush(); });
+    const LanesOf<IntVec<T>> count(counts);
     for (int l = 0; l < width_; ++l) {
       if (!(wide >> l & 1)) continue;
       loss_value_[l] = values[l];
       slope_sum_[l] = slopes[l];
       curvature_sum_[l] = curvatures[l];
-      a_.active[first_ + l] = int32_t(counts[l]);
-      if (counts[l] > most_active()) broad_[l] = -1, any_broad_ = true;
+      a_.active[first_ + l] = int32_t(count[l]);
+      if (count[l] > most_active()) broad_[l] = -1, any_broad_ = true;
     }
   }
 

@@ -226,7 +226,8 @@ class LaneOfLoss final : public PenalisedLane<T> {
         }
         value += c * (here - before), slope += c * first, curvature += c * second;
       }
-      for (int l = 0; l < N; ++l) s.value += value[l], s.slope += slope[l], s.curvature += curvature[l];
+      const LanesOf<V> values(value), slopes(slope), curvatures(curvature);
+      for (int l = 0; l < N; ++l) s.value += values[l], s.slope += slopes[l], s.curvature += curvatures[l];
     }
     return s;
   }
@@ -238,11 +239,12 @@ class LaneOfLoss final : public PenalisedLane<T> {
       V value, slope, curvature;
       loss_(z, load(&s_.y[i]), value, slope, curvature);
       value *= c, slope *= c, curvature *= c;
-      const V least = value > 0 ? T(0.5 * kLeastCurvature) * slope * slope / value : V{};
+      const V least = select(value > 0, T(0.5 * kLeastCurvature) * slope * slope / value, V{});
       curvature = maximum(curvature, least);
+      const LanesOf<V> slopes(slope), curvatures(curvature);
       for (unsigned mask = nonzero_lanes(slope) | nonzero_lanes(curvature); mask; mask &= mask - 1) {
         const int l = __builtin_ctz(mask);
-        if (i + l < a_.X.n) s_.entries.push_back({int32_t(i + l), slope[l], curvature[l]});
+        if (i + l < a_.X.n) s_.entries.push_back({int32_t(i + l), slopes[l], curvatures[l]});
       }
       store(&s_.z[i], z);
     }

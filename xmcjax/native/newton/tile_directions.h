@@ -36,7 +36,7 @@ class TileDirections : protected LaneTile<T> {
     const ActiveRows<T>& active = own_.active;
     const Poll poll;
     for (size_t u = 0; u < active.count; poll(entries(X_, active.row[u++])))
-      row_add_tile(X_, active.row[u], broad_ ? load(&s_.slopes[u * N]) : V{}, sums, N);
+      row_add_tile(X_, active.row[u], select(broad_, load(&s_.slopes[u * N]), V{}), sums, N);
     to_lanes(T(1), sums, N, X_.d, own_.gradient.data(), padded_);
   }
 

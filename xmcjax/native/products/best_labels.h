@@ -33,7 +33,7 @@ struct BestLabels {
     int64_t l = 0;
     for (; l + N <= count; l += N) {
       const Wide<T> some = load_wide(z + l);
-      unsigned mask = nonzero(some > wide(least()) ? wide(T(1)) : Wide<T>{});
+      unsigned mask = lanes_where(some > least());
       for (; mask; mask &= mask - 1) {
         const int lane = __builtin_ctz(mask);
         offer(some[lane], first + int32_t(l + lane));
