@@ -1,22 +1,32 @@
 """Classes that may stand in one place of a problem have structures of their own."""
 
 import itertools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xmcjax import kernels
+import xmcjax
+from xmcjax import kernels, linops
 from xmcjax.kernels import RBF, Matern, Scaled
+from xmcjax.solvers import instance_dual
 from xmcjax.solvers.kernel_multinomial import Chains, OneVsRest, PartialLabels, Softmax
 
 ARRAY = np.ones((3, 2, 1))
 GROUPS = {
     "likelihoods": [Softmax(ARRAY), OneVsRest(ARRAY), Chains(ARRAY, 0, 0), PartialLabels(ARRAY, 0, 0)],
     "kernels": [RBF(1.0) + RBF(2.0), RBF(1.0) * RBF(2.0), Scaled(1.0, RBF(1.0)), RBF(1.0), Matern(1.0)],
+    "features": [linops.make(ARRAY[:, :, 0]), instance_dual.Gram(ARRAY[:, :, 0])],
     "mixings": [kernels.Independent(), kernels.Loadings(ARRAY)],
 }
+SOURCES = Path(xmcjax.__file__).parent.rglob("*.py")
+
+
+def test_nothing_is_registered_otherwise():
+    users = {path.name for path in SOURCES if "register_dataclass" in path.read_text()}
+    assert users == {"_pytrees.py"}
 
 
 @pytest.mark.parametrize("group", GROUPS)

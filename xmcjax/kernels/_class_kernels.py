@@ -17,6 +17,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import whole_number
 from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax._hierarchy import Hierarchy
+from xmcjax._pytrees import pytree
 from xmcjax.kernels._factored import Factored
 from xmcjax.kernels._functions import positive
 from xmcjax.kernels._gram import Gram
@@ -25,8 +26,7 @@ from xmcjax.linops import real_array
 
 
 @methods_need_threads_of_jax
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["gram", "v", "sigma2", "mixing", "chains", "columns", "slots"],
     meta_fields=["n_classes", "n_functions"],
 )

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.kernels._functions import Kernel, stack
 
 
@@ -88,7 +89,7 @@ class Factored:
         return self
 
 
-jax.tree_util.register_dataclass(Factored, data_fields=["kernel", "points", "factors"], meta_fields=["count"])
+pytree(data_fields=["kernel", "points", "factors"], meta_fields=["count"])(Factored)
 
 
 def applied(factors: Factors, S: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@ import numpy as np
 
 from xmcjax._arguments import whole_number
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import RBF, Kernel, Matern, stack
 from xmcjax.kernels._points import Points
@@ -56,11 +57,7 @@ class Fourier(Factored):
         return Factors(tuple(F), None)
 
 
-jax.tree_util.register_dataclass(
-    Fourier,
-    data_fields=["kernel", "points", "factors", "directions", "phases"],
-    meta_fields=["count"],
-)
+pytree(data_fields=["kernel", "points", "factors", "directions", "phases"], meta_fields=["count"])(Fourier)
 
 
 def fourier(kernel: Kernel, points: Points, rank: int, *, seed=0) -> Fourier:

@@ -18,6 +18,7 @@ from xmcjax import native
 from xmcjax._arguments import number
 from xmcjax._cores import usable_cores
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.kernels._functions import Kernel, Linear, stack
 from xmcjax.kernels._points import GivenProducts, Points
 from xmcjax.linops import Dense
@@ -29,8 +30,7 @@ _FEW_COLUMNS = 6
 
 
 @functools.partial(methods_need_threads_of_jax, but=("matrices_only", "for_prediction"))
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["kernel", "points", "stored"],
     meta_fields=["count", "rows"],
 )

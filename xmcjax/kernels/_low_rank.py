@@ -22,6 +22,7 @@ from jax.core import Tracer
 
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import Kernel, stack
 from xmcjax.kernels._gram import cross_product
@@ -62,10 +63,8 @@ class LowRank(Factored):
         return jnp.stack(out, axis=1)
 
 
-jax.tree_util.register_dataclass(
-    LowRank,
-    data_fields=["kernel", "points", "factors", "active", "places"],
-    meta_fields=["count", "corrected"],
+pytree(data_fields=["kernel", "points", "factors", "active", "places"], meta_fields=["count", "corrected"])(
+    LowRank
 )
 
 

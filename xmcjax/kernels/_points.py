@@ -13,6 +13,7 @@ import numpy as np
 from xmcjax import _sparse, linops
 from xmcjax._cores import usable_cores
 from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.kernels._functions import Pairs
 from xmcjax.linops import Dense, LinOp
 
@@ -25,9 +26,7 @@ def _distances2(norms2, other_norms2, inner) -> jax.Array:
 
 
 @functools.partial(methods_need_threads_of_jax, but=("against",))
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["op", "norms2", "offset", "centre"], meta_fields=[]
-)
+@pytree(data_fields=["op", "norms2", "offset", "centre"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Points:
     """n points by their features, made by :func:`points`.
@@ -84,7 +83,7 @@ class Points:
 
 
 @methods_need_threads_of_jax
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["matrix", "diagonal"], meta_fields=[])
+@pytree(data_fields=["matrix", "diagonal"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class GivenProducts:
     """Points by their inner products with the training points, made by :func:`precomputed`.

@@ -13,6 +13,7 @@ import numpy as np
 
 from xmcjax import native
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.linops._base import SparseProducts, put
 from xmcjax.linops._checks import canonical_csr
 from xmcjax.native import csr_arrays, ref
@@ -21,8 +22,7 @@ CHUNK = 1 << 18
 
 
 @functools.partial(methods_need_threads_of_jax, but=("take_rows", "to_scipy"))
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["value", "column", "offset", "row"],
     meta_fields=["shape", "native", "threads"],
 )

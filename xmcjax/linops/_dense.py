@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax._pytrees import pytree
 
 
 @methods_need_threads_of_jax
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["X"], meta_fields=[])
+@pytree(data_fields=["X"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Dense:
     """X as an array [n, d]; every product is a matrix product of the device."""

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.linops._base import SparseProducts, put
 from xmcjax.linops._checks import canonical_csr
 
@@ -20,8 +21,7 @@ GROUP = 8
 PIECE = 64
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["value", "index", "start", "stop", "row", "long", "sums"],
     meta_fields=["shape"],
 )
@@ -88,8 +88,7 @@ class Rows:
 
 
 @functools.partial(methods_need_threads_of_jax, but=("take_rows", "to_scipy"))
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["rows", "columns"],
     meta_fields=["shape", "interpret"],
 )

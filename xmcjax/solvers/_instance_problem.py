@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import operator
 from typing import Any
 
@@ -14,13 +13,14 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax._arguments import name_of
 from xmcjax._fork import check_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax._range import check_range, check_squared_norms
 from xmcjax.linops import Csr, LinOp, check_operator, native_ready
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._formulations import SETS, Formulation
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["K"], meta_fields=[])
+@pytree(data_fields=["K"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Gram:
     """Features that are known by their inner products K [n, n] only, symmetric and semi-definite."""
@@ -36,8 +36,7 @@ class Gram:
         return self.K.dtype
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["op", "y", "squared_norms", "bound", "k", "rows"],
     meta_fields=["classes", "set_name", "known_k"],
 )
@@ -76,8 +75,7 @@ class Problem:
         return self.bound.shape[0]
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["tol", "max_epochs"],
     meta_fields=["block", "sweeps", "threads"],
 )

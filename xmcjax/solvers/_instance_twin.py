@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._pytrees import pytree
 from xmcjax.linops import Dense, LinOp
 from xmcjax.solvers._base import Status
 
@@ -76,7 +77,7 @@ class GramRows(NamedTuple):
         return weights + _dot(change.T, block[1])
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["value", "column"], meta_fields=["d"])
+@pytree(data_fields=["value", "column"], meta_fields=["d"])
 @dataclasses.dataclass(frozen=True)
 class PaddedRows:
     """The non-zeros of each row of X, padded with zeros, [n, width]; weights [d, m]."""

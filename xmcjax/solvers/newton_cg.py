@@ -48,6 +48,7 @@ from jax.core import Tracer
 from xmcjax import native
 from xmcjax._arguments import instance
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.linops import Csr, LinOp, check_operator, real_array
 from xmcjax.losses import LaneLoss
 from xmcjax.penalties import L2, Penalty
@@ -58,8 +59,7 @@ from xmcjax.solvers._plane_search import Plane, Sums, plane_search
 from xmcjax.solvers._proximal_step import proximal_step
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["op", "y", "weight", "shift", "tolerance"],
     meta_fields=["loss", "penalty"],
 )

@@ -26,6 +26,7 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax._arguments import instance, name_of, whole_number
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax.kernels import ClassKernels, Independent
 from xmcjax.linops import computed_dtype, real_array
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
@@ -39,8 +40,7 @@ _SINGLE_RANGE = 1e-25, 1e30
 LIKELIHOODS = {"softmax": Softmax, "one_vs_rest": OneVsRest}
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["kernel", "likelihood", "weight", "single"],
     meta_fields=["exact"],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -14,13 +13,13 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._arguments import MOST_THREADS, name_of, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax._range import check_norms, check_range, check_squared_norms
 from xmcjax.solvers._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["op", "rows", "y", "norms2", "C"],
     meta_fields=["classes", "formulation"],
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from xmcjax._pytrees import pytree
 
 
 class Row(NamedTuple):
@@ -28,8 +29,7 @@ class Row(NamedTuple):
         return W.at[self.column].add(self.value[:, None] * u[None, :])
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["value", "column", "start", "length"],
     meta_fields=["width"],
 )

@@ -20,7 +20,6 @@ even, have scores −∞ and weights 0.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import numbers
 from typing import Any, NamedTuple, cast
 
@@ -31,12 +30,12 @@ import numpy as np
 from xmcjax import _sparse, native
 from xmcjax._arguments import flag, whole_number
 from xmcjax._fork import check_threads_of_jax, needs_threads_of_jax
+from xmcjax._pytrees import pytree
 from xmcjax._range import check_range
 from xmcjax.linops import Csr, Dense, LinOp, check_operator
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
+@pytree(
     data_fields=["op", "y", "weight", "l2"],
     meta_fields=["classes", "intercept", "axis"],
 )
