@@ -33,7 +33,7 @@ LOADS = {
 CALLS = {
     "csr_matmat": {
         *("linops._csr.Csr.matmat", "solvers.multinomial._scores.SparseScores._product"),
-        "models._weights.ByLabel.scores",
+        "models._weights._product",
     },
     "csr_rmatmat": {"linops._csr.Csr.rmatmat"},
     "csr_gram_matmat": {"linops._csr.Csr.gram_matmat"},
@@ -72,7 +72,6 @@ CONVERTED = {
     "estimators._kernel_logistic.KernelLogisticClassifier._scores": DENSE,
     "estimators._kernel_parts.least_expected_loss": DENSE,
     "estimators._targets.targets": "checked by checked_targets",
-    "inits._mean_separating.MeanSeparating._starts": OWN,
     "inits._multi_pos.MultiPos.prepare": "the trainer's, checked",
     "inits._multi_pos.MultiPos.prepare.starts": OWN,
     "inits._ova_primal.label_tree": CHECKED,
@@ -201,9 +200,10 @@ def test_weights_by_feature_are_those_of_a_checked_matrix_or_of_an_index():
     }
     made = ast.unparse(function("models._weights.ByFeature.of").body[1])
     assert made == "weights = _sparse.canonical_csr(coef.T.tocsr())"
-    for method in ("scores", "best"):  # what an index has not looked at yet is looked at before it is used
+    # what an index has not looked at yet is looked at before it is used
+    for method, rows in (("scores", "X"), ("best", "rows")):
         body = ast.unparse(function(f"models._weights.ByFeature.{method}"))
-        assert body.index("self.check(X)") < body.index("InPlace")
+        assert body.index(f"self.check({rows})") < body.index(f"X=native.csr_arrays({rows})")
 
 
 def function(where: str) -> ast.AST:

@@ -37,7 +37,7 @@ def test_the_next_command_compiles_nothing(files, folder, tmp_path):
     compiled = [text.count("Finished XLA compilation") for text in said]
     hits = [text.count("Persistent compilation cache hit") for text in said]
     assert compiled[0] == compiled[1] == hits[1] > hits[0]
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707])
@@ -47,6 +47,26 @@ def test_a_folder_of_others_is_not_used(folder, mode):
     before = jax.config.jax_compilation_cache_dir
     with compilation_cache():
         assert jax.config.jax_compilation_cache_dir == before
+
+
+def test_a_folder_below_that_of_others_is_not_used(folder, tmp_path):
+    before = jax.config.jax_compilation_cache_dir
+    tmp_path.chmod(0o777)
+    with compilation_cache():
+        assert jax.config.jax_compilation_cache_dir == before
+    tmp_path.chmod(0o1777)  # as /tmp is
+    with compilation_cache():
+        assert jax.config.jax_compilation_cache_dir == str(folder)
+
+
+def test_a_user_without_a_home_keeps_nothing(monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("XMCJAX_CACHE", "XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert cache_folder() is None
 
 
 def test_jax_is_as_it_was_afterwards(folder):

@@ -265,3 +265,17 @@ def test_without_a_finite_class_there_is_no_classifier(number):
     X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32) * np.float32(1e30)
     with pytest.raises(ValueError, match=r"^no class has weights, because numbers of each overflowed: look"):
         OneVsAllClassifier(init="zero").fit(X, np.arange(12) % number)
+
+
+def test_predictions_are_those_of_the_scores_in_any_precision(multilabel, fitted):
+    X, _ = multilabel
+    model = clone(fitted).fit(X, np.arange(X.shape[0]) % 5)
+    rng = np.random.default_rng(0)
+    model.coef_ = np.zeros((5, X.shape[1]))
+    model.intercept_ = 1 + 1e-9 * rng.permutation(5).astype(np.float64)
+    for dtype in (np.float32, np.float64):
+        scores = model.decision_function(X.astype(dtype))
+        np.testing.assert_array_equal(model.predict(X.astype(dtype)), model.classes_[scores.argmax(axis=1)])
+        labels, best = model.predict_topk(X.astype(dtype), 1)
+        np.testing.assert_array_equal(labels[:, 0], model.predict(X.astype(dtype)))
+        assert best.dtype == scores.dtype == np.float64

@@ -1,6 +1,9 @@
 """Weights by feature beside the shards: what they predict, and what is said of damaged ones."""
 
 import json
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -246,3 +249,58 @@ def test_a_fifo_in_its_place_is_refused(tmp_path):
     _index.os.mkfifo(directory / _index.INDEX)
     with pytest.raises(ModelFormatError, match="a regular file"):
         Predictor(directory)
+
+
+def test_an_index_that_is_changed_while_it_is_mapped_writes_nowhere_else(directory):
+    predictor = Predictor(directory)
+    for X in (rows(1, density=1.0), rows(400, density=1.0)):
+        predictor.predict_topk(X, 3)
+        layout = _index._Layout(LinearModel.load(directory), LinearModel.load(directory).n_weights)
+        tensor = layout.tensors["labels"]
+        for label in (-1, -(1 << 31), LABELS, 30_000, (1 << 31) - 1):
+            with open(directory / _index.INDEX, "r+b") as file:
+                file.seek(tensor.begin)
+                file.write(np.full(tensor.shape, label, np.int32).tobytes())
+            labels, _ = predictor.predict_topk(X, 3)
+            assert labels.max() < LABELS
+            assert predictor.decision_function(X).shape == (X.shape[0], LABELS)
+
+
+def test_the_memory_of_an_index_is_bounded(tmp_path):
+    meta = META | {"n_features": 4000, "n_labels": 1000}
+    with ShardWriter(tmp_path / "model", meta, shard_size=20) as writer:
+        for label in range(1000):
+            writer.add(label, np.arange(4000), np.ones(4000, np.float32))
+    model = LinearModel.load(tmp_path / "model")
+    assert model.shard_runs(400_000) == [(first, first + 100) for first in range(0, 1000, 100)]
+    program = f"""
+import resource, numpy as np
+from xmcjax.models import write_index
+def size(): return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+write_index({str(tmp_path / "model")!r}, memory=1 << 20)
+before = size()
+import threading, time
+most, ended = [0], threading.Event()
+def look():
+    while not ended.wait(0.005):
+        most[0] = max(most[0], size())
+thread = threading.Thread(target=look)
+thread.start()
+write_index({str(tmp_path / "model")!r}, memory=16 << 20)
+ended.set()
+thread.join()
+print(most[0] - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 40 << 20  # of 32 MB of weights and labels, and a shard
+
+
+def test_a_model_that_was_opened_before_takes_no_later_index(tmp_path, small_blocks):
+    directory = write(tmp_path / "model")
+    model = LinearModel.load(directory)
+    shutil.rmtree(directory)
+    write(directory, meta=META | {"C": 5.0})
+    write_index(directory)
+    with pytest.warns(PerformanceWarning, match="of another state"):
+        Predictor(model)

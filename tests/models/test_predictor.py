@@ -146,3 +146,27 @@ print("jax" in sys.modules)
     run = [sys.executable, "-W", "error", "-c", program]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120, env=dict(os.environ))
     assert done.stdout.strip() == "False", done.stderr
+
+
+@needs_native
+@pytest.mark.parametrize("weights", ["sparse", "dense"])
+def test_all_labels_are_ranked_as_some(weights):
+    """Beyond some labels per row all scores are sorted, which costs no more than that."""
+    X, coef, intercept = problem(n_labels=300)
+    predictor = Predictor(ArrayModel(coef if weights == "sparse" else coef.toarray(), intercept))
+    expected = sorted_topk(all_scores(X, coef, intercept), 350)
+    for k in (127, 128, 129, 300, 350):
+        labels, scores = predictor.predict_topk(X, k)
+        np.testing.assert_array_equal(labels, expected[0][:, :k])
+        np.testing.assert_array_equal(scores, expected[1][:, :k])
+
+
+def test_features_beyond_the_range_of_the_weights_are_refused(path):
+    X, coef, intercept = problem()
+    X = X.astype(np.float64)
+    X.data[5] = 1e39
+    for rows in (X, X.toarray()):
+        with pytest.raises(ValueError, match="X: expected finite features, found inf in row"):
+            Predictor(ArrayModel(coef, intercept)).predict_topk(rows, 2)
+        with pytest.raises(ValueError, match="X: expected finite features, found inf in row"):
+            predict_topk(ArrayModel(coef, intercept), rows, 2)

@@ -17,13 +17,16 @@ _SETTINGS = {"jax_persistent_cache_min_compile_time_secs": 0, "jax_persistent_ca
 
 
 def cache_folder() -> Path | None:
-    """Where programs are kept; None where the environment says no, or the user has a folder of JAX's own.
+    """Where programs are kept; None where the environment says no, JAX has a folder, or the user no home.
 
     A folder is for one version of jaxlib and one kind of processor: home directories are shared by machines.
     """
     if os.environ.get(VARIABLE) == "0" or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return None
-    base = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        base = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # nobody has told where the home of this user is
+        return None
     return Path(base, "xmcjax", f"jaxlib-{importlib.metadata.version('jaxlib')}-{_processor()}")
 
 
@@ -48,15 +51,24 @@ def compilation_cache() -> Iterator[None]:
 
 
 def _ours(folder: Path) -> bool:
-    """Whether the folder is there and nobody else may write into it: what is in it will be run."""
+    """Whether the folder is there and nobody else can put files into it: what is in it will be run."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = os.stat(folder)
+        folder.parent.parent.mkdir(parents=True, exist_ok=True)
+        for own in (folder.parent, folder):
+            own.mkdir(mode=0o700, exist_ok=True)
+        found = [(place, os.stat(place)) for place in (folder, *folder.resolve().parents)]
     except OSError:  # no home, or none that may be written: everything is compiled
         return False
     if not hasattr(os, "getuid"):
         return True
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    for place, status in found:
+        others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        # where others may write, the sticky bit keeps them from moving what is ours
+        if status.st_uid not in (os.getuid(), 0) or (others and not status.st_mode & stat.S_ISVTX):
+            return False
+        if place in (folder, folder.resolve().parent) and (status.st_uid != os.getuid() or others):
+            return False
+    return True
 
 
 def _processor() -> str:

@@ -10,7 +10,7 @@ from xmcjax._options import SHARED
 from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read_features, transformed
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
-from xmcjax.models import LinearModel, Predictor, predict_topk, prediction_file
+from xmcjax.models import INDEX, LinearModel, Predictor, predict_topk, prediction_file
 
 # Weights up to which all are held while the data are read; of more, each piece of the data reads them anew.
 _HELD = 1 << 27
@@ -58,7 +58,7 @@ def run(options: Options) -> None:
         like=f"as in {options.model}",
     )
     best = functools.partial(predict_topk, model, threads=threads)
-    if model.n_weights <= _HELD:
+    if model.n_weights <= _HELD or (options.model / INDEX).exists():
         best = Predictor(model, n_jobs=threads).predict_topk
     n_rows = 0
     with contextlib.closing(pieces), prediction_file(options.out) as write:

@@ -55,7 +55,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
                 f"{X.shape[0]} rows and {len(self.intercept_)} labels make {size / 2**30:.0f} GiB of scores: "
                 "take predict_topk, or fewer rows at a time"
             )
-        scores = self._scores(X, self._model())
+        scores = self._scores(*self._with_model(X))
         if scores.ndim == 2:
             scores[:, np.isneginf(self.intercept_)] = _LOWEST
         return scores
@@ -76,7 +76,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         from xmcjax.lanes import precision
         from xmcjax.models import predict_topk, scores_above
 
-        X, model = self._features(X), self._model()
+        X, model = self._with_model(self._features(X))
         if self._binary:
             return self.classes_[(self._scores(X, model) > 0).astype(int)]
         with precision(X.dtype):
@@ -109,6 +109,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
         X, k = self._features(X), whole_number("k", k, 1)
         coef, intercept = _sparse.matrix(self.coef_, "coef_"), self.intercept_
+        X = X.astype(np.result_type(X.dtype, coef.dtype, np.float32), copy=False)
+        coef = coef.astype(X.dtype, copy=False)
         if self._binary:
             stack = sp.vstack if sp.issparse(coef) else np.vstack
             coef, intercept = stack([-coef, coef]), np.concatenate([-intercept, intercept])
@@ -153,11 +155,13 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         check_features(X)
         return X
 
-    def _model(self):
-        """The weights checked: ``coef_`` is the user's to change."""
+    def _with_model(self, X):
+        """X and the weights in one dtype. They are checked: ``coef_`` is the user's to change."""
         from xmcjax.models import ArrayModel
 
-        return ArrayModel(_sparse.matrix(self.coef_, "coef_"), self.intercept_)
+        coef = _sparse.matrix(self.coef_, "coef_")
+        dtype = np.result_type(X.dtype, coef.dtype, np.float32)
+        return X.astype(dtype, copy=False), ArrayModel(coef.astype(dtype, copy=False), self.intercept_)
 
     def _scores(self, X, model):
         from xmcjax.models import decision_function

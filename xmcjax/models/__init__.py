@@ -12,6 +12,7 @@ from xmcjax.models._errors import IncompleteModelError as IncompleteModelError
 from xmcjax.models._errors import ModelError as ModelError
 from xmcjax.models._errors import ModelFormatError as ModelFormatError
 from xmcjax.models._errors import ModelMismatchError as ModelMismatchError
+from xmcjax.models._index import INDEX as INDEX
 from xmcjax.models._index import write_index as write_index
 from xmcjax.models._linear import LinearModel as LinearModel
 from xmcjax.models._manifest import check_regular as check_regular

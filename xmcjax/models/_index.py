@@ -100,7 +100,8 @@ def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> 
 
     Args:
         directory: a model.
-        memory: bytes that may be used for sorting; where they are few, the shards are read more often.
+        memory: bytes that may be used for sorting, and as a rule are; a shard, and the weights of a feature,
+            are taken as a whole. Where they are few, the shards are read more often.
 
     Returns:
         The file.
@@ -113,21 +114,21 @@ def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> 
     lock = DirectoryLock(directory)
     try:
         model = LinearModel.load(directory)
-        manifest_sha256 = _manifest.sha256_of(directory / _manifest.MANIFEST)
+        most = max(1, memory // _PER_WEIGHT)
         counts = np.zeros(model.n_features, np.int64)
-        for first, last in _runs(model.n_labels, _LABELS):
+        for first, last in model.shard_runs(most):
             counts += np.bincount(model.weights(first, last).indices, minlength=model.n_features)
         indptr = np.concatenate([[0], np.cumsum(counts)])
         layout = _Layout(model, int(indptr[-1]))
         with atomic_write(directory / INDEX) as file:
-            hashes = b"".join(_entries(file, model, layout, indptr, max(1, memory // _PER_WEIGHT)))
+            hashes = b"".join(_entries(file, model, layout, indptr, most))
             head = {"indptr": indptr.tobytes(), "bias": biases(model).tobytes(), "hashes": hashes}
             for name, content in head.items():
                 file.seek(layout.tensors[name].begin)
                 file.write(content)
             digest = hashlib.sha256(b"".join(head.values())).hexdigest()
             file.seek(0)
-            file.write(layout.header(manifest_sha256, digest))
+            file.write(layout.header(model.manifest_sha256, digest))
     finally:
         lock.release()
     return directory / INDEX
@@ -147,7 +148,7 @@ def _entries(
     values, labels = np.empty(0, model.dtype), np.empty(0, np.int32)
     written = 0
     for first, last in _groups(indptr, most):
-        parts = [model.weights(*labels)[:, first:last] for labels in _runs(model.n_labels, _LABELS)]
+        parts = [model.weights(*run)[:, first:last] for run in model.shard_runs(most)]
         W = sp.vstack(parts, format="csr").tocsc()
         values = np.concatenate([values, W.data])
         labels = np.concatenate([labels, W.indices.astype(np.int32, copy=False)])
@@ -200,9 +201,12 @@ def opened(model: LinearModel) -> StoredIndex | None:
             metadata = dict(found.pop("__metadata__"))
             manifest_sha256, head_sha256 = str(metadata["manifest_sha256"]), str(metadata["head_sha256"])
             nonzeros = int(found["values"]["shape"][0])
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        except (
+            *(ValueError, TypeError, KeyError, AttributeError, IndexError),
+            *(OverflowError, RecursionError),
+        ) as error:
             raise ModelFormatError(path, "the header of a safetensors file", repr(text[:40])) from error
-        if manifest_sha256 != _manifest.sha256_of(path.with_name(_manifest.MANIFEST)):
+        if manifest_sha256 != model.manifest_sha256:
             return None
         if nonzeros != model.n_weights:
             raise ModelFormatError(path, f"{model.n_weights} weights as in the manifest", f"{nonzeros}")
@@ -250,7 +254,9 @@ class StoredIndex(ByFeature):
         """
         if self._seen.all():
             return
-        features = np.unique(X.indices)
+        needed = np.zeros(len(self.indptr) - 1, bool)
+        needed[X.indices] = True
+        features = np.flatnonzero(needed) if X.nnz > len(needed) // 16 else np.unique(X.indices)
         begin, end = self.indptr[features], self.indptr[features + 1]
         begin, end = begin[begin < end] // _BLOCK, (end[begin < end] - 1) // _BLOCK + 1
         needed = np.zeros(len(self._seen) + 1, np.int64)

@@ -204,6 +204,25 @@ class LinearModel:
         return self._per_label("intercept", 0, self.dtype)
 
     @property
+    def manifest_sha256(self) -> str:
+        """The hash by which the manifest that was read names itself."""
+        return self._manifest.sha256
+
+    def shard_runs(self, most: int) -> list[tuple[int, int]]:
+        """All labels of the problem in runs, (first, one past the last), of whole shards.
+
+        Args:
+            most: weights of a run; a run has more where a shard has.
+        """
+        runs, first, weights = [], 0, 0
+        for shard in self._manifest.shards:
+            if weights and weights + shard.nonzeros > most:
+                runs.append((first, shard.first_label))
+                first, weights = shard.first_label, 0
+            weights += shard.nonzeros
+        return [*runs, (first, self.n_labels)]
+
+    @property
     def n_weights(self) -> int:
         """Weights that are stored, none of them zero."""
         return sum(shard.nonzeros for shard in self._manifest.shards)

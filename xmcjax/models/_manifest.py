@@ -12,7 +12,7 @@ import os
 import re
 import reprlib
 import stat
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +78,7 @@ class Manifest:
         shard_size: labels per shard; boundaries are multiples of it, counted from label 0.
         transforms: the arrays of the feature transforms, or None where there are none.
         shards: those that are complete, in label order.
+        sha256: that the file has as ``manifest_sha256``; "" of one that was not read.
     """
 
     meta: dict
@@ -85,6 +86,7 @@ class Manifest:
     shard_size: int
     transforms: FileRecord | None
     shards: tuple[ShardRecord, ...]
+    sha256: str = ""
 
     @property
     def n_features(self) -> int:
@@ -240,7 +242,7 @@ def read(path: Path) -> Manifest:
         raise ModelFormatError(path, "JSON", str(error)) from error
     except RecursionError as error:
         raise ModelFormatError(path, "JSON", "lists or objects within each other by the thousand") from error
-    return _from_json(path, content)
+    return replace(_from_json(path, content), sha256=tail[1].decode())
 
 
 def _from_json(path: Path, content) -> Manifest:

@@ -76,14 +76,14 @@ def predict_topk(
     """
     k = whole_number("k", k, 1)
     _check_blocks(label_block, row_block)
-    threads, X = thread_count(threads), checked_rows(X, model.n_features)
+    threads, X = thread_count(threads), _sparse.matrix(X)
+    dtype = _dtype(model, X)
+    X = checked_rows(X, model.n_features, dtype)
     if _on_a_device():
         return _topk_on_a_device(model, X, k, label_block, row_block, threads)
-    dtype = _dtype(model, X)
     labels, scores = np.full((X.shape[0], k), -1, np.int32), np.full((X.shape[0], k), -np.inf, dtype)
-    X = X.astype(dtype, copy=False)
-    for first, weights in _on_the_host(model, label_block, X.shape[0], dtype):
-        weights.best(weights.rows(X), scores, labels, first, threads=threads)
+    for first, weights in _on_the_host(model, label_block, X, dtype):
+        weights.best(X, scores, labels, first, threads=threads)
     return labels, scores
 
 
@@ -114,8 +114,9 @@ def scores_above(
     if not number("threshold", threshold) >= 0:
         raise ValueError(f"threshold: expected at least 0, found {threshold}")
     _check_blocks(label_block, row_block)
-    threads, X = thread_count(threads), checked_rows(X, model.n_features)
+    threads, X = thread_count(threads), _sparse.matrix(X)
     dtype = _dtype(model, X)
+    X = checked_rows(X, model.n_features, dtype)
     if _on_a_device():
         pieces = _scores_on_a_device(model, X, label_block, row_block, threads)
     else:
@@ -149,8 +150,9 @@ def decision_function(model: WeightSource, X, *, threads: int = 1) -> np.ndarray
         >>> decision_function(ArrayModel(np.float32([[1, 0], [0, 1]])), np.float32([[1, 3]])).tolist()
         [[1.0, 3.0]]
     """
-    threads, X = thread_count(threads), checked_rows(X, model.n_features)
+    threads, X = thread_count(threads), _sparse.matrix(X)
     dtype = np.result_type(X.dtype, model.dtype, np.float32)
+    X = checked_rows(X, model.n_features, dtype)
     scores = np.full((X.shape[0], model.n_labels), -np.inf, dtype)
     for rows, first, found in _scores_on_the_host(model, X, None, threads, dtype):
         scores[rows : rows + len(found), first : first + found.shape[1]] = found
@@ -169,14 +171,16 @@ def _dtype(model: WeightSource, X) -> np.dtype:
 
 def _on_a_device() -> bool:
     """Whether JAX is there and computes elsewhere than on the CPU."""
-    jax = sys.modules.get("jax")
-    return jax is not None and jax.default_backend() != "cpu"
+    backend = getattr(sys.modules.get("jax"), "default_backend", None)
+    return backend is not None and backend() != "cpu"
 
 
 def _on_the_host(
-    model: WeightSource, label_block: int | None, rows: int, dtype: np.dtype
+    model: WeightSource, label_block: int | None, X, dtype: np.dtype
 ) -> Iterator[tuple[int, Weights]]:
     """(first label, weights) of each block of labels with one that was trained."""
+    # dense rows have all features: a pass over the weights by label serves some dozens of them at a time
+    rows = X.shape[0] if sp.issparse(X) else 1
     lowest, end = model.label_range
     size = label_block
     if size is None:
@@ -207,8 +211,7 @@ def _scores_on_the_host(
     model: WeightSource, X, label_block: int | None, threads: int, dtype: np.dtype
 ) -> Iterator[tuple[int, int, np.ndarray]]:
     """(first row, first label, scores) of every block of both."""
-    X = X.astype(dtype, copy=False)
-    for first, weights in _on_the_host(model, label_block, X.shape[0], dtype):
+    for first, weights in _on_the_host(model, label_block, X, dtype):
         for part in parts(X.shape[0], len(weights.bias)):
             yield part.start, first, weights.scores(weights.rows(X[part]), threads=threads)
 

@@ -88,7 +88,7 @@ class Predictor:
         X, weights = self._checked(X), self._held()
         labels = np.full((X.shape[0], k), -1, np.int32)
         scores = np.full((X.shape[0], k), -np.inf, self.dtype)
-        weights.best(weights.rows(X), scores, labels, threads=self._threads)
+        weights.best(X, scores, labels, threads=self._threads)
         return labels, scores
 
     def decision_function(self, X, labels=None) -> np.ndarray:
@@ -116,7 +116,7 @@ class Predictor:
         return scores
 
     def _checked(self, X):
-        return checked_rows(X, self.n_features).astype(self.dtype, copy=False)
+        return checked_rows(X, self.n_features, self.dtype)
 
     def _held(self) -> Weights:
         """The weights, read once."""

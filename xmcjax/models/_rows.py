@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from xmcjax import _sparse
 from xmcjax._finite import place_not_finite
 
 
-def checked_rows(X, n_features: int):
+def checked_rows(X, n_features: int, dtype=None):
     """X as checked CSR or an array, [n, d].
 
     Args:
         X: features, sparse or dense.
         n_features: d, of the model.
+        dtype: of the result; None keeps that of X.
 
     Raises:
         TypeError: X is no matrix of real numbers.
-        ValueError: X of another width, not two-dimensional, malformed or not finite.
+        ValueError: X of another width, not two-dimensional, malformed, or not finite in that dtype.
     """
     X = _sparse.matrix(X)
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(f"X: expected {n_features} features as in the model, found shape {X.shape}")
+    if dtype is not None and X.dtype != dtype:
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+            cast = X.astype(dtype)
+        X = _sparse.csr(cast) if _sparse.is_sparse(cast) else cast
     place = place_not_finite(X)
     if place is not None:
         row, column, value = place

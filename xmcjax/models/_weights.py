@@ -14,8 +14,10 @@ from xmcjax import _sparse, native
 
 # Rows up to which it is less work to go through all weights than to order them by feature.
 _FEW_ROWS = 32
-# Scores that are made at a time.
+# Scores that are made at a time, and entries of dense rows that are made sparse.
 _SCORES = 1 << 24
+# The most labels per row for which a list of the best is kept; of more, all scores are sorted.
+_LISTED = 128
 # The share of weights that are not zero from which a matrix of all of them is as small.
 _DENSE = 0.5
 
@@ -37,7 +39,7 @@ class Weights(Protocol):
         """Puts the best labels of each row, numbered from `first`, into what is known of lower ones.
 
         Args:
-            X: from :meth:`rows`.
+            X: checked CSR or an array, of the dtype of the weights.
             scores, labels: [n, k], best first; −inf and −1 where there are fewer. They are changed.
             first: number of the first label.
             threads: that may be used; the result does not depend on them.
@@ -51,7 +53,7 @@ def weights_of(coef, bias: np.ndarray, rows: int | None = None) -> Weights:
     Args:
         coef: weights of a checked model, CSR or an array [L, d].
         bias: [L], of the dtype of the weights.
-        rows: that are to be predicted, where it is once; None where the weights are kept.
+        rows: that are to be predicted at a time, where it is once; None where the weights are kept.
     """
     coef = _sparse.csr(coef) if sp.issparse(coef) else coef
     if not sp.issparse(coef) or coef.nnz >= _DENSE * coef.shape[0] * coef.shape[1] > 0:
@@ -71,12 +73,19 @@ class AllWeights:
 
     def __init__(self, coef: np.ndarray, bias: np.ndarray):
         self._W, self.bias = coef.T, bias
+        self._by_row: np.ndarray | None = None
 
     def rows(self, X):
         return _sparse.csr(X) if sp.issparse(X) else X
 
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
         W, bias = (self._W, self.bias) if labels is None else (self._W[:, labels], self.bias[labels])
+        if sp.issparse(X):
+            if labels is None:
+                if self._by_row is None:
+                    self._by_row = np.ascontiguousarray(W)
+                W = self._by_row
+            return _product(X, np.ascontiguousarray(W), threads) + bias
         with _infinite():
             return X @ W + bias
 
@@ -85,7 +94,7 @@ class AllWeights:
 
 
 class ByLabel:
-    """Sparse weights as they are, of which a pass makes the scores of a few rows.
+    """Sparse weights as they are, of which a pass makes the scores of a few rows, or of dense ones.
 
     Args:
         coef: checked CSR [L, d].
@@ -100,13 +109,11 @@ class ByLabel:
 
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
         coef, bias = (self._coef, self.bias) if labels is None else (self._coef[labels], self.bias[labels])
-        V = np.ascontiguousarray(X.T)
-        if native.load_library() is None:
-            with _infinite():
-                return (coef @ V).T + bias
-        out = np.empty((coef.shape[0], X.shape[0]), V.dtype)
-        native.InPlace.once("csr_matmat", X=native.csr_arrays(coef), V=V, threads=threads, out=out)
-        return out.T + bias
+        coef, scores = _sparse.csr(coef), np.empty((X.shape[0], len(bias)), X.dtype)
+        for first in range(0, len(X), _FEW_ROWS):
+            rows = slice(first, first + _FEW_ROWS)
+            scores[rows] = _product(coef, np.ascontiguousarray(X[rows].T), threads).T + bias
+        return scores
 
     def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
         _rank_scores(self, X, scores, labels, first, threads)
@@ -144,12 +151,12 @@ class ByFeature:
 
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
         self.check(X)
-        if labels is None and native.load_library() is not None:
-            z = np.empty((X.shape[0], len(self.bias)), self.values.dtype)
-            given = dict(X=native.csr_arrays(X), W=self._arrays, b=self.bias, threads=threads)
-            native.InPlace.once("predict_scores", **given, z=z)
-            return z
-        return self._scores_of(X, labels)
+        if native.load_library() is None:
+            return self._scores_of(X, labels)
+        z = np.empty((X.shape[0], len(self.bias)), self.values.dtype)
+        given = dict(X=native.csr_arrays(X), W=self._arrays, b=self.bias, threads=threads)
+        native.InPlace.once("predict_scores", **given, z=z)
+        return z if labels is None else z[:, labels]
 
     def _scores_of(self, X, labels: np.ndarray | None) -> np.ndarray:
         # the weights of the features of X, one feature after the other
@@ -165,12 +172,26 @@ class ByFeature:
             return (rows @ chosen).toarray() + bias
 
     def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
-        if native.load_library() is None:
+        if native.load_library() is None or scores.shape[1] > _LISTED:
             _rank_scores(self, X, scores, labels, first, threads)
             return
-        self.check(X)
-        given = dict(X=native.csr_arrays(X), W=self._arrays, b=self.bias, first_label=first, threads=threads)
-        native.InPlace.once("predict_topk", **given, scores=scores, best=labels)
+        given = dict(W=self._arrays, b=self.bias, first_label=first, threads=threads)
+        dense = not sp.issparse(X)
+        for part in parts(X.shape[0], X.shape[1]) if dense else [slice(None)]:
+            rows = self.rows(X[part] if dense else X)
+            self.check(rows)
+            best = dict(scores=scores[part], best=labels[part])
+            native.InPlace.once("predict_topk", X=native.csr_arrays(rows), **given, **best)
+
+
+def _product(X, V: np.ndarray, threads: int) -> np.ndarray:
+    """X V of checked CSR X and a contiguous array."""
+    if native.load_library() is None:
+        with _infinite():
+            return X @ V
+    out = np.empty((X.shape[0], V.shape[1]), V.dtype)
+    native.InPlace.once("csr_matmat", X=native.csr_arrays(X), V=V, threads=threads, out=out)
+    return out
 
 
 def _infinite() -> np.errstate:
@@ -188,12 +209,13 @@ def _rank_scores(
     weights: Weights, X, scores: np.ndarray, labels: np.ndarray, first: int, threads: int
 ) -> None:
     for part in parts(X.shape[0], len(weights.bias)):
-        _rank(weights.scores(X[part], threads=threads), scores[part], labels[part], first, threads)
+        z = weights.scores(weights.rows(X[part]), threads=threads)
+        _rank(z, scores[part], labels[part], first, threads)
 
 
 def _rank(z: np.ndarray, scores: np.ndarray, labels: np.ndarray, first: int, threads: int) -> None:
     """Puts the best of the scores z [n, L] of labels from `first` into the best [n, k] of lower ones."""
-    if native.load_library() is not None:
+    if native.load_library() is not None and scores.shape[1] <= _LISTED:
         given = dict(z=np.ascontiguousarray(z), first_label=first, threads=threads)
         native.InPlace.once("best_labels", **given, scores=scores, best=labels)
         return

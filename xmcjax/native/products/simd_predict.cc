@@ -50,7 +50,11 @@ void sparse_sums(const Args& a, const Sink& sink, int64_t first, int64_t last) {
     for (int64_t k = a.X.offset[i]; k < a.X.offset[i + 1]; ++k) {
       const T value = a.X.value[k];
       const int64_t begin = a.W.offset[a.X.column[k]], end = a.W.offset[a.X.column[k] + 1];
-      for (int64_t e = begin; e < end; ++e) z[a.W.column[e]] += value * a.W.value[e];
+      for (int64_t e = begin; e < end; ++e) {
+        const int32_t l = a.W.column[e];
+        // W may be a file that somebody changes: nothing is written elsewhere
+        if (uint64_t(l) < uint64_t(a.labels)) z[l] += value * a.W.value[e];
+      }
       work += end - begin;
     }
     sink(i, z.get(), 0, a.labels);
@@ -58,51 +62,50 @@ void sparse_sums(const Args& a, const Sink& sink, int64_t first, int64_t last) {
   }
 }
 
-// The features that some rows have. Weights of others may be those of a file that nobody has looked at.
+// The features that some rows have, numbered as they come. Weights of others may be those of a file that nobody has
+// looked at.
 struct Used {
-  Array<int32_t> feature;
-  int64_t weights = 0;  // of all of them
-  int64_t sparse = 0;   // of the entries of the rows
+  Array<int32_t> feature, place;  // place[j]: where feature j is, or -1
+  int64_t weights = 0;            // of all of them
+  int64_t sparse = 0;             // of the entries of the rows
 
   template <class T>
-  Used(const Csr<T>& X, const Csr<T>& W, int64_t first, int64_t last) {
-    Array<int8_t> seen(size_t(W.n), int8_t(0));
+  Used(const Csr<T>& X, const Csr<T>& W, int64_t first, int64_t last) : place(size_t(W.n), int32_t(-1)) {
     for (int64_t k = X.offset[first]; k < X.offset[last]; ++k) {
       const int32_t j = X.column[k];
       const int64_t count = W.offset[j + 1] - W.offset[j];
       sparse += count;
-      if (seen[j]) continue;
-      seen[j] = 1;
+      if (place[j] >= 0) continue;
+      place[j] = int32_t(feature.size());
       feature.push_back(j);
       weights += count;
     }
-    std::sort(feature.begin(), feature.end());
   }
 };
 
-// V [features, kBlock]: the weights of the labels from `label` on; next[j]: the first weight of the j-th used feature
-// that no block has had.
+// V [used features, kBlock]: the weights of the labels from `label` on; next[j]: the first weight of the j-th used
+// feature that no block has had.
 template <class T>
 void dense_block(const Csr<T>& W, const Used& used, int64_t label, int64_t* next, T* V) {
   for (const int32_t j : used.feature) {
-    T* v = V + j * kBlock;
-    std::memset(v, 0, kBlock * sizeof(T));
+    std::memset(V, 0, kBlock * sizeof(T));
     int64_t e = *next;
     for (const int64_t end = W.offset[j + 1]; e < end && W.column[e] < label + kBlock; ++e)
-      v[W.column[e] - label] = W.value[e];
+      if (W.column[e] >= label) V[W.column[e] - label] = W.value[e];
     *next++ = e;
+    V += kBlock;
   }
 }
 
 // z[0:kBlock] = b + Σ_j x_j V[j], kRegisters registers at a time
 template <class T>
-void row_sums(const Csr<T>& X, int64_t i, const T* V, const T* b, T* z) {
+void row_sums(const Csr<T>& X, int64_t i, const int32_t* place, const T* V, const T* b, T* z) {
   constexpr int N = kWide<T>;
   for (int64_t part = 0; part < kBlock; part += kRegisters * N) {
     Wide<T> s[kRegisters];
     for (int r = 0; r < kRegisters; ++r) s[r] = load_wide(b + part + r * N);
     for (int64_t k = X.offset[i]; k < X.offset[i + 1]; ++k) {
-      const T* v = V + X.column[k] * kBlock + part;
+      const T* v = V + place[X.column[k]] * kBlock + part;
       const Wide<T> x = wide(X.value[k]);
       for (int r = 0; r < kRegisters; ++r) s[r] += x * load_wide(v + r * N);
     }
@@ -112,7 +115,8 @@ void row_sums(const Csr<T>& X, int64_t i, const T* V, const T* b, T* z) {
 
 template <class T, class Args, class Sink>
 void block_sums(const Args& a, const Sink& sink, const Used& used, int64_t first, int64_t last) {
-  const Zeros<T> V(a.W.n * kBlock), b(kBlock), z(kBlock);
+  const int64_t features = int64_t(used.feature.size());
+  const Zeros<T> V(features * kBlock), b(kBlock), z(kBlock);
   Array<int64_t> next;
   for (const int32_t j : used.feature) next.push_back(a.W.offset[j]);
   const Poll poll;
@@ -120,9 +124,9 @@ void block_sums(const Args& a, const Sink& sink, const Used& used, int64_t first
     const int64_t count = std::min(kBlock, a.labels - label);
     std::memcpy(b.get(), a.b + label, size_t(count) * sizeof(T));
     dense_block(a.W, used, label, next.data(), V.get());
-    poll(int64_t(used.feature.size()) * kBlock / kWide<T>);
+    poll(features * kBlock / kWide<T>);
     for (int64_t i = first; i < last; ++i) {
-      row_sums(a.X, i, V.get(), b.get(), z.get());
+      row_sums(a.X, i, used.place.data(), V.get(), b.get(), z.get());
       sink(i, z.get(), label, count);
       poll((a.X.offset[i + 1] - a.X.offset[i] + 1) * kBlock / kWide<T>);
     }
@@ -131,14 +135,14 @@ void block_sums(const Args& a, const Sink& sink, const Used& used, int64_t first
 
 template <class T, class Args, class Sink>
 void sums(const Args& a, const Sink& sink, int64_t first, int64_t last) {
-  const bool fits = a.W.n * kBlock * int64_t(sizeof(T)) <= kMostBytes;
-  if (fits && last - first >= kLeastRows) {
+  if (last - first >= kLeastRows) {
     const Used used(a.X, a.W, first, last);
     const int64_t entries = a.X.offset[last] - a.X.offset[first], features = int64_t(used.feature.size());
     const int64_t blocks = (a.labels + kBlock - 1) / kBlock;
     const int64_t dense = kOfRegister * (entries + features) * blocks * (kBlock / kWide<T>) +
                           kOfWeight * (used.weights + features * blocks);
-    if (dense < used.sparse) return block_sums<T>(a, sink, used, first, last);
+    const bool fits = features * kBlock * int64_t(sizeof(T)) <= kMostBytes;
+    if (fits && dense < used.sparse) return block_sums<T>(a, sink, used, first, last);
   }
   sparse_sums<T>(a, sink, first, last);
 }
