@@ -18,6 +18,7 @@ _SYSTEM, _OWN = "files of the system", "files of the package"
 # What attacks each module that reads, and each that writes.
 READERS = {
     "_topology": _SYSTEM,
+    "cli._cache": _SYSTEM,
     "native._ids": _OWN,
     "native._library": _OWN,
     "native._schema": _OWN,
