@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from safetensors.numpy import load_file
 
 from tests.support.models import LABELS, META, N_FEATURES, SIZE, expected_weights, write
+from tests.support.problems import needs_native
 from xmcjax.models import (
     ArrayModel,
     IncompleteModelError,
@@ -251,6 +252,7 @@ def test_a_fifo_in_its_place_is_refused(tmp_path):
         Predictor(directory)
 
 
+@needs_native
 def test_an_index_that_is_changed_while_it_is_mapped_writes_nowhere_else(directory):
     predictor = Predictor(directory)
     for X in (rows(1, density=1.0), rows(400, density=1.0)):
@@ -264,6 +266,20 @@ def test_an_index_that_is_changed_while_it_is_mapped_writes_nowhere_else(directo
             labels, _ = predictor.predict_topk(X, 3)
             assert labels.max() < LABELS
             assert predictor.decision_function(X).shape == (X.shape[0], LABELS)
+
+
+def test_scipy_gets_no_labels_of_a_changed_index(directory, monkeypatch):
+    monkeypatch.setattr("xmcjax.native.load_library", lambda: None)
+    predictor = Predictor(directory)
+    predictor.predict_topk(rows(density=1.0), 3)
+    tensor = _index._Layout(LinearModel.load(directory), LinearModel.load(directory).n_weights).tensors[
+        "labels"
+    ]
+    with open(directory / _index.INDEX, "r+b") as file:
+        file.seek(tensor.begin)
+        file.write(np.full(tensor.shape, 1 << 30, np.int32).tobytes())
+    with pytest.raises(ValueError, match="expected labels from 0 to 22, found others: the index was changed"):
+        predictor.predict_topk(rows(density=1.0), 3)
 
 
 def test_the_memory_of_an_index_is_bounded(tmp_path):

@@ -164,8 +164,11 @@ class ByFeature:
         begin, lengths = self.indptr[features], self.indptr[features + 1] - self.indptr[features]
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(begin - indptr[:-1], lengths) + np.arange(indptr[-1])
-        shape = (len(features), len(self.bias))
-        W = sp.csr_array((self.values[places], self.labels[places], indptr), shape=shape)
+        shape, which = (len(features), len(self.bias)), self.labels[places]
+        # a copy, which nobody else changes: scipy follows it
+        if which.size and not 0 <= which.min() <= which.max() < shape[1]:
+            raise ValueError(f"expected labels from 0 to {shape[1] - 1}, found others: the index was changed")
+        W = sp.csr_array((self.values[places], which, indptr), shape=shape)
         rows = sp.csr_array((X.data, column, X.indptr), shape=(X.shape[0], len(features)))
         chosen, bias = (W, self.bias) if labels is None else (W[:, labels], self.bias[labels])
         with _infinite():
