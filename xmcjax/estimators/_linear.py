@@ -108,9 +108,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         from xmcjax.models import ArrayModel, predict_topk
 
         X, k = self._features(X), whole_number("k", k, 1)
-        coef, intercept = _sparse.matrix(self.coef_, "coef_"), self.intercept_
-        X = X.astype(np.result_type(X.dtype, coef.dtype, np.float32), copy=False)
-        coef = coef.astype(X.dtype, copy=False)
+        (X, coef), intercept = self._in_one_dtype(X), self.intercept_
         if self._binary:
             stack = sp.vstack if sp.issparse(coef) else np.vstack
             coef, intercept = stack([-coef, coef]), np.concatenate([-intercept, intercept])
@@ -155,13 +153,17 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         check_features(X)
         return X
 
-    def _with_model(self, X):
-        """X and the weights in one dtype. They are checked: ``coef_`` is the user's to change."""
-        from xmcjax.models import ArrayModel
-
+    def _in_one_dtype(self, X):
+        """X and the weights. These are checked: ``coef_`` is the user's to change."""
         coef = _sparse.matrix(self.coef_, "coef_")
         dtype = np.result_type(X.dtype, coef.dtype, np.float32)
-        return X.astype(dtype, copy=False), ArrayModel(coef.astype(dtype, copy=False), self.intercept_)
+        return X.astype(dtype, copy=False), coef.astype(dtype, copy=False)
+
+    def _with_model(self, X):
+        from xmcjax.models import ArrayModel
+
+        X, coef = self._in_one_dtype(X)
+        return X, ArrayModel(coef, self.intercept_)
 
     def _scores(self, X, model):
         from xmcjax.models import decision_function

@@ -190,13 +190,20 @@ def _on_the_host(
         elif isinstance(model, ArrayModel) and sp.issparse(model.coef()):
             of_a_label = model.coef().nnz // max(1, end - lowest)
         size = max(1, _WEIGHTS // max(1, of_a_label))
+    for first, last, trained in _trained_blocks(model, size):
+        coef, bias = _weights(model, first, last)
+        bias = np.where(trained, bias, -np.inf).astype(dtype)
+        yield first, weights_of(coef.astype(dtype, copy=False), bias, rows)
+
+
+def _trained_blocks(model: WeightSource, size: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """(first, one past the last, which are trained) of each block of labels with one that is."""
+    lowest, end = model.label_range
     for first in range(lowest, end, size):
         last = min(first + size, end)
         trained = model.trained(first, last)
         if trained.any():
-            coef, bias = _weights(model, first, last)
-            bias = np.where(trained, bias, -np.inf).astype(dtype)
-            yield first, weights_of(coef.astype(dtype, copy=False), bias, rows)
+            yield first, last, trained
 
 
 def _weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarray]:
@@ -286,12 +293,7 @@ class _Blocks:
         """(first label, weights [d, B], biases [B]) of each block that has a trained label."""
         import jax.numpy as jnp
 
-        lowest, end = self.model.label_range
-        for first in range(lowest, end, self.label_block):
-            last = min(first + self.label_block, end)
-            trained = self.model.trained(first, last)
-            if not trained.any():
-                continue
+        for first, last, trained in _trained_blocks(self.model, self.label_block):
             W, b = self.model.dense_block(first, last)
             padding = self.label_block - (last - first)
             W = np.pad(W.astype(self.dtype, copy=False), ((0, 0), (0, padding)))

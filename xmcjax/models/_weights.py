@@ -5,7 +5,7 @@ Nothing here imports JAX. With the native library scores of sparse weights are m
 
 from __future__ import annotations
 
-from typing import Protocol
+import functools
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,18 +22,18 @@ _LISTED = 128
 _DENSE = 0.5
 
 
-class Weights(Protocol):
+class Weights:
     """Of L labels on d features, with a bias each; −inf for a label that is never predicted."""
 
     bias: np.ndarray
 
     def rows(self, X):
-        """X, CSR or an array of the dtype of the weights, as the other functions take it."""
-        ...
+        """X, CSR or an array of the dtype of the weights, as :meth:`scores` takes it."""
+        raise NotImplementedError
 
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
         """X W + b of some labels, or of all, [n, L]."""
-        ...
+        raise NotImplementedError
 
     def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
         """Puts the best labels of each row, numbered from `first`, into what is known of lower ones.
@@ -44,7 +44,9 @@ class Weights(Protocol):
             first: number of the first label.
             threads: that may be used; the result does not depend on them.
         """
-        ...
+        for part in parts(X.shape[0], len(self.bias)):
+            z = self.scores(self.rows(X[part]), threads=threads)
+            _rank(z, scores[part], labels[part], first, threads)
 
 
 def weights_of(coef, bias: np.ndarray, rows: int | None = None) -> Weights:
@@ -63,7 +65,7 @@ def weights_of(coef, bias: np.ndarray, rows: int | None = None) -> Weights:
     return ByFeature.of(coef, bias)
 
 
-class AllWeights:
+class AllWeights(Weights):
     """A matrix of all weights.
 
     Args:
@@ -73,27 +75,26 @@ class AllWeights:
 
     def __init__(self, coef: np.ndarray, bias: np.ndarray):
         self._W, self.bias = coef.T, bias
-        self._by_row: np.ndarray | None = None
+
+    @functools.cached_property
+    def _by_feature(self) -> np.ndarray:
+        """The same matrix, the weights of a feature side by side: sparse rows read it so."""
+        return np.ascontiguousarray(self._W)
 
     def rows(self, X):
         return _sparse.csr(X) if sp.issparse(X) else X
 
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
-        W, bias = (self._W, self.bias) if labels is None else (self._W[:, labels], self.bias[labels])
+        W, bias = self._by_feature if sp.issparse(X) else self._W, self.bias
+        if labels is not None:
+            W, bias = np.ascontiguousarray(W[:, labels]), bias[labels]
         if sp.issparse(X):
-            if labels is None:
-                if self._by_row is None:
-                    self._by_row = np.ascontiguousarray(W)
-                W = self._by_row
-            return _product(X, np.ascontiguousarray(W), threads) + bias
+            return _product(X, W, threads) + bias
         with _infinite():
             return X @ W + bias
 
-    def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
-        _rank_scores(self, X, scores, labels, first, threads)
 
-
-class ByLabel:
+class ByLabel(Weights):
     """Sparse weights as they are, of which a pass makes the scores of a few rows, or of dense ones.
 
     Args:
@@ -115,11 +116,8 @@ class ByLabel:
             scores[rows] = _product(coef, np.ascontiguousarray(X[rows].T), threads).T + bias
         return scores
 
-    def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
-        _rank_scores(self, X, scores, labels, first, threads)
 
-
-class ByFeature:
+class ByFeature(Weights):
     """Sparse weights by feature, so that those of a row lie side by side; in memory or mapped into it.
 
     Args:
@@ -176,7 +174,7 @@ class ByFeature:
 
     def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
         if native.load_library() is None or scores.shape[1] > _LISTED:
-            _rank_scores(self, X, scores, labels, first, threads)
+            super().best(X, scores, labels, first, threads=threads)
             return
         given = dict(W=self._arrays, b=self.bias, first_label=first, threads=threads)
         dense = not sp.issparse(X)
@@ -206,14 +204,6 @@ def parts(n: int, labels: int) -> list[slice]:
     """Of n rows, whose scores of so many labels are made at a time."""
     rows = max(1, _SCORES // max(1, labels))
     return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
-
-
-def _rank_scores(
-    weights: Weights, X, scores: np.ndarray, labels: np.ndarray, first: int, threads: int
-) -> None:
-    for part in parts(X.shape[0], len(weights.bias)):
-        z = weights.scores(weights.rows(X[part]), threads=threads)
-        _rank(z, scores[part], labels[part], first, threads)
 
 
 def _rank(z: np.ndarray, scores: np.ndarray, labels: np.ndarray, first: int, threads: int) -> None:
