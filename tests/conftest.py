@@ -17,6 +17,7 @@ import jax
 import pytest
 
 from tests.support.processes import CORES
+from xmcjax import native
 
 ROOT = Path(__file__).resolve().parent.parent
 # Bytes of a process of tests above which it forgets what it has compiled.
@@ -30,6 +31,16 @@ def pytest_xdist_auto_num_workers(config) -> int:
     """
     files = {argument.split("::")[0] for argument in config.args}
     return 0 if len(files) == 1 and Path(*files).is_file() else max(len(CORES), 1) + 1
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kernels_for_good():
+    """What a process finds out once about the kernels is found out before a test changes what it depends on.
+
+    A test that hides the library, or names another instruction set, would else decide for those after it.
+    """
+    if native.available():
+        native.load_library().xmcjax_isa()  # type: ignore[union-attr]
 
 
 @pytest.fixture(autouse=True)

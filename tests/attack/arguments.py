@@ -101,7 +101,8 @@ def forms(value) -> list[tuple[str, Any]]:
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return []
     if isinstance(value, int):
-        return [("np.int64", lambda: np.int64(value)), ("np.int32", lambda: np.int32(value))]
+        kinds = [kind for kind in (np.int64, np.int32) if abs(value) <= np.iinfo(kind).max]
+        return [(f"np.{kind.__name__}", lambda kind=kind: kind(value)) for kind in kinds]
     if isinstance(value, float):
         return [("np.float64", lambda: np.float64(value))]
     return []

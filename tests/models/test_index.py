@@ -282,6 +282,16 @@ def test_scipy_gets_no_labels_of_a_changed_index(directory, monkeypatch):
         predictor.predict_topk(rows(density=1.0), 3)
 
 
+@pytest.mark.parametrize(
+    ("memory", "kind"), [(None, TypeError), ("1", TypeError), (0, ValueError), (1 << 70, ValueError)]
+)
+def test_a_memory_that_is_no_number_of_bytes_is_refused(directory, memory, kind):
+    before = (directory / _index.INDEX).read_bytes()
+    with pytest.raises(kind, match=r"^memory: expected "):
+        write_index(directory, memory=memory)
+    assert (directory / _index.INDEX).read_bytes() == before
+
+
 def test_the_memory_of_an_index_is_bounded(tmp_path):
     meta = META | {"n_features": 4000, "n_labels": 1000}
     with ShardWriter(tmp_path / "model", meta, shard_size=20) as writer:

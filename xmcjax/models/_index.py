@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -28,6 +29,7 @@ from typing import IO, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._arguments import whole_number
 from xmcjax.data import atomic_write
 from xmcjax.models import _manifest
 from xmcjax.models._errors import ModelFormatError
@@ -108,7 +110,9 @@ def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> 
 
     Raises:
         OSError, ModelError: as :meth:`LinearModel.load`; another writer is at work; the disk is full.
+        TypeError, ValueError: a memory that is no whole number above 0.
     """
+    memory = whole_number("memory", memory, 1, sys.maxsize)
     directory = Path(directory)
     LinearModel.load(directory, "size")  # says what is wrong with a directory that cannot be locked
     lock = DirectoryLock(directory)
