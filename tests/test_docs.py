@@ -16,6 +16,7 @@ import pytest
 import tyro
 
 import xmcjax
+from xmcjax._systems import SYSTEMS
 from xmcjax.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -122,6 +123,8 @@ def test_commands_are_found_in_a_page():
 
 def test_flags_in_the_pages_are_those_of_the_programs():
     flags = {command: set(re.findall(FLAG, said(command, "--help"))) for command in COMMANDS}
+    for system in SYSTEMS:
+        flags["train"] |= set(re.findall(FLAG, said("train", "--system", system, "--help")))
     every = set().union(*flags.values())
     options = [program.Options for program in experiments().values() if hasattr(program, "Options")]
     fields = {field.name for one in options for field in dataclasses.fields(one)}

@@ -18,6 +18,8 @@ from xmcjax import estimators
 NO_MATRIX = {
     "get_metadata_routing": "tells what is asked for",
     "get_params": "names of arguments",
+    "save": "a path",
+    "load": "a path",
     "set_params": "values of arguments, which fit checks",
 }
 CLASSES = [name for name in ESTIMATORS if name != "OneVsAllClassifier"]

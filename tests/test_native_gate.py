@@ -65,12 +65,15 @@ CONSTRUCTORS = {
 OWN, CHECKED, DENSE = "made here, of arrays that are its own", "checked before", "of an array"
 # Conversions of what is no tuple of arrays, by the function that makes them.
 CONVERTED = {
+    "cli._classes.train": "of a reader, which checks",
     "cli._data.read": "of a reader, which checks",
     "cli._data._class_matrix": OWN,
     "cli._training.prepare": "of a reader, which checks",
     "data._transforms._copy": CHECKED,
     "estimators._kernel_logistic.KernelLogisticClassifier._scores": DENSE,
     "estimators._kernel_parts.least_expected_loss": DENSE,
+    "estimators._stored._fill": "of a model, whose reader checks",
+    "estimators._stored.save": CHECKED,
     "estimators._targets.targets": "checked by checked_targets",
     "inits._multi_pos.MultiPos.prepare": "the trainer's, checked",
     "inits._multi_pos.MultiPos.prepare.starts": OWN,

@@ -1,6 +1,7 @@
 """Each option is described once: estimator, flags and docs/cli.md say the same, and old names are refused."""
 
 import dataclasses
+import importlib
 import inspect
 import re
 import typing
@@ -12,13 +13,16 @@ import pytest
 import xmcjax
 from tests.support import cli_reference
 from tests.support.processes import CORES
-from xmcjax import estimators, lanes
+from xmcjax import estimators, kernels, lanes
+from xmcjax._systems import SYSTEMS
 from xmcjax.cli import train
+from xmcjax.cli._systems import MODULES
 from xmcjax.inits import INITS
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES
+from xmcjax.solvers import kernel_multinomial, multiclass_dual, multinomial
 
-KINDS = [getattr(estimators, name) for name in vars(estimators) if name[0].isupper()]
+KINDS = [kind for kind in vars(estimators).values() if isinstance(kind, type)]
 OPTIONS = lanes.OPTIONS
 ARGUMENTS = [option for option in OPTIONS.values() if option.argument]
 
@@ -167,3 +171,25 @@ def test_a_tolerance_out_of_range_is_refused_by_name(kind, tol):
     said = f"^tol: expected a finite number (above 0|of at least 0), got {tol}$"
     with pytest.raises(ValueError, match=said):
         kind(tol=tol).fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize("system", estimators.OPTIONS)
+def test_the_flags_of_a_system_are_the_arguments_of_its_estimator(system):
+    options, kind = estimators.OPTIONS[system], getattr(estimators, SYSTEMS[system])
+    module = importlib.import_module(f"xmcjax.cli.{MODULES[system]}")
+    hints = typing.get_type_hints(module.Options, include_extras=True)
+    defaults = {field.name: field.default for field in dataclasses.fields(module.Options)}
+    for name, option in options.items():
+        assert parameters(kind)[name] == option.default and defaults[name] == option.of_flag, name
+        texts = [found.help for found in hints[name].__metadata__ if getattr(found, "help", None)]
+        assert texts == [option.for_flag().removesuffix(".")]
+
+
+def test_the_names_among_the_options_are_those_of_the_solvers():
+    def names(system, option):
+        return set(estimators.OPTIONS[system][option].values.names)
+
+    assert names("kernel", "likelihood") == set(kernel_multinomial.LIKELIHOODS)
+    assert names("kernel", "kernel") == set(kernels.KERNELS)
+    assert names("multiclass", "formulation") == set(multiclass_dual.FORMULATIONS)
+    assert names("multinomial", "solver") == set(multinomial.CHOICES)

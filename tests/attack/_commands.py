@@ -33,7 +33,7 @@ def called(*words: str | Path) -> tuple[int, str]:
 
 
 def make_inputs(folder: Path) -> None:
-    """Puts data.txt, data.svm, model and predictions.txt into a folder."""
+    """Puts data.txt, data.svm, classes.txt, model, part0, part1 and predictions.txt into a folder."""
     rng = np.random.default_rng(0)
     X = sp.csr_matrix(np.abs(rng.normal(size=(ROWS, FEATURES))) * (rng.random((ROWS, FEATURES)) < 0.7))
     Y = sp.csr_matrix((rng.random((ROWS, LABELS)) < 0.4).astype(float))
@@ -42,7 +42,12 @@ def make_inputs(folder: Path) -> None:
     save_svmlight(folder / "data.svm", X, Y)
     train = ["train", "--train", data, "--model", model]
     predict = ["predict", "--model", model, "--data", data, "--out", folder / "predictions.txt"]
-    for command in (train, predict):
+    save_xmc(folder / "classes.txt", X, sp.csr_matrix(np.eye(LABELS)[np.arange(ROWS) % LABELS]))
+    parts = [
+        ["train", "--train", data, "--model", folder / f"part{i}", "--labels", labels, "--shard-size", "2"]
+        for i, labels in enumerate(("0:1", "1:4"))
+    ]
+    for command in (train, predict, *parts):
         status, errors = called(*command)
         if status:
             raise RuntimeError(errors)

@@ -25,7 +25,14 @@ from tests.attack import _commands
 from xmcjax import linops
 from xmcjax.cli import convert, index, predict, train  # noqa: F401 (here, so that no fork has to)
 from xmcjax.data import atomic_write, make_power_law, save_npz, save_svmlight, save_xmc
-from xmcjax.models import ShardWriter, prediction_file, write_index
+from xmcjax.models import (
+    Names,
+    ShardWriter,
+    prediction_file,
+    read_kernel_model,
+    write_index,
+    write_kernel_model,
+)
 from xmcjax.solvers import multinomial
 from xmcjax.solvers.multinomial._checkpoint import Store
 
@@ -134,6 +141,20 @@ def _index(folder: Path) -> None:
     _command("index", "--model", _linked_model(folder))
 
 
+def _merge(folder: Path) -> None:
+    parts = [folder.parent / "part0", folder.parent / "part1"]
+    _command("merge", "--parts", *parts, "--model", folder / "m", "--resume")
+
+
+def _kernel_model(folder: Path) -> None:
+    if (folder / "m" / "manifest.json").exists():
+        read_kernel_model(folder / "m")
+        return
+    meta = {"n_features": 2, "n_labels": 3, "dtype": "float64"}
+    arrays = {"a": np.arange(5000.0), "b": np.arange(3)}
+    write_kernel_model(folder / "m", meta, arrays, Names(np.array(["x", "y", "z"])))
+
+
 class Target(NamedTuple):
     """What can be written.
 
@@ -162,9 +183,11 @@ TARGETS = {
     "prediction_file": Target("predictions", _predictions),
     "ShardWriter": Target(None, model),
     "ShardWriter, going on after an error": Target(None, _model_going_on),
+    "write_kernel_model": Target(None, _kernel_model),
     "write_index": Target(_INDEX, _write_index, 2),
     "state of a solver": Target("states/state-0-0.npz", _state, 10),
     "xmcjax train": Target(None, _train, 10),
+    "xmcjax merge": Target(None, _merge, 10),
     "xmcjax predict": Target("best.txt", _predict, 10),
     "xmcjax index": Target(_INDEX, _index, 2),
     "xmcjax convert": Target("converted.npz", _convert, 2),

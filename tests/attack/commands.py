@@ -14,6 +14,7 @@ import numpy as np
 
 from tests.attack import _commands
 from tests.attack.harness import Wrong, main
+from xmcjax.cli._systems import MODULES
 from xmcjax.cli.main import BAD_INPUT
 from xmcjax.cli.train import TIMED_OUT
 from xmcjax.inits import INITS
@@ -29,11 +30,13 @@ LINES = {
     "train": ["--train", "data.txt", "--model", "new"],
     "predict": ["--model", "model", "--data", "data.txt", "--out", "new.txt"],
     "evaluate": ["--data", "data.txt", "--predictions", "predictions.txt"],
+    "inspect": ["--model", "model"],
+    "merge": ["--parts", "part0", "--model", "new"],
     "index": ["--model", "model"],
     "convert": ["--data", "data.txt", "--out", "new.npz"],
-}
+} | {module: ["--train", "classes.txt", "--model", "new"] for module in MODULES.values() if module != "train"}
 SVMLIGHT = ["--format", "svmlight", "--multilabel"]
-SWITCHES = ("resume", "multilabel", "zero_based")
+SWITCHES = ("resume", "multilabel", "zero_based", "probabilities")
 NUMBERS = (
     *("0", "1", "-1", "2", "0.5", "1e-300", "1e300", "1e-30", "1000000000000", "1180591620717411303424"),
     *("nan", "inf", "-inf", "1e", "0x10", "1_0", "١", "1,5"),
@@ -56,7 +59,9 @@ def case(context, rng: np.random.Generator) -> str:
     given = dict(zip(LINES[command][::2], LINES[command][1::2], strict=True)) | {flag: value}
     if beside is SVMLIGHT:
         given = {name: "data.svm" if text == "data.txt" else text for name, text in given.items()}
-    line = [command, *beside, *(word for pair in given.items() for word in pair)]
+    system = next((name for name, module in MODULES.items() if module == command), None)
+    begin = [command] if system in (None, "one-vs-all") else ["train", "--system", system]
+    line = [*begin, *beside, *(word for pair in given.items() for word in pair)]
     try:
         status, errors = _commands.called(*line)
     except BaseException as error:
@@ -70,7 +75,7 @@ def case(context, rng: np.random.Generator) -> str:
     where = f"xmcjax {line!r} ended with {status}"
     if status != BAD_INPUT or "Traceback" in errors:
         raise Wrong(f"{where}: {errors[-600:]}")
-    if f"xmcjax {command}: error:" in errors:
+    if f"xmcjax {line[0]}: error:" in errors:
         lines = [text for text in errors.splitlines() if "error:" in text]
         if len(lines) != 1 or not errors.endswith(lines[0] + "\n"):
             raise Wrong(f"{where}, and says more than one line: {errors[-600:]}")

@@ -19,6 +19,7 @@ from tests.attack.harness import Wrong, main
 from xmcjax.models import (
     LinearModel,
     ModelError,
+    Names,
     Predictor,
     ShardWriter,
     predict_topk,
@@ -67,7 +68,9 @@ def _write(directory: Path, seed: int) -> None:
     """The labels that a directory lacks of the model of that seed."""
     meta = {"n_features": D, "n_labels": L, "dtype": "float32", "transforms": ["idf", "unit"], "C": 1.0}
     arrays = {"idf.weight": np.random.default_rng(seed).uniform(1, 2, D)}
-    with ShardWriter(directory, meta, shard_size=SHARD, transforms_arrays=arrays, resume=True) as writer:
+    names = Names(np.array([f"label {l:02}" for l in range(L)]), tuple(f"feature {j}" for j in range(D)))
+    more = dict(shard_size=SHARD, transforms_arrays=arrays, resume=True, names=names)
+    with ShardWriter(directory, meta, **more) as writer:
         for label in writer.missing().tolist():
             size, rng = label * 7 % 12, np.random.default_rng([seed, label])
             indices = np.sort(rng.choice(D, size, replace=False)).astype(np.int32)
@@ -95,7 +98,10 @@ def _read(directory: Path, verify: str, *, partial: bool) -> tuple:
     if not np.isfinite(weights.data).all() or not np.isfinite(model.intercept()).all():
         raise Wrong("weights that are not finite")
     weights.check_format(full_check=True)
-    return (model.n_labels, model.n_features, model.label_range, transforms.names, *arrays)
+    names = model.names()
+    named = () if names.classes is None else tuple(names.classes.tolist())
+    sizes = (model.n_labels, model.n_features, model.label_range)
+    return (*sizes, transforms.names, named, names.features, *arrays)
 
 
 def _same(one: tuple, two: tuple) -> bool:
@@ -107,7 +113,7 @@ def case(context: _Context, rng: np.random.Generator) -> str:
     kind = KINDS[rng.integers(len(KINDS))]
     shards = sorted(name for name in files if name.startswith("shard"))
     name = sorted(files)[rng.integers(len(files))]
-    signed = kind in ("manifest", "shard", "index")
+    with_hashes = kind in ("manifest", "shard", "index")
     match kind:
         case "flip":
             files[name] = flipped(files[name], rng, int(rng.integers(1, 4)))
@@ -125,27 +131,28 @@ def case(context: _Context, rng: np.random.Generator) -> str:
         case "manifest":
             content = json.loads(files["manifest.json"])
             for _ in range(int(rng.integers(1, 3))):
-                _spoil(content, rng)
-            files["manifest.json"] = _signed(content)
+                spoil(content, rng)
+            files["manifest.json"] = signed(content)
         case "shard":
             name = [n for n in sorted(files) if n not in ("manifest.json", INDEX)][
                 rng.integers(len(files) - 2)
             ]
-            files[name] = _spoiled(files[name], rng)
+            damage = _spoiled_names if name == "names.json" else spoiled
+            files[name] = damage(files[name], rng)
             content = json.loads(files["manifest.json"])
-            for entry in (*content["shards"], content["transforms"]):
+            for entry in (*content["shards"], content["transforms"], content["names"]):
                 if entry["file"] == name:
                     entry |= {"bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
-            files["manifest.json"] = _signed(content)
+            files["manifest.json"] = signed(content)
         case "index":
-            files[INDEX] = _signed_index(_spoiled(files[INDEX], rng))
+            files[INDEX] = _signed_index(spoiled(files[INDEX], rng))
     directory = context.folder / "case"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     for file, content in files.items():
         (directory / file).write_bytes(content)
     if kind == "odd file":
-        _make_odd(directory / name, context, rng)
+        make_odd(directory / name, context.folder, context.other[name], rng)
     resumed = not rng.integers(4)
     verify, partial = VERIFY[rng.integers(4)], bool(rng.integers(2))
     what = f"{kind}, resumed" if resumed else f"{kind}, {verify}"
@@ -169,15 +176,15 @@ def case(context: _Context, rng: np.random.Generator) -> str:
         raise Wrong(f"{what}: {type(error).__name__}: {str(error)[:300]}") from error
     if _same(found, context.parts):
         return f"{what}: the same model"
-    if signed:
+    if with_hashes:
         return f"{what}: the model that was signed"
     if verify in ("full", "lazy"):
         raise Wrong(f"{what}: another model without a word")
     return f"{what}: another model, as documented"
 
 
-def _make_odd(path: Path, context: _Context, rng: np.random.Generator) -> None:
-    """Something that is no file, or a link, in place of a file."""
+def make_odd(path: Path, folder: Path, other: bytes, rng: np.random.Generator) -> None:
+    """Something that is no file, or a link, in place of a file; `other` is the content of another one."""
     content = path.read_bytes()
     path.unlink()
     match int(rng.integers(5)):
@@ -190,13 +197,11 @@ def _make_odd(path: Path, context: _Context, rng: np.random.Generator) -> None:
         case 3:
             path.symlink_to(path.name)
         case 4:  # the same content, or that of another model, in another place
-            (context.folder / "elsewhere").write_bytes(
-                content if rng.integers(2) else context.other[path.name]
-            )
+            (folder / "elsewhere").write_bytes(content if rng.integers(2) else other)
             path.symlink_to("../elsewhere")
 
 
-def _spoil(value: Any, rng: np.random.Generator) -> None:
+def spoil(value: Any, rng: np.random.Generator) -> None:
     """Changes one member somewhere in a JSON value."""
     while True:
         keys = list(value) if isinstance(value, dict) else list(range(len(value)))
@@ -217,7 +222,15 @@ def _spoil(value: Any, rng: np.random.Generator) -> None:
         return
 
 
-def _signed(content: Any) -> bytes:
+def _spoiled_names(content: bytes, rng: np.random.Generator) -> bytes:
+    if rng.integers(2):
+        return mutated(content, rng, content)
+    names = json.loads(content)
+    spoil(names, rng)
+    return json.dumps(names).encode()
+
+
+def signed(content: Any) -> bytes:
     """The manifest with the right hash."""
     if isinstance(content, dict):
         content.pop("manifest_sha256", None)
@@ -244,7 +257,7 @@ def _signed_index(content: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + bytes(data)
 
 
-def _spoiled(content: bytes, rng: np.random.Generator) -> bytes:
+def spoiled(content: bytes, rng: np.random.Generator) -> bytes:
     """A safetensors file with other bytes, another header, or other numbers in an array."""
     size = int.from_bytes(content[:8], "little")
     way = int(rng.integers(4))
@@ -252,7 +265,7 @@ def _spoiled(content: bytes, rng: np.random.Generator) -> bytes:
         return mutated(content, rng, content)
     header = json.loads(content[8 : 8 + size])
     if way == 1:
-        _spoil(header, rng)
+        spoil(header, rng)
         text = json.dumps(header).encode()
         return len(text).to_bytes(8, "little") + text + content[8 + size :]
     names = sorted(name for name in header if name != "__metadata__")

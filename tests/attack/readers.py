@@ -16,7 +16,9 @@ import scipy.sparse as sp
 
 from tests.attack._mutation import flipped, mutated
 from tests.attack.harness import Wrong, main
+from xmcjax.cli._config import read_options
 from xmcjax.cli._runs import read_runs
+from xmcjax.cli.inspect import read_vocabulary
 from xmcjax.data import (
     DataFormatError,
     load_demo,
@@ -44,6 +46,14 @@ def _read_runs(path: Path) -> tuple:
     return tuple(json.dumps(run) for run in read_runs(path))
 
 
+def _read_options(path: Path) -> tuple:
+    return tuple(f"{name} = {value!r}" for name, value in read_options(path).items())
+
+
+def _read_vocabulary(path: Path) -> tuple:
+    return tuple(read_vocabulary(path, 5))
+
+
 def _read_state(path: Path) -> tuple:
     names = [f"{i}_0" for i in range(len(_checkpoint.State._fields))]
     return (*_checkpoint._head(path), *_checkpoint._arrays(path, names))
@@ -60,6 +70,8 @@ _CALLS = {
     "npz": (load_npz, ({}, {"dtype": np.float64})),
     "predictions": (read_predictions, ({},)),
     "runs": (_read_runs, ({},)),
+    "options": (_read_options, ({},)),
+    "vocabulary": (_read_vocabulary, ({},)),
     "state": (_read_state, ({},)),
 }
 # Of each kind that is read in pieces: its format, and options with which a piece is read as the whole is.
@@ -109,6 +121,9 @@ def prepare(folder: Path) -> _Context:
     seeds.append(_Seed("predictions", "", (folder / "e").read_bytes()))
     records = [{"command": "train", "options": {"C": 1.0, "labels": None}, "nodes": []}] * 2
     seeds.append(_Seed("runs", "", json.dumps(records, indent=1).encode()))
+    text = 'C = 0.5\nloss = "logistic"\nfit_intercept = false\nk = [1, 3]\n[table]\nx = 1979-05-27\n'
+    seeds.append(_Seed("options", "", text.encode()))
+    seeds.append(_Seed("vocabulary", "", "one\ntwo\nthrée\nfour\nfive\n".encode()))
     arrays = {f"{i}_0": np.arange(i) for i in range(len(_checkpoint.State._fields))}
     arrays[f"{_checkpoint.State._fields.index('steps')}_0"] = np.array(3)
     header = json.dumps({"mark": "0" * 64, "method": "newton"}).encode()
@@ -237,7 +252,7 @@ def _same_array(a, b) -> bool:
 
 def _check(kind: str, result, what: str) -> None:
     """Whether data that were read are data."""
-    if kind in ("runs", "state"):
+    if kind in ("runs", "state", "options", "vocabulary"):
         return
     first, second = result
     if kind == "predictions":

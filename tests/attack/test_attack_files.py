@@ -26,11 +26,12 @@ READERS = {
     "data._files": "readers",
     "data._npz": "readers",
     "models._predictions": "readers",
+    "cli._config": "readers",
     "cli._runs": "readers",
+    "cli.inspect": "readers",
     "solvers.multinomial._checkpoint": "readers",
     "models._manifest": "models",
     "models._index": "models",
-    "models._linear": "models",
     "models._shard": "models",
     "cli._training": "the manifest of a model that Pretrained.check has read before",
 }
@@ -40,6 +41,7 @@ WRITERS = {
     "data._npz": "save_npz",
     "models._index": "write_index",
     "models._predictions": "prediction_file",
+    "models._kernel": "write_kernel_model",
     "models._writer": "ShardWriter",
     "cli._runs": "xmcjax train",
     "solvers.multinomial._checkpoint": "state of a solver",
@@ -78,7 +80,8 @@ def test_every_public_reader_and_writer_is_attacked():
     public = {name for part in (data, models) for name in dir(part)}
     reading = {name for name in public if name.startswith(("load", "read"))}
     # load calls those of FORMATS
-    assert reading - attacked == {"load", "load_demo", "load_pieces"}
+    # those of models are read by the attacks on models and kernel models
+    assert reading - attacked == {"load", "load_demo", "load_pieces", "read_kernel_model"}
     assert {form.load.__name__ for form in data.FORMATS.values()} <= attacked
     assert {name for name, form in data.FORMATS.items() if form.pieces} == {
         f for f, _ in readers._PIECES.values()
@@ -98,4 +101,4 @@ def test_every_command_is_given_wrong_flags():
 def test_every_command_that_writes_is_attacked():
     targets = {name.removeprefix("xmcjax ") for name in _victim.TARGETS if name.startswith("xmcjax ")}
     # the demo trains and predicts as the commands do; the others print
-    assert set(COMMANDS) - targets == {"demo", "evaluate", "info"}
+    assert set(COMMANDS) - targets == {"demo", "evaluate", "info", "inspect"}

@@ -17,7 +17,7 @@ import numpy as np
 from tests.attack import _commands, _victim
 from tests.attack._victim import TARGETS
 from tests.attack.harness import ROOT, Wrong, main
-from xmcjax.models import RUN_FILE, LinearModel
+from xmcjax.models import RUN_FILE, LinearModel, read_kernel_model
 
 PURPOSE = "kill -9, ENOSPC, EIO and short writes at every call: old or new, whole; nothing saved is lost"
 
@@ -172,8 +172,12 @@ def _shards(directory: Path) -> dict[str, bytes]:
         json.loads((directory / RUN_FILE).read_bytes())
     if not (directory / "manifest.json").exists():
         return {}
+    content = json.loads((directory / "manifest.json").read_bytes())
+    if "shards" not in content:
+        read_kernel_model(directory)
+        return {path.name: path.read_bytes() for path in directory.iterdir()}
     LinearModel.load(directory, verify="full", partial=True)
-    names = [shard["file"] for shard in json.loads((directory / "manifest.json").read_bytes())["shards"]]
+    names = [shard["file"] for shard in content["shards"]]
     return {name: (directory / name).read_bytes() for name in names}
 
 

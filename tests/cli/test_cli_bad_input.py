@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from jax.errors import JaxRuntimeError
 
+from xmcjax.cli.main import COMMANDS
+
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
 
 
@@ -244,7 +246,7 @@ def test_unknown_commands(xmcjax):
     for arguments in (("trian",), ()):
         result = xmcjax(*arguments)
         assert result.code == 2
-        assert "expected a command of demo, train, predict, evaluate, index, convert, info" in result.err
+        assert f"expected a command of {', '.join(COMMANDS)}, found" in result.err
         assert len(result.err.splitlines()) == 1
 
 

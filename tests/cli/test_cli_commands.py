@@ -8,11 +8,12 @@ import sys
 import pytest
 
 from xmcjax import __version__
+from xmcjax._systems import SYSTEMS
 from xmcjax.cli import demo as demo_command
 from xmcjax.cli.main import COMMANDS
 from xmcjax.data import FORMATS, TRANSFORMS, Dataset, load_demo
 from xmcjax.inits import INITS
-from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.losses import MARGIN_LOSSES, SMOOTH_LOSSES
 from xmcjax.metrics import PROPENSITY_PRESETS
 from xmcjax.models import LinearModel
 from xmcjax.penalties import PENALTIES
@@ -104,10 +105,12 @@ def test_help_of_the_program(xmcjax, flag):
 
 
 CHOICES = {
-    "train": [[n for n, loss in MARGIN_LOSSES.items() if loss.smooth], INITS, PENALTIES, TRANSFORMS, FORMATS],
+    "train": [SMOOTH_LOSSES, INITS, PENALTIES, TRANSFORMS, FORMATS, SYSTEMS],
     "predict": [FORMATS],
     "evaluate": [FORMATS, PROPENSITY_PRESETS],
     "convert": [FORMATS],
+    "inspect": [],
+    "merge": [],
     "index": [],
     "demo": [],
     "info": [],
@@ -121,6 +124,8 @@ def test_help_of_a_command_lists_the_choices_of_the_tables(xmcjax, name):
     for table in CHOICES[name]:
         for choice in table:
             assert choice in result.out
+    for flag in ("--json", "--config FILE", "--print-config"):
+        assert flag in result.out
     assert "xmcjax." not in result.out and ":class:" not in result.out
 
 

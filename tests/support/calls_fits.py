@@ -198,7 +198,9 @@ def _estimators(table: Table) -> None:
             # classes may be of any kind
             free = ("y = strings", "y = objects")
             table.add(f"estimators.{name}({text})", fitted, arguments, cost=40, free=free)
-        _predictions(table, kind, choices[0])
+        # with the loss that knows probabilities
+        likelihood = dict(loss="logistic") if name == "OneVsAllClassifier" else {}
+        _predictions(table, kind, choices[0] | likelihood)
 
 
 def _predictions(table: Table, kind, choice: dict) -> None:

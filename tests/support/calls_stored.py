@@ -106,6 +106,23 @@ def _models(table: Table, folder: Path) -> None:
     def indexed(directory=folder / "given", memory=1 << 20):
         return models.write_index(directory, memory=memory).stat().st_size
 
+    @table.of("models.Names")
+    def named(classes=np.arange(M), features=("a", "b", "c")):
+        return models.Names(classes, features).encode()
+
+    @table.of("models.write_kernel_model")
+    def kept(
+        directory=folder / "kernel", meta=META, arrays={"a": np.ones(3)}, names=models.Names(np.arange(M))
+    ):
+        shutil.rmtree(folder / "kernel", ignore_errors=True)
+        models.write_kernel_model(directory, meta, arrays, names)
+        return models.read_kernel_model(directory).arrays["a"]
+
+    @table.of("models.merge_models")
+    def merged(parts=[folder / "given"], directory=folder / "merged", resume=False):
+        shutil.rmtree(folder / "merged", ignore_errors=True)
+        return models.merge_models(parts, directory, resume=resume).dense_block(0, M)
+
     @table.of("models.scores_above", free=_ROWS)
     def above(coef=weights, intercept=BIASES, X=FEATURES, threshold=0.0):
         return models.scores_above(models.ArrayModel(coef, intercept), X, threshold)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xmcjax import _options
+from xmcjax.cli._systems import MODULES
 from xmcjax.cli.main import COMMANDS
 
 # The options that several estimators and commands have, and the flag of an option.
@@ -27,6 +28,9 @@ SHARED_SECTION = "Data files"
 def sections() -> dict[str, type]:
     """The dataclass of flags that each section of the page is about."""
     found = {name: importlib.import_module(f"xmcjax.cli.{name}").Options for name in COMMANDS}
+    for system, module in MODULES.items():
+        if module != "train":
+            found[f"train --system {system}"] = importlib.import_module(f"xmcjax.cli.{module}").Options
     found = {name: options for name, options in found.items() if dataclasses.fields(options)}
     hints = typing.get_type_hints(found["train"]).values()
     return found | {SHARED_SECTION: next(hint for hint in hints if dataclasses.is_dataclass(hint))}

@@ -19,7 +19,7 @@ from xmcjax import data, estimators, inits, kernels, lanes, linops, metrics, mod
 from xmcjax.solvers import multiclass_dual, topk_sdca
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
-    "OneVsAllClassifier": dict(clip=0.0),
+    "OneVsAllClassifier": dict(clip=0.0, loss="logistic"),
     "MulticlassSVC": dict(random_state=0),
     "MultinomialLogisticRegression": {},
     "TopKSVC": dict(random_state=0),

@@ -15,15 +15,24 @@ import tyro
 
 from xmcjax._arguments import job_count
 from xmcjax._options import Option, flag_of
+from xmcjax.data import TRANSFORMS
 from xmcjax.metrics import PROPENSITY_PRESETS, propensity_preset
 
 File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 Directory = Annotated[Path, tyro.conf.arg(metavar="DIR")]
+TransformNames = Annotated[
+    str,
+    tyro.conf.arg(
+        metavar="T,T,..",
+        help=f"of the features, in this order, some of {', '.join(TRANSFORMS)}; fitted on the training data "
+        "and stored in the model",
+    ),
+]
 
 
 # Flags that take a name of the one and of the other.
-_FILES = ("--data", "--out", "--predictions", "--test", "--train")
-_DIRECTORIES = ("--model", "--pretrained")
+_FILES = ("--data", "--out", "--predictions", "--test", "--train", "--vocabulary")
+_DIRECTORIES = ("--model", "--parts", "--pretrained")
 _THREADS = {"--threads": "--n-jobs"}
 #: Flags of earlier versions by command, and what there is in place of each.
 RENAMED = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -15,17 +17,75 @@ from xmcjax.metrics import RANKING_METRICS
 if TYPE_CHECKING:
     from xmcjax._topology import Share
     from xmcjax.cli._training import Outcome
+    from xmcjax.data import Dataset
     from xmcjax.models import LinearModel
+
+
+class Summary:
+    """What ``--json`` prints of a command in place of its lines.
+
+    Attributes:
+        fields: by name: numbers, texts, or several of them by name.
+        stream: where it is printed; None for stdout.
+    """
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+        self.stream: TextIO | None = None
+
+
+# That of the command that runs, where it was given --json.
+_summary: contextvars.ContextVar[Summary | None] = contextvars.ContextVar("summary", default=None)
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[Summary]:
+    """A context in which what commands print is collected instead; warnings go to stderr too."""
+    summary = Summary()
+    token = _summary.set(summary)
+    try:
+        yield summary
+    finally:
+        _summary.reset(token)
 
 
 def warn(text: str) -> None:
     """One line on stderr."""
     print(f"xmcjax: warning: {text}", file=sys.stderr)
+    if (summary := _summary.get()) is not None:
+        summary.fields.setdefault("warnings", []).append(text)
 
 
-def print_field(name: str, text: str, file: TextIO | None = None) -> None:
-    """One line of a summary; on stdout if no other stream is given."""
-    print(f"{name:<11} {text}", file=file)
+def print_field(name: str, text: str, stream: TextIO | None = None, /, **values: Any) -> None:
+    """One line of a summary.
+
+    Args:
+        name: of the field.
+        text: for people.
+        stream: another one than stdout.
+        values: for programs, in place of the text.
+    """
+    summary = _summary.get()
+    if summary is None:
+        print(f"{name:<11} {text}", file=stream)
+        return
+    summary.stream = stream
+    if values:
+        summary.fields[name] = summary.fields.get(name, {}) | values
+    else:
+        summary.fields[name] = text
+
+
+def print_values(name: str, values: Any) -> None:
+    """A field for programs alone."""
+    if (summary := _summary.get()) is not None:
+        summary.fields[name] = values
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Lines for people alone."""
+    if _summary.get() is None:
+        print("\n".join(lines))
 
 
 def summary_stream(out: Path) -> TextIO:
@@ -33,22 +93,34 @@ def summary_stream(out: Path) -> TextIO:
     return sys.stderr if os.path.samestat(os.stat(out), os.fstat(1)) else sys.stdout
 
 
-def metric_table(
-    Y_true, labels: np.ndarray, ks: Sequence[int], metrics: Mapping[str, Callable] = RANKING_METRICS, **more
-) -> list[str]:
-    """A metric a line, a column for each k, in per cent.
+def print_metrics(
+    Y_true,
+    labels: np.ndarray,
+    ks: Sequence[int],
+    metrics: Mapping[str, Callable] = RANKING_METRICS,
+    *,
+    name: str = "metrics",
+    head: bool = True,
+    **more,
+) -> None:
+    """A table of a metric a line and a column for each k, in per cent.
 
     Args:
         Y_true: [n, L].
         labels: predictions, best first, [n, K].
         ks: each at most K.
         metrics: by name, called with (Y_true, labels, k, **more).
+        name: of the field of ``--json``.
+        head: whether the line with the numbers k stands above.
+        more: further arguments of the metrics.
     """
-    lines = [" " * 7 + "".join(f"{f'@{k}':>8}" for k in ks)]
-    for name, metric in metrics.items():
-        values = [100 * metric(Y_true, labels, k, **more) for k in ks]
-        lines.append(f"{name:<7}" + "".join(f"{value:8.2f}" for value in values))
-    return lines
+    if head:
+        print_lines([" " * 7 + "".join(f"{f'@{k}':>8}" for k in ks)])
+    for metric, function in metrics.items():
+        values = {k: 100 * float(function(Y_true, labels, k, **more)) for k in ks}
+        print_lines([f"{metric:<7}" + "".join(f"{value:8.2f}" for value in values.values())])
+        if (summary := _summary.get()) is not None:
+            summary.fields.setdefault(name, {})[metric] = {str(k): value for k, value in values.items()}
 
 
 def describe_shares(shares: Sequence[Share]) -> str:
@@ -84,12 +156,31 @@ def warn_of_labels(outcome: Outcome) -> None:
         )
 
 
+def describe_data(dataset: Dataset, prefix: str = "", file: TextIO | None = None) -> None:
+    """The line about a data set."""
+    (n, d), L = dataset.X.shape, dataset.n_labels
+    print_field("data", prefix + dataset.describe(), file, rows=n, features=d, labels=L)
+
+
+def model_size(directory: Path) -> int:
+    """Bytes of the files of a model."""
+    return sum(file.stat().st_size for file in directory.iterdir())
+
+
 def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
-    """The summary of a training run."""
+    """The summary of a training run of one-vs-all."""
     summary = outcome.summary
-    statuses = ", ".join(f"{n:,} {s.name.lower()}" for s, n in sorted(summary.statuses.items()))
+    counts = {status.name.lower(): n for status, n in sorted(summary.statuses.items())}
+    statuses = ", ".join(f"{n:,} {name}" for name, n in counts.items())
     earlier = f"; {outcome.stored:,} were stored before" if outcome.stored else ""
-    print_field("labels", (statuses or "none left to train") + earlier)
+    print_field(
+        "labels",
+        (statuses or "none left to train") + earlier,
+        trained=outcome.trained,
+        stored=outcome.stored,
+        missing=outcome.missing,
+        **counts,
+    )
     solved = sum(n for s, n in summary.statuses.items() if s.name != "NO_POSITIVES")
     if solved and summary.steps:
         active = summary.active / summary.steps / n_rows
@@ -97,8 +188,22 @@ def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
             "work",
             f"{summary.newton_steps / solved:.1f} Newton steps and {summary.cg_steps / solved:.1f} CG steps "
             f"per label, {active:.2%} of the rows active in a step",
+            newton_steps=summary.newton_steps,
+            cg_steps=summary.cg_steps,
+            active_rows=active,
         )
     compiling = f", {summary.first_step_seconds:.2f} s of it the first step, which compiles"
-    print_field("training", f"{summary.seconds:.2f} s{compiling if summary.steps else ''}")
-    size = sum(file.stat().st_size for file in model.directory.iterdir()) / 1e6
-    print_field("model", f"{model.directory} ({size:.1f} MB, {model.density():.2%} of the weights non-zero)")
+    print_field(
+        "training",
+        f"{summary.seconds:.2f} s{compiling if summary.steps else ''}",
+        seconds=summary.seconds,
+        first_step_seconds=summary.first_step_seconds,
+    )
+    size, density = model_size(model.directory), model.density()
+    print_field(
+        "model",
+        f"{model.directory} ({size / 1e6:.1f} MB, {density:.2%} of the weights non-zero)",
+        directory=str(model.directory),
+        bytes=size,
+        density=density,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,30 @@ def write_run_file(
     seconds: dict[str, float],
     shares: Sequence[Share] = (),
 ):
+    """Adds a run of one-vs-all to the ``run.json`` beside a model, see :func:`add_record`."""
+    summary = outcome.summary
+    more = {
+        "nodes": [
+            {"node": s.node.number, "cores": format_cores(s.node.cores), "threads": s.threads} for s in shares
+        ],
+        "labels_trained": outcome.trained,
+        "labels_missing": outcome.missing,
+        "statuses": {status.name.lower(): count for status, count in sorted(summary.statuses.items())},
+        "newton_steps": summary.newton_steps,
+        "cg_steps": summary.cg_steps,
+    }
+    add_record(
+        directory,
+        command,
+        options,
+        more,
+        seconds | {"training": summary.seconds, "first_step": summary.first_step_seconds},
+    )
+
+
+def add_record(
+    directory: Path, command: str, options: Any, more: Mapping[str, Any], seconds: Mapping[str, float]
+) -> None:
     """Adds a run to the ``run.json`` beside a model: everything about it that the model does not depend on.
 
     Where the file there cannot be read, it stays as it is, and a warning says that this run is not in it.
@@ -60,24 +84,15 @@ def write_run_file(
     except ModelFormatError as error:
         warn(f"{error}; it is left as it is, without a record of this run")
         return
-    summary = outcome.summary
     record = {
         "command": command,
         "options": dataclasses.asdict(options),
         "host": os.uname().nodename,
         "cores": usable_cores(),
-        "nodes": [
-            {"node": s.node.number, "cores": format_cores(s.node.cores), "threads": s.threads} for s in shares
-        ],
         "native": native_isa(),
         "versions": versions(),
-        "labels_trained": outcome.trained,
-        "labels_missing": outcome.missing,
-        "statuses": {status.name.lower(): count for status, count in sorted(summary.statuses.items())},
-        "newton_steps": summary.newton_steps,
-        "cg_steps": summary.cg_steps,
-        "seconds": {name: round(value, 3) for name, value in seconds.items()}
-        | {"training": round(summary.seconds, 3), "first_step": round(summary.first_step_seconds, 3)},
+        **more,
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
     }
     with atomic_write(path) as file:
         file.write(json.dumps([*runs, record], indent=1, default=str).encode() + b"\n")

@@ -37,5 +37,8 @@ def run(options: Options) -> None:
     out_format = None if options.out_format == AUTO else options.out_format
     dataset = data.convert(options.data, options.out, files.reader_name, out_format, **files.reader())
     stream = _report.summary_stream(options.out)
-    _report.print_field("data", dataset.describe(), stream)
-    _report.print_field("written", f"{options.out} ({options.out.stat().st_size / 1e6:.1f} MB)", stream)
+    _report.describe_data(dataset, file=stream)
+    size = options.out.stat().st_size
+    _report.print_field(
+        "written", f"{options.out} ({size / 1e6:.1f} MB)", stream, file=str(options.out), bytes=size
+    )

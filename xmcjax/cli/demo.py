@@ -52,7 +52,7 @@ def run(options: Options) -> None:
     dataset = Dataset(demo.X_train, demo.Y_train)
     data = _training.prepare(dataset, _TRANSFORMS)
     reading = time.perf_counter() - begin
-    _report.print_field("data", f"NAICS 2017: {dataset.describe()}")
+    _report.describe_data(dataset, "NAICS 2017: ")
     _report.print_field(
         "method", f"one-vs-all {trainer.loss.name}, init {trainer.init.name}, transforms {_TRANSFORMS}"
     )
@@ -64,14 +64,24 @@ def run(options: Options) -> None:
     begin = time.perf_counter()
     labels = _training.best_labels(model, model.transforms().apply(demo.X_test), max(_KS), trainer.threads)
     seconds = time.perf_counter() - begin
-    _report.print_field("prediction", f"{seconds:.2f} s for {len(labels):,} rows")
+    _report.print_field(
+        "prediction", f"{seconds:.2f} s for {len(labels):,} rows", seconds=seconds, rows=len(labels)
+    )
     metrics = {name: RANKING_METRICS[name] for name in ("P", "top")}
-    print("\nper cent of the test rows (P: precision at k, top: the class is among the k best;")
-    print("with one class per row, P@3 cannot exceed 33.3 and P@5 not 20.0)")
-    print("\n".join(_report.metric_table(demo.Y_test, labels, _KS, metrics)))
-    print("\nwords of a test row -> predicted NAICS codes, best first [true code]")
-    print("\n".join(_examples(demo, labels)))
-    print(f"\nThe model is in {directory.resolve()}")
+    _report.print_lines(
+        [
+            "\nper cent of the test rows (P: precision at k, top: the class is among the k best;",
+            "with one class per row, P@3 cannot exceed 33.3 and P@5 not 20.0)",
+        ]
+    )
+    _report.print_metrics(demo.Y_test, labels, _KS, metrics)
+    _report.print_lines(
+        [
+            "\nwords of a test row -> predicted NAICS codes, best first [true code]",
+            *_examples(demo, labels),
+            f"\nThe model is in {directory.resolve()}",
+        ]
+    )
 
 
 def _fresh_directory(base: str = "xmcjax-demo") -> Path:

@@ -64,11 +64,11 @@ def run(options: Options) -> None:
         _report.warn(f"{options.predictions} has at most {longest} labels a line: the others count as wrong")
         padding = ((0, 0), (0, max(ks) - longest))
         labels = np.pad(labels, padding, constant_values=-1)
-    _report.print_field("rows", f"{truth.n_rows:,}, {truth.n_labels:,} labels")
-    lines = _report.metric_table(truth.y, labels, ks)
+    found = f"{truth.n_rows:,}, {truth.n_labels:,} labels"
+    _report.print_field("rows", found, rows=truth.n_rows, labels=truth.n_labels)
+    _report.print_metrics(truth.y, labels, ks)
     if q is not None:
-        lines += _report.metric_table(truth.y, labels, ks, PROPENSITY_METRICS, inverse_propensities=q)[1:]
-    print("\n".join(lines))
+        _report.print_metrics(truth.y, labels, ks, PROPENSITY_METRICS, head=False, inverse_propensities=q)
 
 
 def _check_rows(path: Path, labels: np.ndarray, truth: Dataset) -> None:

@@ -23,4 +23,5 @@ class Options:
 def run(options: Options) -> None:
     """Writes the index; it appears under its name when it is complete."""
     path = write_index(options.model)
-    _report.print_field("written", f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    size = path.stat().st_size
+    _report.print_field("written", f"{path} ({size / 1e6:.1f} MB)", file=str(path), bytes=size)

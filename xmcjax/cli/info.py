@@ -27,7 +27,8 @@ class Options:
 
 def run(options: Options) -> None:
     """Prints; here alone a device is asked for without work for it."""
-    print_field("versions", ", ".join(f"{name} {version}" for name, version in versions().items()))
+    found = versions()
+    print_field("versions", ", ".join(f"{name} {version}" for name, version in found.items()), **found)
     print_field("devices", _devices())
     print_field("cores", f"{usable_cores()} usable of {os.cpu_count()}")
     print_field("numa", describe_nodes())
@@ -43,7 +44,7 @@ def run(options: Options) -> None:
         print_field(name, ", ".join(table))
     for name, meaning in VARIABLES.items():
         value = f"={os.environ[name]}" if name in os.environ else " unset"
-        print_field("environment", f"{name}{value} ({meaning})")
+        print_field("environment", f"{name}{value} ({meaning})", **{name: os.environ.get(name)})
 
 
 def _devices() -> str:

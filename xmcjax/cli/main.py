@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import inspect
 import os
 import signal
 import sys
@@ -20,10 +21,21 @@ COMMANDS = {
     "train": "train a model",
     "predict": "write the best labels of each row",
     "evaluate": "compare predictions with the truth",
+    "inspect": "show how a model was trained, its size and the largest weights of its labels",
+    "merge": "join parts of a model that were trained with --labels",
     "index": "store the weights of a model by feature, for the prediction of single rows",
     "convert": "turn a text file into npz, which is read several times faster",
     "info": "versions, devices, and what this installation can do",
 }
+
+JSON = "--json"
+#: What every command takes.
+COMMON = {
+    JSON: "print the summary as one JSON object",
+    "--config FILE": "take options from a TOML file, under the names of the flags",
+    "--print-config": "show the options as such a file, and do nothing else",
+}
+_WIDTH = max(map(len, COMMON))
 
 BAD_INPUT = 2
 #: Where a signal ended the command, the status is this and the number of the signal.
@@ -82,21 +94,7 @@ def _run(name: str, *arguments: str) -> int:
 
 def _command(name: str, *arguments: str) -> int:
     try:
-        import tyro
-
-        from xmcjax.cli._options import check_names, refuse_old
-
-        command = importlib.import_module(f"xmcjax.cli.{name}")
-        refuse_old(name, arguments)
-        check_names(arguments)
-        options = tyro.cli(
-            command.Options,
-            prog=f"xmcjax {name}",
-            args=arguments,
-            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-        )
-        with _warnings_in_one_line():
-            status = command.run(options) or 0
+        status = _read_and_run(name, list(arguments))
         sys.stdout.flush()
     except BrokenPipeError as error:
         if error.filename not in (None, "/dev/stdout"):
@@ -123,6 +121,65 @@ def _command(name: str, *arguments: str) -> int:
         print(f"xmcjax {name}: error: {_one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     return status
+
+
+def _read_and_run(name: str, arguments: list[str]) -> int:
+    import tyro
+
+    from xmcjax.cli._config import PRINT, flags_of, read_config, toml
+    from xmcjax.cli._options import check_names, refuse_old
+
+    config, arguments = read_config(arguments)
+    module, prog = name, f"xmcjax {name}"
+    if name == "train":
+        from xmcjax.cli._systems import taken
+
+        system, module, arguments = taken(arguments, config)
+        prog += f" --system {system}"
+    as_json, shown = (flag in arguments for flag in (JSON, PRINT))
+    arguments = [argument for argument in arguments if argument not in (JSON, PRINT)]
+    command = importlib.import_module(f"xmcjax.cli.{module}")
+    refuse_old(module, arguments)
+    check_names(arguments)
+    options = tyro.cli(
+        command.Options,
+        prog=prog,
+        description=_description(command.Options, name),
+        # what is given on the command line stands last and counts
+        args=[*flags_of(config, command.Options), *arguments],
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+    )
+    if shown:
+        print(toml(options))
+        return 0
+    with _warnings_in_one_line(), _as_json(name) if as_json else contextlib.nullcontext():
+        return command.run(options) or 0
+
+
+def _description(options: type, name: str) -> str:
+    """What ``--help`` says above the options of a command."""
+    text = inspect.cleandoc(options.__doc__ or "").partition("\n\nAttributes:")[0]
+    lines = [f"  {flag:<{_WIDTH}}  {meaning}" for flag, meaning in COMMON.items()]
+    if name == "train":
+        from xmcjax._systems import SYSTEMS
+
+        lines.insert(
+            0, f"  {'--system NAME':<{_WIDTH}}  what is trained, one of {', '.join(SYSTEMS)}; each has"
+        )
+        lines.insert(1, f"  {'':<{_WIDTH}}  options of its own: --system NAME --help")
+    return "\n".join([text, "", "Beside the options below:", *lines])
+
+
+@contextlib.contextmanager
+def _as_json(name: str):
+    """Prints the summary of a command as one JSON object when it ends."""
+    import json
+
+    from xmcjax.cli._report import collected
+
+    with collected() as summary:
+        yield
+    print(json.dumps({"command": name, **summary.fields}, default=str), file=summary.stream)
 
 
 @contextlib.contextmanager
@@ -168,6 +225,7 @@ def _usage() -> str:
             "",
             *lines,
             "",
-            "xmcjax COMMAND --help lists the options of a command.",
+            "xmcjax COMMAND --help lists the options of a command. Every command also takes",
+            *(f"  {flag:<{_WIDTH}}  {meaning}" for flag, meaning in COMMON.items()),
         ]
     )

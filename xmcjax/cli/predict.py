@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from xmcjax._options import SHARED
 from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read_features, transformed
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
-from xmcjax.models import INDEX, LinearModel, Predictor, predict_topk, prediction_file
+from xmcjax.data import Transforms
+from xmcjax.models import INDEX, LinearModel, Predictor, predict_topk, prediction_file, system_of
 
 # Weights up to which all are held while the data are read; of more, each piece of the data reads them anew.
 _HELD = 1 << 27
@@ -26,14 +31,34 @@ class Options:
         data: features; labels in the file are not looked at.
         out: file for the predictions, one line per row; plain text. An old one is replaced.
         top_k: labels per row; never more than the model has.
+        probabilities: write label:probability, where the model has a loss that knows them: the logistic loss
+            of one-vs-all, label by label, multinomial and kernel.
     """
 
     model: Directory
     data: File
     out: File
     top_k: int = 5
+    probabilities: bool = False
     n_jobs: int = SHARED["n_jobs"].of_flag
     files: DataOptions = dataclasses.field(default_factory=DataOptions)
+
+
+class Opened(NamedTuple):
+    """A model of any system.
+
+    Attributes:
+        best: (X, k) -> (labels, scores), both [n, k], of features after the transforms.
+        transforms: of the features.
+        n_features, n_labels: of the model.
+        dtype: of features and scores.
+    """
+
+    best: Callable[[Any, int], tuple[np.ndarray, np.ndarray]]
+    transforms: Transforms
+    n_features: int
+    n_labels: int
+    dtype: str
 
 
 def run(options: Options) -> None:
@@ -46,24 +71,73 @@ def run(options: Options) -> None:
         raise ValueError(
             f"--out: predictions are plain text, expected no {options.out.suffix}: {options.out}"
         )
-    model = LinearModel.load(options.model)
-    transforms = model.transforms()
-    first, last = model.label_range
-    top_k = min(options.top_k, last - first)
+    model = (_kernel if system_of(options.model) == "kernel" else _linear)(options, threads)
+    top_k = min(options.top_k, model.n_labels)
     pieces = read_features(
         options.data,
         options.files,
-        dtype=model.dtype.name,
+        dtype=model.dtype,
         n_features=model.n_features,
         like=f"as in {options.model}",
     )
-    best = functools.partial(predict_topk, model, threads=threads)
-    if model.n_weights <= _HELD or (options.model / INDEX).exists():
-        best = Predictor(model, n_jobs=threads).predict_topk
     n_rows = 0
     with contextlib.closing(pieces), prediction_file(options.out) as write:
         for X in pieces:
-            write(*best(transformed(options.data, X, transforms), top_k))
+            write(*model.best(transformed(options.data, X, model.transforms), top_k))
             n_rows += X.shape[0]
     written = f"{options.out} ({n_rows:,} rows, {top_k} labels per row)"
-    _report.print_field("predictions", written, _report.summary_stream(options.out))
+    stream = _report.summary_stream(options.out)
+    _report.print_field(
+        "predictions", written, stream, file=str(options.out), rows=n_rows, labels_per_row=top_k
+    )
+
+
+def _linear(options: Options, threads: int) -> Opened:
+    model = LinearModel.load(options.model)
+    first, last = model.label_range
+    best = functools.partial(predict_topk, model, threads=threads)
+    if options.probabilities or model.n_weights <= _HELD or (options.model / INDEX).exists():
+        predictor = Predictor(model, n_jobs=threads)
+        best = functools.partial(predictor.predict_topk, probabilities=options.probabilities)
+    classes = model.names().classes
+    return Opened(
+        _numbered(best, classes), model.transforms(), model.n_features, last - first, model.dtype.name
+    )
+
+
+def _kernel(options: Options, threads: int) -> Opened:
+    from xmcjax.cli._cache import compilation_cache
+    from xmcjax.estimators import KernelLogisticClassifier
+
+    classifier: Any = KernelLogisticClassifier.load(options.model)
+    classes, transforms = classifier.classes_, getattr(classifier, "transforms_", Transforms((), {}))
+    classifier.transforms_ = None  # applied to each piece before
+
+    def best(X, k: int) -> tuple[np.ndarray, np.ndarray]:
+        with compilation_cache():
+            if not options.probabilities:
+                names, scores = classifier.predict_topk(X, k)
+                return np.searchsorted(classes, names), scores
+            p = classifier.predict_proba(X)
+        labels = np.argsort(-p, axis=1, kind="stable")[:, :k]
+        return labels, np.take_along_axis(p, labels, axis=1)
+
+    return Opened(
+        _numbered(best, classes),
+        transforms,
+        classifier.n_features_in_,
+        len(classes),
+        classifier.dual_coef_.dtype.name,
+    )
+
+
+def _numbered(best: Callable, classes: np.ndarray | None) -> Callable:
+    """Predictions with the classes as labels, where these are numbers from 0; else their places."""
+    if classes is None or classes.dtype.kind not in "iu" or not 0 <= classes[0] <= classes[-1] < 2**31:
+        return best
+
+    def numbered(X, k: int) -> tuple[np.ndarray, np.ndarray]:
+        labels, scores = best(X, k)
+        return np.where(labels < 0, labels, classes[labels]), scores
+
+    return numbered

@@ -19,6 +19,7 @@ from xmcjax.cli._options import (
     Directory,
     File,
     PresetName,
+    TransformNames,
     check_preset,
     described,
     make_entry,
@@ -26,7 +27,7 @@ from xmcjax.cli._options import (
     parse_range,
 )
 from xmcjax.cli._runs import write_run_file
-from xmcjax.data import TRANSFORMS, parse_transforms
+from xmcjax.data import parse_transforms
 from xmcjax.inits import INITS, OvaPrimal
 from xmcjax.lanes import OPTIONS, WEIGHTINGS, OneVsAll, Weighting
 from xmcjax.losses import SMOOTH_LOSSES
@@ -44,14 +45,6 @@ else:
     DtypeName = one_of(("float32", "float64"))
     WeightingName = one_of(("none", *WEIGHTINGS))
 
-TransformNames = Annotated[
-    str,
-    tyro.conf.arg(
-        metavar="T,T,..",
-        help=f"of the features, in this order, some of {', '.join(TRANSFORMS)}; fitted on the training data "
-        "and stored in the model",
-    ),
-]
 LabelRange = Annotated[str | None, tyro.conf.arg(metavar="A:B")]
 _TEST_K = (1, 3, 5)
 #: The exit status of a run whose time was over: "try again later" of sysexits.h.
@@ -191,7 +184,7 @@ def run(options: Options) -> int:
     dataset = read(options.train, options.files, dtype=options.dtype)
     n_rows, n_features = dataset.X.shape
     label_range = parse_range(options.labels, dataset.n_labels)
-    _report.print_field("data", dataset.describe())
+    _report.describe_data(dataset)
     test = None
     if options.test is not None:
         test = read(
@@ -232,6 +225,6 @@ def run(options: Options) -> int:
     if test is not None and outcome.complete:
         labels = _training.best_labels(model, test.X, max(_TEST_K), trainer.threads)
         part = f", labels {options.labels} only" if options.labels else ""
-        _report.print_field("test", f"per cent of {test.n_rows:,} rows{part}")
-        print("\n".join(_report.metric_table(test.y, labels, _TEST_K, {"P": RANKING_METRICS["P"]})))
+        _report.print_field("test", f"per cent of {test.n_rows:,} rows{part}", rows=test.n_rows)
+        _report.print_metrics(test.y, labels, _TEST_K, {"P": RANKING_METRICS["P"]})
     return 0 if outcome.complete else TIMED_OUT

@@ -4,4 +4,6 @@ from xmcjax.estimators._kernel_logistic import KernelLogisticClassifier as Kerne
 from xmcjax.estimators._multiclass_svc import MulticlassSVC as MulticlassSVC
 from xmcjax.estimators._multinomial import MultinomialLogisticRegression as MultinomialLogisticRegression
 from xmcjax.estimators._one_vs_all import OneVsAllClassifier as OneVsAllClassifier
+from xmcjax.estimators._options import OPTIONS as OPTIONS
+from xmcjax.estimators._stored import save_with_numbers as save_with_numbers
 from xmcjax.estimators._topk_svc import TopKSVC as TopKSVC

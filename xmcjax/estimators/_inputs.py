@@ -37,6 +37,7 @@ def checked_data(estimator, X, y, *, multi_output: bool = False) -> tuple[Any, A
         TypeError, ValueError: as there; lists of tags, a masked array or a malformed matrix as y; y of
             another length or kind.
     """
+    estimator.__dict__.pop("transforms_", None)  # of the model that it was loaded from
     X, y = _entering(X), checked_targets(y)
     if sp.issparse(y) and not multi_output:
         raise _no_classes(y)

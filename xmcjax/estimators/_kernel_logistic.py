@@ -28,8 +28,11 @@ from xmcjax.estimators._kernel_parts import (
     least_expected_loss,
     ordered,
     points_of,
+    warn_of_unconverged,
 )
 from xmcjax.estimators._refit import unchanged_on_error
+from xmcjax.estimators._storable import Storable
+from xmcjax.estimators._stored import applied
 
 # Numbers of a part of the scores that prediction makes at once.
 _PART = 1 << 24
@@ -43,7 +46,7 @@ class CvGradient(NamedTuple):
     log_sigma2: float
 
 
-class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
+class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
     """Penalised multinomial regression with any kernel, for classes that are flat or leaves of a tree.
 
     Functions u_c = f_c + b_c with kernels K_c = v_c k_c minimise
@@ -103,6 +106,8 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         >>> model.predict([[0.9, 0.9], [0.1, 0.9]])
         array(['same', 'other'], dtype='<U5')
     """
+
+    _system = "kernel"
 
     def __init__(
         self,
@@ -229,7 +234,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             )
             h, self.search_ = tune(objective, tolerance=tol, max_iter=max_iter, progress=verbose)
             self.criterion_ = self.search_.value
-            _warn_of_unconverged(objective)
+            warn_of_unconverged(objective)
             self._fit(data, model, h)
         return self
 
@@ -267,7 +272,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
             objective = CvObjective(model, self._target(data), folds, h, free=free, hp=self._limits(data))
             value, slope = objective(objective.pack(h))
             slopes = objective.split(slope)
-        _warn_of_unconverged(objective)
+        warn_of_unconverged(objective)
 
         def like(slope, parameter):  # a number stands for all functions, in ascending order of the nodes
             if np.ndim(parameter) == 0:
@@ -278,6 +283,17 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         if not isinstance(self.kernel, Kernel):
             kernel = next(iter(jax.tree.leaves(kernel)), np.zeros(0))
         return value, CvGradient(like(slopes.v, self.v), kernel, float(slopes.sigma2))
+
+    def _write(self, path, **more):
+        from xmcjax.estimators import _stored_kernel
+
+        _stored_kernel.save(self, path, more)
+
+    @classmethod
+    def _read(cls, path):
+        from xmcjax.estimators import _stored_kernel
+
+        return _stored_kernel.load(cls, path)
 
     def decision_function(self, X):
         """u, [m, C]; u_1 − u_0, [m], for two classes.
@@ -462,6 +478,7 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = checked_features(self, X)
         check_features(X)
+        X = applied(getattr(self, "transforms_", None), X)
         training, dtype = self._kernels.gram.points, self.dual_coef_.dtype
         rows = max(1, _PART // max(X.shape[1], self.dual_coef_.size // 64))
         sparse = isinstance(training, kernels.Points) and not isinstance(training.op, Dense)
@@ -478,16 +495,6 @@ class KernelLogisticClassifier(ClassifierMixin, BaseEstimator):
                 )
                 parts.append(np.asarray(_cross()(self._kernels, points, self.dual_coef_[..., None]))[..., 0])
         return np.concatenate(parts)
-
-
-def _warn_of_unconverged(objective) -> None:
-    if objective.unconverged:
-        warnings.warn(
-            f"{objective.unconverged} of {objective.fits} fits to the folds did not converge: the criterion "
-            "and its gradient are not exact there; raise max_iter, max_cg or tol, or use float64",
-            ConvergenceWarning,
-            stacklevel=4,  # the caller of a decorated method
-        )
 
 
 @functools.cache

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
 from xmcjax import _sparse
 from xmcjax._hierarchy import Hierarchy
@@ -214,3 +216,14 @@ def least_expected_loss(probabilities: np.ndarray, loss, tree: Hierarchy | None)
     below = sp.csr_array(tree.members().astype(probabilities.dtype))  # [P, C]
     mass = probabilities @ below.T
     return np.argmin(tree.depth[tree.leaves] / 2 - mass @ below, axis=1)
+
+
+def warn_of_unconverged(objective) -> None:
+    """Where the fits of a criterion did not converge; called by a decorated method."""
+    if objective.unconverged:
+        warnings.warn(
+            f"{objective.unconverged} of {objective.fits} fits to the folds did not converge: the criterion "
+            "and its gradient are not exact there; raise max_iter, max_cg or tol, or use float64",
+            ConvergenceWarning,
+            stacklevel=4,  # the caller of a decorated method
+        )

@@ -9,7 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
 from xmcjax._arguments import job_count, refuse_renamed, whole_number
+from xmcjax.estimators import _stored
 from xmcjax.estimators._inputs import checked_features, checked_truth
+from xmcjax.estimators._storable import Storable
 
 # Scores that decision_function makes at most, in bytes.
 _MOST_BYTES = 8 << 30
@@ -17,7 +19,7 @@ _MOST_BYTES = 8 << 30
 _LOWEST = -1e30
 
 
-class LinearClassifier(ClassifierMixin, BaseEstimator):
+class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
     """Base of the linear classifiers; a subclass has ``fit``, which sets what prediction needs.
 
     Attributes:
@@ -25,7 +27,16 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         coef_: [m, d], CSR or an array; m is 1 for a class vector of two classes, for the second.
         intercept_: [m]; −inf for a label that is never predicted.
         _form: of :class:`xmcjax.estimators._targets.Targets`.
+        _fitted: attributes of a fit, numbers, that a stored classifier keeps.
     """
+
+    _form: str
+    _fitted: tuple[str, ...] = ()
+
+    @property
+    def _link(self) -> str | None:
+        """How scores become probabilities, of :data:`xmcjax.models.LINKS`."""
+        return None
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -37,6 +48,26 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         init = type(self).__init__
         refuse_renamed(init, getattr(init, "renamed", {}), params)
         return super().set_params(**params)
+
+    def _write(self, path, **more):
+        _stored.save(self, path, _stored.labels_of(self), more)
+
+    @classmethod
+    def _read(cls, path):
+        return _stored.load(cls, path)
+
+    def _restore(self, status, steps):
+        """Sets what a model stores of each problem.
+
+        Args:
+            status: how training ended, [m], numbers of :class:`xmcjax.solvers.Status`.
+            steps: Newton steps, [m].
+        """
+
+    @staticmethod
+    def _parameters_of(meta):
+        """Arguments for meta data that do not name them, as those of the command line."""
+        raise ValueError("expected the member parameters, found none")
 
     def decision_function(self, X):
         """Scores X coef_ᵀ + intercept_, [n, m]; [n] for a class vector of two classes.
@@ -151,7 +182,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = checked_features(self, X)
         check_features(X)
-        return X
+        return _stored.applied(getattr(self, "transforms_", None), X)
 
     def _in_one_dtype(self, X):
         """X and the weights. These are checked: ``coef_`` is the user's to change."""

@@ -66,6 +66,8 @@ class MulticlassSVC(LinearClassifier):
     """
 
     _form = "classes"
+    _system = "multiclass"
+    _fitted = ("n_iter_", "dual_gap_", "status_")
 
     @renamed(threads=THREADS)
     def __init__(

@@ -15,6 +15,7 @@ from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
+from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 
@@ -22,7 +23,7 @@ from xmcjax.estimators._targets import class_numbers
 _SMALL = 1 << 16
 
 
-class MultinomialLogisticRegression(LinearClassifier):
+class MultinomialLogisticRegression(Probabilities, LinearClassifier):
     """Regularised multinomial logistic regression, exact, for up to many thousands of classes.
 
     With scores z_i = W x_i + b, sample weights s_i and class weights v,
@@ -72,6 +73,9 @@ class MultinomialLogisticRegression(LinearClassifier):
         >>> model.predict_proba([[1, 0.1]]).round(2)
         array([[0.07, 0.89, 0.04]])
     """
+
+    _system = "multinomial"
+    _fitted = ("n_iter_", "objective_", "status_")
 
     @renamed(method="solver", lam="C, which is 1/lam")
     def __init__(
@@ -151,22 +155,9 @@ class MultinomialLogisticRegression(LinearClassifier):
         self._store(solution, W, bias)
         return self
 
-    def predict_proba(self, X):
-        """Probabilities of the classes, [n, K]; rows sum to 1.
-
-        Raises:
-            ValueError: as :meth:`decision_function`.
-        """
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_log_proba(self, X):
-        """Logarithms of the probabilities of the classes, [n, K]."""
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            # log σ(∓z), without overflow
-            return -np.logaddexp(0, np.stack([scores, -scores], axis=1))
-        scores = scores - scores.max(axis=1, keepdims=True)
-        return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    @property
+    def _link(self):
+        return "softmax"
 
     def _class_weights(self, y, sample_weight):
         if isinstance(self.class_weight, str) and self.class_weight != "balanced":

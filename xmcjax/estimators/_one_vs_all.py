@@ -17,11 +17,12 @@ from xmcjax._arguments import chosen, name_of, number, renamed
 from xmcjax._options import THREADS
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
+from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import targets
 
 
-class OneVsAllClassifier(LinearClassifier):
+class OneVsAllClassifier(Probabilities, LinearClassifier):
     """Linear one-vs-all classifier for thousands of labels, each solved exactly.
 
     For every label j, with y_ij = ±1 for rows with and without it, sample weights s_i and weights
@@ -112,6 +113,8 @@ class OneVsAllClassifier(LinearClassifier):
         >>> classifier.fit(X, ["left", "left", "right", "right"]).predict([[1, 0.1]])
         array(['right'], dtype='<U5')
     """
+
+    _system = "one-vs-all"
 
     @renamed(eps="tol", threads=THREADS)
     def __init__(
@@ -216,6 +219,40 @@ class OneVsAllClassifier(LinearClassifier):
         self._warn(results, summary.raised)
         return self
 
+    @property
+    def _link(self):
+        if getattr(self.loss, "name", self.loss) != "logistic":
+            return None
+        return "one_of" if getattr(self, "_form", "classes") == "classes" else "sigmoid"
+
+    def _restore(self, status, steps):
+        self.status_, self.n_iter_ = status, steps
+
+    @staticmethod
+    def _parameters_of(meta):
+        from xmcjax.inits import INITS
+        from xmcjax.losses import SMOOTH_LOSSES
+        from xmcjax.penalties import PENALTIES
+
+        losses = {name: type(loss) for name, loss in SMOOTH_LOSSES.items()}
+        weighting = meta["weighting"] or {}
+        # the directory of a start is not kept, its hash is
+        init = meta["init"] if meta["init"]["name"] != "pretrained" else {"name": "mean_separating"}
+        return dict(
+            loss=_entry(losses, meta["loss"]),
+            penalty=_entry(PENALTIES, meta["penalty"]),
+            init=_entry(INITS, init),
+            C=meta["C"],
+            tol=meta["eps"],
+            clip=meta["clip"],
+            sparsify_rise=meta["sparsify"],
+            weighting=weighting.get("name"),
+            propensities=(weighting["a"], weighting["b"]) if weighting else "default",
+            fit_intercept=meta["bias"] != "none",
+            regularise_intercept=meta["bias"] != "free",
+            max_iter=meta["max_iter"],
+        )
+
     def _options(self):
         from xmcjax.inits import INITS, Init
         from xmcjax.lanes import OneVsAll
@@ -309,3 +346,10 @@ class OneVsAllClassifier(LinearClassifier):
             return f"label {number}"
         # the one problem of two classes is that of the second
         return f"class {self.classes_.tolist()[number + self._binary]!r}"
+
+
+def _entry(table, described):
+    """An argument: the name of an entry of a table, or where its fields are not the defaults, the object."""
+    name, fields = described["name"], {key: value for key, value in described.items() if key != "name"}
+    made = table[name](**fields)
+    return name if made == table[name]() else made

@@ -57,6 +57,7 @@ class TopKSVC(LinearClassifier):
         n_iter_: epochs made.
         dual_gap_: relative duality gap of the weights.
         objective_: P.
+        status_: how it ended, of :class:`xmcjax.solvers.Status`.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
     X of float64 is solved in float64, without a change to JAX's settings.
@@ -72,6 +73,9 @@ class TopKSVC(LinearClassifier):
         >>> labels.tolist()
         [['right', 'both']]
     """
+
+    _system = "top-k"
+    _fitted = ("n_iter_", "dual_gap_", "objective_", "status_")
 
     @renamed(threads=THREADS)
     def __init__(
@@ -170,6 +174,7 @@ class TopKSVC(LinearClassifier):
         if found.status == Status.NONFINITE:
             raise ValueError("expected features and C whose products are finite, but they overflowed")
         self.n_iter_, self.objective_, self.dual_gap_ = found.epochs, found.primal, found.gap
+        self.status_ = Status(found.status)
         if found.gap > tol:
             stalled = found.status == Status.STALLED
             remedy = REMEDY[found.status] if stalled else "raise max_iter or tol, or lower C"

@@ -14,8 +14,13 @@ from xmcjax.models._errors import ModelFormatError as ModelFormatError
 from xmcjax.models._errors import ModelMismatchError as ModelMismatchError
 from xmcjax.models._index import INDEX as INDEX
 from xmcjax.models._index import write_index as write_index
+from xmcjax.models._kernel import read_kernel_model as read_kernel_model
+from xmcjax.models._kernel import system_of as system_of
+from xmcjax.models._kernel import write_kernel_model as write_kernel_model
 from xmcjax.models._linear import LinearModel as LinearModel
 from xmcjax.models._manifest import check_regular as check_regular
+from xmcjax.models._merge import merge_models as merge_models
+from xmcjax.models._names import Names as Names
 from xmcjax.models._predict import decision_function as decision_function
 from xmcjax.models._predict import predict_topk as predict_topk
 from xmcjax.models._predict import scores_above as scores_above

@@ -16,6 +16,8 @@ from xmcjax.models import _manifest
 from xmcjax.models._base import NOT_STORED, check_labels, is_trained
 from xmcjax.models._errors import IncompleteModelError, ModelFormatError
 from xmcjax.models._manifest import MANIFEST, FileRecord, Manifest, ShardRecord
+from xmcjax.models._names import Names
+from xmcjax.models._names import decode as decode_names
 from xmcjax.models._shard import Shard, decode
 
 VERIFY = ("full", "lazy", "size", "none")
@@ -23,6 +25,8 @@ VERIFY = ("full", "lazy", "size", "none")
 _FULL_BELOW = 8_000_000_000
 # Decoded shards kept; blocks of labels that straddle a boundary need two.
 _CACHED_SHARDS = 2
+# What a shard knows of the training of its labels.
+_OF_TRAINING = ("status", "newton_steps", "cg_steps")
 
 
 class LinearModel:
@@ -82,8 +86,7 @@ class LinearModel:
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{directory}: expected a model, found no {MANIFEST}") from error
         files: list[FileRecord] = [*manifest.shards]
-        if manifest.transforms is not None:
-            files.append(manifest.transforms)
+        files += [file for file in (manifest.transforms, manifest.names) if file is not None]
         if verify is None:
             verify = "full" if sum(file.bytes for file in files) <= _FULL_BELOW else "lazy"
         if verify != "none":
@@ -91,7 +94,7 @@ class LinearModel:
                 _check_size(directory, file)
         if verify == "full":
             for file in files:
-                _check_hash(directory, file)
+                _manifest.check_hash(directory, file)
         gaps = manifest.missing()
         if gaps and not partial:
             runs = ", ".join(
@@ -135,7 +138,7 @@ class LinearModel:
     def _read(self, place: int) -> Shard:
         entry = self._manifest.shards[place]
         if place in self._unverified:
-            _check_hash(self.directory, entry)
+            _manifest.check_hash(self.directory, entry)
             self._unverified.discard(place)
         path = self.directory / entry.file
         _manifest.check_regular(path)
@@ -223,6 +226,16 @@ class LinearModel:
         return [*runs, (first, self.n_labels)]
 
     @property
+    def shard_size(self) -> int:
+        """Labels per file."""
+        return self._manifest.shard_size
+
+    def file_hashes(self) -> dict[str, str]:
+        """SHA-256 of the files beside the shards, by what they hold."""
+        files = {"transforms": self._manifest.transforms, "names": self._manifest.names}
+        return {f"SHA-256 of {name}": file.sha256 for name, file in files.items() if file is not None}
+
+    @property
     def n_weights(self) -> int:
         """Weights that are stored, none of them zero."""
         return sum(shard.nonzeros for shard in self._manifest.shards)
@@ -269,6 +282,19 @@ class LinearModel:
         """int32 [L]: conjugate-gradient steps taken by each label, 0 where it is not stored."""
         return self._per_label("cg_steps", 0, np.int32)
 
+    def training_of(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`status`, `newton_steps` and `cg_steps` of labels first … last − 1, which are all stored."""
+        first, last = check_labels(first, last, self.n_labels)
+        parts = [
+            [
+                getattr(self._shard(place), name)[low - entry.first_label : high - entry.first_label]
+                for name in _OF_TRAINING
+            ]
+            for place, entry, low, high in self._overlapping(first, last)
+        ]
+        status, newton, cg = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return status, newton, cg
+
     def trained(self, first: int, last: int) -> np.ndarray:
         """bool [last − first]: labels that have a score: stored, with positive instances, and finite."""
         first, last = check_labels(first, last, self.n_labels)
@@ -278,7 +304,23 @@ class LinearModel:
             result[low - first : high - first] = status[low - entry.first_label : high - entry.first_label]
         return is_trained(result)
 
-    # Transforms
+    # Names and transforms
+
+    def names(self) -> Names:
+        """What the labels and features are called, where they have names.
+
+        Raises:
+            ModelFormatError: a damaged file.
+        """
+        entry = self._manifest.names
+        if entry is None:
+            return Names()
+        return decode_names(
+            self.directory / entry.file,
+            _manifest.checked_bytes(self.directory, entry),
+            self.n_labels,
+            self.n_features,
+        )
 
     def transforms(self):
         """The feature transforms of the training data, an `xmcjax.data.Transforms`: its ``apply``
@@ -316,10 +358,9 @@ class LinearModel:
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
-        _check_hash(self.directory, entry)
         path = self.directory / entry.file
         try:
-            return load(path.read_bytes())
+            return load(_manifest.checked_bytes(self.directory, entry))
         except SafetensorError as error:
             raise ModelFormatError(
                 path, "a safetensors file", f"one that cannot be read ({error})"
@@ -334,10 +375,3 @@ def _check_size(directory: Path, file: FileRecord) -> None:
     size = path.stat().st_size
     if size != file.bytes:
         raise ModelFormatError(path, f"{file.bytes} bytes as in the manifest", f"{size}")
-
-
-def _check_hash(directory: Path, file: FileRecord) -> None:
-    path = directory / file.file
-    digest = _manifest.sha256_of(path)
-    if digest != file.sha256:
-        raise ModelFormatError(path, f"SHA-256 {file.sha256[:12]}… as in the manifest", f"{digest[:12]}…")

@@ -6,6 +6,7 @@ its own digits, so that every flipped bit of the manifest itself is found too.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import reprlib
 import stat
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +24,15 @@ from xmcjax.models._errors import ModelFormatError
 
 MANIFEST = "manifest.json"
 TRANSFORMS = "transforms.safetensors"
+NAMES = "names.json"
 FORMAT = "xmcjax-linear-model"
-SCHEMA_VERSION = 1
+#: 1 knows no names of classes and features. Models without such names are still written as of 1.
+SCHEMA_VERSION = 2
 
 # Only these may be removed as left-overs of a run that was killed: what `xmcjax.data.atomic_write`
 # calls the files of this format while it writes them.
 _TEMPORARY = re.compile(
-    r"\.(shard-\d{6,}\.safetensors|(transforms|by-feature)\.safetensors|manifest\.json|run\.json)"
+    r"\.(shard-\d{6,}\.safetensors|(transforms|by-feature|arrays)\.safetensors|(manifest|run|names)\.json)"
     r"\.[0-9a-f]{16}\.tmp"
 )
 _TAIL = re.compile(rb',\n "manifest_sha256": "([0-9a-f]{64})"\n}\n\Z')
@@ -78,6 +82,7 @@ class Manifest:
         shard_size: labels per shard; boundaries are multiples of it, counted from label 0.
         transforms: the arrays of the feature transforms, or None where there are none.
         shards: those that are complete, in label order.
+        names: of classes and features, or None where they have none.
         sha256: that the file has as ``manifest_sha256``; "" of one that was not read.
     """
 
@@ -86,6 +91,7 @@ class Manifest:
     shard_size: int
     transforms: FileRecord | None
     shards: tuple[ShardRecord, ...]
+    names: FileRecord | None = None
     sha256: str = ""
 
     @property
@@ -202,6 +208,27 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def check_hash(directory: Path, file: FileRecord) -> None:
+    """Whether a file is the one that the manifest names.
+
+    Raises:
+        ModelFormatError: it is not.
+        OSError: it cannot be read.
+    """
+    path = directory / file.file
+    if not path.exists():
+        raise ModelFormatError(path, "a file that the manifest names", "none")
+    digest = sha256_of(path)
+    if digest != file.sha256:
+        raise ModelFormatError(path, f"SHA-256 {file.sha256[:12]}… as in the manifest", f"{digest[:12]}…")
+
+
+def checked_bytes(directory: Path, file: FileRecord) -> bytes:
+    """The content of a small file, compared with its hash; raises as :func:`check_hash`."""
+    check_hash(directory, file)
+    return (directory / file.file).read_bytes()
+
+
 def record(name: str, content: bytes) -> FileRecord:
     """The record of a file with this content."""
     return FileRecord(name, len(content), hashlib.sha256(content).hexdigest())
@@ -211,24 +238,30 @@ def render(manifest: Manifest) -> bytes:
     """The bytes of ``manifest.json``: a function of the content alone."""
     content = {
         "format": FORMAT,
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": 1 if manifest.names is None else 2,
         "meta": manifest.meta,
         "label_range": list(manifest.label_range),
         "shard_size": manifest.shard_size,
         "transforms": None if manifest.transforms is None else asdict(manifest.transforms),
         "shards": [asdict(shard) for shard in manifest.shards],
     }
+    if manifest.names is not None:
+        content["names"] = asdict(manifest.names)
+    return sealed(content)
+
+
+def sealed(content: dict) -> bytes:
+    """JSON with its own hash as the last member."""
     body = json.dumps(content, indent=1, sort_keys=True).encode()
     head = body[: -len(b"\n}")] + b',\n "manifest_sha256": "'
     return head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n'
 
 
-def read(path: Path) -> Manifest:
-    """Read and check ``manifest.json``.
+def unsealed(path: Path) -> tuple[Any, str]:
+    """The content of a manifest and its hash.
 
     Raises:
-        ModelFormatError: the file was changed or cut off, is no regular file, is of a newer schema, or its
-            content contradicts itself.
+        ModelFormatError: the file was changed or cut off, or is no regular file.
         OSError: it cannot be read.
     """
     check_regular(path)
@@ -242,28 +275,73 @@ def read(path: Path) -> Manifest:
         raise ModelFormatError(path, "JSON", str(error)) from error
     except RecursionError as error:
         raise ModelFormatError(path, "JSON", "lists or objects within each other by the thousand") from error
-    return replace(_from_json(path, content), sha256=tail[1].decode())
+    return content, tail[1].decode()
 
 
-def _from_json(path: Path, content) -> Manifest:
-    def need(condition: bool, expected: str, found) -> None:
-        if not condition:
-            raise ModelFormatError(path, expected, reprlib.repr(found))
+def read(path: Path) -> Manifest:
+    """Read and check ``manifest.json`` of a linear model.
 
-    need(isinstance(content, dict), "a JSON object", type(content).__name__)
-    need(content.get("format") == FORMAT, f"format {FORMAT!r}", content.get("format"))
-    version = content.get("schema_version")
-    meta = content.get("meta")
-    need(_is_count(version), "schema_version as an integer", version)
-    if version > SCHEMA_VERSION:
+    Raises:
+        ModelFormatError: as :func:`unsealed`; or a newer schema, or content that contradicts itself.
+        OSError: it cannot be read.
+    """
+    content, sha256 = unsealed(path)
+    return replace(_from_json(path, content), sha256=sha256)
+
+
+def checked_head(path: Path, content, form: str, newest: int) -> tuple[dict, int]:
+    """The meta data and the version of a manifest.
+
+    Args:
+        path: of the manifest.
+        content: what it holds.
+        form: its member ``format``.
+        newest: version of the schema.
+
+    Raises:
+        ModelFormatError: another format, a newer version, or meta data without the sizes.
+    """
+    _need(path, isinstance(content, dict), "a JSON object", type(content).__name__)
+    _need(path, content.get("format") == form, f"format {form!r}", content.get("format"))
+    version, meta = content.get("schema_version"), content.get("meta")
+    _need(path, _is_count(version), "schema_version as an integer", version)
+    if version > newest:
         made_by = meta.get("xmcjax_version") if isinstance(meta, dict) else None
         known = isinstance(made_by, str) and len(made_by) < 40
         needed = f"xmcjax {made_by} or later" if known else "a newer version of xmcjax"
-        raise ModelFormatError(path, f"schema_version up to {SCHEMA_VERSION}", f"{version}: install {needed}")
-    need(isinstance(meta, dict), "meta as a JSON object", meta)
+        raise ModelFormatError(path, f"schema_version up to {newest}", f"{version}: install {needed}")
+    _need(path, isinstance(meta, dict), "meta as a JSON object", meta)
     problem = _meta_problem(meta)
     if problem:
         raise ModelFormatError(path, *problem)
+    return meta, version
+
+
+def file_of(path: Path, content: dict, key: str, name: str) -> FileRecord | None:
+    """The record of a file that a manifest names under a key; None where it names none."""
+    if content.get(key) is None:
+        return None
+    file = FileRecord(**_file_fields(path, content[key]))
+    _need(path, file.file == name, f"the file name {name}", file.file)
+    return file
+
+
+def _file_fields(path: Path, entry) -> dict:
+    _need(path, isinstance(entry, dict), "a file record", entry)
+    _need(path, _is_count(entry.get("bytes")), "a file size", entry.get("bytes"))
+    digest = entry.get("sha256")
+    _need(path, isinstance(digest, str) and _SHA256.fullmatch(digest) is not None, "a SHA-256", digest)
+    return {key: entry.get(key) for key in ("file", "bytes", "sha256")}
+
+
+def _need(path: Path, condition: bool, expected: str, found) -> None:
+    if not condition:
+        raise ModelFormatError(path, expected, reprlib.repr(found))
+
+
+def _from_json(path: Path, content) -> Manifest:
+    need = functools.partial(_need, path)
+    meta, version = checked_head(path, content, FORMAT, SCHEMA_VERSION)
     bounds = content.get("label_range")
     need(
         isinstance(bounds, list)
@@ -276,22 +354,13 @@ def _from_json(path: Path, content) -> Manifest:
     size = content.get("shard_size")
     need(_is_count(size) and size > 0, "shard_size as a positive integer", size)
 
-    def file_fields(entry) -> dict:
-        need(isinstance(entry, dict), "a file record", entry)
-        need(_is_count(entry.get("bytes")), "a file size", entry.get("bytes"))
-        digest = entry.get("sha256")
-        need(isinstance(digest, str) and _SHA256.fullmatch(digest) is not None, "a SHA-256", digest)
-        return {key: entry.get(key) for key in ("file", "bytes", "sha256")}
-
-    transforms = content.get("transforms")
-    if transforms is not None:
-        transforms = FileRecord(**file_fields(transforms))
-        need(transforms.file == TRANSFORMS, f"the file name {TRANSFORMS}", transforms.file)
-    manifest = Manifest(meta, (bounds[0], bounds[1]), size, transforms, ())
+    transforms = file_of(path, content, "transforms", TRANSFORMS)
+    names = file_of(path, content, "names", NAMES) if version >= 2 else None
+    manifest = Manifest(meta, (bounds[0], bounds[1]), size, transforms, (), names)
     need(isinstance(content.get("shards"), list), "a list of shards", content.get("shards"))
     shards: list[ShardRecord] = []
     for entry in content["shards"]:
-        fields = file_fields(entry)
+        fields = _file_fields(path, entry)
         for key in ("first_label", "n_labels", "nonzeros"):
             need(_is_count(entry.get(key)), f"{key} as a count", entry.get(key))
             fields[key] = entry[key]
@@ -312,4 +381,4 @@ def _from_json(path: Path, content) -> Manifest:
             first,
         )
         shards.append(shard)
-    return Manifest(meta, manifest.label_range, size, transforms, tuple(shards))
+    return replace(manifest, shards=tuple(shards))

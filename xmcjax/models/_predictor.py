@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from xmcjax import _sparse, native
-from xmcjax._arguments import job_count, whole_number
+from xmcjax._arguments import flag, job_count, whole_number
+from xmcjax._links import SIGMOID, link_of, log_probabilities
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._index import INDEX, biases, opened
 from xmcjax.models._linear import LinearModel
@@ -68,27 +69,38 @@ class Predictor:
             native.warn_of_twins()
         self._lock = threading.Lock()
 
-    def predict_topk(self, X, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def predict_topk(self, X, k: int, *, probabilities: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """The k best labels of each row, best first; equal scores rank by the lower label.
 
         Args:
             X: features [n, d] after the model's transforms, sparse or dense.
             k: how many labels per row, at least 1.
+            probabilities: whether to give probabilities in place of scores, where the model's loss is a
+                likelihood: the logistic one, label by label, and that of multinomial regression.
 
         Returns:
             ``(labels, scores)``, int32 [n, k] and [n, k] of the model's dtype. Where fewer than k labels
             were trained, the slots left over hold label −1 and score −inf.
 
         Raises:
-            ValueError: X of another width, not two-dimensional, malformed or not finite; k below 1.
+            ValueError: X of another width, not two-dimensional, malformed or not finite; k below 1; a model
+                that knows no probabilities.
             TypeError: X is no matrix of real numbers.
             ModelFormatError: damaged weights.
         """
-        k = whole_number("k", k, 1)
+        k, link = whole_number("k", k, 1), None
+        if flag("probabilities", probabilities):
+            link = self._link()
         X, weights = self._checked(X), self._held()
         labels = np.full((X.shape[0], k), -1, np.int32)
         scores = np.full((X.shape[0], k), -np.inf, self.dtype)
         weights.best(X, scores, labels, threads=self._threads)
+        if link is not None:
+            for part in parts(X.shape[0], 1 if link == SIGMOID else self.n_labels):
+                every = (
+                    None if link == SIGMOID else weights.scores(weights.rows(X[part]), threads=self._threads)
+                )
+                scores[part] = np.exp(log_probabilities(link, scores[part], every))
         return labels, scores
 
     def decision_function(self, X, labels=None) -> np.ndarray:
@@ -114,6 +126,15 @@ class Predictor:
         for part in parts(X.shape[0], self.n_labels):
             scores[part] = weights.scores(weights.rows(X[part]), labels, threads=self._threads)
         return scores
+
+    def _link(self) -> str:
+        link = link_of(getattr(self._model, "meta", {}))
+        if link is None:
+            raise ValueError(
+                "probabilities: expected a model whose loss is a likelihood (logistic, or multinomial), "
+                "found another one"
+            )
+        return link
 
     def _checked(self, X):
         return checked_rows(X, self.n_features, self.dtype)

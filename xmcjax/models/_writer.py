@@ -20,7 +20,8 @@ from xmcjax.data import atomic_write
 from xmcjax.models import _manifest
 from xmcjax.models._errors import ModelMismatchError
 from xmcjax.models._lock import DirectoryLock
-from xmcjax.models._manifest import MANIFEST, TRANSFORMS, FileRecord, Manifest, ShardRecord
+from xmcjax.models._manifest import MANIFEST, NAMES, TRANSFORMS, FileRecord, Manifest, ShardRecord
+from xmcjax.models._names import Names, decode
 from xmcjax.models._shard import LabelWeights, encode
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
@@ -65,6 +66,7 @@ class ShardWriter:
         label_range: (first, one past the last) label to be stored; None is all.
         shard_size: labels per shard, 1000 by default. Boundaries are its multiples.
         transforms_arrays: arrays of the feature transforms by name, or None.
+        names: of the classes and features, or None.
         resume: continue a model that was started with the same arguments; a new or empty
             directory is started afresh. Without it nothing that exists is touched.
 
@@ -94,6 +96,8 @@ class ShardWriter:
         shard_size: int = 1000,
         transforms_arrays: dict[str, np.ndarray] | None = None,
         resume: bool = False,
+        *,
+        names: Names | None = None,
     ):
         meta = _manifest.check_meta(meta)
         first, last = (0, meta["n_labels"]) if label_range is None else _pair(label_range)
@@ -104,11 +108,17 @@ class ShardWriter:
         shard_size = whole_number("shard_size", shard_size, 1, sys.maxsize)
         flag("resume", resume)
         self.directory = Path(directory)
-        self._transforms_bytes = _transforms_bytes(transforms_arrays, meta["n_features"])
-        transforms = None
-        if self._transforms_bytes is not None:
-            transforms = _manifest.record(TRANSFORMS, self._transforms_bytes)
-        self._manifest = Manifest(meta, (first, last), shard_size, transforms, ())
+        #: files beside the shards, which are written first
+        self._beside: dict[str, bytes] = {}
+        arrays = _transforms_bytes(transforms_arrays, meta["n_features"])
+        if arrays is not None:
+            self._beside[TRANSFORMS] = arrays
+        if names is not None:
+            self._beside[NAMES] = names.encode()
+            decode(self.directory / NAMES, self._beside[NAMES], meta["n_labels"], meta["n_features"])
+        records = {name: _manifest.record(name, content) for name, content in self._beside.items()}
+        transforms, named = records.get(TRANSFORMS), records.get(NAMES)
+        self._manifest = Manifest(meta, (first, last), shard_size, transforms, (), named)
         self._pending: dict[int, dict[int, LabelWeights]] = {}
         self._full: dict[int, dict[int, LabelWeights]] = {}
         self._buffer_lock = threading.Lock()
@@ -130,16 +140,18 @@ class ShardWriter:
         if MANIFEST in names:
             self._continue(_manifest.read(self.directory / MANIFEST))
         else:
-            foreign = sorted(n for n in names - {TRANSFORMS, RUN_FILE} if not _manifest.is_temporary(n))
+            own = {TRANSFORMS, NAMES, RUN_FILE}
+            foreign = sorted(n for n in names - own if not _manifest.is_temporary(n))
             if foreign:
                 raise FileExistsError(
                     f"{self.directory}: expected a model to resume, found no {MANIFEST} but "
                     f"{', '.join(foreign[:3])} (nothing was changed)"
                 )
             self._remove_temporary(names)
-            if TRANSFORMS in names:
-                (self.directory / TRANSFORMS).unlink()
-            self._write_transforms()
+            for name in names & {TRANSFORMS, NAMES}:
+                (self.directory / name).unlink()
+            for name, content in self._beside.items():
+                self._write(name, content)
             self._write_manifest()
 
     def _continue(self, found: Manifest) -> None:
@@ -147,8 +159,9 @@ class ShardWriter:
         if difference:
             raise ModelMismatchError(self.directory, *difference)
         self._remove_temporary(os.listdir(self.directory))
-        if found.transforms is not None and not _intact(self.directory, found.transforms):
-            self._write_transforms()
+        for file in (found.transforms, found.names):
+            if file is not None and not _intact(self.directory, file):
+                self._write(file.file, self._beside[file.file])
         shards = tuple(shard for shard in found.shards if _intact(self.directory, shard))
         self._manifest = dataclasses.replace(found, shards=shards)
         if shards != found.shards:
@@ -158,10 +171,6 @@ class ShardWriter:
         for name in names:
             if _manifest.is_temporary(name):
                 (self.directory / name).unlink()
-
-    def _write_transforms(self) -> None:
-        if self._transforms_bytes is not None:
-            self._write(TRANSFORMS, self._transforms_bytes)
 
     def _write_manifest(self) -> None:
         self._write(MANIFEST, _manifest.render(self._manifest))
@@ -341,9 +350,8 @@ def _first_difference(found: Manifest, wanted: Manifest) -> tuple[str, str, str]
     def of_meta(manifest: Manifest, key: str) -> str:
         return repr(manifest.meta[key]) if key in manifest.meta else "nothing"
 
-    def of_transforms(manifest: Manifest) -> str:
-        file = manifest.transforms
-        return "none" if file is None else f"arrays of SHA-256 {file.sha256[:12]}…"
+    def of_file(file: FileRecord | None, what: str) -> str:
+        return "none" if file is None else f"{what} of SHA-256 {file.sha256[:12]}…"
 
     for key in sorted(found.meta.keys() | wanted.meta.keys()):
         # Values are compared, not texts: 1 is 1.0.
@@ -352,8 +360,10 @@ def _first_difference(found: Manifest, wanted: Manifest) -> tuple[str, str, str]
     for key in ("label_range", "shard_size"):
         if getattr(found, key) != getattr(wanted, key):
             return key, str(getattr(found, key)), str(getattr(wanted, key))
-    if found.transforms != wanted.transforms:
-        return "transforms", of_transforms(found), of_transforms(wanted)
+    for key, what in (("transforms", "arrays"), ("names", "texts")):
+        files = getattr(found, key), getattr(wanted, key)
+        if files[0] != files[1]:
+            return key, of_file(files[0], what), of_file(files[1], what)
     return None
 
 

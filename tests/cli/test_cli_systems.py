@@ -1,0 +1,230 @@
+"""All five systems: what is trained can be predicted with, evaluated, inspected, and opened in Python."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import xmcjax as library
+from xmcjax._systems import SYSTEMS
+from xmcjax.data import load_xmc, save_xmc
+from xmcjax.models import LinearModel, Predictor, read_predictions
+
+LABELS, ABSENT = 6, 3
+LINEAR = [name for name in SYSTEMS if name != "kernel"]
+MORE = {"one-vs-all": ("--loss", "logistic"), "top-k": ("--k", 2), "kernel": ("--rank", 40)}
+LIKELIHOODS = ("one-vs-all", "multinomial", "kernel")
+
+
+@pytest.fixture(scope="session")
+def classes(tmp_path_factory):
+    """A folder with train.txt and test.txt: one label per row, and none of label 3."""
+    folder = tmp_path_factory.mktemp("classes")
+    rng = np.random.default_rng(3)
+    centres = rng.exponential(size=(LABELS, 12)) * (rng.random((LABELS, 12)) < 0.5)
+    y = rng.choice([label for label in range(LABELS) if label != ABSENT], 240)
+    X = np.maximum(centres[y] + 0.2 * rng.normal(size=(240, 12)), 0).astype(np.float32)
+    Y = np.eye(LABELS, dtype=np.float32)[y]
+    for name, rows in (("train", slice(0, 180)), ("test", slice(180, 240))):
+        save_xmc(folder / f"{name}.txt", sp.csr_matrix(X[rows]), sp.csr_matrix(Y[rows]))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained(classes, tmp_path_factory):
+    """Directories of models by system, each trained once."""
+    from xmcjax.cli.main import main
+
+    made = {}
+
+    def directory(system: str):
+        if system not in made:
+            made[system] = tmp_path_factory.mktemp("systems") / system
+            train = ["--train", classes / "train.txt", "--model", made[system], "--transform", "log,idf,unit"]
+            given = ["train", "--system", system, *train, "--C", 5, *MORE.get(system, ())]
+            if system == "kernel":
+                given = [argument for argument in given if argument not in ("--C", 5)]
+            assert main([str(argument) for argument in given]) == 0
+        return made[system]
+
+    return directory
+
+
+def kind_of(system: str):
+    return getattr(library, SYSTEMS[system])
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_predict_evaluate_and_inspect(xmcjax, classes, trained, tmp_path, system):
+    model, out = trained(system), tmp_path / "p.txt"
+    said = xmcjax("predict", "--model", model, "--data", classes / "test.txt", "--out", out, "--json").done()
+    assert json.loads(said.out)["predictions"] == {"file": str(out), "rows": 60, "labels_per_row": 5}
+    labels, _ = read_predictions(out)
+    assert labels.shape == (60, 5) and ABSENT not in labels
+    said = xmcjax("evaluate", "--data", classes / "test.txt", "--predictions", out, "--json").done()
+    found = json.loads(said.out)
+    assert found["rows"] == {"rows": 60, "labels": LABELS} and found["metrics"]["P"]["1"] > 80
+    told = json.loads(xmcjax("inspect", "--model", model, "--json").done().out)
+    assert told["system"] == system and told["problem"]["features"] == 12
+    assert told["training"]["transforms"] == ["log", "idf", "unit"] and len(told["training"]["data"]) == 64
+    text = xmcjax("inspect", "--model", model).done().out
+    assert f"system      {system}\n" in text and "run         train" in text
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_command_line_and_the_estimator_predict_alike(xmcjax, classes, trained, tmp_path, system):
+    out = tmp_path / "p.txt"
+    xmcjax("predict", "--model", trained(system), "--data", classes / "test.txt", "--out", out).done()
+    labels, scores = read_predictions(out)
+    X = load_xmc(classes / "test.txt")[0]
+    classifier = kind_of(system).load(trained(system))
+    best = classifier.predict_topk(X, 5)
+    np.testing.assert_array_equal(labels, best[0])
+    np.testing.assert_array_equal(scores, best[1].astype(np.float32))
+
+
+@pytest.mark.parametrize("system", LIKELIHOODS)
+def test_probabilities(xmcjax, classes, trained, tmp_path, system):
+    out = tmp_path / "p.txt"
+    command = ("predict", "--model", trained(system), "--data", classes / "test.txt", "--out", out)
+    xmcjax(*command, "--probabilities").done()
+    labels, p = read_predictions(out)
+    X = load_xmc(classes / "test.txt")[0]
+    classifier = kind_of(system).load(trained(system))
+    places = np.searchsorted(classifier.classes_, labels)
+    expected = np.take_along_axis(np.asarray(classifier.predict_proba(X)), places, axis=1)
+    np.testing.assert_allclose(p, expected, rtol=1e-5, atol=1e-7)
+    if system != "one-vs-all":  # all five classes that there are
+        np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("system", ["multiclass", "top-k"])
+def test_a_hinge_has_no_probabilities(xmcjax, classes, trained, tmp_path, system):
+    command = ("predict", "--model", trained(system), "--data", classes / "test.txt", "--out", tmp_path / "p")
+    xmcjax(*command, "--probabilities").refused("expected a model whose loss is a likelihood")
+    assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize("system", LINEAR)
+def test_a_linear_model_opens_without_jax(classes, trained, system):
+    X = load_xmc(classes / "test.txt")[0]
+    code = f"""
+import sys
+import numpy as np
+from xmcjax.data import load_xmc
+from xmcjax.models import LinearModel, Predictor
+model = LinearModel.load({str(trained(system))!r})
+X = model.transforms().apply(load_xmc({str(classes / "test.txt")!r})[0])
+np.save(sys.argv[1], Predictor(model).decision_function(X))
+assert "jax" not in sys.modules
+"""
+    file = trained(system).parent / f"{system}.npy"
+    subprocess.run([sys.executable, "-c", code, file], check=True, timeout=120)
+    scores = np.load(file)
+    present = [label for label in range(LABELS) if label != ABSENT]
+    assert (scores[:, ABSENT] == -np.inf).all()
+    expected = kind_of(system).load(trained(system)).decision_function(X)
+    expected = expected[:, present] if expected.shape[1] == LABELS else expected
+    np.testing.assert_array_equal(scores[:, present], expected)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_an_estimator_saves_the_command_predicts_with(xmcjax, classes, tmp_path, system):
+    X, Y = load_xmc(classes / "train.txt")
+    y = 10 * np.asarray(Y.argmax(axis=1)).ravel()
+    classifier = kind_of(system)().fit(X, y)
+    classifier.save(tmp_path / "m")
+    out = tmp_path / "p.txt"
+    xmcjax("predict", "--model", tmp_path / "m", "--data", classes / "test.txt", "--out", out).done()
+    labels, scores = read_predictions(out)
+    best = classifier.predict_topk(load_xmc(classes / "test.txt")[0], 5)
+    np.testing.assert_array_equal(labels, best[0])  # the classes themselves, which are numbers
+    np.testing.assert_array_equal(scores, best[1].astype(np.float32))
+
+
+@pytest.mark.parametrize("system", [name for name in SYSTEMS if name != "one-vs-all"])
+def test_rows_without_one_class_are_refused(xmcjax, files, tmp_path, system):
+    train = ("train", "--system", system, "--train", files / "train.txt", "--model", tmp_path / "m")
+    xmcjax(*train).refused("expected one label in every row", "one-vs-all takes any number", "in row ")
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_directory_with_a_model_is_left_alone(xmcjax, classes, trained, contents, system):
+    before = contents(trained(system))
+    train = ("train", "--system", system, "--train", classes / "train.txt", "--model", trained(system))
+    xmcjax(*train).refused("expected a new or empty directory, found a model")
+    assert contents(trained(system)) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("--system", "svm"),
+            f"--system: expected one of {', '.join(SYSTEMS)}, got 'svm'",
+        ),
+        (("--system",), "got 'nothing'"),
+        (("--system", "top-k", "--system=top-k"), "expected it once, got it 2 times"),
+    ],
+)
+def test_a_system_that_there_is_not(xmcjax, classes, tmp_path, arguments, said):
+    xmcjax("train", "--train", classes / "train.txt", "--model", tmp_path / "m", *arguments).refused(said)
+
+
+@pytest.mark.parametrize(
+    ("system", "flag", "value"),
+    [
+        ("multiclass", "--C", 0),
+        ("multiclass", "--tol", -1),
+        ("multinomial", "--max-iter", 0),
+        ("multinomial", "--C", "inf"),
+        ("top-k", "--k", 0),
+        ("top-k", "--k", 9),
+        ("kernel", "--v", -1),
+        ("kernel", "--rank", 0),
+    ],
+)
+def test_a_value_out_of_range_is_refused(xmcjax, classes, tmp_path, system, flag, value):
+    train = ("train", "--system", system, "--train", classes / "train.txt", "--model", tmp_path / "m")
+    xmcjax(*train, flag, value).refused(flag.removeprefix("--"), "expected ")
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_largest_weights_are_shown_by_name(xmcjax, trained, tmp_path):
+    vocabulary = tmp_path / "words.txt"
+    vocabulary.write_text("".join(f"word{j}\n" for j in range(12)))
+    inspect = ("inspect", "--model", trained("multinomial"), "--label", 1, "--top-k", 2)
+    told = json.loads(xmcjax(*inspect, "--vocabulary", vocabulary, "--json").done().out)
+    model = LinearModel.load(trained("multinomial"))
+    W = model.weights(1, 2).toarray()[0]
+    best = np.argsort(-np.abs(W))[:2]
+    assert told["largest_weights"]["1"]["weights"] == {f"word{j}": W[j] for j in best}
+    text = xmcjax(*inspect).done().out
+    assert f"label 1: bias {model.intercept_of(1, 2)[0]:+.4g}" in text and f" {best[0]} " in text
+    vocabulary.write_text("one\n")
+    xmcjax(*inspect, "--vocabulary", vocabulary).refused("expected 12 lines, one per feature", "found 1")
+    xmcjax("inspect", "--model", trained("multinomial"), "--label", 6).refused("expected numbers from 0 to 5")
+
+
+def test_a_model_of_another_system_is_refused_by_name(trained):
+    with pytest.raises(ValueError, match=r"found one of top-k, which TopKSVC\.load opens"):
+        library.MulticlassSVC.load(trained("top-k"))
+    with pytest.raises(ValueError, match=r"found one of multinomial, which Multinomial"):
+        library.KernelLogisticClassifier.load(trained("multinomial"))
+    with pytest.raises(ValueError, match="format 'xmcjax-linear-model'"):
+        library.OneVsAllClassifier.load(trained("kernel"))
+
+
+def test_probabilities_of_a_predictor_are_those_of_the_estimator(classes, trained):
+    classifier = library.MultinomialLogisticRegression.load(trained("multinomial"))
+    X = load_xmc(classes / "test.txt")[0]
+    labels, p = Predictor(trained("multinomial")).predict_topk(
+        classifier.transforms_.apply(X), 2, probabilities=True
+    )
+    expected = np.sort(classifier.predict_proba(X), axis=1)[:, ::-1][:, :2]
+    np.testing.assert_allclose(p, expected, rtol=1e-6)
+    np.testing.assert_array_equal(labels[:, 0], classifier.predict(X))

@@ -1,0 +1,48 @@
+"""Probabilities of scores, for the systems whose loss is a likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from xmcjax._systems import FIRST_SYSTEM
+
+#: SOFTMAX: p_l = e^{z_l} / Σ e^z. SIGMOID: each label by itself, p_l = σ(z_l). ONE_OF: σ(z_l) / Σ σ(z), for
+#: classes of which each row has one, trained one by one.
+SOFTMAX, SIGMOID, ONE_OF = "softmax", "sigmoid", "one_of"
+LINKS = (SOFTMAX, SIGMOID, ONE_OF)
+
+
+def link_of(meta: Mapping[str, Any]) -> str | None:
+    """How the scores of a model become probabilities, by its meta data; None where its loss knows none."""
+    if "link" in meta:
+        return meta["link"] if meta["link"] in LINKS else None
+    loss = meta.get("loss")
+    logistic = isinstance(loss, Mapping) and loss.get("name") == "logistic"
+    return SIGMOID if meta.get("system", FIRST_SYSTEM) == FIRST_SYSTEM and logistic else None
+
+
+def log_sigmoid(z: np.ndarray) -> np.ndarray:
+    """log σ(z) = −log(1 + e^{−z}), without overflow."""
+    return -np.logaddexp(0, -z)
+
+
+def log_probabilities(link: str, scores: np.ndarray, all_scores: np.ndarray | None = None) -> np.ndarray:
+    """log p of scores.
+
+    Args:
+        link: of `LINKS`.
+        scores: of some labels, [n, k]; −inf for labels that are never predicted.
+        all_scores: of all labels of the same rows, [n, L], where they are not the same.
+    """
+    z = scores if all_scores is None else all_scores
+    if link == SIGMOID:
+        return log_sigmoid(scores)
+    if link == ONE_OF:
+        scores, z = log_sigmoid(scores), log_sigmoid(z)
+    most = z.max(axis=1, keepdims=True, initial=-np.inf)
+    most = np.where(np.isneginf(most), 0, most)
+    with np.errstate(divide="ignore"):  # a row without a label that can be predicted
+        return scores - (most + np.log(np.exp(z - most).sum(axis=1, keepdims=True)))

@@ -1,0 +1,156 @@
+"""Training of the systems in which each row has one class: what their flags share, and the way to a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import scipy.sparse as sp
+import tyro
+
+from xmcjax._options import Option
+from xmcjax.cli import _report, _training
+from xmcjax.cli._data import SizedDataOptions, read
+from xmcjax.cli._options import Directory, File, TransformNames, one_of
+from xmcjax.cli._runs import add_record
+from xmcjax.data import DataFormatError, parse_transforms
+from xmcjax.estimators import save_with_numbers
+from xmcjax.metrics import RANKING_METRICS
+from xmcjax.models import check_vacant
+
+if TYPE_CHECKING:
+    DtypeName = str
+else:
+    DtypeName = one_of(("float32", "float64"))
+
+_TEST_K = (1, 3, 5)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassOptions:
+    """What the systems with a class per row have in common.
+
+    Attributes:
+        train: training data, one label per row.
+        model: new or empty directory for the model.
+        dtype: of the features, the weights and all arithmetic.
+        test: data to evaluate the finished model on.
+    """
+
+    train: File
+    model: Directory
+    transform: TransformNames = ""
+    dtype: DtypeName = "float32"
+    test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
+
+
+def checked(options: ClassOptions, table: Mapping[str, Option]) -> dict[str, Any]:
+    """The arguments of an estimator that the flags give.
+
+    Args:
+        options: the flags.
+        table: the options of the system by name.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+    given = {name: getattr(options, name) for name in table}
+    given = {name: None if value == "none" else value for name, value in given.items()}
+    for name, option in table.items():
+        option.check(given[name], option.flag)
+    return given
+
+
+def class_numbers(path: Path, Y: sp.csr_matrix) -> np.ndarray:
+    """The label of each row, int [n].
+
+    Raises:
+        DataFormatError: a row that has none, or several.
+    """
+    counts = np.diff(Y.indptr)
+    wrong = np.flatnonzero(counts != 1)
+    if wrong.size:
+        expected = "one label in every row, as a system of classes needs (one-vs-all takes any number)"
+        found = f"{counts[wrong[0]]} in row {wrong[0] + 1}"
+        raise DataFormatError(path, None, None, expected, found)
+    return Y.indices.astype(np.int64)
+
+
+def train(options: ClassOptions, classifier: Any, system: str) -> None:
+    """Trains, stores, summarises, and evaluates where a test file is given.
+
+    Args:
+        options: the flags; those named as an option of the system are within its range.
+        classifier: the estimator of the system, with the arguments of the flags.
+        system: of :data:`xmcjax.models.SYSTEMS`.
+
+    Raises:
+        ValueError: data that do not fit, or numbers that overflowed.
+        OSError: a file that cannot be read or written.
+    """
+    parse_transforms(options.transform)
+    check_vacant(options.model, resumable=False)
+    begin = time.perf_counter()
+    dataset = read(options.train, options.files, dtype=options.dtype)
+    y = class_numbers(options.train, sp.csr_matrix(dataset.y))
+    _report.describe_data(dataset)
+    test = None
+    if options.test is not None:
+        test = read(
+            options.test,
+            options.files,
+            dtype=options.dtype,
+            n_features=dataset.X.shape[1],
+            n_labels=dataset.n_labels,
+            like=f"as in {options.train}",
+        )
+    n_labels = dataset.n_labels
+    try:
+        data = _training.prepare(dataset, options.transform)
+    except ValueError as error:
+        raise ValueError(f"{options.train}: {error}") from error
+    del dataset  # the features before the transforms
+    seconds = {"reading": time.perf_counter() - begin}
+    begin = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            classifier.fit(data.X, y)
+        except ValueError as error:
+            raise ValueError(f"{options.train}: {error}") from error
+    seconds["training"] = time.perf_counter() - begin
+    for warning in caught:
+        _report.warn(str(warning.message))
+    if data.transforms.names:
+        classifier.transforms_ = data.transforms
+    save_with_numbers(classifier, options.model, n_labels, data=data.fingerprint)
+    numbers = {name: value for name, _, value in _numbers(classifier)}
+    add_record(options.model, "train", options, {"system": system, **numbers}, seconds)
+    said = ", ".join(f"{text} {value:.6g}" for _, text, value in _numbers(classifier))
+    took = seconds["training"]
+    _report.print_field("training", f"{system}, {took:.2f} s, {said}", system=system, seconds=took, **numbers)
+    size = _report.model_size(options.model)
+    _report.print_field(
+        "model", f"{options.model} ({size / 1e6:.1f} MB)", directory=str(options.model), bytes=size
+    )
+    if test is not None:
+        best = classifier.predict_topk(test.X, min(max(_TEST_K), len(classifier.classes_)))[0]
+        best = np.pad(best, ((0, 0), (0, max(_TEST_K) - best.shape[1])), constant_values=-1)
+        _report.print_field("test", f"per cent of {test.n_rows:,} rows", rows=test.n_rows)
+        _report.print_metrics(test.y, best, _TEST_K, {"P": RANKING_METRICS["P"]})
+
+
+def _numbers(classifier: Any) -> list[tuple[str, str, float]]:
+    """What is known of a fit: (name in run.json, words, number)."""
+    known = [
+        ("iterations", "iterations", "n_iter_"),
+        ("objective", "objective", "objective_"),
+        ("gap", "relative duality gap", "dual_gap_"),
+    ]
+    return [(name, text, float(getattr(classifier, a))) for name, text, a in known if hasattr(classifier, a)]

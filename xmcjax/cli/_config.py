@@ -1,0 +1,130 @@
+"""``--config FILE`` and ``--print-config``: options of a command in TOML, under the names of its flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from xmcjax._options import flag_of
+from xmcjax.cli._options import check_names
+from xmcjax.data import DataFormatError
+from xmcjax.models import check_regular
+
+_FLAG = "--config"
+#: Shows the options that a command would use, and does nothing else.
+PRINT = "--print-config"
+
+
+def read_config(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The options of the file that ``--config`` names, and the other arguments.
+
+    Raises:
+        ValueError: the flag twice or without a file, or a file that is no TOML.
+        OSError: it cannot be read.
+    """
+    rest: list[str] = []
+    files: list[str] = []
+    following = iter(arguments)
+    for argument in following:
+        flag, equals, value = argument.partition("=")
+        if flag == _FLAG:
+            files.append(value if equals else next(following, ""))
+        else:
+            rest.append(argument)
+    if not files:
+        return {}, rest
+    if len(files) > 1 or not files[0]:
+        raise ValueError(f"{_FLAG}: expected the name of one file, got {', '.join(files) or 'none'}")
+    return read_options(Path(files[0])), rest
+
+
+def read_options(path: Path) -> dict[str, Any]:
+    """The options that a file holds, under their names with underscores.
+
+    Raises:
+        DataFormatError: it is no TOML.
+        ModelFormatError: it is no regular file.
+        OSError: it cannot be read.
+    """
+    check_regular(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        found = str(error).replace("\n", " ")[:200]
+        raise DataFormatError(path, None, None, "options in TOML", found) from error
+    return {name.replace("-", "_"): value for name, value in content.items()}
+
+
+def flags_of(config: dict[str, Any], options: type) -> list[str]:
+    """The options of a file as arguments.
+
+    Args:
+        config: by name, with underscores.
+        options: the dataclass of flags.
+
+    Raises:
+        ValueError: a name that is no option, or a value of no kind that an option has.
+    """
+    fields = _fields(options)
+    arguments: list[str] = []
+    for name, value in config.items():
+        field = fields.get(name)
+        if field is None:
+            raise ValueError(f"{_FLAG}: expected options of the command, found {name} = {value!r}")
+        if isinstance(value, bool):
+            if not isinstance(field.default, bool):
+                raise ValueError(f"{_FLAG}: {name} is no switch, expected a value, found {_toml(value)}")
+            if value != field.default:
+                arguments.append(flag_of(name, field.default))
+            continue
+        if isinstance(field.default, bool):
+            raise ValueError(f"{_FLAG}: expected true or false for {name}, found {value!r}")
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(v, (int, float, str)) and not isinstance(v, bool) for v in values):
+            raise ValueError(
+                f"{_FLAG}: expected a number, a text or a list of them for {name}, found {value!r}"
+            )
+        if isinstance(value, list):
+            arguments += [flag_of(name, None), *map(str, values)]
+        else:
+            arguments.append(f"{flag_of(name, None)}={value}")
+    check_names(arguments)
+    return arguments
+
+
+def toml(options: Any) -> str:
+    """The options of a command as ``--config`` reads them; those without a value are left out."""
+    lines = []
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            lines.append(toml(value))
+        elif value is not None and value != "":
+            lines.append(f"{field.name} = {_toml(value)}")
+    return "\n".join(line for line in lines if line)
+
+
+def _fields(options: type) -> dict[str, Any]:
+    """The flags of a dataclass and of those within it, by name."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        if dataclasses.is_dataclass(field.default_factory):
+            found |= _fields(field.default_factory)
+        else:
+            found[field.name] = field
+    return found
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else str(value)
+    return str(value) if isinstance(value, int) else json.dumps(str(value), ensure_ascii=False)

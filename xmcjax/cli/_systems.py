@@ -1,0 +1,42 @@
+"""``--system`` of ``xmcjax train``: each system has a module with the flags of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xmcjax._systems import FIRST_SYSTEM, SYSTEMS
+
+_FLAG = "--system"
+#: The module of each system, of this package.
+MODULES = {FIRST_SYSTEM: "train"} | {
+    system: f"train_{system.replace('-', '_')}" for system in SYSTEMS if system != FIRST_SYSTEM
+}
+
+
+def taken(arguments: Sequence[str], config: dict[str, Any]) -> tuple[str, str, list[str]]:
+    """The system that the flag asks for, its module, and the other arguments.
+
+    Args:
+        arguments: of the command.
+        config: options of a file; ``system`` is taken out of it.
+
+    Raises:
+        ValueError: an unknown system, none behind the flag, or the flag twice.
+    """
+    rest: list[str] = []
+    found: list[str] = []
+    following = iter(arguments)
+    for argument in following:
+        flag, equals, value = argument.partition("=")
+        if flag == _FLAG:
+            found.append(value if equals else next(following, ""))
+        else:
+            rest.append(argument)
+    if len(found) > 1:
+        raise ValueError(f"{_FLAG}: expected it once, got it {len(found)} times")
+    system = config.pop("system", FIRST_SYSTEM)
+    system = found[0] if found else system
+    if system not in MODULES:
+        raise ValueError(f"{_FLAG}: expected one of {', '.join(MODULES)}, got {system or 'nothing'!r}")
+    return system, MODULES[system], rest

@@ -1,0 +1,143 @@
+"""``xmcjax inspect``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from xmcjax._arguments import whole_number
+from xmcjax.cli import _report
+from xmcjax.cli._options import Directory, File
+from xmcjax.cli._runs import read_runs
+from xmcjax.data import DataFormatError
+from xmcjax.models import RUN_FILE, LinearModel, Names, check_regular, read_kernel_model, system_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Show how a model was trained, on what, how it ended, and the largest weights of its labels.
+
+    Attributes:
+        model: a model that `xmcjax train` made, or an estimator saved.
+        label: labels whose largest weights are shown, by number.
+        top_k: how many weights of each.
+        vocabulary: the names of the features, one per line; without it those that the model knows, or
+            numbers.
+    """
+
+    model: Directory
+    label: tuple[int, ...] = ()
+    top_k: int = 10
+    vocabulary: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+
+
+def run(options: Options) -> None:
+    """Shows what is known; weights are read for the labels that are asked for."""
+    whole_number("--top-k", options.top_k, 1)
+    system = system_of(options.model)
+    if system == "kernel":
+        if options.label:
+            raise ValueError("--label: expected a linear model, found one of the system kernel")
+        kernel = read_kernel_model(options.model)
+        meta, names = kernel.meta, kernel.names
+    else:
+        model = LinearModel.load(options.model, partial=True)
+        meta, names = model.meta, model.names()
+    _report.print_field("system", system)
+    sizes = f"{meta['n_features']:,} features, {meta['n_labels']:,} labels, {meta['dtype']}"
+    _report.print_field(
+        "problem", sizes, features=meta["n_features"], labels=meta["n_labels"], dtype=meta["dtype"]
+    )
+    known = {
+        key: value
+        for key, value in sorted(meta.items())
+        if key not in ("n_features", "n_labels", "dtype", "system", "kernels", "kernel")
+    }
+    _report.print_field(
+        "training", ", ".join(f"{key} {_text(value)}" for key, value in known.items()), **known
+    )
+    if system != "kernel":
+        _print_labels(model)
+    size = _report.model_size(options.model)
+    _report.print_field("size", f"{size / 1e6:.1f} MB", bytes=size)
+    for run in read_runs(options.model / RUN_FILE):
+        versions, seconds = run.get("versions"), run.get("seconds")
+        xmcjax = versions.get("xmcjax") if isinstance(versions, dict) else None
+        took = seconds.get("training") if isinstance(seconds, dict) else None
+        _report.print_field(
+            "run", f"{run.get('command')}, xmcjax {xmcjax}, {took} s of training on {run.get('host')}"
+        )
+    if options.label:
+        features = names.features
+        if options.vocabulary is not None:
+            features = read_vocabulary(options.vocabulary, model.n_features)
+        _print_weights(model, options, names, features)
+
+
+def _print_labels(model: LinearModel) -> None:
+    from xmcjax.solvers import Status
+
+    low, high = model.label_range
+    status = model.status[low:high]
+    counts = {
+        Status(number).name.lower() if number != -1 else "missing": int(count)
+        for number, count in zip(*np.unique(status, return_counts=True), strict=True)
+    }
+    text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    _report.print_field("labels", f"{low:,} to {high - 1:,}: {text}", first=low, last=high - 1, **counts)
+    stored = max(1, int((status != -1).sum()))
+    _report.print_field(
+        "weights",
+        f"{model.n_weights:,} that are not zero, {model.n_weights / stored:.1f} per label, "
+        f"{model.density():.3%} of all",
+        nonzeros=model.n_weights,
+        density=model.density(),
+    )
+
+
+def _print_weights(
+    model: LinearModel, options: Options, names: Names, features: Sequence[str] | None
+) -> None:
+    shown: dict[str, Any] = {}
+    for label in options.label:
+        if not 0 <= label < model.n_labels:
+            raise ValueError(f"--label: expected numbers from 0 to {model.n_labels - 1}, got {label}")
+        row, bias = model.weights(label, label + 1), float(model.intercept_of(label, label + 1)[0])
+        order = np.argsort(-np.abs(row.data), kind="stable")[: options.top_k]
+        called = [str(j) if features is None else features[j] for j in row.indices[order].tolist()]
+        weights = dict(zip(called, row.data[order].tolist(), strict=True))
+        name = "" if names.classes is None else f" ({names.classes[label]})"
+        text = ", ".join(f"{feature} {weight:+.4g}" for feature, weight in weights.items())
+        _report.print_lines([f"label {label}{name}: bias {bias:+.4g}, {row.nnz:,} weights: {text}"])
+        shown[str(label)] = {"bias": bias, "nonzeros": int(row.nnz), "weights": weights}
+    _report.print_values("largest_weights", shown)
+
+
+def read_vocabulary(path: Path, n_features: int) -> list[str]:
+    """The names of features, one per line.
+
+    Raises:
+        DataFormatError: no UTF-8, or another number of lines.
+        ModelFormatError: it is no regular file.
+        OSError: it cannot be read.
+    """
+    check_regular(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataFormatError(path, None, None, "names of features in UTF-8", str(error)) from error
+    if len(lines) != n_features:
+        raise DataFormatError(path, None, None, f"{n_features} lines, one per feature", str(len(lines)))
+    return lines
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{key} {_text(entry)}" for key, entry in value.items()) + ")"
+    text = str(value)
+    return f"{text[:12]}…" if len(text) == 64 else text

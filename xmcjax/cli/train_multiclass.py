@@ -1,0 +1,37 @@
+"""``xmcjax train --system multiclass``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from xmcjax.cli._cache import compilation_cache
+from xmcjax.cli._classes import ClassOptions, checked, train
+from xmcjax.cli._options import described, one_of
+from xmcjax.estimators import OPTIONS, MulticlassSVC
+
+_OPTIONS = OPTIONS["multiclass"]
+if TYPE_CHECKING:
+    FormulationName = str
+else:
+    FormulationName = one_of(_OPTIONS["formulation"].values.names)
+
+
+@described(_OPTIONS)
+@dataclasses.dataclass(frozen=True)
+class Options(ClassOptions):
+    """Train a linear SVM over all classes at once, for data with one class per row."""
+
+    formulation: FormulationName = _OPTIONS["formulation"].of_flag
+    C: float = _OPTIONS["C"].of_flag
+    tol: float = _OPTIONS["tol"].of_flag
+    fit_intercept: bool = _OPTIONS["fit_intercept"].of_flag
+    max_iter: int = _OPTIONS["max_iter"].of_flag
+    n_jobs: int = _OPTIONS["n_jobs"].of_flag
+    random_state: int = _OPTIONS["random_state"].of_flag
+
+
+@compilation_cache()
+def run(options: Options) -> None:
+    """Trains and stores."""
+    train(options, MulticlassSVC(**checked(options, _OPTIONS)), "multiclass")

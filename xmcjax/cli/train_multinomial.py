@@ -1,0 +1,37 @@
+"""``xmcjax train --system multinomial``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from xmcjax.cli._cache import compilation_cache
+from xmcjax.cli._classes import ClassOptions, checked, train
+from xmcjax.cli._options import described, one_of
+from xmcjax.estimators import OPTIONS, MultinomialLogisticRegression
+
+_OPTIONS = OPTIONS["multinomial"]
+if TYPE_CHECKING:
+    SolverName = ClassWeightName = str
+else:
+    SolverName = one_of(_OPTIONS["solver"].values.names)
+    ClassWeightName = one_of(("none", *_OPTIONS["class_weight"].values.names))
+
+
+@described(_OPTIONS)
+@dataclasses.dataclass(frozen=True)
+class Options(ClassOptions):
+    """Train multinomial logistic regression, for data with one class per row; it gives probabilities."""
+
+    solver: SolverName = _OPTIONS["solver"].of_flag
+    C: float = _OPTIONS["C"].of_flag
+    fit_intercept: bool = _OPTIONS["fit_intercept"].of_flag
+    class_weight: ClassWeightName = _OPTIONS["class_weight"].of_flag
+    tol: float = _OPTIONS["tol"].of_flag
+    max_iter: int = _OPTIONS["max_iter"].of_flag
+
+
+@compilation_cache()
+def run(options: Options) -> None:
+    """Trains and stores."""
+    train(options, MultinomialLogisticRegression(**checked(options, _OPTIONS)), "multinomial")

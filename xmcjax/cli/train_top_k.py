@@ -1,0 +1,38 @@
+"""``xmcjax train --system top-k``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from xmcjax.cli._cache import compilation_cache
+from xmcjax.cli._classes import ClassOptions, checked, train
+from xmcjax.cli._options import described, one_of
+from xmcjax.estimators import OPTIONS, TopKSVC
+
+_OPTIONS = OPTIONS["top-k"]
+if TYPE_CHECKING:
+    VariantName = str
+else:
+    VariantName = one_of(_OPTIONS["variant"].values.names)
+
+
+@described(_OPTIONS)
+@dataclasses.dataclass(frozen=True)
+class Options(ClassOptions):
+    """Train a top-k SVM, for data with one class per row: the k best classes are to hold the right one."""
+
+    k: int = _OPTIONS["k"].of_flag
+    variant: VariantName = _OPTIONS["variant"].of_flag
+    C: float = _OPTIONS["C"].of_flag
+    tol: float = _OPTIONS["tol"].of_flag
+    fit_intercept: bool = _OPTIONS["fit_intercept"].of_flag
+    max_iter: int = _OPTIONS["max_iter"].of_flag
+    n_jobs: int = _OPTIONS["n_jobs"].of_flag
+    random_state: int = _OPTIONS["random_state"].of_flag
+
+
+@compilation_cache()
+def run(options: Options) -> None:
+    """Trains and stores."""
+    train(options, TopKSVC(**checked(options, _OPTIONS)), "top-k")

@@ -1,0 +1,115 @@
+"""The options of the systems with a class per row, each described once: for flags and docs/cli.md."""
+
+from __future__ import annotations
+
+from xmcjax._options import SHARED, Names, Option, Real, Whole, table
+
+_SEED = Option("random_state", "seed of the order in which rows are visited", None, flag_default=0)
+_BIAS = Option(
+    "fit_intercept",
+    "whether there is a bias b",
+    False,
+    SHARED["fit_intercept"].values,
+    more="It is the weight of a feature of value 1, regularised like the others",
+)
+_GAP = Option(
+    "tol",
+    "relative duality gap (P − D)/P at which training ends",
+    1e-3,
+    Real(above=0),
+    more="The objective is then above its minimum by no more than that part of it",
+)
+
+MULTICLASS = table(
+    [
+        Option(
+            "formulation",
+            "the loss",
+            "ww",
+            Names(("ww", "cs", "llw", "ovr", "ovr_squared")),
+            more="ww is of Weston and Watkins, cs of Crammer and Singer, llw of Lee, Lin and Wahba, ovr a "
+            "binary SVM for each class, ovr_squared the same with the squared hinge",
+        ),
+        SHARED["C"],
+        _GAP,
+        _BIAS,
+        Option("max_iter", "most epochs and Newton steps together", 1000, Whole(1)),
+        SHARED["n_jobs"],
+        _SEED,
+    ]
+)
+TOP_K = table(
+    [
+        Option("k", "classes that count, at most the number of classes less one", 1, Whole(1)),
+        Option(
+            "variant",
+            "the loss",
+            "alpha",
+            Names(("alpha", "beta")),
+            more="alpha is of the mean of the k largest margins, beta the mean of the k largest losses",
+        ),
+        SHARED["C"],
+        _GAP,
+        _BIAS,
+        Option("max_iter", "most epochs", 1000, Whole(1)),
+        SHARED["n_jobs"],
+        _SEED,
+    ]
+)
+MULTINOMIAL = table(
+    [
+        Option(
+            "solver",
+            "how the minimum is found",
+            "auto",
+            Names(("auto", "block_newton", "newton", "dual", "lbfgs", "lc", "lc_extrapolated", "admm", "dm")),
+            more="auto is the fastest by measurement",
+        ),
+        SHARED["C"],
+        SHARED["fit_intercept"],
+        Option(
+            "class_weight",
+            "weights of the losses by class",
+            None,
+            Names(("balanced",)),
+            more="balanced weighs a class by the inverse of its number of rows",
+            optional=True,
+            flag_default="none",
+        ),
+        Option("tol", "relative suboptimality at which training ends", 1e-4, Real(least=0)),
+        Option("max_iter", "most outer iterations", 1000, Whole(1)),
+    ]
+)
+KERNEL = table(
+    [
+        Option("kernel", "the kernel", "rbf", Names(("rbf", "matern", "linear"))),
+        Option("v", "variance of the functions of the classes", 10.0, Real(above=0)),
+        Option(
+            "w",
+            "inverse squared length of the kernel",
+            None,
+            Real(above=0),
+            more="If it is not given, it is the inverse of the mean variance of the features",
+            optional=True,
+        ),
+        Option("sigma2", "variance of the intercepts, 0 for none", 1.0, Real(least=0)),
+        Option("likelihood", "the loss", "softmax", Names(("softmax", "one_vs_rest"))),
+        Option(
+            "tol", "largest difference of coefficients and targets less probabilities", 1e-5, Real(above=0)
+        ),
+        Option("max_iter", "most Newton steps", 100, Whole(1)),
+        Option("max_cg", "most CG steps of a Newton step", 200, Whole(1)),
+        Option(
+            "rank", "rank of an approximation of the kernel; exact without it", None, Whole(1), optional=True
+        ),
+        Option(
+            "approximation",
+            "of the kernel, where there is a rank",
+            "cholesky",
+            Names(("cholesky", "nystrom", "fourier")),
+        ),
+        Option("random_state", "seed of folds and of draws", None, flag_default=0),
+    ]
+)
+#: By the name of the system.
+OPTIONS = {"multiclass": MULTICLASS, "multinomial": MULTINOMIAL, "top-k": TOP_K, "kernel": KERNEL}

@@ -1,0 +1,35 @@
+"""Probabilities of linear classifiers whose loss is a likelihood."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.utils.metaestimators import available_if
+
+from xmcjax._links import SIGMOID, log_probabilities
+
+
+def _known(classifier) -> bool:
+    return classifier._link is not None
+
+
+class Probabilities:
+    """Adds ``predict_proba`` to a linear classifier; it is there where ``_link`` is not None."""
+
+    _link: str | None
+
+    @available_if(_known)
+    def predict_proba(self, X):
+        """Probabilities: of classes [n, K], whose rows sum to 1; of a label matrix [n, L], each by itself.
+
+        Raises:
+            ValueError: as :meth:`decision_function`.
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    @available_if(_known)
+    def predict_log_proba(self, X):
+        """Logarithms of the probabilities of :meth:`predict_proba`."""
+        scores = self.decision_function(X)  # type: ignore[attr-defined]
+        if scores.ndim == 1:  # log σ(∓z)
+            return log_probabilities(SIGMOID, np.stack([-scores, scores], axis=1))
+        return log_probabilities(self._link or SIGMOID, scores)

@@ -1,0 +1,55 @@
+"""``save`` and ``load`` of every classifier."""
+
+from __future__ import annotations
+
+from sklearn.utils.validation import check_is_fitted
+
+
+class Storable:
+    """A classifier that a directory can hold.
+
+    Attributes:
+        _system: of :data:`xmcjax.models.SYSTEMS`.
+    """
+
+    _system: str
+
+    def save(self, path):
+        """Stores the fitted classifier as a directory, which ``xmcjax predict`` reads too.
+
+        It keeps the arguments, the weights to the bit, the names of classes and features, and the numbers of
+        the fit. A `random_state` that is an object is kept as None; the way to the result (``history_``,
+        ``search_``) is not kept.
+
+        Args:
+            path: a new or empty directory.
+
+        Raises:
+            TypeError: an argument that is an object of one's own.
+            FileExistsError: the directory holds anything.
+            OSError: it cannot be written.
+        """
+        check_is_fitted(self)
+        self._write(path)
+
+    @classmethod
+    def load(cls, path):
+        """The classifier that a directory holds: one of :meth:`save`, or of ``xmcjax train``.
+
+        Where training transformed the features, as ``xmcjax train --transform`` does, the classifier has the
+        attribute ``transforms_`` and applies it to the features that it predicts from.
+
+        Raises:
+            ValueError: a model of another kind of classifier.
+            ModelError: a model that is damaged or not complete.
+            OSError: no directory, or one that cannot be read.
+        """
+        return cls._read(path)
+
+    def _write(self, path, **more):
+        """Writes the directory; `more` goes into the meta data."""
+        raise NotImplementedError
+
+    @classmethod
+    def _read(cls, path):
+        raise NotImplementedError

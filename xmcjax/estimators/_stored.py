@@ -1,0 +1,266 @@
+"""Linear classifiers as directories: what :mod:`xmcjax.models` stores, and what the command line trains."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import __version__, _sparse
+from xmcjax._systems import FIRST_SYSTEM, SYSTEMS
+from xmcjax.data import Transforms
+from xmcjax.models import LinearModel, ModelFormatError, Names, ShardWriter, is_trained
+
+# Of `xmcjax.solvers.Status`, for labels without one of their own.
+_CONVERGED, _NONFINITE, _NO_POSITIVES = 1, 4, 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """Where the classes of a classifier stand among the labels of a model.
+
+    Attributes:
+        n_labels: of the model.
+        places: label of each class, ascending, [number of classes].
+        names: of classes and features.
+    """
+
+    n_labels: int
+    places: np.ndarray
+    names: Names | None
+
+
+def labels_of(classifier) -> Labels:
+    """Every class a label, of the name of the class; those of a label matrix are numbers."""
+    features = getattr(classifier, "feature_names_in_", None)
+    features = None if features is None else tuple(map(str, features))
+    classes = classifier.classes_ if classifier._form == "classes" else None
+    named = classes is not None or features is not None
+    count = len(classifier.classes_)
+    return Labels(count, np.arange(count), Names(classes, features) if named else None)
+
+
+def save(classifier, path: str | os.PathLike[str], labels: Labels, more: Mapping[str, Any]):
+    """Writes a fitted classifier.
+
+    Args:
+        classifier: of :class:`xmcjax.estimators._linear.LinearClassifier`.
+        path: directory, new or empty.
+        labels: where its classes stand.
+        more: of the meta data.
+
+    Raises:
+        TypeError: an argument of the classifier that JSON cannot hold.
+        FileExistsError, OSError: as :class:`xmcjax.models.ShardWriter`.
+    """
+    coef = _sparse.matrix(classifier.coef_, "coef_")
+    if coef.dtype not in (np.float32, np.float64):
+        coef = coef.astype(np.float64)
+    rows = _sparse.canonical_csr(sp.csr_matrix(coef), "coef_")
+    bias = np.asarray(classifier.intercept_, np.float64)
+    count = rows.shape[0]
+    status = np.broadcast_to(getattr(classifier, "status_", _CONVERGED), count)
+    status = np.where(np.isneginf(bias) & is_trained(status), _NONFINITE, status)
+    # what is known of each label by itself; of a joint problem in `fit` below
+    by_label = np.ndim(classifier.n_iter_) > 0
+    steps = np.broadcast_to(classifier.n_iter_ if by_label else 0, count)
+    transforms = getattr(classifier, "transforms_", None)
+    meta = {
+        "xmcjax_version": __version__,
+        "n_features": rows.shape[1],
+        "n_labels": labels.n_labels,
+        "dtype": np.dtype(coef.dtype).name,
+        "transforms": [] if transforms is None else list(transforms.names),
+        "system": classifier._system,
+        "parameters": {name: encoded(name, value) for name, value in classifier.get_params(False).items()},
+        "target": classifier._form,
+        "dense": not sp.issparse(coef),
+        # the two labels of two classes score −z and z
+        "link": "sigmoid" if classifier._binary and classifier._link else classifier._link,
+        "fit": {
+            name: _plain(getattr(classifier, name))
+            for name in classifier._fitted
+            if hasattr(classifier, name)
+        },
+        **more,
+    }
+    # z of two classes belongs to the second; the first scores −z
+    signs = (-1, 1) if classifier._binary else ()
+    class_of = dict(zip(labels.places.tolist(), range(len(labels.places)), strict=True))
+    arrays = None if transforms is None else dict(transforms.arrays)
+    with ShardWriter(path, meta, transforms_arrays=arrays, names=labels.names) as writer:
+        for label in range(labels.n_labels):
+            i = class_of.get(label)
+            if i is None:
+                writer.add(label, (), np.empty(0, coef.dtype), 0.0, _NO_POSITIVES)
+                continue
+            sign, i = (signs[i], 0) if signs else (1, i)
+            entries = slice(rows.indptr[i], rows.indptr[i + 1])
+            score = 0.0 if np.isneginf(bias[i]) else sign * bias[i]
+            values = rows.data[entries] if sign == 1 else -rows.data[entries]
+            writer.add(label, rows.indices[entries], values, score, int(status[i]), int(steps[i]))
+
+
+def save_with_numbers(
+    classifier,
+    path: str | os.PathLike[str],
+    n_labels: int,
+    *,
+    data: str,
+    features: tuple[str, ...] | None = None,
+) -> None:
+    """Stores a classifier whose classes are label numbers, as the command line does.
+
+    Labels without a class, of which training had no row, are never predicted.
+
+    Args:
+        classifier: fitted, with classes among 0 … n_labels − 1.
+        path: directory, new or empty.
+        n_labels: of the problem.
+        data: fingerprint of the training data.
+        features: names of them, or None.
+
+    Raises:
+        FileExistsError, OSError: as :class:`xmcjax.models.ShardWriter`.
+    """
+    if classifier._system == "kernel":  # its classes keep their names
+        classifier._write(path, data=data)
+        return
+    names = None if features is None else Names(None, features)
+    labels = Labels(n_labels, np.asarray(classifier.classes_), names)
+    save(classifier, path, labels, {"data": data})
+
+
+def load(kind: type, path: str | os.PathLike[str]):
+    """The classifier of a directory.
+
+    Raises:
+        ValueError: the model is of another system.
+        ModelError, OSError: as :meth:`xmcjax.models.LinearModel.load`.
+    """
+    model = LinearModel.load(path)
+    meta, where = model.meta, model.directory / "manifest.json"
+    system = meta.get("system", FIRST_SYSTEM)
+    if system != kind._system:
+        if not isinstance(system, str) or system not in SYSTEMS:
+            raise ModelFormatError(where, f"a system of {', '.join(SYSTEMS)}", repr(system)[:40])
+        raise ValueError(
+            f"{path}: expected a model of the system {kind._system}, found one of {system}, which "
+            f"{SYSTEMS[system]}.load opens"
+        )
+    try:
+        parameters = meta.get("parameters")
+        classifier = kind(**(kind._parameters_of(meta) if parameters is None else decoded(parameters)))
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ModelFormatError(where, f"parameters of {kind.__name__}", str(error)[:200]) from error
+    form = meta.get("target", "sparse")
+    if form not in ("classes", "sparse", "dense"):
+        raise ModelFormatError(where, "target classes, sparse or dense", repr(form)[:40])
+    _fill(classifier, model, form)
+    return classifier
+
+
+def _fill(classifier, model: LinearModel, form: str) -> None:
+    """Sets what prediction needs."""
+    from xmcjax.solvers import Status
+
+    meta, names, status = model.meta, model.names(), model.status.astype(np.int64)
+    places = np.arange(model.n_labels)
+    if form == "classes" and names.classes is None:
+        places = places[status != _NO_POSITIVES]  # of a file that numbers its classes and lacks some
+    classifier.classes_ = places if names.classes is None else names.classes
+    if getattr(classifier, "_form", None) != form:  # the same for every fit of some kinds
+        classifier._form = form
+    rows = places[1:] if form == "classes" and len(places) == 2 else places
+    coef, bias = model.coef(), model.intercept()
+    if len(rows) < model.n_labels:
+        coef, bias = coef[rows], bias[rows]
+    coef = sp.csr_matrix(coef)
+    classifier.coef_ = coef.toarray() if meta.get("dense") is True else coef
+    classifier.intercept_ = np.where(is_trained(status[rows]), bias, -np.inf).astype(model.dtype)
+    classifier.n_features_in_ = model.n_features
+    if names.features is not None:
+        classifier.feature_names_in_ = np.array(names.features, object)
+    transforms = model.transforms()
+    if transforms.names:
+        classifier.transforms_ = transforms
+    fit = meta.get("fit", {})
+    for name in classifier._fitted if isinstance(fit, dict) else ():
+        if isinstance(fit.get(name), numbers.Real):
+            setattr(classifier, name, Status(int(fit[name])) if name == "status_" else fit[name])
+    classifier._restore(status[rows], model.newton_steps[rows].astype(np.int64))
+
+
+def applied(transforms: Transforms | None, X):
+    """The features as the weights expect them."""
+    return X if transforms is None else transforms.apply(X)
+
+
+def _plain(value) -> Any:
+    return value.item() if isinstance(value, np.generic) else int(value) if _whole(value) else value
+
+
+def _whole(value) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _objects() -> dict[str, type]:
+    """The classes of the library of which arguments may be objects."""
+    from xmcjax.inits import INITS
+    from xmcjax.losses import MARGIN_LOSSES
+    from xmcjax.penalties import PENALTIES
+
+    kinds: Iterable[type] = (
+        *INITS.values(),
+        *PENALTIES.values(),
+        *(type(loss) for loss in MARGIN_LOSSES.values()),
+    )
+    return {kind.__name__: kind for kind in kinds}
+
+
+def encoded(name: str, value) -> Any:
+    """An argument as JSON holds it.
+
+    Raises:
+        TypeError: it is an object that is not of the library.
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (np.bool_, numbers.Real)):
+        return _plain(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (np.random.RandomState, np.random.Generator)):
+        return None  # of training alone; results do not depend on its state beyond rounding
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [encoded(name, entry) for entry in value]
+    if isinstance(value, Mapping):
+        pairs = [[encoded(name, key), encoded(name, entry)] for key, entry in value.items()]
+        return {"pairs": pairs}
+    if _objects().get(type(value).__name__) is type(value):
+        fields = {f.name: encoded(name, getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"object": type(value).__name__, "fields": fields}
+    raise TypeError(
+        f"{name}: expected numbers, texts or objects of this library, found {type(value).__name__}; pickle "
+        "stores a classifier with any object"
+    )
+
+
+def decoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by name, of what :func:`encoded` made of them."""
+    return {name: _decoded(value) for name, value in parameters.items()}
+
+
+def _decoded(value) -> Any:
+    if isinstance(value, list):
+        return [_decoded(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if "pairs" in value:
+        return {_decoded(key): _decoded(entry) for key, entry in value["pairs"]}
+    return _objects()[value["object"]](**decoded(value["fields"]))

@@ -1,0 +1,156 @@
+"""Models that predict from their training rows: a directory of arrays with a manifest.
+
+================================ ====================================================================
+file                             content
+================================ ====================================================================
+``manifest.json``                format ``xmcjax-kernel-model``: meta data, and the other files
+``arrays.safetensors``           the arrays that ``meta`` describes
+``names.json``                   of classes and features; only where they have any
+``transforms.safetensors``       of the features; only where there are any
+================================ ====================================================================
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xmcjax import _sparse
+from xmcjax._systems import FIRST_SYSTEM
+from xmcjax.data import Transforms, atomic_write
+from xmcjax.models import _manifest
+from xmcjax.models._errors import ModelFormatError
+from xmcjax.models._lock import DirectoryLock
+from xmcjax.models._manifest import MANIFEST, NAMES, TRANSFORMS
+from xmcjax.models._names import Names, decode
+from xmcjax.models._writer import check_vacant
+
+KERNEL_FORMAT = "xmcjax-kernel-model"
+_SCHEMA_VERSION = 1
+_ARRAYS = "arrays.safetensors"
+
+
+class KernelArrays(NamedTuple):
+    """What a directory holds."""
+
+    meta: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    names: Names
+    transforms: Transforms
+
+
+def write_kernel_model(
+    directory: str | os.PathLike[str],
+    meta: dict[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    names: Names | None = None,
+    transforms: Transforms | None = None,
+) -> None:
+    """Writes a model: its files first, the manifest that makes them one last.
+
+    Args:
+        directory: new or empty.
+        meta: JSON values, at least n_features, n_labels and dtype.
+        arrays: by name.
+        names: of classes and features, or None.
+        transforms: of the features, or None.
+
+    Raises:
+        FileExistsError: the directory holds anything.
+        TypeError, ValueError: what cannot be stored.
+        OSError: the directory cannot be made or written.
+    """
+    from safetensors.numpy import save
+
+    directory, meta = Path(directory), _manifest.check_meta(meta)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    files = {_ARRAYS: save(contiguous)}
+    if names is not None:
+        files[NAMES] = names.encode()
+        decode(directory / NAMES, files[NAMES], meta["n_labels"], meta["n_features"])
+    if transforms is not None and transforms.arrays:
+        files[TRANSFORMS] = save({name: np.ascontiguousarray(a) for name, a in transforms.arrays.items()})
+    records = {name: dataclasses.asdict(_manifest.record(name, content)) for name, content in files.items()}
+    content = {"format": KERNEL_FORMAT, "schema_version": _SCHEMA_VERSION, "meta": meta}
+    content |= {name.partition(".")[0]: record for name, record in records.items()}
+    _manifest.check_directory(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = DirectoryLock(directory)
+    try:
+        names_there = set(os.listdir(directory))
+        left = {n for n in names_there if n in (_ARRAYS, NAMES, TRANSFORMS) or _manifest.is_temporary(n)}
+        if names_there - left:
+            check_vacant(directory, resumable=False)
+        for name in left:  # of a run that was killed before it wrote the manifest
+            (directory / name).unlink()
+        for name, raw in (*files.items(), (MANIFEST, _manifest.sealed(content))):
+            with atomic_write(directory / name) as file:
+                file.write(raw)
+    finally:
+        lock.release()
+
+
+def read_kernel_model(directory: str | os.PathLike[str]) -> KernelArrays:
+    """Reads a model and compares every file with its hash.
+
+    Raises:
+        ModelFormatError: a damaged, missing or foreign file.
+        OSError: no such directory, no manifest in it, or no permission.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    directory = Path(directory)
+    content, path = _content(directory), directory / MANIFEST
+    meta, _ = _manifest.checked_head(path, content, KERNEL_FORMAT, _SCHEMA_VERSION)
+    found: dict[str, bytes] = {}
+    for name in (_ARRAYS, NAMES, TRANSFORMS):
+        file = _manifest.file_of(path, content, name.partition(".")[0], name)
+        if file is not None:
+            found[name] = _manifest.checked_bytes(directory, file)
+    if _ARRAYS not in found:
+        raise ModelFormatError(path, f"the file {_ARRAYS}", "none")
+    stored: dict[str, dict[str, np.ndarray]] = {}
+    for name in (_ARRAYS, TRANSFORMS):
+        try:
+            stored[name] = load(found[name]) if name in found else {}
+        except SafetensorError as error:
+            found_ = f"one that cannot be read ({error})"
+            raise ModelFormatError(directory / name, "a safetensors file", found_) from error
+    names = Names()
+    if NAMES in found:
+        names = decode(directory / NAMES, found[NAMES], meta["n_labels"], meta["n_features"])
+    try:
+        transforms = Transforms.from_arrays(meta.get("transforms", []), stored[TRANSFORMS])
+    except (ValueError, TypeError) as error:
+        raise ModelFormatError(path, "known transforms with their arrays", str(error)) from error
+    arrays = {name: _sparse.array(array, name) for name, array in stored[_ARRAYS].items()}
+    return KernelArrays(meta, arrays, names, transforms)
+
+
+def system_of(directory: str | os.PathLike[str]) -> str:
+    """The system of :data:`xmcjax.models.SYSTEMS` that trained the model in a directory.
+
+    Raises:
+        ModelFormatError: a damaged manifest, or another system.
+        OSError: no such directory, no manifest in it, or no permission.
+    """
+    content = _content(Path(directory))
+    if isinstance(content, dict) and content.get("format") == KERNEL_FORMAT:
+        return "kernel"
+    meta = content.get("meta") if isinstance(content, dict) else None
+    system = meta.get("system", FIRST_SYSTEM) if isinstance(meta, dict) else FIRST_SYSTEM
+    return system if isinstance(system, str) else FIRST_SYSTEM
+
+
+def _content(directory: Path) -> Any:
+    _manifest.check_directory(directory)
+    try:
+        return _manifest.unsealed(directory / MANIFEST)[0]
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{directory}: expected a model, found no {MANIFEST}") from error

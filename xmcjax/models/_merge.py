@@ -1,0 +1,110 @@
+"""Parts of a model that were trained label range by label range become one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xmcjax._arguments import flag
+from xmcjax.models._errors import ModelError
+from xmcjax.models._linear import LinearModel
+from xmcjax.models._writer import ShardWriter, check_vacant
+
+
+def merge_models(
+    parts: Sequence[str | os.PathLike[str]], directory: str | os.PathLike[str], *, resume: bool = False
+) -> LinearModel:
+    """Joins parts of one model; the result has the bytes of a model that was trained at once.
+
+    Args:
+        parts: directories of complete models of the same data and options, which hold every label once
+            between them. Every byte of them is compared with its hash.
+        directory: of the result, new or empty.
+        resume: whether the result may be there in part, of a run that was interrupted.
+
+    Returns:
+        The result.
+
+    Raises:
+        ModelError: a damaged or incomplete part, one of other data or options, a label that is in no part,
+            or one that is in two. The message names the parts and the range.
+        FileExistsError: the directory holds anything.
+        ValueError: no parts.
+        OSError: a file that cannot be read or written.
+    """
+    parts = [Path(part) for part in parts]
+    if not parts:
+        raise ValueError("parts: expected at least one directory, got none")
+    if not flag("resume", resume):
+        check_vacant(directory)
+    models = sorted((LinearModel.load(part, verify="full") for part in parts), key=lambda m: m.label_range)
+    first = models[0]
+    for model in models[1:]:
+        _check_same(first, model)
+    _check_ranges(models)
+    names = first.names()
+    unnamed = names.classes is None and names.features is None
+    writer = ShardWriter(
+        directory,
+        first.meta,
+        shard_size=first.shard_size,
+        transforms_arrays=first.transforms_arrays(),
+        resume=resume,
+        names=None if unnamed else names,
+    )
+    with writer:
+        for begin, end in _runs_of(writer.missing(), first.shard_size):
+            for model in models:
+                low, high = max(begin, model.label_range[0]), min(end, model.label_range[1])
+                if low < high:
+                    _add(writer, model, low, high)
+    return LinearModel.load(directory, verify="size")
+
+
+def _add(writer: ShardWriter, model: LinearModel, first: int, last: int) -> None:
+    """The labels first … last − 1 of a part."""
+    W, bias = model.weights(first, last), model.intercept_of(first, last)
+    status, newton, cg = model.training_of(first, last)
+    for i in range(last - first):
+        entries = slice(W.indptr[i], W.indptr[i + 1])
+        numbers = float(bias[i]), int(status[i]), int(newton[i]), int(cg[i])
+        writer.add(first + i, W.indices[entries], np.asarray(W.data[entries]), *numbers)
+
+
+def _runs_of(labels: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
+    """(first, one past the last) of the labels of each shard, of which all are missing or none."""
+    for shard in np.unique(labels // size).tolist():
+        inside = labels[labels // size == shard]
+        yield int(inside[0]), int(inside[-1]) + 1
+
+
+def _check_same(one: LinearModel, other: LinearModel) -> None:
+    """Whether two parts were trained alike."""
+    known = [{**model.meta, "shard_size": model.shard_size, **model.file_hashes()} for model in (one, other)]
+    for key in dict.fromkeys([*sorted(one.meta), *sorted(other.meta), *known[0], *known[1]]):
+        wanted, found = (values.get(key, "nothing") for values in known)
+        if found != wanted:
+            raise ModelError(
+                f"{other.directory}: expected {key} = {wanted!r} as in {one.directory}, found {found!r}"
+            )
+
+
+def _check_ranges(models: Sequence[LinearModel]) -> None:
+    end, before = 0, None
+    for model in models:
+        low, high = model.label_range
+        if low < end:
+            last = min(end, high) - 1
+            raise ModelError(
+                f"{model.directory}: expected every label in one part, found labels {low} to {last} in "
+                f"{before} too"
+            )
+        if low > end:
+            raise ModelError(f"expected every label in a part, found labels {end} to {low - 1} in none")
+        end, before = high, model.directory
+    if end < models[0].n_labels:
+        last = models[0].n_labels - 1
+        raise ModelError(f"expected every label in a part, found labels {end} to {last} in none")
