@@ -77,7 +77,7 @@ def kernel_regression(X, y, **options) -> Callable:
 def kernel_product(X, y, columns: int, memory: float, w: float) -> Callable:
     from xmcjax import kernels
 
-    operator = kernels.gram(kernels.stack([kernels.RBF(w)]), kernels.points(X), memory=memory)
+    operator = kernels.gram(kernels.RBF(w), kernels.points(X), memory=memory)
     S = np.ones((X.shape[0], 1, columns), X.dtype)
 
     def work():

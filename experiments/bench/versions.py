@@ -105,8 +105,8 @@ def works() -> list[Work]:
             Work("projection", "normal", {"name": name, "repeats": 5, **options})
             for name, options in {
                 "simplex": {},
-                "capped_simplex": {"upper": 0.4},
-                "knapsack": {"lower": 0.0, "upper": 0.4},
+                "capped_simplex": {"radius": 1.0, "upper": 0.4},
+                "knapsack": {"radius": 1.0, "lower": 0.0, "upper": 0.4},
                 "topk_cone": {"k": 5},
                 "topk_simplex": {"k": 5},
             }.items()
