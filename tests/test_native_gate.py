@@ -68,6 +68,7 @@ CONVERTED = {
     "cli._classes.train": "of a reader, which checks",
     "cli._data.read": "of a reader, which checks",
     "cli._data._class_matrix": OWN,
+    "cli.evaluate._without_pairs": "of a reader, which checks",
     "cli._training.prepare": "of a reader, which checks",
     "data._transforms._copy": CHECKED,
     "estimators._kernel_logistic.KernelLogisticClassifier._scores": DENSE,

@@ -23,6 +23,7 @@ from xmcjax.data import (
     DataFormatError,
     load_demo,
     load_npz,
+    load_pairs,
     load_pieces,
     load_svmlight,
     load_xmc,
@@ -72,6 +73,7 @@ _CALLS = {
     "runs": (_read_runs, ({},)),
     "options": (_read_options, ({},)),
     "vocabulary": (_read_vocabulary, ({},)),
+    "pairs": (load_pairs, ({"n_rows": 9, "n_labels": 30},)),
     "state": (_read_state, ({},)),
 }
 # Of each kind that is read in pieces: its format, and options with which a piece is read as the whole is.
@@ -121,6 +123,7 @@ def prepare(folder: Path) -> _Context:
     seeds.append(_Seed("predictions", "", (folder / "e").read_bytes()))
     records = [{"command": "train", "options": {"C": 1.0, "labels": None}, "nodes": []}] * 2
     seeds.append(_Seed("runs", "", json.dumps(records, indent=1).encode()))
+    seeds.append(_Seed("pairs", "", b"0 3\n1\t29\r\n\n8  0\n"))
     text = 'C = 0.5\nloss = "logistic"\nfit_intercept = false\nk = [1, 3]\n[table]\nx = 1979-05-27\n'
     seeds.append(_Seed("options", "", text.encode()))
     seeds.append(_Seed("vocabulary", "", "one\ntwo\nthrée\nfour\nfive\n".encode()))
@@ -253,6 +256,10 @@ def _same_array(a, b) -> bool:
 def _check(kind: str, result, what: str) -> None:
     """Whether data that were read are data."""
     if kind in ("runs", "state", "options", "vocabulary"):
+        return
+    if kind == "pairs":
+        if (result < 0).any() or (result >= [9, 30]).any():
+            raise Wrong(f"{what}: pairs out of range")
         return
     first, second = result
     if kind == "predictions":

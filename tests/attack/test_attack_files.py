@@ -25,6 +25,7 @@ READERS = {
     "data._demo": _OWN,
     "data._files": "readers",
     "data._npz": "readers",
+    "data._pairs": "readers",
     "models._predictions": "readers",
     "cli._config": "readers",
     "cli._runs": "readers",

@@ -42,6 +42,12 @@ def add(table: Table, folder: Path) -> None:
     def transformed(names=["idf", "frequency"], weight=np.ones(D), order=np.arange(D), X=FEATURES):
         return data.Transforms.from_arrays(names, {"idf.weight": weight, "frequency.order": order}).apply(X)
 
+    (folder / "pairs").write_text("0 1\n2 0\n")
+
+    @table.of("data.load_pairs")
+    def pairs(path=folder / "pairs", n_rows=N, n_labels=M, max_memory=10**6):
+        return data.load_pairs(path, n_rows=n_rows, n_labels=n_labels, max_memory=max_memory)
+
     @table.of("data.MemoryBound")
     def bounded(path=folder / "bounded", max_memory=10**6):
         return data.MemoryBound(path, max_memory).size

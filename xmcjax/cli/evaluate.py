@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import scipy.sparse as sp
 import tyro
 
 from xmcjax._arguments import whole_number
 from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read
 from xmcjax.cli._options import File, PresetName, check_preset, parse_size
-from xmcjax.data import DataFormatError, Dataset
-from xmcjax.metrics import PROPENSITY_METRICS, inverse_propensities
+from xmcjax.data import DataFormatError, Dataset, load_pairs
+from xmcjax.metrics import PROPENSITY_METRICS, by_frequency, inverse_propensities
 from xmcjax.models import read_predictions
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Compare predictions with the truth: precision, nDCG and top-k accuracy in per cent.
+    """Compare predictions with the truth: precision, nDCG, recall, coverage and F1 in per cent.
 
     Attributes:
         data: the rows that were predicted, with their true labels.
@@ -28,6 +30,10 @@ class Options:
         train: training data; with them the propensity-scored metrics are shown too.
         propensities: the data set or family whose constants A and B are used for these.
         k: numbers of labels per row.
+        bins: ascending numbers that divide labels by their rows in the training data: with 2 10 those below
+            2, below 10, and the others; shown for each are precision, the parts of P, and recall.
+        filter_labels: pairs of a row and a label, one per line, that count neither as predictions nor as
+            truth.
     """
 
     data: File
@@ -35,6 +41,8 @@ class Options:
     train: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     propensities: PresetName = "default"
     k: tuple[int, ...] = (1, 3, 5)
+    bins: tuple[int, ...] = ()
+    filter_labels: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     files: DataOptions = dataclasses.field(default_factory=DataOptions)
 
 
@@ -46,17 +54,25 @@ def run(options: Options) -> None:
     check_preset(options.propensities)
     if options.train is None and options.propensities != "default":
         raise ValueError(f"--propensities {options.propensities} needs --train, got none")
+    if options.bins and options.train is None:
+        raise ValueError("--bins needs --train, got none")
+    if options.bins and not all(a < b for a, b in zip((0, *options.bins), options.bins, strict=False)):
+        given = " ".join(map(str, options.bins))
+        raise ValueError(f"--bins: expected ascending numbers from 1 on, got {given}")
     labels, _ = read_predictions(options.predictions, max_memory=parse_size(options.files.max_memory))
     # A file that does not state its number of labels need not show the highest one.
     truth = read(options.data, options.files, least_labels=int(labels.max(initial=0)) + 1)
     _check_rows(options.predictions, labels, truth)
     _check_labels(options.predictions, labels, truth.n_labels, options.data)
-    q = None
+    if options.filter_labels is not None:
+        labels, truth = _without_pairs(options, labels, truth)
+    q, frequencies = None, None
     if options.train is not None:
         train = read(options.train, options.files, n_labels=truth.n_labels, like=f"as in {options.data}")
         if train.n_labels > truth.n_labels:
             truth.y.resize(truth.n_rows, train.n_labels)
         q = inverse_propensities(train.y, dataset=options.propensities)
+        frequencies = np.bincount(train.y.indices, minlength=truth.y.shape[1])
     ks, longest = options.k, labels.shape[1]
     if longest == 0:
         raise DataFormatError(options.predictions, None, None, "predictions", "none in any line")
@@ -69,6 +85,48 @@ def run(options: Options) -> None:
     _report.print_metrics(truth.y, labels, ks)
     if q is not None:
         _report.print_metrics(truth.y, labels, ks, PROPENSITY_METRICS, head=False, inverse_propensities=q)
+    if options.bins:
+        _print_bins(truth, labels, ks, frequencies, options.bins)
+
+
+def _without_pairs(options: Options, labels: np.ndarray, truth: Dataset) -> tuple[np.ndarray, Dataset]:
+    """Predictions and truth without the pairs that are filtered; other predictions move up."""
+    assert options.filter_labels is not None
+    n, L = truth.n_rows, truth.n_labels
+    memory = parse_size(options.files.max_memory)
+    rows, columns = load_pairs(options.filter_labels, n_rows=n, n_labels=L, max_memory=memory).T
+    left_out = sp.csr_array((np.ones(len(rows), bool), (rows, columns)), shape=(n, L))
+    Y = sp.csr_matrix(truth.y, copy=True)
+    row = np.repeat(np.arange(n), np.diff(Y.indptr))
+    Y.data[_among(left_out, row, Y.indices)] = 0
+    Y.eliminate_zeros()
+    place = np.repeat(np.arange(n), labels.shape[1])
+    gone = _among(left_out, place, labels.ravel()).reshape(labels.shape)
+    order = np.argsort(gone, axis=1, kind="stable")
+    labels = np.take_along_axis(np.where(gone, -1, labels), order, axis=1)
+    return labels, Dataset(truth.X, Y)
+
+
+def _among(pairs: sp.csr_array, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Which (row, column) are among the pairs; a column of −1 is not."""
+    keys = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr)) * pairs.shape[1] + pairs.indices
+    return np.isin(rows * pairs.shape[1] + columns, keys) & (columns >= 0)
+
+
+def _print_bins(truth: Dataset, labels: np.ndarray, ks, frequencies, edges: tuple[int, ...]) -> None:
+    """A table of the bins for each k."""
+    names = [f"< {edges[0]}", *(f"{a} to {b - 1}" for a, b in itertools.pairwise(edges)), f">= {edges[-1]}"]
+    known = {}
+    for k in ks:
+        found = by_frequency(truth.y, labels, k, frequencies=frequencies, edges=edges)
+        _report.print_lines([f"\n{'rows in training':<18}{'labels':>8}{f'P@{k}':>8}{f'R@{k}':>8}"])
+        _report.print_lines(
+            f"{name:<18}{found.labels[i]:>8}{100 * found.precision[i]:>8.2f}{100 * found.recall[i]:>8.2f}"
+            for i, name in enumerate(names)
+        )
+        values = zip(names, found.labels, 100 * found.precision, 100 * found.recall, strict=True)
+        known[str(k)] = [{"bin": n, "labels": int(l), "P": float(p), "R": float(r)} for n, l, p, r in values]
+    _report.print_values("bins", known)
 
 
 def _check_rows(path: Path, labels: np.ndarray, truth: Dataset) -> None:

@@ -14,6 +14,7 @@ from xmcjax.data._errors import DataFormatError as DataFormatError
 from xmcjax.data._memory import MemoryBound as MemoryBound
 from xmcjax.data._npz import load_npz as load_npz
 from xmcjax.data._npz import save_npz as save_npz
+from xmcjax.data._pairs import load_pairs as load_pairs
 from xmcjax.data._power_law import make_power_law as make_power_law
 from xmcjax.data._svmlight import load_svmlight as load_svmlight
 from xmcjax.data._svmlight import save_svmlight as save_svmlight

@@ -18,6 +18,12 @@ from xmcjax.metrics._ranking import propensity_scored_ndcg_at_k as propensity_sc
 from xmcjax.metrics._ranking import propensity_scored_precision_at_k as propensity_scored_precision_at_k
 from xmcjax.metrics._ranking import topk_accuracy as topk_accuracy
 from xmcjax.metrics._reject import reject_curve as reject_curve
+from xmcjax.metrics._retrieval import FrequencyBins as FrequencyBins
+from xmcjax.metrics._retrieval import by_frequency as by_frequency
+from xmcjax.metrics._retrieval import coverage_at_k as coverage_at_k
+from xmcjax.metrics._retrieval import macro_f1_at_k as macro_f1_at_k
+from xmcjax.metrics._retrieval import micro_f1_at_k as micro_f1_at_k
+from xmcjax.metrics._retrieval import recall_at_k as recall_at_k
 from xmcjax.metrics._tree import parent_accuracy as parent_accuracy
 from xmcjax.metrics._tree import taxonomy_loss as taxonomy_loss
 
@@ -26,6 +32,10 @@ RANKING_METRICS = {
     "P": precision_at_k,
     "nDCG": ndcg_at_k,
     "top": topk_accuracy,
+    "R": recall_at_k,
+    "C": coverage_at_k,
+    "miF1": micro_f1_at_k,
+    "maF1": macro_f1_at_k,
 }
 # Each is called as (Y_true, predictions, k, inverse_propensities=...).
 PROPENSITY_METRICS = {
