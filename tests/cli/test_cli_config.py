@@ -5,6 +5,8 @@ import tomllib
 
 import pytest
 
+from xmcjax._systems import SYSTEMS
+
 
 @pytest.fixture
 def config(tmp_path):
@@ -53,6 +55,14 @@ def test_what_is_printed_is_read_again(xmcjax, files, tmp_path, config):
     assert "model " in direct.out
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_is_printed_for_a_system_is_read_again(xmcjax, files, tmp_path, config, system):
+    given = ("train", "--system", system, "--train", files / "train.txt", "--model", tmp_path / "m")
+    shown = xmcjax(*given, "--print-config").done().out
+    assert shown.startswith(f'system = "{system}"\n')
+    assert xmcjax("train", "--config", config(shown), "--print-config").done().out == shown
+
+
 def test_lists_are_lists(xmcjax, files, tmp_path, config):
     path = config("k = [1, 2]\n")
     given = ("evaluate", "--data", files / "test.txt", "--predictions", tmp_path / "p", "--config", path)
@@ -63,9 +73,13 @@ def test_lists_are_lists(xmcjax, files, tmp_path, config):
     ("text", "said"),
     [
         ("C = ", "expected options in TOML"),
-        ("c = 1\n", "expected options of the command, found c = 1"),
+        ("c = 1\n", "expected options of the command, found c"),
         ("resume = 1\n", "expected true or false for resume, found 1"),
         ("C = true\n", "C is no switch, expected a value, found true"),
+        ("no_fit_intercept = true\n", "found no_fit_intercept; fit_intercept = false turns it off"),
+        ('transform = ["log"]\n', "expected one value for transform, found ['log']"),
+        ("max-iter = 3\nmax_iter = 4\n", "expected each option once"),
+        ('system = ["kernel"]\n', "--system: expected one of one-vs-all"),
         ("[data]\nC = 1\n", "expected options of the command, found data"),
         ("C = 1979-05-27\n", "expected a number, a text or a list"),
         ('system = "svm"\n', "--system: expected one of one-vs-all"),

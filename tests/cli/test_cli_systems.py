@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import xmcjax as library
 from xmcjax._systems import SYSTEMS
 from xmcjax.data import load_xmc, save_xmc
-from xmcjax.models import LinearModel, Predictor, read_predictions
+from xmcjax.models import LinearModel, Predictor, read_predictions, reserved
 
 LABELS, ABSENT = 6, 3
 LINEAR = [name for name in SYSTEMS if name != "kernel"]
@@ -167,7 +167,7 @@ def test_a_directory_with_a_model_is_left_alone(xmcjax, classes, trained, conten
             ("--system", "svm"),
             f"--system: expected one of {', '.join(SYSTEMS)}, got 'svm'",
         ),
-        (("--system",), "got 'nothing'"),
+        (("--system",), "kernel, got ''"),
         (("--system", "top-k", "--system=top-k"), "expected it once, got it 2 times"),
     ],
 )
@@ -202,7 +202,8 @@ def test_the_largest_weights_are_shown_by_name(xmcjax, trained, tmp_path):
     model = LinearModel.load(trained("multinomial"))
     W = model.weights(1, 2).toarray()[0]
     best = np.argsort(-np.abs(W))[:2]
-    assert told["largest_weights"]["1"]["weights"] == {f"word{j}": W[j] for j in best}
+    expected = [{"feature": f"word{j}", "weight": W[j]} for j in best]
+    assert told["largest_weights"]["1"]["weights"] == expected
     text = xmcjax(*inspect).done().out
     assert f"label 1: bias {model.intercept_of(1, 2)[0]:+.4g}" in text and f" {best[0]} " in text
     vocabulary.write_text("one\n")
@@ -215,7 +216,7 @@ def test_a_model_of_another_system_is_refused_by_name(trained):
         library.MulticlassSVC.load(trained("top-k"))
     with pytest.raises(ValueError, match=r"found one of multinomial, which Multinomial"):
         library.KernelLogisticClassifier.load(trained("multinomial"))
-    with pytest.raises(ValueError, match="format 'xmcjax-linear-model'"):
+    with pytest.raises(ValueError, match="expected a linear model, found one of the system kernel"):
         library.OneVsAllClassifier.load(trained("kernel"))
 
 
@@ -228,3 +229,49 @@ def test_probabilities_of_a_predictor_are_those_of_the_estimator(classes, traine
     expected = np.sort(classifier.predict_proba(X), axis=1)[:, ::-1][:, :2]
     np.testing.assert_allclose(p, expected, rtol=1e-6)
     np.testing.assert_array_equal(labels[:, 0], classifier.predict(X))
+
+
+def test_flags_that_do_not_fit_each_other_are_named(xmcjax, classes, tmp_path):
+    train = ("train", "--train", classes / "train.txt", "--model", tmp_path / "m", "--system")
+    waves = ("--kernel", "linear", "--rank", 4, "--approximation", "fourier")
+    xmcjax(*train, "kernel", *waves).refused("expected an RBF or Matern kernel")
+    xmcjax(*train, "kernel", "--kernel", "linear", "--w", 1).refused("error: --w: expected None")
+    xmcjax(*train, "top-k", "--k", 9).refused("error: --k: expected at most 4")
+    xmcjax(*train, "multiclass", "--random-state", -1).refused("--random-state: expected at least 0, got -1")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_training(xmcjax, classes, tmp_path, monkeypatch):
+    def never(*arguments):
+        raise AssertionError
+
+    monkeypatch.setattr(library.MulticlassSVC, "fit", never)
+    (tmp_path / "file").touch()
+    train = ("train", "--system", "multiclass", "--train", classes / "train.txt", "--model")
+    xmcjax(*train, tmp_path / "file" / "m").refused("file")
+    with reserved(tmp_path / "held"):
+        xmcjax(*train, tmp_path / "held").refused("expected no other writer, found one at work")
+
+
+def test_two_features_of_one_name_keep_their_weights(xmcjax, trained, tmp_path):
+    (tmp_path / "words.txt").write_text("a\n" * 12)
+    inspect = ("inspect", "--model", trained("multinomial"), "--label", 1, "--json")
+    told = json.loads(xmcjax(*inspect, "--vocabulary", tmp_path / "words.txt").done().out)
+    weights = [entry["weight"] for entry in told["largest_weights"]["1"]["weights"]]
+    assert len(weights) == 10 and sorted(map(abs, weights), reverse=True) == list(map(abs, weights))
+
+
+def test_the_classes_of_an_estimator_are_shown(xmcjax, classes, tmp_path):
+    X, Y = load_xmc(classes / "train.txt")
+    y = np.array(list("abcdef"))[np.asarray(Y.argmax(axis=1)).ravel()]
+    for system in ("multinomial", "kernel"):
+        kind_of(system)().fit(X, y).save(tmp_path / system)
+        told = json.loads(xmcjax("inspect", "--model", tmp_path / system, "--json").done().out)
+        assert told["classes"]["names"] == list("abcef")
+
+
+@pytest.mark.parametrize("command", ["index", "merge"])
+def test_commands_of_linear_models_say_so(xmcjax, trained, tmp_path, command):
+    given = {"index": ("--model", trained("kernel"))}
+    given["merge"] = ("--parts", trained("kernel"), "--model", tmp_path / "m")
+    xmcjax(command, *given[command]).refused("expected a linear model, found one of the system kernel")

@@ -14,7 +14,7 @@ from xmcjax import kernels
 from xmcjax._systems import SYSTEMS
 from xmcjax.inits import MultiPos
 from xmcjax.losses import HuberHinge, MarginLoss
-from xmcjax.models import LinearModel, ModelError, ModelFormatError, _manifest
+from xmcjax.models import LinearModel, ModelError, ModelFormatError, ShardWriter, _manifest
 
 TREE = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6)]
 SUM = kernels.RBF(0.5) + kernels.Scaled(2.0, kernels.Linear())
@@ -231,7 +231,15 @@ def _set(place: tuple, value):
     return change
 
 
+def _deep():
+    value: list = []
+    for _ in range(900):
+        value = [value]
+    return value
+
+
 HOSTILE = [
+    _set(("kernels",), _deep()),
     _set(("kernels", "class"), "os"),
     _set(("kernels", "fields"), {}),
     _set(("kernels", "fields", "gram"), None),
@@ -267,10 +275,44 @@ def test_a_linear_model_with_other_parameters_is_refused(tmp_path, kind):
         ("parameters", {"mine": 1}),
         ("parameters", 3),
         ("parameters", {"C": {"object": "os", "fields": {}}}),
+        ("parameters", {"C": _deep()}),
         ("target", "mine"),
+        ("fit", {"status_": 99}),
+        ("fit", {"status_": 1e400}),
+        ("fit", {"n_iter_": float("nan")}),
+        ("fit", [1]),
         ("system", "mine"),
     ):
         changed = content | {"meta": content["meta"] | {key: value}}
         (tmp_path / "m" / "manifest.json").write_bytes(_manifest.sealed(changed))
         with pytest.raises(ModelFormatError, match=r"manifest\.json"):
             kind.load(tmp_path / "m")
+
+
+def test_a_save_that_was_interrupted_is_made_again(tmp_path, monkeypatch):
+    classifier = xmcjax.MulticlassSVC().fit(*problem())
+
+    def interrupted(self, *shard):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardWriter, "_write_shard", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            classifier.save(tmp_path / "m")
+    assert (tmp_path / "m" / "manifest.json").exists()
+    classifier.save(tmp_path / "m")
+    same(classifier, xmcjax.MulticlassSVC.load(tmp_path / "m"), problem()[0])
+    with pytest.raises(FileExistsError, match="found a model"):
+        classifier.save(tmp_path / "m")
+
+
+def test_the_probabilities_are_those_of_the_loss_of_the_fit(tmp_path):
+    X, y = problem()
+    hinge = xmcjax.OneVsAllClassifier().fit(X, y)
+    hinge.set_params(loss="logistic")
+    assert not hasattr(hinge, "predict_proba")
+    hinge.save(tmp_path / "hinge")
+    assert LinearModel.load(tmp_path / "hinge").meta["link"] is None
+    assert not hasattr(xmcjax.OneVsAllClassifier.load(tmp_path / "hinge"), "predict_proba")
+    logistic = xmcjax.OneVsAllClassifier(loss="logistic").fit(X, y).set_params(loss="squared_hinge")
+    assert logistic.predict_proba(X).shape == (90, 4)

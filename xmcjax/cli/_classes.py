@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 import warnings
 from collections.abc import Mapping
@@ -18,10 +19,10 @@ from xmcjax.cli import _report, _training
 from xmcjax.cli._data import SizedDataOptions, read
 from xmcjax.cli._options import Directory, File, TransformNames, one_of
 from xmcjax.cli._runs import add_record
-from xmcjax.data import DataFormatError, parse_transforms
+from xmcjax.data import DataFormatError, Dataset, parse_transforms
 from xmcjax.estimators import save_with_numbers
 from xmcjax.metrics import RANKING_METRICS
-from xmcjax.models import check_vacant
+from xmcjax.models import reserved
 
 if TYPE_CHECKING:
     DtypeName = str
@@ -88,48 +89,28 @@ def train(options: ClassOptions, classifier: Any, system: str) -> None:
     Args:
         options: the flags; those named as an option of the system are within its range.
         classifier: the estimator of the system, with the arguments of the flags.
-        system: of :data:`xmcjax.models.SYSTEMS`.
+        system: of :data:`xmcjax._systems.SYSTEMS`.
 
     Raises:
         ValueError: data that do not fit, or numbers that overflowed.
         OSError: a file that cannot be read or written.
     """
     parse_transforms(options.transform)
-    check_vacant(options.model, resumable=False)
-    begin = time.perf_counter()
-    dataset = read(options.train, options.files, dtype=options.dtype)
-    y = class_numbers(options.train, sp.csr_matrix(dataset.y))
-    _report.describe_data(dataset)
-    test = None
-    if options.test is not None:
-        test = read(
-            options.test,
-            options.files,
-            dtype=options.dtype,
-            n_features=dataset.X.shape[1],
-            n_labels=dataset.n_labels,
-            like=f"as in {options.train}",
-        )
-    n_labels = dataset.n_labels
-    try:
-        data = _training.prepare(dataset, options.transform)
-    except ValueError as error:
-        raise ValueError(f"{options.train}: {error}") from error
-    del dataset  # the features before the transforms
-    seconds = {"reading": time.perf_counter() - begin}
-    begin = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with reserved(options.model):
+        dataset, test, seconds = _read(options)
+        y, n_labels = class_numbers(options.train, sp.csr_matrix(dataset.y)), dataset.n_labels
+        _report.describe_data(dataset)
         try:
-            classifier.fit(data.X, y)
+            data = _training.prepare(dataset, options.transform)
         except ValueError as error:
             raise ValueError(f"{options.train}: {error}") from error
-    seconds["training"] = time.perf_counter() - begin
-    for warning in caught:
-        _report.warn(str(warning.message))
-    if data.transforms.names:
-        classifier.transforms_ = data.transforms
-    save_with_numbers(classifier, options.model, n_labels, data=data.fingerprint)
+        del dataset  # the features before the transforms
+        begin = time.perf_counter()
+        _fit(classifier, data.X, y, options.train)
+        seconds["training"] = time.perf_counter() - begin
+        if data.transforms.names:
+            classifier.transforms_ = data.transforms
+        save_with_numbers(classifier, options.model, n_labels, data=data.fingerprint)
     numbers = {name: value for name, _, value in _numbers(classifier)}
     add_record(options.model, "train", options, {"system": system, **numbers}, seconds)
     said = ", ".join(f"{text} {value:.6g}" for _, text, value in _numbers(classifier))
@@ -146,11 +127,50 @@ def train(options: ClassOptions, classifier: Any, system: str) -> None:
         _report.print_metrics(test.y, best, _TEST_K, {"P": RANKING_METRICS["P"]})
 
 
-def _numbers(classifier: Any) -> list[tuple[str, str, float]]:
+def _read(options: ClassOptions) -> tuple[Dataset, Dataset | None, dict[str, float]]:
+    """Training data, data for the evaluation, and seconds."""
+    begin = time.perf_counter()
+    dataset, test = read(options.train, options.files, dtype=options.dtype), None
+    if options.test is not None:
+        test = read(
+            options.test,
+            options.files,
+            dtype=options.dtype,
+            n_features=dataset.X.shape[1],
+            n_labels=dataset.n_labels,
+            like=f"as in {options.train}",
+        )
+    return dataset, test, {"reading": time.perf_counter() - begin}
+
+
+def _fit(classifier: Any, X: Any, y: np.ndarray, path: Path) -> None:
+    """Trains; what the estimator warns of becomes warnings of the command.
+
+    Raises:
+        ValueError: flags that do not fit each other or the data, under their names, or data that cannot be
+            trained on, under the name of the file.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)  # ConvergenceWarning is one
+        try:
+            classifier.fit(X, y)
+        except (ValueError, TypeError) as error:
+            if os.environ.get("XMCJAX_TRACEBACK") == "1":
+                raise
+            name, colon, text = str(error).partition(": ")
+            of_flag = colon and name in classifier.get_params(False)
+            place = "--" + name.replace("_", "-") if of_flag else str(path)
+            raise ValueError(f"{place}: {text if of_flag else error}") from error
+    for warning in caught:
+        _report.warn(str(warning.message))
+
+
+def _numbers(classifier: Any) -> list[tuple[str, str, int | float]]:
     """What is known of a fit: (name in run.json, words, number)."""
     known = [
         ("iterations", "iterations", "n_iter_"),
         ("objective", "objective", "objective_"),
         ("gap", "relative duality gap", "dual_gap_"),
     ]
-    return [(name, text, float(getattr(classifier, a))) for name, text, a in known if hasattr(classifier, a)]
+    values = [(name, text, getattr(classifier, place, None)) for name, text, place in known]
+    return [(name, text, value) for name, text, value in values if value is not None]

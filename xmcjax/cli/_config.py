@@ -57,7 +57,10 @@ def read_options(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         found = str(error).replace("\n", " ")[:200]
         raise DataFormatError(path, None, None, "options in TOML", found) from error
-    return {name.replace("-", "_"): value for name, value in content.items()}
+    options = {name.replace("-", "_"): value for name, value in content.items()}
+    if len(options) < len(content):
+        raise DataFormatError(path, None, None, "each option once", "one with hyphens and with underscores")
+    return options
 
 
 def flags_of(config: dict[str, Any], options: type) -> list[str]:
@@ -75,7 +78,9 @@ def flags_of(config: dict[str, Any], options: type) -> list[str]:
     for name, value in config.items():
         field = fields.get(name)
         if field is None:
-            raise ValueError(f"{_FLAG}: expected options of the command, found {name} = {value!r}")
+            other = name.removeprefix("no_")
+            hint = f"; {other} = false turns it off" if other != name and other in fields else ""
+            raise ValueError(f"{_FLAG}: expected options of the command, found {name}{hint}")
         if isinstance(value, bool):
             if not isinstance(field.default, bool):
                 raise ValueError(f"{_FLAG}: {name} is no switch, expected a value, found {_toml(value)}")
@@ -89,6 +94,8 @@ def flags_of(config: dict[str, Any], options: type) -> list[str]:
             raise ValueError(
                 f"{_FLAG}: expected a number, a text or a list of them for {name}, found {value!r}"
             )
+        if isinstance(value, list) and not isinstance(field.default, tuple) and name != "parts":
+            raise ValueError(f"{_FLAG}: expected one value for {name}, found {value!r}")
         if isinstance(value, list):
             arguments += [flag_of(name, None), *map(str, values)]
         else:

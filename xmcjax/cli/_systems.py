@@ -37,6 +37,6 @@ def taken(arguments: Sequence[str], config: dict[str, Any]) -> tuple[str, str, l
         raise ValueError(f"{_FLAG}: expected it once, got it {len(found)} times")
     system = config.pop("system", FIRST_SYSTEM)
     system = found[0] if found else system
-    if system not in MODULES:
-        raise ValueError(f"{_FLAG}: expected one of {', '.join(MODULES)}, got {system or 'nothing'!r}")
+    if not isinstance(system, str) or system not in MODULES:
+        raise ValueError(f"{_FLAG}: expected one of {', '.join(MODULES)}, got {system!r}")
     return system, MODULES[system], rest

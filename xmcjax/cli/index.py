@@ -14,7 +14,7 @@ class Options:
     """Store the weights of a model by feature too, so that models of any size predict single rows at once.
 
     Attributes:
-        model: a model that `xmcjax train` made; the file is written into it and is as large as its shards.
+        model: a linear model; the file is written into it and is as large as its shards.
     """
 
     model: Directory

@@ -15,7 +15,18 @@ from xmcjax.cli import _report
 from xmcjax.cli._options import Directory, File
 from xmcjax.cli._runs import read_runs
 from xmcjax.data import DataFormatError
-from xmcjax.models import RUN_FILE, LinearModel, Names, check_regular, read_kernel_model, system_of
+from xmcjax.models import (
+    RUN_FILE,
+    LinearModel,
+    ModelFormatError,
+    Names,
+    check_regular,
+    read_kernel_model,
+    system_of,
+)
+
+# Classes that are shown.
+_FEW = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +59,12 @@ def run(options: Options) -> None:
     else:
         model = LinearModel.load(options.model, partial=True)
         meta, names = model.meta, model.names()
+        wrong = [label for label in options.label if not 0 <= label < model.n_labels]
+        if wrong:
+            raise ValueError(f"--label: expected numbers from 0 to {model.n_labels - 1}, got {wrong[0]}")
+    features = names.features
+    if options.vocabulary is not None:
+        features = read_vocabulary(options.vocabulary, meta["n_features"])
     _report.print_field("system", system)
     sizes = f"{meta['n_features']:,} features, {meta['n_labels']:,} labels, {meta['dtype']}"
     _report.print_field(
@@ -61,22 +78,37 @@ def run(options: Options) -> None:
     _report.print_field(
         "training", ", ".join(f"{key} {_text(value)}" for key, value in known.items()), **known
     )
+    _print_classes(names)
     if system != "kernel":
         _print_labels(model)
     size = _report.model_size(options.model)
     _report.print_field("size", f"{size / 1e6:.1f} MB", bytes=size)
-    for run in read_runs(options.model / RUN_FILE):
+    _print_runs(options.model / RUN_FILE)
+    if options.label:
+        _print_weights(model, options, names, features)
+
+
+def _print_runs(path: Path) -> None:
+    try:
+        runs = read_runs(path)
+    except ModelFormatError as error:
+        _report.warn(f"{error}; it is no part of the model")
+        return
+    for run in runs:
         versions, seconds = run.get("versions"), run.get("seconds")
         xmcjax = versions.get("xmcjax") if isinstance(versions, dict) else None
         took = seconds.get("training") if isinstance(seconds, dict) else None
-        _report.print_field(
-            "run", f"{run.get('command')}, xmcjax {xmcjax}, {took} s of training on {run.get('host')}"
-        )
-    if options.label:
-        features = names.features
-        if options.vocabulary is not None:
-            features = read_vocabulary(options.vocabulary, model.n_features)
-        _print_weights(model, options, names, features)
+        text = f"{run.get('command')}, xmcjax {xmcjax}, {took} s of training on {run.get('host')}"
+        _report.print_lines([f"{'run':<11} {text}"])
+    _report.print_values("runs", runs)
+
+
+def _print_classes(names: Names) -> None:
+    if names.classes is None:
+        return
+    classes = names.classes.tolist()
+    few = ", ".join(map(repr, classes[:_FEW])) + (", …" if len(classes) > _FEW else "")
+    _report.print_field("classes", f"{few} (labels are their places)", names=classes)
 
 
 def _print_labels(model: LinearModel) -> None:
@@ -105,16 +137,15 @@ def _print_weights(
 ) -> None:
     shown: dict[str, Any] = {}
     for label in options.label:
-        if not 0 <= label < model.n_labels:
-            raise ValueError(f"--label: expected numbers from 0 to {model.n_labels - 1}, got {label}")
         row, bias = model.weights(label, label + 1), float(model.intercept_of(label, label + 1)[0])
         order = np.argsort(-np.abs(row.data), kind="stable")[: options.top_k]
         called = [str(j) if features is None else features[j] for j in row.indices[order].tolist()]
-        weights = dict(zip(called, row.data[order].tolist(), strict=True))
+        weights = list(zip(called, row.data[order].tolist(), strict=True))
         name = "" if names.classes is None else f" ({names.classes[label]})"
-        text = ", ".join(f"{feature} {weight:+.4g}" for feature, weight in weights.items())
+        text = ", ".join(f"{feature} {weight:+.4g}" for feature, weight in weights)
         _report.print_lines([f"label {label}{name}: bias {bias:+.4g}, {row.nnz:,} weights: {text}"])
-        shown[str(label)] = {"bias": bias, "nonzeros": int(row.nnz), "weights": weights}
+        listed = [{"feature": feature, "weight": weight} for feature, weight in weights]
+        shown[str(label)] = {"bias": bias, "nonzeros": int(row.nnz), "weights": listed}
     _report.print_values("largest_weights", shown)
 
 

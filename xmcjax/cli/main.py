@@ -130,7 +130,7 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
     from xmcjax.cli._options import check_names, refuse_old
 
     config, arguments = read_config(arguments)
-    module, prog = name, f"xmcjax {name}"
+    module, prog, system = name, f"xmcjax {name}", ""
     if name == "train":
         from xmcjax.cli._systems import taken
 
@@ -150,7 +150,7 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
         config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
     )
     if shown:
-        print(toml(options))
+        print(f'system = "{system}"\n{toml(options)}' if system else toml(options))
         return 0
     with _warnings_in_one_line(), _as_json(name) if as_json else contextlib.nullcontext():
         return command.run(options) or 0

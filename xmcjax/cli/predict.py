@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read_features, transformed
@@ -27,7 +28,7 @@ class Options:
     """Write the best labels of each row, best first, as pairs label:score.
 
     Attributes:
-        model: a model that `xmcjax train` made. It knows its transforms of the features.
+        model: a model that `xmcjax train` made, or an estimator saved. It knows its transforms.
         data: features; labels in the file are not looked at.
         out: file for the predictions, one line per row; plain text. An old one is replaced.
         top_k: labels per row; never more than the model has.
@@ -95,6 +96,11 @@ def run(options: Options) -> None:
 def _linear(options: Options, threads: int) -> Opened:
     model = LinearModel.load(options.model)
     first, last = model.label_range
+    if options.probabilities and link_of(model.meta) is None:
+        raise ValueError(
+            f"--probabilities: expected a model whose loss is a likelihood (the logistic loss of one-vs-all, "
+            f"multinomial, kernel), {options.model} has another one"
+        )
     best = functools.partial(predict_topk, model, threads=threads)
     if options.probabilities or model.n_weights <= _HELD or (options.model / INDEX).exists():
         predictor = Predictor(model, n_jobs=threads)

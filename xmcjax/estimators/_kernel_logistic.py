@@ -284,10 +284,10 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             kernel = next(iter(jax.tree.leaves(kernel)), np.zeros(0))
         return value, CvGradient(like(slopes.v, self.v), kernel, float(slopes.sigma2))
 
-    def _write(self, path, **more):
+    def _write(self, path, *, held=False, **more):
         from xmcjax.estimators import _stored_kernel
 
-        _stored_kernel.save(self, path, more)
+        _stored_kernel.save(self, path, more, held=held)
 
     @classmethod
     def _read(cls, path):

@@ -35,7 +35,7 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
 
     @property
     def _link(self) -> str | None:
-        """How scores become probabilities, of :data:`xmcjax.models.LINKS`."""
+        """How scores become probabilities, of :data:`xmcjax._links.LINKS`."""
         return None
 
     def __sklearn_tags__(self):
@@ -49,19 +49,20 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
         refuse_renamed(init, getattr(init, "renamed", {}), params)
         return super().set_params(**params)
 
-    def _write(self, path, **more):
-        _stored.save(self, path, _stored.labels_of(self), more)
+    def _write(self, path, *, held=False, **more):
+        _stored.save(self, path, _stored.labels_of(self), more, held=held)
 
     @classmethod
     def _read(cls, path):
         return _stored.load(cls, path)
 
-    def _restore(self, status, steps):
-        """Sets what a model stores of each problem.
+    def _restore(self, status, steps, link):
+        """Sets what a model stores of each problem, and what its scores stand for.
 
         Args:
             status: how training ended, [m], numbers of :class:`xmcjax.solvers.Status`.
             steps: Newton steps, [m].
+            link: of :data:`xmcjax._links.LINKS`, or None.
         """
 
     @staticmethod

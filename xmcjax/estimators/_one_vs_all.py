@@ -215,18 +215,21 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             summary = train_one_vs_all(
                 X, problems.Y, options, keep, sample_weight=sample_weight, label_weights=weights
             )
+        self._fitted_logistic = options.loss.name == "logistic"
         self._store(results, problems, X.dtype)
         self._warn(results, summary.raised)
         return self
 
     @property
     def _link(self):
-        if getattr(self.loss, "name", self.loss) != "logistic":
+        logistic = getattr(self.loss, "name", self.loss) == "logistic"
+        # of the loss of the fit, whatever the argument is now
+        if not getattr(self, "_fitted_logistic", logistic):
             return None
         return "one_of" if getattr(self, "_form", "classes") == "classes" else "sigmoid"
 
-    def _restore(self, status, steps):
-        self.status_, self.n_iter_ = status, steps
+    def _restore(self, status, steps, link):
+        self.status_, self.n_iter_, self._fitted_logistic = status, steps, link is not None
 
     @staticmethod
     def _parameters_of(meta):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from xmcjax._options import SHARED, Names, Option, Real, Whole, table
 
-_SEED = Option("random_state", "seed of the order in which rows are visited", None, flag_default=0)
+_SEED = Option(
+    "random_state",
+    "seed of the order in which rows are visited",
+    None,
+    Whole(0),
+    optional=True,
+    flag_default=0,
+)
 _BIAS = Option(
     "fit_intercept",
     "whether there is a bias b",
@@ -108,7 +115,7 @@ KERNEL = table(
             "cholesky",
             Names(("cholesky", "nystrom", "fourier")),
         ),
-        Option("random_state", "seed of folds and of draws", None, flag_default=0),
+        Option("random_state", "seed of folds and of draws", None, Whole(0), optional=True, flag_default=0),
     ]
 )
 #: By the name of the system.

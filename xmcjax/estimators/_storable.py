@@ -9,7 +9,7 @@ class Storable:
     """A classifier that a directory can hold.
 
     Attributes:
-        _system: of :data:`xmcjax.models.SYSTEMS`.
+        _system: of :data:`xmcjax._systems.SYSTEMS`.
     """
 
     _system: str
@@ -18,8 +18,9 @@ class Storable:
         """Stores the fitted classifier as a directory, which ``xmcjax predict`` reads too.
 
         It keeps the arguments, the weights to the bit, the names of classes and features, and the numbers of
-        the fit. A `random_state` that is an object is kept as None; the way to the result (``history_``,
-        ``search_``) is not kept.
+        the fit. Arguments that are arrays come back as lists, and a `random_state` that is an object as
+        None: another fit may then draw other numbers. The way to the result (``history_``, ``search_``) is
+        not kept. A directory in which a save was interrupted can be saved to again.
 
         Args:
             path: a new or empty directory.
@@ -46,8 +47,8 @@ class Storable:
         """
         return cls._read(path)
 
-    def _write(self, path, **more):
-        """Writes the directory; `more` goes into the meta data."""
+    def _write(self, path, *, held=False, **more):
+        """Writes the directory, which the caller may hold; `more` goes into the meta data."""
         raise NotImplementedError
 
     @classmethod

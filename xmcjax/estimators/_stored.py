@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import numbers
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,12 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import __version__, _sparse
+from xmcjax._links import link_of
 from xmcjax._systems import FIRST_SYSTEM, SYSTEMS
 from xmcjax.data import Transforms
 from xmcjax.models import LinearModel, ModelFormatError, Names, ShardWriter, is_trained
-
-# Of `xmcjax.solvers.Status`, for labels without one of their own.
-_CONVERGED, _NONFINITE, _NO_POSITIVES = 1, 4, 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +44,9 @@ def labels_of(classifier) -> Labels:
     return Labels(count, np.arange(count), Names(classes, features) if named else None)
 
 
-def save(classifier, path: str | os.PathLike[str], labels: Labels, more: Mapping[str, Any]):
+def save(
+    classifier, path: str | os.PathLike[str], labels: Labels, more: Mapping[str, Any], *, held: bool = False
+):
     """Writes a fitted classifier.
 
     Args:
@@ -53,19 +54,22 @@ def save(classifier, path: str | os.PathLike[str], labels: Labels, more: Mapping
         path: directory, new or empty.
         labels: where its classes stand.
         more: of the meta data.
+        held: whether the caller has reserved the directory.
 
     Raises:
         TypeError: an argument of the classifier that JSON cannot hold.
         FileExistsError, OSError: as :class:`xmcjax.models.ShardWriter`.
     """
+    from xmcjax.solvers import Status
+
     coef = _sparse.matrix(classifier.coef_, "coef_")
     if coef.dtype not in (np.float32, np.float64):
         coef = coef.astype(np.float64)
     rows = _sparse.canonical_csr(sp.csr_matrix(coef), "coef_")
     bias = np.asarray(classifier.intercept_, np.float64)
     count = rows.shape[0]
-    status = np.broadcast_to(getattr(classifier, "status_", _CONVERGED), count)
-    status = np.where(np.isneginf(bias) & is_trained(status), _NONFINITE, status)
+    status = np.broadcast_to(getattr(classifier, "status_", Status.CONVERGED), count)
+    status = np.where(np.isneginf(bias) & is_trained(status), Status.NONFINITE, status)
     # what is known of each label by itself; of a joint problem in `fit` below
     by_label = np.ndim(classifier.n_iter_) > 0
     steps = np.broadcast_to(classifier.n_iter_ if by_label else 0, count)
@@ -93,11 +97,12 @@ def save(classifier, path: str | os.PathLike[str], labels: Labels, more: Mapping
     signs = (-1, 1) if classifier._binary else ()
     class_of = dict(zip(labels.places.tolist(), range(len(labels.places)), strict=True))
     arrays = None if transforms is None else dict(transforms.arrays)
-    with ShardWriter(path, meta, transforms_arrays=arrays, names=labels.names) as writer:
+    beside: dict[str, Any] = dict(transforms_arrays=arrays, names=labels.names, at_once=True, held=held)
+    with ShardWriter(path, meta, **beside) as writer:
         for label in range(labels.n_labels):
             i = class_of.get(label)
             if i is None:
-                writer.add(label, (), np.empty(0, coef.dtype), 0.0, _NO_POSITIVES)
+                writer.add(label, (), np.empty(0, coef.dtype), 0.0, Status.NO_POSITIVES)
                 continue
             sign, i = (signs[i], 0) if signs else (1, i)
             entries = slice(rows.indptr[i], rows.indptr[i + 1])
@@ -116,6 +121,8 @@ def save_with_numbers(
 ) -> None:
     """Stores a classifier whose classes are label numbers, as the command line does.
 
+    The caller has reserved the directory by :func:`xmcjax.models.reserved`.
+
     Labels without a class, of which training had no row, are never predicted.
 
     Args:
@@ -129,11 +136,11 @@ def save_with_numbers(
         FileExistsError, OSError: as :class:`xmcjax.models.ShardWriter`.
     """
     if classifier._system == "kernel":  # its classes keep their names
-        classifier._write(path, data=data)
+        classifier._write(path, held=True, data=data)
         return
     names = None if features is None else Names(None, features)
     labels = Labels(n_labels, np.asarray(classifier.classes_), names)
-    save(classifier, path, labels, {"data": data})
+    save(classifier, path, labels, {"data": data}, held=True)
 
 
 def load(kind: type, path: str | os.PathLike[str]):
@@ -156,13 +163,24 @@ def load(kind: type, path: str | os.PathLike[str]):
     try:
         parameters = meta.get("parameters")
         classifier = kind(**(kind._parameters_of(meta) if parameters is None else decoded(parameters)))
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ModelFormatError(where, f"parameters of {kind.__name__}", str(error)[:200]) from error
     form = meta.get("target", "sparse")
     if form not in ("classes", "sparse", "dense"):
         raise ModelFormatError(where, "target classes, sparse or dense", repr(form)[:40])
+    fit = meta.get("fit", {})
+    if not isinstance(fit, dict) or not all(_is_of_a_fit(*member) for member in fit.items()):
+        raise ModelFormatError(where, "fit as finite numbers", repr(fit)[:80])
     _fill(classifier, model, form)
     return classifier
+
+
+def _is_of_a_fit(name: str, value) -> bool:
+    from xmcjax.solvers import Status
+
+    if name == "status_":
+        return isinstance(value, int) and value in list(Status)
+    return isinstance(value, (int, float)) and abs(value) < sys.float_info.max
 
 
 def _fill(classifier, model: LinearModel, form: str) -> None:
@@ -172,7 +190,7 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
     meta, names, status = model.meta, model.names(), model.status.astype(np.int64)
     places = np.arange(model.n_labels)
     if form == "classes" and names.classes is None:
-        places = places[status != _NO_POSITIVES]  # of a file that numbers its classes and lacks some
+        places = places[status != Status.NO_POSITIVES]  # of a file that numbers its classes and lacks some
     classifier.classes_ = places if names.classes is None else names.classes
     if getattr(classifier, "_form", None) != form:  # the same for every fit of some kinds
         classifier._form = form
@@ -189,11 +207,10 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
     transforms = model.transforms()
     if transforms.names:
         classifier.transforms_ = transforms
-    fit = meta.get("fit", {})
-    for name in classifier._fitted if isinstance(fit, dict) else ():
-        if isinstance(fit.get(name), numbers.Real):
-            setattr(classifier, name, Status(int(fit[name])) if name == "status_" else fit[name])
-    classifier._restore(status[rows], model.newton_steps[rows].astype(np.int64))
+    for name, value in meta.get("fit", {}).items():
+        if name in classifier._fitted:
+            setattr(classifier, name, Status(value) if name == "status_" else value)
+    classifier._restore(status[rows], model.newton_steps[rows].astype(np.int64), link_of(meta))
 
 
 def applied(transforms: Transforms | None, X):
@@ -236,7 +253,7 @@ def encoded(name: str, value) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, (np.random.RandomState, np.random.Generator)):
-        return None  # of training alone; results do not depend on its state beyond rounding
+        return None  # as `save` says
     if isinstance(value, (list, tuple, np.ndarray)):
         return [encoded(name, entry) for entry in value]
     if isinstance(value, Mapping):

@@ -21,13 +21,14 @@ from xmcjax.solvers import Status
 _NUMBERS = ("objective_", "n_iter_", "n_cg_", "sigma2_", "criterion_")
 
 
-def save(classifier, path: str | os.PathLike[str], more: dict[str, Any]) -> None:
+def save(classifier, path: str | os.PathLike[str], more: dict[str, Any], *, held: bool = False) -> None:
     """Writes a fitted classifier.
 
     Args:
         classifier: of :class:`xmcjax.KernelLogisticClassifier`.
         path: directory, new or empty.
         more: of the meta data.
+        held: whether the caller has reserved the directory.
 
     Raises:
         TypeError: a kernel that is not of the library, or an argument that JSON cannot hold.
@@ -59,7 +60,7 @@ def save(classifier, path: str | os.PathLike[str], more: dict[str, Any]) -> None
         **more,
     }
     names = Names(classifier.classes_, None if features is None else tuple(map(str, features)))
-    write_kernel_model(path, meta, arrays, names, transforms)
+    write_kernel_model(path, meta, arrays, names, transforms, held=held)
 
 
 def load(kind: type, path: str | os.PathLike[str]):
@@ -77,7 +78,10 @@ def load(kind: type, path: str | os.PathLike[str]):
     try:
         with precision(np.dtype(meta["dtype"])):
             return _made(kind, meta, arrays, names, transforms)
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+    except (
+        *(ValueError, TypeError, KeyError, AttributeError, IndexError),
+        *(ArithmeticError, RecursionError),
+    ) as error:
         found = f"others ({str(error)[:200]})"
         raise ModelFormatError(path, f"the parts of a {kind.__name__}", found) from error
 

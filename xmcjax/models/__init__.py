@@ -31,3 +31,4 @@ from xmcjax.models._predictor import Predictor as Predictor
 from xmcjax.models._writer import RUN_FILE as RUN_FILE
 from xmcjax.models._writer import ShardWriter as ShardWriter
 from xmcjax.models._writer import check_vacant as check_vacant
+from xmcjax.models._writer import reserved as reserved

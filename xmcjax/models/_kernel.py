@@ -21,18 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xmcjax import _sparse
+from xmcjax._arguments import flag
 from xmcjax._systems import FIRST_SYSTEM
 from xmcjax.data import Transforms, atomic_write
 from xmcjax.models import _manifest
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._lock import DirectoryLock
-from xmcjax.models._manifest import MANIFEST, NAMES, TRANSFORMS
+from xmcjax.models._manifest import ARRAYS, KERNEL_FORMAT, MANIFEST, NAMES, TRANSFORMS
 from xmcjax.models._names import Names, decode
 from xmcjax.models._writer import check_vacant
 
-KERNEL_FORMAT = "xmcjax-kernel-model"
 _SCHEMA_VERSION = 1
-_ARRAYS = "arrays.safetensors"
 
 
 class KernelArrays(NamedTuple):
@@ -50,6 +49,8 @@ def write_kernel_model(
     arrays: Mapping[str, np.ndarray],
     names: Names | None = None,
     transforms: Transforms | None = None,
+    *,
+    held: bool = False,
 ) -> None:
     """Writes a model: its files first, the manifest that makes them one last.
 
@@ -59,6 +60,7 @@ def write_kernel_model(
         arrays: by name.
         names: of classes and features, or None.
         transforms: of the features, or None.
+        held: whether the caller has :func:`reserved` the directory.
 
     Raises:
         FileExistsError: the directory holds anything.
@@ -69,7 +71,7 @@ def write_kernel_model(
 
     directory, meta = Path(directory), _manifest.check_meta(meta)
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    files = {_ARRAYS: save(contiguous)}
+    files = {ARRAYS: save(contiguous)}
     if names is not None:
         files[NAMES] = names.encode()
         decode(directory / NAMES, files[NAMES], meta["n_labels"], meta["n_features"])
@@ -80,10 +82,10 @@ def write_kernel_model(
     content |= {name.partition(".")[0]: record for name, record in records.items()}
     _manifest.check_directory(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    lock = DirectoryLock(directory)
+    lock = None if flag("held", held) else DirectoryLock(directory)
     try:
         names_there = set(os.listdir(directory))
-        left = {n for n in names_there if n in (_ARRAYS, NAMES, TRANSFORMS) or _manifest.is_temporary(n)}
+        left = {n for n in names_there if n in (ARRAYS, NAMES, TRANSFORMS) or _manifest.is_temporary(n)}
         if names_there - left:
             check_vacant(directory, resumable=False)
         for name in left:  # of a run that was killed before it wrote the manifest
@@ -92,7 +94,8 @@ def write_kernel_model(
             with atomic_write(directory / name) as file:
                 file.write(raw)
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
 
 
 def read_kernel_model(directory: str | os.PathLike[str]) -> KernelArrays:
@@ -109,14 +112,14 @@ def read_kernel_model(directory: str | os.PathLike[str]) -> KernelArrays:
     content, path = _content(directory), directory / MANIFEST
     meta, _ = _manifest.checked_head(path, content, KERNEL_FORMAT, _SCHEMA_VERSION)
     found: dict[str, bytes] = {}
-    for name in (_ARRAYS, NAMES, TRANSFORMS):
+    for name in (ARRAYS, NAMES, TRANSFORMS):
         file = _manifest.file_of(path, content, name.partition(".")[0], name)
         if file is not None:
             found[name] = _manifest.checked_bytes(directory, file)
-    if _ARRAYS not in found:
-        raise ModelFormatError(path, f"the file {_ARRAYS}", "none")
+    if ARRAYS not in found:
+        raise ModelFormatError(path, f"the file {ARRAYS}", "none")
     stored: dict[str, dict[str, np.ndarray]] = {}
-    for name in (_ARRAYS, TRANSFORMS):
+    for name in (ARRAYS, TRANSFORMS):
         try:
             stored[name] = load(found[name]) if name in found else {}
         except SafetensorError as error:
@@ -129,12 +132,12 @@ def read_kernel_model(directory: str | os.PathLike[str]) -> KernelArrays:
         transforms = Transforms.from_arrays(meta.get("transforms", []), stored[TRANSFORMS])
     except (ValueError, TypeError) as error:
         raise ModelFormatError(path, "known transforms with their arrays", str(error)) from error
-    arrays = {name: _sparse.array(array, name) for name, array in stored[_ARRAYS].items()}
+    arrays = {name: _sparse.array(array, name) for name, array in stored[ARRAYS].items()}
     return KernelArrays(meta, arrays, names, transforms)
 
 
 def system_of(directory: str | os.PathLike[str]) -> str:
-    """The system of :data:`xmcjax.models.SYSTEMS` that trained the model in a directory.
+    """The system of :data:`xmcjax._systems.SYSTEMS` that trained the model in a directory.
 
     Raises:
         ModelFormatError: a damaged manifest, or another system.

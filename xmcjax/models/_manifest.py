@@ -25,7 +25,9 @@ from xmcjax.models._errors import ModelFormatError
 MANIFEST = "manifest.json"
 TRANSFORMS = "transforms.safetensors"
 NAMES = "names.json"
+ARRAYS = "arrays.safetensors"
 FORMAT = "xmcjax-linear-model"
+KERNEL_FORMAT = "xmcjax-kernel-model"
 #: 1 knows no names of classes and features. Models without such names are still written as of 1.
 SCHEMA_VERSION = 2
 
@@ -35,6 +37,7 @@ _TEMPORARY = re.compile(
     r"\.(shard-\d{6,}\.safetensors|(transforms|by-feature|arrays)\.safetensors|(manifest|run|names)\.json)"
     r"\.[0-9a-f]{16}\.tmp"
 )
+_SHARD = re.compile(r"shard-\d{6,}\.safetensors")
 _TAIL = re.compile(rb',\n "manifest_sha256": "([0-9a-f]{64})"\n}\n\Z')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -42,6 +45,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def shard_name(number: int) -> str:
     """The file of the shard with labels ``number * shard_size`` and up."""
     return f"shard-{number:06d}.safetensors"
+
+
+def is_shard(name: str) -> bool:
+    """Whether a file has the name of a shard."""
+    return _SHARD.fullmatch(name) is not None
 
 
 def is_temporary(name: str) -> bool:
@@ -302,6 +310,8 @@ def checked_head(path: Path, content, form: str, newest: int) -> tuple[dict, int
         ModelFormatError: another format, a newer version, or meta data without the sizes.
     """
     _need(path, isinstance(content, dict), "a JSON object", type(content).__name__)
+    if form == FORMAT and content.get("format") == KERNEL_FORMAT:
+        raise ModelFormatError(path, "a linear model", "one of the system kernel")
     _need(path, content.get("format") == form, f"format {form!r}", content.get("format"))
     version, meta = content.get("schema_version"), content.get("meta")
     _need(path, _is_count(version), "schema_version as an integer", version)

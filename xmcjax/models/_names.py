@@ -14,6 +14,8 @@ from xmcjax.models._errors import ModelFormatError
 
 #: What a value in JSON is for each kind of classes.
 _PLAIN = {"b": bool, "i": int, "u": int, "f": float, "U": str, "O": str}
+#: Bytes of a number.
+_WIDTHS = (1, 2, 4, 8, 16)
 _DTYPE = re.compile(r"[<>|]?([biufU])(\d{1,6})|object")
 
 
@@ -44,6 +46,8 @@ class Names:
             if classes.ndim != 1 or kind is None or not all(type(value) is kind for value in values):
                 raise TypeError(f"classes: expected numbers or texts [L], found {classes.dtype} {values[:3]}")
             _check_order(classes)
+            if classes.dtype.kind == "U":  # no wider than it must be
+                classes = np.array(values, str)
             content |= {"dtype": _name(classes.dtype), "classes": values}
         if self.features is not None:
             if not all(isinstance(name, str) for name in self.features):
@@ -80,7 +84,12 @@ def decode(path: Path, raw: bytes, n_labels: int, n_features: int) -> Names:
     need(form is not None, "the type of the classes", dtype)
     kind = _PLAIN[form[1] or "O"]  # type: ignore[index]
     need(all(type(value) is kind for value in classes), f"classes of type {kind.__name__}", classes[:3])
+    longest = max((len(value) for value in classes if isinstance(value, str)), default=0)
+    width = int(form[2] or 0)  # type: ignore[index]
+    need(width <= max(longest, 1) if kind is str else width in _WIDTHS, "a type of the classes' width", dtype)
     try:
+        if kind is str:
+            "".join(classes).encode()  # no halves of characters
         array = np.array(classes, dtype)
         _check_order(array)
     except (ValueError, TypeError, OverflowError) as error:

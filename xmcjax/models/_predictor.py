@@ -80,7 +80,7 @@ class Predictor:
 
         Returns:
             ``(labels, scores)``, int32 [n, k] and [n, k] of the model's dtype. Where fewer than k labels
-            were trained, the slots left over hold label −1 and score −inf.
+            were trained, the slots left over hold label −1 and score −inf, or probability 0.
 
         Raises:
             ValueError: X of another width, not two-dimensional, malformed or not finite; k below 1; a model

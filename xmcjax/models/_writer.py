@@ -6,10 +6,12 @@ bytes as one that was never interrupted.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,20 +22,25 @@ from xmcjax.data import atomic_write
 from xmcjax.models import _manifest
 from xmcjax.models._errors import ModelMismatchError
 from xmcjax.models._lock import DirectoryLock
-from xmcjax.models._manifest import MANIFEST, NAMES, TRANSFORMS, FileRecord, Manifest, ShardRecord
+from xmcjax.models._manifest import ARRAYS, MANIFEST, NAMES, TRANSFORMS, FileRecord, Manifest, ShardRecord
 from xmcjax.models._names import Names, decode
 from xmcjax.models._shard import LabelWeights, encode
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
 RUN_FILE = "run.json"
+# The member of the meta data that models have whose labels are trained together.
+AT_ONCE = "parameters"
 
 
-def check_vacant(directory: str | os.PathLike[str], *, resumable: bool = True) -> None:
+def check_vacant(
+    directory: str | os.PathLike[str], *, resumable: bool = True, unfinished: bool = False
+) -> None:
     """Whether a new model can be written to a directory, as far as what it holds is concerned.
 
     Args:
         directory: where the model is to be.
         resumable: whether the error about a model that is there says that ``--resume`` continues it.
+        unfinished: whether what a writer of a model at once has left that was killed counts as nothing.
 
     Raises:
         FileExistsError: it holds anything.
@@ -42,12 +49,59 @@ def check_vacant(directory: str | os.PathLike[str], *, resumable: bool = True) -
     directory = Path(directory)
     _manifest.check_directory(directory)
     names = set(os.listdir(directory)) if directory.exists() else set()
+    if unfinished:
+        names -= _unfinished(directory, names)
     if names:
         holds = "a model" if MANIFEST in names else ", ".join(sorted(names)[:3])
         hint = "; --resume continues it" if MANIFEST in names and resumable else ""
         raise FileExistsError(
             f"{directory}: expected a new or empty directory, found {holds}{hint} (nothing was changed)"
         )
+
+
+def _unfinished(directory: Path, names: set[str]) -> set[str]:
+    """The files of a model that was to be written at once and lacks labels, or its manifest."""
+    beside = {name for name in names if name in (TRANSFORMS, NAMES, ARRAYS) or _manifest.is_temporary(name)}
+    if MANIFEST not in names:
+        return beside
+    content, _ = _manifest.unsealed(directory / MANIFEST)
+    if not isinstance(content, dict) or content.get("format") != _manifest.FORMAT:
+        return set()
+    found = _manifest.read(directory / MANIFEST)
+    if AT_ONCE not in found.meta or not found.missing():
+        return set()
+    shards = {name for name in names if _manifest.is_shard(name)}
+    return beside | shards | {MANIFEST}
+
+
+@contextlib.contextmanager
+def reserved(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Holds a new or empty directory for a model that is written at once when it has been trained.
+
+    Args:
+        directory: made if absent, and removed again where nothing was put into it.
+
+    Raises:
+        FileExistsError: it holds anything but what a writer of that kind has left that was killed.
+        ModelError: another writer holds it.
+        OSError: it cannot be made, read or written.
+    """
+    directory = Path(directory)
+    check_vacant(directory, resumable=False, unfinished=True)
+    made = not directory.exists()
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = DirectoryLock(directory)
+    try:
+        check_vacant(directory, resumable=False, unfinished=True)
+        probe = directory / f".{MANIFEST}.{'0' * 16}.tmp"  # whether a file can be written there
+        probe.touch()
+        probe.unlink()
+        yield
+    finally:
+        lock.release()
+        if made:
+            with contextlib.suppress(OSError):  # the model is in it
+                directory.rmdir()
 
 
 class ShardWriter:
@@ -66,9 +120,12 @@ class ShardWriter:
         label_range: (first, one past the last) label to be stored; None is all.
         shard_size: labels per shard, 1000 by default. Boundaries are its multiples.
         transforms_arrays: arrays of the feature transforms by name, or None.
-        names: of the classes and features, or None.
         resume: continue a model that was started with the same arguments; a new or empty
             directory is started afresh. Without it nothing that exists is touched.
+        names: of the classes and features, or None.
+        at_once: whether all labels are written in one go, when they have been trained together. What a
+            writer of that kind has left that was killed is then replaced.
+        held: whether the caller has :func:`reserved` the directory.
 
     Raises:
         FileExistsError: the directory holds anything and ``resume`` is False, or holds files
@@ -98,6 +155,8 @@ class ShardWriter:
         resume: bool = False,
         *,
         names: Names | None = None,
+        at_once: bool = False,
+        held: bool = False,
     ):
         meta = _manifest.check_meta(meta)
         first, last = (0, meta["n_labels"]) if label_range is None else _pair(label_range)
@@ -125,13 +184,20 @@ class ShardWriter:
         self._write_lock = threading.Lock()
         _manifest.check_directory(self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = DirectoryLock(self.directory)
+        self._lock = _Held() if flag("held", held) else DirectoryLock(self.directory)
         try:
+            if flag("at_once", at_once):
+                self._clear()
             self._start(resume)
         except BaseException:
             self._lock.release()
             raise
         self._stored = {shard.first_label // self._manifest.shard_size for shard in self._manifest.shards}
+
+    def _clear(self) -> None:
+        left = _unfinished(self.directory, set(os.listdir(self.directory)))
+        for name in sorted(left, key=lambda name: name != MANIFEST):  # what it named is nothing without it
+            (self.directory / name).unlink()
 
     def _start(self, resume: bool) -> None:
         if not resume:
@@ -318,6 +384,16 @@ class ShardWriter:
             self._lock.release()
 
 
+class _Held:
+    """In place of a lock that the caller has."""
+
+    def __init__(self):
+        self.held = True
+
+    def release(self) -> None:
+        self.held = False
+
+
 def _transforms_bytes(arrays: dict[str, np.ndarray] | None, n_features: int) -> bytes | None:
     if not arrays:
         return None
@@ -353,7 +429,8 @@ def _first_difference(found: Manifest, wanted: Manifest) -> tuple[str, str, str]
     def of_file(file: FileRecord | None, what: str) -> str:
         return "none" if file is None else f"{what} of SHA-256 {file.sha256[:12]}…"
 
-    for key in sorted(found.meta.keys() | wanted.meta.keys()):
+    # the system first: the others follow from it
+    for key in sorted(found.meta.keys() | wanted.meta.keys(), key=lambda key: (key != "system", key)):
         # Values are compared, not texts: 1 is 1.0.
         if key not in found.meta or key not in wanted.meta or found.meta[key] != wanted.meta[key]:
             return key, of_meta(found, key), of_meta(wanted, key)
