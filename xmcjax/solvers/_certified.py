@@ -23,6 +23,8 @@ from xmcjax.solvers._formulations import NAMES, Formulation
 _BYTES = 64 << 20
 # Share of the dual variables that are not zero, above which they are multiplied as a dense matrix.
 _DENSE = 0.1
+# Rounding of the losses that does not matter beside them, and rounding of a gain as a multiple of its own.
+_NEGLIGIBLE, _NEAR = 1e-12, 8
 # Factors by which weights of float32 are lengthened, in units of their rounding.
 _LONGER = (2, 8, 32, 128, 512, 2048)
 
@@ -34,11 +36,16 @@ class Certified(NamedTuple):
     alpha: sp.csr_array  #: float64 [n, m]
     primal: float
     dual: float
+    rounding: float  #: of the primal in float64, about, where gains are 0 but for rounding
 
     @property
     def gap(self) -> float:
-        """|primal − dual| / |primal|: what is below 0 is rounding too; infinite where they are not finite."""
-        gap = abs(self.primal - self.dual) / abs(self.primal) if self.primal else 0.0
+        """|primal − dual| / |primal|: what is below 0 is rounding too; infinite where they are not finite.
+
+        What rounding of the gains may hide is added.
+        """
+        difference = abs(self.primal - self.dual) + self.rounding
+        gap = difference / abs(self.primal) if self.primal else 0.0
         return gap if np.isfinite(gap) else np.inf
 
 
@@ -73,7 +80,8 @@ def certified(
 
         def at(W: np.ndarray, factor: float) -> Certified:
             W = (factor * W if factor != 1 else W).astype(X.dtype, copy=False)
-            return Certified(W, alpha, _primal(X, y, W, form, C, k), dual)
+            primal, rounding = _primal(X, y, W, form, C, k)
+            return Certified(W, alpha, primal, dual, rounding)
 
         best, exact = at(V, 1.0), V
         if W is not None and (other := at(W, 1.0)).gap < best.gap:
@@ -94,21 +102,35 @@ def certified_kernel(
     with np.errstate(over="ignore", invalid="ignore"):
         Z = K.astype(np.float64) @ a.astype(np.float64)
         half = float(np.vdot(a, Z)) / 2
-        primal = half + float(np.sum(C * losses(Z, y, form, k)))
-    return Certified(a, alpha, primal, float(form.dual_gain(alpha.data, C)) - half)
+        value = float(np.sum(C * losses(Z, y, form, k)))
+        primal, rounding = half + value, _rounding(Z, y, form, C, value)
+    return Certified(a, alpha, primal, float(form.dual_gain(alpha.data, C)) - half, rounding)
 
 
-def _primal(X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int = 1) -> float:
-    """P(W), in float64."""
+def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: float) -> float:
+    """Of the losses of some scores, whose sum is `value`, by gains that are 0 but for rounding in float64."""
+    size = float(np.finfo(np.float64).eps) * (1 + np.abs(Z).max(axis=1))
+    most = Z.shape[1] * float(np.sum(C * size))
+    if most <= _NEGLIGIBLE * value:
+        return most
+    near = np.abs(formulation.gains(formulation.centred(Z), y)) <= _NEAR * size[:, None]
+    return float(np.sum(C * size * near.sum(axis=1)))
+
+
+def _primal(X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int = 1) -> tuple[float, float]:
+    """P(W) in float64, and its rounding."""
     m = W.shape[1]
     rows = max(1, _BYTES // (8 * m))
-    total = 0.0
+    total = rounding = 0.0
     for first in range(0, X.shape[0], rows):
         part = slice(first, first + rows)
         weight = C[part] if np.ndim(C) else C
-        total += float(np.sum(weight * losses(_scores(X[part], W), y[part], formulation, k)))
+        Z = _scores(X[part], W)
+        value = float(np.sum(weight * losses(Z, y[part], formulation, k)))
+        rounding += _rounding(Z, y[part], formulation, weight, value)
+        total += value
     flat = W.ravel().astype(np.float64, copy=False)
-    return float(flat @ flat / 2 + total)
+    return float(flat @ flat / 2 + total), rounding
 
 
 def _scores(X, W) -> np.ndarray:

@@ -51,7 +51,7 @@ class Search:
         self, X, y, formulation: str, C, tol: float, k: int = 1, agreed: Callable[[float], float] = float
     ):
         self._given, self._tol, self._k, self._agreed = (X, y, formulation, C), tol, k, agreed
-        self.found = Certified(np.zeros((0, 0)), sp.csr_array((0, 0)), np.inf, -np.inf)
+        self.found = Certified(np.zeros((0, 0)), sp.csr_array((0, 0)), np.inf, -np.inf, 0.0)
         self.gap = np.inf
 
     @property
