@@ -97,6 +97,7 @@ CONVERTED = {
     "models._index._entries": "of a model, which checks",
     "models._weights.ByFeature.of": CHECKED,
     "models._weights.ByFeature.rows": DENSE,
+    "solvers._admm_blocks.Blocks.best": OWN,
     "solvers._admm_dense.Dense.best": OWN,
     "solvers.multiclass_dual._native.canonical": DENSE,
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,

@@ -49,6 +49,19 @@ def topk_svm(X, y, variant: str, k: int, C: float, tol: float) -> Callable:
     return work
 
 
+def topk_classifier(X, y, **options) -> Callable:
+    import warnings
+
+    from xmcjax import TopKSVC
+
+    def work():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of epochs that were not enough, which the objective shows
+            return TopKSVC(random_state=0, **options).fit(X, y).objective_
+
+    return work
+
+
 def multinomial(X, y, method: str, lam: float, steps: int) -> Callable:
     from xmcjax import linops
     from xmcjax.solvers.multinomial import HParams, advance, initial, multinomial_problem
@@ -104,7 +117,7 @@ def projection(X, y, name: str, repeats: int, **options) -> Callable:
 KINDS = {
     f.__name__: f
     for f in (
-        *(one_vs_all, multiclass_svm, topk_svm, multinomial),
+        *(one_vs_all, multiclass_svm, topk_svm, topk_classifier, multinomial),
         *(kernel_regression, kernel_product, projection),
     )
 }

@@ -1,6 +1,6 @@
 """The library beside another version of itself: the same work by turns, in one table.
 
-    python -m experiments.bench.versions --before PYTHON_WITH_THE_OTHER_VERSION [--small] [--out results]
+    python -m experiments.bench.versions --before PYTHON_WITH_THE_OTHER_VERSION [--topk] [--small]
 
 One processor. Each version runs in a process of its own, which reads the data and makes every work once,
 so that compilation is left out; then the two take turns, and which goes first alternates. Times are medians
@@ -39,6 +39,7 @@ class Options:
         pairs: of timed runs for each work.
         only: a part of the names of the works that are done; empty for all.
         out: folder of the results.
+        topk: top-k SVMs of any C in place of the other works; those that do not end are cut off.
         small: two works, one pair.
         full: 11 pairs.
     """
@@ -47,6 +48,7 @@ class Options:
     pairs: int = 5
     only: str = ""
     out: Path = Path("results")
+    topk: bool = False
     small: bool = False
     full: bool = False
 
@@ -78,7 +80,7 @@ class Work:
         named = [
             str(self.options[n]) for n in ("name", "formulation", "variant", "method") if n in self.options
         ]
-        numbers = [f"{n}={self.options[n]:g}" for n in ("C", "lam") if n in self.options]
+        numbers = [f"{n}={self.options[n]:g}" for n in ("C", "lam", "tol") if n in self.options]
         return " ".join([self.kind.replace("_", " "), *named, self.data, *numbers])
 
 
@@ -116,6 +118,18 @@ def works() -> list[Work]:
     ]
 
 
+def topk_works() -> list[Work]:
+    """Top-5 SVMs from small to large C, to two gaps."""
+    silhouettes = "caltech101_silhouettes, rows of norm 1"
+    return [
+        Work("topk_classifier", data, {"variant": variant, "k": 5, "C": C, "tol": tol, "max_iter": 2000})
+        for data in ("usps", "letter", "satimage", silhouettes)
+        for variant in ("alpha", "beta")
+        for C in (0.1, 1.0, 10.0)
+        for tol in (1e-3, 1e-5)
+    ]
+
+
 def small_works() -> list[Work]:
     """Those of ``--small``."""
     return [
@@ -134,6 +148,10 @@ def stored(name: str, folder: Path) -> None:
         X, y, *_ = _data.load_split(name)
     elif name in _data.CLASS_SETS and name not in _multiclass.SETS:
         X, y, *_ = _data.load_classes(name)
+    elif name.endswith(", rows of norm 1"):
+        X, y, *_ = _data.load_classes(name.removesuffix(", rows of norm 1"))
+        norms = np.linalg.norm(X, axis=1, keepdims=True)
+        X = np.ascontiguousarray(X / np.where(norms > 0, norms, 1), np.float32)
     elif name.endswith("rows"):
         whole, rows = name.removesuffix(" rows").split(", ")
         X, y, *_ = _multiclass.load(whole)
@@ -189,7 +207,8 @@ class Version:
 
 def run(options: Options) -> dict:
     """Makes all works by turns."""
-    chosen = small_works() if options.small else [w for w in works() if options.only in w.name]
+    listed = topk_works() if options.topk else works()
+    chosen = small_works() if options.small else [work for work in listed if options.only in work.name]
     rows = []
     versions: list[Version] = []
     with tempfile.TemporaryDirectory() as name:
@@ -197,7 +216,7 @@ def run(options: Options) -> dict:
             for python in (options.before, Path(sys.executable)):
                 versions.append(Version(python))
             for work in chosen:
-                folder = Path(name) / work.data.replace(" ", "_")
+                folder = Path(name) / work.data.replace(" ", "_").replace(",", "")
                 if not folder.exists():
                     stored(work.data, folder)
                 rows.append(by_turns(work, folder, versions, options.pairs))

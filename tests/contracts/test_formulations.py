@@ -94,7 +94,7 @@ def test_precision_that_does_not_suffice_is_said():
 @pytest.mark.parametrize("size", [dict(n=40, d=5, m=4), dict(n=12, d=15, m=4)], ids=["features", "rows"])
 def test_one_system_for_all_classes_finds_the_optimum(formulation, C, size):
     X, y = svm_problem(**size)
-    found = admm(X, y, sp.csr_array((len(y), 4)), formulation, C, 1e-5, 20_000)
+    found = admm(X, y, 4, formulation, C)(sp.csr_array((len(y), 4)), 1e-5, 20_000)
     least = svm_minimum(formulation, C, **size)
     assert found.gap <= 1e-5
     assert dual_references.objective(found.W, X, y, formulation, 1, C) == pytest.approx(least, rel=2e-5)

@@ -10,14 +10,26 @@ from xmcjax._sparse import canonical_csr
 from xmcjax.native import _ids, _schema
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in
-from xmcjax.solvers import _admm, _admm_dense, _admm_sparse, _certified, _cg, _peers
+from xmcjax.solvers import _admm, _admm_blocks, _admm_dense, _admm_sparse, _certified, _cg, _peers
 from xmcjax.solvers.multiclass_dual import _processes, _wire
 from xmcjax.solvers.multinomial import _certificate, _mesh
 
 ids, schema, cg, peers, wire = _ids, _schema, _cg, _peers, _wire
-admm, certified, cut = _admm_dense.solve, _certified.certified, _processes._cut
-admm_sparse, admm_steps = _admm_sparse, _admm.steps
+admm, certified, cut = _admm_dense.Method, _certified.certified, _processes._cut
+admm_blocks, admm_dense, admm_sparse, admm_steps = _admm_blocks, _admm_dense, _admm_sparse, _admm.steps
 multinomial_certificate, multinomial_mesh = _certificate, _mesh
 
-__all__ = ["Hierarchy", "admm", "admm_sparse", "admm_steps", "canonical_csr", "certified", "cg", "cut", "ids"]
+__all__ = [
+    "Hierarchy",
+    "admm",
+    "admm_blocks",
+    "admm_dense",
+    "admm_sparse",
+    "admm_steps",
+    "canonical_csr",
+    "certified",
+    "cg",
+    "cut",
+    "ids",
+]
 __all__ += ["multinomial_certificate", "multinomial_mesh", "peers", "schema", "wire"]

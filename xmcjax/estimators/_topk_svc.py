@@ -41,8 +41,8 @@ class TopKSVC(LinearClassifier):
         tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default: the objective is then
             above its minimum by no more than that part of it. The gap is worked out in float64 for the
             weights that are stored; where rounding to float32 keeps it above `tol`, a warning says so.
-        max_iter: most epochs, each of which visits every row; 1000 by default. Of the steps that dense
-            features may need in the end four count as one.
+        max_iter: most epochs, each of which visits every row; 1000 by default. Of the steps for all rows
+            at once, which dense features may need, ten count as one.
         fit_intercept: whether there is a bias b; False by default. It is the weight of a feature of value 1,
             regularised like the others.
         n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They predict; None

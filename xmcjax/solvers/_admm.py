@@ -10,9 +10,11 @@ V = −Xᵀ coefficients(α), and W = −V at the optimum. The map knows nothing
 same for all classes. P(W) and D(α⁺) come with every step: the best of both are kept.
 
 ρ is free of scale in the beginning, 3 ‖α‖ / ‖XW‖ with ‖α‖² = αᵀM α, and balances what a step changes
-afterwards: r = ‖Δα‖² / (ρ² ‖XΔ‖²), and ρ is multiplied by √r where r is not within [1/2.5, 2.5].
+afterwards: r = ‖Δα‖² / (ρ² ‖XΔ‖²), and ρ is multiplied by √r where r is not within [1/2.5, 2.5], or
+[1/1.5, 1.5] where another ρ costs nothing.
 
-The steps are those of :mod:`xmcjax.solvers._admm_dense` or :mod:`xmcjax.solvers._admm_sparse`.
+The steps are those of :mod:`xmcjax.solvers._admm_blocks` (native, dense features), of
+:mod:`xmcjax.solvers._admm_dense` or of :mod:`xmcjax.solvers._admm_sparse`.
 
 Eckstein and Bertsekas, "On the Douglas-Rachford splitting method and the proximal point algorithm for maximal
 monotone operators", 1992 (κ); He, Yang and Wang, "Alternating direction method with self-adaptive penalty
@@ -26,15 +28,21 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-# Steps at which ρ is looked at, and then every so many.
-_EARLY, _EVERY = (10, 25), 50
-# Changes of ρ that are let be, and the range that it stays in, relative to the first.
-_BALANCED, _RANGE = 2.5, 1e8
+from xmcjax.solvers._anderson import Extrapolation
+
+# Steps at which ρ is looked at, and then every so many; and changes of it that are let be: where another ρ
+# costs a factorisation, and where it costs nothing.
+_EARLY, _EVERY, _BALANCED = (10, 25), 50, 2.5
+_EARLY_FREE, _BALANCED_FREE = tuple(range(10, 100, 10)), 1.5
+# The range that ρ stays in, relative to the first.
+_RANGE, _TINY = 1e8, float(np.finfo(np.float64).tiny)
 # Steps from one look at the gap to the next.
 _CHECK = 5
-# Steps in float32 without a fall of the gap by a tenth after which rounding is taken to be the reason, at
-# least; it may also be half of all steps.
+# Steps in float32 without progress after which rounding is taken to be the reason, at least; it may also be a
+# quarter of all steps. Progress is a gap that falls by a tenth, or a dual that rises by a twentieth.
 _IDLE = 200
+# Steps in float64 after which they are extrapolated: before, nothing is gained.
+_LATE = 1000
 
 
 class Found(NamedTuple):
@@ -58,6 +66,9 @@ class Splitting(Protocol):
     """The steps for some kind of features."""
 
     exact: bool  #: whether the numbers are of float64
+    rounding: float  #: of P, about, where that is known to matter
+    free: bool  #: whether another ρ costs nothing
+    extrapolation: Extrapolation | None  #: of the steps, where there is one
     shortens: bool  #: whether α⁺ may be shortened, as all dual sets allow where D has no ridge
 
     def begin(self) -> tuple[float, float]:
@@ -68,12 +79,16 @@ class Splitting(Protocol):
         """Makes ready for steps at this ρ."""
         ...
 
-    def look(self, checked: bool) -> Look | None:
-        """α⁺ and O."""
+    def look(self) -> Look:
+        """α⁺ and O of a step."""
         ...
 
-    def move(self) -> tuple[float, float]:
-        """Changes W, α and V; ‖α⁺ − α‖² and ‖XΔ‖²."""
+    def move(self, count: int) -> tuple[float, float]:
+        """Changes W, α and V by what was looked at, and makes count − 1 further steps.
+
+        Returns:
+            ‖α⁺ − α‖² and ‖XΔ‖² of the last one.
+        """
         ...
 
     def keep_weights(self) -> None:
@@ -105,35 +120,48 @@ def steps(split: Splitting, C: float, tol: float, most: int) -> Found:
 
 def _steps(split: Splitting, C: float, tol: float, most: int) -> Found:
     variables, scores = split.begin()
-    # α = 0: the first step of a row of mean length goes to its bound
-    rho = first = 3 * float(np.sqrt(variables / scores)) if scores > 0 else C
+    # α = 0, or no number of its dtype: the first step of a row of mean length goes to its bound
+    rho = first = 3 * float(np.sqrt(variables / scores)) if scores > 0 and variables > 0 else C
     split.use(rho)
     best_primal, best_dual, gap, step = np.inf, -np.inf, np.inf, 0
-    fallen, since = np.inf, 0
+    fallen, risen, since = np.inf, 0.0, 0
+    extrapolation = split.extrapolation
+    early, balanced = (_EARLY_FREE, _BALANCED_FREE) if split.free else (_EARLY, _BALANCED)
     while True:
-        at = split.look(step % _CHECK == 0 or step >= most)
-        if at is not None:
-            if at.primal < best_primal:
-                best_primal = at.primal
-                split.keep_weights()
-            # D(s α) of the best s: the dual sets hold all shorter ones
-            factor = min(1.0, at.gain / at.norm2) if at.norm2 > 0 and split.shortens else 1.0
-            dual = factor * at.gain - factor**2 * at.norm2 / 2
-            if dual > best_dual:
-                best_dual = dual
-                split.keep_alpha(factor)
-            gap = (best_primal - best_dual) / best_primal
-            if not gap > tol or step >= most or not np.isfinite(gap):
-                break
-            if gap < 0.9 * fallen:
-                fallen, since = gap, step
-            if not split.exact and step - since > max(_IDLE, step / 2):
-                break
-        changed, moved = split.move()
-        step += 1
-        if step in _EARLY or step % _EVERY == 0:
-            ratio = changed / (rho**2 * moved) if moved > 0 else 1.0
-            if not 1 / _BALANCED <= ratio <= _BALANCED:
-                rho = float(np.clip(rho * np.sqrt(ratio), first / _RANGE, first * _RANGE))
+        at = split.look()
+        if at.primal < best_primal:
+            best_primal = at.primal
+            split.keep_weights()
+        # D(s α) of the best s: the dual sets hold all shorter ones
+        factor = min(1.0, at.gain / at.norm2) if at.norm2 > 0 and split.shortens else 1.0
+        dual = factor * at.gain - factor**2 * at.norm2 / 2
+        if dual > best_dual:
+            best_dual = dual
+            split.keep_alpha(factor)
+        gap = (best_primal - best_dual) / best_primal
+        if not gap > tol or step >= most or not np.isfinite(gap):
+            break
+        if gap < 0.9 * fallen or best_dual > 1.05 * risen:
+            fallen, risen, since = min(gap, fallen), best_dual, step
+        if split.rounding > tol * best_primal:
+            break
+        if not split.exact and step - since > max(_IDLE, step / 4):
+            break
+        count = min(_CHECK - step % _CHECK, most - step)
+        further = extrapolation if step >= _LATE else None
+        if further:
+            further.begin()
+        changed, moved = split.move(count)
+        step += count
+        if step in early or step % _EVERY == 0:
+            curved = rho * (rho * moved)
+            ratio = changed / curved if curved > 0 else 1.0
+            if not 1 / balanced <= ratio <= balanced:
+                rho = float(np.clip(rho * np.sqrt(ratio), max(first / _RANGE, _TINY), first * _RANGE))
                 split.use(rho)
+                further = None
+                if extrapolation:
+                    extrapolation.forget()
+        if further:
+            further.end()
     return Found(*split.best(), gap, step)

@@ -1,9 +1,12 @@
-"""Steps of :mod:`xmcjax.solvers._admm` with dense features, in float64.
+"""Steps of :mod:`xmcjax.solvers._admm` with dense features.
 
 In the basis of the eigenvectors of XᵀX the system is a diagonal, so that ρ may change at no cost. Where there
 are fewer rows than features, W lies in the span of the rows, and the basis of those of XXᵀ is smaller:
 
     XᵀX = E Λ Eᵀ:  X̃ = X E, W = E W̃;      XXᵀ = U Λ Uᵀ:  X̃ = U Λ^½, W = Xᵀ U Λ^−½ W̃.
+
+The basis is worked out in float64. Natively the steps are of float32 until rounding keeps the gap from
+falling, and of float64 afterwards.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax.linops import native_ready
 from xmcjax.native import awaited
 from xmcjax.solvers import _admm
+from xmcjax.solvers._admm_blocks import Basis, Blocks, extrapolation
 from xmcjax.solvers._certified import losses
 from xmcjax.solvers._formulations import NAMES, Formulation
 from xmcjax.solvers._host_loop import abandonable
@@ -23,6 +28,10 @@ from xmcjax.solvers._host_loop import abandonable
 # The smaller of rows and features up to which there is a basis, and bytes that all arrays together may take.
 _MOST, _BYTES = 2000, 2 << 30
 _RELAXED = 1.8
+# Rows whose inner products are added up in one product.
+_PART = 4096
+# Tolerances below which float32 is not tried, and steps that are allowed below which it is not either.
+_NARROW, _ENOUGH = 1e-6, 500
 
 
 def fits(n: int, d: int, m: int) -> bool:
@@ -31,35 +40,76 @@ def fits(n: int, d: int, m: int) -> bool:
     return r <= _MOST and 8 * (n * (d + r + 6 * m) + (r + d) * r + 6 * r * m) <= _BYTES
 
 
-def solve(
-    X, y: np.ndarray, alpha: sp.csr_array, formulation: str, C: float, tol: float, most: int, k: int = 1
-) -> _admm.Found:
-    """Steps from some dual variables until the gap is small enough.
+class Method:
+    """Steps with dense features, natively where that is to be had; what the features give is kept.
 
     Args:
-        X: [n, d], dense or sparse; worked with as dense float64.
+        X: [n, d], dense or sparse; worked with as dense.
         y: the class of each row, [n].
-        alpha: dual variables [n, m].
+        m: number of classes.
         formulation: a name of :mod:`xmcjax.solvers._formulations`.
         C: weight of the losses.
-        tol: of the relative duality gap.
-        most: steps at most.
         k: of the top-k losses.
+        threads: that a native call may use.
     """
-    return _admm.steps(Dense(X, y, alpha, formulation, C, k), C, tol, most)
+
+    def __init__(self, X, y: np.ndarray, m: int, formulation: str, C: float, k: int = 1, threads: int = 1):
+        self._problem = y.astype(np.int32, copy=False), m, NAMES[formulation], C, k
+        self._threads = threads
+        self._basis = abandonable(lambda: _basis(X.toarray() if sp.issparse(X) else X))
+        self._narrow = native_ready()
+
+    def __call__(self, alpha: sp.csr_array, tol: float, most: int) -> _admm.Found:
+        """Steps from some dual variables [n, m] until the gap is small enough.
+
+        Args:
+            alpha: dual variables; natively none of them is as good as a start.
+            tol: of the relative duality gap.
+            most: steps at most.
+        """
+        y, _, form, C, k = self._problem
+        if not native_ready():
+            return _admm.steps(Dense(self._basis, y, alpha, form, C, k), C, tol, most)
+        made, W = 0, None
+        if self._narrow and tol >= _NARROW and most >= _ENOUGH:
+            found = self._native(np.float32, alpha, None, tol, most)
+            if found.gap <= tol or found.steps >= most:
+                return found
+            self._narrow, made = False, found.steps
+            if np.isfinite(found.gap):
+                alpha, W = found.alpha, found.W
+        found = self._native(np.float64, alpha, W, tol, most - made)
+        return found._replace(steps=made + found.steps)
+
+    def _native(self, dtype, alpha: sp.csr_array, W: np.ndarray | None, tol: float, most: int) -> _admm.Found:
+        y, m, form, C, k = self._problem
+        # numbers that float32 does not have leave a gap that is not finite, and float64 follows
+        with np.errstate(over="ignore", invalid="ignore"):
+            split = Blocks(self._basis, y, m, form, C, k, dtype, self._threads)
+            split.start(alpha, W)
+            return _admm.steps(split, C, tol, most)
 
 
 class Dense:
-    """The steps; arguments as of :func:`solve`."""
+    """The steps in NumPy, in float64.
 
-    exact = True
+    Args:
+        basis: of the features.
+        y: the class of each row, [n].
+        alpha: dual variables [n, m] to start from.
+        form: the formulation.
+        C: weight of the losses.
+        k: of the top-k losses.
+    """
 
-    def __init__(self, X, y: np.ndarray, alpha: sp.csr_array, formulation: str, C: float, k: int):
-        X = np.asarray(X.toarray() if sp.issparse(X) else X, np.float64)
-        self._form, self._y, self._C, self._k = NAMES[formulation], y, C, k
-        self.shortens = not self._form.ridge(C)
-        eigenvalue, self._X, self._basis = abandonable(lambda: _basis(X))
-        self._eigenvalue = eigenvalue[:, None]
+    exact, free, rounding = True, True, 0.0
+
+    def __init__(self, basis: Basis, y: np.ndarray, alpha: sp.csr_array, form: Formulation, C: float, k: int):
+        self._form, self._y, self._C, self._k = form, y, C, k
+        self.shortens = not form.ridge(C)
+        self._X, self._basis = basis.part(slice(None)), basis.rotation
+        self._eigenvalue = basis.eigenvalue[:, None]
+        self.extrapolation = extrapolation(self, len(y), alpha.shape[1])
         self._A = alpha.toarray().astype(np.float64)
         self._V = self._weights(self._A)
         self._W = -self._V
@@ -80,7 +130,16 @@ class Dense:
     def use(self, rho: float) -> None:
         self._rho = rho
 
-    def look(self, checked: bool) -> _admm.Look | None:
+    def look(self) -> _admm.Look:
+        Z = self._made()
+        primal = float(
+            np.vdot(self._W, self._W) / 2 + self._C * losses(Z, self._y, self._form, self._k).sum()
+        )
+        gain = float(self._form.dual_gain(self._new, self._C))
+        return _admm.Look(primal, gain, float(np.vdot(self._O, self._O)))
+
+    def _made(self) -> np.ndarray:
+        """Makes α⁺ and O; the scores."""
         form, y, rho, C, k = self._form, self._y, self._rho, self._C, self._k
         Z = self._X @ self._W
         with jax.enable_x64(True):
@@ -89,18 +148,31 @@ class Dense:
             row_map = functools.partial(awaited, _row_map, form) if form.sparse else form.row_map
             self._new = np.array(row_map(b, y, rho, C, k))
         self._O = self._weights(self._new)
-        if not checked:
-            return None
-        primal = float(np.vdot(self._W, self._W) / 2 + C * losses(Z, y, form, k).sum())
-        return _admm.Look(primal, float(form.dual_gain(self._new, C)), float(np.vdot(self._O, self._O)))
+        return Z
 
-    def move(self) -> tuple[float, float]:
+    def move(self, count: int) -> tuple[float, float]:
+        for _ in range(count - 1):
+            self._finish()
+            self._made()
+        return self._finish()
+
+    def _finish(self) -> tuple[float, float]:
         delta = (self._W + 2 * self._O - self._V) / (1 + self._rho * self._eigenvalue)
         change = self._new - self._A
         self._W = self._form.centred(self._W - _RELAXED * delta)
         self._A = self._A + _RELAXED * change
         self._V = self._V + _RELAXED * (self._O - self._V)
         return self._length2(change), self._scores2(delta)
+
+    def position(self) -> np.ndarray:
+        W = np.sqrt(self._rho * self._eigenvalue) * self._W
+        return np.concatenate([self._A.ravel() / np.sqrt(self._rho), W.ravel()])
+
+    def state(self) -> list[np.ndarray]:
+        return [self._A.copy(), self._W.copy(), self._V.copy()]
+
+    def put(self, state: list[np.ndarray]) -> None:
+        self._A, self._W, self._V = state
 
     def keep_weights(self) -> None:
         self._best_W = self._W
@@ -117,16 +189,20 @@ def _row_map(form: Formulation, b, y, rho: float, C: float, k: int) -> jax.Array
     return form.row_map(b, y, rho, C, k)
 
 
-def _basis(X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Λ [r], X̃ [n, r], and the matrix [d, r] that makes W of W̃."""
+def _basis(X: np.ndarray) -> Basis:
+    """Of features."""
     n, d = X.shape
     # numbers that overflow leave a gap that is not finite, and the caller says so
     with np.errstate(over="ignore", invalid="ignore"):
-        G = X.T @ X if n >= d else X @ X.T
-    if n >= d:
+        if n < d:
+            wide = X.astype(np.float64)
+            eigenvalue, U = np.linalg.eigh(wide @ wide.T)
+            there = eigenvalue > n * np.finfo(np.float64).eps * eigenvalue[-1]
+            root, U = np.sqrt(eigenvalue[there]), U[:, there]
+            return Basis(X, root**2, wide.T @ (U / root), U * root)
+        G = np.zeros((d, d))
+        for first in range(0, n, _PART):
+            part = X[first : first + _PART].astype(np.float64)
+            G += part.T @ part
         eigenvalue, E = np.linalg.eigh(G)
-        return np.maximum(eigenvalue, 0), X @ E, E
-    eigenvalue, U = np.linalg.eigh(G)
-    there = eigenvalue > n * np.finfo(np.float64).eps * eigenvalue[-1]
-    root, U = np.sqrt(eigenvalue[there]), U[:, there]
-    return root**2, U * root, X.T @ (U / root)
+        return Basis(X, np.maximum(eigenvalue, 0), E, None)

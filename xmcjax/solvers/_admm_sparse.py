@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from xmcjax.native import Splitting
 from xmcjax.solvers import _admm
+from xmcjax.solvers._anderson import Extrapolation
 
 # Bytes that the factor may take.
 _BYTES = 1 << 30
@@ -78,6 +79,8 @@ class Sparse:
     """
 
     shortens = True
+    free, rounding = False, 0.0
+    extrapolation: Extrapolation | None = None
 
     def __init__(self, split: Splitting, X: sp.csr_array, C: float, system: System):
         self._split, self._X, self._C, self._by_rows = split, X, C, system.by_rows
@@ -103,11 +106,17 @@ class Sparse:
         H.flat[:: n + 1] += 1
         return H
 
-    def look(self, checked: bool) -> _admm.Look | None:
-        loss, gain, norm2, dual, self._changed = self._split.look(self._rho, _RELAXED, checked)
-        return _admm.Look(norm2 / 2 + self._C * loss, gain, dual) if checked else None
+    def look(self) -> _admm.Look:
+        loss, gain, norm2, dual, self._changed = self._split.look(self._rho, _RELAXED, True)
+        return _admm.Look(norm2 / 2 + self._C * loss, gain, dual)
 
-    def move(self) -> tuple[float, float]:
+    def move(self, count: int) -> tuple[float, float]:
+        for _ in range(count - 1):
+            self._finish()
+            *_, self._changed = self._split.look(self._rho, _RELAXED, False)
+        return self._finish()
+
+    def _finish(self) -> tuple[float, float]:
         right = self._split.right
         solution = _solved(self._L, right)
         step, curved = self._split.move(self._rho, _RELAXED, solution)

@@ -204,25 +204,33 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
     Where slots run out, visits choose the best x over as many classes as there are slots; where that
     was so in the epoch of a check, the slots are doubled.
     """
+    return proved(problem, hp, state)[0]
+
+
+@needs_threads_of_jax
+def proved(problem: Problem, hp: HParams, state: State) -> tuple[State, dict[int, Certified]]:
+    """As :func:`run`, with the proofs that it made of lanes, by their numbers."""
     hp = dataclasses.replace(
         hp, tol=number("tol", hp.tol), max_epochs=whole_number("max_epochs", hp.max_epochs, 0)
     )
     if not hp.tol >= 0:
         raise ValueError(f"tol: expected a number from 0, got {hp.tol}")
-    attempts = np.zeros(problem.lanes, int)
+    attempts, proofs = np.zeros(problem.lanes, int), {}
     calls = Calls(advance, problem, hp, _EPOCHS_PER_CALL)
     while True:
-        state = _verified(problem, hp, calls(state), attempts)
+        state = _verified(problem, hp, calls(state), attempts, proofs)
         running = np.asarray(state.status) == Status.RUNNING
         if not running.any():
-            return state
+            return state, proofs
         slots = state.index.shape[2]
         if slots and np.any(running & (np.asarray(state.truncated) > 0)):
             more = ((0, 0), (0, 0), (0, min(slots, problem.classes - 1 - slots)))
             state = state._replace(dual=jnp.pad(state.dual, more), index=jnp.pad(state.index, more))
 
 
-def _verified(problem: Problem, hp: HParams, state: State, attempts: np.ndarray) -> State:
+def _verified(
+    problem: Problem, hp: HParams, state: State, attempts: np.ndarray, proofs: dict[int, Certified]
+) -> State:
     """Lanes of float32 that have ended, with weights and gap worked out anew; `attempts` counts how often.
 
     In float64 the sums of the epochs themselves are as good.
@@ -235,7 +243,7 @@ def _verified(problem: Problem, hp: HParams, state: State, attempts: np.ndarray)
         np.array(a) for a in (state.weights, state.primal, state.dual_objective, state.gap, state.ratio)
     )
     for lane in ended.tolist():
-        found = proof(problem, state, lane, hp.tol)
+        found = proofs[lane] = proof(problem, state, lane, hp.tol)
         primal[lane], dual[lane], gap[lane] = found.primal, found.dual, found.primal - found.dual
         W[lane] = _as_weights(problem, found.W)
         attempts[lane] += 1
@@ -243,6 +251,8 @@ def _verified(problem: Problem, hp: HParams, state: State, attempts: np.ndarray)
             attempts[lane] = _ATTEMPTS + 1
             continue
         status[lane] = Status.STALLED if attempts[lane] > _ATTEMPTS else Status.RUNNING
+        if status[lane] == Status.RUNNING:
+            del proofs[lane]
         ratio[lane] = found.gap / max(float(state.estimate[lane]), np.finfo(np.float32).tiny)
     return state._replace(
         weights=jnp.asarray(W),

@@ -41,6 +41,7 @@ from xmcjax._fork import needs_threads_of_jax
 from xmcjax.linops import LinOp
 from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._expected_costs import Costs, expected
 from xmcjax.solvers._search import Ended, Search
 from xmcjax.solvers.instance_dual import (
     Gram,
@@ -60,9 +61,10 @@ from xmcjax.solvers.instance_dual import (
 VARIANTS = ("alpha", "beta")
 # Share of the entries of a sparse matrix that are not zero above which it is solved as an array.
 _DENSE = 0.25
-# Epochs after which steps for all rows at once take over where features are dense, and the part of the epochs
-# allowed that they leave at least; so many of those steps count as an epoch.
-_PATIENCE, _SHARE, _STEPS = 100, 0.8, 4
+# Where features are dense and steps for all rows at once are not the first: epochs at least before they
+# take over, and the part of the epochs allowed that is left to them at least. So many of those steps count
+# as an epoch.
+_LEAST, _SHARE, _STEPS = 20, 0.8, 10
 
 __all__ = [
     "VARIANTS",
@@ -92,6 +94,7 @@ class Solution(NamedTuple):
     gap: float  #: relative duality gap of the weights, in float64
     epochs: int
     status: Status
+    reason: str  #: why the method that came first did
 
 
 def problem(
@@ -143,6 +146,14 @@ def problem(
     )
 
 
+def _patience(expected: Costs, max_epochs: int) -> int:
+    """Epochs before steps for all rows at once take over: as many as cost what those are expected to."""
+    if expected.steps < expected.epochs and linops.native_ready():
+        return 0
+    most = min(expected.steps / expected.epoch if expected.epoch else _LEAST, _SHARE * max_epochs)
+    return int(np.clip(most, min(_LEAST, max_epochs), max_epochs))
+
+
 @needs_threads_of_jax
 def solve(
     X,
@@ -162,7 +173,7 @@ def solve(
         y, k, C, variant: of :func:`problem`.
         tol: relative duality gap (P − D)/P at which training ends. The gap that counts is worked out in
             float64 for the weights that are returned.
-        max_epochs: of all rows; four of the steps for all rows at once count as one.
+        max_epochs: of all rows; ten of the steps for all rows at once count as one.
         seed: of the orders of the epochs.
 
     Raises:
@@ -179,23 +190,34 @@ def solve(
                 X = X.toarray()
         op = linops.make(X)
     lane = problem(op, y, k, C, variant=variant)
-    splits = isinstance(op, linops.Dense) and _admm_dense.fits(*op.shape, lane.classes)
-    epochs = min(max_epochs, np.iinfo(np.int32).max)
-    patience = max(1, min(_PATIENCE, int(_SHARE * epochs))) if splits else epochs
-    state = run(lane, HParams(tol=tol, max_epochs=patience), init(lane, jax.random.key(seed)))
-    status, made = Status(int(state.status[0])), int(state.epochs[0])
-    search = Search(X, np.asarray(lane.y), lane.set_name, C, tol, k)
-    search.keep(proof(lane, state, 0, tol))
-    if search.unsolved and splits and made < max_epochs:
+    y, (n, d), m = np.asarray(lane.y), op.shape, lane.classes
+    search, made = Search(X, y, lane.set_name, C, tol, k), 0
+    splits = isinstance(op, linops.Dense) and _admm_dense.fits(n, d, m)
+    patience = min(max_epochs, np.iinfo(np.int32).max)
+    reason = "epochs alone: features are sparse, too many, or inner products"
+    if splits:
+        size = C * float(np.mean(np.asarray(lane.squared_norms, np.float64)))
+        costs = expected(n, d, m, size, max(tol, 1e-12))
+        patience = min(patience, _patience(costs, max_epochs))
+        reason = costs.reason if linops.native_ready() else "epochs come first: there is no native library"
+    if patience:
+        hp, state = HParams(tol=tol, max_epochs=patience), init(lane, jax.random.key(seed))
+        state, proofs = instance_dual.proved(lane, hp, state)
+        status, made = Status(int(state.status[0])), int(state.epochs[0])
+        search.keep(proofs[0] if proofs else proof(lane, state, 0, tol))
+    if not patience or (search.unsolved and splits and made < max_epochs):
+        steps = _admm_dense.Method(X, y, m, lane.set_name, C, k)
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
-            most = _STEPS * (max_epochs - made)
-            found = _admm_dense.solve(X, np.asarray(lane.y), alpha, lane.set_name, C, target, most, k)
+            start = alpha if alpha.size else sp.csr_array((n, m))
+            found = steps(start, target, _STEPS * (max_epochs - made))
             made += -(-found.steps // _STEPS)
             return Ended(found.alpha, found.gap, found.W)
 
         search.attempt(admm, lambda: max_epochs - made)
         status = search.status(max_epochs - made)
+    if status == Status.CONVERGED and search.unsolved:  # what the epochs took for the gap was rounding
+        status = Status.STALLED
     found = search.found
-    return Solution(found.W, found.primal, found.gap, made, status)
+    return Solution(found.W, found.primal, found.gap, made, status, reason)

@@ -18,6 +18,9 @@ enum Status : int32_t {
   kNonFinite = 4,
 };
 
+// Codes of solvers/_admm_blocks.py::_MAPS.
+enum RowMap : int64_t { kMapBox = 0, kMapSigned = 1, kMapSignedRay = 2, kMapCapped = 3, kMapTopK = 4 };
+
 // Dual ascent of a multi-class SVM; see multiclass.h.
 template <class T>
 struct MulticlassArgs;

@@ -11,6 +11,8 @@
 namespace xmcjax {
 namespace {
 
+constexpr int64_t kRowTile = 64;
+
 enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2, kSplitting = 3 };
 
 void expect(bool right, const char* what) {
@@ -106,6 +108,18 @@ void run(MulticlassNewArgs<T>& args) {
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.owned[all.last + 1] = {made, args.d, args.classes, {args.first, args.last}, sizeof(T) == sizeof(double)};
   *args.handle = ++all.last;
+}
+
+// Without a handle: what it works on are arrays.
+template <class T>
+void run(DenseSplittingArgs<T>& args) {
+  expect(args.map >= kMapBox && args.map <= kMapTopK, "a map from 0 to 4");
+  expect(args.k >= 1 && args.k < args.classes, "k from 1 to one less than the classes");
+  expect(args.lanes > 0 && args.lanes % kRowTile == 0, "rows side by side in a multiple of 64");
+  const int64_t room = args.blocks * args.lanes;
+  expect(args.instances > room - args.lanes && args.instances <= room, "blocks that the instances fill, but for the last");
+  expect(args.radius > 0 && args.rho > 0 && args.count >= 0, "a radius and a rho above 0, and a count from 0");
+  kernels<T>().dense_splitting(args);
 }
 
 template <class T>

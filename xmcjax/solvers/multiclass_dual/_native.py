@@ -63,6 +63,7 @@ class _Methods:
         self._most, self._shrinking = max_epochs, shrinking
         self._shared = dict(seed=seed, threads=threads)
         self._passes, self._newton_steps, self._violation = Passes(), 0, np.inf
+        self._steps: _admm_dense.Method | None = None
         self._search = Search(self._X, y, formulation, C, tol)
 
     def solved(self) -> dict:
@@ -122,8 +123,12 @@ class _Methods:
 
     def _admm(self, tol: float, alpha: sp.csr_array) -> Ended:
         """The alternating direction method of multipliers."""
-        most = int(_STEPS * self._left()) + 1
-        found = _admm_dense.solve(self._X, self._y, alpha, self._formulation, self._C, tol, most)
+        if self._steps is None:
+            threads = self._shared["threads"]
+            self._steps = _admm_dense.Method(
+                self._X, self._y, self._m, self._formulation, self._C, threads=threads
+            )
+        found = self._steps(alpha, tol, int(_STEPS * self._left()) + 1)
         self._passes.visited += found.steps / _STEPS
         self._passes.sweeps += -(-found.steps // _STEPS)
         return Ended(found.alpha, found.gap, found.W)
