@@ -42,6 +42,7 @@ CALLS = {
     "newton_step": {"solvers.newton_cg._native_step", "lanes._blocks.HostBlock.__init__"},
     "instance_dual": {"solvers.instance_dual._native_epochs"},
     "instance_gap": {"solvers.instance_dual.objectives"},
+    "softmax_curved": {"solvers.multinomial._scores.SparseScores._curved"},
     "softmax_pass": {"solvers.multinomial._problem.evaluate"},
     "softmax_round": {"solvers.multinomial.dual.step"},
 }
@@ -51,7 +52,7 @@ BEHIND = {"instance_dual": "_native_fields", "instance_gap": "_native_fields"}
 # Kernels of dense arrays, and of trees and columns, whose places their reader checks.
 DENSE_KERNELS = {
     *("project_box", "project_topk", "symmetric_matmat"),
-    *("softmax_hessian", "softmax_curvature", "softmax_along", "softmax_along_by_class"),
+    *("softmax_hessian", "softmax_along", "softmax_along_by_class", "centred_step"),
     *("best_labels", "tree_mix", "tree_sums_below", "tree_sums_of_paths"),
     *("take_columns", "put_columns"),
 }

@@ -13,7 +13,7 @@ from tests.support import multinomial as helpers
 from tests.support.problems import needs_native
 from xmcjax import native
 from xmcjax.solvers import Status, multinomial
-from xmcjax.solvers.multinomial import block_newton
+from xmcjax.solvers.multinomial import _preconditioners, block_newton
 
 KINDS = {"dense": lambda X: X.toarray(), "csr": lambda X: X}
 
@@ -58,8 +58,36 @@ def test_products_are_those_of_numpy(kind, dtype, classes):
         R[rows, y] -= c
         np.testing.assert_allclose(turned(scores.transposed(scores.slope(along.P))), Xb.T @ R, **close)
         curved = c[:, None] * (P * U - P * mean[:, None])
-        product = scores.hessian(along.P)(turned(direction))
-        np.testing.assert_allclose(turned(product), Xb.T @ curved, rtol=1e-3, atol=1e-2)
+        hessian = scores.hessian(along.P)
+        hessian.V[:] = turned(direction)
+        hessian.product()
+        np.testing.assert_allclose(turned(hessian.out), Xb.T @ curved, rtol=1e-3, atol=1e-2)
+
+
+@needs_native
+@pytest.mark.parametrize("classes", [2, 7, 8, 20, 33])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_native_steps_of_conjugate_gradients_are_those_of_numpy(dtype, classes):
+    scores, *_ = _scores("csr", dtype, classes=classes)
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(np.ones(classes), scores.n).astype(dtype)
+    apply = _preconditioners.diagonal(scores, P, 0.3)
+    r, p, q = (rng.normal(size=(41, classes)).astype(dtype) for _ in range(3))
+    q += 5 * p
+    lead, found = (slice(0, 40), slice(None)), []
+    for stepping in (type(apply).stepping, _preconditioners.Preconditioner.stepping):
+        v = _preconditioners.Vectors(np.zeros_like(r), r.copy(), apply(r), p.copy(), q.copy())
+        rz = float(np.vdot(r, v.z))
+        sums = stepping(apply, v, dtype(0.3), lead)(rz)
+        found.append((*sums, v.x, v.r, v.z))
+        # no step where the curvature is not above 0
+        v.q[:] = -5 * p
+        before = v.x.copy()
+        along, same = stepping(apply, v, dtype(0.3), lead)(rz)
+        assert along < 0 and same == rz
+        np.testing.assert_array_equal(v.x, before)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5 if dtype == np.float32 else 1e-12, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -225,3 +253,36 @@ def test_products_in_parts_are_those_in_one(monkeypatch):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("xmcjax.solvers.multinomial._scores._PART", 1 << 40)
             np.testing.assert_allclose(found, function(array), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lam", [1.0, 0.1])
+def test_dense_features_for_which_blocks_cost_too_much(dtype, lam, monkeypatch):
+    """A Kronecker product takes their place, where the diagonal takes many more steps."""
+    monkeypatch.setattr(block_newton, "_MOST_NUMBERS", 50 * 50)
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 12, 600)
+    turned = np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    X = 0.3 * rng.normal(size=(12, 40))[y] + rng.normal(size=(600, 40)) * np.geomspace(0.05, 3, 40) @ turned
+    problem, hp = helpers.problem(X.astype(dtype), y, lam, intercept=True), multinomial.HParams(1e-6, 200)
+    monkeypatch.setattr(block_newton.Host, "_factors_pay", lambda host: False)
+    plain = multinomial.run(problem, "block_newton", hp)
+    monkeypatch.undo()
+    monkeypatch.setattr(block_newton, "_MOST_NUMBERS", 50 * 50)
+    solution = multinomial.run(problem, "block_newton", hp)
+    assert solution.status == plain.status == Status.CONVERGED
+    assert solution.value == pytest.approx(plain.value, rel=1e-5)
+    assert solution.history[-1].inner < 0.7 * plain.history[-1].inner
+
+
+def test_factors_are_the_hessian_where_all_rows_have_the_same_probabilities():
+    scores, *_ = _scores("dense", np.float64)
+    p = np.random.default_rng(1).dirichlet(np.ones(7))
+    P = np.tile(p[:, None], (1, scores.n))
+    r = np.random.default_rng(2).normal(size=(7, 41))
+    r -= r.mean(axis=0)
+    z = _preconditioners.kronecker(_preconditioners.factors(scores, P), 0.3)(r)
+    hessian = scores.hessian(P)
+    hessian.V[:] = z
+    hessian.product()
+    np.testing.assert_allclose(hessian.out + 0.3 * z, r, atol=1e-8)

@@ -5,6 +5,7 @@
 // so their results are equal to the bit, and a caller may choose between them by speed alone.
 #pragma once
 
+#include "core/aligned.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
 #include "core/simd.h"
@@ -71,6 +72,73 @@ inline T row_dot_lane(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
   row_dots<1>(X, i, V, stride, &sum);
   return sum;
 }
+
+// The same for two tiles, the second `apart` behind the first: in one pass, where registers suffice.
+template <class T>
+inline void row_dot_tiles(const Csr<T>& X, int64_t i, const T* V, int64_t apart, int64_t stride, T* sum) {
+  constexpr int N = kLanes<T>;
+  if constexpr (kRegister == 64) {
+    const T* value = X.value;
+    const int32_t* column = X.column;
+    const int64_t last = X.offset[i + 1];
+    int64_t k = X.offset[i];
+    Vec<T> one[4] = {}, other[4] = {};
+    for (; k + 3 < last; k += 4)
+      for (int p = 0; p < 4; ++p) {
+        const T* v = V + column[k + p] * stride;
+        one[p] += value[k + p] * load(v);
+        other[p] += value[k + p] * load(v + apart);
+      }
+    for (; k < last; ++k) {
+      const T* v = V + column[k] * stride;
+      one[0] += value[k] * load(v);
+      other[0] += value[k] * load(v + apart);
+    }
+    store(sum, (one[0] + one[1]) + (one[2] + one[3]));
+    store(sum + apart, (other[0] + other[1]) + (other[2] + other[3]));
+  } else {
+    row_dots<N>(X, i, V, stride, sum);
+    row_dots<N>(X, i, V + apart, stride, sum + apart);
+  }
+}
+
+// The rows of X V, with any number of lanes. The last tile begins before the end of the one before where lanes do not
+// fill it, and works out its lanes once more: their sums are the same.
+template <class T>
+class RowProducts {
+  static constexpr int kTile = kLanes<T>;
+
+ public:
+  RowProducts(const T* V, int64_t rows, int64_t lanes) : V_(V), lanes_(lanes) {
+    if (lanes >= kTile || lanes == 1) return;
+    padded_.assign(rows * kTile, T(0));
+    for (int64_t j = 0; j < rows; ++j) std::memcpy(padded_.data() + j * kTile, V + j * lanes, lanes * sizeof(T));
+  }
+
+  // out[0:lanes] = Σ_k value[k] V[column[k]] of row i
+  void operator()(const Csr<T>& X, int64_t i, T* out) const {
+    if (lanes_ == 1) {
+      *out = row_dot_lane(X, i, V_, 1);
+    } else if (lanes_ < kTile) {
+      alignas(64) T sum[kTile];
+      row_dots<kTile>(X, i, padded_.data(), kTile, sum);
+      std::memcpy(out, sum, lanes_ * sizeof(T));
+    } else {
+      int64_t t = 0;
+      for (; t + 2 * kTile <= lanes_; t += 2 * kTile) row_dots<2 * kTile>(X, i, V_ + t, lanes_, out + t);
+      const int64_t last = lanes_ - kTile;
+      if (t < last)
+        row_dot_tiles(X, i, V_ + t, last - t, lanes_, out + t);
+      else if (t < lanes_)
+        row_dots<kTile>(X, i, V_ + last, lanes_, out + last);
+    }
+  }
+
+ private:
+  const T* V_;
+  int64_t lanes_;
+  Array<T> padded_;
+};
 
 // out[column[k], 0:W] += value[k] factor[0:W]
 template <int W, class T>

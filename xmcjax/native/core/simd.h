@@ -228,13 +228,54 @@ template <class T>
 inline Vec<T> load_signs(const int8_t* p) {
   return load_signs_as<Vec<T>>(p);
 }
-// The first `count` numbers of p, and `fill` for the others.
+// The first `count` numbers of p, and `fill` for the others; and the same stored.
 template <class T>
 inline Wide<T> load_part(const T* p, int64_t count, T fill) {
   T all[kWide<T>];
   for (T& one : all) one = fill;
   std::memcpy(all, p, count * sizeof(T));
   return load_wide(all);
+}
+template <class T>
+inline void store_part(T* p, int64_t count, Wide<T> v) {
+  std::memcpy(p, &v, count * sizeof(T));
+}
+#if defined(__AVX512F__)
+template <>
+inline Wide<float> load_part<float>(const float* p, int64_t count, float fill) {
+  return Wide<float>(_mm512_mask_loadu_ps(_mm512_set1_ps(fill), __mmask16((1u << count) - 1), p));
+}
+template <>
+inline Wide<double> load_part<double>(const double* p, int64_t count, double fill) {
+  return Wide<double>(_mm512_mask_loadu_pd(_mm512_set1_pd(fill), __mmask8((1u << count) - 1), p));
+}
+template <>
+inline void store_part<float>(float* p, int64_t count, Wide<float> v) {
+  _mm512_mask_storeu_ps(p, __mmask16((1u << count) - 1), __m512(v));
+}
+template <>
+inline void store_part<double>(double* p, int64_t count, Wide<double> v) {
+  _mm512_mask_storeu_pd(p, __mmask8((1u << count) - 1), __m512d(v));
+}
+#endif
+// f(j, count) of each vector of an array of `size` numbers, the last of which may be a part.
+template <class T, class F>
+XMCJAX_INLINE void each_wide(int64_t size, F&& f) {
+  int64_t j = 0;
+  for (; j + kWide<T> <= size; j += kWide<T>) f(j, kWide<T>);
+  if (j < size) f(j, size - j);
+}
+// A vector of them, whole or a part.
+template <class T>
+XMCJAX_INLINE Wide<T> load_some(const T* p, int64_t count, T fill = T(0)) {
+  return count == kWide<T> ? load_wide(p) : load_part(p, count, fill);
+}
+template <class T>
+XMCJAX_INLINE void store_some(T* p, int64_t count, Wide<T> v) {
+  if (count == kWide<T>)
+    store_wide(p, v);
+  else
+    store_part(p, count, v);
 }
 template <class T>
 inline Vec<T> broadcast(T value) {

@@ -157,24 +157,24 @@ void run(SoftmaxRoundArgs<T>& args) {
 }
 XMCJAX_RUNS(SoftmaxRoundArgs)
 
-// f(first, last, sums) over pieces of the rows, whose sums are added up in order.
+// f(first, last, sums) over pieces of the rows, whose `count` sums are added up in order.
 template <class F>
-void summed(int64_t n, int64_t threads, double* sums, F&& f) {
-  std::vector<double> parts(3 * ((n + kSumRows - 1) / kSumRows));
+void summed(int64_t n, int64_t threads, int64_t count, double* sums, F&& f) {
+  std::vector<double> parts(size_t(count * ((n + kSumRows - 1) / kSumRows)));
   parallel(n, kSumRows, threads, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; i += kSumRows)
-      f(i, std::min(i + kSumRows, last), parts.data() + 3 * (i / kSumRows));
+      f(i, std::min(i + kSumRows, last), parts.data() + count * (i / kSumRows));
   });
-  for (int s = 0; s < 3; ++s) sums[s] = 0;
-  for (size_t p = 0; p < parts.size(); ++p) sums[p % 3] += parts[p];
+  for (int64_t s = 0; s < count; ++s) sums[s] = 0;
+  for (size_t p = 0; p < parts.size(); ++p) sums[p % size_t(count)] += parts[p];
 }
 
 template <class T>
-void run(SoftmaxCurvatureArgs<T>& args) {
-  parallel(args.n, kRows, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().softmax_curvature(args, first, last); });
+void run(SoftmaxCurvedArgs<T>& args) {
+  parallel(args.X.n, kRows, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().softmax_curved(args, first, last); });
 }
-XMCJAX_RUNS(SoftmaxCurvatureArgs)
+XMCJAX_RUNS(SoftmaxCurvedArgs)
 
 template <class T>
 void run(SoftmaxHessianArgs<T>& args) {
@@ -194,7 +194,7 @@ XMCJAX_RUNS(SoftmaxHessianArgs)
 
 template <class T>
 void run(SoftmaxAlongArgs<T>& args) {
-  summed(args.n, args.threads, args.sums, [&](int64_t first, int64_t last, double* sums) {
+  summed(args.n, args.threads, 3, args.sums, [&](int64_t first, int64_t last, double* sums) {
     kernels<T>().softmax_along(args, first, last, sums);
   });
 }
@@ -202,10 +202,24 @@ XMCJAX_RUNS(SoftmaxAlongArgs)
 
 template <class T>
 void run(SoftmaxAlongByClassArgs<T>& args) {
-  summed(args.n, args.threads, args.sums, [&](int64_t first, int64_t last, double* sums) {
+  summed(args.n, args.threads, 3, args.sums, [&](int64_t first, int64_t last, double* sums) {
     kernels<T>().softmax_along_by_class(args, first, last, sums);
   });
 }
 XMCJAX_RUNS(SoftmaxAlongByClassArgs)
+
+template <class T>
+void run(CentredStepArgs<T>& args) {
+  summed(args.rows, args.threads, 1, args.sums, [&](int64_t first, int64_t last, double* sums) {
+    kernels<T>().centred_along(args, first, last, sums);
+  });
+  args.sums[1] = args.rz;
+  if (!(args.sums[0] > 0)) return;
+  const T a = T(args.rz / args.sums[0]);
+  summed(args.rows, args.threads, 1, args.sums + 1, [&](int64_t first, int64_t last, double* sums) {
+    kernels<T>().centred_step(args, a, first, last, sums);
+  });
+}
+XMCJAX_RUNS(CentredStepArgs)
 
 }  // namespace xmcjax

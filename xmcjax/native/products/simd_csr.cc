@@ -65,24 +65,10 @@ void clear(T* out, int64_t rows, int64_t lanes, int64_t first, int64_t last) {
 
 template <class T>
 void matmat(const Csr<T>& X, const T* V, T* out, int64_t lanes, int64_t first, int64_t last) {
-  constexpr int N = kLanes<T>;
+  const RowProducts<T> product(V, X.d, lanes);
+  const int64_t tiles = (lanes + kLanes<T> - 1) / kLanes<T>;
   const Poll poll;
-  for (int64_t t = 0; t < lanes; t += N) {
-    const int64_t width = lanes - t < N ? lanes - t : N;
-    if (width == N) {
-      for (int64_t i = first; i < last; poll(entries(X, i++)))
-        store(out + i * lanes + t, row_dot_tile(X, i, V + t, lanes));
-    } else if (width == 1) {
-      for (int64_t i = first; i < last; poll(entries(X, i++)))
-        out[i * lanes + t] = row_dot_lane(X, i, V + t, lanes);
-    } else {
-      const Array<T> tile = padded(V, X.d, lanes, t, width);
-      for (int64_t i = first; i < last; poll(entries(X, i++))) {
-        const Vec<T> z = row_dot_tile(X, i, tile.data(), N);
-        for (int64_t l = 0; l < width; ++l) out[i * lanes + t + l] = z[l];
-      }
-    }
-  }
+  for (int64_t i = first; i < last; poll(tiles * entries(X, i++))) product(X, i, out + i * lanes);
 }
 
 template <class T>

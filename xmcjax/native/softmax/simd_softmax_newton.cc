@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/aligned.h"
+#include "core/csr_rows.h"
 #include "core/exponential.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
@@ -16,25 +17,6 @@ namespace {
 constexpr int64_t kAtHand = 128;    // instances whose scores of all classes stay in the cache
 constexpr int64_t kExponential = 8;  // what e^x costs, in products
 
-// f(p, count) of each vector of p[0:count], the last of which may be a part.
-template <class T, class F>
-inline void vectors(int64_t count, F&& f) {
-  int64_t j = 0;
-  for (; j + kWide<T> <= count; j += kWide<T>) f(j, kWide<T>);
-  if (j < count) f(j, count - j);
-}
-template <class T>
-inline Wide<T> part(const T* p, int64_t count, T fill) {
-  return count == kWide<T> ? load_wide(p) : load_part(p, count, fill);
-}
-template <class T>
-inline void put_part(T* p, int64_t count, Wide<T> v) {
-  if (count == kWide<T>)
-    store_wide(p, v);
-  else
-    std::memcpy(p, &v, count * sizeof(T));
-}
-
 // Σ over the classes of instances side by side, which stay in registers of the cache.
 template <class T>
 struct Columns {
@@ -43,20 +25,26 @@ struct Columns {
 
 }  // namespace
 
-// R = c (P ∘ U - P (P·U))
+// U = X V + 1 bᵀ, and c (P ∘ U - P (P·U)) in its place while a row is at hand
 template <class T>
-void softmax_curvature(const SoftmaxCurvatureArgs<T>& a, int64_t first, int64_t last) {
+void softmax_curved(const SoftmaxCurvedArgs<T>& a, int64_t first, int64_t last) {
   const int64_t m = a.classes;
+  const RowProducts<T> product(a.V, a.X.d, m);
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
-    poll(m);
+    poll((entries(a.X, i) + 2) * (m / kWide<T> + 1));
     const T* p = a.P + i * m;
-    T* u = a.U + i * m;
+    T* u = a.out + i * m;
+    product(a.X, i, u);
     Wide<T> sums{};
-    vectors<T>(m, [&](int64_t j, int64_t count) { sums += part<T>(p + j, count, 0) * part<T>(u + j, count, 0); });
+    each_wide<T>(m, [&](int64_t j, int64_t count) {
+      const Wide<T> now = load_some(u + j, count) + load_some(a.bias + j, count);
+      store_some(u + j, count, now);
+      sums += load_some(p + j, count) * now;
+    });
     const T mean = total(sums), c = a.weight[i];
-    vectors<T>(m, [&](int64_t j, int64_t count) {
-      put_part<T>(u + j, count, c * part<T>(p + j, count, 0) * (part<T>(u + j, count, 0) - mean));
+    each_wide<T>(m, [&](int64_t j, int64_t count) {
+      store_some(u + j, count, c * load_some(p + j, count) * (load_some(u + j, count) - mean));
     });
   }
 }
@@ -72,16 +60,16 @@ void softmax_along(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, do
     const T *z = a.Z + i * m, *u = a.U + i * m;
     T* p = a.P + i * m;
     Wide<T> top = wide(never);
-    vectors<T>(m, [&](int64_t j, int64_t count) {
-      top = maximum(part<T>(z + j, count, never) + a.t * part<T>(u + j, count, 0), top);
+    each_wide<T>(m, [&](int64_t j, int64_t count) {
+      top = maximum(load_some(z + j, count, never) + a.t * load_some(u + j, count), top);
     });
     const T highest = largest<T>(top);
     Wide<T> mass{}, one{}, two{};
-    vectors<T>(m, [&](int64_t j, int64_t count) {
-      const Wide<T> uj = part<T>(u + j, count, 0);
-      const Wide<T> e = exponential(part<T>(z + j, count, never) + a.t * uj - highest);
+    each_wide<T>(m, [&](int64_t j, int64_t count) {
+      const Wide<T> uj = load_some(u + j, count);
+      const Wide<T> e = exponential(load_some(z + j, count, never) + a.t * uj - highest);
       mass += e, one += e * uj, two += e * uj * uj;
-      put_part<T>(p + j, count, e);
+      store_some(p + j, count, e);
     });
     const double sum = total(mass), mean = total(one) / sum, c = a.weight[i];
     const T own = z[a.y[i]] + a.t * u[a.y[i]];
@@ -89,7 +77,7 @@ void softmax_along(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, do
     sums[1] += c * (mean - double(u[a.y[i]]));
     sums[2] += c * (total(two) / sum - mean * mean);
     const T scale = T(1 / sum);
-    vectors<T>(m, [&](int64_t j, int64_t count) { put_part<T>(p + j, count, scale * part<T>(p + j, count, 0)); });
+    each_wide<T>(m, [&](int64_t j, int64_t count) { store_some(p + j, count, scale * load_some(p + j, count)); });
   }
 }
 
@@ -111,22 +99,22 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
     for (int64_t k = 0; k < a.classes; ++k) {
       const T *z = a.Z + k * a.n + i, *u = a.U + k * a.n + i;
       T* p = a.P + k * a.n + i;
-      vectors<T>(width, [&](int64_t j, int64_t count) {
-        const Wide<T> now = part<T>(z + j, count, 0) + a.t * part<T>(u + j, count, 0);
+      each_wide<T>(width, [&](int64_t j, int64_t count) {
+        const Wide<T> now = load_some(z + j, count) + a.t * load_some(u + j, count);
         store_wide(s.top + j, maximum(now, load_wide(s.top + j)));
-        put_part<T>(p + j, count, now);
+        store_some(p + j, count, now);
       });
     }
     for (int64_t k = 0; k < a.classes; ++k) {
       const T* u = a.U + k * a.n + i;
       T* p = a.P + k * a.n + i;
-      vectors<T>(width, [&](int64_t j, int64_t count) {
-        const Wide<T> uj = part<T>(u + j, count, 0);
-        const Wide<T> e = exponential(part<T>(p + j, count, 0) - load_wide(s.top + j));
+      each_wide<T>(width, [&](int64_t j, int64_t count) {
+        const Wide<T> uj = load_some(u + j, count);
+        const Wide<T> e = exponential(load_some(p + j, count) - load_wide(s.top + j));
         store_wide(s.mass + j, load_wide(s.mass + j) + e);
         store_wide(s.first + j, load_wide(s.first + j) + e * uj);
         store_wide(s.second + j, load_wide(s.second + j) + e * uj * uj);
-        put_part<T>(p + j, count, e);
+        store_some(p + j, count, e);
       });
     }
     for (int64_t j = 0; j < width; ++j) {
@@ -138,15 +126,15 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
     }
     for (int64_t k = 0; k < a.classes; ++k) {
       T* p = a.P + k * a.n + i;
-      vectors<T>(width, [&](int64_t j, int64_t count) {
-        put_part<T>(p + j, count, load_wide(s.mass + j) * part<T>(p + j, count, 0));
+      each_wide<T>(width, [&](int64_t j, int64_t count) {
+        store_some(p + j, count, load_wide(s.mass + j) * load_some(p + j, count));
       });
     }
   }
 }
 
 #define XMCJAX_BOTH(T)                                                                                           \
-  template void softmax_curvature<T>(const SoftmaxCurvatureArgs<T>&, int64_t, int64_t);                          \
+  template void softmax_curved<T>(const SoftmaxCurvedArgs<T>&, int64_t, int64_t);                                \
   template void softmax_along<T>(const SoftmaxAlongArgs<T>&, int64_t, int64_t, double*);                         \
   template void softmax_along_by_class<T>(const SoftmaxAlongByClassArgs<T>&, int64_t, int64_t, double*);
 XMCJAX_BOTH(float)

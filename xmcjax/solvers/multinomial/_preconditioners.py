@@ -8,13 +8,82 @@ result is centred.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from xmcjax import native
 from xmcjax.solvers.multinomial._scores import DenseScores, SparseScores
 
-Preconditioner = Callable[[np.ndarray], np.ndarray]
+# A step of conjugate gradients: ``(rᵀz)`` -> pᵀ H p, which is above 0 or there is no step, and rᵀz after it.
+Step = Callable[[float], tuple[float, float]]
+
+
+class Vectors(NamedTuple):
+    """Of conjugate gradients for H x = b, where H is the Hessian of the losses and a ridge."""
+
+    x: np.ndarray
+    r: np.ndarray  #: b − H x
+    z: np.ndarray  #: M r
+    p: np.ndarray  #: the direction
+    q: np.ndarray  #: what the Hessian of the losses makes of it
+
+
+class Preconditioner:
+    """M, which makes z of r in an array that it may keep.
+
+    Args:
+        apply: ``(r)`` -> z.
+    """
+
+    def __init__(self, apply: Callable[[np.ndarray], np.ndarray]):
+        self._apply = apply
+
+    def __call__(self, r: np.ndarray) -> np.ndarray:
+        return self._apply(r)
+
+    def stepping(self, v: Vectors, ridge: np.generic, lead: tuple[slice, slice]) -> Step:
+        """Steps of the vectors, which are changed in place.
+
+        Args:
+            v: all of them.
+            ridge: λ, in their dtype.
+            lead: the places of the weights, which alone it regularises.
+        """
+
+        def step(rz: float) -> tuple[float, float]:
+            v.q[lead] += ridge * v.p[lead]
+            along = float(np.vdot(v.p, v.q))
+            if not along > 0:
+                return along, rz
+            a = v.x.dtype.type(rz / along)
+            v.x[:] += a * v.p
+            v.r[:] -= a * v.q
+            v.z[:] = self._apply(v.r)
+            return along, float(np.vdot(v.r, v.z))
+
+        return step
+
+
+class _Diagonal(Preconditioner):
+    """Of weights [d+1, K], natively in two passes over the vectors."""
+
+    def __init__(self, inverse: np.ndarray, threads: int):
+        super().__init__(lambda r: _centred(inverse * r, 1))
+        self._inverse, self._threads = inverse, threads
+
+    def stepping(self, v: Vectors, ridge: np.generic, lead: tuple[slice, slice]) -> Step:
+        sums, before = np.zeros(2), np.zeros(())
+        given = dict(inverse=self._inverse, ridge=ridge, rz=before, threads=self._threads)
+        call = native.InPlace("centred_step", **v._asdict(), **given, sums=sums)
+
+        def step(rz: float) -> tuple[float, float]:
+            before[...] = rz
+            call()
+            return float(sums[0]), float(sums[1])
+
+        return step
+
 
 # Rows of the largest curvature from which a block is made: so many for a feature, and at least so many.
 _ROWS_PER_FEATURE, _LEAST_ROWS = 3, 768
@@ -39,7 +108,7 @@ def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Precond
     inverse = _inverse(A)
     if inverse is None:
         return diagonal(scores, np.full((K, scores.n), 1 / K, scores.work), l2)
-    return lambda r: _centred((r @ inverse).astype(scores.work), 0)
+    return Preconditioner(lambda r: _centred((r @ inverse).astype(scores.work), 0))
 
 
 def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> Preconditioner:
@@ -72,7 +141,46 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
     def apply(r):
         return _centred(np.matmul(inverse, r[:, :, None])[:, :, 0], 0)
 
-    return apply
+    return Preconditioner(apply)
+
+
+class Factors(NamedTuple):
+    """Eigenvalues and eigenvectors of B [K, K] and A [d+1, d+1], where B ⊗ A is near the Hessian."""
+
+    b: np.ndarray
+    B: np.ndarray
+    a: np.ndarray
+    A: np.ndarray
+
+
+def factors(scores: DenseScores, P: np.ndarray) -> Factors:
+    """B = Σ_i c_i (diag p_i − p_i p_iᵀ), and A = Σ_i ω_i x_i x_iᵀ / Σ_i ω_i with ω_i = c_i (1 − ‖p_i‖²).
+
+    Args:
+        scores: dense.
+        P: probabilities [K, n], in the dtype of conjugate gradients.
+    """
+    weighed = P * scores.weight.astype(scores.work)
+    B = -(weighed @ P.T).astype(np.float64)
+    B[np.diag_indices(len(B))] += weighed.sum(axis=1, dtype=np.float64)
+    trace = np.maximum(scores.weight - (weighed * P).sum(axis=0), 0)
+    A = _gram(scores, trace) / max(float(trace.sum()), np.finfo(np.float64).tiny)
+    found = []
+    for matrix in (B, A):
+        values, vectors = np.linalg.eigh(matrix.astype(scores.work))
+        found += [np.maximum(values, 0), vectors]
+    return Factors(*found)
+
+
+def kronecker(f: Factors, l2: float) -> Preconditioner:
+    """(B ⊗ A + λI)⁻¹: what whole blocks cost too much for.
+
+    Args:
+        f: of :func:`factors`.
+        l2: λ.
+    """
+    inverse = 1 / (f.b[:, None] * f.a + f.a.dtype.type(l2))
+    return Preconditioner(lambda r: _centred(f.B @ ((f.B.T @ r @ f.A) * inverse) @ f.A.T, 0))
 
 
 def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Preconditioner:
@@ -84,11 +192,9 @@ def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Pr
     D += l2
     D[last] = bias
     inverse = 1 / np.maximum(D, np.finfo(D.dtype).tiny)
-
-    def apply(r):
-        return _centred(inverse * r, scores.axis)
-
-    return apply
+    if scores.native and scores.axis == 1:
+        return _Diagonal(inverse, scores.threads)
+    return Preconditioner(lambda r: _centred(inverse * r, scores.axis))
 
 
 def _inverse(A: np.ndarray) -> np.ndarray | None:
@@ -109,12 +215,11 @@ def gram(scores: DenseScores) -> np.ndarray:
 
 
 def _gram(scores: DenseScores, w: np.ndarray, rows: Any = slice(None)) -> np.ndarray:
-    root = np.sqrt(w).astype(scores.work)[:, None]
+    root = np.sqrt(w).astype(scores.work)
     A = np.zeros((scores.d + 1, scores.d + 1))
     for part in scores.parts(A.size):
         if part.start < len(root):
-            chosen = part if isinstance(rows, slice) else rows[part]
-            scaled = scores.X[chosen] * root[part]
+            scaled = scores.rows(part if isinstance(rows, slice) else rows[part], root[part])
             A += scaled.T @ scaled
     return A
 

@@ -7,6 +7,7 @@ are [d+1, K] and scores [n, K]: an entry meets one contiguous row of weights. Th
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,7 +28,13 @@ _LEAST, _MOST = 1e-25, 1e25
 # Multiplications of a part of a product with dense features, between which Ctrl-C is answered.
 _PART = 1 << 32
 
-Product = Callable[[np.ndarray], np.ndarray]
+
+class Hessian(NamedTuple):
+    """Products with the Hessian of the losses: out = Xᵀ c (P ∘ U − P (P·U)) for U = X V."""
+
+    V: np.ndarray  #: to be filled, in the dtype of conjugate gradients
+    out: np.ndarray
+    product: Callable[[], None]  #: makes `out`
 
 
 class Along(NamedTuple):
@@ -46,7 +53,7 @@ class _Scores:
     _along_call: str
 
     def __init__(self, problem: Problem, dtype: np.dtype, work: np.dtype, squares: np.ndarray, threads: int):
-        self.dtype, self._threads = dtype, threads
+        self.dtype, self.threads = dtype, threads
         self.n, self.d = problem.op.shape
         #: of conjugate gradients
         self.work = work
@@ -57,7 +64,7 @@ class _Scores:
         self._unit = bool(np.all(self.weight == 1))
         rows = np.arange(self.n)
         self._own = (self.y, rows) if self.axis == 0 else (rows, self.y)
-        self._native = native.available()
+        self.native = native.available()
 
     def largest_gradient(self) -> float:
         """√(Σ_i c_i² (‖x_i‖² + 1)), the last 1 for b: by what rounding of the probabilities is multiplied."""
@@ -78,10 +85,10 @@ class _Scores:
 
     def along(self, Z: np.ndarray, U: np.ndarray, t: float) -> Along:
         """The losses at Z + t U."""
-        if not self._native:
+        if not self.native:
             return self._along(Z, U, t)
         P, sums = np.empty_like(Z), np.empty(3)
-        given = dict(Z=Z, U=U, y=self.y, weight=self.weight, t=t, threads=self._threads)
+        given = dict(Z=Z, U=U, y=self.y, weight=self.weight, t=t, threads=self.threads)
         native.InPlace.once(self._along_call, **given, P=P, sums=sums)
         return Along(P, *map(float, sums))
 
@@ -112,21 +119,29 @@ class DenseScores(_Scores):
     def __init__(self, problem: Problem, work: np.dtype, squares: np.ndarray, threads: int):
         super().__init__(problem, np.dtype(problem.op.dtype), work, squares, threads)
         self._X = np.asarray(problem.op.X)  # type: ignore[union-attr]
-        #: the features and a column of ones, or of zeros without intercept; [n, d+1] for conjugate gradients
-        self.X = np.full((self.n, self.d + 1), self.intercept, self.work)
-        self.X[:, : self.d] = self._X
-        if self._native:
+        if self.native:
             rows = _BLOCK_NUMBERS // (self.d + 1) // _LEAST_ROWS * _LEAST_ROWS
             self._rows = min(max(rows, _LEAST_ROWS), _MOST_ROWS)
-            self._blocks = self._in_blocks(self.X)
-            self._weights = self._in_blocks(self.weight[:, None])[:, 0]
+            self._blocks = self._in_blocks(self._X, self.d + 1)
+            self._blocks[:, self.d, :] = self.intercept
+            self._weights = self._in_blocks(self.weight[:, None], 1)[:, 0]
 
-    def _in_blocks(self, A: np.ndarray) -> np.ndarray:
-        """[n, m] as blocks of transposed rows [blocks, m, rows], filled up with zeros."""
-        blocks = -(-self.n // self._rows)
-        whole = np.zeros((blocks * self._rows, A.shape[1]), self.work)
-        whole[: self.n] = A
-        return np.ascontiguousarray(whole.reshape(blocks, self._rows, -1).transpose(0, 2, 1))
+    def rows(self, chosen, factor: np.ndarray) -> np.ndarray:
+        """Features with the 1 of the intercept, or 0 without one, each row times its factor, [rows, d+1]."""
+        out = np.empty((len(factor), self.d + 1), self.work)
+        np.multiply(self._X[chosen], factor[:, None], out=out[:, : self.d], casting="same_kind")
+        out[:, self.d] = self.intercept * factor
+        return out
+
+    def _in_blocks(self, A: np.ndarray, columns: int) -> np.ndarray:
+        """[n, m] as blocks of transposed rows [blocks, columns, rows], filled up with zeros."""
+        whole = np.zeros((-(-self.n // self._rows), columns, self._rows), self.work)
+        last = self.n // self._rows
+        full = A[: last * self._rows].reshape(last, self._rows, A.shape[1])
+        whole[:last, : A.shape[1]] = full.transpose(0, 2, 1)
+        if last < len(whole):
+            whole[last, : A.shape[1], : self.n - last * self._rows] = A[last * self._rows :].T
+        return whole
 
     def product(self, V: np.ndarray) -> np.ndarray:
         W = V[:, :-1].astype(self.dtype)
@@ -147,7 +162,8 @@ class DenseScores(_Scores):
         """Xᵀ with its entries squared, times C."""
         out = np.zeros((len(C), self.d + 1), self.work)
         for part in self.parts(out.size):
-            out += C[:, part] @ np.square(self.X[part])
+            ones = np.ones(len(self._X[part]), self.work)
+            out += C[:, part] @ np.square(self.rows(part, ones))
         return out
 
     def parts(self, numbers: int) -> list[slice]:
@@ -155,30 +171,23 @@ class DenseScores(_Scores):
         rows = max(_PART // max(numbers, 1), _MOST_ROWS)
         return [slice(first, first + rows) for first in range(0, self.n, rows)]
 
-    def hessian(self, P: np.ndarray) -> Product:
-        """V ↦ Xᵀ c (P ∘ U − P (P·U)) for U = X V, with V [K, d+1], in the dtype of conjugate gradients."""
-        if not self._native:
-            P, c = P.astype(self.work), self.of_rows(self.weight.astype(self.work))
+    def hessian(self, P: np.ndarray) -> Hessian:
+        """The product at probabilities P, with V [K, d+1]."""
+        V, out = (np.empty((len(P), self.d + 1), self.work) for _ in range(2))
+        if self.native:
+            given = dict(X=self._blocks, P=self._in_blocks(P.T, len(P)), weight=self._weights, V=V)
+            return Hessian(V, out, native.InPlace("softmax_hessian", **given, threads=self.threads, out=out))
+        P, c = P.astype(self.work), self.of_rows(self.weight.astype(self.work))
+        X = self.rows(slice(None), np.ones(self.n, self.work))
 
-            def plain(V):
-                U = V @ self.X.T
-                U -= (P * U).sum(axis=0)
-                U *= P
-                U *= c
-                return U @ self.X
+        def plain():
+            U = V @ X.T
+            U -= (P * U).sum(axis=0)
+            U *= P
+            U *= c
+            out[:] = U @ X
 
-            return plain
-        V = np.empty((len(P), self.d + 1), self.work)
-        out = np.empty_like(V)
-        given = dict(X=self._blocks, P=self._in_blocks(P.T), weight=self._weights, V=V)
-        call = native.InPlace("softmax_hessian", **given, threads=self._threads, out=out)
-
-        def product(direction):
-            V[:] = direction
-            call()
-            return out
-
-        return product
+        return Hessian(V, out, plain)
 
 
 class SparseScores(_Scores):
@@ -197,10 +206,13 @@ class SparseScores(_Scores):
     def __init__(self, problem: Problem, dtype: np.dtype, work: np.dtype, squares: np.ndarray, threads: int):
         super().__init__(problem, dtype, work, squares, threads)
         X = problem.op.to_scipy()  # type: ignore[union-attr]
-        Xt = X.T.tocsr()
-        self._X, self._Xt = self._operator(X, dtype), self._operator(Xt, dtype)
-        self._small, self._small_t = self._operator(X, self.work), self._operator(Xt, self.work)
-        self._squared = self._operator(Xt.multiply(Xt), self.work)
+        kept = self.native and problem.op.native  # type: ignore[union-attr]
+        X, Xt = problem.op if kept else self._operator(X), self._operator(X.T.tocsr())
+        # what has the same dtype is held once; of the others the places are
+        self._X, self._Xt = _of_dtype(X, dtype), _of_dtype(Xt, dtype)
+        self._small, self._small_t = (
+            _of_dtype(own if dtype == work else A, work) for own, A in ((self._X, X), (self._Xt, Xt))
+        )
 
     def product(self, V: np.ndarray) -> np.ndarray:
         V = V.astype(self.dtype)
@@ -213,42 +225,45 @@ class SparseScores(_Scores):
 
     def squared_transposed(self, C: np.ndarray) -> np.ndarray:
         """Xᵀ with its entries squared, times C."""
-        return np.vstack([self._times(self._squared, C), C.sum(axis=0, keepdims=True)])
+        if self.native:
+            squared = dataclasses.replace(self._small_t, value=np.square(self._small_t.value))
+        else:
+            squared = self._small_t.power(2)
+        return np.vstack([self._times(squared, C), C.sum(axis=0, keepdims=True)])
 
-    def hessian(self, P: np.ndarray) -> Product:
-        """V ↦ Xᵀ c (P ∘ U − P (P·U)) for U = X V, with V [d+1, K], in the dtype of conjugate gradients."""
+    def hessian(self, P: np.ndarray) -> Hessian:
+        """The product at probabilities P, with V [d+1, K]."""
         P, c = P.astype(self.work, copy=False), self.weight.astype(self.work)
-        K = P.shape[1]
-        V, out = (np.empty((self.d + 1, K), self.work) for _ in range(2))
-        U = np.empty((self.n, K), self.work)
-        into, back = self._product(self._small, V[:-1], U), self._product(self._small_t, U, out[:-1])
-        curve = (
-            native.InPlace("softmax_curvature", P=P, weight=c, threads=self._threads, U=U)
-            if self._native
-            else None
-        )
+        V, out = (np.empty((self.d + 1, P.shape[1]), self.work) for _ in range(2))
+        U = np.empty((self.n, P.shape[1]), self.work)
+        into, back = self._curved(V, P, c, U), self._product(self._small_t, U, out[:-1])
 
-        def product(direction):
-            nonlocal U
-            V[:] = direction
+        def product():
             into()
-            U += V[-1]
-            if curve is None:
-                U -= (P * U).sum(axis=1, keepdims=True)
-                U *= P
-                U *= c[:, None]
-            else:
-                curve()
             back()
             out[-1] = U.sum(axis=0) if self.intercept else 0
-            return out
 
-        return product
+        return Hessian(V, out, product)
 
-    def _operator(self, X, dtype: np.dtype):
+    def _curved(self, V: np.ndarray, P: np.ndarray, c: np.ndarray, U: np.ndarray) -> Callable[[], None]:
+        """A call that makes U = c (P ∘ Z − P (P·Z)) for Z = X V."""
+        X = self._small
+        if not self.native:
+
+            def plain():
+                U[:] = X @ V[:-1] + V[-1]
+                U[:] -= (P * U).sum(axis=1, keepdims=True)
+                U[:] *= P
+                U[:] *= c[:, None]
+
+            return plain
+        arrays = tuple(np.asarray(a) for a in X.arrays)
+        given = dict(X=arrays, V=V[:-1], bias=V[-1], P=P, weight=c)
+        return native.InPlace("softmax_curved", **given, threads=self.threads, out=U)
+
+    def _operator(self, X):
         """A matrix as what multiplies by it wants it."""
-        X = X.astype(dtype, copy=False)
-        return linops.make(X, dtype, backend="native", threads=self._threads) if self._native else X
+        return linops.make(X, X.dtype, backend="native", threads=self.threads) if self.native else X
 
     def _times(self, X, V: np.ndarray) -> np.ndarray:
         out = np.empty((X.shape[0], V.shape[1]), V.dtype)
@@ -257,14 +272,22 @@ class SparseScores(_Scores):
 
     def _product(self, X, V: np.ndarray, out: np.ndarray) -> Callable[[], None]:
         """A call that makes out = X V."""
-        if not self._native:
+        if not self.native:
 
             def plain():
                 out[:] = X @ V
 
             return plain
         arrays = tuple(np.asarray(a) for a in X.arrays)
-        return native.InPlace("csr_matmat", X=arrays, V=V, threads=X.threads, out=out)
+        return native.InPlace("csr_matmat", X=arrays, V=V, threads=self.threads, out=out)
+
+
+def _of_dtype(X, dtype: np.dtype):
+    """A matrix with its values in a dtype, and its places where they are."""
+    if not isinstance(X, linops.Csr):
+        return X.astype(dtype, copy=False)
+    value = np.asarray(X.value)
+    return X if value.dtype == dtype else dataclasses.replace(X, value=value.astype(dtype))  # type: ignore[arg-type]
 
 
 def scores_of(problem: Problem, precise: bool, threads: int) -> DenseScores | SparseScores:

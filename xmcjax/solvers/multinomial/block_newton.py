@@ -7,9 +7,10 @@ is compiled, so that the first run is as fast as the next.
 
 The preconditioner is the inverse of the Hessian's blocks of the classes, whose result is centred
 (`_preconditioners`): with it usps at λ = 1 takes 28 products with the Hessian instead of 213. Blocks are
-whole for dense features that are few enough, and diagonal elsewhere.
+whole for dense features that are few enough. Where they would cost more than they save, dense features have a
+Kronecker product in their place; elsewhere blocks are diagonal.
 
-Sparse features with a small λ begin with larger ones, whose minima are cheap and on the way.
+Without whole blocks a small λ begins with larger ones, whose minima are cheap and on the way.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ _SLOPE, _ARMIJO = 0.25, 1e-4
 _MOST_TRIALS = 40
 # Of the norm of the gradient, by a step whose fall is lost in rounding.
 _FALL = 0.9
-# Outer steps for which whole blocks are kept.
-_KEPT = 2
+# Outer steps for which whole blocks and the factors of a Kronecker product are kept.
+_KEPT = 3
 # A run may have converged where ½ ∇Gᵀ M ∇G, with M the preconditioner, is so much less than is wanted.
 _SAFETY = 4.0
-# λ of the first steps with sparse features, over Σ_i c_i ‖x_i‖².
+# λ of the first steps without whole blocks, over Σ_i c_i ‖x_i‖².
 _LARGER = tuple(8e-5 * part for part in (1.0, 1.0, 1.0, 0.3, 0.1, 0.03))
 # Whole blocks take so many numbers at most, and cost as much as so many products with the Hessian at most.
 _MOST_NUMBERS, _MOST_PRODUCTS = 1 << 26, 40.0
@@ -128,11 +129,12 @@ class Host:
         # where the weights are and where the intercepts
         self._lead = (slice(None), slice(0, d)) if self._axis == 0 else (slice(0, d), slice(None))
         self._last = (slice(None), d) if self._axis == 0 else (d, slice(None))
-        self._larger = [] if begun else self._larger_l2()
         self._at_zero = not begun
         self._gram: np.ndarray | None = None
         if isinstance(self._scores, DenseScores) and self._blocks_pay():
             self._gram = _preconditioners.gram(self._scores)
+        self._larger = [] if begun or self._gram is not None else self._larger_l2()
+        self._factors: _preconditioners.Factors | None = None
         self._preconditioner: _preconditioners.Preconditioner | None = None
         self._age = 0
         self._point: Point | None = None
@@ -207,7 +209,7 @@ class Host:
         if self._point is None or last is None or state.W is not last[0] or state.bias is not last[1]:
             V = np.vstack([np.asarray(state.W, np.float64), np.asarray(state.bias, np.float64)])
             self._point = self._at(self._laid_out(V))
-            self._larger, self._at_zero, self._preconditioner = [], False, None
+            self._larger, self._at_zero, self._preconditioner, self._factors = [], False, None, None
         return self._point
 
     def _loss_gradient(self, P: np.ndarray) -> np.ndarray:
@@ -261,7 +263,12 @@ class Host:
 
     def _prepare(self, point: Point, l2: float) -> None:
         """The preconditioner at a point."""
-        if self._gram is None:
+        if self._gram is None and isinstance(self._scores, DenseScores) and self._factors_pay():
+            if self._factors is None or self._age >= _KEPT:
+                P = point.now.P.astype(self._scores.work, copy=False)
+                self._factors, self._age = _preconditioners.factors(self._scores, P), 0
+            self._preconditioner = _preconditioners.kronecker(self._factors, l2)
+        elif self._gram is None:
             P = point.now.P.astype(self._scores.work, copy=False)
             self._preconditioner = _preconditioners.diagonal(self._scores, P, l2)
         elif not isinstance(self._scores, DenseScores):
@@ -288,28 +295,26 @@ class Host:
         apply = self._preconditioner
         assert apply is not None
         hessian = self._scores.hessian(point.now.P)
-        ridge = self._scores.work.type(l2)
         r = self._right_side(gradient)
-        z = apply(r)
-        rz = first = float(np.vdot(r, z))
+        v = _preconditioners.Vectors(np.zeros_like(r), r, apply(r), hessian.V, hessian.out)
+        rz = first = float(np.vdot(r, v.z))
         done = enough(r, first, first)
-        x, p, products = z if done else np.zeros_like(r), z.copy(), 0
+        if done:
+            v.x[:] = v.z
+        v.p[:] = v.z
+        step = apply.stepping(v, self._scores.work.type(l2), self._lead)
+        products = 0
         while not done and products < MAX_CG and rz > 0:
-            q = hessian(p)
-            q[self._lead] += ridge * p[self._lead]
+            hessian.product()
             products += 1
-            along = float(np.vdot(p, q))
+            before = rz
+            along, rz = step(rz)
             if not along > 0:
                 break
-            a = self._scores.work.type(rz / along)
-            x += a * p
-            r -= a * q
-            z = apply(r)
-            before, rz = rz, float(np.vdot(r, z))
             done = enough(r, rz, first)
-            p *= self._scores.work.type(rz / before)
-            p += z
-        direction = x.astype(np.float64)
+            v.p[:] *= self._scores.work.type(rz / before)
+            v.p[:] += v.z
+        direction = v.x.astype(np.float64)
         direction -= direction.mean(axis=self._axis, keepdims=True)
         return direction, products
 
@@ -350,8 +355,6 @@ class Host:
 
     def _larger_l2(self) -> list[float]:
         """λ to begin with, above that of the problem."""
-        if self._axis == 0:
-            return []
         unit = float(self._scores.weight.astype(np.float64) @ self._scores.squares)
         return [part * unit for part in _LARGER] if _LARGER[-1] * unit > self._l2 else []
 
@@ -360,3 +363,8 @@ class Host:
         rows = min(n, _preconditioners.rows_of_a_block(self._scores.d))
         products = (rows * size + size * size) / (4 * n)  # (K rows size² + K size³) / (4 n K size)
         return self._K * size * size <= _MOST_NUMBERS and products <= _MOST_PRODUCTS
+
+    def _factors_pay(self) -> bool:
+        n, size = self._scores.n, self._scores.d + 1
+        products = (n * size * size + 9 * (size**3 + self._K**3)) / (4 * n * self._K * size)
+        return size * size <= _MOST_NUMBERS and products <= _MOST_PRODUCTS
