@@ -77,6 +77,12 @@ def _usps(name: str) -> Parts:
     return _numbered(*parts)
 
 
+def _classes(name: str) -> Parts:
+    """Of experiments._data.CLASS_SETS."""
+    split = _data.load_classes(name)
+    return Parts(split.X, split.y, split.X_test, split.y_test)
+
+
 def _digits(name: str) -> Parts:
     from sklearn.datasets import load_digits
 
@@ -98,6 +104,7 @@ SETS: dict[str, Callable[[str], Parts]] = {
     "news20_bydate": _text,
     "clinc150": _text,
     "naics2017": _text,
+    "caltech101_silhouettes": _classes,
 }
 
 

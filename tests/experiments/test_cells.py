@@ -152,7 +152,7 @@ def test_traces_of_other_rows_gaps_and_limits_are_made(tmp_path, traces, monkeyp
 
 def test_a_benchmark_of_other_rows_and_limits_is_made(tmp_path, traces):
     few = dict(float32=(), float64=("auto",), lams=(1.0,), repeats=1)
-    options = multinomial.Options(data="digits", out=tmp_path, **few)
+    options = multinomial.Options(sets=("digits",), out=tmp_path, **few)
     changes = [dict(rows=50), dict(limit=1.0), dict(gaps=(1e-2,))]
     assert asked_again(multinomial, options, traces, changes) == [0, 2, 1, 1]
 

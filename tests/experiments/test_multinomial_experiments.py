@@ -8,7 +8,8 @@ import pytest
 from experiments import _multinomial, multinomial_convergence, multinomial_scaling
 from experiments.bench import multinomial
 from tests.support.experiments import assert_drawn, written
-from xmcjax.solvers.multinomial import METHODS
+from xmcjax import linops
+from xmcjax.solvers.multinomial import METHODS, evaluate, multinomial_problem
 
 
 @pytest.fixture(autouse=True)
@@ -18,33 +19,64 @@ def in_this_process(monkeypatch):
 
 def test_benchmark_small(tmp_path):
     few = dict(lams=(1.0,), float32=(), float64=("auto", "sklearn lbfgs", "sklearn newton-cg"), repeats=2)
-    options = multinomial.Options(data="digits", rows=300, limit=30, out=tmp_path, **few)
+    options = multinomial.Options(sets=("digits",), rows=300, limit=30, out=tmp_path, **few)
     result = multinomial.run(options)
     stored, text = written(tmp_path, "multinomial", result, multinomial.markdown(result))
-    assert stored["optimum"]["1"]["error"] < 1e-8 * stored["optimum"]["1"]["value"]
+    optimum = stored["optimum"]["digits: 1"]
+    assert optimum["error"] < 1e-8 * optimum["value"]
     assert [row["program"] for row in stored["rows"]] == list(few["float64"])
     for row in stored["rows"]:
         # all of them minimise the same objective
         assert -1e-12 < row["gap"] <= 1e-5 and row["runs"] == 2
-        assert row["seconds"][0] <= row["seconds"][1]
+        assert all(row[call][0] <= row[call][1] for call in multinomial.CALLS)
     assert [ratio["gap"] for ratio in stored["ratios"]] == [1e-3, 1e-5]
-    assert all(ratio["ratio"] > 0 and not ratio["at_least"] for ratio in stored["ratios"])
-    assert "| 1 | sklearn lbfgs | float64 |" in text
+    assert all(ratio[call] > 0 for ratio in stored["ratios"] for call in multinomial.CALLS)
+    assert not any(ratio["at_least"] for ratio in stored["ratios"])
+    assert "| digits | 1 | sklearn lbfgs | float64 |" in text
     assert multinomial.run(options) == result  # what was run is not run again
 
 
 def test_a_peer_that_was_given_up_counts_with_its_limit():
     programs = (
-        ("auto", [1.0, 2.0], 2.0),
-        ("sklearn lbfgs", [5.0, None], 30.0),
-        ("sklearn newton-cg", [7.0, None], 20.0),
+        ("auto", [1.0, 2.0], [0.5, 1.0], 2.0),
+        ("sklearn lbfgs", [5.0, None], None, 30.0),
+        ("sklearn newton-cg", [7.0, None], [4.0, None], 20.0),
     )
     rows = [
-        {"lam": 1.0, "dtype": "float64", "program": program, "seconds": seconds, "last": last}
-        for program, seconds, last in programs
+        {
+            "set": "s",
+            "lam": 1.0,
+            "dtype": "float64",
+            "program": program,
+            "first": first,
+            "second": second,
+            "last": last,
+        }
+        for program, first, second, last in programs
     ]
-    found = multinomial._ratios(multinomial.Options(), 1.0, rows)
-    assert [(ratio["ratio"], ratio["at_least"]) for ratio in found] == [(5.0, False), (10.0, True)]
+    found = multinomial._ratios(multinomial.Options(), "s", 1.0, rows)
+    assert [(r["first"], r["second"], r["at_least"]) for r in found] == [
+        (5.0, 8.0, False),
+        (10.0, 20.0, True),
+    ]
+
+
+def test_near_the_target_the_objective_is_exact():
+    """Whatever a program says that G is."""
+    rng = np.random.default_rng(0)
+    X, y, W = rng.normal(size=(20, 3)), rng.integers(0, 4, 20), rng.normal(size=(3, 4))
+    problem = multinomial_problem(linops.make(X), y, 0.5, classes=4)
+    exact = float(evaluate(problem, W, np.zeros(4)).value)
+    assert _multinomial.objective(X, y, 0.5, W) == pytest.approx(exact, rel=1e-12)
+    trace = _multinomial.Trace(
+        _multinomial.Request("digits", 0.5, "auto", target=exact * 0.999), lambda W: exact
+    )
+    trace.note(lambda: W, value=exact * 0.998)
+    trace.note(lambda: W, value=exact * 1.1)
+    assert trace.lists["value"] == [exact, exact * 1.1]
+    with pytest.raises(_multinomial._Enough):
+        trace._objective = lambda W: exact * 0.99
+        trace.note(lambda: W, value=exact)
 
 
 def test_convergence_small(tmp_path):
