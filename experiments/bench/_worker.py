@@ -167,23 +167,29 @@ def one_vs_all_trace(options: dict) -> dict:
 
 def linear_svc(options: dict) -> dict:
     """A loop of LinearSVC (primal) over a seeded sample of the labels, on [X, 1]."""
-    from sklearn.svm import LinearSVC
-
     X, Y = load(options["data"])
     labels = _one_vs_all.sample(Y, options["sample"])
     features, Y = _one_vs_all.features(X, "published"), Y.tocsc()
-    W = np.zeros((len(labels), features.shape[1]))
     begin = time.perf_counter()
+    W = fitted_linear_svc(features, Y, labels)
+    seconds = time.perf_counter() - begin
+    np.save(options["weights"], W)
+    return {"seconds": seconds, "labels": len(labels), "sample": labels.tolist()}
+
+
+def fitted_linear_svc(features, Y, labels: np.ndarray) -> np.ndarray:
+    """Weights of LinearSVC (primal) for some labels, [labels, d]; Y is CSC."""
+    from sklearn.svm import LinearSVC
+
+    W = np.zeros((len(labels), features.shape[1]))
     for k, label in enumerate(labels):
-        y = np.full(X.shape[0], -1)
+        y = np.full(features.shape[0], -1)
         y[Y.indices[Y.indptr[label] : Y.indptr[label + 1]]] = 1
         svc = LinearSVC(
             loss="squared_hinge", dual=False, C=1.0, fit_intercept=False, tol=1e-4, max_iter=10000
         )
         W[k] = svc.fit(features, y).coef_[0]
-    seconds = time.perf_counter() - begin
-    np.save(options["weights"], W)
-    return {"seconds": seconds, "labels": len(labels), "sample": labels.tolist()}
+    return W
 
 
 def scipy_product(options: dict) -> dict:

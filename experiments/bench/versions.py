@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import _data, _multiclass, _report
-from experiments.bench._worker import ONE_THREAD, pinned, usable_processors
+from experiments.bench._turns import Program
 
 WORKER = Path(__file__).with_name("_version_worker.py")
 
@@ -166,43 +164,12 @@ def stored(name: str, folder: Path) -> None:
             np.save(folder / f"{part}.npy", value)
 
 
-class Version:
+class Version(Program):
     """A process with one version of the library."""
 
     def __init__(self, python: Path):
-        command = [str(python), str(WORKER)]
-        environment = os.environ | ONE_THREAD
-        environment.pop("PYTHONPATH", None)
-        with pinned(usable_processors()[:1]):
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-            )
-        try:
-            said = self._answer()
-        except RuntimeError:
-            self.close()
-            raise
-        self.version, self.commit = said["version"], _report.commit(Path(said["folder"]))
-
-    def made(self, work: Work, folder: Path) -> dict:
-        """Seconds and value of a work."""
-        assert self._process.stdin is not None
-        asked = {"name": work.name, "kind": work.kind, "folder": str(folder), "options": work.options}
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.communicate()
-
-    def _answer(self) -> dict:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self._process.args}: it ended with {self._process.wait()}")
-        return json.loads(line)
+        super().__init__([str(python), str(WORKER)])
+        self.version, self.commit = self.said["version"], _report.commit(Path(self.said["folder"]))
 
 
 def run(options: Options) -> dict:
@@ -234,7 +201,7 @@ def by_turns(work: Work, folder: Path, versions: list[Version], pairs: int) -> d
     values = [0.0, 0.0]
     for pair in range(pairs + 1):
         for place in (0, 1) if pair % 2 else (1, 0):
-            found = versions[place].made(work, folder)
+            found = versions[place].made(work.name, work.kind, folder, work.options)
             values[place] = found["value"]
             if pair:  # the first one compiles
                 seconds[place].append(found["seconds"])

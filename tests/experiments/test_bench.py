@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 
 import jax
 import pytest
@@ -11,6 +12,7 @@ from experiments import projection_scaling
 from experiments.bench import (
     checks,
     clip,
+    everywhere,
     many_labels,
     memory,
     one_vs_all,
@@ -150,3 +152,46 @@ def test_single_rows_small(tmp_path):
     assert all(row["rows_that_differ"] == 0 and row["xmcjax"] > 0 for row in stored["models"].values())
     assert stored["stored"]["labels"] == 500 and stored["stored"]["jax"] == 0
     assert "| dense, 768 features, 500 labels |" in text and "| 500 |" in text
+
+
+def test_everywhere_small(tmp_path):
+    options = everywhere.Options(isas=("avx512", "avx2", "baseline"), small=True).chosen()
+    result = everywhere.run(options)
+    stored, text = written(tmp_path, "everywhere", result, everywhere.markdown(result))
+    assert stored["isas"][-1] == "baseline"
+    works = [row["work"] for row in stored["rows"]]
+    assert list(dict.fromkeys(works)) == [
+        *("one-vs-all", "prediction of one row", "prediction of many rows", "multinomial regression"),
+        *("multi-class SVM", "top-k SVM", "kernel regression", "start-up"),
+    ]
+    for row in stored["rows"]:
+        assert set(row["ratios"]) == set(row["seconds"]) == set(stored["isas"])
+        assert row["peer_seconds"] > 0 and all(ratio > 0 for ratio in row["ratios"].values())
+    # no more lines than README has room for
+    table = text.split("\n\n")[1].splitlines()
+    assert table[0].startswith("| work | times faster than |") and len(table) == 10
+
+
+def test_ratios_of_everywhere_are_those_of_a_turn(tmp_path):
+    class Made:
+        def __init__(self, *seconds):
+            self.seconds = lambda *asked: seconds_of.pop(0)
+            seconds_of = list(seconds)
+
+    row = everywhere.Row("w", "d", "p", lambda folder: folder.mkdir(), ("ours", {}), ("theirs", {}))
+    found = everywhere.by_turns(row, tmp_path, {"avx2": Made(1.0, 2.0, 4.0), "": Made(3.0, 8.0, 8.0)}, 3)
+    assert found["ratios"] == {"avx2": 3.0} and found["seconds"] == {"avx2": 2.0}
+    other = {**found, "ratios": {"avx2": 0.56}}
+    text = everywhere.summary({"isas": ["avx2"], "rows": [found, other]})
+    assert "| w | p | 0.56 to 3 |" in text
+
+
+def test_a_program_that_fails_is_an_error(tmp_path):
+    with pytest.raises(RuntimeError, match=r"failed: .*no-such"):
+        everywhere.finished([sys.executable, "-m", "xmcjax", "train", "--train", "no-such", "--model", "m"])
+    (tmp_path / "x").touch()
+    assert everywhere.placed(["a", "{folder}/b", "{new}"], tmp_path) == [
+        "a",
+        f"{tmp_path}/b",
+        f"{tmp_path}/new-1",
+    ]
