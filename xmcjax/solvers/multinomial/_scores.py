@@ -225,10 +225,11 @@ class SparseScores(_Scores):
 
     def squared_transposed(self, C: np.ndarray) -> np.ndarray:
         """Xᵀ with its entries squared, times C."""
-        if self.native:
-            squared = dataclasses.replace(self._small_t, value=np.square(self._small_t.value))
+        Xt = self._small_t
+        if isinstance(Xt, linops.Csr):
+            squared = dataclasses.replace(Xt, value=np.square(Xt.value))  # type: ignore[arg-type]
         else:
-            squared = self._small_t.power(2)
+            squared = Xt.power(2)
         return np.vstack([self._times(squared, C), C.sum(axis=0, keepdims=True)])
 
     def hessian(self, P: np.ndarray) -> Hessian:
