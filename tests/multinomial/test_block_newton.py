@@ -286,3 +286,12 @@ def test_factors_are_the_hessian_where_all_rows_have_the_same_probabilities():
     hessian.V[:] = z
     hessian.product()
     np.testing.assert_allclose(hessian.out + 0.3 * z, r, atol=1e-8)
+
+
+@pytest.mark.parametrize("size", [5, 64, 65])
+def test_inverses_of_any_size(size):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(size, 2 * size))
+    A = A @ A.T
+    np.testing.assert_allclose(_preconditioners._inverse(A.copy()) @ A, np.eye(size), atol=1e-8)
+    assert _preconditioners._inverse(A - 1e3 * size * np.eye(size)) is None

@@ -89,6 +89,8 @@ class _Diagonal(Preconditioner):
 _ROWS_PER_FEATURE, _LEAST_ROWS = 3, 768
 # Of Σ_i c_i, on the diagonal of an intercept, which is not regularised.
 _BIAS = 1e-9
+# A matrix of so many rows NumPy inverts as fast as LAPACK's own calls, which are imported first.
+_SMALL = 64
 # Of the rows that tell which curvatures are large.
 _SAMPLE = 2000
 
@@ -199,7 +201,13 @@ def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Pr
 
 def _inverse(A: np.ndarray) -> np.ndarray | None:
     """Of a symmetric matrix, which is overwritten; None where it is not positive definite after rounding."""
-    import scipy.linalg.lapack  # which takes a tenth of a second
+    if len(A) <= _SMALL:
+        try:
+            half = np.linalg.inv(np.linalg.cholesky(A))
+        except np.linalg.LinAlgError:
+            return None
+        return half.T @ half if np.all(np.isfinite(half)) else None
+    import scipy.linalg.lapack  # which takes a twentieth of a second
 
     factor, wrong = scipy.linalg.lapack.dpotrf(A, lower=1, overwrite_a=1)
     if wrong or not np.all(np.isfinite(factor)):
