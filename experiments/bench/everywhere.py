@@ -6,8 +6,9 @@ One processor, one thread. For each instruction set (XMCJAX_ISA) a process of it
 so that compilation is left out; then they take turns with the peer, in one order and the other. Times are
 medians of processor seconds, ratios are medians over the turns: so many times as long as ours the peer takes.
 Start-up is that of whole programs, of which each makes one run beforehand. dismecpp's time is that of its
-own clock. Instruction sets that this processor lacks are left out. Writes everywhere.json and everywhere.md,
-whose second table has a line for each kind of work.
+own clock. Instruction sets that this processor lacks are left out. Works are kept in everywhere.cells.json,
+so that a run goes on where one was stopped. Writes everywhere.json and everywhere.md, whose second table has
+a line for each kind of work.
 
 What stops where: one-vs-all at tol 0.01 and LinearSVC at 1e-4 (a sample of the labels, scaled up);
 multinomial regression of both at a relative gap of 1e-5; SVMs of ours at a duality gap of 1e-3, and LIBLINEAR
@@ -19,7 +20,7 @@ the classes, ours a softmax, flat or in a tree.
 from __future__ import annotations
 
 import dataclasses
-import json
+import functools
 import os
 import resource
 import statistics
@@ -34,6 +35,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import _data, _multinomial, _report, kernel_scaling
+from experiments._cells import Cells
 from experiments.bench import one_vs_all, single_rows, versions
 from experiments.bench._turns import Program
 from experiments.bench._worker import ONE_THREAD, ROOT, pinned, usable_processors
@@ -125,15 +127,15 @@ class Row:
         return f"{self.work}, {self.data}, {self.peer}"
 
 
-def rows(options: Options) -> list[Row]:
-    """All of them."""
+def rows(options: Options, cells: Cells) -> list[Row]:
+    """All of them; the minima of multinomial regression are cells."""
     small = options.small
     return [
         row
         for row in (
             *_one_vs_all(options),
             *_predictions(small),
-            *_multinomials(small),
+            *_multinomials(small, cells),
             *_svms(small),
             *_trees(small),
             *_starts(small),
@@ -191,13 +193,15 @@ def _predictions(small: bool) -> list[Row]:
     ]
 
 
-def _multinomials(small: bool) -> list[Row]:
+def _multinomials(small: bool, cells: Cells) -> list[Row]:
     found = []
     for name in ("digits",) if small else ("usps", "letter", "clinc150"):
         for lam in (1.0,) if small else (1.0, 0.01):
-            long = _multinomial.Request(name, lam, "auto", "float64", tolerance=1e-8)
-            best = min(_multinomial.ask(long)["value"])
-            how = {"lam": lam, "dtype": "float64", "target": best * (1 + GAP), "gap": GAP}
+            best = _multinomial.optimum(
+                cells, ("repeats", "sample", "dismecpp"), name, lam, seconds=1e4, rows=0, set=name
+            )
+            target = best["value"] * (1 + GAP)
+            how = {"lam": lam, "dtype": "float64", "target": target, "gap": GAP}
             for peer in ("newton-cg",) if small else ("newton-cg", "lbfgs"):
                 ours, theirs = (
                     ("multinomial_to_gap", {"program": program, **how})
@@ -333,6 +337,7 @@ def _dismecpp(data: str, program: str) -> float:
 
 def run(options: Options) -> dict:
     """Makes all works by turns."""
+    cells = Cells(options, "everywhere", listed=("isas", "works"))
     contestants: dict[str, Contestant] = {}
     found = []
     try:
@@ -340,21 +345,20 @@ def run(options: Options) -> dict:
             one = contestants[isa] = Contestant(isa)
             if one.worker.said["isa"] != isa:
                 contestants.pop(isa).worker.close()
-        peers = contestants[""] = Contestant(None)
-        with tempfile.TemporaryDirectory() as scratch:
-            for row in rows(options):
-                found.append(by_turns(row, Path(scratch), contestants, options.repeats))
-                print(json.dumps(found[-1]), flush=True)
+        isas = list(contestants)
+        contestants[""] = Contestant(None)
+        for row in rows(options, cells):
+            work = functools.partial(by_turns, row, contestants, options.repeats)
+            found.append(cells.get(work, what=row.name, isas=isas))
     finally:
         for one in contestants.values():
             one.worker.close()
-    isas = [isa for isa in contestants if contestants[isa] is not peers]
-    return {"isas": isas, "repeats": options.repeats, "rows": found}
+    return {"made": cells.made(), "isas": isas, "repeats": options.repeats, "rows": found}
 
 
-def by_turns(row: Row, scratch: Path, contestants: dict[str, Contestant], repeats: int) -> dict:
+def by_turns(row: Row, contestants: dict[str, Contestant], repeats: int) -> dict:
     """Seconds of a work and their medians; the peers are the contestant without an instruction set."""
-    with tempfile.TemporaryDirectory(dir=scratch) as name:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "data"
         row.stored(folder)
         seconds: dict[str, list[float]] = {isa: [] for isa in contestants}

@@ -155,7 +155,7 @@ def test_single_rows_small(tmp_path):
 
 
 def test_everywhere_small(tmp_path):
-    options = everywhere.Options(isas=("avx512", "avx2", "baseline"), small=True).chosen()
+    options = everywhere.Options(small=True, out=tmp_path).chosen()
     result = everywhere.run(options)
     stored, text = written(tmp_path, "everywhere", result, everywhere.markdown(result))
     assert stored["isas"][-1] == "baseline"
@@ -172,14 +172,14 @@ def test_everywhere_small(tmp_path):
     assert table[0].startswith("| work | times faster than |") and len(table) == 10
 
 
-def test_ratios_of_everywhere_are_those_of_a_turn(tmp_path):
+def test_ratios_of_everywhere_are_those_of_a_turn():
     class Made:
         def __init__(self, *seconds):
             self.seconds = lambda *asked: seconds_of.pop(0)
             seconds_of = list(seconds)
 
     row = everywhere.Row("w", "d", "p", lambda folder: folder.mkdir(), ("ours", {}), ("theirs", {}))
-    found = everywhere.by_turns(row, tmp_path, {"avx2": Made(1.0, 2.0, 4.0), "": Made(3.0, 8.0, 8.0)}, 3)
+    found = everywhere.by_turns(row, {"avx2": Made(1.0, 2.0, 4.0), "": Made(3.0, 8.0, 8.0)}, 3)
     assert found["ratios"] == {"avx2": 3.0} and found["seconds"] == {"avx2": 2.0}
     other = {**found, "ratios": {"avx2": 0.56}}
     text = everywhere.summary({"isas": ["avx2"], "rows": [found, other]})
