@@ -281,11 +281,15 @@ def test_factors_are_the_hessian_where_all_rows_have_the_same_probabilities():
     P = np.tile(p[:, None], (1, scores.n))
     r = np.random.default_rng(2).normal(size=(7, 41))
     r -= r.mean(axis=0)
-    z = _preconditioners.kronecker(_preconditioners.factors(scores, P), 0.3)(r)
+    found = _preconditioners.factors(scores, P)
+    assert found is not None
+    z = _preconditioners.kronecker(found, 0.3)(r)
     hessian = scores.hessian(P)
     hessian.V[:] = z
     hessian.product()
     np.testing.assert_allclose(hessian.out + 0.3 * z, r, atol=1e-8)
+    P[0, 0] = np.nan
+    assert _preconditioners.factors(scores, P) is None
 
 
 @pytest.mark.parametrize("size", [5, 64, 65])

@@ -155,12 +155,14 @@ class Factors(NamedTuple):
     A: np.ndarray
 
 
-def factors(scores: DenseScores, P: np.ndarray) -> Factors:
+def factors(scores: DenseScores, P: np.ndarray) -> Factors | None:
     """B = Σ_i c_i (diag p_i − p_i p_iᵀ), and A = Σ_i ω_i x_i x_iᵀ / Σ_i ω_i with ω_i = c_i (1 − ‖p_i‖²).
 
     Args:
         scores: dense.
         P: probabilities [K, n], in the dtype of conjugate gradients.
+
+    None where they have no eigenvalues after rounding.
     """
     weighed = P * scores.weight.astype(scores.work)
     B = -(weighed @ P.T).astype(np.float64)
@@ -169,7 +171,12 @@ def factors(scores: DenseScores, P: np.ndarray) -> Factors:
     A = _gram(scores, trace) / max(float(trace.sum()), np.finfo(np.float64).tiny)
     found = []
     for matrix in (B, A):
-        values, vectors = np.linalg.eigh(matrix.astype(scores.work))
+        try:
+            values, vectors = np.linalg.eigh(matrix.astype(scores.work))
+        except np.linalg.LinAlgError:
+            return None
+        if not np.all(np.isfinite(values)):
+            return None
         found += [np.maximum(values, 0), vectors]
     return Factors(*found)
 

@@ -263,23 +263,27 @@ class Host:
 
     def _prepare(self, point: Point, l2: float) -> None:
         """The preconditioner at a point."""
-        if self._gram is None and isinstance(self._scores, DenseScores) and self._factors_pay():
-            if self._factors is None or self._age >= _KEPT:
-                P = point.now.P.astype(self._scores.work, copy=False)
-                self._factors, self._age = _preconditioners.factors(self._scores, P), 0
-            self._preconditioner = _preconditioners.kronecker(self._factors, l2)
-        elif self._gram is None:
-            P = point.now.P.astype(self._scores.work, copy=False)
-            self._preconditioner = _preconditioners.diagonal(self._scores, P, l2)
+        kept = self._age < _KEPT
+        if self._gram is None:
+            made = kept and self._factors is not None
+            if not made and isinstance(self._scores, DenseScores) and self._factors_pay():
+                self._factors, self._age = _preconditioners.factors(self._scores, self._narrow(point)), 0
+            if self._factors is None:
+                self._preconditioner = _preconditioners.diagonal(self._scores, self._narrow(point), l2)
+            else:
+                self._preconditioner = _preconditioners.kronecker(self._factors, l2)
         elif not isinstance(self._scores, DenseScores):
             raise AssertionError("whole blocks are those of dense features")
         elif self._at_zero and self._preconditioner is None:
             self._preconditioner = _preconditioners.uniform(self._scores, self._K, l2, self._gram)
             self._age = _KEPT - 1
-        elif self._preconditioner is None or self._age >= _KEPT:
-            P = point.now.P.astype(self._scores.work, copy=False)
-            self._preconditioner = _preconditioners.blocks(self._scores, P, l2, self._gram)
-            self._age = 0
+        elif self._preconditioner is None or not kept:
+            blocks = _preconditioners.blocks(self._scores, self._narrow(point), l2, self._gram)
+            self._preconditioner, self._age = blocks, 0
+
+    def _narrow(self, point: Point) -> np.ndarray:
+        """The probabilities in the dtype of conjugate gradients."""
+        return point.now.P.astype(self._scores.work, copy=False)
 
     def _minimised(
         self, point: Point, gradient: np.ndarray, l2: float, enough: Enough
