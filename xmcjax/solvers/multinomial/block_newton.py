@@ -63,6 +63,11 @@ class Point(NamedTuple):
     gradient: np.ndarray  #: of the losses in V, float64
 
 
+def _quiet() -> np.errstate:
+    """Overflow ends the run with a status; OpenBLAS on arm64 says of products that they divide by zero."""
+    return np.errstate(over="ignore", invalid="ignore", divide="ignore")
+
+
 def possible(problem: Problem) -> bool:
     """Whether the features are at hand on a CPU, and all classes on one device."""
     stored = isinstance(problem.op, (Csr, Dense)) and problem.axis is None
@@ -86,20 +91,19 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
         raise ValueError("block_newton: expected dense or CSR features on a CPU, without a mesh")
     W, bias = (a.astype(np.float64) for a in starting_weights_on_the_host(problem, W0, b0))
     begun, precise = W0 is not None or b0 is not None, float(hp.tolerance) < _PRECISE
-    with blas_threads(threads(problem)), np.errstate(over="ignore", invalid="ignore"):
+    with blas_threads(threads(problem)), _quiet():
         return Host(problem, begun, precise).begin(hp, W, bias)
 
 
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One Newton step of the problem that :func:`init` was given."""
-    # what overflows ends the run with a status
-    with blas_threads(threads(problem)), np.errstate(over="ignore", invalid="ignore"):
+    with blas_threads(threads(problem)), _quiet():
         return state.memory.step(hp, state)
 
 
 def direction(state: State, wanted: float) -> np.ndarray:
     """A Newton direction [d+1, K] at a state, whose residual matters little in a bound of `wanted`."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with _quiet():
         return state.memory.direction(state, wanted)
 
 
