@@ -92,6 +92,35 @@ def _digits(name: str) -> Parts:
     return Parts(X[~test], y[~test], X[test], y[test])
 
 
+def _made_texts(name: str) -> Parts:
+    """Short texts of a thousand classes: half of their four to ten words are of the class."""
+    rng = np.random.default_rng(0)
+    n, d, m = 25_000, 10_000, 1_000
+    frequency = 1 / np.arange(1, d + 1)
+    own = rng.choice(d, (m, 12), p=frequency / frequency.sum())
+    y = np.concatenate([np.arange(m), rng.integers(0, m, n - m)])
+    lengths = rng.integers(4, 11, n)
+    rows = np.repeat(np.arange(n), lengths)
+    common = rng.choice(d, len(rows), p=frequency / frequency.sum())
+    words = np.where(rng.random(len(rows)) < 0.5, own[y[rows], rng.integers(0, 12, len(rows))], common)
+    X = sp.csr_array((np.ones(len(rows), np.float32), (rows, words)), shape=(n, d))
+    test = np.arange(n) >= 20_000
+    fitted = fit_transforms(TEXT, X[~test])
+    return Parts(fitted.apply(X[~test]), y[~test], fitted.apply(X[test]), y[test])
+
+
+def _made_speech(name: str) -> Parts:
+    """Dense features of 26 classes as of spoken letters: neighbours are correlated, and rows have norm 30."""
+    rng = np.random.default_rng(0)
+    n, d, m = 7_500, 600, 26
+    smooth = np.exp(-0.5 * ((np.arange(d)[:, None] - np.arange(d)) / 3) ** 2)
+    y = np.concatenate([np.arange(m), rng.integers(0, m, n - m)])
+    X = (0.3 * rng.normal(size=(m, d))[y] + rng.normal(size=(n, d))) @ smooth
+    X = (30 * X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+    test = np.arange(n) >= 6_000
+    return Parts(X[~test], y[~test], X[test], y[test])
+
+
 SETS: dict[str, Callable[[str], Parts]] = {
     "digits": _digits,
     "iris": _dense,
@@ -105,6 +134,8 @@ SETS: dict[str, Callable[[str], Parts]] = {
     "clinc150": _text,
     "naics2017": _text,
     "caltech101_silhouettes": _classes,
+    "made_texts": _made_texts,
+    "made_speech": _made_speech,
 }
 
 

@@ -1,6 +1,6 @@
 """All-in-one SVMs against LIBLINEAR (through scikit-learn), on the same features in the same run.
 
-    python -m experiments.bench.multiclass_svm [--small|--full] [--out results]
+    python -m experiments.bench.multiclass_svm [--small|--full] [--separate] [--out results]
 
 No bias unless said so, float32 for us, C = 1; ours to a relative duality gap of 1e-3, LIBLINEAR until no
 projected gradient exceeds 0.01 by its own measure; scikit-learn converts to float64, which its time
@@ -9,7 +9,8 @@ of a first call; nothing of ours is compiled. On naics2017 every method has the 
 (experiments.all_in_one_classes). Objectives are worked out from the weights in float64. Two threads: wall-
 clock times of Weston-Watkins with one thread and with two, and of scipy's CSR @ dense in one process and in
 two at once, by turns. The authors' figures of the table are those of their program ported to Python 3,
-recorded on another day. Writes multiclass_svm.json and .md.
+recorded on another day. With --separate: one-vs-rest with the hinge alone, of experiments.bench._separate.
+Writes multiclass_svm.json and .md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import _multiclass, _report
-from experiments.bench import _worker
+from experiments.bench import _separate, _worker
 
 OURS = {"ww": "Weston-Watkins", "cs": "Crammer-Singer"}
 # Seconds that were recorded: scikit-learn's Crammer-Singer with a bias, and the authors' program.
@@ -47,6 +48,9 @@ class Options:
     Attributes:
         sets: of experiments._multiclass.SETS, at C = 1.
         many: naics2017, each method at its best C; and the two threads on it.
+        separate: one-vs-rest with the hinge in place of the others.
+        C: of one-vs-rest.
+        intercept: whether one-vs-rest has a bias.
         gap: relative duality gap of ours.
         tol: largest projected gradient of LIBLINEAR.
         repeats: of every timed run.
@@ -57,6 +61,9 @@ class Options:
 
     sets: tuple[str, ...] = ("letter", "usps", "clinc150", "news20_bydate")
     many: bool = False
+    separate: bool = False
+    C: tuple[float, ...] = (0.1, 1.0, 10.0)
+    intercept: bool = False
     gap: float = 1e-3
     tol: float = 0.01
     repeats: int = 3
@@ -192,6 +199,13 @@ def two_threads(options: Options) -> dict:
 
 def run(options: Options) -> dict:
     """All rows."""
+    if options.separate:
+        found = [
+            _separate.compared(name, C, options.intercept, options.gap, options.repeats)
+            for name in options.sets
+            for C in options.C
+        ]
+        return {"options": dataclasses.asdict(options) | {"out": None}, "separate": found}
     rows = {name: one_set(name, options, {}) for name in options.sets}
     if options.many:
         rows["naics2017"] = one_set("naics2017", options, NAICS_C)
@@ -204,6 +218,8 @@ def run(options: Options) -> dict:
 
 def markdown(result: dict) -> str:
     """The tables."""
+    if "separate" in result:
+        return _separate.markdown(result["separate"])
 
     def cell(rows: dict, method: str, score: str, form: str) -> str:
         if score not in rows.get(method, {}):

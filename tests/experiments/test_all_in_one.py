@@ -77,6 +77,15 @@ def test_the_benchmark_compares_the_same_problem(monkeypatch, tmp_path):
     assert "| digits |" in text and "The ratio is 0.83." in text
 
 
+def test_the_benchmark_of_one_vs_rest_compares_the_same_problem(tmp_path):
+    options = multiclass_svm.Options(out=tmp_path, small=True, separate=True, C=(1.0,), gap=0.01).chosen()
+    result = multiclass_svm.run(options)
+    (row,) = result["separate"]
+    assert row["status"] == "CONVERGED" and row["certified"] <= row["gap"] <= 0.01
+    assert all(-1e-9 <= gap <= row["gap"] for gap in row["gaps"].values())
+    assert "| digits | 1 | no |" in multiclass_svm.markdown(result)
+
+
 def test_speed_and_training_times(tmp_path):
     options = all_in_one_speedup.Options(out=tmp_path, small=True, log_C=(-1,)).chosen()
     result = all_in_one_speedup.run(options)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from tests.support.internals import canonical_csr
 from tests.support.problems import needs_native, svm_minimum, svm_problem
-from xmcjax.native import Ascent, CentredAscent, Proximal
+from xmcjax.native import Ascent, CentredAscent, Proximal, SeparateAscent
 from xmcjax.native._calls import InPlace
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
@@ -45,7 +45,13 @@ def some_alpha(y, m, formulation, seed=0):
 WIDE = dict(n=40, d=5, m=19)
 
 
-KINDS = [*((kind, name) for kind in (Ascent, Proximal) for name in ALL), (CentredAscent, "llw")]
+SEPARATE = ("ovr", "ovr_squared")
+KINDS = [(Ascent, "ww"), (Ascent, "cs"), (Ascent, "llw"), (CentredAscent, "llw")]
+KINDS += [*((SeparateAscent, name) for name in SEPARATE), *((Proximal, name) for name in ALL)]
+
+
+def assessed(one):
+    return one.advance(1e-9, 0).found if isinstance(one, SeparateAscent) else one.assess(1e-9)
 
 
 @pytest.mark.parametrize(("kind", "formulation"), KINDS)
@@ -62,7 +68,7 @@ def test_alpha_comes_back_and_its_assessment_is_the_certificate_of_plain_jax(for
     if kind is Proximal:
         return
     assert back[~filled].any()  # a row of zeros has its variables at the bound
-    found = ours.assess(1e-9)
+    found = assessed(ours)
     theirs = md.certificate(problem, ours.weights, jnp.asarray(ours.alpha.toarray()))
     np.testing.assert_allclose([found.primal, found.dual], [theirs.primal, theirs.dual], rtol=1e-10)
     np.testing.assert_allclose(found.violation, theirs.violation.max(), rtol=1e-10)
@@ -78,6 +84,8 @@ def test_sweeps_and_proximal_steps_reach_the_optimum(kind, formulation, size):
     for _ in range(3000):
         if kind is Proximal:
             found = ours.step(1e-8)
+        elif kind is SeparateAscent:
+            found = ours.advance(1e-9, 20).found
         else:
             for _ in range(20):
                 ours.sweep(1e-9)

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from xmcjax.native._ffi import call as call
     from xmcjax.native._ffi import project_box as project_box
     from xmcjax.native._ffi import project_topk as project_topk
+    from xmcjax.native._multiclass import Advanced as Advanced
     from xmcjax.native._multiclass import Ascent as Ascent
     from xmcjax.native._multiclass import Assessment as Assessment
     from xmcjax.native._multiclass import CentredAscent as CentredAscent
     from xmcjax.native._multiclass import Match as Match
     from xmcjax.native._multiclass import Proximal as Proximal
+    from xmcjax.native._multiclass import SeparateAscent as SeparateAscent
     from xmcjax.native._multiclass import Splitting as Splitting
     from xmcjax.native._partition import by_rows as by_rows
 
@@ -48,7 +50,16 @@ _LATE = {
     "_columns": ("put_columns", "take_columns"),
     "_csr": ("csr_arrays",),
     "_ffi": ("available", "available_here", "call", "project_box", "project_topk"),
-    "_multiclass": ("Ascent", "Assessment", "CentredAscent", "Match", "Proximal", "Splitting"),
+    "_multiclass": (
+        "Advanced",
+        "Ascent",
+        "Assessment",
+        "CentredAscent",
+        "Match",
+        "Proximal",
+        "SeparateAscent",
+        "Splitting",
+    ),
     "_partition": ("by_rows",),
 }
 _MODULES = {name: module for module, names in _LATE.items() for name in names}

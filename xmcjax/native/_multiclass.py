@@ -1,7 +1,8 @@
 """Dual ascent of a multi-class SVM in the native library, on NumPy arrays.
 
 The twins of what :mod:`xmcjax.solvers.multiclass_dual` does in plain JAX: `Ascent` of its epochs, with α kept
-as lists of the classes that matter to each instance, and `Proximal` of its proximal point steps. A call
+as lists of the classes that matter to each instance, `SeparateAscent` of those of one against the rest, with a list
+of rows for each class, and `Proximal` of its proximal point steps. A call
 leaves the GIL. One that is interrupted raises KeyboardInterrupt, or what else a signal handler raised, and
 leaves an object that is of no use any more.
 """
@@ -30,6 +31,15 @@ class Assessment(NamedTuple):
     def gap(self) -> float:
         """(primal − dual) / |primal|."""
         return (self.primal - self.dual) / abs(self.primal)
+
+
+class Advanced(NamedTuple):
+    """How far ascent of one against the rest has come."""
+
+    found: Assessment
+    passes: float  #: over all rows, that the slowest class has made since the start
+    left_out: float  #: share of the rows that the last sweeps left out
+    running: bool  #: whether some class could go on
 
 
 class Match(NamedTuple):
@@ -62,6 +72,7 @@ class _Point:
     """
 
     _method: int  # of multiclass_new in calls.def
+    _dense = False  # the same
 
     def __init__(
         self,
@@ -87,6 +98,7 @@ class _Point:
             y=np.ascontiguousarray(y),
             C=C,
             method=self._method,
+            dense=self._dense,
             d=self._d,
             classes=m,
             formulation=_ids.number("formulation", formulation),
@@ -210,7 +222,7 @@ class Ascent(_Point):
 
     @property
     def parts(self) -> int:
-        """Of a sweep, after each of which the mean is brought up to date; 1 where there is no mean."""
+        """Of a sweep, after each of which the mean is brought up to date."""
         return self._count("parts")
 
     def part(self, number: int, tolerance: float, shrink: bool) -> tuple[float, float]:
@@ -233,6 +245,34 @@ class CentredAscent(Ascent):
     """Coordinate ascent of Lee-Lin-Wahba over instances, each with all its dual variables at once."""
 
     _method = 2
+
+
+class SeparateAscent(_Point):
+    """Coordinate ascent of one against the rest, each class to the end of its own.
+
+    Args:
+        X, y, m, formulation, C, options: of the other methods; "ovr" or "ovr_squared".
+        dense: whether to multiply rows of all features rather than of those that are not zero.
+    """
+
+    _method = 4
+
+    def __init__(self, X, y, m: int, formulation: str, C: float, *, dense: bool = False, **options):
+        self._dense = dense
+        super().__init__(X, y, m, formulation, C, **options)
+
+    def advance(self, tolerance: float, passes: float, shrink: bool = True) -> Advanced:
+        """Goes on with each class until its gap is at most `tolerance` of its primal objective.
+
+        Args:
+            tolerance: of the relative gap.
+            passes: over the rows, that each class makes at most; 0 only looks.
+            shrink: whether sweeps leave out rows that have little of the gap.
+        """
+        found = np.zeros(6)
+        self._call("advance", tolerance=tolerance, passes=passes, shrink=shrink, found=found)
+        primal, dual, violation, made, left_out, running = found.tolist()
+        return Advanced(Assessment(primal, dual, violation), made, left_out, running > 0)
 
 
 class Proximal(_Point):

@@ -6,13 +6,14 @@ makes no more progress, or where its passes are over. What counts then is the ga
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.native import Assessment
+from xmcjax.native import Advanced, Assessment
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified
@@ -140,3 +141,33 @@ def ascend(
             passes.shrunk = 1 - share
             if violation <= enough or left() <= 0 or work >= patience:
                 break
+
+
+class AdvancingSeparately(Protocol):
+    """Coordinate ascent of one against the rest, as of :class:`xmcjax.native.SeparateAscent`."""
+
+    def advance(self, tolerance: float, passes: float, shrink: bool, /) -> Advanced: ...
+
+
+def ascend_separately(
+    point: AdvancingSeparately,
+    tol: float,
+    shrinking: bool,
+    passes: Passes,
+    left: Callable[[], float],
+    patience: float = np.inf,
+) -> Assessment:
+    """Passes until the gap of each class is small enough, progress ends, or the passes are over.
+
+    Args:
+        point, shrinking, passes, left, patience: of :func:`ascend`; passes are those of the slowest class.
+        tol: relative gap at which a class ends.
+    """
+    work = before = 0.0
+    while True:
+        to = point.advance(tol, min(_SWEEPS, left(), patience - work), shrinking)
+        work += to.passes - before
+        passes.visited += to.passes - before
+        passes.sweeps, passes.shrunk, before = math.ceil(passes.visited), to.left_out, to.passes
+        if not to.running or left() <= 0 or work >= patience:
+            return to.found

@@ -26,6 +26,7 @@ template <class T>
 struct MulticlassArgs;
 class MulticlassAscent;
 class MulticlassProximal;
+class MulticlassSeparate;
 class MulticlassSplitting;
 
 template <class T>

@@ -37,6 +37,7 @@ struct MulticlassArgs {
   uint64_t seed;
   int64_t threads;
   bool by_instance;  // Lee-Lin-Wahba: over instances (simd_centred_ascent.cc) rather than over classes
+  bool dense;        // one against the rest: multiplies rows of all features
 };
 
 // Two bundles of classes that play against each other; inner: each against itself as well.
@@ -51,28 +52,39 @@ struct DualEntry {
   double value;
 };
 
-// W and α of one problem. α comes and goes as CSR arrays of [n, m], classes ascending in a row; a store of α gives
-// and takes its rows.
+// W and α of one problem. α comes and goes as CSR arrays of [n, m], classes ascending in a row.
 class DualPoint {
  public:
   explicit DualPoint(int64_t n) : n_(n) {}
   virtual ~DualPoint() = default;
   virtual void get_weights(void* W) const = 0;  // [d, m] of the type of X
   int64_t rows() const { return n_; }
+  virtual int64_t alpha_count() const = 0;
+  virtual void get_alpha(int64_t* offset, int32_t* index, double* value) const = 0;
+  virtual void set_alpha(const int64_t* offset, const int32_t* index, const double* value) = 0;
 
-  int64_t alpha_count() const {
+ protected:
+  const int64_t n_;
+};
+
+// One whose store of α gives and takes its rows.
+class DualPointByRow : public DualPoint {
+ public:
+  using DualPoint::DualPoint;
+
+  int64_t alpha_count() const override {
     std::vector<DualEntry> row;
     int64_t count = 0;
     for (int64_t i = 0; i < n_; ++i) count += int64_t(taken(i, row).size());
     return count;
   }
-  void get_alpha(int64_t* offset, int32_t* index, double* value) const {
+  void get_alpha(int64_t* offset, int32_t* index, double* value) const override {
     std::vector<DualEntry> row;
     int64_t at = offset[0] = 0;
     for (int64_t i = 0; i < n_; offset[++i] = at)
       for (const DualEntry& e : taken(i, row)) index[at] = e.c, value[at++] = e.value;
   }
-  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) {
+  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
     std::vector<DualEntry> row;
     clear();
     for (int64_t i = 0; i < n_; ++i) {
@@ -95,14 +107,12 @@ class DualPoint {
     take_row(i, row);
     return row;
   }
-
-  const int64_t n_;
 };
 
 // Coordinate ascent.
-class MulticlassAscent : public DualPoint {
+class MulticlassAscent : public DualPointByRow {
  public:
-  using DualPoint::DualPoint;
+  using DualPointByRow::DualPointByRow;
   // Passes over everything at the W that stands. Shrunk variables that `tolerance` would change come back.
   virtual Assessment assess(double tolerance) = 0;
   // Variables with a violation far smaller than `tolerance` stay as they are.
@@ -128,8 +138,25 @@ class MatchAscent : public MulticlassAscent {
   virtual void set_rows(Classes classes, const int32_t* row, int64_t rows, const void* value) = 0;
 };
 
-// Over several processes, each of which has some classes: a part of a sweep, which leaves the mean of the weights as
-// it was; what this process has to add to the mean, [d]; and the sum of all of them. A sweep of one part has no mean.
+// How far coordinate ascent of one against the rest has come: the objectives of all classes and their largest
+// violation; passes over the rows that the slowest class has made, and the share of the rows that last sweeps left out,
+// a mean over the classes; and how many classes could go on.
+struct Advanced {
+  Assessment at;
+  double passes, left_out;
+  int64_t running;
+};
+
+// Coordinate ascent of one against the rest, with or without ridge.
+class MulticlassSeparate : public DualPoint {
+ public:
+  using DualPoint::DualPoint;
+  // Goes on with each class until its gap is at most `tolerance` of its P, or for so many passes.
+  virtual Advanced advance(double tolerance, double passes, bool shrink) = 0;
+};
+
+// Over several processes, each of which has some classes of Lee-Lin-Wahba: a part of a sweep, which leaves the mean of
+// the weights as it was; what this process has to add to the mean, [d]; and the sum of all of them.
 class SharedAscent : public MulticlassAscent {
  public:
   using MulticlassAscent::MulticlassAscent;
@@ -140,9 +167,9 @@ class SharedAscent : public MulticlassAscent {
 };
 
 // Proximal point steps by Newton's method.
-class MulticlassProximal : public DualPoint {
+class MulticlassProximal : public DualPointByRow {
  public:
-  using DualPoint::DualPoint;
+  using DualPointByRow::DualPointByRow;
   int64_t newton_steps = 0, failures = 0;  // made; steps in a row that brought nothing
   // A step, and how far from the optimum it ends.
   virtual Assessment step(double tolerance) = 0;
@@ -163,9 +190,9 @@ struct Moved {
 
 // The alternating direction method of multipliers for Lee-Lin-Wahba, of which the caller solves a dense system in each
 // step. T of `right` and `solution` is that of X.
-class MulticlassSplitting : public DualPoint {
+class MulticlassSplitting : public DualPointByRow {
  public:
-  using DualPoint::DualPoint;
+  using DualPointByRow::DualPointByRow;
   // Orders the features for a factor, of `most` entries at most: the size of the dense part. Or goes by rows.
   virtual int64_t eliminate(int64_t most) = 0;
   virtual void by_rows() = 0;

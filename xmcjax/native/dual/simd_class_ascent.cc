@@ -1,10 +1,9 @@
-// Lee-Lin-Wahba and one against the rest by dual ascent with the classes as lanes (Alber et al. 2017,
-// Alber et al. 2017, Algorithms 1 and 2): given the mean of the weights, every class is a problem of its own, and
-// the classes of a panel visit an instance side by side.
+// Lee-Lin-Wahba by dual ascent with the classes as lanes (Alber et al. 2017, Algorithms 1 and 2): given the mean of
+// the weights, every class is a problem of its own, and the classes of a panel visit an instance side by side.
 //
-// The weights of class c are V_c + u: V_c = Σ_i ± α_ic x_i in panels, and u = -mean_c V_c for
-// Lee-Lin-Wahba, which is brought up to date after each tenth of an epoch from the sums of the changes
-// of its instances, so that it costs one product with the rows of the tenth.
+// The weights of class c are V_c + u: V_c = -Σ_i α_ic x_i in panels, and u = -mean_c V_c, which is brought up to date
+// after each tenth of an epoch from the sums of the changes of its instances, so that it costs one product with the
+// rows of the tenth.
 //
 // A process of several has some of the classes; what the mean has changed by is then summed over them.
 #include <algorithm>
@@ -29,15 +28,14 @@ constexpr int kTenths = 10;
 template <class T>
 class ClassAscent final : public Driver<T, SharedAscent> {
   using Base = Driver<T, SharedAscent>;
-  using Base::form_, Base::least, Base::m_, Base::norm2_, Base::random_, Base::threads_, Base::X_, Base::y_;
+  using Base::C_, Base::form_, Base::least, Base::m_, Base::norm2_, Base::random_, Base::threads_, Base::X_, Base::y_;
   static constexpr int N = kLanes<T>;
 
  public:
   explicit ClassAscent(const MulticlassArgs<T>& args)
-      : Base(args), classes_(args.classes), centred_(form_.centred()), upper_(T(form_.upper())),
-        ridge_(T(form_.ridge())), V_(X_.d, classes_.last - classes_.first), alpha_(V_.count() * X_.n * N),
+      : Base(args), classes_(args.classes), V_(X_.d, classes_.last - classes_.first), alpha_(V_.count() * X_.n * N),
         mean_(X_.d, T(0)), mean_change_(X_.d, T(0)), shift_(X_.n, T(0)),
-        idle_(V_.count(), std::vector<uint8_t>(X_.n, 0)), change_(V_.count(), std::vector<T>(centred_ ? X_.n : 0)),
+        idle_(V_.count(), std::vector<uint8_t>(X_.n, 0)), change_(V_.count(), std::vector<T>(X_.n)),
         order_(X_.n) {
     std::iota(order_.begin(), order_.end(), 0);
     for (int64_t q = 0; q < V_.count(); ++q)
@@ -59,21 +57,21 @@ class ClassAscent final : public Driver<T, SharedAscent> {
       const Sweep one = part(number, tolerance, shrink);
       all.violation = std::max(all.violation, one.violation);
       all.visited += one.visited;
-      if (centred_) move_mean(mean_change_.data());
+      move_mean(mean_change_.data());
     }
     return all;
   }
 
-  int64_t parts() const override { return centred_ ? kTenths : 1; }
+  int64_t parts() const override { return kTenths; }
   Sweep part(int64_t number, double tolerance, bool shrink) override {
     if (number == 0) random_.shuffle(order_);
     const int64_t first = X_.n * number / parts(), last = X_.n * (number + 1) / parts();
     std::vector<Sweep> found(V_.count());
-    if (centred_) project_mean(first, last);
+    project_mean(first, last);
     parallel(V_.count(), 1, threads_, [&](int64_t from, int64_t to) {
       for (int64_t q = from; q < to; ++q) pass(q, first, last, least(tolerance), shrink, found[q]);
     });
-    if (centred_) update_mean(first, last);
+    update_mean(first, last);
     Sweep done{0, 0};
     for (const Sweep& one : found) {
       done.violation = std::max(done.violation, one.violation);
@@ -91,7 +89,6 @@ class ClassAscent final : public Driver<T, SharedAscent> {
   void get_weights(void* out) const override {
     T* W = static_cast<T*>(out);
     V_.get(W, threads_);
-    if (!centred_) return;
     for (int64_t j = 0; j < X_.d; ++j)
       for (int64_t c = 0, m = classes_.last - classes_.first; c < m; ++c) W[j * m + c] += mean_[j];
   }
@@ -119,21 +116,21 @@ class ClassAscent final : public Driver<T, SharedAscent> {
       if (!classes_.has(e.c)) continue;
       const int64_t q = (e.c - classes_.first) / N, l = (e.c - classes_.first) % N;
       alpha(q, i)[l] = T(e.value);
-      row_add_lane(X_, i, T(form_.sign(e.c, y_[i]) * e.value), V_.panel(q) + l, N);
+      row_add_lane(X_, i, T(-e.value), V_.panel(q) + l, N);
     }
     // u = -mean_c V_c
-    if (centred_) row_add_lane(X_, i, T(sum / double(m_)), mean_.data(), 1);
+    row_add_lane(X_, i, T(sum / double(m_)), mean_.data(), 1);
   }
   void settle_alpha() override {}
 
  private:
   T* alpha(int64_t q, int64_t i) const { return alpha_.get() + (q * X_.n + i) * N; }
 
-  // Lanes with a dual variable: classes but, for Lee-Lin-Wahba, the instance's own.
+  // Lanes with a dual variable: classes but the instance's own.
   unsigned exists(int64_t q, int64_t i) const {
     const int64_t own = y_[i] - classes_.first - q * N;
     unsigned lanes = V_.lanes(q);
-    if (centred_ && own >= 0 && own < N) lanes &= ~(1u << own);
+    if (own >= 0 && own < N) lanes &= ~(1u << own);
     return lanes;
   }
   static Vec<T> in_lanes(unsigned lanes, T value) {
@@ -141,17 +138,9 @@ class ClassAscent final : public Driver<T, SharedAscent> {
     for (int l = 0; l < N; ++l) v[l] = lanes >> l & 1 ? value : T(0);
     return v;
   }
-  // -1, or +1 in the lane of the instance's own class (one against the rest)
-  Vec<T> signs(int64_t q, int64_t i) const {
-    Vec<T> s = broadcast(T(-1));
-    const int64_t own = y_[i] - classes_.first - q * N;
-    if (!centred_ && own >= 0 && own < N) s[own] = 1;
-    return s;
-  }
 
   // u·x for all rows, and for those of a stretch of the order
   void project_mean() {
-    if (!centred_) return;
     for (int64_t i = 0; i < X_.n; ++i) shift_[i] = row_dot_lane(X_, i, mean_.data(), 1);
   }
   void project_mean(int64_t first, int64_t last) {
@@ -167,17 +156,16 @@ class ClassAscent final : public Driver<T, SharedAscent> {
     }
   }
 
-  // The gains 1 + linear(z) and the projected gradient of the lanes of a panel.
+  // The gains 1 + z, which are the slopes too, and the projected gradient of the lanes of a panel.
   struct Slopes {
-    Vec<T> gains, slope, violation;
+    Vec<T> gains, violation;
   };
-  Slopes slopes(int64_t q, int64_t i, Vec<T> a, Vec<T> s) const {
-    const Vec<T> gains = 1 - s * (row_dot_tile(X_, i, V_.panel(q), N) + shift_[i]);
-    const Vec<T> slope = gains - ridge_ * a;
-    Vec<T> violation = projected(slope, a, upper_);
+  Slopes slopes(int64_t q, int64_t i, Vec<T> a) const {
+    const Vec<T> gains = 1 + (row_dot_tile(X_, i, V_.panel(q), N) + shift_[i]);
+    Vec<T> violation = projected(gains, a, C_);
     const unsigned lanes = exists(q, i);
     if (lanes != (1u << N) - 1) violation = violation * in_lanes(lanes, T(1));
-    return {gains, slope, violation};
+    return {gains, violation};
   }
 
   void pass(int64_t q, int64_t first, int64_t last, T tolerance, bool shrink, Sweep& done) {
@@ -189,25 +177,25 @@ class ClassAscent final : public Driver<T, SharedAscent> {
       if (shrink && idle_[q][i] >= kIdle) continue;
       if (!(norm2_[i] > 0)) continue;
       done.visited += 1;
-      const Vec<T> a = load(alpha(q, i)), s = signs(q, i);
-      const Slopes at = slopes(q, i, a, s);
+      const Vec<T> a = load(alpha(q, i));
+      const Slopes at = slopes(q, i, a);
       if (!lanes_above<T>(at.violation, tolerance)) {
         if (lanes_above<T>(at.violation, worst)) worst = largest_lane(at.violation);
         idle_[q][i] += idle_[q][i] < kIdle;
         continue;
       }
       worst = std::max(worst, largest_lane(at.violation));
-      // δ = clip((g - ρ α) / (k + ρ), -α, C - α) where the violation is large enough
-      Vec<T> next = a + at.slope * (1 / (norm2_[i] + ridge_));
-      next = minimum(maximum(next, Vec<T>{}), broadcast(upper_));
+      // δ = clip(g / k, -α, C - α) where the violation is large enough
+      Vec<T> next = a + at.gains * (1 / norm2_[i]);
+      next = minimum(maximum(next, Vec<T>{}), broadcast(C_));
       next = select(at.violation > tolerance, next, a);
       const Vec<T> delta = next - a;
       const bool moved = nonzero_lanes(delta) != 0;
       idle_[q][i] = moved ? 0 : std::min(kIdle, idle_[q][i] + 1);
       if (!moved) continue;
       store(alpha(q, i), next);
-      row_add_tile(X_, i, s * delta, V_.panel(q), N);
-      if (centred_) change_[q][i] += sum_of_lanes<T>(delta);
+      row_add_tile(X_, i, -delta, V_.panel(q), N);
+      change_[q][i] += sum_of_lanes<T>(delta);
     }
     done.violation = std::max(done.violation, double(worst));
   }
@@ -221,7 +209,7 @@ class ClassAscent final : public Driver<T, SharedAscent> {
     for (int64_t i = part * kPart; i < last; ++i) {
       poll(entries(X_, i));
       const Vec<T> a = load(alpha(q, i));
-      const Slopes at = slopes(q, i, a, signs(q, i));
+      const Slopes at = slopes(q, i, a);
       if (lanes_above<T>(at.violation, worst)) worst = largest_lane(at.violation);
       if (lanes_above<T>(at.violation, tolerance)) idle_[q][i] = 0;
       const unsigned lanes = exists(q, i);
@@ -238,8 +226,6 @@ class ClassAscent final : public Driver<T, SharedAscent> {
   }
 
   const Classes classes_;  // those that this has
-  const bool centred_;
-  const T upper_, ridge_;
   Panels<T> V_;
   Zeros<T> alpha_;  // [panels][n][N]
   std::vector<T> mean_, mean_change_, shift_;  // u, what it grows by, and u·x of each row

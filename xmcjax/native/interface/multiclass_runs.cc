@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kRowTile = 64;
 
-enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2, kSplitting = 3 };
+enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2, kSplitting = 3, kSeparate = 4 };
 
 void expect(bool right, const char* what) {
   if (!right) throw BadArgument(std::string("expected ") + what);
@@ -90,15 +90,20 @@ Match match_of(const Owned& owned, const int64_t* m) {
 
 template <class T>
 void run(MulticlassNewArgs<T>& args) {
-  expect(args.method >= kAscent && args.method <= kSplitting, "a method from 0 to 3");
+  expect(args.method >= kAscent && args.method <= kSeparate, "a method from 0 to 4");
+  const bool separate = args.formulation == kOneVsRest || args.formulation == kOneVsRestSquared;
+  expect(args.method == kProximal || separate == (args.method == kSeparate), "a method of the formulation");
   expect(args.method != kSplitting || args.formulation == kLeeLinWahba, "Lee-Lin-Wahba");
   expect(0 <= args.first && args.first < args.last && args.last <= args.classes, "classes below their number");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
   const MulticlassArgs<T> given{X, args.y, args.classes, {args.first, args.last}, args.formulation, args.C,
-                                uint64_t(args.seed), args.threads, args.method == kCentred};
+                                uint64_t(args.seed), args.threads, args.method == kCentred,
+                                args.dense != 0};
   std::shared_ptr<DualPoint> made;
   if (args.method == kProximal) {
     made.reset(kernels<T>().multiclass_proximal(given));
+  } else if (args.method == kSeparate) {
+    made.reset(kernels<T>().multiclass_separate(given));
   } else if (args.method == kSplitting) {
     made.reset(kernels<T>().multiclass_splitting(given));
   } else {
@@ -158,6 +163,12 @@ void run(AssessArgs<T>& args) {
 template <class T>
 void run(SweepArgs<T>& args) {
   put(as<MulticlassAscent>(args)->sweep(args.tolerance, args.shrink != 0), args.done);
+}
+template <class T>
+void run(AdvanceArgs<T>& args) {
+  const Advanced to = as<MulticlassSeparate>(args)->advance(args.tolerance, args.passes, args.shrink != 0);
+  put(to.at, args.found);
+  args.found[3] = to.passes, args.found[4] = to.left_out, args.found[5] = double(to.running);
 }
 template <class T>
 void run(ProximalStepArgs<T>& args) {

@@ -77,17 +77,21 @@ inline void transpose_registers(Wide<T>* v) {
     if (!(i & H)) exchange<T, H>(v[i], v[i + H], std::make_integer_sequence<int, kWide<T>>());
   if constexpr (H > 1) transpose_registers<T, H / 2>(v);
 }
-// lane_major[l][j] = scale · tile[j][l]; lane_major has rows of `padded` elements.
+// lane_major[l][j] = scale · tile[j][l] for j < `padded`, 0 from d on; lane_major has rows of `row` elements.
 template <class T>
-void to_lanes(T scale, const T* tile, int64_t stride, int64_t d, T* lane_major, int64_t padded) {
+void to_lanes(T scale, const T* tile, int64_t stride, int64_t d, T* lane_major, int64_t padded, int64_t row) {
   constexpr int W = kWide<T>;
   Wide<T> block[W];
   for (int64_t j = 0; j < padded; j += W)
     for (int l = 0; l < kLanes<T>; l += W) {
       for (int k = 0; k < W; ++k) block[k] = j + k < d ? scale * load_wide(tile + (j + k) * stride + l) : Wide<T>{};
       transpose_registers<T>(block);
-      for (int k = 0; k < W; ++k) store_wide(lane_major + (l + k) * padded + j, block[k]);
+      for (int k = 0; k < W; ++k) store_wide(lane_major + (l + k) * row + j, block[k]);
     }
+}
+template <class T>
+void to_lanes(T scale, const T* tile, int64_t stride, int64_t d, T* lane_major, int64_t padded) {
+  to_lanes(scale, tile, stride, d, lane_major, padded, padded);
 }
 template <class T>
 void to_tile(const T* lane_major, int64_t padded, int64_t d, T* tile, int64_t stride) {

@@ -6,21 +6,24 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax.native import Ascent, CentredAscent, Proximal, Splitting
+from xmcjax.native import Ascent, CentredAscent, Proximal, SeparateAscent, Splitting
 from xmcjax.solvers import _admm, _admm_dense, _admm_sparse
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._formulations import NAMES
-from xmcjax.solvers._search import Ended, Passes, Search, ascend
+from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
 
 # Passes over all instances, the shares of shrunk ones added up, after which another method takes over: where
 # ascent over instances comes to the end as fast mostly, and where it does not. The other method keeps a share
 # of the passes that are allowed.
 _LONG_PATIENCE, _PATIENCE = 1000.0, 25.0
+# The same of one against the rest before Newton's method, and features of dense rows up to which that is faster than
+# the alternating direction method.
+_SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 300
 _SHARE = 0.8
 # Features of Lee-Lin-Wahba up to which a system for each class is factorised, and bytes that the factors of
 # all classes may take.
 _FEW, _FACTORS = 64, 1 << 30
-# Share of the features that are not zero above which they are taken to be dense.
+# Share of the features that are not zero from which on they are taken to be dense.
 _DENSE = 0.25
 # Steps of the alternating direction method that count as a pass, with dense and with sparse features.
 _STEPS, _SPARSE_STEPS = 10, 4
@@ -94,11 +97,23 @@ class _Methods:
         return self._most - self._passes.visited - self._newton_steps
 
     @property
+    def _separate(self) -> bool:
+        """Whether each class is a problem of its own."""
+        return NAMES[self._formulation].has_own
+
+    @property
     def _goes_on(self) -> bool:
         return self._search.unsolved and self._left() > 0
 
     def _ascent(self, rows, tol: float, alpha, patience: float) -> Ended:
         """Coordinate ascent."""
+        if self._separate:
+            point = SeparateAscent(*self._problem(rows), dense=multiplied_densely(rows), **self._shared)
+            if alpha.size:
+                point.alpha = alpha
+            found = ascend_separately(point, tol, self._shrinking, self._passes, self._left, patience)
+            self._violation = found.violation
+            return Ended(point.alpha, found.gap)
         # with the mean fixed, dual variables of Lee-Lin-Wahba move an m-th of the way
         kind = CentredAscent if self._formulation == "llw" else Ascent
         point = kind(*self._problem(rows), **self._shared)
@@ -158,8 +173,8 @@ class _Methods:
         d = self._X.shape[1]
         if self._formulation in ("ww", "cs"):
             return d * self._m <= _DIRECT
-        if self._formulation != "llw":
-            return d <= _DIRECT
+        if self._separate:
+            return d <= (_SEPARATE_FEW if self._splits else _DIRECT)
         # of Lee-Lin-Wahba the factors of all classes are kept
         return d <= _FEW and 8 * self._m * d * d <= _FACTORS
 
@@ -167,17 +182,23 @@ class _Methods:
         """Passes of coordinate ascent before another method takes over."""
         if not (self._direct or self._splits or self._formulation == "llw"):
             return np.inf
+        if self._separate and self._direct:
+            return _SEPARATE_PATIENCE
         coupled = self._formulation in ("ww", "cs") and not self._direct
         return min(_LONG_PATIENCE, _SHARE * self._most) if coupled else _PATIENCE
 
     @property
     def _splits(self) -> bool:
         """Whether the features are dense, and few enough for one system of all classes."""
-        (n, d), entries = self._X.shape, self._rows.nnz
-        return entries >= _DENSE * n * d and _admm_dense.fits(n, d, self._m)
+        return multiplied_densely(self._rows) and _admm_dense.fits(*self._rows.shape, self._m)
 
     def _problem(self, rows) -> tuple:
         return rows, self._y, self._m, self._formulation, self._C
+
+
+def multiplied_densely(rows: sp.csr_array) -> bool:
+    """Whether products with rows of all features are cheaper than with those that are not zero."""
+    return rows.nnz >= _DENSE * rows.shape[0] * rows.shape[1]
 
 
 def described(search: Search, violation: float, left: float, formulation: str) -> dict:

@@ -21,12 +21,13 @@ from jax.sharding import Mesh
 from xmcjax import linops
 from xmcjax._arguments import flag, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax.native import Ascent, Assessment, Match
+from xmcjax.native import Advanced, Ascent, Assessment, Match, SeparateAscent
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._peers import Peers
 from xmcjax.solvers._peers import described as given
-from xmcjax.solvers._search import Ended, Passes, Search, ascend
-from xmcjax.solvers.multiclass_dual._native import canonical, described
+from xmcjax.solvers._formulations import NAMES
+from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
+from xmcjax.solvers.multiclass_dual._native import canonical, described, multiplied_densely
 from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
 from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution
@@ -96,7 +97,8 @@ def _solved(
     peers.agree(lambda: {"X": given(X), "y": given(y), "options": repr(options)})
     bundles = _cut(np.bincount(y), wire.count * (2 if formulation == "ww" else 1))
     problem = (X, y, m, formulation, C)
-    league = (_Countries if formulation == "ww" else _Shares)(wire, bundles, problem, seed)
+    kind = _Separate if NAMES[formulation].has_own else _Countries if formulation == "ww" else _Shares
+    league = kind(wire, bundles, problem, seed)
     passes, violation = Passes(), np.inf
     # the processes go on together, or none of them
     search = Search(X, y, formulation, C, tol, agreed=lambda gap: float(wire.largest(np.array(gap))))
@@ -106,7 +108,10 @@ def _solved(
 
     def ascent(target: float, alpha) -> Ended:
         nonlocal violation
-        found = ascend(league, Accuracy(X.dtype, target), shrinking, passes, left)
+        if isinstance(league, _Separate):
+            found = ascend_separately(league, target, shrinking, passes, left)
+        else:
+            found = ascend(league, Accuracy(X.dtype, target), shrinking, passes, left)
         violation = found.violation
         return Ended(_gathered(wire, league.alpha()), found.gap)
 
@@ -204,8 +209,28 @@ class _Countries:
         return sp.csr_array(sp.diags_array(self._filled.astype(alpha.dtype)) @ alpha)
 
 
+class _Separate:
+    """One against the rest: every process has some classes, and waits for the others now and then."""
+
+    def __init__(self, wire: Wire, bundles: list[tuple[int, int]], problem: tuple, seed: int):
+        self._wire = wire
+        X = problem[0]
+        self.point = SeparateAscent(*problem, dense=multiplied_densely(X), seed=seed, classes=bundles[wire.place])
+
+    def advance(self, tol: float, passes: float, shrinking: bool) -> Advanced:
+        to = self.point.advance(tol, passes, shrinking)
+        sums = np.array([to.found.primal, to.found.dual, to.left_out])
+        primal, dual, left_out = self._wire.total(sums).tolist()
+        most = self._wire.largest(np.array([to.found.violation, to.passes, float(to.running)])).tolist()
+        return Advanced(Assessment(primal, dual, most[0]), most[1], left_out / self._wire.count, most[2] > 0)
+
+    def alpha(self) -> sp.csr_array:
+        """The dual variables of the classes of this process."""
+        return self.point.alpha
+
+
 class _Shares:
-    """Lee-Lin-Wahba and one against the rest: every process has some classes."""
+    """Lee-Lin-Wahba: every process has some classes."""
 
     def __init__(self, wire: Wire, bundles: list[tuple[int, int]], problem: tuple, seed: int):
         self._wire, self._bundles = wire, bundles
@@ -219,12 +244,10 @@ class _Shares:
 
     def sweep(self, tol: float, shrinking: bool) -> tuple[float, float]:
         worst = visited = 0.0
-        parts = self.point.parts
-        for k in range(parts):
+        for k in range(self.point.parts):
             violation, share = self.point.part(k, tol, shrinking)
             worst, visited = max(worst, violation), visited + share
-            if parts > 1:
-                self.point.move_mean(self._wire.total(self.point.mean_change))
+            self.point.move_mean(self._wire.total(self.point.mean_change))
         worst, visited = self._wire.largest(np.array([worst, visited]))
         return float(worst), float(visited)
 

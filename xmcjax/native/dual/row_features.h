@@ -1,0 +1,160 @@
+// The features as coordinate ascent of one class after another sees them: a product with a row, a row added to the
+// weights of a class, and the scores of all rows in some classes. Weights of a class lie side by side, padded with
+// zeros to whole vectors. Included by the simd_*.cc files only.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "core/aligned.h"
+#include "core/csr_rows.h"
+#include "dual/row_dots.h"
+#include "newton/lane_arrays.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+template <class T>
+inline int64_t in_vectors(int64_t count) {
+  return (count + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+}
+
+// Of CSR features.
+template <class T>
+class SparseRows {
+  static constexpr int N = kLanes<T>;
+
+ public:
+  // What the scores of a thread need besides.
+  struct Scratch {
+    explicit Scratch(const SparseRows& rows) : panel(rows.X_.d * N), scores(kBlock * N) {}
+    Zeros<T> panel, scores;  // the weights by features, and scores by rows
+  };
+
+  explicit SparseRows(const Csr<T>& X) : X_(X), first_(X.n + 1, 0) {
+    for (int64_t i = 0; i < X.n; ++i) first_[i + 1] = first_[i] + (X.offset[i + 1] - X.offset[i] + 3) / 4;
+    fours_.resize(first_[X.n]);
+    for (int64_t i = 0; i < X.n; ++i)
+      for (int64_t p = X.offset[i], k = 0; p < X.offset[i + 1]; ++p, ++k) {
+        Four& four = fours_[first_[i] + k / 4];
+        four.column[k % 4] = X.column[p], four.value[k % 4] = X.value[p];
+      }
+  }
+
+  T dot(int64_t i, const T* w) const {
+    T a = 0, b = 0, c = 0, d = 0;
+    const Four* last = fours_.data() + first_[i + 1];
+    for (const Four* four = fours_.data() + first_[i]; four < last; ++four) {
+      a += four->value[0] * w[four->column[0]];
+      b += four->value[1] * w[four->column[1]];
+      c += four->value[2] * w[four->column[2]];
+      d += four->value[3] * w[four->column[3]];
+    }
+    return (a + b) + (c + d);
+  }
+  void add(int64_t i, T factor, T* w) const {
+    const Four* last = fours_.data() + first_[i + 1];
+    for (const Four* four = fours_.data() + first_[i]; four < last; ++four)
+      for (int k = 0; k < 4; ++k) w[four->column[k]] += factor * four->value[k];
+  }
+  int64_t work(int64_t i) const { return entries(X_, i); }
+  // Has a row that is wanted soon brought into the cache.
+  void prefetch(int64_t i) const {
+    __builtin_prefetch(fours_.data() + first_[i]);
+    __builtin_prefetch(fours_.data() + first_[i] + 2);
+  }
+
+  // Classes that w and z below have to have room for, where at most `count` are asked for.
+  static int64_t lanes(int64_t count) { return count < kFewest ? count : N; }
+
+  // z[l * z_stride + i] = ⟨x_i, w_l⟩, w_l at w + l * w_stride, for l < count <= N.
+  void scores(const T* w, int64_t w_stride, int64_t count, T* z, int64_t z_stride, Scratch& scratch) const {
+    const Poll poll;
+    if (count < kFewest) {
+      for (int64_t l = 0; l < count; ++l)
+        for (int64_t i = 0; i < X_.n; ++i) {
+          poll(entries(X_, i));
+          z[l * z_stride + i] = row_dot_lane(X_, i, w + l * w_stride, 1);  // the bits of a panel
+        }
+      return;
+    }
+    T *panel = scratch.panel.get(), *tile = scratch.scores.get();
+    to_tile(w, w_stride, X_.d, panel, N);
+    poll(X_.d);
+    for (int64_t first = 0; first < X_.n; first += kBlock) {
+      const int64_t rows = std::min(kBlock, X_.n - first);
+      for (int64_t r = 0; r < rows; ++r) {
+        poll(entries(X_, first + r));
+        row_dots<N>(X_, first + r, panel, N, tile + r * N);
+      }
+      to_lanes(T(1), tile, N, rows, z + first, in_vectors<T>(rows), z_stride);
+    }
+  }
+
+ private:
+  // Classes from which on a pass of a panel is cheaper than one of each; rows whose scores are turned around at once.
+  static constexpr int64_t kFewest = 3, kBlock = 64;
+
+  // Entries of a row in fours, filled up with zeros: a loop over them ends where the processor expects it to.
+  struct Four {
+    int32_t column[4] = {};
+    T value[4] = {};
+  };
+
+  const Csr<T> X_;
+  std::vector<int64_t> first_;
+  Array<Four> fours_;
+};
+
+// Of features of which most are not zero: rows of all features.
+template <class T>
+class DenseRows {
+ public:
+  struct Scratch {
+    explicit Scratch(const DenseRows&) {}
+  };
+
+  explicit DenseRows(const Csr<T>& X) : n_(X.n), length_(in_vectors<T>(X.d)), rows_(n_ * length_) {
+    for (int64_t i = 0; i < n_; ++i)
+      for (int64_t p = X.offset[i]; p < X.offset[i + 1]; ++p) rows_[i * length_ + X.column[p]] = X.value[p];
+  }
+
+  T dot(int64_t i, const T* w) const {
+    constexpr int N = kWide<T>;
+    const T* x = rows_.get() + i * length_;
+    Wide<T> a{}, b{}, c{}, d{};
+    int64_t j = 0;
+    for (; j + 4 * N <= length_; j += 4 * N) {
+      a += load_wide(x + j) * load_wide(w + j);
+      b += load_wide(x + j + N) * load_wide(w + j + N);
+      c += load_wide(x + j + 2 * N) * load_wide(w + j + 2 * N);
+      d += load_wide(x + j + 3 * N) * load_wide(w + j + 3 * N);
+    }
+    for (; j < length_; j += N) a += load_wide(x + j) * load_wide(w + j);
+    return total((a + b) + (c + d));
+  }
+  void add(int64_t i, T factor, T* w) const { add_scaled(factor, rows_.get() + i * length_, length_, w); }
+  int64_t work(int64_t) const { return length_ / kWide<T> + 1; }
+  void prefetch(int64_t i) const {
+    constexpr int64_t kMost = 16, kLine = kLanes<T>;  // what follows the processor sees coming
+    const T* x = rows_.get() + i * length_;
+    for (int64_t j = 0; j < std::min(length_, kMost * kLine); j += kLine) __builtin_prefetch(x + j);
+  }
+
+  static int64_t lanes(int64_t count) { return count; }
+  void scores(const T* w, int64_t w_stride, int64_t count, T* z, int64_t z_stride, Scratch&) const {
+    const Poll poll;
+    for (int64_t first = 0; first < n_; first += kBlock) {
+      const int64_t rows = std::min(kBlock, n_ - first);
+      poll(rows * count * work(first));
+      row_dots(rows_.get() + first * length_, length_, rows, w, w_stride, count, length_, z + first, z_stride);
+    }
+  }
+
+ private:
+  static constexpr int64_t kBlock = 24;  // rows at a time: four tiles, which stay in the cache with the weights
+
+  const int64_t n_, length_;
+  Zeros<T> rows_;
+};
+
+}  // namespace xmcjax::XMCJAX_ISA
