@@ -29,8 +29,9 @@ namespace {
 
 // What a look counts as, in passes: that of a panel, shared by its classes.
 constexpr double kLook = 0.125;
-// Rows whose part of the gap is below this share of the mean are left out until the next look.
-constexpr double kSmall = 0.03;
+// Rows whose part of the gap is below this share of the mean are left out until the next look; so are rows that all
+// together have less than this share of the gap that is asked for.
+constexpr double kSmall = 0.03, kRest = 0.5;
 // Sweeps in a row: until this share of the gap is left, and at most so many.
 constexpr double kFall = 0.2;
 constexpr int kSweeps = 10;
@@ -218,7 +219,7 @@ class SeparateAscent final : public MulticlassSeparate {
       const int64_t count = int64_t(c.size());
       rows_.scores(slots.w.get(), width_, count, slots.z.get(), padded_, slots.rest);
       for (int64_t s = count; s-- > 0;) {
-        const T small = look(c[s], slots, s, goal.shrink);
+        const T small = look(c[s], slots, s, goal);
         Class& one = class_of(c[s]);
         // a gap that is no number ends it too, and one that rounding keeps up
         one.running = one.gap > goal.tolerance * one.primal && !slots.list.empty() &&
@@ -266,7 +267,7 @@ class SeparateAscent final : public MulticlassSeparate {
 
   // Objectives and violation of a class at its scores, and the list of rows for the sweeps to come. Returns the part
   // of the gap that a row has to have for it.
-  T look(int64_t c, Slots& slots, int64_t slot, bool shrink) {
+  T look(int64_t c, Slots& slots, int64_t slot, const Goal& goal) {
     constexpr int K = kWide<T>;
     constexpr int64_t kBlock = 256;
     const Hinge hinge = hinge_;
@@ -302,7 +303,8 @@ class SeparateAscent final : public MulticlassSeparate {
     one.passes += kLook;
     if (gap < 0.9 * one.least) one.least = gap, one.since = one.passes;
 
-    const T small = shrink ? T(kSmall * gap / double(std::max<int64_t>(loose, 1))) : T(0);
+    const double little = std::max(kSmall * gap, kRest * goal.tolerance * one.primal);
+    const T small = goal.shrink ? T(little / double(std::max<int64_t>(loose, 1))) : T(0);
     slots.list.clear();
     for (int64_t i = 0; i < padded_; i += K)
       for (unsigned some = lanes_where(load_wide(parts + i) > small); some; some &= some - 1)
