@@ -19,8 +19,8 @@ import scipy.sparse as sp
 
 from xmcjax.solvers._formulations import NAMES, Formulation
 
-# Bytes of the scores of some rows, and of the weights of some classes, in float64.
-_BYTES = 64 << 20
+# Bytes of the dual variables of some rows in float64; and of their scores, which stay in the cache.
+_BYTES, _SCORES = 64 << 20, 4 << 20
 # Share of the dual variables that are not zero, above which they are multiplied as a dense matrix.
 _DENSE = 0.1
 # Rounding of the losses that does not matter beside them, and rounding of a gain as a multiple of its own.
@@ -120,29 +120,18 @@ def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: 
 def _primal(X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int = 1) -> tuple[float, float]:
     """P(W) in float64, and its rounding."""
     m = W.shape[1]
-    rows = max(1, _BYTES // (8 * m))
+    rows = max(1, _SCORES // (8 * m))
     total = rounding = 0.0
+    wide = W.astype(np.float64, copy=False)
     for first in range(0, X.shape[0], rows):
         part = slice(first, first + rows)
         weight = C[part] if np.ndim(C) else C
-        Z = _scores(X[part], W)
+        Z = X[part].astype(np.float64) @ wide
         value = float(np.sum(weight * losses(Z, y[part], formulation, k)))
         rounding += _rounding(Z, y[part], formulation, weight, value)
         total += value
-    flat = W.ravel().astype(np.float64, copy=False)
+    flat = wide.ravel()
     return float(flat @ flat / 2 + total), rounding
-
-
-def _scores(X, W) -> np.ndarray:
-    """X W in float64, so many classes at a time."""
-    X = X.astype(np.float64)
-    width = max(1, _BYTES // (8 * W.shape[0]))
-    if width >= W.shape[1]:
-        return X @ W.astype(np.float64, copy=False)
-    Z = np.empty((X.shape[0], W.shape[1]))
-    for c in range(0, W.shape[1], width):
-        Z[:, c : c + width] = X @ W[:, c : c + width].astype(np.float64)
-    return Z
 
 
 def losses(Z: np.ndarray, y: np.ndarray, formulation: Formulation, k: int = 1) -> np.ndarray:
@@ -159,5 +148,7 @@ def _weights(X, y: np.ndarray, alpha: sp.csr_array, formulation: Formulation) ->
     rows = max(1, _BYTES // (8 * max(m, 1 if sp.issparse(X) else d)))
     for first in range(0, n, rows):
         part = slice(first, first + rows)
-        V += X[part].astype(np.float64).T @ formulation.coefficients(alpha[part].toarray(), y[part])
+        some = alpha[part] if formulation.has_own else alpha[part].toarray()
+        a = formulation.coefficients(some, y[part])
+        V += X[part].astype(np.float64).T @ (a.toarray() if sp.issparse(a) else a)
     return formulation.centred(V)

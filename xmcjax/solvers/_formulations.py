@@ -215,6 +215,9 @@ class OneVsRest(Formulation):
         return -self.coefficients(Z, y)
 
     def coefficients(self, alpha, y) -> Any:
+        if sp.issparse(alpha):
+            own = alpha.indices == np.repeat(y, np.diff(alpha.indptr))
+            return _with_values(alpha, np.where(own, alpha.data, -alpha.data))
         return _with_class(-alpha, y, _at_class(alpha, y))
 
 

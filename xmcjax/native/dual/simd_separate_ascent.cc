@@ -35,7 +35,8 @@ constexpr double kSmall = 0.03, kRest = 0.5;
 // Sweeps in a row: until this share of the gap is left, and at most so many.
 constexpr double kFall = 0.2;
 constexpr int kSweeps = 10;
-// Classes from which on there is a background; its gap, relative to that of the classes, and passes at most.
+// Classes from which on there is a background; its gap, relative to that of the classes, and passes at most, or as many
+// as there are classes: they cost what one pass of all classes does.
 constexpr int64_t kMany = 8;
 constexpr double kBackgroundGap = 0.25, kBackgroundPasses = 100;
 
@@ -72,7 +73,7 @@ class SeparateAscent final : public MulticlassSeparate {
   Advanced advance(double tolerance, double passes, bool shrink) override {
     const Goal goal{tolerance, passes, shrink};
     if (!class_of(0).begun && form_.m >= kMany && passes > 0) {
-      run(kBackground, 0, {kBackgroundGap * tolerance, kBackgroundPasses, shrink});
+      run(kBackground, 0, {kBackgroundGap * tolerance, std::max(kBackgroundPasses, double(form_.m)), shrink});
       each(kBackground, [&](int64_t i, T a) { background_[i] = a; });
       class_of(kBackground) = Class(0);
     }
