@@ -215,7 +215,9 @@ class _Separate:
     def __init__(self, wire: Wire, bundles: list[tuple[int, int]], problem: tuple, seed: int):
         self._wire = wire
         X = problem[0]
-        self.point = SeparateAscent(*problem, dense=multiplied_densely(X), seed=seed, classes=bundles[wire.place])
+        self.point = SeparateAscent(
+            *problem, dense=multiplied_densely(X), seed=seed, classes=bundles[wire.place]
+        )
 
     def advance(self, tol: float, passes: float, shrinking: bool) -> Advanced:
         to = self.point.advance(tol, passes, shrinking)
