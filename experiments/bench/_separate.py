@@ -1,9 +1,9 @@
 """One-vs-rest with the hinge loss: ours against LIBLINEAR's dual (through scikit-learn), at the same gap.
 
-LIBLINEAR shows no dual variables. Its gap is that of its weights to the largest dual objective known, which is
-certified in float64; ours is the gap that `MulticlassSVC` certifies for the weights of that very fit, which is no
-smaller. LIBLINEAR's `tol` is the largest of 1, 1/2, 1/4, … with a gap of at most 1e-3; ours then has to come to the
-gap that LIBLINEAR came to.
+LIBLINEAR shows no dual variables. Its gap is that of its weights to the largest dual objective known, which
+is certified in float64; ours is the gap that `MulticlassSVC` certifies for the weights of that very fit,
+which is no smaller. LIBLINEAR's `tol` is the largest of 1, 1/2, 1/4, … with a gap of at most 1e-3; ours then
+has to come to the gap that LIBLINEAR came to.
 """
 
 from __future__ import annotations
@@ -100,9 +100,8 @@ def markdown(rows: list[dict]) -> str:
         theirs, ours = row["median"]["liblinear"], row["median"]["ours"]
         error = f"{row['errors']['liblinear']:.2f} / {row['errors']['ours']:.2f}"
         late = "" if row["status"] == "CONVERGED" else f" ({row['status']})"
-        table.append(
-            [row["set"], row["C"], "yes" if row["intercept"] else "no", f"{row['gap']:.1e}", f"{theirs:.2f}"]
-            + [f"{ours:.2f}{late}", f"{theirs / ours:.1f}", row["tol"], row["passes"], error]
-        )
+        bias = "yes" if row["intercept"] else "no"
+        cells = [row["set"], row["C"], bias, f"{row['gap']:.1e}", f"{theirs:.2f}", f"{ours:.2f}{late}"]
+        table.append([*cells, f"{theirs / ours:.1f}", row["tol"], row["passes"], error])
     text = "One-vs-rest with the hinge, CPU seconds on one thread at the same gap\n\n"
     return text + _report.markdown_table(header, table) + "\n"

@@ -136,7 +136,7 @@ def test_rows_that_are_not_shrunk_come_to_the_same():
 
 @pytest.mark.skipif(not STATM.exists(), reason="the memory of a process is read from /proc")
 def test_many_classes_keep_the_differences_from_the_background_alone():
-    # most of the dual variables are not zero, and few of them differ: those of rows that share a word with the class
+    # most of the dual variables are not zero, and few of them differ: those of rows that share a word
     n, m = 4000, 2000
     y = (np.arange(n) % m).astype(np.int32)
     columns = np.stack([y, m + np.random.default_rng(0).integers(0, 2000, n)], axis=1).ravel()

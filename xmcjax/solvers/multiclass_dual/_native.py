@@ -16,8 +16,8 @@ from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separat
 # ascent over instances comes to the end as fast mostly, and where it does not. The other method keeps a share
 # of the passes that are allowed.
 _LONG_PATIENCE, _PATIENCE = 1000.0, 25.0
-# The same of one against the rest before Newton's method, and features of dense rows up to which that is faster than
-# the alternating direction method.
+# The same of one against the rest before Newton's method, and features of dense rows up to which that is
+# faster than the alternating direction method.
 _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 300
 _SHARE = 0.8
 # Features of Lee-Lin-Wahba up to which a system for each class is factorised, and bytes that the factors of

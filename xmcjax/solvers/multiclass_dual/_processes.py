@@ -23,9 +23,9 @@ from xmcjax._arguments import flag, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.native import Advanced, Ascent, Assessment, Match, SeparateAscent
 from xmcjax.solvers._accuracy import Accuracy
+from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._peers import Peers
 from xmcjax.solvers._peers import described as given
-from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
 from xmcjax.solvers.multiclass_dual._native import canonical, described, multiplied_densely
 from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
