@@ -2,8 +2,9 @@
 
 The twins of what :mod:`xmcjax.solvers.multiclass_dual` does in plain JAX: `Ascent` of its epochs, with α kept
 as lists of the classes that matter to each instance, `SeparateAscent` of those of one against the rest, with
-a list of rows for each class, and `Proximal` of its proximal point steps. A call leaves the GIL. One that is interrupted raises KeyboardInterrupt, or what else a signal handler raised, and
-leaves an object that is of no use any more.
+a list of rows for each class, and `Proximal` of its proximal point steps. A call leaves the GIL. One that is
+interrupted raises KeyboardInterrupt, or what else a signal handler raised, and leaves an object that is of no
+use any more.
 """
 
 from __future__ import annotations

@@ -190,7 +190,8 @@ class _Methods:
     @property
     def _splits(self) -> bool:
         """Whether the features are dense, and few enough for one system of all classes."""
-        return multiplied_densely(self._rows) and _admm_dense.fits(*self._rows.shape, self._m)
+        n, d = self._X.shape
+        return multiplied_densely(self._rows) and _admm_dense.fits(n, d, self._m)
 
     def _problem(self, rows) -> tuple:
         return rows, self._y, self._m, self._formulation, self._C
