@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,7 @@ from xmcjax._hierarchy import Hierarchy
 from xmcjax._options import Real
 from xmcjax.estimators._inputs import checked_data, checked_features, checked_truth
 from xmcjax.estimators._kernel_parts import (
+    CvGradient,
     Training,
     base_kernel,
     by_group,
@@ -36,14 +37,6 @@ from xmcjax.estimators._stored import applied
 
 # Numbers of a part of the scores that prediction makes at once.
 _PART = 1 << 24
-
-
-class CvGradient(NamedTuple):
-    """Derivatives of Ψ, each of the shape of its parameter."""
-
-    log_v: Any
-    log_w: Any  #: in the kernel's hyperparameters; a kernel of them where that is an object
-    log_sigma2: float
 
 
 class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):

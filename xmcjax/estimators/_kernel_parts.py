@@ -30,6 +30,14 @@ class Training(NamedTuple):
     scale: float  #: Σ_j Var[x_j] / d; 1 for given products
 
 
+class CvGradient(NamedTuple):
+    """Derivatives of Ψ, each of the shape of its parameter."""
+
+    log_v: Any
+    log_w: Any  #: in the kernel's hyperparameters; a kernel of them where that is an object
+    log_sigma2: float
+
+
 def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
     """Mean over the features of their variances, Σ_j Var[x_j] / d; 1 where it is 0.
 
