@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-_FILE = Path(__file__).with_name("interface") / "calls.def"
+_FOLDER = Path(__file__).with_name("interface")
 # The macros of fields, with the type of those that do not say it; a CSR matrix is three arrays.
 _TYPES = {
     **{"CSR": "real", "EACH": "real", "PLACES": "int32_t", "OPTION": "int64_t", "ID": "int64_t"},
@@ -25,11 +25,19 @@ class Field(NamedTuple):
     sizes: tuple[str, ...]  #: of a CSR matrix those of its offsets
 
 
+def _declarations(name: str) -> str:
+    """A file of declarations, with those that it includes in their place."""
+    text = (_FOLDER / name).read_text("utf-8")
+    return re.sub(
+        r'^#include "interface/(\w+\.def)"$', lambda m: _declarations(m[1]), text, flags=re.MULTILINE
+    )
+
+
 def _declared() -> tuple[dict[str, list[Field]], set[str]]:
     calls: dict[str, list[Field]] = {}
     methods = set()
     fields: list[Field] = []
-    for kind, inside in re.findall(r"^XMCJAX_(\w+)\((.*)\)$", _FILE.read_text("utf-8"), re.MULTILINE):
+    for kind, inside in re.findall(r"^XMCJAX_(\w+)\((.*)\)$", _declarations("calls.def"), re.MULTILINE):
         words = [word.strip() for word in inside.split(",")]
         if kind in ("CALL", "METHOD"):
             fields = calls.setdefault(words[0], [])
