@@ -128,13 +128,13 @@ def test_versions_small(tmp_path):
     result = versions.run(versions.Options(small=True).chosen())
     stored, text = written(tmp_path, "versions", result, versions.markdown(result))
     assert [row["name"] for row in stored["rows"]] == [
-        "multiclass svm ww digits C=1",
+        "multiclass svm ww digits C=1 tol=0.01",
         "projection simplex normal",
     ]
     for row in stored["rows"]:
         assert row["values"][0] == row["values"][1] != 0 and row["ratio"] > 0
     assert stored["before"] == stored["now"]
-    assert "| multiclass svm ww digits C=1 |" in text and "before: " in text
+    assert "| multiclass svm ww digits C=1 tol=0.01 |" in text and "before: " in text
 
 
 def test_a_version_that_cannot_be_imported_is_an_error(tmp_path):

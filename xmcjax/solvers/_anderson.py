@@ -67,10 +67,12 @@ class Extrapolation:
             return
         pairs = list(zip(self._seen, self._seen[1:], strict=False))
         changes = np.array([later[0] - earlier[0] for earlier, later in pairs])
+        size = float(np.abs(changes).max(initial=0))
+        if not 0 < size < np.inf:
+            return
+        changes, residual = changes / size, residual / size  # whose squares are numbers
         gram = changes @ changes.T
         trace = float(np.trace(gram))
-        if not trace > 0:
-            return
         gram.flat[:: len(gram) + 1] += _REGULAR * trace / len(gram)
         gamma = np.linalg.solve(gram, changes @ residual)
         state = [a.copy() for a in self._seen[-1][1]]
