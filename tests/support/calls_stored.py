@@ -116,7 +116,7 @@ def _models(table: Table, folder: Path) -> None:
     def named(classes=np.arange(M), features=("a", "b", "c")):
         return models.Names(classes, features).encode()
 
-    @table.of("models.write_kernel_model")
+    @table.of("models.write_kernel_model", free=("arrays = a dictionary",))
     def kept(
         directory=folder / "kernel", meta=META, arrays={"a": np.ones(3)}, names=models.Names(np.arange(M))
     ):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from xmcjax._arguments import whole_number
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._memory import MemoryBound
 
@@ -32,8 +33,10 @@ def load_pairs(
 
     Raises:
         DataFormatError: another line, a row or label out of range, or too much memory.
+        TypeError, ValueError: a number of rows or labels that is none.
         OSError: the file cannot be read.
     """
+    n_rows, n_labels = whole_number("n_rows", n_rows, 0), whole_number("n_labels", n_labels, 0)
     path, bound = Path(path), MemoryBound(path, max_memory)
     numbers = array.array("q")
     position = 0

@@ -104,7 +104,9 @@ def by_frequency(Y_true, predictions, k: int, *, frequencies, edges) -> Frequenc
             f"frequencies: expected one number per label, {_n_labels(truth, top)} or more, found shape "
             f"{list(frequencies.shape)}"
         )
-    if edges.ndim != 1 or not (edges[1:] > edges[:-1]).all():
+    if not np.isfinite(frequencies).all():
+        raise ValueError("frequencies: expected finite numbers, found others")
+    if edges.ndim != 1 or not np.isfinite(edges).all() or not (edges[1:] > edges[:-1]).all():
         raise ValueError("edges: expected ascending numbers, found others")
     bin_of = np.searchsorted(edges, frequencies, side="right")
     size = len(edges) + 1

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xmcjax import _sparse
-from xmcjax._arguments import flag
+from xmcjax._arguments import flag, instance
 from xmcjax._systems import FIRST_SYSTEM
 from xmcjax.data import Transforms, atomic_write
 from xmcjax.models import _manifest
@@ -70,7 +70,11 @@ def write_kernel_model(
     from safetensors.numpy import save
 
     directory, meta = Path(directory), _manifest.check_meta(meta)
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    if not isinstance(arrays, Mapping):
+        raise TypeError(f"arrays: expected arrays by name, found {type(arrays).__name__}")
+    if names is not None:
+        instance("names", names, Names)
+    contiguous = {name: np.ascontiguousarray(_sparse.dense(a, name)) for name, a in arrays.items()}
     files = {ARRAYS: save(contiguous)}
     if names is not None:
         files[NAMES] = names.encode()

@@ -35,6 +35,8 @@ def merge_models(
         ValueError: no parts.
         OSError: a file that cannot be read or written.
     """
+    if not isinstance(parts, (list, tuple)):
+        raise TypeError(f"parts: expected a list of directories, found {type(parts).__name__}")
     parts = [Path(part) for part in parts]
     if not parts:
         raise ValueError("parts: expected at least one directory, got none")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from xmcjax import _sparse
 from xmcjax.models._errors import ModelFormatError
 
 #: What a value in JSON is for each kind of classes.
@@ -40,7 +41,7 @@ class Names:
         """
         content: dict[str, Any] = {}
         if self.classes is not None:
-            classes = np.asarray(self.classes)
+            classes = _sparse.array(self.classes, "classes")
             values = classes.tolist()
             kind = _PLAIN.get(classes.dtype.kind)
             if classes.ndim != 1 or kind is None or not all(type(value) is kind for value in values):
@@ -50,7 +51,8 @@ class Names:
                 classes = np.array(values, str)
             content |= {"dtype": _name(classes.dtype), "classes": values}
         if self.features is not None:
-            if not all(isinstance(name, str) for name in self.features):
+            several = isinstance(self.features, (list, tuple))
+            if not several or not all(isinstance(name, str) for name in self.features):
                 raise TypeError("features: expected texts as names, found others")
             content["features"] = list(self.features)
         return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
