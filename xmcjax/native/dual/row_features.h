@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 #include "core/aligned.h"
 #include "core/csr_rows.h"
@@ -30,37 +29,15 @@ class SparseRows {
     Zeros<T> panel, scores;  // the weights by features, and scores by rows
   };
 
-  explicit SparseRows(const Csr<T>& X) : X_(X), first_(X.n + 1, 0) {
-    for (int64_t i = 0; i < X.n; ++i) first_[i + 1] = first_[i] + (X.offset[i + 1] - X.offset[i] + 3) / 4;
-    fours_.resize(first_[X.n]);
-    for (int64_t i = 0; i < X.n; ++i)
-      for (int64_t p = X.offset[i], k = 0; p < X.offset[i + 1]; ++p, ++k) {
-        Four& four = fours_[first_[i] + k / 4];
-        four.column[k % 4] = X.column[p], four.value[k % 4] = X.value[p];
-      }
-  }
+  explicit SparseRows(const Csr<T>& X) : X_(X) {}
 
-  T dot(int64_t i, const T* w) const {
-    T a = 0, b = 0, c = 0, d = 0;
-    const Four* last = fours_.data() + first_[i + 1];
-    for (const Four* four = fours_.data() + first_[i]; four < last; ++four) {
-      a += four->value[0] * w[four->column[0]];
-      b += four->value[1] * w[four->column[1]];
-      c += four->value[2] * w[four->column[2]];
-      d += four->value[3] * w[four->column[3]];
-    }
-    return (a + b) + (c + d);
-  }
-  void add(int64_t i, T factor, T* w) const {
-    const Four* last = fours_.data() + first_[i + 1];
-    for (const Four* four = fours_.data() + first_[i]; four < last; ++four)
-      for (int k = 0; k < 4; ++k) w[four->column[k]] += factor * four->value[k];
-  }
+  T dot(int64_t i, const T* w) const { return row_dot_lane(X_, i, w, 1); }
+  void add(int64_t i, T factor, T* w) const { row_add_lane(X_, i, factor, w, 1); }
   int64_t work(int64_t i) const { return entries(X_, i); }
   // Has a row that is wanted soon brought into the cache.
   void prefetch(int64_t i) const {
-    __builtin_prefetch(fours_.data() + first_[i]);
-    __builtin_prefetch(fours_.data() + first_[i] + 2);
+    __builtin_prefetch(X_.value + X_.offset[i]);
+    __builtin_prefetch(X_.column + X_.offset[i]);
   }
 
   // Classes that w and z below have to have room for, where at most `count` are asked for.
@@ -73,7 +50,7 @@ class SparseRows {
       for (int64_t l = 0; l < count; ++l)
         for (int64_t i = 0; i < X_.n; ++i) {
           poll(entries(X_, i));
-          z[l * z_stride + i] = row_dot_lane(X_, i, w + l * w_stride, 1);  // the bits of a panel
+          z[l * z_stride + i] = dot(i, w + l * w_stride);  // the bits of a panel
         }
       return;
     }
@@ -94,15 +71,7 @@ class SparseRows {
   // Classes from which on a pass of a panel is cheaper than one of each; rows whose scores are turned around at once.
   static constexpr int64_t kFewest = 3, kBlock = 64;
 
-  // Entries of a row in fours, filled up with zeros: a loop over them ends where the processor expects it to.
-  struct Four {
-    int32_t column[4] = {};
-    T value[4] = {};
-  };
-
   const Csr<T> X_;
-  std::vector<int64_t> first_;
-  Array<Four> fours_;
 };
 
 // Of features of which most are not zero: rows of all features.
