@@ -99,9 +99,11 @@ def by_frequency(Y_true, predictions, k: int, *, frequencies, edges) -> Frequenc
     truth = as_truth(Y_true)
     top = top_k(predictions, truth, k)
     frequencies, edges = _sparse.numbers(frequencies, "frequencies"), _sparse.numbers(edges, "edges")
-    if frequencies.ndim != 1 or not _n_labels(truth, top) <= len(frequencies):
+    least = _n_labels(truth, top)
+    known = truth.n_labels is not None  # of lists of labels, higher ones may not occur
+    if frequencies.ndim != 1 or len(frequencies) < least or (known and len(frequencies) > least):
         raise ValueError(
-            f"frequencies: expected one number per label, {_n_labels(truth, top)} or more, found shape "
+            f"frequencies: expected one number per label, {least}{'' if known else ' or more'}, found shape "
             f"{list(frequencies.shape)}"
         )
     if not np.isfinite(frequencies).all():
