@@ -6,9 +6,10 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import tyro
 
 from xmcjax._links import link_of
 from xmcjax._options import SHARED
@@ -30,6 +31,7 @@ class Options:
     Attributes:
         model: a model that `xmcjax train` made, or an estimator saved. It knows its transforms.
         data: features; labels in the file are not looked at.
+        more_features: features to stand beside those of --data, row by row.
         out: file for the predictions, one line per row; plain text. An old one is replaced.
         top_k: labels per row; never more than the model has.
         probabilities: write label:probability, where the model has a loss that knows them: the logistic loss
@@ -39,6 +41,7 @@ class Options:
     model: Directory
     data: File
     out: File
+    more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     top_k: int = 5
     probabilities: bool = False
     n_jobs: int = SHARED["n_jobs"].of_flag
@@ -77,6 +80,7 @@ def run(options: Options) -> None:
     pieces = read_features(
         options.data,
         options.files,
+        more=options.more_features,
         dtype=model.dtype,
         n_features=model.n_features,
         like=f"as in {options.model}",

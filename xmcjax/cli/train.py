@@ -13,7 +13,7 @@ from xmcjax._options import flag_of
 from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
-from xmcjax.cli._data import SizedDataOptions, read, transformed
+from xmcjax.cli._data import SizedDataOptions, check_test, read, transformed
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._options import (
     Directory,
@@ -61,12 +61,16 @@ class Options:
     Attributes:
         train: training data.
         model: directory for the model; new, or empty, or with --resume one that was begun.
+        labels_file: labels of the rows, where they have a file of their own.
+        more_features: features to stand beside those of --train, row by row, such as embeddings.
         dtype: of the features, the weights and all arithmetic.
         numa: auto gives each NUMA node a process of its own, pinned to its cores, with its copy of the
             features, where the threads are on several; off trains in one process.
         labels: train labels A to B-1 only; several jobs can share the work, each with a directory of its own.
         shard_size: labels per file of the model: what a crash can cost, and what a resumed run repeats.
         test: data to evaluate the finished model on.
+        test_labels_file: labels of these, where they have a file of their own.
+        test_more_features: features to stand beside those of --test.
         timeout: seconds from the start of the command after which no shard is begun; what is stored is whole,
             the exit status is 75, and --resume trains the rest. Not with the init ova_primal_pp, whose tree
             begins all shards at once.
@@ -75,6 +79,8 @@ class Options:
 
     train: File
     model: Directory
+    labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     transform: TransformNames = ""
     loss: LossName = OPTIONS["loss"].default
     penalty: PenaltyName = OPTIONS["penalty"].default
@@ -106,6 +112,8 @@ class Options:
     labels: LabelRange = None
     shard_size: int = 1000
     test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    test_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    test_more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     timeout: Annotated[float | None, tyro.conf.arg(metavar="SECONDS")] = None
     resume: bool = False
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
@@ -181,7 +189,14 @@ def run(options: Options) -> int:
     if not options.resume:
         check_vacant(options.model)
     begin = time.perf_counter()
-    dataset = read(options.train, options.files, dtype=options.dtype)
+    check_test(options)
+    dataset = read(
+        options.train,
+        options.files,
+        labels=options.labels_file,
+        more=options.more_features,
+        dtype=options.dtype,
+    )
     n_rows, n_features = dataset.X.shape
     label_range = parse_range(options.labels, dataset.n_labels)
     _report.describe_data(dataset)
@@ -190,6 +205,8 @@ def run(options: Options) -> int:
         test = read(
             options.test,
             options.files,
+            labels=options.test_labels_file,
+            more=options.test_more_features,
             dtype=options.dtype,
             n_features=n_features,
             n_labels=dataset.n_labels,
