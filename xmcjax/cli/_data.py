@@ -26,6 +26,7 @@ from xmcjax.data import (
     load_features,
     load_labels,
 )
+from xmcjax.models import PREDICTION_FORMATS
 
 # The format that the suffix of the file stands for.
 AUTO = "auto"
@@ -46,11 +47,12 @@ _MEANT_FOR = {
 }
 
 if TYPE_CHECKING:
-    FormatName = MoreFormatName = str
+    FormatName = MoreFormatName = PredictionFormatName = str
 else:
     FormatName = one_of((AUTO, *READERS))
     # the width of svmlight is what its rows show, which joined features cannot do with
     MoreFormatName = one_of((AUTO, *(name for name in READERS if name != "svmlight")))
+    PredictionFormatName = one_of((AUTO, *PREDICTION_FORMATS))
 
 _MOST_LABELS = 2**31 - 1
 

@@ -32,8 +32,15 @@ TransformNames = Annotated[
 
 # Flags that take a name of the one and of the other.
 _FILES = (
-    *("--data", "--labels-file", "--more-features", "--out", "--out-labels", "--predictions", "--test"),
-    *("--test-labels-file", "--test-more-features", "--train", "--train-labels-file", "--vocabulary"),
+    *("--data", "--labels-file", "--more-features", "--out", "--out-labels", "--predictions", "--source"),
+    *(
+        "--test",
+        "--test-labels-file",
+        "--test-more-features",
+        "--train",
+        "--train-labels-file",
+        "--vocabulary",
+    ),
 )
 _DIRECTORIES = ("--model", "--parts", "--pretrained")
 _THREADS = {"--threads": "--n-jobs"}

@@ -13,7 +13,7 @@ import tyro
 
 from xmcjax._arguments import whole_number
 from xmcjax.cli import _report
-from xmcjax.cli._data import DataOptions, read
+from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, read
 from xmcjax.cli._options import File, PresetName, check_preset, parse_size
 from xmcjax.data import DataFormatError, Dataset, load_pairs
 from xmcjax.metrics import PROPENSITY_METRICS, by_frequency, inverse_propensities
@@ -26,7 +26,8 @@ class Options:
 
     Attributes:
         data: the rows that were predicted, with their true labels.
-        predictions: what `xmcjax predict` wrote; the suffix says how, of .npz and .jsonl; any other file is text.
+        predictions: what `xmcjax predict` wrote.
+        predictions_format: of these; auto: the suffix says it, of .jsonl and .npz; any other file is text.
         labels_file: the true labels, where they have a file of their own.
         train: training data; with them the propensity-scored metrics are shown too.
         train_labels_file: labels of these, where they have a file of their own.
@@ -40,6 +41,7 @@ class Options:
 
     data: File
     predictions: File
+    predictions_format: PredictionFormatName = AUTO
     labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     train: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     train_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
@@ -65,7 +67,9 @@ def run(options: Options) -> None:
     if options.bins and not all(a < b for a, b in zip((0, *options.bins), options.bins, strict=False)):
         given = " ".join(map(str, options.bins))
         raise ValueError(f"--bins: expected ascending numbers from 1 on, got {given}")
-    labels, _ = read_predictions(options.predictions, max_memory=parse_size(options.files.max_memory))
+    form = None if options.predictions_format == AUTO else options.predictions_format
+    memory = parse_size(options.files.max_memory)
+    labels, _ = read_predictions(options.predictions, form, max_memory=memory)
     # A file that does not state its number of labels need not show the highest one.
     least = int(labels.max(initial=0)) + 1
     truth = read(options.data, options.files, labels=options.labels_file, least_labels=least)

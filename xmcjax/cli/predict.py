@@ -14,10 +14,17 @@ import tyro
 from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax.cli import _report
-from xmcjax.cli._data import DataOptions, read_features, transformed
+from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, read_features, transformed
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
 from xmcjax.data import Transforms
-from xmcjax.models import INDEX, LinearModel, Predictor, predict_topk, prediction_file, system_of
+from xmcjax.models import (
+    INDEX,
+    LinearModel,
+    Predictor,
+    predict_topk,
+    prediction_file,
+    system_of,
+)
 
 # Weights up to which all are held while the data are read; of more, each piece of the data reads them anew.
 _HELD = 1 << 27
@@ -26,13 +33,16 @@ _HELD = 1 << 27
 @described(SHARED)
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Write the best labels of each row, best first, as pairs label:score.
+    """Write the best labels of each row, best first, with their scores.
 
     Attributes:
         model: a model that `xmcjax train` made, or an estimator saved. It knows its transforms.
         data: features; labels in the file are not looked at.
         more_features: features to stand beside those of --data, row by row.
-        out: file for the predictions, one line per row; plain text. An old one is replaced.
+        out: file for the predictions; an old one is replaced.
+        out_format: text, a line of label:score pairs per row; jsonl, a line of JSON per row; npz, scores as a
+            sparse matrix in the form of scipy. auto: the suffix says it, of .jsonl and .npz; any other file
+            is text.
         top_k: labels per row; never more than the model has.
         probabilities: write label:probability, where the model has a loss that knows them: the logistic loss
             of one-vs-all, label by label, multinomial and kernel.
@@ -41,6 +51,7 @@ class Options:
     model: Directory
     data: File
     out: File
+    out_format: PredictionFormatName = AUTO
     more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     top_k: int = 5
     probabilities: bool = False
@@ -55,6 +66,7 @@ class Opened(NamedTuple):
         best: (X, k) -> (labels, scores), both [n, k], of features after the transforms.
         transforms: of the features.
         n_features, n_labels: of the model.
+        columns: one more than the largest label that can be predicted.
         dtype: of features and scores.
     """
 
@@ -62,6 +74,7 @@ class Opened(NamedTuple):
     transforms: Transforms
     n_features: int
     n_labels: int
+    columns: int
     dtype: str
 
 
@@ -73,7 +86,7 @@ def run(options: Options) -> None:
     check_out(options.out, options.data, model=options.model)
     if options.out.suffix in (".gz", ".xz"):
         raise ValueError(
-            f"--out: predictions are plain text, expected no {options.out.suffix}: {options.out}"
+            f"--out: predictions are not compressed, expected no {options.out.suffix}: {options.out}"
         )
     model = (_kernel if system_of(options.model) == "kernel" else _linear)(options, threads)
     top_k = min(options.top_k, model.n_labels)
@@ -85,8 +98,8 @@ def run(options: Options) -> None:
         n_features=model.n_features,
         like=f"as in {options.model}",
     )
-    n_rows = 0
-    with contextlib.closing(pieces), prediction_file(options.out) as write:
+    n_rows, form = 0, None if options.out_format == AUTO else options.out_format
+    with contextlib.closing(pieces), prediction_file(options.out, form, n_labels=model.columns) as write:
         for X in pieces:
             write(*model.best(transformed(options.data, X, model.transforms), top_k))
             n_rows += X.shape[0]
@@ -111,7 +124,12 @@ def _linear(options: Options, threads: int) -> Opened:
         best = functools.partial(predictor.predict_topk, probabilities=options.probabilities)
     classes = model.names().classes
     return Opened(
-        _numbered(best, classes), model.transforms(), model.n_features, last - first, model.dtype.name
+        _numbered(best, classes),
+        model.transforms(),
+        model.n_features,
+        last - first,
+        int(classes[-1]) + 1 if _are_labels(classes) else model.n_labels,
+        model.dtype.name,
     )
 
 
@@ -137,13 +155,20 @@ def _kernel(options: Options, threads: int) -> Opened:
         transforms,
         classifier.n_features_in_,
         len(classes),
+        int(classes[-1]) + 1 if _are_labels(classes) else len(classes),
         classifier.dual_coef_.dtype.name,
     )
 
 
+def _are_labels(classes: np.ndarray | None) -> bool:
+    """Whether classes are numbers that can stand as labels in a prediction file."""
+    numbers = classes is not None and classes.dtype.kind in "iu" and len(classes) > 0
+    return numbers and bool(0 <= classes[0] <= classes[-1] < 2**31 - 1)
+
+
 def _numbered(best: Callable, classes: np.ndarray | None) -> Callable:
     """Predictions with the classes as labels, where these are numbers from 0; else their places."""
-    if classes is None or classes.dtype.kind not in "iu" or not 0 <= classes[0] <= classes[-1] < 2**31:
+    if classes is None or not _are_labels(classes):
         return best
 
     def numbered(X, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,9 +10,9 @@ from xmcjax._sparse import Sparse, canonical_csr, dense
 from xmcjax.data._text import value_dtype
 
 
-def canonical_features(X: Sparse) -> sp.csr_matrix:
-    """Canonical X of float32 or float64 with finite values."""
-    X = canonical_csr(X, "X", zeros=False)
+def canonical_features(X: Sparse, *, zeros: bool = False) -> sp.csr_matrix:
+    """Canonical X of float32 or float64 with finite values; ``zeros`` says whether stored ones are kept."""
+    X = canonical_csr(X, "X", zeros=zeros)
     value_dtype(X.dtype)
     finite = np.isfinite(X.data)
     if not finite.all():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._arguments import flag
+from xmcjax._arguments import flag, whole_number
 from xmcjax._sparse import Sparse
 from xmcjax.data._matrices import canonical_features
 from xmcjax.data._text import RowReader, feature_matrix, value_dtype
@@ -28,6 +28,7 @@ def load_matrix(
     path: str | os.PathLike[str],
     dtype: np.typing.DTypeLike = np.float32,
     *,
+    shape: tuple[int, int] | None = None,
     one_based: bool = False,
     parser: str | None = None,
     max_memory: int | None = None,
@@ -39,6 +40,7 @@ def load_matrix(
     Args:
         path: plain text, or compressed as the suffix .gz or .xz says.
         dtype: of the values, float32 or float64.
+        shape: n and m of a file without a header.
         one_based: whether columns count from 1 instead of from 0.
         parser: "native" (C++) or "python"; by default the native one where it was built.
         max_memory: bytes that reading may take; by default 20 times the file's size on disk and 64 MB.
@@ -50,7 +52,7 @@ def load_matrix(
         DataFormatError: at the first place that breaks the format, or where reading takes too much memory.
         OSError: the file cannot be read.
     """
-    options = dict(one_based=one_based, parser=parser, max_memory=max_memory)
+    options = dict(shape=shape, one_based=one_based, parser=parser, max_memory=max_memory)
     (matrix,) = matrix_pieces(path, dtype, **options, piece=None)
     return matrix
 
@@ -59,6 +61,7 @@ def matrix_pieces(
     path: str | os.PathLike[str],
     dtype: np.typing.DTypeLike = np.float32,
     *,
+    shape: tuple[int, int] | None = None,
     one_based: bool = False,
     parser: str | None = None,
     max_memory: int | None = None,
@@ -68,11 +71,24 @@ def matrix_pieces(
     dtype, first = value_dtype(dtype), int(flag("one_based", one_based))
     reader = RowReader(path, parser, max_memory)
     with reader.chunks() as chunks:
-        head, start, line = first_line(reader, chunks, "n m")
-        n_rows, n_columns = read_header(reader, line, _FIELDS, "n m")
+        if shape is None:
+            head, start, line = first_line(reader, chunks, "n m")
+            n_rows, n_columns = read_header(reader, line, _FIELDS, "n m")
+        else:
+            head, start = None, 0
+            n_rows, n_columns = _sizes(shape)
         row_format = RowFormat(dtype, first_feature=first, n_rows=n_rows, n_features=n_columns, n_labels=0)
-        for rows in reader.pieces(chunks, row_format, head, start, lines=1, piece=piece, unlabelled=True):
+        for rows in reader.pieces(
+            chunks, row_format, head, start, lines=int(shape is None), piece=piece, unlabelled=True
+        ):
             yield feature_matrix(rows, n_columns)
+
+
+def _sizes(shape: tuple[int, int]) -> tuple[int, int]:
+    if not isinstance(shape, tuple) or len(shape) != 2:
+        raise TypeError(f"shape: expected two whole numbers, got {shape!r}")
+    rows = whole_number("shape", shape[0], 0, MAX_ROWS)
+    return rows, whole_number("shape", shape[1], 0, MAX_COLUMNS)
 
 
 def save_matrix(path: str | os.PathLike[str], X: Sparse, *, one_based: bool = False) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._arguments import flag
 from xmcjax._sparse import Sparse, compressed_fault
 from xmcjax.data._archive import Archive, opened
 from xmcjax.data._atomic import atomic_write
@@ -27,16 +28,18 @@ def load_scipy_npz(
     path: str | os.PathLike[str],
     dtype: np.typing.DTypeLike | None = None,
     *,
+    zeros: bool = False,
     max_memory: int | None = None,
 ) -> sp.csr_matrix:
     """Reads a matrix that ``scipy.sparse.save_npz`` wrote.
 
-    Nothing in the file is trusted, as in ``load_npz``. Zeros are dropped, rows are sorted by index, and
-    entries of one place are added up.
+    Nothing in the file is trusted, as in ``load_npz``. Rows are sorted by index, and entries of one place are
+    added up.
 
     Args:
         path: the file, of a matrix in the format CSR, CSC or COO.
         dtype: of the values, float32 or float64; by default float64 where they are, else float32.
+        zeros: whether zeros that the file has are kept.
         max_memory: bytes that reading may take; by default 20 times the file's size on disk and 64 MB.
 
     Returns:
@@ -48,11 +51,10 @@ def load_scipy_npz(
     """
     wanted = None if dtype is None else value_dtype(dtype)
     with opened(path, max_memory, _COPIES) as archive:
-        return read_matrix(archive, wanted)
+        return _matrix(archive, wanted, flag("zeros", zeros))
 
 
-def read_matrix(archive: Archive, wanted: np.dtype | None) -> sp.csr_matrix:
-    """The matrix of an archive; errors as in :func:`load_scipy_npz`."""
+def _matrix(archive: Archive, wanted: np.dtype | None, zeros: bool) -> sp.csr_matrix:
     expected = "an npz file of scipy.sparse.save_npz"
     if not is_of_scipy(archive.names):
         missing = sorted({"format", "shape", "data"} - archive.names)
@@ -69,7 +71,7 @@ def read_matrix(archive: Archive, wanted: np.dtype | None) -> sp.csr_matrix:
         matrix = _of_entries(archive, shape, values)
     else:
         matrix = _of_lines(archive, format, shape, values)
-    matrix = sp.csr_matrix(_sparse.canonical_csr(matrix, zeros=False))
+    matrix = sp.csr_matrix(_sparse.canonical_csr(matrix, zeros=zeros))
     if not np.isfinite(matrix.data).all():  # entries of one place were added up
         raise archive.error(f"finite {matrix.dtype.name} sums of entries of one place", "others")
     matrix.has_canonical_format = True
@@ -129,14 +131,17 @@ def _check(archive: Archive, held: int, rows: int) -> None:
     archive.check_memory(needed, f"a matrix of {rows:,} rows, {held:,} bytes in another order")
 
 
-def save_scipy_npz(path: str | os.PathLike[str], X: Sparse, *, compressed: bool = True) -> None:
+def save_scipy_npz(
+    path: str | os.PathLike[str], X: Sparse, *, zeros: bool = False, compressed: bool = True
+) -> None:
     """Writes a sparse matrix so that ``scipy.sparse.load_npz`` reads it, as CSR with sorted rows.
 
     The file appears under its name only when it is complete; equal matrices give equal bytes.
 
     Args:
         path: where to, under exactly this name.
-        X: sparse [n, m], float32 or float64, finite; zeros are left out.
+        X: sparse [n, m], float32 or float64, finite.
+        zeros: whether stored zeros are kept.
         compressed: smaller, and several times slower to read.
 
     Raises:
@@ -144,11 +149,7 @@ def save_scipy_npz(path: str | os.PathLike[str], X: Sparse, *, compressed: bool 
         TypeError: other values than float32 and float64.
         OSError: the file cannot be written.
     """
-    write_matrix(path, canonical_features(X), compressed=compressed)
-
-
-def write_matrix(path: str | os.PathLike[str], X: sp.csr_matrix, *, compressed: bool = True) -> None:
-    """Writes CSR as it is, with the zeros that it stores."""
+    X = canonical_features(X, zeros=flag("zeros", zeros))
     arrays = {
         "indices": X.indices,
         "indptr": X.indptr,
@@ -157,4 +158,4 @@ def write_matrix(path: str | os.PathLike[str], X: sp.csr_matrix, *, compressed: 
         "data": X.data,
     }
     with atomic_write(path) as file:
-        (np.savez_compressed if compressed else np.savez)(file, **arrays)
+        (np.savez_compressed if flag("compressed", compressed) else np.savez)(file, **arrays)
