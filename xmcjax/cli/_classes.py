@@ -142,8 +142,14 @@ def _read(options: ClassOptions) -> tuple[Dataset, Dataset | None, dict[str, flo
     """Training data, data for the evaluation, and seconds."""
     begin = time.perf_counter()
     check_test(options)
-    sources = dict(labels=options.labels_file, more=options.more_features)
-    dataset, test = read(options.train, options.files, **sources, dtype=options.dtype), None
+    dataset = read(
+        options.train,
+        options.files,
+        labels=options.labels_file,
+        more=options.more_features,
+        dtype=options.dtype,
+    )
+    test = None
     if options.test is not None:
         test = read(
             options.test,

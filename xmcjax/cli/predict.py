@@ -128,7 +128,7 @@ def _linear(options: Options, threads: int) -> Opened:
         model.transforms(),
         model.n_features,
         last - first,
-        int(classes[-1]) + 1 if _are_labels(classes) else model.n_labels,
+        _columns(classes, model.n_labels),
         model.dtype.name,
     )
 
@@ -155,15 +155,21 @@ def _kernel(options: Options, threads: int) -> Opened:
         transforms,
         classifier.n_features_in_,
         len(classes),
-        int(classes[-1]) + 1 if _are_labels(classes) else len(classes),
+        _columns(classes, len(classes)),
         classifier.dual_coef_.dtype.name,
     )
 
 
 def _are_labels(classes: np.ndarray | None) -> bool:
     """Whether classes are numbers that can stand as labels in a prediction file."""
-    numbers = classes is not None and classes.dtype.kind in "iu" and len(classes) > 0
-    return numbers and bool(0 <= classes[0] <= classes[-1] < 2**31 - 1)
+    if classes is None or classes.dtype.kind not in "iu" or not len(classes):
+        return False
+    return bool(0 <= classes[0] <= classes[-1] < 2**31 - 1)
+
+
+def _columns(classes: np.ndarray | None, n_labels: int) -> int:
+    """One more than the largest label that can be predicted."""
+    return n_labels if classes is None or not _are_labels(classes) else int(classes[-1]) + 1
 
 
 def _numbered(best: Callable, classes: np.ndarray | None) -> Callable:

@@ -2,8 +2,8 @@
 
 from xmcjax.data._arrow import load_arrow as load_arrow
 from xmcjax.data._arrow import load_parquet as load_parquet
-from xmcjax.data._arrow import save_arrow as save_arrow
-from xmcjax.data._arrow import save_parquet as save_parquet
+from xmcjax.data._arrow_writer import save_arrow as save_arrow
+from xmcjax.data._arrow_writer import save_parquet as save_parquet
 from xmcjax.data._atomic import atomic_write as atomic_write
 from xmcjax.data._dataset import FORMATS as FORMATS
 from xmcjax.data._dataset import Dataset as Dataset

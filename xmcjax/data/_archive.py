@@ -1,4 +1,4 @@
-"""Archives of arrays (npz), of which nothing is trusted: sizes come before memory, checksums while reading."""
+"""Archives of arrays (npz), of which nothing is trusted: sizes are checked before memory is asked for."""
 
 from __future__ import annotations
 

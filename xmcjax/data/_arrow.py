@@ -1,4 +1,4 @@
-"""Data sets in Parquet and Arrow files, where columns hold lists: read and written through pyarrow.
+"""Data sets in Parquet and Arrow files, where columns hold lists, read through pyarrow.
 
 | column | what a row has there |
 |---|---|
@@ -23,26 +23,26 @@ import scipy.sparse as sp
 from xmcjax import _sparse
 from xmcjax._arguments import whole_number
 from xmcjax._finite import place_not_finite
-from xmcjax._sparse import Sparse, is_sparse
 from xmcjax.data._archive import check_seekable
-from xmcjax.data._atomic import atomic_write
 from xmcjax.data._errors import DataFormatError
-from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows, dense_features
 from xmcjax.data._memory import MemoryBound
-from xmcjax.data._svmlight import class_vector
 from xmcjax.data._text import value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS
 
 DENSE, SPARSE, LABELS = "features", ("feature_indices", "feature_values"), "labels"
-_ROWS = 8192  # of a batch
+ROWS = 8192  # of a batch
 _MAGIC = b"ARROW1"  # of a file; a stream has none
 
 
-def _pyarrow() -> Any:
+def pyarrow() -> Any:
+    """The package, with its readers of files.
+
+    Raises:
+        ImportError: it is not installed.
+    """
     try:
-        import pyarrow
-        import pyarrow.ipc
-        import pyarrow.parquet
+        import pyarrow.ipc  # pyright: ignore[reportMissingImports] – an extra
+        import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError:
         message = "Parquet and Arrow files need pyarrow: pip install 'xmcjax[arrow]'"
         raise ImportError(message) from None
@@ -111,7 +111,7 @@ class TableReader:
             for name, size in (("n_features", n_features), ("n_labels", n_labels))
         ]
         self._bound = MemoryBound(path, max_memory)
-        self._pa = _pyarrow()
+        self._pa = pyarrow()
         self._rows = 0  # of the file before the batch at hand
 
     def pieces(self, piece: int | None) -> Iterator[tuple[Any, Any]]:
@@ -137,7 +137,7 @@ class TableReader:
         """(X, y) of each batch, X dense or a tuple (lengths, indices, values)."""
         with self._errors():
             for batch in self._batches():
-                batch.validate(full=True)
+                batch.validate(full=True)  # before its offsets are followed
                 X = self._features(batch)
                 y = None if self._wanted.labels is None else self._labels(batch.column(self._wanted.labels))
                 self._rows += batch.num_rows
@@ -318,16 +318,16 @@ class _ParquetReader(TableReader):
         check_seekable(self.path, "Parquet is read from its end")
         with open(self.path, "rb") as raw, self._pa.parquet.ParquetFile(raw) as file:
             names = self._names(file.schema_arrow)
-            held = _claimed(file.metadata, names, self._pa)
+            held = _claimed(file.metadata, names)
             self._bound.check(held, f"columns of {file.metadata.num_rows:,} rows")
-            yield from file.iter_batches(_ROWS, columns=names, use_threads=False)
+            yield from file.iter_batches(ROWS, columns=names, use_threads=False)
 
 
 class _ArrowReader(TableReader):
     _kind = "Arrow"
 
     def _batches(self) -> Iterator[Any]:
-        check_seekable(self.path, "Arrow files are mapped into memory")
+        check_seekable(self.path, "Arrow files are read in several places")
         with open(self.path, "rb") as raw:
             whole = raw.read(len(_MAGIC)) == _MAGIC
             raw.seek(0)
@@ -345,12 +345,11 @@ class _ArrowReader(TableReader):
 
 def _cut(batch: Any, names: list[str]) -> Iterator[Any]:
     """The wanted columns of a batch, some rows at a time."""
-    batch.validate(full=True)  # offsets are not followed before
-    for start in range(0, batch.num_rows, _ROWS):
-        yield batch.select(names).slice(start, _ROWS)
+    for start in range(0, batch.num_rows, ROWS):
+        yield batch.select(names).slice(start, ROWS)
 
 
-def _claimed(metadata: Any, names: list[str], pa: Any) -> int:
+def _claimed(metadata: Any, names: list[str]) -> int:
     """Bytes that the columns take by what the file says of itself."""
     total = 0
     for group in range(metadata.num_row_groups):
@@ -431,14 +430,14 @@ def load_parquet(
         out. Indices and labels count from 0.
 
     Raises:
-        DataFormatError: the file is damaged, lacks a column, has nulls, other types, numbers out of range, twice
-            in a row or not finite, or reading takes too much memory.
+        DataFormatError: the file is damaged, lacks a column, has nulls, other types, numbers that are out of
+            range, twice in a row or not finite, or reading takes too much memory.
         ImportError: pyarrow is not installed (the extra ``arrow``).
         OSError: the file cannot be read.
     """
-    options = dict(n_features=n_features, n_labels=n_labels, max_memory=max_memory)
+    options: dict[str, Any] = dict(n_features=n_features, n_labels=n_labels, max_memory=max_memory)
     options |= dict(feature_columns=feature_columns, label_column=label_column)
-    (whole,) = table_pieces("parquet", path, dtype, **options, piece=None)  # type: ignore[arg-type]
+    (whole,) = table_pieces("parquet", path, dtype, **options, piece=None)
     return whole
 
 
@@ -456,56 +455,7 @@ def load_arrow(
 
     Arguments, result and errors are those of :func:`load_parquet`.
     """
-    options = dict(n_features=n_features, n_labels=n_labels, max_memory=max_memory)
+    options: dict[str, Any] = dict(n_features=n_features, n_labels=n_labels, max_memory=max_memory)
     options |= dict(feature_columns=feature_columns, label_column=label_column)
-    (whole,) = table_pieces("arrow", path, dtype, **options, piece=None)  # type: ignore[arg-type]
+    (whole,) = table_pieces("arrow", path, dtype, **options, piece=None)
     return whole
-
-
-def _table(X: Any, y: Any) -> Any:
-    """A table with the usual names of columns."""
-    pa, content = _pyarrow(), {}
-    if is_sparse(X):
-        X = canonical_features(X)
-        offsets = X.indptr.astype(np.int64)
-        for name, array in zip(SPARSE, (X.indices, X.data), strict=True):
-            content[name] = pa.LargeListArray.from_arrays(offsets, pa.array(array))
-    else:
-        X = dense_features(X)
-        content[DENSE] = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])
-    y = canonical_labels(y) if is_sparse(y) else class_vector(y)
-    check_rows(X, y)
-    if is_sparse(y):
-        offsets = y.indptr.astype(np.int64)
-        content[LABELS] = pa.LargeListArray.from_arrays(offsets, pa.array(y.indices))
-    else:
-        content[LABELS] = pa.array(y)
-    return pa.table(content)
-
-
-def save_parquet(path: str | os.PathLike[str], X: Sparse | np.ndarray, y: Sparse | np.ndarray) -> None:
-    """Writes a data set as a Parquet file with columns of lists, so that ``load_parquet`` reads it.
-
-    Args:
-        path: where to, under exactly this name, which appears when the file is complete.
-        X: features [n, d], sparse or dense, float32 or float64, finite.
-        y: labels, sparse [n, L] with entries 0 and 1 only, or classes, integers [n].
-
-    Raises:
-        TypeError, ValueError: what a file cannot hold, or shapes that differ.
-        ImportError: pyarrow is not installed (the extra ``arrow``).
-        OSError: the file cannot be written.
-    """
-    table = _table(X, y)
-    with atomic_write(path) as file:
-        _pyarrow().parquet.write_table(table, file)
-
-
-def save_arrow(path: str | os.PathLike[str], X: Sparse | np.ndarray, y: Sparse | np.ndarray) -> None:
-    """Writes a data set as an Arrow file with columns of lists, so that ``load_arrow`` reads it.
-
-    Arguments and errors are those of :func:`save_parquet`.
-    """
-    table = _table(X, y)
-    with atomic_write(path) as file, _pyarrow().ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table, max_chunksize=_ROWS)

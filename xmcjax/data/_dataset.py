@@ -15,7 +15,8 @@ import scipy.sparse as sp
 
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._sparse import Sparse, is_sparse
-from xmcjax.data._arrow import load_arrow, load_parquet, save_arrow, save_parquet, table_pieces
+from xmcjax.data._arrow import load_arrow, load_parquet, table_pieces
+from xmcjax.data._arrow_writer import save_arrow, save_parquet
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows, dense_features
 from xmcjax.data._npz import load_npz, save_npz
 from xmcjax.data._separate import READERS, SUFFIXES
@@ -145,8 +146,8 @@ def load_pieces(
         path, format: as in ``load``.
         piece: about how many bytes the matrices of a piece take. An npz file is one piece.
         **options: of the format's reader, as in ``load``. ``max_memory`` bounds what a line may take.
-            svmlight, Parquet and Arrow need ``n_features`` (and ``n_labels``), or each piece has the numbers of
-            its own rows.
+            svmlight, Parquet and Arrow need ``n_features`` (and ``n_labels``), or each piece has the
+            numbers of its own rows.
 
     Yields:
         Data sets of rows that follow one another; the last one may have none.
@@ -227,7 +228,7 @@ def _format(path: str | os.PathLike[str], format: str | None) -> str:
     found = SUFFIXES.get(Path(path).suffix, "xmc") if format is None else format
     if isinstance(found, str) and found in READERS and found not in FORMATS:
         raise ValueError(
-            f"{path}: expected features and labels in one file, got one of the format {found}, which holds one "
-            "matrix: labels have a file of their own (--labels-file)"
+            f"{path}: expected features and labels in one file, got one of the format {found}, which holds "
+            "one matrix: labels have a file of their own (--labels-file)"
         )
     return name_of("format", found, FORMATS)

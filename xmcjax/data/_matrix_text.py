@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,7 +53,7 @@ def load_matrix(
         DataFormatError: at the first place that breaks the format, or where reading takes too much memory.
         OSError: the file cannot be read.
     """
-    options = dict(shape=shape, one_based=one_based, parser=parser, max_memory=max_memory)
+    options: dict[str, Any] = dict(shape=shape, one_based=one_based, parser=parser, max_memory=max_memory)
     (matrix,) = matrix_pieces(path, dtype, **options, piece=None)
     return matrix
 

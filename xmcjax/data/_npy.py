@@ -112,10 +112,8 @@ def load_npy_labels(path: str | os.PathLike[str], *, max_memory: int | None = No
                 path, None, None, "classes, whole numbers [n]", f"numbers of {mapped.dtype}"
             )
         bound.check(8 * mapped.size, f"{mapped.size} classes")
-        too_large = np.flatnonzero(mapped > np.iinfo(np.int64).max) if mapped.dtype == np.uint64 else ()
-        if len(too_large):
-            row = int(too_large[0])
-            raise DataFormatError(path, None, None, "classes below 2^63", f"{mapped[row]} in row {row}")
+        if mapped.size and mapped.max() > np.iinfo(np.int64).max:
+            raise DataFormatError(path, None, None, "classes below 2^63", str(mapped.max()))
         return mapped.astype(np.int64)
     _need_axes(path, mapped, 2, "classes, [n], or a label matrix, [n, L]")
     for start, part in _parts(mapped):

@@ -76,7 +76,7 @@ def _npz(scipy: Callable, place: int) -> Callable[..., Any]:
 def _ones(load: Callable) -> Callable[..., sp.csr_matrix]:
     """Reads a label matrix whose entries must be 1."""
 
-    def read(path, dtype: np.typing.DTypeLike = None, **options):
+    def read(path, dtype: Any = np.float32, **options):
         Y = load(path, dtype, **options)
         wrong = np.flatnonzero(Y.data != 1)
         if wrong.size:
@@ -312,7 +312,8 @@ def join_pieces(
     Raises:
         Exception: what ``refuse`` gives.
     """
-    sources, left, rows = (first, second), [None, None], [0, 0]
+    sources, rows = (first, second), [0, 0]
+    left: list[Any] = [None, None]
     while True:
         for place, source in enumerate(sources):
             while left[place] is None or left[place].shape[0] == 0:

@@ -103,7 +103,7 @@ class RowReader:
         """Parses ``head.data[start:]``, then the chunks; ``lines`` of the file came before them.
 
         Args:
-            unlabelled: whether rows begin with their first feature, without the blank of a row without labels.
+            unlabelled: whether rows begin with their first feature, without a blank before it.
             piece: bytes after which rows are handed out; the last piece may have none. None hands out all
                 rows together.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -47,11 +47,11 @@ def load_xmc(
     """Reads a multi-label data set in the text format of the XMC repository.
 
     The first line is ``n d L``; then each row is ``l1,l2,... f:v f:v ...`` with labels and features
-    counted from 0, or from 1 where the caller says so: it is not guessed. A row without labels starts with a blank, a row may have no features, and an
-    empty line is a row with neither. The header is binding: it gives the shapes, and every number and
-    the count of rows are checked against it. Order within a row is free, a value of zero is
-    dropped, and what is wrong is reported, never repaired: duplicates, numbers out of range,
-    nan and infinities (docs/formats.md lists every case).
+    counted from 0, or from 1 where the caller says so: it is not guessed. A row without labels starts
+    with a blank, a row may have no features, and an empty line is a row with neither. The header is
+    binding: it gives the shapes, and every number and the count of rows are checked against it. Order
+    within a row is free, a value of zero is dropped, and what is wrong is reported, never repaired:
+    duplicates, numbers out of range, nan and infinities (docs/formats.md lists every case).
 
     Args:
         path: plain text, or compressed as the suffix .gz or .xz says.
@@ -69,7 +69,7 @@ def load_xmc(
         DataFormatError: at the first place that breaks the format, or where reading takes too much memory.
         OSError: the file cannot be read.
     """
-    options = dict(one_based=one_based, parser=parser, max_memory=max_memory)
+    options: dict[str, Any] = dict(one_based=one_based, parser=parser, max_memory=max_memory)
     (rows,) = xmc_pieces(path, dtype, **options, piece=None)
     return rows
 

@@ -57,7 +57,7 @@ def read_dismec(
         OSError: a file cannot be read.
     """
     path = Path(path)
-    d, L, files = _contents(path)
+    d, files = _contents(path)
     if bias is not None and d < 2:
         raise ModelFormatError(path, "two features at least, the last of them the bias", str(d))
     parts = []
@@ -78,8 +78,8 @@ def read_dismec(
     return ForeignModel(coef, intercept, None, meta)
 
 
-def _contents(path: Path) -> tuple[int, int, list[tuple[int, int, str, str]]]:
-    """Features, labels, and (first, count, name, format) of each file, ascending."""
+def _contents(path: Path) -> tuple[int, list[tuple[int, int, str, str]]]:
+    """Features, and (first, count, name, format) of each file, ascending."""
 
     def need(condition: bool, expected: str, found: Any) -> None:
         if not condition:
@@ -121,7 +121,7 @@ def _contents(path: Path) -> tuple[int, int, list[tuple[int, int, str, str]]]:
         )
         end = first + count
     need(end == sizes[1], f"weights of {sizes[1]} labels", end)
-    return sizes[0], sizes[1], sorted(files)
+    return sizes[0], sorted(files)
 
 
 def _weights(path: Path, format: str, shape: tuple[int, int], max_memory: int | None) -> sp.csr_array:

@@ -1,4 +1,4 @@
-"""Models as ONNX graphs, for onnxruntime and others: X -> label, scores, and probabilities where there are any."""
+"""Models as ONNX graphs, for onnxruntime and others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_onnx(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
         OSError: the file cannot be written.
     """
     try:
-        import onnx
+        import onnx  # pyright: ignore[reportMissingImports] – an extra
     except ImportError:
         raise ImportError("ONNX files need onnx: pip install 'xmcjax[onnx]'") from None
     size = model.n_features * model.n_labels * model.dtype.itemsize
