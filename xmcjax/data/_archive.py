@@ -144,6 +144,8 @@ def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     header = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
+        # 2.0 but for names of fields in UTF-8; arrays of fields are refused
+        (3, 0): np.lib.format.read_array_header_2_0,
     }[version](file)
     return header
 
