@@ -165,8 +165,8 @@ TEXTS = {
     ),
     "two classes of Crammer and Singer": (
         "solver_type MCSVM_CS\nnr_class 2\nlabel 4 3\r\nnr_feature 1\nbias 1\r\nw\n2 5 \n+1.5e0 -.5 \n\n",
-        [[5], [2]],
-        [-0.5, 1.5],
+        [[1.5], [-1.5]],  # half the difference: a model of two classes has opposite scores
+        [-1, 1],
         [3, 4],
         ("multiclass", None),
     ),

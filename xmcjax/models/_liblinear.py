@@ -67,8 +67,11 @@ def read_liblinear(path: str | os.PathLike[str], max_memory: int | None = None) 
     if header.columns < header.n_classes:  # z of the first class, −z of the second
         weights, bias = sp.vstack([weights, -weights], "csr"), np.concatenate([bias, -bias])
     order = np.argsort(classes, kind="stable")
-    coef = sp.csr_array(weights[order])
-    return ForeignModel(coef, bias[order], classes[order], _meta(header))
+    coef, bias = sp.csr_array(weights[order]), bias[order]
+    if header.columns == 2:  # only their difference counts, and a model of two classes has scores −z and z
+        half, middle = (coef[[1]] - coef[[0]]) / 2, (bias[1] - bias[0]) / 2
+        coef, bias = sp.csr_array(sp.vstack([-half, half], "csr")), np.array([-middle, middle])
+    return ForeignModel(coef, bias, classes[order], _meta(header))
 
 
 def _meta(header: _Header) -> dict[str, Any]:
