@@ -276,10 +276,10 @@ def load_files(
         kind = options.format_of_labels(labels)
         y = load_labels(labels, kind, **numbers, **options.of_labels(kind, own_labels))
         if y.shape[0] != X.shape[0]:
-            raise _other_rows(labels, kind, X.shape[0], path, y.shape[0])
+            raise _other_rows(labels, kind, f"{X.shape[0]}", path, y.shape[0])
     if beside is not None and more is not None:
         if beside.shape[0] != X.shape[0]:
-            raise _other_rows(more, options.format_of_more(more), X.shape[0], path, beside.shape[0])
+            raise _other_rows(more, options.format_of_more(more), f"{X.shape[0]}", path, beside.shape[0])
         X = join_features(X, beside)
     return Dataset(X, y)
 
@@ -325,18 +325,14 @@ def _feature_pieces(
 
     def refuse(rows: int, others: int) -> DataFormatError:
         # the source that goes on has shown more rows than the other one has
-        return _other_rows(more, kind, rows, path, f"more than {rows}" if others > rows else others)
+        found = f"more than {rows}" if others > rows else others
+        return _other_rows(more, kind, "as many", path, found)
 
     return join_pieces(pieces, itertools.chain([first], beside), refuse)
 
 
-def _other_rows(path: Path, format: str, rows: int, like: Path, found: int | str) -> DataFormatError:
-    expected = (
-        f"as many rows as in {like}"
-        if isinstance(found, int) and found < rows
-        else f"{rows} rows as in {like}"
-    )
-    return DataFormatError(path, _header_line(format), None, expected, str(found))
+def _other_rows(path: Path, format: str, wanted: str, like: Path, found: int | str) -> DataFormatError:
+    return DataFormatError(path, _header_line(format), None, f"{wanted} rows as in {like}", str(found))
 
 
 def _header_line(format: str) -> int | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import math
 import os
+import re
 import stat
 import zipfile
 import zlib
@@ -21,6 +23,11 @@ from xmcjax.data._memory import MemoryBound
 
 # What one byte of a deflated member can unpack to, at most.
 _MAX_RATIO = 1032
+# Bytes that state the length of the header of an array, by the version of its format; how long it may be; and
+# types of numbers and texts, without names.
+_LENGTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
+_LONGEST_HEADER = 10_000
+_DESCR = re.compile(r"[<>|=]?[?biufcmMSUVO][0-9]{0,4}")
 
 
 def check_seekable(path: Path, why: str) -> None:
@@ -109,7 +116,7 @@ class Archive:
         with self._archive.open(info) as member:
             try:
                 shape, fortran_order, dtype = array_header(member)
-            except (ValueError, KeyError) as error:
+            except ValueError as error:
                 raise self.error(f"an array as member {name!r}", f"a damaged one ({error})") from error
             if dtype.kind not in kinds or len(shape) != ndim or fortran_order or dtype.byteorder == ">":
                 kind = " or ".join(map(repr, kinds))
@@ -137,17 +144,33 @@ class Archive:
 def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Shape, Fortran order and dtype of an array in the npy format, whose numbers follow.
 
+    NumPy's own reader of headers lets the errors of Python's parser out.
+
     Raises:
-        ValueError, KeyError: no such header.
+        ValueError: no such header.
     """
     version = np.lib.format.read_magic(file)
-    header = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-        # 2.0 but for names of fields in UTF-8; arrays of fields are refused
-        (3, 0): np.lib.format.read_array_header_2_0,
-    }[version](file)
-    return header
+    if version not in _LENGTHS:
+        raise ValueError(f"version {version[0]}.{version[1]}")
+    raw = file.read(_LENGTHS[version])
+    size = int.from_bytes(raw, "little")
+    text = file.read(size) if size <= _LONGEST_HEADER else b""
+    if len(raw) < _LENGTHS[version] or len(text) < size:
+        raise ValueError(f"a header of {size} bytes")
+    try:
+        header = ast.literal_eval(text.decode("latin-1"))
+        shape, order, descr = header["shape"], header["fortran_order"], header["descr"]
+    except (ValueError, SyntaxError, TypeError, LookupError, MemoryError, RecursionError) as error:
+        raise ValueError("a header that is none") from error
+    whole = isinstance(shape, tuple) and all(type(n) is int and 0 <= n < 2**63 for n in shape)
+    if not whole or not isinstance(order, bool) or len(header) != 3:
+        raise ValueError("a header that is none")
+    if not isinstance(descr, str) or not _DESCR.fullmatch(descr):
+        raise ValueError(f"an array of {str(descr)[:40]!r}")
+    try:
+        return shape, order, np.dtype(descr)
+    except TypeError as error:
+        raise ValueError(f"an array of {descr!r}") from error
 
 
 def _fill(member: IO[bytes], block: bytearray) -> None:

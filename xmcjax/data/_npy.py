@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,16 +155,18 @@ def _mapped(path: str | os.PathLike[str], kinds: str) -> np.ndarray:
     with open(path, "rb") as file:
         try:
             shape, fortran_order, dtype = array_header(file)
-        except (ValueError, KeyError, EOFError) as error:
+        except ValueError as error:
             why = " ".join(str(error).split())
             raise DataFormatError(path, None, None, "an npy file", f"another one ({why[:200]})") from error
         offset, size = file.tell(), os.fstat(file.fileno()).st_size
         if dtype.kind not in kinds or dtype.itemsize > 8:
             raise DataFormatError(path, None, None, "real numbers of at most 64 bits", f"an array of {dtype}")
         needed = math.prod(shape) * dtype.itemsize
-        if size - offset != needed or min(shape, default=0) < 0:
+        if size - offset != needed:
             expected = f"{needed} bytes of an array {list(shape)} of {dtype}"
             raise DataFormatError(path, None, None, expected, str(size - offset))
+        if max(shape, default=0) > sys.maxsize // 8:
+            raise DataFormatError(path, None, None, "an array that memory can address", str(list(shape)))
         if needed == 0:
             return np.empty(shape, dtype)
         order = "F" if fortran_order else "C"
