@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.matrices import MALFORMED, features
 from xmcjax.data import (
     DataFormatError,
     Dataset,
@@ -223,3 +224,14 @@ def test_a_file_that_unpacks_to_much(tmp_path):
     with pytest.raises(DataFormatError, match=r"data that take at most .* found about 160 MB for columns of"):
         load(tmp_path / "d.parquet")
     assert load(tmp_path / "d.parquet", max_memory=10**9).X.shape == (20_000, 1000)
+
+
+@needs_pyarrow
+@pytest.mark.parametrize("case", MALFORMED)
+def test_malformed_matrices_are_not_written(tmp_path, data, case):
+    for save_ in SAVE.values():
+        with pytest.raises((ValueError, TypeError), match=r"^X[.a-z]*: expected"):
+            save_(tmp_path / "d", MALFORMED[case](features()), np.arange(features().shape[0]))
+        with pytest.raises((ValueError, TypeError), match=r"^Y[.a-z]*: expected"):
+            save_(tmp_path / "d", data[0], MALFORMED[case](features()))
+    assert list(tmp_path.iterdir()) == []

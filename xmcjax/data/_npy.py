@@ -141,7 +141,7 @@ def save_npy(path: str | os.PathLike[str], X: np.ndarray) -> None:
     X = _sparse.dense(X)
     if X.ndim not in (1, 2):
         raise ValueError(f"X: expected one or two axes, found shape {list(X.shape)}")
-    place = place_not_finite(X.reshape(len(X), -1))
+    place = place_not_finite(X[:, None] if X.ndim == 1 else X)
     if place is not None:
         raise ValueError(f"X must be finite, but X[{place[0]}, {place[1]}] is {place[2]}")
     with atomic_write(path) as file:

@@ -149,9 +149,8 @@ def format_of(path: str | os.PathLike[str], format: str | None, other: str) -> s
     Raises:
         ValueError: no such format.
     """
-    if format is None:
-        return SUFFIXES.get(Path(path).suffix, other)
-    return name_of("format", format, READERS)
+    found = SUFFIXES.get(Path(path).suffix, name_of("other", other, READERS))
+    return found if format is None else name_of("format", format, READERS)
 
 
 def load_features(path: str | os.PathLike[str], format: str | None = None, **options: Any) -> Any:
