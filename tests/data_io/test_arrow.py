@@ -58,7 +58,8 @@ def data():
 def test_data_come_back(tmp_path, data, kind, dense, classes, monkeypatch):
     X, y = data[1] if dense else data[0], data[3] if classes else data[2]
     path = tmp_path / f"d.{kind}"
-    monkeypatch.setattr("xmcjax.data._arrow.ROWS", 7)
+    for name in ("ROWS", "_FEW_ROWS"):
+        monkeypatch.setattr(f"xmcjax.data._arrow.{name}", 7)
     for dtype in (np.float32, np.float64):
         save(path, X.astype(dtype), y)
         sizes = dict(dtype=dtype, n_features=X.shape[1]) | ({} if classes else dict(n_labels=5))
@@ -221,7 +222,7 @@ def test_a_file_that_unpacks_to_much(tmp_path):
         tmp_path / "d.parquet", "parquet", pa.table({"features": values, "labels": np.zeros(20_000, int)})
     )
     assert (tmp_path / "d.parquet").stat().st_size < 500_000
-    with pytest.raises(DataFormatError, match=r"data that take at most .* found about 160 MB for columns of"):
+    with pytest.raises(DataFormatError, match=r"data that take at most .* for the first \d+,\d\d\d rows"):
         load(tmp_path / "d.parquet")
     assert load(tmp_path / "d.parquet", max_memory=10**9).X.shape == (20_000, 1000)
 

@@ -161,7 +161,7 @@ class _Reader:
     def _classes(self, value: bytes, n_classes: int | None) -> np.ndarray:
         if n_classes is None:
             raise self._error(1, "a line 'nr_class' before the line 'label'", "none")
-        if not re.fullmatch(rb"(?:[+-]?[0-9]{1,10}[ \t]*+)*+", value):
+        if not re.fullmatch(rb"(?:[+-]?[0-9]{1,10}(?:[ \t]++|$))*+", value):
             raise self._error(7, "classes, whole numbers", "others")
         classes = np.fromstring(value, np.int64, sep=" ") if value else np.empty(0, np.int64)
         if len(classes) != n_classes:
