@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._sparse import Sparse, is_sparse
 from xmcjax.data._arrow import load_arrow, load_parquet, table_pieces
@@ -186,7 +186,7 @@ def save(
     """
     written = _format(path, format)
     if not is_sparse(X) and written not in _DENSE:
-        X = sp.csr_matrix(dense_features(X))
+        X = _sparse.of_dense(dense_features(X))
     FORMATS[written].save(path, X, y, **options)
 
 

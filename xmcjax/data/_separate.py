@@ -90,7 +90,7 @@ def _ones(load: Callable) -> Callable[..., sp.csr_matrix]:
 
 def _npy_labels(path, dtype: np.typing.DTypeLike = np.float32, *, max_memory: int | None = None):
     y = load_npy_labels(path, max_memory=max_memory)
-    return y if y.ndim == 1 else sp.csr_matrix(y, dtype=value_dtype(dtype))
+    return y if y.ndim == 1 else sp.csr_matrix(_sparse.of_dense(y, value_dtype(dtype)))
 
 
 def _matrix_text(path, dtype: np.typing.DTypeLike = np.float32, **options):
@@ -237,7 +237,7 @@ def save_features(path: str | os.PathLike[str], X: Any, format: str | None = Non
             raise ValueError(f"{path}: expected dense features to write npy, found sparse ones")
         save_npy(path, dense_features(X))
         return
-    X = X if is_sparse(X) else sp.csr_matrix(dense_features(X))
+    X = X if is_sparse(X) else _sparse.of_dense(dense_features(X))
     (save_scipy_npz if written == "npz" else save_matrix)(path, X)
 
 
@@ -292,7 +292,12 @@ def join_features(X: Any, more: Any) -> Any:
         joined = np.empty((len(parts[0]), sum(part.shape[1] for part in parts)), dtype)
         joined[:, : parts[0].shape[1]], joined[:, parts[0].shape[1] :] = parts
         return joined
-    matrices = [canonical_features(sp.csr_matrix(part, dtype=dtype)) for part in parts]
+    matrices = [
+        canonical_features(
+            part.astype(dtype, copy=False) if is_sparse(part) else _sparse.of_dense(part, dtype)
+        )
+        for part in parts
+    ]
     joined = sp.csr_matrix(sp.hstack(matrices, "csr"))
     joined.has_canonical_format = True
     return joined
