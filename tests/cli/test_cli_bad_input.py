@@ -320,7 +320,7 @@ def test_too_little_memory(ask, files, monkeypatch, error):
     def full(*arguments, **options):
         raise error
 
-    monkeypatch.setattr("xmcjax.cli.train.read", full)
+    monkeypatch.setattr("xmcjax.cli.train.read_training", full)
     ask("train", files / "train.txt").refused("not enough memory: ")
 
 

@@ -47,12 +47,13 @@ _MEANT_FOR = {
 }
 
 if TYPE_CHECKING:
-    FormatName = MoreFormatName = PredictionFormatName = str
+    FormatName = MoreFormatName = PredictionFormatName = DtypeName = str
 else:
     FormatName = one_of((AUTO, *READERS))
     # the width of svmlight is what its rows show, which joined features cannot do with
     MoreFormatName = one_of((AUTO, *(name for name in READERS if name != "svmlight")))
     PredictionFormatName = one_of((AUTO, *PREDICTION_FORMATS))
+    DtypeName = one_of(("float32", "float64"))
 
 _MOST_LABELS = 2**31 - 1
 
@@ -168,11 +169,12 @@ class SizedDataOptions(DataOptions):
         return self.n_features, self.n_labels
 
 
-def check_test(options: Any) -> None:
-    """Whether flags about test data stand beside ``--test``.
+def read_training(options: Any) -> Dataset:
+    """The training data that the flags of ``train`` name.
 
     Raises:
-        ValueError: one does not.
+        ValueError: a flag about test data without ``--test``, or options that do not fit.
+        DataFormatError, OSError: as in :func:`read`.
     """
     for flag, path in (
         ("--test-labels-file", options.test_labels_file),
@@ -180,6 +182,28 @@ def check_test(options: Any) -> None:
     ):
         if path is not None and options.test is None:
             raise ValueError(f"{flag} needs --test, got none")
+    sources = {"labels": options.labels_file, "more": options.more_features}
+    return read(options.train, options.files, **sources, dtype=options.dtype)
+
+
+def read_test(options: Any, like: Dataset) -> Dataset | None:
+    """The data of ``--test``, which have the features and labels of the training data; None of none.
+
+    Raises:
+        DataFormatError, OSError, ValueError: as in :func:`read`.
+    """
+    if options.test is None:
+        return None
+    return read(
+        options.test,
+        options.files,
+        labels=options.test_labels_file,
+        more=options.test_more_features,
+        dtype=like.X.dtype.name,
+        n_features=like.X.shape[1],
+        n_labels=like.n_labels,
+        like=f"as in {options.train}",
+    )
 
 
 def read(

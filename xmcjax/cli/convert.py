@@ -67,7 +67,6 @@ def run(options: Options) -> None:
         data.save_features(out, dataset.X, written)
     stream = _report.summary_stream(out)
     _report.describe_data(dataset, file=stream)
-    for name, path in (("written", out), ("labels", out_labels)):
-        if path is not None:
-            size = path.stat().st_size
-            _report.print_field(name, f"{path} ({size / 1e6:.1f} MB)", stream, file=str(path), bytes=size)
+    _report.print_written(out, stream)
+    if out_labels is not None:
+        _report.print_written(out_labels, stream, name="labels")

@@ -36,13 +36,7 @@ def run(options: Options) -> None:
     """Writes; the file appears under its name when it is complete."""
     check_out(options.out, model=options.model)
     told = export_model(options.model, options.out, options.format)
-    stream, size = _report.summary_stream(options.out), options.out.stat().st_size
-    _report.print_field(
-        "written",
-        f"{options.out} ({EXCHANGES[options.format].what}, {size / 1e6:.1f} MB)",
-        stream,
-        file=str(options.out),
-        bytes=size,
-    )
+    stream = _report.summary_stream(options.out)
+    _report.print_written(options.out, stream, more=f"{EXCHANGES[options.format].what}, ")
     if told:
         _report.print_field("note", "; ".join(told), stream)

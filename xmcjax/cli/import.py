@@ -43,11 +43,7 @@ def run(options: Options) -> None:
     memory = parse_size(options.max_memory)
     model = import_model(options.source, options.model, options.format, bias=options.bias, max_memory=memory)
     found = f"{model.n_features:,} features, {model.n_labels:,} labels, {model.dtype}"
-    _report.print_field("problem", found, features=model.n_features, labels=model.n_labels)
-    size = _report.model_size(options.model)
-    _report.print_field(
-        "model",
-        f"{options.model} ({size / 1e6:.1f} MB, {model.density():.2%} of the weights non-zero)",
-        directory=str(options.model),
-        bytes=size,
-    )
+    dtype = model.dtype.name
+    _report.print_field("problem", found, features=model.n_features, labels=model.n_labels, dtype=dtype)
+    density = model.density()
+    _report.print_model(options.model, f", {density:.2%} of the weights non-zero", density=density)

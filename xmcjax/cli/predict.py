@@ -68,6 +68,7 @@ class Opened(NamedTuple):
         n_features, n_labels: of the model.
         columns: one more than the largest label that can be predicted.
         dtype: of features and scores.
+        named: whether labels are the places of classes that have names.
     """
 
     best: Callable[[Any, int], tuple[np.ndarray, np.ndarray]]
@@ -76,6 +77,7 @@ class Opened(NamedTuple):
     n_labels: int
     columns: int
     dtype: str
+    named: bool
 
 
 def run(options: Options) -> None:
@@ -108,6 +110,9 @@ def run(options: Options) -> None:
     _report.print_field(
         "predictions", written, stream, file=str(options.out), rows=n_rows, labels_per_row=top_k
     )
+    if model.named:
+        text = f"the labels are their places; xmcjax inspect --model {options.model} names them"
+        _report.print_field("classes", text, stream, numbered=False)
 
 
 def _linear(options: Options, threads: int) -> Opened:
@@ -130,6 +135,7 @@ def _linear(options: Options, threads: int) -> Opened:
         last - first,
         _columns(classes, model.n_labels),
         model.dtype.name,
+        _named(classes),
     )
 
 
@@ -157,24 +163,26 @@ def _kernel(options: Options, threads: int) -> Opened:
         len(classes),
         _columns(classes, len(classes)),
         classifier.dual_coef_.dtype.name,
+        _named(classes),
     )
 
 
-def _are_labels(classes: np.ndarray | None) -> bool:
-    """Whether classes are numbers that can stand as labels in a prediction file."""
-    if classes is None or classes.dtype.kind not in "iu" or not len(classes):
+def _named(classes: np.ndarray | None) -> bool:
+    """Whether classes are other than numbers from 0, which labels of a file are."""
+    if classes is None:
         return False
-    return bool(0 <= classes[0] <= classes[-1] < 2**31 - 1)
+    numbers = classes.dtype.kind in "iu" and len(classes) > 0
+    return not (numbers and 0 <= classes[0] <= classes[-1] < 2**31 - 1)
 
 
 def _columns(classes: np.ndarray | None, n_labels: int) -> int:
     """One more than the largest label that can be predicted."""
-    return n_labels if classes is None or not _are_labels(classes) else int(classes[-1]) + 1
+    return n_labels if classes is None or _named(classes) else int(classes[-1]) + 1
 
 
 def _numbered(best: Callable, classes: np.ndarray | None) -> Callable:
     """Predictions with the classes as labels, where these are numbers from 0; else their places."""
-    if classes is None or not _are_labels(classes):
+    if classes is None or _named(classes):
         return best
 
     def numbered(X, k: int) -> tuple[np.ndarray, np.ndarray]:
