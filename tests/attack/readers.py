@@ -24,13 +24,14 @@ from xmcjax.cli._runs import read_runs
 from xmcjax.cli.inspect import read_vocabulary
 from xmcjax.data import (
     DataFormatError,
-    load,
+    load_arrow,
     load_demo,
     load_labels,
     load_matrix,
     load_npy,
     load_npz,
     load_pairs,
+    load_parquet,
     load_pieces,
     load_scipy_npz,
     load_svmlight,
@@ -70,8 +71,15 @@ def _read_state(path: Path) -> tuple:
     return (*_checkpoint._head(path), *_checkpoint._arrays(path, names))
 
 
-def _matrix(load, path: Path, **options) -> tuple:
-    return (load(path, **options),)
+def _alone(load, **fixed):
+    """A reader of one matrix, under its own name, which gives a tuple."""
+
+    @functools.wraps(load)
+    def read(path: Path, **options) -> tuple:
+        found = load(path, **fixed, **options)
+        return found if isinstance(found, tuple) else (found,)
+
+    return read
 
 
 def _imported(format: str, path: Path, **options) -> tuple:
@@ -105,19 +113,19 @@ _CALLS = {
     "vocabulary": (_read_vocabulary, ({},)),
     "pairs": (load_pairs, ({"n_rows": 9, "n_labels": 30},)),
     "state": (_read_state, ({},)),
-    "matrix": (functools.partial(_matrix, load_matrix), ({}, {"dtype": np.float64}, {"one_based": True})),
-    "scipy": (functools.partial(_matrix, load_scipy_npz), ({}, {"dtype": np.float32}, {"zeros": True})),
-    "npy": (functools.partial(_matrix, load_npy), ({}, {"dtype": np.float64})),
-    "npy labels": (functools.partial(_matrix, load_labels), ({"format": "npy"},)),
-    "jsonl": (functools.partial(read_predictions, format="jsonl"), ({},)),
-    "scores": (functools.partial(read_predictions, format="npz"), ({},)),
+    "matrix": (_alone(load_matrix), ({}, {"dtype": np.float64}, {"one_based": True})),
+    "scipy": (_alone(load_scipy_npz), ({}, {"dtype": np.float32}, {"zeros": True})),
+    "npy": (_alone(load_npy), ({}, {"dtype": np.float64})),
+    "npy labels": (_alone(load_labels), ({"format": "npy"},)),
+    "jsonl": (_alone(read_predictions, format="jsonl"), ({},)),
+    "scores": (_alone(read_predictions, format="npz"), ({},)),
     "liblinear": (functools.partial(_imported, "liblinear"), ({},)),
     "dismec": (functools.partial(_imported, "dismec"), ({}, {"bias": 1.0})),
     "dismec dense": (functools.partial(_dismec_weights, "DenseTXT"), ({},)),
     "dismec sparse": (functools.partial(_dismec_weights, "SparseTXT"), ({},)),
     "dismec npy": (functools.partial(_dismec_weights, "DenseNPY"), ({},)),
-    "parquet": (functools.partial(load, format="parquet"), ({}, {"n_features": 40, "n_labels": 9})),
-    "arrow": (functools.partial(load, format="arrow"), ({}, {"n_features": 40, "n_labels": 9})),
+    "parquet": (load_parquet, ({}, {"n_features": 40, "n_labels": 9})),
+    "arrow": (load_arrow, ({}, {"n_features": 40, "n_labels": 9})),
 }
 _OF_MODELS = ("liblinear", "dismec", "dismec dense", "dismec sparse", "dismec npy")
 # Those that two parsers read.
@@ -127,6 +135,8 @@ _PIECES = {
     "xmc": ("xmc", {}),
     "svmlight": ("svmlight", {"n_features": 40}),
     "multilabel": ("svmlight", {"n_labels": 9}),
+    "parquet": ("parquet", {"n_features": 40, "n_labels": 9}),
+    "arrow": ("arrow", {"n_features": 40, "n_labels": 9}),
 }
 
 
@@ -310,7 +320,8 @@ def _check_pieces(kind: str, path: Path, options: dict, parser: str | None, whol
         parts = list(load_pieces(path, format, piece=800, **options))
         labels = [part.y for part in parts]
         stacked = sp.vstack(labels, "csr") if sp.issparse(labels[0]) else np.concatenate(labels)
-        return sp.vstack([part.X for part in parts], "csr"), stacked
+        features = [part.X for part in parts]
+        return sp.vstack(features, "csr") if sp.issparse(features[0]) else np.vstack(features), stacked
 
     found = _result(read, path, options, parser)
     if isinstance(found, str) or isinstance(whole, str):
