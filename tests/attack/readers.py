@@ -244,6 +244,11 @@ def _separate(folder: Path, X, Y, classes: np.ndarray, scores: np.ndarray) -> li
     content = {"num-features": 40, "num-labels": 18, "date": "2022-09-28", "files": files}
     add("dismec", "", json.dumps(content, indent=4).encode())
     if importlib.util.find_spec("pyarrow") is not None:
+        import pyarrow
+
+        # each of its threads takes address space, of which little is left below
+        pyarrow.set_cpu_count(1)
+        pyarrow.set_io_thread_count(1)
         for kind in ("parquet", "arrow"):
             for features in (X, X.toarray()):
                 for labels in (Y, classes):

@@ -61,7 +61,7 @@ def liblinear_predicts(path, X) -> np.ndarray | None:
         return None
     rows = (" ".join(f"{j + 1}:{float(v)!r}" for j, v in enumerate(row) if v) for row in X)
     (path.parent / "rows").write_text("".join(f"1 {row}\n" for row in rows))
-    out = path.parent / "out"
+    out = path.parent / "said"
     subprocess.run([program, "-q", path.parent / "rows", path, out], check=True, timeout=60)
     return np.array([int(line) for line in out.read_text().split()])
 
