@@ -37,6 +37,8 @@ from xmcjax.estimators._stored import applied
 
 # Numbers of a part of the scores that prediction makes at once.
 _PART = 1 << 24
+# Times tol: how far the objective may be above its minimum, relative, where the kernel is large.
+_EXCESS = 10
 
 
 class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
@@ -66,7 +68,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             classes below its node, which is not convex: a fit ends at a stationary point.
         likelihood: "softmax" (default), or "one_vs_rest", a binary problem for each class.
         tol: fitting ends when the coefficients equal targets less probabilities within this, 1e-5 by
-            default; not below 100 roundings of the precision.
+            default, and the objective is above its minimum by ten times that part of it at most; not below
+            100 roundings of the precision.
         max_iter: most Newton steps, 100 by default.
         max_cg: most CG steps of a Newton step, 200 by default. With 30 classes and more a fit begins with
             nonlinear CG, of which max_iter · max_cg steps are the most.
@@ -440,7 +443,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
 
         kernel, target = model.kernels(h), self._target(data)
         problem = kernel_multinomial.kernel_problem(kernel, None, data.weight, likelihood=target)
-        state = kernel_multinomial.run(problem, self._limits(data), kernel_multinomial.init(problem))
+        limits, start = self._limits(data), kernel_multinomial.init(problem)
+        state = kernel_multinomial.run_to_excess(problem, limits, start, _EXCESS * limits.tolerance)
         self.status_ = Status(int(state.status[0]))
         if self.status_ == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[self.status_]}")

@@ -72,16 +72,13 @@ class Certificate(NamedTuple):
     violation: jax.Array  #: |projected gradient|, [n, m] or [n, 1]
 
 
-# Compiled as a whole: outside jit, the loops over a sparse matrix in plain JAX are compiled at every call.
 @needs_threads_of_jax
-@jax.jit
 def weights(problem: MulticlassProblem, alpha) -> jax.Array:
     """W = Xᵀ coefficients(α), [d, m]."""
     return problem.op.rmatmat(problem.formulation.coefficients(alpha, problem.y))
 
 
 @needs_threads_of_jax
-@jax.jit
 def certificate(problem: MulticlassProblem, W, alpha) -> Certificate:
     """Primal and dual objective, gap and projected gradient at W and α with W = weights(α)."""
     formulation, C = problem.formulation, problem.C
