@@ -30,6 +30,9 @@ NO_MATRIX = {
     "lanes.Solved": "a result",
     "linops.from_scipy": "behind make",
     "linops.grouped_from_scipy": "behind make",
+    "data.save_arrow": "needs pyarrow; as save_parquet",
+    "data.save_npy": "arrays only",
+    "data.save_parquet": "needs pyarrow; tests/data_io/test_arrow.py",
     "data.Dataset": "keeps what it is given; tested where it is used",
     "inits.TrainingSet": "made by the trainer",
     "kernels.precomputed": "arrays only",
@@ -315,3 +318,21 @@ def test_a_dense_array_is_asked_for_where_no_sparse_matrix_is_taken():
         newton_cg.lane_problem(op, features()[:, :2], losses.Poisson())
     with pytest.raises(TypeError, match=r"^y: expected an array of real numbers, found values of type <U1$"):
         newton_cg.lane_problem(op, np.full((12, 1), "a"), losses.Poisson())
+
+
+def test_an_array_becomes_rows_without_zeros(monkeypatch):
+    monkeypatch.setattr("xmcjax._sparse._PART", 7)
+    dense = features().toarray()
+    dense[1] = 0
+    dense[2, 1] = np.nan
+    for X in (
+        dense,
+        np.asfortranarray(dense),
+        dense[:0],
+        dense[:, :0],
+        dense > 0,
+        (dense > 0).astype(np.int8),
+    ):
+        found = _sparse.of_dense(X, np.float64 if X.dtype != np.float32 else None)
+        same(found, sp.csr_array(X.astype(found.dtype)))
+        assert found.has_canonical_format and _sparse.csr(found) is found

@@ -23,6 +23,8 @@ import scipy.sparse as sp
 
 Sparse: TypeAlias = "sp.sparray | sp.spmatrix"
 _MARK = "_xmcjax_checked"
+# Numbers of an array that are looked at together.
+_PART = 1 << 20
 
 
 class Fault(NamedTuple):
@@ -99,6 +101,32 @@ def canonical_csr(X, name: str = "X", *, zeros: bool = True) -> Any:
     if not zeros:
         X.eliminate_zeros()
     return _passed(X)
+
+
+def of_dense(X: np.ndarray, dtype=None) -> Any:
+    """An array [n, d] as CSR without zeros, made some rows at a time, so that only the result takes memory.
+
+    Args:
+        X: real numbers.
+        dtype: of the values; None keeps that of X.
+    """
+    n, d = X.shape
+    rows = max(1, _PART // max(1, d))
+    parts = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
+    indptr = np.zeros(n + 1, np.int64)
+    for part in parts:
+        indptr[part.start + 1 : part.stop + 1] = np.count_nonzero(X[part], axis=1)
+    np.cumsum(indptr, out=indptr)
+    index = _index_type(n, d, int(indptr[-1]))
+    indices, values = np.empty(indptr[-1], index), np.empty(indptr[-1], X.dtype if dtype is None else dtype)
+    for part in parts:
+        entries = slice(indptr[part.start], indptr[part.stop])
+        filled = X[part] != 0
+        indices[entries] = np.nonzero(filled)[1]
+        values[entries] = X[part][filled]
+    matrix = sp.csr_array((values, indices, indptr.astype(index)), shape=(n, d))
+    matrix.has_canonical_format = True
+    return _passed(matrix)
 
 
 def require_checked(X) -> None:

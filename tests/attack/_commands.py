@@ -33,7 +33,7 @@ def called(*words: str | Path) -> tuple[int, str]:
 
 
 def make_inputs(folder: Path) -> None:
-    """Puts data.txt, data.svm, classes.txt, model, part0, part1 and predictions.txt into a folder."""
+    """Puts data.txt, data.svm, classes.txt, model, model.txt, part0, part1, predictions.txt into a folder."""
     rng = np.random.default_rng(0)
     X = sp.csr_matrix(np.abs(rng.normal(size=(ROWS, FEATURES))) * (rng.random((ROWS, FEATURES)) < 0.7))
     Y = sp.csr_matrix((rng.random((ROWS, LABELS)) < 0.4).astype(float))
@@ -47,7 +47,8 @@ def make_inputs(folder: Path) -> None:
         ["train", "--train", data, "--model", folder / f"part{i}", "--labels", labels, "--shard-size", "2"]
         for i, labels in enumerate(("0:1", "1:4"))
     ]
-    for command in (train, predict, *parts):
+    export = ["export", "--model", model, "--out", folder / "model.txt", "--format", "liblinear"]
+    for command in (train, predict, export, *parts):
         status, errors = called(*command)
         if status:
             raise RuntimeError(errors)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import signal
@@ -23,8 +24,21 @@ import scipy.sparse as sp
 
 from tests.attack import _commands
 from xmcjax import linops
-from xmcjax.cli import convert, index, predict, train  # noqa: F401 (here, so that no fork has to)
-from xmcjax.data import atomic_write, make_power_law, save_npz, save_svmlight, save_xmc
+from xmcjax.cli import convert, export, index, predict, train  # noqa: F401 (here, so that no fork has to)
+from xmcjax.data import (
+    atomic_write,
+    make_power_law,
+    save_arrow,
+    save_features,
+    save_labels,
+    save_matrix,
+    save_npy,
+    save_npz,
+    save_parquet,
+    save_scipy_npz,
+    save_svmlight,
+    save_xmc,
+)
 from xmcjax.models import (
     Names,
     ShardWriter,
@@ -53,9 +67,9 @@ def _link(folder: Path) -> None:
         file.write(b"new" * 1000)
 
 
-def _predictions(folder: Path) -> None:
+def _predictions(folder: Path, name: str = "predictions") -> None:
     rng = np.random.default_rng(0)
-    with prediction_file(folder / "predictions") as write:
+    with prediction_file(folder / name) as write:
         for _ in range(3):
             scores = -np.sort(-rng.standard_normal((5000, 3)), axis=1).astype(np.float32)
             write(np.tile(np.arange(3), (5000, 1)), scores)
@@ -125,6 +139,12 @@ def _convert(folder: Path) -> None:
     _command("convert", "--data", folder.parent / "data.txt", "--out", folder / "converted.npz")
 
 
+def _export(folder: Path) -> None:
+    """As LIBLINEAR reads it; the writers of the others are those above."""
+    model = folder.parent / "model"
+    _command("export", "--model", model, "--out", folder / "exported", "--format", "liblinear")
+
+
 def _linked_model(folder: Path) -> Path:
     """A model of links to the files of a complete one, beside which an index can be written."""
     for file in (folder.parent / "model").iterdir():
@@ -180,7 +200,22 @@ TARGETS = {
     "save_xmc": Target("data.txt", lambda folder: save_xmc(folder / "data.txt", _X, _Y)),
     "save_xmc .gz": Target("data.txt.gz", lambda folder: save_xmc(folder / "data.txt.gz", _X, _Y)),
     "save_svmlight .xz": Target("data.svm.xz", lambda folder: save_svmlight(folder / "data.svm.xz", _X, _Y)),
+    "save_matrix": Target("X.txt", lambda folder: save_matrix(folder / "X.txt", _X)),
+    "save_scipy_npz": Target("X.npz", lambda folder: save_scipy_npz(folder / "X.npz", _X)),
+    "save_npy": Target("E.npy", lambda folder: save_npy(folder / "E.npy", np.eye(300))),
+    "save_features": Target("E2.npy", lambda folder: save_features(folder / "E2.npy", np.eye(300))),
+    "save_labels": Target("Y.npz", lambda folder: save_labels(folder / "Y.npz", _Y)),
+    **(
+        {
+            "save_parquet": Target("X.parquet", lambda folder: save_parquet(folder / "X.parquet", _X, _Y)),
+            "save_arrow": Target("X.arrow", lambda folder: save_arrow(folder / "X.arrow", _X, _Y)),
+        }
+        if importlib.util.find_spec("pyarrow") is not None
+        else {}
+    ),
     "prediction_file": Target("predictions", _predictions),
+    "prediction_file .jsonl": Target("best.jsonl", lambda folder: _predictions(folder, "best.jsonl")),
+    "prediction_file .npz": Target("best.npz", lambda folder: _predictions(folder, "best.npz")),
     "ShardWriter": Target(None, model),
     "ShardWriter, going on after an error": Target(None, _model_going_on),
     "write_kernel_model": Target(None, _kernel_model),
@@ -190,6 +225,7 @@ TARGETS = {
     "xmcjax merge": Target(None, _merge, 10),
     "xmcjax predict": Target("best.txt", _predict, 10),
     "xmcjax index": Target(_INDEX, _index, 2),
+    "xmcjax export": Target("exported", _export, 2),
     "xmcjax convert": Target("converted.npz", _convert, 2),
 }
 

@@ -33,10 +33,12 @@ LINES = {
     "inspect": ["--model", "model"],
     "merge": ["--parts", "part0", "--model", "new"],
     "index": ["--model", "model"],
+    "import": ["--source", "model.txt", "--model", "new", "--format", "liblinear"],
+    "export": ["--model", "model", "--out", "new.txt", "--format", "npz"],
     "convert": ["--data", "data.txt", "--out", "new.npz"],
 } | {module: ["--train", "classes.txt", "--model", "new"] for module in MODULES.values() if module != "train"}
 SVMLIGHT = ["--format", "svmlight", "--multilabel"]
-SWITCHES = ("resume", "multilabel", "zero_based", "probabilities")
+SWITCHES = ("resume", "multilabel", "zero_based", "one_based", "probabilities")
 NUMBERS = (
     *("0", "1", "-1", "2", "0.5", "1e-300", "1e300", "1e-30", "1000000000000", "1180591620717411303424"),
     *("nan", "inf", "-inf", "1e", "0x10", "1_0", "١", "1,5"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
+import importlib.util
 import json
 import lzma
 import resource
+import shutil
 import sys
 import zlib
 from pathlib import Path
@@ -21,17 +24,25 @@ from xmcjax.cli._runs import read_runs
 from xmcjax.cli.inspect import read_vocabulary
 from xmcjax.data import (
     DataFormatError,
+    load_arrow,
     load_demo,
+    load_labels,
+    load_matrix,
+    load_npy,
     load_npz,
     load_pairs,
+    load_parquet,
     load_pieces,
+    load_scipy_npz,
     load_svmlight,
     load_xmc,
+    save,
+    save_matrix,
     save_npz,
     save_svmlight,
     save_xmc,
 )
-from xmcjax.models import ModelFormatError, read_predictions, write_predictions
+from xmcjax.models import ModelFormatError, import_model, read_predictions, write_predictions
 from xmcjax.native import load_library
 from xmcjax.solvers.multinomial import _checkpoint
 
@@ -60,6 +71,33 @@ def _read_state(path: Path) -> tuple:
     return (*_checkpoint._head(path), *_checkpoint._arrays(path, names))
 
 
+def _alone(load, **fixed):
+    """A reader of one matrix, under its own name, which gives a tuple."""
+
+    @functools.wraps(load)
+    def read(path: Path, **options) -> tuple:
+        found = load(path, **fixed, **options)
+        return found if isinstance(found, tuple) else (found,)
+
+    return read
+
+
+def _imported(format: str, path: Path, **options) -> tuple:
+    """Weights and biases of a foreign model, which is stored beside the file."""
+    directory = path.with_name("imported")
+    shutil.rmtree(directory, ignore_errors=True)
+    model = import_model(path, directory, format, **options)
+    return model.coef(), model.intercept()
+
+
+def _dismec_weights(kind: str, path: Path) -> tuple:
+    """A model of dismecpp whose file of weights is the one that was damaged."""
+    beside = path.with_name("whole.json")
+    entry = {"first": 0, "count": 9, "file": path.name, "weight-format": kind}
+    beside.write_text(json.dumps({"num-features": 40, "num-labels": 9, "files": [entry]}))
+    return _imported("dismec", beside, bias=1)
+
+
 # How a reader may be asked to read.
 _CALLS = {
     "xmc": (load_xmc, ({}, {"dtype": np.float64})),
@@ -75,12 +113,30 @@ _CALLS = {
     "vocabulary": (_read_vocabulary, ({},)),
     "pairs": (load_pairs, ({"n_rows": 9, "n_labels": 30},)),
     "state": (_read_state, ({},)),
+    "matrix": (_alone(load_matrix), ({}, {"dtype": np.float64}, {"one_based": True})),
+    "scipy": (_alone(load_scipy_npz), ({}, {"dtype": np.float32}, {"zeros": True})),
+    "npy": (_alone(load_npy), ({}, {"dtype": np.float64})),
+    "npy labels": (_alone(load_labels), ({"format": "npy"},)),
+    "jsonl": (_alone(read_predictions, format="jsonl"), ({},)),
+    "scores": (_alone(read_predictions, format="npz"), ({},)),
+    "liblinear": (functools.partial(_imported, "liblinear"), ({},)),
+    "dismec": (functools.partial(_imported, "dismec"), ({}, {"bias": 1.0})),
+    "dismec dense": (functools.partial(_dismec_weights, "DenseTXT"), ({},)),
+    "dismec sparse": (functools.partial(_dismec_weights, "SparseTXT"), ({},)),
+    "dismec npy": (functools.partial(_dismec_weights, "DenseNPY"), ({},)),
+    "parquet": (load_parquet, ({}, {"n_features": 40, "n_labels": 9})),
+    "arrow": (load_arrow, ({}, {"n_features": 40, "n_labels": 9})),
 }
+_OF_MODELS = ("liblinear", "dismec", "dismec dense", "dismec sparse", "dismec npy")
+# Those that two parsers read.
+_PARSED = ("xmc", "svmlight", "multilabel", "matrix")
 # Of each kind that is read in pieces: its format, and options with which a piece is read as the whole is.
 _PIECES = {
     "xmc": ("xmc", {}),
     "svmlight": ("svmlight", {"n_features": 40}),
     "multilabel": ("svmlight", {"n_labels": 9}),
+    "parquet": ("parquet", {"n_features": 40, "n_labels": 9}),
+    "arrow": ("arrow", {"n_features": 40, "n_labels": 9}),
 }
 
 
@@ -132,9 +188,73 @@ def prepare(folder: Path) -> _Context:
     header = json.dumps({"mark": "0" * 64, "method": "newton"}).encode()
     np.savez(folder / "f.npz", header=np.frombuffer(header, np.uint8), **arrays)  # type: ignore[arg-type]
     seeds.append(_Seed("state", ".npz", (folder / "f.npz").read_bytes()))
+    seeds += _separate(folder, X, Y, classes, scores)
     _limit_memory()
     parsers = ["python"] if load_library() is None else ["native", "python"]
     return _Context(folder, seeds, parsers)
+
+
+def _separate(folder: Path, X, Y, classes: np.ndarray, scores: np.ndarray) -> list[_Seed]:
+    """Good files that hold one matrix, a model of another program, or predictions in other forms."""
+
+    def add(kind: str, suffix: str, content: bytes | None = None) -> None:
+        seeds.append(_Seed(kind, suffix, (folder / "g").read_bytes() if content is None else content))
+
+    seeds: list[_Seed] = []
+    save_matrix(folder / "g", X)
+    for suffix in ("", ".gz", ".xz"):
+        add("matrix", suffix)
+    for format in ("csr", "csc", "coo"):
+        for compressed in (True, False):
+            sp.save_npz(folder / "g.npz", X.asformat(format), compressed)
+            add("scipy", ".npz", (folder / "g.npz").read_bytes())
+    for kind, array in (
+        *(("npy", X.toarray()), ("npy", np.asfortranarray(X.toarray(), np.float64))),
+        *(("npy labels", classes), ("npy labels", Y.toarray().astype(np.int8))),
+    ):
+        np.save(folder / "g.npy", array)
+        add(kind, "", (folder / "g.npy").read_bytes())
+    best = np.argsort(-scores, axis=1, kind="stable")
+    for kind, format in (("jsonl", "jsonl"), ("scores", "npz")):
+        write_predictions(folder / "g", best, scores, format)
+        add(kind, ".npz" if kind == "scores" else "")
+    W = np.round(np.random.default_rng(1).standard_normal((9, 40)) * (np.arange(40) % 3 > 0), 3)
+    for classes_, rows, solver in ((np.arange(9) - 4, W, "MCSVM_CS"), (np.array([1, -1]), W[:1], "L2R_LR")):
+        lines = [
+            f"solver_type {solver}",
+            f"nr_class {len(classes_)}",
+            f"label {' '.join(map(str, classes_))}",
+        ]
+        lines += ["nr_feature 39", "bias 1", "w", *(" ".join(map(str, row)) + " " for row in rows.T)]
+        add("liblinear", "", ("\n".join(lines) + "\n").encode())
+    texts = {
+        "dismec dense": "".join(" ".join(map(str, row)) + "\n" for row in W),
+        "dismec sparse": "".join("".join(f"{j}:{v} " for j, v in enumerate(row) if v) + "\n" for row in W),
+    }
+    for kind, text in texts.items():
+        add(kind, "", text.encode())
+    np.save(folder / "g.npy", W.astype(np.float32))
+    add("dismec npy", "", (folder / "g.npy").read_bytes())
+    (folder / "w0").write_text(texts["dismec dense"])
+    (folder / "w1").write_text(texts["dismec sparse"])
+    files = [
+        {"first": 9 * i, "count": 9, "file": f"w{i}", "weight-format": format}
+        for i, format in enumerate(("DenseTXT", "SparseTXT"))
+    ]
+    content = {"num-features": 40, "num-labels": 18, "date": "2022-09-28", "files": files}
+    add("dismec", "", json.dumps(content, indent=4).encode())
+    if importlib.util.find_spec("pyarrow") is not None:
+        import pyarrow
+
+        # each of its threads takes address space, of which little is left below
+        pyarrow.set_cpu_count(1)
+        pyarrow.set_io_thread_count(1)
+        for kind in ("parquet", "arrow"):
+            for features in (X, X.toarray()):
+                for labels in (Y, classes):
+                    save(folder / "g", features, labels, kind)
+                    add(kind, "")
+    return seeds
 
 
 def _limit_memory() -> None:
@@ -179,7 +299,7 @@ def case(context: _Context, rng: np.random.Generator) -> str:
         what = f"damaged {seed.kind}{seed.suffix}"
         content = mutated(_packed(seed.content, seed.suffix, rng), rng, other.content)
     path.write_bytes(content)
-    parsers = context.parsers if seed.kind in _PIECES else [None]
+    parsers = context.parsers if seed.kind in _PARSED else [None]
     results = [_result(read, path, options, parser) for parser in parsers]
     if any(not _same(result, results[0]) for result in results[1:]):
         raise Wrong(f"{what}: {' and '.join(f'{p}: {r}' for p, r in zip(parsers, results, strict=True))}")
@@ -205,7 +325,8 @@ def _check_pieces(kind: str, path: Path, options: dict, parser: str | None, whol
         parts = list(load_pieces(path, format, piece=800, **options))
         labels = [part.y for part in parts]
         stacked = sp.vstack(labels, "csr") if sp.issparse(labels[0]) else np.concatenate(labels)
-        return sp.vstack([part.X for part in parts], "csr"), stacked
+        features = [part.X for part in parts]
+        return sp.vstack(features, "csr") if sp.issparse(features[0]) else np.vstack(features), stacked
 
     found = _result(read, path, options, parser)
     if isinstance(found, str) or isinstance(whole, str):
@@ -257,18 +378,34 @@ def _check(kind: str, result, what: str) -> None:
     """Whether data that were read are data."""
     if kind in ("runs", "state", "options", "vocabulary"):
         return
+    if kind == "npy labels":
+        (y,) = result
+        wrong = sp.issparse(y) and (y.data != 1).any()
+        if wrong or (not sp.issparse(y) and (y.dtype != np.int64 or y.ndim != 1)):
+            raise Wrong(f"{what}: labels that are none")
+        return
+    if kind == "npy":
+        if not np.isfinite(result[0]).all() or result[0].ndim != 2:
+            raise Wrong(f"{what}: no finite features")
+        return
+    if kind in _OF_MODELS:
+        coef, bias = result
+        coef.check_format(full_check=True)
+        if not (np.isfinite(coef.data).all() and np.isfinite(bias).all()) or len(bias) != coef.shape[0]:
+            raise Wrong(f"{what}: weights that are not finite, or too few biases")
+        return
     if kind == "pairs":
         if (result < 0).any() or (result >= [9, 30]).any():
             raise Wrong(f"{what}: pairs out of range")
         return
-    first, second = result
-    if kind == "predictions":
-        labels, scores = first, second
+    if kind in ("predictions", "jsonl", "scores"):
+        labels, scores = result
         stored = labels >= 0
         order = np.where(stored, scores, -np.inf)
         if not np.isfinite(scores[stored]).all() or (order[:, 1:] > order[:, :-1]).any():
             raise Wrong(f"{what}: scores that are not finite or rise")
         return
+    first, second = result[0], result[-1]
     matrices = [part for part in result if sp.issparse(part)]
     for matrix in matrices:
         matrix.check_format(full_check=True)

@@ -10,10 +10,16 @@ from tests.support import calls as table
 _PARTS = "takes what the checked functions make, such as a problem, a state or an operator"
 _TRACED = "is called inside a compiled program, with traced arrays"
 _FILES = "takes one path, and is attacked by the writers"
+_EXTRA = "needs pyarrow; tests/data_io/test_arrow.py"
 # Public functions that are not called, and why.
 EXEMPT = {
     "xmcjax.data.atomic_write": _FILES,
+    "xmcjax.data.join_pieces": "takes pieces that readers make",
+    "xmcjax.data.load_arrow": _EXTRA,
     "xmcjax.data.load_demo": "takes no argument",
+    "xmcjax.data.load_parquet": _EXTRA,
+    "xmcjax.data.save_arrow": _EXTRA,
+    "xmcjax.data.save_parquet": _EXTRA,
     "xmcjax.kernels.tree": _PARTS,
     "xmcjax.lanes.by_positives": _PARTS,
     "xmcjax.lanes.lanes_that_fit": _PARTS,

@@ -292,7 +292,7 @@ def test_an_output_that_would_replace_an_input(xmcjax, tmp_path, files, model):
     predict = ("predict", "--model", model, "--data", data, "--out")
     xmcjax(*predict, tmp_path / "link.txt").refused("--out: expected another file than the data")
     xmcjax(*predict, model / "p").refused("--out: expected a file outside the model")
-    xmcjax(*predict, tmp_path / "p.gz").refused("--out: predictions are plain text, expected no .gz")
+    xmcjax(*predict, tmp_path / "p.gz").refused("--out: predictions are not compressed, expected no .gz")
     xmcjax("convert", "--data", data, "--out", data).refused("--out: expected another file than the data")
     assert data.read_bytes() == before and not (model / "p").exists()
 
@@ -320,7 +320,7 @@ def test_too_little_memory(ask, files, monkeypatch, error):
     def full(*arguments, **options):
         raise error
 
-    monkeypatch.setattr("xmcjax.cli.train.read", full)
+    monkeypatch.setattr("xmcjax.cli.train.read_training", full)
     ask("train", files / "train.txt").refused("not enough memory: ")
 
 

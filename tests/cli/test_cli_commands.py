@@ -11,11 +11,11 @@ from xmcjax import __version__
 from xmcjax._systems import SYSTEMS
 from xmcjax.cli import demo as demo_command
 from xmcjax.cli.main import COMMANDS
-from xmcjax.data import FORMATS, TRANSFORMS, Dataset, load_demo
+from xmcjax.data import READERS, TRANSFORMS, Dataset, load_demo
 from xmcjax.inits import INITS
 from xmcjax.losses import MARGIN_LOSSES, SMOOTH_LOSSES
 from xmcjax.metrics import PROPENSITY_PRESETS
-from xmcjax.models import LinearModel
+from xmcjax.models import EXCHANGES, IMPORTS, PREDICTION_FORMATS, LinearModel
 from xmcjax.penalties import PENALTIES
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
@@ -67,7 +67,7 @@ def test_info(xmcjax, monkeypatch):
     assert result.code == 0 and result.err == ""
     for part in (f"xmcjax {__version__}", "jax ", "scipy ", "cpu: ", " usable of ", "XMCJAX_ISA=avx2 ("):
         assert part in result.out
-    for name in (*INITS, *MARGIN_LOSSES, *TRANSFORMS, *FORMATS):
+    for name in (*INITS, *MARGIN_LOSSES, *TRANSFORMS, *READERS):
         assert name in result.out
 
 
@@ -105,10 +105,12 @@ def test_help_of_the_program(xmcjax, flag):
 
 
 CHOICES = {
-    "train": [SMOOTH_LOSSES, INITS, PENALTIES, TRANSFORMS, FORMATS, SYSTEMS],
-    "predict": [FORMATS],
-    "evaluate": [FORMATS, PROPENSITY_PRESETS],
-    "convert": [FORMATS],
+    "train": [SMOOTH_LOSSES, INITS, PENALTIES, TRANSFORMS, READERS, SYSTEMS],
+    "predict": [READERS, PREDICTION_FORMATS],
+    "evaluate": [READERS, PREDICTION_FORMATS, PROPENSITY_PRESETS],
+    "import": [IMPORTS],
+    "export": [EXCHANGES],
+    "convert": [READERS],
     "inspect": [],
     "merge": [],
     "index": [],

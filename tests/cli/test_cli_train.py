@@ -368,15 +368,15 @@ def test_predictions_do_not_depend_on_the_pieces(xmcjax, files, tmp_path, monkey
     predict = ("predict", "--model", model, "--data", files / "train.txt")
     assert xmcjax(*predict, "--out", tmp_path / "whole.txt").code == 0
     taken = []
-    real = data.load_pieces
+    real = data.load_feature_pieces
 
     def small(*arguments, **options):
         for piece in real(*arguments, piece=2000, **options):
-            taken.append(piece.n_rows)
+            taken.append(piece.shape[0])
             yield piece
 
     monkeypatch.setattr("xmcjax.data._files.CHUNK", 1000)
-    monkeypatch.setattr("xmcjax.cli._data.load_pieces", small)
+    monkeypatch.setattr("xmcjax.cli._data.load_feature_pieces", small)
     result = xmcjax(*predict, "--out", tmp_path / "pieces.txt")
     assert len(taken) > 10 and sum(taken) == 300
     assert "(300 rows, 5 labels per row)" in result.out

@@ -1,6 +1,7 @@
 """Readers take at most 20 times the file on disk and 64 MB, unless they are told otherwise."""
 
 import gzip
+import importlib.util
 import lzma
 import os
 import subprocess
@@ -17,10 +18,13 @@ from xmcjax.models import ShardWriter, read_predictions
 # Prints the bytes that reading added to the peak of a process, and what came of it.
 MEASURE = """
 import ast, resource, sys
-import concurrent.futures, gzip, lzma, zipfile, scipy.sparse
-from xmcjax.data import DataFormatError, load_npz, load_svmlight, load_xmc
+import concurrent.futures, gzip, lzma, pathlib, tempfile, zipfile, scipy.sparse
+from xmcjax.data import DataFormatError, load_labels, load_matrix, load_npy, load_npz, load_parquet
+from xmcjax.data import load_scipy_npz, load_svmlight, load_xmc
 from xmcjax.native import load_library
-from xmcjax.models import read_predictions
+from xmcjax.models import import_model, read_predictions
+def load_liblinear(path, **options):
+    import_model(path, pathlib.Path(tempfile.mkdtemp(), "m"), "liblinear", **options)
 load_library()
 reader, path, options = globals()[sys.argv[1]], sys.argv[2], ast.literal_eval(sys.argv[3])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -129,6 +133,76 @@ def test_predictions_padded_to_one_long_line(write):
     assert labels.tolist() == [[1, 2], [-1, -1]]
     with pytest.raises(DataFormatError, match="found about 0 MB for 2 lines padded"):
         read_predictions(path.parent / "small.txt", max_memory=10)
+
+
+def test_matrices_of_scipy(tmp_path):
+    """One that is stored plainly is read, in any format; one that unpacks to much is refused."""
+    import scipy.sparse as sp
+
+    indices = np.tile(np.arange(1000, dtype=np.int32), 3_000)
+    ones = sp.csr_matrix((np.ones(3_000_000), indices, np.arange(0, 3_000_001, 1000)), shape=(3_000, 1000))
+    for format in ("csr", "csc", "coo"):
+        sp.save_npz(tmp_path / "plain.npz", ones.asformat(format), compressed=False)
+        used, said = measure("load_scipy_npz", tmp_path / "plain.npz", dtype="float32")
+        assert said == "read" and used <= 8 * os.path.getsize(tmp_path / "plain.npz") + 64e6
+    large = sp.vstack([ones] * 10, "csr")
+    sp.save_npz(tmp_path / "bomb.npz", large)
+    refused("load_scipy_npz", tmp_path / "bomb.npz", "")
+    assert measure("load_scipy_npz", tmp_path / "bomb.npz", max_memory=2 * 10**9)[1] == "read"
+
+
+def test_text_of_a_matrix(parser, write):
+    rows = b"2000000 3\n" + b"1:2\n" * 2_000_000
+    plain = write(rows, "X.txt")
+    used, said = measure("load_matrix", plain, parser=parser)
+    assert said == "read" and used <= 20 * os.path.getsize(plain) + 64e6
+    refused("load_matrix", write(gzip.compress(rows), "X.txt.gz"), "", parser=parser)
+
+
+def test_arrays_that_are_converted(tmp_path):
+    for array in (np.zeros((4000, 2000), np.float64), np.asfortranarray(np.zeros((4000, 2000), np.float32))):
+        np.save(tmp_path / "E.npy", array)
+        used, said = measure("load_npy", tmp_path / "E.npy", dtype="float32")
+        # the pages of the file count as the system keeps them
+        assert said == "read" and used <= 2.2 * os.path.getsize(tmp_path / "E.npy") + 16e6
+    np.save(tmp_path / "E.npy", np.zeros((4000, 20_000), np.int8))
+    _, said = measure("load_npy", tmp_path / "E.npy", max_memory=10**8)
+    assert "found about 320 MB for an array [4000, 20000] of float32" in said
+    np.save(tmp_path / "Y.npy", np.eye(4000, dtype=np.int8))
+    used, said = measure("load_labels", tmp_path / "Y.npy")
+    assert said == "read" and used <= 2 * os.path.getsize(tmp_path / "Y.npy") + 16e6
+
+
+def test_a_model_of_liblinear(tmp_path):
+    """Weights of one digit take the most memory for a byte of text."""
+    head = b"solver_type MCSVM_CS\nnr_class 1000\nlabel " + b" ".join(b"%d" % i for i in range(1000))
+    path = tmp_path / "model"
+    path.write_bytes(head + b"\nnr_feature 4000\nbias -1\nw\n" + (b"1 " * 1000 + b"\n") * 4000)
+    used, said = measure("load_liblinear", path)
+    assert used <= 20 * os.path.getsize(path) + 64e6 and (said == "read" or "for the weights of" in said)
+    path.write_bytes(head + b"\nnr_feature 4000\nbias -1\nw\n" + (b"0.12345678 " * 1000 + b"\n") * 4000)
+    used, said = measure("load_liblinear", path)
+    assert said == "read" and used <= 20 * os.path.getsize(path) + 64e6
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="the extra arrow is not installed")
+def test_parquet_that_unpacks_to_much(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(60_000_000, np.float32)), 1000)
+    pq.write_table(pa.table({"features": values, "labels": np.zeros(60_000, int)}), tmp_path / "bomb.parquet")
+    refused("load_parquet", tmp_path / "bomb.parquet", "")
+
+
+def test_predictions_of_other_forms(tmp_path):
+    line = '{"labels": [%s], "scores": [%s]}\n'
+    labels, zeros = ",".join(map(str, range(12_000))), ",".join("0" * 12_000)
+    (tmp_path / "long.jsonl").write_text(line % (labels, zeros) + line % ("", "") * 4_000)
+    refused("read_predictions", tmp_path / "long.jsonl", "")
+    (tmp_path / "plain.jsonl").write_text(line % ("3,1", "1,0") * 200_000)
+    used, said = measure("read_predictions", tmp_path / "plain.jsonl")
+    assert said == "read" and used <= 20 * os.path.getsize(tmp_path / "plain.jsonl") + 64e6
 
 
 def test_a_pipe_is_as_large_as_what_came_through_it(tmp_path):

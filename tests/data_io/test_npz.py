@@ -204,12 +204,14 @@ def test_load_save_convert(tmp_path, data):
 
 
 def test_unknown_format(tmp_path):
-    assert set(FORMATS) == {"xmc", "svmlight", "npz"}
+    assert set(FORMATS) == {"xmc", "svmlight", "npz", "parquet", "arrow"}
     for call in (
         lambda: load("a.txt", "csv"),
         lambda: convert(tmp_path / "no.txt", "b.txt", target_format="csv"),
     ):
-        with pytest.raises(ValueError, match="format: expected one of xmc, svmlight, npz, got 'csv'"):
+        with pytest.raises(
+            ValueError, match="format: expected one of xmc, svmlight, npz, parquet, arrow, got 'csv'"
+        ):
             call()
 
 

@@ -14,6 +14,7 @@ from xmcjax import data, models
 
 META = dict(n_features=D, n_labels=M, dtype="float32")
 BIASES = np.zeros(M, np.float32)
+DENSE = FEATURES.toarray()
 # Features and weights alone may have any number of rows, and a bias of −∞ is a label without a score.
 _ROWS = ("X = one row more", "intercept = an infinity")
 
@@ -52,7 +53,9 @@ def add(table: Table, folder: Path) -> None:
     def bounded(path=folder / "bounded", max_memory=10**6):
         return data.MemoryBound(path, max_memory).size
 
+    _separate(table, folder)
     _models(table, folder)
+    _exchange(table, folder)
     _predictions(table, folder)
 
 
@@ -87,6 +90,70 @@ def _format(table: Table, folder: Path, name: str, suffix: str) -> None:
     if name != "svmlight":
         arguments = dict(path=folder / f"as-{name}.{suffix}", X=FEATURES, y=labels, format=name)
         table.add(f"data.save({name!r})", saved_as, arguments)
+
+
+def _separate(table: Table, folder: Path) -> None:
+    """Features and labels in files of their own."""
+    for name, suffix, X in (
+        ("scipy_npz", "npz", FEATURES),
+        ("matrix", "txt", FEATURES),
+        ("npy", "npy", DENSE),
+    ):
+        save, load = getattr(data, f"save_{name}"), getattr(data, f"load_{name}")
+
+        def saved(save=save, load=load, **arguments):
+            save(**arguments)
+            return load(arguments["path"])
+
+        free = ("X = one row more",)
+        written = dict(path=folder / f"alone-{name}.{suffix}", X=X)
+        table.add(f"data.save_{name}", saved, written, free=free)
+        source = folder / f"read-{name}.{suffix}"
+        save(source, X)
+        options = dict(path=source, max_memory=10**8, dtype="float32", parser="python", one_based=False)
+        table.add(f"data.load_{name}", load, by_signature(load, options | dict(zeros=True, shape=None)))
+        format = "npz" if name == "scipy_npz" else name
+
+        @table.of(f"data.load_feature_pieces({name!r})")
+        def pieces(path=source, format=format, piece=100):
+            return list(data.load_feature_pieces(path, format, piece=piece))
+
+        table.add(f"data.load_features({name!r})", data.load_features, dict(path=source, format=format))
+
+        @table.of(f"data.save_features({name!r})", free=free)
+        def features(path=folder / f"features.{suffix}", X=X, format=format):
+            data.save_features(path, X, format)
+            return data.load_features(path)
+
+    data.save_scipy_npz(folder / "labels.npz", sp.csr_matrix(LABELS))
+    table.add("data.load_labels", data.load_labels, dict(path=folder / "labels.npz", format="npz"))
+
+    @table.of("data.save_labels", free=("y = one row more",))
+    def labels(path=folder / "alone-labels.npz", y=sp.csr_matrix(LABELS), format="npz"):
+        data.save_labels(path, y, format)
+        return data.load_labels(path)
+
+    table.add("data.join_features", data.join_features, dict(X=FEATURES, more=DENSE))
+    table.add("data.format_of", data.format_of, dict(path=folder / "x.npz", format="npy", other="matrix"))
+
+
+def _exchange(table: Table, folder: Path) -> None:
+    """Models of other programs."""
+
+    @table.of("models.export_model")
+    def exported(model=folder / "given", path=folder / "weights.npz", format="npz"):
+        models.export_model(model, path, format)
+        return data.load_scipy_npz(path)
+
+    data.save_scipy_npz(folder / "foreign.npz", FEATURES)
+
+    @table.of("models.import_model")
+    def imported(
+        path=folder / "foreign.npz", directory=folder / "imported", format="npz", bias=1.0, max_memory=10**8
+    ):
+        shutil.rmtree(folder / "imported", ignore_errors=True)
+        model = models.import_model(path, directory, format, bias=bias, max_memory=max_memory)
+        return model.dense_block(0, D)
 
 
 def _models(table: Table, folder: Path) -> None:
@@ -162,9 +229,11 @@ def _predictions(table: Table, folder: Path) -> None:
     best = np.tile(np.arange(K), (N, 1))
 
     @table.of("models.write_predictions")
-    def written(path=folder / "top.txt", labels=best, scores=-best.astype(np.float32)):
-        models.write_predictions(path, labels, scores)
-        return models.read_predictions(path)
+    def written(
+        path=folder / "top.txt", labels=best, scores=-best.astype(np.float32), format="npz", n_labels=M
+    ):
+        models.write_predictions(path, labels, scores, format, n_labels=n_labels)
+        return models.read_predictions(path, format)
 
     @table.of("models.prediction_file")
     def read_back(path=folder / "rows.txt", labels=best, scores=-best.astype(np.float32)):
@@ -172,6 +241,6 @@ def _predictions(table: Table, folder: Path) -> None:
             write(labels, scores)
         return models.read_predictions(path)
 
-    written(folder / "given.txt")
-    given = dict(path=folder / "given.txt", max_memory=10**8)
+    written(folder / "given.txt", format="text")
+    given = dict(path=folder / "given.txt", format="text", max_memory=10**8)
     table.add("models.read_predictions", models.read_predictions, given)

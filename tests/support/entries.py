@@ -180,6 +180,21 @@ def _files(folder: Path) -> dict[str, Entry]:
         table[f"data.{name} Y"] = Entry(
             lambda Y, save=save, path=path: written(features(), Y, save, path), labels, "Y"
         )
+    for name in ("save_scipy_npz", "save_matrix", "save_features"):
+        path, save = folder / name, getattr(data, name)
+
+        def alone(X, save=save, path=path):
+            save(path, X)
+            return path.read_bytes()
+
+        table[f"data.{name} X"] = Entry(alone, features, "X")
+
+    def labels_alone(Y):
+        data.save_labels(folder / "save_labels", Y)
+        return (folder / "save_labels").read_bytes()
+
+    table["data.save_labels Y"] = Entry(labels_alone, labels, "Y")
+    table["data.join_features X"] = Entry(lambda X: data.join_features(X, features()), features, "X")
     table["data.Dataset.fingerprint X"] = Entry(
         lambda X: data.Dataset(X, labels()).fingerprint(), features, "X"
     )

@@ -16,7 +16,7 @@ import tyro
 
 from xmcjax._options import Option, flag_of
 from xmcjax.cli import _report, _training
-from xmcjax.cli._data import DtypeName, SizedDataOptions, read, read_test
+from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training
 from xmcjax.cli._options import Directory, File, TransformNames
 from xmcjax.cli._runs import add_record
 from xmcjax.data import DataFormatError, Dataset, parse_transforms
@@ -31,15 +31,23 @@ class ClassOptions:
     Attributes:
         train: training data, one label per row.
         model: new or empty directory for the model.
+        labels_file: labels of the rows, where they have a file of their own.
+        more_features: features to stand beside those of --train, row by row, such as embeddings.
         dtype: of the features, the weights and all arithmetic.
         test: data to evaluate the finished model on.
+        test_labels_file: labels of these, where they have a file of their own.
+        test_more_features: features to stand beside those of --test.
     """
 
     train: File
     model: Directory
+    labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     transform: TransformNames = ""
     dtype: DtypeName = "float32"
     test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    test_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    test_more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
 
 
@@ -86,7 +94,10 @@ def train(options: ClassOptions, classifier: Any, system: str) -> None:
     parse_transforms(options.transform)
     with reserved(options.model):
         dataset, test, seconds = _read(options)
-        y, n_labels = class_numbers(options.train, sp.csr_matrix(dataset.y)), dataset.n_labels
+        y, n_labels = (
+            class_numbers(options.labels_file or options.train, sp.csr_matrix(dataset.y)),
+            dataset.n_labels,
+        )
         _report.describe_data(dataset)
         try:
             data = _training.prepare(dataset, options.transform)
@@ -116,9 +127,8 @@ def train(options: ClassOptions, classifier: Any, system: str) -> None:
 def _read(options: ClassOptions) -> tuple[Dataset, Dataset | None, dict[str, float]]:
     """Training data, data for the evaluation, and seconds."""
     begin = time.perf_counter()
-    dataset, test = read(options.train, options.files, dtype=options.dtype), None
-    if options.test is not None:
-        test = read_test(options.test, options.train, options.files, dataset)
+    dataset = read_training(options)
+    test = read_test(options, dataset)
     return dataset, test, {"reading": time.perf_counter() - begin}
 
 

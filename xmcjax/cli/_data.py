@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator
+import itertools
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +13,46 @@ import scipy.sparse as sp
 import tyro
 
 from xmcjax.cli._options import one_of, parse_size
-from xmcjax.data import FORMATS, DataFormatError, Dataset, Transforms, load, load_pieces
+from xmcjax.data import (
+    READERS,
+    DataFormatError,
+    Dataset,
+    Transforms,
+    format_of,
+    join_features,
+    join_pieces,
+    load,
+    load_feature_pieces,
+    load_features,
+    load_labels,
+)
+from xmcjax.models import PREDICTION_FORMATS
 
 # The format that the suffix of the file stands for.
 AUTO = "auto"
+# Those whose first line states sizes.
+_WITH_HEADER = ("xmc", "matrix")
+# Those that do not state how many features and labels there are.
+UNSIZED = ("svmlight", "parquet", "arrow")
+_TABLES = ("parquet", "arrow")
+#: The formats that an option is for, where it is not for all.
+_MEANT_FOR = {
+    "multilabel": ("svmlight",),
+    "zero_based": ("svmlight",),
+    "one_based": _WITH_HEADER,
+    "feature_columns": _TABLES,
+    "label_column": _TABLES,
+    "n_features": UNSIZED,
+    "n_labels": UNSIZED,
+}
 
 if TYPE_CHECKING:
-    FormatName = DtypeName = str
+    FormatName = MoreFormatName = PredictionFormatName = DtypeName = str
 else:
-    FormatName = one_of((AUTO, *FORMATS))
+    FormatName = one_of((AUTO, *READERS))
+    # the width of svmlight is what its rows show, which joined features cannot do with
+    MoreFormatName = one_of((AUTO, *(name for name in READERS if name != "svmlight")))
+    PredictionFormatName = one_of((AUTO, *PREDICTION_FORMATS))
     DtypeName = one_of(("float32", "float64"))
 
 _MOST_LABELS = 2**31 - 1
@@ -31,51 +63,93 @@ class DataOptions:
     """How the data files are written. What a file does not say is never guessed.
 
     Attributes:
-        format: of the data files. auto: a file named .npz is npz, any other is xmc, the text of
-            the XMC repository. All text may be compressed (.gz, .xz).
+        format: of the data files. auto: the suffix says it, of .npz, .npy, .parquet, .arrow and .feather; any
+            other file is xmc, the text of the XMC repository with features and labels, or matrix, a sparse
+            matrix as text, where the labels have a file of their own. All text may be compressed (.gz, .xz).
+        labels_format: of files of labels; auto: as above, any other file is matrix.
+        more_format: of files of more features, likewise.
         multilabel: svmlight files have lists of labels, not one class per row.
         zero_based: svmlight files count features from 0, not from 1.
+        one_based: xmc and matrix files count features and labels from 1, not from 0.
         first_label: number of the first label in svmlight files and of the first class anywhere:
             label l of the file is label l - first_label of the model. xmc counts from 0.
+        feature_columns: of Parquet and Arrow files: one, of lists of numbers, or two, of lists of indices and
+            of values; features, or feature_indices and feature_values, if not given.
+        label_column: of Parquet and Arrow files: lists of labels, or classes.
         max_memory: that reading a file may take, such as 500MB or 4GB; 20 times its size on disk and 64 MB
             if not given.
     """
 
     format: FormatName = AUTO
+    labels_format: FormatName = AUTO
+    more_format: MoreFormatName = AUTO
     multilabel: bool = False
     zero_based: bool = False
+    one_based: bool = False
     first_label: int = 0
+    feature_columns: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME]")] = ()
+    label_column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "labels"
     max_memory: Annotated[str | None, tyro.conf.arg(metavar="SIZE")] = None
 
-    @property
-    def reader_name(self) -> str | None:
-        """The format as ``xmcjax.data.load`` takes it."""
-        return None if self.format == AUTO else self.format
+    def format_of(self, path: Path, *, alone: bool = False) -> str:
+        """The format of a data file; `alone` says that its labels have a file of their own."""
+        return format_of(path, None if self.format == AUTO else self.format, "matrix" if alone else "xmc")
 
-    def check_first_label(self, path: Path) -> None:
-        """Whether ``first_label`` has a meaning for a file.
+    def format_of_labels(self, path: Path) -> str:
+        """The format of a file of labels."""
+        return format_of(path, None if self.labels_format == AUTO else self.labels_format, "matrix")
+
+    def format_of_more(self, path: Path) -> str:
+        """The format of a file of more features."""
+        return format_of(path, None if self.more_format == AUTO else self.more_format, "matrix")
+
+    def check(self, formats: dict[str, Path]) -> None:
+        """Whether each option has a meaning for files of these formats.
+
+        Args:
+            formats: a file of each.
 
         Raises:
-            ValueError: it is set and the file is XMC text, which counts from 0.
+            ValueError: one has none.
         """
-        xmc = self.format == "xmc" or (self.format == AUTO and path.suffix != ".npz")
-        if self.first_label and xmc:
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name, meant in _MEANT_FOR.items():
+            given = name in defaults and getattr(self, name) != defaults[name]
+            if given and not set(meant) & formats.keys():
+                *others, last = meant
+                listed = f"{', '.join(others)} or {last}" if others else last
+                raise ValueError(f"--{name.replace('_', '-')} is for --format {listed}")
+        if self.first_label and (path := formats.get("xmc")) is not None:
             raise ValueError(f"--first-label is for svmlight files and classes: {path} is xmc, from 0 on")
 
-    def reader(self, **sizes: int | None) -> dict[str, Any]:
-        """Keyword arguments of ``xmcjax.data.load``; ``sizes`` are for svmlight alone.
+    def of_features(self, format: str, n_features: int | None) -> dict[str, Any]:
+        """Keyword arguments of the reader of features alone."""
+        options: dict[str, Any] = {"max_memory": parse_size(self.max_memory)}
+        if format in _WITH_HEADER:
+            options["one_based"] = self.one_based
+        if format == "svmlight":
+            # a label before the first one is no error here
+            options |= {"multilabel": self.multilabel, "zero_based": self.zero_based}
+        if format in _TABLES:
+            options["feature_columns"] = self.feature_columns or None
+        return options | ({"n_features": n_features} if format in UNSIZED else {})
 
-        Raises:
-            ValueError: an option that the format has no use for.
-        """
-        most = {"max_memory": parse_size(self.max_memory)}
-        if self.format == "svmlight":
-            options = most | {"multilabel": self.multilabel, "zero_based": self.zero_based} | sizes
-            return options | ({"first_label": self.first_label} if self.multilabel else {})
-        for name in ("multilabel", "zero_based"):
-            if getattr(self, name):
-                raise ValueError(f"--{name.replace('_', '-')} is for --format svmlight")
-        return most
+    def of_labels(self, format: str, n_labels: int | None) -> dict[str, Any]:
+        """Keyword arguments of the reader of labels alone."""
+        options: dict[str, Any] = {"max_memory": parse_size(self.max_memory)}
+        if format in _WITH_HEADER:
+            options["one_based"] = self.one_based
+        if format == "svmlight":
+            options |= {"multilabel": self.multilabel, "zero_based": self.zero_based}
+            options |= {"first_label": self.first_label, "n_labels": n_labels} if self.multilabel else {}
+        if format in _TABLES:
+            options |= {"label_column": self.label_column, "n_labels": n_labels}
+        return options
+
+    @property
+    def sizes(self) -> tuple[int | None, int | None]:
+        """The numbers of features and labels that were given."""
+        return None, None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,109 +157,211 @@ class SizedDataOptions(DataOptions):
     """How the data files are written. What a file does not say is never guessed.
 
     Attributes:
-        n_features: of an svmlight file; the largest index in it if not given.
-        n_labels: of an svmlight file with lists of labels, likewise.
+        n_features: of a file of svmlight, Parquet or Arrow; the largest index in it if not given.
+        n_labels: of such a file with lists of labels, likewise.
     """
 
     n_features: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     n_labels: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
 
-    def reader(self, **sizes: int | None) -> dict[str, Any]:
-        own = {"n_features": self.n_features, "n_labels": self.n_labels}
-        if self.format != "svmlight":
-            for name, number in own.items():
-                if number is not None:
-                    raise ValueError(f"--{name.replace('_', '-')} is for --format svmlight")
-        return super().reader(**own | {k: v for k, v in sizes.items() if v is not None})
+    @property
+    def sizes(self) -> tuple[int | None, int | None]:
+        return self.n_features, self.n_labels
+
+
+def read_training(options: Any) -> Dataset:
+    """The training data that the flags of ``train`` name.
+
+    Raises:
+        ValueError: a flag about test data without ``--test``, or options that do not fit.
+        DataFormatError, OSError: as in :func:`read`.
+    """
+    for flag, path in (
+        ("--test-labels-file", options.test_labels_file),
+        ("--test-more-features", options.test_more_features),
+    ):
+        if path is not None and options.test is None:
+            raise ValueError(f"{flag} needs --test, got none")
+    sources = {"labels": options.labels_file, "more": options.more_features}
+    return read(options.train, options.files, **sources, dtype=options.dtype)
+
+
+def read_test(options: Any, like: Dataset) -> Dataset | None:
+    """The data of ``--test``, which have the features and labels of the training data; None of none.
+
+    Raises:
+        DataFormatError, OSError, ValueError: as in :func:`read`.
+    """
+    if options.test is None:
+        return None
+    return read(
+        options.test,
+        options.files,
+        labels=options.test_labels_file,
+        more=options.test_more_features,
+        dtype=like.X.dtype.name,
+        n_features=like.X.shape[1],
+        n_labels=like.n_labels,
+        like=f"as in {options.train}",
+    )
 
 
 def read(
     path: Path,
     options: DataOptions,
     *,
+    labels: Path | None = None,
+    more: Path | None = None,
     dtype: str = "float32",
     n_features: int | None = None,
     n_labels: int | None = None,
     least_labels: int = 0,
     like: str = "",
 ) -> Dataset:
-    """Features and label matrix of a file.
+    """Features and label matrix.
 
     Args:
-        path: the file.
-        options: how it is written.
+        path: the file of features, and of labels where they have no file of their own.
+        options: how files are written.
+        labels: a file of labels, or None.
+        more: a file of features to stand beside the others, or None.
         dtype: of the values.
-        n_features: how many there must be; None for any number.
+        n_features: how many there must be, all together; None for any number.
         n_labels: how many labels there must be. A format that does not state their number is
             taken to have at least that many.
         least_labels: how many a format that does not state their number has at least.
         like: where the two come from, for the error.
 
     Raises:
-        DataFormatError: the file breaks its format, or has another size, or no rows.
+        DataFormatError: a file breaks its format, or has another size, or no rows.
         OSError: it cannot be read.
         ValueError: options that do not fit.
     """
-    options.check_first_label(path)
-    reader = options.reader(n_features=n_features)
-    X, y = load(path, options.reader_name, dtype=dtype, **reader)
-    states_sizes, line = _header(path, options, y)
+    X, y = load_files(path, options, labels=labels, more=more, dtype=dtype, n_features=n_features)
+    format = options.format_of(path, alone=labels is not None)
+    of_labels = format if labels is None else options.format_of_labels(labels)
+    line = _header_line(format)
     if n_features is not None and X.shape[1] != n_features:
         raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
+    where = path if labels is None else labels
+    states_sizes = of_labels not in UNSIZED and sp.issparse(y)
     if states_sizes and options.first_label:
-        raise ValueError(f"--first-label is for classes and svmlight, {path} has lists that count from 0")
-    Y = sp.csr_matrix(y) if sp.issparse(y) else _class_matrix(path, y, options.first_label)
+        raise ValueError(f"--first-label is for classes and svmlight, {where} has lists that count from 0")
+    Y = sp.csr_matrix(y) if sp.issparse(y) else _class_matrix(where, y, options.first_label)
     if not states_sizes:
         Y.resize(Y.shape[0], max(Y.shape[1], n_labels or 0, least_labels))
     if 0 in (X.shape[0], X.shape[1], Y.shape[1]):
         found = f"{X.shape[0]} rows, {X.shape[1]} features and {Y.shape[1]} labels"
         raise DataFormatError(path, line, None, "at least one row, feature and label", found)
     if states_sizes and n_labels is not None and Y.shape[1] != n_labels:
-        raise DataFormatError(path, line, None, f"{n_labels} labels {like}", str(Y.shape[1]))
+        line = _header_line(of_labels)
+        raise DataFormatError(where, line, None, f"{n_labels} labels {like}", str(Y.shape[1]))
     return Dataset(X, Y)
 
 
-def read_test(path: Path, train: Path, options: DataOptions, like: Dataset) -> Dataset:
-    """The data of ``--test``, which have the features and labels of the training data.
+def load_files(
+    path: Path,
+    options: DataOptions,
+    *,
+    labels: Path | None,
+    more: Path | None,
+    dtype: str | None,
+    n_features: int | None = None,
+) -> Dataset:
+    """Features and labels as the files have them.
+
+    Args:
+        path, options, labels, more, n_features: as in :func:`read`.
+        dtype: of the values; None for that of the files.
 
     Raises:
-        DataFormatError, OSError, ValueError: as in ``read``.
+        DataFormatError, OSError, ValueError: as there.
     """
-    sizes = {"n_features": like.X.shape[1], "n_labels": like.n_labels}
-    return read(path, options, dtype=like.X.dtype.name, **sizes, like=f"as in {train}")
+    format = options.format_of(path, alone=labels is not None)
+    formats = {format: path}
+    if labels is not None:
+        formats[options.format_of_labels(labels)] = labels
+    if more is not None:
+        formats[options.format_of_more(more)] = more
+    options.check(formats)
+    numbers = {} if dtype is None else {"dtype": dtype}
+    beside = None
+    if more is not None:
+        kind = options.format_of_more(more)
+        beside = load_features(more, kind, **numbers, **options.of_features(kind, None))
+        n_features = None if n_features is None else max(n_features - beside.shape[1], 0)
+    own_features, own_labels = options.sizes
+    of_features = options.of_features(format, own_features if n_features is None else n_features)
+    if labels is None:
+        both = of_features | options.of_labels(format, own_labels)
+        X, y = load(path, format, **numbers, **both)
+    else:
+        X = load_features(path, format, **numbers, **of_features)
+        kind = options.format_of_labels(labels)
+        y = load_labels(labels, kind, **numbers, **options.of_labels(kind, own_labels))
+        if y.shape[0] != X.shape[0]:
+            raise _other_rows(labels, kind, f"{X.shape[0]}", path, y.shape[0])
+    if beside is not None and more is not None:
+        if beside.shape[0] != X.shape[0]:
+            raise _other_rows(more, options.format_of_more(more), f"{X.shape[0]}", path, beside.shape[0])
+        X = join_features(X, beside)
+    return Dataset(X, y)
 
 
 def read_features(
-    path: Path, options: DataOptions, *, dtype: str, n_features: int, like: str
-) -> Generator[sp.csr_matrix]:
+    path: Path, options: DataOptions, *, more: Path | None = None, dtype: str, n_features: int, like: str
+) -> Generator[Any]:
     """The features of a file some rows at a time; its labels may be empty or numbered anyhow.
 
     Args:
-        path, options, dtype, n_features, like: as in ``read``.
+        path, options, more, dtype, n_features, like: as in :func:`read`.
 
     Raises:
-        DataFormatError, OSError, ValueError: as in ``read``, when the place is reached.
+        DataFormatError, OSError, ValueError: as in :func:`read`, when the place is reached.
     """
-    options.check_first_label(path)
-    reader = options.reader(n_features=n_features)
-    if "first_label" in reader:
-        reader["first_label"] = 0  # a label before the first one is no error here
+    format = options.format_of(path)
+    formats = {format: path}
+    if more is not None:
+        formats[options.format_of_more(more)] = more
+    options.check(formats)
     n_rows = 0
-    for X, y in load_pieces(path, options.reader_name, dtype=dtype, **reader):
-        line = _header(path, options, y)[1]
+    for X in _feature_pieces(path, format, options, more, dtype, n_features):
         if X.shape[1] != n_features:
+            line = _header_line(format)
             raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
         n_rows += X.shape[0]
         if X.shape[0]:
             yield X
     if n_rows == 0:
-        raise DataFormatError(path, line, None, "at least one row and feature", "none")
+        raise DataFormatError(path, _header_line(format), None, "at least one row and feature", "none")
 
 
-def _header(path: Path, options: DataOptions, y: Any) -> tuple[bool, int | None]:
-    """Whether a file states its sizes, and the line where it does."""
-    states_sizes = options.format != "svmlight" and sp.issparse(y)
-    return states_sizes, 1 if states_sizes and path.suffix != ".npz" else None
+def _feature_pieces(
+    path: Path, format: str, options: DataOptions, more: Path | None, dtype: str, n_features: int
+) -> Iterator[Any]:
+    if more is None:
+        return load_feature_pieces(path, format, dtype=dtype, **options.of_features(format, n_features))
+    kind = options.format_of_more(more)
+    beside = load_feature_pieces(more, kind, dtype=dtype, **options.of_features(kind, None))
+    first = next(beside)  # an empty file has one piece too
+    own = options.of_features(format, max(n_features - first.shape[1], 0))
+    pieces = load_feature_pieces(path, format, dtype=dtype, **own)
+
+    def refuse(rows: int, others: int) -> DataFormatError:
+        # the source that goes on has shown more rows than the other one has
+        found = f"more than {rows}" if others > rows else others
+        return _other_rows(more, kind, "as many", path, found)
+
+    return join_pieces(pieces, itertools.chain([first], beside), refuse)
+
+
+def _other_rows(path: Path, format: str, wanted: str, like: Path, found: int | str) -> DataFormatError:
+    return DataFormatError(path, _header_line(format), None, f"{wanted} rows as in {like}", str(found))
+
+
+def _header_line(format: str) -> int | None:
+    """The line of a file that states its sizes."""
+    return 1 if format in _WITH_HEADER else None
 
 
 def _class_matrix(path: Path, classes: np.ndarray, first: int) -> sp.csr_matrix:
@@ -201,7 +377,7 @@ def _class_matrix(path: Path, classes: np.ndarray, first: int) -> sp.csr_matrix:
     return sp.csr_matrix(parts, shape=(n, int(labels.max(initial=-1)) + 1))
 
 
-def transformed(path: Path, X: sp.csr_matrix, transforms: Transforms):
+def transformed(path: Path, X: Any, transforms: Transforms):
     """The features of a file after the transforms of a model.
 
     Raises:

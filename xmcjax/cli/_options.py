@@ -31,7 +31,17 @@ TransformNames = Annotated[
 
 
 # Flags that take a name of the one and of the other.
-_FILES = ("--data", "--out", "--predictions", "--test", "--train", "--vocabulary")
+_FILES = (
+    *("--data", "--labels-file", "--more-features", "--out", "--out-labels", "--predictions", "--source"),
+    *(
+        "--test",
+        "--test-labels-file",
+        "--test-more-features",
+        "--train",
+        "--train-labels-file",
+        "--vocabulary",
+    ),
+)
 _DIRECTORIES = ("--model", "--parts", "--pretrained")
 _THREADS = {"--threads": "--n-jobs"}
 #: Flags of earlier versions by command, and what there is in place of each.
@@ -123,13 +133,14 @@ def check_jobs(n_jobs: int | None) -> int:
     return job_count(n_jobs, "--n-jobs")
 
 
-def check_out(out: Path, *inputs: Path, model: Path | None = None) -> None:
+def check_out(out: Path, *inputs: Path, model: Path | None = None, flag: str = "--out") -> None:
     """Whether an output may be written: it replaces a file of its name, but no input of the command.
 
     Args:
         out: the file to be written.
         inputs: files that are read.
         model: a model directory that is read; nothing is written into it.
+        flag: that named the output.
 
     Raises:
         ValueError: it may not.
@@ -137,9 +148,9 @@ def check_out(out: Path, *inputs: Path, model: Path | None = None) -> None:
     """
     place = _place(out)
     if place in [_place(path) for path in inputs]:
-        raise ValueError(f"--out: expected another file than the data, got {out}")
+        raise ValueError(f"{flag}: expected another file than the data, got {out}")
     if model is not None and _place(model) in place.parents:
-        raise ValueError(f"--out: expected a file outside the model {model}, got {out}")
+        raise ValueError(f"{flag}: expected a file outside the model {model}, got {out}")
 
 
 def _place(path: Path) -> Path:

@@ -197,10 +197,10 @@ def print_model(directory: Path, more: str = "", **values: Any) -> None:
     print_field("model", text, directory=str(directory), bytes=size, **values)
 
 
-def print_written(file: Path, stream: TextIO | None = None) -> None:
-    """The line about a file that was written."""
+def print_written(file: Path, stream: TextIO | None = None, *, name: str = "written", more: str = "") -> None:
+    """The line about a file that was written; `more` stands before its size."""
     size = file.stat().st_size
-    print_field("written", f"{file} ({size / 1e6:.1f} MB)", stream, file=str(file), bytes=size)
+    print_field(name, f"{file} ({more}{size / 1e6:.1f} MB)", stream, file=str(file), bytes=size)
 
 
 def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
+
+import tyro
 
 from xmcjax import data
 from xmcjax.cli import _report
-from xmcjax.cli._data import AUTO, FormatName, SizedDataOptions
+from xmcjax.cli._data import AUTO, FormatName, SizedDataOptions, load_files
 from xmcjax.cli._options import File, check_out
+from xmcjax.data import ALONE, FORMATS, format_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,26 +20,53 @@ class Options:
 
     Attributes:
         data: file to read.
-        out: file to write, an old one is replaced; --out-format, or its name ending in .npz, says how.
-        out_format: of the output; auto: a file named .npz is npz, any other xmc.
+        out: file to write, an old one is replaced; --out-format, or its suffix, says how.
+        labels_file: labels of the rows, where they have a file of their own.
+        more_features: features to stand beside those of --data, row by row.
+        out_labels: file for the labels, where they are to have one of their own; --out then holds one matrix.
+        out_format: of the output; auto: the suffix says it, of .npz, .npy, .parquet, .arrow and .feather; any
+            other file is xmc, or matrix where --out-labels is given.
     """
 
     data: File
     out: File
+    labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    out_labels: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     out_format: FormatName = AUTO
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
 
 
 def run(options: Options) -> None:
     """Converts; the output appears under its name when it is complete."""
-    files = options.files
-    check_out(options.out, options.data)
+    files, out, out_labels = options.files, options.out, options.out_labels
+    inputs = [path for path in (options.data, options.labels_file, options.more_features) if path is not None]
+    check_out(out, *inputs)
+    if out_labels is not None:
+        check_out(out_labels, *inputs, out, flag="--out-labels")
     if files.first_label and not (files.format == "svmlight" and files.multilabel):
         raise ValueError(
             "--first-label: convert renumbers svmlight --multilabel files only, classes are kept"
         )
-    out_format = None if options.out_format == AUTO else options.out_format
-    dataset = data.convert(options.data, options.out, files.reader_name, out_format, **files.reader())
-    stream = _report.summary_stream(options.out)
+    # wrong names are reported before a long read
+    given, alone = None if options.out_format == AUTO else options.out_format, out_labels is not None
+    written = format_of(out, given, "matrix" if alone else "xmc")
+    possible = ALONE if alone else tuple(FORMATS)
+    if written not in possible:
+        what = "a matrix alone" if alone else "features and labels (--out-labels writes two files)"
+        raise ValueError(f"--out: expected one of {', '.join(possible)} for {what}, got {written}: {out}")
+    dataset = load_files(
+        options.data, files, labels=options.labels_file, more=options.more_features, dtype=None
+    )
+    if written == "xmc" and not dataset.multilabel:
+        raise ValueError(f"{inputs[0]}: expected lists of labels to write xmc text, found one class per row")
+    if out_labels is None:
+        data.save(out, *dataset, written)
+    else:
+        data.save_labels(out_labels, dataset.y)
+        data.save_features(out, dataset.X, written)
+    stream = _report.summary_stream(out)
     _report.describe_data(dataset, file=stream)
-    _report.print_written(options.out, stream)
+    _report.print_written(out, stream)
+    if out_labels is not None:
+        _report.print_written(out_labels, stream, name="labels")

@@ -13,7 +13,7 @@ import tyro
 
 from xmcjax._arguments import whole_number
 from xmcjax.cli import _report
-from xmcjax.cli._data import DataOptions, read
+from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, read
 from xmcjax.cli._options import File, PresetName, check_preset, parse_size
 from xmcjax.data import DataFormatError, Dataset, load_pairs
 from xmcjax.metrics import PROPENSITY_METRICS, by_frequency, inverse_propensities
@@ -27,7 +27,10 @@ class Options:
     Attributes:
         data: the rows that were predicted, with their true labels.
         predictions: what `xmcjax predict` wrote.
+        predictions_format: of these; auto: the suffix says it, of .jsonl and .npz; any other file is text.
+        labels_file: the true labels, where they have a file of their own.
         train: training data; with them the propensity-scored metrics are shown too.
+        train_labels_file: labels of these, where they have a file of their own.
         propensities: the data set or family whose constants A and B are used for these.
         k: numbers of labels per row.
         bins: ascending numbers that divide labels by their rows in the training data: with 2 10 those below
@@ -38,7 +41,10 @@ class Options:
 
     data: File
     predictions: File
+    predictions_format: PredictionFormatName = AUTO
+    labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     train: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    train_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     propensities: PresetName = "default"
     k: tuple[int, ...] = (1, 3, 5)
     bins: tuple[int, ...] = ()
@@ -54,21 +60,33 @@ def run(options: Options) -> None:
     check_preset(options.propensities)
     if options.train is None and options.propensities != "default":
         raise ValueError(f"--propensities {options.propensities} needs --train, got none")
+    if options.train is None and options.train_labels_file is not None:
+        raise ValueError("--train-labels-file needs --train, got none")
     if options.bins and options.train is None:
         raise ValueError("--bins needs --train, got none")
     if options.bins and not all(a < b for a, b in zip((0, *options.bins), options.bins, strict=False)):
         given = " ".join(map(str, options.bins))
         raise ValueError(f"--bins: expected ascending numbers from 1 on, got {given}")
-    labels, _ = read_predictions(options.predictions, max_memory=parse_size(options.files.max_memory))
+    form = None if options.predictions_format == AUTO else options.predictions_format
+    memory = parse_size(options.files.max_memory)
+    labels, _ = read_predictions(options.predictions, form, max_memory=memory)
     # A file that does not state its number of labels need not show the highest one.
-    truth = read(options.data, options.files, least_labels=int(labels.max(initial=0)) + 1)
+    least = int(labels.max(initial=0)) + 1
+    truth = read(options.data, options.files, labels=options.labels_file, least_labels=least)
+    where = options.labels_file or options.data
     _check_rows(options.predictions, labels, truth)
-    _check_labels(options.predictions, labels, truth.n_labels, options.data)
+    _check_labels(options.predictions, labels, truth.n_labels, where)
     if options.filter_labels is not None:
         labels, truth = _without_pairs(options, labels, truth)
     q, frequencies = None, None
     if options.train is not None:
-        train = read(options.train, options.files, n_labels=truth.n_labels, like=f"as in {options.data}")
+        train = read(
+            options.train,
+            options.files,
+            labels=options.train_labels_file,
+            n_labels=truth.n_labels,
+            like=f"as in {where}",
+        )
         if train.n_labels > truth.n_labels:
             truth.y.resize(truth.n_rows, train.n_labels)
         q = inverse_propensities(train.y, dataset=options.propensities)

@@ -15,7 +15,7 @@ from xmcjax.cli._environment import (
     versions,
 )
 from xmcjax.cli._report import print_field
-from xmcjax.data import FORMATS, TRANSFORMS
+from xmcjax.data import READERS, TRANSFORMS
 from xmcjax.inits import INITS
 from xmcjax.losses import MARGIN_LOSSES
 
@@ -39,7 +39,7 @@ def run(options: Options) -> None:
         ("losses", MARGIN_LOSSES),
         ("inits", INITS),
         ("transforms", TRANSFORMS),
-        ("formats", FORMATS),
+        ("formats", READERS),
     ):
         print_field(name, ", ".join(table))
     for name, meaning in VARIABLES.items():

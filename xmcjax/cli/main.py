@@ -24,6 +24,8 @@ COMMANDS = {
     "inspect": "show how a model was trained, its size and the largest weights of its labels",
     "merge": "join parts of a model that were trained with --labels",
     "index": "store the weights of a model by feature, for the prediction of single rows",
+    "import": "store a model of LIBLINEAR, dismecpp or others",
+    "export": "write a model for LIBLINEAR, dismecpp, onnxruntime or others",
     "convert": "turn a text file into npz, which is read several times faster",
     "info": "versions, devices, and what this installation can do",
 }

@@ -6,17 +6,25 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import tyro
 
 from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax.cli import _report
-from xmcjax.cli._data import DataOptions, read_features, transformed
+from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, read_features, transformed
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
 from xmcjax.data import Transforms
-from xmcjax.models import INDEX, LinearModel, Predictor, predict_topk, prediction_file, system_of
+from xmcjax.models import (
+    INDEX,
+    LinearModel,
+    Predictor,
+    predict_topk,
+    prediction_file,
+    system_of,
+)
 
 # Weights up to which all are held while the data are read; of more, each piece of the data reads them anew.
 _HELD = 1 << 27
@@ -25,12 +33,16 @@ _HELD = 1 << 27
 @described(SHARED)
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Write the best labels of each row, best first, as pairs label:score.
+    """Write the best labels of each row, best first, with their scores.
 
     Attributes:
         model: a model that `xmcjax train` made, or an estimator saved. It knows its transforms.
         data: features; labels in the file are not looked at.
-        out: file for the predictions, one line per row; plain text. An old one is replaced.
+        more_features: features to stand beside those of --data, row by row.
+        out: file for the predictions; an old one is replaced.
+        out_format: text, a line of label:score pairs per row; jsonl, a line of JSON per row; npz, scores as a
+            sparse matrix in the form of scipy. auto: the suffix says it, of .jsonl and .npz; any other file
+            is text.
         top_k: labels per row; never more than the model has.
         probabilities: write label:probability, where the model has a loss that knows them: the logistic loss
             of one-vs-all, label by label, multinomial and kernel.
@@ -39,6 +51,8 @@ class Options:
     model: Directory
     data: File
     out: File
+    out_format: PredictionFormatName = AUTO
+    more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     top_k: int = 5
     probabilities: bool = False
     n_jobs: int = SHARED["n_jobs"].of_flag
@@ -52,6 +66,7 @@ class Opened(NamedTuple):
         best: (X, k) -> (labels, scores), both [n, k], of features after the transforms.
         transforms: of the features.
         n_features, n_labels: of the model.
+        columns: one more than the largest label that can be predicted.
         dtype: of features and scores.
         named: whether labels are the places of classes that have names.
     """
@@ -60,6 +75,7 @@ class Opened(NamedTuple):
     transforms: Transforms
     n_features: int
     n_labels: int
+    columns: int
     dtype: str
     named: bool
 
@@ -72,19 +88,20 @@ def run(options: Options) -> None:
     check_out(options.out, options.data, model=options.model)
     if options.out.suffix in (".gz", ".xz"):
         raise ValueError(
-            f"--out: predictions are plain text, expected no {options.out.suffix}: {options.out}"
+            f"--out: predictions are not compressed, expected no {options.out.suffix}: {options.out}"
         )
     model = (_kernel if system_of(options.model) == "kernel" else _linear)(options, threads)
     top_k = min(options.top_k, model.n_labels)
     pieces = read_features(
         options.data,
         options.files,
+        more=options.more_features,
         dtype=model.dtype,
         n_features=model.n_features,
         like=f"as in {options.model}",
     )
-    n_rows = 0
-    with contextlib.closing(pieces), prediction_file(options.out) as write:
+    n_rows, form = 0, None if options.out_format == AUTO else options.out_format
+    with contextlib.closing(pieces), prediction_file(options.out, form, n_labels=model.columns) as write:
         for X in pieces:
             write(*model.best(transformed(options.data, X, model.transforms), top_k))
             n_rows += X.shape[0]
@@ -116,6 +133,7 @@ def _linear(options: Options, threads: int) -> Opened:
         model.transforms(),
         model.n_features,
         last - first,
+        _columns(classes, model.n_labels),
         model.dtype.name,
         _named(classes),
     )
@@ -143,6 +161,7 @@ def _kernel(options: Options, threads: int) -> Opened:
         transforms,
         classifier.n_features_in_,
         len(classes),
+        _columns(classes, len(classes)),
         classifier.dual_coef_.dtype.name,
         _named(classes),
     )
@@ -150,7 +169,15 @@ def _kernel(options: Options, threads: int) -> Opened:
 
 def _named(classes: np.ndarray | None) -> bool:
     """Whether classes are other than numbers from 0, which labels of a file are."""
-    return classes is not None and not (classes.dtype.kind in "iu" and 0 <= classes[0] <= classes[-1] < 2**31)
+    if classes is None:
+        return False
+    numbers = classes.dtype.kind in "iu" and len(classes) > 0
+    return not (numbers and 0 <= classes[0] <= classes[-1] < 2**31 - 1)
+
+
+def _columns(classes: np.ndarray | None, n_labels: int) -> int:
+    """One more than the largest label that can be predicted."""
+    return n_labels if classes is None or _named(classes) else int(classes[-1]) + 1
 
 
 def _numbered(best: Callable, classes: np.ndarray | None) -> Callable:

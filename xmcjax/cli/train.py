@@ -13,7 +13,7 @@ from xmcjax._options import flag_of
 from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
-from xmcjax.cli._data import DtypeName, SizedDataOptions, read, read_test, transformed
+from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training, transformed
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._options import (
     Directory,
@@ -58,12 +58,16 @@ class Options:
     Attributes:
         train: training data.
         model: directory for the model; new, or empty, or with --resume one that was begun.
+        labels_file: labels of the rows, where they have a file of their own.
+        more_features: features to stand beside those of --train, row by row, such as embeddings.
         dtype: of the features, the weights and all arithmetic.
         numa: auto gives each NUMA node a process of its own, pinned to its cores, with its copy of the
             features, where the threads are on several; off trains in one process.
         labels: train labels A to B-1 only; several jobs can share the work, each with a directory of its own.
         shard_size: labels per file of the model: what a crash can cost, and what a resumed run repeats.
         test: data to evaluate the finished model on.
+        test_labels_file: labels of these, where they have a file of their own.
+        test_more_features: features to stand beside those of --test.
         timeout: seconds from the start of the command after which no shard is begun; what is stored is whole,
             the exit status is 75, and --resume trains the rest. Not with the init ova_primal_pp, whose tree
             begins all shards at once.
@@ -72,6 +76,8 @@ class Options:
 
     train: File
     model: Directory
+    labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     transform: TransformNames = ""
     loss: LossName = OPTIONS["loss"].default
     penalty: PenaltyName = OPTIONS["penalty"].default
@@ -103,6 +109,8 @@ class Options:
     labels: LabelRange = None
     shard_size: int = 1000
     test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    test_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    test_more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     timeout: Annotated[float | None, tyro.conf.arg(metavar="SECONDS")] = None
     resume: bool = False
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
@@ -178,13 +186,11 @@ def run(options: Options) -> int:
     if not options.resume:
         check_vacant(options.model)
     begin = time.perf_counter()
-    dataset = read(options.train, options.files, dtype=options.dtype)
+    dataset = read_training(options)
     n_rows = dataset.X.shape[0]
     label_range = parse_range(options.labels, dataset.n_labels)
     _report.describe_data(dataset)
-    test = None
-    if options.test is not None:
-        test = read_test(options.test, options.train, options.files, dataset)
+    test = read_test(options, dataset)
     try:
         data = _training.prepare(dataset, options.transform)
     except ValueError as error:

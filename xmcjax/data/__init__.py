@@ -1,5 +1,9 @@
 """Data sets: readers and writers, transforms of features, synthetic data, the demo set."""
 
+from xmcjax.data._arrow import load_arrow as load_arrow
+from xmcjax.data._arrow import load_parquet as load_parquet
+from xmcjax.data._arrow_writer import save_arrow as save_arrow
+from xmcjax.data._arrow_writer import save_parquet as save_parquet
 from xmcjax.data._atomic import atomic_write as atomic_write
 from xmcjax.data._dataset import FORMATS as FORMATS
 from xmcjax.data._dataset import Dataset as Dataset
@@ -11,11 +15,29 @@ from xmcjax.data._dataset import save as save
 from xmcjax.data._demo import Demo as Demo
 from xmcjax.data._demo import load_demo as load_demo
 from xmcjax.data._errors import DataFormatError as DataFormatError
+from xmcjax.data._matrix_text import load_matrix as load_matrix
+from xmcjax.data._matrix_text import save_matrix as save_matrix
 from xmcjax.data._memory import MemoryBound as MemoryBound
+from xmcjax.data._npy import load_npy as load_npy
+from xmcjax.data._npy import save_npy as save_npy
 from xmcjax.data._npz import load_npz as load_npz
 from xmcjax.data._npz import save_npz as save_npz
 from xmcjax.data._pairs import load_pairs as load_pairs
 from xmcjax.data._power_law import make_power_law as make_power_law
+from xmcjax.data._scipy_npz import load_scipy_npz as load_scipy_npz
+from xmcjax.data._scipy_npz import save_scipy_npz as save_scipy_npz
+from xmcjax.data._separate import ALONE as ALONE
+from xmcjax.data._separate import READERS as READERS
+from xmcjax.data._separate import SUFFIXES as SUFFIXES
+from xmcjax.data._separate import Reader as Reader
+from xmcjax.data._separate import format_of as format_of
+from xmcjax.data._separate import join_features as join_features
+from xmcjax.data._separate import join_pieces as join_pieces
+from xmcjax.data._separate import load_feature_pieces as load_feature_pieces
+from xmcjax.data._separate import load_features as load_features
+from xmcjax.data._separate import load_labels as load_labels
+from xmcjax.data._separate import save_features as save_features
+from xmcjax.data._separate import save_labels as save_labels
 from xmcjax.data._svmlight import load_svmlight as load_svmlight
 from xmcjax.data._svmlight import save_svmlight as save_svmlight
 from xmcjax.data._transforms import TRANSFORMS as TRANSFORMS

@@ -6,16 +6,20 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._sparse import Sparse, is_sparse
-from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
+from xmcjax.data._arrow import load_arrow, load_parquet, table_pieces
+from xmcjax.data._arrow_writer import save_arrow, save_parquet
+from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows, dense_features
 from xmcjax.data._npz import load_npz, save_npz
+from xmcjax.data._separate import READERS, SUFFIXES
 from xmcjax.data._svmlight import class_vector, load_svmlight, save_svmlight, svmlight_pieces
 from xmcjax.data._xmc import load_xmc, save_xmc, xmc_pieces
 
@@ -29,27 +33,31 @@ class Format(NamedTuple):
         pieces: reads a file some rows at a time, or None where it can be read as a whole only.
     """
 
-    load: Callable[..., tuple[sp.csr_matrix, Any]]
+    load: Callable[..., tuple[Any, Any]]
     save: Callable[..., None]
-    pieces: Callable[..., Iterator[tuple[sp.csr_matrix, Any]]] | None = None
+    pieces: Callable[..., Iterator[tuple[Any, Any]]] | None = None
 
 
 FORMATS: dict[str, Format] = {
     "xmc": Format(load_xmc, save_xmc, xmc_pieces),
     "svmlight": Format(load_svmlight, save_svmlight, svmlight_pieces),
     "npz": Format(load_npz, save_npz),
+    "parquet": Format(load_parquet, save_parquet, partial(table_pieces, "parquet")),
+    "arrow": Format(load_arrow, save_arrow, partial(table_pieces, "arrow")),
 }
+# Those that hold dense features as they are.
+_DENSE = ("parquet", "arrow")
 
 
 class Dataset(NamedTuple):
     """Features and labels; unpacks as ``X, y = dataset``.
 
     Attributes:
-        X: features, CSR [n, d].
+        X: features, CSR or an array, [n, d].
         y: labels, CSR [n, L] of ones, or classes, int64 [n].
     """
 
-    X: sp.csr_matrix
+    X: Any
     y: Any
 
     @property
@@ -73,7 +81,7 @@ class Dataset(NamedTuple):
     def describe(self) -> str:
         """Sizes in one line."""
         rows = max(self.n_rows, 1)
-        nonzeros = f"{self.X.nnz / rows:.1f} non-zeros per row"
+        nonzeros = f"{self.X.nnz / rows:.1f} non-zeros per row" if is_sparse(self.X) else "dense"
         text = f"{self.n_rows:,} rows, {self.n_features:,} features ({nonzeros}), "
         if not self.multilabel:
             return text + f"{self.n_labels:,} classes"
@@ -83,11 +91,18 @@ class Dataset(NamedTuple):
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the data themselves: equal for equal data, whatever file they came from.
 
+        Dense features are other data than sparse ones of the same values: training may round them otherwise.
+
         Raises:
             ValueError: X holds values that are not finite, or y is no label matrix or class vector.
         """
-        X = canonical_features(self.X)
-        arrays = [X.indptr.astype("<i8"), X.indices.astype("<i4"), X.data.astype(X.dtype.newbyteorder("<"))]
+        if is_sparse(self.X):
+            X, kind = canonical_features(self.X), ""
+            arrays = [X.indptr.astype("<i8"), X.indices.astype("<i4"), X.data]
+        else:
+            X, kind = dense_features(self.X), "dense "
+            arrays = [X]
+        arrays[-1] = arrays[-1].astype(X.dtype.newbyteorder("<"), copy=False)
         if self.multilabel:
             Y = canonical_labels(self.y)
             check_rows(X, Y)
@@ -97,7 +112,7 @@ class Dataset(NamedTuple):
             classes = class_vector(self.y)
             label_shape = [len(classes)]
             arrays.append(classes.astype("<i8"))
-        digest = hashlib.sha256(f"{list(X.shape)} {X.dtype.name} {label_shape}".encode())
+        digest = hashlib.sha256(f"{kind}{list(X.shape)} {X.dtype.name} {label_shape}".encode())
         for array in arrays:
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -107,12 +122,15 @@ def load(path: str | os.PathLike[str], format: str | None = None, **options: Any
     """Reads a data set in any of the formats of ``FORMATS``.
 
     Args:
-        path: the file; the suffix .npz means npz.
-        format: "xmc", "svmlight" or "npz". Without it, a file that is not .npz is read as "xmc".
-        **options: of the format's reader: ``load_xmc``, ``load_svmlight``, ``load_npz``.
+        path: the file.
+        format: "xmc", "svmlight", "npz", "parquet" or "arrow". Without it the suffix says it: .npz,
+            .parquet, .arrow, .feather; any other is "xmc".
+        **options: of the format's reader: ``load_xmc``, ``load_svmlight``, ``load_npz``, ``load_parquet``,
+            ``load_arrow``. ``load_features`` and ``load_labels`` read what has a file of its own.
 
     Raises:
         DataFormatError: the file breaks its format.
+        ImportError: a Parquet or Arrow file without pyarrow.
         OSError: the file cannot be read.
         ValueError: no such format.
     """
@@ -128,7 +146,8 @@ def load_pieces(
         path, format: as in ``load``.
         piece: about how many bytes the matrices of a piece take. An npz file is one piece.
         **options: of the format's reader, as in ``load``. ``max_memory`` bounds what a line may take.
-            svmlight needs ``n_features`` (and ``n_labels``), or each piece has the numbers of its own rows.
+            svmlight, Parquet and Arrow need ``n_features`` (and ``n_labels``), or each piece has the
+            numbers of its own rows.
 
     Yields:
         Data sets of rows that follow one another; the last one may have none.
@@ -146,13 +165,17 @@ def load_pieces(
 
 
 def save(
-    path: str | os.PathLike[str], X: Sparse, y: Sparse | np.ndarray, format: str | None = None, **options: Any
+    path: str | os.PathLike[str],
+    X: Sparse | np.ndarray,
+    y: Sparse | np.ndarray,
+    format: str | None = None,
+    **options: Any,
 ) -> None:
     """Writes a data set in any of the formats of ``FORMATS``, complete or not at all.
 
     Args:
-        path: the file; the suffix .npz means npz.
-        X: features, sparse [n, d].
+        path: the file.
+        X: features [n, d], sparse or dense; the formats of sparse ones leave out zeros.
         y: labels, sparse [n, L], or classes, integers [n].
         format: as in ``load``.
         **options: of the format's writer: ``save_xmc``, ``save_svmlight``, ``save_npz``.
@@ -161,7 +184,10 @@ def save(
         OSError: the file cannot be written.
         TypeError, ValueError: the format cannot hold these data, or there is no such format.
     """
-    FORMATS[_format(path, format)].save(path, X, y, **options)
+    written = _format(path, format)
+    if not is_sparse(X) and written not in _DENSE:
+        X = _sparse.of_dense(dense_features(X))
+    FORMATS[written].save(path, X, y, **options)
 
 
 def convert(
@@ -199,6 +225,10 @@ def convert(
 
 
 def _format(path: str | os.PathLike[str], format: str | None) -> str:
-    if format is None:
-        return "npz" if Path(path).suffix == ".npz" else "xmc"
-    return name_of("format", format, FORMATS)
+    found = SUFFIXES.get(Path(path).suffix, "xmc") if format is None else format
+    if isinstance(found, str) and found in READERS and found not in FORMATS:
+        raise ValueError(
+            f"{path}: expected features and labels in one file, got one of the format {found}, which holds "
+            "one matrix: labels have a file of their own (--labels-file)"
+        )
+    return name_of("format", found, FORMATS)

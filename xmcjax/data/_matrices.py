@@ -5,18 +5,31 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._sparse import Sparse, canonical_csr
+from xmcjax._finite import place_not_finite
+from xmcjax._sparse import Sparse, canonical_csr, dense
 from xmcjax.data._text import value_dtype
 
 
-def canonical_features(X: Sparse) -> sp.csr_matrix:
-    """Canonical X of float32 or float64 with finite values."""
-    X = canonical_csr(X, "X", zeros=False)
+def canonical_features(X: Sparse, *, zeros: bool = False) -> sp.csr_matrix:
+    """Canonical X of float32 or float64 with finite values; ``zeros`` says whether stored ones are kept."""
+    X = canonical_csr(X, "X", zeros=zeros)
     value_dtype(X.dtype)
     finite = np.isfinite(X.data)
     if not finite.all():
         row, column, value = _first(X, ~finite)
         raise ValueError(f"X must be finite, but X[{row}, {column}] is {value}")
+    return X
+
+
+def dense_features(X: np.ndarray) -> np.ndarray:
+    """Dense X [n, d] of float32 or float64 with finite values."""
+    X = dense(X)
+    value_dtype(X.dtype)
+    if X.ndim != 2:
+        raise ValueError(f"X: expected features [n, d], got {X.ndim} dimension(s)")
+    place = place_not_finite(X)
+    if place is not None:
+        raise ValueError(f"X must be finite, but X[{place[0]}, {place[1]}] is {place[2]}")
     return X
 
 
@@ -30,7 +43,7 @@ def canonical_labels(Y: Sparse) -> sp.csr_matrix:
     return Y
 
 
-def check_rows(X: sp.csr_matrix, y: sp.csr_matrix | np.ndarray) -> None:
+def check_rows(X: sp.csr_matrix | np.ndarray, y: sp.csr_matrix | np.ndarray) -> None:
     if X.shape[0] != y.shape[0]:
         raise ValueError(f"X has {X.shape[0]} rows, but the labels have {y.shape[0]}")
 

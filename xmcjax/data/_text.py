@@ -98,10 +98,12 @@ class RowReader:
         start: int = 0,
         lines: int = 0,
         piece: int | None = None,
+        unlabelled: bool = False,
     ) -> Iterator[TextRows]:
         """Parses ``head.data[start:]``, then the chunks; ``lines`` of the file came before them.
 
         Args:
+            unlabelled: whether rows begin with their first feature, without a blank before it.
             piece: bytes after which rows are handed out; the last piece may have none. None hands out all
                 rows together.
 
@@ -114,9 +116,12 @@ class RowReader:
         done = held = 0
         chunk = head if head is not None else self.next_chunk(chunks, lines)
         while chunk is not None:
-            fault = parser.feed(chunk.data, start)
+            data = chunk.data
+            if unlabelled:
+                data, start = _with_blanks(data[start:] if start else data), 0
+            fault = parser.feed(data, start)
             if fault is not None:
-                raise self._fault(chunk.data, fault, row_format)
+                raise self._fault(data, fault, row_format, shift=int(unlabelled))
             start = 0
             lines = parser.lines
             held += row_format.memory(chunk.data)
@@ -156,14 +161,20 @@ class RowReader:
             raise ImportError("the native library was not built")
         return PythonParser(row_format, lines)
 
-    def _fault(self, buffer: bytes, fault: Fault, row_format: RowFormat) -> DataFormatError:
+    def _fault(self, buffer: bytes, fault: Fault, row_format: RowFormat, shift: int) -> DataFormatError:
         begin = buffer.rfind(b"\n", 0, fault.offset) + 1
         newline = buffer.find(b"\n", fault.offset)
         line = strip_line_end(buffer[begin:] if newline < 0 else buffer[begin : newline + 1])
         column = fault.offset - begin
-        return self.error(
-            fault.lines + 1, column + 1, describe(fault.kind, row_format), found(fault.kind, line, column)
-        )
+        place = max(column + 1 - shift, 1)
+        expected = describe(fault.kind, row_format)
+        return self.error(fault.lines + 1, place, expected, found(fault.kind, line, column))
+
+
+def _with_blanks(lines: bytes) -> bytes:
+    """Lines with a blank before each."""
+    blanks = b" " + lines.replace(b"\n", b"\n ") if lines else lines
+    return blanks[:-1] if lines.endswith(b"\n") else blanks
 
 
 def feature_matrix(rows: TextRows, n_features: int) -> sp.csr_matrix:

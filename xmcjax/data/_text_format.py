@@ -116,7 +116,10 @@ def describe(kind: Kind, row_format: RowFormat) -> str:
         case Kind.PAIR:
             return "index:value"
         case Kind.INDEX:
-            hint = " (zero_based reads files that count from 0)" if row_format.first_feature == 1 else ""
+            hint = ""
+            if row_format.first_feature == 1:  # comments are svmlight's
+                counts = "zero_based reads" if row_format.comments else "leave out one_based for"
+                hint = f" ({counts} files that count from 0)"
             return f"a feature index {features}{hint}"
         case Kind.INDEX_TWICE:
             return "each feature index once in a row"

@@ -24,6 +24,12 @@ def row_lines(heads: Iterable[str], X: sp.csr_matrix, first: int) -> Iterator[st
         yield f"{head} {features}\n" if features else f"{head}\n"
 
 
+def matrix_lines(X: sp.csr_matrix, first: int) -> Iterator[str]:
+    """``index:value index:value ...`` for each row of canonical X, column 0 written as ``first``."""
+    for features in _pairs(X, first):
+        yield f"{features}\n"
+
+
 def label_lists(Y: sp.csr_matrix, first: int) -> Iterator[str]:
     """``label,label,...`` for each row of canonical Y, label 0 written as ``first``."""
 

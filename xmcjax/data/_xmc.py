@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._arguments import flag
 from xmcjax._sparse import Sparse
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
-from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, RowFormat, quote, strip_line_end
+from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, RowFormat
+from xmcjax.data._text_header import first_line, read_header
 from xmcjax.data._text_writer import label_lists, row_lines, write_text
 
-_TOKEN = re.compile(rb"[^ \t]+")
 _FIELDS = (
     ("the number of rows n", MAX_ROWS),
     ("the number of features d", MAX_COLUMNS),
@@ -40,22 +40,24 @@ def load_xmc(
     path: str | os.PathLike[str],
     dtype: np.typing.DTypeLike = np.float32,
     *,
+    one_based: bool = False,
     parser: str | None = None,
     max_memory: int | None = None,
 ) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Reads a multi-label data set in the text format of the XMC repository.
 
     The first line is ``n d L``; then each row is ``l1,l2,... f:v f:v ...`` with labels and features
-    counted from 0. A row without labels starts with a blank, a row may have no features, and an
-    empty line is a row with neither. The header is binding: it gives the shapes, and every number and
-    the count of rows are checked against it. Order within a row is free, a value of zero is
-    dropped, and what is wrong is reported, never repaired: duplicates, numbers out of range,
-    nan and infinities (docs/formats.md lists every case).
+    counted from 0, or from 1 where the caller says so: it is not guessed. A row without labels starts
+    with a blank, a row may have no features, and an empty line is a row with neither. The header is
+    binding: it gives the shapes, and every number and the count of rows are checked against it. Order
+    within a row is free, a value of zero is dropped, and what is wrong is reported, never repaired:
+    duplicates, numbers out of range, nan and infinities (docs/formats.md lists every case).
 
     Args:
         path: plain text, or compressed as the suffix .gz or .xz says.
         dtype: of the values, float32 or float64. A value is the double nearest to its decimal
             text, then rounded to this type.
+        one_based: whether labels and features count from 1 instead of from 0.
         parser: "native" (C++) or "python"; by default the native one where it was built.
         max_memory: bytes that reading may take; by default 20 times the file's size on disk and 64 MB.
 
@@ -67,7 +69,8 @@ def load_xmc(
         DataFormatError: at the first place that breaks the format, or where reading takes too much memory.
         OSError: the file cannot be read.
     """
-    (rows,) = xmc_pieces(path, dtype, parser=parser, max_memory=max_memory, piece=None)
+    options: dict[str, Any] = dict(one_based=one_based, parser=parser, max_memory=max_memory)
+    (rows,) = xmc_pieces(path, dtype, **options, piece=None)
     return rows
 
 
@@ -75,48 +78,30 @@ def xmc_pieces(
     path: str | os.PathLike[str],
     dtype: np.typing.DTypeLike = np.float32,
     *,
+    one_based: bool = False,
     parser: str | None = None,
     max_memory: int | None = None,
     piece: int | None,
 ) -> Iterator[tuple[sp.csr_matrix, sp.csr_matrix]]:
     """As ``load_xmc``, in pieces of about ``piece`` bytes; all together where it is None."""
-    dtype = value_dtype(dtype)
+    dtype, first = value_dtype(dtype), int(flag("one_based", one_based))
     reader = RowReader(path, parser, max_memory)
     with reader.chunks() as chunks:
-        head = reader.next_chunk(chunks, 0)
-        if head is None:
-            raise reader.error(1, 1, "a header 'n d L'", "an empty file")
-        newline = head.data.find(b"\n")
-        start = len(head.data) if newline < 0 else newline + 1
-        header = _read_header(reader, strip_line_end(head.data[:start]))
+        head, start, line = first_line(reader, chunks, "n d L")
+        header = _Header(*read_header(reader, line, _FIELDS, "n d L"))
         row_format = RowFormat(
-            dtype, n_rows=header.n_rows, n_features=header.n_features, n_labels=header.n_labels
+            dtype,
+            first_feature=first,
+            first_label=first,
+            n_rows=header.n_rows,
+            n_features=header.n_features,
+            n_labels=header.n_labels,
         )
         for rows in reader.pieces(chunks, row_format, head, start, lines=1, piece=piece):
             yield feature_matrix(rows, header.n_features), label_matrix(rows, header.n_labels, dtype)
 
 
-def _read_header(reader: RowReader, line: bytes) -> _Header:
-    tokens = list(_TOKEN.finditer(line))
-    numbers = []
-    for field, (name, bound) in enumerate(_FIELDS):
-        if field == len(tokens):
-            where = "the end of the line" if line else "an empty line"
-            raise reader.error(1, len(line) + 1, f"a header 'n d L' with {name}", where)
-        token = tokens[field].group()
-        if not re.fullmatch(rb"[0-9]{1,19}", token) or int(token) > bound:
-            expected = f"a header 'n d L' with {name}, an integer from 0 to {bound}"
-            if b":" in line:  # a row of features
-                expected += " (--format svmlight reads files without a header)"
-            raise reader.error(1, tokens[field].start() + 1, expected, quote(token))
-        numbers.append(int(token))
-    if len(tokens) > len(_FIELDS):
-        extra = tokens[len(_FIELDS)]
-        raise reader.error(1, extra.start() + 1, "a header of three numbers 'n d L'", quote(extra.group()))
-    return _Header(*numbers)
-
-
-def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse) -> None:
+def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse, *, one_based: bool = False) -> None:
     """Writes a data set in the text format of the XMC repository, so that ``load_xmc`` gives it back.
 
     Zeros are left out, rows are sorted by index, and the decimals are enough to restore every
@@ -126,13 +111,14 @@ def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse) -> None:
         path: where to; .gz and .xz compress.
         X: features, sparse [n, d], float32 or float64.
         Y: labels, sparse [n, L], with entries 0 and 1 only.
+        one_based: whether labels and features of the file count from 1 instead of from 0.
 
     Raises:
         ValueError: X and Y differ in their number of rows, X has a value that is not finite, or
             Y one other than 0 and 1.
         OSError: the file cannot be written.
     """
-    X, Y = canonical_features(X), canonical_labels(Y)
+    X, Y, first = canonical_features(X), canonical_labels(Y), int(flag("one_based", one_based))
     check_rows(X, Y)
     header = f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n"
-    write_text(path, itertools.chain([header], row_lines(label_lists(Y, first=0), X, first=0)))
+    write_text(path, itertools.chain([header], row_lines(label_lists(Y, first), X, first)))

@@ -98,7 +98,7 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     if backend == "native" and not native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
     native = backend == "native" or (backend == "auto" and native_ready())
-    matrix = (X if sparse else scipy.sparse.csr_array(np.asarray(X))).astype(dtype, copy=False)
+    matrix = X.astype(dtype, copy=False) if sparse else _sparse.of_dense(np.asarray(X), dtype)
     if backend == "gpu":
         return grouped_from_scipy(matrix, interpret=not gpu_ready())
     return from_scipy(matrix, native=native, threads=threads)

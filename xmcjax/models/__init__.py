@@ -12,6 +12,11 @@ from xmcjax.models._errors import IncompleteModelError as IncompleteModelError
 from xmcjax.models._errors import ModelError as ModelError
 from xmcjax.models._errors import ModelFormatError as ModelFormatError
 from xmcjax.models._errors import ModelMismatchError as ModelMismatchError
+from xmcjax.models._exchange import EXCHANGES as EXCHANGES
+from xmcjax.models._exchange import IMPORTS as IMPORTS
+from xmcjax.models._exchange import Exchange as Exchange
+from xmcjax.models._exchange import export_model as export_model
+from xmcjax.models._exchange import import_model as import_model
 from xmcjax.models._index import INDEX as INDEX
 from xmcjax.models._index import write_index as write_index
 from xmcjax.models._kernel import read_kernel_model as read_kernel_model
@@ -24,6 +29,7 @@ from xmcjax.models._names import Names as Names
 from xmcjax.models._predict import decision_function as decision_function
 from xmcjax.models._predict import predict_topk as predict_topk
 from xmcjax.models._predict import scores_above as scores_above
+from xmcjax.models._predictions import PREDICTION_FORMATS as PREDICTION_FORMATS
 from xmcjax.models._predictions import prediction_file as prediction_file
 from xmcjax.models._predictions import read_predictions as read_predictions
 from xmcjax.models._predictions import write_predictions as write_predictions

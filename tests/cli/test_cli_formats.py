@@ -1,0 +1,312 @@
+"""Data, predictions and models in the formats of others, by the command line."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmcjax.data import load_xmc, save_features, save_labels, save_npz, save_xmc
+from xmcjax.models import LinearModel, predict_topk, read_predictions
+
+pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory, files):
+    """The small data in every form: X and Y apart, and embeddings of the rows."""
+    folder, rng = tmp_path_factory.mktemp("sources"), np.random.default_rng(0)
+    P = rng.standard_normal((80, 7))
+    for part in ("train", "test"):
+        X, Y = load_xmc(files / f"{part}.txt")
+        for suffix in ("npz", "txt"):
+            save_features(folder / f"{part}_X.{suffix}", X)
+            save_labels(folder / f"{part}_Y.{suffix}", Y)
+        save_xmc(folder / f"{part}_one.txt", X, Y, one_based=True)
+        save_features(folder / f"{part}_one_X.txt", X)
+        save_npz(folder / f"{part}.npz", X, Y)
+        save_features(folder / f"{part}_E.npy", (X @ P).astype(np.float32))
+        save_labels(folder / f"{part}_y.npy", np.argmax(X @ P, axis=1))
+        np.save(folder / f"{part}_Y.npy", Y.toarray().astype(np.int8))
+    return folder
+
+
+def trained(xmcjax, model, *arguments):
+    return xmcjax("train", *arguments, "--model", model).done()
+
+
+FORMS = {
+    "scipy's npz": ("train_X.npz", "--labels-file", "train_Y.npz"),
+    "text of matrices": ("train_X.txt", "--labels-file", "train_Y.txt"),
+    "sparse features and dense labels": ("train_X.txt", "--labels-file", "train_Y.npy"),
+    "our npz twice": ("train.npz", "--labels-file", "train.npz"),
+    "text from 1 on": ("train_one.txt", "--one-based"),
+    "formats by name": (
+        *("train_X.txt", "--format", "matrix", "--labels-file", "train_one.txt"),
+        *("--labels-format", "xmc"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_model_does_not_depend_on_the_format(xmcjax, files, sources, tmp_path, contents, name):
+    first, *more = FORMS[name]
+    if name == "formats by name":
+        save_xmc(sources / "train_one.txt", *load_xmc(files / "train.txt"))
+    arguments = [sources / word if word.startswith("train") else word for word in more]
+    trained(xmcjax, tmp_path / "a", "--train", files / "train.txt")
+    trained(xmcjax, tmp_path / "b", "--train", sources / first, *arguments)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    if name == "formats by name":
+        save_xmc(sources / "train_one.txt", *load_xmc(files / "train.txt"), one_based=True)
+
+
+def test_embeddings_alone_and_beside_words(xmcjax, files, sources, tmp_path):
+    E = np.load(sources / "test_E.npy")
+    X = load_xmc(files / "test.txt")[0]
+    labels = ("--labels-file", sources / "train_Y.npz")
+    test = ("--test", sources / "test_E.npy", "--test-labels-file", sources / "test_Y.txt")
+    said = trained(xmcjax, tmp_path / "E", "--train", sources / "train_E.npy", *labels, *test, "--json")
+    found = json.loads(said.out)
+    assert found["data"] == {"rows": 300, "features": 7, "labels": 30} and found["metrics"]["P"]["1"] > 0
+    beside = ("--more-features", sources / "train_E.npy")
+    test = ("--test", files / "test.txt", "--test-more-features", sources / "test_E.npy")
+    trained(xmcjax, tmp_path / "XE", "--train", sources / "train_X.txt", *labels, *beside, *test)
+    both = sp.csr_matrix(sp.hstack([X, sp.csr_matrix(E)]))
+    for model, data, Z in (
+        ("E", (sources / "test_E.npy",), E),
+        ("XE", (files / "test.txt", "--more-features", sources / "test_E.npy"), both),
+    ):
+        wanted = predict_topk(LinearModel.load(tmp_path / model), Z, 5)
+        for suffix in ("txt", "jsonl", "npz"):
+            out = tmp_path / f"p.{suffix}"
+            xmcjax("predict", "--model", tmp_path / model, "--data", *data, "--out", out).done()
+            found = read_predictions(out)
+            assert np.array_equal(found[0], wanted[0]) and np.array_equal(found[1], wanted[1])
+    scores = sp.load_npz(tmp_path / "p.npz")
+    assert scores.shape == (60, 30) and scores.nnz == 300
+
+
+@pytest.mark.parametrize("system", ["multiclass", "multinomial", "top-k", "kernel"])
+def test_every_system_takes_embeddings(xmcjax, sources, tmp_path, system):
+    files = ("--train", sources / "train_E.npy", "--labels-file", sources / "train_y.npy")
+    test = ("--test", sources / "test_E.npy", "--test-labels-file", sources / "test_y.npy")
+    said = trained(xmcjax, tmp_path / "m", "--system", system, *files, *test, "--json")
+    assert json.loads(said.out)["metrics"]["P"]["1"] > 50
+    out = tmp_path / "p.npz"
+    xmcjax("predict", "--model", tmp_path / "m", "--data", sources / "test_E.npy", "--out", out).done()
+    best = read_predictions(out)[0][:, 0]
+    assert (best == np.load(sources / "test_y.npy")).mean() > 0.5
+
+
+def test_predictions_of_every_format_are_evaluated_alike(xmcjax, files, sources, model, tmp_path):
+    data, found = ("--data", files / "test.txt"), []
+    for name, format in (("p", "text"), ("p.jsonl", "auto"), ("p.npz", "auto"), ("q", "jsonl"), ("r", "npz")):
+        out = tmp_path / name
+        xmcjax("predict", "--model", model, *data, "--out", out, "--out-format", format).done()
+        given = ("--predictions", out, "--predictions-format", format)
+        apart = ("--data", sources / "test_X.npz", "--labels-file", sources / "test_Y.npz")
+        found += [xmcjax("evaluate", *source, *given, "--json").done().out for source in (data, apart)]
+    assert len(found) == 10 and len(set(found)) == 1
+    train = ("--train", sources / "train_E.npy", "--train-labels-file", sources / "train_Y.txt")
+    said = xmcjax("evaluate", *data, "--predictions", tmp_path / "p", *train, "--json").done()
+    assert json.loads(said.out)["metrics"]["PSP"]["1"] > 0
+
+
+def test_data_are_put_together_and_taken_apart(xmcjax, files, sources, tmp_path):
+    apart = ("--data", sources / "train_X.npz", "--labels-file", sources / "train_Y.txt")
+    xmcjax("convert", *apart, "--out", tmp_path / "both.txt").done()
+    assert (tmp_path / "both.txt").read_bytes() == (files / "train.txt").read_bytes()
+    both = ("--data", files / "train.txt")
+    xmcjax("convert", *both, "--out", tmp_path / "X.npz", "--out-labels", tmp_path / "Y.txt").done()
+    for name in ("X.npz", "Y.txt"):
+        assert (tmp_path / name).read_bytes() == (sources / f"train_{name}").read_bytes()
+    beside = (*both, "--more-features", sources / "train_E.npy")
+    xmcjax("convert", *beside, "--out", tmp_path / "joined.npz").done()
+    said = xmcjax("convert", "--data", tmp_path / "joined.npz", "--out", tmp_path / "j.txt", "--json").done()
+    assert json.loads(said.out)["data"] == {"rows": 300, "features": 87, "labels": 30}
+    assert json.loads(said.out)["written"]["bytes"] == (tmp_path / "j.txt").stat().st_size
+
+
+def test_models_go_out_and_come_back(xmcjax, files, model, tmp_path):
+    data = ("--data", files / "test.txt")
+    xmcjax("predict", "--model", model, *data, "--out", tmp_path / "p").done()
+    wanted, scores = read_predictions(tmp_path / "p")
+    xmcjax("convert", *data, "--out", tmp_path / "unit.txt").done()
+    for format, more in (("liblinear", ()), ("dismec", ("--bias", 1)), ("npz", ("--bias", 1))):
+        out, back = tmp_path / f"out.{format}", tmp_path / format
+        said = xmcjax("export", "--model", model, "--out", out, "--format", format, "--json").done()
+        said = json.loads(said.out)
+        assert said["written"]["bytes"] == out.stat().st_size
+        assert "the weights are for features after the transforms unit" in said["note"]
+        xmcjax("import", "--source", out, "--model", back, "--format", format, *more, "--json").done()
+        imported = LinearModel.load(back)
+        X = LinearModel.load(model).transforms().apply(load_xmc(files / "test.txt")[0])
+        labels, found = predict_topk(imported, X.astype(imported.dtype), 5)
+        places = (
+            wanted if imported.names().classes is None else np.searchsorted(imported.names().classes, wanted)
+        )
+        assert np.array_equal(labels, places) and np.allclose(found, scores, atol=1e-5)
+        assert xmcjax("inspect", "--model", back).done().out.startswith("system      one-vs-all")
+
+
+BAD = {
+    "labels in no file": (
+        "train",
+        ("--train", "train_E.npy"),
+        "train_E.npy: expected features and labels in one",
+    ),
+    "scipy's npz alone": (
+        "train",
+        ("--train", "train_X.npz"),
+        "labels have a file of their own (--labels-file)",
+    ),
+    "other rows of labels": (
+        "train",
+        ("--train", "train_E.npy", "--labels-file", "test_Y.npz"),
+        "test_Y.npz: expected 300 rows as in ",
+    ),
+    "other rows of text": (
+        "train",
+        ("--train", "train_E.npy", "--labels-file", "test_Y.txt"),
+        "test_Y.txt:1: expected 300 rows as in ",
+    ),
+    "other rows beside": (
+        "train",
+        ("--train", "train.npz", "--more-features", "test_E.npy"),
+        "test_E.npy: expected 300 rows as in ",
+    ),
+    "features as labels": (
+        "train",
+        ("--train", "train_E.npy", "--labels-file", "train_E.npy"),
+        "train_E.npy: expected a label matrix of zeros and ones, found ",
+    ),
+    "other features": (
+        "predict",
+        ("--data", "test_E.npy"),
+        "test_E.npy: expected 80 features as in ",
+    ),
+    "features beside that are too many": (
+        "predict",
+        ("--data", "test.npz", "--more-features", "test_E.npy"),
+        "test.npz: expected 80 features as in ",
+    ),
+    "a matrix that is not said to be one": (
+        "predict",
+        ("--data", "test_X.txt"),
+        "test_X.txt:1:6: expected a header 'n d L' with the number of labels L (--format matrix reads",
+    ),
+    "from 1 on, said of what is not": (
+        "train",
+        ("--train", "train_X.txt", "--labels-file", "train_Y.txt", "--one-based"),
+        "a feature index from 1 to 80 (leave out one_based for files that count from 0), found '0'",
+    ),
+    "from 1 on, of binary": (
+        "train",
+        ("--train", "train_X.npz", "--labels-file", "train_Y.npz", "--one-based"),
+        "--one-based is for --format xmc or matrix",
+    ),
+    "columns of text": (
+        "train",
+        ("--train", "train_one.txt", "--label-column", "tags"),
+        "--label-column is for --format parquet or arrow",
+    ),
+    "test labels without a test": (
+        "train",
+        ("--train", "train.npz", "--test-labels-file", "test_Y.npz"),
+        "--test-labels-file needs --test, got none",
+    ),
+    "more test features without a test": (
+        "train",
+        ("--system", "multinomial", "--train", "train.npz", "--test-more-features", "test_E.npy"),
+        "--test-more-features needs --test, got none",
+    ),
+    "training labels without training data": (
+        "evaluate",
+        ("--data", "test.npz", "--train-labels-file", "train_Y.npz"),
+        "--train-labels-file needs --train, got none",
+    ),
+    "no such labels": (
+        "train",
+        ("--train", "train_X.npz", "--labels-file", "no_such.npz"),
+        "expected a file, found none",
+    ),
+    "two files as one": (
+        "convert",
+        ("--data", "train.npz", "--out-labels", "Y.npz", "--out-format", "xmc"),
+        "--out: expected one of npz, matrix, npy for a matrix alone, got xmc",
+    ),
+    "one file as two": (
+        "convert",
+        ("--data", "train.npz", "--out-format", "npy"),
+        "for features and labels (--out-labels writes two files), got npy",
+    ),
+    "sparse features as dense": (
+        "convert",
+        ("--data", "train.npz", "--out-labels", "Y.npz", "--out-format", "npy"),
+        "expected dense features to write npy, found sparse ones",
+    ),
+    "no model of LIBLINEAR": (
+        "import",
+        ("--source", "train_one.txt", "--format", "liblinear"),
+        "train_one.txt:1:1: expected a line of solver_type, nr_class, label, nr_feature, bias or w, found",
+    ),
+    "no model of dismecpp": (
+        "import",
+        ("--source", "train_one.txt", "--format", "dismec"),
+        "train_one.txt: expected a model of dismecpp in JSON, found ",
+    ),
+    "no weights": (
+        "import",
+        ("--source", "train.npz", "--format", "npz"),
+        "train.npz: expected an npz file of scipy.sparse.save_npz, found one without a member 'data'",
+    ),
+    "a bias that is known": (
+        "import",
+        ("--source", "train.npz", "--format", "liblinear", "--bias", "1"),
+        "bias: a file of liblinear says it itself, got 1.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_does_not_fit_is_said_in_a_line(xmcjax, sources, files, model, tmp_path, name):
+    command, words, said = BAD[name]
+    arguments = [
+        sources / word if "_" in word or word in ("train.npz", "test.npz") else word for word in words
+    ]
+    arguments = [tmp_path / word if word == "Y.npz" else word for word in arguments]
+    (tmp_path / "top").write_text("0:1\n")
+    others = {
+        "train": ("--model", tmp_path / "m"),
+        "predict": ("--model", model, "--out", tmp_path / "p"),
+        "evaluate": ("--predictions", tmp_path / "top"),
+        "convert": ("--out", tmp_path / "out"),
+        "import": ("--model", tmp_path / "m"),
+    }
+    xmcjax(command, *others[command], *arguments).refused(said)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left - {"Y.npz"} == {"top"}
+
+
+def test_outputs_that_would_replace_inputs(xmcjax, sources, tmp_path):
+    apart = ("--data", sources / "train_X.npz", "--labels-file", sources / "train_Y.npz")
+    for out in ("train_X.npz", "train_Y.npz"):
+        xmcjax("convert", *apart, "--out", sources / out).refused(
+            "--out: expected another file than the data"
+        )
+        both = ("--out", tmp_path / "X.npz", "--out-labels", sources / out)
+        xmcjax("convert", *apart, *both).refused("--out-labels: expected another file than the data")
+    same = ("--out", tmp_path / "X.npz", "--out-labels", tmp_path / "X.npz")
+    xmcjax("convert", *apart, *same).refused("--out-labels: expected another file than the data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_is_not_linear(xmcjax, sources, tmp_path):
+    files = ("--train", sources / "train_E.npy", "--labels-file", sources / "train_y.npy")
+    trained(xmcjax, tmp_path / "m", "--system", "kernel", *files)
+    export = ("export", "--model", tmp_path / "m", "--format", "npz")
+    xmcjax(*export, "--out", tmp_path / "W.npz").refused(
+        "expected a linear model, found one of the system kernel"
+    )
+    xmcjax(*export, "--out", tmp_path / "m" / "W.npz").refused("--out: expected a file outside the model")

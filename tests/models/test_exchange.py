@@ -1,0 +1,431 @@
+"""Models of other programs: what is written is read by a parser of the format that shares no code with ours,
+and by the program itself where it is installed."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.support.foreign_models import HAS_ONNX, ROWS, D, best, model_of, random_weights
+from xmcjax.data import DataFormatError, fit_transforms, load_scipy_npz
+from xmcjax.estimators import MulticlassSVC, MultinomialLogisticRegression, OneVsAllClassifier
+from xmcjax.models import (
+    EXCHANGES,
+    IMPORTS,
+    ModelError,
+    Names,
+    decision_function,
+    export_model,
+    import_model,
+)
+from xmcjax.solvers import Status
+
+RNG = np.random.default_rng(2)
+
+
+@pytest.fixture
+def weights():
+    return random_weights()
+
+
+# LIBLINEAR
+
+
+def liblinear_says(path, X) -> np.ndarray:
+    """What LIBLINEAR predicts with a model, by its format (`predict_values`)."""
+    head, _, rest = path.read_text().partition("\nw\n")
+    fields = dict(line.split(" ", 1) for line in head.splitlines())
+    classes = [int(c) for c in fields["label"].split()]
+    assert len(classes) == int(fields["nr_class"])
+    W = np.array([[float(w) for w in line.split()] for line in rest.strip().splitlines()])
+    bias = float(fields["bias"])
+    assert len(W) == int(fields["nr_feature"]) + (bias >= 0)
+    if bias >= 0:
+        X = np.hstack([X, np.full((len(X), 1), bias)])
+    scores = X @ W
+    if len(classes) == 2 and fields["solver_type"] != "MCSVM_CS":
+        assert W.shape[1] == 1
+        return np.where(scores[:, 0] > 0, *classes)
+    assert W.shape[1] == len(classes)
+    return np.array(classes)[scores.argmax(axis=1)]
+
+
+def liblinear_predicts(path, X) -> np.ndarray | None:
+    """What LIBLINEAR's own program predicts; None where it is not installed."""
+    program = shutil.which("liblinear-predict")
+    if program is None:
+        return None
+    rows = (" ".join(f"{j + 1}:{float(v)!r}" for j, v in enumerate(row) if v) for row in X)
+    (path.parent / "rows").write_text("".join(f"1 {row}\n" for row in rows))
+    out = path.parent / "said"
+    subprocess.run([program, "-q", path.parent / "rows", path, out], check=True, timeout=60)
+    return np.array([int(line) for line in out.read_text().split()])
+
+
+def agrees_with_liblinear(model, path) -> None:
+    said = liblinear_says(path, ROWS)
+    assert np.array_equal(said, best(model, ROWS)) and len(set(said.tolist())) > 1
+    peer = liblinear_predicts(path, ROWS)
+    assert peer is None or np.array_equal(peer, said)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_liblinear_predicts_as_the_model_does(tmp_path, weights, dtype):
+    model = model_of(tmp_path / "m", weights[0].astype(dtype), weights[1])
+    assert export_model(model, tmp_path / "out", "liblinear") == []
+    agrees_with_liblinear(model, tmp_path / "out")
+    back = import_model(tmp_path / "out", tmp_path / "back", "liblinear")
+    assert (back.coef() != model.coef().astype(np.float64)).nnz == 0
+    assert np.array_equal(back.intercept(), model.intercept())
+    agrees_with_liblinear(back, tmp_path / "out")
+
+
+SYSTEMS = {
+    "squared hinge": (OneVsAllClassifier(), "L2R_L2LOSS_SVC", None),
+    "logistic": (OneVsAllClassifier(loss="logistic"), "L2R_LR", "one_of"),
+    "Crammer and Singer": (MulticlassSVC(formulation="cs"), "MCSVM_CS", None),
+    "multinomial": (MultinomialLogisticRegression(), "MCSVM_CS", None),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("classes", [[7, -3], [30, -2, 5]])
+def test_every_system_with_two_classes_and_with_three(tmp_path, name, classes):
+    classifier, solver, _ = SYSTEMS[name]
+    y = np.array(classes)[np.argmax(ROWS[:, : len(classes)], axis=1)]
+    classifier.fit(ROWS, y).save(tmp_path / "m")
+    export_model(tmp_path / "m", tmp_path / "out", "liblinear")
+    said = liblinear_says(tmp_path / "out", ROWS)
+    assert np.array_equal(said, classifier.predict(ROWS))
+    peer = liblinear_predicts(tmp_path / "out", ROWS)
+    assert peer is None or np.array_equal(peer, said)
+    # with two classes one weight for each feature, which the solver of Crammer and Singer has not
+    two = len(classes) == 2
+    assert (
+        f"solver_type {'L2R_L2LOSS_SVC' if two and solver == 'MCSVM_CS' else solver}\n"
+        in (tmp_path / "out").read_text()
+    )
+    back = import_model(tmp_path / "out", tmp_path / "back", "liblinear")
+    assert np.array_equal(best(back, ROWS), said)
+
+
+TEXTS = {
+    "three classes in another order": (
+        "solver_type L2R_LR\nnr_class 3\nlabel 30 -2 5\nnr_feature 2\nbias -1\nw\n1 0 -1 \n0 2 1e-3 \n",
+        [[0, 2], [-1, 1e-3], [1, 0]],
+        [0, 0, 0],
+        [-2, 5, 30],
+        ("one-vs-all", "one_of"),
+    ),
+    "two classes": (
+        "solver_type L2R_L2LOSS_SVC_DUAL\nnr_class 2\nlabel -1 1\nnr_feature 2\nbias 2\nw\n1 \n-3\n0.5 \n",
+        [[1, -3], [-1, 3]],
+        [1, -1],
+        [-1, 1],
+        ("one-vs-all", None),
+    ),
+    "two classes, logistic": (
+        "solver_type L1R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 1\nbias -1\nw\n2 \n",
+        [[-2], [2]],
+        [0, 0],
+        [-1, 1],
+        ("one-vs-all", "sigmoid"),
+    ),
+    "two classes of Crammer and Singer": (
+        "solver_type MCSVM_CS\nnr_class 2\nlabel 4 3\r\nnr_feature 1\nbias 1\r\nw\n2 5 \n+1.5e0 -.5 \n\n",
+        [[1.5], [-1.5]],  # half the difference: a model of two classes has opposite scores
+        [-1, 1],
+        [3, 4],
+        ("multiclass", None),
+    ),
+    "one class": (
+        "solver_type MCSVM_CS\nnr_class 1\nlabel 0\nnr_feature 1\nbias -1\nw\n2",
+        [[2]],
+        [0],
+        [0],
+        ("multiclass", None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_files_of_liblinear(tmp_path, name):
+    text, W, bias, classes, kind = TEXTS[name]
+    (tmp_path / "in").write_text(text)
+    model = import_model(tmp_path / "in", tmp_path / "m", "liblinear")
+    assert model.dtype == np.float64 and model.coef().toarray().tolist() == W
+    assert model.intercept().tolist() == bias and model.names().classes.tolist() == classes
+    assert (model.meta["system"], model.meta["link"]) == kind
+    kinds = {"one-vs-all": OneVsAllClassifier, "multiclass": MulticlassSVC}
+    X = RNG.standard_normal((9, len(W[0])))
+    if len(classes) > 1:
+        classifier = kinds[kind[0]].load(tmp_path / "m")
+        assert classifier.predict(X).tolist() == liblinear_says(tmp_path / "in", X).tolist()
+    if kind[1]:
+        # LIBLINEAR gives σ(z) of two classes, and σ(z) / Σ σ(z) of more (`predict_probability`)
+        p = 1 / (1 + np.exp(-decision_function(model, X)))
+        found = classifier.predict_proba(X)
+        assert np.allclose(found, p / p.sum(axis=1, keepdims=True))
+
+
+GOOD = "solver_type L2R_LR\nnr_class 3\nlabel 3 1 2\nnr_feature 2\nbias -1\nw\n1 2 3 \n4 5 6 \n"
+BAD = [
+    ("", ":1:1: expected a line 'w' before the weights, found the end of the file"),
+    ("solver_type\n" + GOOD, ":1:13: expected a solver of classification, one of L2R_LR, "),
+    (GOOD.replace("L2R_LR", "L2R_L2LOSS_SVR"), ":1:13: expected a solver of classification"),
+    (GOOD.replace("L2R_LR", "ONECLASS_SVM"), ":1:13: expected a solver of classification"),
+    (GOOD.replace("nr_class 3", "nr_class 0"), ":2:10: expected a whole number from 1 to"),
+    (GOOD.replace("nr_class 3", "nr_class 2147483648"), ":2:10: expected a whole number from 1 to"),
+    (GOOD.replace("nr_class 3", "nr_class 2147483647"), ":2: expected at most 44, as many as the file has"),
+    (GOOD.replace("nr_class 3", "nr_class 4"), ":3:7: expected 4 classes as in 'nr_class', found 3"),
+    (GOOD.replace("label 3 1 2", "label 3 1 3"), ":3:7: expected each class once, found 3 again"),
+    (GOOD.replace("label 3 1 2", "label 3 1 x"), ":3:7: expected classes, whole numbers, found others"),
+    (GOOD.replace("label 3 1 2", "label 3 1 2147483648"), ":3:7: expected classes of 32 bits"),
+    (
+        GOOD.replace("label 3 1 2\n", ""),
+        ":5:1: expected a line 'label' before the weights, found none, as in",
+    ),
+    (GOOD.replace("nr_class 3\nlabel", "label"), ":2:1: expected a line 'nr_class' before the line 'label'"),
+    (GOOD.replace("bias -1\n", ""), ":5:1: expected a line 'bias' before the weights, found none"),
+    (GOOD.replace("bias -1", "bias nan"), ":5:6: expected a finite number, found 'nan'"),
+    (
+        GOOD.replace("bias -1", "bias 1"),
+        ":9:1: expected 3 lines of weights, found the end of the file after 2",
+    ),
+    (
+        GOOD.replace("bias", "rho"),
+        ":5:1: expected a line of solver_type, nr_class, label, nr_feature, bias or",
+    ),
+    ("bias 1\n" + GOOD, ":6:1: expected each line of the header once, found 'bias' again"),
+    (GOOD.replace("5", "x"), ":8:1: expected 3 weights, found others"),
+    (GOOD.replace("5", "nan"), ":8:1: expected 3 weights, found others"),
+    (GOOD.replace("5", "1_0"), ":8:1: expected 3 weights, found others"),
+    (GOOD.replace("5", "1e999"), ":8:1: expected weights that float64 can hold, found larger ones"),
+    (GOOD.replace(" 5", ""), ":8:1: expected 3 weights, found 2"),
+    (GOOD.replace("5", "5 5"), ":8:1: expected 3 weights, found 4"),
+    (GOOD + "7 8 9\n", ":9:1: expected 2 lines of weights, found one more line"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), BAD)
+def test_text_that_is_no_model_of_liblinear(tmp_path, text, said):
+    (tmp_path / "in").write_text(text)
+    with pytest.raises(DataFormatError) as caught:
+        import_model(tmp_path / "in", tmp_path / "m", "liblinear")
+    assert str(caught.value).startswith(f"{tmp_path / 'in'}{said}"), caught.value
+    assert not (tmp_path / "m").exists()
+
+
+def test_labels_that_are_never_predicted(tmp_path, weights):
+    status = [Status.CONVERGED, Status.NO_POSITIVES, Status.CONVERGED, Status.CONVERGED, Status.NONFINITE]
+    W, bias = weights
+    model = model_of(tmp_path / "m", W, np.where(np.isin(status, (4, 5)), 0, bias), status=status)
+    told = export_model(model, tmp_path / "lib", "liblinear")
+    assert told == ["2 labels that are never predicted are left out"]
+    assert "nr_class 3\nlabel 0 2 3\n" in (tmp_path / "lib").read_text()
+    agrees_with_liblinear(model, tmp_path / "lib")
+    for format in ("dismec", "npz"):
+        told = export_model(model, tmp_path / format, format)
+        assert "2 labels that are never predicted have a bias of -1e+30" in told
+        back = import_model(tmp_path / format, tmp_path / f"{format}-back", format, bias=1)
+        assert back.status.tolist() == [1, 5, 1, 1, 5]
+        assert np.array_equal(best(back, ROWS), best(model, ROWS))
+    none = model_of(tmp_path / "none", W, 0 * bias, status=[Status.NO_POSITIVES] * 5)
+    with pytest.raises(ValueError, match="expected a label that can be predicted, found none"):
+        export_model(none, tmp_path / "out", "liblinear")
+    assert not (tmp_path / "out").exists()
+
+
+def test_classes_that_liblinear_has_no_words_for(tmp_path, weights):
+    for number, classes in enumerate((np.array(["a", "b", "c", "d", "e"]), np.arange(5) * 2**31)):
+        names = Names(classes)
+        model = model_of(tmp_path / f"m{number}", *weights, names=names)
+        (told,) = export_model(model, tmp_path / "out", "liblinear")
+        assert told == "classes are no whole numbers of 32 bits: labels in the file are their places"
+        said = liblinear_says(tmp_path / "out", ROWS)
+        assert np.array_equal(classes[said], best(model, ROWS))
+
+
+# dismecpp
+
+
+def dismec_says(path, X) -> np.ndarray:
+    """Scores of a model of dismecpp by its format (`io/model-io.h`), whose last feature is a bias of 1."""
+    content = json.loads(path.read_text())
+    W = np.full((content["num-labels"], content["num-features"]), np.nan)
+    for entry in content["files"]:
+        lines = (path.parent / entry["file"]).read_text().splitlines()
+        assert len(lines) == entry["count"] and entry["weight-format"] == "SparseTXT"
+        for label, line in enumerate(lines, entry["first"]):
+            W[label] = 0
+            for pair in line.split():
+                j, value = pair.split(":")
+                W[label, int(j)] = float(value)
+    return np.hstack([X, np.ones((len(X), content["num-features"] - X.shape[1]))]) @ W.T
+
+
+def test_dismec_scores_as_the_model_does(tmp_path, weights, monkeypatch):
+    monkeypatch.setattr("xmcjax.models._dismec._LABELS", 2)
+    model = model_of(tmp_path / "m", *weights)
+    assert "give dismecpp --augment-for-bias=1" in export_model(model, tmp_path / "out.json", "dismec")[0]
+    names = sorted(path.name for path in tmp_path.glob("out*"))
+    assert names == ["out.json", *(f"out.json.weights-{i}" for i in ("0-1", "2-3", "4-4"))]
+    assert np.allclose(dismec_says(tmp_path / "out.json", ROWS), decision_function(model, ROWS), atol=1e-6)
+    back = import_model(tmp_path / "out.json", tmp_path / "back", "dismec", bias=1)
+    assert back.dtype == np.float32 and (back.coef() != model.coef()).nnz == 0
+    assert np.array_equal(back.intercept(), model.intercept())
+    assert OneVsAllClassifier.load(tmp_path / "back").predict(ROWS).shape == (50, 5)
+    plain = model_of(tmp_path / "plain", weights[0], np.zeros(5))
+    assert export_model(plain, tmp_path / "plain.json", "dismec") == []
+    assert np.allclose(dismec_says(tmp_path / "plain.json", ROWS), decision_function(plain, ROWS), atol=1e-6)
+    assert import_model(tmp_path / "plain.json", tmp_path / "b", "dismec").n_features == D
+
+
+@pytest.mark.parametrize("format", ["DenseTXT", "SparseTXT", "DenseNPY"])
+def test_files_of_dismec(tmp_path, weights, format):
+    """As the program writes them, which ends each pair with a blank and each number but the last."""
+    W = np.hstack([weights[0], weights[1][:, None]])
+    files = []
+    for first, last in ((0, 3), (3, 5)):
+        name, part = f"w-{first}", W[first:last]
+        if format == "DenseNPY":  # version 3.0 of npy
+            head = f'{{"descr": "<f4", "fortran_order": False, "shape": ({len(part)}, {D + 1})}}'.encode()
+            head += b" " * (64 - (13 + len(head)) % 64) + b"\n"
+            size = len(head).to_bytes(4, "little")
+            (tmp_path / name).write_bytes(b"\x93NUMPY\x03\x00" + size + head + part.tobytes())
+        elif format == "DenseTXT":
+            (tmp_path / name).write_text("".join(" ".join(f"{v:.9g}" for v in row) + "\n" for row in part))
+        else:
+            rows = ("".join(f"{j}:{v:.9g} " for j, v in enumerate(row) if v) + "\n" for row in part)
+            (tmp_path / name).write_text("".join(rows))
+        files.append({"first": first, "count": last - first, "file": name, "weight-format": format})
+    content = {"num-features": D + 1, "num-labels": 5, "date": "2022-09-28 - 12:00:00", "files": files[::-1]}
+    (tmp_path / "in.json").write_text(json.dumps(content))
+    model = import_model(tmp_path / "in.json", tmp_path / "m", "dismec", bias=2.0)
+    assert np.array_equal(model.coef().toarray(), weights[0])
+    assert np.array_equal(model.intercept(), 2 * weights[1])
+
+
+def _dismec(**changes):
+    entry = {"first": 0, "count": 2, "file": "w", "weight-format": "SparseTXT"} | changes.pop("entry", {})
+    return {"num-features": 3, "num-labels": 2, "files": [entry]} | changes
+
+
+BAD_DISMEC = [
+    ("{", "0:1\n\n", "expected a model of dismecpp in JSON, found "),
+    ("[" * 100_000, "", "expected a model of dismecpp in JSON, found "),
+    ("[]", "", "expected a JSON object, found 'list'"),
+    (_dismec(**{"num-labels": True}), "", "expected 'num-labels' from 1 to 2147483647, found True"),
+    (_dismec(**{"num-features": 0}), "", "expected 'num-features' from 1 to 2147483647, found 0"),
+    (_dismec(files={}), "", "expected a list 'files', found {}"),
+    (_dismec(files=[1]), "", "expected an object for each file, found 1"),
+    (_dismec(files=[]), "", "expected weights of 2 labels, found 0"),
+    (_dismec(entry=dict(first=1)), "", "expected weights of label 0 once, of 0 next, found 'label 1 in w'"),
+    (_dismec(entry=dict(count=3)), "", "expected weights of 2 labels, found 3"),
+    (_dismec(entry=dict(count=-1)), "", "expected 'count' as a number of labels, found -1"),
+    (_dismec(entry=dict(file="../w")), "", "expected 'file' as a name beside the JSON, found '../w'"),
+    (_dismec(entry=dict(file="..")), "", "expected 'file' as a name beside the JSON, found '..'"),
+    (_dismec(entry=dict(file="none")), "", "expected a file none with the labels from 0 on, found none"),
+    (_dismec(entry={"weight-format": "<NULL>"}), "", "expected 'weight-format' of DenseTXT, SparseTXT"),
+    (_dismec(), "0:1\n", "w:2:1: expected 2 rows as in the header, found the end of the file after 1"),
+    (_dismec(), "0:1\n3:1\n", "w:2:1: expected a feature index from 0 to 2, found '3'"),
+    (_dismec(), "0:1\n1:inf\n", "w:2:3: expected a finite float32 number, found 'inf'"),
+    (_dismec(entry={"weight-format": "DenseTXT"}), "1 2 3\n1 2\n", "w:2:1: expected 3 weights, found 2"),
+    (
+        _dismec(entry={"weight-format": "DenseTXT"}),
+        "1 2 3\n",
+        "w:2:1: expected 2 lines, one per label, found",
+    ),
+    (_dismec(entry={"weight-format": "DenseTXT"}), "1 2 3\n" * 3, "w:3:1: expected 2 lines, one per label"),
+    (
+        _dismec(entry={"weight-format": "DenseTXT"}),
+        "1 2 3\n1 2 1e39\n",
+        "weights that float32 can hold, found",
+    ),
+    (_dismec(entry={"weight-format": "DenseNPY"}), "1 2 3\n", "w: expected an npy file, found another one"),
+]
+
+
+@pytest.mark.parametrize(("content", "weights_text", "said"), BAD_DISMEC)
+def test_files_that_are_no_model_of_dismec(tmp_path, content, weights_text, said):
+    text = content if isinstance(content, str) else json.dumps(content)
+    (tmp_path / "in").write_text(text)
+    (tmp_path / "w").write_text(weights_text)
+    with pytest.raises((ModelError, DataFormatError)) as caught:
+        import_model(tmp_path / "in", tmp_path / "m", "dismec")
+    assert said in str(caught.value) and str(caught.value).startswith(str(tmp_path)), caught.value
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_bias_needs_a_feature(tmp_path):
+    (tmp_path / "in").write_text(json.dumps(_dismec(**{"num-features": 1})))
+    with pytest.raises(ModelError, match="two features at least, the last of them the bias, found 1"):
+        import_model(tmp_path / "in", tmp_path / "m", "dismec", bias=1)
+    with pytest.raises(ValueError, match=r"bias: a file of liblinear says it itself, got 1"):
+        import_model(tmp_path / "in", tmp_path / "m", "liblinear", bias=1)
+    with pytest.raises(ValueError, match=r"bias: expected a finite number, got inf"):
+        import_model(tmp_path / "in", tmp_path / "m", "dismec", bias=np.inf)
+
+
+# A matrix of scipy
+
+
+def test_a_matrix_of_scipy(tmp_path, weights):
+    model = model_of(tmp_path / "m", *weights)
+    export_model(model, tmp_path / "W.npz", "npz")
+    W = sp.load_npz(tmp_path / "W.npz")
+    assert W.shape == (D + 1, 5)
+    scores = np.hstack([ROWS, np.ones((50, 1))]) @ W.toarray()
+    assert np.allclose(scores, decision_function(model, ROWS), atol=1e-6)
+    back = import_model(tmp_path / "W.npz", tmp_path / "back", "npz", bias=1)
+    assert (back.coef() != model.coef()).nnz == 0 and np.array_equal(back.intercept(), model.intercept())
+    # as PECOS has them: CSC, and what is to be multiplied by the features as they are
+    sp.save_npz(tmp_path / "V.npz", sp.csc_matrix(weights[0].T.astype(np.float64)))
+    plain = import_model(tmp_path / "V.npz", tmp_path / "plain", "npz")
+    assert plain.dtype == np.float64 and np.array_equal(plain.coef().toarray(), weights[0])
+    sp.save_npz(tmp_path / "E.npz", sp.csr_matrix((0, 5)))
+    with pytest.raises(
+        ModelError, match=r"weights \[d, L\] of at least 1 features and one label, found \[0, 5"
+    ):
+        import_model(tmp_path / "E.npz", tmp_path / "e", "npz")
+
+
+# All of them
+
+
+def test_what_is_told_of_transforms(tmp_path, weights):
+    fitted = fit_transforms("log,idf,unit", np.abs(ROWS))
+    more = dict(transforms=list(fitted.names), arrays=dict(fitted.arrays))
+    model = model_of(tmp_path / "m", *weights, **more)
+    for format in ("liblinear", "dismec", "npz"):
+        told = export_model(model, tmp_path / format, format)
+        assert told[-1] == "the weights are for features after the transforms log,idf,unit"
+
+
+def test_models_and_formats_that_there_are_not(tmp_path, weights):
+    model = model_of(tmp_path / "m", *weights)
+    with pytest.raises(ValueError, match="format: expected one of liblinear, dismec, npz, onnx, got 'pmml'"):
+        export_model(model, tmp_path / "out", "pmml")
+    with pytest.raises(ValueError, match="format: expected one of liblinear, dismec, npz, got 'onnx'"):
+        import_model(tmp_path / "in", tmp_path / "b", "onnx")
+    (tmp_path / "in").write_text(GOOD)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(FileExistsError, match=r"expected a new or empty directory, found thesis\.tex"):
+        import_model(tmp_path / "in", tmp_path / "full", "liblinear")
+    assert set(IMPORTS) < set(EXCHANGES)
+
+
+def test_bytes_depend_on_the_model_alone(tmp_path, weights):
+    model = model_of(tmp_path / "m", *weights)
+    for format in ("liblinear", "dismec", "npz", *(["onnx"] if HAS_ONNX else [])):
+        (tmp_path / format).mkdir()
+        for name in ("a", "b"):
+            export_model(model, tmp_path / format / name, format)
+        one, two = ((tmp_path / format / name).read_bytes() for name in ("a", "b"))
+        assert re.sub(rb"\bb\.weights", b"a.weights", two) == one
+    assert load_scipy_npz(tmp_path / "npz" / "a").shape == (D + 1, 5)

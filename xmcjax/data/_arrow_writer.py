@@ -1,0 +1,63 @@
+"""Data sets as Parquet and Arrow files, with the columns that the readers take."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from xmcjax._sparse import Sparse, is_sparse
+from xmcjax.data._arrow import DENSE, LABELS, ROWS, SPARSE, pyarrow
+from xmcjax.data._atomic import atomic_write
+from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows, dense_features
+from xmcjax.data._svmlight import class_vector
+
+
+def _table(X: Any, y: Any) -> Any:
+    """A table with the usual names of columns."""
+    pa, content = pyarrow(), {}
+    if is_sparse(X):
+        X = canonical_features(X)
+        offsets = X.indptr.astype(np.int64)
+        for name, array in zip(SPARSE, (X.indices, X.data), strict=True):
+            content[name] = pa.LargeListArray.from_arrays(offsets, pa.array(array))
+    else:
+        X = dense_features(X)
+        content[DENSE] = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])
+    y = canonical_labels(y) if is_sparse(y) else class_vector(y)
+    check_rows(X, y)
+    if is_sparse(y):
+        offsets = y.indptr.astype(np.int64)
+        content[LABELS] = pa.LargeListArray.from_arrays(offsets, pa.array(y.indices))
+    else:
+        content[LABELS] = pa.array(y)
+    return pa.table(content)
+
+
+def save_parquet(path: str | os.PathLike[str], X: Sparse | np.ndarray, y: Sparse | np.ndarray) -> None:
+    """Writes a data set as a Parquet file with columns of lists, so that ``load_parquet`` reads it.
+
+    Args:
+        path: where to, under exactly this name, which appears when the file is complete.
+        X: features [n, d], sparse or dense, float32 or float64, finite.
+        y: labels, sparse [n, L] with entries 0 and 1 only, or classes, integers [n].
+
+    Raises:
+        TypeError, ValueError: what a file cannot hold, or shapes that differ.
+        ImportError: pyarrow is not installed (the extra ``arrow``).
+        OSError: the file cannot be written.
+    """
+    table = _table(X, y)
+    with atomic_write(path) as file:
+        pyarrow().parquet.write_table(table, file)
+
+
+def save_arrow(path: str | os.PathLike[str], X: Sparse | np.ndarray, y: Sparse | np.ndarray) -> None:
+    """Writes a data set as an Arrow file with columns of lists, so that ``load_arrow`` reads it.
+
+    Arguments and errors are those of :func:`save_parquet`.
+    """
+    table = _table(X, y)
+    with atomic_write(path) as file, pyarrow().ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=ROWS)

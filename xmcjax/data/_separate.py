@@ -1,0 +1,338 @@
+"""Features and labels in files of their own, and features of two sources side by side."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import _sparse
+from xmcjax._arguments import name_of, whole_number
+from xmcjax._sparse import is_sparse
+from xmcjax.data._archive import opened
+from xmcjax.data._arrow import table_pieces
+from xmcjax.data._errors import DataFormatError
+from xmcjax.data._matrices import canonical_features, canonical_labels, dense_features
+from xmcjax.data._matrix_text import load_matrix, matrix_pieces, save_matrix
+from xmcjax.data._npy import load_npy, load_npy_labels, npy_pieces, save_npy
+from xmcjax.data._npz import is_of_scipy, load_npz
+from xmcjax.data._scipy_npz import load_scipy_npz, save_scipy_npz
+from xmcjax.data._svmlight import class_vector, load_svmlight, svmlight_pieces
+from xmcjax.data._text import value_dtype
+from xmcjax.data._xmc import load_xmc, xmc_pieces
+
+#: The formats that suffixes stand for.
+SUFFIXES = {
+    ".npz": "npz",
+    ".npy": "npy",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+}
+
+
+class Reader(NamedTuple):
+    """How one matrix is read from a file of a format.
+
+    Attributes:
+        features: (path, **options) -> X.
+        labels: (path, **options) -> y.
+        pieces: (path, piece=bytes, **options) -> pieces of X, or None where a file is read as a whole only.
+    """
+
+    features: Callable[..., Any]
+    labels: Callable[..., Any]
+    pieces: Callable[..., Iterator[Any]] | None = None
+
+
+def _of_both(load: Callable, pieces: Callable) -> Reader:
+    """Of a format that has features and labels in one file: the others are not looked at."""
+
+    def parts(path, **options):
+        for X, _ in pieces(path, **options):
+            yield X
+
+    return Reader(lambda path, **o: load(path, **o)[0], lambda path, **o: load(path, **o)[1], parts)
+
+
+def _npz(scipy: Callable, place: int) -> Callable[..., Any]:
+    """Reads an npz file of either kind: what it is, it says itself."""
+
+    def read(path, dtype=None, *, max_memory=None):
+        with opened(path, max_memory, 0) as archive:
+            of_scipy = is_of_scipy(archive.names)
+        if of_scipy:
+            return scipy(path, dtype, max_memory=max_memory)
+        return load_npz(path, dtype, max_memory=max_memory)[place]
+
+    return read
+
+
+def _ones(load: Callable) -> Callable[..., sp.csr_matrix]:
+    """Reads a label matrix whose entries must be 1."""
+
+    def read(path, dtype: Any = np.float32, **options):
+        Y = load(path, dtype, **options)
+        wrong = np.flatnonzero(Y.data != 1)
+        if wrong.size:
+            row = int(np.searchsorted(Y.indptr, wrong[0], side="right")) - 1
+            found = f"{Y.data[wrong[0]]} in row {row}, column {Y.indices[wrong[0]]}"
+            raise DataFormatError(path, None, None, "a label matrix of zeros and ones", found)
+        return Y
+
+    return read
+
+
+def _npy_labels(path, dtype: np.typing.DTypeLike = np.float32, *, max_memory: int | None = None):
+    y = load_npy_labels(path, max_memory=max_memory)
+    return y if y.ndim == 1 else sp.csr_matrix(_sparse.of_dense(y, value_dtype(dtype)))
+
+
+def _matrix_text(path, dtype: np.typing.DTypeLike = np.float32, **options):
+    return load_matrix(path, dtype, **options)
+
+
+def _table(kind: str) -> Reader:
+    def features(path, dtype=np.float32, *, feature_columns=None, n_features=None, max_memory=None):
+        (X,) = pieces(
+            path,
+            dtype,
+            piece=None,
+            feature_columns=feature_columns,
+            n_features=n_features,
+            max_memory=max_memory,
+        )
+        return X
+
+    def labels(path, dtype=np.float32, *, label_column="labels", n_labels=None, max_memory=None):
+        given = dict(label_column=label_column, n_labels=n_labels, max_memory=max_memory)
+        ((_, y),) = table_pieces(kind, path, dtype, feature_columns=(), **given, piece=None)
+        return y
+
+    def pieces(path, dtype=np.float32, *, feature_columns=None, n_features=None, max_memory=None, piece):
+        given = dict(feature_columns=feature_columns, n_features=n_features, max_memory=max_memory)
+        for X, _ in table_pieces(kind, path, dtype, label_column=None, **given, piece=piece):
+            yield X
+
+    return Reader(features, labels, pieces)
+
+
+#: What can be read from a file of each format, without the other.
+READERS: dict[str, Reader] = {
+    "xmc": _of_both(load_xmc, xmc_pieces),
+    "svmlight": _of_both(load_svmlight, svmlight_pieces),
+    "npz": Reader(_npz(load_scipy_npz, 0), _npz(_ones(load_scipy_npz), 1)),
+    "matrix": Reader(_matrix_text, _ones(_matrix_text), matrix_pieces),
+    "npy": Reader(load_npy, _npy_labels, npy_pieces),
+    "parquet": _table("parquet"),
+    "arrow": _table("arrow"),
+}
+
+
+#: The formats that hold one matrix, and can be written.
+ALONE = ("npz", "matrix", "npy")
+
+
+def format_of(path: str | os.PathLike[str], format: str | None, other: str) -> str:
+    """The name of a format.
+
+    Args:
+        path: the file, whose suffix says it where ``format`` is None.
+        format: a name, or None.
+        other: what a suffix stands for that is not in ``SUFFIXES``.
+
+    Raises:
+        ValueError: no such format.
+    """
+    found = SUFFIXES.get(Path(path).suffix, name_of("other", other, READERS))
+    return found if format is None else name_of("format", format, READERS)
+
+
+def load_features(path: str | os.PathLike[str], format: str | None = None, **options: Any) -> Any:
+    """Reads features from a file; labels in it, where its format has any, are not given.
+
+    Args:
+        path: the file.
+        format: "matrix", "npz" (of ``save_npz`` or of ``scipy.sparse.save_npz``: the file says which), "npy",
+            "parquet", "arrow", "xmc" or "svmlight". Without it the suffix says it: .npz, .npy, .parquet,
+            .arrow, .feather; any other is "matrix".
+        **options: of the format's reader: ``load_matrix``, ``load_scipy_npz``, ``load_npy``,
+            ``load_parquet``, ``load_xmc``, ``load_svmlight``.
+
+    Returns:
+        CSR [n, d], or an array where the file has dense features.
+
+    Raises:
+        DataFormatError: the file breaks its format.
+        ImportError: a Parquet or Arrow file without pyarrow.
+        OSError: the file cannot be read.
+        ValueError: no such format.
+    """
+    return READERS[format_of(path, format, "matrix")].features(path, **options)
+
+
+def load_labels(path: str | os.PathLike[str], format: str | None = None, **options: Any) -> Any:
+    """Reads labels from a file; features in it, where its format has any, are not given.
+
+    Args:
+        path: the file.
+        format: as in ``load_features``.
+        **options: of the format's reader; ``label_column`` and ``n_labels`` of Parquet and Arrow files.
+
+    Returns:
+        CSR [n, L] of ones, or classes, int64 [n].
+
+    Raises:
+        DataFormatError, ImportError, OSError, ValueError: as ``load_features``.
+    """
+    return READERS[format_of(path, format, "matrix")].labels(path, **options)
+
+
+def load_feature_pieces(
+    path: str | os.PathLike[str], format: str | None = None, *, piece: int = 32 << 20, **options: Any
+) -> Iterator[Any]:
+    """As ``load_features``, some rows at a time, so that a file of any length takes little memory.
+
+    Args:
+        path, format: as in ``load_features``.
+        piece: about how many bytes a piece takes. An npz file is one piece.
+        **options: of the format's reader. Sparse features of svmlight, Parquet and Arrow need
+            ``n_features``, or each piece has the number of its own rows.
+
+    Yields:
+        Features of rows that follow one another; the last piece may have none.
+
+    Raises:
+        DataFormatError, ImportError, OSError, ValueError: as ``load_features``, when the place is reached.
+    """
+    reader = READERS[format_of(path, format, "matrix")]
+    whole_number("piece", piece, 1, sys.maxsize)
+    if reader.pieces is None:
+        yield reader.features(path, **options)
+    else:
+        yield from reader.pieces(path, **options, piece=piece)
+
+
+def save_features(path: str | os.PathLike[str], X: Any, format: str | None = None) -> None:
+    """Writes features alone, so that ``load_features`` reads them; complete or not at all.
+
+    Args:
+        path: the file.
+        X: [n, d], float32 or float64, finite.
+        format: "npz" (as ``scipy.sparse.save_npz``) or "matrix", which hold sparse features, or "npy", which
+            holds dense ones. Without it the suffix says it: .npz, .npy; any other is "matrix".
+
+    Raises:
+        TypeError, ValueError: sparse features for npy, another format, or what it cannot hold.
+        OSError: the file cannot be written.
+    """
+    written = name_of("format", format_of(path, format, "matrix"), ALONE)
+    if written == "npy":
+        if is_sparse(X):
+            raise ValueError(f"{path}: expected dense features to write npy, found sparse ones")
+        save_npy(path, dense_features(X))
+        return
+    X = X if is_sparse(X) else _sparse.of_dense(dense_features(X))
+    (save_scipy_npz if written == "npz" else save_matrix)(path, X)
+
+
+def save_labels(path: str | os.PathLike[str], y: Any, format: str | None = None) -> None:
+    """Writes labels alone, so that ``load_labels`` reads them; complete or not at all.
+
+    Args:
+        path: the file.
+        y: labels, sparse [n, L] with entries 0 and 1 only, or classes, integers [n].
+        format: as in ``save_features``; classes are written as "npy", label matrices as the others.
+
+    Raises:
+        TypeError, ValueError: another format, or what it cannot hold.
+        OSError: the file cannot be written.
+    """
+    written = name_of("format", format_of(path, format, "matrix"), ALONE)
+    if (written == "npy") == is_sparse(y):
+        what = "a label matrix" if is_sparse(y) else "one class per row"
+        others = "npz and matrix hold it" if is_sparse(y) else "npy holds it"
+        raise ValueError(f"{path}: {what} cannot be written as {written}; {others}")
+    if written == "npy":
+        save_npy(path, class_vector(y))
+        return
+    Y = canonical_labels(y)
+    if Y.dtype not in (np.float32, np.float64):
+        Y = Y.astype(np.float32)
+    (save_scipy_npz if written == "npz" else save_matrix)(path, Y)
+
+
+def join_features(X: Any, more: Any) -> Any:
+    """Features of two sources side by side, such as tf-idf and embeddings.
+
+    Args:
+        X: [n, d], sparse or dense.
+        more: [n, e], likewise.
+
+    Returns:
+        [n, d + e] of the wider of both dtypes: an array where both are dense, else CSR without zeros.
+
+    Raises:
+        TypeError: no matrices of real numbers.
+        ValueError: another number of rows, or a malformed matrix.
+    """
+    parts = [_sparse.matrix(X), _sparse.matrix(more, "more")]
+    for name, part in zip(("X", "more"), parts, strict=True):
+        if part.ndim != 2:
+            raise ValueError(f"{name}: expected features [n, d], got {part.ndim} dimension(s)")
+    if parts[0].shape[0] != parts[1].shape[0]:
+        raise ValueError(f"more: expected {parts[0].shape[0]} rows as in X, got {parts[1].shape[0]}")
+    dtype = np.result_type(parts[0].dtype, parts[1].dtype, np.float32)
+    if not any(map(is_sparse, parts)):
+        joined = np.empty((len(parts[0]), sum(part.shape[1] for part in parts)), dtype)
+        joined[:, : parts[0].shape[1]], joined[:, parts[0].shape[1] :] = parts
+        return joined
+    matrices = [
+        canonical_features(
+            part.astype(dtype, copy=False) if is_sparse(part) else _sparse.of_dense(part, dtype)
+        )
+        for part in parts
+    ]
+    joined = sp.csr_matrix(sp.hstack(matrices, "csr"))
+    joined.has_canonical_format = True
+    return joined
+
+
+def join_pieces(
+    first: Iterator[Any], second: Iterator[Any], refuse: Callable[[int, int], Exception]
+) -> Iterator[Any]:
+    """Pieces of two sources, joined row by row, although their pieces end at different rows.
+
+    Args:
+        first, second: pieces of features.
+        refuse: (rows, more rows) -> the error of sources that end with different numbers of rows; the
+            number of the one that goes on is that of the rows that were read.
+
+    Raises:
+        Exception: what ``refuse`` gives.
+    """
+    sources, rows = (first, second), [0, 0]
+    left: list[Any] = [None, None]
+    while True:
+        for place, source in enumerate(sources):
+            while left[place] is None or left[place].shape[0] == 0:
+                following = next(source, None)
+                if following is None:
+                    break
+                rows[place] += following.shape[0]
+                left[place] = following
+        ended = [part is None or part.shape[0] == 0 for part in left]
+        if ended[0] != ended[1]:
+            raise refuse(*rows)
+        if left[0] is None or left[1] is None:
+            return
+        count = min(part.shape[0] for part in left)
+        yield join_features(left[0][:count], left[1][:count])
+        if ended[0]:
+            return
+        left = [part[count:] for part in left]

@@ -1,0 +1,60 @@
+"""A model as one sparse matrix W in the form of ``scipy.sparse.save_npz``: scores are [X, 1] W."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.data import load_scipy_npz, save_scipy_npz
+from xmcjax.models._errors import ModelFormatError
+from xmcjax.models._foreign import NEVER, ForeignModel, trained_biases, without_bias
+from xmcjax.models._linear import LinearModel
+
+
+def read_matrix_model(
+    path: str | os.PathLike[str], bias: float | None = None, max_memory: int | None = None
+) -> ForeignModel:
+    """A model whose weights are a matrix [d, L], such as those of PECOS.
+
+    Args:
+        path: the npz.
+        bias: value of the last feature, which is the bias; None where there is no bias.
+        max_memory: bytes that reading may take; None allows 20 times the file's size and 64 MB.
+
+    Raises:
+        DataFormatError: no such file, or too much memory.
+        ModelFormatError: no weights.
+        OSError: it cannot be read.
+    """
+    W = load_scipy_npz(path, max_memory=max_memory)
+    least = 1 if bias is None else 2
+    if W.shape[0] < least or W.shape[1] < 1:
+        expected = f"weights [d, L] of at least {least} features and one label"
+        raise ModelFormatError(path, expected, str(list(W.shape)))
+    coef, intercept = without_bias(sp.csr_array(W.T), bias)
+    meta = {
+        "system": "one-vs-all",
+        "target": "sparse",
+        "link": None,
+        "parameters": {"fit_intercept": bias is not None},
+        "imported": {"format": "npz", "bias": bias},
+    }
+    return ForeignModel(coef, intercept, None, meta)
+
+
+def write_matrix_model(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
+    """Writes the weights, CSR [d + 1, L] with the biases as last row; what is to be told about it.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    trained, bias = trained_biases(model)
+    last = sp.csr_array(bias.astype(model.dtype)[None, :])
+    save_scipy_npz(path, sp.csr_array(sp.vstack([sp.csr_array(model.coef().T), last], "csr")))
+    told = ["the last row is the bias: scores are [X, 1] W"]
+    if not trained.all():
+        count = int(np.count_nonzero(~trained))
+        told.append(f"{count:,} labels that are never predicted have a bias of {NEVER:g}")
+    return told

@@ -1,0 +1,174 @@
+"""Models as ONNX graphs, for onnxruntime and others."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from xmcjax import __version__
+from xmcjax._links import ONE_OF, SIGMOID, link_of
+from xmcjax.data import atomic_write
+from xmcjax.models._foreign import NEVER
+from xmcjax.models._linear import LinearModel
+
+# Of 2023: what these operators need is older, and runtimes of today read it.
+_OPSET, _IR = 17, 8
+# Protocol buffers hold no more, and some of it is not weights.
+_MOST_BYTES = (2 << 30) - (16 << 20)
+
+
+def write_onnx(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
+    """Writes a graph with its weights as a dense matrix; what is to be told about it.
+
+    | input, output | type | shape | |
+    |---|---|---|---|
+    | ``X`` | of the weights | [n, d] | features before the transforms of the model |
+    | ``label`` | int64, or texts | [n] | the class with the largest score, the lower one of equals |
+    | ``scores`` | of the weights | [n, L] | −1e30 for labels that are never predicted |
+    | ``probabilities`` | of the weights | [n, L] | only of models whose loss is a likelihood |
+
+    Raises:
+        ValueError: weights of more than 2 GB as a dense matrix.
+        ImportError: onnx is not installed (the extra ``onnx``).
+        OSError: the file cannot be written.
+    """
+    try:
+        import onnx  # pyright: ignore[reportMissingImports] – an extra
+    except ImportError:
+        raise ImportError("ONNX files need onnx: pip install 'xmcjax[onnx]'") from None
+    size = model.n_features * model.n_labels * model.dtype.itemsize
+    if size > _MOST_BYTES:
+        raise ValueError(
+            f"{model.directory}: expected weights of at most {_MOST_BYTES / 1e9:.1f} GB as a dense matrix, "
+            f"which is what an ONNX file holds, found {size / 1e9:.1f} GB"
+        )
+    graph = _Graph(onnx, model)
+    features = graph.transformed("X")
+    graph.scores(features)
+    graph.label()
+    outputs = ["label", "scores"]
+    link = link_of(model.meta)
+    if link is not None:
+        graph.probabilities(link)
+        outputs.append("probabilities")
+    made = onnx.helper.make_model(
+        graph.proto(outputs),
+        opset_imports=[onnx.helper.make_opsetid("", _OPSET)],
+        ir_version=_IR,
+        producer_name="xmcjax",
+        producer_version=__version__,
+    )
+    onnx.checker.check_model(made)
+    with atomic_write(path) as file:
+        file.write(made.SerializeToString(deterministic=True))
+    return []
+
+
+class _Graph:
+    def __init__(self, onnx: Any, model: LinearModel):
+        self._onnx, self._model = onnx, model
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._type = onnx.helper.np_dtype_to_tensor_dtype(model.dtype)
+
+    def proto(self, outputs: list[str]) -> Any:
+        helper, L = self._onnx.helper, self._model.n_labels
+        classes = self._model.names().classes
+        texts = classes is not None and classes.dtype.kind not in "biu"
+        kinds = {
+            "label": (self._onnx.TensorProto.STRING if texts else self._onnx.TensorProto.INT64, ["n"]),
+            "scores": (self._type, ["n", L]),
+            "probabilities": (self._type, ["n", L]),
+        }
+        return helper.make_graph(
+            self._nodes,
+            "linear",
+            [helper.make_tensor_value_info("X", self._type, ["n", self._model.n_features])],
+            [helper.make_tensor_value_info(name, *kinds[name]) for name in outputs],
+            self._constants,
+        )
+
+    def constant(self, name: str, array: np.ndarray) -> str:
+        if array.dtype.kind in "UO":
+            texts = [str(text).encode() for text in array.tolist()]
+            made = self._onnx.helper.make_tensor(name, self._onnx.TensorProto.STRING, array.shape, texts)
+        else:
+            made = self._onnx.numpy_helper.from_array(array, name)
+        self._constants.append(made)
+        return name
+
+    def number(self, name: str, value: float) -> str:
+        return self.constant(name, np.array(value, self._model.dtype))
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self._nodes.append(self._onnx.helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def transformed(self, x: str) -> str:
+        """The features after the transforms of the model, in the order of these."""
+        transforms, dtype = self._model.transforms(), self._model.dtype
+        for name in transforms.names:
+            match name:
+                case "log":  # x → 1 + ln x where x > 0
+                    filled = self.node("Greater", [x, self.number("log.zero", 0)], "log.filled")
+                    safe = self.node("Where", [filled, x, self.number("log.one", 1)], "log.safe")
+                    raised = self.node("Add", [self.node("Log", [safe], "log.ln"), "log.one"], "log.raised")
+                    x = self.node("Where", [filled, raised, "log.zero"], name)
+                case "idf" | "tfidf":
+                    weight = transforms.arrays[f"{name}.weight"].astype(dtype)
+                    x = self.node("Mul", [x, self.constant(f"{name}.weight", weight)], name)
+                case "sqrt":
+                    x = self.node("Sqrt", [x], name)
+                case "unit":
+                    # relative to the largest value, so that no square overflows or vanishes
+                    size = self.node("Abs", [x], "unit.size")
+                    largest = self.node("ReduceMax", [size], "unit.largest", axes=[1], keepdims=1)
+                    empty = self.node("Equal", [largest, self.number("unit.zero", 0)], "unit.empty")
+                    one = self.number("unit.one", 1)
+                    scale = self.node("Where", [empty, one, largest], "unit.scale")
+                    scaled = self.node("Div", [x, scale], "unit.scaled")
+                    norm = self.node("ReduceL2", [scaled], "unit.norm", axes=[1], keepdims=1)
+                    length = self.node("Where", [empty, one, norm], "unit.length")
+                    x = self.node("Div", [scaled, length], name)
+                case "frequency":
+                    order = self.constant(
+                        "frequency.order", transforms.arrays["frequency.order"].astype(np.int64)
+                    )
+                    x = self.node("Gather", [x, order], name, axis=1)
+                case other:
+                    raise ValueError(f"{self._model.directory}: the transform {other!r} has no form in ONNX")
+        return x
+
+    def scores(self, x: str) -> None:
+        model = self._model
+        W, bias = np.zeros((model.n_features, model.n_labels), model.dtype), np.full(model.n_labels, NEVER)
+        first, last = model.label_range
+        W[:, first:last], bias[first:last] = model.dense_block(first, last)
+        never = np.ones(model.n_labels, bool)
+        never[first:last] = ~model.trained(first, last)
+        W[:, never], bias[never] = 0, NEVER
+        product = self.node("MatMul", [x, self.constant("W", W)], "product")
+        self.node("Add", [product, self.constant("b", bias.astype(model.dtype))], "scores")
+
+    def label(self) -> None:
+        classes = self._model.names().classes
+        place = "label" if classes is None else "place"
+        self.node("ArgMax", ["scores"], place, axis=1, keepdims=0)
+        if classes is not None:
+            whole = classes.dtype.kind in "biu"
+            names = (
+                classes.astype(np.int64) if whole else np.array([str(c) for c in classes.tolist()], object)
+            )
+            self.node("Gather", [self.constant("classes", names), place], "label", axis=0)
+
+    def probabilities(self, link: str) -> None:
+        if link == SIGMOID:
+            self.node("Sigmoid", ["scores"], "probabilities")
+        elif link == ONE_OF:
+            each = self.node("Sigmoid", ["scores"], "each")
+            total = self.node("ReduceSum", [each, self.constant("axis", np.array([1]))], "total", keepdims=1)
+            self.node("Div", [each, total], "probabilities")
+        else:
+            self.node("Softmax", ["scores"], "probabilities", axis=1)
