@@ -253,12 +253,13 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             The estimator itself.
 
         Raises:
-            ValueError: as :meth:`fit`; no label or class that has rows and no weights yet; fewer columns than
-                there are labels, classes of y that `classes` has not; another loss than that of the weights.
+            ValueError: as :meth:`fit`; fewer columns than there are labels, classes of y that `classes` has
+                not; another loss than that of the weights.
             TypeError: as :meth:`fit`.
 
         Warns:
-            ConvergenceWarning, UserWarning: as :meth:`fit`, of the labels that were trained.
+            ConvergenceWarning, UserWarning: as :meth:`fit`, of the labels that were trained; where each label
+                of y has weights already.
         """
         from xmcjax.estimators._continuation import earlier
         from xmcjax.lanes import check_sample_weight
@@ -277,8 +278,14 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         if not first and self._fitted_logistic != (options.loss.name == "logistic"):
             raise ValueError(f"loss: expected that of the weights that are there, got {options.loss.name}")
         new = None if before is None else np.flatnonzero(~before.known)
-        if new is not None and not problems.counts[new].any():
-            raise ValueError("y: expected rows of a label without weights, found none; fit trains all anew")
+        if new is not None and not new.size:
+            warnings.warn(
+                "nothing was trained: each label of y has weights already, which further rows do not change; "
+                "fit trains them anew",
+                UserWarning,
+                stacklevel=3,  # the caller of a decorated method
+            )
+            return self
         results, raised = self._trained(X, problems, options, sample_weight, new)
         self._fitted_logistic = options.loss.name == "logistic"
         self._store(results, problems, X.dtype, before)
