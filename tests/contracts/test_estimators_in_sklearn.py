@@ -95,7 +95,11 @@ def test_calibration_takes_weights(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_lists_of_tags_get_a_hint(name):
     X, _ = clusters(4)
-    for y in ([["a"], ["a", "b"], ["c"], []], [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")], [{"a"}, {"b"}, {"a"}, {"c"}]):
+    for y in (
+        [["a"], ["a", "b"], ["c"], []],
+        [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")],
+        [{"a"}, {"b"}, {"a"}, {"c"}],
+    ):
         with pytest.raises(ValueError, match=r"^y: expected one class per row.*MultiLabelBinarizer"):
             clone(ESTIMATORS[name]).fit(X, y)
 

@@ -46,7 +46,9 @@ class Weights(NamedTuple):
 
 def weights_of(classifier: Any) -> Weights:
     """A weight vector for each class or label: those of two classes, which share one, are −w and w."""
-    coef = sp.csr_array(_sparse.matrix(classifier.coef_, "coef_"))
+    coef, count = sp.csr_array(_sparse.matrix(classifier.coef_, "coef_")), len(classifier.intercept_)
+    if coef.shape[0] != count:
+        raise ValueError(f"coef_: expected {count} rows, as intercept_ has, found {coef.shape[0]}")
     found = Weights(coef, classifier.intercept_, classifier.status_, classifier.n_iter_)
     if not classifier._binary:
         return found

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from xmcjax import _sparse
 from xmcjax._arguments import chosen, name_of, number, renamed
 from xmcjax._options import SHARED, THREADS
 from xmcjax.estimators import _stored
@@ -270,7 +271,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         if not first:
             check_features(X)
             X = _stored.applied(getattr(self, "transforms_", None), X)
-            X = X.astype(self.coef_.dtype, copy=False)
+            X = X.astype(np.result_type(_sparse.matrix(self.coef_, "coef_").dtype, np.float32), copy=False)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         problems = more_targets(y, classes, sample_weight, None if first else self.classes_)
