@@ -110,6 +110,8 @@ CONVERTED = {
     "solvers.multiclass_dual._processes._gathered": OWN,
     "solvers.multiclass_dual._solve._InJax.epochs": OWN,
     "solvers.multiclass_dual._solve._InJax.polish": OWN,
+    "solvers.multiclass_dual._weighted._hinges": OWN,
+    "solvers.multiclass_dual._weighted._squared": CHECKED,
     "solvers.multinomial._certificate._squared": "of an operator",
     "solvers.multinomial._scores.SparseScores.__init__": "of an operator",
 }

@@ -58,8 +58,8 @@ class MulticlassSVC(LinearClassifier):
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
     X of float64 is solved in float64, without a change to JAX's settings. The native ascent over classes has
-    one weight for all rows: with weights that differ training takes other methods, which are slower and have
-    one thread.
+    one weight for all rows: with weights that differ training takes other methods, which have one thread and
+    are slower on dense features.
 
     References:
         Alber, Zimmert, Dogan and Kloft, "Distributed optimization of multi-class SVMs", 2017.

@@ -154,15 +154,17 @@ class Dense:
         for _ in range(count - 1):
             self._finish()
             self._made()
-        return self._finish()
+        change, delta = self._finish()
+        return self._length2(change), self._scores2(delta)
 
-    def _finish(self) -> tuple[float, float]:
+    def _finish(self) -> tuple[np.ndarray, np.ndarray]:
+        """Changes W, α and V; α⁺ − α and Δ."""
         delta = (self._W + 2 * self._O - self._V) / (1 + self._rho * self._eigenvalue)
         change = self._new - self._A
         self._W = self._form.centred(self._W - _RELAXED * delta)
         self._A = self._A + _RELAXED * change
         self._V = self._V + _RELAXED * (self._O - self._V)
-        return self._length2(change), self._scores2(delta)
+        return change, delta
 
     def position(self) -> np.ndarray:
         W = np.sqrt(self._rho * self._eigenvalue) * self._W

@@ -65,9 +65,9 @@ def run(
     Coordinate ascent comes first. What it has not solved after a number of epochs, as happens where
     features are dense and badly scaled, goes to proximal point steps by Newton's method, in float64.
 
-    Where rows have different C, the bounds of their dual variables differ, which the native methods do not
-    know: :mod:`xmcjax.solvers.multiclass_dual._weighted` comes first then, on one thread, and plain JAX after
-    it, with native products of X.
+    Where rows have different C, the bounds of their dual variables differ, which the native ascent over
+    classes does not know: native ascent over instances, or class by class, and steps for all rows at once
+    come first then, on one thread, and proximal point steps in JAX where they do not suffice.
 
     Args:
         X, y, formulation, C, classes: of :func:`multiclass_problem`.
@@ -95,7 +95,8 @@ def run(
     check_limits(tol, max_epochs, threads)
     seed = whole_number("seed", seed, 0)
     X, y, m, C = check_problem(X, y, formulation, C, classes)
-    if backend in ("auto", "native") and linops.native_ready() and not isinstance(C, np.ndarray):
+    native = backend in ("auto", "native") and linops.native_ready()
+    if native and not isinstance(C, np.ndarray):
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
         return Solution(**_native.solved(X, y, m, formulation, C, **options))
     options = dict(formulation=formulation, C=C, classes=m, backend=backend, threads=threads)
@@ -103,10 +104,11 @@ def run(
     X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, problem.op.dtype)
     search = Search(X, np.asarray(problem.y), formulation, C, tol)
     before = 0
-    if isinstance(C, np.ndarray):
+    if native:  # the C of the rows differ
+        assert isinstance(C, np.ndarray)
         before = _weighted.attempt(search, X, np.asarray(problem.y), m, formulation, C, max_epochs, seed)
     made = _InJax(problem, max_epochs - before, shrinking, seed)
-    if search.unsolved and made.left() > 0 and not before:
+    if not native:
         search.attempt(made.epochs, made.left)
     if search.unsolved and made.left() > 0:
         search.attempt(made.polish, made.left)
@@ -141,7 +143,8 @@ class _InJax:
         before = self.newton_steps
         with jax.enable_x64(True):
             wide, accuracy = jax.tree.map(_wide, self._problem), Accuracy(np.dtype(np.float64), tol)
-            point = _proximal.start(wide, jnp.asarray(alpha.toarray(), jnp.float64))
+            start = alpha.toarray() if alpha.size else np.zeros((len(wide.y), wide.classes))
+            point = _proximal.start(wide, jnp.asarray(start, jnp.float64))
             while True:
                 point = awaited(_proximal.advance, wide, accuracy.eps, point)
                 found = certificate(wide, point.W, point.alpha)
