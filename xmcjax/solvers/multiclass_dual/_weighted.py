@@ -10,7 +10,8 @@ class, in which w_1 = −w_0 = w / 2, so that
 The squared hinge has no bound but a ridge ρ_i = 1/2C_i. With ρ_0 the least of them, and a feature of value
 √(ρ_i − ρ_0) that row i alone has, D = Σ α − ½ Σ ρ_i α_i² − ½ ‖W‖² is that of one C = 1/2ρ_0 for all rows.
 
-Where features are dense, steps for all rows at once follow, which know the bounds too.
+Where features are dense, steps for all rows at once follow, which know the bounds too. What is not solved
+then is left to proximal point steps.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ Found = tuple[Ended, int]
 _SETS = {"ww": "box", "cs": "topk_alpha"}
 # Epochs after which steps for all rows at once take over, where there are such; so many of them count as one.
 _PATIENCE, _STEPS = 50, 10
+# Of Weston-Watkins and Crammer-Singer: weights up to which, and dual variables from which on, the proximal
+# point steps that follow are faster than those for all rows at once, although a program is compiled for them.
+_DIRECT, _MANY = 1200, 1 << 17
 # Share of the epochs that is left to what follows, and of the entries of X from which on it counts as dense.
 _SHARE, _DENSE = 0.8, 0.25
 
@@ -57,14 +61,15 @@ def attempt(
         Epochs made.
     """
     dense = not sp.issparse(X) or X.nnz >= _DENSE * X.shape[0] * X.shape[1]
-    splits = dense and _admm_dense.fits(*X.shape, m)
-    made = 0
+    (n, d), made = X.shape, 0
+    splits = dense and _admm_dense.fits(n, d, m)
     if formulation in _SETS:
         patience = min(_PATIENCE, most) if splits else max(1, int(_SHARE * most))
         lane = _Lane(X, y, _SETS[formulation], C, m)
         state, proof = lane.solved(search.tol, patience, seed)
         made = int(state.epochs[0])
         search.keep(proof)
+        splits &= d * m > _DIRECT or n * m < _MANY
     elif not splits and formulation in _SEPARATELY:
 
         def separately(target: float, alpha: sp.csr_array) -> Ended:
