@@ -169,7 +169,7 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
                 weight=weight,
                 intercept=intercept,
             )
-            if W0 is not None:
+            if W0 is not None and b0 is not None:
                 W0 = np.pad(W0, [(0, problem.op.shape[1] - width), (0, 0)]).astype(problem.op.dtype)
                 b0 = b0.astype(problem.op.dtype) if intercept else None
             with tqdm(desc="G", unit="iteration", disable=None if shown else True) as bar:

@@ -219,14 +219,14 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
 
         options = self._options()
         # what is not finite is found in training, which names the place
-        width = np.shape(getattr(self, "coef_", None))
         X, y = checked_data(self, X, y, multi_output=True)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         problems = targets(y, sample_weight)
-        if SHARED["warm_start"].check(self.warm_start) and width:
-            if width[1] != X.shape[1]:
-                raise ValueError(f"X: expected {width[1]} features, as in the last fit, found {X.shape[1]}")
+        if SHARED["warm_start"].check(self.warm_start) and hasattr(self, "coef_"):
+            width = _sparse.matrix(self.coef_, "coef_").shape[1]
+            if width != X.shape[1]:
+                raise ValueError(f"X: expected {width} features, as in the last fit, found {X.shape[1]}")
             from xmcjax.estimators._continuation import Continued, earlier
 
             options = dataclasses.replace(options, init=Continued(options.init, earlier(self, problems)))
@@ -316,7 +316,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
                 results[result.label] = result
                 bar.update()
 
-            more = dict(sample_weight=sample_weight, label_weights=of_labels, labels=labels)
+            more: dict[str, Any] = dict(sample_weight=sample_weight, label_weights=of_labels, labels=labels)
             summary = train_one_vs_all(X, problems.Y, options, keep, **more)
         return results, summary.raised
 
@@ -418,7 +418,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         indices = np.concatenate([result.indices for _, result in made])
         values = np.concatenate([result.values for _, result in made]).astype(dtype, copy=False)
         shape = m, self.n_features_in_
-        coef = sp.csr_matrix((values, indices, np.cumsum([0, *lengths])), shape=shape)
+        coef = sp.csr_matrix((values, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=shape)
         if before is not None:
             dense, kept = not sp.issparse(self.coef_), before.known
             status[kept], steps[kept], bias[kept] = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -99,8 +99,8 @@ def run(
     if native and not isinstance(C, np.ndarray):
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
         return Solution(**_native.solved(X, y, m, formulation, C, **options))
-    options = dict(formulation=formulation, C=C, classes=m, backend=backend, threads=threads)
-    problem = multiclass_problem(X, y, **options)
+    size: dict[str, Any] = dict(classes=m, backend=backend, threads=threads)
+    problem = multiclass_problem(X, y, formulation=formulation, C=C, **size)
     X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, problem.op.dtype)
     search = Search(X, np.asarray(problem.y), formulation, C, tol)
     before = 0
