@@ -167,6 +167,8 @@ def test_classes_that_do_not_go_on():
         model.partial_fit(X, y.astype(str))
     with pytest.raises(ValueError, match=r"^y: expected classes that are in classes, found 3"):
         OneVsAllClassifier().partial_fit(X, y, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match=r"^classes: expected a vector of classes, found shape \[1, 4\]"):
+        OneVsAllClassifier().partial_fit(X, y, classes=[[0, 1, 2, 3]])
     with pytest.raises(ValueError, match=r"^y: expected a class vector, as in the last fit"):
         model.partial_fit(X, np.eye(5, dtype=int)[y])
     with pytest.raises(ValueError, match="at least two classes"):

@@ -213,6 +213,7 @@ def _estimators(table: Table) -> None:
             given = dict(X=FEATURES, y=CLASSES % 2, more=CLASSES, classes=np.arange(2), weight=np.ones(N))
             # classes may be of any kind
             free = tuple(f"{which} = {kind}" for which in ("y", "more") for kind in ("strings", "objects"))
+            free += ("classes = one row more",)
             table.add("estimators.OneVsAllClassifier.partial_fit", parts, given, cost=3, free=free)
         # with the loss that knows probabilities
         likelihood = dict(loss="logistic") if name == "OneVsAllClassifier" else {}

@@ -9,6 +9,8 @@ import scipy.sparse as sp
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
+from xmcjax import _sparse
+
 
 class Targets(NamedTuple):
     """Binary problems made of y."""
@@ -59,18 +61,22 @@ def more_targets(y, classes, sample_weight: np.ndarray | None, before: np.ndarra
             `before`; fewer columns than labels before.
         TypeError: numbers among texts.
     """
+    if classes is not None:
+        classes = _sparse.array(classes, "classes")
+        if classes.ndim != 1:
+            raise ValueError(f"classes: expected a vector of classes, found shape {list(classes.shape)}")
     if sp.issparse(y) or (y.ndim == 2 and y.shape[1] > 1):
         problems = targets(y, sample_weight)
         count = problems.Y.shape[1]
         if before is not None and count < len(before):
             raise ValueError(f"y: expected the {len(before)} labels that are there and more, found {count}")
-        if classes is not None and not np.array_equal(np.asarray(classes), np.arange(count)):
+        if classes is not None and not np.array_equal(classes, np.arange(count)):
             raise ValueError(f"classes: expected None or 0 … {count - 1}, the columns of y, found others")
         return problems
     if classes is None and before is None:
         return targets(y, sample_weight)
     found, number = class_numbers(y, sample_weight)
-    parts = [np.asarray(part) for part in (before, classes) if part is not None]
+    parts = [part for part in (before, classes) if part is not None]
     if len({part.dtype.kind in "biuf" for part in (*parts, found)}) > 1:
         raise TypeError(
             f"y: expected classes such as {parts[0][:1].tolist()[0]!r}, found {found.tolist()[0]!r}"
