@@ -391,6 +391,8 @@ def of_topk_svms():
         given = dict(X=X, y=y) | change
         op, labels = linops.make(given.pop("X")), given.pop("y")
         yield partial(topk_sdca.problem, op, labels, **given), error, message
+    for tol, error in ((None, TypeError), (np.nan, ValueError), (-1.0, ValueError)):
+        yield partial(topk_sdca.solve, X, y, tol=tol), error, f"^tol: expected a number.*, got {tol}$"
     for G, error, message in (
         (jnp.asarray(X), ValueError, r"square matrix of inner products, got \[40, 7\]"),
         (jnp.ones(40), ValueError, r"square matrix of inner products, got \[40\]"),

@@ -36,7 +36,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
-from xmcjax._arguments import name_of, whole_number
+from xmcjax._arguments import name_of, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.linops import LinOp
 from xmcjax.solvers import _admm_dense, instance_dual
@@ -192,6 +192,8 @@ def solve(
         ValueError, TypeError: as :func:`problem` and :func:`run`.
     """
     max_epochs, seed = whole_number("max_epochs", max_epochs, 1), whole_number("seed", seed, 0)
+    if not number("tol", tol) >= 0:
+        raise ValueError(f"tol: expected a number from 0, got {tol}")
     op = X
     if not isinstance(X, Gram):
         X = _sparse.matrix(X)
