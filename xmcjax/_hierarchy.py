@@ -28,6 +28,11 @@ class Hierarchy:
     starts: tuple[int, ...]
 
     @classmethod
+    def of(cls, hierarchy) -> Hierarchy:
+        """A tree as it is, or that of edges; see :meth:`from_edges`."""
+        return hierarchy if isinstance(hierarchy, cls) else cls.from_edges(hierarchy)
+
+    @classmethod
     def from_edges(cls, edges) -> Hierarchy:
         """The tree of (parent, child) pairs of node numbers.
 

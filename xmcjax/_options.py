@@ -149,6 +149,10 @@ class Option:
             return value
         return self.values.check(name or self.name, value)
 
+    def check_flag(self, value: Any) -> Any:
+        """The argument of a flag, which has the text "none" in place of None; errors name the flag."""
+        return self.check(None if value == "none" else value, self.flag)
+
     @property
     def flag(self) -> str:
         """The flag: with ``no-`` for one that is True where it is not given."""

@@ -81,7 +81,7 @@ def multinomial(X, y, method: str, lam: float, steps: int) -> Callable:
         state = initial(problem, hp, None, None, method=method)
         for _ in range(steps):
             state = advance(problem, hp, state, method=method)
-        return state.value
+        return float(state.value)  # which waits for it
 
     return work
 

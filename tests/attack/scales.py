@@ -51,7 +51,7 @@ def case(problems, rng):
     if intercept:
         W, features = np.vstack([W, model.intercept_]), np.hstack([X, np.ones((len(X), 1), X.dtype)])
     value = reference.objective(W, features, y, kind, k, C)
-    least = reference.bound(features, y, m, kind, k, C)
+    least, found = reference.bounds(features, y, m, kind, k, C)
     if least - value > 1e-6 * abs(value):
         raise AssertionError(f"{how}: the bound {least:.17g} is above the objective {value:.17g}")
     if said:
@@ -59,7 +59,9 @@ def case(problems, rng):
             raise Wrong(f"{how}: no remedy in {said}")
         return "warned"
     if not value - least <= 1.001 * tol * abs(value) + 1e-300:
-        raise Wrong(f"{how}: converged at {value:.9g}, the minimum is {least:.9g}")
+        if value <= found:  # the reference has no better weights, and its bound is not the minimum
+            return "not decided"
+        raise Wrong(f"{how}: converged at {value:.9g}, the minimum is {least:.9g} to {found:.9g}")
     return "right"
 
 

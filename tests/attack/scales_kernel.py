@@ -66,7 +66,7 @@ def case(problems, rng):
     # kernel values that were rounded are those of no kernel where v is large: there may be no minimum
     if kernel != "precomputed" or X.dtype == np.float64:
         least = problem.minimum()
-        if not value - least <= (10 * model.tol + rounded) * len(y):
+        if not value - least <= 1.01 * 10 * model.tol * value + rounded * len(y):
             raise Wrong(f"{how}: converged at {value:.9g}, the minimum is {least:.9g} at most")
     return "right" if residual <= 1.01 * model.tol else "right, but for rounding"
 

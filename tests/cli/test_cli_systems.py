@@ -292,6 +292,9 @@ def test_the_classes_of_an_estimator_are_shown(xmcjax, classes, tmp_path):
         kind_of(system)().fit(X, y).save(tmp_path / system)
         told = json.loads(xmcjax("inspect", "--model", tmp_path / system, "--json").done().out)
         assert told["classes"]["names"] == list("abcef")
+        predict = ("predict", "--model", tmp_path / system, "--data", classes / "test.txt")
+        told = json.loads(xmcjax(*predict, "--out", tmp_path / "out.txt", "--json").done().out)
+        assert told["classes"] == {"numbered": False}
 
 
 @pytest.mark.parametrize("command", ["index", "merge"])

@@ -52,8 +52,7 @@ def test_dtypes_agree(name):
     chex.assert_trees_all_equal_shapes(narrow.weights, wide.weights)
 
 
-# init of multiclass_dual makes a product outside jit, whose loop over CSR in plain JAX is compiled each time
-@pytest.mark.parametrize("path", [path for path in PATHS if path != "multiclass_dual-jnp"])
+@pytest.mark.parametrize("path", PATHS)
 def test_other_numbers_compile_nothing(path, compilations):
     name, path = path.split("-")
     solver, case = SOLVERS[name], CASES[name]

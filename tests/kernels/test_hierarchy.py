@@ -33,6 +33,13 @@ def test_order_and_relations():
     assert list(tree.nodes[tree.places([9, 1], leaves_only=False)]) == [9, 1]
 
 
+def test_edges_are_a_tree():
+    s, made = np.eye(6)[:, :, None], tree(Hierarchy.from_edges(EDGES))
+    np.testing.assert_array_equal(tree(EDGES).transpose(s), made.transpose(s))
+    with pytest.raises(ValueError, match=r"^hierarchy: expected one parent per node, node 1 has two$"):
+        tree([(0, 1), (0, 2), (2, 1)])
+
+
 def test_merged_chains_are_the_same_model():
     tree = Hierarchy.from_edges(EDGES)
     merged, place = tree.merged()

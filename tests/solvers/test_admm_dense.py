@@ -192,6 +192,18 @@ def test_a_gap_below_the_rounding_of_float64_is_not_promised():
     assert topk_sdca.solve(X / 1.6e9, y, 1, 1e3, variant="beta", tol=1e-3).status == Status.CONVERGED
 
 
+def test_means_of_gains_that_are_zero_but_for_rounding_are_not_promised():
+    # of the alpha form the mean of the k largest gains counts, and none of them is near 0 itself
+    rng = np.random.default_rng(1)
+    y = np.concatenate([np.arange(4), rng.integers(0, 4, 12)])
+    X = 1e6 * (rng.normal(size=(4, 6))[y] + rng.normal(size=(16, 6)))
+    found = topk_sdca.solve(X, y, 2, 1.0, variant="alpha", tol=1e-4)
+    value = dual_references.objective(found.W, X, y, "alpha", 2, 1.0)
+    least = dual_references.bound(X, y, 4, "alpha", 2, 1.0)
+    assert found.gap >= (value - least) / value > 0
+    assert found.status != Status.CONVERGED or value - least <= 1e-4 * value
+
+
 @pytest.mark.parametrize("scale", [1e-130, 1e130])
 def test_numbers_whose_squares_vanish_are_no_error(scale):
     X, y = svm_problem(n=30, d=4, m=5)

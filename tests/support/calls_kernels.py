@@ -43,6 +43,17 @@ def add(table: Table) -> None:
         made = kernels.class_kernels(base, v, sigma2, n_classes, share=share, loadings=loadings)
         return made.matmat(jnp.ones((N, M), jnp.float32))
 
+    edges = np.array([(0, label + 1) for label in range(M)])
+
+    @table.of("kernels.tree")
+    def tree(hierarchy=edges):
+        return kernels.tree(hierarchy).transpose(jnp.ones((N, M, 1), jnp.float32))
+
+    @table.of("kernels.class_kernels on a tree", cost=3)
+    def nodes(v=np.ones(M), sigma2=1.0, n_classes=M, hierarchy=edges):
+        made = kernels.class_kernels(base, v, sigma2, n_classes, hierarchy=hierarchy)
+        return made.matmat(jnp.ones((N, M, 1), jnp.float32))
+
     @table.of("kernels.low_rank", cost=10)
     def low_rank(w=1.0, rank=4, method="cholesky", seed=0):
         return kernels.low_rank(kernels.RBF(w), given, rank, method=method, seed=seed).count

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import NamedTuple
 
 from xmcjax.cli.main import main
+
+ROOT = Path(__file__).parents[2]
 
 
 class Result(NamedTuple):
@@ -30,11 +35,29 @@ class Result(NamedTuple):
         return lines[0]
 
 
+def documented_fields() -> set[tuple[str, str]]:
+    """(command, field) of the table of docs/cli.md about ``--json``."""
+    section = (ROOT / "docs" / "cli.md").read_text().partition("## The fields of --json")[2]
+    found, fields = set(), []
+    for line in section.partition("\n## ")[0].splitlines():
+        if line.startswith("|"):
+            names, commands = (cell.strip() for cell in line.split("|")[1:3])
+            fields = re.findall(r"`(\w+)`", names) or fields
+            found |= {(command.strip(), field) for command in commands.split(",") for field in fields}
+    return found
+
+
 def run(capsys, *arguments) -> Result:
-    """``xmcjax`` with these arguments, in this process."""
+    """``xmcjax`` with these arguments, in this process; what ``--json`` prints must be documented."""
     capsys.readouterr()
     try:
         code = main([str(argument) for argument in arguments])
     except SystemExit as leave:
         code = leave.code
-    return Result(code, *capsys.readouterr())
+    result = Result(code, *capsys.readouterr())
+    if "--json" in arguments and code == 0:
+        told = json.loads(result.out or result.err)
+        command = told.pop("command")
+        told.pop("warnings", None)
+        assert {(command, field) for field in told} <= documented_fields()
+    return result

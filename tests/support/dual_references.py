@@ -42,6 +42,14 @@ def objective(W, X, y, kind: str, k: int, C) -> float:
 
 def bound(X, y, m: int, kind: str, k: int, C) -> float:
     """A lower bound of the minimum, which it meets but for rounding."""
+    return bounds(X, y, m, kind, k, C)[0]
+
+
+def bounds(X, y, m: int, kind: str, k: int, C) -> tuple[float, float]:
+    """A lower bound of the minimum, and the objective of the weights that belong to it.
+
+    They are equal but for rounding, unless features are so large that the interior point method fails.
+    """
     X = X.astype(np.float64)
     (n, d), others = X.shape, ~np.eye(m, dtype=bool)[y]
     pairs = np.argwhere(np.ones((n, m), bool) if kind.startswith("ovr") else others)
@@ -62,7 +70,8 @@ def bound(X, y, m: int, kind: str, k: int, C) -> float:
     gamma = _interior(np.sqrt(unit) * B, unit * ridge, G, h, min(1.0, C.min() / unit) / (2 * m))
     alpha = unit * gamma.astype(_LONG)
     w = B.astype(_LONG).T @ alpha
-    return float(alpha.sum() - (ridge * alpha**2).sum() / 2 - (w**2).sum() / 2)
+    least = float(alpha.sum() - (ridge * alpha**2).sum() / 2 - (w**2).sum() / 2)
+    return least, objective(w.reshape(m, d).T, X, y, kind, k, C)
 
 
 def _constraints(pairs, n: int, kind: str, k: int, C: np.ndarray):

@@ -8,28 +8,20 @@ import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
 import tyro
 
-from xmcjax._options import Option
+from xmcjax._options import Option, flag_of
 from xmcjax.cli import _report, _training
-from xmcjax.cli._data import SizedDataOptions, read
-from xmcjax.cli._options import Directory, File, TransformNames, one_of
+from xmcjax.cli._data import DtypeName, SizedDataOptions, read, read_test
+from xmcjax.cli._options import Directory, File, TransformNames
 from xmcjax.cli._runs import add_record
 from xmcjax.data import DataFormatError, Dataset, parse_transforms
 from xmcjax.estimators import save_with_numbers
-from xmcjax.metrics import RANKING_METRICS
 from xmcjax.models import reserved
-
-if TYPE_CHECKING:
-    DtypeName = str
-else:
-    DtypeName = one_of(("float32", "float64"))
-
-_TEST_K = (1, 3, 5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +53,7 @@ def checked(options: ClassOptions, table: Mapping[str, Option]) -> dict[str, Any
     Raises:
         ValueError: a value out of range.
     """
-    given = {name: getattr(options, name) for name in table}
-    given = {name: None if value == "none" else value for name, value in given.items()}
-    for name, option in table.items():
-        option.check(given[name], option.flag)
-    return given
+    return {name: option.check_flag(getattr(options, name)) for name, option in table.items()}
 
 
 def class_numbers(path: Path, Y: sp.csr_matrix) -> np.ndarray:
@@ -111,20 +99,18 @@ def train(options: ClassOptions, classifier: Any, system: str) -> None:
         if data.transforms.names:
             classifier.transforms_ = data.transforms
         save_with_numbers(classifier, options.model, n_labels, data=data.fingerprint)
-    numbers = {name: value for name, _, value in _numbers(classifier)}
+    known = _numbers(classifier)
+    numbers = {name: value for name, _, value in known}
     add_record(options.model, "train", options, {"system": system, **numbers}, seconds)
-    said = ", ".join(f"{text} {value:.6g}" for _, text, value in _numbers(classifier))
+    said = ", ".join(f"{text} {value:.6g}" for _, text, value in known)
     took = seconds["training"]
     _report.print_field("training", f"{system}, {took:.2f} s, {said}", system=system, seconds=took, **numbers)
-    size = _report.model_size(options.model)
-    _report.print_field(
-        "model", f"{options.model} ({size / 1e6:.1f} MB)", directory=str(options.model), bytes=size
-    )
+    _report.print_model(options.model)
     if test is not None:
-        best = classifier.predict_topk(test.X, min(max(_TEST_K), len(classifier.classes_)))[0]
-        best = np.pad(best, ((0, 0), (0, max(_TEST_K) - best.shape[1])), constant_values=-1)
-        _report.print_field("test", f"per cent of {test.n_rows:,} rows", rows=test.n_rows)
-        _report.print_metrics(test.y, best, _TEST_K, {"P": RANKING_METRICS["P"]})
+        most = max(_report.TEST_K)
+        best = classifier.predict_topk(test.X, min(most, len(classifier.classes_)))[0]
+        best = np.pad(best, ((0, 0), (0, most - best.shape[1])), constant_values=-1)
+        _report.print_test(test.y, best)
 
 
 def _read(options: ClassOptions) -> tuple[Dataset, Dataset | None, dict[str, float]]:
@@ -132,14 +118,7 @@ def _read(options: ClassOptions) -> tuple[Dataset, Dataset | None, dict[str, flo
     begin = time.perf_counter()
     dataset, test = read(options.train, options.files, dtype=options.dtype), None
     if options.test is not None:
-        test = read(
-            options.test,
-            options.files,
-            dtype=options.dtype,
-            n_features=dataset.X.shape[1],
-            n_labels=dataset.n_labels,
-            like=f"as in {options.train}",
-        )
+        test = read_test(options.test, options.train, options.files, dataset)
     return dataset, test, {"reading": time.perf_counter() - begin}
 
 
@@ -159,7 +138,7 @@ def _fit(classifier: Any, X: Any, y: np.ndarray, path: Path) -> None:
                 raise
             name, colon, text = str(error).partition(": ")
             of_flag = colon and name in classifier.get_params(False)
-            place = "--" + name.replace("_", "-") if of_flag else str(path)
+            place = flag_of(name, None) if of_flag else str(path)
             raise ValueError(f"{place}: {text if of_flag else error}") from error
     for warning in caught:
         _report.warn(str(warning.message))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xmcjax._options import flag_of
-from xmcjax.cli._options import check_names
+from xmcjax.cli._options import check_names, taken
 from xmcjax.data import DataFormatError
 from xmcjax.models import check_regular
 
@@ -27,15 +27,7 @@ def read_config(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         ValueError: the flag twice or without a file, or a file that is no TOML.
         OSError: it cannot be read.
     """
-    rest: list[str] = []
-    files: list[str] = []
-    following = iter(arguments)
-    for argument in following:
-        flag, equals, value = argument.partition("=")
-        if flag == _FLAG:
-            files.append(value if equals else next(following, ""))
-        else:
-            rest.append(argument)
+    files, rest = taken(_FLAG, arguments)
     if not files:
         return {}, rest
     if len(files) > 1 or not files[0]:

@@ -18,9 +18,10 @@ from xmcjax.data import FORMATS, DataFormatError, Dataset, Transforms, load, loa
 AUTO = "auto"
 
 if TYPE_CHECKING:
-    FormatName = str
+    FormatName = DtypeName = str
 else:
     FormatName = one_of((AUTO, *FORMATS))
+    DtypeName = one_of(("float32", "float64"))
 
 _MOST_LABELS = 2**31 - 1
 
@@ -142,6 +143,16 @@ def read(
     if states_sizes and n_labels is not None and Y.shape[1] != n_labels:
         raise DataFormatError(path, line, None, f"{n_labels} labels {like}", str(Y.shape[1]))
     return Dataset(X, Y)
+
+
+def read_test(path: Path, train: Path, options: DataOptions, like: Dataset) -> Dataset:
+    """The data of ``--test``, which have the features and labels of the training data.
+
+    Raises:
+        DataFormatError, OSError, ValueError: as in ``read``.
+    """
+    sizes = {"n_features": like.X.shape[1], "n_labels": like.n_labels}
+    return read(path, options, dtype=like.X.dtype.name, **sizes, like=f"as in {train}")
 
 
 def read_features(

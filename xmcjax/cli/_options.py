@@ -61,6 +61,20 @@ def refuse_old(command: str, arguments: Iterable[str]) -> None:
             raise ValueError(f"the flag {name} is now {new[name]}")
 
 
+def taken(flag: str, arguments: Iterable[str]) -> tuple[list[str], list[str]]:
+    """What is given for a flag, each time that it stands there ("" where nothing follows), and the rest."""
+    values: list[str] = []
+    rest: list[str] = []
+    following = iter(arguments)
+    for argument in following:
+        name, equals, value = argument.partition("=")
+        if name == flag:
+            values.append(value if equals else next(following, ""))
+        else:
+            rest.append(argument)
+    return values, rest
+
+
 def check_names(arguments: Iterable[str]) -> None:
     """Whether the flags that name files and directories have such names.
 

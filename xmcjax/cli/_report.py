@@ -123,6 +123,23 @@ def print_metrics(
             summary.fields.setdefault(name, {})[metric] = {str(k): value for k, value in values.items()}
 
 
+#: The k of the table of ``--test``.
+TEST_K = (1, 3, 5)
+
+
+def print_test(Y_true, labels: np.ndarray, part: str = "") -> None:
+    """What ``--test`` shows: the precision at each k of :data:`TEST_K`.
+
+    Args:
+        Y_true: [n, L].
+        labels: predictions, best first, [n, at least the largest k]; -1 for none.
+        part: which labels were trained, if not all.
+    """
+    n_rows = Y_true.shape[0]
+    print_field("test", f"per cent of {n_rows:,} rows{part}", rows=n_rows)
+    print_metrics(Y_true, labels, TEST_K, {"P": RANKING_METRICS["P"]})
+
+
 def describe_shares(shares: Sequence[Share]) -> str:
     """The processes of NUMA nodes."""
     return "a process on each of " + ", ".join(
@@ -167,6 +184,25 @@ def model_size(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.iterdir())
 
 
+def print_model(directory: Path, more: str = "", **values: Any) -> None:
+    """The line about a model that was written.
+
+    Args:
+        directory: of the model.
+        more: what is known of it beside its size, for people.
+        values: the same for programs.
+    """
+    size = model_size(directory)
+    text = f"{directory} ({size / 1e6:.1f} MB{more})"
+    print_field("model", text, directory=str(directory), bytes=size, **values)
+
+
+def print_written(file: Path, stream: TextIO | None = None) -> None:
+    """The line about a file that was written."""
+    size = file.stat().st_size
+    print_field("written", f"{file} ({size / 1e6:.1f} MB)", stream, file=str(file), bytes=size)
+
+
 def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
     """The summary of a training run of one-vs-all."""
     summary = outcome.summary
@@ -199,11 +235,5 @@ def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
         seconds=summary.seconds,
         first_step_seconds=summary.first_step_seconds,
     )
-    size, density = model_size(model.directory), model.density()
-    print_field(
-        "model",
-        f"{model.directory} ({size / 1e6:.1f} MB, {density:.2%} of the weights non-zero)",
-        directory=str(model.directory),
-        bytes=size,
-        density=density,
-    )
+    density = model.density()
+    print_model(model.directory, f", {density:.2%} of the weights non-zero", density=density)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xmcjax._systems import FIRST_SYSTEM, SYSTEMS
+from xmcjax.cli._options import taken
 
 _FLAG = "--system"
 #: The module of each system, of this package.
@@ -14,7 +15,7 @@ MODULES = {FIRST_SYSTEM: "train"} | {
 }
 
 
-def taken(arguments: Sequence[str], config: dict[str, Any]) -> tuple[str, str, list[str]]:
+def take_system(arguments: Sequence[str], config: dict[str, Any]) -> tuple[str, str, list[str]]:
     """The system that the flag asks for, its module, and the other arguments.
 
     Args:
@@ -24,15 +25,7 @@ def taken(arguments: Sequence[str], config: dict[str, Any]) -> tuple[str, str, l
     Raises:
         ValueError: an unknown system, none behind the flag, or the flag twice.
     """
-    rest: list[str] = []
-    found: list[str] = []
-    following = iter(arguments)
-    for argument in following:
-        flag, equals, value = argument.partition("=")
-        if flag == _FLAG:
-            found.append(value if equals else next(following, ""))
-        else:
-            rest.append(argument)
+    found, rest = taken(_FLAG, arguments)
     if len(found) > 1:
         raise ValueError(f"{_FLAG}: expected it once, got it {len(found)} times")
     system = config.pop("system", FIRST_SYSTEM)

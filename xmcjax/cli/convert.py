@@ -38,7 +38,4 @@ def run(options: Options) -> None:
     dataset = data.convert(options.data, options.out, files.reader_name, out_format, **files.reader())
     stream = _report.summary_stream(options.out)
     _report.describe_data(dataset, file=stream)
-    size = options.out.stat().st_size
-    _report.print_field(
-        "written", f"{options.out} ({size / 1e6:.1f} MB)", stream, file=str(options.out), bytes=size
-    )
+    _report.print_written(options.out, stream)

@@ -22,6 +22,4 @@ class Options:
 
 def run(options: Options) -> None:
     """Writes the index; it appears under its name when it is complete."""
-    path = write_index(options.model)
-    size = path.stat().st_size
-    _report.print_field("written", f"{path} ({size / 1e6:.1f} MB)", file=str(path), bytes=size)
+    _report.print_written(write_index(options.model))

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xmcjax._exit import keep_clients
 from xmcjax.cli._signals import Ended, ending_the_command
@@ -35,7 +35,6 @@ COMMON = {
     "--config FILE": "take options from a TOML file, under the names of the flags",
     "--print-config": "show the options as such a file, and do nothing else",
 }
-_WIDTH = max(map(len, COMMON))
 
 BAD_INPUT = 2
 #: Where a signal ended the command, the status is this and the number of the signal.
@@ -132,9 +131,9 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
     config, arguments = read_config(arguments)
     module, prog, system = name, f"xmcjax {name}", ""
     if name == "train":
-        from xmcjax.cli._systems import taken
+        from xmcjax.cli._systems import take_system
 
-        system, module, arguments = taken(arguments, config)
+        system, module, arguments = take_system(arguments, config)
         prog += f" --system {system}"
     as_json, shown = (flag in arguments for flag in (JSON, PRINT))
     arguments = [argument for argument in arguments if argument not in (JSON, PRINT)]
@@ -159,15 +158,15 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
 def _description(options: type, name: str) -> str:
     """What ``--help`` says above the options of a command."""
     text = inspect.cleandoc(options.__doc__ or "").partition("\n\nAttributes:")[0]
-    lines = [f"  {flag:<{_WIDTH}}  {meaning}" for flag, meaning in COMMON.items()]
+    more = COMMON
     if name == "train":
         from xmcjax._systems import SYSTEMS
 
-        lines.insert(
-            0, f"  {'--system NAME':<{_WIDTH}}  what is trained, one of {', '.join(SYSTEMS)}; each has"
-        )
-        lines.insert(1, f"  {'':<{_WIDTH}}  options of its own: --system NAME --help")
-    return "\n".join([text, "", "Beside the options below:", *lines])
+        more = {
+            "--system NAME": f"what is trained: {', '.join(SYSTEMS)}",
+            "--system NAME --help": "the options of that system",
+        } | COMMON
+    return "\n".join([text, "", "Beside the options below:", *_two_columns(more)])
 
 
 @contextlib.contextmanager
@@ -217,15 +216,19 @@ def _one_line(error: Exception) -> str:
 
 
 def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
             "usage: xmcjax [--version] COMMAND [OPTIONS]",
             "",
-            *lines,
+            *_two_columns(COMMANDS),
             "",
             "xmcjax COMMAND --help lists the options of a command. Every command also takes",
-            *(f"  {flag:<{_WIDTH}}  {meaning}" for flag, meaning in COMMON.items()),
+            *_two_columns(COMMON),
         ]
     )
+
+
+def _two_columns(texts: Mapping[str, str]) -> list[str]:
+    """Lines of names and what they mean, for ``--help``."""
+    width = max(map(len, texts))
+    return [f"  {name:<{width}}  {text}" for name, text in texts.items()]

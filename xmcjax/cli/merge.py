@@ -34,10 +34,7 @@ class Options:
 def run(options: Options) -> None:
     """Joins and shows the size."""
     merged = merge_models(options.parts, options.model, resume=options.resume)
-    size = _report.model_size(options.model)
     _report.print_field(
         "labels", f"{merged.n_labels:,} of {len(options.parts)} parts", labels=merged.n_labels
     )
-    _report.print_field(
-        "model", f"{options.model} ({size / 1e6:.1f} MB)", directory=str(options.model), bytes=size
-    )
+    _report.print_model(options.model)

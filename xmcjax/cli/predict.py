@@ -53,6 +53,7 @@ class Opened(NamedTuple):
         transforms: of the features.
         n_features, n_labels: of the model.
         dtype: of features and scores.
+        named: whether labels are the places of classes that have names.
     """
 
     best: Callable[[Any, int], tuple[np.ndarray, np.ndarray]]
@@ -60,6 +61,7 @@ class Opened(NamedTuple):
     n_features: int
     n_labels: int
     dtype: str
+    named: bool
 
 
 def run(options: Options) -> None:
@@ -91,6 +93,9 @@ def run(options: Options) -> None:
     _report.print_field(
         "predictions", written, stream, file=str(options.out), rows=n_rows, labels_per_row=top_k
     )
+    if model.named:
+        text = f"the labels are their places; xmcjax inspect --model {options.model} names them"
+        _report.print_field("classes", text, stream, numbered=False)
 
 
 def _linear(options: Options, threads: int) -> Opened:
@@ -107,7 +112,12 @@ def _linear(options: Options, threads: int) -> Opened:
         best = functools.partial(predictor.predict_topk, probabilities=options.probabilities)
     classes = model.names().classes
     return Opened(
-        _numbered(best, classes), model.transforms(), model.n_features, last - first, model.dtype.name
+        _numbered(best, classes),
+        model.transforms(),
+        model.n_features,
+        last - first,
+        model.dtype.name,
+        _named(classes),
     )
 
 
@@ -134,12 +144,18 @@ def _kernel(options: Options, threads: int) -> Opened:
         classifier.n_features_in_,
         len(classes),
         classifier.dual_coef_.dtype.name,
+        _named(classes),
     )
+
+
+def _named(classes: np.ndarray | None) -> bool:
+    """Whether classes are other than numbers from 0, which labels of a file are."""
+    return classes is not None and not (classes.dtype.kind in "iu" and 0 <= classes[0] <= classes[-1] < 2**31)
 
 
 def _numbered(best: Callable, classes: np.ndarray | None) -> Callable:
     """Predictions with the classes as labels, where these are numbers from 0; else their places."""
-    if classes is None or classes.dtype.kind not in "iu" or not 0 <= classes[0] <= classes[-1] < 2**31:
+    if classes is None or _named(classes):
         return best
 
     def numbered(X, k: int) -> tuple[np.ndarray, np.ndarray]:

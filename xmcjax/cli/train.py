@@ -13,7 +13,7 @@ from xmcjax._options import flag_of
 from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
-from xmcjax.cli._data import SizedDataOptions, read, transformed
+from xmcjax.cli._data import DtypeName, SizedDataOptions, read, read_test, transformed
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._options import (
     ClassWeightName,
@@ -32,22 +32,19 @@ from xmcjax.data import parse_transforms
 from xmcjax.inits import INITS, OvaPrimal
 from xmcjax.lanes import OPTIONS, WEIGHTINGS, OneVsAll, Weighting
 from xmcjax.losses import SMOOTH_LOSSES
-from xmcjax.metrics import RANKING_METRICS
 from xmcjax.models import LinearModel, check_vacant
 from xmcjax.penalties import PENALTIES
 
 if TYPE_CHECKING:
-    LossName = PenaltyName = InitName = OvaPrimalName = DtypeName = WeightingName = str
+    LossName = PenaltyName = InitName = OvaPrimalName = WeightingName = str
 else:
     LossName = one_of(SMOOTH_LOSSES)
     PenaltyName = one_of(PENALTIES)
     InitName = one_of(INITS)
     OvaPrimalName = get_type_hints(OvaPrimal)["ova_primal"]
-    DtypeName = one_of(("float32", "float64"))
     WeightingName = one_of(("none", *WEIGHTINGS))
 
 LabelRange = Annotated[str | None, tyro.conf.arg(metavar="A:B")]
-_TEST_K = (1, 3, 5)
 #: The exit status of a run whose time was over: "try again later" of sysexits.h.
 TIMED_OUT = 75
 
@@ -184,19 +181,12 @@ def run(options: Options) -> int:
         check_vacant(options.model)
     begin = time.perf_counter()
     dataset = read(options.train, options.files, dtype=options.dtype)
-    n_rows, n_features = dataset.X.shape
+    n_rows = dataset.X.shape[0]
     label_range = parse_range(options.labels, dataset.n_labels)
     _report.describe_data(dataset)
     test = None
     if options.test is not None:
-        test = read(
-            options.test,
-            options.files,
-            dtype=options.dtype,
-            n_features=n_features,
-            n_labels=dataset.n_labels,
-            like=f"as in {options.train}",
-        )
+        test = read_test(options.test, options.train, options.files, dataset)
     try:
         data = _training.prepare(dataset, options.transform)
     except ValueError as error:
@@ -226,8 +216,6 @@ def run(options: Options) -> int:
     write_run_file(options.model, "train", options, outcome, seconds, shares)
     _report.print_training(outcome, model, n_rows)
     if test is not None and outcome.complete:
-        labels = _training.best_labels(model, test.X, max(_TEST_K), trainer.threads)
-        part = f", labels {options.labels} only" if options.labels else ""
-        _report.print_field("test", f"per cent of {test.n_rows:,} rows{part}", rows=test.n_rows)
-        _report.print_metrics(test.y, labels, _TEST_K, {"P": RANKING_METRICS["P"]})
+        labels = _training.best_labels(model, test.X, max(_report.TEST_K), trainer.threads)
+        _report.print_test(test.y, labels, f", labels {options.labels} only" if options.labels else "")
     return 0 if outcome.complete else TIMED_OUT

@@ -35,6 +35,9 @@ from xmcjax.estimators._storable import Storable
 from xmcjax.estimators._stored import applied
 from xmcjax.estimators._weights import row_weights
 
+# Times tol: how far the objective may be above its minimum, relative, where the kernel is large.
+_EXCESS = 10
+
 
 class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
     """Penalised multinomial regression with any kernel, for classes that are flat or leaves of a tree.
@@ -66,7 +69,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             to weights, 1 for those that it lacks; None (default) for ones. balanced is n / (K n_k) for n_k of
             n rows and K labels.
         tol: fitting ends when the coefficients equal targets less probabilities within this, 1e-5 by
-            default; not below 100 roundings of the precision.
+            default, and the objective is above its minimum by ten times that part of it at most; not below
+            100 roundings of the precision.
         max_iter: most Newton steps, 100 by default.
         max_cg: most CG steps of a Newton step, 200 by default. With 30 classes and more a fit begins with
             nonlinear CG, of which max_iter · max_cg steps are the most.
@@ -454,8 +458,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         if start is not None:
             same = len(start) == len(data.numbers) and np.array_equal(self.classes_, data.classes)
             start = start[..., None] if same else None
-        begun = kernel_multinomial.init(problem, start)
-        state = kernel_multinomial.run(problem, self._limits(data), begun)
+        limits, begun = self._limits(data), kernel_multinomial.init(problem, start)
+        state = kernel_multinomial.run_to_excess(problem, limits, begun, _EXCESS * limits.tolerance)
         self.status_ = Status(int(state.status[0]))
         if self.status_ == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[self.status_]}")

@@ -219,11 +219,7 @@ def applied(transforms: Transforms | None, X):
 
 
 def _plain(value) -> Any:
-    return value.item() if isinstance(value, np.generic) else int(value) if _whole(value) else value
-
-
-def _whole(value) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _objects() -> dict[str, type]:

@@ -128,28 +128,31 @@ def class_kernels(
     n_classes: int,
     *,
     share=None,
-    hierarchy: Hierarchy | None = None,
+    hierarchy=None,
     loadings=None,
 ) -> ClassKernels:
     """K_c = v_c M⁽ˡ⁽ᶜ⁾⁾ of C classes, of the nodes of a tree, or of the factors of a matrix B.
 
     Args:
         gram: L base kernels on the training points, or an approximation of them.
-        v: variances, above 0; a number or [P]. P is the number of classes, of nodes (in the
-            order of ``hierarchy.nodes``) or of columns of B.
+        v: variances, above 0; a number or [P]. P is the number of classes, of columns of B, or of nodes
+            without the root (level by level; within one, by rising number of children, leaves last).
         sigma2: σ² ≥ 0, of the intercepts; 0 for a model without.
         n_classes: C.
         share: l(p), [P], whole numbers below L; None gives every function the one base kernel
             there is, or one each where L = P.
-        hierarchy: the tree whose leaves are the classes.
+        hierarchy: the tree whose leaves are the classes: (parent, child) pairs of node numbers, [P, 2],
+            of which 0 is the root.
         loadings: B, [C, P].
 
     Raises:
-        ValueError: a variance that is not above 0, or sizes that do not match.
+        TypeError: edges that are no whole numbers.
+        ValueError: edges that are no tree, a variance that is not above 0, or sizes that do not match.
     """
     dtype = gram.dtype
     P = n_classes = whole_number("n_classes", n_classes, 1)
     if hierarchy is not None:
+        hierarchy = Hierarchy.of(hierarchy)
         P = hierarchy.n_nodes
         if hierarchy.n_classes != n_classes:
             raise ValueError(f"expected a hierarchy of {n_classes} leaves, got {hierarchy.n_classes}")

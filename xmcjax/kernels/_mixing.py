@@ -107,8 +107,19 @@ class Tree:
 
 
 @needs_threads_of_jax
-def tree(hierarchy: Hierarchy) -> Tree:
-    """Φ of a hierarchy, rows the classes and columns the nodes in the order of ``hierarchy.nodes``."""
+def tree(hierarchy) -> Tree:
+    """Φ of a hierarchy: rows are the classes, columns the nodes without the root.
+
+    Nodes stand level by level; within one, by rising number of children, leaves last.
+
+    Args:
+        hierarchy: (parent, child) pairs of node numbers, [P, 2], of which 0 is the root.
+
+    Raises:
+        TypeError: edges that are no whole numbers.
+        ValueError: edges that are no tree.
+    """
+    hierarchy = Hierarchy.of(hierarchy)
     starts, parent = hierarchy.starts, hierarchy.parent
     levels = range(len(starts) - 1)
     counts = np.bincount(parent[parent >= 0], minlength=hierarchy.n_nodes)

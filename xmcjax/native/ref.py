@@ -6,10 +6,14 @@ zero values), so that a product holds one [chunk, B] array at a time and never [
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 
+# Outside jit, a loop whose body is a new function is compiled at every call.
+@functools.partial(jax.jit, static_argnums=4)
 def csr_matmat(value, column, row, V, n: int):
     """X V, [n, B]."""
     V = jnp.asarray(V)  # an array of NumPy cannot be looked up by what is traced

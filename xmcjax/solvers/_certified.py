@@ -103,7 +103,7 @@ def certified_kernel(
         Z = K.astype(np.float64) @ a.astype(np.float64)
         half = float(np.vdot(a, Z)) / 2
         value = float(np.sum(C * losses(Z, y, form, k)))
-        primal, rounding = half + value, _rounding(Z, y, form, C, value)
+        primal, rounding = half + value, _rounding(Z, y, form, C, value, k)
     return Certified(a, alpha, primal, _dual_gain(form, alpha, C) - half, rounding)
 
 
@@ -112,14 +112,14 @@ def _dual_gain(form: Formulation, alpha: sp.csr_array, C) -> float:
     return float(form.dual_gain(alpha.data, np.repeat(C, np.diff(alpha.indptr)) if np.ndim(C) else C))
 
 
-def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: float) -> float:
+def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: float, k: int) -> float:
     """Of the losses of some scores, whose sum is `value`, by gains that are 0 but for rounding in float64."""
     size = float(np.finfo(np.float64).eps) * (1 + np.abs(Z).max(axis=1))
     most = Z.shape[1] * float(np.sum(C * size))
     if most <= _NEGLIGIBLE * value:
         return most
-    near = np.abs(formulation.gains(formulation.centred(Z), y)) <= _NEAR * size[:, None]
-    return float(np.sum(C * size * near.sum(axis=1)))
+    near = formulation.kinks(formulation.gains(formulation.centred(Z), y), _NEAR * size, k)
+    return float(np.sum(C * size * near))
 
 
 def _primal(X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int = 1) -> tuple[float, float]:
@@ -133,7 +133,7 @@ def _primal(X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int
         weight = C[part] if np.ndim(C) else C
         Z = X[part].astype(np.float64) @ wide
         value = float(np.sum(weight * losses(Z, y[part], formulation, k)))
-        rounding += _rounding(Z, y[part], formulation, weight, value)
+        rounding += _rounding(Z, y[part], formulation, weight, value, k)
         total += value
     flat = wide.ravel()
     return float(flat @ flat / 2 + total), rounding

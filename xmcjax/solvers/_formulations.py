@@ -109,6 +109,10 @@ class Formulation:
         """φ(h), [...]."""
         return gains.hinges(h)
 
+    def kinks(self, h, within, k=1):
+        """How many kinks of φ the gains h of NumPy have within a distance of them, [...]."""
+        return (np.abs(h) <= within[..., None]).sum(axis=-1)
+
     def ridge(self, C):
         """ρ."""
         return 0.0
@@ -291,6 +295,12 @@ class TopKAlpha(TopKBeta):
 
     def upper(self, C, k=1):
         return C
+
+    def kinks(self, h, within, k=1):
+        if k == 1:
+            return super().kinks(h, within)
+        within = within[..., None]  # the mean of the k largest is near 0, which none of them need be
+        return (self.losses(h + within, k) > 0) & (self.losses(h - within, k) == 0)
 
     def inside(self, alpha: sp.csr_array, C, k: int = 1) -> sp.csr_array:
         alpha = super().inside(alpha, C, k)

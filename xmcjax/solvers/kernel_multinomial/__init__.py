@@ -14,6 +14,7 @@ from xmcjax.solvers.kernel_multinomial._chains import (
     most_likely,
 )
 from xmcjax.solvers.kernel_multinomial._criterion import Criterion, Hyperparameters, cv_criterion
+from xmcjax.solvers.kernel_multinomial._excess import run_to_excess
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood, OneVsRest, Softmax
 from xmcjax.solvers.kernel_multinomial._partial_labels import PartialLabels, partial_labels
 from xmcjax.solvers.kernel_multinomial._problem import (
@@ -62,6 +63,7 @@ __all__ = [
     "plot_search",
     "random_folds",
     "run",
+    "run_to_excess",
     "step",
     "tune",
 ]

@@ -1,0 +1,70 @@
+"""A fit whose objective is near its minimum too, which small residuals do not promise where K̃ is large.
+
+The gradient of Φ is K̃ r with r = α + g, and its Hessian K̃ + K̃ W K̃ is no less than K̃ where the likelihood is
+convex. Hence Φ(α) − min Φ ≤ ½ rᵀK̃ r.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax._fork import needs_threads_of_jax
+from xmcjax.solvers._base import Status
+from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
+from xmcjax.solvers.kernel_multinomial._run import run
+from xmcjax.solvers.kernel_multinomial._state import State, residuals
+from xmcjax.solvers.kernel_multinomial._systems import HParams
+
+# How often a fit goes on that ended above the excess.
+_ATTEMPTS = 3
+
+
+@needs_threads_of_jax
+def run_to_excess(problem: KernelProblem, hp: HParams, state: State, excess: float) -> State:
+    """As :func:`run`, and until ½ rᵀK̃ r ≤ excess · Φ: the relative tolerance of the objective.
+
+    Args:
+        problem: of one lane.
+        hp: limits and tolerances; a lane that has reached the tolerance and not the excess goes on to a
+            smaller one.
+        state: where to start.
+        excess: of Φ over its minimum, relative.
+
+    Returns:
+        The end; the status is STALLED where the precision allows no smaller excess.
+    """
+    state = run(problem, hp, state)
+    for attempt in range(_ATTEMPTS + 1):
+        if int(state.status[0]) != Status.CONVERGED:
+            return state
+        above = float(_excess(problem.matrices_only(), state)[0]) / max(
+            excess * float(state.value[0]), 1e-300
+        )
+        if above <= 1:
+            return state
+        if attempt == _ATTEMPTS or not np.isfinite(above):
+            break
+        # r falls with the tolerance, and rᵀK̃ r with its square
+        hp = hp._replace(tolerance=float(state.residual[0]) / (2 * math.sqrt(above)))
+        begin = state._replace(
+            status=jnp.full_like(state.status, Status.RUNNING),
+            checks=jnp.zeros_like(state.checks),
+            checked=jnp.full_like(state.checked, jnp.inf),
+        )
+        again = run(problem, hp, begin)
+        if int(again.status[0]) == Status.LINE_SEARCH_FAILED:
+            break
+        state = again
+    return state._replace(status=jnp.full_like(state.status, Status.STALLED))
+
+
+@jax.jit
+@without_lone_axis
+def _excess(problem: KernelProblem, state: State) -> jax.Array:
+    """½ rᵀK̃ r, [B]."""
+    r = residuals(problem, state.alpha, state.u, problem.likelihood.probabilities(state.u))
+    return jnp.sum(r * problem.kernel.matmat(r), axis=(0, 1)) / 2
