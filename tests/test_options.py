@@ -71,7 +71,8 @@ def test_what_estimators_share_is_described_alike(kind, option):
 def test_train_has_a_flag_for_every_option_with_its_default_and_its_text():
     hints = typing.get_type_hints(train.Options, include_extras=True)
     defaults = {field.name: field.default for field in dataclasses.fields(train.Options)}
-    for option in OPTIONS.values():
+    assert not {option.name for option in OPTIONS.values() if not option.command} & defaults.keys()
+    for option in [option for option in OPTIONS.values() if option.command]:
         assert defaults[option.name] == option.of_flag, option.name
         texts = [found.help for found in hints[option.name].__metadata__ if getattr(found, "help", None)]
         assert texts == [option.for_flag().removesuffix(".")]

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+import numpy as np
+
 from xmcjax._arguments import flag, job_count, name_of, number, whole_number
 
 
@@ -82,6 +84,17 @@ class Jobs:
 
 
 @dataclasses.dataclass(frozen=True)
+class Verbosity:
+    """True or False, or a whole number from 0, as scikit-learn takes it."""
+
+    def check(self, name: str, value: Any) -> bool:
+        return flag(name, value) if isinstance(value, bool | np.bool_) else whole_number(name, value, 0) > 0
+
+    def __str__(self) -> str:
+        return ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Names:
     """Some texts."""
 
@@ -108,6 +121,7 @@ class Option:
         optional: whether None is allowed too.
         flag_default: of the flag, where it is another than that of the argument.
         argument: whether the estimator has it; if not, an object with that field sets it there.
+        command: whether it is a flag too.
     """
 
     name: str
@@ -118,6 +132,7 @@ class Option:
     optional: bool = False
     flag_default: Any = ...
     argument: bool = True
+    command: bool = True
 
     def check(self, value: Any, name: str = "") -> Any:
         """`value`, which is allowed.
@@ -187,7 +202,23 @@ SHARED = table(
             Jobs(),
             flag_default=-1,
         ),
+        Option(
+            "warm_start",
+            "whether a fit goes on from the weights of the last one",
+            False,
+            Switch(),
+            command=False,
+        ),
+        Option(
+            "verbose",
+            "from 1, or True, a bar shows how far a fit is, where stderr is a terminal",
+            0,
+            Verbosity(),
+            command=False,
+        ),
     ]
 )
+#: What the option ``class_weight`` may be, but for a dict.
+CLASS_WEIGHTS = Names(("balanced",))
 #: What the argument `threads` is now called.
 THREADS = "n_jobs, of which None is one thread and -1 one per core"

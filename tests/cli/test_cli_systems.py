@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -84,6 +85,29 @@ def test_the_command_line_and_the_estimator_predict_alike(xmcjax, classes, train
     best = classifier.predict_topk(X, 5)
     np.testing.assert_array_equal(labels, best[0])
     np.testing.assert_array_equal(scores, best[1].astype(np.float32))
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_balanced_classes(xmcjax, classes, tmp_path, system):
+    X, Y = load_xmc(classes / "train.txt")
+    X, Y = X[30:], Y[30:]  # of other numbers of rows
+    save_xmc(tmp_path / "train.txt", X, Y)
+    train = ("train", "--system", system, "--train", tmp_path / "train.txt", "--model", tmp_path / "m")
+    more = dict(random_state=0) if "random_state" in kind_of(system)().get_params() else {}
+    xmcjax(*train, "--class-weight", "balanced").done()
+    y = Y if system == "one-vs-all" else np.asarray(Y.argmax(axis=1)).ravel()
+    loaded = kind_of(system).load(tmp_path / "m")
+    assert loaded.class_weight == "balanced"
+    expected = kind_of(system)(class_weight="balanced", **more)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of the label without rows
+        expected.fit(X, y)
+    np.testing.assert_allclose(loaded.decision_function(X), expected.decision_function(X), rtol=1e-5)
+    plain = kind_of(system)(**more)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        plain.fit(X, y)
+    assert np.abs(plain.decision_function(X) - loaded.decision_function(X)).max() > 1e-3
 
 
 @pytest.mark.parametrize("system", LIKELIHOODS)

@@ -46,6 +46,12 @@ OPTIONS = [
         )
         for name in lanes.WEIGHTINGS
     ),
+    (("--class-weight", "balanced"), dict(balanced=True), dict(class_weight="balanced", weighting=None)),
+    (
+        ("--class-weight", "balanced", "--weighting", "propensity", *AMAZON),
+        dict(balanced=True, weighting="propensity"),
+        dict(class_weight="balanced", weighting={"name": "propensity", "a": 0.6, "b": 2.6}),
+    ),
 ]
 
 
@@ -59,6 +65,8 @@ def test_the_weights_are_those_of_the_library(train, files, flags, options, meta
     options = dict(options)
     if name := options.pop("weighting", None):
         options["label_weights"] = lanes.WEIGHTINGS[name](metrics.inverse_propensities(Y, 0.6, 2.6))
+    if options.pop("balanced", False):
+        options["label_weights"] = lanes.balanced_weights(Y).times(options.get("label_weights"))
     expected, _ = lanes_train(data.fit_transforms(TRANSFORMS, X).apply(X), Y, **options)
     model = LinearModel.load(directory)
     assert model.dtype == X.dtype and {key: model.meta[key] for key in meta} == meta
@@ -208,6 +216,7 @@ def test_resume_with_other_options_is_refused_by_name(train, contents):
     for option, value, key in (
         ("--C", 3, "C"),
         ("--weighting", "propensity", "weighting"),
+        ("--class-weight", "balanced", "class_weight (--class-weight)"),
         ("--sparsify-rise", 0.1, "sparsify (--sparsify-rise)"),
         ("--tol", 0.1, "eps (--tol)"),
         ("--no-fit-intercept", None, "bias (--no-fit-intercept, --no-regularise-intercept)"),

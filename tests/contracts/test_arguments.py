@@ -323,6 +323,23 @@ def of_multiclass_svms():
         (dict(tol=np.inf), ValueError, "^tol: expected a finite number above 0, got inf$"),
         (dict(max_epochs=0), ValueError, "^max_epochs: expected at least 1, got 0$"),
         (dict(threads=0), ValueError, "^threads: expected at least 1, got 0$"),
+        (
+            dict(C=[1.0, 2.0]),
+            ValueError,
+            r"^C: expected a number or one for each of 3 rows, got shape",
+        ),
+        (
+            dict(C=[1.0, 0.0, 2.0]),
+            ValueError,
+            "^C: expected finite numbers above 0, found 0.0 for row 1;",
+        ),
+        (dict(C=[1.0, 1.0, np.inf]), ValueError, "^C: expected finite numbers above 0, found inf for row 2;"),
+        (dict(C=[1.0, 1e-320, 2.0]), ValueError, r"^C: expected numbers from 2\.23e-308 to .*, got 1e-320$"),
+        (dict(C=["a", "b", "c"]), TypeError, "^C: expected an array of real numbers, found"),
+        (dict(classes=2), ValueError, "^expected classes 0 … 1, found 2$"),
+        (dict(classes=1), ValueError, "^classes: expected at least 2, got 1$"),
+        (dict(classes=3.0), TypeError, "^classes: expected a whole number of at least 2, got 3.0$"),
+        (dict(y=[4, 4, 4], classes=5), ValueError, "^expected at least two classes, found class 4 alone$"),
     ]:
         yield partial(multiclass_dual.run, **dict(X=eye, y=y) | change), error, message
     for form in (np.asarray, sp.csr_matrix):
@@ -345,6 +362,13 @@ def of_topk_svms():
         (dict(C=[[1.0]]), ValueError, r"a number or \[lanes\]"),
         (dict(C=[]), ValueError, "same lanes, got 0 and 1"),
         (dict(C=1e-320), ValueError, r"bounds of 0 or from 2.23e-308 .* range of float64, got 1e-320"),
+        (dict(weight=np.ones(7)), ValueError, r"^weight: expected \[40\], one for each row, got \[7\]$"),
+        (
+            dict(weight=-np.ones(40)),
+            ValueError,
+            "^weight: expected finite numbers of at least 0",
+        ),
+        (dict(weight=["a"] * 40), TypeError, "^weight: expected an array of real numbers"),
         (dict(mask=np.ones(7, bool)), ValueError, r"mask \[40\] or \[lanes, 40\], got \[7\]"),
         (dict(mask=np.arange(40)), TypeError, "boolean mask, got int64"),
         (
@@ -367,6 +391,8 @@ def of_topk_svms():
         given = dict(X=X, y=y) | change
         op, labels = linops.make(given.pop("X")), given.pop("y")
         yield partial(topk_sdca.problem, op, labels, **given), error, message
+    for tol, error in ((None, TypeError), (np.nan, ValueError), (-1.0, ValueError)):
+        yield partial(topk_sdca.solve, X, y, tol=tol), error, f"^tol: expected a number.*, got {tol}$"
     for G, error, message in (
         (jnp.asarray(X), ValueError, r"square matrix of inner products, got \[40, 7\]"),
         (jnp.ones(40), ValueError, r"square matrix of inner products, got \[40\]"),

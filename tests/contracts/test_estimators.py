@@ -118,7 +118,7 @@ def test_a_weight_is_a_number_of_rows(name):
     X, y = clusters()
     times = np.random.default_rng(2).integers(0, 4, len(y))
     rows = np.repeat(np.arange(len(y)), times)
-    options = dict(tol=1e-9, max_iter=10_000)
+    options = dict(tol=1e-11, max_iter=10_000)
     weighted, repeated = fitted(name, X, y, times, **options), fitted(name, X[rows], y[rows], **options)
     np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-5)
     assert np.abs(weighted.decision_function(X) - fitted(name, X, y).decision_function(X)).max() > 0.01
@@ -158,12 +158,19 @@ def checks():
             estimator = clone(estimator).set_params(tol=1e-9)
         for one, check in estimator_checks_generator(clone(estimator)):
             called = getattr(check, "func", check).__name__
+            if "sample_weight_equivalence" in called:
+                one = clone(one).set_params(tol=1e-12)  # the check compares seven digits
+            if called == "check_class_weight_classifiers" and name.endswith("SVC"):
+                # rows lie around the origin: without a bias no weights make one class of all of them
+                one = clone(one).set_params(fit_intercept=True)
             slow = name == "KernelLogisticClassifier" and called not in QUICK
             yield pytest.param(one, check, id=f"{name}-{called}", marks=[pytest.mark.slow] if slow else [])
 
 
 # Some of the checks' data lie far from the origin, which coordinate ascent takes many epochs for.
 @pytest.mark.filterwarnings("ignore:the relative duality gap:sklearn.exceptions.ConvergenceWarning")
+# One check calls partial_fit after fit, with the same y.
+@pytest.mark.filterwarnings("ignore:nothing was trained:UserWarning")
 @pytest.mark.parametrize(("estimator", "check"), list(checks()))
 def test_check_of_scikit_learn(estimator, check):
     check(estimator)

@@ -52,6 +52,10 @@ def _lanes(table: Table) -> None:
     def weights(positive=np.ones(M), negative=np.ones(M)):
         return dataclasses.astuple(lanes.LabelWeights(positive, negative))
 
+    @table.of("lanes.balanced_weights")
+    def balanced(Y=LABEL_MATRIX, sample_weight=np.ones(N)):
+        return dataclasses.astuple(lanes.balanced_weights(Y, sample_weight))
+
     table.add("lanes.check_sample_weight", lanes.check_sample_weight, dict(weight=np.ones(N), n=N))
     for name in lanes.WEIGHTINGS:
 
@@ -103,8 +107,8 @@ def _newton(table: Table) -> None:
 
 def _duals(table: Table) -> None:
     @table.of("solvers.multiclass_dual.multiclass_problem", cost=3)
-    def problem(X=X, y=CLASSES, formulation="ww", C=1.0, backend="auto", threads=1):
-        more = dict(formulation=formulation, C=C, backend=backend, threads=threads)
+    def problem(X=X, y=CLASSES, formulation="ww", C=1.0, classes=M, backend="auto", threads=1):
+        more = dict(formulation=formulation, C=C, classes=classes, backend=backend, threads=threads)
         return multiclass_dual.multiclass_problem(X, y, **more).norms2
 
     arguments = dict(X=FEATURES, y=CLASSES, C=1.0, seed=0)
@@ -132,8 +136,10 @@ def _duals(table: Table) -> None:
         )
 
     @table.of("solvers.topk_sdca.problem", cost=3)
-    def topk(X=X, y=CLASSES, k=K, C=1.0, variant="alpha", mask=np.ones(N, bool), classes=M):
-        more = dict(k=k, C=C, variant=variant, mask=mask, classes=classes)
+    def topk(
+        X=X, y=CLASSES, k=K, C=1.0, variant="alpha", weight=np.ones(N), mask=np.ones(N, bool), classes=M
+    ):
+        more = dict(k=k, C=C, variant=variant, weight=weight, mask=mask, classes=classes)
         return topk_sdca.problem(linops.make(X), y, **more).bound
 
     @table.of("solvers.topk_sdca.run", cost=30)
@@ -198,6 +204,17 @@ def _estimators(table: Table) -> None:
             # classes may be of any kind
             free = ("y = strings", "y = objects")
             table.add(f"estimators.{name}({text})", fitted, arguments, cost=40, free=free)
+        if name == "OneVsAllClassifier":
+
+            def parts(X, y, more, classes, weight, kind=kind):
+                estimator = kind().partial_fit(X, y, classes)
+                return estimator.partial_fit(X, more, sample_weight=weight).decision_function(X)
+
+            given = dict(X=FEATURES, y=CLASSES % 2, more=CLASSES, classes=np.arange(2), weight=np.ones(N))
+            # classes may be of any kind
+            free = tuple(f"{which} = {kind}" for which in ("y", "more") for kind in ("strings", "objects"))
+            free += ("classes = one row more",)
+            table.add("estimators.OneVsAllClassifier.partial_fit", parts, given, cost=3, free=free)
         # with the loss that knows probabilities
         likelihood = dict(loss="logistic") if name == "OneVsAllClassifier" else {}
         _predictions(table, kind, choices[0] | likelihood)

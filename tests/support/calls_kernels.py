@@ -121,6 +121,11 @@ def _solver(table: Table, given, family) -> None:
         problem = km.kernel_problem(family, None, likelihood=km.partial_labels(allowed))
         return km.run(problem, hp, km.init(problem)).value
 
+    @table.of(first + "run_to_excess", cost=30)
+    def near(excess=0.1):
+        problem = km.kernel_problem(family, CLASSES)
+        return km.run_to_excess(problem, hp, km.init(problem), excess).value
+
     @table.of(first + "fit_chains", cost=60)
     def chains(variance=1.0, tolerance=0.1, max_iter=2):
         problem = km.chain_problem(family, CLASSES, LENGTHS, TRANSITIONS)

@@ -2,8 +2,9 @@
 
 A loss of a row is a maximum over its dual set, so that for W = Bᵀα every α in the set bounds the minimum:
 
-    min_W ½ ‖W‖² + Σ_i loss_i(W) = max_α  Σ α − ½ ρ ‖α‖² − ½ ‖Bᵀα‖²   over  G α ≥ h.
+    min_W ½ ‖W‖² + Σ_i loss_i(W) = max_α  Σ α − ½ Σ ρ α² − ½ ‖Bᵀα‖²   over  G α ≥ h.
 
+C is a number, or one for each row, [n].
 :func:`bound` maximises that by a feasible interior point method, whose iterates are all inside the set.
 """
 
@@ -14,7 +15,7 @@ import numpy as np
 _LONG = np.longdouble
 
 
-def objective(W, X, y, kind: str, k: int, C: float) -> float:
+def objective(W, X, y, kind: str, k: int, C) -> float:
     """P at W [d, m], in extended precision."""
     W, X = W.astype(_LONG), X.astype(_LONG)
     if kind == "llw":  # Σ_c w_c = 0, which rounding has moved, and which no prediction depends on
@@ -36,15 +37,15 @@ def objective(W, X, y, kind: str, k: int, C: float) -> float:
             losses = np.maximum(gains[:, :k].mean(axis=1), 0)
         else:
             losses = np.maximum(gains[:, :k], 0).mean(axis=1)
-    return float((W**2).sum() / 2 + C * losses.sum())
+    return float((W**2).sum() / 2 + (C * losses).sum())
 
 
-def bound(X, y, m: int, kind: str, k: int, C: float) -> float:
+def bound(X, y, m: int, kind: str, k: int, C) -> float:
     """A lower bound of the minimum, which it meets but for rounding."""
     return bounds(X, y, m, kind, k, C)[0]
 
 
-def bounds(X, y, m: int, kind: str, k: int, C: float) -> tuple[float, float]:
+def bounds(X, y, m: int, kind: str, k: int, C) -> tuple[float, float]:
     """A lower bound of the minimum, and the objective of the weights that belong to it.
 
     They are equal but for rounding, unless features are so large that the interior point method fails.
@@ -60,36 +61,37 @@ def bounds(X, y, m: int, kind: str, k: int, C: float) -> tuple[float, float]:
         elif kind == "llw":
             B[row] += X[i] / m
     B = B.reshape(len(pairs), m * d)
-    ridge = 0.5 / C if kind == "ovr_squared" else 0.0
-    largest = max(float((B**2).sum(axis=1).max()) + ridge, 1e-300)
-    unit = min(C, 1 / largest)  # of α: what a variable alone would go to
+    C = np.broadcast_to(C, n)
+    ridge = 0.5 / C[pairs[:, 0]] if kind == "ovr_squared" else np.zeros(len(pairs))
+    largest = max(float(((B**2).sum(axis=1) + ridge).max()), 1e-300)
+    unit = min(C.min(), 1 / largest)  # of α: what a variable alone would go to
     G, h = _constraints(pairs, n, kind, k, C / unit)
-    # in γ = α / unit:  max Σ γ − ½ unit (ρ ‖γ‖² + ‖Bᵀγ‖²)
-    gamma = _interior(np.sqrt(unit) * B, unit * ridge, G, h, min(1.0, C / unit) / (2 * m))
+    # in γ = α / unit:  max Σ γ − ½ unit (Σ ρ γ² + ‖Bᵀγ‖²)
+    gamma = _interior(np.sqrt(unit) * B, unit * ridge, G, h, min(1.0, C.min() / unit) / (2 * m))
     alpha = unit * gamma.astype(_LONG)
     w = B.astype(_LONG).T @ alpha
-    least = float(alpha.sum() - ridge * (alpha**2).sum() / 2 - (w**2).sum() / 2)
+    least = float(alpha.sum() - (ridge * alpha**2).sum() / 2 - (w**2).sum() / 2)
     return least, objective(w.reshape(m, d).T, X, y, kind, k, C)
 
 
-def _constraints(pairs, n: int, kind: str, k: int, C: float):
+def _constraints(pairs, n: int, kind: str, k: int, C: np.ndarray):
     """G γ ≥ h of the dual set."""
     v = len(pairs)
     G, h = [np.eye(v)], [np.zeros(v)]
     sums = (pairs[:, 0][None, :] == np.arange(n)[:, None]).astype(float)  # [n, v]
     if kind in ("ww", "llw", "ovr"):
-        G.append(-np.eye(v)), h.append(np.full(v, -C))
+        G.append(-np.eye(v)), h.append(-C[pairs[:, 0]])
     elif kind in ("cs", "alpha", "beta"):
-        G.append(-sums), h.append(np.full(n, -C))
+        G.append(-sums), h.append(-C)
     if kind == "beta" and k > 1:
-        G.append(-np.eye(v)), h.append(np.full(v, -C / k))
+        G.append(-np.eye(v)), h.append(-C[pairs[:, 0]] / k)
     if kind == "alpha" and k > 1:  # x_j ≤ Σ x / k
         G.append(sums[pairs[:, 0]] / k - np.eye(v)), h.append(np.zeros(v))
     return np.vstack(G), np.concatenate(h)
 
 
-def _interior(B, ridge: float, G, h, start: float):
-    """argmax Σ x − ½ (ridge ‖x‖² + ‖Bᵀx‖²) over G x ≥ h: predictor and corrector from a point inside."""
+def _interior(B, ridge: np.ndarray, G, h, start: float):
+    """argmax Σ x − ½ (Σ ridge x² + ‖Bᵀx‖²) over G x ≥ h: predictor and corrector from a point inside."""
     v, p = B.shape
     x = np.full(v, start)
     slack = G @ x - h
@@ -100,14 +102,14 @@ def _interior(B, ridge: float, G, h, start: float):
     best, best_x = -np.inf, x
     for _ in range(200):
         w = B.T @ x
-        value = x.sum() - ridge * (x @ x) / 2 - (w @ w) / 2
+        value = x.sum() - (ridge * x) @ x / 2 - (w @ w) / 2
         if value > best:
             best, best_x = value, x
         gap = slack @ u
         if gap <= 1e-13 * abs(value):
             break
         dual = ridge * x + B @ w - 1 - G.T @ u
-        K = np.block([[ridge * np.eye(v) + G.T @ ((u / slack)[:, None] * G), N], [N.T, lower]])
+        K = np.block([[np.diag(ridge) + G.T @ ((u / slack)[:, None] * G), N], [N.T, lower]])
 
         def direction(centre, K=K, dual=dual, slack=slack, u=u):
             right = -dual + G.T @ ((centre - slack * u) / slack)

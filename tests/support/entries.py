@@ -83,6 +83,13 @@ def _estimators() -> dict[str, Entry]:
         lambda Y: _fitted_to_labels().score(features(), Y), labels, "y"
     )
 
+    def more(X, Y, first=labels):
+        classifier = estimators.OneVsAllClassifier(clip=0.0).fit(features(), first()[:, :2])
+        return classifier.partial_fit(X, Y).decision_function(features())
+
+    table["estimators.OneVsAllClassifier.partial_fit X"] = Entry(lambda X: more(X, labels()), features, "X")
+    table["estimators.OneVsAllClassifier.partial_fit y"] = Entry(lambda Y: more(features(), Y), labels, "y")
+
     def with_weights(coef):
         classifier = copy.copy(_fitted_to_labels())
         classifier.coef_ = coef
@@ -95,6 +102,16 @@ def _estimators() -> dict[str, Entry]:
             return getattr(with_weights(coef), method)(features(), *further)
 
         table[f"estimators.OneVsAllClassifier.{method} coef_"] = Entry(changed, weights, "coef_")
+
+    def from_weights(coef, method):
+        classifier = with_weights(coef).set_params(warm_start=True)
+        more = sp.hstack([labels(), labels()[:, :1]], format="csr")  # one that has no weights yet
+        return getattr(classifier, method)(features(), more).decision_function(features())
+
+    for method in ("fit", "partial_fit"):
+        table[f"estimators.OneVsAllClassifier.{method} coef_"] = Entry(
+            functools.partial(from_weights, method=method), weights, "coef_"
+        )
     kernel = estimators.KernelLogisticClassifier(max_iter=2, tol=10.0)
     table["estimators.KernelLogisticClassifier.tune X"] = Entry(
         lambda X: kernel.tune(X, classes(), FOLDS, max_iter=1).v_, features, "X"
@@ -124,6 +141,7 @@ def _parts() -> dict[str, Entry]:
 
     table["lanes.train_one_vs_all X"] = Entry(lambda X: train(X, labels()), features, "X")
     table["lanes.train_one_vs_all Y"] = Entry(lambda Y: train(features(), Y), labels, "Y")
+    table["lanes.balanced_weights Y"] = Entry(lambda Y: lanes.balanced_weights(Y).positive, labels, "Y")
     table["lanes.Weighting.weights Y"] = Entry(
         lambda Y: lanes.Weighting("propensity", 0.55, 1.5).weights(Y).positive, labels, "Y"
     )

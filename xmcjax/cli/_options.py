@@ -9,12 +9,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import tyro
 
 from xmcjax._arguments import job_count
-from xmcjax._options import Option, flag_of
+from xmcjax._options import CLASS_WEIGHTS, Option, flag_of
 from xmcjax.data import TRANSFORMS
 from xmcjax.metrics import PROPENSITY_PRESETS, propensity_preset
 
@@ -198,6 +198,10 @@ def make_entry(table: Mapping[str, type], flag: str, options: Any) -> Any:
     return table[name](**values)
 
 
+if TYPE_CHECKING:
+    ClassWeightName = str
+else:
+    ClassWeightName = one_of(("none", *CLASS_WEIGHTS.names))
 # The name of a data set, as ``xmcjax.metrics.propensity_preset`` takes it: case and hyphens do not matter.
 PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PROPENSITY_PRESETS) + "}")]
 

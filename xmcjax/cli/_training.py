@@ -22,6 +22,7 @@ from xmcjax.lanes import (
     Summary,
     Unfinished,
     Weighting,
+    balanced_weights,
     by_positives,
     precision,
     train_on_nodes,
@@ -35,6 +36,7 @@ _FLAGS = {
     "eps": "--tol",
     "sparsify": "--sparsify-rise",
     "bias": "--no-fit-intercept, --no-regularise-intercept",
+    "class_weight": "--class-weight",
 }
 
 
@@ -127,6 +129,7 @@ def train_to_directory(
     shard_size: int = 1000,
     resume: bool = False,
     weighting: Weighting | None = None,
+    balanced: bool = False,
     deadline: float | None = None,
     shares: Sequence[Share] = (),
 ) -> Outcome:
@@ -143,6 +146,7 @@ def train_to_directory(
         shard_size: labels per file.
         resume: whether the model may be there in part.
         weighting: of the losses by label; None for none.
+        balanced: whether the rows with a label weigh as much together as those without it.
         deadline: of ``time.monotonic``; after it no shard is begun. None for none.
         shares: NUMA nodes with a process of their own; none to train in this process.
 
@@ -165,8 +169,10 @@ def train_to_directory(
         bar.update()
 
     arrays = dict(data.transforms.arrays)
-    label_weights = None if weighting is None else weighting.weights(data.Y)
-    made = meta(data, options, weighting)
+    label_weights = balanced_weights(data.Y) if balanced else None
+    if weighting is not None:
+        label_weights = weighting.weights(data.Y).times(label_weights)
+    made = meta(data, options, weighting, balanced)
     try:
         opened = ShardWriter(directory, made, (first, last), shard_size, arrays, resume)
     except ModelMismatchError as error:
@@ -203,7 +209,9 @@ def _on_nodes(data: TrainingData, options: OneVsAll, sink, shares: Sequence[Shar
         raise ChildProcessError(f"{error}; what is complete is stored, --resume trains the rest") from error
 
 
-def meta(data: TrainingData, options: OneVsAll, weighting: Weighting | None = None) -> dict[str, Any]:
+def meta(
+    data: TrainingData, options: OneVsAll, weighting: Weighting | None = None, balanced: bool = False
+) -> dict[str, Any]:
     """How a model is made, for its manifest: what its bytes depend on, and nothing else."""
     init = dataclasses.asdict(options.init)
     if "pretrained" in init:
@@ -231,6 +239,8 @@ def meta(data: TrainingData, options: OneVsAll, weighting: Weighting | None = No
         "sparsify": options.sparsify_rise,
         "bias": bias,
         "max_iter": options.max_iter,
+        # models of versions that had no such weights can be resumed
+        **({"class_weight": "balanced"} if balanced else {}),
     }
 
 

@@ -16,6 +16,7 @@ from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training, transformed
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._options import (
+    ClassWeightName,
     Directory,
     File,
     PresetName,
@@ -97,6 +98,7 @@ class Options:
     C: float = OPTIONS["C"].default
     weighting: WeightingName = OPTIONS["weighting"].of_flag
     propensities: PresetName = OPTIONS["propensities"].default
+    class_weight: ClassWeightName = OPTIONS["class_weight"].of_flag
     tol: float = OPTIONS["tol"].default
     clip: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = OPTIONS["clip"].default
     sparsify_rise: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = OPTIONS["sparsify_rise"].default
@@ -210,6 +212,7 @@ def run(options: Options) -> int:
         shard_size=options.shard_size,
         resume=options.resume,
         weighting=weights,
+        balanced=options.class_weight != "none",
         deadline=deadline,
         shares=shares,
     )

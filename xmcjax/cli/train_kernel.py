@@ -9,7 +9,7 @@ import tyro
 
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._classes import ClassOptions, checked, train
-from xmcjax.cli._options import described, one_of
+from xmcjax.cli._options import ClassWeightName, described, one_of
 from xmcjax.estimators import OPTIONS, KernelLogisticClassifier
 
 _OPTIONS = OPTIONS["kernel"]
@@ -31,6 +31,7 @@ class Options(ClassOptions):
     w: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = _OPTIONS["w"].of_flag
     sigma2: float = _OPTIONS["sigma2"].of_flag
     likelihood: LikelihoodName = _OPTIONS["likelihood"].of_flag
+    class_weight: ClassWeightName = _OPTIONS["class_weight"].of_flag
     tol: float = _OPTIONS["tol"].of_flag
     max_iter: int = _OPTIONS["max_iter"].of_flag
     max_cg: int = _OPTIONS["max_cg"].of_flag

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._classes import ClassOptions, checked, train
-from xmcjax.cli._options import described, one_of
+from xmcjax.cli._options import ClassWeightName, described, one_of
 from xmcjax.estimators import OPTIONS, MulticlassSVC
 
 _OPTIONS = OPTIONS["multiclass"]
@@ -24,6 +24,7 @@ class Options(ClassOptions):
 
     formulation: FormulationName = _OPTIONS["formulation"].of_flag
     C: float = _OPTIONS["C"].of_flag
+    class_weight: ClassWeightName = _OPTIONS["class_weight"].of_flag
     tol: float = _OPTIONS["tol"].of_flag
     fit_intercept: bool = _OPTIONS["fit_intercept"].of_flag
     max_iter: int = _OPTIONS["max_iter"].of_flag

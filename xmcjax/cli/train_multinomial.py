@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._classes import ClassOptions, checked, train
-from xmcjax.cli._options import described, one_of
+from xmcjax.cli._options import ClassWeightName, described, one_of
 from xmcjax.estimators import OPTIONS, MultinomialLogisticRegression
 
 _OPTIONS = OPTIONS["multinomial"]
 if TYPE_CHECKING:
-    SolverName = ClassWeightName = str
+    SolverName = str
 else:
     SolverName = one_of(_OPTIONS["solver"].values.names)
-    ClassWeightName = one_of(("none", *_OPTIONS["class_weight"].values.names))
 
 
 @described(_OPTIONS)
@@ -29,6 +28,7 @@ class Options(ClassOptions):
     class_weight: ClassWeightName = _OPTIONS["class_weight"].of_flag
     tol: float = _OPTIONS["tol"].of_flag
     max_iter: int = _OPTIONS["max_iter"].of_flag
+    n_jobs: int = _OPTIONS["n_jobs"].of_flag
 
 
 @compilation_cache()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._classes import ClassOptions, checked, train
-from xmcjax.cli._options import described, one_of
+from xmcjax.cli._options import ClassWeightName, described, one_of
 from xmcjax.estimators import OPTIONS, TopKSVC
 
 _OPTIONS = OPTIONS["top-k"]
@@ -25,6 +25,7 @@ class Options(ClassOptions):
     k: int = _OPTIONS["k"].of_flag
     variant: VariantName = _OPTIONS["variant"].of_flag
     C: float = _OPTIONS["C"].of_flag
+    class_weight: ClassWeightName = _OPTIONS["class_weight"].of_flag
     tol: float = _OPTIONS["tol"].of_flag
     fit_intercept: bool = _OPTIONS["fit_intercept"].of_flag
     max_iter: int = _OPTIONS["max_iter"].of_flag

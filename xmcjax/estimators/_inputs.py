@@ -30,18 +30,21 @@ def checked_features(estimator, X, *, reset: bool = False) -> Any:
     return validate_data(estimator, _entering(X), reset=reset, **_kinds())
 
 
-def checked_data(estimator, X, y, *, multi_output: bool = False) -> tuple[Any, Any]:
+def checked_data(estimator, X, y, *, multi_output: bool = False, reset: bool = True) -> tuple[Any, Any]:
     """As :func:`checked_features`, and the targets: a class vector, or a label matrix where `multi_output`.
+
+    With `reset` the estimator forgets what it knew of features.
 
     Raises:
         TypeError, ValueError: as there; lists of tags, a masked array or a malformed matrix as y; y of
             another length or kind.
     """
-    estimator.__dict__.pop("transforms_", None)  # of the model that it was loaded from
+    if reset:
+        estimator.__dict__.pop("transforms_", None)  # of the model that it was loaded from
     X, y = _entering(X), checked_targets(y)
     if sp.issparse(y) and not multi_output:
         raise _no_classes(y)
-    return validate_data(estimator, X, y, multi_output=multi_output, **_kinds())
+    return validate_data(estimator, X, y, multi_output=multi_output, reset=reset, **_kinds())
 
 
 def checked_truth(y, n_labels: int | None) -> Any:

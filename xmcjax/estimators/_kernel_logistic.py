@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -17,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from xmcjax import _sparse
 from xmcjax._arguments import flag, name_of, number, whole_number
 from xmcjax._hierarchy import Hierarchy
-from xmcjax._options import Real
+from xmcjax._options import SHARED, Real
 from xmcjax.estimators._inputs import checked_data, checked_features, checked_truth
 from xmcjax.estimators._kernel_parts import (
     CvGradient,
@@ -31,12 +29,12 @@ from xmcjax.estimators._kernel_parts import (
     points_of,
     warn_of_unconverged,
 )
+from xmcjax.estimators._kernel_scores import kernel_scores
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._storable import Storable
 from xmcjax.estimators._stored import applied
+from xmcjax.estimators._weights import row_weights
 
-# Numbers of a part of the scores that prediction makes at once.
-_PART = 1 << 24
 # Times tol: how far the objective may be above its minimum, relative, where the kernel is large.
 _EXCESS = 10
 
@@ -46,11 +44,11 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
 
     Functions u_c = f_c + b_c with kernels K_c = v_c k_c minimise
 
-    .. math:: Σ_i s_i (\\log Σ_c e^{u_c(x_i)} − u_{y_i}(x_i)) + ½ Σ_c ‖f_c‖²_{K_c} + ½ ‖b‖² / σ².
+    .. math:: Σ_i s_i r_{y_i} (\\log Σ_c e^{u_c(x_i)} − u_{y_i}(x_i)) + ½ Σ_c ‖f_c‖²_{K_c} + ½ ‖b‖² / σ².
 
-    With a hierarchy u_c is the sum of the functions of the nodes on the path to c, each penalised
-    by its own kernel. :meth:`fit` takes v, w and σ² as they are; :meth:`tune` learns them by the
-    gradient of the cross-validated log likelihood.
+    Here s are sample weights, and r class weights. With a hierarchy u_c is the sum of the functions of the
+    nodes on the path to c, each penalised by its own kernel. :meth:`fit` takes v, w and σ² as they are;
+    :meth:`tune` learns them by the gradient of the cross-validated log likelihood.
 
     Args:
         kernel: "rbf" (default), e^{−w/(2d) ‖x − x'‖²} with d features; "matern", "linear"; "precomputed":
@@ -67,12 +65,17 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             known of a row; False by default. The loss of such a row is −log of the probability of all
             classes below its node, which is not convex: a fit ends at a stationary point.
         likelihood: "softmax" (default), or "one_vs_rest", a binary problem for each class.
+        class_weight: r, weights of the losses by class (one of balanced), or a dict from the labels of rows
+            to weights, 1 for those that it lacks; None (default) for ones. balanced is n / (K n_k) for n_k of
+            n rows and K labels.
         tol: fitting ends when the coefficients equal targets less probabilities within this, 1e-5 by
             default, and the objective is above its minimum by ten times that part of it at most; not below
             100 roundings of the precision.
         max_iter: most Newton steps, 100 by default.
         max_cg: most CG steps of a Newton step, 200 by default. With 30 classes and more a fit begins with
             nonlinear CG, of which max_iter · max_cg steps are the most.
+        warm_start: whether a fit goes on from the weights of the last one; False by default. Weights are here
+            the coefficients of rows: it does where the last fit had as many rows and the same classes.
         rank: None (default) for exact kernel matrices, or the rank of their approximations.
         approximation: "cholesky" (default), incomplete Cholesky with the diagonal put right; "nystrom", or
             "fourier", random Fourier features ("rbf" and "matern" only).
@@ -116,9 +119,11 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         loadings=None,
         inner_labels=False,
         likelihood="softmax",
+        class_weight=None,
         tol=1e-5,
         max_iter=100,
         max_cg=200,
+        warm_start=False,
         rank=None,
         approximation="cholesky",
         memory=2**31,
@@ -132,9 +137,11 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         self.loadings = loadings
         self.inner_labels = inner_labels
         self.likelihood = likelihood
+        self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
         self.max_cg = max_cg
+        self.warm_start = warm_start
         self.rank = rank
         self.approximation = approximation
         self.memory = memory
@@ -265,7 +272,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             v = ordered(self.v, data.tree)
             model, h = self._family(data, np.arange(self._functions(data)), v, base)
             free = ("v", "kernel", "sigma2") if h.sigma2 > 0 else ("v", "kernel")
-            objective = CvObjective(model, self._target(data), folds, h, free=free, hp=self._limits(data))
+            objective = CvObjective(
+                model, self._target(data), folds, h, free=free, hp=self._limits(data), weight=data.weight
+            )
             value, slope = objective(objective.pack(h))
             slopes = objective.split(slope)
         warn_of_unconverged(objective)
@@ -364,6 +373,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         check_features(X)
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
         classes, numbers, allowed = labelled(y, weight, tree, self.inner_labels, self.likelihood)
+        # of the labels, of which those at inner nodes are no classes
+        weight = row_weights(self.class_weight, *np.unique(np.ravel(y), return_inverse=True), weight)
         with precision(X.dtype):
             points, scale = points_of(X, weight, self.kernel, self.w)
         return Training(points, numbers, allowed, classes, tree, weight, scale), X.dtype
@@ -443,8 +454,12 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
 
         kernel, target = model.kernels(h), self._target(data)
         problem = kernel_multinomial.kernel_problem(kernel, None, data.weight, likelihood=target)
-        limits, start = self._limits(data), kernel_multinomial.init(problem)
-        state = kernel_multinomial.run_to_excess(problem, limits, start, _EXCESS * limits.tolerance)
+        start = getattr(self, "dual_coef_", None) if SHARED["warm_start"].check(self.warm_start) else None
+        if start is not None:
+            same = len(start) == len(data.numbers) and np.array_equal(self.classes_, data.classes)
+            start = start[..., None] if same else None
+        limits, begun = self._limits(data), kernel_multinomial.init(problem, start)
+        state = kernel_multinomial.run_to_excess(problem, limits, begun, _EXCESS * limits.tolerance)
         self.status_ = Status(int(state.status[0]))
         if self.status_ == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[self.status_]}")
@@ -468,34 +483,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             )
 
     def _scores(self, X) -> np.ndarray:
-        from xmcjax import kernels
-        from xmcjax.lanes import precision
-        from xmcjax.linops import Dense, check_features
+        from xmcjax.linops import check_features
 
         check_is_fitted(self)
         X = checked_features(self, X)
         check_features(X)
-        X = applied(getattr(self, "transforms_", None), X)
-        training, dtype = self._kernels.gram.points, self.dual_coef_.dtype
-        rows = max(1, _PART // max(X.shape[1], self.dual_coef_.size // 64))
-        sparse = isinstance(training, kernels.Points) and not isinstance(training.op, Dense)
-        parts = []
-        with precision(dtype):
-            for first in range(0, X.shape[0], rows):
-                part = X[first : first + rows].astype(dtype, copy=False)
-                if isinstance(part, np.ndarray) == sparse:
-                    part = sp.csr_array(part) if sparse else part.toarray()
-                points = (
-                    kernels.precomputed_test(part, training)
-                    if isinstance(training, kernels.GivenProducts)
-                    else kernels.points(part, like=training)
-                )
-                parts.append(np.asarray(_cross()(self._kernels, points, self.dual_coef_[..., None]))[..., 0])
-        return np.concatenate(parts)
-
-
-@functools.cache
-def _cross():
-    import jax
-
-    return jax.jit(lambda kernel, points, alpha: kernel.cross(points, alpha))
+        return kernel_scores(self._kernels, self.dual_coef_, applied(getattr(self, "transforms_", None), X))

@@ -14,24 +14,28 @@ from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
+from xmcjax.estimators._weights import row_weights
 
 
 class MulticlassSVC(LinearClassifier):
     """Linear SVM over all classes at once, solved exactly.
 
-    With scores z_ic = w_c·x_i, one of
+    With scores z_ic = w_c·x_i and weights r_i of the rows, sample weight times class weight, one of
 
     .. math::
-        \\text{ww:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i Σ_{c≠y_i} \\max(0, 1 − (z_{i,y_i} − z_{ic})) \\\\
-        \\text{cs:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i \\max(0, 1 + \\max_{c≠y_i} z_{ic} − z_{i,y_i}) \\\\
-        \\text{llw:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i Σ_{c≠y_i} \\max(0, 1 + z_{ic})
+        \\text{ww:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i r_i Σ_{c≠y_i} \\max(0, 1 − (z_{i,y_i} − z_{ic})) \\\\
+        \\text{cs:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i r_i \\max(0, 1 + \\max_{c≠y_i} z_{ic} − z_{i,y_i}) \\\\
+        \\text{llw:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i r_i Σ_{c≠y_i} \\max(0, 1 + z_{ic})
         \\quad\\text{with}\\quad Σ_c w_c = 0 \\\\
-        \\text{ovr:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i Σ_c \\max(0, 1 − y_{ic} z_{ic}),\\quad y_{ic} = ±1
+        \\text{ovr:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i r_i Σ_c \\max(0, 1 − y_{ic} z_{ic}),\\quad y_{ic} = ±1
 
     Args:
         formulation: "ww" (Weston and Watkins, default), "cs" (Crammer and Singer), "llw" (Lee, Lin and
             Wahba), "ovr" (a binary SVM for each class) or "ovr_squared" (the same with the squared hinge).
         C: weight of the losses against the regularisation (above 0); 1.0 by default.
+        class_weight: weights of the losses by class (one of balanced), or a dict from classes to weights, 1
+            for those that it lacks; None (default) for ones. balanced is n / (K n_k) for n_k of n rows and K
+            classes.
         tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default: the objective is then
             above its minimum by no more than that part of it. The gap is worked out in float64 for the
             weights that are stored; where rounding to float32 keeps it above `tol`, a warning says so.
@@ -53,7 +57,9 @@ class MulticlassSVC(LinearClassifier):
         status_: how it ended, of :class:`xmcjax.solvers.Status`.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
-    X of float64 is solved in float64, without a change to JAX's settings.
+    X of float64 is solved in float64, without a change to JAX's settings. The native ascent over classes has
+    one weight for all rows: with weights that differ training takes other methods, which have one thread and
+    are slower on dense features.
 
     References:
         Alber, Zimmert, Dogan and Kloft, "Distributed optimization of multi-class SVMs", 2017.
@@ -75,6 +81,7 @@ class MulticlassSVC(LinearClassifier):
         formulation="ww",
         *,
         C=1.0,
+        class_weight=None,
         tol=1e-3,
         fit_intercept=False,
         max_iter=1000,
@@ -83,6 +90,7 @@ class MulticlassSVC(LinearClassifier):
     ):
         self.formulation = formulation
         self.C = C
+        self.class_weight = class_weight
         self.tol = tol
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
@@ -90,8 +98,13 @@ class MulticlassSVC(LinearClassifier):
         self.random_state = random_state
 
     @unchanged_on_error
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None):
         """Trains on features X [n, d], sparse or dense, and classes y [n] of any kind.
+
+        Args:
+            X: finite features.
+            y: classes, numbers or strings.
+            sample_weight: s ≥ 0, [n]; 2 is the same as the row twice, 0 as without it.
 
         Returns:
             The estimator itself.
@@ -104,7 +117,8 @@ class MulticlassSVC(LinearClassifier):
         Warns:
             ConvergenceWarning: the gap is above `tol` in the end, with the remedy.
         """
-        from xmcjax.lanes import precision
+        from xmcjax.lanes import check_sample_weight, precision
+        from xmcjax.linops import check_features
         from xmcjax.solvers import multiclass_dual
 
         C, tol = SHARED["C"].check(self.C), number("tol", self.tol)
@@ -112,7 +126,14 @@ class MulticlassSVC(LinearClassifier):
         intercept = SHARED["fit_intercept"].check(self.fit_intercept)
         # what is not finite is found in training, which names the place
         X, y = checked_data(self, X, y)
-        classes, numbers = class_numbers(y)
+        if sample_weight is not None:
+            sample_weight = check_sample_weight(sample_weight, X.shape[0])
+        classes, numbers = class_numbers(y, sample_weight)
+        weight = row_weights(self.class_weight, classes, numbers, sample_weight)
+        if weight is not None:
+            check_features(X)  # before rows are left out, so that it names the right one
+            kept = np.flatnonzero(weight)
+            X, numbers, C = X[kept], numbers[kept], C * weight[kept]
         features = with_ones(X) if intercept else X
         with precision(X.dtype):
             solution = multiclass_dual.run(
@@ -120,6 +141,7 @@ class MulticlassSVC(LinearClassifier):
                 numbers,
                 formulation=self.formulation,
                 C=C,
+                classes=len(classes),
                 tol=tol,
                 max_epochs=max_iter,
                 seed=int(check_random_state(self.random_state).randint(2**31 - 1)),

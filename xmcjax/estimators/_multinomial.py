@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_class_weight
 
-from xmcjax._arguments import name_of, renamed, whole_number
+from xmcjax import _sparse
+from xmcjax._arguments import job_count, name_of, renamed, whole_number
 from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
 from xmcjax.estimators._inputs import checked_data
@@ -18,6 +18,7 @@ from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
+from xmcjax.estimators._weights import row_weights
 
 # Features and scores of a problem whose time is compilation.
 _SMALL = 1 << 16
@@ -41,12 +42,19 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
             the log-concavity bound, "admm", and "dm", double majorization, whose minimum is another.
         C: weight of the losses against the regularisation (above 0); 1.0 by default.
         fit_intercept: whether there is a bias b; True by default. It is not regularised. The paper has none.
-        class_weight: None (default), "balanced" for v_k = n / (K n_k), or a dict from classes to weights.
+        class_weight: v, weights of the losses by class (one of balanced), or a dict from classes to weights,
+            1 for those that it lacks; None (default) for ones. balanced is v_k = n / (K n_k).
         tol: relative suboptimality, 1e-4 by default. A run has converged where it is certain that objective_
             less the minimum is at most tol · objective_ (of "dm": of its bound); of all solvers but
             "block_newton" also ‖∇G‖ ≤ tol · ‖∇G(0)‖, or further steps bring nothing. 0 asks for the
             gradient alone.
         max_iter: most outer iterations, 1000 by default.
+        n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They predict, and
+            train on sparse X on a CPU, beside those of JAX; None (default) is one thread. Sums do not depend
+            on it.
+        warm_start: whether a fit goes on from the weights of the last one; False by default. Classes that it
+            had not start from zero.
+        verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
         random_state: taken for the sake of the interface: results do not depend on it.
 
     Attributes:
@@ -87,6 +95,9 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         class_weight=None,
         tol=1e-4,
         max_iter=1000,
+        n_jobs=None,
+        warm_start=False,
+        verbose=0,
         random_state=None,
     ):
         self.solver = solver
@@ -95,6 +106,9 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
         self.random_state = random_state
 
     @unchanged_on_error
@@ -111,13 +125,16 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
 
         Raises:
             ValueError: values of X that are not finite, y of another length or kind, fewer than two
-                classes, an option out of range, or numbers that overflowed.
+                classes, an option out of range, or numbers that overflowed; with `warm_start` another
+                number of features.
             TypeError: an option of another kind.
 
         Warns:
             ConvergenceWarning: the run ended before the objective was certain to be within tol of the
                 minimum, and the remedy.
         """
+        from tqdm import tqdm
+
         from xmcjax import linops
         from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.solvers.multinomial import CHOICES, HParams, auto, multinomial_problem, run
@@ -125,7 +142,8 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         name_of("solver", self.solver, CHOICES)
         check_random_state(self.random_state)
         intercept = SHARED["fit_intercept"].check(self.fit_intercept)
-        C = SHARED["C"].check(self.C)
+        C, threads = SHARED["C"].check(self.C), job_count(self.n_jobs)
+        shown, warm = SHARED["verbose"].check(self.verbose), SHARED["warm_start"].check(self.warm_start)
         hp = HParams(Real(least=0).check("tol", self.tol), whole_number("max_iter", self.max_iter, 1))
         X, y = checked_data(self, X, y)
         linops.check_features(X)
@@ -133,41 +151,56 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         check_range("C: expected 1/C", 1 / C, X.dtype)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
-        self.classes_, numbers = class_numbers(y, sample_weight)
-        weight = np.ones(len(numbers)) if sample_weight is None else np.asarray(sample_weight, np.float64)
-        if self.class_weight is not None:
-            weight = weight * self._class_weights(y, sample_weight)[numbers]
+        classes, numbers = class_numbers(y, sample_weight)
+        W0, b0 = self._start(X.shape[1], classes) if warm and hasattr(self, "coef_") else (None, None)
+        self.classes_ = classes
+        weight = row_weights(self.class_weight, self.classes_, numbers, sample_weight)
+        weight = np.ones(len(numbers)) if weight is None else weight
         width = X.shape[1]
         small = X.shape[0] * (width + len(self.classes_)) <= _SMALL
         if small and not auto.on_the_host(self.solver):
             X, numbers, weight = _of_common_size(X, numbers, weight)
         with precision(X.dtype):
             problem = multinomial_problem(
-                linops.make(X),
+                linops.make(X, threads=threads),
                 numbers,
                 1 / C,
                 classes=len(self.classes_),
                 weight=weight,
                 intercept=intercept,
             )
-            solution = run(problem, self.solver, hp)
+            if W0 is not None and b0 is not None:
+                W0 = np.pad(W0, [(0, problem.op.shape[1] - width), (0, 0)]).astype(problem.op.dtype)
+                b0 = b0.astype(problem.op.dtype) if intercept else None
+            with tqdm(desc="G", unit="iteration", disable=None if shown else True) as bar:
+
+                def observe(_, record):
+                    bar.set_postfix_str(f"{record.value:.6g}", refresh=False)
+                    bar.update()
+
+                solution = run(problem, self.solver, hp, W0=W0, b0=b0, observe=observe if shown else None)
             W, bias = np.asarray(solution.W)[:width].T, np.asarray(solution.bias)
         self._store(solution, W, bias)
         return self
 
+    def _start(self, width: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights [d, K] and intercepts [K] of the last fit, 0 for classes that it had not."""
+        coef, bias = _sparse.matrix(self.coef_, "coef_"), self.intercept_
+        coef = coef.toarray() if sp.issparse(coef) else coef
+        if coef.shape[1] != width:
+            raise ValueError(f"X: expected {coef.shape[1]} features, as in the last fit, found {width}")
+        if self._binary:  # the difference of two
+            coef, bias = np.vstack([-coef, coef]) / 2, np.concatenate([-bias, bias]) / 2
+        W, b = np.zeros((width, len(classes))), np.zeros(len(classes))
+        places = {kind: i for i, kind in enumerate(self.classes_.tolist())}
+        for k, kind in enumerate(classes.tolist()):
+            if kind in places:
+                W[:, k], b[k] = coef[places[kind]], bias[places[kind]]
+        return W, b
+
     @property
     def _link(self):
         return "softmax"
-
-    def _class_weights(self, y, sample_weight):
-        if isinstance(self.class_weight, str) and self.class_weight != "balanced":
-            raise ValueError(f"class_weight: expected None, balanced or a dict, got {self.class_weight!r}")
-        weights = compute_class_weight(
-            self.class_weight, classes=self.classes_, y=y, sample_weight=sample_weight
-        )
-        if not (np.all(np.isfinite(weights)) and np.all(weights >= 0)):
-            raise ValueError("class_weight: expected finite weights of at least 0")
-        return weights
 
     def _store(self, solution, W, bias):
         from xmcjax.solvers import REMEDY, Status

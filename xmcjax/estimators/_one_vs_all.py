@@ -13,13 +13,16 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from xmcjax import _sparse
 from xmcjax._arguments import chosen, name_of, number, renamed
-from xmcjax._options import THREADS
+from xmcjax._options import SHARED, THREADS
+from xmcjax.estimators import _stored
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
-from xmcjax.estimators._targets import targets
+from xmcjax.estimators._targets import more_targets, targets
+from xmcjax.estimators._weights import label_weights
 
 
 class OneVsAllClassifier(Probabilities, LinearClassifier):
@@ -61,6 +64,11 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             label and 1 for the others, propensity_down 1 and p/(2 − p). None (default) for none.
         propensities: the data set or family whose constants A and B give the propensities p; 'default' by
             default. Or a pair of the constants, (A, B); see :func:`xmcjax.metrics.inverse_propensities`.
+        class_weight: weights of the losses by label or class (one of balanced). balanced gives the rows with
+            a label as much weight together as those without it; of a class vector it is n / (K n_k), n_k of n
+            rows and K classes. Or a dict: from labels, by number, to weights of the rows that have them; from
+            classes to weights that the rows of a class have in its own problem, as in scikit-learn's
+            LinearSVC, and with two classes the rows of either. None (default) for ones.
         block_size: labels that are solved side by side and share a pass over the features (at least 1). If it
             is not given, 32 on a CPU, and on a GPU as many as its memory holds, up to 512.
         fit_intercept: whether there is a bias b; True by default.
@@ -70,6 +78,9 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             drops none of them.
         n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They train and
             predict; None (default) is one thread. The weights do not depend on it.
+        warm_start: whether a fit goes on from the weights of the last one; False by default. Classes and
+            labels that it had start from ``coef_`` and ``intercept_``, the others as `init` has it.
+        verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
         bias_lambda: the bias starts at minus this, for the init bias; 1.0 by default.
         msi_s: mean score of the positives at the start, for the inits mean_separating and multi_pos; 1.0 by
             default.
@@ -131,11 +142,14 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         sparsify_rise=None,
         weighting=None,
         propensities="default",
+        class_weight=None,
         block_size=None,
         fit_intercept=True,
         regularise_intercept=True,
         max_iter=100,
         n_jobs=None,
+        warm_start=False,
+        verbose=0,
         bias_lambda=1.0,
         msi_s=1.0,
         msi_t=None,
@@ -154,11 +168,14 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         self.sparsify_rise = sparsify_rise
         self.weighting = weighting
         self.propensities = propensities
+        self.class_weight = class_weight
         self.block_size = block_size
         self.fit_intercept = fit_intercept
         self.regularise_intercept = regularise_intercept
         self.max_iter = max_iter
         self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
         self.bias_lambda = bias_lambda
         self.msi_s = msi_s
         self.msi_t = msi_t
@@ -189,6 +206,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
                 length or kind, fewer than two classes, an option out of range, or numbers of
                 every class that overflowed.
             TypeError: an option of another kind, a loss without curvature.
+            ValueError, with `warm_start`: another number of features, or a label matrix in place of classes.
 
         Warns:
             ConvergenceWarning: labels that did not converge, how many, the worst (a class vector's by the
@@ -197,28 +215,110 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
                 cent, of how many labels (of the first 64 of which this was to be expected), the worst and the
                 remedy.
         """
-        from xmcjax.lanes import check_sample_weight, precision, train_one_vs_all
+        from xmcjax.lanes import check_sample_weight
 
-        options, weighting = self._options(), self._weighting()
+        options = self._options()
         # what is not finite is found in training, which names the place
         X, y = checked_data(self, X, y, multi_output=True)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         problems = targets(y, sample_weight)
-        results = [None] * problems.Y.shape[1]
+        if SHARED["warm_start"].check(self.warm_start) and hasattr(self, "coef_"):
+            width = _sparse.matrix(self.coef_, "coef_").shape[1]
+            if width != X.shape[1]:
+                raise ValueError(f"X: expected {width} features, as in the last fit, found {X.shape[1]}")
+            from xmcjax.estimators._continuation import Continued, earlier
 
-        def keep(result):
-            results[result.label] = result
-
-        weights = None if weighting is None else weighting.weights(problems.Y)
-        with precision(X.dtype):
-            summary = train_one_vs_all(
-                X, problems.Y, options, keep, sample_weight=sample_weight, label_weights=weights
-            )
+            options = dataclasses.replace(options, init=Continued(options.init, earlier(self, problems)))
+        results, raised = self._trained(X, problems, options, sample_weight, None)
         self._fitted_logistic = options.loss.name == "logistic"
         self._store(results, problems, X.dtype)
-        self._warn(results, summary.raised)
+        self._warn(results, raised)
         return self
+
+    @unchanged_on_error
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Trains labels or classes that have no weights yet, and leaves the others as they are, to the bit.
+
+        These are parts by labels, and not by rows: each problem is solved once, on the rows that are given
+        then. On the same rows a label has the weights that :meth:`fit` gives it.
+
+        Args:
+            X: finite features, of as many columns as in the first call, brought to the dtype of ``coef_``.
+            y: a label matrix, whose first columns are the labels that are there; or a class vector, of which
+                rows of the classes that are there are rows without the new ones.
+            classes: of a class vector those that there are or will be; None for those of y.
+            sample_weight: as for :meth:`fit`.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: as :meth:`fit`; fewer columns than there are labels, classes of y that `classes` has
+                not; another loss than that of the weights.
+            TypeError: as :meth:`fit`.
+
+        Warns:
+            ConvergenceWarning, UserWarning: as :meth:`fit`, of the labels that were trained; where each label
+                of y has weights already.
+        """
+        from xmcjax.estimators._continuation import earlier
+        from xmcjax.lanes import check_sample_weight
+        from xmcjax.linops import check_features
+
+        options, first = self._options(), not hasattr(self, "coef_")
+        X, y = checked_data(self, X, y, multi_output=True, reset=first)
+        if not first:
+            check_features(X)
+            X = _stored.applied(getattr(self, "transforms_", None), X)
+            X = X.astype(np.result_type(_sparse.matrix(self.coef_, "coef_").dtype, np.float32), copy=False)
+        if sample_weight is not None:
+            sample_weight = check_sample_weight(sample_weight, X.shape[0])
+        problems = more_targets(y, classes, sample_weight, None if first else self.classes_)
+        before = None if first else earlier(self, problems)
+        if not first and self._fitted_logistic != (options.loss.name == "logistic"):
+            raise ValueError(f"loss: expected that of the weights that are there, got {options.loss.name}")
+        new = None if before is None else np.flatnonzero(~before.known)
+        if new is not None and not new.size:
+            warnings.warn(
+                "nothing was trained: each label of y has weights already, which further rows do not change; "
+                "fit trains them anew",
+                UserWarning,
+                stacklevel=3,  # the caller of a decorated method
+            )
+            return self
+        results, raised = self._trained(X, problems, options, sample_weight, new)
+        self._fitted_logistic = options.loss.name == "logistic"
+        self._store(results, problems, X.dtype, before)
+        self._warn([result for result in results if result is not None], raised)
+        return self
+
+    def _trained(self, X, problems, options, sample_weight, labels):
+        """Results by label, None for those that are not among `labels`, and what clipping raised."""
+        from tqdm import tqdm
+
+        from xmcjax.lanes import precision, train_one_vs_all
+
+        results = [None] * problems.Y.shape[1]
+        of_labels, weighting = label_weights(self.class_weight, problems, sample_weight), self._weighting()
+        if weighting is not None:
+            of_labels = weighting.weights(problems.Y).times(of_labels)
+        shown, total = SHARED["verbose"].check(self.verbose), len(results)
+        if labels is not None:  # those with the most rows first, as without `labels`
+            labels, total = labels[np.argsort(-problems.counts[labels], kind="stable")], len(labels)
+        # disable=None: silent where stderr is no terminal
+        with (
+            tqdm(total=total, unit="label", disable=None if shown else True) as bar,
+            precision(X.dtype),
+        ):
+
+            def keep(result):
+                results[result.label] = result
+                bar.update()
+
+            more: dict[str, Any] = dict(sample_weight=sample_weight, label_weights=of_labels, labels=labels)
+            summary = train_one_vs_all(X, problems.Y, options, keep, **more)
+        return results, summary.raised
 
     @property
     def _link(self):
@@ -254,6 +354,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             fit_intercept=meta["bias"] != "none",
             regularise_intercept=meta["bias"] != "free",
             max_iter=meta["max_iter"],
+            class_weight=meta.get("class_weight"),
         )
 
     def _options(self):
@@ -296,32 +397,53 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         a, b = number("A of propensities", a), number("B of propensities", b)
         return None if name is None else Weighting(name, a, b)
 
-    def _store(self, results, problems, dtype):
+    def _store(self, results, problems, dtype, before=None):
+        """Sets what prediction needs.
+
+        Args:
+            results: by label; None for those that keep what they have `before`.
+            problems: of all labels.
+            dtype: of the weights.
+            before: a :class:`Weights` of all labels, or None.
+        """
         from xmcjax.models import is_trained
         from xmcjax.solvers import REMEDY, Status
 
-        status = np.array([r.status for r in results], np.int64)
+        made = [(label, result) for label, result in enumerate(results) if result is not None]
+        m, places = len(results), np.array([label for label, _ in made], np.int64)
+        status, steps, bias = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m)
+        dense = self.clip == 0 and self.sparsify_rise is None
+        lengths = np.zeros(m, np.int64)
+        lengths[places] = [len(result.indices) for _, result in made]
+        indices = np.concatenate([result.indices for _, result in made])
+        values = np.concatenate([result.values for _, result in made]).astype(dtype, copy=False)
+        shape = m, self.n_features_in_
+        coef = sp.csr_matrix((values, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=shape)
+        if before is not None:
+            dense, kept = not sp.issparse(self.coef_), before.known
+            status[kept], steps[kept], bias[kept] = (
+                a[kept] for a in (before.status, before.steps, before.intercept)
+            )
+            coef = sp.csr_matrix(coef + before.coef)  # of rows that only one of them has
+        status[places] = [result.status for _, result in made]
         trained = is_trained(status)
         if problems.form == "classes" and not trained.any():
             raise ValueError(
                 f"no class has weights, because numbers of each overflowed: {REMEDY[Status.NONFINITE]}"
             )
-        self.classes_, self._form, self.status_ = problems.classes, problems.form, status
-        indptr = np.cumsum([0] + [len(r.indices) for r in results])
-        indices = np.concatenate([r.indices for r in results])
-        values = np.concatenate([r.values for r in results]).astype(dtype, copy=False)
-        coef = sp.csr_matrix((values, indices, indptr), shape=(len(results), self.n_features_in_))
-        self.coef_ = coef if self.clip != 0 or self.sparsify_rise is not None else coef.toarray()
-        self.intercept_ = np.where(trained, [r.bias for r in results], -np.inf).astype(dtype)
-        steps = np.array([r.newton_steps for r in results], np.int64)
-        solved = status != Status.NO_POSITIVES
-        self.n_iter_ = np.where(solved, np.maximum(steps, min(1, self.max_iter)), 0)
+        bias[places] = [result.bias for _, result in made]
+        found = np.array([result.newton_steps for _, result in made], np.int64)
+        solved = status[places] != Status.NO_POSITIVES
+        steps[places] = np.where(solved, np.maximum(found, min(1, self.max_iter)), 0)
+        self.classes_, self._form, self.status_, self.n_iter_ = problems.classes, problems.form, status, steps
+        self.coef_ = coef.toarray() if dense else coef
+        self.intercept_ = np.where(trained, bias, -np.inf).astype(dtype)
 
     def _warn(self, results, raised):
         from xmcjax.lanes import worse
         from xmcjax.solvers import REMEDY, Status
 
-        empty = np.count_nonzero(self.status_ == Status.NO_POSITIVES)
+        empty = sum(result.status == Status.NO_POSITIVES for result in results)
         if empty:
             warnings.warn(
                 f"{empty} of {len(results)} labels have no positive rows: they score lowest and are never "

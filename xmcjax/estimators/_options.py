@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xmcjax._options import SHARED, Names, Option, Real, Whole, table
+from xmcjax._options import CLASS_WEIGHTS, SHARED, Names, Option, Real, Whole, table
 
 _SEED = Option(
     "random_state",
@@ -18,6 +18,15 @@ _BIAS = Option(
     False,
     SHARED["fit_intercept"].values,
     more="It is the weight of a feature of value 1, regularised like the others",
+)
+_CLASS_WEIGHT = Option(
+    "class_weight",
+    "weights of the losses by class",
+    None,
+    CLASS_WEIGHTS,
+    more="balanced weighs a class by the inverse of its number of rows",
+    optional=True,
+    flag_default="none",
 )
 _GAP = Option(
     "tol",
@@ -38,6 +47,7 @@ MULTICLASS = table(
             "binary SVM for each class, ovr_squared the same with the squared hinge",
         ),
         SHARED["C"],
+        _CLASS_WEIGHT,
         _GAP,
         _BIAS,
         Option("max_iter", "most epochs and Newton steps together", 1000, Whole(1)),
@@ -56,6 +66,7 @@ TOP_K = table(
             more="alpha is of the mean of the k largest margins, beta the mean of the k largest losses",
         ),
         SHARED["C"],
+        _CLASS_WEIGHT,
         _GAP,
         _BIAS,
         Option("max_iter", "most epochs", 1000, Whole(1)),
@@ -74,17 +85,10 @@ MULTINOMIAL = table(
         ),
         SHARED["C"],
         SHARED["fit_intercept"],
-        Option(
-            "class_weight",
-            "weights of the losses by class",
-            None,
-            Names(("balanced",)),
-            more="balanced weighs a class by the inverse of its number of rows",
-            optional=True,
-            flag_default="none",
-        ),
+        _CLASS_WEIGHT,
         Option("tol", "relative suboptimality at which training ends", 1e-4, Real(least=0)),
         Option("max_iter", "most outer iterations", 1000, Whole(1)),
+        SHARED["n_jobs"],
     ]
 )
 KERNEL = table(
@@ -101,6 +105,7 @@ KERNEL = table(
         ),
         Option("sigma2", "variance of the intercepts, 0 for none", 1.0, Real(least=0)),
         Option("likelihood", "the loss", "softmax", Names(("softmax", "one_vs_rest"))),
+        _CLASS_WEIGHT,
         Option(
             "tol", "largest difference of coefficients and targets less probabilities", 1e-5, Real(above=0)
         ),

@@ -9,6 +9,8 @@ import scipy.sparse as sp
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
+from xmcjax import _sparse
+
 
 class Targets(NamedTuple):
     """Binary problems made of y."""
@@ -16,6 +18,11 @@ class Targets(NamedTuple):
     Y: sp.csr_array  #: [n, m], a stored non-zero is a positive row of the problem
     classes: np.ndarray  #: of a class vector, ascending; numbers of the labels of a matrix
     form: Literal["classes", "dense", "sparse"]  #: of y, and so of predictions
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Rows of each problem that are positive, [m]."""
+        return np.bincount(self.Y.indices[self.Y.data != 0], minlength=self.Y.shape[1])
 
 
 def targets(y, sample_weight: np.ndarray | None = None) -> Targets:
@@ -38,11 +45,57 @@ def targets(y, sample_weight: np.ndarray | None = None) -> Targets:
             raise ValueError("expected a class vector or a matrix of 0 and 1 as y, found other values")
         _refuse(y[(y != 0) & (y != 1)])
         return Targets(sp.csr_array(y), np.arange(y.shape[1]), "dense")
-    classes, number = class_numbers(y, sample_weight)
+    return _of_classes(*class_numbers(y, sample_weight))
+
+
+def more_targets(y, classes, sample_weight: np.ndarray | None, before: np.ndarray | None) -> Targets:
+    """As :func:`targets`, with classes or labels beside those of y.
+
+    Args:
+        y, sample_weight: of :func:`targets`.
+        classes: of a class vector further classes; of a label matrix the numbers of its columns; or None.
+        before: classes or labels that a classifier has already, ascending; None for none.
+
+    Raises:
+        ValueError: as there; classes of y that are neither in `classes`, where that is given, nor in
+            `before`; fewer columns than labels before.
+        TypeError: numbers among texts.
+    """
+    if classes is not None:
+        classes = _sparse.array(classes, "classes")
+        if classes.ndim != 1:
+            raise ValueError(f"classes: expected a vector of classes, found shape {list(classes.shape)}")
+    if sp.issparse(y) or (y.ndim == 2 and y.shape[1] > 1):
+        problems = targets(y, sample_weight)
+        count = problems.Y.shape[1]
+        if before is not None and count < len(before):
+            raise ValueError(f"y: expected the {len(before)} labels that are there and more, found {count}")
+        if classes is not None and not np.array_equal(classes, np.arange(count)):
+            raise ValueError(f"classes: expected None or 0 … {count - 1}, the columns of y, found others")
+        return problems
+    if classes is None and before is None:
+        return targets(y, sample_weight)
+    found, number = class_numbers(y, sample_weight)
+    parts = [part for part in (before, classes) if part is not None]
+    if len({part.dtype.kind in "biuf" for part in (*parts, found)}) > 1:
+        raise TypeError(
+            f"y: expected classes such as {parts[0][:1].tolist()[0]!r}, found {found.tolist()[0]!r}"
+        )
+    known = np.unique(np.concatenate(parts))
+    foreign = found[~np.isin(found, known)]
+    if classes is not None and foreign.size:
+        raise ValueError(f"y: expected classes that are in classes, found {foreign.tolist()[0]!r}")
+    known = np.unique(np.concatenate([known, found]))
+    number = np.searchsorted(known, found)[number]
+    return _of_classes(known, number)
+
+
+def _of_classes(classes: np.ndarray, number: np.ndarray) -> Targets:
+    n = len(number)
     if len(classes) == 2:
         return Targets(sp.csr_array((number == 1)[:, None]), classes, "classes")
-    entries = np.ones(len(y), np.int8), (np.arange(len(y)), number)
-    return Targets(sp.csr_array(entries, shape=(len(y), len(classes))), classes, "classes")
+    entries = np.ones(n, np.int8), (np.arange(n), number)
+    return Targets(sp.csr_array(entries, shape=(n, len(classes))), classes, "classes")
 
 
 def class_numbers(y, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

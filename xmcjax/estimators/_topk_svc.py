@@ -17,6 +17,7 @@ from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
+from xmcjax.estimators._weights import row_weights
 
 KERNELS = ("linear", "precomputed")
 TOL = Real(above=0)
@@ -25,9 +26,10 @@ TOL = Real(above=0)
 class TopKSVC(LinearClassifier):
     """Multi-class SVM that minimises a hinge loss of the k best wrong classes, solved exactly.
 
-    With scores z_i = W x_i and margins h_j = 1 + z_ij − z_iy over the classes j ≠ y_i,
+    With scores z_i = W x_i, margins h_j = 1 + z_ij − z_iy over the classes j ≠ y_i, and weights r_i of the
+    rows, sample weight times class weight,
 
-    .. math:: \\min_W ½‖W‖² + C Σ_i φ(h_i)
+    .. math:: \\min_W ½‖W‖² + C Σ_i r_i φ(h_i)
 
     where φ is max{0, mean of the k largest h} ("alpha", Lapin et al. 2015, eq. 3) or the mean over the k
     largest of max{0, h} ("beta", eq. 5). k = 1 is the SVM of Crammer and Singer.
@@ -36,6 +38,9 @@ class TopKSVC(LinearClassifier):
         k: classes that count, from 1 (default) to the number of classes less one.
         variant: "alpha" (default) or "beta".
         C: weight of the losses against the regularisation (above 0); 1.0 by default.
+        class_weight: weights of the losses by class (one of balanced), or a dict from classes to weights, 1
+            for those that it lacks; None (default) for ones. balanced is n / (K n_k) for n_k of n rows and K
+            classes.
         kernel: "linear" (default), or "precomputed": X is then the matrix of inner products of the
             rows with the training rows, at ``fit`` symmetric.
         tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default: the objective is then
@@ -84,6 +89,7 @@ class TopKSVC(LinearClassifier):
         variant="alpha",
         C=1.0,
         *,
+        class_weight=None,
         kernel="linear",
         tol=1e-3,
         max_iter=1000,
@@ -94,6 +100,7 @@ class TopKSVC(LinearClassifier):
         self.k = k
         self.variant = variant
         self.C = C
+        self.class_weight = class_weight
         self.kernel = kernel
         self.tol = tol
         self.max_iter = max_iter
@@ -107,8 +114,13 @@ class TopKSVC(LinearClassifier):
         return tags
 
     @unchanged_on_error
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None):
         """Trains on features X [n, d], sparse or dense, or inner products [n, n], and classes y [n].
+
+        Args:
+            X: finite features.
+            y: classes, numbers or strings.
+            sample_weight: s ≥ 0, [n]; 2 is the same as the row twice, 0 as without it.
 
         Returns:
             The estimator itself.
@@ -122,7 +134,7 @@ class TopKSVC(LinearClassifier):
         Warns:
             ConvergenceWarning: the gap is not down to ``tol`` after ``max_iter`` epochs.
         """
-        from xmcjax.lanes import precision
+        from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.linops import check_features
 
         k, tol, max_iter = (
@@ -137,14 +149,17 @@ class TopKSVC(LinearClassifier):
         X, y = checked_data(self, X, y)
         check_features(X)
         check_range("C: expected a number", C, X.dtype)
-        classes, numbers = class_numbers(y)
+        if sample_weight is not None:
+            sample_weight = check_sample_weight(sample_weight, X.shape[0])
+        classes, numbers = class_numbers(y, sample_weight)
+        weight = row_weights(self.class_weight, classes, numbers, sample_weight)
         if k >= len(classes):
             raise ValueError(
                 f"k: expected at most {len(classes) - 1}, the number of classes less one, got {k}"
             )
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         with precision(X.dtype):
-            weights = self._solve(X, numbers, k, C, tol, max_iter, seed)
+            weights = self._solve(X, numbers, k, C, weight, len(classes), tol, max_iter, seed)
         self.classes_, self._form = classes, "classes"
         if len(classes) == 2:
             weights = weights[1:] - weights[:1]
@@ -160,7 +175,7 @@ class TopKSVC(LinearClassifier):
         )
         return self
 
-    def _solve(self, X: Any, y, k, C, tol, max_iter, seed):
+    def _solve(self, X: Any, y, k, C, weight, classes, tol, max_iter, seed):
         """Weights [m, d], the bias last; with a kernel the coefficients of the rows, [m, n]."""
         import jax
 
@@ -170,7 +185,10 @@ class TopKSVC(LinearClassifier):
             X = topk_sdca.Gram(jax.numpy.asarray(self._inner_products(X)))
         elif self.fit_intercept:
             X = with_ones(X)
-        found = topk_sdca.solve(X, y, k, C, variant=self.variant, tol=tol, max_epochs=max_iter, seed=seed)
+        rows = dict(weight=weight, classes=classes)
+        found = topk_sdca.solve(
+            X, y, k, C, variant=self.variant, tol=tol, max_epochs=max_iter, seed=seed, **rows
+        )
         if found.status == Status.NONFINITE:
             raise ValueError("expected features and C whose products are finite, but they overflowed")
         self.n_iter_, self.objective_, self.dual_gap_ = found.epochs, found.primal, found.gap

@@ -1,5 +1,6 @@
 """Which problem runs in which lane, and when."""
 
+from xmcjax.lanes._balanced import balanced_weights
 from xmcjax.lanes._devices import lanes_that_fit
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_weights import WEIGHTINGS, LabelWeights, Weighting
@@ -28,6 +29,7 @@ __all__ = [
     "Trainer",
     "Unfinished",
     "Weighting",
+    "balanced_weights",
     "by_positives",
     "check_sample_weight",
     "lanes_that_fit",

@@ -42,6 +42,12 @@ class LabelWeights:
                 found = f"{weights[wrong[0]]} for label {wrong[0]}"
                 raise ValueError(f"expected finite {name} weights above zero, found {found}")
 
+    def times(self, other: LabelWeights | None) -> LabelWeights:
+        """Both together; None counts as ones."""
+        if other is None:
+            return self
+        return LabelWeights(self.positive * other.positive, self.negative * other.negative)
+
 
 def _propensity(inverse: np.ndarray) -> LabelWeights:
     # a = 2/p − 1, b = 1

@@ -6,7 +6,7 @@ import dataclasses
 
 from xmcjax import linops
 from xmcjax._arguments import instance, job_count, name_of, renamed
-from xmcjax._options import SHARED, THREADS, Names, Option, Real, Switch, Whole, table
+from xmcjax._options import CLASS_WEIGHTS, SHARED, THREADS, Names, Option, Real, Switch, Whole, table
 from xmcjax.inits import INITS, Bias, Init, MeanSeparating, MultiPos, OvaPrimal
 from xmcjax.lanes._label_weights import WEIGHTINGS
 from xmcjax.losses import SMOOTH_LOSSES, HuberHinge, MarginLoss, squared_hinge
@@ -93,6 +93,15 @@ OPTIONS = table(
             "default",
         ),
         Option(
+            "class_weight",
+            "weights of the losses by label or class",
+            None,
+            CLASS_WEIGHTS,
+            more="balanced gives the rows with a label as much weight together as those without it",
+            optional=True,
+            flag_default="none",
+        ),
+        Option(
             "tol",
             "ε₀ of the stopping rule: a label is done when ‖∇f‖ ≤ ε₀ max(1, min(positives, negatives)) "
             "/ rows · ‖∇f(0)‖ and its Newton decrement is small",
@@ -136,6 +145,8 @@ OPTIONS = table(
             optional=True,
         ),
         SHARED["n_jobs"],
+        SHARED["warm_start"],
+        SHARED["verbose"],
         Option(
             "random_state",
             "taken for the sake of the interface, because nothing in this training is random",

@@ -48,12 +48,12 @@ class Method:
         y: the class of each row, [n].
         m: number of classes.
         formulation: a name of :mod:`xmcjax.solvers._formulations`.
-        C: weight of the losses.
+        C: weight of the losses, a number, or one for each row, [n]; steps are then those of :class:`Dense`.
         k: of the top-k losses.
         threads: that a native call may use.
     """
 
-    def __init__(self, X, y: np.ndarray, m: int, formulation: str, C: float, k: int = 1, threads: int = 1):
+    def __init__(self, X, y: np.ndarray, m: int, formulation: str, C, k: int = 1, threads: int = 1):
         self._problem = y.astype(np.int32, copy=False), m, NAMES[formulation], C, k
         self._threads = threads
         self._basis = abandonable(lambda: _basis(X.toarray() if sp.issparse(X) else X))
@@ -68,8 +68,8 @@ class Method:
             most: steps at most.
         """
         y, _, form, C, k = self._problem
-        if not native_ready():
-            return _admm.steps(Dense(self._basis, y, alpha, form, C, k), C, tol, most)
+        if np.ndim(C) or not native_ready():
+            return _admm.steps(Dense(self._basis, y, alpha, form, C, k), float(np.mean(C)), tol, most)
         made, W = 0, None
         if self._narrow and tol >= _NARROW and most >= _ENOUGH:
             found = self._native(np.float32, alpha, None, tol, most)
@@ -98,15 +98,16 @@ class Dense:
         y: the class of each row, [n].
         alpha: dual variables [n, m] to start from.
         form: the formulation.
-        C: weight of the losses.
+        C: weight of the losses, a number, or one for each row, [n].
         k: of the top-k losses.
     """
 
     exact, free, rounding = True, True, 0.0
 
-    def __init__(self, basis: Basis, y: np.ndarray, alpha: sp.csr_array, form: Formulation, C: float, k: int):
-        self._form, self._y, self._C, self._k = form, y, C, k
-        self.shortens = not form.ridge(C)
+    def __init__(self, basis: Basis, y: np.ndarray, alpha: sp.csr_array, form: Formulation, C, k: int):
+        self._form, self._y, self._k = form, y, k
+        self._C = C[:, None] if np.ndim(C) else C  # as formulations take it
+        self.shortens = not np.any(form.ridge(C))
         self._X, self._basis = basis.part(slice(None)), basis.rotation
         self._eigenvalue = basis.eigenvalue[:, None]
         self.extrapolation = extrapolation(self, len(y), alpha.shape[1])
@@ -132,9 +133,8 @@ class Dense:
 
     def look(self) -> _admm.Look:
         Z = self._made()
-        primal = float(
-            np.vdot(self._W, self._W) / 2 + self._C * losses(Z, self._y, self._form, self._k).sum()
-        )
+        of_rows = np.ravel(self._C) * losses(Z, self._y, self._form, self._k)
+        primal = float(np.vdot(self._W, self._W) / 2 + of_rows.sum())
         gain = float(self._form.dual_gain(self._new, self._C))
         return _admm.Look(primal, gain, float(np.vdot(self._O, self._O)))
 
@@ -154,15 +154,17 @@ class Dense:
         for _ in range(count - 1):
             self._finish()
             self._made()
-        return self._finish()
+        change, delta = self._finish()
+        return self._length2(change), self._scores2(delta)
 
-    def _finish(self) -> tuple[float, float]:
+    def _finish(self) -> tuple[np.ndarray, np.ndarray]:
+        """Changes W, α and V; α⁺ − α and Δ."""
         delta = (self._W + 2 * self._O - self._V) / (1 + self._rho * self._eigenvalue)
         change = self._new - self._A
         self._W = self._form.centred(self._W - _RELAXED * delta)
         self._A = self._A + _RELAXED * change
         self._V = self._V + _RELAXED * (self._O - self._V)
-        return self._length2(change), self._scores2(delta)
+        return change, delta
 
     def position(self) -> np.ndarray:
         W = np.sqrt(self._rho * self._eigenvalue) * self._W
@@ -185,7 +187,7 @@ class Dense:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
-def _row_map(form: Formulation, b, y, rho: float, C: float, k: int) -> jax.Array:
+def _row_map(form: Formulation, b, y, rho: float, C, k: int) -> jax.Array:
     return form.row_map(b, y, rho, C, k)
 
 

@@ -66,7 +66,7 @@ def certified(
         y: the class of each row, [n].
         alpha: dual variables [n, m], in the dual set but for rounding.
         formulation: a name of :mod:`xmcjax.solvers._formulations`.
-        C: weight of the losses, a number; but for "llw" and "ovr_squared" also one for each row.
+        C: weight of the losses, a number, or one for each row, [n].
         W: weights that may be better than those of the dual variables, float64 [d, m].
         tol: where the gap is larger, weights of float32 may be lengthened by up to 2,000 times their
             rounding.
@@ -76,7 +76,7 @@ def certified(
     alpha = form.inside(alpha.astype(np.float64), C, k)
     V = _weights(X, y, alpha, form)
     with np.errstate(over="ignore", invalid="ignore"):
-        dual = float(form.dual_gain(alpha.data, C) - np.vdot(V, V) / 2)
+        dual = _dual_gain(form, alpha, C) - float(np.vdot(V, V)) / 2
 
         def at(W: np.ndarray, factor: float) -> Certified:
             W = (factor * W if factor != 1 else W).astype(X.dtype, copy=False)
@@ -104,7 +104,12 @@ def certified_kernel(
         half = float(np.vdot(a, Z)) / 2
         value = float(np.sum(C * losses(Z, y, form, k)))
         primal, rounding = half + value, _rounding(Z, y, form, C, value, k)
-    return Certified(a, alpha, primal, float(form.dual_gain(alpha.data, C)) - half, rounding)
+    return Certified(a, alpha, primal, _dual_gain(form, alpha, C) - half, rounding)
+
+
+def _dual_gain(form: Formulation, alpha: sp.csr_array, C) -> float:
+    """D(α) + ½ ‖W‖²."""
+    return float(form.dual_gain(alpha.data, np.repeat(C, np.diff(alpha.indptr)) if np.ndim(C) else C))
 
 
 def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: float, k: int) -> float:

@@ -25,7 +25,8 @@ M = I + 11ᵀ where two scores are subtracted and I elsewhere. With σ = 1/‖x_
 row optimal, the others being fixed (for llw it goes part of the way); with any σ for all rows at once it is a
 step of the alternating direction method of multipliers.
 
-Functions take arrays of NumPy and of JAX alike, and the classes y of the rows, [...].
+Functions take arrays of NumPy and of JAX alike, the classes y of the rows, [...], and as C a number or an
+array [..., 1] with one for each row.
 
 Sources: Alber et al. 2017, eqs. (2) to (5); Keerthi et al., "A sequential dual method for large
 scale multi-class linear SVMs", 2008, for Crammer-Singer; Lapin, Hein and Schiele 2015, eqs. (3)
@@ -65,6 +66,11 @@ def _with_class(a, y, value) -> Any:
         return jnp.where(_own(a, y), value, a)
     np.put_along_axis(a, y[..., None], value, -1)
     return a
+
+
+def _of_rows(C):
+    """C as projections take a radius: a number, or [...] of [..., 1]."""
+    return C[..., 0] if np.ndim(C) else C
 
 
 def _own(a, y):
@@ -116,7 +122,7 @@ class Formulation:
         return C
 
     def dual_gain(self, alpha, C):
-        """Σ α − ½ ρ Σ α², over all entries: D without −½ ‖W‖²."""
+        """Σ α − ½ Σ ρ α², over all entries: D without −½ ‖W‖². C is a number or of the shape of alpha."""
         return alpha.sum()
 
     def metric(self, alpha):
@@ -165,7 +171,10 @@ class Formulation:
         return slope * change
 
     def inside(self, alpha: sp.csr_array, C, k: int = 1) -> sp.csr_array:
-        """Dual variables [n, m] without what rounding has put outside of the dual set; C a number or [n]."""
+        """Dual variables [n, m] without what rounding has put outside of the dual set.
+
+        C is a number, or one for each row, [n].
+        """
         most = np.repeat(np.broadcast_to(self.upper(C, k), alpha.shape[:1]), np.diff(alpha.indptr))
         return _with_values(alpha, np.clip(alpha.data, 0, most))
 
@@ -194,7 +203,7 @@ class WestonWatkins(_Pairs):
     def row_map(self, b, y, sigma, C, k=1):
         # α = clip(b − t, 0, C) with t = Σ α: the sum is bounded by the number of classes alone
         count = b.shape[-1] - 1
-        return topk_simplex(b, count, count * C, 1.0, variant="beta")
+        return topk_simplex(b, count, count * _of_rows(C), 1.0, variant="beta")
 
 
 class LeeLinWahba(Formulation):
@@ -235,7 +244,7 @@ class OneVsRestSquared(OneVsRest):
         return 0.5 / C
 
     def dual_gain(self, alpha, C):
-        return alpha.sum() - self.ridge(C) / 2 * (alpha * alpha).sum()
+        return alpha.sum() - (self.ridge(C) * alpha * alpha).sum() / 2
 
     def upper(self, C, k=1):
         return np.inf + 0.0 * C
@@ -260,7 +269,7 @@ class TopKBeta(_Pairs):
         return C / k
 
     def row_map(self, b, y, sigma, C, k=1):
-        return topk_simplex(b, k, C, 1.0, variant=self.variant)
+        return topk_simplex(b, k, _of_rows(C), 1.0, variant=self.variant)
 
     def unopposed(self, h, C, k: int = 1):
         there = h > -jnp.inf
@@ -323,7 +332,7 @@ class CrammerSinger(TopKBeta):
         # in the metric of p, where it is the projection on the simplex
         own = _own(h, y)
         p = jnp.where(own, C - jnp.sum(alpha, axis=-1, keepdims=True), alpha + sigma * h)
-        p = simplex(p, C)
+        p = simplex(p, _of_rows(C))
         return jnp.where(own, 0, p), sigma * (p > 0).astype(h.dtype)
 
     def prox_slope(self, slope, change, y):

@@ -46,19 +46,20 @@ class Search:
     Attributes:
         found: the best that is certified; before the first attempt its gap is infinite.
         gap: of it, as agreed.
+        tol: at which the gap is small enough.
     """
 
     def __init__(
         self, X, y, formulation: str, C, tol: float, k: int = 1, agreed: Callable[[float], float] = float
     ):
-        self._given, self._tol, self._k, self._agreed = (X, y, formulation, C), tol, k, agreed
+        self._given, self.tol, self._k, self._agreed = (X, y, formulation, C), tol, k, agreed
         self.found = Certified(np.zeros((0, 0)), sp.csr_array((0, 0)), np.inf, -np.inf, 0.0)
         self.gap = np.inf
 
     @property
     def unsolved(self) -> bool:
         """Whether the gap is too large, and its objective a number."""
-        return self.gap > self._tol and (not self.found.W.size or bool(np.isfinite(self.found.primal)))
+        return self.gap > self.tol and (not self.found.W.size or bool(np.isfinite(self.found.primal)))
 
     def keep(self, found: Certified) -> None:
         """Takes what is certified, unless something better was."""
@@ -74,11 +75,11 @@ class Search:
                 at first.
             left: passes that are still allowed.
         """
-        target = MARGIN * self._tol
+        target = MARGIN * self.tol
         for _ in range(_ATTEMPTS):
             ended = method(target, self.found.alpha)
             X, y, formulation, C = self._given
-            found = certified(X, y, ended.alpha, formulation, C, self._tol, ended.W, self._k)
+            found = certified(X, y, ended.alpha, formulation, C, self.tol, ended.W, self._k)
             self.keep(found)
             if ended.gap > target or not self.unsolved or left() <= 0:
                 return
@@ -88,7 +89,7 @@ class Search:
         """How the search ends, with so many passes left."""
         if not np.isfinite(self.found.primal):
             return Status.NONFINITE
-        if self.gap <= self._tol:
+        if self.gap <= self.tol:
             return Status.CONVERGED
         return Status.STALLED if left > 0 else Status.MAX_STEPS
 

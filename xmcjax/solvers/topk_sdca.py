@@ -104,6 +104,7 @@ def problem(
     C=1.0,
     *,
     variant: str = "alpha",
+    weight=None,
     mask=None,
     classes: int | None = None,
     backend: str = "auto",
@@ -116,6 +117,7 @@ def problem(
         k: a whole number or [lanes], from 1 to classes − 1.
         C: of the losses, above 0; a number or [lanes].
         variant: "alpha" or "beta".
+        weight: s ≥ 0 of the rows, [n]: the loss of row i counts C s_i; None for ones.
         mask: whether a row belongs to the problem, [n] or [lanes, n]; None takes all.
         classes: their number m; None for the largest of y and one more.
         backend: "native"; "jnp", epochs in plain JAX; "auto", native where that is to be had.
@@ -131,6 +133,13 @@ def problem(
     if C.ndim > 1 or not np.all(np.isfinite(C) & (C > 0)):
         raise ValueError(f"expected C above 0 and finite, a number or [lanes], got {C}")
     bound = C.reshape(-1, 1)
+    if weight is not None:
+        weight = _sparse.numbers(weight, "weight")
+        if weight.shape != (n,):
+            raise ValueError(f"weight: expected [{n}], one for each row, got {list(weight.shape)}")
+        if not (np.isfinite(weight) & (weight >= 0)).all():
+            raise ValueError("weight: expected finite numbers of at least 0, found others")
+        bound = bound * weight
     if mask is not None:
         mask = _sparse.array(mask, "mask")
         if mask.dtype != bool:
@@ -146,9 +155,9 @@ def problem(
     )
 
 
-def _patience(expected: Costs, max_epochs: int) -> int:
+def _patience(expected: Costs, max_epochs: int, native: bool) -> int:
     """Epochs before steps for all rows at once take over: as many as cost what those are expected to."""
-    if expected.steps < expected.epochs and linops.native_ready():
+    if expected.steps < expected.epochs and native:
         return 0
     most = min(expected.steps / expected.epoch if expected.epoch else _LEAST, _SHARE * max_epochs)
     return int(np.clip(most, min(_LEAST, max_epochs), max_epochs))
@@ -162,6 +171,8 @@ def solve(
     C: float = 1.0,
     *,
     variant: str = "alpha",
+    weight=None,
+    classes: int | None = None,
     tol: float = 1e-3,
     max_epochs: int = 1000,
     seed: int = 0,
@@ -170,7 +181,8 @@ def solve(
 
     Args:
         X: features [n, d], sparse or dense, or inner products, :class:`Gram`.
-        y, k, C, variant: of :func:`problem`.
+        y, k, C, variant, weight, classes: of :func:`problem`. With weights the steps for all rows at once are
+            made in NumPy, where without them there may be native ones.
         tol: relative duality gap (P − D)/P at which training ends. The gap that counts is worked out in
             float64 for the weights that are returned.
         max_epochs: of all rows; ten of the steps for all rows at once count as one.
@@ -181,6 +193,8 @@ def solve(
     """
     max_epochs, seed = whole_number("max_epochs", max_epochs, 1), whole_number("seed", seed, 0)
     C, tol = number("C", C), number("tol", tol)
+    if not tol >= 0:
+        raise ValueError(f"tol: expected a number from 0, got {tol}")
     op = X
     if not isinstance(X, Gram):
         X = _sparse.matrix(X)
@@ -190,24 +204,31 @@ def solve(
             if X.nnz >= _DENSE * X.shape[0] * X.shape[1]:
                 X = X.toarray()
         op = linops.make(X)
-    lane = problem(op, y, k, C, variant=variant)
+    lane = problem(op, y, k, C, variant=variant, weight=weight, classes=classes)
     y, (n, d), m = np.asarray(lane.y), op.shape, lane.classes
-    search, made = Search(X, y, lane.set_name, C, tol, k), 0
+    of_rows, native = C, linops.native_ready()
+    if weight is not None:
+        of_rows = C * _sparse.numbers(weight, "weight")
+        if np.all(of_rows == of_rows[0]):
+            of_rows = float(of_rows[0])
+        else:
+            native = False  # steps for all rows at once in the library have one C
+    search, made = Search(X, y, lane.set_name, of_rows, tol, k), 0
     splits = isinstance(op, linops.Dense) and _admm_dense.fits(n, d, m)
     patience = min(max_epochs, np.iinfo(np.int32).max)
     reason = "epochs alone: features are sparse, too many, or inner products"
     if splits:
-        size = C * float(np.mean(np.asarray(lane.squared_norms, np.float64)))
+        size = float(np.mean(of_rows * np.asarray(lane.squared_norms, np.float64)))
         costs = expected(n, d, m, size, max(tol, 1e-12))
-        patience = min(patience, _patience(costs, max_epochs))
-        reason = costs.reason if linops.native_ready() else "epochs come first: there is no native library"
+        patience = min(patience, _patience(costs, max_epochs, native))
+        reason = costs.reason if native else "epochs come first: the native steps are missing or of one C"
     if patience:
         hp, state = HParams(tol=tol, max_epochs=patience), init(lane, jax.random.key(seed))
         state, proofs = instance_dual.proved(lane, hp, state)
         status, made = Status(int(state.status[0])), int(state.epochs[0])
         search.keep(proofs[0] if proofs else proof(lane, state, 0, tol))
     if not patience or (search.unsolved and splits and made < max_epochs):
-        steps = _admm_dense.Method(X, y, m, lane.set_name, C, k)
+        steps = _admm_dense.Method(X, y, m, lane.set_name, of_rows, k)
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._options import Real
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
 from xmcjax.solvers.kernel_multinomial._run import run
@@ -34,9 +35,13 @@ def run_to_excess(problem: KernelProblem, hp: HParams, state: State, excess: flo
         state: where to start.
         excess: of Φ over its minimum, relative.
 
+    Raises:
+        TypeError, ValueError: an excess that is no finite number above 0.
+
     Returns:
         The end; the status is STALLED where the precision allows no smaller excess.
     """
+    excess = Real(above=0).check("excess", excess)
     state = run(problem, hp, state)
     for attempt in range(_ATTEMPTS + 1):
         if int(state.status[0]) != Status.CONVERGED:

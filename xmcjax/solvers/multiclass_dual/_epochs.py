@@ -81,10 +81,10 @@ def weights(problem: MulticlassProblem, alpha) -> jax.Array:
 @needs_threads_of_jax
 def certificate(problem: MulticlassProblem, W, alpha) -> Certificate:
     """Primal and dual objective, gap and projected gradient at W and α with W = weights(α)."""
-    formulation, C = problem.formulation, problem.C
+    formulation, C = problem.formulation, problem.C_of_classes
     gains = formulation.gains(problem.op.matmat(W), problem.y)
     half = jnp.sum(W * W) / 2
-    primal = half + C * jnp.sum(formulation.losses(gains))
+    primal = half + jnp.sum(problem.C * formulation.losses(gains))
     dual = formulation.dual_gain(alpha, C) - half
     gap = (primal - dual) / jnp.abs(primal)
     return Certificate(primal, dual, gap, formulation.violation(gains, alpha, problem.y, C))
@@ -203,13 +203,14 @@ def _visits(problem: MulticlassProblem, W, alpha, active, key, tolerance):
     Returns:
         W and alpha.
     """
-    formulation, C = problem.formulation, problem.C
+    formulation = problem.formulation
     order = jax.random.permutation(key, jnp.arange(len(problem.y), dtype=jnp.int32))
     part = jnp.any(active, axis=1)
 
     def visit(carry, i):
         W, alpha = carry
         row, old, y = problem.rows.take(i), alpha[i], problem.y[i]
+        C = problem.C[i] if problem.C.ndim else problem.C
         h = formulation.gains(row.dot(W), y)
         moves = part[i] & (jnp.max(formulation.violation(h, old, y, C)) > tolerance)
         new = jnp.where(moves, formulation.best(h, old, y, problem.norms2[i], C), old)

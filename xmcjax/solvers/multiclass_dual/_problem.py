@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ class MulticlassProblem:
         rows: the features row by row.
         y: the class of each instance, int32 [n].
         norms2: ‖x_i‖², [n].
-        C: weight of the losses.
+        C: weight of the losses, a number, or [n] with one for each row.
         classes: m.
         formulation: of ``FORMULATIONS``.
     """
@@ -45,21 +45,33 @@ class MulticlassProblem:
     classes: int
     formulation: Formulation
 
+    @property
+    def C_of_classes(self) -> jax.Array:
+        """C as a number, or [n, 1]."""
+        return self.C[:, None] if self.C.ndim else self.C
 
-def check_problem(X, y, formulation: str, C: float) -> tuple[Any, np.ndarray, int]:
-    """Features as CSR or an array, classes as int32, and their number; what is wrong is said here.
+
+class Checked(NamedTuple):
+    """The parts of a problem."""
+
+    X: Any  #: CSR or an array, [n, d]
+    y: np.ndarray  #: int32 [n]
+    classes: int  #: m
+    C: float | np.ndarray  #: a number, or float64 [n] where rows differ
+
+
+def check_problem(X, y, formulation: str, C, classes: int | None = None) -> Checked:
+    """The parts of a problem; what is wrong is said here.
 
     Raises:
         ValueError: see :func:`multiclass_problem`.
     """
     name_of("formulation", formulation, FORMULATIONS)
-    if not 0 < number("C", C) < np.inf:
-        raise ValueError(f"C: expected a finite number above 0, got {C}")
     X = _sparse.matrix(X)
     if X.ndim != 2:
         raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
     dtype = np.float64 if X.dtype == np.float64 else np.float32
-    check_range("C: expected a number", C, dtype)
+    C = _checked_C(C, X.shape[0], dtype)
     linops.check_features(X)
     check_norms(X, dtype)
     values = X.data if sp.issparse(X) else X
@@ -74,12 +86,38 @@ def check_problem(X, y, formulation: str, C: float) -> tuple[Any, np.ndarray, in
         row = int(np.argmax(y < 0))
         raise ValueError(f"expected classes 0 … m−1, found {y[row]} in row {row}")
     present = np.unique(y)
-    missing = present != np.arange(len(present))
-    if missing.any():
-        raise ValueError(f"expected classes 0 … {present[-1]}, found no row of class {np.argmax(missing)}")
     if len(present) < 2:
-        raise ValueError("expected at least two classes, found class 0 alone")
-    return X, y.astype(np.int32), len(present)
+        raise ValueError(f"expected at least two classes, found class {present[0]} alone")
+    if classes is None:
+        missing = present != np.arange(len(present))
+        if missing.any():
+            raise ValueError(
+                f"expected classes 0 … {present[-1]}, found no row of class {np.argmax(missing)}"
+            )
+        classes = len(present)
+    elif present[-1] >= whole_number("classes", classes, 2):
+        raise ValueError(f"expected classes 0 … {classes - 1}, found {present[-1]}")
+    return Checked(X, y.astype(np.int32), classes, C)
+
+
+def _checked_C(C, n: int, dtype) -> float | np.ndarray:
+    """A number, or float64 [n] where the rows have different ones."""
+    if np.ndim(C) == 0:
+        if not 0 < number("C", C) < np.inf:
+            raise ValueError(f"C: expected a finite number above 0, got {C}")
+        check_range("C: expected a number", C, dtype)
+        return float(C)
+    of_rows = _sparse.numbers(C, "C")
+    if of_rows.shape != (n,):
+        raise ValueError(f"C: expected a number or one for each of {n} rows, got shape {list(of_rows.shape)}")
+    wrong = np.flatnonzero(~((of_rows > 0) & np.isfinite(of_rows)))
+    if wrong.size:
+        raise ValueError(
+            f"C: expected finite numbers above 0, found {of_rows[wrong[0]]} for row {wrong[0]}; "
+            "a row without a loss is left out"
+        )
+    check_range("C: expected numbers", of_rows, dtype)
+    return float(of_rows[0]) if np.all(of_rows == of_rows[0]) else of_rows
 
 
 def check_limits(tol: float, max_epochs: int, threads: int = 1) -> None:
@@ -96,16 +134,24 @@ def check_limits(tol: float, max_epochs: int, threads: int = 1) -> None:
 
 @needs_threads_of_jax
 def multiclass_problem(
-    X, y, *, formulation: str = "ww", C: float = 1.0, backend: str = "auto", threads: int = 1
+    X,
+    y,
+    *,
+    formulation: str = "ww",
+    C: float | np.ndarray = 1.0,
+    classes: int | None = None,
+    backend: str = "auto",
+    threads: int = 1,
 ) -> MulticlassProblem:
     """Checks the parts of a :class:`MulticlassProblem` and puts them on the default device.
 
     Args:
         X: finite features [n, d], dense or scipy.sparse. Rows of zeros and equal rows are legal.
-        y: the class of each row, whole numbers 0 … m−1, every one of them present.
+        y: the class of each row, whole numbers 0 … m−1, every one of them present where `classes` is None.
         formulation: "ww" (Weston-Watkins), "llw" (Lee-Lin-Wahba), "cs" (Crammer-Singer), "ovr" or
             "ovr_squared" (one against the rest with the hinge or its square).
-        C: weight of the losses, above 0.
+        C: weight of the losses, above 0; a number, or one for each row, [n].
+        classes: m, of which some may have no row; None for the number of those in y.
         backend, threads: of :func:`xmcjax.linops.make`.
 
     Raises:
@@ -114,7 +160,7 @@ def multiclass_problem(
             X; a value of X that is not finite, or none that is not zero; rows whose squares overflow;
             classes that are not 0 … m−1, or fewer than two.
     """
-    X, y, classes = check_problem(X, y, formulation, C)
+    X, y, classes, C = check_problem(X, y, formulation, C, classes)
     op = linops.make(X, backend=backend, threads=threads)
     norms2 = op.row_norms2()
     check_squared_norms(norms2)

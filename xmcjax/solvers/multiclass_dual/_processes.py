@@ -87,7 +87,7 @@ def _solved(
         raise ValueError("formulation: expected one of ww, llw, ovr, ovr_squared over a mesh, got 'cs'")
     check_limits(tol, max_epochs)
     seed, shrinking, C = whole_number("seed", seed, 0), flag("shrinking", shrinking), number("C", C)
-    X, y, m = check_problem(X, y, formulation, C)
+    X, y, m, _ = check_problem(X, y, formulation, C)
     if not linops.native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
     wire, X = Wire(mesh, peers), canonical(X)

@@ -53,13 +53,13 @@ def start(problem: MulticlassProblem, alpha) -> Proximal:
     violation = jnp.max(found.violation)
     zero = jnp.int32(0)
     # the first step is to bring the violation to a third of the margin, or of what it is
-    sigma = 3 * problem.C / jnp.clip(violation, jnp.finfo(W.dtype).eps, 1)
+    sigma = 3 * jnp.max(problem.C) / jnp.clip(violation, jnp.finfo(W.dtype).eps, 1)
     return Proximal(W, alpha, sigma, zero, zero, violation, found.dual, zero)
 
 
 def step(problem: MulticlassProblem, tol, state: Proximal) -> Proximal:
     """One proximal point step; α stays as it is where rounding leaves nothing to gain."""
-    form, y, C, sigma = problem.formulation, problem.y, problem.C, state.sigma
+    form, y, C, sigma = problem.formulation, problem.y, problem.C_of_classes, state.sigma
     op, dtype = problem.op, state.W.dtype
     tol = jnp.asarray(tol, dtype)
     longest = jnp.sqrt(2 * jnp.max(problem.norms2))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax import _sparse, linops
-from xmcjax._arguments import number, whole_number
+from xmcjax import linops
+from xmcjax._arguments import whole_number
 from xmcjax.native import awaited
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._search import Ended, Search
-from xmcjax.solvers.multiclass_dual import _native, _proximal
+from xmcjax.solvers.multiclass_dual import _native, _proximal, _weighted
 from xmcjax.solvers.multiclass_dual._epochs import HParams, certificate, init, run_epochs
 from xmcjax.solvers.multiclass_dual._problem import (
     MulticlassProblem,
@@ -51,7 +51,8 @@ def run(
     y,
     *,
     formulation: str = "ww",
-    C: float = 1.0,
+    C: float | np.ndarray = 1.0,
+    classes: int | None = None,
     tol: float = 1e-3,
     max_epochs: int = 1000,
     seed: int = 0,
@@ -64,8 +65,12 @@ def run(
     Coordinate ascent comes first. What it has not solved after a number of epochs, as happens where
     features are dense and badly scaled, goes to proximal point steps by Newton's method, in float64.
 
+    Where rows have different C, the bounds of their dual variables differ, which the native ascent over
+    classes does not know: native ascent over instances, or class by class, and steps for all rows at once
+    come first then, on one thread, and proximal point steps in JAX where they do not suffice.
+
     Args:
-        X, y, formulation, C: of :func:`multiclass_problem`.
+        X, y, formulation, C, classes: of :func:`multiclass_problem`.
         backend: "native", the C++ kernels, in which the numbers of JAX's settings do not matter; "dense"
             or "jnp", plain JAX, of :func:`xmcjax.linops.make`; "auto" takes native where it is built and
             the default device is a CPU, else what suits X.
@@ -88,20 +93,26 @@ def run(
         ValueError: as :func:`multiclass_problem`; `tol` not above 0; `max_epochs` or `threads` below 1.
     """
     check_limits(tol, max_epochs, threads)
-    seed, C = whole_number("seed", seed, 0), number("C", C)
-    X = _sparse.matrix(X)
-    if backend in ("auto", "native") and linops.native_ready():
-        X, y, m = check_problem(X, y, formulation, C)
+    seed = whole_number("seed", seed, 0)
+    X, y, m, C = check_problem(X, y, formulation, C, classes)
+    native = backend in ("auto", "native") and linops.native_ready()
+    if native and not isinstance(C, np.ndarray):
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
         return Solution(**_native.solved(X, y, m, formulation, C, **options))
-    problem = multiclass_problem(X, y, formulation=formulation, C=C, backend=backend, threads=threads)
+    size: dict[str, Any] = dict(classes=m, backend=backend, threads=threads)
+    problem = multiclass_problem(X, y, formulation=formulation, C=C, **size)
     X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, problem.op.dtype)
     search = Search(X, np.asarray(problem.y), formulation, C, tol)
-    made = _InJax(problem, max_epochs, shrinking, seed)
-    search.attempt(made.epochs, made.left)
+    before = 0
+    if native:  # the C of the rows differ
+        assert isinstance(C, np.ndarray)
+        before = _weighted.attempt(search, X, np.asarray(problem.y), m, formulation, C, max_epochs, seed)
+    made = _InJax(problem, max_epochs - before, shrinking, seed)
+    if not native:
+        search.attempt(made.epochs, made.left)
     if search.unsolved and made.left() > 0:
         search.attempt(made.polish, made.left)
-    epochs, shrunk = int(made.state.epoch), float(made.state.shrunk)
+    epochs, shrunk = before + made.epochs_made, made.shrunk
     counts = dict(epochs=epochs, newton_steps=made.newton_steps, shrunk=shrunk)
     return Solution(**counts, **_native.described(search, made.violation, made.left(), formulation))
 
@@ -111,26 +122,29 @@ class _InJax:
 
     def __init__(self, problem: MulticlassProblem, most: int, shrinking: bool, seed: int):
         self._problem, self._most, self._shrinking = problem, most, shrinking
-        self.state = init(problem, jax.random.key(seed))
-        self.newton_steps, self.violation = 0, np.inf
+        self._seed, self._state = seed, None
+        self.epochs_made, self.newton_steps, self.violation, self.shrunk = 0, 0, np.inf, 0.0
 
     def left(self) -> int:
         """Epochs and Newton steps that are still allowed."""
-        return self._most - int(self.state.epoch) - self.newton_steps
+        return self._most - self.epochs_made - self.newton_steps
 
     def epochs(self, tol: float, alpha) -> Ended:
         """Coordinate ascent, from where it ended."""
         hp = HParams(tol, min(self._most, _EPOCHS), self._shrinking)
-        self.state = run_epochs(self._problem, hp, self.state._replace(status=jnp.int32(Status.RUNNING)))
-        self.violation = float(self.state.violation)
-        return Ended(sp.csr_array(np.asarray(self.state.alpha)), float(self.state.gap))
+        state = self._state or init(self._problem, jax.random.key(self._seed))
+        state = run_epochs(self._problem, hp, state._replace(status=jnp.int32(Status.RUNNING)))
+        self._state, self.epochs_made, self.shrunk = state, int(state.epoch), float(state.shrunk)
+        self.violation = float(state.violation)
+        return Ended(sp.csr_array(np.asarray(state.alpha)), float(state.gap))
 
     def polish(self, tol: float, alpha: sp.csr_array) -> Ended:
         """Proximal point steps in float64 from some dual variables."""
         before = self.newton_steps
         with jax.enable_x64(True):
             wide, accuracy = jax.tree.map(_wide, self._problem), Accuracy(np.dtype(np.float64), tol)
-            point = _proximal.start(wide, jnp.asarray(alpha.toarray(), jnp.float64))
+            start = alpha.toarray() if alpha.size else np.zeros((len(wide.y), wide.classes))
+            point = _proximal.start(wide, jnp.asarray(start, jnp.float64))
             while True:
                 point = awaited(_proximal.advance, wide, accuracy.eps, point)
                 found = certificate(wide, point.W, point.alpha)

@@ -1,0 +1,275 @@
+"""Weights of rows and classes, in every estimator: repeated rows, and scikit-learn with the same weights."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC
+
+import xmcjax
+from tests.support.estimators import ESTIMATORS, TIGHT, clusters, linear_svc
+
+NAMES = list(ESTIMATORS)
+# A row weighs in all that it takes part in; in one-vs-all in the problem of its class alone.
+BY_ROW = [name for name in NAMES if name != "OneVsAllClassifier"]
+EXACT = dict(tol=1e-11, max_iter=10_000)
+FORMULATIONS = ("ww", "cs", "llw", "ovr", "ovr_squared")
+
+
+@pytest.fixture(autouse=True)
+def default_settings(strict_numbers):
+    """JAX's settings as users have them."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def fitted(name, X, y, weight=None, **options):
+    return clone(ESTIMATORS[name]).set_params(**EXACT, **options).fit(X, y, sample_weight=weight)
+
+
+def scores(*given, **options):
+    return fitted(*given, **options).decision_function(given[1])
+
+
+@pytest.mark.parametrize("name", BY_ROW)
+def test_the_weight_of_a_class_is_that_of_its_rows(name):
+    X, y = clusters()
+    weight = np.random.default_rng(0).random(len(y)) + 0.5
+    ours = scores(name, X, y, weight, class_weight={0: 3.0, 2: 0.25})
+    np.testing.assert_allclose(ours, scores(name, X, y, weight * np.array([3, 1, 0.25])[y]), atol=1e-5)
+    assert np.abs(ours - scores(name, X, y, weight)).max() > 0.01
+
+
+@pytest.mark.parametrize("names", [("ant", "bee", "cow"), (-7, 3, 1000)])
+@pytest.mark.parametrize("name", NAMES)
+def test_balanced_classes_weigh_alike(name, names):
+    X, y = clusters()
+    X, y, names = X[20:], y[20:], np.array(names)
+    weight = np.random.default_rng(0).integers(0, 3, len(y))
+    v = weight.sum() / (3 * np.bincount(y, weight))
+    expected = scores(name, X, names[y], weight, class_weight=dict(zip(names, v, strict=True)))
+    np.testing.assert_allclose(
+        scores(name, X, names[y], weight, class_weight="balanced"), expected, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_of_weight_0_is_no_row(name):
+    X, y = clusters()
+    weight = np.where(np.arange(len(y)) % 3, 1.5, 0)
+    kept = weight > 0
+    ours = fitted(name, X, y, weight)
+    np.testing.assert_allclose(
+        ours.decision_function(X),
+        fitted(name, X[kept], y[kept], weight[kept]).decision_function(X),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_that_are_all_the_same_are_another_C(name):
+    X, y = clusters()
+    if name == "KernelLogisticClassifier":
+        np.testing.assert_allclose(
+            scores(name, X, y, np.full(len(y), 3.0)),
+            scores(name, np.tile(X, (3, 1)), np.tile(y, 3))[: len(y)],
+            atol=1e-5,
+        )
+        return
+    np.testing.assert_allclose(
+        scores(name, X, y, np.full(len(y), 3.0), C=0.5), scores(name, X, y, C=1.5), atol=1e-9
+    )
+    np.testing.assert_allclose(scores(name, X, y, np.ones(len(y))), scores(name, X, y), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["MulticlassSVC", "TopKSVC"])
+@pytest.mark.parametrize("weight", [1.0, None])
+def test_a_class_without_rows_that_count_is_a_class_still(name, weight):
+    """Its weights are those of the sum over the other classes, as in the objective."""
+    X, y = clusters()
+    weights = np.ones(len(y)) if weight else np.random.default_rng(0).random(len(y)) + 0.5
+    weights[y == 1] = 0
+    ours = fitted(name, X, y, weights)
+    np.testing.assert_array_equal(ours.classes_, [0, 1, 2])
+    assert ours.coef_.shape == (3, 4) and ours.dual_gap_ <= 1e-9
+    assert not np.isin(1, ours.predict(X[y != 1]))
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_formulations_with_weights_are_those_of_repeated_rows(formulation, container):
+    X, y = clusters(60, 5)
+    times = np.random.default_rng(1).integers(0, 4, len(y))
+    rows = np.repeat(np.arange(len(y)), times)
+    options = dict(formulation=formulation, C=0.7, tol=1e-8, random_state=0)
+    ours = xmcjax.MulticlassSVC(**options).fit(container(X), y, times)
+    other = xmcjax.MulticlassSVC(**options).fit(container(X[rows]), y[rows])
+    assert ours.dual_gap_ <= 1e-8
+    np.testing.assert_allclose(ours.coef_, other.coef_, atol=2e-4)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "precomputed"])
+@pytest.mark.parametrize("variant", ["alpha", "beta"])
+def test_topk_losses_with_weights_are_those_of_repeated_rows(variant, kernel):
+    X, y = clusters(80, 6, classes=5)
+    times = np.random.default_rng(1).integers(0, 4, len(y))
+    rows = np.repeat(np.arange(len(y)), times)
+    options = dict(k=2, variant=variant, C=0.7, tol=1e-8, random_state=0, kernel=kernel, max_iter=10_000)
+
+    def features(X, of):
+        return X @ of.T if kernel == "precomputed" else X
+
+    ours = xmcjax.TopKSVC(**options).fit(features(X, X), y, times)
+    other = xmcjax.TopKSVC(**options).fit(features(X[rows], X[rows]), y[rows])
+    np.testing.assert_allclose(
+        ours.decision_function(features(X, X)), other.decision_function(features(X, X[rows])), atol=2e-4
+    )
+
+
+# of the same problem in scikit-learn: LIBLINEAR's Crammer-Singer has no squared norm of a bias either
+ORACLES = {
+    "cs": dict(multi_class="crammer_singer"),
+    "ovr": dict(loss="hinge", dual=True),
+    "ovr_squared": dict(loss="squared_hinge", dual=False),
+}
+
+
+@pytest.mark.parametrize("formulation", ORACLES)
+def test_multiclass_is_linear_svc_with_the_same_weights(formulation):
+    X, y = clusters(60, 5)
+    weight = 3 * np.random.default_rng(1).random(len(y))
+    ours = xmcjax.MulticlassSVC(formulation, C=0.7, tol=1e-9).fit(X, y, weight)
+    svc = LinearSVC(
+        C=0.7, tol=1e-8, max_iter=1_000_000, fit_intercept=False, random_state=0, **ORACLES[formulation]
+    ).fit(X, y, weight)
+    np.testing.assert_allclose(ours.decision_function(X), svc.decision_function(X), atol=2e-3)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 3.0, 1: 0.5}])
+def test_one_vs_all_is_linear_svc_with_the_same_weights(class_weight, count):
+    X, y = clusters(90)
+    X, y = X[y < count][15:], y[y < count][15:]
+    weight = None if class_weight == "balanced" else 3 * np.random.default_rng(1).random(len(y))
+    ours = xmcjax.OneVsAllClassifier(C=0.7, class_weight=class_weight, **TIGHT).fit(X, y, weight)
+    coef, intercept = linear_svc(X, y, weight, C=0.7, class_weight=class_weight)
+    np.testing.assert_allclose(ours.coef_, coef, atol=1e-4)
+    np.testing.assert_allclose(ours.intercept_, intercept, atol=1e-4)
+
+
+def matrix(seed=0):
+    X, _ = clusters(90, 6, classes=4)
+    Y = np.random.default_rng(seed).random((90, 4)) < [0.5, 0.2, 0.1, 0.4]
+    return X, Y.astype(int)
+
+
+def test_balanced_labels_weigh_as_in_a_loop_over_them():
+    X, Y = matrix()
+    ours = xmcjax.OneVsAllClassifier(C=0.7, class_weight="balanced", fit_intercept=False, **TIGHT).fit(
+        X, sp.csr_matrix(Y)
+    )
+    svc = LinearSVC(
+        C=0.7, class_weight="balanced", dual=False, tol=1e-10, max_iter=1_000_000, fit_intercept=False
+    )
+    other = OneVsRestClassifier(svc).fit(X, Y)
+    np.testing.assert_allclose(ours.coef_, np.vstack([one.coef_ for one in other.estimators_]), atol=1e-4)
+
+
+def test_labels_have_weights_by_number():
+    X, Y = matrix()
+    options = dict(C=0.7, **TIGHT)
+    ours = xmcjax.OneVsAllClassifier(class_weight={1: 5.0}, **options).fit(X, Y)
+    plain = xmcjax.OneVsAllClassifier(**options).fit(X, Y)
+    np.testing.assert_array_equal(ours.coef_[[0, 2, 3]], plain.coef_[[0, 2, 3]])
+    one = xmcjax.OneVsAllClassifier(**options).fit(X, Y[:, 1], np.where(Y[:, 1], 5.0, 1.0))
+    np.testing.assert_allclose(ours.coef_[1:2], one.coef_, atol=1e-5)
+
+
+def test_weights_by_label_and_by_propensity_are_multiplied():
+    X, Y = matrix()
+    options = dict(C=0.7, weighting="propensity", **TIGHT)
+    ours = xmcjax.OneVsAllClassifier(class_weight={0: 2.0, 1: 2.0, 2: 2.0, 3: 2.0}, **options).fit(X, Y)
+    plain = xmcjax.OneVsAllClassifier(**options).fit(X, Y)
+    assert np.abs(ours.coef_ - plain.coef_).max() > 0.01
+    balanced = xmcjax.OneVsAllClassifier(class_weight="balanced", **options).fit(X, Y)
+    assert np.abs(balanced.coef_ - ours.coef_).max() > 0.01
+
+
+def test_multinomial_is_logistic_regression_with_the_same_weights():
+    X, y = clusters(90)
+    weight = np.random.default_rng(1).random(len(y))
+    for class_weight in ("balanced", {0: 3.0, 1: 0.5}):
+        options = dict(C=0.7, class_weight=class_weight)
+        ours = xmcjax.MultinomialLogisticRegression(tol=1e-10, **options).fit(X, y, weight)
+        other = LogisticRegression(tol=1e-10, max_iter=10_000, **options).fit(X, y, weight)
+        np.testing.assert_allclose(ours.predict_proba(X), other.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        ("uniform", ValueError, "^class_weight: expected None, balanced or a dict, got 'uniform'$"),
+        (3.0, TypeError, "^class_weight: expected None, balanced or a dict, got 3.0$"),
+        ([1.0, 2.0, 3.0], TypeError, "^class_weight: expected None, balanced or a dict, got"),
+        ({0: -1.0}, ValueError, "^class_weight: expected finite weights of at least 0, found -1.0 for 0$"),
+        ({0: np.inf}, ValueError, "^class_weight: expected finite weights of at least 0, found inf for 0$"),
+        ({0: "a"}, TypeError, "^class_weight of 0: expected a number, got 'a'$"),
+        ({0: 1.0, 7: 2.0}, ValueError, "^class_weight: expected classes of y, found 7$"),
+        ({0: 0, 1: 0}, ValueError, "^class_weight: expected"),
+    ],
+)
+def test_class_weights_are_checked(name, weights, error, message):
+    X, y = clusters()
+    with pytest.raises(error, match=message):
+        clone(ESTIMATORS[name]).set_params(class_weight=weights).fit(X, y)
+
+
+def test_weights_of_labels_are_checked():
+    X, Y = matrix()
+    for weights, message in (
+        ({0: 0.0}, "^class_weight: expected weights above 0, found 0 for 0$"),
+        ({4: 1.0}, "^class_weight: expected labels 0 … 3, found 4$"),
+        ({"a": 1.0}, "^class_weight: expected labels 0 … 3, found 'a'$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            xmcjax.OneVsAllClassifier(class_weight=weights).fit(X, Y)
+
+
+def test_classes_of_a_fold_may_lack_some_that_have_weights():
+    """As scikit-learn has it, where all classes that there are have one."""
+    X, y = clusters()
+    kept = y < 2
+    given = {0: 2.0, 1: 1.0, 2: 5.0}
+    for name in BY_ROW:
+        ours = scores(name, X[kept], y[kept], class_weight=given)
+        np.testing.assert_allclose(ours, scores(name, X[kept], y[kept], class_weight={0: 2.0}), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_are_stored(name, tmp_path):
+    X, y = clusters()
+    for given in ("balanced", {0: 3.0, 1: 0.5, 2: 1.0}):
+        model = clone(ESTIMATORS[name]).set_params(class_weight=given).fit(X, y)
+        model.save(tmp_path / str(type(given)))
+        loaded = type(model).load(tmp_path / str(type(given)))
+        assert loaded.class_weight == given
+        np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+
+
+def test_weights_of_inner_labels_in_a_tree():
+    """A label at an inner node has a weight of its own, and repeats as rows do."""
+    X, y = clusters(60, 4, classes=3)
+    tree = [(0, 1), (0, 2), (2, 3), (2, 4)]
+    labels = np.array([1, 3, 4])[y]
+    labels[:20:2] = 2
+    options = dict(hierarchy=tree, inner_labels=True, tol=1e-9, w=0.5)
+    ours = xmcjax.KernelLogisticClassifier(class_weight={2: 2.0, 3: 1.0, 4: 1.0, 1: 1.0}, **options)
+    rows = np.repeat(np.arange(60), np.where(labels == 2, 2, 1))
+    other = xmcjax.KernelLogisticClassifier(**options).fit(X[rows], labels[rows])
+    np.testing.assert_allclose(ours.fit(X, labels).predict_proba(X), other.predict_proba(X), atol=1e-5)

@@ -1,0 +1,129 @@
+"""Multi-class SVMs whose rows have different C, by every method that knows them."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.support import dual_references
+from tests.support.problems import BACKENDS, svm_problem
+from xmcjax import linops
+from xmcjax.solvers import Status, topk_sdca
+from xmcjax.solvers import multiclass_dual as md
+from xmcjax.solvers._admm_dense import Method
+from xmcjax.solvers._certified import certified
+
+FORMULATIONS = list(md.FORMULATIONS)
+
+
+def problem(n=24, m=3, dtype=np.float64):
+    X, y = svm_problem(n=n, m=m, dtype=dtype)
+    return X, y, np.random.default_rng(5).choice([0.1, 0.7, 3.0], n) * np.random.default_rng(6).random(n)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_the_optimum_is_that_of_an_interior_point_method(formulation, backend, form):
+    X, y, C = problem()
+    least = dual_references.bound(X, y, 3, formulation, 1, C)
+    backend = "auto" if backend == "native" else backend
+    found = md.run(form(X), y, formulation=formulation, C=C, tol=1e-8, backend=backend, max_epochs=5000)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-8
+    assert found.primal == pytest.approx(least, rel=1e-7)
+    assert found.primal == pytest.approx(
+        dual_references.objective(found.W, X, y, formulation, 1, C), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_float32(formulation):
+    X, y, C = problem(dtype=np.float32)
+    found = md.run(X, y, formulation=formulation, C=C, tol=1e-4)
+    assert found.status == Status.CONVERGED and found.W.dtype == np.float32
+    least = dual_references.bound(X, y, 3, formulation, 1, C)
+    assert least * (1 - 1e-9) <= found.primal <= least * (1 + 2e-4)
+
+
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_equal_weights_are_a_number(formulation):
+    X, y, _ = problem()
+    one = md.run(X, y, formulation=formulation, C=0.7)
+    rows = md.run(X, y, formulation=formulation, C=np.full(len(y), 0.7))
+    np.testing.assert_array_equal(rows.W, one.W)
+    assert rows.epochs == one.epochs
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_a_class_may_have_no_row(formulation, backend, weighted):
+    X, y, C = problem(m=4)
+    kept = y != 1
+    X, y, C = X[kept], y[kept], C[kept] if weighted else 0.7
+    backend = "auto" if backend == "native" else backend
+    found = md.run(X, y, formulation=formulation, C=C, classes=4, tol=1e-8, backend=backend, max_epochs=5000)
+    assert found.W.shape == (4, 4) and found.status == Status.CONVERGED
+    assert found.primal == pytest.approx(dual_references.bound(X, y, 4, formulation, 1, C), rel=1e-7)
+
+
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_a_solver_of_the_table_takes_them(formulation):
+    from xmcjax.solvers import SOLVERS
+
+    X, y, C = problem()
+    solver = SOLVERS["multiclass_dual"]
+    made = solver.problem(X, y, formulation=formulation, C=C)
+    assert made.C.shape == (24,) and made.C_of_classes.shape == (24, 1)
+    found = solver.run(made, solver.hparams(tol=1e-8, max_epochs=5000))
+    assert float(found.value) == pytest.approx(dual_references.bound(X, y, 3, formulation, 1, C), rel=1e-7)
+
+
+@pytest.mark.parametrize("formulation", [*FORMULATIONS, "topk_alpha", "topk_beta"])
+def test_steps_for_all_rows_at_once(formulation):
+    """In NumPy, and the certificate of what they end with."""
+    X, y, C = problem(m=5)
+    k = 2 if formulation.startswith("topk") else 1
+    found = Method(X, y, 5, formulation, C, k)(sp.csr_array((24, 5)), 1e-9, 20_000)
+    kind = formulation.removeprefix("topk_")
+    least = dual_references.bound(X, y, 5, kind, k, C)
+    assert found.gap <= 1e-9
+    value = dual_references.objective(found.W, X, y, kind, k, C)
+    assert value == pytest.approx(least, rel=1e-7)
+    proof = certified(X, y, found.alpha, formulation, C, 1e-8, found.W, k)
+    assert proof.gap <= 1e-8 and proof.primal <= value * (1 + 1e-12)
+    assert least * (1 - 1e-9) <= proof.dual <= value
+    # dual variables stay in sets of their own
+    assert np.all(proof.alpha.max(axis=1).toarray().ravel() <= (np.inf if "squared" in kind else C + 1e-12))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize(("variant", "k"), [("alpha", 1), ("alpha", 3), ("beta", 2)])
+def test_topk_svms(variant, k, form):
+    X, y, weight = problem(m=5)
+    weight[7] = 0
+    found = topk_sdca.solve(form(X), y, k, 0.8, variant=variant, weight=weight, tol=1e-8, max_epochs=20_000)
+    kept = weight > 0
+    least = dual_references.bound(X[kept], y[kept], 5, variant, k, 0.8 * weight[kept])
+    assert found.status == Status.CONVERGED and found.primal == pytest.approx(least, rel=1e-7)
+    gram = topk_sdca.Gram(jax.numpy.asarray(X @ X.T))
+    again = topk_sdca.solve(gram, y, k, 0.8, variant=variant, weight=weight, tol=1e-6, max_epochs=20_000)
+    assert again.primal == pytest.approx(least, rel=1e-5)
+
+
+def test_weights_of_topk_lanes():
+    X, y, weight = problem(m=4)
+    op = linops.make(X)
+    both = topk_sdca.problem(op, y, k=[1, 2], C=[1.0, 2.0], weight=weight)
+    np.testing.assert_array_equal(both.bound, [weight, 2 * weight])
+    masked = topk_sdca.problem(op, y, weight=weight, mask=weight > 0.5)
+    np.testing.assert_array_equal(masked.bound, [weight * (weight > 0.5)])
+
+
+def test_equal_weights_of_topk_svms_are_another_C():
+    X, y, _ = problem(m=4)
+    one = topk_sdca.solve(X, y, 2, 1.5)
+    rows = topk_sdca.solve(X, y, 2, 0.5, weight=np.full(len(y), 3.0))
+    np.testing.assert_array_equal(rows.W, one.W)

@@ -1,0 +1,132 @@
+"""Weights of classes, and what they and those of rows make of the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from xmcjax._arguments import number
+from xmcjax.estimators._targets import Targets
+
+BALANCED = "balanced"
+
+
+def check_class_weight(value) -> None:
+    """Whether `value` is None, "balanced" or a dict of finite numbers from 0.
+
+    Raises:
+        ValueError: another text, or another number.
+        TypeError: of another kind.
+    """
+    expected = "class_weight: expected None, balanced or a dict"
+    if value is None or (isinstance(value, str) and value == BALANCED):
+        return
+    if isinstance(value, str):
+        raise ValueError(f"{expected}, got {value!r}")
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{expected}, got {value!r}")
+    for key, weight in value.items():
+        if not 0 <= number(f"class_weight of {key!r}", weight) < np.inf:
+            raise ValueError(
+                f"class_weight: expected finite weights of at least 0, found {weight} for {key!r}"
+            )
+
+
+def class_weights(
+    class_weight: Any, classes: np.ndarray, numbers: np.ndarray, sample_weight: np.ndarray | None
+) -> np.ndarray:
+    """v, float64 [K].
+
+    Args:
+        class_weight: None for ones; "balanced" for n / (K n_k), rows counted with their weights and classes
+            where they have any; or a dict from classes to weights, 1 where it lacks one.
+        classes: [K].
+        numbers: of the class of each row, [n].
+        sample_weight: s ≥ 0, [n], or None.
+
+    Raises:
+        ValueError, TypeError: as :func:`check_class_weight`; classes that y has not, where the dict lacks
+            some that it has.
+    """
+    check_class_weight(class_weight)
+    weights = np.ones(len(classes))
+    if class_weight is None:
+        return weights
+    if isinstance(class_weight, str):
+        counts = np.bincount(numbers, sample_weight, minlength=len(classes)).astype(np.float64)
+        there = counts > 0
+        weights[there] = counts.sum() / (np.count_nonzero(there) * counts[there])
+        return weights
+    given = {key.item() if isinstance(key, np.generic) else key: v for key, v in class_weight.items()}
+    known = [kind for kind in classes.tolist() if kind in given]
+    # as scikit-learn has it: of some of the classes alone, y may lack the others
+    if len(known) < min(len(given), len(classes)):
+        unknown = next(key for key in given if key not in known)
+        raise ValueError(f"class_weight: expected classes of y, found {unknown!r}")
+    for i, kind in enumerate(classes.tolist()):
+        weights[i] = given.get(kind, 1.0)
+    return weights
+
+
+def row_weights(
+    class_weight: Any, classes: np.ndarray, numbers: np.ndarray, sample_weight: np.ndarray | None
+) -> np.ndarray | None:
+    """s_i v_{y_i}, float64 [n]; None where all are 1.
+
+    Args:
+        class_weight, classes, numbers, sample_weight: of :func:`class_weights`.
+
+    Raises:
+        ValueError, TypeError: as there; fewer than two classes in rows of weight above 0.
+    """
+    if class_weight is None and sample_weight is None:
+        return None
+    weights = class_weights(class_weight, classes, numbers, sample_weight)[numbers]
+    if sample_weight is not None:
+        weights = weights * sample_weight
+    if np.all(weights == 1):
+        return None
+    if len(np.unique(numbers[weights > 0])) < 2:
+        raise ValueError("class_weight: expected two classes with weights above 0 at least, found fewer")
+    return weights
+
+
+def label_weights(class_weight: Any, problems: Targets, sample_weight: np.ndarray | None):
+    """Weights of the losses of binary problems, a :class:`xmcjax.lanes.LabelWeights`, or None for ones.
+
+    A class weighs in its own problem, with two classes in the one that they share; a label where it is.
+
+    Args:
+        class_weight: None; "balanced", of label matrices label by label; or a dict, of classes or numbers of
+            labels.
+        problems: of y.
+        sample_weight: s ≥ 0, [n], or None.
+
+    Raises:
+        ValueError, TypeError: as :func:`class_weights`; a weight of 0, numbers that are no labels.
+    """
+    from xmcjax.lanes import LabelWeights, balanced_weights
+
+    check_class_weight(class_weight)
+    if class_weight is None:
+        return None
+    if not isinstance(class_weight, str):
+        wrong = [key for key, weight in class_weight.items() if weight == 0]
+        if wrong:
+            raise ValueError(f"class_weight: expected weights above 0, found 0 for {wrong[0]!r}")
+    Y, classes = problems.Y, problems.classes
+    if problems.form == "classes":
+        binary = len(classes) == 2
+        numbers = Y.toarray()[:, 0].astype(np.int64) if binary else Y.indices
+        v = class_weights(class_weight, classes, numbers, sample_weight)
+        return LabelWeights(v[1:], v[:1]) if binary else LabelWeights(v, np.ones(len(v)))
+    if isinstance(class_weight, str):
+        return balanced_weights(Y, sample_weight)
+    positive, labels = np.ones(len(classes)), set(range(len(classes)))
+    for key, weight in class_weight.items():
+        if key not in labels:
+            raise ValueError(f"class_weight: expected labels 0 … {len(classes) - 1}, found {key!r}")
+        positive[key] = weight
+    return LabelWeights(positive, np.ones(len(classes)))
