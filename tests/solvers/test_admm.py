@@ -141,3 +141,10 @@ def test_threads_change_no_bit():
     one, two = (md.run(X, y, formulation="llw", C=1e3, threads=threads) for threads in (1, 2))
     np.testing.assert_array_equal(one.W, two.W)
     assert one.epochs > 25 and one.status == Status.CONVERGED  # passes of ascent, and steps after them
+
+
+def test_features_so_large_that_rounding_leaves_no_factor_are_no_error():
+    X, y = np.full((30, 5), 1e30), np.arange(30) % 3
+    for features in (X, sp.csr_array(X)):
+        found = multiclass_dual.run(features, y, formulation="llw", C=1.0, tol=1e-3, max_epochs=50)
+        assert found.status in (Status.MAX_STEPS, Status.STALLED, Status.NONFINITE)

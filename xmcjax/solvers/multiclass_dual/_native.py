@@ -162,7 +162,10 @@ class _Methods:
         point.alpha = alpha
         most = int(_SPARSE_STEPS * self._left()) + 1
         split = _admm_sparse.Sparse(point, rows, self._C, system)
-        found = _admm.steps(split, self._C, tol, most)
+        try:
+            found = _admm.steps(split, self._C, tol, most)
+        except np.linalg.LinAlgError:  # numbers that overflow, or their rounding, leave no factor
+            return self._ascent(rows, tol, alpha, np.inf)
         self._passes.visited += found.steps / _SPARSE_STEPS
         self._passes.sweeps += -(-found.steps // _SPARSE_STEPS)
         return Ended(found.alpha, found.gap, found.W)
