@@ -146,5 +146,5 @@ def test_threads_change_no_bit():
 def test_features_so_large_that_rounding_leaves_no_factor_are_no_error():
     X, y = np.full((30, 5), 1e30), np.arange(30) % 3
     for features in (X, sp.csr_array(X)):
-        found = multiclass_dual.run(features, y, formulation="llw", C=1.0, tol=1e-3, max_epochs=50)
+        found = md.run(features, y, formulation="llw", C=1.0, tol=1e-3, max_epochs=50)
         assert found.status in (Status.MAX_STEPS, Status.STALLED, Status.NONFINITE)
