@@ -20,7 +20,6 @@ EXEMPT = {
     "xmcjax.data.load_parquet": _EXTRA,
     "xmcjax.data.save_arrow": _EXTRA,
     "xmcjax.data.save_parquet": _EXTRA,
-    "xmcjax.kernels.tree": _PARTS,
     "xmcjax.lanes.by_positives": _PARTS,
     "xmcjax.lanes.lanes_that_fit": _PARTS,
     "xmcjax.lanes.precision": _PARTS,

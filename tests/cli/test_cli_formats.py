@@ -310,3 +310,34 @@ def test_a_model_that_is_not_linear(xmcjax, sources, tmp_path):
         "expected a linear model, found one of the system kernel"
     )
     xmcjax(*export, "--out", tmp_path / "m" / "W.npz").refused("--out: expected a file outside the model")
+
+
+def test_an_output_does_not_replace_the_further_features(xmcjax, sources, files, tmp_path):
+    (tmp_path / "E.npy").write_bytes(before := (sources / "test_E.npy").read_bytes())
+    joined = ("--more-features", sources / "train_E.npy", "--train", files / "train.txt")
+    trained(xmcjax, tmp_path / "m", *joined)
+    predict = ("predict", "--model", tmp_path / "m", "--data", files / "test.txt")
+    more = ("--more-features", tmp_path / "E.npy", "--out-format", "text")
+    xmcjax(*predict, *more, "--out", tmp_path / "E.npy").refused("--out: expected another file than the data")
+    assert (tmp_path / "E.npy").read_bytes() == before
+
+
+def test_labels_are_not_replaced_where_features_are_refused(xmcjax, files, tmp_path):
+    (tmp_path / "Y.txt").write_text("old")
+    convert = ("convert", "--data", files / "test.txt", "--out", tmp_path / "X.npy")
+    xmcjax(*convert, "--out-labels", tmp_path / "Y.txt").refused("expected dense features to write npy")
+    assert (tmp_path / "Y.txt").read_text() == "old" and not (tmp_path / "X.npy").exists()
+
+
+def test_lists_of_a_table_are_not_renumbered_in_silence(xmcjax, sources, files, tmp_path):
+    pytest.importorskip("pyarrow")
+    data = ("--data", files / "train.txt", "--out", tmp_path / "t.parquet")
+    xmcjax("convert", *data).done()
+    train = ("train", "--train", tmp_path / "t.parquet", "--model", tmp_path / "m", "--first-label", 1)
+    xmcjax(*train).refused("--first-label is for classes and svmlight", "has lists that count from 0")
+
+
+def test_a_matrix_too_wide_for_its_memory_is_no_model(xmcjax, tmp_path):
+    sp.save_npz(tmp_path / "wide.npz", sp.csr_array((2, 2 * 10**9), dtype=np.float32))
+    give = ("import", "--source", tmp_path / "wide.npz", "--model", tmp_path / "m", "--format", "npz")
+    xmcjax(*give, "--max-memory", "100MB").refused("for 2,000,000,000 labels")

@@ -229,3 +229,9 @@ def test_the_objective_is_near_its_minimum_where_the_variance_is_large(likelihoo
     model = KernelLogisticClassifier(**options, tol=1e-4).fit(K, y)
     assert exact.status_ == model.status_ == Status.CONVERGED
     assert abs(model.objective_ / exact.objective_ - 1) <= 1e-3 + rounding
+
+
+def test_weights_of_classes_leave_the_kernel():
+    X, y, _ = data()
+    plain, weighted = (KernelLogisticClassifier(class_weight=c).fit(X, y) for c in (None, {2: 100.0}))
+    assert plain.kernel_.w == weighted.kernel_.w

@@ -173,3 +173,25 @@ def test_classes_that_do_not_go_on():
         model.partial_fit(X, np.eye(5, dtype=int)[y])
     with pytest.raises(ValueError, match="at least two classes"):
         OneVsAllClassifier().partial_fit(X, 0 * y, classes=[0, 1])
+
+
+def test_a_label_that_is_trained_again_keeps_nothing():
+    X, Y = problem()
+    model = OneVsAllClassifier(clip=0).fit(X, Y)
+    before = model.coef_.copy()
+    model.intercept_[0] = -np.inf  # as of a label without weights
+    model.partial_fit(X, Y)
+    np.testing.assert_array_equal(model.coef_, before)
+
+
+def test_no_classes_are_refused():
+    X, _ = problem()
+    with pytest.raises(ValueError, match=r"^classes: expected None or the classes that there are"):
+        OneVsAllClassifier().partial_fit(X, np.arange(90) % 3, classes=[])
+
+
+@pytest.mark.parametrize("key", [True, 1.0])
+def test_weights_of_labels_are_by_number(key):
+    X, Y = problem()
+    with pytest.raises(ValueError, match=f"^class_weight: expected labels 0 … 6, found {key}"):
+        OneVsAllClassifier(class_weight={key: 5.0}).fit(X, Y)

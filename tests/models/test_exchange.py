@@ -429,3 +429,18 @@ def test_bytes_depend_on_the_model_alone(tmp_path, weights):
         one, two = ((tmp_path / format / name).read_bytes() for name in ("a", "b"))
         assert re.sub(rb"\bb\.weights", b"a.weights", two) == one
     assert load_scipy_npz(tmp_path / "npz" / "a").shape == (D + 1, 5)
+
+
+def test_two_labels_of_many_keep_a_weight_each(tmp_path):
+    # LIBLINEAR reads one weight per feature where there are two classes, but for Crammer and Singer
+    X, y = RNG.normal(size=(60, 4)), RNG.integers(0, 2, 60)
+    Y = np.zeros((60, 5))
+    Y[np.arange(60), np.array([1, 4])[y]] = 1
+    with pytest.warns(UserWarning, match="3 of 5 labels have no positive rows"):
+        model = OneVsAllClassifier(clip=0).fit(X, Y)
+    model.save(tmp_path / "m")
+    export_model(tmp_path / "m", tmp_path / "two.txt", "liblinear")
+    np.testing.assert_array_equal(liblinear_says(tmp_path / "two.txt", X), model.predict_topk(X, 1)[0][:, 0])
+    back = import_model(tmp_path / "two.txt", tmp_path / "back", "liblinear")
+    W, labels = back.coef().toarray(), model.predict_topk(X, 1)[0][:, 0]
+    np.testing.assert_array_equal((X @ W.T + back.intercept()).argmax(axis=1), labels == 4)

@@ -133,6 +133,9 @@ def _separate(table: Table, folder: Path) -> None:
         data.save_labels(path, y, format)
         return data.load_labels(path)
 
+    arguments = dict(path=folder / "alone-labels.npz", y=sp.csr_matrix(LABELS), format="npz")
+    table.add("data.labels_format", data.labels_format, arguments, free=("y",))
+
     table.add("data.join_features", data.join_features, dict(X=FEATURES, more=DENSE))
     table.add("data.format_of", data.format_of, dict(path=folder / "x.npz", format="npy", other="matrix"))
 

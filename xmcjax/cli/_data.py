@@ -245,7 +245,7 @@ def read(
         raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
     where = path if labels is None else labels
     states_sizes = of_labels not in UNSIZED and sp.issparse(y)
-    if states_sizes and options.first_label:
+    if options.first_label and sp.issparse(y) and of_labels != "svmlight":
         raise ValueError(f"--first-label is for classes and svmlight, {where} has lists that count from 0")
     Y = sp.csr_matrix(y) if sp.issparse(y) else _class_matrix(where, y, options.first_label)
     if not states_sizes:

@@ -63,8 +63,9 @@ def run(options: Options) -> None:
     if out_labels is None:
         data.save(out, *dataset, written)
     else:
-        data.save_labels(out_labels, dataset.y)
+        data.labels_format(out_labels, dataset.y)  # what may be refused is, before anything is replaced
         data.save_features(out, dataset.X, written)
+        data.save_labels(out_labels, dataset.y)
     stream = _report.summary_stream(out)
     _report.describe_data(dataset, file=stream)
     _report.print_written(out, stream)

@@ -85,7 +85,8 @@ def run(options: Options) -> None:
     threads = check_jobs(options.n_jobs)
     if options.top_k < 1:
         raise ValueError(f"--top-k: expected at least 1, got {options.top_k}")
-    check_out(options.out, options.data, model=options.model)
+    inputs = [path for path in (options.data, options.more_features) if path is not None]
+    check_out(options.out, *inputs, model=options.model)
     if options.out.suffix in (".gz", ".xz"):
         raise ValueError(
             f"--out: predictions are not compressed, expected no {options.out.suffix}: {options.out}"

@@ -33,6 +33,7 @@ from xmcjax.data._separate import Reader as Reader
 from xmcjax.data._separate import format_of as format_of
 from xmcjax.data._separate import join_features as join_features
 from xmcjax.data._separate import join_pieces as join_pieces
+from xmcjax.data._separate import labels_format as labels_format
 from xmcjax.data._separate import load_feature_pieces as load_feature_pieces
 from xmcjax.data._separate import load_features as load_features
 from xmcjax.data._separate import load_labels as load_labels

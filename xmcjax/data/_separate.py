@@ -241,6 +241,23 @@ def save_features(path: str | os.PathLike[str], X: Any, format: str | None = Non
     (save_scipy_npz if written == "npz" else save_matrix)(path, X)
 
 
+def labels_format(path: str | os.PathLike[str], y: Any, format: str | None = None) -> str:
+    """The format in which labels alone are written.
+
+    Args:
+        path, y, format: of :func:`save_labels`.
+
+    Raises:
+        TypeError, ValueError: another format, or one that cannot hold them.
+    """
+    written = name_of("format", format_of(path, format, "matrix"), ALONE)
+    if (written == "npy") == is_sparse(y):
+        what = "a label matrix" if is_sparse(y) else "one class per row"
+        others = "npz and matrix hold it" if is_sparse(y) else "npy holds it"
+        raise ValueError(f"{path}: {what} cannot be written as {written}; {others}")
+    return written
+
+
 def save_labels(path: str | os.PathLike[str], y: Any, format: str | None = None) -> None:
     """Writes labels alone, so that ``load_labels`` reads them; complete or not at all.
 
@@ -253,11 +270,7 @@ def save_labels(path: str | os.PathLike[str], y: Any, format: str | None = None)
         TypeError, ValueError: another format, or what it cannot hold.
         OSError: the file cannot be written.
     """
-    written = name_of("format", format_of(path, format, "matrix"), ALONE)
-    if (written == "npy") == is_sparse(y):
-        what = "a label matrix" if is_sparse(y) else "one class per row"
-        others = "npz and matrix hold it" if is_sparse(y) else "npy holds it"
-        raise ValueError(f"{path}: {what} cannot be written as {written}; {others}")
+    written = labels_format(path, y, format)
     if written == "npy":
         save_npy(path, class_vector(y))
         return

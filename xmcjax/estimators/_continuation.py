@@ -27,6 +27,10 @@ class Weights(NamedTuple):
         """Whether there are weights, bool [m]."""
         return is_trained(self.status) & np.isfinite(self.intercept)
 
+    def known_alone(self) -> Weights:
+        """Without what problems have that are not known."""
+        return self.at(np.where(self.known, np.arange(len(self.status)), -1))
+
     def at(self, places: np.ndarray) -> Weights:
         """Problems in another order; −1 is one without weights."""
         from xmcjax.solvers import Status

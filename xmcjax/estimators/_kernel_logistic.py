@@ -373,10 +373,10 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         check_features(X)
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
         classes, numbers, allowed = labelled(y, weight, tree, self.inner_labels, self.likelihood)
+        with precision(X.dtype):  # weights of classes are those of losses, and leave the kernel
+            points, scale = points_of(X, weight, self.kernel, self.w)
         # of the labels, of which those at inner nodes are no classes
         weight = row_weights(self.class_weight, *np.unique(np.ravel(y), return_inverse=True), weight)
-        with precision(X.dtype):
-            points, scale = points_of(X, weight, self.kernel, self.w)
         return Training(points, numbers, allowed, classes, tree, weight, scale), X.dtype
 
     def _functions(self, data: Training) -> int:

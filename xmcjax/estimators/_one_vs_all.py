@@ -196,7 +196,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         Args:
             X: finite features.
             y: class vector [n] or label matrix [n, L].
-            sample_weight: s ≥ 0, [n]; 2 is the same as the row twice, 0 as without it.
+            sample_weight: s ≥ 0, [n]; 2 is the same as the row twice, 0 as without it, but for the
+                propensities of `weighting`, which count rows without weights.
 
         Returns:
             The estimator itself.
@@ -255,7 +256,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
 
         Raises:
             ValueError: as :meth:`fit`; fewer columns than there are labels, classes of y that `classes` has
-                not; another loss than that of the weights.
+                not; the logistic loss where the weights have another, or the other way round.
             TypeError: as :meth:`fit`.
 
         Warns:
@@ -275,7 +276,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         problems = more_targets(y, classes, sample_weight, None if first else self.classes_)
-        before = None if first else earlier(self, problems)
+        before = None if first else earlier(self, problems).known_alone()
         if not first and self._fitted_logistic != (options.loss.name == "logistic"):
             raise ValueError(f"loss: expected that of the weights that are there, got {options.loss.name}")
         new = None if before is None else np.flatnonzero(~before.known)

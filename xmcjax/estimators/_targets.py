@@ -77,6 +77,8 @@ def more_targets(y, classes, sample_weight: np.ndarray | None, before: np.ndarra
         return targets(y, sample_weight)
     found, number = class_numbers(y, sample_weight)
     parts = [part for part in (before, classes) if part is not None]
+    if classes is not None and not len(classes):
+        raise ValueError("classes: expected None or the classes that there are or will be, found none")
     if len({part.dtype.kind in "biuf" for part in (*parts, found)}) > 1:
         raise TypeError(
             f"y: expected classes such as {parts[0][:1].tolist()[0]!r}, found {found.tolist()[0]!r}"

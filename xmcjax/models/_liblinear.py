@@ -227,7 +227,7 @@ def write_liblinear(path: str | os.PathLike[str], model: LinearModel) -> list[st
     coef, bias = sp.csc_array(model.coef()[kept]).astype(np.float64), bias[kept].astype(np.float64)
     opposite = len(kept) == 2 and bias[0] == -bias[1] and not (coef[[0]] + coef[[1]]).count_nonzero()
     order = [1] if opposite else list(range(len(kept)))  # where both score 0, ours is the lower class
-    head = [f"solver_type {_solver(model, opposite)}", f"nr_class {len(kept)}"]
+    head = [f"solver_type {_solver(model, len(kept), opposite)}", f"nr_class {len(kept)}"]
     numbers = classes[kept][::-1] if opposite else classes[kept]
     head += [f"label {' '.join(map(str, numbers.tolist()))}", f"nr_feature {model.n_features}"]
     with_bias = bool(bias.any())
@@ -247,9 +247,9 @@ def write_liblinear(path: str | os.PathLike[str], model: LinearModel) -> list[st
     return told
 
 
-def _solver(model: LinearModel, opposite: bool) -> str:
+def _solver(model: LinearModel, n_kept: int, opposite: bool) -> str:
     system = model.meta.get("system", "one-vs-all")
-    if system == "one-vs-all" and (opposite or model.label_range[1] - model.label_range[0] != 2):
+    if system == "one-vs-all" and (opposite or n_kept != 2):
         return "L2R_LR" if link_of(model.meta) is not None else "L2R_L2LOSS_SVC"
     # no other solver keeps a weight of its own for each of two classes
     return "L2R_L2LOSS_SVC" if opposite else _JOINT

@@ -7,10 +7,13 @@ import os
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data import load_scipy_npz, save_scipy_npz
+from xmcjax.data import MemoryBound, load_scipy_npz, save_scipy_npz
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._foreign import NEVER, ForeignModel, trained_biases, without_bias
 from xmcjax.models._linear import LinearModel
+
+# Bytes of a label that has no weights: its place, bias and status.
+_PER_LABEL = 32
 
 
 def read_matrix_model(
@@ -33,6 +36,7 @@ def read_matrix_model(
     if W.shape[0] < least or W.shape[1] < 1:
         expected = f"weights [d, L] of at least {least} features and one label"
         raise ModelFormatError(path, expected, str(list(W.shape)))
+    MemoryBound(path, max_memory).check(_PER_LABEL * W.shape[1], f"{W.shape[1]:,} labels")
     coef, intercept = without_bias(sp.csr_array(W.T), bias)
     meta = {
         "system": "one-vs-all",
