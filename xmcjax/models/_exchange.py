@@ -48,7 +48,10 @@ IMPORTS = tuple(name for name, entry in EXCHANGES.items() if entry.read is not N
 def export_model(
     model: LinearModel | str | os.PathLike[str], path: str | os.PathLike[str], format: str
 ) -> list[str]:
-    """Writes a linear model for another program; complete or not at all.
+    """Writes a linear model for another program.
+
+    The file is complete or not there at all; of dismec, whose files of weights are written before it over
+    those of the same names, a write that is cut off may leave weights that are no longer those of an old file.
 
     Args:
         model: a complete model, or its directory.
