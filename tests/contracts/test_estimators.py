@@ -163,6 +163,8 @@ def checks():
             if called == "check_class_weight_classifiers" and name.endswith("SVC"):
                 # rows lie around the origin: without a bias no weights make one class of all of them
                 one = clone(one).set_params(fit_intercept=True)
+            if called == "check_class_weight_classifiers" and name == "KernelLogisticClassifier":
+                one = clone(one).set_params(tol=1e-6)  # residuals have the size of the weights, 1,000
             slow = name == "KernelLogisticClassifier" and called not in QUICK
             yield pytest.param(one, check, id=f"{name}-{called}", marks=[pytest.mark.slow] if slow else [])
 
