@@ -423,10 +423,7 @@ def load_parquet(
         ImportError: pyarrow is not installed (the extra ``arrow``).
         OSError: the file cannot be read.
     """
-    options: dict[str, Any] = dict(n_features=n_features, n_labels=n_labels, max_memory=max_memory)
-    options |= dict(feature_columns=feature_columns, label_column=label_column)
-    (whole,) = table_pieces("parquet", path, dtype, **options, piece=None)
-    return whole
+    return _whole("parquet", path, dtype, feature_columns, label_column, n_features, n_labels, max_memory)
 
 
 def load_arrow(
@@ -443,7 +440,11 @@ def load_arrow(
 
     Arguments, result and errors are those of :func:`load_parquet`.
     """
-    options: dict[str, Any] = dict(n_features=n_features, n_labels=n_labels, max_memory=max_memory)
-    options |= dict(feature_columns=feature_columns, label_column=label_column)
-    (whole,) = table_pieces("arrow", path, dtype, **options, piece=None)
+    return _whole("arrow", path, dtype, feature_columns, label_column, n_features, n_labels, max_memory)
+
+
+def _whole(kind, path, dtype, feature_columns, label_column, *sizes) -> tuple[Any, Any]:
+    """A table at once; `sizes` are n_features, n_labels and max_memory."""
+    wanted = columns(feature_columns, label_column)
+    (whole,) = READERS[kind](path, wanted, dtype, *sizes).pieces(None)
     return whole

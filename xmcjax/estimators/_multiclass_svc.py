@@ -132,8 +132,10 @@ class MulticlassSVC(LinearClassifier):
         weight = row_weights(self.class_weight, classes, numbers, sample_weight)
         if weight is not None:
             check_features(X)  # before rows are left out, so that it names the right one
-            kept = np.flatnonzero(weight)
-            X, numbers, C = X[kept], numbers[kept], C * weight[kept]
+            C = C * weight
+            if not weight.all():
+                kept = np.flatnonzero(weight)
+                X, numbers, C = X[kept], numbers[kept], C[kept]
         features = with_ones(X) if intercept else X
         with precision(X.dtype):
             solution = multiclass_dual.run(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numbers as numbers_of_python
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -127,7 +127,7 @@ def label_weights(class_weight: Any, problems: Targets, sample_weight: np.ndarra
         return balanced_weights(Y, sample_weight)
     positive, labels = np.ones(len(classes)), set(range(len(classes)))
     for key, weight in class_weight.items():
-        whole = isinstance(key, numbers_of_python.Integral) and not isinstance(key, bool)
+        whole = isinstance(key, Integral) and not isinstance(key, bool)
         if not whole or key not in labels:
             raise ValueError(f"class_weight: expected labels 0 … {len(classes) - 1}, found {key!r}")
         positive[int(key)] = weight
