@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax import projections
-from xmcjax.projections import _knapsack, _topk
+from xmcjax.projections import _knapsack, _topk, _weighted
 
 PLAIN = "plain JAX"
 
@@ -21,13 +21,23 @@ def _numbers(x, *values):
 
 
 def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
-    """(public function, twin in plain JAX) of each set, both of x alone; the knapsack is 0 <= p <= 2r/k."""
+    """(public function, twin in plain JAX) of each set, both of x alone; the knapsack is 0 <= p <= 2r/k.
+
+    The weights of the weighted one lie between ½ and 1½.
+    """
 
     def box(x, lower, upper, rho, at_most):
         return _knapsack._jnp_project(x, *_numbers(x, radius, lower, upper, rho), at_most=at_most)[0]
 
     def topk(x, r, rho):
         return _topk._jnp_project(x, *_numbers(x, r, rho), k=k)[0]
+
+    def weighted(x):
+        zero = jnp.zeros_like(x)
+        return _weighted._jnp_project(x, *_numbers(x, radius), zero, zero + cap, weights(x))[0]
+
+    def weights(x):
+        return jnp.broadcast_to(jnp.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype), x.shape)
 
     cap = 2 * radius / k
     topk_simplex = functools.partial(projections.topk_simplex, k=k, radius=radius)
@@ -43,6 +53,10 @@ def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
         "knapsack": (
             lambda x: projections.knapsack(x, radius, 0.0, cap),
             lambda x: box(x, 0, cap, 0, False),
+        ),
+        "weighted knapsack": (
+            lambda x: projections.knapsack(x, radius, 0.0, cap, weights(x)),
+            weighted,
         ),
         "top-k cone": (
             lambda x: projections.topk_cone(x, k),

@@ -124,6 +124,10 @@ def contestants(options: Options) -> dict[tuple[str, str], Callable]:
         functions["knapsack", "jaxopt, box section"] = jax.vmap(
             lambda x: projection.projection_box_section(x, cap)
         )
+        weighted = (*cap[:2], np.linspace(0.5, 1.5, options.length, dtype=np.float32), r)
+        functions["weighted knapsack", "jaxopt, box section"] = jax.vmap(
+            lambda x: projection.projection_box_section(x, weighted)
+        )
         functions["simplex", "jaxopt, sort"] = jax.vmap(lambda x: projection.projection_simplex(x, r))
     return {key: jax.jit(function) for key, function in functions.items()}
 

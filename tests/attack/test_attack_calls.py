@@ -37,7 +37,7 @@ EXEMPT = {
     "xmcjax.models.reserved": _FILES,
     "xmcjax.models.system_of": _FILES,
     "xmcjax.native.twins": "takes no argument",
-    "xmcjax.solvers.multiclass_dual.partner": _TRACED,
+    "xmcjax.projections.over_tree": "takes a projection; tests/projections/test_weighted.py",
     "xmcjax.solvers.multiclass_dual.round_count": _TRACED,
     "xmcjax.solvers.multiclass_dual.round_pairs": _TRACED,
     "xmcjax.solvers.kernel_multinomial.cg_in_functions": _TRACED,

@@ -78,18 +78,37 @@ def of_numbers_of_losses():
             yield partial(f, Z, Y, 2, gamma), ValueError, r"1.18e-38 to 3.4e\+38, the range of float32"
         for gamma in (1j, True, None, "1"):
             yield partial(f, Z, Y, 2, gamma), TypeError, "expected a real gamma"
+    for f in (losses.ordered_hinge, losses.ordered_hinge_conjugate):
+        for beta in ([0.5, 1.0], [-1.0], [np.nan], [np.inf, 1.0]):
+            yield partial(f, Z, Y, beta), ValueError, "a finite beta that falls and is not negative, got"
+        for beta in (1.0, [], np.ones(5), np.ones((2, 2))):
+            yield (
+                partial(f, Z, Y, beta),
+                ValueError,
+                r"beta of shape \[q\] with q from 1 to m-1 = 4 for 5 classes",
+            )
+        yield partial(f, Z, Y, [True]), TypeError, "beta of real numbers, got bool"
+        yield partial(f, Z, Y, [1e300]), ValueError, "beta from 1.18e-38"
+    young = losses.fenchel_young
+    yield partial(young, Z, Z, "simplex"), TypeError, "a projection that can be called, got str"
+    yield partial(young, Z, Z[:3], projections.simplex), ValueError, "targets of the shape of the scores"
+    yield partial(young, Z, Z > 0, projections.simplex), TypeError, "targets of real numbers, got bool"
+    yield partial(young, Z, Z, projections.simplex, 0), ValueError, "expected a finite gamma > 0, got 0"
     for f in BOUNDS:
         name = "log_a" if f.__name__.startswith("lc") else "a"
         yield partial(f, Z, Y, np.zeros(4, int)), TypeError, f"{name} of a floating point dtype, got int64"
         yield partial(f, Z, Y, np.float32(0)), ValueError, rf"{name} of the labels' shape \(4,\), got \(\)"
     targets = np.where(Z == 0, 1, -1)
-    for f in (losses.one_vs_all, losses.one_vs_all_conjugate):
-        yield partial(f, Z, targets, "hinge"), TypeError, "a MarginLoss such as .*, got 'hinge'"
+    ova = losses.one_vs_all, losses.one_vs_all_conjugate
+    several = [f for name, f in vars(losses).items() if name.startswith("multilabel")]
+    for f in (*several, *(partial(f, loss=losses.hinge) for f in ova)):
         shape = r"targets of the shape of the \w+, \(4, 5\), got \(4,\)"
-        yield partial(f, Z, targets[:, 0], losses.hinge), ValueError, shape
-        yield partial(f, Z, targets * 0, losses.hinge), ValueError, "expected targets of 1 and -1, got 0"
-        yield partial(f, Z, targets > 0, losses.hinge), TypeError, "targets of real numbers, got bool"
-        yield partial(f, targets, targets, losses.hinge), TypeError, "of a floating point dtype, got int64"
+        yield partial(f, Z, targets[:, 0]), ValueError, shape
+        yield partial(f, Z, targets * 0), ValueError, "expected targets of 1 and -1, got 0"
+        yield partial(f, Z, targets > 0), TypeError, "targets of real numbers, got bool"
+        yield partial(f, targets, targets), TypeError, "of a floating point dtype, got int64"
+    for f in ova:
+        yield partial(f, Z, targets, "hinge"), TypeError, "a MarginLoss such as .*, got 'hinge'"
     for delta in (0, -1.0, np.nan):
         yield partial(losses.HuberHinge, delta=delta), ValueError, f"delta > 0, got {delta}"
     for delta in (np.inf, 1e-300):
@@ -126,6 +145,17 @@ def of_projections():
     yield partial(jax.jit(lambda k: cone(X, k)), 2), TypeError, "integer k"
     yield partial(topk, X, 2, variant="gamma"), ValueError, "alpha, beta, got 'gamma'"
     yield partial(knapsack, X, 5.0, 0.0, 1.0), ValueError, "radius between .* got 5"
+    yield partial(knapsack, X, 5.0, 0.0 * X, 1.0), ValueError, "radius between 0 and 4, got 5"
+    yield partial(knapsack, X, 5.0, 0.0, 1.0, -X), ValueError, "radius between -4 and 0, got 5"
+    yield partial(knapsack, X, 1.0, 2.0 * X, 1.0), ValueError, "lower <= upper, got 2 and 1"
+    yield partial(knapsack, X, 1.0, 0.0, 1.0, X * np.inf), ValueError, "a finite weights, got inf"
+    yield partial(knapsack, X, 1.0, 0.0, 1.0, np.ones(3)), ValueError, r"or, with as many axes, to \(2, 4\)"
+    yield partial(knapsack, X, 1.0, 0.0, 1.0, np.ones((3, 4))), ValueError, r"got shape \(3, 4\)"
+    tree = projections.over_tree(simplex)
+    yield partial(projections.over_tree, "simplex"), TypeError, "a projection that can be called, got str"
+    yield partial(tree, {}), ValueError, "a pytree of at least one entry, got none"
+    yield partial(tree, {"a": np.arange(3)}), TypeError, "leaves of a floating dtype, got int64"
+    yield partial(tree, [X], [X, X]), ValueError, "arguments of the structure of the pytree"
     yield partial(knapsack, X, -1.0, 0.0, 1.0), ValueError, "radius between .* got -1"
     yield partial(knapsack, X, np.array([1.0, 9]), 0.0, 1.0), ValueError, "got 9"
     yield partial(knapsack, X, 5.0, 2.0, 1.0), ValueError, "lower <= upper, got 2 and 1"

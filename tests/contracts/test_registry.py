@@ -8,6 +8,7 @@ from tests.support.estimators import ESTIMATORS, UNCONVERGED
 from tests.support.functions import FORMULAS, MARGINS
 from tests.support.kernel_functions import CASES as KERNEL_CASES
 from tests.support.losses import CASES as LOSS_CASES
+from tests.support.losses import MULTILABEL
 from tests.support.objectives import PENALTIES as TRIED_PENALTIES
 from tests.support.objectives import PHI
 from tests.support.projections import NUMBERS, SETS
@@ -35,9 +36,10 @@ def test_losses():
     assert PHI.keys() == losses.SMOOTH_LOSSES.keys()
     functions = {name for name in losses.__all__ if inspect.isfunction(getattr(losses, name))}
     plain = {name for name in functions if not name.endswith("_conjugate")}
-    assert plain - {"one_vs_all"} == prefixes(LOSS_CASES, plain)
+    assert plain - {"one_vs_all", "fenchel_young"} - MULTILABEL.keys() == prefixes(LOSS_CASES, plain)
     # every convex one has a conjugate by its name
-    assert functions - plain == {f"{name}_conjugate" for name in plain - {"truncated_topk_entropy"}}
+    without = {"truncated_topk_entropy", "fenchel_young"}
+    assert functions - plain == {f"{name}_conjugate" for name in plain - without}
 
 
 def test_projections_kernels_and_penalties():

@@ -109,7 +109,7 @@ def test_projection_scaling_small(tmp_path):
     result = projection_scaling.run(projection_scaling.Options(lengths=(10,), entries=100, repeats=2))
     stored, _ = written(tmp_path, "projection_scaling", result, projection_scaling.markdown(result))
     for sets in stored["ns_per_entry"].values():
-        assert len(sets) == 7 and all(len(times) == 1 and min(times) > 0 for times in sets.values())
+        assert len(sets) == 8 and all(len(times) == 1 and min(times) > 0 for times in sets.values())
     assert_drawn(tmp_path / "scaling.png", lambda axes: projection_scaling.draw(result, axes))
 
 

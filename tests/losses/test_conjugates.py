@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 
 from tests.support.functions import MARGINS
-from tests.support.losses import CASES, CONVEX, ROWS, M, compiled, compiled_conjugate, examples, mask
+from tests.support.losses import (
+    CASES,
+    CONVEX,
+    MULTILABEL,
+    ROWS,
+    M,
+    compiled,
+    compiled_conjugate,
+    examples,
+    mask,
+    signs,
+)
 from xmcjax import losses
 
 
@@ -153,6 +164,45 @@ def test_conjugates_of_the_margin_losses(name):
     for order in "<>":
         x = np.array([-1.0, -0.5], f"{order}f4")
         np.testing.assert_array_equal(loss.conjugate(x), loss.conjugate(jnp.array([-1.0, -0.5], jnp.float32)))
+
+
+@pytest.mark.parametrize("name", MULTILABEL)
+def test_conjugates_of_rows_with_several_labels(name):
+    f, _, conjugate = MULTILABEL[name]
+    (z, _), (elsewhere, _), t, where = examples(seed=18), examples(seed=19), signs(), mask()
+
+    @jax.jit
+    def gap(z, at):
+        v = jax.grad(lambda z: jnp.sum(f(z, t, where=where)))(at)
+        return f(z, t, where=where) + conjugate(v, t, where=where) - jnp.sum(z * v, axis=-1), v
+
+    there, v = gap(z, z)
+    np.testing.assert_allclose(there, 0, atol=1e-11)
+    other, _ = gap(elsewhere, z)
+    assert np.all(other >= -1e-11) and np.any(other > 1e-3)
+    free = jnp.any(v != 0, axis=-1)
+    outside = [
+        jnp.where(where, v, 1e-3),  # classes that do not count
+        jnp.where(where, v + 0.01, v),  # the rows no longer sum to 0
+        2.5 * v if name == "multilabel_hinge" else 50 * v,  # too large
+    ]
+    if name == "multilabel_hinge":
+        outside.append(-v)  # of the wrong sign
+    closed = jnp.any(~where, axis=-1)
+    for far, these in itertools.zip_longest(outside, [closed], fillvalue=free):
+        assert jnp.any(these)
+        np.testing.assert_array_equal(conjugate(far, t, where=where)[these], np.inf)
+    assert np.isnan(conjugate(v.at[:, 0].set(jnp.nan), t)).all()
+
+
+def test_the_losses_of_one_label_are_those_of_several():
+    z, y = examples()
+    t = jnp.where(jnp.arange(M) == y[:, None], 1, -1)
+    for one, several in (
+        (losses.crammer_singer, losses.multilabel_hinge),
+        (losses.softmax_cross_entropy, losses.multilabel_cross_entropy),
+    ):
+        np.testing.assert_allclose(several(z, t, where=mask() | (t > 0)), one(z, y, where=mask()), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["squared_hinge", "logistic"])

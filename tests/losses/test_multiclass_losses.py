@@ -21,7 +21,7 @@ from tests.support.losses import (
     softmax,
     top_k,
 )
-from xmcjax import losses
+from xmcjax import losses, projections
 
 
 def test_derivatives_in_the_variational_parameters():
@@ -183,6 +183,44 @@ def test_the_k_largest_are_found_without_sorting(name):
     z = jnp.zeros((2, 1000), jnp.float32)
     program = jax.jit(jax.value_and_grad(total)).lower(z).compile().as_text()
     assert "TopK" in program and " sort(" not in program
+
+
+def test_ordered_hinges_are_those_that_they_contain():
+    z, y = examples()
+    for beta, same in (
+        (np.ones(1), losses.crammer_singer),
+        (np.ones(M - 1), losses.weston_watkins),
+        (np.full(3, 1 / 3), partial(losses.topk_hinge, k=3, variant="beta")),
+    ):
+        for where in (None, mask()):
+            found = losses.ordered_hinge(z, y, beta, where=where)
+            np.testing.assert_allclose(found, same(z, y, where=where), rtol=1e-13)
+    # β that is not known when it is traced
+    for beta in ([0.5, 1.0], [-1.0, -2.0]):
+        assert np.isnan(jax.jit(losses.ordered_hinge)(z, y, jnp.asarray(beta))).all()
+    slope = jax.grad(lambda beta: jnp.sum(losses.ordered_hinge(z, y, beta)))(jnp.asarray([1.0, 0.5]))
+    ranked = -np.sort(
+        -np.where(
+            np.arange(M) == np.asarray(y)[:, None], 0, np.maximum(0, 1 + z - z[np.arange(ROWS), y][:, None])
+        )
+    )
+    np.testing.assert_allclose(slope, ranked[:, :2].sum(axis=0), rtol=1e-13)
+
+
+def test_fenchel_young_losses_of_a_set():
+    """0 at the projection itself, the sparsemax loss for the simplex, and the gradient p − t."""
+    z, y = examples()
+    t = jnp.asarray(np.eye(M)[np.asarray(y)])
+    value, slope = jax.value_and_grad(lambda z: jnp.sum(losses.fenchel_young(z, t, projections.simplex)))(z)
+    np.testing.assert_allclose(value, jnp.sum(losses.sparsemax(z, y)), rtol=1e-12)
+    np.testing.assert_allclose(slope, projections.simplex(z) - t, atol=1e-14)
+
+    def two(x):
+        return projections.knapsack(x, 2.0, 0.0, 1.0)
+
+    p = two(z / 0.5)
+    np.testing.assert_allclose(losses.fenchel_young(z, p, two, 0.5), 0, atol=1e-12)
+    assert np.all(losses.fenchel_young(z, two(z[::-1]), two, 0.5) >= 0)
 
 
 def test_one_vs_all():

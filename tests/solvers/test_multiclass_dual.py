@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from tests.support.problems import BACKENDS, svm_minimum, svm_problem
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
-from xmcjax.solvers.multiclass_dual import partner, round_count, round_pairs
+from xmcjax.solvers.multiclass_dual import round_count, round_pairs
 
 C = 0.7
 TIGHT = md.HParams(tol=1e-12, max_epochs=20000)
@@ -113,17 +113,10 @@ def test_a_row_that_is_all_but_zero_in_float32_ends_as_one_of_zeros(formulation)
 @pytest.mark.parametrize("classes", [2, 3, 4, 7, 8, 9, 16, 63, 200])
 def test_every_round_is_a_perfect_matching_and_all_rounds_cover_each_pair_once(classes):
     """The schedule of Weston-Watkins: a 1-factorization of the complete graph."""
-    everyone = np.arange(classes)
     met = np.zeros((classes, classes), int)
     for r in range(round_count(classes)):
-        other = partner(classes, everyone, r)
-        np.testing.assert_array_equal(partner(classes, other, r), everyone)  # a matching
-        assert np.count_nonzero(other == everyone) == classes % 2  # one rests where C is odd
-        met[everyone, other] += 1
         first, second = round_pairs(classes, r)
-        np.testing.assert_array_equal(other[first], second)
+        # all classes but the one that rests where C is odd
         assert len(set(first) | set(second)) == 2 * len(first) == classes - classes % 2
-        if classes < 10:
-            np.testing.assert_array_equal(round_pairs(classes, jnp.int32(r), jnp), (first, second))
-    assert (met[~np.eye(classes, dtype=bool)] == 1).all()
-    assert (met.diagonal() == classes % 2).all()
+        met[first, second] += 1
+    assert (met + met.T == 1 - np.eye(classes)).all()

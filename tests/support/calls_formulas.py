@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tests.support.calls import CLASSES, LABEL_MATRIX, LABELS, SCORES, SIGNS, K, M, N, Table, by_signature
-from xmcjax import losses, metrics
+from xmcjax import losses, metrics, projections
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES
 from xmcjax.projections import PROJECTIONS
@@ -32,6 +32,7 @@ def add(table: Table) -> None:
     """All of them."""
     _losses(table)
     values = dict(x=SCORES, radius=1.0, lower=0.0, upper=0.75, k=K, rho=1.0, variant="alpha")
+    values |= dict(weights=np.ones((N, M), np.float32))
     for name, function in PROJECTIONS.items():
         table.add(f"projections.{name}", function, by_signature(function, values), host=False)
     for kind in PENALTIES.values():
@@ -48,6 +49,7 @@ def _losses(table: Table) -> None:
     values = dict(scores=SCORES, duals=np.zeros((N, M), np.float32), labels=CLASSES, targets=SIGNS, k=K)
     values |= dict(where=np.ones((N, M), bool), gamma=1.0, variant="alpha", loss=losses.squared_hinge)
     values |= dict(a=np.ones(N, np.float32), log_a=np.zeros(N, np.float32))
+    values |= dict(beta=np.array([1.0, 0.5]), projection=projections.simplex)
     for name in losses.__all__:
         function = getattr(losses, name)
         if inspect.isfunction(function):

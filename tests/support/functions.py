@@ -10,7 +10,9 @@ import numpy as np
 
 from tests.support import losses as multiclass
 from tests.support import projections
+from xmcjax import losses
 from xmcjax.losses import MARGIN_LOSSES, HuberHinge
+from xmcjax.projections import capped_simplex, knapsack
 
 ROWS = multiclass.ROWS
 MARGINS = {**MARGIN_LOSSES, "narrow_huber": HuberHinge(delta=0.25)}
@@ -51,6 +53,34 @@ def _loss(name: str) -> Function:
     )
 
 
+def _multilabel(name: str) -> Function:
+    f, reference, _ = multiclass.MULTILABEL[name]
+    return Function(
+        lambda z, t, where: f(z, t, where=where),
+        lambda seed: (multiclass.examples(seed)[0], multiclass.signs(seed), multiclass.mask(seed + 1)),
+        lambda z, t, where: multiclass.expected_of_signs(reference, z, t, where),
+    )
+
+
+def _fenchel_young() -> Function:
+    """Of the points below a sum of 2 that are at most 1, γ = 0.7."""
+
+    def arguments(seed):
+        z, _ = multiclass.examples(seed)
+        return z, jnp.asarray(np.random.default_rng(seed).uniform(0, 0.2, z.shape))
+
+    def oracle(z, t):
+        b, one = z / 0.7, np.ones(ROWS)
+        p = projections.Problem(b, 2 * one, 0 * one, one, 0 * one, 1)
+        x = np.stack([projections.by_quadratic_program("capped_simplex", p.row(i)) for i in range(ROWS)])
+        return np.sum((x - t) * z - 0.35 * (x * x - t * t), axis=-1)
+
+    def call(z, t):
+        return losses.fenchel_young(z, t, lambda x: capped_simplex(x, 2.0, 1.0), 0.7)
+
+    return Function(call, arguments, oracle, 1e-9, floor=1)
+
+
 def _margins(seed: int) -> tuple:
     return (jnp.asarray(3 * np.random.default_rng(seed).normal(size=ROWS)),)
 
@@ -84,7 +114,27 @@ def _projection(name: str) -> Function:
     )
 
 
+def _knapsack_of_entries() -> Function:
+    """Bounds and weights of every entry, some weights 0 or negative."""
+
+    def arguments(seed):
+        rng = np.random.default_rng(seed)
+        b, w = rng.standard_normal((2, ROWS, 9))
+        w[:, 0] = 0
+        l, u = -rng.uniform(size=b.shape), rng.uniform(size=b.shape)
+        r = np.sum(w * rng.uniform(l, u), axis=-1)
+        return tuple(map(jnp.asarray, (b, r, l, u, w)))
+
+    def oracle(*arguments):
+        return np.stack([projections.weighted_by_breakpoints(*row) for row in zip(*arguments, strict=True)])
+
+    return Function(knapsack, arguments, oracle, 1e-11, floor=1)
+
+
 FUNCTIONS = {f"loss {name}": _loss(name) for name in multiclass.CASES}
+FUNCTIONS |= {f"loss {name}": _multilabel(name) for name in multiclass.MULTILABEL}
+FUNCTIONS["loss fenchel_young"] = _fenchel_young()
+FUNCTIONS["projection knapsack of entries"] = _knapsack_of_entries()
 FUNCTIONS |= {f"projection {name}": _projection(name) for name in projections.SETS}
 for _name, _of in MARGINS.items():
     FUNCTIONS[f"margin loss {_name}"] = Function(_of.value, _margins, FORMULAS[_name])

@@ -83,6 +83,34 @@ def truncated_topk_entropy(z, y, others, k):
     return np.logaddexp.reduce([0.0, *a[: max(len(a) - k + 1, 0)]])
 
 
+def ordered_hinge(z, y, others, beta):
+    hinges = sorted(hinge(z[others] - z[y]), reverse=True)
+    return sum(weight * h for weight, h in zip(beta, hinges, strict=False))
+
+
+def simplex(b):
+    """The projection, by sorting (Held, Wolfe and Crowder 1974)."""
+    falling = np.sort(b)[::-1]
+    thresholds = (np.cumsum(falling) - 1) / np.arange(1, len(b) + 1)
+    return np.maximum(b - thresholds[np.count_nonzero(falling > thresholds) - 1], 0)
+
+
+def sparsemax(z, y, others):
+    a = z[[y, *others]] - z[y]
+    p = simplex(a)
+    return a @ p - p @ p / 2 + 0.5
+
+
+def multilabel_hinge(z, positive, negative):
+    pairs = [1 + z[j] - z[y] for y in positive for j in negative]
+    return max([0.0, *pairs])
+
+
+def multilabel_cross_entropy(z, positive, negative):
+    counted = z[[*positive, *negative]]
+    return np.mean([np.logaddexp.reduce(counted - z[y]) for y in positive]) if positive else 0.0
+
+
 def lc_bound(z, y, others, log_a):
     return np.sum(np.exp(z[[y, *others]] + log_a)) - log_a - 1 - z[y]
 
@@ -131,6 +159,9 @@ def top_k(name, k, **options) -> Case:
     )
 
 
+BETA = np.array([1.0, 0.5, 0.5, 0.25])
+
+
 def _plain(name, reference) -> Case:
     return Case(getattr(losses, name), reference, getattr(losses, f"{name}_conjugate"))
 
@@ -149,8 +180,19 @@ CASES = {
     "topk_entropy": top_k("topk_entropy", 2),
     "topk_entropy_of_most": top_k("topk_entropy", M - 1),
     "truncated_topk_entropy": top_k("truncated_topk_entropy", 3),
+    "ordered_hinge": Case(
+        partial(losses.ordered_hinge, beta=BETA),
+        partial(ordered_hinge, beta=BETA),
+        partial(losses.ordered_hinge_conjugate, beta=BETA),
+    ),
+    "sparsemax": _plain("sparsemax", sparsemax),
     "lc_bound": _bound(losses.lc_bound, lc_bound, losses.lc_bound_conjugate),
     "dm_bound": _bound(losses.dm_bound, dm_bound, losses.dm_bound_conjugate),
+}
+# of targets ±1 in place of a label: `f(scores, targets, where=)`, its reference of (z, positive, negative)
+MULTILABEL = {
+    f.__name__: (f, globals()[f.__name__], getattr(losses, f"{f.__name__}_conjugate"))
+    for f in (losses.multilabel_hinge, losses.multilabel_cross_entropy)
 }
 CONVEX = [name for name, case in CASES.items() if case.convex]
 ROWS = 24  # of every example, so that a program serves many tests
@@ -206,3 +248,20 @@ def expected(reference, scores, labels, where=None):
         others = [c for c in range(len(z)) if opened[c] and c != y]
         values.append(reference(z, int(y), others))
     return np.array(values, np.float64)
+
+
+def signs(seed=2):
+    """Targets [ROWS, M] of ±1, from no to all of them 1."""
+    rng = np.random.default_rng(seed)
+    return jnp.asarray(np.where(rng.uniform(size=(ROWS, M)) < np.linspace(0, 1, ROWS)[:, None], 1, -1))
+
+
+def expected_of_signs(reference, scores, targets, where):
+    """The reference of (z, positive, negative) for each row, [rows]."""
+    rows = zip(np.asarray(scores, np.float64), np.asarray(targets), np.asarray(where), strict=True)
+    return np.array(
+        [
+            reference(z, *(list(np.flatnonzero((t == sign) & opened)) for sign in (1, -1)))
+            for z, t, opened in rows
+        ]
+    )

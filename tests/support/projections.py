@@ -175,3 +175,23 @@ def by_quadratic_program(name: str, p: Problem) -> np.ndarray:
     f[-1] = 1
     residual = E @ nnls(E, f, maxiter=1000 * m)[0] - f
     return np.linalg.solve(R, y - residual[:-1] / residual[-1])
+
+
+def weighted_by_breakpoints(b, r, l, u, w) -> np.ndarray:
+    """min ½‖x − b‖² with wᵀx = r, l <= x <= u: the piece between two breakpoints of t on which wᵀx is r."""
+
+    def x_of(t):
+        return np.clip(b - t * w, l, u)
+
+    def off(t):
+        return w @ x_of(t) - r
+
+    weighted = w != 0
+    breaks = np.sort(np.concatenate([((b - bound)[weighted] / w[weighted]) for bound in (l, u)]))
+    values = np.array([off(t) for t in breaks])  # they fall
+    after = int(np.clip(np.searchsorted(-values, 0), 1, len(breaks) - 1))
+    low, high = breaks[after - 1], breaks[after]
+    share = (
+        values[after - 1] / (values[after - 1] - values[after]) if values[after - 1] > values[after] else 0.0
+    )
+    return x_of(low + share * (high - low))

@@ -17,6 +17,7 @@ from xmcjax.losses._entropies import (
     topk_entropy_conjugate,
     truncated_topk_entropy,
 )
+from xmcjax.losses._fenchel_young import fenchel_young, sparsemax, sparsemax_conjugate
 from xmcjax.losses._hinges import (
     crammer_singer,
     crammer_singer_conjugate,
@@ -35,7 +36,14 @@ from xmcjax.losses._margin import (
     MarginLoss,
     SquaredHinge,
 )
+from xmcjax.losses._multilabel import (
+    multilabel_cross_entropy,
+    multilabel_cross_entropy_conjugate,
+    multilabel_hinge,
+    multilabel_hinge_conjugate,
+)
 from xmcjax.losses._one_vs_all import one_vs_all, one_vs_all_conjugate
+from xmcjax.losses._ordered_hinge import ordered_hinge, ordered_hinge_conjugate
 from xmcjax.losses._smooth_topk_hinge import smooth_topk_hinge, smooth_topk_hinge_conjugate
 from xmcjax.losses._topk_hinge import topk_hinge, topk_hinge_conjugate
 
@@ -59,6 +67,7 @@ __all__ = [
     "crammer_singer_conjugate",
     "dm_bound",
     "dm_bound_conjugate",
+    "fenchel_young",
     "hinge",
     "huber_hinge",
     "lc_bound",
@@ -66,13 +75,21 @@ __all__ = [
     "lee_lin_wahba",
     "lee_lin_wahba_conjugate",
     "logistic",
+    "multilabel_cross_entropy",
+    "multilabel_cross_entropy_conjugate",
+    "multilabel_hinge",
+    "multilabel_hinge_conjugate",
     "one_vs_all",
     "one_vs_all_conjugate",
+    "ordered_hinge",
+    "ordered_hinge_conjugate",
     "poisson",
     "smooth_topk_hinge",
     "smooth_topk_hinge_conjugate",
     "softmax_cross_entropy",
     "softmax_cross_entropy_conjugate",
+    "sparsemax",
+    "sparsemax_conjugate",
     "squared_hinge",
     "topk_entropy",
     "topk_entropy_conjugate",

@@ -127,6 +127,25 @@ def checked_scores(name: str, scores) -> jax.Array:
     return scores
 
 
+def checked_targets(targets, name: str, values: jax.Array) -> jax.Array:
+    """Real numbers of the shape of the values, which have this name."""
+    targets = jnp.asarray(targets)
+    if not (jnp.issubdtype(targets.dtype, jnp.integer) or jnp.issubdtype(targets.dtype, jnp.floating)):
+        raise TypeError(f"expected targets of real numbers, got {targets.dtype}")
+    if targets.shape != values.shape:
+        raise ValueError(f"expected targets of the shape of the {name}, {values.shape}, got {targets.shape}")
+    return targets
+
+
+def checked_signs(targets, name: str, values: jax.Array) -> jax.Array:
+    """The same, ±1 where they are known."""
+    targets = checked_targets(targets, name, values)
+    known = concrete(targets)
+    if known is not None and (wrong := known[(known != 1) & (known != -1)]).size:
+        raise ValueError(f"expected targets of 1 and -1, got {wrong.flat[0]}")
+    return targets
+
+
 def checked_mask(where, shape: tuple[int, ...]) -> jax.Array | None:
     """The mask of open classes, which must broadcast to `shape`; None where there is none."""
     if where is None:

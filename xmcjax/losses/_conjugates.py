@@ -18,9 +18,13 @@ def slack(rows: Rows) -> jax.Array:
 
     The entries are rounded in the dtype of the duals, their sums in that of the computation.
     """
-    m = rows.values.shape[-1]
-    entries, sums = (float(jnp.finfo(dtype).eps) for dtype in (rows.dtype, rows.values.dtype))
-    return jnp.asarray(4 * (entries + sums * m**0.5), rows.values.dtype)
+    return rounding(rows.dtype, rows.values)
+
+
+def rounding(dtype, values: jax.Array) -> jax.Array:
+    """The same for duals given in `dtype`, `values` [..., m] in that of the computation."""
+    entries, sums = (float(jnp.finfo(kind).eps) for kind in (dtype, values.dtype))
+    return jnp.asarray(4 * (entries + sums * values.shape[-1] ** 0.5), values.dtype)
 
 
 def dual_variables(rows: Rows) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -41,7 +45,12 @@ def closed_have_duals(rows: Rows) -> jax.Array:
 
 def on_domain(rows: Rows, outside: jax.Array, value: jax.Array) -> jax.Array:
     """The value, +∞ outside, NaN where a dual is NaN; [...]."""
-    unknown = jnp.any(jnp.isnan(rows.values), axis=-1)
+    return known_on_domain(rows.values, outside, value)
+
+
+def known_on_domain(values: jax.Array, outside: jax.Array, value: jax.Array) -> jax.Array:
+    """The same for duals `values` [..., m]."""
+    unknown = jnp.any(jnp.isnan(values), axis=-1)
     return jnp.where(unknown, jnp.nan, jnp.where(outside, jnp.inf, value))
 
 

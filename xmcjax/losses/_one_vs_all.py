@@ -7,7 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from xmcjax.losses._classes import accumulator, checked_mask, checked_scores, concrete
+from xmcjax.losses._classes import accumulator, checked_mask, checked_scores, checked_signs
 from xmcjax.losses._margin import MarginLoss
 
 
@@ -55,15 +55,7 @@ def _checked(name, values, targets, loss, where):
     values = checked_scores(name, values)
     if not isinstance(loss, MarginLoss):
         raise TypeError(f"expected a MarginLoss such as losses.squared_hinge, got {loss!r}")
-    targets = jnp.asarray(targets)
-    if not (jnp.issubdtype(targets.dtype, jnp.integer) or jnp.issubdtype(targets.dtype, jnp.floating)):
-        raise TypeError(f"expected targets of real numbers, got {targets.dtype}")
-    if targets.shape != values.shape:
-        raise ValueError(f"expected targets of the shape of the {name}, {values.shape}, got {targets.shape}")
-    known = concrete(targets)
-    if known is not None and (wrong := known[(known != 1) & (known != -1)]).size:
-        raise ValueError(f"expected targets of 1 and -1, got {wrong.flat[0]}")
-    return values, targets, checked_mask(where, values.shape)
+    return values, checked_signs(targets, name, values), checked_mask(where, values.shape)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -22,6 +22,7 @@ import numpy as np
 from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_k, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import on_domain
+from xmcjax.losses._envelope import envelope
 from xmcjax.losses._topk_hinge import checked_variant, topk_simplex_duals
 from xmcjax.losses.gains import Variant
 from xmcjax.projections import topk_simplex
@@ -63,7 +64,7 @@ def smooth_topk_hinge(
         top-k SVM_γ.
     """
     scores = checked_scores("scores", scores)
-    k, variant, gamma = checked_k(k, scores), checked_variant(variant), _checked_gamma(gamma, scores.dtype)
+    k, variant, gamma = checked_k(k, scores), checked_variant(variant), checked_gamma(gamma, scores.dtype)
     return evaluate(_smooth_topk_hinge, scores, labels, where, gamma, k=k, variant=variant)
 
 
@@ -78,11 +79,11 @@ def smooth_topk_hinge_conjugate(
     result [...] and the errors are as in the loss.
     """
     duals = checked_scores("scores", duals)
-    k, variant, gamma = checked_k(k, duals), checked_variant(variant), _checked_gamma(gamma, duals.dtype)
+    k, variant, gamma = checked_k(k, duals), checked_variant(variant), checked_gamma(gamma, duals.dtype)
     return evaluate(_smooth_topk_hinge_conjugate, duals, labels, where, gamma, k=k, variant=variant)
 
 
-def _checked_gamma(gamma, dtype) -> jax.Array:
+def checked_gamma(gamma, dtype) -> jax.Array:
     """γ > 0, a scalar; where it is known, a number of the dtype in which scores of `dtype` are computed."""
     kind = gamma.dtype if hasattr(gamma, "dtype") else np.asarray(gamma).dtype
     if not (jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)):
@@ -99,33 +100,11 @@ def _checked_gamma(gamma, dtype) -> jax.Array:
 
 
 def _smooth_topk_hinge(rows: Rows, gamma, k: int, variant: Variant):
-    return jnp.where(gamma > 0, _envelope(1 + rows.margins(), gamma, k, variant)[0], jnp.nan)
+    projection = functools.partial(topk_simplex, k=k, variant=variant)
+    return jnp.where(gamma > 0, envelope(1 + rows.margins(), gamma, projection)[0], jnp.nan)
 
 
 def _smooth_topk_hinge_conjugate(rows: Rows, gamma, k: int, variant: Variant):
     x, total, outside = topk_simplex_duals(rows, k, variant)
     # φ*(x) = γ/2 ‖x‖² − ⟨1, x⟩
     return on_domain(rows, outside, gamma / 2 * jnp.sum(x * x, axis=-1) - total)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
-def _envelope(b: jax.Array, gamma: jax.Array, k: int, variant: Variant) -> tuple[jax.Array, jax.Array]:
-    """(max {⟨b, x⟩ − γ/2 ‖x‖² : x ∈ Δ}, its x) of b [..., m], −∞ at the classes that do not count."""
-    x = _projection(b, gamma, k, variant)
-    terms = jnp.where(jnp.isneginf(b), 0, b) * x - gamma / 2 * x * x
-    return jnp.sum(terms, axis=-1), x
-
-
-@_envelope.defjvp
-def _(k, variant, primals, tangents):
-    (b, gamma), (db, dgamma) = primals, tangents
-    value, x = _envelope(b, gamma, k, variant)
-    # The derivative of the maximum is that of its terms at x. It does not need the derivative of x, which is
-    # that of the projection; only a second derivative computes it.
-    dvalue = jnp.sum(x * db, axis=-1) - jnp.sum(x * x, axis=-1) / 2 * dgamma
-    _, dx = jax.jvp(lambda b, gamma: _projection(b, gamma, k, variant), primals, tangents)
-    return (value, x), (dvalue, dx)
-
-
-def _projection(b, gamma, k: int, variant: Variant):
-    return topk_simplex(b / gamma, k, variant=variant)

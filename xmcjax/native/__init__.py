@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from xmcjax.native._ffi import call as call
     from xmcjax.native._ffi import project_box as project_box
     from xmcjax.native._ffi import project_topk as project_topk
+    from xmcjax.native._ffi import project_weighted as project_weighted
     from xmcjax.native._multiclass import Advanced as Advanced
     from xmcjax.native._multiclass import Ascent as Ascent
     from xmcjax.native._multiclass import Assessment as Assessment
@@ -49,7 +50,7 @@ _LATE = {
     "_calls": ("InPlace",),
     "_columns": ("put_columns", "take_columns"),
     "_csr": ("csr_arrays",),
-    "_ffi": ("available", "available_here", "call", "project_box", "project_topk"),
+    "_ffi": ("available", "available_here", "call", "project_box", "project_topk", "project_weighted"),
     "_multiclass": (
         "Advanced",
         "Ascent",

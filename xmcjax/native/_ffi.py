@@ -136,6 +136,13 @@ def project_box(b, radius, lower, upper, rho, *, at_most: bool):
     )
 
 
+def project_weighted(b, radius, lower, upper, weights):
+    """Projections between bounds of each entry, of xmcjax/projections/_weighted.py."""
+    return _over_rows("project_weighted", ("radius", "lower", "upper", "weights"))(
+        b, radius, lower, upper, weights
+    )
+
+
 def project_topk(b, radius, rho, *, k: int):
     """Projections with a bound of 1ᵀx/k, of xmcjax/projections/_topk.py."""
     return _over_rows("project_topk", ("radius", "rho"), k=k)(b, radius, rho)
@@ -146,10 +153,12 @@ def _over_rows(name: str, numbers: tuple[str, ...], **options: int):
     """(b, its numbers) -> the results of a projection, which XLA may split by rows."""
 
     def made(b, *given):
-        # the numbers of each vector [...], varying over the axes of a mesh as b does in shard_map
-        along = (jnp.where(b[..., 0] == b[..., 0], number, number) for number in given)
+        # the numbers of each vector [...] or entry, varying over the axes of a mesh as b does in shard_map
+        heads = (b if number.ndim == b.ndim else b[..., 0] for number in given)
+        along = (jnp.where(head == head, a, a) for head, a in zip(heads, given, strict=True))
         fields = dict(zip(numbers, along, strict=True))
         return tuple(call(name, vmap_method="broadcast_all", b=b, **fields, **options).values())
 
-    results = sum(field.kind == "OUT" for field in CALLS[name]) - 1
-    return over_rows(made, numbers=len(numbers), results=results)
+    fields = {field.name: field for field in CALLS[name]}
+    results = sum(field.kind == "OUT" for field in fields.values()) - 1
+    return over_rows(made, entries=["m" in fields[number].sizes for number in numbers], results=results)

@@ -7,7 +7,7 @@ is a device's own already; explicit axes of a mesh, which are part of the type o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,11 +18,12 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 
-def over_rows(call: Callable, *, numbers: int, results: int) -> Callable:
+def over_rows(call: Callable, *, entries: Sequence[bool], results: int) -> Callable:
     """The same function, split by its batch axes.
 
     Args:
-        call: (b [..., m], `numbers` arrays [...]) -> (an array [..., m], `results` arrays [...]).
+        call: (b [..., m], further arrays) -> (an array [..., m], `results` arrays [...]).
+        entries: of each further array, whether it is [..., m], a number per entry, or [...].
     """
 
     def shardings(arguments):
@@ -35,7 +36,7 @@ def over_rows(call: Callable, *, numbers: int, results: int) -> Callable:
         else:  # the arguments lie on several meshes: every device has all rows
             mesh = Mesh(np.array(list(given.device_set)), "devices")
         whole, one = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((*batch, None), batch))
-        return mesh, (whole, *[one] * numbers), (whole, *[one] * results)
+        return mesh, (whole, *[whole if each else one for each in entries]), (whole, *[one] * results)
 
     def partition(_, arguments, __):
         mesh, taken, given = shardings(arguments)
@@ -54,7 +55,7 @@ def over_rows(call: Callable, *, numbers: int, results: int) -> Callable:
     partitioned.def_partition(
         partition,
         infer_sharding_from_operands=lambda _, arguments, __: shardings(arguments)[2],
-        sharding_rule=", ".join(["... m", *["..."] * numbers])
+        sharding_rule=", ".join(["... m", *["... m" if each else "..." for each in entries]])
         + " -> "
         + ", ".join(["... m", *["..."] * results]),
         need_replication_factors=("m",),
@@ -84,7 +85,7 @@ def _full(size: int, batched, arguments) -> list[jax.Array]:
 
 
 def by_rows(project: Callable, b: jax.Array, *numbers: jax.Array, results: int | None = None) -> Any:
-    """``project(b, *numbers)`` of b [..., m] and numbers [...], sharded as b is.
+    """``project(b, *numbers)`` of b [..., m] and numbers [...] or [..., m], sharded as b is.
 
     Args:
         project: returns an array [..., m], or a tuple of it and `results` arrays [...].
@@ -110,12 +111,13 @@ def by_rows(project: Callable, b: jax.Array, *numbers: jax.Array, results: int |
             return placed(found, given)
         return (placed(found[0], given), *(placed(number, batch) for number in found[1:]))
 
-    b, numbers = placed(b, [*batch, None]), tuple(placed(number, batch) for number in numbers)
+    axes = [[*batch, None] if array.ndim == b.ndim else batch for array in (b, *numbers)]
+    arrays = [placed(array, own) for array, own in zip((b, *numbers), axes, strict=True)]
     if not names:
-        return arranged(project(b, *numbers))
+        return arranged(project(*arrays))
     whole, one = PartitionSpec(*batch, None), PartitionSpec(*batch)
     out = whole if results is None else (whole, *[one] * results)
-    split = jax.shard_map(
-        project, mesh=mesh, in_specs=(whole, *[one] * len(numbers)), out_specs=out, axis_names=names
+    specs = tuple(PartitionSpec(*own) for own in axes)
+    return arranged(
+        jax.shard_map(project, mesh=mesh, in_specs=specs, out_specs=out, axis_names=names)(*arrays)
     )
-    return arranged(split(b, *numbers))

@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 from xmcjax.projections._knapsack import capped_simplex, knapsack, simplex
 from xmcjax.projections._topk import topk_cone, topk_simplex
+from xmcjax.projections._trees import over_tree
 
 PROJECTIONS: dict[str, Callable] = {
     projection.__name__: projection
     for projection in (simplex, capped_simplex, knapsack, topk_cone, topk_simplex)
 }
 
-__all__ = ["PROJECTIONS", "capped_simplex", "knapsack", "simplex", "topk_cone", "topk_simplex"]
+__all__ = ["PROJECTIONS", "capped_simplex", "knapsack", "over_tree", "simplex", "topk_cone", "topk_simplex"]

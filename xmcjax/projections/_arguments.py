@@ -28,12 +28,20 @@ def working_dtype(dtype) -> np.dtype:
     return np.dtype(dtype) if jnp.dtype(dtype).itemsize >= 4 else np.dtype(np.float32)
 
 
-def number(value, name: str, x: jax.Array, *, least: float | None = 0, finite: bool = False) -> jax.Array:
+def per_entry(value, x: jax.Array) -> bool:
+    """Whether a number is given for each entry of x: as many axes as x has."""
+    return np.ndim(value) == x.ndim
+
+
+def number(
+    value, name: str, x: jax.Array, *, least: float | None = 0, finite: bool = False, entries: bool = False
+) -> jax.Array:
     """A scalar, or one number per vector of x, as an array of x.shape[:-1].
 
     Args:
         least: the smallest value allowed; None allows any. Values that are being traced cannot be seen.
         finite: whether infinity is refused.
+        entries: whether there may be a number per entry; the array is then of x.shape.
     """
     known = None if isinstance(value, Tracer) else np.asarray(value)
     dtype = jnp.result_type(value) if known is None else known.dtype
@@ -54,36 +62,47 @@ def number(value, name: str, x: jax.Array, *, least: float | None = 0, finite: b
     # whole numbers beyond 32 bits are passed on in the dtype of the computation
     exact = value if known is None or isinstance(value, jax.Array) else known
     array = jnp.asarray(exact, working_dtype(x.dtype))
-    batch = x.shape[:-1]
+    batch, entry = x.shape[:-1], entries and per_entry(array, x)
     try:
-        return jnp.broadcast_to(array, batch)
+        array = jnp.broadcast_to(array, x.shape if entry else batch)
     except ValueError:
+        whole = f" or, with as many axes, to {x.shape}" if entries else ""
         raise ValueError(
-            f"expected {name} as a scalar or of a shape that broadcasts to {batch}, the leading axes of x, "
-            f"got shape {array.shape}"
+            f"expected {name} as a scalar or of a shape that broadcasts to {batch}, the leading axes of x,"
+            f"{whole} got shape {array.shape}"
         ) from None
+    return jnp.broadcast_to(array[..., None], x.shape) if entries and not entry else array
 
 
-def feasible(x: jax.Array, radius, lower, upper) -> None:
-    """Raises where bounds and sum, as far as they are known, leave no point."""
+def feasible(x: jax.Array, radius, lower, upper, weights=1.0) -> None:
+    """Raises where bounds, weights and sum, as far as they are known, leave no point."""
     if any(isinstance(value, Tracer) for value in (lower, upper)):
         return
-    lower, upper = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
-    crossed = np.broadcast_arrays(lower, upper)
-    if (crossed[0] > crossed[1]).any():
-        where = tuple(np.argwhere(crossed[0] > crossed[1])[0])
-        raise ValueError(f"expected lower <= upper, got {crossed[0][where]:g} and {crossed[1][where]:g}")
-    if isinstance(radius, Tracer):
+
+    def of_entries(value):  # [..., 1], or [..., m] where there is one for each entry
+        value = np.asarray(value, np.float64)
+        return value if per_entry(value, x) else value[..., None]
+
+    lower, upper = np.broadcast_arrays(of_entries(lower), of_entries(upper))
+    if (lower > upper).any():
+        where = tuple(np.argwhere(lower > upper)[0])
+        raise ValueError(f"expected lower <= upper, got {lower[where]:g} and {upper[where]:g}")
+    if any(isinstance(value, Tracer) for value in (radius, weights)):
         return
-    m = x.shape[-1]
-    radius, least, most = np.broadcast_arrays(np.asarray(radius, np.float64), m * lower, m * upper)
-    size = m * np.maximum(abs(lower), abs(upper))
+    w = of_entries(weights)
+    one, m = (lower + w).shape[-1] == 1, x.shape[-1]
+    with np.errstate(invalid="ignore"):  # 0 times infinity
+        ends = [np.where(w == 0, 0, w * bound) for bound in (lower, upper)]
+    least, most = (end.sum(-1) * (m if one else 1) for end in (np.minimum(*ends), np.maximum(*ends)))
+    size = np.maximum(abs(ends[0]), abs(ends[1])).sum(-1) * (m if one else 1)
+    radius, least, most, size = np.broadcast_arrays(np.asarray(radius, np.float64), least, most, size)
     slack = 4 * float(jnp.finfo(working_dtype(x.dtype)).eps) * np.where(np.isfinite(size), size, 0)
     bad = (radius < least - slack) | (radius > most + slack)
     if bad.any():
         where = tuple(np.argwhere(bad)[0])
+        names = (f"{m} lower = ", f"{m} upper = ") if one and (w == 1).all() else ("", "")
         raise ValueError(
-            f"expected a radius between {m} lower = {least[where]:g} and {m} upper = {most[where]:g}, "
+            f"expected a radius between {names[0]}{least[where]:g} and {names[1]}{most[where]:g}, "
             f"got {radius[where]:g}"
         )
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax import native
-from xmcjax.projections import _arguments, _threshold
+from xmcjax.projections import _arguments, _threshold, _weighted
 
 
 def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
@@ -173,22 +173,25 @@ def capped_simplex(x, radius, upper) -> jax.Array:
     return _solve(x, r, jnp.zeros_like(r), u, at_most=True)
 
 
-def knapsack(x, radius, lower, upper) -> jax.Array:
-    """Projects vectors onto the points between two bounds whose sum is the radius.
+def knapsack(x, radius, lower, upper, weights=None) -> jax.Array:
+    """Projects vectors onto the points between two bounds whose sum, or weighted sum, is the radius.
 
-    The continuous quadratic knapsack problem with equal weights:
+    The continuous quadratic knapsack problem:
 
-    .. math:: \\arg\\min_p \\tfrac12\\|p - x\\|^2 \\quad\\text{with}\\quad 1^T p = r,\\; l \\le p \\le u
+    .. math:: \\arg\\min_p \\tfrac12\\|p - x\\|^2 \\quad\\text{with}\\quad w^T p = r,\\; l \\le p \\le u
 
-    The solution is p = min(max(x − t, l), u). On the entries M strictly between the bounds dp = dx − dt
-    with dt = (Σ_M dx + |L| dl + |U| du − dr)/|M|; the entries L and U at a bound follow it.
+    The solution is p = min(max(x − t w, l), u). With equal weights dp = dx − dt on the entries M
+    strictly between the bounds, with dt = (Σ_M dx + |L| dl + |U| du − dr)/|M|; the entries L and U at a bound
+    follow it. docs/projections.md has the derivatives with weights.
 
     Args:
         x: [..., m], of a floating dtype; the last axis is projected, the others are a batch. float16
             and bfloat16 are computed in float32. Entries of −inf get the lower bound.
-        radius: r with m l <= r <= m u, a scalar or of a shape that broadcasts to x.shape[:-1].
-        lower: l, likewise; −inf for none.
+        radius: r, a scalar or of a shape that broadcasts to x.shape[:-1], between the least and the largest
+            wᵀp of the bounds: m l <= r <= m u where all are equal.
+        lower: l, likewise, or a bound for each entry, with as many axes as x; −inf for none.
         upper: u >= l, likewise; inf for none.
+        weights: w, finite, of any sign, likewise; 1 by default.
 
     Returns:
         p, shape and dtype of x. A vector with NaN or +inf, or whose bounds and radius leave no point and
@@ -203,6 +206,8 @@ def knapsack(x, radius, lower, upper) -> jax.Array:
         >>> import jax.numpy as jnp
         >>> knapsack(jnp.array([2.0, 0.5, -3.0]), radius=0.0, lower=-1.0, upper=1.0).tolist()
         [1.0, 0.0, -1.0]
+        >>> knapsack(jnp.zeros(3), 0.5, -1.0, 1.0, weights=jnp.array([1.0, -1.0, 0.0])).tolist()
+        [0.25, -0.25, 0.0]
 
     References:
         Kiwiel (2008), Variable fixing algorithms for the continuous quadratic knapsack problem,
@@ -210,7 +215,14 @@ def knapsack(x, radius, lower, upper) -> jax.Array:
     """
     x = _arguments.vectors(x)
     r = _arguments.number(radius, "radius", x, least=None, finite=True)
-    l = _arguments.number(lower, "lower", x, least=None)
-    u = _arguments.number(upper, "upper", x, least=None)
-    _arguments.feasible(x, radius, lower, upper)
-    return _solve(x, r, l, u, at_most=False)
+    if weights is None and not (_arguments.per_entry(lower, x) or _arguments.per_entry(upper, x)):
+        l, u = (_arguments.number(*bound, x, least=None) for bound in ((lower, "lower"), (upper, "upper")))
+        _arguments.feasible(x, radius, lower, upper)
+        return _solve(x, r, l, u, at_most=False)
+    w = 1.0 if weights is None else weights
+    l, u, w = (
+        _arguments.number(value, name, x, least=None, finite=name == "weights", entries=True)
+        for value, name in ((lower, "lower"), (upper, "upper"), (w, "weights"))
+    )
+    _arguments.feasible(x, radius, lower, upper, weights=1.0 if weights is None else weights)
+    return _weighted.project(x.astype(r.dtype), r, l, u, w).astype(x.dtype)

@@ -95,6 +95,13 @@ void run(BoxArgs<T>& args) {
 XMCJAX_RUNS(BoxArgs)
 
 template <class T>
+void run(WeightedArgs<T>& args) {
+  if (args.m < 1) throw BadArgument("project_weighted: expected vectors with an entry");
+  kernels<T>().project_weighted(args, 0, args.batch);
+}
+XMCJAX_RUNS(WeightedArgs)
+
+template <class T>
 void run(TopkArgs<T>& args) {
   if (args.k < 1 || args.k > args.m) throw BadArgument("project_topk: expected 1 <= k <= the length of the vectors");
   kernels<T>().project_topk(args, 0, args.batch);

@@ -4,6 +4,7 @@
 #include "core/interrupt.h"
 #include "core/isa.h"
 #include "projections/projection_math.h"
+#include "projections/weighted.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
@@ -25,6 +26,18 @@ void project_box(const BoxArgs<T>& args, int64_t first, int64_t last) {
 }
 
 template <class T>
+void project_weighted(const WeightedArgs<T>& args, int64_t first, int64_t last) {
+  const int64_t m = args.m;
+  std::vector<double> work(projection::weighted_work(m));
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i, poll(2 * kPasses * m)) {
+    const int64_t at = i * m;
+    weighted_knapsack(args.b + at, double(args.radius[i]), args.lower + at, args.upper + at, args.weights + at, m,
+                      work.data(), args.x + at, args.threshold + i);
+  }
+}
+
+template <class T>
 void project_topk(const TopkArgs<T>& args, int64_t first, int64_t last) {
   std::vector<double> work(projection_work(args.m));
   const Poll poll;
@@ -40,6 +53,8 @@ void project_topk(const TopkArgs<T>& args, int64_t first, int64_t last) {
 
 template void project_box<float>(const BoxArgs<float>&, int64_t, int64_t);
 template void project_box<double>(const BoxArgs<double>&, int64_t, int64_t);
+template void project_weighted<float>(const WeightedArgs<float>&, int64_t, int64_t);
+template void project_weighted<double>(const WeightedArgs<double>&, int64_t, int64_t);
 template void project_topk<float>(const TopkArgs<float>&, int64_t, int64_t);
 template void project_topk<double>(const TopkArgs<double>&, int64_t, int64_t);
 

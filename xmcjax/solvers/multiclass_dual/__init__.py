@@ -15,7 +15,7 @@ from xmcjax.solvers.multiclass_dual._epochs import (
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, multiclass_problem
 from xmcjax.solvers.multiclass_dual._processes import run_over_mesh
 from xmcjax.solvers.multiclass_dual._proximal import Proximal
-from xmcjax.solvers.multiclass_dual._schedule import partner, round_count, round_pairs
+from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution, run
 from xmcjax.solvers.multiclass_dual._solver import SOLVER
 
@@ -32,7 +32,6 @@ __all__ = [
     "certificate",
     "init",
     "multiclass_problem",
-    "partner",
     "round_count",
     "round_pairs",
     "run",

@@ -1,0 +1,137 @@
+"""The hinge losses of a label's competitors in falling order, weighted by their rank.
+
+    L_β(a) = Σ_j β_j max{0, 1 + a_[j]},  β_1 ≥ β_2 ≥ … ≥ 0
+
+a_[1] ≥ a_[2] ≥ … are the margins z_j − z_y of the open classes other than y. As β falls, L_β is convex: it is
+the support function of {x ≥ 0 : the k largest entries of x sum to β_1 + … + β_k at most, for every k}.
+
+Source: N. Usunier, D. Buffoni, P. Gallinari, "Ranking with ordered weighted pairwise classification", ICML
+2009; it stands in M. Lapin, M. Hein, B. Schiele, "Top-k Multiclass SVM", NIPS 2015, before its eq. (5).
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xmcjax._range import check_range
+from xmcjax.losses._classes import Rows, accumulator, checked_scores, concrete, evaluate
+from xmcjax.losses._conjugates import dual_variables, on_domain, slack
+from xmcjax.losses._largest import largest
+
+
+def ordered_hinge(scores, labels, beta, *, where=None) -> jax.Array:
+    """Σ_j β_j max{0, 1 + a_[j]} of each row: its hinges in falling order, weighted by their rank.
+
+    a_[j] is the j-th largest of the margins z_j − z_y of the classes other than y. β = (1) is the loss of
+    Crammer and Singer, β = (1, …, 1) of Weston and Watkins, β = (1/k, …, 1/k) with k entries
+    :func:`topk_hinge` beta, and β_j = 1/j weights ranks as WARP does.
+
+    At a kink the gradient is a subgradient: classes that tie share the weights of their ranks alike.
+
+    Args:
+        scores: z, [..., m], of a floating point dtype.
+        labels: y, integers [...], from 0 to m−1.
+        beta: β, [q] with 1 ≤ q ≤ m−1, finite and falling, none negative; further ranks have the
+            weight 0. It is differentiated, too.
+        where: which classes are open, booleans that broadcast to [..., m]; all by default. Class y is
+            always open. With fewer than q+1 open classes the last weights are not used.
+
+    Returns:
+        [...], in the dtype of the scores, summed in float32 at least. NaN where a label that is not
+        known when tracing lies outside 0 … m−1, or a β that is not known rises or is negative.
+
+    Raises:
+        TypeError: a dtype of the wrong kind.
+        ValueError: β, shapes or known labels out of range.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> ordered_hinge(jnp.array([2.0, 1.5, 1.25, -1.0], jnp.float32), jnp.array(0), jnp.array([1.0, 0.5]))
+        Array(0.625, dtype=float32)
+
+    Reference:
+        N. Usunier, D. Buffoni, P. Gallinari, "Ranking with ordered weighted pairwise classification", 2009.
+    """
+    scores = checked_scores("scores", scores)
+    return evaluate(_ordered_hinge, scores, labels, where, _checked_beta(beta, scores))
+
+
+def ordered_hinge_conjugate(duals, labels, beta, *, where=None) -> jax.Array:
+    """The convex conjugate of :func:`ordered_hinge` in the scores, f*(v) = max_z ⟨v, z⟩ − f(z).
+
+    f*(v) = −Σ_{j≠y} v_j where v sums to 0, v_{≠y} ≥ 0 and for every k the k largest of v_{≠y} sum to
+    β_1 + … + β_k at most, +∞ elsewhere. Membership is tested up to rounding (see docs/losses.md).
+
+    It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
+    result [...] and the errors are as in the loss.
+    """
+    duals = checked_scores("scores", duals)
+    return evaluate(_ordered_hinge_conjugate, duals, labels, where, _checked_beta(beta, duals))
+
+
+def _checked_beta(beta, scores: jax.Array) -> jax.Array:
+    """β [q], falling and not negative where it is known, in the dtype of the computation."""
+    beta = beta if isinstance(beta, jax.Array) else np.asarray(beta)
+    if not (jnp.issubdtype(beta.dtype, jnp.floating) or jnp.issubdtype(beta.dtype, jnp.integer)):
+        raise TypeError(f"expected beta of real numbers, got {beta.dtype}")
+    m = scores.shape[-1]
+    if beta.ndim != 1 or not 1 <= len(beta) < m:
+        raise ValueError(
+            f"expected beta of shape [q] with q from 1 to m-1 = {m - 1} for {m} classes, got {beta.shape}"
+        )
+    known = concrete(beta)
+    if known is not None:
+        known = known.astype(np.float64)
+        if not (np.isfinite(known).all() and known.min() >= 0 and (known[1:] <= known[:-1]).all()):
+            raise ValueError(f"expected a finite beta that falls and is not negative, got {known.tolist()}")
+        check_range("expected beta", known[known > 0], accumulator(scores.dtype))
+    return jnp.asarray(beta, accumulator(scores.dtype))
+
+
+def _ordered_hinge(rows: Rows, beta):
+    falls = jnp.all(beta >= 0) & jnp.all(beta[1:] <= beta[:-1])
+    return jnp.where(falls, _weighted(1 + rows.margins(), beta)[0], jnp.nan)
+
+
+def _ordered_hinge_conjugate(rows: Rows, beta):
+    x, total, outside = dual_variables(rows)
+    falling = -jnp.sort(-x, axis=-1)
+    allowed = jnp.cumsum(jnp.pad(beta, (0, x.shape[-1] - len(beta))))
+    room = slack(rows) * jnp.maximum(allowed, 1)
+    beyond = jnp.any(jnp.cumsum(falling, axis=-1) > jnp.broadcast_to(allowed + room, x.shape), axis=-1)
+    return on_domain(rows, outside | beyond, -total)
+
+
+@jax.custom_jvp
+def _weighted(gains: jax.Array, beta: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(Σ_j β_j max{0, h_[j]} of h [..., m], the q largest of h [..., q])."""
+    top = largest(gains, len(beta))
+    return jax.nn.relu(top) @ beta, top
+
+
+@_weighted.defjvp
+def _(primals, tangents):
+    (gains, beta), (dgains, dbeta) = primals, tangents
+    value, top = _weighted(gains, beta)
+    change = jnp.sum(_shares(gains, top, beta) * dgains, axis=-1)
+    change = change + jax.nn.relu(top) @ dbeta
+    return (value, top), (change, jnp.zeros_like(top))
+
+
+def _shares(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
+    """The x with ⟨h, x⟩ = L_β(h): β of the rank of each h > 0, the mean over the ranks of those that tie."""
+    q = len(beta)
+    places = functools.partial(jnp.vectorize, excluded={2}, signature="(q),(m)->(m)")
+    search = places(lambda rising, h, side: q - jnp.searchsorted(rising, h, side=side))
+    above, upto = (search(top[..., ::-1], gains, side) for side in ("right", "left"))
+    # of the numbers equal to the last one there may be more than there are ranks
+    last = top[..., -1:]
+    tied = above + jnp.sum(gains == last, axis=-1, keepdims=True, dtype=above.dtype)
+    tied = jnp.where(gains == last, tied, upto) - above
+    sums = jnp.concatenate([jnp.zeros(1, beta.dtype), jnp.cumsum(beta)])
+    share = (sums[upto] - sums[above]) / jnp.maximum(tied, 1).astype(beta.dtype)
+    return jnp.where(gains > 0, share, 0)
