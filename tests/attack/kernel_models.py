@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from safetensors.numpy import load, save
 
 from tests.attack._mutation import flipped
 from tests.attack.harness import Wrong, main
@@ -20,7 +21,7 @@ from xmcjax import KernelLogisticClassifier
 from xmcjax.models import ModelError, read_kernel_model
 
 PURPOSE = "Damaged and hostile kernel models: none that is wrong without a word, no crash, hang or bare error"
-KINDS = ("flip", "cut or longer", "missing", "mixed", "odd file", "manifest", "arrays")
+KINDS = ("flip", "cut or longer", "missing", "mixed", "odd file", "manifest", "arrays", "shapes")
 _TREE = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6)]
 
 
@@ -70,8 +71,9 @@ def case(context: _Context, rng: np.random.Generator) -> str:
             for _ in range(int(rng.integers(1, 3))):
                 spoil(content, rng)
             files["manifest.json"] = signed(content)
-        case "arrays":
-            files["arrays.safetensors"] = raw = spoiled(files["arrays.safetensors"], rng)
+        case "arrays" | "shapes":
+            change = spoiled if kind == "arrays" else _reshaped
+            files["arrays.safetensors"] = raw = change(files["arrays.safetensors"], rng)
             content = copy.deepcopy(json.loads(files["manifest.json"]))
             content["arrays"] |= {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
             files["manifest.json"] = signed(content)
@@ -83,6 +85,23 @@ def case(context: _Context, rng: np.random.Generator) -> str:
     if kind == "odd file":
         make_odd(directory / name, context.folder, other.files[name], rng)
     return _opened(directory, context.X, model.scores, kind)
+
+
+def _reshaped(raw: bytes, rng: np.random.Generator) -> bytes:
+    """One of the arrays shorter, longer, empty, or with another number of axes."""
+    arrays = load(raw)
+    name = sorted(arrays)[rng.integers(len(arrays))]
+    array = np.atleast_1d(arrays[name])
+    match rng.integers(4):
+        case 0:
+            array = array[:-1]
+        case 1:
+            array = np.concatenate([array, array[:1]])
+        case 2:
+            array = array[None] if rng.integers(2) else array.ravel()
+        case 3:
+            array = np.moveaxis(array, 0, -1)[..., : rng.integers(3)]
+    return save(arrays | {name: np.ascontiguousarray(array)})
 
 
 def _opened(directory: Path, X: np.ndarray, scores: np.ndarray, kind: str) -> str:
@@ -102,7 +121,7 @@ def _opened(directory: Path, X: np.ndarray, scores: np.ndarray, kind: str) -> st
         raise Wrong(f"{kind}: {type(error).__name__}: {str(error)[:300]}") from error
     if np.array_equal(found, scores):
         return f"{kind}: the same model"
-    if kind in ("manifest", "arrays"):
+    if kind in ("manifest", "arrays", "shapes"):
         return f"{kind}: the model that was signed"
     raise Wrong(f"{kind}: another model without a word")
 

@@ -324,6 +324,14 @@ def test_too_little_memory(ask, files, monkeypatch, error):
     ask("train", files / "train.txt").refused("not enough memory: ")
 
 
+def test_too_few_threads(ask, files, monkeypatch):
+    def none_left(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", none_left)
+    ask("train", files / "train.txt").refused("not enough threads: can't start new thread")
+
+
 @pytest.mark.parametrize("size", ["4", "0MB", "1TB", "-1GB", "GB", "0.0000001MB"])
 def test_a_memory_that_is_no_size(ask, files, size):
     result = ask("convert", files / "train.txt", f"--max-memory={size}")

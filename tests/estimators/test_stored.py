@@ -254,6 +254,8 @@ HOSTILE = [
     lambda meta, arrays: arrays.update(dual_coef=arrays["dual_coef"][:-1]),
     lambda meta, arrays: arrays.update(dual_coef=np.full_like(arrays["dual_coef"], np.nan)),
     lambda meta, arrays: arrays.pop("v"),
+    # of what the kernel is made of: hyperparameters, training rows, factors
+    *(lambda meta, arrays, n=n: arrays.update({f"{n}": arrays[f"{n}"].reshape(-1)[:0]}) for n in range(3)),
 ]
 
 

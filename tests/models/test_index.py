@@ -248,8 +248,9 @@ def test_a_model_without_weights(tmp_path):
 def test_a_fifo_in_its_place_is_refused(tmp_path):
     directory = write(tmp_path / "model")
     _index.os.mkfifo(directory / _index.INDEX)
-    with pytest.raises(ModelFormatError, match="a regular file"):
-        Predictor(directory)
+    for use in (Predictor, write_index):
+        with pytest.raises(ModelFormatError, match="a regular file"):
+            use(directory)
 
 
 @needs_native

@@ -305,3 +305,10 @@ def test_bad_arrays_are_named():
         ArrayModel(np.zeros((3, 2)), None, np.zeros(4))
     with pytest.raises(ValueError, match="threshold: expected at least 0"):
         scores_above(ArrayModel(np.zeros((3, 2))), np.zeros((1, 2)), -1.0)
+
+
+def test_the_weights_that_were_checked_cannot_be_changed():
+    model = ArrayModel(sp.csr_array(np.eye(4)))
+    for array in (model.coef().indices, model.coef().indptr, model.weights(0, 4).data):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 9

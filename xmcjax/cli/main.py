@@ -58,9 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: what follows ``xmcjax``; None takes it from the process.
 
     Returns:
-        The exit status: 0; 2 for bad input or too little memory; 75 where ``--timeout`` left labels to be
-        trained; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. Flags that cannot be read, and
-        ``--help``, leave by SystemExit.
+        The exit status: 0; 2 for bad input, too little memory or too few threads; 75 where ``--timeout`` left
+        labels to be trained; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. Flags that cannot be
+        read, and ``--help``, leave by SystemExit.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in ("-h", "--help"):
@@ -110,9 +110,10 @@ def _command(name: str, *arguments: str) -> int:
         print(f"xmcjax {name}: error: not enough memory: {_one_line(error) or 'none left'}", file=sys.stderr)
         return BAD_INPUT
     except RuntimeError as error:
-        if os.environ.get("XMCJAX_TRACEBACK") == "1" or not _device_is_full(error):
+        lacking = "memory" if _device_is_full(error) else "threads" if _no_thread(error) else None
+        if os.environ.get("XMCJAX_TRACEBACK") == "1" or lacking is None:
             raise
-        print(f"xmcjax {name}: error: not enough memory: {_one_line(error)}", file=sys.stderr)
+        print(f"xmcjax {name}: error: not enough {lacking}: {_one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     # The errors of files, models and options are ValueError (DataFormatError, ModelError) and OSError;
     # kernels that are broken, or missing where they were required, are an ImportError.
@@ -207,6 +208,10 @@ def _device_is_full(error: RuntimeError) -> bool:
     from jax.errors import JaxRuntimeError
 
     return isinstance(error, JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
+
+
+def _no_thread(error: RuntimeError) -> bool:
+    return str(error) == "can't start new thread"  # Python's words where the system has no more
 
 
 def _one_line(error: Exception) -> str:

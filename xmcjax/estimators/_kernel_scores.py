@@ -20,26 +20,44 @@ def kernel_scores(kernel: Any, dual_coef: np.ndarray, X: Any) -> np.ndarray:
         dual_coef: [n, C].
         X: checked features [m, d], CSR or an array, or kernel values with the training rows [m, n].
     """
-    from xmcjax import kernels
     from xmcjax.lanes import precision
-    from xmcjax.linops import Dense
 
-    training, dtype = kernel.gram.points, dual_coef.dtype
+    dtype = dual_coef.dtype
     rows = max(1, _PART // max(X.shape[1], dual_coef.size // 64))
-    sparse = isinstance(training, kernels.Points) and not isinstance(training.op, Dense)
     parts = []
     with precision(dtype):
         for first in range(0, X.shape[0], rows):
-            part = X[first : first + rows].astype(dtype, copy=False)
-            if isinstance(part, np.ndarray) == sparse:
-                part = sp.csr_array(part) if sparse else part.toarray()
-            points = (
-                kernels.precomputed_test(part, training)
-                if isinstance(training, kernels.GivenProducts)
-                else kernels.points(part, like=training)
-            )
+            points = _points(kernel, X[first : first + rows].astype(dtype, copy=False))
             parts.append(np.asarray(_cross()(kernel, points, dual_coef[..., None]))[..., 0])
     return np.concatenate(parts)
+
+
+def _points(kernel: Any, part: Any) -> Any:
+    """Rows as the kernel takes them."""
+    from xmcjax import kernels
+    from xmcjax.linops import Dense
+
+    training = kernel.gram.points
+    sparse = isinstance(training, kernels.Points) and not isinstance(training.op, Dense)
+    if isinstance(part, np.ndarray) == sparse:
+        part = sp.csr_array(part) if sparse else part.toarray()
+    if isinstance(training, kernels.GivenProducts):
+        return kernels.precomputed_test(part, training)
+    return kernels.points(part, like=training)
+
+
+def check_parts(kernel: Any, dual_coef: np.ndarray, n_features: int) -> None:
+    """Whether the arrays of a stored machine fit each other: the scores of one row, in shapes alone.
+
+    Raises:
+        TypeError, ValueError: they do not.
+    """
+    import jax
+
+    points = _points(kernel, np.zeros((1, n_features), dual_coef.dtype))
+    u = jax.eval_shape(_cross(), kernel, points, dual_coef[..., None])
+    if u.shape != (1, dual_coef.shape[1], 1):
+        raise ValueError(f"expected scores [1, {dual_coef.shape[1]}] of a row, found {list(u.shape[:-1])}")
 
 
 @functools.cache

@@ -12,8 +12,9 @@ from xmcjax import __version__
 from xmcjax._hierarchy import Hierarchy
 from xmcjax._systems import SYSTEMS
 from xmcjax.estimators._kernel_arrays import from_arrays, to_arrays
+from xmcjax.estimators._kernel_scores import check_parts
 from xmcjax.estimators._stored import decoded, encoded
-from xmcjax.kernels import Kernel, Points, Tree
+from xmcjax.kernels import ClassKernels, Kernel, Points, Tree
 from xmcjax.lanes import precision
 from xmcjax.models import ModelFormatError, Names, read_kernel_model, system_of, write_kernel_model
 from xmcjax.solvers import Status
@@ -82,7 +83,7 @@ def load(kind: type, path: str | os.PathLike[str]):
         *(ValueError, TypeError, KeyError, AttributeError, IndexError),
         *(ArithmeticError, RecursionError),
     ) as error:
-        found = f"others ({str(error)[:200]})"
+        found = f"others ({' '.join(str(error).split())[:200]})"
         raise ModelFormatError(path, f"the parts of a {kind.__name__}", found) from error
 
 
@@ -111,7 +112,8 @@ def _made(kind: type, meta, arrays, names: Names, transforms):
     if not np.isfinite(alpha).all():
         raise ValueError("expected finite coefficients, found others")
     if isinstance(kernels.mixing, Tree):
-        _check_tree(kernels.mixing, alpha.shape[1])
+        _check_tree(kernels, alpha.shape[1])
+    check_parts(kernels, alpha, width)
     classifier._kernels = jax.tree.map(np.asarray, kernels)
     classifier._tree = None if classifier.hierarchy is None else Hierarchy.from_edges(classifier.hierarchy)
     classifier.classes_, classifier.dual_coef_ = names.classes, alpha
@@ -129,11 +131,14 @@ def _made(kind: type, meta, arrays, names: Names, transforms):
     return classifier
 
 
-def _check_tree(tree: Tree, n_classes: int) -> None:
-    """Whether parents stand before their children, and the classes are nodes."""
-    parent, leaf = np.asarray(tree.parent), np.asarray(tree.leaf)
+def _check_tree(kernels: ClassKernels, n_classes: int) -> None:
+    """Whether parents stand before their children, the classes are nodes, and each has a variance."""
+    parent, leaf = np.asarray(kernels.mixing.parent), np.asarray(kernels.mixing.leaf)
     whole = parent.dtype.kind == leaf.dtype.kind == "i" and parent.ndim == 1 and leaf.shape == (n_classes,)
     if not whole or not (np.all(parent >= -1) and np.all(parent < np.arange(len(parent)))):
         raise ValueError("expected a tree whose parents stand before their children, found another one")
     if not (np.all(leaf >= 0) and np.all(leaf < len(parent))):
         raise ValueError(f"expected leaves from 0 to {len(parent) - 1}, found others")
+    functions = kernels.n_functions if kernels.chains is not None else np.size(kernels.v)
+    if functions != len(parent):
+        raise ValueError(f"expected a variance for each of {len(parent)} nodes, found {functions}")

@@ -27,8 +27,13 @@ class ArrayModel:
 
     def __init__(self, coef, intercept=None, status=None):
         coef = _sparse.matrix(coef, "coef")
-        # copied, because a caller may change the arrays between two predictions
+        # copied, because a caller may change the arrays between two predictions; what is handed out of the
+        # copy, which is checked once, may not be changed
         self._coef = _sparse.csr(sp.csr_array(coef, copy=True)) if sp.issparse(coef) else coef
+        if sp.issparse(self._coef):
+            self._coef.sort_indices()
+            for array in (self._coef.data, self._coef.indices, self._coef.indptr):
+                array.flags.writeable = False
         if self._coef.ndim != 2:
             raise ValueError(f"coef: expected [L, d], found {self._coef.ndim} dimension(s)")
         self.n_labels, self.n_features = self._coef.shape

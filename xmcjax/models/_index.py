@@ -114,6 +114,8 @@ def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> 
     """
     memory = whole_number("memory", memory, 1, sys.maxsize)
     directory = Path(directory)
+    if (directory / INDEX).exists():
+        _manifest.check_regular(directory / INDEX)  # a FIFO would be waited for
     LinearModel.load(directory, "size")  # says what is wrong with a directory that cannot be locked
     lock = DirectoryLock(directory)
     try:
