@@ -50,6 +50,7 @@ def load_npy(
         OSError: the file cannot be read.
     """
     wanted = None if dtype is None else value_dtype(dtype)
+    bound = MemoryBound(path, max_memory)
     mapped = _mapped(path, "biuf")
     _need_axes(path, mapped, 2, "features, [n, d]")
     if wanted is None:
@@ -58,7 +59,6 @@ def load_npy(
         for start, part in _parts(mapped):
             _check_finite(path, part, start, wanted)
         return mapped
-    bound = MemoryBound(path, max_memory)
     bound.check(mapped.size * wanted.itemsize, f"an array {list(mapped.shape)} of {wanted}")
     X = np.empty(mapped.shape, wanted)
     for start, part in _parts(mapped):

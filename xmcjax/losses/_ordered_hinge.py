@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import _sparse
 from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
@@ -75,7 +76,7 @@ def ordered_hinge_conjugate(duals, labels, beta, *, where=None) -> jax.Array:
 
 def _checked_beta(beta, scores: jax.Array) -> jax.Array:
     """β [q], falling and not negative where it is known, in the dtype of the computation."""
-    beta = beta if isinstance(beta, jax.Array) else np.asarray(beta)
+    beta = beta if isinstance(beta, jax.Array) else _sparse.array(beta, "beta")
     if not (jnp.issubdtype(beta.dtype, jnp.floating) or jnp.issubdtype(beta.dtype, jnp.integer)):
         raise TypeError(f"expected beta of real numbers, got {beta.dtype}")
     m = scores.shape[-1]

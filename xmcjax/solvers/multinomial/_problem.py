@@ -87,7 +87,7 @@ def multinomial_problem(
 
     Raises:
         ValueError: λ not above 0; fewer than two classes; labels out of range or of another
-            length; features or weights that are not finite.
+            length; features or weights that are not finite, or weights too large for a gradient.
         TypeError: labels that are not integers, or features that are no operator.
     """
     check_operator(op)
@@ -122,6 +122,12 @@ def multinomial_problem(
     values = op.X if isinstance(op, Dense) else op.value if isinstance(op, Csr) else None
     if values is not None and not np.all(np.isfinite(np.asarray(values))):
         raise ValueError("expected finite features, found NaN or infinity")
+    total = np.sum(c, dtype=np.float64)
+    if not total < float(np.finfo(op.dtype).max) ** 0.5:  # the norm of a gradient is squared
+        raise ValueError(
+            f"expected weights of the rows whose sum has a square within the range of {op.dtype}, "
+            f"found {total:.3g}"
+        )
     return Problem(
         op=op,
         y=jax.device_put(y.astype(np.int32)),
