@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import os
 
+# Characters of what others wrote that a sentence quotes.
+_QUOTED = 300
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 1]}…"
+
 
 class ModelError(ValueError):
     """A model cannot be read, continued or used as asked. What the operating system refuses (no
@@ -20,8 +27,7 @@ class ModelFormatError(ModelError):
     """
 
     def __init__(self, path: str | os.PathLike[str], expected: str, found: str):
-        # Some libraries quote what they cannot read, be it thousands of bytes.
-        found = found if len(found) <= 300 else f"{found[:299]}…"
+        found = _quoted(found)  # some libraries quote what they cannot read, be it thousands of bytes
         # All arguments go to the base class, so that the error survives a pickle between processes.
         super().__init__(os.fspath(path), expected, found)
         self.path = os.fspath(path)
@@ -43,6 +49,7 @@ class ModelMismatchError(ModelError):
     """
 
     def __init__(self, path: str | os.PathLike[str], key: str, found: str, wanted: str):
+        found, wanted = _quoted(found), _quoted(wanted)
         super().__init__(os.fspath(path), key, found, wanted)
         self.path, self.key, self.found, self.wanted = os.fspath(path), key, found, wanted
 

@@ -29,6 +29,7 @@ from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import ARRAYS, KERNEL_FORMAT, MANIFEST, NAMES, TRANSFORMS
 from xmcjax.models._names import Names, decode
+from xmcjax.models._tensors import reading
 from xmcjax.models._writer import check_vacant
 
 _SCHEMA_VERSION = 1
@@ -109,7 +110,6 @@ def read_kernel_model(directory: str | os.PathLike[str]) -> KernelArrays:
         ModelFormatError: a damaged, missing or foreign file.
         OSError: no such directory, no manifest in it, or no permission.
     """
-    from safetensors import SafetensorError
     from safetensors.numpy import load
 
     directory = Path(directory)
@@ -124,11 +124,8 @@ def read_kernel_model(directory: str | os.PathLike[str]) -> KernelArrays:
         raise ModelFormatError(path, f"the file {ARRAYS}", "none")
     stored: dict[str, dict[str, np.ndarray]] = {}
     for name in (ARRAYS, TRANSFORMS):
-        try:
+        with reading(directory / name):
             stored[name] = load(found[name]) if name in found else {}
-        except SafetensorError as error:
-            found_ = f"one that cannot be read ({error})"
-            raise ModelFormatError(directory / name, "a safetensors file", found_) from error
     names = Names()
     if NAMES in found:
         names = decode(directory / NAMES, found[NAMES], meta["n_labels"], meta["n_features"])

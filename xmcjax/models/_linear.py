@@ -19,6 +19,7 @@ from xmcjax.models._manifest import MANIFEST, FileRecord, Manifest, ShardRecord
 from xmcjax.models._names import Names
 from xmcjax.models._names import decode as decode_names
 from xmcjax.models._shard import Shard, decode
+from xmcjax.models._tensors import reading
 
 VERIFY = ("full", "lazy", "size", "none")
 # SHA-256 runs at about 1 GB/s: below this, checking everything first is a matter of seconds.
@@ -355,16 +356,11 @@ class LinearModel:
         entry = self._manifest.transforms
         if entry is None:
             return {}
-        from safetensors import SafetensorError
         from safetensors.numpy import load
 
-        path = self.directory / entry.file
-        try:
-            return load(_manifest.checked_bytes(self.directory, entry))
-        except SafetensorError as error:
-            raise ModelFormatError(
-                path, "a safetensors file", f"one that cannot be read ({error})"
-            ) from error
+        raw = _manifest.checked_bytes(self.directory, entry)
+        with reading(self.directory / entry.file):
+            return load(raw)
 
 
 def _check_size(directory: Path, file: FileRecord) -> None:

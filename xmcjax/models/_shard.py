@@ -22,6 +22,7 @@ import numpy as np
 
 from xmcjax._sparse import compressed_fault
 from xmcjax.models._errors import ModelFormatError
+from xmcjax.models._tensors import reading
 
 
 class LabelWeights(NamedTuple):
@@ -71,7 +72,7 @@ def decode(path: Path, n_labels: int, nonzeros: int, n_features: int, dtype: np.
             ``n_labels`` labels and ``nonzeros`` weights on ``n_features`` features.
         OSError: the file cannot be read.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     wanted = {
         "indptr": (np.dtype(np.int64), n_labels + 1),
@@ -82,18 +83,15 @@ def decode(path: Path, n_labels: int, nonzeros: int, n_features: int, dtype: np.
         "newton_steps": (np.dtype(np.int32), n_labels),
         "cg_steps": (np.dtype(np.int32), n_labels),
     }
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = sorted(file.keys())
-            if names != sorted(wanted):
-                raise ModelFormatError(path, f"the arrays {', '.join(sorted(wanted))}", ", ".join(names))
-            for name, (_, length) in wanted.items():
-                shape = list(file.get_slice(name).get_shape())
-                if shape != [length]:
-                    raise ModelFormatError(path, f"{name} of shape [{length}]", f"{shape}")
-            arrays = {name: file.get_tensor(name) for name in wanted}
-    except SafetensorError as error:
-        raise ModelFormatError(path, "a safetensors file", f"one that cannot be read ({error})") from error
+    with reading(path), safe_open(path, framework="numpy") as file:
+        names = sorted(file.keys())
+        if names != sorted(wanted):
+            raise ModelFormatError(path, f"the arrays {', '.join(sorted(wanted))}", ", ".join(names))
+        for name, (_, length) in wanted.items():
+            shape = list(file.get_slice(name).get_shape())
+            if shape != [length]:
+                raise ModelFormatError(path, f"{name} of shape [{length}]", f"{shape}")
+        arrays = {name: file.get_tensor(name) for name in wanted}
     for name, (kind, _) in wanted.items():
         if arrays[name].dtype != kind:
             raise ModelFormatError(path, f"{name} of type {kind}", f"{arrays[name].dtype}")
