@@ -20,7 +20,14 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 LAYERS = [
     {
         *("xmcjax._cores", "xmcjax._finite", "xmcjax._exit", "xmcjax._file_kinds", "xmcjax._fork"),
-        *("xmcjax._matrix_pipes", "xmcjax._pytrees", "xmcjax._range", "xmcjax._sparse", "xmcjax._systems"),
+        *(
+            "xmcjax._matrix_pipes",
+            "xmcjax._platt",
+            "xmcjax._pytrees",
+            "xmcjax._range",
+            "xmcjax._sparse",
+            "xmcjax._systems",
+        ),
     },
     {"xmcjax._arguments", "xmcjax._hierarchy", "xmcjax._links"},
     {"xmcjax._options"},

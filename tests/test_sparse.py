@@ -42,6 +42,8 @@ NO_MATRIX = {
     "metrics.reject_curve": "class vectors",
     "metrics.taxonomy_loss": "class vectors",
     "metrics.parent_accuracy": "class vectors",
+    "models.Calibration.apply": "arrays only",
+    "models.HeldOut": "keeps what it is given; tested where it is used",
     "models.write_predictions": "arrays only",
     "solvers.multiclass_dual.run_over_mesh": "processes; begins as solve",
     "solvers.topk_sdca.problem": "operators, tested below",

@@ -13,15 +13,21 @@ from xmcjax._systems import FIRST_SYSTEM
 #: classes of which each row has one, trained one by one.
 SOFTMAX, SIGMOID, ONE_OF = "softmax", "sigmoid", "one_of"
 LINKS = (SOFTMAX, SIGMOID, ONE_OF)
+#: The member of the meta data of models with a calibration: their links are of slope z + offset.
+CALIBRATED = "calibration"
 
 
 def link_of(meta: Mapping[str, Any]) -> str | None:
     """How the scores of a model become probabilities, by its meta data; None where its loss knows none."""
+    system, link = meta.get("system", FIRST_SYSTEM), meta.get("link")
+    if CALIBRATED in meta:
+        classes = meta.get("target") == "classes" or system != FIRST_SYSTEM
+        return SOFTMAX if classes and meta.get("n_labels") != 2 else SIGMOID
     if "link" in meta:
-        return meta["link"] if meta["link"] in LINKS else None
+        return link if link in LINKS else None
     loss = meta.get("loss")
     logistic = isinstance(loss, Mapping) and loss.get("name") == "logistic"
-    return SIGMOID if meta.get("system", FIRST_SYSTEM) == FIRST_SYSTEM and logistic else None
+    return SIGMOID if system == FIRST_SYSTEM and logistic else None
 
 
 def log_sigmoid(z: np.ndarray) -> np.ndarray:

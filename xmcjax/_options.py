@@ -95,6 +95,18 @@ class Verbosity:
 
 
 @dataclasses.dataclass(frozen=True)
+class Folds:
+    """Numbers of folds from 2; or what scikit-learn takes for them, a splitter or pairs of rows."""
+
+    def check(self, name: str, value: Any) -> Any:
+        given = not isinstance(value, str | bytes) and any(hasattr(value, a) for a in ("split", "__iter__"))
+        return value if given else whole_number(name, value, 2)
+
+    def __str__(self) -> str:
+        return "at least 2"
+
+
+@dataclasses.dataclass(frozen=True)
 class Names:
     """Some texts."""
 
@@ -216,6 +228,7 @@ SHARED = table(
             Verbosity(),
             command=False,
         ),
+        Option("cv", "folds of the calibration", 5, Folds()),
     ]
 )
 #: What the option ``class_weight`` may be, but for a dict.

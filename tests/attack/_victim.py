@@ -40,10 +40,13 @@ from xmcjax.data import (
     save_xmc,
 )
 from xmcjax.models import (
+    Calibration,
+    LinearModel,
     Names,
     ShardWriter,
     prediction_file,
     read_kernel_model,
+    write_calibration,
     write_index,
     write_kernel_model,
 )
@@ -91,6 +94,13 @@ def _writer(folder: Path) -> ShardWriter:
 def model(folder: Path) -> None:
     with _writer(folder) as writer:
         fill(writer)
+
+
+def _calibrated(folder: Path) -> None:
+    model(folder)
+    if not LinearModel.load(folder / "m").calibrated:
+        numbers = np.arange(1.0, 24.0)
+        write_calibration(folder / "m", Calibration(numbers, -numbers, numbers > 9))
 
 
 class _GoingOn:
@@ -218,6 +228,7 @@ TARGETS = {
     "prediction_file .npz": Target("best.npz", lambda folder: _predictions(folder, "best.npz")),
     "ShardWriter": Target(None, model),
     "ShardWriter, going on after an error": Target(None, _model_going_on),
+    "write_calibration": Target(None, _calibrated),
     "write_kernel_model": Target(None, _kernel_model),
     "write_index": Target(_INDEX, _write_index, 2),
     "state of a solver": Target("states/state-0-0.npz", _state, 10),

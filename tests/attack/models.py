@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from tests.attack._mutation import flipped, mutated
 from tests.attack.harness import Wrong, main
 from xmcjax.models import (
+    Calibration,
     LinearModel,
     ModelError,
     Names,
@@ -44,6 +45,8 @@ _HOSTILE += ["F16", "F32", "F64", "BF16", "F8_E4M3", "BOOL", "U8", "I8", "I16", 
 
 KINDS = ("flip", "cut or longer", "missing", "swapped", "mixed", "odd file", "manifest", "shard", "index")
 INDEX = "by-feature.safetensors"
+# The members of the manifest that name other files than shards.
+BESIDE = ("transforms", "names", "calibration")
 
 
 class _Context(NamedTuple):
@@ -69,7 +72,9 @@ def _write(directory: Path, seed: int) -> None:
     meta = {"n_features": D, "n_labels": L, "dtype": "float32", "transforms": ["idf", "unit"], "C": 1.0}
     arrays = {"idf.weight": np.random.default_rng(seed).uniform(1, 2, D)}
     names = Names(np.array([f"label {l:02}" for l in range(L)]), tuple(f"feature {j}" for j in range(D)))
+    scale = np.random.default_rng(seed).uniform(1, 2, L)
     more = dict(shard_size=SHARD, transforms_arrays=arrays, resume=True, names=names)
+    more["calibration"] = Calibration(scale, -scale, scale > 1.5)
     with ShardWriter(directory, meta, **more) as writer:
         for label in writer.missing().tolist():
             size, rng = label * 7 % 12, np.random.default_rng([seed, label])
@@ -94,6 +99,11 @@ def _read(directory: Path, verify: str, *, partial: bool) -> tuple:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PerformanceWarning)  # of an index of another model, which is not used
         arrays += Predictor(model).predict_topk(X, 3)
+    calibration = model.calibration()
+    if calibration is not None:
+        arrays += [calibration.slope, calibration.offset, calibration.shared]
+        if not (np.isfinite(calibration.offset).all() and (calibration.slope > 0).all()):
+            raise Wrong("a calibration that is not one")
     arrays += [model.status, model.newton_steps, model.cg_steps, *model.transforms_arrays().values()]
     if not np.isfinite(weights.data).all() or not np.isfinite(model.intercept()).all():
         raise Wrong("weights that are not finite")
@@ -140,7 +150,7 @@ def case(context: _Context, rng: np.random.Generator) -> str:
             damage = _spoiled_names if name == "names.json" else spoiled
             files[name] = damage(files[name], rng)
             content = json.loads(files["manifest.json"])
-            for entry in (*content["shards"], content["transforms"], content["names"]):
+            for entry in (*content["shards"], *(content[key] for key in BESIDE)):
                 if entry["file"] == name:
                     entry |= {"bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
             files["manifest.json"] = signed(content)

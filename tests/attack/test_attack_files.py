@@ -55,6 +55,7 @@ WRITERS = {
     "models._liblinear": "xmcjax export",
     "models._onnx": "xmcjax export",
     "models._prediction_lines": "prediction_file",
+    "models._calibration": "write_calibration",
     "models._kernel": "write_kernel_model",
     "models._writer": "ShardWriter",
     "cli._runs": "xmcjax train",

@@ -131,7 +131,7 @@ def repeat_shard(content):
     ("change", "words"),
     [
         (set_in("format", "other"), "format 'xmcjax-linear-model', found 'other'"),
-        (set_in("schema_version", 3), "found 3: install a newer version of xmcjax"),
+        (set_in("schema_version", 4), "found 4: install a newer version of xmcjax"),
         (set_in("schema_version", "1"), "schema_version as an integer"),
         (set_in("meta", 3), "meta as a JSON object"),
         (set_in("meta", "n_features", -1), "n_features as an integer"),

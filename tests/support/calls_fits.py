@@ -84,6 +84,14 @@ def _lanes(table: Table) -> None:
 
         if options := dataclasses.asdict(kind()):
             table.add(f"inits.{kind.__name__}", started, options, cost=3)
+
+    @table.of("lanes.calibrate_one_vs_all", cost=5)
+    def calibrated(
+        X=np.tile(FEATURES.toarray(), (4, 1)), Y=np.tile(LABELS, (4, 1)), cv=2, sample_weight=np.ones(4 * N)
+    ):
+        options = lanes.OneVsAll(n_jobs=1)
+        return lanes.calibrate_one_vs_all(X, Y, options, cv=cv, sample_weight=sample_weight).slope
+
     plain = lanes.OneVsAll(clip=0.0, n_jobs=1, block_size=4)
     options = {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}
     table.add("lanes.OneVsAll", lambda **options: _trained(lanes.OneVsAll(**options)), options, cost=3)

@@ -23,7 +23,7 @@ EDGES = [(0, 5), (0, 6), (5, 1), (5, 2), (6, 3), (6, 4)]
 # any number of rows.
 _FREE = (
     *("predictions = an infinity", "scores = an infinity", "confidence = an infinity"),
-    *("weights = one row more", "weights = three axes", "Y_train = one row more"),
+    *("thresholds = an infinity", "weights = one row more", "weights = three axes", "Y_train = one row more"),
     *("y_true = complex numbers", "y_pred = complex numbers", "y_true = strings", "y_pred = strings"),
 )
 
@@ -75,6 +75,7 @@ def _metrics(table: Table) -> None:
     values |= dict(
         edges=EDGES, confidence=np.linspace(0, 1, N), inverse_propensities=np.ones(M), a=0.55, b=1.5
     )
+    values["thresholds"] = np.ones(M)
     leaves = dict(y_true=1 + CLASSES, y_pred=1 + np.roll(CLASSES, 1))
     sets = dict(y_true=LABELS, y_pred=np.roll(LABELS, 1, axis=0))
     own = dict(taxonomy_loss=leaves, parent_accuracy=leaves, micro_f1=sets, macro_f1=sets)
@@ -84,4 +85,5 @@ def _metrics(table: Table) -> None:
         function = getattr(metrics, name)
         if not name.startswith("_") and inspect.isfunction(function):
             arguments = by_signature(function, values | own.get(name, {}))
-            table.add(f"metrics.{name}", function, arguments, free=_FREE)
+            free = ("predictions = one row more",) if name == "above_thresholds" else ()
+            table.add(f"metrics.{name}", function, arguments, free=(*_FREE, *free))

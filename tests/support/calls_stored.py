@@ -203,6 +203,7 @@ def _models(table: Table, folder: Path) -> None:
     def above(coef=weights, intercept=BIASES, X=FEATURES, threshold=0.0):
         return models.scores_above(models.ArrayModel(coef, intercept), X, threshold)
 
+    _calibration(table, folder, weights)
     entry = dict(label=0, indices=np.array([1, 3]), values=np.ones(2, np.float32), bias=0.5, status=1)
     options = dict(directory=folder / "model", meta=META, label_range=(0, M), shard_size=2, resume=False)
 
@@ -226,6 +227,41 @@ def _models(table: Table, folder: Path) -> None:
     table.add("models.ArrayModel", models.ArrayModel(weights).dense_block, dict(first=0, last=M))
     table.add("models.is_trained", models.is_trained, dict(status=np.ones(M, np.int8)), free=("status",))
     table.add("models.check_vacant", models.check_vacant, dict(directory=folder / "nothing"))
+
+
+def _calibration(table: Table, folder: Path, weights: np.ndarray) -> None:
+    ones, none = np.ones(M), np.zeros(M, bool)
+    with models.ShardWriter(folder / "scaled", META) as writer:
+        for label in range(M):
+            writer.add(label, [0, 2], np.ones(2, np.float32))
+
+    @table.of(
+        "models.Calibration",
+        free=("scores = a NaN", "scores = an infinity", "scores = one row more", "scores = three axes"),
+    )
+    def scaled(slope=ones, offset=np.zeros(M), shared=none, scores=np.ones((2, M))):
+        return models.Calibration(slope, offset, shared).apply(scores)
+
+    @table.of("models.write_calibration")
+    def written(directory=folder / "scaled", calibration=models.Calibration(ones, ones, none)):
+        models.write_calibration(directory, calibration)
+        return models.LinearModel.load(directory).calibration().slope
+
+    Y, rows = (np.arange(N)[:, None] % 5 == np.arange(M)).astype(float), np.arange(N)
+
+    @table.of("models.Calibrator")
+    def fitted(n_labels=M, weight=np.ones(N), threads=1, labels=np.arange(M), Y=Y, X=FEATURES):
+        calibrator = models.Calibrator(n_labels, weight, threads=threads)
+        calibrator.add(labels, Y, [models.HeldOut(rows, X, models.ArrayModel(weights))])
+        return calibrator.finish().slope
+
+    given = dict(Y=Y, cv=3, labels=np.arange(M))
+    table.add("models.Calibrator.folds", models.Calibrator.folds, given, free=("Y = one row more",))
+
+    @table.of("models.fit_temperature")
+    def tempered(y=rows % M, weight=np.ones(N), threads=1, X=FEATURES):
+        part = models.HeldOut(rows, X, models.ArrayModel(weights))
+        return models.fit_temperature([part], y, weight, threads=threads).slope
 
 
 def _predictions(table: Table, folder: Path) -> None:

@@ -20,9 +20,9 @@ from xmcjax.solvers import multiclass_dual, topk_sdca
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "OneVsAllClassifier": dict(clip=0.0, loss="logistic"),
-    "MulticlassSVC": dict(random_state=0),
+    "MulticlassSVC": dict(random_state=0, calibration="temperature", cv=2),
     "MultinomialLogisticRegression": {},
-    "TopKSVC": dict(random_state=0),
+    "TopKSVC": dict(random_state=0, calibration="temperature", cv=2),
     "KernelLogisticClassifier": {},
 }
 METHODS = ("predict", "decision_function", "predict_proba", "predict_log_proba", "predict_topk", "score")
@@ -141,6 +141,12 @@ def _parts() -> dict[str, Entry]:
 
     table["lanes.train_one_vs_all X"] = Entry(lambda X: train(X, labels()), features, "X")
     table["lanes.train_one_vs_all Y"] = Entry(lambda Y: train(features(), Y), labels, "Y")
+
+    def calibrate(X, Y):
+        return lanes.calibrate_one_vs_all(X, Y, lanes.OneVsAll(), cv=2).slope
+
+    table["lanes.calibrate_one_vs_all X"] = Entry(lambda X: calibrate(X, labels()), features, "X")
+    table["lanes.calibrate_one_vs_all Y"] = Entry(lambda Y: calibrate(features(), Y), labels, "Y")
     table["lanes.balanced_weights Y"] = Entry(lambda Y: lanes.balanced_weights(Y).positive, labels, "Y")
     table["lanes.Weighting.weights Y"] = Entry(
         lambda Y: lanes.Weighting("propensity", 0.55, 1.5).weights(Y).positive, labels, "Y"
@@ -177,6 +183,29 @@ def _parts() -> dict[str, Entry]:
     table["models.Predictor.decision_function X"] = Entry(predictor.decision_function, features, "X")
     table["models.decision_function X"] = Entry(lambda X: models.decision_function(model, X), features, "X")
     table["models.scores_above X"] = Entry(lambda X: models.scores_above(model, X).toarray(), features, "X")
+
+    def calibrated(X, Y):
+        Y_columns, part = labels().shape[1], models.HeldOut(np.arange(ROWS), X, model)
+        calibrator = models.Calibrator(Y_columns)
+        calibrator.add(np.arange(Y_columns), Y, [part])
+        return calibrator.finish().slope
+
+    assert model.n_labels == labels().shape[1]
+    table["models.Calibrator.add Y"] = Entry(lambda Y: calibrated(features(), Y), labels, "Y")
+    table["models.Calibrator.add X"] = Entry(lambda X: calibrated(X, labels()), features, "X")
+    table["models.Calibrator.splits Y"] = Entry(
+        lambda Y: np.concatenate([out for _, out in models.Calibrator.splits(Y, 2)]), labels, "Y"
+    )
+    table["models.Calibrator.folds Y"] = Entry(lambda Y: models.Calibrator.folds(Y, 2), labels, "Y")
+    table["models.fit_temperature X"] = Entry(
+        lambda X: (
+            models.fit_temperature(
+                [models.HeldOut(np.arange(ROWS), X, model)], np.arange(ROWS) % model.n_labels
+            ).slope
+        ),
+        features,
+        "X",
+    )
     table["models.ArrayModel coef"] = Entry(
         lambda coef: models.predict_topk(models.ArrayModel(coef), features(), 2), weights, "coef"
     )
@@ -262,5 +291,17 @@ def _metrics() -> dict[str, Entry]:
         table[f"metrics.{function.__name__} {truth}"] = Entry(as_truth, labels, truth)
         table[f"metrics.{function.__name__} {predictions}"] = Entry(as_predictions, labels, predictions)
     table["metrics.inverse_propensities Y_train"] = Entry(metrics.inverse_propensities, labels, "Y_train")
+    limits = np.full(labels().shape[1], 0.5)
+
+    def with_best(P):  # dense scores have zeros below, and sparse ones nothing
+        return metrics.above_thresholds(P, metrics.f1_thresholds(labels(), P)).toarray()
+
+    table["metrics.f1_thresholds predictions"] = Entry(with_best, labels, "predictions")
+    table["metrics.f1_thresholds Y_true"] = Entry(
+        lambda Y: metrics.f1_thresholds(Y, labels()), labels, "Y_true"
+    )
+    table["metrics.above_thresholds predictions"] = Entry(
+        lambda P: metrics.above_thresholds(P, limits).toarray(), labels, "predictions"
+    )
     table["metrics.density weights"] = Entry(metrics.density, weights, "weights")
     return table

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,11 +17,16 @@ import tyro
 from xmcjax._options import Option, flag_of
 from xmcjax.cli import _report, _training
 from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training
-from xmcjax.cli._options import Directory, File, TransformNames
+from xmcjax.cli._options import Directory, File, TransformNames, check_folds, one_of
 from xmcjax.cli._runs import add_record
 from xmcjax.data import DataFormatError, Dataset, parse_transforms
-from xmcjax.estimators import save_with_numbers
+from xmcjax.estimators import OPTIONS, save_with_numbers
 from xmcjax.models import reserved
+
+if TYPE_CHECKING:
+    CalibrationName = str
+else:
+    CalibrationName = one_of(("none", *OPTIONS["multiclass"]["calibration"].values.names))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +66,10 @@ def checked(options: ClassOptions, table: Mapping[str, Option]) -> dict[str, Any
     Raises:
         ValueError: a value out of range.
     """
-    return {name: option.check_flag(getattr(options, name)) for name, option in table.items()}
+    known = {name: option.check_flag(getattr(options, name)) for name, option in table.items()}
+    if "cv" in known:
+        check_folds(getattr(options, "calibration"), known["cv"])  # noqa: B009 – a field of some systems
+    return known
 
 
 def class_numbers(path: Path, Y: sp.csr_matrix) -> np.ndarray:

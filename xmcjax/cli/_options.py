@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import tyro
 
 from xmcjax._arguments import job_count
-from xmcjax._options import CLASS_WEIGHTS, Option, flag_of
+from xmcjax._options import CLASS_WEIGHTS, SHARED, Option, flag_of
 from xmcjax.data import TRANSFORMS
 from xmcjax.metrics import PROPENSITY_PRESETS, propensity_preset
 
@@ -34,6 +34,9 @@ TransformNames = Annotated[
 _FILES = (
     *("--data", "--labels-file", "--more-features", "--out", "--out-labels", "--predictions", "--source"),
     *(
+        "--held-out",
+        "--held-out-predictions",
+        "--held-out-labels-file",
         "--test",
         "--test-labels-file",
         "--test-more-features",
@@ -56,6 +59,16 @@ RENAMED = {
         **_THREADS,
     },
 }
+
+
+def check_folds(calibration: str, cv: int) -> None:
+    """Whether the number of folds has a calibration that it is for.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if calibration == "none" and cv != SHARED["cv"].of_flag:
+        raise ValueError(f"--cv {cv} needs --calibration, got none")
 
 
 def refuse_old(command: str, arguments: Iterable[str]) -> None:

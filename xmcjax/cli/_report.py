@@ -157,6 +157,11 @@ def warn_of_labels(outcome: Outcome) -> None:
             f"{outcome.missing:,} of {last - first:,} labels were not begun when the time was over: the same "
             "command with --resume trains them, and until then nothing can be predicted"
         )
+    elif not outcome.calibrated:
+        warn(
+            "the model was not calibrated when the time was over: the same command with --resume does it, "
+            "and until then it has scores and no probabilities"
+        )
     if outcome.empty:
         warn(f"{outcome.empty:,} of {last - first:,} labels have no positive row: they are never predicted")
     raised = outcome.summary.raised
@@ -228,6 +233,9 @@ def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
             cg_steps=summary.cg_steps,
             active_rows=active,
         )
+    if outcome.calibration_seconds and outcome.calibrated:
+        took = outcome.calibration_seconds
+        print_field("calibration", f"{took:.2f} s", seconds=took)
     compiling = f", {summary.first_step_seconds:.2f} s of it the first step, which compiles"
     print_field(
         "training",

@@ -14,7 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import __version__
+from xmcjax._links import CALIBRATED
 from xmcjax._topology import Share
+from xmcjax.cli._calibration import calibrate, check_calibration
 from xmcjax.data import Dataset, Transforms, fit_transforms
 from xmcjax.lanes import (
     LabelResult,
@@ -37,6 +39,7 @@ _FLAGS = {
     "sparsify": "--sparsify-rise",
     "bias": "--no-fit-intercept, --no-regularise-intercept",
     "class_weight": "--class-weight",
+    CALIBRATED: "--calibration, --cv",
 }
 
 
@@ -82,6 +85,8 @@ class Outcome:
         worst: None where every label converged.
         empty: labels of the range without a positive row.
         clip: as it was asked for.
+        calibrated: whether the model has the calibration that was asked for, if any was.
+        calibration_seconds: that it took.
     """
 
     label_range: tuple[int, int]
@@ -92,11 +97,13 @@ class Outcome:
     worst: Unfinished | None
     empty: int
     clip: float | None
+    calibrated: bool = True
+    calibration_seconds: float = 0.0
 
     @property
     def complete(self) -> bool:
-        """Whether every label of the range is stored."""
-        return self.missing == 0
+        """Whether every label of the range is stored, and calibrated where that was asked for."""
+        return self.missing == 0 and self.calibrated
 
 
 class ShardClock:
@@ -132,6 +139,7 @@ def train_to_directory(
     balanced: bool = False,
     deadline: float | None = None,
     shares: Sequence[Share] = (),
+    cv: int | None = None,
 ) -> Outcome:
     """Trains labels and stores them; a bar on a terminal's stderr shows how far it is.
 
@@ -149,10 +157,11 @@ def train_to_directory(
         balanced: whether the rows with a label weigh as much together as those without it.
         deadline: of ``time.monotonic``; after it no shard is begun. None for none.
         shares: NUMA nodes with a process of their own; none to train in this process.
+        cv: folds of the calibration, which this process makes; None for none.
 
     Raises:
         FileExistsError, ModelError, OSError: as :class:`xmcjax.models.ShardWriter`.
-        ValueError: a start that does not fit.
+        ValueError: nothing to calibrate by, or more folds than rows; a start that does not fit.
         ChildProcessError: a process of a node died.
     """
     from tqdm import tqdm
@@ -168,11 +177,13 @@ def train_to_directory(
         worst = worse(worst, result)
         bar.update()
 
+    if cv is not None:
+        check_calibration(data, cv, np.arange(first, last))
     arrays = dict(data.transforms.arrays)
     label_weights = balanced_weights(data.Y) if balanced else None
     if weighting is not None:
         label_weights = weighting.weights(data.Y).times(label_weights)
-    made = meta(data, options, weighting, balanced)
+    made = meta(data, options, weighting, balanced, cv)
     try:
         opened = ShardWriter(directory, made, (first, last), shard_size, arrays, resume)
     except ModelMismatchError as error:
@@ -199,7 +210,16 @@ def train_to_directory(
     if options.max_iter == 0:
         worst = None  # starting weights were asked for, not optima
     empty = int((counts[first:last] == 0).sum())
-    return Outcome((first, last), len(labels) - missing, stored, missing, summary, worst, empty, options.clip)
+    outcome = Outcome(
+        (first, last), len(labels) - missing, stored, missing, summary, worst, empty, options.clip
+    )
+    if cv is not None and not missing:
+        begin = time.perf_counter()
+        outcome.calibrated = calibrate(data, options, directory, cv, weighting, balanced, deadline)
+        outcome.calibration_seconds = time.perf_counter() - begin
+    else:
+        outcome.calibrated = cv is None
+    return outcome
 
 
 def _on_nodes(data: TrainingData, options: OneVsAll, sink, shares: Sequence[Share], **more) -> Summary:
@@ -210,7 +230,11 @@ def _on_nodes(data: TrainingData, options: OneVsAll, sink, shares: Sequence[Shar
 
 
 def meta(
-    data: TrainingData, options: OneVsAll, weighting: Weighting | None = None, balanced: bool = False
+    data: TrainingData,
+    options: OneVsAll,
+    weighting: Weighting | None = None,
+    balanced: bool = False,
+    cv: int | None = None,
 ) -> dict[str, Any]:
     """How a model is made, for its manifest: what its bytes depend on, and nothing else."""
     init = dataclasses.asdict(options.init)
@@ -241,6 +265,7 @@ def meta(
         "max_iter": options.max_iter,
         # models of versions that had no such weights can be resumed
         **({"class_weight": "balanced"} if balanced else {}),
+        **({} if cv is None else {CALIBRATED: {"method": "sigmoid", "cv": cv}}),
     }
 
 

@@ -16,7 +16,15 @@ from xmcjax.cli import _report
 from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, read
 from xmcjax.cli._options import File, PresetName, check_preset, parse_size
 from xmcjax.data import DataFormatError, Dataset, load_pairs
-from xmcjax.metrics import PROPENSITY_METRICS, by_frequency, inverse_propensities
+from xmcjax.metrics import (
+    PROPENSITY_METRICS,
+    above_thresholds,
+    by_frequency,
+    f1_thresholds,
+    inverse_propensities,
+    macro_f1,
+    micro_f1,
+)
 from xmcjax.models import read_predictions
 
 
@@ -35,6 +43,11 @@ class Options:
         k: numbers of labels per row.
         bins: ascending numbers that divide labels by their rows in the training data: with 2 10 those below
             2, below 10, and the others; shown for each are precision, the parts of P, and recall.
+        held_out: rows that were held out, with their labels: on their predictions the threshold of each label
+            with the best F1 is found, and F1 with these thresholds is shown too.
+        held_out_predictions: of these rows, by the same model, with scores, which are compared with those of
+            --predictions.
+        held_out_labels_file: labels of these rows, where they have a file of their own.
         filter_labels: pairs of a row and a label, one per line, that count neither as predictions nor as
             truth.
     """
@@ -48,6 +61,9 @@ class Options:
     propensities: PresetName = "default"
     k: tuple[int, ...] = (1, 3, 5)
     bins: tuple[int, ...] = ()
+    held_out: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    held_out_predictions: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    held_out_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     filter_labels: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     files: DataOptions = dataclasses.field(default_factory=DataOptions)
 
@@ -67,15 +83,22 @@ def run(options: Options) -> None:
     if options.bins and not all(a < b for a, b in zip((0, *options.bins), options.bins, strict=False)):
         given = " ".join(map(str, options.bins))
         raise ValueError(f"--bins: expected ascending numbers from 1 on, got {given}")
+    if (options.held_out is None) != (options.held_out_predictions is None):
+        given, other = ("--held-out", "--held-out-predictions")[:: 1 if options.held_out else -1]
+        raise ValueError(f"{given} needs {other}, got none")
+    if options.held_out is None and options.held_out_labels_file is not None:
+        raise ValueError("--held-out-labels-file needs --held-out, got none")
     form = None if options.predictions_format == AUTO else options.predictions_format
     memory = parse_size(options.files.max_memory)
-    labels, _ = read_predictions(options.predictions, form, max_memory=memory)
+    labels, scores = read_predictions(options.predictions, form, max_memory=memory)
     # A file that does not state its number of labels need not show the highest one.
     least = int(labels.max(initial=0)) + 1
     truth = read(options.data, options.files, labels=options.labels_file, least_labels=least)
     where = options.labels_file or options.data
     _check_rows(options.predictions, labels, truth)
     _check_labels(options.predictions, labels, truth.n_labels, where)
+    limits = None if options.held_out is None else _thresholds(options, truth.n_labels, str(where))
+    scored = _score_matrix(labels, scores, truth.n_labels)
     if options.filter_labels is not None:
         labels, truth = _without_pairs(options, labels, truth)
     q, frequencies = None, None
@@ -103,8 +126,62 @@ def run(options: Options) -> None:
     _report.print_metrics(truth.y, labels, ks)
     if q is not None:
         _report.print_metrics(truth.y, labels, ks, PROPENSITY_METRICS, head=False, inverse_propensities=q)
+    if limits is not None:
+        _print_thresholds(truth, above_thresholds(scored, limits[0]), labels, *limits)
     if options.bins:
         _print_bins(truth, labels, ks, frequencies, options.bins)
+
+
+def _thresholds(options: Options, n_labels: int, where: str) -> tuple[np.ndarray, int]:
+    """The threshold of each label, and the number of rows that they were found on."""
+    assert options.held_out is not None and options.held_out_predictions is not None
+    form = None if options.predictions_format == AUTO else options.predictions_format
+    memory, path = parse_size(options.files.max_memory), options.held_out_predictions
+    labels, scores = read_predictions(path, form, max_memory=memory)
+    held_out = read(
+        options.held_out,
+        options.files,
+        labels=options.held_out_labels_file,
+        n_labels=n_labels,
+        like=f"as in {where}",
+    )
+    if held_out.n_labels > n_labels:
+        expected = f"labels below {n_labels}, as in {where}"
+        raise DataFormatError(options.held_out, None, None, expected, f"{held_out.n_labels} labels")
+    _check_rows(path, labels, held_out)
+    _check_labels(path, labels, n_labels, Path(where))
+    Y = sp.csr_array(held_out.y)
+    return f1_thresholds(Y, _score_matrix(labels, scores, n_labels)), held_out.n_rows
+
+
+def _score_matrix(labels: np.ndarray, scores: np.ndarray, n_labels: int) -> sp.csr_array:
+    """Predictions of a file as a matrix of scores."""
+    rows, places = np.nonzero(labels >= 0)
+    entries = scores[rows, places], (rows, labels[rows, places])
+    return sp.csr_array(entries, shape=(len(labels), n_labels))
+
+
+def _print_thresholds(
+    truth: Dataset, predicted: sp.csr_array, labels: np.ndarray, limits: np.ndarray, n_rows: int
+) -> None:
+    """F1 with thresholds.
+
+    Args:
+        truth: of the rows.
+        predicted: what is above them.
+        labels: predictions that count, [n, k].
+        limits: the thresholds.
+        n_rows: that they were found on.
+    """
+    counted = _score_matrix(labels, np.ones(labels.shape), truth.n_labels)
+    predicted.resize(counted.shape)
+    predicted = sp.csr_array(predicted.multiply(counted).astype(bool).astype(np.int64))
+    Y = sp.csr_array(truth.y).astype(bool).astype(np.int64)
+    found = {"miF1": 100 * micro_f1(Y, predicted), "maF1": 100 * macro_f1(Y, predicted)}
+    known = int(np.isfinite(limits).sum())
+    text = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+    text += f", with thresholds of {known:,} labels found on {n_rows:,} rows"
+    _report.print_field("thresholds", text, **found, labels=known, rows=n_rows)
 
 
 def _without_pairs(options: Options, labels: np.ndarray, truth: Dataset) -> tuple[np.ndarray, Dataset]:

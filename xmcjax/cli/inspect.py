@@ -122,6 +122,16 @@ def _print_labels(model: LinearModel) -> None:
     }
     text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     _report.print_field("labels", f"{low:,} to {high - 1:,}: {text}", first=low, last=high - 1, **counts)
+    if model.calibrated:
+        calibration = model.calibration_of()
+        assert calibration is not None
+        shared = int(calibration.shared.sum())
+        slopes = calibration.slope[model.trained(*model.label_range)]
+        low, middle, high = np.quantile(slopes, [0, 0.5, 1]) if slopes.size else (np.nan,) * 3
+        text = f"slopes {low:.3g} to {high:.3g}, {shared:,} labels share one fit"
+        _report.print_field(
+            "calibration", text, slopes=[float(low), float(middle), float(high)], shared=shared
+        )
     stored = max(1, int((status != -1).sum()))
     _report.print_field(
         "weights",

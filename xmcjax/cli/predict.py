@@ -44,8 +44,8 @@ class Options:
             sparse matrix in the form of scipy. auto: the suffix says it, of .jsonl and .npz; any other file
             is text.
         top_k: labels per row; never more than the model has.
-        probabilities: write label:probability, where the model has a loss that knows them: the logistic loss
-            of one-vs-all, label by label, multinomial and kernel.
+        probabilities: write label:probability, where the model has a loss that knows them, the logistic loss
+            of one-vs-all, label by label, multinomial and kernel, or was trained with --calibration.
     """
 
     model: Directory
@@ -122,12 +122,14 @@ def _linear(options: Options, threads: int) -> Opened:
     if options.probabilities and link_of(model.meta) is None:
         raise ValueError(
             f"--probabilities: expected a model whose loss is a likelihood (the logistic loss of one-vs-all, "
-            f"multinomial, kernel), {options.model} has another one"
+            f"multinomial, kernel) or that is calibrated, {options.model} has another one"
         )
     best = functools.partial(predict_topk, model, threads=threads)
     if options.probabilities or model.n_weights <= _HELD or (options.model / INDEX).exists():
         predictor = Predictor(model, n_jobs=threads)
         best = functools.partial(predictor.predict_topk, probabilities=options.probabilities)
+    if options.probabilities and model.calibration() is not None:
+        best = _by_probability(best)
     classes = model.names().classes
     return Opened(
         _numbered(best, classes),
@@ -166,6 +168,17 @@ def _kernel(options: Options, threads: int) -> Opened:
         classifier.dual_coef_.dtype.name,
         _named(classes),
     )
+
+
+def _by_probability(best: Callable) -> Callable:
+    """The same labels, those of the highest scores, in the order of probabilities, as files have them."""
+
+    def ordered(X, k: int) -> tuple[np.ndarray, np.ndarray]:
+        labels, p = best(X, k)
+        order = np.argsort(-p, axis=1, kind="stable")
+        return np.take_along_axis(labels, order, axis=1), np.take_along_axis(p, order, axis=1)
+
+    return ordered
 
 
 def _named(classes: np.ndarray | None) -> bool:

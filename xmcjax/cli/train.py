@@ -21,6 +21,7 @@ from xmcjax.cli._options import (
     File,
     PresetName,
     TransformNames,
+    check_folds,
     check_preset,
     described,
     make_entry,
@@ -36,12 +37,13 @@ from xmcjax.models import LinearModel, check_vacant
 from xmcjax.penalties import PENALTIES
 
 if TYPE_CHECKING:
-    LossName = PenaltyName = InitName = OvaPrimalName = WeightingName = str
+    LossName = PenaltyName = InitName = OvaPrimalName = WeightingName = CalibrationName = str
 else:
     LossName = one_of(SMOOTH_LOSSES)
     PenaltyName = one_of(PENALTIES)
     InitName = one_of(INITS)
     OvaPrimalName = get_type_hints(OvaPrimal)["ova_primal"]
+    CalibrationName = one_of(("none", *OPTIONS["calibration"].values.names))
     WeightingName = one_of(("none", *WEIGHTINGS))
 
 LabelRange = Annotated[str | None, tyro.conf.arg(metavar="A:B")]
@@ -103,6 +105,8 @@ class Options:
     clip: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = OPTIONS["clip"].default
     sparsify_rise: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = OPTIONS["sparsify_rise"].default
     max_iter: int = OPTIONS["max_iter"].default
+    calibration: CalibrationName = OPTIONS["calibration"].of_flag
+    cv: int = OPTIONS["cv"].of_flag
     dtype: DtypeName = "float32"
     block_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = OPTIONS["block_size"].default
     n_jobs: int = OPTIONS["n_jobs"].of_flag
@@ -132,6 +136,8 @@ def trainer_options(options: Options) -> OneVsAll:
     own = OneVsAll.numbers()
     for name in own:
         OPTIONS[name].check(getattr(options, name), OPTIONS[name].flag)
+    OPTIONS["cv"].check(options.cv, "--cv")
+    check_folds(options.calibration, options.cv)
     if not options.fit_intercept and not options.regularise_intercept:
         raise ValueError("--no-regularise-intercept needs an intercept, got --no-fit-intercept")
     losses = {name: type(loss) for name, loss in SMOOTH_LOSSES.items()}
@@ -215,10 +221,13 @@ def run(options: Options) -> int:
         balanced=options.class_weight != "none",
         deadline=deadline,
         shares=shares,
+        cv=None if options.calibration == "none" else options.cv,
     )
     _report.warn_of_labels(outcome)
     model = LinearModel.load(options.model, partial=not outcome.complete)
     seconds = {"reading": reading, "total": time.perf_counter() - begin}
+    if outcome.calibration_seconds:
+        seconds["calibration"] = outcome.calibration_seconds
     write_run_file(options.model, "train", options, outcome, seconds, shares)
     _report.print_training(outcome, model, n_rows)
     if test is not None and outcome.complete:

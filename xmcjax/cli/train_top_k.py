@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from xmcjax.cli._cache import compilation_cache
-from xmcjax.cli._classes import ClassOptions, checked, train
+from xmcjax.cli._classes import CalibrationName, ClassOptions, checked, train
 from xmcjax.cli._options import ClassWeightName, described, one_of
 from xmcjax.estimators import OPTIONS, TopKSVC
 
@@ -29,6 +29,8 @@ class Options(ClassOptions):
     tol: float = _OPTIONS["tol"].of_flag
     fit_intercept: bool = _OPTIONS["fit_intercept"].of_flag
     max_iter: int = _OPTIONS["max_iter"].of_flag
+    calibration: CalibrationName = _OPTIONS["calibration"].of_flag
+    cv: int = _OPTIONS["cv"].of_flag
     n_jobs: int = _OPTIONS["n_jobs"].of_flag
     random_state: int = _OPTIONS["random_state"].of_flag
 

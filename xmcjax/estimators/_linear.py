@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
 from xmcjax._arguments import job_count, refuse_renamed, whole_number
+from xmcjax._links import SOFTMAX
 from xmcjax.estimators import _stored
 from xmcjax.estimators._inputs import checked_features, checked_truth
 from xmcjax.estimators._storable import Storable
@@ -36,7 +37,14 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
     @property
     def _link(self) -> str | None:
         """How scores become probabilities, of :data:`xmcjax._links.LINKS`."""
-        return None
+        return SOFTMAX if self._calibrated else None
+
+    @property
+    def _calibrated(self) -> bool:
+        """Whether there is a calibration; before a fit, whether there is to be one."""
+        if hasattr(self, "coef_"):
+            return getattr(self, "calibration_", None) is not None
+        return getattr(self, "calibration", None) is not None
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

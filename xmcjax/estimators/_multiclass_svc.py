@@ -10,14 +10,17 @@ from sklearn.utils import check_random_state
 
 from xmcjax._arguments import job_count, number, renamed, whole_number
 from xmcjax._options import SHARED, THREADS
+from xmcjax.estimators._calibration import check as check_calibration
+from xmcjax.estimators._calibration import of_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier, with_ones
+from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 from xmcjax.estimators._weights import row_weights
 
 
-class MulticlassSVC(LinearClassifier):
+class MulticlassSVC(Probabilities, LinearClassifier):
     """Linear SVM over all classes at once, solved exactly.
 
     With scores z_ic = w_c·x_i and weights r_i of the rows, sample weight times class weight, one of
@@ -43,6 +46,11 @@ class MulticlassSVC(LinearClassifier):
             makes training several times slower. It is regularised like the weight of a feature of value 1.
         max_iter: epochs and Newton steps at most, together; 1000 by default. Of the steps that dense features
             may need in the end ten count as one.
+        calibration: how scores become probabilities (one of temperature). temperature is softmax(a z) with
+            one slope a for all classes, fitted on scores of rows that were held out: training is repeated
+            without each of `cv` folds. None (default) for none.
+        cv: folds of the calibration (at least 2); 5 by default. Or a splitter of scikit-learn, or pairs of
+            the rows to train on and those to hold out.
         n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They train and
             predict; None (default) is one thread.
         random_state: of the order in which instances are visited.
@@ -52,6 +60,7 @@ class MulticlassSVC(LinearClassifier):
         coef_: [m, d] in the dtype of X; m is 1 for two classes, the difference of their weights, or for
             "ovr" and "ovr_squared" the weights of the second.
         intercept_: [m]; zeros without `fit_intercept`.
+        calibration_: a :class:`xmcjax.models.Calibration` of the m score columns, or None.
         n_iter_: epochs and Newton steps made.
         dual_gap_: the duality gap, relative to the primal objective.
         status_: how it ended, of :class:`xmcjax.solvers.Status`.
@@ -85,6 +94,8 @@ class MulticlassSVC(LinearClassifier):
         tol=1e-3,
         fit_intercept=False,
         max_iter=1000,
+        calibration=None,
+        cv=5,
         n_jobs=None,
         random_state=None,
     ):
@@ -94,6 +105,8 @@ class MulticlassSVC(LinearClassifier):
         self.tol = tol
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
+        self.calibration = calibration
+        self.cv = cv
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -130,6 +143,8 @@ class MulticlassSVC(LinearClassifier):
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         classes, numbers = class_numbers(y, sample_weight)
         weight = row_weights(self.class_weight, classes, numbers, sample_weight)
+        check_calibration(self)
+        rows = X, classes, numbers, sample_weight
         if weight is not None:
             check_features(X)  # before rows are left out, so that it names the right one
             C = C * weight
@@ -150,6 +165,7 @@ class MulticlassSVC(LinearClassifier):
                 threads=threads,
             )
         self._store(solution, classes)
+        self.calibration_ = of_classes(self, *rows)
         return self
 
     def _store(self, solution, classes):

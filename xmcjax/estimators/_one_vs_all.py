@@ -15,10 +15,14 @@ from sklearn.utils import check_random_state
 
 from xmcjax import _sparse
 from xmcjax._arguments import chosen, name_of, number, renamed
+from xmcjax._links import ONE_OF, SIGMOID, SOFTMAX
 from xmcjax._options import SHARED, THREADS
 from xmcjax.estimators import _stored
+from xmcjax.estimators._calibration import check as check_calibration
+from xmcjax.estimators._calibration import check_alike, extended, of_one_vs_all
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
+from xmcjax.estimators._of_meta import parameters_of
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import more_targets, targets
@@ -78,6 +82,11 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             drops none of them.
         n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They train and
             predict; None (default) is one thread. The weights do not depend on it.
+        calibration: how scores become probabilities, where the loss knows none (one of sigmoid). sigmoid is
+            Platt's scaling by label, fitted on scores of rows that were held out: training is repeated
+            without each of `cv` folds. None (default) for none.
+        cv: folds of the calibration (at least 2); 5 by default. Or a splitter of scikit-learn, or pairs of
+            the rows to train on and those to hold out.
         warm_start: whether a fit goes on from the weights of the last one; False by default. Classes and
             labels that it had start from ``coef_`` and ``intercept_``, the others as `init` has it.
         verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
@@ -99,6 +108,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             never predicted.
         n_iter_: Newton steps of each problem, [m]; 1 where the starting weights were good enough
             after the exact step in the bias, 0 where nothing was solved.
+        calibration_: a :class:`xmcjax.models.Calibration` of the m problems, or None.
         status_: how each problem ended, [m], numbers of :class:`xmcjax.solvers.Status`. With penalty "l2"
             CONVERGED promises that its objective was within 0.5 per cent of the minimum before clip.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
@@ -147,6 +157,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         fit_intercept=True,
         regularise_intercept=True,
         max_iter=100,
+        calibration=None,
+        cv=5,
         n_jobs=None,
         warm_start=False,
         verbose=0,
@@ -173,6 +185,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         self.fit_intercept = fit_intercept
         self.regularise_intercept = regularise_intercept
         self.max_iter = max_iter
+        self.calibration = calibration
+        self.cv = cv
         self.n_jobs = n_jobs
         self.warm_start = warm_start
         self.verbose = verbose
@@ -235,6 +249,10 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         self._fitted_logistic = options.loss.name == "logistic"
         self._store(results, problems, X.dtype)
         self._warn(results, raised)
+        del results  # the weights are in coef_
+        self.calibration_ = of_one_vs_all(
+            self, X, problems, self._options(), sample_weight, None, self._label_weights
+        )
         return self
 
     @unchanged_on_error
@@ -279,6 +297,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         before = None if first else earlier(self, problems).known_alone()
         if not first and self._fitted_logistic != (options.loss.name == "logistic"):
             raise ValueError(f"loss: expected that of the weights that are there, got {options.loss.name}")
+        if not first:
+            check_alike(self)
         new = None if before is None else np.flatnonzero(~before.known)
         if new is not None and not new.size:
             warnings.warn(
@@ -289,6 +309,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             )
             return self
         results, raised = self._trained(X, problems, options, sample_weight, new)
+        made = of_one_vs_all(self, X, problems, options, sample_weight, new, self._label_weights)
+        self.calibration_ = extended(self, problems, made, new)
         self._fitted_logistic = options.loss.name == "logistic"
         self._store(results, problems, X.dtype, before)
         self._warn([result for result in results if result is not None], raised)
@@ -301,9 +323,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         from xmcjax.lanes import precision, train_one_vs_all
 
         results = [None] * problems.Y.shape[1]
-        of_labels, weighting = label_weights(self.class_weight, problems, sample_weight), self._weighting()
-        if weighting is not None:
-            of_labels = weighting.weights(problems.Y).times(of_labels)
+        of_labels = self._label_weights(problems, sample_weight)
         shown, total = SHARED["verbose"].check(self.verbose), len(results)
         if labels is not None:  # those with the most rows first, as without `labels`
             labels, total = labels[np.argsort(-problems.counts[labels], kind="stable")], len(labels)
@@ -321,42 +341,28 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             summary = train_one_vs_all(X, problems.Y, options, keep, **more)
         return results, summary.raised
 
+    def _label_weights(self, problems, sample_weight):
+        of_labels, weighting = label_weights(self.class_weight, problems, sample_weight), self._weighting()
+        return of_labels if weighting is None else weighting.weights(problems.Y).times(of_labels)
+
     @property
     def _link(self):
         logistic = getattr(self.loss, "name", self.loss) == "logistic"
         # of the loss of the fit, whatever the argument is now
-        if not getattr(self, "_fitted_logistic", logistic):
+        if not (self._calibrated or getattr(self, "_fitted_logistic", logistic)):
             return None
-        return "one_of" if getattr(self, "_form", "classes") == "classes" else "sigmoid"
+        if getattr(self, "_form", "classes") != "classes":
+            return SIGMOID
+        return SOFTMAX if self._calibrated else ONE_OF
 
     def _restore(self, status, steps, link):
-        self.status_, self.n_iter_, self._fitted_logistic = status, steps, link is not None
+        name = getattr(self.loss, "name", self.loss)
+        logistic = link is not None if self.calibration_ is None else name == "logistic"
+        self.status_, self.n_iter_, self._fitted_logistic = status, steps, logistic
 
     @staticmethod
     def _parameters_of(meta):
-        from xmcjax.inits import INITS
-        from xmcjax.losses import SMOOTH_LOSSES
-        from xmcjax.penalties import PENALTIES
-
-        losses = {name: type(loss) for name, loss in SMOOTH_LOSSES.items()}
-        weighting = meta["weighting"] or {}
-        # the directory of a start is not kept, its hash is
-        init = meta["init"] if meta["init"]["name"] != "pretrained" else {"name": "mean_separating"}
-        return dict(
-            loss=_entry(losses, meta["loss"]),
-            penalty=_entry(PENALTIES, meta["penalty"]),
-            init=_entry(INITS, init),
-            C=meta["C"],
-            tol=meta["eps"],
-            clip=meta["clip"],
-            sparsify_rise=meta["sparsify"],
-            weighting=weighting.get("name"),
-            propensities=(weighting["a"], weighting["b"]) if weighting else "default",
-            fit_intercept=meta["bias"] != "none",
-            regularise_intercept=meta["bias"] != "free",
-            max_iter=meta["max_iter"],
-            class_weight=meta.get("class_weight"),
-        )
+        return parameters_of(meta)
 
     def _options(self):
         from xmcjax.inits import INITS, Init
@@ -365,6 +371,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         from xmcjax.penalties import PENALTIES, Penalty
 
         check_random_state(self.random_state)
+        check_calibration(self)
         # options of the others are checked too
         penalties = {name: self._made(kind) for name, kind in PENALTIES.items()}
         inits = {name: self._made(kind) for name, kind in INITS.items()}
@@ -472,10 +479,3 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             return f"label {number}"
         # the one problem of two classes is that of the second
         return f"class {self.classes_.tolist()[number + self._binary]!r}"
-
-
-def _entry(table, described):
-    """An argument: the name of an entry of a table, or where its fields are not the defaults, the object."""
-    name, fields = described["name"], {key: value for key, value in described.items() if key != "name"}
-    made = table[name](**fields)
-    return name if made == table[name]() else made

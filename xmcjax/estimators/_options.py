@@ -35,6 +35,17 @@ _GAP = Option(
     Real(above=0),
     more="The objective is then above its minimum by no more than that part of it",
 )
+#: Of the SVMs over all classes at once.
+CALIBRATION = Option(
+    "calibration",
+    "how scores become probabilities",
+    None,
+    Names(("temperature",)),
+    more="temperature is softmax(a z) with one slope a for all classes, fitted on scores of rows that were "
+    "held out: training is repeated without each of {cv} folds",
+    optional=True,
+    flag_default="none",
+)
 
 MULTICLASS = table(
     [
@@ -51,6 +62,8 @@ MULTICLASS = table(
         _GAP,
         _BIAS,
         Option("max_iter", "most epochs and Newton steps together", 1000, Whole(1)),
+        CALIBRATION,
+        SHARED["cv"],
         SHARED["n_jobs"],
         _SEED,
     ]
@@ -70,6 +83,8 @@ TOP_K = table(
         _GAP,
         _BIAS,
         Option("max_iter", "most epochs", 1000, Whole(1)),
+        CALIBRATION,
+        SHARED["cv"],
         SHARED["n_jobs"],
         _SEED,
     ]

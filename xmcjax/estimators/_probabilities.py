@@ -1,4 +1,4 @@
-"""Probabilities of linear classifiers whose loss is a likelihood."""
+"""Probabilities of linear classifiers whose loss is a likelihood, or that are calibrated."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ class Probabilities:
     def predict_proba(self, X):
         """Probabilities: of classes [n, K], whose rows sum to 1; of a label matrix [n, L], each by itself.
 
+        With a calibration z is a z + b in them. Of classes that were trained one by one these are log-odds,
+        and as exactly one class holds, its probability is in proportion to e^{a z + b}.
+
         Raises:
             ValueError: as :meth:`decision_function`.
         """
@@ -30,6 +33,9 @@ class Probabilities:
     def predict_log_proba(self, X):
         """Logarithms of the probabilities of :meth:`predict_proba`."""
         scores = self.decision_function(X)  # type: ignore[attr-defined]
+        calibration = getattr(self, "calibration_", None)
+        if calibration is not None:
+            scores = calibration.apply(scores)
         if scores.ndim == 1:  # log σ(∓z)
             return log_probabilities(SIGMOID, np.stack([-scores, scores], axis=1))
         return log_probabilities(self._link or SIGMOID, scores)

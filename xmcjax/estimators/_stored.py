@@ -13,10 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import __version__, _sparse
-from xmcjax._links import link_of
+from xmcjax._links import CALIBRATED, link_of
 from xmcjax._systems import FIRST_SYSTEM, SYSTEMS
 from xmcjax.data import Transforms
-from xmcjax.models import LinearModel, ModelFormatError, Names, ShardWriter, is_trained
+from xmcjax.models import Calibration, LinearModel, ModelFormatError, Names, ShardWriter, is_trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +74,7 @@ def save(
     by_label = np.ndim(classifier.n_iter_) > 0
     steps = np.broadcast_to(classifier.n_iter_ if by_label else 0, count)
     transforms = getattr(classifier, "transforms_", None)
+    calibration = getattr(classifier, "calibration_", None)
     meta = {
         "xmcjax_version": __version__,
         "n_features": rows.shape[1],
@@ -91,13 +92,24 @@ def save(
             for name in classifier._fitted
             if hasattr(classifier, name)
         },
+        **(
+            {}
+            if calibration is None
+            else {CALIBRATED: {"method": classifier.calibration, "cv": _folds(classifier.cv)}}
+        ),
         **more,
     }
     # z of two classes belongs to the second; the first scores −z
     signs = (-1, 1) if classifier._binary else ()
     class_of = dict(zip(labels.places.tolist(), range(len(labels.places)), strict=True))
     arrays = None if transforms is None else dict(transforms.arrays)
-    beside: dict[str, Any] = dict(transforms_arrays=arrays, names=labels.names, at_once=True, held=held)
+    if calibration is not None:
+        if signs:
+            calibration = Calibration.joined(calibration.opposite(), calibration)
+        calibration = calibration.placed(labels.places, labels.n_labels)
+    beside: dict[str, Any] = dict(
+        calibration=calibration, transforms_arrays=arrays, names=labels.names, at_once=True, held=held
+    )
     with ShardWriter(path, meta, **beside) as writer:
         for label in range(labels.n_labels):
             i = class_of.get(label)
@@ -207,6 +219,9 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
     transforms = model.transforms()
     if transforms.names:
         classifier.transforms_ = transforms
+    calibration = model.calibration()
+    if calibration is not None or hasattr(classifier, "calibration"):
+        classifier.calibration_ = None if calibration is None else calibration.at(rows)
     for name, value in meta.get("fit", {}).items():
         if name in classifier._fitted:
             setattr(classifier, name, Status(value) if name == "status_" else value)
@@ -216,6 +231,11 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
 def applied(transforms: Transforms | None, X):
     """The features as the weights expect them."""
     return X if transforms is None else transforms.apply(X)
+
+
+def _folds(cv) -> int | None:
+    """A number of folds; None of what else stands for them, which the parameters have."""
+    return int(cv) if isinstance(cv, numbers.Integral) else None
 
 
 def _plain(value) -> Any:

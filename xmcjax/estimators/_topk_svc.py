@@ -13,8 +13,11 @@ from sklearn.utils import check_random_state
 from xmcjax._arguments import name_of, renamed, whole_number
 from xmcjax._options import SHARED, THREADS, Real
 from xmcjax._range import check_range
+from xmcjax.estimators._calibration import check as check_calibration
+from xmcjax.estimators._calibration import of_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier, with_ones
+from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
 from xmcjax.estimators._weights import row_weights
@@ -23,7 +26,7 @@ KERNELS = ("linear", "precomputed")
 TOL = Real(above=0)
 
 
-class TopKSVC(LinearClassifier):
+class TopKSVC(Probabilities, LinearClassifier):
     """Multi-class SVM that minimises a hinge loss of the k best wrong classes, solved exactly.
 
     With scores z_i = W x_i, margins h_j = 1 + z_ij − z_iy over the classes j ≠ y_i, and weights r_i of the
@@ -50,6 +53,11 @@ class TopKSVC(LinearClassifier):
             at once, which dense features may need, ten count as one.
         fit_intercept: whether there is a bias b; False by default. It is the weight of a feature of value 1,
             regularised like the others.
+        calibration: how scores become probabilities (one of temperature). temperature is softmax(a z) with
+            one slope a for all classes, fitted on scores of rows that were held out: training is repeated
+            without each of `cv` folds. None (default) for none.
+        cv: folds of the calibration (at least 2); 5 by default. Or a splitter of scikit-learn, or pairs of
+            the rows to train on and those to hold out.
         n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They predict; None
             (default) is one thread.
         random_state: seed of the order in which rows are visited.
@@ -59,6 +67,7 @@ class TopKSVC(LinearClassifier):
         coef_: [m, d] in the dtype of X; for two classes [1, d], the second's less the first's.
             With a precomputed kernel d is the number of training rows, whose coefficients these are.
         intercept_: [m], or [1] for two classes.
+        calibration_: a :class:`xmcjax.models.Calibration` of the m score columns, or None.
         n_iter_: epochs made.
         dual_gap_: relative duality gap of the weights.
         objective_: P.
@@ -94,6 +103,8 @@ class TopKSVC(LinearClassifier):
         tol=1e-3,
         max_iter=1000,
         fit_intercept=False,
+        calibration=None,
+        cv=5,
         n_jobs=None,
         random_state=None,
     ):
@@ -105,6 +116,8 @@ class TopKSVC(LinearClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.fit_intercept = fit_intercept
+        self.calibration = calibration
+        self.cv = cv
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -145,6 +158,7 @@ class TopKSVC(LinearClassifier):
         C = SHARED["C"].check(self.C)
         SHARED["n_jobs"].check(self.n_jobs)
         name_of("kernel", self.kernel, KERNELS)
+        check_calibration(self)
         SHARED["fit_intercept"].check(self.fit_intercept)
         X, y = checked_data(self, X, y)
         check_features(X)
@@ -173,6 +187,7 @@ class TopKSVC(LinearClassifier):
             if self.fit_intercept
             else np.zeros(len(weights), X.dtype)
         )
+        self.calibration_ = of_classes(self, X, classes, numbers, sample_weight)
         return self
 
     def _solve(self, X: Any, y, k, C, weight, classes, tol, max_iter, seed):

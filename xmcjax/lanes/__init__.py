@@ -1,6 +1,7 @@
 """Which problem runs in which lane, and when."""
 
 from xmcjax.lanes._balanced import balanced_weights
+from xmcjax.lanes._calibrate import calibrate_one_vs_all
 from xmcjax.lanes._devices import lanes_that_fit
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_weights import WEIGHTINGS, LabelWeights, Weighting
@@ -31,6 +32,7 @@ __all__ = [
     "Weighting",
     "balanced_weights",
     "by_positives",
+    "calibrate_one_vs_all",
     "check_sample_weight",
     "lanes_that_fit",
     "precision",

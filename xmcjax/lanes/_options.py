@@ -137,6 +137,17 @@ OPTIONS = table(
             more="0 keeps the starting weights and drops none of them",
         ),
         Option(
+            "calibration",
+            "how scores become probabilities, where the loss knows none",
+            None,
+            Names(("sigmoid",)),
+            more="sigmoid is Platt's scaling by label, fitted on scores of rows that were held out: training "
+            "is repeated without each of {cv} folds",
+            optional=True,
+            flag_default="none",
+        ),
+        SHARED["cv"],
+        Option(
             "block_size",
             "labels that are solved side by side and share a pass over the features",
             None,

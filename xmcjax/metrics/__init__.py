@@ -24,6 +24,8 @@ from xmcjax.metrics._retrieval import coverage_at_k as coverage_at_k
 from xmcjax.metrics._retrieval import macro_f1_at_k as macro_f1_at_k
 from xmcjax.metrics._retrieval import micro_f1_at_k as micro_f1_at_k
 from xmcjax.metrics._retrieval import recall_at_k as recall_at_k
+from xmcjax.metrics._thresholds import above_thresholds as above_thresholds
+from xmcjax.metrics._thresholds import f1_thresholds as f1_thresholds
 from xmcjax.metrics._tree import parent_accuracy as parent_accuracy
 from xmcjax.metrics._tree import taxonomy_loss as taxonomy_loss
 

@@ -8,6 +8,10 @@ in memory (`ArrayModel`).
 from xmcjax.models._arrays import ArrayModel as ArrayModel
 from xmcjax.models._base import WeightSource as WeightSource
 from xmcjax.models._base import is_trained as is_trained
+from xmcjax.models._calibration import Calibration as Calibration
+from xmcjax.models._calibration import write_calibration as write_calibration
+from xmcjax.models._calibrator import Calibrator as Calibrator
+from xmcjax.models._calibrator import HeldOut as HeldOut
 from xmcjax.models._errors import IncompleteModelError as IncompleteModelError
 from xmcjax.models._errors import ModelError as ModelError
 from xmcjax.models._errors import ModelFormatError as ModelFormatError
@@ -34,6 +38,7 @@ from xmcjax.models._predictions import prediction_file as prediction_file
 from xmcjax.models._predictions import read_predictions as read_predictions
 from xmcjax.models._predictions import write_predictions as write_predictions
 from xmcjax.models._predictor import Predictor as Predictor
+from xmcjax.models._temperature import fit_temperature as fit_temperature
 from xmcjax.models._writer import RUN_FILE as RUN_FILE
 from xmcjax.models._writer import ShardWriter as ShardWriter
 from xmcjax.models._writer import check_vacant as check_vacant

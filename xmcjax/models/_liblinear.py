@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._links import ONE_OF, SIGMOID, link_of
+from xmcjax._links import CALIBRATED, ONE_OF, SIGMOID, link_of
 from xmcjax.data import DataFormatError, MemoryBound, atomic_write
 from xmcjax.models._foreign import ForeignModel, numbers_of, trained_biases, whole_classes
 from xmcjax.models._linear import LinearModel
@@ -244,13 +244,16 @@ def write_liblinear(path: str | os.PathLike[str], model: LinearModel) -> list[st
         told.append(f"{model.n_labels - len(kept):,} labels that are never predicted are left out")
     if not named:
         told.append("classes are no whole numbers of 32 bits: labels in the file are their places")
+    if CALIBRATED in model.meta:
+        told.append("the calibration is left out: the file has scores and no probabilities")
     return told
 
 
 def _solver(model: LinearModel, n_kept: int, opposite: bool) -> str:
     system = model.meta.get("system", "one-vs-all")
     if system == "one-vs-all" and (opposite or n_kept != 2):
-        return "L2R_LR" if link_of(model.meta) is not None else "L2R_L2LOSS_SVC"
+        likelihood = link_of(model.meta) is not None and CALIBRATED not in model.meta
+        return "L2R_LR" if likelihood else "L2R_L2LOSS_SVC"
     # no other solver keeps a weight of its own for each of two classes
     return "L2R_L2LOSS_SVC" if opposite else _JOINT
 

@@ -12,8 +12,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._arguments import flag, name_of
+from xmcjax._links import CALIBRATED
 from xmcjax.models import _manifest
 from xmcjax.models._base import NOT_STORED, check_labels, is_trained
+from xmcjax.models._calibration import Calibration
+from xmcjax.models._calibration import decode as decode_calibration
 from xmcjax.models._errors import IncompleteModelError, ModelFormatError
 from xmcjax.models._manifest import MANIFEST, FileRecord, Manifest, ShardRecord
 from xmcjax.models._names import Names
@@ -87,7 +90,8 @@ class LinearModel:
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{directory}: expected a model, found no {MANIFEST}") from error
         files: list[FileRecord] = [*manifest.shards]
-        files += [file for file in (manifest.transforms, manifest.names) if file is not None]
+        beside = (manifest.transforms, manifest.names, manifest.calibration)
+        files += [file for file in beside if file is not None]
         if verify is None:
             verify = "full" if sum(file.bytes for file in files) <= _FULL_BELOW else "lazy"
         if verify != "none":
@@ -322,6 +326,36 @@ class LinearModel:
             self.n_labels,
             self.n_features,
         )
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether there is a calibration."""
+        return self._manifest.calibration is not None
+
+    def calibration(self) -> Calibration | None:
+        """What makes probabilities of the scores of all labels; None where their loss knows some, or none.
+
+        Raises:
+            IncompleteModelError: it was to be made, and training was interrupted before.
+            ModelFormatError: a damaged file.
+        """
+        found, (low, high) = self.calibration_of(), self.label_range
+        if found is None or high - low == self.n_labels:
+            return found
+        return found.placed(np.arange(low, high), self.n_labels)
+
+    def calibration_of(self) -> Calibration | None:
+        """As :meth:`calibration`, of the labels of `label_range` alone."""
+        entry = self._manifest.calibration
+        if entry is None:
+            if CALIBRATED in self.meta:
+                raise IncompleteModelError(
+                    f"{self.directory}: expected a calibration, found none yet; finish the training with "
+                    "--resume"
+                )
+            return None
+        raw, (low, high) = _manifest.checked_bytes(self.directory, entry), self.label_range
+        return decode_calibration(self.directory / entry.file, raw, high - low)
 
     def transforms(self):
         """The feature transforms of the training data, an `xmcjax.data.Transforms`: its ``apply``

@@ -26,15 +26,17 @@ MANIFEST = "manifest.json"
 TRANSFORMS = "transforms.safetensors"
 NAMES = "names.json"
 ARRAYS = "arrays.safetensors"
+CALIBRATION = "calibration.safetensors"
 FORMAT = "xmcjax-linear-model"
 KERNEL_FORMAT = "xmcjax-kernel-model"
-#: 1 knows no names of classes and features. Models without such names are still written as of 1.
-SCHEMA_VERSION = 2
+#: 1 knows no names of classes and features, 2 no calibration; models without them are still written so.
+SCHEMA_VERSION = 3
 
 # Only these may be removed as left-overs of a run that was killed: what `xmcjax.data.atomic_write`
 # calls the files of this format while it writes them.
 _TEMPORARY = re.compile(
-    r"\.(shard-\d{6,}\.safetensors|(transforms|by-feature|arrays)\.safetensors|(manifest|run|names)\.json)"
+    r"\.(shard-\d{6,}\.safetensors|(transforms|by-feature|arrays|calibration)\.safetensors"
+    r"|(manifest|run|names)\.json)"
     r"\.[0-9a-f]{16}\.tmp"
 )
 _SHARD = re.compile(r"shard-\d{6,}\.safetensors")
@@ -91,6 +93,7 @@ class Manifest:
         transforms: the arrays of the feature transforms, or None where there are none.
         shards: those that are complete, in label order.
         names: of classes and features, or None where they have none.
+        calibration: of the scores, or None where there is none.
         sha256: that the file has as ``manifest_sha256``; "" of one that was not read.
     """
 
@@ -100,6 +103,7 @@ class Manifest:
     transforms: FileRecord | None
     shards: tuple[ShardRecord, ...]
     names: FileRecord | None = None
+    calibration: FileRecord | None = None
     sha256: str = ""
 
     @property
@@ -246,7 +250,7 @@ def render(manifest: Manifest) -> bytes:
     """The bytes of ``manifest.json``: a function of the content alone."""
     content = {
         "format": FORMAT,
-        "schema_version": 1 if manifest.names is None else 2,
+        "schema_version": 3 if manifest.calibration is not None else 1 if manifest.names is None else 2,
         "meta": manifest.meta,
         "label_range": list(manifest.label_range),
         "shard_size": manifest.shard_size,
@@ -255,6 +259,8 @@ def render(manifest: Manifest) -> bytes:
     }
     if manifest.names is not None:
         content["names"] = asdict(manifest.names)
+    if manifest.calibration is not None:
+        content["calibration"] = asdict(manifest.calibration)
     return sealed(content)
 
 
@@ -366,7 +372,8 @@ def _from_json(path: Path, content) -> Manifest:
 
     transforms = file_of(path, content, "transforms", TRANSFORMS)
     names = file_of(path, content, "names", NAMES) if version >= 2 else None
-    manifest = Manifest(meta, (bounds[0], bounds[1]), size, transforms, (), names)
+    calibration = file_of(path, content, "calibration", CALIBRATION) if version >= 3 else None
+    manifest = Manifest(meta, (bounds[0], bounds[1]), size, transforms, (), names, calibration)
     need(isinstance(content.get("shards"), list), "a list of shards", content.get("shards"))
     shards: list[ShardRecord] = []
     for entry in content["shards"]:

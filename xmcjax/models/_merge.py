@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from xmcjax._arguments import flag
+from xmcjax.models._calibration import Calibration, write_calibration
 from xmcjax.models._errors import ModelError
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._writer import ShardWriter, check_vacant
@@ -46,6 +47,9 @@ def merge_models(
     first = models[0]
     for model in models[1:]:
         _check_same(first, model)
+    # of the meta data that they share follows that all parts have one or none
+    parts_of_it = [part for part in (model.calibration_of() for model in models) if part is not None]
+    calibration = Calibration.joined(*parts_of_it) if parts_of_it else None
     _check_ranges(models)
     names = first.names()
     unnamed = names.classes is None and names.features is None
@@ -63,6 +67,8 @@ def merge_models(
                 low, high = max(begin, model.label_range[0]), min(end, model.label_range[1])
                 if low < high:
                     _add(writer, model, low, high)
+    if calibration is not None:
+        write_calibration(directory, calibration)
     return LinearModel.load(directory, verify="size")
 
 

@@ -27,7 +27,7 @@ def write_onnx(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
     | ``X`` | of the weights | [n, d] | features before the transforms of the model |
     | ``label`` | int64, or texts | [n] | the class with the largest score, the lower one of equals |
     | ``scores`` | of the weights | [n, L] | −1e30 for labels that are never predicted |
-    | ``probabilities`` | of the weights | [n, L] | only of models whose loss is a likelihood |
+    | ``probabilities`` | of the weights | [n, L] | only of models whose loss is a likelihood, or calibrated |
 
     Raises:
         ValueError: weights of more than 2 GB as a dense matrix.
@@ -164,11 +164,17 @@ class _Graph:
             self.node("Gather", [self.constant("classes", names), place], "label", axis=0)
 
     def probabilities(self, link: str) -> None:
+        scores, calibration = "scores", self._model.calibration()
+        if calibration is not None:
+            dtype = self._model.dtype
+            slope = self.constant("calibration.slope", calibration.slope.astype(dtype))
+            offset = self.constant("calibration.offset", calibration.offset.astype(dtype))
+            scores = self.node("Add", [self.node("Mul", [scores, slope], "scaled"), offset], "calibrated")
         if link == SIGMOID:
-            self.node("Sigmoid", ["scores"], "probabilities")
+            self.node("Sigmoid", [scores], "probabilities")
         elif link == ONE_OF:
-            each = self.node("Sigmoid", ["scores"], "each")
+            each = self.node("Sigmoid", [scores], "each")
             total = self.node("ReduceSum", [each, self.constant("axis", np.array([1]))], "total", keepdims=1)
             self.node("Div", [each, total], "probabilities")
         else:
-            self.node("Softmax", ["scores"], "probabilities", axis=1)
+            self.node("Softmax", [scores], "probabilities", axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import warnings
@@ -13,6 +14,7 @@ from xmcjax import _sparse, native
 from xmcjax._arguments import flag, job_count, whole_number
 from xmcjax._links import SIGMOID, link_of, log_probabilities
 from xmcjax.models._arrays import ArrayModel
+from xmcjax.models._calibration import Calibration
 from xmcjax.models._index import INDEX, biases, opened
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._rows import checked_rows
@@ -69,6 +71,10 @@ class Predictor:
             native.warn_of_twins()
         self._lock = threading.Lock()
 
+    @functools.cached_property
+    def _calibration(self) -> Calibration | None:
+        return self._model.calibration() if isinstance(self._model, LinearModel) else None
+
     def predict_topk(self, X, k: int, *, probabilities: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """The k best labels of each row, best first; equal scores rank by the lower label.
 
@@ -100,7 +106,11 @@ class Predictor:
                 every = (
                     None if link == SIGMOID else weights.scores(weights.rows(X[part]), threads=self._threads)
                 )
-                scores[part] = np.exp(log_probabilities(link, scores[part], every))
+                some = scores[part]
+                if self._calibration is not None:
+                    some = self._calibration.apply(some, labels[part])
+                    every = None if every is None else self._calibration.apply(every)
+                scores[part] = np.exp(log_probabilities(link, some, every))
         return labels, scores
 
     def decision_function(self, X, labels=None) -> np.ndarray:
@@ -131,8 +141,8 @@ class Predictor:
         link = link_of(getattr(self._model, "meta", {}))
         if link is None:
             raise ValueError(
-                "probabilities: expected a model whose loss is a likelihood (logistic, or multinomial), "
-                "found another one"
+                "probabilities: expected a model whose loss is a likelihood (logistic, or multinomial) or "
+                "that is calibrated, found another one"
             )
         return link
 

@@ -20,14 +20,26 @@ from xmcjax import _sparse
 from xmcjax._arguments import flag, number, whole_number
 from xmcjax.data import atomic_write
 from xmcjax.models import _manifest
+from xmcjax.models._calibration import Calibration
 from xmcjax.models._errors import ModelMismatchError
 from xmcjax.models._lock import DirectoryLock
-from xmcjax.models._manifest import ARRAYS, MANIFEST, NAMES, TRANSFORMS, FileRecord, Manifest, ShardRecord
+from xmcjax.models._manifest import (
+    ARRAYS,
+    CALIBRATION,
+    MANIFEST,
+    NAMES,
+    TRANSFORMS,
+    FileRecord,
+    Manifest,
+    ShardRecord,
+)
 from xmcjax.models._names import Names, decode
 from xmcjax.models._shard import LabelWeights, encode
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
 RUN_FILE = "run.json"
+# Those that are written before the shards.
+_BESIDE = (TRANSFORMS, NAMES, CALIBRATION)
 # The member of the meta data that models have whose labels are trained together.
 AT_ONCE = "parameters"
 
@@ -61,7 +73,7 @@ def check_vacant(
 
 def _unfinished(directory: Path, names: set[str]) -> set[str]:
     """The files of a model that was to be written at once and lacks labels, or its manifest."""
-    beside = {name for name in names if name in (TRANSFORMS, NAMES, ARRAYS) or _manifest.is_temporary(name)}
+    beside = {name for name in names if name in (*_BESIDE, ARRAYS) or _manifest.is_temporary(name)}
     if MANIFEST not in names:
         return beside
     content, _ = _manifest.unsealed(directory / MANIFEST)
@@ -123,6 +135,7 @@ class ShardWriter:
         resume: continue a model that was started with the same arguments; a new or empty
             directory is started afresh. Without it nothing that exists is touched.
         names: of the classes and features, or None.
+        calibration: of the labels of the range, or None; :func:`write_calibration` adds it later.
         at_once: whether all labels are written in one go, when they have been trained together. What a
             writer of that kind has left that was killed is then replaced.
         held: whether the caller has :func:`reserved` the directory.
@@ -155,6 +168,7 @@ class ShardWriter:
         resume: bool = False,
         *,
         names: Names | None = None,
+        calibration: Calibration | None = None,
         at_once: bool = False,
         held: bool = False,
     ):
@@ -175,9 +189,14 @@ class ShardWriter:
         if names is not None:
             self._beside[NAMES] = names.encode()
             decode(self.directory / NAMES, self._beside[NAMES], meta["n_labels"], meta["n_features"])
+        if calibration is not None:
+            if len(calibration.slope) != last - first:
+                found = len(calibration.slope)
+                raise ValueError(f"calibration: expected {last - first} labels, found {found}")
+            self._beside[CALIBRATION] = calibration.encode()
         records = {name: _manifest.record(name, content) for name, content in self._beside.items()}
-        transforms, named = records.get(TRANSFORMS), records.get(NAMES)
-        self._manifest = Manifest(meta, (first, last), shard_size, transforms, (), named)
+        transforms, named, scaled = (records.get(name) for name in _BESIDE)
+        self._manifest = Manifest(meta, (first, last), shard_size, transforms, (), named, scaled)
         self._pending: dict[int, dict[int, LabelWeights]] = {}
         self._full: dict[int, dict[int, LabelWeights]] = {}
         self._buffer_lock = threading.Lock()
@@ -206,7 +225,7 @@ class ShardWriter:
         if MANIFEST in names:
             self._continue(_manifest.read(self.directory / MANIFEST))
         else:
-            own = {TRANSFORMS, NAMES, RUN_FILE}
+            own = {*_BESIDE, RUN_FILE}
             foreign = sorted(n for n in names - own if not _manifest.is_temporary(n))
             if foreign:
                 raise FileExistsError(
@@ -214,7 +233,7 @@ class ShardWriter:
                     f"{', '.join(foreign[:3])} (nothing was changed)"
                 )
             self._remove_temporary(names)
-            for name in names & {TRANSFORMS, NAMES}:
+            for name in names & {*_BESIDE}:
                 (self.directory / name).unlink()
             for name, content in self._beside.items():
                 self._write(name, content)
@@ -225,12 +244,15 @@ class ShardWriter:
         if difference:
             raise ModelMismatchError(self.directory, *difference)
         self._remove_temporary(os.listdir(self.directory))
-        for file in (found.transforms, found.names):
+        scaled = self._manifest.calibration or found.calibration
+        if CALIBRATION not in self._beside and scaled is not None and not _intact(self.directory, scaled):
+            scaled = None  # it is made anew
+        for file in (found.transforms, found.names, scaled):
             if file is not None and not _intact(self.directory, file):
                 self._write(file.file, self._beside[file.file])
         shards = tuple(shard for shard in found.shards if _intact(self.directory, shard))
-        self._manifest = dataclasses.replace(found, shards=shards)
-        if shards != found.shards:
+        self._manifest = dataclasses.replace(found, shards=shards, calibration=scaled)
+        if (shards, scaled) != (found.shards, found.calibration):
             self._write_manifest()
 
     def _remove_temporary(self, names) -> None:

@@ -1,0 +1,217 @@
+"""``xmcjax train --calibration``: the model of the estimator, its probabilities, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import xmcjax as library
+from xmcjax._systems import SYSTEMS
+from xmcjax.data import load_xmc, save_xmc
+from xmcjax.models import LinearModel, merge_models, read_predictions
+
+METHODS = {"one-vs-all": "sigmoid", "multiclass": "temperature", "top-k": "temperature"}
+LABELS, ABSENT = 5, 3
+SIGMOID, TEMPERATURE = ("--calibration", "sigmoid"), ("--calibration", "temperature")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder with train.txt and test.txt: one label per row, and none of label 3."""
+    folder = tmp_path_factory.mktemp("calibration")
+    rng = np.random.default_rng(3)
+    centres = rng.exponential(size=(LABELS, 12)) * (rng.random((LABELS, 12)) < 0.5)
+    y = rng.choice([label for label in range(LABELS) if label != ABSENT], 300)
+    X = np.maximum(centres[y] + 0.7 * rng.normal(size=(300, 12)), 0).astype(np.float32)
+    X[:, 0] = 1
+    Y = np.eye(LABELS, dtype=np.float32)[y]
+    for name, rows in (("train", slice(0, 200)), ("test", slice(200, 300))):
+        save_xmc(folder / f"{name}.txt", sp.csr_matrix(X[rows]), sp.csr_matrix(Y[rows]))
+    return folder
+
+
+@pytest.fixture
+def calibrated(xmcjax, data, tmp_path):
+    """Trains with a calibration: (model directory, result of the command)."""
+
+    def run(system="one-vs-all", *more, name="m"):
+        given = ("--train", data / "train.txt", "--model", tmp_path / name, "--calibration", METHODS[system])
+        return tmp_path / name, xmcjax("train", "--system", system, *given, *more)
+
+    return run
+
+
+@pytest.mark.parametrize("system", METHODS)
+def test_the_model_is_the_one_of_the_estimator(calibrated, xmcjax, data, tmp_path, system):
+    directory, result = calibrated(system, "--cv", 3)
+    result.done()
+    kind = getattr(library, SYSTEMS[system])
+    read = kind.load(directory)
+    assert (read.calibration, read.cv) == (METHODS[system], 3)
+    X, Y = load_xmc(data / "train.txt")
+    X_test = load_xmc(data / "test.txt")[0]
+    if system == "one-vs-all":
+        with pytest.warns(UserWarning, match="1 of 5 labels have no positive rows"):
+            fresh = kind(calibration="sigmoid", cv=3).fit(X, Y)
+    else:
+        fresh = kind(calibration="temperature", cv=3, random_state=0).fit(X, Y.indices)
+    np.testing.assert_allclose(read.predict_proba(X_test), fresh.predict_proba(X_test), rtol=1e-5, atol=1e-7)
+    # and back: what the estimator stores the command reads, and both are what the command trained
+    fresh.save(tmp_path / "saved")
+    out = {name: tmp_path / f"{name}.txt" for name in ("m", "saved")}
+    for name, path in out.items():
+        predict = ("predict", "--model", tmp_path / name, "--data", data / "test.txt", "--out", path)
+        xmcjax(*predict, "--probabilities", "--top-k", 4).done()
+    labels, p = read_predictions(out["m"])
+    assert labels.tolist() == read_predictions(out["saved"])[0].tolist()
+    places = np.searchsorted(read.classes_, labels)
+    expected = np.take_along_axis(np.asarray(read.predict_proba(X_test)), places, axis=1)
+    np.testing.assert_allclose(p, expected, rtol=1e-5, atol=1e-7)
+    assert (np.diff(p, axis=1) <= 0).all() and ABSENT not in labels
+    # the same labels as those of the scores
+    xmcjax(*predict[:-1], tmp_path / "scores.txt", "--top-k", 4).done()
+    by_score = read_predictions(tmp_path / "scores.txt")[0]
+    np.testing.assert_array_equal(np.sort(labels, axis=1), np.sort(by_score, axis=1))
+
+
+@pytest.mark.parametrize("system", METHODS)
+def test_inspect_shows_it(calibrated, xmcjax, system):
+    directory, result = calibrated(system)
+    result.done()
+    told = json.loads(xmcjax("inspect", "--model", directory, "--json").done().out)
+    assert told["training"]["calibration"] == {"method": METHODS[system], "cv": 5}
+    low, middle, high = told["calibration"]["slopes"]
+    assert 0 < low <= middle <= high and told["calibration"]["shared"] == 0
+    assert "calibration slopes " in xmcjax("inspect", "--model", directory).done().out
+
+
+def test_a_run_says_how_long_it_took_and_a_plain_model_stays_as_it_was(calibrated, xmcjax, data, tmp_path):
+    directory, result = calibrated()
+    assert "calibration " in result.done().out
+    record = json.loads((directory / "run.json").read_text())[-1]
+    assert record["seconds"]["calibration"] > 0 and record["options"]["calibration"] == "sigmoid"
+    xmcjax("train", "--train", data / "train.txt", "--model", tmp_path / "plain").done()
+    plain = tmp_path / "plain"
+    assert not (plain / "calibration.safetensors").exists()
+    assert json.loads((plain / "manifest.json").read_text())["schema_version"] == 1
+    for shard in plain.glob("shard*"):
+        assert shard.read_bytes() == (directory / shard.name).read_bytes()
+    predict = ("predict", "--model", plain, "--data", data / "test.txt", "--out", tmp_path / "p")
+    xmcjax(*predict, "--probabilities").refused("or that is calibrated")
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_run_that_was_interrupted_before_it_is_resumed(
+    calibrated, xmcjax, data, tmp_path, monkeypatch, contents
+):
+    from xmcjax.cli import _calibration
+
+    whole, result = calibrated(name="whole")
+    result.done()
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_calibration, "calibrate_one_vs_all", interrupted)
+        assert calibrated()[1].code == 130
+    directory = tmp_path / "m"
+    predict = ("predict", "--model", directory, "--data", data / "test.txt", "--out", tmp_path / "p")
+    xmcjax(*predict).done()
+    xmcjax(*predict, "--probabilities").refused("expected a calibration, found none yet; finish the training")
+    calibrated("one-vs-all", "--resume", "--cv", 4)[1].refused("calibration (--calibration, --cv) = ")
+    calibrated("one-vs-all", "--resume")[1].done()
+    assert contents(directory) == contents(whole)
+    before = (directory / "calibration.safetensors").stat().st_mtime_ns
+    calibrated("one-vs-all", "--resume")[1].done()
+    assert (directory / "calibration.safetensors").stat().st_mtime_ns == before
+    (directory / "calibration.safetensors").write_bytes(b"damaged")
+    calibrated("one-vs-all", "--resume")[1].done()
+    assert contents(directory) == contents(whole)
+
+
+def test_a_run_out_of_time_says_that_it_is_not_calibrated(calibrated, monkeypatch):
+    from xmcjax.cli import _calibration
+
+    monkeypatch.setattr(_calibration, "calibrate_one_vs_all", lambda *given, **more: None)
+    directory, result = calibrated("one-vs-all", "--timeout", 600)
+    assert result.code == 75 and "the model was not calibrated when the time was over" in result.err
+    assert not LinearModel.load(directory).calibrated
+
+
+def test_parts_are_merged_with_theirs(calibrated, xmcjax, tmp_path, contents):
+    """All labels here have rows enough for numbers of their own, so that the parts make the whole."""
+    for name, labels in (("a", "0:2"), ("b", "2:5")):
+        calibrated("one-vs-all", "--labels", labels, name=name)[1].done()
+    whole = calibrated(name="whole")[0]
+    xmcjax("merge", "--parts", tmp_path / "b", tmp_path / "a", "--model", tmp_path / "merged").done()
+    assert contents(tmp_path / "merged") == contents(whole)
+    calibrated("one-vs-all", "--labels", "2:5", "--cv", 3, name="c")[1].done()
+    merge = ("merge", "--parts", tmp_path / "a", tmp_path / "c", "--model", tmp_path / "other")
+    xmcjax(*merge).refused("expected calibration = ")
+    assert not (tmp_path / "other").exists()
+
+
+def test_weights_of_labels_and_threads(calibrated, contents):
+    one, result = calibrated("one-vs-all", "--class-weight", "balanced", "--n-jobs", 1)
+    result.done()
+    two, _ = calibrated(
+        "one-vs-all", "--class-weight", "balanced", "--n-jobs", 2, "--block-size", 3, name="n"
+    )
+    assert contents(one) == contents(two)
+
+
+def test_other_programs_get_scores_and_are_told(calibrated, xmcjax, tmp_path):
+    directory, _ = calibrated()
+    out = tmp_path / "liblinear"
+    said = xmcjax("export", "--model", directory, "--out", out, "--format", "liblinear").done()
+    assert "the calibration is left out" in said.out and "solver_type L2R_L2LOSS_SVC" in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("system", "given", "said"),
+    [
+        ("one-vs-all", ("--cv", 3), "--cv 3 needs --calibration, got none"),
+        ("multiclass", ("--cv", 3), "--cv 3 needs --calibration, got none"),
+        ("one-vs-all", (*SIGMOID, "--cv", 1), "--cv: expected at least 2, got 1"),
+        ("top-k", (*TEMPERATURE, "--cv", 1), "cv: expected at least 2, got 1"),
+        (
+            "one-vs-all",
+            (*SIGMOID, "--cv", 201),
+            "--cv: expected at most 200, the number of",
+        ),
+        (
+            "multiclass",
+            (*TEMPERATURE, "--cv", 201),
+            "--cv: expected at most 200, the number",
+        ),
+        (
+            "one-vs-all",
+            (*SIGMOID, "--labels", "3:4"),
+            "--calibration: expected a label with",
+        ),
+    ],
+)
+def test_what_makes_no_calibration_is_refused_and_nothing_is_written(
+    xmcjax, data, tmp_path, system, given, said
+):
+    train = ("train", "--system", system, "--train", data / "train.txt", "--model", tmp_path / "m")
+    xmcjax(*train, *given).refused(said)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("system", "name"), [("one-vs-all", "temperature"), ("multiclass", "sigmoid"), ("top-k", "isotonic")]
+)
+def test_the_choices_are_those_of_the_system(xmcjax, data, tmp_path, system, name):
+    train = ("train", "--system", system, "--train", data / "train.txt", "--model", tmp_path / "m")
+    result = xmcjax(*train, "--calibration", name)
+    assert result.code == 2 and "--calibration" in result.err and not (tmp_path / "m").exists()
+
+
+def test_merging_in_python_is_the_same(calibrated, tmp_path):
+    for name, labels in (("a", "0:2"), ("b", "2:5")):
+        calibrated("one-vs-all", "--labels", labels, name=name)[1].done()
+    merged = merge_models([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
+    assert merged.calibrated and len(merged.calibration().slope) == LABELS

@@ -1,0 +1,79 @@
+"""The calibration of one-vs-all models: ``xmcjax train --calibration``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xmcjax.lanes import OneVsAll, Weighting, balanced_weights, calibrate_one_vs_all, precision
+from xmcjax.models import Calibrator, LinearModel, write_calibration
+
+if TYPE_CHECKING:
+    from xmcjax.cli._training import TrainingData
+
+
+def check_calibration(data: TrainingData, cv: int, labels: np.ndarray) -> None:
+    """Whether there is anything to calibrate by, before a model is trained.
+
+    Raises:
+        ValueError: more folds than rows, or no label with rows in two folds, under the name of the flag.
+    """
+    try:
+        Calibrator.folds(data.Y, cv, labels)
+    except ValueError as error:
+        raise ValueError(f"--{error}") from error  # it begins with the name of the option
+
+
+def calibrate(
+    data: TrainingData,
+    options: OneVsAll,
+    directory: Path,
+    cv: int,
+    weighting: Weighting | None,
+    balanced: bool,
+    deadline: float | None,
+) -> bool:
+    """Calibrates a complete model that has no calibration yet, and stores it.
+
+    Args:
+        data, options, directory, weighting, balanced: of the training.
+        cv: folds.
+        deadline: of ``time.monotonic``; after it no label is begun, and nothing is stored. None for none.
+
+    Returns:
+        Whether the model has a calibration.
+    """
+    from tqdm import tqdm
+
+    model = LinearModel.load(directory)
+    if model.calibrated:
+        return True
+    first, last = model.label_range
+
+    def weights_of(Y, _):
+        of_labels = balanced_weights(Y) if balanced else None
+        return of_labels if weighting is None else weighting.weights(Y).times(of_labels)
+
+    total = cv * (last - first)
+    with (
+        tqdm(total=total, unit="label", desc="calibration", disable=None, file=sys.stderr) as bar,
+        precision(data.X.dtype),
+    ):
+        found = calibrate_one_vs_all(
+            data.X,
+            data.Y,
+            options,
+            cv=cv,
+            labels=np.arange(first, last),
+            label_weights=weights_of,
+            may_go_on=None if deadline is None else lambda: time.monotonic() < deadline,
+            done=bar.update,
+        )
+    if found is None:
+        return False
+    write_calibration(directory, found.at(np.arange(first, last)))
+    return True

@@ -1,0 +1,189 @@
+"""The option ``calibration`` of the estimators: probabilities of losses that know none."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import check_cv
+
+from xmcjax._options import SHARED
+from xmcjax.estimators._options import CALIBRATION
+from xmcjax.estimators._targets import Targets
+from xmcjax.models import ArrayModel, Calibration, Calibrator, HeldOut, fit_temperature
+
+
+def check(classifier: Any) -> bool:
+    """Whether a fit makes a calibration.
+
+    Raises:
+        TypeError, ValueError: a calibration or a number of folds of another kind, or out of range.
+    """
+    SHARED["cv"].check(classifier.cv)
+    option = CALIBRATION
+    if classifier._system == "one-vs-all":
+        from xmcjax.lanes import OPTIONS
+
+        option = OPTIONS["calibration"]
+    return option.check(classifier.calibration) is not None
+
+
+def of_one_vs_all(
+    classifier: Any, X, problems: Targets, options, sample_weight, labels, weights_of
+) -> Calibration | None:
+    """Of the binary problems of a one-vs-all classifier; None where it is to have none.
+
+    Args:
+        classifier: with the options of the calibration.
+        X, problems, options, sample_weight: of its training.
+        labels: that are trained, or None for all.
+        weights_of: from problems and sample weights to the weights of labels.
+    """
+    if not check(classifier):
+        return None
+    from tqdm import tqdm
+
+    from xmcjax.lanes import calibrate_one_vs_all, precision
+
+    kinds = None
+    if problems.form == "classes":
+        Y = problems.Y.toarray() if problems.Y.shape[1] < 2 else problems.Y
+        kinds = Y.argmax(axis=1) if problems.Y.shape[1] > 1 else Y[:, 0].astype(int)
+    cv = _given(classifier, X, kinds)
+    count = problems.Y.shape[1] if labels is None else len(labels)
+    shown = SHARED["verbose"].check(classifier.verbose)
+    bar = tqdm(
+        total=(cv if isinstance(cv, int) else len(cv)) * count,
+        unit="label",
+        desc="calibration",
+        disable=None if shown else True,
+    )
+    with bar, precision(X.dtype):
+        return calibrate_one_vs_all(
+            X,
+            problems.Y,
+            options,
+            cv=cv,
+            labels=labels,
+            sample_weight=sample_weight,
+            label_weights=lambda Y, weight: weights_of(problems._replace(Y=Y), weight),
+            done=bar.update,
+        )
+
+
+def of_classes(classifier: Any, X, classes: np.ndarray, numbers: np.ndarray, weight) -> Calibration | None:
+    """Of a classifier of all classes together; None where it is to have none.
+
+    Args:
+        classifier: with the options of the calibration and of the training.
+        X: features, or inner products where the classifier is pairwise.
+        classes: ascending, [K].
+        numbers: of the class of each row, [n].
+        weight: s ≥ 0, [n], or None.
+
+    Raises:
+        ValueError: more folds than rows, a class that has all rows but those of a fold.
+
+    Warns:
+        ConvergenceWarning: where training does not converge in some of the folds.
+    """
+    if not check(classifier):
+        return None
+    entries = np.ones(len(numbers), bool), (np.arange(len(numbers)), numbers)
+    Y = sp.csr_array(entries, shape=(len(numbers), len(classes)))
+    splits = Calibrator.splits(Y, _given(classifier, X, numbers), None, weight)
+    parts, failed = [], 0
+    for number, (train, rows) in enumerate(splits):
+        pairwise = classifier.__sklearn_tags__().input_tags.pairwise
+        columns = train if pairwise else slice(None)
+        part = clone(classifier).set_params(calibration=None)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                part.fit(
+                    X[train][:, columns], classes[numbers[train]], None if weight is None else weight[train]
+                )
+            except ValueError as error:
+                raise ValueError(f"calibration: without the rows of fold {number + 1}: {error}") from error
+        failed += any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+        parts.append(HeldOut(rows, X[rows][:, columns], _of_all(part, classes)))
+    if failed:
+        warnings.warn(
+            f"training did not converge in {failed} of {len(splits)} folds of the calibration: raise "
+            "max_iter or tol, or lower C",
+            ConvergenceWarning,
+            stacklevel=4,  # the caller of a decorated method
+        )
+    # rows of weight 0 are in no part
+    weight = None if weight is None else np.where(weight > 0, weight, 1)
+    return fit_temperature(parts, numbers, weight, threads=classifier._threads)
+
+
+def _of_all(part: Any, classes: np.ndarray) -> ArrayModel:
+    """The weights of a classifier that may lack classes; of two classes those of the second."""
+    coef, bias = part.coef_, part.intercept_
+    if len(classes) == 2:
+        return ArrayModel(coef, bias)
+    if len(part.classes_) == 2:
+        coef, bias = np.concatenate([-coef, coef]), np.concatenate([-bias, bias])
+    places = np.searchsorted(classes, part.classes_)
+    every, biases = np.zeros((len(classes), coef.shape[1]), coef.dtype), np.full(len(classes), -np.inf)
+    every[places], biases[places] = coef, bias
+    return ArrayModel(every, biases)
+
+
+def extended(classifier: Any, problems: Targets, made: Calibration | None, new) -> Calibration | None:
+    """The calibration of more problems than a fitted one-vs-all classifier has.
+
+    Args:
+        classifier: with what it has of the earlier ones.
+        problems: the earlier and the new ones.
+        made: of the new ones, among all.
+        new: their places, or None for all.
+    """
+    if new is None or made is None:
+        return made
+    before, classes = classifier.calibration_, problems.classes
+    if classifier._binary:
+        before = Calibration.joined(before.opposite(), before)
+    if problems.form == "classes" and len(classes) == 2:
+        classes = classes[1:]
+    place = {kind: i for i, kind in enumerate(classifier.classes_.tolist())}
+    old = np.setdiff1d(np.arange(len(classes)), new)
+    found = before.at(np.array([place[kind] for kind in classes[old].tolist()], np.int64))
+    joined = found.placed(old, len(classes))
+    for name in ("slope", "offset", "shared"):
+        getattr(joined, name)[new] = getattr(made, name)[new]
+    return joined
+
+
+def check_alike(classifier: Any) -> None:
+    """Whether a fitted classifier has a calibration where more labels are to have one.
+
+    Raises:
+        ValueError: it is not so.
+    """
+    had = None if classifier.calibration_ is None else "sigmoid"
+    if had != classifier.calibration:
+        raise ValueError(
+            f"calibration: expected {had!r}, as in the fit of the weights that are there, got "
+            f"{classifier.calibration!r}"
+        )
+
+
+def _given(classifier: Any, X, y) -> int | list:
+    """The option cv as a number of folds, or as pairs of rows.
+
+    Args:
+        classifier: that has it.
+        X: features.
+        y: classes of the rows, or None.
+    """
+    cv = SHARED["cv"].check(classifier.cv)
+    return (
+        cv if isinstance(cv, int) else [tuple(pair) for pair in check_cv(cv, y, classifier=True).split(X, y)]
+    )

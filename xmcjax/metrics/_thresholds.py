@@ -1,0 +1,146 @@
+"""The threshold of each label that has the best F1 on held-out rows.
+
+Z. C. Lipton, C. Elkan and B. Naryanaswamy, "Optimal thresholding of classifiers to maximize F1 measure",
+2014.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import _sparse
+from xmcjax.metrics._labels import as_label_matrix, as_predictions
+
+
+def f1_thresholds(Y_true, predictions) -> np.ndarray:
+    """The least score with which each label is predicted, so that its F1 on these rows is largest.
+
+    A row is predicted to have a label where its score is at least the threshold, and F1 is
+    2 TP / (2 TP + FP + FN). Of equal F1 the largest threshold is taken, which predicts the fewest rows. It
+    lies in the middle between the last score that is above it and the next one below, or at the last score
+    where there is none below. A label that no row has, or of which no row that has it has a score, has the
+    threshold +∞: it is never predicted, and its F1 is 0 with any threshold.
+
+    Args:
+        Y_true: 0/1 labels of the held-out rows, [n, L], sparse or dense.
+        predictions: scores [n, L]; −∞ is none, and of sparse ones only stored entries are predictions.
+
+    Returns:
+        float64 [L].
+
+    Raises:
+        TypeError: no matrices of numbers.
+        ValueError: shapes that differ, no rows, scores that are NaN, labels other than 0 and 1.
+
+    Example:
+        >>> Y = [[1, 0], [1, 0], [0, 0], [1, 0]]
+        >>> f1_thresholds(Y, np.array([[0.9, 1.0], [0.5, 1.0], [0.3, 1.0], [-2.0, 1.0]])).tolist()
+        [-2.0, inf]
+    """
+    Y, scores = _pairs(Y_true, predictions)
+    order = np.lexsort((-scores.data, scores.indices))
+    labels, z, true = scores.indices[order], scores.data[order], _true(Y, scores)[order]
+    n_labels = Y.shape[1]
+    begin = np.searchsorted(labels, np.arange(n_labels))
+    end = np.searchsorted(labels, np.arange(n_labels), side="right")
+    counts = np.bincount(Y.indices, minlength=n_labels)
+    found = np.full(n_labels, np.inf)
+    for label in np.flatnonzero((counts > 0) & (end > begin)).tolist():
+        part = slice(begin[label], end[label])
+        found[label] = _best(z[part], true[part], int(counts[label]))
+    return found
+
+
+def above_thresholds(predictions, thresholds) -> sp.csr_array:
+    """The labels of each row whose score is at least the threshold of the label.
+
+    Args:
+        predictions: scores [n, L]; of sparse ones only stored entries are predictions.
+        thresholds: of each label, [L]; +∞ for labels that are never predicted.
+
+    Returns:
+        A 0/1 label matrix, CSR [n, L].
+
+    Raises:
+        TypeError: no numbers.
+        ValueError: scores or thresholds that are NaN; another number of thresholds.
+
+    Example:
+        >>> above_thresholds(np.array([[0.9, 1.0], [0.1, 0.2]]), [0.5, 0.2]).toarray().tolist()
+        [[1, 1], [0, 1]]
+    """
+    scores = _stored(as_predictions(predictions))
+    limits = _sparse.numbers(thresholds, "thresholds")
+    if limits.shape != (scores.shape[1],):
+        raise ValueError(f"thresholds: expected {scores.shape[1]} numbers, one a label, found {limits.shape}")
+    if np.isnan(limits).any():
+        raise ValueError(f"thresholds: expected numbers, found nan for label {np.isnan(limits).argmax()}")
+    kept = scores.data >= limits[scores.indices]
+    rows = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))[kept]
+    entries = np.ones(len(rows), np.int64), (rows, scores.indices[kept])
+    return sp.csr_array(entries, shape=scores.shape)
+
+
+def _best(z: np.ndarray, true: np.ndarray, count: int) -> float:
+    """The threshold of one label.
+
+    Args:
+        z: its scores, descending.
+        true: whether the rows of these have the label.
+        count: rows that have it, with and without a score.
+    """
+    hits = np.cumsum(true)
+    f1 = 2 * hits / (np.arange(1, len(z) + 1) + count)
+    cut = np.append(z[1:] < z[:-1], True)  # equal scores are predicted together
+    f1[~cut] = -1
+    last = int(np.argmax(f1))  # the first of equal ones
+    if f1[last] <= 0:
+        return np.inf
+    if last + 1 == len(z):
+        return float(z[last])
+    middle = z[last] / 2 + z[last + 1] / 2
+    return float(middle if z[last + 1] < middle <= z[last] else z[last])
+
+
+def _stored(scores) -> sp.csr_array:
+    """Scores as CSR with an entry for each that is a prediction."""
+    if not sp.issparse(scores):
+        if scores.ndim != 2 or scores.dtype.kind not in "iuf":
+            raise ValueError(
+                f"predictions: expected scores [n, L], found {scores.dtype} {list(scores.shape)}"
+            )
+        n, n_labels = scores.shape
+        indices = np.tile(np.arange(n_labels), n)
+        scores = sp.csr_array(
+            (scores.ravel(), indices, np.arange(0, n * n_labels + 1, max(n_labels, 1))[: n + 1]),
+            shape=(n, n_labels),
+        )
+    wrong = np.flatnonzero(np.isnan(scores.data))
+    if wrong.size:
+        row = int(np.searchsorted(scores.indptr, wrong[0], side="right")) - 1
+        raise ValueError(
+            f"predictions: expected numbers, found nan in row {row}, label {scores.indices[wrong[0]]}"
+        )
+    kept = scores.data != -np.inf
+    if kept.all():
+        return scores
+    rows = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))[kept]
+    return sp.csr_array((scores.data[kept], (rows, scores.indices[kept])), shape=scores.shape)
+
+
+def _pairs(Y_true, predictions) -> tuple[sp.csr_array, sp.csr_array]:
+    Y, scores = as_label_matrix(Y_true, "Y_true"), _stored(as_predictions(predictions))
+    if Y.shape != scores.shape:
+        raise ValueError(f"predictions: expected shape {Y.shape} as Y_true, found {scores.shape}")
+    if not Y.shape[0]:
+        raise ValueError("Y_true: expected at least one row, found none")
+    return Y, scores
+
+
+def _true(Y: sp.csr_array, scores: sp.csr_array) -> np.ndarray:
+    """Whether the row of each stored score has its label."""
+    n, n_labels = Y.shape
+    keys = np.repeat(np.arange(n), np.diff(Y.indptr)) * n_labels + Y.indices
+    wanted = np.repeat(np.arange(n), np.diff(scores.indptr)) * n_labels + scores.indices
+    return np.isin(wanted, keys)
