@@ -41,6 +41,8 @@ READERS = {
     "models._manifest": "models",
     "models._index": "models",
     "models._shard": "models",
+    "cli._streams": "a copy of a stream as it is, for the readers of data",
+    "estimators._checkpoint": "JSON that tests/cli/test_cli_resume.py damages; readers of npz and npy",
     "cli._training": "the manifest of a model that Pretrained.check has read before",
 }
 WRITERS = {
@@ -60,6 +62,7 @@ WRITERS = {
     "models._writer": "ShardWriter",
     "cli._runs": "xmcjax train",
     "solvers.multinomial._checkpoint": "state of a solver",
+    "estimators._checkpoint": "atomic_write",
 }
 
 
@@ -111,11 +114,11 @@ def test_every_public_reader_and_writer_is_attacked():
 
 
 def test_every_command_is_given_wrong_flags():
-    # the demo trains for a minute, with the flags of train; info has none
-    assert set(COMMANDS) - set(commands.LINES) == {"demo", "info"}
+    # the demo trains for a minute, with the flags of train; info has none, and completion the name of a shell
+    assert set(COMMANDS) - set(commands.LINES) == {"completion", "demo", "info"}
 
 
 def test_every_command_that_writes_is_attacked():
     targets = {name.removeprefix("xmcjax ") for name in _victim.TARGETS if name.startswith("xmcjax ")}
     # the demo trains and predicts as the commands do; import is a ShardWriter; the others print
-    assert set(COMMANDS) - targets == {"demo", "evaluate", "import", "info", "inspect"}
+    assert set(COMMANDS) - targets == {"completion", "demo", "evaluate", "import", "info", "inspect"}

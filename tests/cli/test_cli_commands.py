@@ -116,6 +116,7 @@ CHOICES = {
     "index": [],
     "demo": [],
     "info": [],
+    "completion": [("bash", "zsh")],
 }
 
 

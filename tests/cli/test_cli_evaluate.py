@@ -67,3 +67,14 @@ def test_pairs_with_mistakes(xmcjax, files, predicted, tmp_path, text, said):
     (tmp_path / "pairs").write_text(text)
     evaluate = ("evaluate", "--data", files / "test.txt", "--predictions", predicted)
     xmcjax(*evaluate, "--filter-labels", tmp_path / "pairs").refused(f"{tmp_path / 'pairs'}", said)
+
+
+def test_a_label_that_would_take_much_memory_is_refused(xmcjax, tmp_path):
+    (tmp_path / "d.svm").write_text("1 1:1\n2 2:1\n")
+    (tmp_path / "p.txt").write_text("1:1\n2147483646:1\n")
+    evaluate = ("evaluate", "--format", "svmlight", "--data", tmp_path / "d.svm")
+    evaluate = (*evaluate, "--predictions", tmp_path / "p.txt")
+    said = ("p.txt: expected data that take at most 64 MB", "labels up to 2147483646, which no row of")
+    xmcjax(*evaluate).refused(*said)
+    (tmp_path / "p.txt").write_text("1:1\n50000:1\n")
+    assert "P " in xmcjax(*evaluate).done().out

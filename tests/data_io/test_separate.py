@@ -205,7 +205,7 @@ def test_labels_must_be_zeros_and_ones(tmp_path, data):
     X, _, E = data
     for suffix in ("npz", "txt"):
         save_features(tmp_path / f"X.{suffix}", X)
-        with pytest.raises(DataFormatError, match=r"a label matrix of zeros and ones, found 0\.\d+ in row 0"):
+        with pytest.raises(DataFormatError, match=r"a label matrix of zeros and ones, found 0\.\d+ in row 1"):
             load_labels(tmp_path / f"X.{suffix}")
     save_npy(tmp_path / "E.npy", E)
     with pytest.raises(DataFormatError, match="a label matrix of zeros and ones, found"):
@@ -290,9 +290,9 @@ def test_arrays_that_are_no_features(tmp_path):
     nan, objects = np.zeros((3, 2), np.float32), np.array([[None]])
     nan[1, 1] = np.nan
     for array, said in (
-        (nan, "expected finite float32 numbers, found nan in row 1, column 1"),
-        (nan.astype(np.float64), "expected finite float32 numbers, found nan in row 1, column 1"),
-        (np.full((2, 2), 1e300), "expected finite float32 numbers, found inf in row 0, column 0"),
+        (nan, "expected finite float32 numbers, found nan in row 2, column 1"),
+        (nan.astype(np.float64), "expected finite float32 numbers, found nan in row 2, column 1"),
+        (np.full((2, 2), 1e300), "expected finite float32 numbers, found inf in row 1, column 0"),
         (np.zeros(3), "expected features, [n, d], found an array [3]"),
         (np.zeros((2, 2), complex), "real numbers of at most 64 bits, found an array of complex128"),
         (objects, "real numbers of at most 64 bits, found an array of object"),
@@ -397,3 +397,15 @@ def test_a_pipe_is_no_file_to_map(tmp_path):
         DataFormatError, match="a regular file, because npy is mapped into memory, found a FIFO"
     ):
         load_npy(tmp_path / "E.npy")
+
+
+def test_zeros_of_an_npz_are_kept_where_they_are_wanted(tmp_path, data):
+    X = sp.csr_matrix(data[0], dtype=np.float32, copy=True)
+    X.data[::3] = 0
+    save_scipy_npz(tmp_path / "X.npz", X, zeros=True)
+    assert load_features(tmp_path / "X.npz", zeros=True).nnz == X.nnz
+    assert load_features(tmp_path / "X.npz").nnz == np.count_nonzero(X.data)
+    save_npz(tmp_path / "both.npz", X, np.zeros(X.shape[0], np.int64))
+    assert load_features(tmp_path / "both.npz", zeros=True).nnz == np.count_nonzero(X.data)
+    with pytest.raises(TypeError, match="zeros: expected True or False"):
+        load_features(tmp_path / "X.npz", zeros=1)

@@ -235,3 +235,25 @@ def test_weights_of_classes_leave_the_kernel():
     X, y, _ = data()
     plain, weighted = (KernelLogisticClassifier(class_weight=c).fit(X, y) for c in (None, {2: 100.0}))
     assert plain.kernel_.w == weighted.kernel_.w
+
+
+def test_weights_of_tune_are_rows_and_their_absence():
+    rng = np.random.default_rng(4)
+    y = rng.integers(0, 3, 60)
+    X = rng.normal(size=(60, 4)) + rng.normal(size=(3, 4))[y]
+    folds, weight = np.arange(60) % 3, rng.integers(0, 3, 60)
+    weight[y == 2] += weight[y == 2] == 0  # every class stays in every part
+    repeated = np.repeat(np.arange(60), weight)
+    classifier = KernelLogisticClassifier(w=0.2, v=3.0, random_state=0, tol=1e-7)
+    value, slopes = classifier.cv_criterion(X, y, folds, sample_weight=weight)
+    expected, others = classifier.cv_criterion(X[repeated], y[repeated], folds[repeated])
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(slopes[0], others[0], rtol=1e-3)
+    assert value != classifier.cv_criterion(X, y, folds)[0]
+    tuned = classifier.tune(X, y, folds, sample_weight=weight, max_iter=5, share="all").v_.copy()
+    again = classifier.tune(X[repeated], y[repeated], folds[repeated], max_iter=5, share="all").v_
+    np.testing.assert_allclose(tuned, again, rtol=1e-2)
+    # folds that are drawn do not depend on rows of weight 0
+    there = weight > 0
+    drawn = classifier.cv_criterion(X, y, 3, sample_weight=there.astype(float))[0]
+    np.testing.assert_allclose(drawn, classifier.cv_criterion(X[there], y[there], 3)[0], rtol=1e-6)

@@ -68,7 +68,7 @@ def test_what_is_loaded_predicts_alike(tmp_path, name, dtype):
             expected = [list(pair) for pair in value] if argument == "hierarchy" and value else value
             expected = list(value) if isinstance(value, tuple) else expected
             assert found[argument] == expected, argument
-    lost = {"history_", "search_"}
+    lost = {"history_", "search_", "reason_"}
     assert classifier.__dict__.keys() - lost == loaded.__dict__.keys() - lost
     for attribute in ("status_", "n_iter_", "objective_", "dual_gap_", "v_", "sigma2_"):
         if hasattr(classifier, attribute):

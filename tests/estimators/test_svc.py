@@ -163,3 +163,31 @@ def test_rounding_that_is_above_the_tolerance_is_said(kernel):
     X = X if kernel == "linear" else (X @ X.T).toarray()
     with pytest.warns(ConvergenceWarning, match="above tol = 1e-10: (rounding keeps|raise max_iter)"):
         TopKSVC(2, C=1e4, tol=1e-10, kernel=kernel, random_state=0).fit(X, y)
+
+
+def test_products_of_c_and_weights_out_of_range_name_the_row_of_x():
+    from xmcjax import MultinomialLogisticRegression, OneVsAllClassifier
+
+    X, y = np.float32(np.eye(6)), np.arange(6) % 3
+    low, high = np.array([0, 1, 1, 1e-42, 1, 1]), np.array([0, 1, 1, 1, 1e39, 1])
+    for kind in (MulticlassSVC, TopKSVC, MultinomialLogisticRegression):
+        for weight, said in ((low, "1e-42 times C = 1 for row 3"), (high, r"1e\+39 times C = 1 for row 4")):
+            with pytest.raises(ValueError, match=f"class_weight: expected weights of rows .* {said} of X$"):
+                kind().fit(X, y, weight)
+    for options in (dict(class_weight={0: 1e-42}), dict(class_weight={1: 1e39})):
+        with pytest.raises(ValueError, match="sample_weight, class_weight: expected weights"):
+            OneVsAllClassifier(**options).fit(X, y)
+        with pytest.raises(ValueError, match="sample_weight, class_weight: expected weights"):
+            MultinomialLogisticRegression(**options).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_weights_leave_max_iter_what_it_is():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 80)
+    X = np.float32(rng.normal(size=(80, 10)) + rng.normal(size=(4, 10))[y])
+    X[rng.random(X.shape) < 0.8] = 0
+    for most in (1, 3, 7):
+        for formulation in ("ww", "cs", "llw"):
+            fitted = MulticlassSVC(formulation, C=100.0, tol=1e-9, max_iter=most, random_state=0)
+            assert fitted.fit(X, y, 0.5 + rng.random(80)).n_iter_ <= most

@@ -444,3 +444,27 @@ def test_two_labels_of_many_keep_a_weight_each(tmp_path):
     back = import_model(tmp_path / "two.txt", tmp_path / "back", "liblinear")
     W, labels = back.coef().toarray(), model.predict_topk(X, 1)[0][:, 0]
     np.testing.assert_array_equal((X @ W.T + back.intercept()).argmax(axis=1), labels == 4)
+
+
+def test_dismec_replaces_all_files_or_none(tmp_path, weights, monkeypatch):
+    monkeypatch.setattr("xmcjax.models._dismec._LABELS", 2)
+    W, bias = weights
+    out = tmp_path / "out.json"
+    export_model(model_of(tmp_path / "a", W, bias), out, "dismec")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert len(before) == 1 + -(-len(W) // 2)
+    other = model_of(tmp_path / "b", 2 * W, bias)
+    real, seen = type(other).weights, []
+
+    def failing(self, first, last):
+        seen.append(first)
+        if len(seen) == len(before) - 1:
+            raise OSError("the disk is full")
+        return real(self, first, last)
+
+    monkeypatch.setattr(type(other), "weights", failing)
+    with pytest.raises(OSError, match="the disk is full"):
+        export_model(other, out, "dismec")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    with pytest.raises(ValueError, match="files of weights stand beside it, found a device"):
+        export_model(other, "/dev/null", "dismec")

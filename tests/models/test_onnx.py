@@ -45,7 +45,8 @@ def test_onnx_predicts_as_the_model_does(tmp_path, weights, dtype, transforms):
     status = [Status.CONVERGED] * 4 + [Status.NO_POSITIVES]
     bias = np.append(weights[1][:4], 0)
     model = model_of(tmp_path / "m", weights[0].astype(dtype), bias, status=status, **more)
-    assert export_model(model, tmp_path / "m.onnx", "onnx") == []
+    told = export_model(model, tmp_path / "m.onnx", "onnx")
+    assert len(told) == any(name in ("log", "sqrt") for name in fitted.names)
     found = onnx_gives(tmp_path / "m.onnx", X)
     assert found.keys() == {"label", "scores"} and found["scores"].dtype == dtype
     Z = fitted.apply(X)
@@ -89,3 +90,20 @@ def test_a_missing_package_is_said_in_a_sentence(tmp_path, weights, monkeypatch)
     model = model_of(tmp_path / "m", *weights)
     with pytest.raises(ImportError, match=r"^ONNX files need onnx: pip install 'xmcjax\[onnx\]'$"):
         export_model(model, tmp_path / "m.onnx", "onnx")
+
+
+@needs_onnx
+@pytest.mark.parametrize("transform", ["log", "sqrt"])
+def test_numbers_below_0_give_no_scores_where_the_library_refuses_them(tmp_path, weights, transform):
+    W, bias = (np.float32(part) for part in weights)
+    model = model_of(tmp_path / "m", W, bias, transforms=[transform])
+    told = export_model(model, tmp_path / "m.onnx", "onnx")
+    assert told == [
+        f"a graph refuses nothing: where the transform {transform} meets a number below 0 all scores are NaN"
+    ]
+    X = np.abs(np.float32(ROWS))
+    X[1, 2] = -0.5
+    scores = onnx_gives(tmp_path / "m.onnx", X)["scores"]
+    assert np.isnan(scores[1]).all() and np.isfinite(np.delete(scores, 1, axis=0)).all()
+    with pytest.raises(ValueError, match="not negative"):
+        model.transforms().apply(X)

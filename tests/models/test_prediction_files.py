@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -151,3 +152,14 @@ def test_no_such_file(tmp_path):
         read_predictions(tmp_path / "none")
     with pytest.raises(IsADirectoryError):
         read_predictions(tmp_path)
+
+
+def test_a_label_twice_in_a_row_of_an_npz_is_refused(tmp_path):
+    scores, rows, columns = np.float32([1, 2, 3, 4]), [0, 1, 1, 2], [4, 2, 2, 0]
+    for name, matrix in (
+        ("coo", sp.coo_matrix((scores, (rows, columns)), (3, 5))),
+        ("csr", sp.csr_matrix((scores, columns, [0, 1, 3, 4]), (3, 5))),
+    ):
+        sp.save_npz(tmp_path / f"{name}.npz", matrix)
+        with pytest.raises(DataFormatError, match=r"found column 2 again in row 2$"):
+            read_predictions(tmp_path / f"{name}.npz")

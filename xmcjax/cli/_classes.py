@@ -20,8 +20,11 @@ from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_traini
 from xmcjax.cli._options import Directory, File, TransformNames, check_folds, one_of
 from xmcjax.cli._runs import add_record
 from xmcjax.data import DataFormatError, Dataset, parse_transforms
-from xmcjax.estimators import OPTIONS, save_with_numbers
-from xmcjax.models import reserved
+from xmcjax.estimators import OPTIONS, fit_with_state, refuse_state, save_with_numbers, state_of_run
+from xmcjax.models import ModelFormatError, reserved
+
+# Arguments that a result does not depend on.
+_BESIDE = ("n_jobs", "verbose", "warm_start")
 
 if TYPE_CHECKING:
     CalibrationName = str
@@ -42,6 +45,8 @@ class ClassOptions:
         test: data to evaluate the finished model on.
         test_labels_file: labels of these, where they have a file of their own.
         test_more_features: features to stand beside those of --test.
+        resume: go on with a run that was interrupted, from its state beside the model; data and options must
+            be the same.
     """
 
     train: File
@@ -53,6 +58,7 @@ class ClassOptions:
     test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     test_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     test_more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    resume: bool = False
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
 
 
@@ -100,6 +106,8 @@ def train(options: ClassOptions, classifier: Any, system: str) -> None:
         OSError: a file that cannot be read or written.
     """
     parse_transforms(options.transform)
+    if not options.resume:
+        refuse_state(_folder(options))
     with reserved(options.model):
         dataset, test, seconds = _read(options)
         y, n_labels = (
@@ -113,17 +121,23 @@ def train(options: ClassOptions, classifier: Any, system: str) -> None:
             raise ValueError(f"{options.train}: {error}") from error
         del dataset  # the features before the transforms
         begin = time.perf_counter()
-        _fit(classifier, data.X, y, options.train)
+        checkpoint = state_of_run(_folder(options), _mark(options, classifier, data, system))
+        if checkpoint.begin(options.resume):
+            text = f"goes on from {checkpoint.folder}"
+            _report.print_field("resumed", text, directory=str(checkpoint.folder))
+        _fit(classifier, data.X, y, options.train, checkpoint)
         seconds["training"] = time.perf_counter() - begin
         if data.transforms.names:
             classifier.transforms_ = data.transforms
         save_with_numbers(classifier, options.model, n_labels, data=data.fingerprint)
+        checkpoint.remove()
     known = _numbers(classifier)
     numbers = {name: value for name, _, value in known}
     add_record(options.model, "train", options, {"system": system, **numbers}, seconds)
     said = ", ".join(f"{text} {value:.6g}" for _, text, value in known)
     took = seconds["training"]
     _report.print_field("training", f"{system}, {took:.2f} s, {said}", system=system, seconds=took, **numbers)
+    _report.print_field("method", classifier.reason_)
     _report.print_model(options.model)
     if test is not None:
         most = max(_report.TEST_K)
@@ -140,7 +154,26 @@ def _read(options: ClassOptions) -> tuple[Dataset, Dataset | None, dict[str, flo
     return dataset, test, {"reading": time.perf_counter() - begin}
 
 
-def _fit(classifier: Any, X: Any, y: np.ndarray, path: Path) -> None:
+def _folder(options: ClassOptions) -> Path:
+    """Of the state of a run, beside the model."""
+    model = Path(os.path.abspath(options.model))
+    return model.with_name(f"{model.name}.state")
+
+
+def _mark(
+    options: ClassOptions, classifier: Any, data: _training.TrainingData, system: str
+) -> dict[str, Any]:
+    """What a run has to have in common with the one that it goes on with: all that its result depends on."""
+    parameters = {
+        flag_of(name, None): value
+        for name, value in classifier.get_params(False).items()
+        if name not in _BESIDE and hasattr(options, name)
+    }
+    transforms = list(data.transforms.names)
+    return {"--system": system, "data": data.fingerprint, "--transform": transforms, **parameters}
+
+
+def _fit(classifier: Any, X: Any, y: np.ndarray, path: Path, checkpoint: Any) -> None:
     """Trains; what the estimator warns of becomes warnings of the command.
 
     Raises:
@@ -150,7 +183,9 @@ def _fit(classifier: Any, X: Any, y: np.ndarray, path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)  # ConvergenceWarning is one
         try:
-            classifier.fit(X, y)
+            fit_with_state(classifier, X, y, checkpoint)
+        except (DataFormatError, ModelFormatError):  # of the state, which they name
+            raise
         except (ValueError, TypeError) as error:
             if os.environ.get("XMCJAX_TRACEBACK") == "1":
                 raise

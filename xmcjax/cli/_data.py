@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import tyro
 
 from xmcjax.cli._options import one_of, parse_size
+from xmcjax.cli._streams import read_seekable, seekable
 from xmcjax.data import (
     READERS,
     DataFormatError,
@@ -216,6 +217,7 @@ def read(
     n_features: int | None = None,
     n_labels: int | None = None,
     least_labels: int = 0,
+    more_labels: Callable[[int], None] | None = None,
     like: str = "",
 ) -> Dataset:
     """Features and label matrix.
@@ -230,6 +232,7 @@ def read(
         n_labels: how many labels there must be. A format that does not state their number is
             taken to have at least that many.
         least_labels: how many a format that does not state their number has at least.
+        more_labels: called with this number where the rows show fewer; it may refuse it.
         like: where the two come from, for the error.
 
     Raises:
@@ -249,6 +252,8 @@ def read(
         raise ValueError(f"--first-label is for classes and svmlight, {where} has lists that count from 0")
     Y = sp.csr_matrix(y) if sp.issparse(y) else _class_matrix(where, y, options.first_label)
     if not states_sizes:
+        if more_labels is not None and least_labels > max(Y.shape[1], n_labels or 0):
+            more_labels(least_labels)
         Y.resize(Y.shape[0], max(Y.shape[1], n_labels or 0, least_labels))
     if 0 in (X.shape[0], X.shape[1], Y.shape[1]):
         found = f"{X.shape[0]} rows, {X.shape[1]} features and {Y.shape[1]} labels"
@@ -288,17 +293,17 @@ def load_files(
     beside = None
     if more is not None:
         kind = options.format_of_more(more)
-        beside = load_features(more, kind, **numbers, **options.of_features(kind, None))
+        beside = read_seekable(load_features, more, kind, **numbers, **options.of_features(kind, None))
         n_features = None if n_features is None else max(n_features - beside.shape[1], 0)
     own_features, own_labels = options.sizes
     of_features = options.of_features(format, own_features if n_features is None else n_features)
     if labels is None:
         both = of_features | options.of_labels(format, own_labels)
-        X, y = load(path, format, **numbers, **both)
+        X, y = read_seekable(load, path, format, **numbers, **both)
     else:
-        X = load_features(path, format, **numbers, **of_features)
+        X = read_seekable(load_features, path, format, **numbers, **of_features)
         kind = options.format_of_labels(labels)
-        y = load_labels(labels, kind, **numbers, **options.of_labels(kind, own_labels))
+        y = read_seekable(load_labels, labels, kind, **numbers, **options.of_labels(kind, own_labels))
         if y.shape[0] != X.shape[0]:
             raise _other_rows(labels, kind, f"{X.shape[0]}", path, y.shape[0])
     if beside is not None and more is not None:
@@ -340,12 +345,12 @@ def _feature_pieces(
     path: Path, format: str, options: DataOptions, more: Path | None, dtype: str, n_features: int
 ) -> Iterator[Any]:
     if more is None:
-        return load_feature_pieces(path, format, dtype=dtype, **options.of_features(format, n_features))
+        return _pieces(path, format, dtype, options.of_features(format, n_features))
     kind = options.format_of_more(more)
-    beside = load_feature_pieces(more, kind, dtype=dtype, **options.of_features(kind, None))
+    beside = _pieces(more, kind, dtype, options.of_features(kind, None))
     first = next(beside)  # an empty file has one piece too
     own = options.of_features(format, max(n_features - first.shape[1], 0))
-    pieces = load_feature_pieces(path, format, dtype=dtype, **own)
+    pieces = _pieces(path, format, dtype, own)
 
     def refuse(rows: int, others: int) -> DataFormatError:
         # the source that goes on has shown more rows than the other one has
@@ -353,6 +358,12 @@ def _feature_pieces(
         return _other_rows(more, kind, "as many", path, found)
 
     return join_pieces(pieces, itertools.chain([first], beside), refuse)
+
+
+def _pieces(path: Path, format: str, dtype: str, own: dict[str, Any]) -> Iterator[Any]:
+    """Features some rows at a time, of a file or a stream, with these options of its reader."""
+    with seekable(path, own["max_memory"], format) as place:
+        yield from load_feature_pieces(place, format, dtype=dtype, **own)
 
 
 def _other_rows(path: Path, format: str, wanted: str, like: Path, found: int | str) -> DataFormatError:

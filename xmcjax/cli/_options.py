@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -30,13 +31,15 @@ TransformNames = Annotated[
 ]
 
 
-# Flags that take a name of the one and of the other.
-_FILES = (
-    *("--data", "--labels-file", "--more-features", "--out", "--out-labels", "--predictions", "--source"),
+#: Flags that take the name of a file, and of a directory.
+FILES = (
+    *("--data", "--filter-labels", "--labels-file", "--more-features", "--out", "--out-labels"),
     *(
         "--held-out",
         "--held-out-predictions",
         "--held-out-labels-file",
+        "--predictions",
+        "--source",
         "--test",
         "--test-labels-file",
         "--test-more-features",
@@ -45,7 +48,7 @@ _FILES = (
         "--vocabulary",
     ),
 )
-_DIRECTORIES = ("--model", "--parts", "--pretrained")
+DIRECTORIES = ("--model", "--parts", "--pretrained")
 _THREADS = {"--threads": "--n-jobs"}
 #: Flags of earlier versions by command, and what there is in place of each.
 RENAMED = {
@@ -111,12 +114,12 @@ def check_names(arguments: Iterable[str]) -> None:
     for argument, following in itertools.zip_longest(arguments, arguments[1:]):
         flag, equals, value = argument.partition("=")
         value = value if equals else following
-        if flag not in _FILES + _DIRECTORIES or value is None:
+        if flag not in FILES + DIRECTORIES or value is None:
             continue
-        expected = "a file" if flag in _FILES else "a directory"
+        expected = "a file" if flag in FILES else "a directory"
         if not value:
             raise ValueError(f"{flag}: expected the name of {expected}, got an empty one")
-        if flag in _FILES and os.path.basename(value) in ("", ".", ".."):
+        if flag in FILES and os.path.basename(value) in ("", ".", ".."):
             raise ValueError(f"{flag}: expected the name of a file, got that of a directory: {value}")
 
 
@@ -160,10 +163,19 @@ def check_out(out: Path, *inputs: Path, model: Path | None = None, flag: str = "
         OSError: symbolic links lead in a circle.
     """
     place = _place(out)
-    if place in [_place(path) for path in inputs]:
+    if place in [_place(path) for path in inputs] and not _two_ways(place):
         raise ValueError(f"{flag}: expected another file than the data, got {out}")
     if model is not None and _place(model) in place.parents:
         raise ValueError(f"{flag}: expected a file outside the model {model}, got {out}")
+
+
+def _two_ways(path: Path) -> bool:
+    """Whether what is written there is not what is read there: of a terminal, /dev/null, a socket."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
 
 
 def _place(path: Path) -> Path:

@@ -88,9 +88,10 @@ def print_lines(lines: Iterable[str]) -> None:
         print("\n".join(lines))
 
 
-def summary_stream(out: Path) -> TextIO:
-    """Where the summary of a command goes that wrote ``out``: to stderr where that is stdout."""
-    return sys.stderr if os.path.samestat(os.stat(out), os.fstat(1)) else sys.stdout
+def summary_stream(*outs: Path) -> TextIO:
+    """Where the summary of a command goes that wrote these files: to stderr where one of them is stdout."""
+    own = os.fstat(1)
+    return sys.stderr if any(os.path.samestat(os.stat(out), own) for out in outs) else sys.stdout
 
 
 def print_metrics(

@@ -66,7 +66,7 @@ def run(options: Options) -> None:
         data.labels_format(out_labels, dataset.y)  # what may be refused is, before anything is replaced
         data.save_features(out, dataset.X, written)
         data.save_labels(out_labels, dataset.y)
-    stream = _report.summary_stream(out)
+    stream = _report.summary_stream(*(path for path in (out, out_labels) if path is not None))
     _report.describe_data(dataset, file=stream)
     _report.print_written(out, stream)
     if out_labels is not None:

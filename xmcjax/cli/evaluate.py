@@ -15,7 +15,8 @@ from xmcjax._arguments import whole_number
 from xmcjax.cli import _report
 from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, read
 from xmcjax.cli._options import File, PresetName, check_preset, parse_size
-from xmcjax.data import DataFormatError, Dataset, load_pairs
+from xmcjax.cli._streams import seekable
+from xmcjax.data import DataFormatError, Dataset, MemoryBound, load_pairs
 from xmcjax.metrics import (
     PROPENSITY_METRICS,
     above_thresholds,
@@ -26,6 +27,9 @@ from xmcjax.metrics import (
     micro_f1,
 )
 from xmcjax.models import read_predictions
+
+# Bytes that metrics take for a label.
+_LABEL = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,10 +94,25 @@ def run(options: Options) -> None:
         raise ValueError("--held-out-labels-file needs --held-out, got none")
     form = None if options.predictions_format == AUTO else options.predictions_format
     memory = parse_size(options.files.max_memory)
-    labels, scores = read_predictions(options.predictions, form, max_memory=memory)
+    # a stream of no format that a flag names is text, which needs no copy
+    with seekable(options.predictions, memory, form or "text") as place:
+        labels, scores = read_predictions(place, form, max_memory=memory)
     # A file that does not state its number of labels need not show the highest one.
     least = int(labels.max(initial=0)) + 1
-    truth = read(options.data, options.files, labels=options.labels_file, least_labels=least)
+    bound = MemoryBound(options.predictions, memory)
+    bound.seen(labels.nbytes)  # of a stream
+
+    def check_memory(n_labels: int) -> None:
+        text = f"labels up to {n_labels - 1}, which no row of {options.labels_file or options.data} shows"
+        bound.check(_LABEL * n_labels, text)
+
+    truth = read(
+        options.data,
+        options.files,
+        labels=options.labels_file,
+        least_labels=least,
+        more_labels=check_memory,
+    )
     where = options.labels_file or options.data
     _check_rows(options.predictions, labels, truth)
     _check_labels(options.predictions, labels, truth.n_labels, where)

@@ -9,6 +9,7 @@ import tyro
 
 from xmcjax.cli import _report
 from xmcjax.cli._options import Directory, File, one_of, parse_size
+from xmcjax.cli._streams import seekable
 from xmcjax.models import IMPORTS, import_model
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ class Options:
 def run(options: Options) -> None:
     """Reads, stores, and shows the size."""
     memory = parse_size(options.max_memory)
-    model = import_model(options.source, options.model, options.format, bias=options.bias, max_memory=memory)
+    with seekable(options.source, memory) as source:
+        if source != options.source and options.format == "dismec":
+            raise ValueError(f"--source: expected a file with its weights beside it, got {options.source}")
+        model = import_model(source, options.model, options.format, bias=options.bias, max_memory=memory)
     found = f"{model.n_features:,} features, {model.n_labels:,} labels, {model.dtype}"
     dtype = model.dtype.name
     _report.print_field("problem", found, features=model.n_features, labels=model.n_labels, dtype=dtype)

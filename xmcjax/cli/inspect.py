@@ -14,6 +14,7 @@ from xmcjax._arguments import whole_number
 from xmcjax.cli import _report
 from xmcjax.cli._options import Directory, File
 from xmcjax.cli._runs import read_runs
+from xmcjax.cli._streams import seekable
 from xmcjax.data import DataFormatError
 from xmcjax.models import (
     RUN_FILE,
@@ -64,7 +65,8 @@ def run(options: Options) -> None:
             raise ValueError(f"--label: expected numbers from 0 to {model.n_labels - 1}, got {wrong[0]}")
     features = names.features
     if options.vocabulary is not None:
-        features = read_vocabulary(options.vocabulary, meta["n_features"])
+        with seekable(options.vocabulary, None) as place:
+            features = read_vocabulary(place, meta["n_features"])
     _report.print_field("system", system)
     sizes = f"{meta['n_features']:,} features, {meta['n_labels']:,} labels, {meta['dtype']}"
     _report.print_field(

@@ -28,6 +28,7 @@ COMMANDS = {
     "export": "write a model for LIBLINEAR, dismecpp, onnxruntime or others",
     "convert": "turn a text file into npz, which is read several times faster",
     "info": "versions, devices, and what this installation can do",
+    "completion": "print a script that completes this command in bash or zsh",
 }
 
 JSON = "--json"
@@ -129,7 +130,8 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
     import tyro
 
     from xmcjax.cli._config import PRINT, flags_of, read_config, toml
-    from xmcjax.cli._options import check_names, refuse_old
+    from xmcjax.cli._options import FILES, check_names, refuse_old
+    from xmcjax.cli._streams import with_streams
 
     config, arguments = read_config(arguments)
     module, prog, system = name, f"xmcjax {name}", ""
@@ -148,7 +150,7 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
         prog=prog,
         description=_description(command.Options, name),
         # what is given on the command line stands last and counts
-        args=[*flags_of(config, command.Options), *arguments],
+        args=with_streams([*flags_of(config, command.Options), *arguments], FILES),
         config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
     )
     if shown:

@@ -121,7 +121,7 @@ def load_npy_labels(path: str | os.PathLike[str], *, max_memory: int | None = No
         wrong = np.argwhere((part != 0) & (part != 1))
         if len(wrong):
             row, label = (int(place) for place in wrong[0])
-            found = f"{part[row, label]} in row {start + row}, column {label}"
+            found = f"{part[row, label]} in row {start + row + 1}, column {label}"
             raise DataFormatError(path, None, None, "a label matrix of zeros and ones", found)
     return mapped
 
@@ -189,5 +189,5 @@ def _check_finite(path: str | os.PathLike[str], X: np.ndarray, start: int, dtype
     place = place_not_finite(X)
     if place is not None:
         row, column, value = place
-        found = f"{value} in row {start + row}, column {column}"
+        found = f"{value} in row {start + row + 1}, column {column}"
         raise DataFormatError(path, None, None, f"finite {dtype.name} numbers", found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +13,7 @@ from xmcjax._arguments import flag
 from xmcjax._sparse import Sparse, compressed_fault
 from xmcjax.data._archive import Archive, opened
 from xmcjax.data._atomic import atomic_write
+from xmcjax.data._errors import DataFormatError
 from xmcjax.data._matrices import canonical_features
 from xmcjax.data._npz import is_of_scipy
 from xmcjax.data._text import value_dtype
@@ -29,6 +31,7 @@ def load_scipy_npz(
     dtype: np.typing.DTypeLike | None = None,
     *,
     zeros: bool = False,
+    add_up: bool = True,
     max_memory: int | None = None,
 ) -> sp.csr_matrix:
     """Reads a matrix that ``scipy.sparse.save_npz`` wrote.
@@ -40,6 +43,7 @@ def load_scipy_npz(
         path: the file, of a matrix in the format CSR, CSC or COO.
         dtype: of the values, float32 or float64; by default float64 where they are, else float32.
         zeros: whether zeros that the file has are kept.
+        add_up: whether entries of one place are added up; if not, they are refused.
         max_memory: bytes that reading may take; by default 20 times the file's size on disk and 64 MB.
 
     Returns:
@@ -51,10 +55,10 @@ def load_scipy_npz(
     """
     wanted = None if dtype is None else value_dtype(dtype)
     with opened(path, max_memory, _COPIES) as archive:
-        return _matrix(archive, wanted, flag("zeros", zeros))
+        return _matrix(archive, wanted, flag("zeros", zeros), flag("add_up", add_up))
 
 
-def _matrix(archive: Archive, wanted: np.dtype | None, zeros: bool) -> sp.csr_matrix:
+def _matrix(archive: Archive, wanted: np.dtype | None, zeros: bool, add_up: bool) -> sp.csr_matrix:
     expected = "an npz file of scipy.sparse.save_npz"
     if not is_of_scipy(archive.names):
         missing = sorted({"format", "shape", "data"} - archive.names)
@@ -71,11 +75,23 @@ def _matrix(archive: Archive, wanted: np.dtype | None, zeros: bool) -> sp.csr_ma
         matrix = _of_entries(archive, shape, values)
     else:
         matrix = _of_lines(archive, format, shape, values)
+    if not add_up and _sparse.canonical_csr(matrix).nnz < matrix.nnz:
+        raise _several(archive, matrix)
     matrix = sp.csr_matrix(_sparse.canonical_csr(matrix, zeros=zeros))
     if not np.isfinite(matrix.data).all():  # entries of one place were added up
         raise archive.error(f"finite {matrix.dtype.name} sums of entries of one place", "others")
     matrix.has_canonical_format = True
     return matrix
+
+
+def _several(archive: Archive, matrix: Any) -> DataFormatError:
+    """The error of a place that has several entries."""
+    places = matrix.tocoo()
+    order = np.lexsort((places.col, places.row))
+    row, column = places.row[order], places.col[order]
+    again = np.flatnonzero((row[1:] == row[:-1]) & (column[1:] == column[:-1]))[0]
+    found = f"column {column[again]} again in row {row[again] + 1}"
+    return archive.error("one entry for each place of the matrix", found)
 
 
 def _of_lines(archive: Archive, format: str, shape: list[int], values: np.ndarray):

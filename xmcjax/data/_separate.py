@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax._arguments import name_of, whole_number
+from xmcjax._arguments import flag, name_of, whole_number
 from xmcjax._sparse import is_sparse
 from xmcjax.data._archive import opened
 from xmcjax.data._arrow import table_pieces
@@ -61,13 +61,14 @@ def _of_both(load: Callable, pieces: Callable) -> Reader:
 
 
 def _npz(scipy: Callable, place: int) -> Callable[..., Any]:
-    """Reads an npz file of either kind: what it is, it says itself."""
+    """Reads an npz file of either kind: what it is, it says itself. One of ours has no zeros to keep."""
 
-    def read(path, dtype=None, *, max_memory=None):
+    def read(path, dtype=None, *, zeros=False, max_memory=None):
+        kept = {"zeros": True} if flag("zeros", zeros) else {}
         with opened(path, max_memory, 0) as archive:
             of_scipy = is_of_scipy(archive.names)
         if of_scipy:
-            return scipy(path, dtype, max_memory=max_memory)
+            return scipy(path, dtype, max_memory=max_memory, **kept)
         return load_npz(path, dtype, max_memory=max_memory)[place]
 
     return read
@@ -81,7 +82,7 @@ def _ones(load: Callable) -> Callable[..., sp.csr_matrix]:
         wrong = np.flatnonzero(Y.data != 1)
         if wrong.size:
             row = int(np.searchsorted(Y.indptr, wrong[0], side="right")) - 1
-            found = f"{Y.data[wrong[0]]} in row {row}, column {Y.indices[wrong[0]]}"
+            found = f"{Y.data[wrong[0]]} in row {row + 1}, column {Y.indices[wrong[0]]}"
             raise DataFormatError(path, None, None, "a label matrix of zeros and ones", found)
         return Y
 

@@ -1,5 +1,8 @@
 """scikit-learn estimators: conventions of its interface over the solvers of this package."""
 
+from xmcjax.estimators._checkpoint import fit_with_state as fit_with_state
+from xmcjax.estimators._checkpoint import refuse_state as refuse_state
+from xmcjax.estimators._checkpoint import state_of_run as state_of_run
 from xmcjax.estimators._kernel_logistic import KernelLogisticClassifier as KernelLogisticClassifier
 from xmcjax.estimators._multiclass_svc import MulticlassSVC as MulticlassSVC
 from xmcjax.estimators._multinomial import MultinomialLogisticRegression as MultinomialLogisticRegression

@@ -20,19 +20,23 @@ from xmcjax.estimators._inputs import checked_data, checked_features, checked_tr
 from xmcjax.estimators._kernel_parts import (
     CvGradient,
     Training,
+    approximated,
     base_kernel,
     by_group,
+    folds_of,
     groups,
     labelled,
     least_expected_loss,
     ordered,
     points_of,
+    target_of,
     warn_of_unconverged,
 )
 from xmcjax.estimators._kernel_scores import kernel_scores
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._storable import Storable
 from xmcjax.estimators._stored import applied
+from xmcjax.estimators._watch import Watch
 from xmcjax.estimators._weights import row_weights
 
 # Times tol: how far the objective may be above its minimum, relative, where the kernel is large.
@@ -76,6 +80,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             nonlinear CG, of which max_iter · max_cg steps are the most.
         warm_start: whether a fit goes on from the weights of the last one; False by default. Weights are here
             the coefficients of rows: it does where the last fit had as many rows and the same classes.
+        verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
+            A line says in the end what came out, and why by which method.
         rank: None (default) for exact kernel matrices, or the rank of their approximations.
         approximation: "cholesky" (default), incomplete Cholesky with the diagonal put right; "nystrom", or
             "fourier", random Fourier features ("rbf" and "matern" only).
@@ -89,7 +95,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         v_, kernel_, sigma2_, loadings_: hyperparameters of the fit; v_ is [C], [nodes] or [p].
         objective_: the minimum that was found.
         n_iter_: Newton steps made, 1 for none. n_cg_: CG steps of all of them, and of nonlinear CG.
-        status_: how fitting ended, of :class:`xmcjax.solvers.Status`.
+        status_: how fitting ended, of :class:`xmcjax.solvers.Status`. reason_: why by which method.
         search_: of :meth:`tune`, the way to the hyperparameters. criterion_: Ψ at its end.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
@@ -124,6 +130,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         max_iter=100,
         max_cg=200,
         warm_start=False,
+        verbose=0,
         rank=None,
         approximation="cholesky",
         memory=2**31,
@@ -142,6 +149,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         self.max_iter = max_iter
         self.max_cg = max_cg
         self.warm_start = warm_start
+        self.verbose = verbose
         self.rank = rank
         self.approximation = approximation
         self.memory = memory
@@ -184,7 +192,19 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         return self
 
     @unchanged_on_error(progress="verbose")
-    def tune(self, X, y, folds=5, *, share=None, free=("v", "w"), tol=1e-3, max_iter=100, verbose=False):
+    def tune(
+        self,
+        X,
+        y,
+        folds=5,
+        *,
+        share=None,
+        free=("v", "w"),
+        tol=1e-3,
+        max_iter=100,
+        verbose=False,
+        sample_weight=None,
+    ):
         """Learns hyperparameters by the gradient of the criterion from where they are, then fits.
 
         Args:
@@ -200,6 +220,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
                 tol Ψ, or when it gains next to nothing.
             max_iter: most iterations of the search.
             verbose: whether to show a bar, where stderr is a terminal.
+            sample_weight: s ≥ 0, [n], of the losses of training parts and of those that are judged: 2 is the
+                same as the row twice in one fold, 0 as without it.
 
         Returns:
             The estimator itself, fitted; its arguments are not changed.
@@ -220,15 +242,15 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         if unknown or not free:
             raise ValueError(f"free: expected some of {', '.join(names)}, got {tuple(free)!r}")
         max_iter = whole_number("max_iter", max_iter, 1)
-        data, dtype = self._training(X, y, None)
-        folds = self._folds(folds, data)
+        data, dtype = self._training(X, y, sample_weight)
+        folds = folds_of(folds, data, self.random_state)
         group = groups(share, data.tree, self._functions(data))
         with precision(dtype):
             base = by_group(self._base(data), group)
             model, h = self._family(data, group, by_group(ordered(self.v, data.tree), group), base)
             objective = CvObjective(
                 model,
-                self._target(data),
+                target_of(data, self.likelihood),
                 folds,
                 h,
                 free=tuple(names[name] for name in free),
@@ -242,13 +264,14 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         return self
 
     @unchanged_on_error
-    def cv_criterion(self, X, y, folds=5):
+    def cv_criterion(self, X, y, folds=5, *, sample_weight=None):
         """The cross-validated negative log likelihood Ψ at the hyperparameters given, and its gradient.
 
         Args:
             X: as for :meth:`fit`.
             y: as for :meth:`fit`.
             folds: as for :meth:`tune`.
+            sample_weight: as for :meth:`tune`.
 
         Returns:
             ``(Ψ, (derivatives in log v, log w, log sigma2))``, each of the shape of its parameter.
@@ -265,15 +288,21 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         from xmcjax.lanes import precision
         from xmcjax.solvers.kernel_multinomial import CvObjective
 
-        data, dtype = self._training(X, y, None)
-        folds = self._folds(folds, data)
+        data, dtype = self._training(X, y, sample_weight)
+        folds = folds_of(folds, data, self.random_state)
         with precision(dtype):
             base = self._base(data)
             v = ordered(self.v, data.tree)
             model, h = self._family(data, np.arange(self._functions(data)), v, base)
             free = ("v", "kernel", "sigma2") if h.sigma2 > 0 else ("v", "kernel")
             objective = CvObjective(
-                model, self._target(data), folds, h, free=free, hp=self._limits(data), weight=data.weight
+                model,
+                target_of(data, self.likelihood),
+                folds,
+                h,
+                free=free,
+                hp=self._limits(data),
+                weight=data.weight,
             )
             value, slope = objective(objective.pack(h))
             slopes = objective.split(slope)
@@ -403,28 +432,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         h = model.hyperparameters(v, base, sigma2, B)
         if self.rank is not None:
             # the active points and the draws are those of the start of a search
-            fixed = self._approximation(h.kernel, data.points)
+            fixed = approximated(h.kernel, data.points, self.rank, self.approximation, self.random_state)
             model = dataclasses.replace(model, base=fixed.at)
         return model, h
-
-    def _approximation(self, kernel, points):
-        from xmcjax import kernels
-
-        rank, name = whole_number("rank", self.rank, 1), self.approximation
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        if name == "fourier":
-            return kernels.fourier(kernel, points, rank, seed=seed)
-        return kernels.low_rank(kernel, points, rank, method=name, seed=seed)
-
-    def _target(self, data: Training):
-        import jax.numpy as jnp
-
-        from xmcjax.solvers.kernel_multinomial import LIKELIHOODS, partial_labels
-
-        if data.allowed is not None:
-            return partial_labels(data.allowed)
-        y = data.numbers[:, None] == np.arange(len(data.classes))
-        return LIKELIHOODS[self.likelihood](jnp.asarray(y[:, :, None]))
 
     def _limits(self, data: Training):
         from xmcjax.solvers.kernel_multinomial import HParams
@@ -436,30 +446,26 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             max_cg=whole_number("max_cg", self.max_cg, 1),
         )
 
-    def _folds(self, folds, data: Training) -> np.ndarray:
-        from xmcjax.solvers.kernel_multinomial import check_folds, random_folds
-
-        numbers = data.numbers
-        if data.allowed is not None:
-            numbers = np.where(data.allowed.sum(axis=1) == 1, numbers, -1)
-        if np.ndim(folds) == 0:
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            folds = random_folds(len(numbers), whole_number("folds", folds, 2), seed)
-        return check_folds(folds, numbers)
-
     def _fit(self, data: Training, model, h) -> None:
         import jax
 
         from xmcjax.solvers import REMEDY, Status, kernel_multinomial
 
-        kernel, target = model.kernels(h), self._target(data)
+        kernel, target = model.kernels(h), target_of(data, self.likelihood)
         problem = kernel_multinomial.kernel_problem(kernel, None, data.weight, likelihood=target)
         start = getattr(self, "dual_coef_", None) if SHARED["warm_start"].check(self.warm_start) else None
         if start is not None:
             same = len(start) == len(data.numbers) and np.array_equal(self.classes_, data.classes)
             start = start[..., None] if same else None
+        watch = Watch(self, "step")
+        kept = watch.start()
+        if kept is not None:  # of this command, with the same data and hyperparameters
+            start = kept[..., None]
+
         limits, begun = self._limits(data), kernel_multinomial.init(problem, start)
-        state = kernel_multinomial.run_to_excess(problem, limits, begun, _EXCESS * limits.tolerance)
+        run = problem, limits, begun, _EXCESS * limits.tolerance
+        with watch:
+            state = kernel_multinomial.run_to_excess(*run, watch.observer(watch.kernel))
         self.status_ = Status(int(state.status[0]))
         if self.status_ == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[self.status_]}")
@@ -473,7 +479,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         self.loadings_ = None if h.loadings is None else np.asarray(h.loadings)
         self.kernel_ = jax.tree.map(np.asarray, kernel.gram.kernel)
         self.objective_, self.n_iter_ = float(state.value[0]), max(int(state.steps[0]), 1)
-        self.n_cg_ = int(state.cg_steps[0])
+        self.n_cg_, self.reason_ = int(state.cg_steps[0]), problem.reason
+        watch.end(problem.reason, Newton_steps=self.n_iter_, objective=self.objective_)
         if self.status_ != Status.CONVERGED:
             warnings.warn(
                 f"not converged ({self.status_.name}, ‖α + π − y‖ = {float(state.residual[0]):.3g}): "

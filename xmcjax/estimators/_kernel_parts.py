@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
 from xmcjax import _sparse
+from xmcjax._arguments import whole_number
 from xmcjax._hierarchy import Hierarchy
 from xmcjax._range import check_norms, check_range, largest
 from xmcjax.estimators._targets import class_numbers
@@ -235,3 +237,54 @@ def warn_of_unconverged(objective) -> None:
             ConvergenceWarning,
             stacklevel=4,  # the caller of a decorated method
         )
+
+
+def folds_of(folds, data: Training, random_state) -> np.ndarray:
+    """The fold of each row: as given, or so many drawn at random; of rows of weight 0 none is judged.
+
+    Raises:
+        ValueError: more folds than rows, or one whose training part has one class.
+    """
+    from xmcjax.solvers.kernel_multinomial import check_folds, random_folds
+
+    numbers = data.numbers
+    if data.allowed is not None:
+        numbers = np.where(data.allowed.sum(axis=1) == 1, numbers, -1)
+    there = np.ones(len(numbers), bool) if data.weight is None else data.weight > 0
+    if np.ndim(folds) == 0:
+        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+        drawn = random_folds(int(there.sum()), whole_number("folds", folds, 2), seed)
+        folds = np.full(len(numbers), -1, drawn.dtype)
+        folds[there] = drawn
+    return check_folds(folds, np.where(there, numbers, -1))
+
+
+def target_of(data: Training, likelihood: str):
+    """The likelihood with the targets of the rows."""
+    import jax.numpy as jnp
+
+    from xmcjax.solvers.kernel_multinomial import LIKELIHOODS, partial_labels
+
+    if data.allowed is not None:
+        return partial_labels(data.allowed)
+    y = data.numbers[:, None] == np.arange(len(data.classes))
+    return LIKELIHOODS[likelihood](jnp.asarray(y[:, :, None]))
+
+
+def approximated(kernel, points, rank, name: str, random_state):
+    """An approximation of a kernel with its active points and draws.
+
+    Args:
+        kernel: the function.
+        points: all of them.
+        rank: of the approximation.
+        name: "cholesky", "nystrom" or "fourier".
+        random_state: of the draws.
+    """
+    from xmcjax import kernels
+
+    rank = whole_number("rank", rank, 1)
+    seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+    if name == "fourier":
+        return kernels.fourier(kernel, points, rank, seed=seed)
+    return kernels.low_rank(kernel, points, rank, method=name, seed=seed)

@@ -17,7 +17,8 @@ from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
-from xmcjax.estimators._weights import row_weights
+from xmcjax.estimators._watch import Watch, keep_dual, last_dual, of_all_rows
+from xmcjax.estimators._weights import check_products, row_weights
 
 
 class MulticlassSVC(Probabilities, LinearClassifier):
@@ -53,6 +54,11 @@ class MulticlassSVC(Probabilities, LinearClassifier):
             the rows to train on and those to hold out.
         n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They train and
             predict; None (default) is one thread.
+        warm_start: whether a fit goes on from the weights of the last one; False by default. It starts
+            from its dual variables, brought into the dual set of the new C, where there are as many rows and
+            the same classes.
+        verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
+            A line says in the end what came out, and why by which method.
         random_state: of the order in which instances are visited.
 
     Attributes:
@@ -64,6 +70,7 @@ class MulticlassSVC(Probabilities, LinearClassifier):
         n_iter_: epochs and Newton steps made.
         dual_gap_: the duality gap, relative to the primal objective.
         status_: how it ended, of :class:`xmcjax.solvers.Status`.
+        reason_: why by which methods, in a sentence.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
     X of float64 is solved in float64, without a change to JAX's settings. The native ascent over classes has
@@ -97,6 +104,8 @@ class MulticlassSVC(Probabilities, LinearClassifier):
         calibration=None,
         cv=5,
         n_jobs=None,
+        warm_start=False,
+        verbose=0,
         random_state=None,
     ):
         self.formulation = formulation
@@ -108,6 +117,8 @@ class MulticlassSVC(Probabilities, LinearClassifier):
         self.calibration = calibration
         self.cv = cv
         self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
         self.random_state = random_state
 
     @unchanged_on_error
@@ -145,14 +156,18 @@ class MulticlassSVC(Probabilities, LinearClassifier):
         weight = row_weights(self.class_weight, classes, numbers, sample_weight)
         check_calibration(self)
         rows = X, classes, numbers, sample_weight
+        n, kept, watch = len(numbers), None, Watch(self, "epoch")
+        start = watch.start(last_dual(self, classes, n))
         if weight is not None:
             check_features(X)  # before rows are left out, so that it names the right one
+            check_products(C, weight, X.dtype)
             C = C * weight
             if not weight.all():
                 kept = np.flatnonzero(weight)
                 X, numbers, C = X[kept], numbers[kept], C[kept]
+                start = start[kept] if start is not None and start.shape[0] == n else start
         features = with_ones(X) if intercept else X
-        with precision(X.dtype):
+        with precision(X.dtype), watch:
             solution = multiclass_dual.run(
                 features,
                 numbers,
@@ -163,9 +178,14 @@ class MulticlassSVC(Probabilities, LinearClassifier):
                 max_epochs=max_iter,
                 seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
                 threads=threads,
+                start=start,
+                observe=watch.observer(watch.dual),
             )
         self._store(solution, classes)
         self.calibration_ = of_classes(self, *rows)
+        keep_dual(self, solution.alpha if kept is None else of_all_rows(solution.alpha, kept, n))
+        found = dict(epochs=self.n_iter_, objective=solution.primal, relative_gap=solution.gap)
+        watch.end(solution.reason, **found)
         return self
 
     def _store(self, solution, classes):
@@ -181,7 +201,7 @@ class MulticlassSVC(Probabilities, LinearClassifier):
         self.intercept_ = W[d].copy() if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
         self.n_iter_ = solution.epochs + solution.newton_steps
         self.dual_gap_ = solution.gap
-        self.status_ = solution.status
+        self.status_, self.reason_ = solution.status, solution.reason
         if solution.status != Status.CONVERGED:
             remedy = REMEDY[solution.status]
             if solution.status == Status.MAX_STEPS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,12 +14,14 @@ from xmcjax import _sparse
 from xmcjax._arguments import job_count, name_of, renamed, whole_number
 from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
+from xmcjax.estimators._checkpoint import EVERY
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
-from xmcjax.estimators._weights import row_weights
+from xmcjax.estimators._watch import Watch
+from xmcjax.estimators._weights import check_products, row_weights
 
 # Features and scores of a problem whose time is compilation.
 _SMALL = 1 << 16
@@ -55,6 +58,7 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         warm_start: whether a fit goes on from the weights of the last one; False by default. Classes that it
             had not start from zero.
         verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
+            A line says in the end what came out, and why by which method.
         random_state: taken for the sake of the interface: results do not depend on it.
 
     Attributes:
@@ -64,6 +68,7 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         objective_: the minimum that was found.
         n_iter_: outer iterations made.
         status_: how the run ended, of :class:`xmcjax.solvers.Status`.
+        reason_: why by which solver, in a sentence.
         history_: a :class:`xmcjax.solvers.multinomial.Record` of each iteration: objective, norm of the
             gradient, seconds.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
@@ -133,8 +138,6 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
             ConvergenceWarning: the run ended before the objective was certain to be within tol of the
                 minimum, and the remedy.
         """
-        from tqdm import tqdm
-
         from xmcjax import linops
         from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.solvers.multinomial import CHOICES, HParams, auto, multinomial_problem, run
@@ -143,7 +146,7 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         check_random_state(self.random_state)
         intercept = SHARED["fit_intercept"].check(self.fit_intercept)
         C, threads = SHARED["C"].check(self.C), job_count(self.n_jobs)
-        shown, warm = SHARED["verbose"].check(self.verbose), SHARED["warm_start"].check(self.warm_start)
+        watch, warm = Watch(self, "iteration"), SHARED["warm_start"].check(self.warm_start)
         hp = HParams(Real(least=0).check("tol", self.tol), whole_number("max_iter", self.max_iter, 1))
         X, y = checked_data(self, X, y)
         linops.check_features(X)
@@ -155,6 +158,8 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         W0, b0 = self._start(X.shape[1], classes) if warm and hasattr(self, "coef_") else (None, None)
         self.classes_ = classes
         weight = row_weights(self.class_weight, self.classes_, numbers, sample_weight)
+        if weight is not None:
+            check_products(C, weight, X.dtype)
         weight = np.ones(len(numbers)) if weight is None else weight
         width = X.shape[1]
         small = X.shape[0] * (width + len(self.classes_)) <= _SMALL
@@ -172,15 +177,19 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
             if W0 is not None and b0 is not None:
                 W0 = np.pad(W0, [(0, problem.op.shape[1] - width), (0, 0)]).astype(problem.op.dtype)
                 b0 = b0.astype(problem.op.dtype) if intercept else None
-            with tqdm(desc="G", unit="iteration", disable=None if shown else True) as bar:
 
-                def observe(_, record):
-                    bar.set_postfix_str(f"{record.value:.6g}", refresh=False)
-                    bar.update()
+            def observe(_, record):
+                watch.show(record.steps, G=record.value, norm=record.gradient_norm)
 
-                solution = run(problem, self.solver, hp, W0=W0, b0=b0, observe=observe if shown else None)
+            kept: dict[str, Any] = {}
+            if watch.checkpoint is not None:
+                kept = dict(checkpoint=watch.checkpoint.states, checkpoint_seconds=EVERY)
+            with watch:
+                more: dict[str, Any] = dict(W0=W0, b0=b0, observe=watch.observer(observe))
+                solution = run(problem, self.solver, hp, **more, **kept)
             W, bias = np.asarray(solution.W)[:width].T, np.asarray(solution.bias)
         self._store(solution, W, bias)
+        watch.end(solution.reason, iterations=self.n_iter_, objective=self.objective_)
         return self
 
     def _start(self, width: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -211,7 +220,7 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         if len(self.classes_) == 2:
             W, bias = W[1:] - W[:1], bias[1:] - bias[:1]
         self.coef_, self.intercept_ = np.ascontiguousarray(W), bias.copy()
-        self.objective_, self.status_ = solution.value, solution.status
+        self.objective_, self.status_, self.reason_ = solution.value, solution.status, solution.reason
         self.n_iter_, self.history_ = max(solution.history[-1].steps, 1), solution.history
         if solution.status != Status.CONVERGED:
             warnings.warn(

@@ -26,7 +26,7 @@ from xmcjax.estimators._of_meta import parameters_of
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import more_targets, targets
-from xmcjax.estimators._weights import label_weights
+from xmcjax.estimators._weights import check_label_products, label_weights
 
 
 class OneVsAllClassifier(Probabilities, LinearClassifier):
@@ -324,6 +324,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
 
         results = [None] * problems.Y.shape[1]
         of_labels = self._label_weights(problems, sample_weight)
+        check_label_products(options.C, of_labels, sample_weight, X.dtype)
         shown, total = SHARED["verbose"].check(self.verbose), len(results)
         if labels is not None:  # those with the most rows first, as without `labels`
             labels, total = labels[np.argsort(-problems.counts[labels], kind="stable")], len(labels)

@@ -19,8 +19,8 @@ class Storable:
 
         It keeps the arguments, the weights to the bit, the names of classes and features, and the numbers of
         the fit. Arguments that are arrays come back as lists, and a `random_state` that is an object as
-        None: another fit may then draw other numbers. The way to the result (``history_``, ``search_``) is
-        not kept. A directory in which a save was interrupted can be saved to again.
+        None: another fit may then draw other numbers. The way to the result (``history_``, ``search_``,
+        ``reason_``) is not kept. A directory in which a save was interrupted can be saved to again.
 
         Args:
             path: a new or empty directory.

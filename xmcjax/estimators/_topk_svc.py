@@ -20,7 +20,8 @@ from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
-from xmcjax.estimators._weights import row_weights
+from xmcjax.estimators._watch import Watch, keep_dual, last_dual
+from xmcjax.estimators._weights import check_products, row_weights
 
 KERNELS = ("linear", "precomputed")
 TOL = Real(above=0)
@@ -60,6 +61,11 @@ class TopKSVC(Probabilities, LinearClassifier):
             the rows to train on and those to hold out.
         n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They predict; None
             (default) is one thread.
+        warm_start: whether a fit goes on from the weights of the last one; False by default. It starts
+            from its dual variables, brought into the dual set of the new C, where there are as many rows and
+            the same classes.
+        verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
+            A line says in the end what came out, and why by which method.
         random_state: seed of the order in which rows are visited.
 
     Attributes:
@@ -72,6 +78,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         dual_gap_: relative duality gap of the weights.
         objective_: P.
         status_: how it ended, of :class:`xmcjax.solvers.Status`.
+        reason_: why by which methods, in a sentence.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
     X of float64 is solved in float64, without a change to JAX's settings.
@@ -106,6 +113,8 @@ class TopKSVC(Probabilities, LinearClassifier):
         calibration=None,
         cv=5,
         n_jobs=None,
+        warm_start=False,
+        verbose=0,
         random_state=None,
     ):
         self.k = k
@@ -119,6 +128,8 @@ class TopKSVC(Probabilities, LinearClassifier):
         self.calibration = calibration
         self.cv = cv
         self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
         self.random_state = random_state
 
     def __sklearn_tags__(self):
@@ -167,13 +178,15 @@ class TopKSVC(Probabilities, LinearClassifier):
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         classes, numbers = class_numbers(y, sample_weight)
         weight = row_weights(self.class_weight, classes, numbers, sample_weight)
+        if weight is not None:
+            check_products(C, weight, X.dtype)
         if k >= len(classes):
             raise ValueError(
                 f"k: expected at most {len(classes) - 1}, the number of classes less one, got {k}"
             )
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         with precision(X.dtype):
-            weights = self._solve(X, numbers, k, C, weight, len(classes), tol, max_iter, seed)
+            weights = self._solve(X, numbers, k, C, weight, classes, tol, max_iter, seed)
         self.classes_, self._form = classes, "classes"
         if len(classes) == 2:
             weights = weights[1:] - weights[:1]
@@ -200,14 +213,18 @@ class TopKSVC(Probabilities, LinearClassifier):
             X = topk_sdca.Gram(jax.numpy.asarray(self._inner_products(X)))
         elif self.fit_intercept:
             X = with_ones(X)
-        rows = dict(weight=weight, classes=classes)
-        found = topk_sdca.solve(
-            X, y, k, C, variant=self.variant, tol=tol, max_epochs=max_iter, seed=seed, **rows
-        )
+        watch, rows = Watch(self, "epoch"), dict(weight=weight, classes=len(classes))
+        start = watch.start(last_dual(self, classes, len(y)))
+        more = dict(tol=tol, max_epochs=max_iter, seed=seed, start=start)
+        with watch:
+            observe = watch.observer(watch.dual)
+            found = topk_sdca.solve(X, y, k, C, variant=self.variant, **rows, **more, observe=observe)
         if found.status == Status.NONFINITE:
             raise ValueError("expected features and C whose products are finite, but they overflowed")
         self.n_iter_, self.objective_, self.dual_gap_ = found.epochs, found.primal, found.gap
-        self.status_ = Status(found.status)
+        self.status_, self.reason_ = Status(found.status), found.reason
+        keep_dual(self, found.alpha)
+        watch.end(found.reason, epochs=found.epochs, objective=found.primal, relative_gap=found.gap)
         if found.gap > tol:
             stalled = found.status == Status.STALLED
             remedy = REMEDY[found.status] if stalled else "raise max_iter or tol, or lower C"

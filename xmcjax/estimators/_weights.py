@@ -132,3 +132,51 @@ def label_weights(class_weight: Any, problems: Targets, sample_weight: np.ndarra
             raise ValueError(f"class_weight: expected labels 0 … {len(classes) - 1}, found {key!r}")
         positive[int(key)] = weight
     return LabelWeights(positive, np.ones(len(classes)))
+
+
+def check_products(C: float, weight: np.ndarray, dtype) -> None:
+    """Whether the losses of rows have weights C r_i that the numbers of the solver can hold.
+
+    Args:
+        C: above 0.
+        weight: r ≥ 0 of all rows of X, sample weight times class weight, [n]; 0 for rows that are left out.
+        dtype: of X.
+
+    Raises:
+        ValueError: they overflow, or vanish; the sentence names the first row.
+    """
+    low, high = np.finfo(dtype).tiny, np.finfo(dtype).max
+    with np.errstate(over="ignore", under="ignore"):
+        products = C * weight
+    wrong = np.flatnonzero((weight > 0) & ~((products >= low) & (products <= high)))
+    if wrong.size:
+        raise ValueError(
+            f"sample_weight, class_weight: expected weights of rows whose product with C is from {low:.3g} "
+            f"to {high:.3g}, the range of {np.dtype(dtype)}, found {weight[wrong[0]]:.3g} times C = {C:g} "
+            f"for row {wrong[0]} of X"
+        )
+
+
+def check_label_products(C: float, of_labels: Any, sample_weight: np.ndarray | None, dtype) -> None:
+    """The same of binary problems: the smallest and the largest product of C with both kinds of weights.
+
+    Args:
+        C, dtype: of :func:`check_products`.
+        of_labels: of :func:`label_weights`, or None.
+        sample_weight: s ≥ 0, [n], or None.
+
+    Raises:
+        ValueError: one is outside the range of the dtype.
+    """
+    factors = [np.ones(1)] if sample_weight is None else [sample_weight[sample_weight > 0]]
+    if of_labels is not None:
+        factors.append(np.concatenate([np.ravel(of_labels.positive), np.ravel(of_labels.negative)]))
+    low, high = np.finfo(dtype).tiny, np.finfo(dtype).max
+    with np.errstate(over="ignore", under="ignore"):
+        products = C * np.array([np.prod([f.min() for f in factors]), np.prod([f.max() for f in factors])])
+    wrong = products[~((products >= low) & (products <= high))]
+    if wrong.size:
+        raise ValueError(
+            f"sample_weight, class_weight: expected weights whose product with C is from {low:.3g} to "
+            f"{high:.3g}, the range of {np.dtype(dtype)}, found {wrong[0]:.3g} with C = {C:g}"
+        )

@@ -9,6 +9,7 @@ last feature is the bias; the file does not say so.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._file_kinds import kind_of
 from xmcjax.data import DataFormatError, MemoryBound, atomic_write, load_matrix, load_npy
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._foreign import (
@@ -37,8 +39,8 @@ _JSON = 16 << 20
 _NUMBER = 40
 # What a weight takes until all are one matrix.
 _WEIGHT = 40
-# Labels in a file, as the program has them.
-_LABELS = 4096
+# Labels in a file, as the program has them, unless there are more files than may be open at a time.
+_LABELS, _FILES = 4096, 256
 
 
 def read_dismec(
@@ -170,31 +172,45 @@ def _dense_text(path: Path, shape: tuple[int, int], max_memory: int | None) -> s
 def write_dismec(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
     """Writes a model for dismecpp's ``predict``; what is to be told about it.
 
-    The weights are text beside the JSON, which is written last. Where a label has a bias, it is the weight of
+    The weights are text beside the JSON. All files are written before the first one takes the place of an old
+    one, and the JSON is the last to do so. Where a label has a bias, it is the weight of
     a last feature, for which the program is given ``--augment-for-bias=1``.
 
     Raises:
         OSError: a file cannot be written.
     """
     path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        found = kind_of(path.stat().st_mode)
+        raise ValueError(f"{path}: expected a file, because files of weights stand beside it, found {found}")
     trained, bias = trained_biases(model)
     with_bias, files = bool(bias.any()), []
-    for first in range(0, model.n_labels, _LABELS):
-        last = min(first + _LABELS, model.n_labels)
-        name = f"{path.name}.weights-{first}-{last - 1}"
-        files.append({"first": first, "count": last - first, "file": name, "weight-format": "SparseTXT"})
-        coef = of_finite_type(model.weights(first, last), np.dtype(np.float32), model.directory)
-        with atomic_write(path.with_name(name)) as file:
-            for label in range(last - first):
-                span = slice(coef.indptr[label], coef.indptr[label + 1])
-                pairs = list(zip(coef.indices[span].tolist(), coef.data[span].tolist(), strict=True))
-                if bias[first + label]:
-                    pairs.append((model.n_features, float(bias[first + label])))
-                file.write((" ".join([f"{j}:{value:.9g}" for j, value in pairs]) + " \n").encode())
-    content = {"num-features": model.n_features + with_bias, "num-labels": model.n_labels, "files": files}
-    with atomic_write(path) as file:
-        file.write((json.dumps(content, indent=4) + "\n").encode())
+    labels = max(_LABELS, -(-model.n_labels // _FILES))
+    # all files are complete before the first one replaces an old one; the JSON is the last to do so
+    with contextlib.ExitStack() as written:
+        head = written.enter_context(atomic_write(path))
+        for first in range(0, model.n_labels, labels):
+            files.append(_write_weights(path, model, first, labels, bias, written))
+        content = {"num-features": model.n_features + with_bias, "num-labels": model.n_labels, "files": files}
+        head.write((json.dumps(content, indent=4) + "\n").encode())
     told = ["the last feature is the bias: give dismecpp --augment-for-bias=1"] if with_bias else []
     if not trained.all():
         told.append(f"{(~trained).sum():,} labels that are never predicted have a bias of {NEVER:g}")
     return told
+
+
+def _write_weights(
+    path: Path, model: LinearModel, first: int, labels: int, bias: np.ndarray, written: contextlib.ExitStack
+) -> dict[str, Any]:
+    """Writes the weights of some labels; the file appears when the stack is left. Its entry of the JSON."""
+    last = min(first + labels, model.n_labels)
+    name = f"{path.name}.weights-{first}-{last - 1}"
+    coef = of_finite_type(model.weights(first, last), np.dtype(np.float32), model.directory)
+    file = written.enter_context(atomic_write(path.with_name(name)))
+    for label in range(last - first):
+        span = slice(coef.indptr[label], coef.indptr[label + 1])
+        pairs = list(zip(coef.indices[span].tolist(), coef.data[span].tolist(), strict=True))
+        if bias[first + label]:
+            pairs.append((model.n_features, float(bias[first + label])))
+        file.write((" ".join([f"{j}:{value:.9g}" for j, value in pairs]) + " \n").encode())
+    return {"first": first, "count": last - first, "file": name, "weight-format": "SparseTXT"}

@@ -50,8 +50,8 @@ def export_model(
 ) -> list[str]:
     """Writes a linear model for another program.
 
-    The file is complete or not there at all. The files of weights of dismec are written before it, over those
-    of the same names: a write that is cut off may leave an old file with new weights.
+    The file is complete or not there at all. The files of weights of dismec take the places of those of the
+    same names when all are complete, and the JSON after them.
 
     Args:
         model: a complete model, or its directory.

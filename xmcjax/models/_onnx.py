@@ -63,7 +63,11 @@ def write_onnx(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
     onnx.checker.check_model(made)
     with atomic_write(path) as file:
         file.write(made.SerializeToString(deterministic=True))
-    return []
+    of_positive = [name for name in model.transforms().names if name in ("log", "sqrt")]
+    if not of_positive:
+        return []
+    names = " and ".join(of_positive)
+    return [f"a graph refuses nothing: where the transform {names} meets a number below 0 all scores are NaN"]
 
 
 class _Graph:
@@ -111,11 +115,11 @@ class _Graph:
         transforms, dtype = self._model.transforms(), self._model.dtype
         for name in transforms.names:
             match name:
-                case "log":  # x → 1 + ln x where x > 0
-                    filled = self.node("Greater", [x, self.number("log.zero", 0)], "log.filled")
-                    safe = self.node("Where", [filled, x, self.number("log.one", 1)], "log.safe")
+                case "log":  # x → 1 + ln x but for zeros; of a number below 0 it is none
+                    empty = self.node("Equal", [x, self.number("log.zero", 0)], "log.empty")
+                    safe = self.node("Where", [empty, self.number("log.one", 1), x], "log.safe")
                     raised = self.node("Add", [self.node("Log", [safe], "log.ln"), "log.one"], "log.raised")
-                    x = self.node("Where", [filled, raised, "log.zero"], name)
+                    x = self.node("Where", [empty, "log.zero", raised], name)
                 case "idf" | "tfidf":
                     weight = transforms.arrays[f"{name}.weight"].astype(dtype)
                     x = self.node("Mul", [x, self.constant(f"{name}.weight", weight)], name)

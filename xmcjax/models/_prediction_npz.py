@@ -46,7 +46,7 @@ def writer(path, n_labels: int | None) -> Iterator[Callable[[Any, Any], None]]:
 def read(path, max_memory: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Labels and scores of a file, padded, best first; of equal scores the lower label comes first."""
     bound = MemoryBound(path, max_memory)
-    found = load_scipy_npz(path, np.float32, zeros=True, max_memory=max_memory)
+    found = load_scipy_npz(path, np.float32, zeros=True, add_up=False, max_memory=max_memory)
     rows, lengths = found.shape[0], np.diff(found.indptr)
     width = int(lengths.max(initial=0))
     needed = _ENTRY * found.nnz + _PLACE * rows * width

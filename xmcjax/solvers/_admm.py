@@ -23,6 +23,7 @@ parameters", 2000 (ρ).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -104,7 +105,11 @@ class Splitting(Protocol):
         ...
 
 
-def steps(split: Splitting, C: float, tol: float, most: int) -> Found:
+#: Called with the gap, the steps made and the dual variables where the gap is looked at.
+Told = Callable[[float, int, Callable[[], sp.csr_array]], None]
+
+
+def steps(split: Splitting, C: float, tol: float, most: int, told: Told | None = None) -> Found:
     """Steps until the gap is small enough.
 
     Args:
@@ -112,13 +117,14 @@ def steps(split: Splitting, C: float, tol: float, most: int) -> Found:
         C: weight of the losses.
         tol: of the relative duality gap.
         most: steps at most.
+        told: see ``Told``; None for nothing.
     """
     # numbers that overflow leave a gap that is not finite, or too large, and the caller says so
     with np.errstate(over="ignore", invalid="ignore"):
-        return _steps(split, C, tol, most)
+        return _steps(split, C, tol, most, told)
 
 
-def _steps(split: Splitting, C: float, tol: float, most: int) -> Found:
+def _steps(split: Splitting, C: float, tol: float, most: int, told: Told | None) -> Found:
     variables, scores = split.begin()
     # α = 0, or no number of its dtype: the first step of a row of mean length goes to its bound
     rho = first = 3 * float(np.sqrt(variables / scores)) if scores > 0 and variables > 0 else C
@@ -139,6 +145,8 @@ def _steps(split: Splitting, C: float, tol: float, most: int) -> Found:
             best_dual = dual
             split.keep_alpha(factor)
         gap = (best_primal - best_dual) / best_primal
+        if told is not None:
+            told(float(gap), step, lambda: split.best()[1])
         if not gap > tol or step >= most or not np.isfinite(gap):
             break
         if gap < 0.9 * fallen or best_dual > 1.05 * risen:

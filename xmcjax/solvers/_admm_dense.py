@@ -51,9 +51,21 @@ class Method:
         C: weight of the losses, a number, or one for each row, [n]; steps are then those of :class:`Dense`.
         k: of the top-k losses.
         threads: that a native call may use.
+        told: of :func:`xmcjax.solvers._admm.steps`.
     """
 
-    def __init__(self, X, y: np.ndarray, m: int, formulation: str, C, k: int = 1, threads: int = 1):
+    def __init__(
+        self,
+        X,
+        y: np.ndarray,
+        m: int,
+        formulation: str,
+        C,
+        k: int = 1,
+        threads: int = 1,
+        told: _admm.Told | None = None,
+    ):
+        self._told = told
         self._problem = y.astype(np.int32, copy=False), m, NAMES[formulation], C, k
         self._threads = threads
         self._basis = abandonable(lambda: _basis(X.toarray() if sp.issparse(X) else X))
@@ -69,7 +81,8 @@ class Method:
         """
         y, _, form, C, k = self._problem
         if np.ndim(C) or not native_ready():
-            return _admm.steps(Dense(self._basis, y, alpha, form, C, k), float(np.mean(C)), tol, most)
+            split = Dense(self._basis, y, alpha, form, C, k)
+            return _admm.steps(split, float(np.mean(C)), tol, most, self._told)
         made, W = 0, None
         if self._narrow and tol >= _NARROW and most >= _ENOUGH:
             found = self._native(np.float32, alpha, None, tol, most)
@@ -87,7 +100,7 @@ class Method:
         with np.errstate(over="ignore", invalid="ignore"):
             split = Blocks(self._basis, y, m, form, C, k, dtype, self._threads)
             split.start(alpha, W)
-            return _admm.steps(split, C, tol, most)
+            return _admm.steps(split, C, tol, most, self._told)
 
 
 class Dense:

@@ -74,7 +74,7 @@ def certified(
     """
     form = NAMES[formulation]
     alpha = form.inside(alpha.astype(np.float64), C, k)
-    V = _weights(X, y, alpha, form)
+    V = weights_of(X, y, alpha, form)
     with np.errstate(over="ignore", invalid="ignore"):
         dual = _dual_gain(form, alpha, C) - float(np.vdot(V, V)) / 2
 
@@ -144,7 +144,7 @@ def losses(Z: np.ndarray, y: np.ndarray, formulation: Formulation, k: int = 1) -
     return formulation.losses(formulation.gains(formulation.centred(Z), y), k)
 
 
-def _weights(X, y: np.ndarray, alpha: sp.csr_array, formulation: Formulation) -> np.ndarray:
+def weights_of(X, y: np.ndarray, alpha: sp.csr_array, formulation: Formulation) -> np.ndarray:
     """Xᵀ coefficients(α) in float64, [d, m]."""
     (n, m), d = alpha.shape, X.shape[1]
     if sp.issparse(X) and formulation.sparse and alpha.nnz < _DENSE * n * m:

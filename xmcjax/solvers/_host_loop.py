@@ -47,7 +47,12 @@ class Calls:
 
 
 def run_in_calls(
-    advance: Callable[..., Any], running: Callable[[Any], bool], problem: Any, hp: Any, state: Any
+    advance: Callable[..., Any],
+    running: Callable[[Any], bool],
+    problem: Any,
+    hp: Any,
+    state: Any,
+    observe: Callable[[Any], None] | None = None,
 ) -> Any:
     """``state = advance(problem, hp, state, count)`` until not ``running(state)``.
 
@@ -55,12 +60,15 @@ def run_in_calls(
         advance: jitted; makes at most `count` iterations, and fewer where they end the run.
         running: of a state on the host.
         problem, hp, state: to start from. Where JAX traces any of them, one call makes all iterations.
+        observe: called with the state after each call; or None.
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state))):
         return advance(problem, hp, state, _ALL)
     calls = Calls(advance, problem, hp)
     while running(state):
         state = calls(state)
+        if observe is not None:
+            observe(state)
     return state
 
 

@@ -42,6 +42,7 @@ class Search:
         y, formulation, C, tol, k: of :func:`xmcjax.solvers._certified.certified`.
         agreed: the gap that counts, of the one that was found: where processes solve together they go on
             together, or none of them does.
+        start: dual variables in the dual set that the first attempt begins with; None for those of 0.
 
     Attributes:
         found: the best that is certified; before the first attempt its gap is infinite.
@@ -50,8 +51,17 @@ class Search:
     """
 
     def __init__(
-        self, X, y, formulation: str, C, tol: float, k: int = 1, agreed: Callable[[float], float] = float
+        self,
+        X,
+        y,
+        formulation: str,
+        C,
+        tol: float,
+        k: int = 1,
+        agreed: Callable[[float], float] = float,
+        start: sp.csr_array | None = None,
     ):
+        self.start = sp.csr_array((0, 0)) if start is None else start
         self._given, self.tol, self._k, self._agreed = (X, y, formulation, C), tol, k, agreed
         self.found = Certified(np.zeros((0, 0)), sp.csr_array((0, 0)), np.inf, -np.inf, 0.0)
         self.gap = np.inf
@@ -71,13 +81,13 @@ class Search:
         """Runs a method until its gap is certified, or it ends above the gap that it was to reach.
 
         Args:
-            method: ``(tolerance, dual variables)`` -> what it comes to; the variables are of shape [0, 0]
-                at first.
+            method: ``(tolerance, dual variables)`` -> what it comes to; the variables are those of the start
+                at first, of shape [0, 0] where there is none.
             left: passes that are still allowed.
         """
         target = MARGIN * self.tol
         for _ in range(_ATTEMPTS):
-            ended = method(target, self.found.alpha)
+            ended = method(target, self.found.alpha if self.found.W.size else self.start)
             X, y, formulation, C = self._given
             found = certified(X, y, ended.alpha, formulation, C, self.tol, ended.W, self._k)
             self.keep(found)
@@ -117,6 +127,7 @@ def ascend(
     passes: Passes,
     left: Callable[[], float],
     patience: float = np.inf,
+    told: Callable[[float], None] | None = None,
 ) -> Assessment:
     """Sweeps until the gap is small enough, progress ends, or the passes are over.
 
@@ -127,11 +138,14 @@ def ascend(
         passes: is counted on.
         left: passes that are still allowed.
         patience: passes of this call at most.
+        told: called with the gap where it is looked at, or None.
     """
     work = 0.0
     while True:
         found = point.assess(accuracy.eps)
         work += 1
+        if told is not None:
+            told(found.gap)
         if accuracy.enough(found.gap, found.violation, work) or left() <= 0 or work >= patience:
             return found
         # half of what is left, or below the tolerance: what was left out is then worth another look
@@ -157,11 +171,13 @@ def ascend_separately(
     passes: Passes,
     left: Callable[[], float],
     patience: float = np.inf,
+    told: Callable[[float], None] | None = None,
 ) -> Assessment:
     """Passes until the gap of each class is small enough, progress ends, or the passes are over.
 
     Args:
-        point, shrinking, passes, left, patience: of :func:`ascend`; passes are those of the slowest class.
+        point, shrinking, passes, left, patience, told: of :func:`ascend`; passes are those of the slowest
+            class.
         tol: relative gap at which a class ends.
     """
     work = before = 0.0
@@ -170,5 +186,7 @@ def ascend_separately(
         work += to.passes - before
         passes.visited += to.passes - before
         passes.sweeps, passes.shrunk, before = math.ceil(passes.visited), to.left_out, to.passes
+        if told is not None:
+            told(to.found.gap)
         if not to.running or left() <= 0 or work >= patience:
             return to.found

@@ -51,6 +51,7 @@ from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
 from xmcjax.solvers._host_loop import Calls
 from xmcjax.solvers._instance_problem import Gram, HParams, Problem, problem
+from xmcjax.solvers._progress import Observe, Progress
 
 __all__ = [
     "Gram",
@@ -208,8 +209,15 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
 
 
 @needs_threads_of_jax
-def proved(problem: Problem, hp: HParams, state: State) -> tuple[State, dict[int, Certified]]:
-    """As :func:`run`, with the proofs that it made of lanes, by their numbers."""
+def proved(
+    problem: Problem, hp: HParams, state: State, observe: Observe | None = None
+) -> tuple[State, dict[int, Certified]]:
+    """As :func:`run`, with the proofs that it made of lanes, by their numbers.
+
+    Args:
+        problem, hp, state: of :func:`run`.
+        observe: called with the progress of the first lane after each call of the device; or None.
+    """
     hp = dataclasses.replace(
         hp, tol=number("tol", hp.tol), max_epochs=whole_number("max_epochs", hp.max_epochs, 0)
     )
@@ -219,6 +227,11 @@ def proved(problem: Problem, hp: HParams, state: State) -> tuple[State, dict[int
     calls = Calls(advance, problem, hp, _EPOCHS_PER_CALL)
     while True:
         state = _verified(problem, hp, calls(state), attempts, proofs)
+        if observe is not None:
+            gap, primal = float(state.gap[0]), float(state.primal[0])
+            relative = gap / primal if 0 < primal < np.inf else np.inf
+            at = functools.partial(dual_variables, problem, state, 0)
+            observe(Progress("epochs over rows", int(state.epochs[0]), relative, at))
         running = np.asarray(state.status) == Status.RUNNING
         if not running.any():
             return state, proofs

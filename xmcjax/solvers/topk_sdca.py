@@ -42,6 +42,8 @@ from xmcjax.linops import LinOp
 from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._expected_costs import Costs, expected
+from xmcjax.solvers._instance_start import started
+from xmcjax.solvers._progress import Observe, Progress, observed, starting_point
 from xmcjax.solvers._search import Ended, Search
 from xmcjax.solvers.instance_dual import (
     Gram,
@@ -95,6 +97,7 @@ class Solution(NamedTuple):
     epochs: int
     status: Status
     reason: str  #: why the method that came first did
+    alpha: sp.csr_array  #: dual variables, float64 [n, m]
 
 
 def problem(
@@ -176,6 +179,8 @@ def solve(
     tol: float = 1e-3,
     max_epochs: int = 1000,
     seed: int = 0,
+    start=None,
+    observe: Observe | None = None,
 ) -> Solution:
     """Trains one top-k SVM: by epochs, and where dense features need many by steps for all rows at once.
 
@@ -187,9 +192,13 @@ def solve(
             float64 for the weights that are returned.
         max_epochs: of all rows; ten of the steps for all rows at once count as one.
         seed: of the orders of the epochs.
+        start: dual variables [n, m] to start from, such as those of a solution with another C; brought into
+            the dual set first. None for 0.
+        observe: called every few epochs with how far it is, as of :func:`xmcjax.solvers.multiclass_dual.run`;
+            or None.
 
     Raises:
-        ValueError, TypeError: as :func:`problem` and :func:`run`.
+        ValueError, TypeError: as :func:`problem` and :func:`run`; a start of another shape, or not finite.
     """
     max_epochs, seed = whole_number("max_epochs", max_epochs, 1), whole_number("seed", seed, 0)
     C, tol = number("C", C), number("tol", tol)
@@ -213,7 +222,8 @@ def solve(
             of_rows = float(of_rows[0])
         else:
             native = False  # steps for all rows at once in the library have one C
-    search, made = Search(X, y, lane.set_name, of_rows, tol, k), 0
+    begin, observe = starting_point(start, y, m, lane.set_name, of_rows, k), observed(observe)
+    search, made = Search(X, y, lane.set_name, of_rows, tol, k, start=begin), 0
     splits = isinstance(op, linops.Dense) and _admm_dense.fits(n, d, m)
     patience = min(max_epochs, np.iinfo(np.int32).max)
     reason = "epochs alone: features are sparse, too many, or inner products"
@@ -224,11 +234,16 @@ def solve(
         reason = costs.reason if native else "epochs come first: the native steps are missing or of one C"
     if patience:
         hp, state = HParams(tol=tol, max_epochs=patience), init(lane, jax.random.key(seed))
-        state, proofs = instance_dual.proved(lane, hp, state)
+        state, proofs = instance_dual.proved(lane, hp, started(lane, state, begin), observe)
         status, made = Status(int(state.status[0])), int(state.epochs[0])
         search.keep(proofs[0] if proofs else proof(lane, state, 0, tol))
     if not patience or (search.unsolved and splits and made < max_epochs):
-        steps = _admm_dense.Method(X, y, m, lane.set_name, of_rows, k)
+
+        def told(gap: float, count: int, alpha) -> None:
+            if observe is not None:
+                observe(Progress("steps for all rows at once", made + count / _STEPS, gap, alpha))
+
+        steps = _admm_dense.Method(X, y, m, lane.set_name, of_rows, k, told=told)
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
@@ -242,4 +257,4 @@ def solve(
     if status == Status.CONVERGED and search.unsolved:  # what the epochs took for the gap was rounding
         status = Status.STALLED
     found = search.found
-    return Solution(found.W, found.primal, found.gap, made, status, reason)
+    return Solution(found.W, found.primal, found.gap, made, status, reason, found.alpha)

@@ -7,6 +7,7 @@ convex. Hence Φ(α) − min Φ ≤ ½ rᵀK̃ r.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,13 @@ _ATTEMPTS = 3
 
 
 @needs_threads_of_jax
-def run_to_excess(problem: KernelProblem, hp: HParams, state: State, excess: float) -> State:
+def run_to_excess(
+    problem: KernelProblem,
+    hp: HParams,
+    state: State,
+    excess: float,
+    observe: Callable[[State], None] | None = None,
+) -> State:
     """As :func:`run`, and until ½ rᵀK̃ r ≤ excess · Φ: the relative tolerance of the objective.
 
     Args:
@@ -34,6 +41,7 @@ def run_to_excess(problem: KernelProblem, hp: HParams, state: State, excess: flo
             smaller one.
         state: where to start.
         excess: of Φ over its minimum, relative.
+        observe: of :func:`run`.
 
     Raises:
         TypeError, ValueError: an excess that is no finite number above 0.
@@ -42,7 +50,7 @@ def run_to_excess(problem: KernelProblem, hp: HParams, state: State, excess: flo
         The end; the status is STALLED where the precision allows no smaller excess.
     """
     excess = Real(above=0).check("excess", excess)
-    state = run(problem, hp, state)
+    state = run(problem, hp, state, observe)
     for attempt in range(_ATTEMPTS + 1):
         if int(state.status[0]) != Status.CONVERGED:
             return state
@@ -60,7 +68,7 @@ def run_to_excess(problem: KernelProblem, hp: HParams, state: State, excess: flo
             checks=jnp.zeros_like(state.checks),
             checked=jnp.full_like(state.checked, jnp.inf),
         )
-        again = run(problem, hp, begin)
+        again = run(problem, hp, begin, observe)
         if int(again.status[0]) == Status.LINE_SEARCH_FAILED:
             break
         state = again

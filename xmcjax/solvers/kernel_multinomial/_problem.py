@@ -67,6 +67,16 @@ class KernelProblem:
         """Whether a fit begins with nonlinear CG: with few classes Newton's method needs fewer products."""
         return self.kernel.n_classes >= _MANY_CLASSES and not self.exact
 
+    @property
+    def reason(self) -> str:
+        """Why a fit has the method that it has, in a sentence."""
+        classes = self.kernel.n_classes
+        if self.exact:
+            return "Newton's method with Cholesky factors was asked for"
+        if self.conjugate:
+            return f"nonlinear CG, then Newton's method: {classes} classes are many ({_MANY_CLASSES} or more)"
+        return f"Newton's method: {classes} classes are few, for which it needs the fewest products"
+
     def product(self, x: jax.Array) -> jax.Array:
         """K̃ x, in single precision where there is K̃ in it: good enough for a direction."""
         if self.single is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,12 +31,25 @@ def step(problem: KernelProblem, hp: HParams, state: State) -> State:
 
 
 @needs_threads_of_jax
-def run(problem: KernelProblem, hp: HParams, state: State) -> State:
+def run(
+    problem: KernelProblem, hp: HParams, state: State, observe: Callable[[State], None] | None = None
+) -> State:
     """Steps until every lane has ended.
 
     Directions are computed in single precision where the problem is in double precision. Where JAX traces
     the problem they are not, because its numbers cannot be looked at.
+
+    Args:
+        problem, hp: of the lanes.
+        state: where to start; of :func:`init`.
+        observe: called with the state after every few steps, whose ``alpha`` another fit can start from; or
+            None. Not where JAX traces the problem.
+
+    Raises:
+        TypeError: `observe` that cannot be called.
     """
+    if observe is not None and not callable(observe):
+        raise TypeError(f"observe: expected a function of the state, got {type(observe).__name__}")
     problem = problem.matrices_only()
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state)))
     rough = problem if traced or not problem.conjugate else problem.with_single()
@@ -44,11 +59,11 @@ def run(problem: KernelProblem, hp: HParams, state: State) -> State:
 
     if problem.conjugate:
         state = _with_directions(state, problem.kernel.dtype if rough.single is None else rough.single.dtype)
-        state = run_in_calls(_conjugate_steps, running(Phase.CONJUGATE), rough, hp, state)
+        state = run_in_calls(_conjugate_steps, running(Phase.CONJUGATE), rough, hp, state, observe)
         state = _with_directions(state, problem.kernel.dtype)
         if rough.single is not None:
-            state = run_in_calls(_newton_steps, running(Phase.NEWTON), rough, hp, state)
-    return run_in_calls(_newton_steps, running(), problem, hp, state)
+            state = run_in_calls(_newton_steps, running(Phase.NEWTON), rough, hp, state, observe)
+    return run_in_calls(_newton_steps, running(), problem, hp, state, observe)
 
 
 def _with_directions(state: State, dtype) -> State:

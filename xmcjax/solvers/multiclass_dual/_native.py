@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -10,6 +12,7 @@ from xmcjax.native import Ascent, CentredAscent, Proximal, SeparateAscent, Split
 from xmcjax.solvers import _admm, _admm_dense, _admm_sparse
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._formulations import NAMES
+from xmcjax.solvers._progress import Observe, Progress
 from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
 
 # Passes over all instances, the shares of shrunk ones added up, after which another method takes over: where
@@ -29,6 +32,8 @@ _DENSE = 0.25
 _STEPS, _SPARSE_STEPS = 10, 4
 # Unknowns of a system that it pays to factorise.
 _DIRECT = 1200
+# What the methods are called.
+_ASCENT, _NEWTON, _ALL_ROWS = "coordinate ascent", "Newton's method", "steps for all rows at once"
 # Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
 FAILURES = 4
 
@@ -58,6 +63,8 @@ class _Methods:
         seed: int,
         shrinking: bool,
         threads: int,
+        start: sp.csr_array | None = None,
+        observe: Observe | None = None,
     ):
         self._rows = canonical(X)
         # dense features are multiplied as such
@@ -67,7 +74,8 @@ class _Methods:
         self._shared = dict(seed=seed, threads=threads)
         self._passes, self._newton_steps, self._violation = Passes(), 0, np.inf
         self._steps: _admm_dense.Method | None = None
-        self._search = Search(self._X, y, formulation, C, tol)
+        self._search = Search(self._X, y, formulation, C, tol, start=start)
+        self._observe = observe
 
     def solved(self) -> dict:
         """The fields of ``Solution``."""
@@ -87,6 +95,7 @@ class _Methods:
                 self._attempt(lambda tol, alpha: self._ascent(rows, tol, alpha, np.inf))
         passes = self._passes
         counts = dict(epochs=passes.sweeps, newton_steps=self._newton_steps, shrunk=passes.shrunk)
+        counts |= dict(reason=self._reason(patience))
         return counts | described(search, self._violation, self._left(), self._formulation)
 
     def _attempt(self, method) -> None:
@@ -95,6 +104,39 @@ class _Methods:
     def _left(self) -> float:
         """Passes and Newton steps that are still allowed."""
         return self._most - self._passes.visited - self._newton_steps
+
+    def _told(self, method: str, point):
+        """What is called with a gap of these dual variables."""
+        observe = self._observe
+        if observe is None:
+            return None
+        return lambda gap: observe(Progress(method, self._most - self._left(), gap, lambda: point.alpha))
+
+    def _told_of_steps(self, of_a_pass: int):
+        """The same of the alternating direction method, so many of whose steps count as a pass."""
+        observe = self._observe
+        if observe is None:
+            return None
+
+        def told(gap: float, steps: int, alpha) -> None:
+            observe(Progress(_ALL_ROWS, self._most - self._left() + steps / of_a_pass, gap, alpha))
+
+        return told
+
+    def _reason(self, patience: float) -> str:
+        """Why the methods come in their order."""
+        (n, d), m = self._X.shape, self._m
+        later = []
+        if self._direct:
+            later.append(f"{_NEWTON}, whose systems are small ({d} features, {m} classes)")
+        if self._splits:
+            later.append(f"{_ALL_ROWS}, because features are dense")
+        if self._formulation == "llw" and not self._splits:
+            later.append(f"{_ALL_ROWS}, whose systems are solved for sparse features")
+        if not later:
+            why = "sparse" if not multiplied_densely(self._rows) else f"too many ({n} rows, {d} features)"
+            return f"{_ASCENT} alone: features are {why}"
+        return f"{_ASCENT} comes first, for {patience:g} passes at most, then {' and '.join(later)}"
 
     @property
     def _separate(self) -> bool:
@@ -111,7 +153,8 @@ class _Methods:
             point = SeparateAscent(*self._problem(rows), dense=multiplied_densely(rows), **self._shared)
             if alpha.size:
                 point.alpha = alpha
-            found = ascend_separately(point, tol, self._shrinking, self._passes, self._left, patience)
+            told = self._told(_ASCENT, point)
+            found = ascend_separately(point, tol, self._shrinking, self._passes, self._left, patience, told)
             self._violation = found.violation
             return Ended(point.alpha, found.gap)
         # with the mean fixed, dual variables of Lee-Lin-Wahba move an m-th of the way
@@ -120,7 +163,8 @@ class _Methods:
         if alpha.size:
             point.alpha = alpha
         accuracy = Accuracy(rows.dtype, tol)
-        found = ascend(point, accuracy, self._shrinking, self._passes, self._left, patience)
+        told = self._told(_ASCENT, point)
+        found = ascend(point, accuracy, self._shrinking, self._passes, self._left, patience, told)
         self._violation = found.violation
         return Ended(point.alpha, found.gap)
 
@@ -129,9 +173,12 @@ class _Methods:
         point = Proximal(*self._problem(self._rows), **self._shared)
         point.alpha = alpha
         before, accuracy = self._newton_steps, Accuracy(np.dtype(np.float64), tol)
+        told = self._told(_NEWTON, point)
         while True:
             found = point.step(accuracy.eps)
             self._newton_steps = before + point.newton_steps
+            if told is not None:
+                told(found.gap)
             if accuracy.enough(found.gap, found.violation) or self._left() <= 0 or point.failures >= FAILURES:
                 self._violation = found.violation
                 return Ended(point.alpha, found.gap)
@@ -139,10 +186,8 @@ class _Methods:
     def _admm(self, tol: float, alpha: sp.csr_array) -> Ended:
         """The alternating direction method of multipliers."""
         if self._steps is None:
-            threads = self._shared["threads"]
-            self._steps = _admm_dense.Method(
-                self._X, self._y, self._m, self._formulation, self._C, threads=threads
-            )
+            more: dict[str, Any] = dict(threads=self._shared["threads"], told=self._told_of_steps(_STEPS))
+            self._steps = _admm_dense.Method(self._X, self._y, self._m, self._formulation, self._C, **more)
         found = self._steps(alpha, tol, int(_STEPS * self._left()) + 1)
         self._passes.visited += found.steps / _STEPS
         self._passes.sweeps += -(-found.steps // _STEPS)
@@ -163,7 +208,7 @@ class _Methods:
         most = int(_SPARSE_STEPS * self._left()) + 1
         split = _admm_sparse.Sparse(point, rows, self._C, system)
         try:
-            found = _admm.steps(split, self._C, tol, most)
+            found = _admm.steps(split, self._C, tol, most, self._told_of_steps(_SPARSE_STEPS))
         except np.linalg.LinAlgError:  # numbers that overflow, or their rounding, leave no factor
             return self._ascent(rows, tol, alpha, np.inf)
         self._passes.visited += found.steps / _SPARSE_STEPS

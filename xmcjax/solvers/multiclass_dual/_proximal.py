@@ -57,8 +57,11 @@ def start(problem: MulticlassProblem, alpha) -> Proximal:
     return Proximal(W, alpha, sigma, zero, zero, violation, found.dual, zero)
 
 
-def step(problem: MulticlassProblem, tol, state: Proximal) -> Proximal:
-    """One proximal point step; α stays as it is where rounding leaves nothing to gain."""
+def step(problem: MulticlassProblem, tol, state: Proximal, most=MAX_NEWTON) -> Proximal:
+    """One proximal point step, of so many Newton steps at most.
+
+    α stays as it is where rounding leaves nothing to gain.
+    """
     form, y, C, sigma = problem.formulation, problem.y, problem.C_of_classes, state.sigma
     op, dtype = problem.op, state.W.dtype
     tol = jnp.asarray(tol, dtype)
@@ -90,7 +93,7 @@ def step(problem: MulticlassProblem, tol, state: Proximal) -> Proximal:
         reached = jnp.max(jnp.abs(a - state.alpha)) / sigma
         norm = jnp.sqrt(jnp.sum(point.gradient**2))
         close = longest * norm <= 0.2 * jnp.maximum(reached, tol)
-        return ~close & point.moved & (point.newton < MAX_NEWTON)
+        return ~close & point.moved & (point.newton < jnp.minimum(most, MAX_NEWTON))
 
     def newton(point: Point) -> Point:
         slope = inner(point.gains)[1]

@@ -14,6 +14,7 @@ from xmcjax._arguments import whole_number
 from xmcjax.native import awaited
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._progress import Observe, Progress, observed, starting_point
 from xmcjax.solvers._search import Ended, Search
 from xmcjax.solvers.multiclass_dual import _native, _proximal, _weighted
 from xmcjax.solvers.multiclass_dual._epochs import HParams, certificate, init, run_epochs
@@ -44,6 +45,7 @@ class Solution(NamedTuple):
     density_w: float  #: share of the weights that are not zero
     density_alpha: float  #: share of the dual variables that are not zero
     shrunk: float  #: share of the dual variables that the last epoch left out
+    reason: str = ""  #: why the methods came in their order
 
 
 def run(
@@ -59,6 +61,8 @@ def run(
     shrinking: bool = True,
     backend: str = "auto",
     threads: int = 1,
+    start=None,
+    observe: Observe | None = None,
 ) -> Solution:
     """Trains one multi-class SVM.
 
@@ -84,43 +88,56 @@ def run(
             out shrunk instances counts for its share.
         seed: of the random orders.
         shrinking: whether coordinate ascent leaves out what has not changed for three epochs.
+        start: dual variables [n, m] to start from, such as those of a solution with another C or other
+            features; brought into the dual set first. None for 0.
+        observe: called every few passes with how far it is: ``method``, ``passes``, ``gap``, and ``alpha()``,
+            the dual variables, from which another call can start; or None.
 
     Returns:
         Weights and dual variables, with objectives and duality gap; ``status`` says whether `tol` was
         reached.
 
     Raises:
-        ValueError: as :func:`multiclass_problem`; `tol` not above 0; `max_epochs` or `threads` below 1.
+        ValueError: as :func:`multiclass_problem`; `tol` not above 0; `max_epochs` or `threads` below 1; a
+            start of another shape, or not finite.
+        TypeError: a start that is no matrix, or `observe` that cannot be called.
     """
     check_limits(tol, max_epochs, threads)
     seed = whole_number("seed", seed, 0)
     X, y, m, C = check_problem(X, y, formulation, C, classes)
+    begin, observe = starting_point(start, y, m, formulation, C), observed(observe)
     native = backend in ("auto", "native") and linops.native_ready()
     if native and not isinstance(C, np.ndarray):
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
-        return Solution(**_native.solved(X, y, m, formulation, C, **options))
+        more = dict(start=begin, observe=observe)
+        return Solution(**_native.solved(X, y, m, formulation, C, **options, **more))
     size: dict[str, Any] = dict(classes=m, backend=backend, threads=threads)
     problem = multiclass_problem(X, y, formulation=formulation, C=C, **size)
     X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, problem.op.dtype)
-    search = Search(X, np.asarray(problem.y), formulation, C, tol)
-    before = 0
+    search = Search(X, np.asarray(problem.y), formulation, C, tol, start=begin)
+    before, reason = 0, "epochs and Newton steps in plain JAX: there is no native library, or another device"
     if native:  # the C of the rows differ
         assert isinstance(C, np.ndarray)
-        before = _weighted.attempt(search, X, np.asarray(problem.y), m, formulation, C, max_epochs, seed)
-    made = _InJax(problem, max_epochs - before, shrinking, seed)
+        more = max_epochs, seed, observe
+        before = _weighted.attempt(search, X, np.asarray(problem.y), m, formulation, C, *more)
+        reason = "ascent over rows first: weights of rows differ, for which ascent over classes has no bounds"
+    made = _InJax(problem, max_epochs - before, shrinking, seed, observe)
     if not native:
         search.attempt(made.epochs, made.left)
     if search.unsolved and made.left() > 0:
         search.attempt(made.polish, made.left)
     epochs, shrunk = before + made.epochs_made, made.shrunk
-    counts = dict(epochs=epochs, newton_steps=made.newton_steps, shrunk=shrunk)
+    counts = dict(epochs=epochs, newton_steps=made.newton_steps, shrunk=shrunk, reason=reason)
     return Solution(**counts, **_native.described(search, made.violation, made.left(), formulation))
 
 
 class _InJax:
     """The methods in plain JAX, and what they made of the passes that are allowed."""
 
-    def __init__(self, problem: MulticlassProblem, most: int, shrinking: bool, seed: int):
+    def __init__(
+        self, problem: MulticlassProblem, most: int, shrinking: bool, seed: int, observe: Observe | None
+    ):
+        self._observe = observe
         self._problem, self._most, self._shrinking = problem, most, shrinking
         self._seed, self._state = seed, None
         self.epochs_made, self.newton_steps, self.violation, self.shrunk = 0, 0, np.inf, 0.0
@@ -132,11 +149,18 @@ class _InJax:
     def epochs(self, tol: float, alpha) -> Ended:
         """Coordinate ascent, from where it ended."""
         hp = HParams(tol, min(self._most, _EPOCHS), self._shrinking)
-        state = self._state or init(self._problem, jax.random.key(self._seed))
+        begin = alpha.toarray() if alpha.size else None
+        state = self._state or init(self._problem, jax.random.key(self._seed), begin)
         state = run_epochs(self._problem, hp, state._replace(status=jnp.int32(Status.RUNNING)))
         self._state, self.epochs_made, self.shrunk = state, int(state.epoch), float(state.shrunk)
         self.violation = float(state.violation)
+        self._tell("epochs", float(state.gap), state.alpha)
         return Ended(sp.csr_array(np.asarray(state.alpha)), float(state.gap))
+
+    def _tell(self, method: str, gap: float, alpha) -> None:
+        if self._observe is not None:
+            made = self.epochs_made + self.newton_steps
+            self._observe(Progress(method, made, gap, lambda: sp.csr_array(np.asarray(alpha))))
 
     def polish(self, tol: float, alpha: sp.csr_array) -> Ended:
         """Proximal point steps in float64 from some dual variables."""
@@ -146,9 +170,11 @@ class _InJax:
             start = alpha.toarray() if alpha.size else np.zeros((len(wide.y), wide.classes))
             point = _proximal.start(wide, jnp.asarray(start, jnp.float64))
             while True:
-                point = awaited(_proximal.advance, wide, accuracy.eps, point)
+                most = jnp.int32(self._most - self.epochs_made - before - int(point.newton_steps))
+                point = awaited(_proximal.advance, wide, accuracy.eps, point, most)
                 found = certificate(wide, point.W, point.alpha)
                 self.newton_steps, self.violation = before + int(point.newton_steps), float(point.violation)
+                self._tell("Newton's method", float(found.gap), point.alpha)
                 if (
                     accuracy.enough(float(found.gap), self.violation)
                     or self.left() <= 0

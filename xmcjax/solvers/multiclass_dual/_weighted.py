@@ -16,6 +16,7 @@ then is left to proximal point steps.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -25,6 +26,8 @@ import scipy.sparse as sp
 from xmcjax import linops
 from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._certified import Certified
+from xmcjax.solvers._instance_start import started
+from xmcjax.solvers._progress import Observe, Progress
 from xmcjax.solvers._search import Ended, Search
 from xmcjax.solvers.multiclass_dual import _native
 
@@ -43,7 +46,15 @@ _SHARE, _DENSE = 0.8, 0.25
 
 
 def attempt(
-    search: Search, X: Any, y: np.ndarray, m: int, formulation: str, C: np.ndarray, most: int, seed: int
+    search: Search,
+    X: Any,
+    y: np.ndarray,
+    m: int,
+    formulation: str,
+    C: np.ndarray,
+    most: int,
+    seed: int,
+    observe: Observe | None = None,
 ) -> int:
     """Native ascent over the rows, then steps for all of them at once, each where it suits.
 
@@ -56,6 +67,7 @@ def attempt(
         C: of the rows, [n].
         most: epochs at most.
         seed: of the orders of the rows.
+        observe: of ``run``.
 
     Returns:
         Epochs made.
@@ -66,7 +78,7 @@ def attempt(
     if formulation in _SETS:
         patience = min(_PATIENCE, most) if splits else max(1, int(_SHARE * most))
         lane = _Lane(X, y, _SETS[formulation], C, m)
-        state, proof = lane.solved(search.tol, patience, seed)
+        state, proof = lane.solved(search.tol, patience, seed, search.start, observe)
         made = int(state.epochs[0])
         search.keep(proof)
         splits &= d * m > _DIRECT or n * m < _MANY
@@ -74,13 +86,18 @@ def attempt(
 
         def separately(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
-            found, epochs = _SEPARATELY[formulation](X, y, m, C, target, most - made, seed)
+            found, epochs = _SEPARATELY[formulation](X, y, m, C, target, most - made, seed, alpha, observe)
             made += epochs
             return found
 
         search.attempt(separately, lambda: most - made)
     if search.unsolved and splits and made < most:
-        steps = _admm_dense.Method(X, y, m, formulation, C)
+
+        def told(gap: float, count: int, alpha) -> None:
+            if observe is not None:
+                observe(Progress("steps for all rows at once", made + count / _STEPS, gap, alpha))
+
+        steps = _admm_dense.Method(X, y, m, formulation, C, told=told)
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
@@ -108,34 +125,75 @@ class _Lane:
         op = linops.make(X) if isinstance(X, np.ndarray) or sp.issparse(X) else X
         self.problem = instance_dual.problem(op, y, set_name=set_name, bound=bound[None, :], classes=classes)
 
-    def solved(self, tol: float, most: int, seed: int) -> tuple[instance_dual.State, Certified]:
+    def solved(
+        self,
+        tol: float,
+        most: int,
+        seed: int,
+        start: sp.csr_array | None = None,
+        observe: Observe | None = None,
+    ) -> tuple[instance_dual.State, Certified]:
         """The state after epochs, `most` at most, with its proof."""
-        state = instance_dual.init(self.problem, jax.random.key(seed))
+        state = started(self.problem, instance_dual.init(self.problem, jax.random.key(seed)), start)
         hp = instance_dual.HParams(tol=tol, max_epochs=most)
-        state, proofs = instance_dual.proved(self.problem, hp, state)
+        state, proofs = instance_dual.proved(self.problem, hp, state, observe)
         return state, proofs[0] if proofs else instance_dual.proof(self.problem, state, 0, tol)
 
 
-def _hinges(X: Any, y: np.ndarray, m: int, C: np.ndarray, tol: float, most: int, seed: int) -> Found:
+def _hinges(
+    X: Any,
+    y: np.ndarray,
+    m: int,
+    C: np.ndarray,
+    tol: float,
+    most: int,
+    seed: int,
+    start: sp.csr_array,
+    observe: Observe | None,
+) -> Found:
     """One against the rest with the hinge, class by class."""
+    begin = sp.csc_array(start) if start.size else None
     op, columns, primal, gap, epochs = linops.make(X), [], 0.0, 0.0, 0
     for c in range(m):
         own = (y == c).astype(np.int32)
-        state, proof = _Lane(op, own, "box", C / 2, 2).solved(tol, most, seed)
+        of_class = None
+        if begin is not None:
+            half = begin[:, [c]].toarray()[:, 0] / 2
+            of_class = sp.csr_array((half, (np.arange(len(y)), 1 - own)), shape=(len(y), 2))
+        state, proof = _Lane(op, own, "box", C / 2, 2).solved(tol, most, seed, of_class)
         # the one variable of a row stands in the column of the class that is not its own
         columns.append(sp.csc_array(2 * np.asarray(proof.alpha.sum(axis=1)).reshape(-1, 1)))
         primal, gap = primal + proof.primal, gap + abs(proof.primal - proof.dual)
         epochs = max(epochs, int(state.epochs[0]))
+        if observe is not None:
+            observe(Progress("class by class", epochs, np.inf, functools.partial(_so_far, columns, begin, m)))
     alpha = sp.csr_array(sp.hstack(columns, format="csr"))
     return Ended(alpha, gap / primal if primal > 0 else 0.0), epochs
 
 
-def _squared(X: Any, y: np.ndarray, m: int, C: np.ndarray, tol: float, most: int, seed: int) -> Found:
+def _so_far(columns: list[sp.csc_array], begin: sp.csc_array | None, m: int) -> sp.csr_array:
+    """Dual variables of the classes that are done, and of the others where they begin."""
+    others = sp.csc_array((columns[0].shape[0], m)) if begin is None else begin
+    return sp.csr_array(sp.hstack([*columns, others[:, len(columns) :]], format="csr"))
+
+
+def _squared(
+    X: Any,
+    y: np.ndarray,
+    m: int,
+    C: np.ndarray,
+    tol: float,
+    most: int,
+    seed: int,
+    start: sp.csr_array,
+    observe: Observe | None,
+) -> Found:
     """One against the rest with the squared hinge, with a feature for each row."""
     rows, ridge = _native.canonical(X), 0.5 / C
     more = sp.diags_array(np.sqrt(ridge - ridge.min()).astype(rows.dtype), format="csr")
     rows = sp.csr_array(sp.hstack([rows, more], format="csr"))
     options = dict(tol=tol, max_epochs=most, seed=seed, shrinking=True, threads=1)
+    options |= dict(start=start if start.size else None, observe=observe)
     found = _native.solved(rows, y, m, "ovr_squared", float(C.max()), **options)
     return Ended(found["alpha"], found["gap"]), max(1, found["epochs"] + found["newton_steps"])
 

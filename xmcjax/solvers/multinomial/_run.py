@@ -60,6 +60,7 @@ class Solution(NamedTuple):
     status: Status
     history: list[Record]
     gap: float  #: (G − min G) / G at most, of DM for its own objective; nan where nothing had ended
+    reason: str = ""  #: why the method that came first did
 
 
 # Modules with `init(problem, hp, W0, b0) -> State` and `step(problem, hp, State) -> State`; "auto" is a
@@ -125,6 +126,7 @@ def run(
     b0=None,
     mesh: Mesh | None = None,
     checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 0.0,
     observe: Callable[[State, Record], None] | None = None,
 ) -> Solution:
     """Iterates until the gradient is small enough, and G − min G ≤ tolerance · G is certain.
@@ -145,6 +147,8 @@ def run(
             can. Every process of the mesh has to make the same call.
         checkpoint: a folder in which the state is kept after each iteration. Where it has one of this
             problem, the run goes on from it.
+        checkpoint_seconds: from one state that is kept to the next at least; 0 keeps every one, as several
+            processes need it.
         observe: called with the state and its record after each iteration; the arrays of the
             state are valid until it returns.
 
@@ -159,10 +163,11 @@ def run(
     """
     name_of("method", method, CHOICES)
     hp = HParams() if hp is None else _checked(hp)
+    every = _FROM_0.check("checkpoint_seconds", checkpoint_seconds)
     W0, b0 = (a if a is None else real_array(name, a, finite=True) for name, a in (("W0", W0), ("b0", b0)))
     with Peers(mesh) as peers:
         peers.agree(lambda: _given(problem, method, hp, W0, b0, mesh, checkpoint))
-        return _solved(peers, problem, method, hp, W0, b0, mesh, checkpoint, observe)
+        return _solved(peers, problem, method, hp, W0, b0, mesh, checkpoint, every, observe)
 
 
 def _checked(hp: HParams) -> HParams:
@@ -195,6 +200,7 @@ def _solved(
     b0,
     mesh: Mesh | None,
     checkpoint: str | Path | None,
+    every: float,
     observe: Callable[[State, Record], None] | None,
 ) -> Solution:
     begin = time.perf_counter()
@@ -209,13 +215,16 @@ def _solved(
         now = auto.first(calls.problem) if method == "auto" else method
         state = calls.initial(now, W0, b0)
     history: list[Record] = []
+    due = time.monotonic() + every
 
     def note():
+        nonlocal due
         value, norm, bound = float(state.value), float(state.gradient_norm), float(state.bound)
         seconds = time.perf_counter() - begin
         history.append(Record(int(state.steps), value, norm, bound, int(state.inner), seconds))
-        if store is not None:
+        if store is not None and (every == 0 or time.monotonic() >= due):
             store.save(now, _on_a_device(state))
+            due = time.monotonic() + every
         if observe is not None:
             observe(state, history[-1])
 
@@ -242,7 +251,8 @@ def _solved(
         weights, value, norm = (better.W, better.bias), better.value, better.gradient_norm
     W, bias = _on_a_device(weights)
     status = Status.MAX_STEPS if verdict.status == Status.RUNNING else verdict.status
-    return Solution(W, bias, value, norm, last.bound, status, history, verdict.gap)
+    reason = auto.reason(calls.problem) if method == "auto" else f"{method} was asked for"
+    return Solution(W, bias, value, norm, last.bound, status, history, verdict.gap, reason)
 
 
 def _on_a_device(tree):

@@ -29,6 +29,19 @@ def first(problem: Problem, compiled: bool = False) -> str:
     return "block_newton" if on_host else "newton"
 
 
+def reason(problem: Problem) -> str:
+    """Why :func:`first` chooses as it does, in a sentence."""
+    (n, d), K = problem.op.shape, problem.classes
+    sizes = f"{d} features by {K} classes"
+    match first(problem):
+        case "dual":
+            return f"dual ascent comes first: features are sparse, and {sizes} are many weights"
+        case "block_newton":
+            return f"Newton's method on the host: blocks of its preconditioner for {sizes} fit into memory"
+        case _:
+            return f"joint Newton-CG: {sizes} and {n} rows are no case of another method, or no CPU's"
+
+
 def on_the_host(method: str) -> bool:
     """Whether nothing is compiled for a small problem on the default device."""
     return method in ("auto", "block_newton") and jax.default_backend() == "cpu"

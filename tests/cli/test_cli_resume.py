@@ -1,0 +1,131 @@
+"""Joint systems that are interrupted or killed: the state is on disk, and another run goes on from it."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import xmcjax as library
+from tests.support.processes import python
+from xmcjax._systems import SYSTEMS
+from xmcjax.data import save_xmc
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="SIGKILL")
+
+# The state is written whenever it is offered, and after some times a signal comes.
+INTERRUPTED = """
+import os, signal, sys
+from xmcjax.cli.main import main
+from xmcjax.estimators import _checkpoint, _multinomial
+from xmcjax.solvers.multinomial import _checkpoint as _of_multinomial
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+wanted, most = signal.Signals[sys.argv[1]], int(sys.argv[2])
+_checkpoint.EVERY, _checkpoint.SHARE, _multinomial.EVERY = 0, 1e9, 0
+seen = []
+def counting(write):
+    def written(*given):
+        write(*given)
+        seen.append(1)
+        if len(seen) == most:
+            os.kill(os.getpid(), wanted)
+    return written
+_checkpoint.Checkpoint.offer = counting(_checkpoint.Checkpoint.offer)
+_of_multinomial.Store.save = counting(_of_multinomial.Store.save)
+sys.exit(main(sys.argv[3:]))
+"""
+OPTIONS = {
+    "multiclass": ("--tol", "1e-8", "--C", "10", "--dtype", "float64"),
+    "multinomial": ("--tol", "1e-8", "--C", "10", "--solver", "lbfgs", "--dtype", "float64"),
+    "top-k": ("--tol", "1e-6", "--C", "10", "--dtype", "float64"),
+    "kernel": ("--tol", "1e-6", "--v", "1000", "--dtype", "float64"),
+}
+STATUS = {"SIGINT": 130, "SIGTERM": 143, "SIGKILL": -9}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Sparse rows of six classes, for which training takes some passes."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 6, 400)
+    X = rng.normal(size=(400, 260)) + 0.5 * rng.normal(size=(6, 260))[y]
+    path = tmp_path_factory.mktemp("resume") / "train.txt"
+    save_xmc(path, sp.csr_matrix(np.where(X > 1, X, 0)), sp.csr_matrix(np.eye(6)[y]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("system", "name"),
+    [
+        *((system, "SIGKILL") for system in OPTIONS),
+        ("multiclass", "SIGINT"),
+        ("kernel", "SIGTERM"),
+    ],
+)
+def test_a_run_goes_on_from_its_state(xmcjax, data, tmp_path, system, name):
+    train = ["train", "--system", system, "--train", data, *OPTIONS[system]]
+    model, state = tmp_path / "m", tmp_path / "m.state"
+    many = (
+        6 if system == "multiclass" else 2
+    )  # after coordinate ascent, which begins anew, in Newton's method
+    done = python(INTERRUPTED, name, many, *train, "--model", model, timeout=240)
+    assert done.returncode == STATUS[name], done.stderr
+    assert not (model / "manifest.json").exists() and (state / "run.json").exists()
+    before = {path: path.read_bytes() for path in state.rglob("*") if path.is_file()}
+    assert len(before) >= 2
+    # what is there is lost neither by a run that begins anew nor by one of other options
+    xmcjax(*train, "--model", model).refused(f"{state}: expected no state of a run", "--resume goes on")
+    other = [*train, "--model", model, "--resume", "--tol", "1e-3"]
+    xmcjax(*other).refused("cannot resume", "--tol = 1e-0", "this run has 0.001")
+    assert {path: path.read_bytes() for path in state.rglob("*") if path.is_file()} == before
+    told = json.loads(xmcjax(*train, "--model", model, "--resume", "--json").done().out)
+    assert told["resumed"]["directory"] == str(state) and not state.exists()
+    whole = json.loads(xmcjax(*train, "--model", tmp_path / "whole", "--json").done().out)
+    assert "resumed" not in whole and told["method"] == whole["method"]
+    objectives = [run["training"].get("objective") for run in (told, whole)]
+    if None not in objectives:
+        np.testing.assert_allclose(*objectives, rtol=1e-5)
+    kind = getattr(library, SYSTEMS[system])
+    a, b = (kind.load(directory) for directory in (model, tmp_path / "whole"))
+    if hasattr(a, "dual_gap_"):
+        assert a.dual_gap_ <= float(OPTIONS[system][1])
+    place = "dual_coef_" if system == "kernel" else "coef_"
+    np.testing.assert_allclose(getattr(a, place), getattr(b, place), atol=2e-2)
+    if system in ("multiclass", "kernel"):  # what was done is not done again
+        assert a.n_iter_ < b.n_iter_
+
+
+def test_resume_without_a_state_begins(xmcjax, data, tmp_path):
+    train = ["train", "--system", "multiclass", "--train", data, "--model", tmp_path / "m"]
+    assert "resumed" not in json.loads(xmcjax(*train, "--resume", "--json").done().out)
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    xmcjax(*train, "--resume").refused("expected a new or empty directory, found a model")
+
+
+def test_other_data_and_damaged_states_are_refused(xmcjax, data, tmp_path):
+    train = ["train", "--system", "multiclass", "--model", tmp_path / "m", *OPTIONS["multiclass"]]
+    python(INTERRUPTED, "SIGKILL", 2, *train, "--train", data, timeout=240)
+    state = tmp_path / "m.state"
+    text = data.read_text().splitlines()
+    (tmp_path / "other.txt").write_text("\n".join([text[0], *text[2:], text[1]]) + "\n")
+    other = xmcjax(*train, "--train", tmp_path / "other.txt", "--resume").refused("cannot resume", "data = ")
+    assert "m.state" in other
+    whole = (state / "dual.npz").read_bytes()
+    (state / "dual.npz").write_bytes(whole[:-30])
+    said = xmcjax(*train, "--train", data, "--resume").refused("dual.npz: expected a complete npz file")
+    assert said.endswith("without it the run begins anew") and said.count("train.txt") == 0
+    (state / "dual.npz").write_bytes(whole)
+    (state / "run.json").write_text("{")
+    xmcjax(*train, "--train", data, "--resume").refused("run.json", "found a damaged file")
+    (state / "run.json").unlink()
+    xmcjax(*train, "--train", data, "--resume").refused("run.json", "found no such file")
+    assert (state / "dual.npz").read_bytes() == whole
+
+
+def test_a_run_that_fails_before_there_is_a_state_leaves_none(xmcjax, data, tmp_path):
+    train = ["train", "--system", "top-k", "--train", data, "--model", tmp_path / "m", "--k", 6]
+    xmcjax(*train).refused("--k: expected at most 5")
+    assert list(tmp_path.iterdir()) == []

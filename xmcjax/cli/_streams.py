@@ -1,0 +1,115 @@
+"""``-`` in place of a file: standard input and output, and streams that are to be read from any place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from xmcjax.data import DataFormatError, MemoryBound
+
+#: Flags whose file is written.
+OUTPUTS = ("--out", "--out-labels")
+_MARK, _INPUT, _OUTPUT = "-", "/dev/stdin", "/dev/stdout"
+# Formats whose readers go forth and back in a file.
+_SEEKING = ("npz", "npy", "parquet", "arrow")
+_CHUNK = 1 << 20
+
+
+def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
+    """The arguments of a command, ``-`` in place of a file replaced by the name of standard input or output.
+
+    A file of this name is ``./-``.
+
+    Args:
+        arguments: of the command; of a flag that stands there twice the last one counts.
+        files: the flags that take a file.
+
+    Raises:
+        ValueError: two files that are read, or two that are written, are the same stream.
+    """
+    resolved, uses = list(arguments), {}
+    for place, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        following = arguments[place + 1] if place + 1 < len(arguments) else ""
+        value = value if equals else following
+        if flag not in files or not value:
+            continue
+        stream = _OUTPUT if flag in OUTPUTS else _INPUT
+        uses[flag] = stream if value == _MARK else None
+        if value == _MARK and equals:
+            resolved[place] = f"{flag}={stream}"
+        elif value == _MARK:
+            resolved[place + 1] = stream
+    for stream, what in ((_INPUT, "standard input, which is read"), (_OUTPUT, "standard output, written")):
+        flags = [flag for flag, used in uses.items() if used == stream]
+        if len(flags) > 1:
+            raise ValueError(f"-: expected one file to be {what} once, got {' and '.join(flags)}")
+    return resolved
+
+
+@contextlib.contextmanager
+def seekable(path: Path, max_memory: int | None, format: str | None = None) -> Iterator[Path]:
+    """A place where the content of a file can be read as often as one likes, and from any byte.
+
+    That is the file itself, or of a stream a copy in the folder for temporary files, which has no name there
+    and is gone when the command is. Errors about the copy name the stream.
+
+    Args:
+        path: a file, or a stream: standard input from a pipe, a FIFO.
+        max_memory: bytes that reading may take, which bound the copy too; None for no bound.
+        format: of the content; one that is read from the first byte to the last needs no copy. None has one.
+
+    Raises:
+        DataFormatError: a stream of more than ``max_memory`` bytes.
+        OSError: it cannot be read or copied.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        yield path
+        return
+    if format not in (None, *_SEEKING) and not stat.S_ISSOCK(mode):  # whose names open nothing
+        yield path
+        return
+    with tempfile.TemporaryFile(prefix="xmcjax-") as copy:
+        bound = MemoryBound(path, max_memory)
+        with open(os.dup(0) if str(path) == _INPUT else path, "rb") as stream:
+            while data := stream.read(_CHUNK):
+                _write(copy, data)
+                bound.seen(copy.tell())
+                bound.check(copy.tell(), "a copy of the stream")
+        copy.flush()
+        copy.seek(0)
+        place = f"/dev/fd/{copy.fileno()}"
+        try:
+            yield Path(place)
+        except DataFormatError as error:
+            if error.path != place:
+                raise
+            raise DataFormatError(path, error.line, error.column, error.expected, error.found) from error
+
+
+def _write(copy: Any, data: bytes) -> None:
+    try:
+        copy.write(data)
+        copy.flush()
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), tempfile.gettempdir()) from error
+
+
+def read_seekable(
+    read: Callable[..., Any], path: Path, format: str, *, max_memory: int | None, **options: Any
+) -> Any:
+    """What a reader of ``xmcjax.data`` makes of a file or a stream.
+
+    Args:
+        read: ``(path, format, max_memory=…, **options)``.
+        path, format, max_memory: of the reader.
+        options: likewise.
+    """
+    with seekable(path, max_memory, format) as place:
+        return read(place, format, max_memory=max_memory, **options)

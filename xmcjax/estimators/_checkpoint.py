@@ -1,0 +1,177 @@
+"""The state of a fit on disk, from which a run that was interrupted goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.data import DataFormatError, atomic_write, load_npy, load_scipy_npz, save_npy, save_scipy_npz
+from xmcjax.models import ModelFormatError, ModelMismatchError, check_regular
+
+#: Seconds from one state that is written to the next, at least; the share of the time that may go into it.
+EVERY, SHARE = 20.0, 0.05
+_MARK, _SPARSE, _DENSE, _OWN = "run.json", "dual.npz", "dual.npy", "states"
+
+
+class Checkpoint:
+    """A folder with what a run is made of and the dual variables that it has reached.
+
+    Each file is written whole or not at all. Dual variables that are read are brought into the dual set by
+    the solver, and what comes out is certified anew: a state that is old, or of the wrong run, costs time and
+    no more. Those of another run are refused all the same.
+
+    Args:
+        folder: made when there is something to write.
+        mark: what the run is made of, JSON by name.
+    """
+
+    def __init__(self, folder: Path, mark: Mapping[str, Any]):
+        self.folder, self._mark = folder, json.loads(json.dumps(dict(mark), default=str))
+        self._due = time.monotonic() + EVERY
+
+    def begin(self, resume: bool) -> bool:
+        """Prepares the folder; whether there is a run to go on with.
+
+        Raises:
+            FileExistsError: a state is there, and nobody asked for it.
+            ModelMismatchError: it is of another run.
+            ModelFormatError: it is damaged.
+            OSError: it cannot be read or written.
+        """
+        if not resume:
+            refuse_state(self.folder)
+        there = has_state(self.folder)
+        path = self.folder / _MARK
+        if there:
+            self._compare(path)
+        else:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path) as file:
+                file.write(json.dumps(self._mark, indent=1).encode() + b"\n")
+        return there
+
+    def _compare(self, path: Path) -> None:
+        if not path.exists():
+            raise ModelFormatError(path, "what the run is made of", "no such file")
+        check_regular(path)
+        try:
+            found = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ModelFormatError(
+                path, "what a run is made of in JSON", f"a damaged file ({error})"
+            ) from error
+        if not isinstance(found, dict):
+            raise ModelFormatError(path, "what a run is made of", "something else")
+        for key in sorted(self._mark.keys() | found.keys()):
+            if self._mark.get(key) != found.get(key):
+                raise ModelMismatchError(self.folder, key, str(found.get(key)), str(self._mark.get(key)))
+
+    def load(self) -> Any:
+        """The dual variables, sparse or dense, or None where there are none yet.
+
+        Raises:
+            DataFormatError: a damaged file.
+            OSError: it cannot be read.
+        """
+        for name, read in ((_SPARSE, load_scipy_npz), (_DENSE, load_npy)):
+            path = self.folder / name
+            if path.exists():
+                try:
+                    return read(path, np.float64)
+                except DataFormatError as error:
+                    found = f"{error.found}; without it the run begins anew"
+                    raise DataFormatError(path, None, None, error.expected, found) from error
+        return None
+
+    def offer(self, state: Callable[[], Any]) -> None:
+        """Writes the dual variables, where it is time for it.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        begin = time.monotonic()
+        if begin < self._due:
+            return
+        alpha = state()
+        if sp.issparse(alpha):
+            save_scipy_npz(self.folder / _SPARSE, alpha, compressed=False)
+        else:
+            save_npy(self.folder / _DENSE, alpha)
+        now = time.monotonic()
+        self._due = now + max(EVERY, (now - begin) / SHARE)
+
+    def remove(self) -> None:
+        """When the model is complete: removes what a run writes, and the folder where no more is in it."""
+        for path in _states(self.folder):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        (self.folder / _MARK).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else's file is in it
+            self.folder.rmdir()
+
+    @property
+    def states(self) -> Path:
+        """A folder for a solver that writes states of its own."""
+        return self.folder / _OWN
+
+
+def has_state(folder: Path) -> bool:
+    """Whether there is a state that a run can go on from."""
+    return any(path.exists() for path in _states(folder))
+
+
+def refuse_state(folder: Path) -> None:
+    """Whether no state is there, which a run that begins anew would write over.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    if has_state(folder):
+        raise FileExistsError(
+            f"{folder}: expected no state of a run that was interrupted, found one: --resume goes on with "
+            "it; without the folder the run begins anew"
+        )
+
+
+def _states(folder: Path) -> list[Path]:
+    return [folder / name for name in (_SPARSE, _DENSE, _OWN)]
+
+
+def state_of_run(folder: Path, mark: Mapping[str, Any]) -> Checkpoint:
+    """The state of a run, in a folder; nothing is read or written yet.
+
+    Args:
+        folder, mark: of :class:`Checkpoint`.
+    """
+    return Checkpoint(folder, mark)
+
+
+def fit_with_state(classifier: Any, X: Any, y: np.ndarray, checkpoint: Checkpoint) -> None:
+    """Trains with a bar on a terminal, keeps the state on disk, and goes on from one that is there.
+
+    Args:
+        classifier: of a system in which all classes are one problem.
+        X, y: of ``fit``.
+        checkpoint: of this run.
+
+    Raises:
+        ValueError, TypeError: of ``fit``; a state that is damaged.
+        OSError: the state cannot be read or written.
+    """
+    classifier._checkpoint = checkpoint
+    try:
+        classifier.fit(X, y)
+    finally:
+        vars(classifier).pop("_checkpoint", None)
+        if not has_state(checkpoint.folder):
+            checkpoint.remove()

@@ -1,0 +1,114 @@
+"""What goes on beside a joint fit: a bar, the state on disk, and in the end a line that gives the reason."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax._options import SHARED
+from xmcjax.estimators._checkpoint import Checkpoint
+
+
+class Watch:
+    """Of one fit; a context while it runs.
+
+    Args:
+        estimator: with the argument ``verbose``. Where a command runs it, the attribute ``_checkpoint`` is
+            the place of its state, or None, and there is a bar whatever ``verbose`` says.
+        unit: of the bar.
+    """
+
+    def __init__(self, estimator: Any, unit: str):
+        self._name, self._unit = type(estimator).__name__, unit
+        self._verbose = SHARED["verbose"].check(estimator.verbose)
+        self._of_command = hasattr(estimator, "_checkpoint")
+        self.checkpoint: Checkpoint | None = getattr(estimator, "_checkpoint", None)
+        self._bar: Any = None
+        self._begin = 0.0
+
+    def __enter__(self) -> Watch:
+        self._begin = time.perf_counter()
+        if self.watching:
+            from tqdm import tqdm
+
+            # disable=None: silent where stderr is no terminal
+            self._bar = tqdm(desc=self._name, unit=self._unit, disable=None, file=sys.stderr)
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    @property
+    def watching(self) -> bool:
+        """Whether anybody wants to know how far the fit is."""
+        return self._verbose or self._of_command
+
+    def observer(self, observe: Callable[..., None]) -> Callable[..., None] | None:
+        """The function, where anybody wants to know."""
+        return observe if self.watching else None
+
+    def start(self, last: Any = None) -> Any:
+        """Dual variables to start from: those of the state on disk, of the last fit, or none."""
+        kept = None if self.checkpoint is None else self.checkpoint.load()
+        return last if kept is None else kept
+
+    def show(self, passes: float, **values: Any) -> None:
+        """Moves the bar."""
+        self._bar.n = round(passes)
+        texts = {name: v if isinstance(v, str) else f"{v:.3g}" for name, v in values.items()}
+        self._bar.set_postfix(texts, refresh=False)
+        self._bar.update(0)
+
+    def dual(self, progress: Any) -> None:
+        """Of a dual solver: :class:`xmcjax.solvers._progress.Progress`."""
+        self.show(progress.passes, gap=progress.gap, method=progress.method)
+        if self.checkpoint is not None:
+            self.checkpoint.offer(progress.alpha)
+
+    def kernel(self, state: Any) -> None:
+        """Of the kernel machine: its state."""
+        steps = int(state.steps[0]) + int(state.cg_steps[0])
+        self.show(steps, residual=float(state.residual[0]), objective=float(state.value[0]))
+        if self.checkpoint is not None:
+            self.checkpoint.offer(lambda: np.asarray(state.alpha[..., 0]))
+
+    def end(self, reason: str, **values: Any) -> None:
+        """Prints what came out and why by this method, where ``verbose`` asks for it."""
+        if not self._verbose:
+            return
+        seconds = time.perf_counter() - self._begin
+        said = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in values.items())
+        with contextlib.suppress(OSError):  # a terminal that is gone ends no fit
+            print(f"{self._name}: {said}, {seconds:.2f} s; {reason}", file=sys.stderr)
+
+
+def last_dual(estimator: Any, classes: np.ndarray, n: int) -> sp.csr_array | None:
+    """The dual variables [n, m] of the last fit, where it was of as many rows and the same classes."""
+    alpha = getattr(estimator, "_dual", None)
+    if not SHARED["warm_start"].check(estimator.warm_start) or alpha is None:
+        return None
+    same = alpha.shape == (n, len(classes)) and np.array_equal(estimator.classes_, classes)
+    return alpha if same else None
+
+
+def keep_dual(estimator: Any, alpha: sp.csr_array) -> None:
+    """Keeps the dual variables for the next fit, where it is to start from them."""
+    if estimator.warm_start:
+        estimator._dual = alpha
+    else:
+        vars(estimator).pop("_dual", None)
+
+
+def of_all_rows(alpha: sp.csr_array, kept: np.ndarray, n: int) -> sp.csr_array:
+    """Dual variables of the rows that were kept as those of all n rows."""
+    counts = np.zeros(n, np.int64)
+    counts[kept] = np.diff(alpha.indptr)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return sp.csr_array((alpha.data, alpha.indices, indptr), shape=(n, alpha.shape[1]))

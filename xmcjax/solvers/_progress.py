@@ -1,0 +1,72 @@
+"""What is seen of a dual solver from outside: where it starts, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import _sparse
+from xmcjax.solvers._formulations import NAMES
+
+
+class Progress(NamedTuple):
+    """Of a solver that is under way."""
+
+    method: str  #: that makes the passes
+    passes: float  #: made so far, by all methods
+    gap: float  #: relative duality gap, as the method takes it to be; infinite where it does not know yet
+    alpha: Callable[[], sp.csr_array]  #: gives the dual variables [n, m], from which a later run can start
+
+
+#: What is called every few passes.
+Observe = Callable[[Progress], None]
+
+
+def observed(observe: Any) -> Any:
+    """A function that is called with :class:`Progress`, or None.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if observe is not None and not callable(observe):
+        raise TypeError(f"observe: expected a function of the progress, got {type(observe).__name__}")
+    return observe
+
+
+def starting_point(start: Any, y: np.ndarray, m: int, formulation: str, C, k: int = 1) -> sp.csr_array:
+    """Dual variables to start from, brought into the dual set of this C.
+
+    They may be those of another C, of other features, or of rows that had another class: whatever they are,
+    what comes out is feasible, so that no more than passes depends on it.
+
+    Args:
+        start: [n, m], sparse or dense, or None for none.
+        y: the class of each row, [n].
+        m: classes.
+        formulation: a name of :mod:`xmcjax.solvers._formulations`.
+        C: a number, or one for each row, [n]; above 0, but for rows that are left out.
+        k: of the top-k losses.
+
+    Returns:
+        CSR [n, m] of float64; [0, 0] for no start.
+
+    Raises:
+        TypeError: no matrix of real numbers.
+        ValueError: another shape, or numbers that are not finite.
+    """
+    if start is None:
+        return sp.csr_array((0, 0))
+    alpha = _sparse.matrix(start, "start")
+    if alpha.shape != (len(y), m):
+        raise ValueError(f"start: expected dual variables [{len(y)}, {m}], got shape {list(alpha.shape)}")
+    alpha = sp.csr_array(alpha).astype(np.float64)
+    if not np.isfinite(alpha.data).all():
+        raise ValueError("start: expected finite dual variables, found others")
+    alpha = _sparse.canonical_csr(alpha, "start", zeros=False)
+    if not NAMES[formulation].has_own:  # the class of a row has no variable
+        own = np.repeat(y, np.diff(alpha.indptr)) == alpha.indices
+        alpha = sp.csr_array((np.where(own, 0, alpha.data), alpha.indices, alpha.indptr), shape=alpha.shape)
+    return _sparse.canonical_csr(NAMES[formulation].inside(alpha, C, k), "start", zeros=False)
