@@ -5,7 +5,6 @@ import os
 import re
 import select
 import shutil
-import signal
 import subprocess
 import time
 
@@ -101,10 +100,12 @@ class Terminal:
 
         (folder / "script").write_text(script)
         self._unread = ""
-        self._child, self._terminal = pty.fork()
-        if self._child == 0:
-            os.chdir(folder)
-            os.execve(shell[0], shell, os.environ | {"PS1": "PS> ", "TERM": "dumb", "INPUTRC": "/dev/null"})
+        self._terminal, end = pty.openpty()
+        environment = os.environ | {"PS1": "PS> ", "TERM": "dumb", "INPUTRC": "/dev/null"}
+        self._child = subprocess.Popen(
+            shell, stdin=end, stdout=end, stderr=end, start_new_session=True, cwd=folder, env=environment
+        )
+        os.close(end)
         assert "PS> " in self._seen("PS> ")
         self._write("source ./script; echo rea''dy\n")
         assert "ready" in self._seen("ready\r\n")
@@ -131,8 +132,8 @@ class Terminal:
         return before + found
 
     def close(self) -> None:
-        os.kill(self._child, signal.SIGKILL)
-        os.waitpid(self._child, 0)
+        self._child.kill()
+        self._child.wait()
         os.close(self._terminal)
 
 

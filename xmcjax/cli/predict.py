@@ -45,7 +45,7 @@ class Options:
             is text.
         top_k: labels per row; never more than the model has.
         probabilities: write label:probability, where the model has a loss that knows them, the logistic loss
-            of one-vs-all, label by label, multinomial and kernel, or was trained with --calibration.
+            of one-vs-all, label by label, multinomial and kernel, or was trained with a calibration.
     """
 
     model: Directory
