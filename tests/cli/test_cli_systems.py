@@ -208,6 +208,7 @@ def test_a_system_that_there_is_not(xmcjax, classes, tmp_path, arguments, said):
         ("multinomial", "--C", "inf"),
         ("top-k", "--k", 0),
         ("top-k", "--k", 9),
+        ("top-k", "--smoothing", -1),
         ("kernel", "--v", -1),
         ("kernel", "--rank", 0),
     ],
@@ -216,6 +217,19 @@ def test_a_value_out_of_range_is_refused(xmcjax, classes, tmp_path, system, flag
     train = ("train", "--system", system, "--train", classes / "train.txt", "--model", tmp_path / "m")
     xmcjax(*train, flag, value).refused(flag.removeprefix("--"), "expected ")
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("flags", [("--smoothing", 0.5), ("--variant", "entropy"), ("--variant", "beta")])
+def test_every_loss_of_the_top_k_svm(xmcjax, classes, tmp_path, flags):
+    data = ("--train", classes / "train.txt", "--model", tmp_path / "m", "--transform", "unit")
+    xmcjax("train", "--system", "top-k", "--k", 2, "--tol", 1e-5, *data, *flags).done()
+    opened = library.TopKSVC.load(tmp_path / "m")
+    given = {flag.removeprefix("--"): value for flag, value in zip(flags[::2], flags[1::2], strict=True)}
+    X, Y = load_xmc(classes / "train.txt")
+    ours = library.TopKSVC(2, tol=1e-5, random_state=0, **given)
+    ours.fit(opened.transforms_.apply(X), Y.indices)
+    np.testing.assert_allclose(opened.coef_, ours.coef_, rtol=1e-6, atol=1e-7)
+    assert np.abs(opened.coef_ - library.TopKSVC(2, tol=1e-5).fit(X, Y.indices).coef_).max() > 1e-3
 
 
 def test_the_largest_weights_are_shown_by_name(xmcjax, trained, tmp_path):

@@ -385,7 +385,7 @@ def of_topk_svms():
         (dict(k=0), ValueError, f"{range_of_k} 0"),
         (dict(k=5), ValueError, f"{range_of_k} 5"),
         (dict(k=1.5), TypeError, "k as whole numbers, got float64"),
-        (dict(variant="gamma"), ValueError, "variant: expected one of alpha, beta, got 'gamma'"),
+        (dict(variant="gamma"), ValueError, "variant: expected one of alpha, beta, entropy, got 'gamma'"),
         (dict(C=0.0), ValueError, "C above 0"),
         (dict(C=np.inf), ValueError, "C above 0"),
         (dict(C=[1.0, 2.0], k=[1, 2, 3]), ValueError, "same lanes, got 2 and 3"),
@@ -406,6 +406,28 @@ def of_topk_svms():
             ValueError,
             "C and mask for the same lanes, got 3 and 2",
         ),
+        (
+            dict(gamma=-1.0),
+            ValueError,
+            r"gamma: expected finite numbers of at least 0, one or \[lanes\], got",
+        ),
+        (
+            dict(gamma=np.nan),
+            ValueError,
+            r"gamma: expected finite numbers of at least 0, one or \[lanes\], got",
+        ),
+        (
+            dict(variant="entropy", gamma=0.5),
+            ValueError,
+            "gamma: expected 0 for topk_entropy, which is smooth",
+        ),
+        (dict(gamma="soft"), TypeError, "^gamma: expected an array of real numbers"),
+        (
+            dict(C=np.ones(3), gamma=np.ones(2)),
+            ValueError,
+            "gamma: expected one number or one for each of 3 lanes, got 2",
+        ),
+        (dict(gamma=1e-320), ValueError, "expected gamma of 0 or from 2.23e-308 to 1.8e.308, the range of"),
         (dict(classes=5.7), TypeError, "number of classes as a whole number, got 5.7"),
         (dict(classes=3), ValueError, r"classes from 0 to 2, found \d for row \d"),
         (dict(y=[[1, 2], [3]]), ValueError, f"^y: {RAGGED}"),
@@ -423,6 +445,7 @@ def of_topk_svms():
         yield partial(topk_sdca.problem, op, labels, **given), error, message
     for tol, error in ((None, TypeError), (np.nan, ValueError), (-1.0, ValueError)):
         yield partial(topk_sdca.solve, X, y, tol=tol), error, f"^tol: expected a number.*, got {tol}$"
+    yield partial(topk_sdca.solve, X, y, gamma=None), TypeError, "^gamma: expected a number"
     for G, error, message in (
         (jnp.asarray(X), ValueError, r"square matrix of inner products, got \[40, 7\]"),
         (jnp.ones(40), ValueError, r"square matrix of inner products, got \[40\]"),

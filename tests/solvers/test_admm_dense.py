@@ -26,7 +26,7 @@ def inside(formulation, k, y, m, C, rng):
     A = rng.uniform(0, 1, (len(y), m)) * (rng.random((len(y), m)) < 0.5)
     if not formulation.startswith("ovr"):
         A[np.arange(len(y)), y] = 0
-    return admm_dense.NAMES[formulation].inside(sp.csr_array(C * A), C, k)
+    return admm_dense.formulation_of(formulation).inside(sp.csr_array(C * A), C, k)
 
 
 @needs_native
@@ -38,7 +38,7 @@ def test_native_steps_are_those_of_numpy(formulation, k, dtype, rtol, n):
     y = np.concatenate([np.arange(min(m, n)), rng.integers(0, m, max(n - m, 0))]).astype(np.int32)
     X = rng.normal(size=(n, 5)) * rng.uniform(0.2, 3, size=(n, 1))
     X[n // 2] = 0
-    form = admm_dense.NAMES[formulation]
+    form = admm_dense.formulation_of(formulation)
     alpha = inside(formulation, k, y, m, C, rng)
     basis = admm_dense._basis(X)
     numpy = admm_dense.Dense(basis, y, alpha, form, C, k)
@@ -79,7 +79,7 @@ def test_thresholds_of_many_classes_and_any_size(variant, k, scale):
     """k above what is kept in order, and rows whose pieces are far from those of the step before."""
     rng, n, m = np.random.default_rng(k), 200, 45
     X, y = rng.normal(size=(n, 4)), np.arange(n, dtype=np.int32) % m
-    form, basis = admm_dense.NAMES[f"topk_{variant}"], admm_dense._basis(X)
+    form, basis = admm_dense.formulation_of(f"topk_{variant}"), admm_dense._basis(X)
     alpha = inside(form.name, k, y, m, scale, rng)
     numpy = admm_dense.Dense(basis, y, alpha, form, scale, k)
     ours = admm_blocks.Blocks(basis, y, m, form, scale, k, np.float64)
@@ -157,7 +157,7 @@ def test_what_float32_leaves_is_done_in_float64():
     X = 0.3 * centres[y] + rng.normal(size=(300, 60))
     X = 100 * X / np.linalg.norm(X, axis=1, keepdims=True)
     start, basis = sp.csr_array((300, 10)), admm_dense._basis(X)
-    form = admm_dense.NAMES["topk_beta"]
+    form = admm_dense.formulation_of("topk_beta")
     narrow = admm_blocks.Blocks(basis, y, 10, form, 10.0, 2, np.float32)
     narrow.start(start)
     assert admm_steps(narrow, 10.0, 1e-6, 20_000).gap > 1e-3

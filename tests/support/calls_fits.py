@@ -139,15 +139,24 @@ def _duals(table: Table) -> None:
         table.add(
             f"solvers.topk_sdca.solve({name!r})",
             lambda **arguments: topk_sdca.solve(**arguments).primal,
-            dict(X=FEATURES, y=CLASSES, k=K, C=1.0, variant=name, tol=0.01, max_epochs=200, seed=0),
+            dict(X=FEATURES, y=CLASSES, k=K, C=1.0, variant=name, tol=0.01, max_epochs=200, seed=0)
+            | dict(gamma=0.0 if name == "entropy" else 0.5),
             cost=30,
         )
 
     @table.of("solvers.topk_sdca.problem", cost=3)
     def topk(
-        X=X, y=CLASSES, k=K, C=1.0, variant="alpha", weight=np.ones(N), mask=np.ones(N, bool), classes=M
+        X=X,
+        y=CLASSES,
+        k=K,
+        C=1.0,
+        variant="alpha",
+        gamma=0.5,
+        weight=np.ones(N),
+        mask=np.ones(N, bool),
+        classes=M,
     ):
-        more = dict(k=k, C=C, variant=variant, weight=weight, mask=mask, classes=classes)
+        more = dict(k=k, C=C, variant=variant, gamma=gamma, weight=weight, mask=mask, classes=classes)
         return topk_sdca.problem(linops.make(X), y, **more).bound
 
     @table.of("solvers.topk_sdca.run", cost=30)
@@ -158,8 +167,9 @@ def _duals(table: Table) -> None:
         return topk_sdca.weights(problem, state), topk_sdca.proof(problem, state, lane, tol)[0]
 
     @table.of("solvers.instance_dual.problem", cost=3, free=("bound = one row more",))
-    def of_set(y=CLASSES, set_name="topk_alpha", bound=np.ones((1, N)), k=K):
-        return instance_dual.problem(linops.make(FEATURES), y, set_name=set_name, bound=bound, k=k).bound
+    def of_set(y=CLASSES, set_name="topk_alpha", bound=np.ones((1, N)), k=K, gamma=0.5):
+        more = dict(set_name=set_name, bound=bound, k=k, gamma=gamma)
+        return instance_dual.problem(linops.make(FEATURES), y, **more).bound
 
 
 def _multinomial(table: Table) -> None:

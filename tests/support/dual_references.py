@@ -40,13 +40,13 @@ def objective(W, X, y, kind: str, k: int, C) -> float:
     return float((W**2).sum() / 2 + (C * losses).sum())
 
 
-def bound(X, y, m: int, kind: str, k: int, C) -> float:
-    """A lower bound of the minimum, which it meets but for rounding."""
-    return bounds(X, y, m, kind, k, C)[0]
+def bound(X, y, m: int, kind: str, k: int, C, gamma: float = 0.0) -> float:
+    """A lower bound of the minimum, which it meets but for rounding; with a smoothing ρ = γ/C."""
+    return bounds(X, y, m, kind, k, C, gamma)[0]
 
 
-def bounds(X, y, m: int, kind: str, k: int, C) -> tuple[float, float]:
-    """A lower bound of the minimum, and the objective of the weights that belong to it.
+def bounds(X, y, m: int, kind: str, k: int, C, gamma: float = 0.0) -> tuple[float, float]:
+    """A lower bound of the minimum, and the objective of the weights that belong to it, without a smoothing.
 
     They are equal but for rounding, unless features are so large that the interior point method fails.
     """
@@ -62,7 +62,7 @@ def bounds(X, y, m: int, kind: str, k: int, C) -> tuple[float, float]:
             B[row] += X[i] / m
     B = B.reshape(len(pairs), m * d)
     C = np.broadcast_to(C, n)
-    ridge = 0.5 / C[pairs[:, 0]] if kind == "ovr_squared" else np.zeros(len(pairs))
+    ridge = (0.5 if kind == "ovr_squared" else gamma) / C[pairs[:, 0]]
     largest = max(float(((B**2).sum(axis=1) + ridge).max()), 1e-300)
     unit = min(C.min(), 1 / largest)  # of α: what a variable alone would go to
     G, h = _constraints(pairs, n, kind, k, C / unit)

@@ -24,6 +24,7 @@ class Options(ClassOptions):
 
     k: int = _OPTIONS["k"].of_flag
     variant: VariantName = _OPTIONS["variant"].of_flag
+    smoothing: float = _OPTIONS["smoothing"].of_flag
     C: float = _OPTIONS["C"].of_flag
     class_weight: ClassWeightName = _OPTIONS["class_weight"].of_flag
     tol: float = _OPTIONS["tol"].of_flag

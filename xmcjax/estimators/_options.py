@@ -75,8 +75,16 @@ TOP_K = table(
             "variant",
             "the loss",
             "alpha",
-            Names(("alpha", "beta")),
-            more="alpha is of the mean of the k largest margins, beta the mean of the k largest losses",
+            Names(("alpha", "beta", "entropy")),
+            more="alpha is of the mean of the k largest margins, beta the mean of the k largest losses, "
+            "entropy a softmax in which no wrong class counts for more than 1/k of them",
+        ),
+        Option(
+            "smoothing",
+            "γ of the smoothed loss, which is quadratic where the loss has its kinks",
+            0.0,
+            Real(least=0),
+            more="0 is the loss itself. The smoothed one is below it, by γ/2 at most. entropy has none",
         ),
         SHARED["C"],
         _CLASS_WEIGHT,

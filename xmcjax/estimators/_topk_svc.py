@@ -24,11 +24,11 @@ from xmcjax.estimators._watch import Watch, keep_dual, last_dual
 from xmcjax.estimators._weights import check_products, row_weights
 
 KERNELS = ("linear", "precomputed")
-TOL = Real(above=0)
+TOL, SMOOTHING = Real(above=0), Real(least=0)
 
 
 class TopKSVC(Probabilities, LinearClassifier):
-    """Multi-class SVM that minimises a hinge loss of the k best wrong classes, solved exactly.
+    """Multi-class SVM that minimises a loss of the k best wrong classes, solved exactly.
 
     With scores z_i = W x_i, margins h_j = 1 + z_ij − z_iy over the classes j ≠ y_i, and weights r_i of the
     rows, sample weight times class weight,
@@ -36,12 +36,18 @@ class TopKSVC(Probabilities, LinearClassifier):
     .. math:: \\min_W ½‖W‖² + C Σ_i r_i φ(h_i)
 
     where φ is max{0, mean of the k largest h} ("alpha", Lapin et al. 2015, eq. 3) or the mean over the k
-    largest of max{0, h} ("beta", eq. 5). k = 1 is the SVM of Crammer and Singer.
+    largest of max{0, h} ("beta", eq. 5). k = 1 is the SVM of Crammer and Singer. With a smoothing γ > 0 the
+    loss is max {⟨h, x⟩ − γ/2 ‖x‖² : x ∈ Δ} in place of φ(h) = max {⟨h, x⟩ : x ∈ Δ} (Lapin et al. 2016).
+    "entropy" is their top-k entropy, log(1 + e^E) with E = max {⟨h − 1, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}:
+    k = 1 is multinomial logistic regression without a bias.
 
     Args:
         k: classes that count, from 1 (default) to the number of classes less one.
-        variant: "alpha" (default) or "beta".
+        variant: "alpha" (default), "beta" or "entropy".
         C: weight of the losses against the regularisation (above 0); 1.0 by default.
+        smoothing: γ of the smoothed loss, which is quadratic where the loss has its kinks (at least 0); 0.0
+            by default. 0 is the loss itself. The smoothed one is below it, by γ/2 at most. "entropy" has
+            none.
         class_weight: weights of the losses by class (one of balanced), or a dict from classes to weights, 1
             for those that it lacks; None (default) for ones. balanced is n / (K n_k) for n_k of n rows and K
             classes.
@@ -85,6 +91,7 @@ class TopKSVC(Probabilities, LinearClassifier):
 
     References:
         Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015.
+        Lapin, Hein and Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016.
 
     Example:
         >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2], [1.0, 1.0], [0.9, 1.1]]
@@ -105,6 +112,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         variant="alpha",
         C=1.0,
         *,
+        smoothing=0.0,
         class_weight=None,
         kernel="linear",
         tol=1e-3,
@@ -120,6 +128,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         self.k = k
         self.variant = variant
         self.C = C
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.kernel = kernel
         self.tol = tol
@@ -167,6 +176,11 @@ class TopKSVC(Probabilities, LinearClassifier):
             whole_number("max_iter", self.max_iter, 1),
         )
         C = SHARED["C"].check(self.C)
+        gamma = SMOOTHING.check("smoothing", self.smoothing)
+        if gamma and self.variant == "entropy":
+            raise ValueError(
+                f"smoothing: expected 0 with the variant entropy, which is smooth, got {gamma:g}"
+            )
         SHARED["n_jobs"].check(self.n_jobs)
         name_of("kernel", self.kernel, KERNELS)
         check_calibration(self)
@@ -174,6 +188,9 @@ class TopKSVC(Probabilities, LinearClassifier):
         X, y = checked_data(self, X, y)
         check_features(X)
         check_range("C: expected a number", C, X.dtype)
+        if gamma:
+            check_range("smoothing: expected 0 or a number", gamma, X.dtype)
+            check_range("smoothing: expected smoothing / C", gamma / C, X.dtype)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         classes, numbers = class_numbers(y, sample_weight)
@@ -186,7 +203,7 @@ class TopKSVC(Probabilities, LinearClassifier):
             )
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         with precision(X.dtype):
-            weights = self._solve(X, numbers, k, C, weight, classes, tol, max_iter, seed)
+            weights = self._solve(X, numbers, k, C, gamma, weight, classes, tol, max_iter, seed)
         self.classes_, self._form = classes, "classes"
         if len(classes) == 2:
             weights = weights[1:] - weights[:1]
@@ -203,7 +220,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         self.calibration_ = of_classes(self, X, classes, numbers, sample_weight)
         return self
 
-    def _solve(self, X: Any, y, k, C, weight, classes, tol, max_iter, seed):
+    def _solve(self, X: Any, y, k, C, gamma, weight, classes, tol, max_iter, seed):
         """Weights [m, d], the bias last; with a kernel the coefficients of the rows, [m, n]."""
         import jax
 
@@ -215,10 +232,10 @@ class TopKSVC(Probabilities, LinearClassifier):
             X = with_ones(X)
         watch, rows = Watch(self, "epoch"), dict(weight=weight, classes=len(classes))
         start = watch.start(last_dual(self, classes, len(y)))
-        more = dict(tol=tol, max_epochs=max_iter, seed=seed, start=start)
+        more = dict(tol=tol, max_epochs=max_iter, seed=seed, start=start, variant=self.variant, gamma=gamma)
         with watch:
             observe = watch.observer(watch.dual)
-            found = topk_sdca.solve(X, y, k, C, variant=self.variant, **rows, **more, observe=observe)
+            found = topk_sdca.solve(X, y, k, C, **rows, **more, observe=observe)
         if found.status == Status.NONFINITE:
             raise ValueError("expected features and C whose products are finite, but they overflowed")
         self.n_iter_, self.objective_, self.dual_gap_ = found.epochs, found.primal, found.gap

@@ -6,6 +6,9 @@ or 1 + z_j of Lee, Lin and Wahba. The arrays are of JAX, or of NumPy, for certif
     hinges            Σ_j max{0, h_j}
     squared_hinges    Σ_j max{0, h_j}²
     topk_hinge        alpha: max{0, mean of the k largest h},   beta: mean of the k largest max{0, h}
+
+and, with a smoothing γ > 0, their Moreau envelopes, max {⟨h, x⟩ − γ/2 ‖x‖² : x ∈ Δ} with Δ = [0, 1]^m for
+`smooth_hinges`, and for `smooth_topk_hinge` the set of :func:`xmcjax.projections.topk_simplex`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax.losses._envelope import envelope
 from xmcjax.losses._largest import largest, membership
+from xmcjax.projections import topk_simplex
 
 Variant = Literal["alpha", "beta"]
 
@@ -39,6 +44,20 @@ def topk_hinge(h, k: int, variant: Variant) -> Any:
         if isinstance(h, np.ndarray)
         else _topk(h, k, variant)[0]
     )
+
+
+def smooth_hinges(h, gamma) -> Any:
+    """The sum of the smoothed hinges, [...]."""
+    x = (h / gamma).clip(0, 1)
+    return ((h.clip(0) - gamma / 2 * x) * x).sum(axis=-1)
+
+
+def smooth_topk_hinge(h, k: int, gamma, variant: Variant) -> Any:
+    """The smoothed top-k hinge, [...]."""
+    if not isinstance(h, np.ndarray):
+        return _envelope(h, gamma, k, variant)
+    with jax.enable_x64(True):
+        return np.asarray(_value(jnp.asarray(h), jnp.asarray(gamma, h.dtype), k, variant))
 
 
 def positive(h) -> Any:
@@ -71,3 +90,10 @@ def _(k, variant, primals, tangents):
     # the x of Δ with ⟨h, x⟩ = φ(h): 1/k for each of the k largest
     x = jnp.where(violated, membership(h, top) / k, 0)
     return (loss, top), (jnp.sum(x * dh, axis=-1), jnp.zeros_like(top))
+
+
+def _envelope(h, gamma, k: int, variant: Variant):
+    return envelope(h, gamma, functools.partial(topk_simplex, k=k, variant=variant))[0]
+
+
+_value = jax.jit(_envelope, static_argnums=(2, 3))

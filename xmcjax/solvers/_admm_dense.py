@@ -22,7 +22,8 @@ from xmcjax.native import awaited
 from xmcjax.solvers import _admm
 from xmcjax.solvers._admm_blocks import Basis, Blocks, extrapolation
 from xmcjax.solvers._certified import losses
-from xmcjax.solvers._formulations import NAMES, Formulation
+from xmcjax.solvers._formulations import Formulation
+from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._host_loop import abandonable
 
 # The smaller of rows and features up to which there is a basis, and bytes that all arrays together may take.
@@ -47,7 +48,8 @@ class Method:
         X: [n, d], dense or sparse; worked with as dense.
         y: the class of each row, [n].
         m: number of classes.
-        formulation: a name of :mod:`xmcjax.solvers._formulations`.
+        formulation: one of :mod:`xmcjax.solvers._formulations`, or its name; with a smoothing the steps are
+            those of :class:`Dense`.
         C: weight of the losses, a number, or one for each row, [n]; steps are then those of :class:`Dense`.
         k: of the top-k losses.
         threads: that a native call may use.
@@ -59,14 +61,14 @@ class Method:
         X,
         y: np.ndarray,
         m: int,
-        formulation: str,
+        formulation: str | Formulation,
         C,
         k: int = 1,
         threads: int = 1,
         told: _admm.Told | None = None,
     ):
         self._told = told
-        self._problem = y.astype(np.int32, copy=False), m, NAMES[formulation], C, k
+        self._problem = y.astype(np.int32, copy=False), m, formulation_of(formulation), C, k
         self._threads = threads
         self._basis = abandonable(lambda: _basis(X.toarray() if sp.issparse(X) else X))
         self._narrow = native_ready()
@@ -80,7 +82,7 @@ class Method:
             most: steps at most.
         """
         y, _, form, C, k = self._problem
-        if np.ndim(C) or not native_ready():
+        if np.ndim(C) or form.smooth or not native_ready():
             split = Dense(self._basis, y, alpha, form, C, k)
             return _admm.steps(split, float(np.mean(C)), tol, most, self._told)
         made, W = 0, None
@@ -120,7 +122,7 @@ class Dense:
     def __init__(self, basis: Basis, y: np.ndarray, alpha: sp.csr_array, form: Formulation, C, k: int):
         self._form, self._y, self._k = form, y, k
         self._C = C[:, None] if np.ndim(C) else C  # as formulations take it
-        self.shortens = not np.any(form.ridge(C))
+        self.shortens = not (form.smooth or np.any(form.ridge(C)))
         self._X, self._basis = basis.part(slice(None)), basis.rotation
         self._eigenvalue = basis.eigenvalue[:, None]
         self.extrapolation = extrapolation(self, len(y), alpha.shape[1])

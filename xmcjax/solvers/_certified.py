@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.solvers._formulations import NAMES, Formulation
+from xmcjax.solvers._formulations import Formulation
+from xmcjax.solvers._formulations import formulation as formulation_of
 
 # Bytes of the dual variables of some rows in float64; and of their scores, which stay in the cache.
 _BYTES, _SCORES = 64 << 20, 4 << 20
@@ -53,7 +54,7 @@ def certified(
     X,
     y: np.ndarray,
     alpha: sp.csr_array,
-    formulation: str,
+    formulation: str | Formulation,
     C,
     tol: float,
     W: np.ndarray | None = None,
@@ -65,18 +66,18 @@ def certified(
         X: [n, d], CSR or dense.
         y: the class of each row, [n].
         alpha: dual variables [n, m], in the dual set but for rounding.
-        formulation: a name of :mod:`xmcjax.solvers._formulations`.
+        formulation: one of :mod:`xmcjax.solvers._formulations`, or its name.
         C: weight of the losses, a number, or one for each row, [n].
         W: weights that may be better than those of the dual variables, float64 [d, m].
         tol: where the gap is larger, weights of float32 may be lengthened by up to 2,000 times their
             rounding.
         k: of the top-k losses.
     """
-    form = NAMES[formulation]
+    form = formulation_of(formulation)
     alpha = form.inside(alpha.astype(np.float64), C, k)
     V = weights_of(X, y, alpha, form)
     with np.errstate(over="ignore", invalid="ignore"):
-        dual = _dual_gain(form, alpha, C) - float(np.vdot(V, V)) / 2
+        dual = form.dual_gain_of_rows(alpha, C) - float(np.vdot(V, V)) / 2
 
         def at(W: np.ndarray, factor: float) -> Certified:
             W = (factor * W if factor != 1 else W).astype(X.dtype, copy=False)
@@ -93,10 +94,10 @@ def certified(
 
 
 def certified_kernel(
-    K: np.ndarray, y: np.ndarray, alpha: sp.csr_array, formulation: str, C, k: int = 1
+    K: np.ndarray, y: np.ndarray, alpha: sp.csr_array, formulation: str | Formulation, C, k: int = 1
 ) -> Certified:
     """The same where inner products K [n, n] are known alone; W are then coefficients of the rows, [n, m]."""
-    form = NAMES[formulation]
+    form = formulation_of(formulation)
     alpha = form.inside(alpha.astype(np.float64), C, k)
     a = form.coefficients(alpha.toarray(), y).astype(K.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -104,12 +105,7 @@ def certified_kernel(
         half = float(np.vdot(a, Z)) / 2
         value = float(np.sum(C * losses(Z, y, form, k)))
         primal, rounding = half + value, _rounding(Z, y, form, C, value, k)
-    return Certified(a, alpha, primal, _dual_gain(form, alpha, C) - half, rounding)
-
-
-def _dual_gain(form: Formulation, alpha: sp.csr_array, C) -> float:
-    """D(α) + ½ ‖W‖²."""
-    return float(form.dual_gain(alpha.data, np.repeat(C, np.diff(alpha.indptr)) if np.ndim(C) else C))
+    return Certified(a, alpha, primal, form.dual_gain_of_rows(alpha, C) - half, rounding)
 
 
 def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: float, k: int) -> float:

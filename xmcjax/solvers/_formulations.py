@@ -13,9 +13,15 @@ ww           z_c − z_y    0 ≤ α ≤ r                Σ max{0, h}          
 cs           z_c − z_y    0 ≤ α, Σ α ≤ r           max{0, max h}                      the same
 topk_alpha   z_c − z_y    0 ≤ α ≤ Σ α/k, Σ α ≤ r   max{0, mean of the k largest h}    the same
 topk_beta    z_c − z_y    0 ≤ α ≤ r/k, Σ α ≤ r     mean of the k largest max{0, h}    the same
+topk_entropy z_c − z_y    that of topk_alpha       log(1 + e^E), E of the top-k entropy       the same
 llw          z_c          0 ≤ α ≤ r                Σ max{0, h}                        mean α − α_c
 ovr          ∓ z_c        0 ≤ α ≤ r                Σ max{0, h}                        ± α_c, + for c = y
 ovr_squared  ∓ z_c        0 ≤ α, ρ = 1/(2r)        Σ max{0, h}²                       the same
+
+The sets in which scores are subtracted have a smoothing γ too, 0 mostly: with γ > 0, ρ = γ/r and φ is the
+Moreau envelope max {⟨h, x⟩ − γ/2 ‖x‖² : x in the dual set of r = 1}.
+
+The dual of the top-k entropy has −Σ r ψ(α/r) besides, ψ(x) = s + Σ x log x + (1 − s) log(1 − s), s = 1ᵀx.
 
 Every method works on the dual variables of one row or of many through the row map, a projection:
 
@@ -30,168 +36,108 @@ array [..., 1] with one for each row.
 
 Sources: Alber et al. 2017, eqs. (2) to (5); Keerthi et al., "A sequential dual method for large
 scale multi-class linear SVMs", 2008, for Crammer-Singer; Lapin, Hein and Schiele 2015, eqs. (3)
-and (5) and Proposition 4, for the top-k losses. The C++ twin is native/dual/formulations.h with
+and (5) and Proposition 4, for the top-k losses; Lapin, Hein and Schiele, "Loss Functions for Top-k Error:
+Analysis and Insights", 2016, for the smoothed ones. The C++ twin is native/dual/formulations.h with
 native/dual/instance_sets.h.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.losses import gains
+from xmcjax.losses import gains, topk_entropy
 from xmcjax.projections import simplex, topk_simplex
+from xmcjax.solvers._entropic import entropic
+from xmcjax.solvers._formulation_base import (
+    Formulation,
+    arrays_of,
+    at_class,
+    is_own,
+    radius_of_rows,
+    with_class,
+    with_values,
+)
 
 # How often dual variables of "topk_alpha" are brought below their mean.
 _CLIPS = 10
 
 
-def _arrays(a) -> Any:
-    """The namespace of an array."""
-    return np if isinstance(a, np.ndarray) else jnp
-
-
-def _at_class(a, y) -> Any:
-    """a_y, [..., 1]."""
-    return _arrays(a).take_along_axis(a, y[..., None], -1)
-
-
-def _with_class(a, y, value) -> Any:
-    """a with `value`, a number or [..., 1], for a_y; an array of NumPy is written over."""
-    if not isinstance(a, np.ndarray):
-        return jnp.where(_own(a, y), value, a)
-    np.put_along_axis(a, y[..., None], value, -1)
-    return a
-
-
-def _of_rows(C):
-    """C as projections take a radius: a number, or [...] of [..., 1]."""
-    return C[..., 0] if np.ndim(C) else C
-
-
-def _own(a, y):
-    """Where c = y of an array [..., m]."""
-    return y[..., None] == jnp.arange(a.shape[-1], dtype=y.dtype)
-
-
 @dataclasses.dataclass(frozen=True)
-class Formulation:
-    """A formulation; those below replace what is another in theirs."""
-
-    name: str
-    #: whether `coefficients` takes a sparse α too, and gives as few that are not zero
-    sparse: ClassVar[bool] = False
-    #: whether there is a dual variable for c = y
-    has_own: ClassVar[bool] = False
-
-    def exists(self, a, y):
-        """Where there is a dual variable, of an array [..., m] of JAX."""
-        return self.has_own | ~_own(a, y)
-
-    def linear(self, Z, y) -> Any:
-        """The linear part of the gains."""
-        raise NotImplementedError
-
-    def coefficients(self, alpha, y) -> Any:
-        """a with W = Xᵀ a."""
-        raise NotImplementedError
-
-    def gains(self, Z, y) -> Any:
-        """h of the scores."""
-        h = 1 + self.linear(Z, y)
-        return h if self.has_own else _with_class(h, y, -np.inf)
-
-    def losses(self, h, k=1) -> Any:
-        """φ(h), [...]."""
-        return gains.hinges(h)
-
-    def kinks(self, h, within, k=1):
-        """How many kinks of φ the gains h of NumPy have within a distance of them, [...]."""
-        return (np.abs(h) <= within[..., None]).sum(axis=-1)
-
-    def ridge(self, C):
-        """ρ."""
-        return 0.0
-
-    def upper(self, C, k=1):
-        """The upper bound of a dual variable."""
-        return C
-
-    def dual_gain(self, alpha, C):
-        """Σ α − ½ Σ ρ α², over all entries: D without −½ ‖W‖². C is a number or of the shape of alpha."""
-        return alpha.sum()
-
-    def metric(self, alpha):
-        """M α."""
-        return alpha
-
-    def centred(self, V):
-        """Scores or weights as exact sums would give them."""
-        return V
-
-    def row_map(self, b, y, sigma, C, k=1):
-        """The projection that the module describes, of b that is −∞ where there is no dual variable."""
-        return _arrays(b).clip(b, 0, self.upper(C, k))
-
-    def best(self, h, alpha, y, norm2, C, k: int = 1):
-        """The dual variables that one visit of a row leaves, of JAX; ‖x‖² is `norm2`."""
-        # what is multiplied by 1/‖x‖² stays finite; shorter rows are as good as zeros
-        empty = norm2 <= 1e6 * float(jnp.finfo(norm2.dtype).tiny)
-        sigma = 1 / jnp.where(empty, 1, norm2)
-        moved = self.row_map(self.metric(alpha) + sigma * h, y, sigma, C, k)
-        return jnp.where(empty, self.unopposed(h, C, k), moved)
-
-    def unopposed(self, h, C, k: int = 1):
-        """The best α of a row of zeros."""
-        return jnp.where(h > -jnp.inf, self.upper(C, k), jnp.zeros_like(h))
-
-    def violation(self, h, alpha, y, C):
-        """|projected gradient| of each dual variable, [..., m]."""
-        slope = jnp.where(h > -jnp.inf, h - self.ridge(C) * alpha, 0)
-        slope = jnp.where(alpha <= 0, jnp.maximum(slope, 0), slope)
-        return jnp.abs(jnp.where(alpha >= self.upper(C), jnp.minimum(slope, 0), slope))
-
-    def prox(self, h, alpha, y, sigma, C):
-        """argmax over the dual set of Σ (a h − ½ρ a²) − ‖a − α‖²/(2σ), and its derivative in h.
-
-        Returns:
-            The maximiser [n, m], and what `prox_slope` needs.
-        """
-        scale = 1 + sigma * self.ridge(C)
-        free = (alpha + sigma * h) / scale
-        inside = (free > 0) & (free < self.upper(C))
-        return jnp.clip(free, 0, self.upper(C)), jnp.where(inside, sigma / scale, 0)
-
-    def prox_slope(self, slope, change, y):
-        """The change of the maximiser for a small change of the gains."""
-        return slope * change
-
-    def inside(self, alpha: sp.csr_array, C, k: int = 1) -> sp.csr_array:
-        """Dual variables [n, m] without what rounding has put outside of the dual set.
-
-        C is a number, or one for each row, [n].
-        """
-        most = np.repeat(np.broadcast_to(self.upper(C, k), alpha.shape[:1]), np.diff(alpha.indptr))
-        return _with_values(alpha, np.clip(alpha.data, 0, most))
-
-
 class _Pairs(Formulation):
-    """The gains are 1 + z_c − z_y."""
+    """The gains are 1 + z_c − z_y; γ is a number, or an array of JAX without axes."""
 
     sparse = True
+    gamma: Any = 0.0
+
+    @property
+    def smooth(self):
+        return not (isinstance(self.gamma, (int, float)) and self.gamma == 0)
+
+    def smoothed(self, h, sharp, envelope) -> Any:
+        """The loss, of its values without and with γ, the latter a function of γ."""
+        if not self.smooth:
+            return sharp()
+        if isinstance(self.gamma, (int, float)):
+            return envelope(self.gamma)
+        there = self.gamma > 0
+        return jnp.where(there, envelope(jnp.where(there, self.gamma, 1)), sharp())
+
+    def ridge(self, C):
+        if not self.smooth:
+            return 0.0
+        # a row of r = 0 has α = 0
+        numpy = isinstance(C, (int, float, np.ndarray, np.number))
+        return self.gamma / (np if numpy else jnp).where(C > 0, C, 1)
+
+    def dual_gain(self, alpha, C):
+        return alpha.sum() - ((self.ridge(C) * alpha * alpha).sum() / 2 if self.smooth else 0)
+
+    def penalty(self, alpha, C):
+        return self.ridge(C) / 2 * (alpha * alpha).sum(axis=-1) if self.smooth else 0.0
+
+    def row_map(self, b, y, sigma, C, k=1):
+        # ½ aᵀM a + ½ σρ ‖a‖² − bᵀa is (1 + σρ) times ½ ‖a‖² + ½ s (1ᵀa)² − s bᵀa
+        if not self.smooth:
+            return self.nearest(b, C, k, 1.0)
+        s = 1 / (1 + sigma * self.ridge(C))
+        return self.nearest(s * b, C, k, radius_of_rows(s))
+
+    def nearest(self, b, C, k: int, rho):
+        """argmin over the dual set of ½ ‖a − b‖² + ½ ρ (1ᵀa)²."""
+        raise NotImplementedError
+
+    def unopposed(self, h, C, k: int = 1):
+        hard = self._unopposed(h, C, k)
+        if not self.smooth:
+            return hard
+        there = h > -jnp.inf
+        alike = self.most_alike(C, jnp.sum(there, axis=-1, keepdims=True, dtype=h.dtype))
+        soft = jnp.where(there, jnp.minimum(C / jnp.where(self.gamma > 0, self.gamma, 1), alike), 0)
+        return jnp.where(self.gamma > 0, soft, hard)
+
+    def most_alike(self, C, count):
+        """The largest that `count` dual variables, which are all that there are, can be together."""
+        return C / count
+
+    def _unopposed(self, h, C, k: int):
+        """That without γ."""
+        return super().unopposed(h, C, k)
 
     def linear(self, Z, y) -> Any:
-        return Z - _at_class(Z, y)
+        return Z - at_class(Z, y)
 
     def coefficients(self, alpha, y) -> Any:
         if sp.issparse(alpha):
             n = len(y)
             return sp.csr_array((alpha.sum(axis=1), (np.arange(n), y)), shape=alpha.shape) - alpha
-        return _with_class(-alpha, y, alpha.sum(axis=-1, keepdims=True))
+        return with_class(-alpha, y, alpha.sum(axis=-1, keepdims=True))
 
     def metric(self, alpha):
         return alpha + alpha.sum(axis=-1, keepdims=True)
@@ -200,10 +146,16 @@ class _Pairs(Formulation):
 class WestonWatkins(_Pairs):
     """Weston and Watkins 1999; Alber et al. 2017, eqs. (3) and (5)."""
 
-    def row_map(self, b, y, sigma, C, k=1):
-        # α = clip(b − t, 0, C) with t = Σ α: the sum is bounded by the number of classes alone
+    def losses(self, h, k=1):
+        return self.smoothed(h, lambda: gains.hinges(h), lambda gamma: gains.smooth_hinges(h, gamma))
+
+    def nearest(self, b, C, k, rho):
+        # α = clip(b − t, 0, C) with t = ρ Σ α: the sum is bounded by the number of classes alone
         count = b.shape[-1] - 1
-        return topk_simplex(b, count, count * _of_rows(C), 1.0, variant="beta")
+        return topk_simplex(b, count, count * radius_of_rows(C), rho, variant="beta")
+
+    def most_alike(self, C, count):
+        return C
 
 
 class LeeLinWahba(Formulation):
@@ -230,8 +182,8 @@ class OneVsRest(Formulation):
     def coefficients(self, alpha, y) -> Any:
         if sp.issparse(alpha):
             own = alpha.indices == np.repeat(y, np.diff(alpha.indptr))
-            return _with_values(alpha, np.where(own, alpha.data, -alpha.data))
-        return _with_class(-alpha, y, _at_class(alpha, y))
+            return with_values(alpha, np.where(own, alpha.data, -alpha.data))
+        return with_class(-alpha, y, at_class(alpha, y))
 
 
 class OneVsRestSquared(OneVsRest):
@@ -251,7 +203,7 @@ class OneVsRestSquared(OneVsRest):
 
     def row_map(self, b, y, sigma, C, k=1):
         # max{0, b}/(1 + σρ), of which σρ overflows for short rows
-        return _arrays(b).maximum(b, 0) / sigma / (1 / sigma + self.ridge(C))
+        return arrays_of(b).maximum(b, 0) / sigma / (1 / sigma + self.ridge(C))
 
     def unopposed(self, h, C, k: int = 1):
         return jnp.full_like(h, 1 / self.ridge(C))
@@ -263,15 +215,19 @@ class TopKBeta(_Pairs):
     variant: ClassVar[gains.Variant] = "beta"
 
     def losses(self, h, k=1):
-        return gains.topk_hinge(h, k, self.variant)
+        return self.smoothed(
+            h,
+            lambda: gains.topk_hinge(h, k, self.variant),
+            lambda gamma: gains.smooth_topk_hinge(h, k, gamma, self.variant),
+        )
 
     def upper(self, C, k=1):
         return C / k
 
-    def row_map(self, b, y, sigma, C, k=1):
-        return topk_simplex(b, k, _of_rows(C), 1.0, variant=self.variant)
+    def nearest(self, b, C, k, rho):
+        return topk_simplex(b, k, radius_of_rows(C), rho, variant=self.variant)
 
-    def unopposed(self, h, C, k: int = 1):
+    def _unopposed(self, h, C, k: int):
         there = h > -jnp.inf
         return jnp.where(there & (jnp.cumsum(there, axis=-1) <= k), C / k, jnp.zeros_like(h))
 
@@ -285,7 +241,7 @@ class TopKBeta(_Pairs):
         alpha = super().inside(alpha, C, k)
         counts, sums = np.diff(alpha.indptr), np.asarray(alpha.sum(axis=1))
         shorter = np.where(sums > C, C / np.where(sums > 0, sums, 1), 1)
-        return _with_values(alpha, alpha.data * np.repeat(shorter, counts))
+        return with_values(alpha, alpha.data * np.repeat(shorter, counts))
 
 
 class TopKAlpha(TopKBeta):
@@ -300,14 +256,75 @@ class TopKAlpha(TopKBeta):
         if k == 1:
             return super().kinks(h, within)
         within = within[..., None]  # the mean of the k largest is near 0, which none of them need be
-        return (self.losses(h + within, k) > 0) & (self.losses(h - within, k) == 0)
+        loss = functools.partial(gains.topk_hinge, k=k, variant=self.variant)
+        return (loss(h + within) > 0) & (loss(h - within) == 0)
 
     def inside(self, alpha: sp.csr_array, C, k: int = 1) -> sp.csr_array:
         alpha = super().inside(alpha, C, k)
         for _ in range(_CLIPS if k > 1 else 0):  # every time Σ α falls by a part of what is too much
             most = np.repeat(np.asarray(alpha.sum(axis=1)) / k, np.diff(alpha.indptr))
-            alpha = _with_values(alpha, np.minimum(alpha.data, most))
+            alpha = with_values(alpha, np.minimum(alpha.data, most))
         return alpha
+
+
+class TopKEntropy(TopKAlpha):
+    """Lapin et al. 2016, top-k Ent; k = 1 is the cross-entropy of the softmax."""
+
+    @property
+    def smooth(self):
+        return True
+
+    def losses(self, h, k=1):
+        if not isinstance(h, np.ndarray):
+            return _topk_entropy(h, k)
+        with jax.enable_x64(True):
+            return np.asarray(_compiled_entropy(jnp.asarray(h), k))
+
+    def kinks(self, h, within, k=1):
+        return np.zeros(h.shape[:-1])
+
+    def ridge(self, C):
+        return 0.0
+
+    def penalty(self, alpha, C):
+        s = alpha.sum(axis=-1)
+        return s + _plogp(alpha, C[..., None] if np.ndim(C) else C).sum(axis=-1) + _plogp(C - s, C)
+
+    def dual_gain(self, alpha, C):
+        return alpha.sum() - self.penalty(alpha, radius_of_rows(C)).sum()
+
+    def dual_gain_of_rows(self, alpha, C):
+        s, of_rows = np.asarray(alpha.sum(axis=1)), np.broadcast_to(C, alpha.shape[:1])
+        terms = _plogp(alpha.data, np.repeat(of_rows, np.diff(alpha.indptr)))
+        return -float(terms.sum() + _plogp(of_rows - s, of_rows).sum())
+
+    def row_map(self, b, y, sigma, C, k=1):
+        if isinstance(b, np.ndarray):
+            return np.asarray(self.row_map(jnp.asarray(b), y, sigma, C, k))
+        # in u = a/r, divided by σ r; a row of r = 0 has no dual variables
+        r = jnp.broadcast_to(jnp.asarray(C, b.dtype), (*b.shape[:-1], 1))
+        u = entropic(b / sigma - 1, jnp.where(r > 0, r, 1) / sigma, k)
+        return r * u
+
+    def unopposed(self, h, C, k: int = 1):
+        # E = log(m − 1)
+        return jnp.where(h > -jnp.inf, C / h.shape[-1], jnp.zeros_like(h))
+
+
+def _topk_entropy(h, k: int):
+    """Of gains h, of which that of the own class is −∞."""
+    own = jnp.isneginf(h)
+    return topk_entropy(jnp.where(own, 0, h - 1), jnp.argmax(own, axis=-1), k)
+
+
+_compiled_entropy = jax.jit(_topk_entropy, static_argnums=1)
+
+
+def _plogp(p, r) -> Any:
+    """p log(p/r), 0 where p is 0 or rounding has put it below."""
+    arrays = np if isinstance(p, np.ndarray | np.number) else jnp
+    there = p > 0
+    return arrays.where(there, p * arrays.log(arrays.where(there, p, 1) / arrays.where(there, r, 1)), 0)
 
 
 class CrammerSinger(TopKBeta):
@@ -322,7 +339,7 @@ class CrammerSinger(TopKBeta):
         # What is zero but for rounding (the slack is a difference, and a projection subtracts) must not
         # pass for a variable that could fall. Where C is large the α of a row are far below it.
         rounding = jnp.asarray(float(jnp.finfo(h.dtype).eps) ** 0.6, h.dtype)
-        own, sums = _own(h, y), jnp.sum(alpha, axis=-1, keepdims=True)
+        own, sums = is_own(h, y), jnp.sum(alpha, axis=-1, keepdims=True)
         h, p = jnp.where(own, 0, h), jnp.where(own, C - sums, alpha)
         least = rounding * jnp.where(own, C, sums)
         lowest = jnp.min(jnp.where(p > least, h, jnp.inf), axis=-1, keepdims=True)
@@ -330,20 +347,16 @@ class CrammerSinger(TopKBeta):
 
     def prox(self, h, alpha, y, sigma, C):
         # in the metric of p, where it is the projection on the simplex
-        own = _own(h, y)
+        own = is_own(h, y)
         p = jnp.where(own, C - jnp.sum(alpha, axis=-1, keepdims=True), alpha + sigma * h)
-        p = simplex(p, _of_rows(C))
+        p = simplex(p, radius_of_rows(C))
         return jnp.where(own, 0, p), sigma * (p > 0).astype(h.dtype)
 
     def prox_slope(self, slope, change, y):
         # on the support S: σ (I − 11ᵀ/|S|)
         count = jnp.sum(slope != 0, axis=-1, keepdims=True).astype(slope.dtype)
         mean = jnp.sum(jnp.where(slope != 0, change, 0), axis=-1, keepdims=True) / count
-        return jnp.where(_own(slope, y), 0, slope * (change - mean))
-
-
-def _with_values(alpha: sp.csr_array, values: np.ndarray) -> sp.csr_array:
-    return sp.csr_array((values, alpha.indices, alpha.indptr), shape=alpha.shape)
+        return jnp.where(is_own(slope, y), 0, slope * (change - mean))
 
 
 #: Those of a fit over all classes, by name.
@@ -361,7 +374,18 @@ FORMULATIONS: dict[str, Formulation] = {
 SETS: dict[str, Formulation] = {
     "topk_alpha": TopKAlpha("topk_alpha"),
     "topk_beta": TopKBeta("topk_beta"),
+    "topk_entropy": TopKEntropy("topk_entropy"),
     "box": FORMULATIONS["ww"],
 }
 #: All, by either name.
 NAMES = FORMULATIONS | SETS
+
+
+def formulation(of: str | Formulation) -> Formulation:
+    """That of a name, or one that is given."""
+    return NAMES[of] if isinstance(of, str) else of
+
+
+def smoothed(name: str, gamma) -> Formulation:
+    """One of ``SETS`` with a smoothing γ ≥ 0."""
+    return dataclasses.replace(SETS[name], gamma=gamma)

@@ -17,7 +17,7 @@ from xmcjax._pytrees import pytree
 from xmcjax._range import check_range, check_squared_norms
 from xmcjax.linops import Csr, LinOp, check_operator, native_ready
 from xmcjax.solvers import _instance_twin as twin
-from xmcjax.solvers._formulations import SETS, Formulation
+from xmcjax.solvers._formulations import SETS, Formulation, smoothed
 
 
 @pytree(data_fields=["K"], meta_fields=[])
@@ -37,8 +37,8 @@ class Gram:
 
 
 @pytree(
-    data_fields=["op", "y", "squared_norms", "bound", "k", "rows"],
-    meta_fields=["classes", "set_name", "known_k"],
+    data_fields=["op", "y", "squared_norms", "bound", "k", "gamma", "rows"],
+    meta_fields=["classes", "set_name", "known_k", "smooth"],
 )
 @dataclasses.dataclass(frozen=True)
 class Problem:
@@ -50,10 +50,12 @@ class Problem:
         squared_norms: ‖x_i‖², [n].
         bound: r, [lanes, n].
         k: int32 [lanes].
+        gamma: smoothing of the losses, [lanes]; 0 for none.
         rows: the features as rows for the twin; None where an epoch is a native call.
         classes: m.
         set_name: of :data:`xmcjax.solvers._formulations.SETS`.
         known_k: k of each lane when the twin is traced, whose projections need it; None for native calls.
+        smooth: whether any gamma is above 0.
     """
 
     op: LinOp | Gram
@@ -61,14 +63,21 @@ class Problem:
     squared_norms: jax.Array
     bound: jax.Array
     k: jax.Array
+    gamma: jax.Array
     rows: Any  # of twin.Rows, or None
     classes: int
     set_name: str
     known_k: tuple[int, ...] | None
+    smooth: bool
 
     @property
     def formulation(self) -> Formulation:
+        """That of all lanes, without a smoothing."""
         return SETS[self.set_name]
+
+    def smoothed(self, gamma) -> Formulation:
+        """That of a lane with this smoothing."""
+        return smoothed(self.set_name, gamma) if self.smooth else self.formulation
 
     @property
     def lanes(self) -> int:
@@ -118,22 +127,32 @@ class HParams:
 
 
 def problem(
-    op: LinOp | Gram, y, *, set_name: str, bound, k=1, classes: int | None = None, backend: str = "auto"
+    op: LinOp | Gram,
+    y,
+    *,
+    set_name: str,
+    bound,
+    k=1,
+    gamma=0.0,
+    classes: int | None = None,
+    backend: str = "auto",
 ) -> Problem:
     """Checks the parts of a :class:`Problem` and gives them their dtypes and shapes.
 
     Args:
         op: features of :func:`xmcjax.linops.make`, or a :class:`Gram`.
         y: whole numbers from 0 below the number of classes, [n].
-        set_name: "topk_alpha", "topk_beta" or "box".
+        set_name: "topk_alpha", "topk_beta", "topk_entropy" or "box".
         bound: r ≥ 0, a number, [lanes, 1] or [lanes, n].
         k: a whole number or [lanes], from 1 to classes − 1.
+        gamma: smoothing γ ≥ 0 of the losses, a number or [lanes]; 0 (default) for none. With γ > 0 the loss
+            is max {⟨x, h⟩ − γ/2 ‖x‖²} over the set of radius 1.
         classes: their number m; None for the largest of y and one more.
         backend: "native"; "jnp", epochs in plain JAX; "auto", native where that is to be had.
 
     Raises:
         ValueError: an unknown set, shapes that do not match, classes or k out of range, a negative
-            or infinite bound or one outside of the range of the dtype, rows whose squares overflow,
+            or infinite bound or gamma, or one outside of the range of the dtype, rows whose squares overflow,
             native calls asked for where there are none.
         TypeError: classes or k that are no whole numbers, inner products of another dtype, features that
             are no operator.
@@ -171,9 +190,17 @@ def problem(
     if bound.ndim != 2 or k.ndim != 1 or bound.shape[1] not in (1, n):
         got = f"{list(bound.shape)} and {list(k.shape)}"
         raise ValueError(f"expected a bound [lanes, 1] or [lanes, {n}] and k [lanes], got {got}")
-    lanes = max(bound.shape[0], len(k))
-    if min(bound.shape[0], len(k)) not in (1, lanes):
+    gamma = _sparse.numbers(gamma, "gamma")
+    gamma = gamma.reshape(1) if gamma.ndim == 0 else gamma
+    if gamma.ndim != 1 or not np.all(np.isfinite(gamma) & (gamma >= 0)):
+        raise ValueError(f"gamma: expected finite numbers of at least 0, one or [lanes], got {gamma}")
+    lanes = max(bound.shape[0], len(k), len(gamma))
+    if {bound.shape[0], len(k)} - {1, lanes}:
         raise ValueError(f"expected bound and k for the same lanes, got {bound.shape[0]} and {len(k)}")
+    if SETS[set_name].smooth and np.any(gamma > 0):
+        raise ValueError(f"gamma: expected 0 for {set_name}, which is smooth by itself, got {gamma.max()}")
+    if len(gamma) not in (1, lanes):
+        raise ValueError(f"gamma: expected one number or one for each of {lanes} lanes, got {len(gamma)}")
     if not np.all(np.isfinite(bound) & (bound >= 0)):
         raise ValueError(
             f"expected finite bounds of at least 0, found {bound[~(bound >= 0) | np.isinf(bound)][0]}"
@@ -184,6 +211,10 @@ def problem(
         )
     dtype = np.dtype(op.dtype)
     check_range("expected bounds of 0 or", bound[bound > 0], dtype)
+    check_range("expected gamma of 0 or", gamma[gamma > 0], dtype)
+    if np.any(gamma > 0):
+        ridge = gamma[:, None] / np.where(bound > 0, bound, 1)
+        check_range("expected gamma / bound of 0 or", ridge[ridge > 0], dtype)
     squared_norms = jnp.diagonal(op.K) if isinstance(op, Gram) else op.row_norms2()
     check_squared_norms(squared_norms)
     native = _native(op, backend)
@@ -196,10 +227,12 @@ def problem(
         squared_norms=squared_norms,
         bound=jnp.asarray(np.broadcast_to(bound, (lanes, n)), dtype),
         k=jnp.asarray(np.broadcast_to(k, lanes), jnp.int32),
+        gamma=jnp.asarray(np.broadcast_to(gamma, lanes), dtype),
         rows=rows,
         classes=m,
         set_name=set_name,
         known_k=None if native else tuple(np.broadcast_to(k, lanes).tolist()),
+        smooth=bool(np.any(gamma > 0)),
     )
 
 

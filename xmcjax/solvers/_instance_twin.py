@@ -152,14 +152,15 @@ def epoch(rows: Rows, problem, hp, state):
     The gap and the dual objective are those that the visits found on their way.
     """
 
-    def lane(k, bound, running, epochs, weights, dual):
+    def lane(k, gamma, bound, running, epochs, weights, dual):
         order = order_of(state.seed, epochs, bound.shape[0])
-        new = _lane_epoch(rows, problem, hp, order, bound, k, weights, dual)
+        new = _lane_epoch(rows, problem, hp, order, bound, k, gamma, weights, dual)
         old = (weights, dual, *(jnp.zeros_like(a) for a in new[2:]))
         return jax.tree.map(lambda a, b: jnp.where(running, a, b), new, old)
 
     running = state.status == Status.RUNNING
-    return _over_lanes(lane, problem, problem.bound, running, state.epochs, state.weights, state.dual)
+    of_lanes = problem.gamma, problem.bound, running, state.epochs, state.weights, state.dual
+    return _over_lanes(lane, problem, *of_lanes)
 
 
 def _over_lanes(f, problem, *arrays):
@@ -173,9 +174,9 @@ def _over_lanes(f, problem, *arrays):
     return jax.tree.map(lambda *a: jnp.concatenate(a)[back], *parts) if len(parts) > 1 else parts[0]
 
 
-def _lane_epoch(rows: Rows, problem, hp, order, bound, k, weights, dual):
+def _lane_epoch(rows: Rows, problem, hp, order, bound, k, gamma, weights, dual):
     n, size = order.shape[0], hp.block
-    formulation = problem.formulation
+    formulation = problem.smoothed(gamma)
     eps = jnp.finfo(weights.dtype).eps
     # instances without a loss are left out of the blocks
     counted = bound[order] > 0
@@ -205,8 +206,10 @@ def _lane_epoch(rows: Rows, problem, hp, order, bound, k, weights, dual):
             delta = new - old
             # W += x_i (a_i − a_i^old)ᵀ
             delta_a = formulation.coefficients(delta, y[p])
-            gap = jnp.where(finite, r[p] * formulation.losses(h, k) - inner, jnp.nan)
-            seen = jnp.stack([gap, (total + inner) / 2, jnp.any(delta != 0).astype(gap.dtype)])
+            penalty = formulation.penalty(old, r[p])
+            gap = jnp.where(finite, r[p] * formulation.losses(h, k) - inner + penalty, jnp.nan)
+            objective = (total + inner) / 2 - penalty
+            seen = jnp.stack([gap, objective, jnp.any(delta != 0).astype(gap.dtype)])
             counts = jnp.stack([first, first, jnp.asarray(True)]) & valid[p]
             return (
                 z + gram[:, p, None] * delta_a,
@@ -230,24 +233,27 @@ def _lane_epoch(rows: Rows, problem, hp, order, bound, k, weights, dual):
 def gap(rows: Rows, problem, hp, weights, dual):
     """(primal, dual objective, gap, support) of every lane, at once for blocks of instances."""
     n = problem.y.shape[0]
-    formulation = problem.formulation
     blocks = -(-n // hp.block)
     ids = jnp.minimum(jnp.arange(blocks * hp.block), n - 1).reshape(blocks, hp.block)
     valid = (jnp.arange(blocks * hp.block) < n).reshape(blocks, hp.block)
 
-    def lane(k, bound, weights, dual):
+    def lane(k, gamma, bound, weights, dual):
+        formulation = problem.smoothed(gamma)
+
         def one_block(sums, entries):
             ids, valid = entries
             h = formulation.gains(rows.scores(rows.take(ids), weights), problem.y[ids])
             x, r = dual[ids], bound[ids]
             inner, total = _inner(x, h), jnp.sum(x, axis=-1)
             losses = r * formulation.losses(h, k)
-            # rφ − ⟨x, h⟩ summed is P − D, and ⟨a_i, z_i⟩ = 1ᵀx − ⟨x, h⟩ summed is ‖W‖²
-            seen = jnp.stack([losses - inner, (total + inner) / 2, (total != 0).astype(h.dtype)])
+            # rφ − ⟨x, h⟩ + ½ρ‖x‖² summed is P − D, and ⟨a_i, z_i⟩ = 1ᵀx − ⟨x, h⟩ summed is ‖W‖²
+            penalty = formulation.penalty(x, r)
+            part = (total + inner) / 2 - penalty
+            seen = jnp.stack([losses - inner + penalty, part, (total != 0).astype(h.dtype)])
             counted = valid & (r > 0)
             return sums + jnp.sum(jnp.where(counted, seen, 0), axis=1), None
 
         sums, _ = jax.lax.scan(one_block, jnp.zeros(3, weights.dtype), (ids, valid))
         return sums[0] + sums[1], sums[1], sums[0], sums[2].astype(jnp.int32)
 
-    return _over_lanes(lane, problem, problem.bound, weights, dual)
+    return _over_lanes(lane, problem, problem.gamma, problem.bound, weights, dual)

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax.solvers._formulations import NAMES
+from xmcjax.solvers._formulations import Formulation
+from xmcjax.solvers._formulations import formulation as formulation_of
 
 
 class Progress(NamedTuple):
@@ -36,7 +37,9 @@ def observed(observe: Any) -> Any:
     return observe
 
 
-def starting_point(start: Any, y: np.ndarray, m: int, formulation: str, C, k: int = 1) -> sp.csr_array:
+def starting_point(
+    start: Any, y: np.ndarray, m: int, formulation: str | Formulation, C, k: int = 1
+) -> sp.csr_array:
     """Dual variables to start from, brought into the dual set of this C.
 
     They may be those of another C, of other features, or of rows that had another class: whatever they are,
@@ -46,7 +49,7 @@ def starting_point(start: Any, y: np.ndarray, m: int, formulation: str, C, k: in
         start: [n, m], sparse or dense, or None for none.
         y: the class of each row, [n].
         m: classes.
-        formulation: a name of :mod:`xmcjax.solvers._formulations`.
+        formulation: of :mod:`xmcjax.solvers._formulations`, or its name.
         C: a number, or one for each row, [n]; above 0, but for rows that are left out.
         k: of the top-k losses.
 
@@ -66,7 +69,8 @@ def starting_point(start: Any, y: np.ndarray, m: int, formulation: str, C, k: in
     if not np.isfinite(alpha.data).all():
         raise ValueError("start: expected finite dual variables, found others")
     alpha = _sparse.canonical_csr(alpha, "start", zeros=False)
-    if not NAMES[formulation].has_own:  # the class of a row has no variable
+    form = formulation_of(formulation)
+    if not form.has_own:  # the class of a row has no variable
         own = np.repeat(y, np.diff(alpha.indptr)) == alpha.indices
         alpha = sp.csr_array((np.where(own, 0, alpha.data), alpha.indices, alpha.indptr), shape=alpha.shape)
-    return _sparse.canonical_csr(NAMES[formulation].inside(alpha, C, k), "start", zeros=False)
+    return _sparse.canonical_csr(form.inside(alpha, C, k), "start", zeros=False)

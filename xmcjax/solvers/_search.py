@@ -17,6 +17,7 @@ from xmcjax.native import Advanced, Assessment
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified
+from xmcjax.solvers._formulations import Formulation
 
 # Part of the tolerance at which a method ends: what is certified may be a little more.
 MARGIN = 0.9
@@ -54,7 +55,7 @@ class Search:
         self,
         X,
         y,
-        formulation: str,
+        formulation: str | Formulation,
         C,
         tol: float,
         k: int = 1,

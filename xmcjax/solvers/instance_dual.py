@@ -9,11 +9,15 @@ through its dual
 
     max    D = Σ_i 1ᵀx_i − ½‖W‖²,      W = Σ_i a_i x_iᵀ,  a_i = (1ᵀx_i at y_i, −x_i elsewhere).
 
+With a smoothing γ > 0 the losses are the Moreau envelopes φ_γ(h) = max {⟨x, h⟩ − γ/2 ‖x‖²} over the set of
+radius 1 (Lapin, Hein and Schiele 2016), and D has −½ Σ_i (γ/r_i) ‖x_i‖² besides.
+
 symbol      variable              shape
 features    problem.op            [n, d], or the matrix of inner products [n, n]
 y           problem.y             int32 [n]
 r           problem.bound         [lanes, n]; 0 leaves an instance out
 k           problem.k             int32 [lanes]
+γ           problem.gamma         [lanes]; 0 for losses that are not smoothed
 x           state.dual            [lanes, n, m]
 W           state.weights         see State
 
@@ -292,11 +296,12 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
     whole_number("lane", lane, 0, problem.lanes - 1)
     bound, k = np.asarray(problem.bound[lane], np.float64), int(problem.k[lane])
     alpha, y = dual_variables(problem, state, lane), np.asarray(problem.y)
+    formulation = problem.smoothed(float(problem.gamma[lane]))
     op: Any = problem.op
     if isinstance(op, Gram):
-        return certified_kernel(np.asarray(op.K), y, alpha, problem.set_name, bound, k)
+        return certified_kernel(np.asarray(op.K), y, alpha, formulation, bound, k)
     X = op.to_scipy() if isinstance(op, Csr) else np.asarray(op.X)
-    return certified(X, y, alpha, problem.set_name, bound, tol, k=k)
+    return certified(X, y, alpha, formulation, bound, tol, k=k)
 
 
 @needs_threads_of_jax
@@ -363,6 +368,7 @@ def _native_fields(problem: Problem, hp: HParams) -> dict[str, Any]:
         squared_norms=problem.squared_norms,
         bound=problem.bound,
         k=problem.k,
+        gamma=problem.gamma,
         classes=problem.classes,
         block=hp.block,
         threads=hp.threads,

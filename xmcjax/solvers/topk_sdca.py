@@ -9,6 +9,10 @@ with a hinge loss of the k largest of the margins h_j = 1 + z_j − z_y over the
     alpha    φ = max{0, mean of the k largest h}      (eq. 3; k = 1 is Crammer and Singer's SVM)
     beta     φ = mean over the k largest of max{0, h} (eq. 5, Usunier et al.)
 
+or "entropy", :func:`xmcjax.losses.topk_entropy`, whose k = 1 is the cross-entropy of the softmax. With a
+smoothing γ > 0 the loss of alpha and beta is the Moreau envelope of φ, φ − γ/2 ≤ φ_γ ≤ φ. Both are of Lapin,
+Hein and Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016.
+
 λ of the paper is 1/(Cn), and the radius of an instance's set is C. The classes counted are those other
 than y, k ≤ m − 1: with the true class's 0 among them, as eq. (3) has it to the letter, the
 paper's Proposition 3 would not hold for k ≥ 2.
@@ -60,13 +64,16 @@ from xmcjax.solvers.instance_dual import (
     weights,
 )
 
-VARIANTS = ("alpha", "beta")
+VARIANTS = ("alpha", "beta", "entropy")
 # Share of the entries of a sparse matrix that are not zero above which it is solved as an array.
 _DENSE = 0.25
 # Where features are dense and steps for all rows at once are not the first: epochs at least before they
 # take over, and the part of the epochs allowed that is left to them at least. So many of those steps count
 # as an epoch.
 _LEAST, _SHARE, _STEPS = 20, 0.8, 10
+# Dual variables up to which there are steps for all rows at once of the entropy, and the epochs before them.
+_ENTROPIC, _EPOCHS = 1 << 16, 100
+_MISSING = "native steps for all rows at once are missing, or of one C without a smoothing"
 
 __all__ = [
     "VARIANTS",
@@ -107,6 +114,7 @@ def problem(
     C=1.0,
     *,
     variant: str = "alpha",
+    gamma=0.0,
     weight=None,
     mask=None,
     classes: int | None = None,
@@ -119,14 +127,15 @@ def problem(
         y: whole numbers from 0 below the number of classes, [n].
         k: a whole number or [lanes], from 1 to classes − 1.
         C: of the losses, above 0; a number or [lanes].
-        variant: "alpha" or "beta".
+        variant: "alpha", "beta" or "entropy".
+        gamma: smoothing γ ≥ 0 of alpha and beta, a number or [lanes]; 0 (default) for the losses themselves.
         weight: s ≥ 0 of the rows, [n]: the loss of row i counts C s_i; None for ones.
         mask: whether a row belongs to the problem, [n] or [lanes, n]; None takes all.
         classes: their number m; None for the largest of y and one more.
         backend: "native"; "jnp", epochs in plain JAX; "auto", native where that is to be had.
 
     Raises:
-        ValueError: an unknown variant; k, C or classes out of range; shapes that do not match.
+        ValueError: an unknown variant; k, C, gamma or classes out of range; shapes that do not match.
         TypeError: k or classes that are no whole numbers, a mask that is not boolean.
     """
     name_of("variant", variant, VARIANTS)
@@ -154,7 +163,7 @@ def problem(
             raise ValueError(f"expected C and mask for the same lanes, got {len(bound)} and {len(mask)}")
         bound = bound * mask
     return instance_dual.problem(
-        op, y, set_name=f"topk_{variant}", bound=bound, k=k, classes=classes, backend=backend
+        op, y, set_name=f"topk_{variant}", bound=bound, k=k, gamma=gamma, classes=classes, backend=backend
     )
 
 
@@ -174,6 +183,7 @@ def solve(
     C: float = 1.0,
     *,
     variant: str = "alpha",
+    gamma: float = 0.0,
     weight=None,
     classes: int | None = None,
     tol: float = 1e-3,
@@ -186,8 +196,8 @@ def solve(
 
     Args:
         X: features [n, d], sparse or dense, or inner products, :class:`Gram`.
-        y, k, C, variant, weight, classes: of :func:`problem`. With weights the steps for all rows at once are
-            made in NumPy, where without them there may be native ones.
+        y, k, C, variant, gamma, weight, classes: of :func:`problem`. With weights or a smoothing the steps
+            for all rows at once are made in NumPy, where without them there may be native ones.
         tol: relative duality gap (P − D)/P at which training ends. The gap that counts is worked out in
             float64 for the weights that are returned.
         max_epochs: of all rows; ten of the steps for all rows at once count as one.
@@ -201,7 +211,7 @@ def solve(
         ValueError, TypeError: as :func:`problem` and :func:`run`; a start of another shape, or not finite.
     """
     max_epochs, seed = whole_number("max_epochs", max_epochs, 1), whole_number("seed", seed, 0)
-    C, tol = number("C", C), number("tol", tol)
+    C, tol, gamma = number("C", C), number("tol", tol), number("gamma", gamma)
     if not tol >= 0:
         raise ValueError(f"tol: expected a number from 0, got {tol}")
     op = X
@@ -213,28 +223,35 @@ def solve(
             if X.nnz >= _DENSE * X.shape[0] * X.shape[1]:
                 X = X.toarray()
         op = linops.make(X)
-    lane = problem(op, y, k, C, variant=variant, weight=weight, classes=classes)
+    lane = problem(op, y, k, C, variant=variant, gamma=gamma, weight=weight, classes=classes)
     y, (n, d), m = np.asarray(lane.y), op.shape, lane.classes
-    of_rows, native = C, linops.native_ready()
+    of_rows, native, form = C, linops.native_ready(), lane.smoothed(gamma)
+    native = native and not form.smooth
     if weight is not None:
         of_rows = C * _sparse.numbers(weight, "weight")
         if np.all(of_rows == of_rows[0]):
             of_rows = float(of_rows[0])
         else:
             native = False  # steps for all rows at once in the library have one C
-    begin, observe = starting_point(start, y, m, lane.set_name, of_rows, k), observed(observe)
-    search, made = Search(X, y, lane.set_name, of_rows, tol, k, start=begin), 0
-    splits = isinstance(op, linops.Dense) and _admm_dense.fits(n, d, m)
+    begin, observe = starting_point(start, y, m, form, of_rows, k), observed(observe)
+    search, made = Search(X, y, form, of_rows, tol, k, start=begin), 0
+    # a visit of the entropy costs far more than what further sweeps save, and its row map more still
+    entropy = variant == "entropy"
+    splits = (
+        isinstance(op, linops.Dense) and _admm_dense.fits(n, d, m) and (not entropy or n * m <= _ENTROPIC)
+    )
     patience = min(max_epochs, np.iinfo(np.int32).max)
-    reason = "epochs alone: features are sparse, too many, or inner products"
+    reason = "epochs alone: features are sparse or inner products, or there are too many numbers"
     if splits:
         size = float(np.mean(of_rows * np.asarray(lane.squared_norms, np.float64)))
         costs = expected(n, d, m, size, max(tol, 1e-12))
-        patience = min(patience, _patience(costs, max_epochs, native))
-        reason = costs.reason if native else "epochs come first: the native steps are missing or of one C"
+        most = min(_EPOCHS, max_epochs) if entropy else _patience(costs, max_epochs, native)
+        patience = min(patience, most)
+        reason = costs.reason if native else f"epochs come first: {_MISSING}"
     if patience:
-        hp, state = HParams(tol=tol, max_epochs=patience), init(lane, jax.random.key(seed))
-        state, proofs = instance_dual.proved(lane, hp, started(lane, state, begin), observe)
+        hp = HParams(tol=tol, max_epochs=patience, sweeps=1 if entropy else HParams.sweeps)
+        state = started(lane, init(lane, jax.random.key(seed)), begin)
+        state, proofs = instance_dual.proved(lane, hp, state, observe)
         status, made = Status(int(state.status[0])), int(state.epochs[0])
         search.keep(proofs[0] if proofs else proof(lane, state, 0, tol))
     if not patience or (search.unsolved and splits and made < max_epochs):
@@ -243,7 +260,7 @@ def solve(
             if observe is not None:
                 observe(Progress("steps for all rows at once", made + count / _STEPS, gap, alpha))
 
-        steps = _admm_dense.Method(X, y, m, lane.set_name, of_rows, k, told=told)
+        steps = _admm_dense.Method(X, y, m, form, of_rows, k, told=told)
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made

@@ -7,8 +7,11 @@
 //   kTopKBeta   0 <= x_j <= r/k,   1ᵀx <= r   mean over the k largest of max{0, h}
 //   kBox        0 <= x_j <= r                 Σ max{0, h}                       (Weston-Watkins)
 //
+// With a smoothing γ > 0 the loss is max {⟨x, h⟩ - γ/2 ‖x‖² : x in S(1)} (Lapin et al. 2016), and r times it has the
+// penalty ½ρ‖x‖², ρ = γ/r, of x in S(r).
+//
 // One visit of dual ascent minimises ½‖x - b‖² + ½(1ᵀx)² over S(r) (Lapin et al. 2015, Proposition 4), with
-// b = h/‖x_i‖² + x + 1ᵀx. The solution is x = min(max(b - t, 0), u). It is determined by which
+// b = h/‖x_i‖² + x + 1ᵀx; with a smoothing, ½‖x - sb‖² + ½s(1ᵀx)² where s = ‖x_i‖²/(‖x_i‖² + ρ). The solution is x = min(max(b - t, 0), u). It is determined by which
 // entries are free and which are at u; mostly they are those of the visit before, so the threshold
 // that these give is tried first, then that of the entries it selects, and so on. Where this does
 // not come to rest in a few rounds, the search of projection_math.h is made.
@@ -86,6 +89,7 @@ struct Visit {
   int64_t m, padded;
   T r;              // the radius
   T norm2;          // ‖x_i‖²
+  T bias;           // s, the weight of ½(1ᵀx)² beside ½‖x - b‖², where b has the factor s; 1 without a smoothing
   T sum;            // 1ᵀx
   T inner;          // ⟨x, h⟩
   Pieces<T> pieces; // of x: entries strictly between 0 and the upper bound, and those at it
@@ -165,11 +169,41 @@ inline double sum_of_largest(const T* h, int64_t m, int64_t k, bool positive, do
   return s;
 }
 
+// A smoothing γ, 0 for none.
+template <class T>
+class Smoothing {
+ public:
+  explicit Smoothing(T gamma) : gamma_(gamma) {}
+
+  // ρ of a set of radius r > 0
+  T ridge(T r) const { return gamma_ > 0 ? gamma_ / r : T(0); }
+  // ½ρ‖x‖²
+  double penalty(const T* x, int64_t m, T r) const {
+    if (!(gamma_ > 0)) return 0;
+    double square = 0;
+    for (int64_t j = 0; j < m; ++j) square += double(x[j]) * double(x[j]);
+    return 0.5 * double(gamma_) / double(r) * square;
+  }
+
+ protected:
+  // r times max {⟨x, h⟩ - γ/2 ‖x‖² : x in S(1)}: γ x is the projection p of h onto S(γ), which `clip` makes.
+  double envelope(const T* h, int64_t m, double r, const Clip<T>& of) const {
+    double s = 0;
+    for (int64_t j = 0; j < m; ++j) {
+      const T p = clip(h[j], of);
+      if (p > T(0)) s += (double(h[j]) - 0.5 * double(p)) * double(p);
+    }
+    return r / double(gamma_) * s;
+  }
+
+  T gamma_;
+};
+
 // 0 <= x_j <= u, 1ᵀx <= r; the box has no bound on the sum.
 template <class T, bool kBounded>
-class Capped {
+class Capped : public Smoothing<T> {
  public:
-  explicit Capped(int64_t k) : k_(k) {}
+  explicit Capped(int64_t k, T gamma = 0) : Smoothing<T>(gamma), k_(k) {}
 
   T upper(T r) const { return kBounded ? r / T(k_) : r; }
   // x of this size and larger counts as being at the upper bound
@@ -185,36 +219,45 @@ class Capped {
     } else if (!settle(v, [&](const Pieces<T>& p, T& t, T& width) {
                  if (!p.middle) return false;
                  const T sum = p.middle_sum + T(p.top) * u;
-                 t = sum / T(1 + p.middle);  // t = 1ᵀx, where that is less than r
-                 if (t > bound) t = (sum - bound) / T(p.middle);
+                 t = v.bias * sum / (1 + v.bias * T(p.middle));  // t = s 1ᵀx, where 1ᵀx is less than r
+                 if (t > v.bias * bound) t = (sum - bound) / T(p.middle);
                  width = u;
                  return true;
                })) {
       search(v);
     }
     if (!estimate) return 0;
+    if (gamma_ > 0) return T(support(v.h, v.m, double(v.r), v.work) - double(v.inner) + this->penalty(v.x, v.m, v.r));
     const T tau = kBounded ? std::max(k_ > 1 ? level_of(v, u, k_) : top_of(v.h, v.padded), T(0)) : T(0);
     return v.r * (tau + excess(v.h, v.padded, tau) / (kBounded ? T(k_) : T(1))) - v.inner;
   }
 
-  // min ½‖x - b‖² + ½(1ᵀx)² over S(r)
-  Clip<T> nearest(const T* b, int64_t m, T r, double* work) const {
+  // min ½‖x - b‖² + ½ bias (1ᵀx)² over S(r)
+  Clip<T> nearest(const T* b, int64_t m, T r, double* work, double bias = 1.0) const {
     const double bound = kBounded ? double(r) : std::numeric_limits<double>::infinity();
-    return capped_simplex(b, m, bound, double(upper(r)), 1.0, work);
+    return capped_simplex(b, m, bound, double(upper(r)), bias, work);
   }
   // Sets v.next from b alone.
-  void search(const Visit<T>& v) const { clip_into(v, nearest(v.b, v.padded, v.r, v.work)); }
+  void search(const Visit<T>& v) const {
+    clip_into(v, nearest(v.b, v.padded, v.r, v.work, double(v.bias)));
+  }
 
   // r φ
   double support(const T* h, int64_t m, double r, double* work) const {
+    if (gamma_ > 0) return this->envelope(h, m, r, nearest(h, m, gamma_, work, 0.0));
     if (kBounded) return r * sum_of_largest(h, m, k_, true, work) / double(k_);
     double s = 0;
     for (int64_t j = 0; j < m; ++j) s += std::max(double(h[j]), 0.0);
     return r * s;
   }
 
-  // A best x where all h are 1 whatever x is: the row of features is zero.
+  // A best x where all h are 1 whatever x is: the row of features is zero. With a smoothing all are alike.
   void unopposed(int64_t y, int64_t m, T r, T* x) const {
+    if (gamma_ > 0) {
+      const T most = kBounded ? r / T(m - 1) : r;
+      for (int64_t j = 0; j < m; ++j) x[j] = j != y ? std::min(r / gamma_, most) : T(0);
+      return;
+    }
     int64_t left = kBounded ? k_ : m;
     for (int64_t j = 0; j < m; ++j) x[j] = j != y && left-- > 0 ? upper(r) : T(0);
   }
@@ -225,10 +268,12 @@ class Capped {
     if (v.pieces.middle) return false;
     if (!v.pieces.top) return !(v.rest_max > 0);
     const T low = v.top_min - u;
-    if (kBounded && v.pieces.top == k_) return low >= v.rest_max && low >= v.r;
-    return low >= v.sum && v.sum >= v.rest_max;  // t = 1ᵀx
+    if (kBounded && v.pieces.top == k_) return low >= v.rest_max && low >= v.bias * v.r;
+    const T t = v.bias * v.sum;
+    return low >= t && t >= v.rest_max;
   }
 
+  using Smoothing<T>::gamma_;
   int64_t k_;
 };
 
@@ -239,9 +284,9 @@ using Box = Capped<T, false>;
 
 // 0 <= x_j <= 1ᵀx/k, 1ᵀx <= r: the top-k simplex of the paper.
 template <class T>
-class TopKAlpha {
+class TopKAlpha : public Smoothing<T> {
  public:
-  explicit TopKAlpha(int64_t k) : k_(k) {}
+  explicit TopKAlpha(int64_t k, T gamma = 0) : Smoothing<T>(gamma), k_(k) {}
 
   // 1ᵀx is a rounded sum
   T top_level(T, T sum) const {
@@ -252,7 +297,7 @@ class TopKAlpha {
   T visit(const Visit<T>& v, bool estimate) const {
     const T k = T(k_);
     if (!v.pieces.middle && !v.pieces.top) return from_zero(v);
-    const T kappa = k + k * k;
+    const T kappa = k + v.bias * k * k;
     if (!v.pieces.middle && v.pieces.top == k_ && from_face(v, kappa)) {
     } else if (!settle(v, [&](const Pieces<T>& p, T& t, T& u) {
                  if (!p.middle || p.top >= k_) return false;
@@ -261,7 +306,7 @@ class TopKAlpha {
                  u = v.r / k;
                  t = (p.middle_sum - q * u) / n;
                  if (p.top_sum + q * (t + u) < kappa * u) {
-                   u = (n * p.top_sum + q * p.middle_sum) / (q * q + (top + k * k) * n);
+                   u = (n * p.top_sum + q * p.middle_sum) / (q * q + (top + v.bias * k * k) * n);
                    t = (p.middle_sum - q * u) / n;
                  }
                  return u > 0;
@@ -269,19 +314,21 @@ class TopKAlpha {
       search(v);
     }
     if (!estimate) return 0;
+    if (gamma_ > 0) return T(support(v.h, v.m, double(v.r), v.work) - double(v.inner) + this->penalty(v.x, v.m, v.r));
     const T tau = k_ > 1 ? level_of(v, v.sum / k, k_) : top_of(v.h, v.padded);
     return v.r * std::max(tau + excess(v.h, v.padded, tau) / k, T(0)) - v.inner;
   }
 
   void search(const Visit<T>& v) const {
-    clip_into(v, topk_simplex(v.b, v.padded, k_, double(v.r), 1.0, v.work));
+    clip_into(v, topk_simplex(v.b, v.padded, k_, double(v.r), double(v.bias), v.work));
   }
 
   double support(const T* h, int64_t m, double r, double* work) const {
+    if (gamma_ > 0) return this->envelope(h, m, r, topk_simplex(h, m, k_, double(gamma_), 0.0, work));
     return r * std::max(sum_of_largest(h, m, k_, false, work), 0.0) / double(k_);
   }
 
-  void unopposed(int64_t y, int64_t m, T r, T* x) const { TopKBeta<T>(k_).unopposed(y, m, r, x); }
+  void unopposed(int64_t y, int64_t m, T r, T* x) const { TopKBeta<T>(k_, gamma_).unopposed(y, m, r, x); }
 
  private:
   // x = 0 stays if the k largest of h, and so of b = h/‖x_i‖², sum to 0 at most (Lemma 4).
@@ -293,7 +340,7 @@ class TopKAlpha {
     } else {
       std::memcpy(v.next, v.x, v.padded * sizeof(T));
     }
-    return v.r * loss;
+    return gamma_ > 0 ? T(support(v.h, v.m, double(v.r), v.work)) : v.r * loss;
   }
 
   // k entries at the upper bound and no other: case 2 of Lemma 3, or r/k.
@@ -307,6 +354,7 @@ class TopKAlpha {
     return true;
   }
 
+  using Smoothing<T>::gamma_;
   int64_t k_;
 };
 

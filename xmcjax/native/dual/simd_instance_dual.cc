@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "dual/entropy_set.h"
 #include "dual/instance_features.h"
 #include "dual/instance_sets.h"
 
@@ -72,7 +73,7 @@ class Lane {
         // Not a power of two: the entries of one instance must not fall into one set of the cache.
         stride_(block_ > 1 ? whole<T>(block_) + kWide<T> : 1),
         features_(features), dual_(args, lane),
-        set_(args.k[lane]), bound_(args.bound + lane * args.n), Z_(padded_ * stride_ + kWide<T>),
+        set_(args.k[lane], args.gamma[lane]), bound_(args.bound + lane * args.n), Z_(padded_ * stride_ + kWide<T>),
         gram_(block_ > 1 ? block_ * stride_ : 0), changes_(block_ * padded_), z_(padded_), h_(padded_), b_(padded_),
         x_(padded_), next_(padded_), work_(projection_work(padded_)) {}
 
@@ -117,9 +118,10 @@ class Lane {
           if (x_[j] != 0) inner += double(x_[j]) * double(h_[j]), total += double(x_[j]);
         support += total != 0;
         if (std::isnan(gap)) continue;
-        // rφ - ⟨x, h⟩ summed is P - D, and ⟨a_i, z_i⟩ = 1ᵀx - ⟨x, h⟩ summed is ‖W‖²
-        gap += set_.support(h_.get(), m_, double(bound_[i]), work_.get()) - inner;
-        sum += total;
+        // rφ - ⟨x, h⟩ + ½ρ‖x‖² summed is P - D, and ⟨a_i, z_i⟩ = 1ᵀx - ⟨x, h⟩ summed is ‖W‖²
+        const double penalty = set_.penalty(x_.get(), m_, bound_[i]);
+        gap += set_.support(h_.get(), m_, double(bound_[i]), work_.get()) - inner + penalty;
+        sum += total - penalty;
         norm += total - inner;
       }
     }
@@ -231,13 +233,14 @@ class Lane {
     const T sum = T(total(sums));
     T gap, inner;
     if (norm2 > 0) {
-      const T top_level = set_.top_level(r, sum), inverse = 1 / norm2;
+      const T ridge = set_.ridge(r), top_level = set_.top_level(r, sum), inverse = 1 / (norm2 + ridge);
+      const T bias = ridge > 0 ? norm2 * inverse : T(1);
       const T infinity = std::numeric_limits<T>::infinity();
       PieceSum<T> pieces;
       Wide<T> products{}, rest_max = wide(-infinity), top_min = wide(infinity);
       for (int64_t j = 0; j < padded_; j += N) {
-        // b = (q_j + 1 - q_y)/‖x_i‖², q = z - ‖x_i‖² a
-        const Wide<T> hj = load_wide(h + j), xj = load_wide(x + j), bj = hj * inverse + (xj + sum);
+        // b = (q_j + 1 - q_y)/‖x_i‖², q = z - ‖x_i‖² a, and with a smoothing s b
+        const Wide<T> hj = load_wide(h + j), xj = load_wide(x + j), bj = hj * inverse + bias * (xj + sum);
         store_wide(b + j, bj);
         const auto free = xj > T(0), top = xj >= top_level;
         pieces.add(bj, free & ~top, top);
@@ -246,7 +249,7 @@ class Lane {
         top_min = minimum(top_min, top ? bj : wide(infinity));
       }
       inner = T(total(products));
-      const Visit<T> v{h, b, x, next, m_, padded_, r, norm2, sum, inner, pieces.pieces(),
+      const Visit<T> v{h, b, x, next, m_, padded_, r, norm2, bias, sum, inner, pieces.pieces(),
                        largest<T>(rest_max), -largest<T>(-top_min), work_.get()};
       gap = set_.visit(v, estimate);
       if (!dual_.fits(next)) {
@@ -264,11 +267,11 @@ class Lane {
           if (next[j] != 0 && left-- <= 0) next[j] = 0;
       }
       inner = sum;
-      gap = T(set_.support(h, m_, double(r), work_.get())) - sum;
+      gap = T(set_.support(h, m_, double(r), work_.get()) - double(sum) + set_.penalty(x, m_, r));
     }
     if (estimate) {
       gap_ += double(gap);
-      objective_ += 0.5 * (double(sum) + double(inner));  // 1ᵀx - ½⟨a, z⟩
+      objective_ += 0.5 * (double(sum) + double(inner)) - set_.penalty(x, m_, r);  // 1ᵀx - ½⟨a, z⟩ - ½ρ‖x‖²
     }
     change(i, p, first, size);
   }

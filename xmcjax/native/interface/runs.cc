@@ -1,5 +1,6 @@
 // The calls of the kernels: which rows or lanes a thread takes, and what the shapes do not say about the arguments.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -124,6 +125,8 @@ void check_instances(const Args& args, const std::string& call) {
   const int64_t most = args.slots ? args.slots : args.classes - 1;
   expect(std::all_of(args.k, args.k + args.lanes, [&](int32_t k) { return k >= 1 && k <= most; }),
          "k from 1 to " + std::to_string(most));
+  expect(std::all_of(args.gamma, args.gamma + args.lanes, [](auto gamma) { return gamma >= 0 && std::isfinite(gamma); }),
+         "a finite gamma of at least 0");
   expect(std::all_of(args.index, args.index + args.lanes * args.n * args.slots,
                      [&](int32_t c) { return c >= 0 && c < args.classes; }),
          "classes of the slots below " + std::to_string(args.classes));
