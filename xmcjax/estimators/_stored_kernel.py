@@ -112,7 +112,7 @@ def _made(kind: type, meta, arrays, names: Names, transforms):
     if not np.isfinite(alpha).all():
         raise ValueError("expected finite coefficients, found others")
     if isinstance(kernels.mixing, Tree):
-        _check_tree(kernels, alpha.shape[1])
+        _check_tree(kernels.mixing, kernels, alpha.shape[1])
     check_parts(kernels, alpha, width)
     classifier._kernels = jax.tree.map(np.asarray, kernels)
     classifier._tree = None if classifier.hierarchy is None else Hierarchy.from_edges(classifier.hierarchy)
@@ -131,9 +131,9 @@ def _made(kind: type, meta, arrays, names: Names, transforms):
     return classifier
 
 
-def _check_tree(kernels: ClassKernels, n_classes: int) -> None:
+def _check_tree(tree: Tree, kernels: ClassKernels, n_classes: int) -> None:
     """Whether parents stand before their children, the classes are nodes, and each has a variance."""
-    parent, leaf = np.asarray(kernels.mixing.parent), np.asarray(kernels.mixing.leaf)
+    parent, leaf = np.asarray(tree.parent), np.asarray(tree.leaf)
     whole = parent.dtype.kind == leaf.dtype.kind == "i" and parent.ndim == 1 and leaf.shape == (n_classes,)
     if not whole or not (np.all(parent >= -1) and np.all(parent < np.arange(len(parent)))):
         raise ValueError("expected a tree whose parents stand before their children, found another one")
