@@ -51,7 +51,7 @@ ARRAYS = {"arrays", "csr", "csr_arrays"}
 BEHIND = {"instance_dual": "_native_fields", "instance_gap": "_native_fields"}
 # Kernels of dense arrays, and of trees and columns, whose places their reader checks.
 DENSE_KERNELS = {
-    *("project_box", "project_topk", "symmetric_matmat"),
+    *("project_box", "project_topk", "project_weighted", "symmetric_matmat"),
     *("softmax_hessian", "softmax_along", "softmax_along_by_class", "centred_step"),
     *("best_labels", "tree_mix", "tree_sums_below", "tree_sums_of_paths"),
     *("take_columns", "put_columns"),
@@ -74,6 +74,7 @@ CONVERTED = {
     "cli.evaluate._thresholds": "of a reader, which checks",
     "cli.evaluate._without_pairs": "of a reader, which checks",
     "cli._training.prepare": "of a reader, which checks",
+    "data._scipy_npz._several": "of arrays compared before",
     "data._scipy_npz._matrix": "of canonical_csr, and of arrays compared before",
     "data._separate._npy_labels": DENSE,
     "data._separate.join_features": "checked by matrix",
@@ -82,7 +83,7 @@ CONVERTED = {
     "estimators._continuation.Continued.prepare.starts": OWN,
     "estimators._continuation.Weights.at": OWN,
     "estimators._continuation.weights_of": CHECKED,
-    "estimators._kernel_scores.kernel_scores": DENSE,
+    "estimators._kernel_scores._points": DENSE,
     "estimators._kernel_parts.least_expected_loss": DENSE,
     "estimators._one_vs_all.OneVsAllClassifier._store": OWN,
     "estimators._stored._fill": "of a model, whose reader checks",
@@ -127,9 +128,12 @@ CONVERTED = {
     "solvers.multiclass_dual._native.canonical": DENSE,
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,
     "solvers.multiclass_dual._processes._gathered": OWN,
+    "solvers._progress.starting_point": "checked by matrix",
+    "solvers.multiclass_dual._solve._InJax._tell": OWN,
     "solvers.multiclass_dual._solve._InJax.epochs": OWN,
     "solvers.multiclass_dual._solve._InJax.polish": OWN,
     "solvers.multiclass_dual._weighted._hinges": OWN,
+    "solvers.multiclass_dual._weighted._so_far": OWN,
     "solvers.multiclass_dual._weighted._squared": CHECKED,
     "solvers.multinomial._certificate._squared": "of an operator",
     "solvers.multinomial._scores.SparseScores.__init__": "of an operator",

@@ -133,7 +133,7 @@ class Terminal:
 
     def close(self) -> None:
         self._child.kill()
-        self._child.wait()
+        self._child.wait(timeout=60)
         os.close(self._terminal)
 
 

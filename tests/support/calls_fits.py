@@ -234,7 +234,9 @@ def _estimators(table: Table) -> None:
             free += ("classes = one row more",)
             table.add("estimators.OneVsAllClassifier.partial_fit", parts, given, cost=3, free=free)
         # with the loss that knows probabilities
-        likelihood = dict(loss="logistic") if name == "OneVsAllClassifier" else {}
+        likelihood = {"OneVsAllClassifier": dict(loss="logistic")}.get(name, {})
+        if name in ("MulticlassSVC", "TopKSVC"):
+            likelihood = dict(calibration="temperature", cv=2)
         _predictions(table, kind, choices[0] | likelihood)
 
 

@@ -14,7 +14,7 @@ from xmcjax.data import DataFormatError, MemoryBound
 
 #: Flags whose file is written.
 OUTPUTS = ("--out", "--out-labels")
-_MARK, _INPUT, _OUTPUT = "-", "/dev/stdin", "/dev/stdout"
+_HYPHEN, _INPUT, _OUTPUT = "-", "/dev/stdin", "/dev/stdout"
 # Formats whose readers go forth and back in a file.
 _SEEKING = ("npz", "npy", "parquet", "arrow")
 _CHUNK = 1 << 20
@@ -40,10 +40,10 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
         if flag not in files or not value:
             continue
         stream = _OUTPUT if flag in OUTPUTS else _INPUT
-        uses[flag] = stream if value == _MARK else None
-        if value == _MARK and equals:
+        uses[flag] = stream if value == _HYPHEN else None
+        if value == _HYPHEN and equals:
             resolved[place] = f"{flag}={stream}"
-        elif value == _MARK:
+        elif value == _HYPHEN:
             resolved[place + 1] = stream
     for stream, what in ((_INPUT, "standard input, which is read"), (_OUTPUT, "standard output, written")):
         flags = [flag for flag, used in uses.items() if used == stream]

@@ -18,7 +18,7 @@ from xmcjax.models import ModelFormatError, ModelMismatchError, check_regular
 
 #: Seconds from one state that is written to the next, at least; the share of the time that may go into it.
 EVERY, SHARE = 20.0, 0.05
-_MARK, _SPARSE, _DENSE, _OWN = "run.json", "dual.npz", "dual.npy", "states"
+_RUN, _SPARSE, _DENSE, _OWN = "run.json", "dual.npz", "dual.npy", "states"
 
 
 class Checkpoint:
@@ -49,7 +49,7 @@ class Checkpoint:
         if not resume:
             refuse_state(self.folder)
         there = has_state(self.folder)
-        path = self.folder / _MARK
+        path = self.folder / _RUN
         if there:
             self._compare(path)
         else:
@@ -115,7 +115,7 @@ class Checkpoint:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        (self.folder / _MARK).unlink(missing_ok=True)
+        (self.folder / _RUN).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # somebody else's file is in it
             self.folder.rmdir()
 
