@@ -99,7 +99,9 @@ class Folds:
     """Numbers of folds from 2; or what scikit-learn takes for them, a splitter or pairs of rows."""
 
     def check(self, name: str, value: Any) -> Any:
-        given = not isinstance(value, str | bytes) and any(hasattr(value, a) for a in ("split", "__iter__"))
+        given = not isinstance(value, str | bytes | dict) and any(
+            hasattr(value, a) for a in ("split", "__iter__")
+        )
         return value if given else whole_number(name, value, 2)
 
     def __str__(self) -> str:

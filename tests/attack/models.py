@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -224,11 +225,11 @@ def spoil(value: Any, rng: np.random.Generator) -> None:
             case 0:
                 del value[key]
             case 1 if isinstance(value, list):
-                value.append(inner)
+                value.append(copy.deepcopy(inner))
             case 2 if isinstance(inner, int):
                 value[key] = inner + int(rng.integers(-2, 3))
             case _:
-                value[key] = _HOSTILE[rng.integers(len(_HOSTILE))]
+                value[key] = copy.deepcopy(_HOSTILE[rng.integers(len(_HOSTILE))])
         return
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from xmcjax import _sparse
 from xmcjax._fork import check_threads_of_jax
 
 
@@ -31,6 +32,11 @@ def working_dtype(dtype) -> np.dtype:
 def per_entry(value, x: jax.Array) -> bool:
     """Whether a number is given for each entry of x: as many axes as x has."""
     return np.ndim(value) == x.ndim
+
+
+def given(value, name: str):
+    """An argument that may be traced, of JAX, or anything that NumPy makes an array of."""
+    return value if isinstance(value, jax.Array) else _sparse.array(value, name)
 
 
 def number(

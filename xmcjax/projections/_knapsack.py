@@ -214,6 +214,8 @@ def knapsack(x, radius, lower, upper, weights=None) -> jax.Array:
         Algorithm 3.1.
     """
     x = _arguments.vectors(x)
+    lower, upper = _arguments.given(lower, "lower"), _arguments.given(upper, "upper")
+    weights = None if weights is None else _arguments.given(weights, "weights")
     r = _arguments.number(radius, "radius", x, least=None, finite=True)
     if weights is None and not (_arguments.per_entry(lower, x) or _arguments.per_entry(upper, x)):
         l, u = (_arguments.number(*bound, x, least=None) for bound in ((lower, "lower"), (upper, "upper")))
