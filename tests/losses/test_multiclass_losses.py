@@ -218,6 +218,9 @@ def test_fenchel_young_losses_of_a_set():
     def two(x):
         return projections.knapsack(x, 2.0, 0.0, 1.0)
 
+    closed = losses.fenchel_young(z.at[:, 3].set(-jnp.inf), t.at[:, 3].set(0), projections.simplex)
+    alone = losses.fenchel_young(jnp.delete(z, 3, axis=1), jnp.delete(t, 3, axis=1), projections.simplex)
+    np.testing.assert_allclose(closed, alone, rtol=1e-12)
     p = two(z / 0.5)
     np.testing.assert_allclose(losses.fenchel_young(z, p, two, 0.5), 0, atol=1e-12)
     assert np.all(losses.fenchel_young(z, two(z[::-1]), two, 0.5) >= 0)

@@ -94,3 +94,7 @@ def test_what_is_refused():
         above_thresholds(np.eye(3), [1.0, np.nan, 0.0])
     with pytest.raises(ValueError, match="Y_true: expected 0 and 1, found 2"):
         f1_thresholds(2 * Y, np.eye(3))
+
+
+def test_no_labels_have_no_thresholds():
+    assert f1_thresholds(np.zeros((3, 0)), np.zeros((3, 0))).shape == (0,)

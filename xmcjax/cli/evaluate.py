@@ -156,7 +156,8 @@ def _thresholds(options: Options, n_labels: int, where: str) -> tuple[np.ndarray
     assert options.held_out is not None and options.held_out_predictions is not None
     form = None if options.predictions_format == AUTO else options.predictions_format
     memory, path = parse_size(options.files.max_memory), options.held_out_predictions
-    labels, scores = read_predictions(path, form, max_memory=memory)
+    with seekable(path, memory, form or "text") as place:
+        labels, scores = read_predictions(place, form, max_memory=memory)
     held_out = read(
         options.held_out,
         options.files,

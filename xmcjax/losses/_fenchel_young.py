@@ -62,7 +62,8 @@ def fenchel_young(scores, targets, projection: Callable[[jax.Array], jax.Array],
     dtype = accumulator(scores.dtype)
     gamma = checked_gamma(gamma, scores.dtype).astype(dtype)
     z, t = scores.astype(dtype), targets.astype(dtype)
-    value = envelope(z, gamma, projection)[0] + jnp.sum(t * (gamma / 2 * t - z), axis=-1)
+    counted = jnp.where((t == 0) & jnp.isneginf(z), 0, z)  # an entry of −∞ is left out
+    value = envelope(z, gamma, projection)[0] + jnp.sum(t * (gamma / 2 * t - counted), axis=-1)
     return jnp.where(gamma > 0, value, jnp.nan).astype(scores.dtype)
 
 

@@ -113,7 +113,7 @@ def _stored(scores) -> sp.csr_array:
         n, n_labels = scores.shape
         indices = np.tile(np.arange(n_labels), n)
         scores = sp.csr_array(
-            (scores.ravel(), indices, np.arange(0, n * n_labels + 1, max(n_labels, 1))[: n + 1]),
+            (scores.ravel(), indices, n_labels * np.arange(n + 1)),
             shape=(n, n_labels),
         )
     wrong = np.flatnonzero(np.isnan(scores.data))

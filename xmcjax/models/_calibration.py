@@ -16,6 +16,7 @@ from xmcjax.models import _manifest
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import CALIBRATION, MANIFEST
+from xmcjax.models._tensors import reading
 
 _TYPES = {"slope": np.dtype(np.float64), "offset": np.dtype(np.float64), "shared": np.dtype(bool)}
 
@@ -102,13 +103,10 @@ def decode(path: Path, raw: bytes, n_labels: int) -> Calibration:
     Raises:
         ModelFormatError: other content than :meth:`Calibration.encode` writes for so many labels.
     """
-    from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    try:
+    with reading(path):
         arrays = load(raw)
-    except SafetensorError as error:
-        raise ModelFormatError(path, "a safetensors file", f"one that cannot be read ({error})") from error
     for name, dtype in _TYPES.items():
         found = arrays.get(name)
         if found is None or found.dtype != dtype or found.shape != (n_labels,):
