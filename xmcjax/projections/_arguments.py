@@ -80,7 +80,7 @@ def number(
     return jnp.broadcast_to(array[..., None], x.shape) if entries and not entry else array
 
 
-def feasible(x: jax.Array, radius, lower, upper, weights=1.0) -> None:
+def feasible(x: jax.Array, radius, lower, upper, weights: jax.Array | np.ndarray | float = 1.0) -> None:
     """Raises where bounds, weights and sum, as far as they are known, leave no point."""
     if any(isinstance(value, Tracer) for value in (lower, upper)):
         return
