@@ -16,7 +16,7 @@ import pytest
 import tyro
 
 import xmcjax
-from xmcjax._systems import SYSTEMS
+from tests.support.internals import SYSTEMS
 from xmcjax.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent

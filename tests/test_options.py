@@ -12,11 +12,10 @@ import pytest
 
 import xmcjax
 from tests.support import cli_reference
+from tests.support.internals import CLI_MODULES, SYSTEMS
 from tests.support.processes import CORES
 from xmcjax import estimators, kernels, lanes
-from xmcjax._systems import SYSTEMS
 from xmcjax.cli import train
-from xmcjax.cli._systems import MODULES
 from xmcjax.inits import INITS
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES
@@ -177,7 +176,7 @@ def test_a_tolerance_out_of_range_is_refused_by_name(kind, tol):
 @pytest.mark.parametrize("system", estimators.OPTIONS)
 def test_the_flags_of_a_system_are_the_arguments_of_its_estimator(system):
     options, kind = estimators.OPTIONS[system], getattr(estimators, SYSTEMS[system])
-    module = importlib.import_module(f"xmcjax.cli.{MODULES[system]}")
+    module = importlib.import_module(f"xmcjax.cli.{CLI_MODULES[system]}")
     hints = typing.get_type_hints(module.Options, include_extras=True)
     defaults = {field.name: field.default for field in dataclasses.fields(module.Options)}
     for name, option in options.items():

@@ -13,6 +13,7 @@ import xmcjax
 from xmcjax import native
 
 PACKAGE = Path(xmcjax.__file__).parent
+TESTS = Path(__file__).parent
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 # A module may import what stands lower, and within its own part. Modules that need no JAX come
@@ -141,6 +142,19 @@ def private_of_others(name: str, tree: ast.Module):
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_packages_take_nothing_private_from_each_other(path):
     assert list(private_of_others(module_name(path), ast.parse(path.read_text()))) == []
+
+
+def test_one_file_of_the_tests_imports_what_is_private():
+    found = {}
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            imported = isinstance(node, ast.Import | ast.ImportFrom)
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+            names = [f"{module}.{alias.name}" for alias in node.names] if imported else []
+            if any(re.search(r"^\.?xmcjax\..*\b_[a-z]", name) for name in names):
+                found[path.relative_to(TESTS)] = found.get(path.relative_to(TESTS), 0) + 1
+    assert list(found) == [Path("support/internals.py")]
+    assert found.popitem()[1] <= 15
 
 
 @pytest.mark.parametrize(

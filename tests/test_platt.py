@@ -6,7 +6,7 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit
 from sklearn.calibration import _SigmoidCalibration
 
-from xmcjax._platt import Pool, fit_sigmoids, targets
+from tests.support.internals import platt
 
 
 def drawn(seed: int, labels: int = 8, rows: int = 400):
@@ -35,7 +35,7 @@ def objective(point, z, count, target):
 def test_it_is_scikit_learns(scale, weighted):
     z, positive = drawn(0)
     weight = np.random.default_rng(1).uniform(0.5, 2, z.shape) if weighted else np.ones(z.shape)
-    found = fit_sigmoids(scale * z, *of_definition(positive, weight))
+    found = platt.fit_sigmoids(scale * z, *of_definition(positive, weight))
     assert (found.slope > 0).all()
     for label in range(len(z)):
         # scikit-learn ends its search early where scores are large
@@ -48,7 +48,7 @@ def test_it_is_scikit_learns(scale, weighted):
 def test_the_gradient_is_zero_by_finite_differences_and_nothing_is_lower(seed):
     z, positive = drawn(seed)
     count, target = of_definition(positive, np.ones(z.shape))
-    found = fit_sigmoids(z, count, target)
+    found = platt.fit_sigmoids(z, count, target)
     for label in range(len(z)):
         given = z[label], count[label], target[label]
         at = np.array([found.slope[label], found.offset[label]])
@@ -58,13 +58,13 @@ def test_the_gradient_is_zero_by_finite_differences_and_nothing_is_lower(seed):
 
 
 def test_targets_are_those_of_the_paper():
-    np.testing.assert_allclose(targets(np.array([3.0]), np.array([8.0])), [[4 / 5], [1 / 10]])
+    np.testing.assert_allclose(platt.targets(np.array([3.0]), np.array([8.0])), [[4 / 5], [1 / 10]])
 
 
 def test_the_slope_stays_above_zero_where_scores_are_of_the_wrong_sign_and_the_offset_is_best():
     z, positive = drawn(2)
     count, target = of_definition(positive, np.ones(z.shape))
-    found = fit_sigmoids(-z, count, target)
+    found = platt.fit_sigmoids(-z, count, target)
     np.testing.assert_allclose(found.slope * z.std(axis=1), 1e-3, rtol=1e-9)
     for label in range(len(z)):
         # Σ p = Σ T, the condition of the offset alone
@@ -75,7 +75,7 @@ def test_the_slope_stays_above_zero_where_scores_are_of_the_wrong_sign_and_the_o
 def test_scores_that_are_all_the_same_get_the_share_of_the_positives():
     positive = np.arange(40)[None] < 10
     count, target = of_definition(positive, np.ones((1, 40)))
-    found = fit_sigmoids(np.full((1, 40), 7.0), count, target)
+    found = platt.fit_sigmoids(np.full((1, 40), 7.0), count, target)
     p = expit(found.slope * 7 + found.offset)
     np.testing.assert_allclose(p, target.sum() / 40, rtol=1e-8)
     assert found.slope[0] > 0
@@ -84,18 +84,16 @@ def test_scores_that_are_all_the_same_get_the_share_of_the_positives():
 def test_scores_that_divide_the_rows_have_finite_numbers():
     positive = np.arange(60)[None] < 20
     z = np.where(positive, 1.0, -1.0)
-    found = fit_sigmoids(z, *of_definition(positive, np.ones(z.shape)))
+    found = platt.fit_sigmoids(z, *of_definition(positive, np.ones(z.shape)))
     np.testing.assert_allclose(expit(found.slope * [1, -1] + found.offset), [21 / 22, 1 / 42], rtol=1e-6)
 
 
 def test_labels_do_not_depend_on_their_neighbours(monkeypatch):
-    from xmcjax import _platt
-
     z, positive = drawn(3, labels=7)
     given = of_definition(positive, np.ones(z.shape))
-    whole = fit_sigmoids(z, *given)
-    monkeypatch.setattr(_platt, "_AT_ONCE", 900)  # two labels at a time
-    parts = fit_sigmoids(z, *given)
+    whole = platt.fit_sigmoids(z, *given)
+    monkeypatch.setattr(platt, "_AT_ONCE", 900)  # two labels at a time
+    parts = platt.fit_sigmoids(z, *given)
     np.testing.assert_array_equal(whole.slope, parts.slope)
     np.testing.assert_array_equal(whole.offset, parts.offset)
 
@@ -105,11 +103,11 @@ def test_a_pool_fits_what_all_of_its_scores_together_do(scale):
     z, positive = drawn(4, labels=20, rows=3_000)
     z = (scale * z).astype(np.float32)
     weight = np.random.default_rng(0).uniform(0.5, 2, z.shape)
-    pool = Pool()
+    pool = platt.Pool()
     for label in range(len(z)):
         pool.add(z[label], positive[label], weight[label])
     flat = positive.reshape(1, -1), weight.reshape(1, -1)
-    exact = fit_sigmoids(z.reshape(1, -1).astype(float), *of_definition(*flat))
+    exact = platt.fit_sigmoids(z.reshape(1, -1).astype(float), *of_definition(*flat))
     slope, offset = pool.fit()
     assert pool.positive == pytest.approx(weight[positive].sum())
     p = expit(exact.slope * z + exact.offset)

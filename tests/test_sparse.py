@@ -13,8 +13,9 @@ import scipy.sparse as sp
 from jax.experimental import sparse as jax_sparse
 
 from tests.support.entries import ESTIMATORS, Entry, entries
+from tests.support.internals import sparse
 from tests.support.matrices import MALFORMED, features
-from xmcjax import _sparse, data, estimators, linops, losses, metrics, models
+from xmcjax import data, estimators, linops, losses, metrics, models
 from xmcjax.solvers import instance_dual, multinomial, newton_cg
 
 NAMES = sorted(entries(Path()))
@@ -239,13 +240,13 @@ def test_a_model_keeps_weights_of_its_own():
 
 
 def test_a_mark_ends_with_the_arrays_that_were_checked():
-    X = _sparse.csr(features())
-    assert _sparse.csr(X) is X
+    X = sparse.csr(features())
+    assert sparse.csr(X) is X
     X.indices = X.indices + 100
     with pytest.raises(ValueError, match="expected indices from 0 to 29"):
-        _sparse.csr(X)
+        sparse.csr(X)
     with pytest.raises(TypeError, match="expected a matrix that was checked, found csr_matrix"):
-        _sparse.require_checked(features())
+        sparse.require_checked(features())
 
 
 def test_what_has_no_entries_is_a_matrix():
@@ -336,6 +337,6 @@ def test_an_array_becomes_rows_without_zeros(monkeypatch):
         dense > 0,
         (dense > 0).astype(np.int8),
     ):
-        found = _sparse.of_dense(X, np.float64 if X.dtype != np.float32 else None)
+        found = sparse.of_dense(X, np.float64 if X.dtype != np.float32 else None)
         same(found, sp.csr_array(X.astype(found.dtype)))
-        assert found.has_canonical_format and _sparse.csr(found) is found
+        assert found.has_canonical_format and sparse.csr(found) is found

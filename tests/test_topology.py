@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from xmcjax._topology import Node, Share, format_cores, nodes, parse_cores, share_threads
+from tests.support.internals import topology
 
 
 @pytest.fixture
@@ -36,19 +36,19 @@ def machine(tmp_path):
     ],
 )
 def test_lists_of_cores(text, cores):
-    assert parse_cores(text) == cores
-    assert parse_cores(format_cores(cores)) == cores
+    assert topology.parse_cores(text) == cores
+    assert topology.parse_cores(topology.format_cores(cores)) == cores
 
 
 @pytest.mark.parametrize("text", ["0-", "a", "1,,2", "1-2-3", "-1"])
 def test_lists_that_are_none(text):
     with pytest.raises(ValueError, match="expected a list of cores such as 0-3,8, got "):
-        parse_cores(text)
+        topology.parse_cores(text)
 
 
 def test_lists_are_written_as_the_kernel_does():
-    assert format_cores([9, 0, 1, 2, 8, 5]) == "0-2,5,8-9"
-    assert format_cores([]) == ""
+    assert topology.format_cores([9, 0, 1, 2, 8, 5]) == "0-2,5,8-9"
+    assert topology.format_cores([]) == ""
 
 
 # name: cpulists, cores that may be used, what is found
@@ -74,35 +74,35 @@ MACHINES = {
 @pytest.mark.parametrize("name", MACHINES)
 def test_machines(machine, name):
     lists, usable, expected = MACHINES[name]
-    found = nodes(machine(lists), usable)
-    assert {node.number: format_cores(node.cores) for node in found} == expected
+    found = topology.nodes(machine(lists), usable)
+    assert {node.number: topology.format_cores(node.cores) for node in found} == expected
     assert [node.number for node in found] == sorted(expected)
 
 
 def test_a_system_that_shows_no_nodes(tmp_path):
-    assert nodes(tmp_path / "none", [0, 1]) == [Node(0, (0, 1))]
+    assert topology.nodes(tmp_path / "none", [0, 1]) == [topology.Node(0, (0, 1))]
 
 
 def test_this_machine_and_the_variable(machine, monkeypatch):
     usable = os.sched_getaffinity(0)
-    assert sorted(core for node in nodes() for core in node.cores) == sorted(usable)
+    assert sorted(core for node in topology.nodes() for core in node.cores) == sorted(usable)
     first, *rest = sorted(usable)
-    monkeypatch.setenv("XMCJAX_NODES", str(machine({0: str(first), 1: format_cores(rest)})))
-    assert nodes()[0] == Node(0, (first,)) and len(nodes()) == 1 + bool(rest)
+    monkeypatch.setenv("XMCJAX_NODES", str(machine({0: str(first), 1: topology.format_cores(rest)})))
+    assert topology.nodes()[0] == topology.Node(0, (first,)) and len(topology.nodes()) == 1 + bool(rest)
 
 
-TWO = [Node(0, (0, 1, 2, 3)), Node(1, (4, 5))]
+TWO = [topology.Node(0, (0, 1, 2, 3)), topology.Node(1, (4, 5))]
 
 
 @pytest.mark.parametrize(
     ("threads", "expected"), [(1, [1]), (2, [1, 1]), (4, [2, 2]), (6, [4, 2]), (7, [4, 3]), (12, [8, 4])]
 )
 def test_threads_fill_the_cores(threads, expected):
-    shares = share_threads(TWO, threads)
+    shares = topology.share_threads(TWO, threads)
     assert [share.threads for share in shares] == expected
     assert [share.node for share in shares] == TWO[: len(expected)]
 
 
 def test_nodes_without_a_thread_are_left_out():
-    many = [Node(n, (n,)) for n in range(4)]
-    assert share_threads(many, 2) == [Share(many[0], 1), Share(many[1], 1)]
+    many = [topology.Node(n, (n,)) for n in range(4)]
+    assert topology.share_threads(many, 2) == [topology.Share(many[0], 1), topology.Share(many[1], 1)]

@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tests.attack import _commands
+from tests.support.internals import multinomial_checkpoint
 from xmcjax import linops
 from xmcjax.cli import convert, export, index, predict, train  # noqa: F401 (here, so that no fork has to)
 from xmcjax.data import (
@@ -51,7 +52,6 @@ from xmcjax.models import (
     write_kernel_model,
 )
 from xmcjax.solvers import multinomial
-from xmcjax.solvers.multinomial._checkpoint import Store
 
 _PR_SET_PDEATHSIG = 1
 _X, _Y = make_power_law(3000, 400, 30, labels_per_row=2, nonzeros_per_row=12, seed=1)
@@ -122,7 +122,9 @@ def _model_going_on(folder: Path) -> None:
 def _state(folder: Path) -> None:
     problem = multinomial.multinomial_problem(linops.make(np.eye(6, dtype=np.float32)), np.arange(6) % 3, 1.0)
     zeros = multinomial.State(*(jnp.zeros(500) for _ in multinomial.State._fields))
-    Store(folder / "states", problem, "newton", 1).save("newton", zeros._replace(steps=jnp.zeros((), int)))
+    multinomial_checkpoint.Store(folder / "states", problem, "newton", 1).save(
+        "newton", zeros._replace(steps=jnp.zeros((), int))
+    )
 
 
 class Failed(Exception):

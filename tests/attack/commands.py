@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.attack import _commands
 from tests.attack.harness import Wrong, main
-from xmcjax.cli._systems import MODULES
+from tests.support.internals import CLI_MODULES
 from xmcjax.cli.main import BAD_INPUT
 from xmcjax.cli.train import TIMED_OUT
 from xmcjax.inits import INITS
@@ -36,7 +36,11 @@ LINES = {
     "import": ["--source", "model.txt", "--model", "new", "--format", "liblinear"],
     "export": ["--model", "model", "--out", "new.txt", "--format", "npz"],
     "convert": ["--data", "data.txt", "--out", "new.npz"],
-} | {module: ["--train", "classes.txt", "--model", "new"] for module in MODULES.values() if module != "train"}
+} | {
+    module: ["--train", "classes.txt", "--model", "new"]
+    for module in CLI_MODULES.values()
+    if module != "train"
+}
 SVMLIGHT = ["--format", "svmlight", "--multilabel"]
 SWITCHES = ("resume", "multilabel", "zero_based", "one_based", "probabilities")
 NUMBERS = (
@@ -61,7 +65,7 @@ def case(context, rng: np.random.Generator) -> str:
     given = dict(zip(LINES[command][::2], LINES[command][1::2], strict=True)) | {flag: value}
     if beside is SVMLIGHT:
         given = {name: "data.svm" if text == "data.txt" else text for name, text in given.items()}
-    system = next((name for name, module in MODULES.items() if module == command), None)
+    system = next((name for name, module in CLI_MODULES.items() if module == command), None)
     begin = [command] if system in (None, "one-vs-all") else ["train", "--system", system]
     line = [*begin, *beside, *(word for pair in given.items() for word in pair)]
     try:

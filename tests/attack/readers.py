@@ -19,8 +19,7 @@ import scipy.sparse as sp
 
 from tests.attack._mutation import flipped, mutated
 from tests.attack.harness import Wrong, main
-from xmcjax.cli._config import read_options
-from xmcjax.cli._runs import read_runs
+from tests.support.internals import cli_config, cli_runs, multinomial_checkpoint
 from xmcjax.cli.inspect import read_vocabulary
 from xmcjax.data import (
     DataFormatError,
@@ -44,7 +43,6 @@ from xmcjax.data import (
 )
 from xmcjax.models import ModelFormatError, import_model, read_predictions, write_predictions
 from xmcjax.native import load_library
-from xmcjax.solvers.multinomial import _checkpoint
 
 PURPOSE = (
     "Damaged files of data, predictions, runs and states: no crash, hang, bare error or much memory; C++ and "
@@ -55,11 +53,11 @@ MEMORY = 300 << 20
 
 
 def _read_runs(path: Path) -> tuple:
-    return tuple(json.dumps(run) for run in read_runs(path))
+    return tuple(json.dumps(run) for run in cli_runs.read_runs(path))
 
 
 def _read_options(path: Path) -> tuple:
-    return tuple(f"{name} = {value!r}" for name, value in read_options(path).items())
+    return tuple(f"{name} = {value!r}" for name, value in cli_config.read_options(path).items())
 
 
 def _read_vocabulary(path: Path) -> tuple:
@@ -67,8 +65,8 @@ def _read_vocabulary(path: Path) -> tuple:
 
 
 def _read_state(path: Path) -> tuple:
-    names = [f"{i}_0" for i in range(len(_checkpoint.State._fields))]
-    return (*_checkpoint._head(path), *_checkpoint._arrays(path, names))
+    names = [f"{i}_0" for i in range(len(multinomial_checkpoint.State._fields))]
+    return (*multinomial_checkpoint._head(path), *multinomial_checkpoint._arrays(path, names))
 
 
 def _alone(load, **fixed):
@@ -183,8 +181,8 @@ def prepare(folder: Path) -> _Context:
     text = 'C = 0.5\nloss = "logistic"\nfit_intercept = false\nk = [1, 3]\n[table]\nx = 1979-05-27\n'
     seeds.append(_Seed("options", "", text.encode()))
     seeds.append(_Seed("vocabulary", "", "one\ntwo\nthrée\nfour\nfive\n".encode()))
-    arrays = {f"{i}_0": np.arange(i) for i in range(len(_checkpoint.State._fields))}
-    arrays[f"{_checkpoint.State._fields.index('steps')}_0"] = np.array(3)
+    arrays = {f"{i}_0": np.arange(i) for i in range(len(multinomial_checkpoint.State._fields))}
+    arrays[f"{multinomial_checkpoint.State._fields.index('steps')}_0"] = np.array(3)
     header = json.dumps({"mark": "0" * 64, "method": "newton"}).encode()
     np.savez(folder / "f.npz", header=np.frombuffer(header, np.uint8), **arrays)  # type: ignore[arg-type]
     seeds.append(_Seed("state", ".npz", (folder / "f.npz").read_bytes()))

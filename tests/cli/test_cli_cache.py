@@ -9,14 +9,14 @@ from pathlib import Path
 import jax
 import pytest
 
-from xmcjax.cli._cache import cache_folder, compilation_cache
+from tests.support.internals import cli_cache
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XMCJAX_CACHE", str(tmp_path))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    found = cache_folder()
+    found = cli_cache.cache_folder()
     assert found is not None and found.is_relative_to(tmp_path / "xmcjax")
     return found
 
@@ -45,17 +45,17 @@ def test_a_folder_of_others_is_not_used(folder, mode):
     folder.mkdir(parents=True)
     folder.chmod(mode)
     before = jax.config.jax_compilation_cache_dir
-    with compilation_cache():
+    with cli_cache.compilation_cache():
         assert jax.config.jax_compilation_cache_dir == before
 
 
 def test_a_folder_below_that_of_others_is_not_used(folder, tmp_path):
     before = jax.config.jax_compilation_cache_dir
     tmp_path.chmod(0o777)
-    with compilation_cache():
+    with cli_cache.compilation_cache():
         assert jax.config.jax_compilation_cache_dir == before
     tmp_path.chmod(0o1777)  # as /tmp is
-    with compilation_cache():
+    with cli_cache.compilation_cache():
         assert jax.config.jax_compilation_cache_dir == str(folder)
 
 
@@ -66,14 +66,14 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch):
     for name in ("XMCJAX_CACHE", "XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", nowhere)
-    assert cache_folder() is None
+    assert cli_cache.cache_folder() is None
 
 
 def test_jax_is_as_it_was_afterwards(folder):
     names = ("dir", "min_compile_time_secs", "min_entry_size_bytes")
     settings = [f"jax_{'compilation' if name == 'dir' else 'persistent'}_cache_{name}" for name in names]
     before = [getattr(jax.config, name) for name in settings]
-    with pytest.raises(KeyboardInterrupt), compilation_cache():
+    with pytest.raises(KeyboardInterrupt), cli_cache.compilation_cache():
         assert [getattr(jax.config, name) for name in settings] == [str(folder), 0, -1]
         raise KeyboardInterrupt
     assert [getattr(jax.config, name) for name in settings] == before
@@ -84,9 +84,9 @@ def test_jax_is_as_it_was_afterwards(folder):
 )
 def test_nothing_is_kept_where_the_user_says_so(folder, monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    assert cache_folder() is None
+    assert cli_cache.cache_folder() is None
     before = jax.config.jax_compilation_cache_dir
-    with compilation_cache():
+    with cli_cache.compilation_cache():
         assert jax.config.jax_compilation_cache_dir == before
 
 
@@ -95,8 +95,8 @@ def test_a_home_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
     monkeypatch.setenv("XMCJAX_CACHE", str(tmp_path / "file"))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     before = jax.config.jax_compilation_cache_dir
-    with compilation_cache():
-        assert jax.config.jax_compilation_cache_dir == before != str(cache_folder())
+    with cli_cache.compilation_cache():
+        assert jax.config.jax_compilation_cache_dir == before != str(cli_cache.cache_folder())
 
 
 def test_info_names_the_folder(xmcjax, folder, monkeypatch):
@@ -105,6 +105,6 @@ def test_info_names_the_folder(xmcjax, folder, monkeypatch):
     assert "cache       none (" in xmcjax("info").out
     monkeypatch.delenv("XMCJAX_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
-    assert str(cache_folder()).startswith("/elsewhere/xmcjax/jaxlib-")
+    assert str(cli_cache.cache_folder()).startswith("/elsewhere/xmcjax/jaxlib-")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert str(cache_folder()).startswith(f"{Path.home()}/.cache/xmcjax/")
+    assert str(cli_cache.cache_folder()).startswith(f"{Path.home()}/.cache/xmcjax/")

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import xmcjax as library
-from xmcjax._systems import SYSTEMS
+from tests.support.internals import SYSTEMS, cli_calibration
 from xmcjax.data import load_xmc, save_xmc
 from xmcjax.models import LinearModel, merge_models, read_predictions
 
@@ -105,8 +105,6 @@ def test_a_run_says_how_long_it_took_and_a_plain_model_stays_as_it_was(calibrate
 def test_a_run_that_was_interrupted_before_it_is_resumed(
     calibrated, xmcjax, data, tmp_path, monkeypatch, contents
 ):
-    from xmcjax.cli import _calibration
-
     whole, result = calibrated(name="whole")
     result.done()
 
@@ -114,7 +112,7 @@ def test_a_run_that_was_interrupted_before_it_is_resumed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(_calibration, "calibrate_one_vs_all", interrupted)
+        patched.setattr(cli_calibration, "calibrate_one_vs_all", interrupted)
         assert calibrated()[1].code == 130
     directory = tmp_path / "m"
     predict = ("predict", "--model", directory, "--data", data / "test.txt", "--out", tmp_path / "p")
@@ -132,9 +130,7 @@ def test_a_run_that_was_interrupted_before_it_is_resumed(
 
 
 def test_a_run_out_of_time_says_that_it_is_not_calibrated(calibrated, monkeypatch):
-    from xmcjax.cli import _calibration
-
-    monkeypatch.setattr(_calibration, "calibrate_one_vs_all", lambda *given, **more: None)
+    monkeypatch.setattr(cli_calibration, "calibrate_one_vs_all", lambda *given, **more: None)
     directory, result = calibrated("one-vs-all", "--timeout", 600)
     assert result.code == 75 and "the model was not calibrated when the time was over" in result.err
     assert not LinearModel.load(directory).calibrated

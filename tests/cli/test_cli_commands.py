@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from tests.support.internals import SYSTEMS
 from xmcjax import __version__
-from xmcjax._systems import SYSTEMS
 from xmcjax.cli import demo as demo_command
 from xmcjax.cli.main import COMMANDS
 from xmcjax.data import READERS, TRANSFORMS, Dataset, load_demo

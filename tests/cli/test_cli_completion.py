@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from xmcjax._systems import SYSTEMS
+from tests.support.internals import SYSTEMS
 from xmcjax.cli import completion
 from xmcjax.cli.main import COMMANDS, COMMON
 from xmcjax.data import TRANSFORMS

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from xmcjax._systems import SYSTEMS
+from tests.support.internals import SYSTEMS
 
 
 @pytest.fixture

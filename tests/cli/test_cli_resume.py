@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 import xmcjax as library
+from tests.support.internals import SYSTEMS
 from tests.support.processes import python
-from xmcjax._systems import SYSTEMS
 from xmcjax.data import save_xmc
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="SIGKILL")
@@ -18,13 +18,12 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="SIGKILL"
 INTERRUPTED = """
 import os, signal, sys
 from xmcjax.cli.main import main
-from xmcjax.estimators import _checkpoint, _multinomial
-from xmcjax.solvers.multinomial import _checkpoint as _of_multinomial
+from tests.support.internals import joint_checkpoint, joint_multinomial, multinomial_checkpoint
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 wanted, most = signal.Signals[sys.argv[1]], int(sys.argv[2])
-_checkpoint.EVERY, _checkpoint.SHARE, _multinomial.EVERY = 0, 1e9, 0
+joint_checkpoint.EVERY, joint_checkpoint.SHARE, joint_multinomial.EVERY = 0, 1e9, 0
 seen = []
 def counting(write):
     def written(*given):
@@ -33,8 +32,8 @@ def counting(write):
         if len(seen) == most:
             os.kill(os.getpid(), wanted)
     return written
-_checkpoint.Checkpoint.offer = counting(_checkpoint.Checkpoint.offer)
-_of_multinomial.Store.save = counting(_of_multinomial.Store.save)
+joint_checkpoint.Checkpoint.offer = counting(joint_checkpoint.Checkpoint.offer)
+multinomial_checkpoint.Store.save = counting(multinomial_checkpoint.Store.save)
 sys.exit(main(sys.argv[3:]))
 """
 OPTIONS = {

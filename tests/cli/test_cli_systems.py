@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import xmcjax as library
-from xmcjax._systems import SYSTEMS
+from tests.support.internals import SYSTEMS
 from xmcjax.data import load_xmc, save_xmc
 from xmcjax.models import LinearModel, Predictor, read_predictions, reserved
 

@@ -180,11 +180,11 @@ def test_a_weight_of_two_is_the_pair_twice_in_the_objective():
     rng = np.random.default_rng(0)
     z, positive = rng.normal(size=50), rng.random(50) < 0.4
     once = _SigmoidCalibration().fit(np.tile(z, 2), np.tile(positive, 2))
-    from xmcjax._platt import fit_sigmoids, targets
+    from tests.support.internals import platt
 
     count = np.full((1, 50), 2.0)
-    one, zero = targets(*((count[0] * which).sum() for which in (positive, ~positive)))
-    ours = fit_sigmoids(z[None], count, count * np.where(positive, one, zero))
+    one, zero = platt.targets(*((count[0] * which).sum() for which in (positive, ~positive)))
+    ours = platt.fit_sigmoids(z[None], count, count * np.where(positive, one, zero))
     assert (ours.slope[0], ours.offset[0]) == pytest.approx((-once.a_, -once.b_), rel=1e-3) or once.a_ > 0
 
 

@@ -10,11 +10,11 @@ import scipy.sparse as sp
 from safetensors.numpy import load_file, save_file
 
 import xmcjax
+from tests.support.internals import SYSTEMS, manifest
 from xmcjax import kernels
-from xmcjax._systems import SYSTEMS
 from xmcjax.inits import MultiPos
 from xmcjax.losses import HuberHinge, MarginLoss
-from xmcjax.models import LinearModel, ModelError, ModelFormatError, ShardWriter, _manifest
+from xmcjax.models import LinearModel, ModelError, ModelFormatError, ShardWriter
 
 TREE = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6)]
 SUM = kernels.RBF(0.5) + kernels.Scaled(2.0, kernels.Linear())
@@ -212,14 +212,14 @@ def test_damage_of_a_kernel_model_is_found(stored, tmp_path, file):
 
 def _rewrite(directory, change) -> None:
     """Changes the manifest and the arrays of a model; the hashes are right again."""
-    content, _ = _manifest.unsealed(directory / "manifest.json")
+    content, _ = manifest.unsealed(directory / "manifest.json")
     arrays = load_file(directory / "arrays.safetensors")
     change(content["meta"], arrays)
     save_file(arrays, directory / "arrays.safetensors")
     raw = (directory / "arrays.safetensors").read_bytes()
-    content["arrays"] = vars(_manifest.record("arrays.safetensors", raw))
+    content["arrays"] = vars(manifest.record("arrays.safetensors", raw))
     content.pop("manifest_sha256")
-    (directory / "manifest.json").write_bytes(_manifest.sealed(content))
+    (directory / "manifest.json").write_bytes(manifest.sealed(content))
 
 
 def _set(place: tuple, value):
@@ -286,7 +286,7 @@ def test_a_linear_model_with_other_parameters_is_refused(tmp_path, kind):
         ("system", "mine"),
     ):
         changed = content | {"meta": content["meta"] | {key: value}}
-        (tmp_path / "m" / "manifest.json").write_bytes(_manifest.sealed(changed))
+        (tmp_path / "m" / "manifest.json").write_bytes(manifest.sealed(changed))
         with pytest.raises(ModelFormatError, match=r"manifest\.json"):
             kind.load(tmp_path / "m")
 

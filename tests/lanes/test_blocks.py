@@ -7,9 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tests.support.internals import blocks, clipping, device_blocks
 from tests.support.lanes import native, small
 from xmcjax import linops, losses
-from xmcjax.lanes import Job, _blocks, _clipping, _device_block
+from xmcjax.lanes import Job
 from xmcjax.native import put_columns, take_columns
 from xmcjax.penalties import L1, L2
 from xmcjax.solvers import newton_cg
@@ -42,18 +43,18 @@ def test_same_bits(dtype, loss, size):
     op = linops.make(X, backend="native")
     hp = newton_cg.HParams(l2_bias=0.0, preconditioner=0.01)
     weight = np.linspace(0.5, 2, X.shape[0])
-    host = _blocks.HostBlock(op, loss, weight, hp, size, False, L2())
-    device = _blocks.DeviceBlock(op, loss, weight, hp, size, False, L2())
+    host = blocks.HostBlock(op, loss, weight, hp, size, False, L2())
+    device = blocks.DeviceBlock(op, loss, weight, hp, size, False, L2())
     todo = jobs(Y, 9, X.shape[1], dtype, size)
     for steps, lanes in ((4, range(min(size, 5))), (3, (1,)), (9, (0, 2))):
         for block in (host, device):
             block.start([(lane, todo[lane + steps % 4]) for lane in lanes])
         for _ in range(steps):
             ours, theirs = stepped(host), stepped(device)
-            for name in _blocks.NUMBERS:
+            for name in blocks.NUMBERS:
                 np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
         for clip in (0.0, 0.05, None):
-            rule = _clipping.make_clipping(X, weight, loss, clip)
+            rule = clipping.make_clipping(X, weight, loss, clip)
             read = (b.read(range(size), rule, np.ones(size))() for b in (host, device))
             for ours_kept, theirs_kept in zip(*read, strict=True):
                 if clip is None and np.abs(ours_kept.values).max(initial=0) < 1e-18:
@@ -70,11 +71,11 @@ def test_same_bits(dtype, loss, size):
 def test_numbers_are_copies():
     X, Y = small()
     op = linops.make(X, backend="native")
-    block = _blocks.make_block(op, losses.squared_hinge, np.ones(1), newton_cg.HParams(), 2)
-    assert isinstance(block, _blocks.HostBlock)
+    block = blocks.make_block(op, losses.squared_hinge, np.ones(1), newton_cg.HParams(), 2)
+    assert isinstance(block, blocks.HostBlock)
     block.start([(0, jobs(Y, 1, X.shape[1], np.float32, 0)[0])])
     first = stepped(block)
-    value, (w,) = first["value"][0], block.read([0], _clipping.keep_all(np.float32), [1.0])()
+    value, (w,) = first["value"][0], block.read([0], clipping.keep_all(np.float32), [1.0])()
     before = w.values.copy()
     stepped(block)
     assert first["value"][0] == value
@@ -86,7 +87,7 @@ PENALTY = L2()
 
 def device_block(op, size=3, by_label=False, penalty=PENALTY):
     hp = newton_cg.HParams()
-    return _blocks.DeviceBlock(op, losses.squared_hinge, np.ones(1), hp, size, by_label, penalty)
+    return blocks.DeviceBlock(op, losses.squared_hinge, np.ones(1), hp, size, by_label, penalty)
 
 
 @pytest.mark.parametrize("backend", ["gpu", "dense"])
@@ -105,17 +106,17 @@ def test_what_training_runs_lowers_for_a_gpu(backend, penalty):
 
 def test_more_weights_are_kept_than_was_guessed(monkeypatch):
     """The capacity that is compiled in is too small: a second pass reads what the first has left out."""
-    monkeypatch.setattr(_device_block, "KEPT", 4)
-    monkeypatch.setattr(_device_block, "READ", 2)
+    monkeypatch.setattr(device_blocks, "KEPT", 4)
+    monkeypatch.setattr(device_blocks, "READ", 2)
     X, Y = small()
     block, whole = (device_block(linops.make(X, backend="jnp")) for _ in range(2))
     whole._kept = X.shape[1]
     for b in (block, whole):
         b.start([(lane, job) for lane, job in enumerate(jobs(Y, 3, X.shape[1], np.float32, 0))])
         stepped(b)
-    waiting = block.read(range(3), _clipping.keep_all(np.float32), [1.0] * 3)
+    waiting = block.read(range(3), clipping.keep_all(np.float32), [1.0] * 3)
     stepped(block)  # what was begun is of the step before
-    few, all_ = waiting(), whole.read(range(3), _clipping.keep_all(np.float32), [1.0] * 3)()
+    few, all_ = waiting(), whole.read(range(3), clipping.keep_all(np.float32), [1.0] * 3)()
     for ours, theirs in zip(few, all_, strict=True):
         assert len(ours.indices) > 4
         np.testing.assert_array_equal(ours.indices, theirs.indices)
@@ -128,7 +129,7 @@ def test_starts_of_more_entries_than_one_call_takes(monkeypatch, by_label):
     X, Y = small()
     op = linops.make(X, backend="jnp")
     whole = device_block(op, by_label=by_label)
-    monkeypatch.setattr(_device_block, "ENTRIES", 3)
+    monkeypatch.setattr(device_blocks, "ENTRIES", 3)
     pieces = device_block(op, by_label=by_label)
     todo = jobs(Y, 6, X.shape[1], np.float32, 1)
     todo = [dataclasses.replace(job, positive_weight=2.0, negative_weight=0.5) for job in todo]
@@ -140,8 +141,8 @@ def test_starts_of_more_entries_than_one_call_takes(monkeypatch, by_label):
     for name in ("y", "tolerance", "weight"):
         np.testing.assert_array_equal(getattr(whole._problem, name), getattr(pieces._problem, name))
     ours, theirs = (
-        whole.read(range(3), _clipping.keep_all(np.float32), [1.0] * 3)(),
-        pieces.read(range(3), _clipping.keep_all(np.float32), [1.0] * 3)(),
+        whole.read(range(3), clipping.keep_all(np.float32), [1.0] * 3)(),
+        pieces.read(range(3), clipping.keep_all(np.float32), [1.0] * 3)(),
     )
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(a.values, b.values)

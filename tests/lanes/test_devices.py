@@ -19,12 +19,12 @@ import jax
 import numpy as np
 from tests.support.lanes import small, train
 from xmcjax import inits
-from xmcjax.lanes._queue import LabelQueue
+from tests.support.internals import queues
 
 options["init"] = inits.INITS[options["init"]]()
 X, Y = small()
 if not options["init"].tree:  # each device takes labels once before any takes more
-    begun, together, take = set(), threading.Barrier(len(jax.devices()), timeout=120), LabelQueue.take
+    begun, together, take = set(), threading.Barrier(len(jax.devices()), timeout=120), queues.LabelQueue.take
 
     def first_together(self, idle):
         if threading.get_ident() not in begun:
@@ -32,7 +32,7 @@ if not options["init"].tree:  # each device takes labels once before any takes m
             together.wait()
         return take(self, idle)
 
-    LabelQueue.take = first_together
+    queues.LabelQueue.take = first_together
 busy = set()
 results, _ = train(X, Y, observe=lambda record: busy.add(threading.current_thread().name), **options)
 digest = hashlib.sha256()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xmcjax.lanes._queue import LabelQueue, TreeQueue, by_positives
+from tests.support.internals import queues
 
 #      root
 #     /    \
@@ -24,16 +24,16 @@ def labels_of(taken):
 def test_labels_of_a_shard_go_by_their_positives():
     positives = np.arange(20) % 7
     labels = np.array([3, 4, 5, 6, 7, 8, 16, 17])
-    assert by_positives(positives, labels, 8).tolist() == [6, 5, 4, 3, 7, 8, 17, 16]
-    assert by_positives(positives, labels, 20).tolist() == [6, 5, 4, 3, 17, 16, 8, 7]
+    assert queues.by_positives(positives, labels, 8).tolist() == [6, 5, 4, 3, 7, 8, 17, 16]
+    assert queues.by_positives(positives, labels, 20).tolist() == [6, 5, 4, 3, 17, 16, 8, 7]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_labels_come_once_and_in_order(threads):
-    queue, seen = LabelQueue(np.arange(100, 300)[::-1], threads), []
+    queue, seen = queues.LabelQueue(np.arange(100, 300)[::-1], threads), []
     while not queue.finished:
         taken = queue.take(4)
-        assert len(taken) >= min(4, 200 - len(seen)) and len(taken) <= LabelQueue.LONGEST
+        assert len(taken) >= min(4, 200 - len(seen)) and len(taken) <= queues.LabelQueue.LONGEST
         assert all(parent is None for _, parent in taken)
         seen += labels_of(taken)
     assert seen == list(range(299, 99, -1))
@@ -41,7 +41,7 @@ def test_labels_come_once_and_in_order(threads):
 
 
 def test_towards_the_end_the_threads_share():
-    sizes, queue = [], LabelQueue(np.arange(400), 2)
+    sizes, queue = [], queues.LabelQueue(np.arange(400), 2)
     while taken := queue.take(2):
         sizes.append(len(taken))
     assert sizes[0] > 2 and sizes[-1] <= 2 and sizes == sorted(sizes, reverse=True)
@@ -50,13 +50,13 @@ def test_towards_the_end_the_threads_share():
 @pytest.mark.parametrize(("labels", "threads"), [(30, 2), (33, 4), (3, 4)])
 def test_few_labels_are_for_all_threads(labels, threads):
     """Also where the lanes of one would hold them all."""
-    queue = LabelQueue(np.arange(labels), threads)
+    queue = queues.LabelQueue(np.arange(labels), threads)
     sizes = [len(queue.take(32)) for _ in range(threads)]
     assert queue.finished and sum(sizes) == labels and max(sizes) == -(-labels // threads)
 
 
 def test_a_child_waits_for_its_parent_and_starts_from_it():
-    queue = TreeQueue(PARENTS, np.arange(6))
+    queue = queues.TreeQueue(PARENTS, np.arange(6))
     assert sorted(labels_of(queue.take(10))) == [0, 3]
     assert queue.take(10) == [] and not queue.finished
     queue.done(3, np.full(2, 3.0), 0.3)
@@ -77,7 +77,7 @@ def test_a_child_waits_for_its_parent_and_starts_from_it():
 
 
 def test_depth_first():
-    queue, order = TreeQueue(PARENTS, np.arange(6)), []
+    queue, order = queues.TreeQueue(PARENTS, np.arange(6)), []
     while not queue.finished:
         (label,) = labels_of(queue.take(1))
         order.append(label)
@@ -87,7 +87,7 @@ def test_depth_first():
 
 
 def test_only_what_leads_to_the_wanted_labels():
-    queue, order = TreeQueue(PARENTS, np.array([2])), []
+    queue, order = queues.TreeQueue(PARENTS, np.array([2])), []
     while not queue.finished:
         for label in labels_of(queue.take(4)):
             order.append(label)
@@ -96,5 +96,5 @@ def test_only_what_leads_to_the_wanted_labels():
 
 
 def test_nothing_to_do():
-    assert LabelQueue(np.zeros(0, int)).finished
-    assert TreeQueue(PARENTS, np.zeros(0, int)).finished
+    assert queues.LabelQueue(np.zeros(0, int)).finished
+    assert queues.TreeQueue(PARENTS, np.zeros(0, int)).finished

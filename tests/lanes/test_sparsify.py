@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.internals import sparsify
 from tests.support.lanes import assert_same_bits, margins, native, signs, small, train
 from xmcjax import losses
-from xmcjax.lanes import LabelWeights, _sparsify
+from xmcjax.lanes import LabelWeights
 from xmcjax.penalties import L1, HuberPenalty
 
 
@@ -53,7 +54,7 @@ def test_the_rise_is_bounded_and_used(loss, rise, bias):
         assert set(result.indices) == set(reference.indices[largest[:kept]])
         dropped += len(reference.indices) - kept
         # a few fewer, as far as the search looks, would have been too few
-        fewer = kept - max(1, kept // _sparsify.RESOLUTION)
+        fewer = kept - max(1, kept // sparsify.RESOLUTION)
         if fewer > 0:
             order = np.sort(largest[:fewer])
             less = reference._replace(indices=reference.indices[order], values=reference.values[order])

@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax
 from sklearn.calibration import _SigmoidCalibration
 
+from tests.support.internals import calibration
 from xmcjax.models import (
     ArrayModel,
     Calibration,
@@ -71,10 +72,8 @@ def parts_of(X, Y, fold, seed=1):
 def test_labels_have_scikit_learns_fit_and_rare_ones_share_one_of_all_their_pairs(
     weighted, at_once, monkeypatch
 ):
-    from xmcjax.models import _calibrator
-
     X, Y = problem()
-    monkeypatch.setattr(_calibrator, "_SCORES", at_once * X.shape[0])
+    monkeypatch.setattr(calibration, "_SCORES", at_once * X.shape[0])
     weight = np.random.default_rng(2).uniform(0.5, 2, len(X)) if weighted else None
     fold = Calibrator.folds(Y, 4)
     parts, z = parts_of(X, Y, fold)

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from safetensors.numpy import load_file
 
+from tests.support.internals import model_index
 from tests.support.models import LABELS, META, N_FEATURES, SIZE, expected_weights, write
 from tests.support.problems import needs_native
 from xmcjax.models import (
@@ -20,7 +21,6 @@ from xmcjax.models import (
     ModelFormatError,
     Predictor,
     ShardWriter,
-    _index,
     predict_topk,
     write_index,
 )
@@ -30,8 +30,8 @@ from xmcjax.native import PerformanceWarning
 @pytest.fixture
 def small_blocks(monkeypatch):
     """A block for some labels of each feature, so that there are several."""
-    monkeypatch.setattr(_index, "_BLOCK", 8)
-    monkeypatch.setattr(_index, "_LABELS", 7)
+    monkeypatch.setattr(model_index, "_BLOCK", 8)
+    monkeypatch.setattr(model_index, "_LABELS", 7)
 
 
 @pytest.fixture
@@ -59,6 +59,7 @@ def test_it_predicts_as_the_weights(tmp_path, small_blocks, monkeypatch, dtype, 
     directory = write(tmp_path / "model", dtype=dtype, meta=meta)
     write_index(directory)
     if not native:
+        monkeypatch.setenv("XMCJAX_NATIVE", "0")  # nobody is warned of it
         monkeypatch.setattr("xmcjax.native.load_library", lambda: None)
     monkeypatch.setattr(LinearModel, "weights", None)  # the shards are not read
     predictor = Predictor(directory)
@@ -76,13 +77,13 @@ def test_it_predicts_as_the_weights(tmp_path, small_blocks, monkeypatch, dtype, 
 
 
 def test_the_bytes_do_not_depend_on_the_memory(directory):
-    content = (directory / _index.INDEX).read_bytes()
+    content = (directory / model_index.INDEX).read_bytes()
     for memory in (1, 40 * 30, 1 << 30):
         assert write_index(directory, memory=memory).read_bytes() == content
 
 
 def test_it_is_a_safetensors_file(directory):
-    arrays = load_file(directory / _index.INDEX)
+    arrays = load_file(directory / model_index.INDEX)
     coef, bias, status = expected_weights()
     assert list(arrays) != [] and arrays["hashes"].shape == (-(-np.count_nonzero(coef) // 8), 32)
     columns = sp.csc_array((arrays["values"], arrays["labels"], arrays["indptr"]), shape=coef.shape)
@@ -91,7 +92,7 @@ def test_it_is_a_safetensors_file(directory):
 
 
 def test_every_flipped_bit_is_found(directory):
-    path = directory / _index.INDEX
+    path = directory / model_index.INDEX
     content = path.read_bytes()
     X, coef = rows(1, density=1.0), expected_weights()
     expected = Predictor(ArrayModel(*coef)).predict_topk(X, 5)
@@ -103,7 +104,7 @@ def test_every_flipped_bit_is_found(directory):
                 found = Predictor(directory).predict_topk(X, 5)
             np.testing.assert_array_equal(found[0], expected[0])
         else:
-            with pytest.raises(ModelFormatError, match=_index.INDEX):
+            with pytest.raises(ModelFormatError, match=model_index.INDEX):
                 Predictor(directory).predict_topk(X, 5)
         path.write_bytes(content)
 
@@ -116,24 +117,24 @@ def json_of(path):
 
 @pytest.mark.parametrize("length", [0, 7, 8, 60, 500, -1])
 def test_every_truncation_is_found(directory, length):
-    path = directory / _index.INDEX
+    path = directory / model_index.INDEX
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(ModelFormatError, match=_index.INDEX):
+    with pytest.raises(ModelFormatError, match=model_index.INDEX):
         Predictor(directory)
 
 
 def rewritten(directory, change):
     """The index after ``change(arrays)``, with hashes that are right."""
-    path = directory / _index.INDEX
+    path = directory / model_index.INDEX
     model, arrays = LinearModel.load(directory), dict(load_file(path))
     manifest = json_of(path)["manifest_sha256"]
     change(arrays)
-    layout = _index._Layout(model, len(arrays["values"]))
+    layout = model_index._Layout(model, len(arrays["values"]))
     blocks = [slice(i, i + 8) for i in range(0, len(arrays["values"]), 8)]
-    digests = b"".join(_index._digest(arrays["values"][b], arrays["labels"][b]) for b in blocks)
+    digests = b"".join(model_index._digest(arrays["values"][b], arrays["labels"][b]) for b in blocks)
     parts = {name: array.tobytes() for name, array in arrays.items()} | {"hashes": digests}
     head = b"".join(parts[name] for name in ("indptr", "bias", "hashes"))
-    content = layout.header(manifest, _index.hashlib.sha256(head).hexdigest())
+    content = layout.header(manifest, model_index.hashlib.sha256(head).hexdigest())
     path.write_bytes(content + b"".join(parts[name] for name in layout.tensors))
 
 
@@ -175,7 +176,7 @@ def test_an_index_that_lies_with_right_hashes_is_refused(directory, change, word
 
 def test_labels_that_do_not_rise_are_found_in_every_block(directory):
     """Labels of a feature that spans blocks are compared across their border."""
-    indptr = load_file(directory / _index.INDEX)["indptr"]
+    indptr = load_file(directory / model_index.INDEX)["indptr"]
     inside = np.setdiff1d(np.arange(1, indptr[-1]), indptr)
     for place in inside:
         rewritten(directory, set_entry("labels", place, 0))
@@ -185,8 +186,8 @@ def test_labels_that_do_not_rise_are_found_in_every_block(directory):
 
 
 def test_only_what_a_row_needs_is_looked_at(directory):
-    path = directory / _index.INDEX
-    layout = _index._Layout(LinearModel.load(directory), LinearModel.load(directory).n_weights)
+    path = directory / model_index.INDEX
+    layout = model_index._Layout(LinearModel.load(directory), LinearModel.load(directory).n_weights)
     flip(path, layout.tensors["labels"].begin + 1)  # of the first block
     indptr = load_file(path)["indptr"]
     feature = int(np.searchsorted(indptr, 8))
@@ -208,7 +209,7 @@ def test_an_index_of_another_state_is_not_used(tmp_path, small_blocks):
     write(directory)
     write_index(directory)
     other = write(tmp_path / "other", meta=META | {"C": 2.0})
-    (other / _index.INDEX).write_bytes((directory / _index.INDEX).read_bytes())
+    (other / model_index.INDEX).write_bytes((directory / model_index.INDEX).read_bytes())
     with pytest.warns(PerformanceWarning, match="of another state .*: xmcjax index makes it anew"):
         predictor = Predictor(other)
     assert predictor.predict_topk(rows(), 2)[0].shape == (40, 2)
@@ -228,11 +229,11 @@ def test_a_model_that_is_not_complete_or_is_being_written_has_none(tmp_path):
         write_index(tmp_path / "nothing")
     write_index(tmp_path / "open")
     # a model that has one can be resumed, and a left-over of a killed writer goes
-    left = tmp_path / "open" / f".{_index.INDEX}.{'0' * 16}.tmp"
+    left = tmp_path / "open" / f".{model_index.INDEX}.{'0' * 16}.tmp"
     left.write_bytes(b"")
     with ShardWriter(tmp_path / "open", **again):
         pass
-    assert not left.exists() and (tmp_path / "open" / _index.INDEX).exists()
+    assert not left.exists() and (tmp_path / "open" / model_index.INDEX).exists()
 
 
 def test_a_model_without_weights(tmp_path):
@@ -247,7 +248,7 @@ def test_a_model_without_weights(tmp_path):
 
 def test_a_fifo_in_its_place_is_refused(tmp_path):
     directory = write(tmp_path / "model")
-    _index.os.mkfifo(directory / _index.INDEX)
+    model_index.os.mkfifo(directory / model_index.INDEX)
     for use in (Predictor, write_index):
         with pytest.raises(ModelFormatError, match="a regular file"):
             use(directory)
@@ -258,10 +259,10 @@ def test_an_index_that_is_changed_while_it_is_mapped_writes_nowhere_else(directo
     predictor = Predictor(directory)
     for X in (rows(1, density=1.0), rows(400, density=1.0)):
         predictor.predict_topk(X, 3)
-        layout = _index._Layout(LinearModel.load(directory), LinearModel.load(directory).n_weights)
+        layout = model_index._Layout(LinearModel.load(directory), LinearModel.load(directory).n_weights)
         tensor = layout.tensors["labels"]
         for label in (-1, -(1 << 31), LABELS, 30_000, (1 << 31) - 1):
-            with open(directory / _index.INDEX, "r+b") as file:
+            with open(directory / model_index.INDEX, "r+b") as file:
                 file.seek(tensor.begin)
                 file.write(np.full(tensor.shape, label, np.int32).tobytes())
             labels, _ = predictor.predict_topk(X, 3)
@@ -273,10 +274,10 @@ def test_scipy_gets_no_labels_of_a_changed_index(directory, monkeypatch):
     monkeypatch.setattr("xmcjax.native.load_library", lambda: None)
     predictor = Predictor(directory)
     predictor.predict_topk(rows(density=1.0), 3)
-    tensor = _index._Layout(LinearModel.load(directory), LinearModel.load(directory).n_weights).tensors[
+    tensor = model_index._Layout(LinearModel.load(directory), LinearModel.load(directory).n_weights).tensors[
         "labels"
     ]
-    with open(directory / _index.INDEX, "r+b") as file:
+    with open(directory / model_index.INDEX, "r+b") as file:
         file.seek(tensor.begin)
         file.write(np.full(tensor.shape, 1 << 30, np.int32).tobytes())
     with pytest.raises(ValueError, match="expected labels from 0 to 22, found others: the index was changed"):
@@ -287,10 +288,10 @@ def test_scipy_gets_no_labels_of_a_changed_index(directory, monkeypatch):
     ("memory", "kind"), [(None, TypeError), ("1", TypeError), (0, ValueError), (1 << 70, ValueError)]
 )
 def test_a_memory_that_is_no_number_of_bytes_is_refused(directory, memory, kind):
-    before = (directory / _index.INDEX).read_bytes()
+    before = (directory / model_index.INDEX).read_bytes()
     with pytest.raises(kind, match=r"^memory: expected "):
         write_index(directory, memory=memory)
-    assert (directory / _index.INDEX).read_bytes() == before
+    assert (directory / model_index.INDEX).read_bytes() == before
 
 
 def test_the_memory_of_an_index_is_bounded(tmp_path):

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.internals import names as stored_names
 from xmcjax.models import LinearModel, ModelFormatError, Names, ShardWriter
-from xmcjax.models._names import decode
 
 FILE = Path("names.json")
 CLASSES = [
@@ -23,7 +23,7 @@ CLASSES = [
 
 @pytest.mark.parametrize("classes", CLASSES, ids=lambda array: str(array.dtype))
 def test_classes_come_back_in_their_dtype(classes):
-    found = decode(FILE, Names(classes).encode(), len(classes), 4).classes
+    found = stored_names.decode(FILE, Names(classes).encode(), len(classes), 4).classes
     assert found.dtype == classes.dtype
     np.testing.assert_array_equal(found, classes)
 
@@ -97,4 +97,4 @@ def test_names_that_cannot_be_stored(names, kind):
 )
 def test_a_file_that_holds_something_else_is_refused(content):
     with pytest.raises(ModelFormatError, match=r"^names\.json: expected "):
-        decode(FILE, content, 2, 3)
+        stored_names.decode(FILE, content, 2, 3)

@@ -10,10 +10,11 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import multinomial as helpers
+from tests.support.internals import preconditioners
 from tests.support.problems import needs_native
 from xmcjax import native
 from xmcjax.solvers import Status, multinomial
-from xmcjax.solvers.multinomial import _preconditioners, block_newton
+from xmcjax.solvers.multinomial import block_newton
 
 KINDS = {"dense": lambda X: X.toarray(), "csr": lambda X: X}
 
@@ -71,12 +72,12 @@ def test_native_steps_of_conjugate_gradients_are_those_of_numpy(dtype, classes):
     scores, *_ = _scores("csr", dtype, classes=classes)
     rng = np.random.default_rng(0)
     P = rng.dirichlet(np.ones(classes), scores.n).astype(dtype)
-    apply = _preconditioners.diagonal(scores, P, 0.3)
+    apply = preconditioners.diagonal(scores, P, 0.3)
     r, p, q = (rng.normal(size=(41, classes)).astype(dtype) for _ in range(3))
     q += 5 * p
     lead, found = (slice(0, 40), slice(None)), []
-    for stepping in (type(apply).stepping, _preconditioners.Preconditioner.stepping):
-        v = _preconditioners.Vectors(np.zeros_like(r), r.copy(), apply(r), p.copy(), q.copy())
+    for stepping in (type(apply).stepping, preconditioners.Preconditioner.stepping):
+        v = preconditioners.Vectors(np.zeros_like(r), r.copy(), apply(r), p.copy(), q.copy())
         rz = float(np.vdot(r, v.z))
         sums = stepping(apply, v, dtype(0.3), lead)(rz)
         found.append((*sums, v.x, v.r, v.z))
@@ -281,15 +282,15 @@ def test_factors_are_the_hessian_where_all_rows_have_the_same_probabilities():
     P = np.tile(p[:, None], (1, scores.n))
     r = np.random.default_rng(2).normal(size=(7, 41))
     r -= r.mean(axis=0)
-    found = _preconditioners.factors(scores, P)
+    found = preconditioners.factors(scores, P)
     assert found is not None
-    z = _preconditioners.kronecker(found, 0.3)(r)
+    z = preconditioners.kronecker(found, 0.3)(r)
     hessian = scores.hessian(P)
     hessian.V[:] = z
     hessian.product()
     np.testing.assert_allclose(hessian.out + 0.3 * z, r, atol=1e-8)
     P[0, 0] = np.nan
-    assert _preconditioners.factors(scores, P) is None
+    assert preconditioners.factors(scores, P) is None
 
 
 @pytest.mark.parametrize("size", [5, 64, 65])
@@ -297,5 +298,5 @@ def test_inverses_of_any_size(size):
     rng = np.random.default_rng(0)
     A = rng.normal(size=(size, 2 * size))
     A = A @ A.T
-    np.testing.assert_allclose(_preconditioners._inverse(A.copy()) @ A, np.eye(size), atol=1e-8)
-    assert _preconditioners._inverse(A - 1e3 * size * np.eye(size)) is None
+    np.testing.assert_allclose(preconditioners._inverse(A.copy()) @ A, np.eye(size), atol=1e-8)
+    assert preconditioners._inverse(A - 1e3 * size * np.eye(size)) is None

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.internals import canonical_csr
+from tests.support.internals import InPlace, canonical_csr
 from tests.support.problems import needs_native, svm_minimum, svm_problem
 from xmcjax.native import Ascent, CentredAscent, Proximal, SeparateAscent
-from xmcjax.native._calls import InPlace
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
 

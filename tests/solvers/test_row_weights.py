@@ -8,12 +8,11 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import dual_references
+from tests.support.internals import admm, certified
 from tests.support.problems import BACKENDS, svm_problem
 from xmcjax import linops
 from xmcjax.solvers import Status, topk_sdca
 from xmcjax.solvers import multiclass_dual as md
-from xmcjax.solvers._admm_dense import Method
-from xmcjax.solvers._certified import certified
 
 FORMULATIONS = list(md.FORMULATIONS)
 
@@ -86,7 +85,7 @@ def test_steps_for_all_rows_at_once(formulation):
     """In NumPy, and the certificate of what they end with."""
     X, y, C = problem(m=5)
     k = 2 if formulation.startswith("topk") else 1
-    found = Method(X, y, 5, formulation, C, k)(sp.csr_array((24, 5)), 1e-9, 20_000)
+    found = admm(X, y, 5, formulation, C, k)(sp.csr_array((24, 5)), 1e-9, 20_000)
     kind = formulation.removeprefix("topk_")
     least = dual_references.bound(X, y, 5, kind, k, C)
     assert found.gap <= 1e-9

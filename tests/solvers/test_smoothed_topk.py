@@ -11,13 +11,11 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import dual_references
+from tests.support.internals import admm, certified, smoothed
 from tests.support.objectives import least
 from tests.support.problems import needs_native, svm_problem
 from xmcjax import TopKSVC, linops, losses
 from xmcjax.solvers import Status, instance_dual, topk_sdca
-from xmcjax.solvers._admm_dense import Method
-from xmcjax.solvers._certified import certified
-from xmcjax.solvers._formulations import smoothed
 
 TIGHT = topk_sdca.HParams(tol=1e-9, max_epochs=100_000, block=16, sweeps=2)
 KINDS = {"topk_alpha": "alpha", "topk_beta": "beta", "box": "ww"}
@@ -183,7 +181,7 @@ def test_steps_for_all_rows_at_once(variant, k, weighted):
     X, y = svm_problem(n=24, m=5)
     C = np.random.default_rng(6).random(24) if weighted else 0.7
     form = smoothed(f"topk_{variant}", 0.4)
-    found = Method(X, y, 5, form, C, k)(sp.csr_array((24, 5)), 1e-9, 20_000)
+    found = admm(X, y, 5, form, C, k)(sp.csr_array((24, 5)), 1e-9, 20_000)
     bound = dual_references.bound(X, y, 5, variant, k, C, 0.4)
     assert found.gap <= 1e-9
     proof = certified(X, y, found.alpha, form, C, 1e-8, found.W, k)

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.internals import admm, certified, entropic
 from tests.support.objectives import least
 from tests.support.problems import needs_native, svm_problem
 from xmcjax import TopKSVC, linops, losses
 from xmcjax.solvers import Status, instance_dual, multinomial, topk_sdca
-from xmcjax.solvers._admm_dense import Method
-from xmcjax.solvers._certified import certified
-from xmcjax.solvers._entropic import entropic
 
 TIGHT = topk_sdca.HParams(tol=1e-9, max_epochs=10_000, block=16, sweeps=2)
 KS = [1, 2, 4]
@@ -166,7 +164,7 @@ def test_slots_are_added_where_they_run_out():
 def test_steps_for_all_rows_at_once(k, weighted):
     X, y = svm_problem(n=24, m=5)
     C = np.random.default_rng(6).random(24) if weighted else 0.7
-    found = Method(X, y, 5, "topk_entropy", C, k)(sp.csr_array((24, 5)), 1e-9, 5000)
+    found = admm(X, y, 5, "topk_entropy", C, k)(sp.csr_array((24, 5)), 1e-9, 5000)
     assert found.gap <= 1e-9
     proof = certified(X, y, found.alpha, "topk_entropy", C, 1e-8, found.W, k)
     assert proof.gap <= 1e-8 and proof.primal == pytest.approx(minimum(X, y, 5, k, C), rel=1e-7)

@@ -14,12 +14,11 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from xmcjax import _options
-from xmcjax.cli._systems import MODULES
+from tests.support.internals import CLI_MODULES, option_tables
 from xmcjax.cli.main import COMMANDS
 
 # The options that several estimators and commands have, and the flag of an option.
-SHARED, flag_of = _options.SHARED, _options.flag_of
+SHARED, flag_of = option_tables.SHARED, option_tables.flag_of
 _HEAD = ["| option | default | meaning |", "|---|---|---|"]
 # The section of the options that several commands have.
 SHARED_SECTION = "Data files"
@@ -28,7 +27,7 @@ SHARED_SECTION = "Data files"
 def sections() -> dict[str, type]:
     """The dataclass of flags that each section of the page is about."""
     found = {name: importlib.import_module(f"xmcjax.cli.{name}").Options for name in COMMANDS}
-    for system, module in MODULES.items():
+    for system, module in CLI_MODULES.items():
         if module != "train":
             found[f"train --system {system}"] = importlib.import_module(f"xmcjax.cli.{module}").Options
     found = {name: options for name, options in found.items() if dataclasses.fields(options)}

@@ -1,35 +1,55 @@
-"""All that the tests of solvers, kernels and native calls know of the inside of the library, and why."""
+"""All that tests know of the inside of the library, and why: nothing else under tests imports it."""
 
-# what kernels.class_kernels takes as its hierarchy, and has no public name
-from xmcjax._hierarchy import Hierarchy
+# SYSTEMS is the table of systems that commands, options and stored models share; of the others the
+# parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores and nodes,
+# and Hierarchy, which kernels.class_kernels takes and which has no public name
+from xmcjax import _hierarchy, _options, _platt, _sparse, _systems, _topology
 
-# the classes of xmcjax.native take checked matrices only
-from xmcjax._sparse import canonical_csr
+# parts of commands that tests make fail, or fuzz
+from xmcjax.cli import _cache, _calibration, _config, _runs
+from xmcjax.cli import _systems as _cli_systems
+
+# states of joint systems, whose times between two writes are set to none
+from xmcjax.estimators import _checkpoint, _multinomial
+
+# parts of one-vs-all with a proof of their own
+from xmcjax.lanes import _blocks, _certificate, _clipping, _device_block, _queue, _sparsify
+
+# hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index
+from xmcjax.models import _calibrator, _index, _manifest, _names
 
 # the declarations of ids.def and calls.def, which are compared with the library
-from xmcjax.native import _ids, _schema
+from xmcjax.native import _calls, _ids, _schema
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in
-from xmcjax.solvers import _admm, _admm_blocks, _admm_dense, _admm_sparse, _certified, _cg, _peers
+from xmcjax.solvers import (
+    _admm,
+    _admm_blocks,
+    _admm_dense,
+    _admm_sparse,
+    _certified,
+    _cg,
+    _entropic,
+    _formulations,
+    _peers,
+)
 from xmcjax.solvers.multiclass_dual import _processes, _wire
-from xmcjax.solvers.multinomial import _certificate, _mesh
+from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
+from xmcjax.solvers.multinomial import _checkpoint as _multinomial_checkpoint
+from xmcjax.solvers.multinomial import _mesh, _preconditioners
 
-ids, schema, cg, peers, wire = _ids, _schema, _cg, _peers, _wire
+SYSTEMS, CLI_MODULES = _systems.SYSTEMS, _cli_systems.MODULES
+option_tables, platt, sparse, topology = _options, _platt, _sparse, _topology
+Hierarchy, canonical_csr = _hierarchy.Hierarchy, _sparse.canonical_csr
+cli_cache, cli_calibration, cli_config, cli_runs = _cache, _calibration, _config, _runs
+joint_checkpoint, joint_multinomial = _checkpoint, _multinomial
+blocks, lane_certificate, clipping, device_blocks = _blocks, _certificate, _clipping, _device_block
+queues, sparsify = _queue, _sparsify
+calibration, manifest, model_index, names = _calibrator, _manifest, _index, _names
+InPlace, ids, schema = _calls.InPlace, _ids, _schema
+cg, peers, wire = _cg, _peers, _wire
 admm, certified, cut = _admm_dense.Method, _certified.certified, _processes._cut
 admm_blocks, admm_dense, admm_sparse, admm_steps = _admm_blocks, _admm_dense, _admm_sparse, _admm.steps
-multinomial_certificate, multinomial_mesh = _certificate, _mesh
-
-__all__ = [
-    "Hierarchy",
-    "admm",
-    "admm_blocks",
-    "admm_dense",
-    "admm_sparse",
-    "admm_steps",
-    "canonical_csr",
-    "certified",
-    "cg",
-    "cut",
-    "ids",
-]
-__all__ += ["multinomial_certificate", "multinomial_mesh", "peers", "schema", "wire"]
+entropic, smoothed = _entropic.entropic, _formulations.smoothed
+multinomial_certificate, multinomial_mesh = _multinomial_certificate, _mesh
+multinomial_checkpoint, preconditioners = _multinomial_checkpoint, _preconditioners
