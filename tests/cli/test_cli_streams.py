@@ -246,3 +246,38 @@ def test_a_reader_that_goes_ends_the_command_quietly(files, tmp_path):
         assert run.stdout.readline().startswith(b"12000 ")
         run.stdout.close()
         assert run.stderr.read() == b"" and run.wait(60) == 1
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_outputs_that_are_closed_are_nowhere(files, model, tmp_path, closed):
+    program = (
+        f"import os, sys\nfor number in {closed}: os.close(number)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'xmcjax', *sys.argv[1:]])"
+    )
+
+    def command(*arguments):
+        return subprocess.run(
+            [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, timeout=120
+        )
+
+    if len(closed) > 1:
+        new = tmp_path / "m"
+        assert command("train", "--train", files / "train.txt", "--model", new).returncode == 0
+        assert command("predict", "--model", new, "--data", files / "test.txt", "--out", new).returncode == 2
+    done = command("inspect", "--model", model)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("converged" in done.stdout) == (1 not in closed)
+    # what is asked for is not lost without a word
+    done = command("predict", "--model", model, "--data", files / "test.txt", "--out", "-")
+    assert done.returncode == (2 if 1 in closed else 0)
+    said = "xmcjax predict: error: --out: expected standard output to be open, found it closed\n"
+    assert done.stderr == (said if closed == (1,) else "")
+
+
+def test_a_directory_is_no_stream(xmcjax, model, files):
+    for arguments in (
+        ("predict", "--model", "-", "--data", files / "test.txt", "--out", "new.txt"),
+        ("inspect", "--model=-"),
+        ("merge", "--model", "-", "--parts", model),
+    ):
+        xmcjax(*arguments).refused("--model: expected a directory, which no stream is, got -")

@@ -121,6 +121,8 @@ def check_names(arguments: Iterable[str]) -> None:
             raise ValueError(f"{flag}: expected the name of {expected}, got an empty one")
         if flag in FILES and os.path.basename(value) in ("", ".", ".."):
             raise ValueError(f"{flag}: expected the name of a file, got that of a directory: {value}")
+        if flag in DIRECTORIES and value == "-":
+            raise ValueError(f"{flag}: expected a directory, which no stream is, got - (./- has that name)")
 
 
 def described(options: Mapping[str, Option]):

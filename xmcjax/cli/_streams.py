@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from xmcjax.cli._outputs import Nowhere
 from xmcjax.data import DataFormatError, MemoryBound
 
 #: Flags whose file is written.
@@ -30,7 +32,8 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
         files: the flags that take a file.
 
     Raises:
-        ValueError: two files that are read, or two that are written, are the same stream.
+        ValueError: two files that are read, or two that are written, are the same stream; standard output,
+            which is asked for, was closed.
     """
     resolved, uses = list(arguments), {}
     for place, argument in enumerate(arguments):
@@ -49,6 +52,8 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
         flags = [flag for flag, used in uses.items() if used == stream]
         if len(flags) > 1:
             raise ValueError(f"-: expected one file to be {what} once, got {' and '.join(flags)}")
+        if flags and stream == _OUTPUT and isinstance(sys.stdout, Nowhere):
+            raise ValueError(f"{flags[0]}: expected standard output to be open, found it closed")
     return resolved
 
 

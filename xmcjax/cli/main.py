@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from xmcjax._exit import keep_clients
+from xmcjax.cli._outputs import keep_numbers_of_outputs
 from xmcjax.cli._signals import Ended, ending_the_command
 
 # Modules of this package, in the order in which they are used; the text is for ``xmcjax --help``.
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         labels to be trained; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. Flags that cannot be
         read, and ``--help``, leave by SystemExit.
     """
+    keep_numbers_of_outputs()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in ("-h", "--help"):
         print(_usage())
