@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -281,3 +282,25 @@ def test_a_directory_is_no_stream(xmcjax, model, files):
         ("merge", "--model", "-", "--parts", model),
     ):
         xmcjax(*arguments).refused("--model: expected a directory, which no stream is, got -")
+
+
+def test_a_terminal_shows_how_many_rows_are_predicted(model, files, tmp_path):
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    terminal, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 80, 0, 0))
+    command = ["predict", "--model", model, "--data", files / "test.txt", "--out", tmp_path / "p.txt"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "xmcjax", *map(str, command)], stderr=theirs, stdout=subprocess.DEVNULL
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # what Linux says once nobody else has the terminal
+        while part := os.read(terminal, 1 << 16):
+            shown += part
+    os.close(terminal)
+    assert running.wait(60) == 0
+    assert re.search(rb"predict: 60.0row \[", shown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -82,6 +83,8 @@ class Opened(NamedTuple):
 
 def run(options: Options) -> None:
     """Predicts and writes piece by piece; the output is complete or not there at all."""
+    from tqdm import tqdm
+
     threads = check_jobs(options.n_jobs)
     if options.top_k < 1:
         raise ValueError(f"--top-k: expected at least 1, got {options.top_k}")
@@ -102,10 +105,15 @@ def run(options: Options) -> None:
         like=f"as in {options.model}",
     )
     n_rows, form = 0, None if options.out_format == AUTO else options.out_format
-    with contextlib.closing(pieces), prediction_file(options.out, form, n_labels=model.columns) as write:
+    with (
+        contextlib.closing(pieces),
+        prediction_file(options.out, form, n_labels=model.columns) as write,
+        tqdm(unit="row", unit_scale=True, desc="predict", disable=None, file=sys.stderr) as bar,
+    ):
         for X in pieces:
             write(*model.best(transformed(options.data, X, model.transforms), top_k))
             n_rows += X.shape[0]
+            bar.update(X.shape[0])
     written = f"{options.out} ({n_rows:,} rows, {top_k} labels per row)"
     stream = _report.summary_stream(options.out)
     _report.print_field(

@@ -15,7 +15,7 @@ from xmcjax import _sparse, native
 # Rows up to which it is less work to go through all weights than to order them by feature.
 _FEW_ROWS = 32
 # Scores that are made at a time, and entries of dense rows that are made sparse.
-_SCORES = 1 << 24
+_SCORES = 1 << 22
 # The most labels per row for which a list of the best is kept; of more, all scores are sorted.
 _LISTED = 128
 # The share of weights that are not zero from which a matrix of all of them is as small.
