@@ -387,10 +387,14 @@ def markdown(result: dict) -> str:
     lines = [
         [row["work"], row["data"], row["peer"], row["peer_seconds"]]
         + [row["seconds"][isa] for isa in isas]
-        + [f"{row['ratios'][isa]:.2g}" for isa in isas]
+        + [_two_digits(row["ratios"][isa]) for isa in isas]
         for row in result["rows"]
     ]
     return _report.markdown_table(header, lines) + "\n" + summary(result)
+
+
+def _two_digits(ratio: float) -> str:
+    return f"{float(f'{ratio:.2g}'):g}"
 
 
 def summary(result: dict) -> str:
@@ -402,7 +406,7 @@ def summary(result: dict) -> str:
         cells = []
         for isa in result["isas"]:
             ratios = [row["ratios"][isa] for row in these]
-            both = dict.fromkeys(f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
+            both = dict.fromkeys(_two_digits(ratio) for ratio in (min(ratios), max(ratios)))
             cells.append(" to ".join(both))
         lines.append([work, peers, *cells])
     return _report.markdown_table(["work", "times faster than", *result["isas"]], lines)
