@@ -293,6 +293,8 @@ def test_an_output_that_would_replace_an_input(xmcjax, tmp_path, files, model):
     xmcjax(*predict, tmp_path / "link.txt").refused("--out: expected another file than the data")
     xmcjax(*predict, model / "p").refused("--out: expected a file outside the model")
     xmcjax(*predict, tmp_path / "p.gz").refused("--out: predictions are not compressed, expected no .gz")
+    export = ("export", "--model", model, "--format", "npz", "--out", tmp_path / "w.npz.xz")
+    xmcjax(*export).refused("--out: models for other programs are not compressed, expected no .xz")
     xmcjax("convert", "--data", data, "--out", data).refused("--out: expected another file than the data")
     assert data.read_bytes() == before and not (model / "p").exists()
 

@@ -171,6 +171,16 @@ def check_out(out: Path, *inputs: Path, model: Path | None = None, flag: str = "
         raise ValueError(f"{flag}: expected a file outside the model {model}, got {out}")
 
 
+def check_uncompressed(out: Path, what: str) -> None:
+    """Whether the name of an output that is never compressed says so.
+
+    Raises:
+        ValueError: it ends in .gz or .xz.
+    """
+    if out.suffix in (".gz", ".xz"):
+        raise ValueError(f"--out: {what} are not compressed, expected no {out.suffix}: {out}")
+
+
 def _two_ways(path: Path) -> bool:
     """Whether what is written there is not what is read there: of a terminal, /dev/null, a socket."""
     try:

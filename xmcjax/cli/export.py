@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from xmcjax.cli import _report
-from xmcjax.cli._options import Directory, File, check_out, one_of
+from xmcjax.cli._options import Directory, File, check_out, check_uncompressed, one_of
 from xmcjax.models import EXCHANGES, export_model
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Options:
 def run(options: Options) -> None:
     """Writes; the file appears under its name when it is complete."""
     check_out(options.out, model=options.model)
+    check_uncompressed(options.out, "models for other programs")
     told = export_model(options.model, options.out, options.format)
     stream = _report.summary_stream(options.out)
     _report.print_written(options.out, stream, more=f"{EXCHANGES[options.format].what}, ")

@@ -16,7 +16,7 @@ from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax.cli import _report
 from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, read_features, transformed
-from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
+from xmcjax.cli._options import Directory, File, check_jobs, check_out, check_uncompressed, described
 from xmcjax.data import Transforms
 from xmcjax.models import (
     INDEX,
@@ -90,10 +90,7 @@ def run(options: Options) -> None:
         raise ValueError(f"--top-k: expected at least 1, got {options.top_k}")
     inputs = [path for path in (options.data, options.more_features) if path is not None]
     check_out(options.out, *inputs, model=options.model)
-    if options.out.suffix in (".gz", ".xz"):
-        raise ValueError(
-            f"--out: predictions are not compressed, expected no {options.out.suffix}: {options.out}"
-        )
+    check_uncompressed(options.out, "predictions")
     model = (_kernel if system_of(options.model) == "kernel" else _linear)(options, threads)
     top_k = min(options.top_k, model.n_labels)
     pieces = read_features(
