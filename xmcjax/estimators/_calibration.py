@@ -160,12 +160,17 @@ def of_classes(
     if splits is None:
         return None
     parts, failed = [], 0
+    # of a command with a limit of time
+    fold = classifier._checkpoint.of_a_fold() if hasattr(classifier, "_checkpoint") else None
     for number, (train, rows) in enumerate(splits):
         pairwise = classifier.__sklearn_tags__().input_tags.pairwise
         columns = train if pairwise else slice(None)
         part = clone(classifier).set_params(
             calibration=None, class_weight=_known(classifier.class_weight, classes[numbers[train]])
         )
+        if fold is not None:
+            fold.offer()
+            part._checkpoint = fold
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
