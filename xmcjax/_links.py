@@ -21,13 +21,17 @@ def link_of(meta: Mapping[str, Any]) -> str | None:
     """How the scores of a model become probabilities, by its meta data; None where its loss knows none."""
     system, link = meta.get("system", FIRST_SYSTEM), meta.get("link")
     if CALIBRATED in meta:
-        classes = meta.get("target") == "classes" or system != FIRST_SYSTEM
-        return SOFTMAX if classes and meta.get("n_labels") != 2 else SIGMOID
+        return SOFTMAX if of_classes(meta) and meta.get("n_labels") != 2 else SIGMOID
     if "link" in meta:
         return link if link in LINKS else None
     loss = meta.get("loss")
     logistic = isinstance(loss, Mapping) and loss.get("name") == "logistic"
     return SIGMOID if system == FIRST_SYSTEM and logistic else None
+
+
+def of_classes(meta: Mapping[str, Any]) -> bool:
+    """Whether a row has one label of a model, by its meta data."""
+    return meta.get("target") == "classes" or meta.get("system", FIRST_SYSTEM) != FIRST_SYSTEM
 
 
 def log_sigmoid(z: np.ndarray) -> np.ndarray:

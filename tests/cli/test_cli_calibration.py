@@ -9,6 +9,8 @@ import scipy.sparse as sp
 import xmcjax as library
 from tests.support.internals import SYSTEMS, cli_calibration
 from xmcjax.data import load_xmc, save_xmc
+from xmcjax.inits import OvaPrimalTree
+from xmcjax.lanes import OneVsAll, calibrate_one_vs_all
 from xmcjax.models import LinearModel, merge_models, read_predictions
 
 METHODS = {"one-vs-all": "sigmoid", "multiclass": "temperature", "top-k": "temperature"}
@@ -73,6 +75,20 @@ def test_the_model_is_the_one_of_the_estimator(calibrated, xmcjax, data, tmp_pat
     xmcjax(*predict[:-1], tmp_path / "scores.txt", "--top-k", 4).done()
     by_score = read_predictions(tmp_path / "scores.txt")[0]
     np.testing.assert_array_equal(np.sort(labels, axis=1), np.sort(by_score, axis=1))
+
+
+def test_folds_with_a_tree_of_labels_ask_whether_they_may_go_on(data):
+    X, Y = load_xmc(data / "train.txt")
+    asked = []
+
+    def may_go_on():
+        asked.append(1)
+        return len(asked) < 3
+
+    options = OneVsAll(init=OvaPrimalTree())
+    assert calibrate_one_vs_all(X, Y, options, cv=4, may_go_on=may_go_on) is None
+    assert len(asked) == 3
+    assert calibrate_one_vs_all(X, Y, options, cv=4, may_go_on=lambda: True) is not None
 
 
 @pytest.mark.parametrize("system", METHODS)

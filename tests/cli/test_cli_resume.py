@@ -101,7 +101,58 @@ def test_resume_without_a_state_begins(xmcjax, data, tmp_path):
     train = ["train", "--system", "multiclass", "--train", data, "--model", tmp_path / "m"]
     assert "resumed" not in json.loads(xmcjax(*train, "--resume", "--json").done().out)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
-    xmcjax(*train, "--resume").refused("expected a new or empty directory, found a model")
+    xmcjax(*train).refused("expected a new or empty directory, found a model")
+
+
+@pytest.mark.parametrize("system", OPTIONS)
+def test_of_a_complete_model_nothing_is_left_to_do(xmcjax, data, tmp_path, system):
+    model = tmp_path / "m"
+    train = ["train", "--system", system, "--train", data, "--model", model, "--transform", "unit"]
+    first = json.loads(xmcjax(*train, "--test", data, "--json").done().out)
+
+    def stored():
+        return {p.name: p.read_bytes() for p in model.iterdir() if p.name != "run.json"}
+
+    before = stored()
+    told = json.loads(xmcjax(*train, "--resume", "--test", data, "--json").done().out)
+    assert told["training"]["seconds"] == 0 and told["test"] == first["test"]
+    assert "nothing left to train" in xmcjax(*train, "--resume").done().out
+    xmcjax(*train, "--resume", "--tol", "0.5").refused("cannot resume", "--tol = ", "this run has 0.5")
+    xmcjax(*train[:-1], "log", "--resume").refused("cannot resume", "--transform = ")
+    other = tmp_path / "other.txt"
+    text = data.read_text().splitlines()
+    other.write_text("\n".join([text[0], *text[2:], text[1]]) + "\n")
+    xmcjax(*train, "--resume", "--train", other).refused("cannot resume", "data = ")
+    assert stored() == before and [p.name for p in tmp_path.iterdir() if p != other] == ["m"]
+    another = "top-k" if system == "multiclass" else "multiclass"
+    xmcjax("train", "--system", another, *train[3:], "--resume").refused("found one of")
+
+
+@pytest.mark.parametrize("system", OPTIONS)
+def test_a_run_that_is_out_of_time_goes_on(xmcjax, data, tmp_path, system):
+    model, state = tmp_path / "m", tmp_path / "m.state"
+    train = ["train", "--system", system, "--train", data, *OPTIONS[system], "--model", model]
+    result = xmcjax(*train, "--timeout", "0.001")
+    assert result.code == 75 and "the same command with --resume goes on" in result.err
+    assert not model.exists() and (state / "run.json").exists() and len(list(state.rglob("*"))) >= 2
+    told = json.loads(xmcjax(*train, "--timeout", "600", "--resume", "--json").done().out)
+    assert told["resumed"]["directory"] == str(state) and not state.exists() and model.exists()
+    xmcjax(*train, "--timeout", "0").refused("--timeout: expected seconds above 0, got 0")
+
+
+@pytest.mark.parametrize("system", ["multiclass", "top-k"])
+def test_the_folds_of_a_calibration_end_with_the_time(xmcjax, data, tmp_path, system, monkeypatch):
+    from tests.support.internals import joint_checkpoint
+
+    model = tmp_path / "m"
+    train = ["train", "--system", system, "--train", data, "--model", model, "--calibration", "temperature"]
+    monkeypatch.setattr(joint_checkpoint.Checkpoint, "_over", lambda self: False)
+    made = joint_checkpoint.Checkpoint.of_a_fold
+    monkeypatch.setattr(joint_checkpoint.Checkpoint, "of_a_fold", lambda self: joint_checkpoint.Fold(0.0))
+    assert xmcjax(*train, "--timeout", "600").code == 75
+    assert not model.exists()
+    monkeypatch.setattr(joint_checkpoint.Checkpoint, "of_a_fold", made)
+    xmcjax(*train, "--timeout", "600", "--resume").done()
 
 
 def test_other_data_and_damaged_states_are_refused(xmcjax, data, tmp_path):

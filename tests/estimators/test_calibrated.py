@@ -10,10 +10,17 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV, _SigmoidCalibration
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss, roc_auc_score
-from sklearn.model_selection import GridSearchCV, PredefinedSplit, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    KFold,
+    PredefinedSplit,
+    ShuffleSplit,
+    StratifiedKFold,
+    cross_val_score,
+)
 
 from xmcjax import MulticlassSVC, OneVsAllClassifier, TopKSVC
-from xmcjax.models import Calibrator
+from xmcjax.models import Calibration, Calibrator, LinearModel, write_calibration
 
 KINDS = {"OneVsAllClassifier": OneVsAllClassifier, "MulticlassSVC": MulticlassSVC, "TopKSVC": TopKSVC}
 METHODS = {"OneVsAllClassifier": "sigmoid", "MulticlassSVC": "temperature", "TopKSVC": "temperature"}
@@ -210,7 +217,7 @@ def test_folds_are_what_scikit_learn_takes_for_them(name, tmp_path):
     made(name, cv=pairs).fit(X, y).save(tmp_path / "m")
     read = KINDS[name].load(tmp_path / "m")
     np.testing.assert_array_equal(read.predict_proba(X), made(name, cv=pairs).fit(X, y).predict_proba(X))
-    with pytest.raises(ValueError, match="cv: expected different numbers from 0 to 399"):
+    with pytest.raises(ValueError, match="cv: expected each row held out once at most, as by KFold, found"):
         made(name, cv=[pairs[0], pairs[0]]).fit(X, y)
 
 
@@ -240,6 +247,121 @@ def test_a_class_of_one_row_is_no_obstacle_and_nothing_but_such_is_refused(name)
     np.testing.assert_allclose(ours.predict_proba(X).sum(axis=1), 1)
     with pytest.raises(ValueError, match="calibration: "):
         made(name, cv=2).fit(X[:4], ["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_rows_are_held_out_once_and_never_trained_on(name):
+    X, y = drawn(3)
+    one = np.arange(200), np.arange(200, 400)
+    said = "cv: expected rows to hold out that are not trained on, found row 199 of pair 2 in both"
+    with pytest.raises(ValueError, match=said):
+        made(name, cv=[one, (np.arange(200), np.arange(199, 200))]).fit(X, y)
+    said = "cv: expected each row held out once at most, as by KFold, found row [0-9]+ more often"
+    with pytest.raises(ValueError, match=said):
+        made(name, cv=ShuffleSplit(3, random_state=0)).fit(X, y)
+    with pytest.raises(ValueError, match="cv: expected rows to train on in each pair, found none in pair 2"):
+        made(name, cv=[one, ([], np.arange(200))]).fit(X, y)
+    # rows that are never held out have no scores
+    split = ShuffleSplit(1, test_size=0.5, random_state=0)
+    np.testing.assert_array_equal(
+        made(name, cv=split).fit(X, y).calibration_.slope,
+        made(name, cv=list(split.split(X))).fit(X, y).calibration_.slope,
+    )
+
+
+@pytest.mark.usefixtures("quiet")
+def test_labels_have_no_strata():
+    X, Y = labels()
+    with pytest.raises(
+        ValueError, match=r"^cv: StratifiedKFold needs one class in each row, .*; KFold works$"
+    ):
+        made("OneVsAllClassifier", cv=StratifiedKFold(3)).fit(X, Y)
+    assert made("OneVsAllClassifier", cv=KFold(3)).fit(X, Y).calibration_.slope.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "options"),
+    [
+        ("MulticlassSVC", 2, {}),
+        ("TopKSVC", 2, {}),
+        ("TopKSVC", 3, dict(k=2)),
+        ("MulticlassSVC", 3, dict(class_weight={"class 0": 2.0, "class 1": 1.0, "class 2": 3.0})),
+    ],
+)
+def test_a_fold_with_all_rows_of_a_class_ends_no_fit(name, classes, options):
+    X, y = drawn(classes)
+    last = np.flatnonzero(y == f"class {classes - 1}")
+    kept = np.setdiff1d(np.arange(400), last[1:])
+    ours = made(name, **options).fit(X[kept], y[kept])
+    np.testing.assert_allclose(ours.predict_proba(X).sum(axis=1), 1)
+    assert np.isfinite(ours.calibration_.slope).all()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_cannot_be_calibrated_is_refused_before_the_fit(name, monkeypatch):
+    X, y = drawn(3)
+    begun = []
+    method = "_trained" if name == "OneVsAllClassifier" else "_solve" if name == "TopKSVC" else "_store"
+    monkeypatch.setattr(KINDS[name], method, lambda *args, **kwargs: begun.append(1))
+    apart = [(np.flatnonzero(y != kind), np.flatnonzero(y == kind)) for kind in np.unique(y)]
+    with pytest.raises(ValueError, match=r"^calibration: expected a label with positive rows in two folds"):
+        made(name, cv=apart).fit(X, y)
+    assert not begun
+
+
+def test_no_fold_with_enough_classes_is_refused_before_the_fit(monkeypatch):
+    X, y = drawn(3)
+    monkeypatch.setattr(TopKSVC, "_solve", None)
+    halves = [(np.flatnonzero(y != "class 0"), np.flatnonzero(y == "class 0")[:5])]
+    halves.append((np.flatnonzero(y == "class 1")[5:], np.flatnonzero(y == "class 1")[:5]))
+    with pytest.raises(
+        ValueError, match=r"^calibration: expected 3 classes with rows beside those that a fold"
+    ):
+        made("TopKSVC", k=2, cv=halves).fit(X, y)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_model_that_was_calibrated_later_is_calibrated_again_by_another_fit(name, tmp_path):
+    X, y = drawn()
+    KINDS[name](random_state=0).fit(X, y).save(tmp_path / "m")
+    offset = np.arange(4.0) if name == "OneVsAllClassifier" else np.zeros(4)
+    write_calibration(tmp_path / "m", Calibration(np.full(4, 2.0), offset, np.zeros(4, bool)))
+    assert LinearModel.load(tmp_path / "m").meta["calibration"] == {"method": METHODS[name]}
+    read = KINDS[name].load(tmp_path / "m")
+    assert read.calibration == METHODS[name] and read.fit(X, y).calibration_ is not None
+    again = made(name).fit(X, y).set_params(calibration=None)
+    again.save(tmp_path / "again")
+    assert LinearModel.load(tmp_path / "again").meta["calibration"] == {"method": METHODS[name], "cv": 5}
+    assert KINDS[name].load(tmp_path / "again").calibration == METHODS[name]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_positive_rows_of_weight_zero_are_none():
+    X, Y = labels()
+    Y = sp.csr_matrix(Y[:, :3])
+    weight = np.ones(300)
+    some = np.flatnonzero(Y[:, [2]].toarray().ravel())
+    weight[some] = 0  # all rows of the last label
+    with pytest.warns(UserWarning, match="1 of 3 labels have no positive rows"):
+        ours = made("OneVsAllClassifier").fit(X, Y, sample_weight=weight)
+    assert ours.calibration_.shared.tolist() == [False] * 3
+    assert (ours.calibration_.slope[2], ours.calibration_.offset[2]) == (1, 0)
+
+
+@pytest.mark.parametrize("name", SVCS)
+@pytest.mark.parametrize("scale", [1e-60, 1e60])
+def test_scores_of_any_magnitude_have_the_probabilities_of_others(name, scale):
+    X, y = drawn(3, 200)
+    given = dict(cv=[(np.arange(100), np.arange(100, 200))], tol=1e-6)
+    ours = made(name, **given).fit(X, y)
+    from xmcjax.models import ArrayModel, HeldOut, fit_temperature
+
+    X = X.astype(np.float64)
+    part = HeldOut(np.arange(200), X * scale, ArrayModel(ours.coef_.astype(np.float64) * scale))
+    plain = HeldOut(np.arange(200), X, ArrayModel(ours.coef_.astype(np.float64)))
+    numbers = np.searchsorted(ours.classes_, y)
+    found = fit_temperature([part], numbers).slope * scale * scale
+    np.testing.assert_allclose(found, fit_temperature([plain], numbers).slope, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", SVCS)

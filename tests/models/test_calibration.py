@@ -169,6 +169,89 @@ def test_the_temperature_is_the_minimum_of_its_definition(classes, scale):
     assert not found.offset.any() and len(found.slope) == model.n_labels
 
 
+@pytest.mark.parametrize("rare", [False, True])
+@pytest.mark.parametrize("scale", [1e-310, 1e-300, 1e-200, 1e-44, 1e39, 1e160, 1e300])
+def test_probabilities_do_not_depend_on_the_unit_of_the_scores(scale, rare):
+    rng = np.random.default_rng(0)
+    z, rows = rng.normal(size=(200, 1)), np.arange(200)
+    Y = sp.csr_array((z + rng.normal(size=(200, 1)) > 0).astype(float))
+    if rare:  # a hundred labels of a few rows each, which share a fit
+        z, Y = rng.normal(size=(30, 100)), np.zeros((30, 100))
+        for label in range(100):
+            Y[np.argsort(-z[:, label] + rng.normal(size=30))[:4], label] = 1
+        rows = np.arange(30)
+    p = []
+    for unit in (1.0, scale):
+        calibrator = Calibrator(z.shape[1])
+        part = HeldOut(rows, z * unit, ArrayModel(np.eye(z.shape[1])))
+        calibrator.add(np.arange(z.shape[1]), Y, [part])
+        found = calibrator.finish()
+        assert found.shared.all() == rare
+        p.append(expit(found.apply(z * unit)))
+        order = np.argsort(z[:, 0])
+        assert (np.diff(p[-1][order, 0]) >= 0).all() and np.isfinite(p[-1]).all()
+        # far from the scores of the fit too
+        far = found.apply(np.tile([[-1e308], [0.0], [1e308]], z.shape[1]))
+        assert np.isfinite(far).all() and (np.diff(far, axis=0) >= 0).all()
+    if scale > 1e-308:  # below, numbers have fewer digits, and their inverse is none
+        np.testing.assert_allclose(p[1], p[0], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e160, 1e308])
+def test_the_temperature_does_not_depend_on_the_unit_of_the_scores(scale):
+    rng = np.random.default_rng(0)
+    z = rng.uniform(-1, 1, (200, 3))
+    y = (z + rng.normal(size=(200, 3))).argmax(axis=1)
+    one, other = (
+        fit_temperature([HeldOut(np.arange(200), z * unit, ArrayModel(np.eye(3)))], y)
+        for unit in (1.0, scale)
+    )
+    u = other.apply(z * scale)
+    assert np.isfinite(u).all()
+    if scale > 1e-308:
+        np.testing.assert_allclose(u, one.apply(z), rtol=1e-5)
+
+
+def test_rows_of_weight_zero_have_no_label_and_no_score():
+    X, Y = problem()
+    fold = Calibrator.folds(Y, 3)
+    weight = np.random.default_rng(2).uniform(0.5, 2, len(fold))
+    weight[::3] = 0
+    parts, _ = parts_of(X, Y, fold)
+    kept = [HeldOut(r[weight[r] > 0], x[weight[r] > 0], model) for r, x, model in parts]
+    one, other = Calibrator(9, weight), Calibrator(9, np.where(weight > 0, weight, 1))
+    one.add(np.arange(9), Y, parts)
+    without = sp.csr_array(Y.toarray() * (weight > 0)[:, None])
+    other.add(np.arange(9), without, kept)
+    for field in ("slope", "offset", "shared"):
+        np.testing.assert_array_equal(getattr(one.finish(), field), getattr(other.finish(), field))
+
+
+def test_a_label_that_is_given_again_is_refused():
+    calibrator = Calibrator(3)
+    part = HeldOut(np.arange(4), np.ones((4, 1)), ArrayModel([[1.0], [1.0]]))
+    calibrator.add([0, 2], np.ones((4, 2)), [part])
+    with pytest.raises(ValueError, match=r"^labels: expected each label once, found 2 again$"):
+        calibrator.add([1, 2], np.ones((4, 2)), [part])
+
+
+@pytest.mark.parametrize(
+    ("system", "method"),
+    [
+        ({}, "sigmoid"),
+        ({"target": "classes"}, "temperature"),
+        ({"system": "multiclass"}, "temperature"),
+        ({"system": "top-k"}, "temperature"),
+    ],
+)
+def test_a_model_says_what_its_calibration_is(tmp_path, system, method):
+    write(tmp_path / "m", meta=META | system)
+    same = Calibration(np.full(L, 2.0), np.zeros(L), np.zeros(L, bool))
+    for made, said in ((same, method), (CALIBRATION, "sigmoid"), (same, method)):
+        write_calibration(tmp_path / "m", made)
+        assert LinearModel.load(tmp_path / "m").meta["calibration"] == {"method": said}
+
+
 def test_the_temperature_of_scores_that_are_wrong_stays_above_zero_and_of_right_ones_finite():
     y, X = np.arange(30) % 3, np.eye(3)[np.arange(30) % 3]
     right, wrong = (

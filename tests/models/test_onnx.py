@@ -5,9 +5,10 @@ import sys
 import numpy as np
 import pytest
 
+import xmcjax
 from tests.support.foreign_models import HAS_ONNX, ROWS, best, model_of, random_weights
 from xmcjax.data import fit_transforms
-from xmcjax.models import Names, Predictor, ShardWriter, decision_function, export_model
+from xmcjax.models import LinearModel, Names, Predictor, ShardWriter, decision_function, export_model
 from xmcjax.solvers import Status
 
 TRANSFORMS = ["", "log,idf,unit", "tfidf", "sqrt,unit,frequency"]
@@ -70,6 +71,26 @@ def test_onnx_gives_classes_and_probabilities(tmp_path, weights, link, classes):
     if link is not None:
         places, p = Predictor(model).predict_topk(X, 5, probabilities=True)
         assert np.allclose(np.take_along_axis(found["probabilities"], places, 1), p, atol=1e-6)
+
+
+@needs_onnx
+@pytest.mark.parametrize("form", [2, 4, "labels"])
+@pytest.mark.parametrize("name", ["OneVsAllClassifier", "MulticlassSVC", "TopKSVC"])
+def test_a_calibrated_model_has_the_probabilities_of_the_estimator(tmp_path, name, form):
+    if form == "labels" and name != "OneVsAllClassifier":
+        pytest.skip("classes alone")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 6)).astype(np.float32)
+    z = X @ rng.normal(size=(6, 4)) + rng.normal(size=(200, 4))
+    y = (z > 0.5).astype(int) if form == "labels" else z[:, :form].argmax(axis=1)
+    method = "sigmoid" if name == "OneVsAllClassifier" else "temperature"
+    classifier = getattr(xmcjax, name)(calibration=method, cv=3, random_state=0).fit(X, y)
+    classifier.save(tmp_path / "m")
+    export_model(LinearModel.load(tmp_path / "m"), tmp_path / "m.onnx", "onnx")
+    found = onnx_gives(tmp_path / "m.onnx", X)
+    np.testing.assert_allclose(found["probabilities"], classifier.predict_proba(X), rtol=1e-4, atol=1e-6)
+    if form != "labels":
+        assert found["label"].tolist() == classifier.predict(X).tolist()
 
 
 @needs_onnx

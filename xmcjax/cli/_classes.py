@@ -6,7 +6,7 @@ import dataclasses
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +20,22 @@ from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_traini
 from xmcjax.cli._options import Directory, File, TransformNames, check_folds, one_of
 from xmcjax.cli._runs import add_record
 from xmcjax.data import DataFormatError, Dataset, parse_transforms
-from xmcjax.estimators import OPTIONS, fit_with_state, refuse_state, save_with_numbers, state_of_run
-from xmcjax.models import ModelFormatError, reserved
+from xmcjax.estimators import (
+    OPTIONS,
+    OutOfTimeError,
+    fit_with_state,
+    refuse_state,
+    save_with_numbers,
+    state_of_run,
+)
+from xmcjax.models import (
+    IncompleteModelError,
+    LinearModel,
+    ModelFormatError,
+    ModelMismatchError,
+    read_kernel_model,
+    reserved,
+)
 
 # Arguments that a result does not depend on.
 _BESIDE = ("n_jobs", "verbose", "warm_start")
@@ -45,8 +59,10 @@ class ClassOptions:
         test: data to evaluate the finished model on.
         test_labels_file: labels of these, where they have a file of their own.
         test_more_features: features to stand beside those of --test.
-        resume: go on with a run that was interrupted, from its state beside the model; data and options must
-            be the same.
+        timeout: seconds from the start of the command after which training ends; its state is beside the
+            model then, the exit status is 75, and --resume goes on.
+        resume: go on with a run that was interrupted or out of time, from its state beside the model; data
+            and options must be the same. Of a model that is complete nothing is left to do.
     """
 
     train: File
@@ -58,6 +74,7 @@ class ClassOptions:
     test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     test_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     test_more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    timeout: Annotated[float | None, tyro.conf.arg(metavar="SECONDS")] = None
     resume: bool = False
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
 
@@ -93,8 +110,11 @@ def class_numbers(path: Path, Y: sp.csr_matrix) -> np.ndarray:
     return Y.indices.astype(np.int64)
 
 
-def train(options: ClassOptions, classifier: Any, system: str) -> None:
+def train(options: ClassOptions, classifier: Any, system: str) -> int:
     """Trains, stores, summarises, and evaluates where a test file is given.
+
+    Returns:
+        0, or 75 where the time was over.
 
     Args:
         options: the flags; those named as an option of the system are within its range.
@@ -105,9 +125,14 @@ def train(options: ClassOptions, classifier: Any, system: str) -> None:
         ValueError: data that do not fit, or numbers that overflowed.
         OSError: a file that cannot be read or written.
     """
+    deadline = _training.deadline_of(options.timeout)
     parse_transforms(options.transform)
     if not options.resume:
         refuse_state(_folder(options))
+    stored = _stored(options, classifier) if options.resume else None
+    if stored is not None:
+        _nothing_left(options, classifier, stored, system)
+        return 0
     with reserved(options.model):
         dataset, test, seconds = _read(options)
         y, n_labels = (
@@ -121,11 +146,19 @@ def train(options: ClassOptions, classifier: Any, system: str) -> None:
             raise ValueError(f"{options.train}: {error}") from error
         del dataset  # the features before the transforms
         begin = time.perf_counter()
-        checkpoint = state_of_run(_folder(options), _mark(options, classifier, data, system))
+        mark = _mark(options, classifier, data.fingerprint, data.transforms.names, system)
+        checkpoint = state_of_run(_folder(options), mark, deadline)
         if checkpoint.begin(options.resume):
             text = f"goes on from {checkpoint.folder}"
             _report.print_field("resumed", text, directory=str(checkpoint.folder))
-        _fit(classifier, data.X, y, options.train, checkpoint)
+        try:
+            _fit(classifier, data.X, y, options.train, checkpoint)
+        except OutOfTimeError:
+            _report.warn(
+                "training had not ended when the time was over: the same command with --resume goes on with "
+                "it, and until then nothing can be predicted"
+            )
+            return _training.TIMED_OUT
         seconds["training"] = time.perf_counter() - begin
         if data.transforms.names:
             classifier.transforms_ = data.transforms
@@ -139,6 +172,11 @@ def train(options: ClassOptions, classifier: Any, system: str) -> None:
     _report.print_field("training", f"{system}, {took:.2f} s, {said}", system=system, seconds=took, **numbers)
     _report.print_field("method", classifier.reason_)
     _report.print_model(options.model)
+    _evaluate(classifier, test)
+    return 0
+
+
+def _evaluate(classifier: Any, test: Dataset | None) -> None:
     if test is not None:
         most = max(_report.TEST_K)
         best = classifier.predict_topk(test.X, min(most, len(classifier.classes_)))[0]
@@ -160,8 +198,52 @@ def _folder(options: ClassOptions) -> Path:
     return model.with_name(f"{model.name}.state")
 
 
+def _stored(options: ClassOptions, classifier: Any) -> Any:
+    """The classifier of a model that is complete, or None.
+
+    Raises:
+        ValueError: a model of another system, or one that is damaged.
+    """
+    if not (options.model / "manifest.json").exists():
+        return None
+    try:
+        return type(classifier).load(options.model)
+    except IncompleteModelError:  # of a run that was killed when it wrote
+        return None
+
+
+def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: str) -> None:
+    """Says so of a complete model, when it is of the same data and options; evaluates it.
+
+    Raises:
+        ModelMismatchError: it is of others.
+    """
+    dataset, test, seconds = _read(options)
+    try:
+        names = _training.prepare(dataset, options.transform).transforms.names
+    except ValueError as error:
+        raise ValueError(f"{options.train}: {error}") from error
+    kernel = system == "kernel"
+    meta = read_kernel_model(options.model)[0] if kernel else LinearModel.load(options.model).meta
+    found = _mark(options, stored, str(meta.get("data")), tuple(meta.get("transforms", ())), system)
+    wanted = _mark(options, classifier, dataset.fingerprint(), names, system)
+    for key, value in wanted.items():
+        if found[key] != value:
+            raise ModelMismatchError(options.model, key, str(found[key]), str(value))
+    _report.describe_data(dataset)
+    checkpoint = state_of_run(_folder(options), wanted)
+    checkpoint.begin(True)
+    checkpoint.remove()  # a run may have been killed before it did so
+    numbers = {name: value for name, _, value in _numbers(stored)}
+    add_record(options.model, "train", options, {"system": system, **numbers}, seconds | {"training": 0.0})
+    text = f"{system}, nothing left to train; the model was complete before"
+    _report.print_field("training", text, system=system, seconds=0.0, **numbers)
+    _report.print_model(options.model)
+    _evaluate(stored, test)
+
+
 def _mark(
-    options: ClassOptions, classifier: Any, data: _training.TrainingData, system: str
+    options: ClassOptions, classifier: Any, fingerprint: str, transforms: Sequence[str], system: str
 ) -> dict[str, Any]:
     """What a run has to have in common with the one that it goes on with: all that its result depends on."""
     parameters = {
@@ -169,8 +251,7 @@ def _mark(
         for name, value in classifier.get_params(False).items()
         if name not in _BESIDE and hasattr(options, name)
     }
-    transforms = list(data.transforms.names)
-    return {"--system": system, "data": data.fingerprint, "--transform": transforms, **parameters}
+    return {"--system": system, "data": fingerprint, "--transform": list(transforms), **parameters}
 
 
 def _fit(classifier: Any, X: Any, y: np.ndarray, path: Path, checkpoint: Any) -> None:

@@ -43,6 +43,23 @@ _FLAGS = {
 }
 
 
+#: The exit status of a run whose time was over: "try again later" of sysexits.h.
+TIMED_OUT = 75
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """Of ``time.monotonic``, for the flag --timeout.
+
+    Raises:
+        ValueError: no finite number above 0.
+    """
+    if timeout is None:
+        return None
+    if not 0 < timeout < float("inf"):
+        raise ValueError(f"--timeout: expected seconds above 0, got {timeout}")
+    return time.monotonic() + timeout
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
     """A data set ready for training.

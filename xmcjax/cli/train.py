@@ -46,9 +46,8 @@ else:
     CalibrationName = one_of(("none", *OPTIONS["calibration"].values.names))
     WeightingName = one_of(("none", *WEIGHTINGS))
 
+TIMED_OUT = _training.TIMED_OUT
 LabelRange = Annotated[str | None, tyro.conf.arg(metavar="A:B")]
-#: The exit status of a run whose time was over: "try again later" of sysexits.h.
-TIMED_OUT = 75
 
 
 @described(OPTIONS)
@@ -168,14 +167,13 @@ def weighting(options: Options) -> Weighting | None:
 def _deadline(options: Options, trainer: OneVsAll) -> float | None:
     if options.timeout is None:
         return None
-    if options.timeout <= 0:
-        raise ValueError(f"--timeout: expected seconds above 0, got {options.timeout}")
+    deadline = _training.deadline_of(options.timeout)
     if trainer.init.tree:
         raise ValueError(
             f"--timeout: expected an --init that trains shard after shard, got {trainer.init.name}, which "
             "takes labels in the order of its tree"
         )
-    return time.monotonic() + options.timeout
+    return deadline
 
 
 @compilation_cache()

@@ -1,5 +1,6 @@
 """scikit-learn estimators: conventions of its interface over the solvers of this package."""
 
+from xmcjax.estimators._checkpoint import OutOfTimeError as OutOfTimeError
 from xmcjax.estimators._checkpoint import fit_with_state as fit_with_state
 from xmcjax.estimators._checkpoint import refuse_state as refuse_state
 from xmcjax.estimators._checkpoint import state_of_run as state_of_run

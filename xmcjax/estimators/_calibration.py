@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import (
+    RepeatedStratifiedKFold,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    StratifiedShuffleSplit,
+    check_cv,
+)
 
 from xmcjax._options import SHARED
 from xmcjax.estimators._options import CALIBRATION
 from xmcjax.estimators._targets import Targets
+from xmcjax.estimators._weights import row_weights
 from xmcjax.models import ArrayModel, Calibration, Calibrator, HeldOut, fit_temperature
 
 
@@ -32,8 +40,31 @@ def check(classifier: Any) -> bool:
     return option.check(classifier.calibration) is not None
 
 
+_STRATIFIED = StratifiedKFold, StratifiedShuffleSplit, StratifiedGroupKFold, RepeatedStratifiedKFold
+#: Rows to train on and rows to hold out.
+Splits = list[tuple[np.ndarray, np.ndarray]]
+
+
+def splits_of_one_vs_all(classifier: Any, X, problems: Targets, sample_weight, labels) -> Splits | None:
+    """The folds, before anything is trained; None where there is to be no calibration.
+
+    Args:
+        classifier, X, problems, sample_weight, labels: of :func:`of_one_vs_all`.
+
+    Raises:
+        ValueError, TypeError: as :meth:`Calibrator.splits`; a splitter that does not fit.
+    """
+    if not check(classifier):
+        return None
+    kinds = None
+    if problems.form == "classes":
+        Y = problems.Y.toarray() if problems.Y.shape[1] < 2 else problems.Y
+        kinds = Y.argmax(axis=1) if problems.Y.shape[1] > 1 else Y[:, 0].astype(int)
+    return Calibrator.splits(problems.Y, _given(classifier, X, kinds), labels, sample_weight)
+
+
 def of_one_vs_all(
-    classifier: Any, X, problems: Targets, options, sample_weight, labels, weights_of
+    classifier: Any, X, problems: Targets, options, sample_weight, labels, weights_of, splits: Splits | None
 ) -> Calibration | None:
     """Of the binary problems of a one-vs-all classifier; None where it is to have none.
 
@@ -42,22 +73,18 @@ def of_one_vs_all(
         X, problems, options, sample_weight: of its training.
         labels: that are trained, or None for all.
         weights_of: from problems and sample weights to the weights of labels.
+        splits: of :func:`splits_of_one_vs_all`.
     """
-    if not check(classifier):
+    if splits is None:
         return None
     from tqdm import tqdm
 
     from xmcjax.lanes import calibrate_one_vs_all, precision
 
-    kinds = None
-    if problems.form == "classes":
-        Y = problems.Y.toarray() if problems.Y.shape[1] < 2 else problems.Y
-        kinds = Y.argmax(axis=1) if problems.Y.shape[1] > 1 else Y[:, 0].astype(int)
-    cv = _given(classifier, X, kinds)
     count = problems.Y.shape[1] if labels is None else len(labels)
     shown = SHARED["verbose"].check(classifier.verbose)
     bar = tqdm(
-        total=(cv if isinstance(cv, int) else len(cv)) * count,
+        total=len(splits) * count,
         unit="label",
         desc="calibration",
         disable=None if shown else True,
@@ -67,7 +94,7 @@ def of_one_vs_all(
             X,
             problems.Y,
             options,
-            cv=cv,
+            cv=splits,
             labels=labels,
             sample_weight=sample_weight,
             label_weights=lambda Y, weight: weights_of(problems._replace(Y=Y), weight),
@@ -75,7 +102,45 @@ def of_one_vs_all(
         )
 
 
-def of_classes(classifier: Any, X, classes: np.ndarray, numbers: np.ndarray, weight) -> Calibration | None:
+def splits_of_classes(
+    classifier: Any, X, classes: np.ndarray, numbers: np.ndarray, weight, fewest: int = 2
+) -> Splits | None:
+    """The folds, before anything is trained; None where there is to be no calibration.
+
+    A fold without which there are too few classes to train, because it has all rows of one, is left out: its
+    rows have no scores.
+
+    Args:
+        classifier, X, classes, numbers, weight: of :func:`of_classes`.
+        fewest: classes that a training takes.
+
+    Raises:
+        ValueError, TypeError: as :meth:`Calibrator.splits`; a splitter that does not fit; no fold is left.
+    """
+    if not check(classifier):
+        return None
+    entries = np.ones(len(numbers), bool), (np.arange(len(numbers)), numbers)
+    Y = sp.csr_array(entries, shape=(len(numbers), len(classes)))
+    splits = Calibrator.splits(Y, _given(classifier, X, numbers), None, weight)
+    of_rows = row_weights(classifier.class_weight, classes, numbers, weight)
+    kept, scored = [], False
+    for train, rows in splits:
+        there = np.unique(numbers[train])
+        counted = train if of_rows is None else train[of_rows[train] > 0]
+        if len(there) >= fewest and len(np.unique(numbers[counted])) > 1:
+            kept.append((train, rows))
+            scored = scored or bool(np.isin(numbers[rows], there).any())
+    if not scored:
+        raise ValueError(
+            f"calibration: expected {fewest} classes with rows beside those that a fold holds out, found "
+            "fewer in every fold"
+        )
+    return kept
+
+
+def of_classes(
+    classifier: Any, X, classes: np.ndarray, numbers: np.ndarray, weight, splits: Splits | None
+) -> Calibration | None:
     """Of a classifier of all classes together; None where it is to have none.
 
     Args:
@@ -84,23 +149,28 @@ def of_classes(classifier: Any, X, classes: np.ndarray, numbers: np.ndarray, wei
         classes: ascending, [K].
         numbers: of the class of each row, [n].
         weight: s ≥ 0, [n], or None.
+        splits: of :func:`splits_of_classes`.
 
     Raises:
-        ValueError: more folds than rows, a class that has all rows but those of a fold.
+        ValueError: the training of a fold fails.
 
     Warns:
         ConvergenceWarning: where training does not converge in some of the folds.
     """
-    if not check(classifier):
+    if splits is None:
         return None
-    entries = np.ones(len(numbers), bool), (np.arange(len(numbers)), numbers)
-    Y = sp.csr_array(entries, shape=(len(numbers), len(classes)))
-    splits = Calibrator.splits(Y, _given(classifier, X, numbers), None, weight)
     parts, failed = [], 0
+    # of a command with a limit of time
+    fold = classifier._checkpoint.of_a_fold() if hasattr(classifier, "_checkpoint") else None
     for number, (train, rows) in enumerate(splits):
         pairwise = classifier.__sklearn_tags__().input_tags.pairwise
         columns = train if pairwise else slice(None)
-        part = clone(classifier).set_params(calibration=None)
+        part = clone(classifier).set_params(
+            calibration=None, class_weight=_known(classifier.class_weight, classes[numbers[train]])
+        )
+        if fold is not None:
+            fold.offer()
+            part._checkpoint = fold
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
@@ -118,9 +188,15 @@ def of_classes(classifier: Any, X, classes: np.ndarray, numbers: np.ndarray, wei
             ConvergenceWarning,
             stacklevel=4,  # the caller of a decorated method
         )
-    # rows of weight 0 are in no part
-    weight = None if weight is None else np.where(weight > 0, weight, 1)
     return fit_temperature(parts, numbers, weight, threads=classifier._threads)
+
+
+def _known(class_weight: Any, y: np.ndarray) -> Any:
+    """Weights of classes without those that y lacks, which a training refuses."""
+    if not isinstance(class_weight, Mapping):
+        return class_weight
+    there = set(np.unique(y).tolist())
+    return {key: v for key, v in class_weight.items() if getattr(key, "item", lambda key=key: key)() in there}
 
 
 def _of_all(part: Any, classes: np.ndarray) -> ArrayModel:
@@ -184,6 +260,10 @@ def _given(classifier: Any, X, y) -> int | list:
         y: classes of the rows, or None.
     """
     cv = SHARED["cv"].check(classifier.cv)
-    return (
-        cv if isinstance(cv, int) else [tuple(pair) for pair in check_cv(cv, y, classifier=True).split(X, y)]
-    )
+    if isinstance(cv, int):
+        return cv
+    if y is None and isinstance(cv, _STRATIFIED):
+        raise ValueError(
+            f"cv: {type(cv).__name__} needs one class in each row, which a label matrix has not; KFold works"
+        )
+    return [tuple(pair) for pair in check_cv(cv, y, classifier=True).split(X, y)]

@@ -21,6 +21,10 @@ EVERY, SHARE = 20.0, 0.05
 _RUN, _SPARSE, _DENSE, _OWN = "run.json", "dual.npz", "dual.npy", "states"
 
 
+class OutOfTimeError(Exception):
+    """The time of a run was over; what it has reached is on disk."""
+
+
 class Checkpoint:
     """A folder with what a run is made of and the dual variables that it has reached.
 
@@ -31,9 +35,11 @@ class Checkpoint:
     Args:
         folder: made when there is something to write.
         mark: what the run is made of, JSON by name.
+        deadline: of ``time.monotonic``, after which the run ends; None for none.
     """
 
-    def __init__(self, folder: Path, mark: Mapping[str, Any]):
+    def __init__(self, folder: Path, mark: Mapping[str, Any], deadline: float | None = None):
+        self.deadline = deadline
         self.folder, self._mark = folder, json.loads(json.dumps(dict(mark), default=str))
         self._due = time.monotonic() + EVERY
 
@@ -96,9 +102,10 @@ class Checkpoint:
 
         Raises:
             OSError: they cannot be written.
+            OutOfTimeError: the time of the run is over; they are written before.
         """
-        begin = time.monotonic()
-        if begin < self._due:
+        begin, over = time.monotonic(), self._over()
+        if begin < self._due and not over:
             return
         alpha = state()
         if sp.issparse(alpha):
@@ -107,6 +114,30 @@ class Checkpoint:
             save_npy(self.folder / _DENSE, alpha)
         now = time.monotonic()
         self._due = now + max(EVERY, (now - begin) / SHARE)
+        if over:
+            raise OutOfTimeError
+
+    def _over(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    @property
+    def every(self) -> float:
+        """Seconds from one state to the next of a solver that writes its own: the first in time."""
+        left = EVERY if self.deadline is None else self.deadline - time.monotonic()
+        return min(EVERY, max(left, 1e-3))
+
+    def check_time(self) -> None:
+        """Of a solver that writes its own states.
+
+        Raises:
+            OutOfTimeError: the time of the run is over, and there is a state.
+        """
+        if self._over() and self.states.is_dir() and any(self.states.iterdir()):
+            raise OutOfTimeError
+
+    def of_a_fold(self) -> Fold | None:
+        """What a training beside that of the run has of it: the deadline."""
+        return None if self.deadline is None else Fold(self.deadline)
 
     def remove(self) -> None:
         """When the model is complete: removes what a run writes, and the folder where no more is in it."""
@@ -123,6 +154,29 @@ class Checkpoint:
     def states(self) -> Path:
         """A folder for a solver that writes states of its own."""
         return self.folder / _OWN
+
+
+class Fold:
+    """In place of a checkpoint: nothing is kept, and the time is that of the run.
+
+    Args:
+        deadline: of ``time.monotonic``.
+    """
+
+    def __init__(self, deadline: float):
+        self._deadline = deadline
+
+    def load(self) -> None:
+        """There is nothing to go on from."""
+
+    def offer(self, _: Callable[[], Any] | None = None) -> None:
+        """Keeps nothing.
+
+        Raises:
+            OutOfTimeError: the time of the run is over.
+        """
+        if time.monotonic() >= self._deadline:
+            raise OutOfTimeError
 
 
 def has_state(folder: Path) -> bool:
@@ -147,13 +201,13 @@ def _states(folder: Path) -> list[Path]:
     return [folder / name for name in (_SPARSE, _DENSE, _OWN)]
 
 
-def state_of_run(folder: Path, mark: Mapping[str, Any]) -> Checkpoint:
+def state_of_run(folder: Path, mark: Mapping[str, Any], deadline: float | None = None) -> Checkpoint:
     """The state of a run, in a folder; nothing is read or written yet.
 
     Args:
-        folder, mark: of :class:`Checkpoint`.
+        folder, mark, deadline: of :class:`Checkpoint`.
     """
-    return Checkpoint(folder, mark)
+    return Checkpoint(folder, mark, deadline)
 
 
 def fit_with_state(classifier: Any, X: Any, y: np.ndarray, checkpoint: Checkpoint) -> None:
@@ -165,6 +219,7 @@ def fit_with_state(classifier: Any, X: Any, y: np.ndarray, checkpoint: Checkpoin
         checkpoint: of this run.
 
     Raises:
+        OutOfTimeError: the deadline of the checkpoint is over.
         ValueError, TypeError: of ``fit``; a state that is damaged.
         OSError: the state cannot be read or written.
     """

@@ -10,8 +10,7 @@ from sklearn.utils import check_random_state
 
 from xmcjax._arguments import job_count, number, renamed, whole_number
 from xmcjax._options import SHARED, THREADS
-from xmcjax.estimators._calibration import check as check_calibration
-from xmcjax.estimators._calibration import of_classes
+from xmcjax.estimators._calibration import of_classes, splits_of_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._probabilities import Probabilities
@@ -154,8 +153,8 @@ class MulticlassSVC(Probabilities, LinearClassifier):
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         classes, numbers = class_numbers(y, sample_weight)
         weight = row_weights(self.class_weight, classes, numbers, sample_weight)
-        check_calibration(self)
         rows = X, classes, numbers, sample_weight
+        splits = splits_of_classes(self, *rows)
         n, kept, watch = len(numbers), None, Watch(self, "epoch")
         start = watch.start(last_dual(self, classes, n))
         if weight is not None:
@@ -182,7 +181,7 @@ class MulticlassSVC(Probabilities, LinearClassifier):
                 observe=watch.observer(watch.dual),
             )
         self._store(solution, classes)
-        self.calibration_ = of_classes(self, *rows)
+        self.calibration_ = of_classes(self, *rows, splits)
         keep_dual(self, solution.alpha if kept is None else of_all_rows(solution.alpha, kept, n))
         found = dict(epochs=self.n_iter_, objective=solution.primal, relative_gap=solution.gap)
         watch.end(solution.reason, **found)

@@ -14,7 +14,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import job_count, name_of, renamed, whole_number
 from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
-from xmcjax.estimators._checkpoint import EVERY
+from xmcjax.estimators._checkpoint import Checkpoint
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._probabilities import Probabilities
@@ -180,10 +180,12 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
 
             def observe(_, record):
                 watch.show(record.steps, G=record.value, norm=record.gradient_norm)
+                if isinstance(watch.checkpoint, Checkpoint):
+                    watch.checkpoint.check_time()
 
             kept: dict[str, Any] = {}
-            if watch.checkpoint is not None:
-                kept = dict(checkpoint=watch.checkpoint.states, checkpoint_seconds=EVERY)
+            if isinstance(watch.checkpoint, Checkpoint):
+                kept = dict(checkpoint=watch.checkpoint.states, checkpoint_seconds=watch.checkpoint.every)
             with watch:
                 more: dict[str, Any] = dict(W0=W0, b0=b0, observe=watch.observer(observe))
                 solution = run(problem, self.solver, hp, **more, **kept)

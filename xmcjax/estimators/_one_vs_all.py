@@ -19,7 +19,7 @@ from xmcjax._links import ONE_OF, SIGMOID, SOFTMAX
 from xmcjax._options import SHARED, THREADS
 from xmcjax.estimators import _stored
 from xmcjax.estimators._calibration import check as check_calibration
-from xmcjax.estimators._calibration import check_alike, extended, of_one_vs_all
+from xmcjax.estimators._calibration import check_alike, extended, of_one_vs_all, splits_of_one_vs_all
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._of_meta import parameters_of
@@ -245,13 +245,14 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             from xmcjax.estimators._continuation import Continued, earlier
 
             options = dataclasses.replace(options, init=Continued(options.init, earlier(self, problems)))
+        splits = splits_of_one_vs_all(self, X, problems, sample_weight, None)
         results, raised = self._trained(X, problems, options, sample_weight, None)
         self._fitted_logistic = options.loss.name == "logistic"
         self._store(results, problems, X.dtype)
         self._warn(results, raised)
         del results  # the weights are in coef_
         self.calibration_ = of_one_vs_all(
-            self, X, problems, self._options(), sample_weight, None, self._label_weights
+            self, X, problems, self._options(), sample_weight, None, self._label_weights, splits
         )
         return self
 
@@ -308,8 +309,9 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
                 stacklevel=3,  # the caller of a decorated method
             )
             return self
+        splits = splits_of_one_vs_all(self, X, problems, sample_weight, new)
         results, raised = self._trained(X, problems, options, sample_weight, new)
-        made = of_one_vs_all(self, X, problems, options, sample_weight, new, self._label_weights)
+        made = of_one_vs_all(self, X, problems, options, sample_weight, new, self._label_weights, splits)
         self.calibration_ = extended(self, problems, made, new)
         self._fitted_logistic = options.loss.name == "logistic"
         self._store(results, problems, X.dtype, before)

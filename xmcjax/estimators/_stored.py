@@ -95,7 +95,7 @@ def save(
         **(
             {}
             if calibration is None
-            else {CALIBRATED: {"method": classifier.calibration, "cv": _folds(classifier.cv)}}
+            else {CALIBRATED: {"method": _method(classifier, calibration), "cv": _folds(classifier.cv)}}
         ),
         **more,
     }
@@ -222,6 +222,8 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
     calibration = model.calibration()
     if calibration is not None or hasattr(classifier, "calibration"):
         classifier.calibration_ = None if calibration is None else calibration.at(rows)
+    if calibration is not None and getattr(classifier, "calibration", "") is None:
+        classifier.calibration = calibration.method(meta)  # so that another fit has one again
     for name, value in meta.get("fit", {}).items():
         if name in classifier._fitted:
             setattr(classifier, name, Status(value) if name == "status_" else value)
@@ -231,6 +233,12 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
 def applied(transforms: Transforms | None, X):
     """The features as the weights expect them."""
     return X if transforms is None else transforms.apply(X)
+
+
+def _method(classifier, calibration: Calibration) -> str:
+    """Of the calibration that a classifier has, whatever its argument is now."""
+    meta = {"system": classifier._system, "target": classifier._form}
+    return classifier.calibration or calibration.method(meta)
 
 
 def _folds(cv) -> int | None:

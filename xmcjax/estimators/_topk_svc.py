@@ -14,7 +14,7 @@ from xmcjax._arguments import name_of, renamed, whole_number
 from xmcjax._options import SHARED, THREADS, Real
 from xmcjax._range import check_range
 from xmcjax.estimators._calibration import check as check_calibration
-from xmcjax.estimators._calibration import of_classes
+from xmcjax.estimators._calibration import of_classes, splits_of_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._probabilities import Probabilities
@@ -201,6 +201,7 @@ class TopKSVC(Probabilities, LinearClassifier):
             raise ValueError(
                 f"k: expected at most {len(classes) - 1}, the number of classes less one, got {k}"
             )
+        splits = splits_of_classes(self, X, classes, numbers, sample_weight, k + 1)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         with precision(X.dtype):
             weights = self._solve(X, numbers, k, C, gamma, weight, classes, tol, max_iter, seed)
@@ -217,7 +218,7 @@ class TopKSVC(Probabilities, LinearClassifier):
             if self.fit_intercept
             else np.zeros(len(weights), X.dtype)
         )
-        self.calibration_ = of_classes(self, X, classes, numbers, sample_weight)
+        self.calibration_ = of_classes(self, X, classes, numbers, sample_weight, splits)
         return self
 
     def _solve(self, X: Any, y, k, C, gamma, weight, classes, tol, max_iter, seed):

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._options import SHARED
-from xmcjax.estimators._checkpoint import Checkpoint
+from xmcjax.estimators._checkpoint import Checkpoint, Fold
 
 
 class Watch:
@@ -28,7 +28,7 @@ class Watch:
         self._name, self._unit = type(estimator).__name__, unit
         self._verbose = SHARED["verbose"].check(estimator.verbose)
         self._of_command = hasattr(estimator, "_checkpoint")
-        self.checkpoint: Checkpoint | None = getattr(estimator, "_checkpoint", None)
+        self.checkpoint: Checkpoint | Fold | None = getattr(estimator, "_checkpoint", None)
         self._bar: Any = None
         self._begin = 0.0
 

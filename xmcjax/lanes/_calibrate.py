@@ -44,7 +44,8 @@ def calibrate_one_vs_all(
         labels: numbers of the labels; None for all.
         label_weights: from the labels of the rows of some folds, CSR, and their sample weights to
             `label_weights` of :func:`train_one_vs_all`; None for ones. The calibration has no such weights.
-        may_go_on: asked before a label is begun; after the first no, nothing is calibrated.
+        may_go_on: asked before a label is begun, and before a fold where the start takes labels in the order
+            of a tree; after the first no, nothing is calibrated.
         done: called when a label has been trained in a fold.
 
     Returns:
@@ -63,15 +64,16 @@ def calibrate_one_vs_all(
     count = Y.shape[1]
     labels = np.arange(count) if labels is None else check_labels(labels, count)
     splits = Calibrator.splits(Y, cv, labels, weight)
-    # rows of weight 0 are in no part, and have no score
-    of_rows = None if weight is None else np.where(weight > 0, weight, 1)
-    calibrator = Calibrator(count, of_rows, threads=options.threads)
+    calibrator = Calibrator(count, weight, threads=options.threads)
     size = len(labels) if options.init.tree else _AT_ONCE
     asked = _Asked(may_go_on)
     for begin in range(0, len(labels), max(1, size)):
         some = np.sort(labels[begin : begin + size])
         parts = []
         for train, rows in splits:
+            # a tree begins all of its labels at once: it is asked for between folds
+            if options.init.tree and not asked(-1):
+                return None
             Y_train, w = Y[train], None if weight is None else weight[train]
             more: dict[str, Any] = dict(sample_weight=w, labels=_largest_first(Y_train, some))
             if label_weights is not None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import instance
-from xmcjax._links import CALIBRATED
+from xmcjax._links import CALIBRATED, of_classes
 from xmcjax.data import atomic_write
 from xmcjax.models import _manifest
 from xmcjax.models._errors import ModelFormatError
@@ -58,7 +60,7 @@ class Calibration:
         return cls(np.ones(n_labels), np.zeros(n_labels), np.zeros(n_labels, bool))
 
     def apply(self, scores: np.ndarray, labels: np.ndarray | None = None) -> np.ndarray:
-        """slope z + offset, in float64; −inf stays what it is.
+        """slope z + offset, in float64, finite of scores that are; −inf stays what it is.
 
         Args:
             scores: z, of all labels [n, m].
@@ -67,9 +69,13 @@ class Calibration:
         scores, m = _sparse.dense(scores, "scores"), len(self.slope)
         if labels is None and scores.shape[-1:] != (m,) and not (scores.ndim == m == 1):
             raise ValueError(f"scores: expected [n, {m}], found shape {list(scores.shape)}")
-        if labels is None:
-            return self.slope * scores + self.offset
-        return self.slope[labels] * scores + self.offset[labels]
+        chosen: slice | np.ndarray = slice(None) if labels is None else labels
+        with np.errstate(over="ignore"):  # scores far from those of the fit: the sign is all that counts
+            found = np.asarray(self.slope[chosen] * scores + self.offset[chosen], np.float64)
+        beyond = np.isinf(found) & np.isfinite(scores)
+        if beyond.any():
+            found = np.where(beyond, np.copysign(np.finfo(float).max, found), found)
+        return found
 
     def at(self, places: np.ndarray) -> Calibration:
         """Of some of the labels."""
@@ -89,6 +95,15 @@ class Calibration:
     def joined(cls, *parts: Calibration) -> Calibration:
         """One part's labels after the other's."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _TYPES))
+
+    def method(self, meta: Mapping[str, Any]) -> str:
+        """What it is of a model: temperature where scores of classes share a slope, else sigmoid.
+
+        Args:
+            meta: of the model.
+        """
+        same = len(np.unique(self.slope)) == 1 and not self.offset.any()
+        return "temperature" if same and of_classes(meta) else "sigmoid"
 
     def encode(self) -> bytes:
         """The bytes of the file: a function of the numbers alone."""
@@ -121,7 +136,7 @@ def decode(path: Path, raw: bytes, n_labels: int) -> Calibration:
 def write_calibration(directory: str | os.PathLike[str], calibration: Calibration) -> None:
     """Gives a stored model a calibration; an old one is replaced. Its index has to be made anew.
 
-    The file is written first, then the manifest that names it.
+    The file is written first, then the manifest that names it and says its method.
 
     Args:
         directory: of a complete linear model.
@@ -149,7 +164,10 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
             raise ValueError(f"calibration: expected {high - low} labels as in {directory}, found {found}")
         content = calibration.encode()
         record = _manifest.record(CALIBRATION, content)
-        meta = {CALIBRATED: {"method": "sigmoid"}} | manifest.meta
+        meta = dict(manifest.meta)
+        method, told = calibration.method(meta), meta.get(CALIBRATED)
+        if not isinstance(told, dict) or told.get("method") != method:
+            meta[CALIBRATED] = {"method": method}
         manifest = dataclasses.replace(manifest, meta=meta, calibration=record)
         for name, raw in ((CALIBRATION, content), (MANIFEST, _manifest.render(manifest))):
             with atomic_write(directory / name) as file:

@@ -81,14 +81,14 @@ def checked_weight(weight, n_rows: int) -> np.ndarray:
 
     Raises:
         TypeError: no numbers.
-        ValueError: another number of them, or one that is not above 0 or not finite.
+        ValueError: another number of them, or one that is below 0 or not finite.
     """
     if weight is None:
         return np.ones(n_rows)
     weight = _sparse.numbers(weight, "weight")
-    if weight.shape != (n_rows,) or not (np.isfinite(weight) & (weight > 0)).all():
+    if weight.shape != (n_rows,) or not (np.isfinite(weight) & (weight >= 0)).all():
         found = "others" if weight.shape == (n_rows,) else f"shape {list(weight.shape)}"
-        raise ValueError(f"weight: expected {n_rows} finite numbers above 0, found {found}")
+        raise ValueError(f"weight: expected {n_rows} finite numbers from 0, found {found}")
     return weight
 
 
@@ -103,6 +103,10 @@ def _label_matrix(Y) -> sp.csr_array:
     return Y
 
 
+def _counts(Y: sp.csr_array) -> np.ndarray:
+    return np.bincount(Y.indices, minlength=Y.shape[1])
+
+
 class Calibrator:
     """Platt's scaling of labels, from scores that are held out: p_l = σ(a_l z_l + b_l).
 
@@ -113,7 +117,7 @@ class Calibrator:
 
     Args:
         n_labels: L, of the calibration.
-        weight: of the rows, above 0, [n]; None for ones.
+        weight: of the rows, at least 0, [n]; None for ones. A row of weight 0 has no label and no score.
         threads: of the products.
 
     Raises:
@@ -136,7 +140,7 @@ class Calibrator:
         self._found = Calibration.identity(whole_number("n_labels", n_labels, 1))
         self._weight = None if weight is None else _sparse.numbers(weight, "weight")
         self._threads = whole_number("threads", threads, 1)
-        self._own = np.zeros(n_labels, bool)
+        self._own, self._given = np.zeros(n_labels, bool), np.zeros(n_labels, bool)
         self._pool = Pool()
 
     @staticmethod
@@ -185,11 +189,13 @@ class Calibrator:
 
         Args:
             Y, labels: of :meth:`folds`.
-            cv: folds for these; or pairs of numbers of rows, of which no row is held out twice.
+            cv: folds for these; or pairs of numbers of rows, of which no row is held out twice, or held out
+                and trained on in the same pair. Rows that are never held out have no score.
             weight: of the rows, at least 0, [n]; None for ones.
 
         Raises:
-            ValueError, TypeError: as :meth:`folds`; pairs that are none.
+            ValueError, TypeError: as :meth:`folds`; pairs that are none, or that have no rows with a
+                weight; no label that has positive rows on both sides of a pair.
         """
         Y = _label_matrix(Y)
         n = Y.shape[0]
@@ -200,8 +206,28 @@ class Calibrator:
         if not cv or not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in cv):
             raise ValueError("cv: expected pairs of rows to train on and to hold out, found others")
         pairs = [tuple(whole_numbers(rows, "cv", n) for rows in pair) for pair in cv]
-        whole_numbers(np.concatenate([out for _, out in pairs]), "cv", n)
-        return [(train[np.isin(train, there)], out[np.isin(out, there)]) for train, out in pairs]
+        times = np.bincount(np.concatenate([out for _, out in pairs]), minlength=n)
+        if times.max(initial=0) > 1:
+            twice = int(times.argmax())
+            raise ValueError(
+                f"cv: expected each row held out once at most, as by KFold, found row {twice} more often"
+            )
+        for number, (train, out) in enumerate(pairs, 1):
+            both = np.intersect1d(train, out)
+            if both.size:
+                found = f"row {both[0]} of pair {number} in both"
+                raise ValueError(f"cv: expected rows to hold out that are not trained on, found {found}")
+        pairs = [(train[np.isin(train, there)], out[np.isin(out, there)]) for train, out in pairs]
+        chosen = Y if labels is None else Y[:, whole_numbers(labels, "labels", Y.shape[1])]
+        known = False
+        for number, (train, out) in enumerate(pairs, 1):
+            if not (train.size and out.size):
+                kind = "hold out" if train.size else "train on"
+                raise ValueError(f"cv: expected rows to {kind} in each pair, found none in pair {number}")
+            known = known or bool((_counts(chosen[train]) * _counts(chosen[out])).any())
+        if not known:
+            raise ValueError(_NOTHING)
+        return pairs
 
     def add(self, labels: np.ndarray, Y, parts: Sequence[HeldOut]) -> None:
         """Takes some labels, each of which is given once.
@@ -213,7 +239,8 @@ class Calibrator:
                 weights for, because the other rows did not have it, has no scores there.
 
         Raises:
-            ValueError, TypeError, IndexError: shapes that do not fit; features or weights that are none.
+            ValueError, TypeError, IndexError: shapes that do not fit; features or weights that are none; a
+                label that was given before.
         """
         labels = whole_numbers(labels, "labels", len(self._own))
         Y = sp.csc_array(_label_matrix(Y))
@@ -221,7 +248,11 @@ class Calibrator:
         parts = checked_parts(parts, n, m)
         if labels.shape != (m,):
             raise ValueError(f"labels: expected {m} numbers as Y has columns, found shape {labels.shape}")
+        again = labels[self._given[labels]]
+        if again.size:
+            raise ValueError(f"labels: expected each label once, found {again[0]} again")
         weight = checked_weight(self._weight, n)
+        self._given[labels] = True
         size = max(1, _SCORES // max(1, n))
         for first in range(0, m, size):
             some = slice(first, min(first + size, m))
@@ -236,7 +267,7 @@ class Calibrator:
 
     def _fit(self, labels: np.ndarray, z: np.ndarray, positive: np.ndarray, weight: np.ndarray) -> None:
         """Of scores [B, n], −∞ where there is none."""
-        scored = np.isfinite(z)
+        scored, positive = np.isfinite(z) & (weight > 0), positive & (weight > 0)
         z = np.where(scored, z, 0.0)
         count = scored * weight
         known = (positive & scored).sum(axis=1)

@@ -171,8 +171,10 @@ class _Graph:
         scores, calibration = "scores", self._model.calibration()
         if calibration is not None:
             dtype = self._model.dtype
-            slope = self.constant("calibration.slope", calibration.slope.astype(dtype))
-            offset = self.constant("calibration.offset", calibration.offset.astype(dtype))
+            most = float(np.finfo(dtype).max)
+            slope = self.constant("calibration.slope", np.clip(calibration.slope, 0, most).astype(dtype))
+            offset = np.clip(calibration.offset, -most, most).astype(dtype)
+            offset = self.constant("calibration.offset", offset)
             scores = self.node("Add", [self.node("Mul", [scores, slope], "scaled"), offset], "calibrated")
         if link == SIGMOID:
             self.node("Sigmoid", [scores], "probabilities")

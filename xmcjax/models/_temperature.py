@@ -11,6 +11,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import whole_number
+from xmcjax._platt import in_units
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._calibration import Calibration
 from xmcjax.models._calibrator import HeldOut, checked_parts, checked_weight
@@ -37,7 +38,7 @@ def fit_temperature(
             for has no score there. Of two classes the weights are those of one, the second: softmax is then
             over −z/2 and z/2.
         y: class of each row, whole numbers, [n].
-        weight: of the rows, above 0, [n]; None for ones.
+        weight: of the rows, at least 0, [n]; None for ones. Rows of weight 0 count for nothing.
         threads: of the products.
 
     Returns:
@@ -61,7 +62,7 @@ def fit_temperature(
         raise ValueError(f"y: expected numbers of classes [n] from 0 to {max(count, 2) - 1}, found others")
     parts, weight = checked_parts(parts, n, count), checked_weight(weight, n)
 
-    def scores() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def scores(unit: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         for rows, X, model in parts:
             size = max(1, _SCORES // max(2, count))
             for first in range(0, len(rows), size):
@@ -70,38 +71,49 @@ def fit_temperature(
                 if count == 1:
                     z = np.concatenate([-z / 2, z / 2], axis=1)
                 place, w = y[rows[some]], weight[rows[some]]
-                kept = np.isfinite(z[np.arange(len(z)), place]) & (np.isfinite(z).sum(axis=1) > 1)
-                yield z[kept], place[kept], w[kept]
+                kept = np.isfinite(z[np.arange(len(z)), place]) & (np.isfinite(z).sum(axis=1) > 1) & (w > 0)
+                yield np.ldexp(z[kept], -unit), place[kept], w[kept]
 
-    a = _scale(scores())
+    a, unit = _scale(scores())
     least = _LEAST * a
     rest = 1 / (sum(float(weight[part.rows].sum()) for part in parts) + 2)
-    f, g, h = _values(scores(), a, rest)
+    f, g, h = _values(scores(unit), a, rest)
     for _ in range(_MOST_STEPS):
         step = -g / max(h, np.finfo(float).tiny)
         step = max(step, least - a)
         if -g * step <= _ENOUGH * f:
             break
         for _ in range(_MOST_HALVINGS):
-            tried = _values(scores(), a + step, rest)
+            tried = _values(scores(unit), a + step, rest)
             if tried[0] <= f + 1e-4 * g * step:
                 break
             step /= 2
         else:  # rounding: no step lowers it any more
             break
         a, (f, g, h) = a + step, tried
-    return Calibration(np.full(count, a), np.zeros(count), np.zeros(count, bool))
+    return Calibration(np.full(count, in_units(a, unit)), np.zeros(count), np.zeros(count, bool))
 
 
-def _scale(blocks: Iterator) -> float:
-    """The inverse of the standard deviation of the scores of a row, in the root mean square over rows."""
+def _scale(blocks: Iterator) -> tuple[float, int]:
+    """The inverse of the standard deviation of the scores of a row, in the root mean square over rows.
+
+    Returns:
+        It, and u, of scores divided by 2^u: of these no square leaves the range of numbers.
+    """
     total = rows = 0.0
+    unit = -2000  # below the exponent of any number
     for z, _, w in blocks:
-        total += float((w * np.nanvar(np.where(np.isfinite(z), z, np.nan), axis=1)).sum()) if len(z) else 0.0
+        if not len(z):
+            continue
+        there = np.isfinite(z)
+        before, own = unit, int(np.frexp(np.abs(z[there]).max())[1])
+        unit = max(unit, own)
+        variance = np.nanvar(np.where(there, np.ldexp(z, -own), np.nan), axis=1)
+        total = float(np.ldexp(total, 2 * (before - unit)) + np.ldexp((w * variance).sum(), 2 * (own - unit)))
         rows += float(w.sum())
     if not rows:
         raise ValueError("calibration: expected rows whose class has a score, found none")
-    return float(np.sqrt(rows / total)) if total > 0 else 1.0
+    return float(np.sqrt(rows / total)) if total > 0 else 1.0, unit
 
 
 def _values(blocks: Iterator, a: float, rest: float) -> tuple[float, float, float]:
