@@ -21,7 +21,7 @@ from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES
 from xmcjax.solvers import kernel_multinomial, multiclass_dual, multinomial
 
-KINDS = [kind for kind in vars(estimators).values() if isinstance(kind, type)]
+KINDS = [kind for kind in vars(estimators).values() if isinstance(kind, type) and hasattr(kind, "fit")]
 OPTIONS = lanes.OPTIONS
 ARGUMENTS = [option for option in OPTIONS.values() if option.argument]
 
