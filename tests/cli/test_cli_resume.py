@@ -1,6 +1,7 @@
 """Joint systems that are interrupted or killed: the state is on disk, and another run goes on from it."""
 
 import json
+import shutil
 import signal
 
 import numpy as np
@@ -173,6 +174,27 @@ def test_other_data_and_damaged_states_are_refused(xmcjax, data, tmp_path):
     (state / "run.json").unlink()
     xmcjax(*train, "--train", data, "--resume").refused("run.json", "found no such file")
     assert (state / "dual.npz").read_bytes() == whole
+
+
+def test_states_of_another_shape_or_size_are_refused_by_name(xmcjax, data, tmp_path):
+    train = ["train", "--system", "multiclass", "--model", tmp_path / "m", *OPTIONS["multiclass"]]
+    train += ["--train", data, "--resume"]
+    python(INTERRUPTED, "SIGKILL", 2, *train, timeout=240)
+    state = tmp_path / "m.state"
+    for wrong, expected in (
+        (np.ones((7, 3)), "dual variables [400, 6], found an array [7, 3]"),
+        (np.full((400, 6), np.nan), "finite float64 numbers"),
+    ):
+        sp.save_npz(state / "dual.npz", sp.csr_matrix(wrong))
+        said = xmcjax(*train).refused("dual.npz", expected, "without it the run begins anew")
+        assert said.count("train.txt") == 0
+    with open(state / "run.json", "r+b") as file:
+        file.truncate(2 << 20)
+    xmcjax(*train).refused("run.json", "in 1,048,576 bytes at most, found 2,097,152 bytes")
+    shutil.rmtree(state)
+    state.write_text("mine")
+    xmcjax(*train).refused("m.state", "expected a folder for the state of a run")
+    assert state.read_text() == "mine"
 
 
 def test_a_run_that_fails_before_there_is_a_state_leaves_none(xmcjax, data, tmp_path):

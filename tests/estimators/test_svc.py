@@ -191,3 +191,14 @@ def test_weights_leave_max_iter_what_it_is():
         for formulation in ("ww", "cs", "llw"):
             fitted = MulticlassSVC(formulation, C=100.0, tol=1e-9, max_iter=most, random_state=0)
             assert fitted.fit(X, y, 0.5 + rng.random(80)).n_iter_ <= most
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 25, 33, 40])
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_no_method_passes_max_iter(formulation, most):
+    """Coordinate ascent ends after some passes, and what takes over has the rest of them."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(150, 6)), rng.integers(0, 4, 150)
+    with pytest.warns(ConvergenceWarning):
+        fitted = MulticlassSVC(formulation, C=100, tol=1e-13, max_iter=most).fit(X, y)
+    assert fitted.status_ == Status.MAX_STEPS and 0 < fitted.n_iter_ <= most

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +20,8 @@ from xmcjax.models import ModelFormatError, ModelMismatchError, check_regular
 #: Seconds from one state that is written to the next, at least; the share of the time that may go into it.
 EVERY, SHARE = 20.0, 0.05
 _RUN, _SPARSE, _DENSE, _OWN = "run.json", "dual.npz", "dual.npy", "states"
+# Bytes of what a run is made of, at most: a few hundred are written.
+_LONGEST = 1 << 20
 
 
 class OutOfTimeError(Exception):
@@ -49,11 +52,13 @@ class Checkpoint:
         Raises:
             FileExistsError: a state is there, and nobody asked for it.
             ModelMismatchError: it is of another run.
-            ModelFormatError: it is damaged.
+            ModelFormatError: it is damaged, or something else than a folder.
             OSError: it cannot be read or written.
         """
         if not resume:
             refuse_state(self.folder)
+        if os.path.lexists(self.folder) and not self.folder.is_dir():
+            raise ModelFormatError(self.folder, "a folder for the state of a run", "something else")
         there = has_state(self.folder)
         path = self.folder / _RUN
         if there:
@@ -68,6 +73,10 @@ class Checkpoint:
         if not path.exists():
             raise ModelFormatError(path, "what the run is made of", "no such file")
         check_regular(path)
+        size = path.stat().st_size
+        if size > _LONGEST:
+            expected = f"what a run is made of in {_LONGEST:,} bytes at most"
+            raise ModelFormatError(path, expected, f"{size:,} bytes")
         try:
             found = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
@@ -80,21 +89,26 @@ class Checkpoint:
             if self._mark.get(key) != found.get(key):
                 raise ModelMismatchError(self.folder, key, str(found.get(key)), str(self._mark.get(key)))
 
-    def load(self) -> Any:
+    def load(self, shape: tuple[int, int] | None = None) -> Any:
         """The dual variables, sparse or dense, or None where there are none yet.
 
+        Args:
+            shape: that they are to have; None for any.
+
         Raises:
-            DataFormatError: a damaged file.
+            DataFormatError: a damaged file, numbers that are not finite, another shape.
             OSError: it cannot be read.
         """
         for name, read in ((_SPARSE, load_scipy_npz), (_DENSE, load_npy)):
             path = self.folder / name
             if path.exists():
                 try:
-                    return read(path, np.float64)
+                    alpha = read(path, np.float64)
+                    _check_dual(path, alpha, shape)
                 except DataFormatError as error:
                     found = f"{error.found}; without it the run begins anew"
                     raise DataFormatError(path, None, None, error.expected, found) from error
+                return alpha
         return None
 
     def offer(self, state: Callable[[], Any]) -> None:
@@ -166,7 +180,7 @@ class Fold:
     def __init__(self, deadline: float):
         self._deadline = deadline
 
-    def load(self) -> None:
+    def load(self, shape: tuple[int, int] | None = None) -> None:
         """There is nothing to go on from."""
 
     def offer(self, _: Callable[[], Any] | None = None) -> None:
@@ -177,6 +191,13 @@ class Fold:
         """
         if time.monotonic() >= self._deadline:
             raise OutOfTimeError
+
+
+def _check_dual(path: Path, alpha: Any, shape: tuple[int, int] | None) -> None:
+    if shape is not None and alpha.shape != shape:
+        raise DataFormatError(
+            path, None, None, f"dual variables {list(shape)}", f"an array {list(alpha.shape)}"
+        )
 
 
 def has_state(folder: Path) -> bool:

@@ -156,7 +156,7 @@ class MulticlassSVC(Probabilities, LinearClassifier):
         rows = X, classes, numbers, sample_weight
         splits = splits_of_classes(self, *rows)
         n, kept, watch = len(numbers), None, Watch(self, "epoch")
-        start = watch.start(last_dual(self, classes, n))
+        start = watch.start(last_dual(self, classes, n), (n, len(classes)))
         if weight is not None:
             check_features(X)  # before rows are left out, so that it names the right one
             check_products(C, weight, X.dtype)

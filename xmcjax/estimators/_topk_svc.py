@@ -232,7 +232,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         elif self.fit_intercept:
             X = with_ones(X)
         watch, rows = Watch(self, "epoch"), dict(weight=weight, classes=len(classes))
-        start = watch.start(last_dual(self, classes, len(y)))
+        start = watch.start(last_dual(self, classes, len(y)), (len(y), len(classes)))
         more = dict(tol=tol, max_epochs=max_iter, seed=seed, start=start, variant=self.variant, gamma=gamma)
         with watch:
             observe = watch.observer(watch.dual)

@@ -54,9 +54,9 @@ class Watch:
         """The function, where anybody wants to know."""
         return observe if self.watching else None
 
-    def start(self, last: Any = None) -> Any:
+    def start(self, last: Any = None, shape: tuple[int, int] | None = None) -> Any:
         """Dual variables to start from: those of the state on disk, of the last fit, or none."""
-        kept = None if self.checkpoint is None else self.checkpoint.load()
+        kept = None if self.checkpoint is None else self.checkpoint.load(shape)
         return last if kept is None else kept
 
     def show(self, passes: float, **values: Any) -> None:

@@ -286,10 +286,14 @@ class Proximal(_Point):
     _method = 1
     newton_steps = failures = 0
 
-    def step(self, tolerance: float) -> Assessment:
-        """One proximal point step."""
+    def step(self, tolerance: float, most: int = 60) -> Assessment:
+        """One proximal point step, of so many Newton steps at most, and 60.
+
+        Raises:
+            ValueError: none is allowed.
+        """
         counts = np.zeros(2, np.int64)
-        found = self._assessed("proximal_step", tolerance=tolerance, counts=counts)
+        found = self._assessed("proximal_step", tolerance=tolerance, most=most, counts=counts)
         self.newton_steps, self.failures = counts.tolist()
         return found
 

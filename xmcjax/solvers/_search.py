@@ -25,6 +25,8 @@ MARGIN = 0.9
 _ATTEMPTS = 4
 # Sweeps in a row between two passes over everything.
 _SWEEPS = 20
+# Passes of which one is begun.
+_TINY = 1e-9
 
 
 class Ended(NamedTuple):
@@ -92,7 +94,7 @@ class Search:
             X, y, formulation, C = self._given
             found = certified(X, y, ended.alpha, formulation, C, self.tol, ended.W, self._k)
             self.keep(found)
-            if ended.gap > target or not self.unsolved or left() <= 0:
+            if ended.gap > target or not self.unsolved or left() < 1:
                 return
             target /= 4  # it took its own rounding for progress
 
@@ -102,7 +104,7 @@ class Search:
             return Status.NONFINITE
         if self.gap <= self.tol:
             return Status.CONVERGED
-        return Status.STALLED if left > 0 else Status.MAX_STEPS
+        return Status.STALLED if left >= 1 else Status.MAX_STEPS
 
 
 class Ascending(Protocol):
@@ -137,7 +139,7 @@ def ascend(
         accuracy: of the steps.
         shrinking: whether sweeps leave out what does not change.
         passes: is counted on.
-        left: passes that are still allowed.
+        left: passes that are still allowed; another begins where one is.
         patience: passes of this call at most.
         told: called with the gap where it is looked at, or None.
     """
@@ -147,7 +149,7 @@ def ascend(
         work += 1
         if told is not None:
             told(found.gap)
-        if accuracy.enough(found.gap, found.violation, work) or left() <= 0 or work >= patience:
+        if accuracy.enough(found.gap, found.violation, work) or left() < 1 or work >= patience:
             return found
         # half of what is left, or below the tolerance: what was left out is then worth another look
         enough = max(accuracy.eps / 2, found.violation / 2)
@@ -155,7 +157,7 @@ def ascend(
             violation, share = point.sweep(accuracy.eps, shrinking)
             passes.sweeps, passes.visited, work = passes.sweeps + 1, passes.visited + share, work + share
             passes.shrunk = 1 - share
-            if violation <= enough or left() <= 0 or work >= patience:
+            if violation <= enough or left() < 1 or work >= patience:
                 break
 
 
@@ -183,11 +185,12 @@ def ascend_separately(
     """
     work = before = 0.0
     while True:
-        to = point.advance(tol, min(_SWEEPS, left(), patience - work), shrinking)
+        # a pass that begins is a whole one at most
+        to = point.advance(tol, min(_SWEEPS, max(left() - 1, _TINY), patience - work), shrinking)
         work += to.passes - before
         passes.visited += to.passes - before
         passes.sweeps, passes.shrunk, before = math.ceil(passes.visited), to.left_out, to.passes
         if told is not None:
             told(to.found.gap)
-        if not to.running or left() <= 0 or work >= patience:
+        if not to.running or left() < 1 or work >= patience:
             return to.found

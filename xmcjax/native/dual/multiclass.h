@@ -171,8 +171,8 @@ class MulticlassProximal : public DualPointByRow {
  public:
   using DualPointByRow::DualPointByRow;
   int64_t newton_steps = 0, failures = 0;  // made; steps in a row that brought nothing
-  // A step, and how far from the optimum it ends.
-  virtual Assessment step(double tolerance) = 0;
+  // A step of so many Newton steps at most, and how far from the optimum it ends.
+  virtual Assessment step(double tolerance, int64_t most) = 0;
 };
 
 // What the alternating direction method of multipliers begins with: ‖α‖² and ‖X W‖².

@@ -19,7 +19,8 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-constexpr int kMaxNewton = 60, kMaxSearch = 25;
+constexpr int64_t kMaxNewton = 60;
+constexpr int kMaxSearch = 25;
 constexpr int64_t kProjection = 20;  // passes over a row that the projection costs, about
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -41,13 +42,13 @@ class Proximal final : public MulticlassProximal {
     reach_ = std::sqrt(2 * longest);
   }
 
-  Assessment step(double tolerance) override {
+  Assessment step(double tolerance, int64_t most) override {
     if (!(sigma_ > 0)) {
       here_ = certify();
       // the first step is to bring the violation to a third of the margin, or of what it is
       sigma_ = 3 * C_ / std::min(1.0, std::max(here_.violation, 1e-12));
     }
-    const int64_t newton = minimise(tolerance);
+    const int64_t newton = minimise(tolerance, std::min(most, kMaxNewton));
     newton_steps += newton;
     old_.assign(alpha_.get(), alpha_.get() + X_.n * width_);
     std::copy(a_.get(), a_.get() + X_.n * width_, alpha_.get());
@@ -185,7 +186,7 @@ class Proximal final : public MulticlassProximal {
 
   // --- Newton's method on ψ from W; leaves the maximiser in a_ and returns the steps made
 
-  int64_t minimise(double tolerance) {
+  int64_t minimise(double tolerance, int64_t most) {
     const int64_t size = X_.d * width_;
     find_gains();
     std::fill(h_.get(), h_.get() + X_.n * width_, 0.0);
@@ -199,10 +200,10 @@ class Proximal final : public MulticlassProximal {
         double* a = a_.get() + i * width_;
         poll(kProjection * width_ / N);
         prox(i, 0, a);
-        V most{};
+        V largest{};
         for (int64_t j = 0; j < width_; j += N)
-          most = maximum(most, absolute(load(a + j) - load(alpha_.get() + i * width_ + j)));
-        moved = std::max(moved, largest_lane(most));
+          largest = maximum(largest, absolute(load(a + j) - load(alpha_.get() + i * width_ + j)));
+        moved = std::max(moved, largest_lane(largest));
         accumulate(i, a_.get(), D_.get());
       }
       double square = 0;
@@ -211,7 +212,7 @@ class Proximal final : public MulticlassProximal {
         square += gradient_[j] * gradient_[j];
       }
       const double norm = std::sqrt(square);
-      if (reach_ * norm <= 0.2 * std::max(moved / sigma_, tolerance) || newton == kMaxNewton || norm == 0)
+      if (reach_ * norm <= 0.2 * std::max(moved / sigma_, tolerance) || newton == most || norm == 0)
         return newton;
       if (!(form_.pairs() ? coupled() : separate())) return newton;
       double WD = 0, DD = 0, start = 0;

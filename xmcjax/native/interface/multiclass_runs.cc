@@ -173,7 +173,8 @@ void run(AdvanceArgs<T>& args) {
 template <class T>
 void run(ProximalStepArgs<T>& args) {
   const auto proximal = as<MulticlassProximal>(args);
-  put(proximal->step(args.tolerance), args.found);
+  expect(args.most > 0, "a Newton step at least");
+  put(proximal->step(args.tolerance, args.most), args.found);
   args.counts[0] = proximal->newton_steps, args.counts[1] = proximal->failures;
 }
 

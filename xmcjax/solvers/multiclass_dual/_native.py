@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class _Methods:
             else:
                 self._attempt(lambda tol, alpha: self._ascent(rows, tol, alpha, np.inf))
         passes = self._passes
-        counts = dict(epochs=passes.sweeps, newton_steps=self._newton_steps, shrunk=passes.shrunk)
+        counts = dict(epochs=math.ceil(passes.visited), newton_steps=self._newton_steps, shrunk=passes.shrunk)
         counts |= dict(reason=self._reason(patience))
         return counts | described(search, self._violation, self._left(), self._formulation)
 
@@ -145,7 +146,7 @@ class _Methods:
 
     @property
     def _goes_on(self) -> bool:
-        return self._search.unsolved and self._left() > 0
+        return self._search.unsolved and self._left() >= 1
 
     def _ascent(self, rows, tol: float, alpha, patience: float) -> Ended:
         """Coordinate ascent."""
@@ -175,11 +176,11 @@ class _Methods:
         before, accuracy = self._newton_steps, Accuracy(np.dtype(np.float64), tol)
         told = self._told(_NEWTON, point)
         while True:
-            found = point.step(accuracy.eps)
+            found = point.step(accuracy.eps, int(self._left()))
             self._newton_steps = before + point.newton_steps
             if told is not None:
                 told(found.gap)
-            if accuracy.enough(found.gap, found.violation) or self._left() <= 0 or point.failures >= FAILURES:
+            if accuracy.enough(found.gap, found.violation) or self._left() < 1 or point.failures >= FAILURES:
                 self._violation = found.violation
                 return Ended(point.alpha, found.gap)
 
@@ -188,9 +189,8 @@ class _Methods:
         if self._steps is None:
             more: dict[str, Any] = dict(threads=self._shared["threads"], told=self._told_of_steps(_STEPS))
             self._steps = _admm_dense.Method(self._X, self._y, self._m, self._formulation, self._C, **more)
-        found = self._steps(alpha, tol, int(_STEPS * self._left()) + 1)
+        found = self._steps(alpha, tol, int(_STEPS * self._left()))
         self._passes.visited += found.steps / _STEPS
-        self._passes.sweeps += -(-found.steps // _STEPS)
         return Ended(found.alpha, found.gap, found.W)
 
     def _sparse_admm(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array) -> Ended:
@@ -201,18 +201,17 @@ class _Methods:
             return self._ascent(rows, tol, alpha, np.inf)
         if system.by_rows:
             ended = self._ascent(rows, tol, alpha, system.passes(rows, self._m))
-            if ended.gap <= tol or self._left() <= 0:
+            if ended.gap <= tol or self._left() < 1:
                 return ended
             alpha = ended.alpha
         point.alpha = alpha
-        most = int(_SPARSE_STEPS * self._left()) + 1
+        most = int(_SPARSE_STEPS * self._left())
         split = _admm_sparse.Sparse(point, rows, self._C, system)
         try:
             found = _admm.steps(split, self._C, tol, most, self._told_of_steps(_SPARSE_STEPS))
         except np.linalg.LinAlgError:  # numbers that overflow, or their rounding, leave no factor
             return self._ascent(rows, tol, alpha, np.inf)
         self._passes.visited += found.steps / _SPARSE_STEPS
-        self._passes.sweeps += -(-found.steps // _SPARSE_STEPS)
         return Ended(found.alpha, found.gap, found.W)
 
     @property

@@ -39,7 +39,7 @@ class Solution(NamedTuple):
     dual: float
     gap: float  #: |primal − dual| / |primal|, of W and alpha in float64
     violation: float  #: largest |projected gradient| that ascent or Newton's method found last
-    epochs: int  #: of coordinate ascent
+    epochs: int  #: of coordinate ascent; natively one that leaves out rows counts as its share
     newton_steps: int  #: of the proximal point method
     status: Status
     density_w: float  #: share of the weights that are not zero
