@@ -98,7 +98,7 @@ def test_where_ascent_is_slow_newtons_method_goes_on(backend):
     assert 0 < found.density_alpha < 1 and found.alpha.shape == (20, 3)
     again = md.run(X, y, max_epochs=5, **options)
     assert (again.status, again.newton_steps) == (Status.MAX_STEPS, 0)
-    assert 5 <= again.epochs <= 10  # five passes over all instances
+    assert again.epochs == 5
 
 
 @pytest.mark.parametrize("formulation", md.FORMULATIONS)
