@@ -98,3 +98,20 @@ def test_what_is_refused():
 
 def test_no_labels_have_no_thresholds():
     assert f1_thresholds(np.zeros((3, 0)), np.zeros((3, 0))).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int64])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_whole_numbers_are_scores_like_others(dtype, form):
+    Y, Z = drawn(3)
+    Z = (np.clip(10 * Z + 40, 1, 90)).astype(dtype)
+    Z[0] = np.iinfo(dtype).min if dtype in (np.int8, np.int64) else 1
+    expected = f1_thresholds(Y.astype(int), Z.astype(float))
+    np.testing.assert_array_equal(f1_thresholds(Y.astype(int), form(Z)), expected)
+
+
+def test_truth_values_are_no_scores():
+    Y, Z = drawn(3)
+    for form in (np.asarray, sp.csr_array, sp.coo_array):
+        with pytest.raises(ValueError, match="expected scores"):
+            f1_thresholds(Y.astype(int), form(Z > 0))

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import multinomial as helpers
-from tests.support.internals import multinomial_certificate
+from tests.support.internals import multinomial_certificate, multinomial_judge
 from xmcjax.lanes import precision
 from xmcjax.native import available
 from xmcjax.solvers import Status, multinomial
@@ -113,3 +113,14 @@ def test_weights_of_a_huge_objective_bound_nothing_by_their_rounding():
     for steps in (0, 1, 5, 20):
         found = certifier.certified(far, np.zeros(4), 1e-2, steps)
         assert (1 - found.gap) * found.value <= best.value
+
+
+@pytest.mark.parametrize("status", [Status.LINE_SEARCH_FAILED, Status.CONVERGED])
+def test_weights_that_are_not_finite_are_called_so(status):
+    X, y = clusters()
+    with precision(np.float32):
+        problem, hp = helpers.problem(sp.csr_matrix(X, dtype=np.float32), y, 1.0), multinomial.HParams()
+        state = multinomial.initial(problem, hp, None, None, method="lbfgs")
+        state = state._replace(W=state.W + np.nan, status=state.status * 0 + status)
+        verdict = multinomial_judge.Judge(problem, hp, False).verdict("lbfgs", state)
+    assert verdict.status == Status.NONFINITE and verdict.better is None

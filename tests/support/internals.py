@@ -36,7 +36,7 @@ from xmcjax.solvers import (
 from xmcjax.solvers.multiclass_dual import _processes, _wire
 from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
 from xmcjax.solvers.multinomial import _checkpoint as _multinomial_checkpoint
-from xmcjax.solvers.multinomial import _mesh, _preconditioners
+from xmcjax.solvers.multinomial import _judge, _mesh, _preconditioners
 
 SYSTEMS, CLI_MODULES = _systems.SYSTEMS, _cli_systems.MODULES
 option_tables, platt, sparse, topology = _options, _platt, _sparse, _topology
@@ -51,5 +51,5 @@ cg, peers, wire = _cg, _peers, _wire
 admm, certified, cut = _admm_dense.Method, _certified.certified, _processes._cut
 admm_blocks, admm_dense, admm_sparse, admm_steps = _admm_blocks, _admm_dense, _admm_sparse, _admm.steps
 entropic, smoothed = _entropic.entropic, _formulations.smoothed
-multinomial_certificate, multinomial_mesh = _multinomial_certificate, _mesh
+multinomial_certificate, multinomial_judge, multinomial_mesh = _multinomial_certificate, _judge, _mesh
 multinomial_checkpoint, preconditioners = _multinomial_checkpoint, _preconditioners

@@ -106,7 +106,7 @@ def _best(z: np.ndarray, true: np.ndarray, count: int) -> float:
 def _stored(scores) -> sp.csr_array:
     """Scores as CSR with an entry for each that is a prediction."""
     if not sp.issparse(scores):
-        if scores.ndim != 2 or scores.dtype.kind not in "iuf":
+        if scores.ndim != 2:
             raise ValueError(
                 f"predictions: expected scores [n, L], found {scores.dtype} {list(scores.shape)}"
             )
@@ -116,6 +116,10 @@ def _stored(scores) -> sp.csr_array:
             (scores.ravel(), indices, n_labels * np.arange(n + 1)),
             shape=(n, n_labels),
         )
+    if scores.dtype.kind not in "iuf":
+        raise ValueError(f"predictions: expected scores [n, L], found {scores.dtype} {list(scores.shape)}")
+    if scores.dtype.kind != "f":
+        scores = scores.astype(np.float64)  # whose order −z turns round
     wrong = np.flatnonzero(np.isnan(scores.data))
     if wrong.size:
         row = int(np.searchsorted(scores.indptr, wrong[0], side="right")) - 1

@@ -61,6 +61,8 @@ class Judge:
         if self._certifier is None:
             self._certifier = _certificate.Certifier(self._problem)
         W, bias = (np.asarray(a)[..., : self._problem.classes] for a in (state.W, state.bias))
+        if not (np.isfinite(W).all() and np.isfinite(bias).all()):
+            return Verdict(Status.NONFINITE, math.nan)
         steps = _NEWTON_STEPS if stuck and not self._split else 0
         found = self._certifier.certified(W, bias, self._tol, steps, direction)
         better = None if self._split else found
