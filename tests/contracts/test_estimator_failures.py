@@ -126,7 +126,7 @@ def test_options_are_checked(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_data_are_checked(name, container):
     X, y = clusters()
-    ours = clone(ESTIMATORS[name]).fit(container(X), y)
+    ours = ESTIMATORS[name].fit(container(X), y)
     for value, found in ((np.nan, "NaN"), (np.inf, "inf"), (-np.inf, "-inf")):
         bad = X.copy()
         bad[7, 2] = value
@@ -160,7 +160,7 @@ def other_data(failure):
 @pytest.mark.parametrize("failure", ["overflow", "not finite", "warning"])
 def test_a_failed_refit_changes_nothing(name, failure):
     X, y = clusters(dtype=np.float32)
-    estimator = clone(ESTIMATORS[name]).fit(X, y)
+    estimator = ESTIMATORS[name].fit(X, y)
     expected = estimator.predict(X)
     if failure == "warning":
         estimator.set_params(**UNCONVERGED[name])
@@ -184,7 +184,7 @@ def test_a_failed_refit_changes_nothing(name, failure):
 def test_a_first_fit_that_fails_leaves_nothing(name):
     X, y = clusters()
     X[0, 0] = np.inf
-    estimator = clone(ESTIMATORS[name])
+    estimator = ESTIMATORS[name]
     with pytest.raises(ValueError, match="inf"):
         estimator.fit(X, y)
     assert vars(estimator) == estimator.get_params()
@@ -195,7 +195,7 @@ def test_a_first_fit_that_fails_leaves_nothing(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_what_did_not_converge_is_said_at_the_line_that_called(name):
     X, y = clusters()
-    estimator = clone(ESTIMATORS[name]).set_params(**UNCONVERGED[name])
+    estimator = ESTIMATORS[name].set_params(**UNCONVERGED[name])
     with pytest.warns(ConvergenceWarning, match=r"(raise max_iter|not converged \(MAX_STEPS)") as caught:
         estimator.fit(X, y)
     assert [warning.filename for warning in caught] == [__file__]

@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
@@ -29,7 +28,7 @@ def default_settings(strict_numbers):
 
 
 def fitted(name, X, y, weight=None, **options):
-    return clone(ESTIMATORS[name]).set_params(**EXACT, **options).fit(X, y, sample_weight=weight)
+    return ESTIMATORS[name].set_params(**EXACT, **options).fit(X, y, sample_weight=weight)
 
 
 def scores(*given, **options):
@@ -230,7 +229,7 @@ def test_multinomial_is_logistic_regression_with_the_same_weights():
 def test_class_weights_are_checked(name, weights, error, message):
     X, y = clusters()
     with pytest.raises(error, match=message):
-        clone(ESTIMATORS[name]).set_params(class_weight=weights).fit(X, y)
+        ESTIMATORS[name].set_params(class_weight=weights).fit(X, y)
 
 
 def test_weights_of_labels_are_checked():
@@ -258,7 +257,7 @@ def test_classes_of_a_fold_may_lack_some_that_have_weights():
 def test_weights_are_stored(name, tmp_path):
     X, y = clusters()
     for given in ("balanced", {0: 3.0, 1: 0.5, 2: 1.0}):
-        model = clone(ESTIMATORS[name]).set_params(class_weight=given).fit(X, y)
+        model = ESTIMATORS[name].set_params(class_weight=given).fit(X, y)
         model.save(tmp_path / str(type(given)))
         loaded = type(model).load(tmp_path / str(type(given)))
         assert loaded.class_weight == given

@@ -56,12 +56,12 @@ def by_hand(estimator, X, y, weight):
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_are_routed_through_a_search_and_a_pipeline(name, routing):
     X, y, weight = weighted()
-    ours = clone(ESTIMATORS[name]).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+    ours = ESTIMATORS[name].set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
     search = GridSearchCV(ours, {"tol": [1e-3]}, cv=FOLDS).fit(X, y, sample_weight=weight)
     expected = list(by_hand(ESTIMATORS[name].set_params(**search.best_params_), X, y, weight))
     found = [search.cv_results_[f"split{i}_test_score"][0] for i in range(2)]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    alone = clone(ESTIMATORS[name]).set_params(**search.best_params_).fit(X, y, weight)
+    alone = ESTIMATORS[name].set_params(**search.best_params_).fit(X, y, weight)
     np.testing.assert_array_equal(search.decision_function(X), alone.decision_function(X))
 
     scores = cross_validate(
@@ -79,14 +79,14 @@ def test_weights_are_routed_through_a_search_and_a_pipeline(name, routing):
 def test_weights_that_were_not_asked_for_are_refused(name, routing):
     X, y, weight = weighted()
     with pytest.raises(UnsetMetadataPassedError, match="sample_weight"):
-        GridSearchCV(clone(ESTIMATORS[name]), {"tol": [1e-3]}, cv=2).fit(X, y, sample_weight=weight)
+        GridSearchCV(ESTIMATORS[name], {"tol": [1e-3]}, cv=2).fit(X, y, sample_weight=weight)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_calibration_takes_weights(name):
     X, y, weight = weighted()
-    ours = CalibratedClassifierCV(clone(ESTIMATORS[name]), cv=FOLDS).fit(X, y, sample_weight=weight)
-    plain = CalibratedClassifierCV(clone(ESTIMATORS[name]), cv=FOLDS).fit(X, y)
+    ours = CalibratedClassifierCV(ESTIMATORS[name], cv=FOLDS).fit(X, y, sample_weight=weight)
+    plain = CalibratedClassifierCV(ESTIMATORS[name], cv=FOLDS).fit(X, y)
     p = ours.predict_proba(X)
     np.testing.assert_allclose(p.sum(axis=1), 1)
     assert ours.score(X, y) > 0.7 and np.abs(p - plain.predict_proba(X)).max() > 1e-3
@@ -101,7 +101,7 @@ def test_lists_of_tags_get_a_hint(name):
         [{"a"}, {"b"}, {"a"}, {"c"}],
     ):
         with pytest.raises(ValueError, match=r"^y: expected one class per row.*MultiLabelBinarizer"):
-            clone(ESTIMATORS[name]).fit(X, y)
+            ESTIMATORS[name].fit(X, y)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -133,7 +133,7 @@ def test_two_classes_of_a_binarizer():
     Y = binarizer.fit_transform(names)
     assert Y.shape == (90, 1)
     for name in NAMES:
-        ours = clone(ESTIMATORS[name]).fit(X, Y.ravel())
+        ours = ESTIMATORS[name].fit(X, Y.ravel())
         assert np.mean(binarizer.inverse_transform(ours.predict(X)) == names) > 0.8
 
 
@@ -159,7 +159,7 @@ def test_a_search_over_label_matrices(container):
 @pytest.mark.parametrize("name", NAMES)
 def test_inside_one_vs_rest_of_scikit_learn(name):
     X, y = clusters(90)
-    ours = OneVsRestClassifier(clone(ESTIMATORS[name])).fit(X, y)
+    ours = OneVsRestClassifier(ESTIMATORS[name]).fit(X, y)
     assert ours.score(X, y) > 0.7
 
 
@@ -171,7 +171,7 @@ def steps(model):
 def test_a_warm_start_goes_on(name):
     X, y = clusters(90)
     tight = dict(tol=1e-10) | (dict(clip=0) if name == "OneVsAllClassifier" else {})
-    cold = clone(ESTIMATORS[name]).set_params(**tight).fit(X, y)
+    cold = ESTIMATORS[name].set_params(**tight).fit(X, y)
     warm = clone(cold).set_params(warm_start=True).fit(X, y)
     np.testing.assert_array_equal(warm.decision_function(X), cold.decision_function(X))
     assert steps(warm.fit(X, y)) <= 1 < steps(cold)
@@ -188,8 +188,8 @@ def test_a_warm_start_with_other_classes(name):
     X, y = clusters(90)
     tight = dict(tol=1e-10) | (dict(clip=0) if name == "OneVsAllClassifier" else {})
     for before, now in ((y < 2, y < 3), (y < 3, y < 2), (y < 2, y > 0)):
-        warm = clone(ESTIMATORS[name]).set_params(warm_start=True, **tight).fit(X[before], y[before])
-        cold = clone(ESTIMATORS[name]).set_params(**tight).fit(X[now], y[now])
+        warm = ESTIMATORS[name].set_params(warm_start=True, **tight).fit(X[before], y[before])
+        cold = ESTIMATORS[name].set_params(**tight).fit(X[now], y[now])
         found = warm.fit(X[now], y[now]).decision_function(X)
         np.testing.assert_allclose(found, cold.decision_function(X), atol=1e-4)
         np.testing.assert_array_equal(warm.classes_, cold.classes_)
@@ -198,7 +198,7 @@ def test_a_warm_start_with_other_classes(name):
 @pytest.mark.parametrize("name", WARM[:2])
 def test_a_warm_start_needs_the_same_features(name):
     X, y = clusters(90)
-    warm = clone(ESTIMATORS[name]).set_params(warm_start=True).fit(X, y)
+    warm = ESTIMATORS[name].set_params(warm_start=True).fit(X, y)
     before = dict(vars(warm))
     with pytest.raises(ValueError, match=r"^X: expected 4 features, as in the last fit, found 3$"):
         warm.fit(X[:, :3], y)
@@ -243,7 +243,7 @@ def test_a_terminal_sees_how_far_a_fit_is(name, monkeypatch):
     def seen(verbose, stderr):
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stderr", stderr)
-            clone(ESTIMATORS[name]).set_params(verbose=verbose).fit(X, y)
+            ESTIMATORS[name].set_params(verbose=verbose).fit(X, y)
         return stderr.getvalue()
 
     unit = {"OneVsAllClassifier": "3/3 [", "MultinomialLogisticRegression": "iteration"}[name]

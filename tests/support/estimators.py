@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.svm import LinearSVC
 
 import xmcjax
 
-ESTIMATORS = {
-    "OneVsAllClassifier": xmcjax.OneVsAllClassifier(),
-    "MulticlassSVC": xmcjax.MulticlassSVC(random_state=0),
-    "MultinomialLogisticRegression": xmcjax.MultinomialLogisticRegression(),
-    "TopKSVC": xmcjax.TopKSVC(random_state=0),
-    "KernelLogisticClassifier": xmcjax.KernelLogisticClassifier(),
-}
+
+class _Unused(Mapping):
+    """Estimators by name, a new one each time: what a test sets is not there in the next one."""
+
+    def __init__(self, made: dict):
+        self._made = made
+
+    def __getitem__(self, name: str):
+        return clone(self._made[name])
+
+    def __iter__(self):
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+ESTIMATORS = _Unused(
+    {
+        "OneVsAllClassifier": xmcjax.OneVsAllClassifier(),
+        "MulticlassSVC": xmcjax.MulticlassSVC(random_state=0),
+        "MultinomialLogisticRegression": xmcjax.MultinomialLogisticRegression(),
+        "TopKSVC": xmcjax.TopKSVC(random_state=0),
+        "KernelLogisticClassifier": xmcjax.KernelLogisticClassifier(),
+    }
+)
 UNCONVERGED = {name: dict(max_iter=1, tol=1e-9) for name in ESTIMATORS}
 UNCONVERGED["OneVsAllClassifier"] |= dict(init="zero")
 TIGHT = dict(tol=1e-6, clip=0.0)  # of OneVsAllClassifier
