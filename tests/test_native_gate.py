@@ -79,7 +79,7 @@ CONVERTED = {
     "data._separate._npy_labels": DENSE,
     "data._separate.join_features": "checked by matrix",
     "data._transforms._copy": CHECKED,
-    "estimators._calibration.of_classes": OWN,
+    "estimators._calibration.splits_of_classes": OWN,
     "estimators._continuation.Continued.prepare.starts": OWN,
     "estimators._continuation.Weights.at": OWN,
     "estimators._continuation.weights_of": CHECKED,
