@@ -43,6 +43,7 @@ from xmcjax.data import (
 from xmcjax.models import (
     Calibration,
     LinearModel,
+    ModelError,
     Names,
     ShardWriter,
     prediction_file,
@@ -97,6 +98,9 @@ def model(folder: Path) -> None:
 
 
 def _calibrated(folder: Path) -> None:
+    with contextlib.suppress(ModelError, OSError):  # there is none yet, or a part of it
+        if LinearModel.load(folder / "m").calibrated:
+            return  # a model that has been calibrated is not one that is started without
     model(folder)
     if not LinearModel.load(folder / "m").calibrated:
         numbers = np.arange(1.0, 24.0)
