@@ -33,9 +33,9 @@ LOADS = {
 CALLS = {
     "csr_matmat": {
         *("linops._csr.Csr.matmat", "solvers.multinomial._scores.SparseScores._product"),
-        "models._weights._product",
+        *("models._weights._product", "solvers.multiclass_dual._labels._product"),
     },
-    "csr_rmatmat": {"linops._csr.Csr.rmatmat"},
+    "csr_rmatmat": {"linops._csr.Csr.rmatmat", "solvers.multiclass_dual._labels._transposed"},
     "csr_gram_matmat": {"linops._csr.Csr.gram_matmat"},
     "predict_topk": {"models._weights.ByFeature.best"},
     "predict_scores": {"models._weights.ByFeature.scores"},
@@ -105,6 +105,7 @@ CONVERTED = {
     "inits._pretrained.Pretrained.prepare.starts": "of a model, whose reader checks",
     "lanes._calibrate.calibrate_one_vs_all": CHECKED,
     "lanes._certificate._Label._direction": "the trainer's, checked",
+    "lanes._hinge_trainer.HingeTrainer._results": "the trainer's, checked",
     "lanes._training_data.label_columns": CHECKED,
     "lanes._sparsify.Sparsifier.__init__": "the trainer's, checked",
     "lanes._stopping.StoppingRule.sums": OWN,
@@ -132,9 +133,10 @@ CONVERTED = {
     "solvers.multiclass_dual._solve._InJax._tell": OWN,
     "solvers.multiclass_dual._solve._InJax.epochs": OWN,
     "solvers.multiclass_dual._solve._InJax.polish": OWN,
-    "solvers.multiclass_dual._weighted._hinges": OWN,
-    "solvers.multiclass_dual._weighted._so_far": OWN,
-    "solvers.multiclass_dual._weighted._squared": CHECKED,
+    "solvers.multiclass_dual._labels.LabelHinges._ascended": OWN,
+    "solvers.multiclass_dual._labels.LabelHinges._in_jax": OWN,
+    "solvers.multiclass_dual._labels.LabelHinges._parts": "the trainer's, checked",
+    "solvers.multiclass_dual._labels.Labels.some": "the trainer's, checked",
     "solvers.multinomial._certificate._squared": "of an operator",
     "solvers.multinomial._scores.SparseScores.__init__": "of an operator",
 }
@@ -265,7 +267,7 @@ def test_operators_are_made_of_checked_matrices_only():
 
 
 def test_handles_take_checked_matrices_only():
-    body = ast.unparse(function("native._multiclass._Point.__init__"))
+    body = ast.unparse(function("native._multiclass._Point._make"))
     assert "X=csr_arrays(X)" in body and "indptr" not in body
 
 

@@ -39,7 +39,7 @@ NO_MATRIX = {
     "inits.TrainingSet": "made by the trainer",
     "kernels.precomputed": "arrays only",
     "kernels.precomputed_test": "arrays only",
-    "lanes.Trainer": "behind train_one_vs_all",
+    "lanes.make_trainer": "behind train_one_vs_all",
     "lanes.train_on_nodes": "processes, tested beside lanes",
     "metrics.reject_curve": "class vectors",
     "metrics.taxonomy_loss": "class vectors",

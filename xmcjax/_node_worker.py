@@ -71,7 +71,7 @@ def main(receiving: str, sending: str, cores: str) -> None:
     try:
         try:
             from xmcjax._matrix_pipes import receive_matrix
-            from xmcjax.lanes import Trainer, precision
+            from xmcjax.lanes import make_trainer, precision
 
             X, Y = receive_matrix(inbound), receive_matrix(inbound)
             options, label_weights, tree = inbound.recv()
@@ -80,7 +80,7 @@ def main(receiving: str, sending: str, cores: str) -> None:
                 channel.send("result", result)
 
             with precision(X.dtype):
-                trainer = Trainer(X, Y, None, label_weights, options, sink, None)
+                trainer = make_trainer(X, Y, None, label_weights, options, sink, None)
                 summary = trainer.run(_RemoteQueue(channel, tree))  # type: ignore[arg-type]
             channel.send("end", summary)
         except (EOFError, BrokenPipeError):

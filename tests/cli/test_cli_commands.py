@@ -13,7 +13,7 @@ from xmcjax.cli import demo as demo_command
 from xmcjax.cli.main import COMMANDS
 from xmcjax.data import READERS, TRANSFORMS, Dataset, load_demo
 from xmcjax.inits import INITS
-from xmcjax.losses import MARGIN_LOSSES, SMOOTH_LOSSES
+from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.metrics import PROPENSITY_PRESETS
 from xmcjax.models import EXCHANGES, IMPORTS, PREDICTION_FORMATS, LinearModel
 from xmcjax.penalties import PENALTIES
@@ -105,7 +105,7 @@ def test_help_of_the_program(xmcjax, flag):
 
 
 CHOICES = {
-    "train": [SMOOTH_LOSSES, INITS, PENALTIES, TRANSFORMS, READERS, SYSTEMS],
+    "train": [MARGIN_LOSSES, INITS, PENALTIES, TRANSFORMS, READERS, SYSTEMS],
     "predict": [READERS, PREDICTION_FORMATS],
     "evaluate": [READERS, PREDICTION_FORMATS, PROPENSITY_PRESETS],
     "import": [IMPORTS],

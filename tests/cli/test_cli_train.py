@@ -25,6 +25,7 @@ OPTIONS = [
     (("--C", 2, "--clip", 0.02), dict(C=2.0, clip=0.02), dict(C=2.0, clip=0.02)),
     (("--no-fit-intercept", "--max-iter", 3), dict(fit_intercept=False, max_iter=3), dict(max_iter=3)),
     (("--loss", "logistic", "--init", "zero"), dict(loss=losses.logistic, init=INITS["zero"]()), {}),
+    (("--loss", "hinge", "--C", 3), dict(loss=losses.hinge, C=3.0), dict(loss={"name": "hinge"})),
     (("--penalty", "l1"), dict(penalty=L1()), dict(penalty={"name": "l1"})),
     (
         ("--penalty", "elastic_net", "--l1-ratio", 0.9),
@@ -390,3 +391,21 @@ def test_predictions_do_not_depend_on_the_pieces(xmcjax, files, tmp_path, monkey
     assert len(taken) > 10 and sum(taken) == 300
     assert "(300 rows, 5 labels per row)" in result.out
     assert (tmp_path / "pieces.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
+
+
+def test_the_hinge_is_trained_resumed_and_opened(xmcjax, files, tmp_path, contents):
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    train = ["train", "--train", files / "train.txt", "--transform", "unit", "--loss", "hinge", "--C", 2]
+    result = xmcjax(*train, "--model", whole)
+    assert result.code == 0 and "passes over the rows per label" in result.out
+    model = LinearModel.load(whole)
+    assert model.meta["loss"] == {"name": "hinge"}
+    part = xmcjax(*train, "--shard-size", 4, "--n-jobs", 2, "--model", resumed, "--timeout", 1e-9)
+    assert part.code == 75
+    assert xmcjax(*train, "--shard-size", 4, "--n-jobs", 2, "--model", resumed, "--resume").code == 0
+    assert (model.coef() != LinearModel.load(resumed).coef()).nnz == 0
+    np.testing.assert_array_equal(model.intercept(), LinearModel.load(resumed).intercept())
+    for wrong in (["--penalty", "l1"], ["--init", "zero"], ["--no-regularise-intercept"], ["--max-iter", 0]):
+        refused = xmcjax(*train, *wrong, "--model", tmp_path / "no")
+        assert refused.code == 2 and "with the loss hinge, which is solved by its dual" in refused.err
+        assert not (tmp_path / "no").exists()

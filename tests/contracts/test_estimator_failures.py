@@ -31,12 +31,12 @@ SHARED = [
     (dict(n_jobs=0), ValueError, f"n_jobs: expected {COUNT}"),
     (dict(n_jobs="a"), TypeError, "n_jobs: expected a whole number of threads, or -1 .*, got 'a'"),
 ]
-LOSS = "loss: expected one of squared_hinge, logistic, huber_hinge"
+LOSS = "loss: expected one of squared_hinge, logistic, huber_hinge, hinge"
 OWN = {
     "OneVsAllClassifier": [
         (dict(loss="squared"), ValueError, f"{LOSS}, got 'squared'"),
-        (dict(loss="hinge"), ValueError, f"{LOSS}, got 'hinge'"),
-        (dict(loss=losses.hinge), TypeError, "needs a loss with curvature"),
+        (dict(loss="hinge", penalty="l1"), ValueError, "penalty: expected l2 with the loss hinge"),
+        (dict(loss=losses.hinge, init="zero"), ValueError, "init: expected mean_separating as it is"),
         (dict(loss=3), TypeError, f"{LOSS}, or an object of MarginLoss, got 3"),
         (dict(loss=losses.HuberHinge), TypeError, f"{LOSS}, or an object of MarginLoss, got <class"),
         (dict(init="msi"), ValueError, "init: expected one of zero, .*'msi'"),

@@ -247,9 +247,13 @@ def test_no_label_is_begun_after_the_first_no(data, threads):
         train(X, Y, may_begin=may_begin, init=inits.OvaPrimalTree())
 
 
+class Kinked(losses.MarginLoss):
+    name, smooth = "kinked", False
+
+
 def test_a_loss_without_curvature():
-    with pytest.raises(TypeError, match="curvature, which hinge has not"):
-        OneVsAll(loss=losses.hinge)
+    with pytest.raises(TypeError, match=r"curvature, which kinked has not; take one of .*, hinge$"):
+        OneVsAll(loss=Kinked())
 
 
 @pytest.mark.parametrize("C", [1e-50, 1e300])

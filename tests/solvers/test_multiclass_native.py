@@ -26,7 +26,8 @@ def checked(X):
 
 
 def point(kind, X, y, formulation, **options):
-    return kind(checked(X), y.astype(np.int32), y.max() + 1, formulation, C, **options)
+    made = kind.of_classes if kind is SeparateAscent else kind
+    return made(checked(X), y.astype(np.int32), y.max() + 1, formulation, C, **options)
 
 
 def some_alpha(y, m, formulation, seed=0):

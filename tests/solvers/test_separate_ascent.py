@@ -37,7 +37,7 @@ def texts(n=600, d=150, m=40, dtype=np.float64, seed=0):
 
 
 def point(X, y, formulation="ovr", C=1.0, **options):
-    return SeparateAscent(X, y, int(y.max()) + 1, formulation, C, **options)
+    return SeparateAscent.of_classes(X, y, int(y.max()) + 1, formulation, C, **options)
 
 
 def solved(X, y, *options, tol=1e-6, **named):

@@ -192,7 +192,7 @@ def _multinomial(table: Table) -> None:
 def _estimators(table: Table) -> None:
     variants: dict[str, list[dict]] = {
         "OneVsAllClassifier": [
-            *(dict(loss=name) for name, loss in losses.MARGIN_LOSSES.items() if loss.smooth),
+            *(dict(loss=name) for name in losses.MARGIN_LOSSES),
             *(dict(init=name) for name in INITS if name != "pretrained"),
             *(dict(penalty=name) for name in PENALTIES),
         ],

@@ -74,7 +74,7 @@ def softmax(y):
 
 
 def margin_loss(name: str, y, C: float, delta: float):
-    """C Σ φ(y z) of scores [n, 1] and targets ±1 [n], and its derivatives."""
+    """C Σ φ(y z) of scores [n, 1] and targets ±1 [n], and its derivatives, which the hinge has not."""
     y = y[:, None].astype(np.float64)
 
     def loss(Z):
@@ -84,6 +84,8 @@ def margin_loss(name: str, y, C: float, delta: float):
         short = np.maximum(1 - m, 0)
         if name == "squared_hinge":
             return C * float((short**2).sum())
+        if name == "hinge":
+            return C * float(short.sum())
         inside = np.minimum(short, delta)
         return C * float((inside * (short - inside / 2) / delta).sum())
 

@@ -234,6 +234,9 @@ def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
             cg_steps=summary.cg_steps,
             active_rows=active,
         )
+    elif solved and summary.newton_steps:  # of the hinge
+        passes = summary.newton_steps
+        print_field("work", f"{passes / solved:.1f} passes over the rows per label", newton_steps=passes)
     if outcome.calibration_seconds and outcome.calibrated:
         took = outcome.calibration_seconds
         print_field("calibration", f"{took:.2f} s", seconds=took)

@@ -32,14 +32,14 @@ from xmcjax.cli._runs import write_run_file
 from xmcjax.data import parse_transforms
 from xmcjax.inits import INITS, OvaPrimal
 from xmcjax.lanes import OPTIONS, WEIGHTINGS, OneVsAll, Weighting
-from xmcjax.losses import SMOOTH_LOSSES
+from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.models import LinearModel, check_vacant
 from xmcjax.penalties import PENALTIES
 
 if TYPE_CHECKING:
     LossName = PenaltyName = InitName = OvaPrimalName = WeightingName = CalibrationName = str
 else:
-    LossName = one_of(SMOOTH_LOSSES)
+    LossName = one_of(MARGIN_LOSSES)
     PenaltyName = one_of(PENALTIES)
     InitName = one_of(INITS)
     OvaPrimalName = get_type_hints(OvaPrimal)["ova_primal"]
@@ -139,7 +139,7 @@ def trainer_options(options: Options) -> OneVsAll:
     check_folds(options.calibration, options.cv)
     if not options.fit_intercept and not options.regularise_intercept:
         raise ValueError("--no-regularise-intercept needs an intercept, got --no-fit-intercept")
-    losses = {name: type(loss) for name, loss in SMOOTH_LOSSES.items()}
+    losses = {name: type(loss) for name, loss in MARGIN_LOSSES.items()}
     trainer = OneVsAll(
         loss=make_entry(losses, "loss", options),
         penalty=make_entry(PENALTIES, "penalty", options),

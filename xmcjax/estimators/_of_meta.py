@@ -11,10 +11,10 @@ from xmcjax._links import CALIBRATED
 def parameters_of(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of :class:`OneVsAllClassifier` by name, of the meta data that ``xmcjax train`` writes."""
     from xmcjax.inits import INITS
-    from xmcjax.losses import SMOOTH_LOSSES
+    from xmcjax.losses import MARGIN_LOSSES
     from xmcjax.penalties import PENALTIES
 
-    losses = {name: type(loss) for name, loss in SMOOTH_LOSSES.items()}
+    losses = {name: type(loss) for name, loss in MARGIN_LOSSES.items()}
     weighting = meta["weighting"] or {}
     # the directory of a start is not kept, its hash is
     init = meta["init"] if meta["init"]["name"] != "pretrained" else {"name": "mean_separating"}

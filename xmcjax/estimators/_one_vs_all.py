@@ -38,11 +38,14 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
     .. math:: \\min_{w_j, b_j} R(w_j) [+ R(b_j)] + C Σ_i s_i c_{ij} φ(y_{ij} (w_j·x_i + b_j)).
 
     Args:
-        loss: the loss φ of the margin y z (one of squared_hinge, logistic, huber_hinge); 'squared_hinge' by
-            default. Or an object of :class:`xmcjax.losses.MarginLoss` that is smooth, which sets what a name
-            leaves at its default: ``HuberHinge(delta=0.5)``, where "huber_hinge" has δ = 1.
+        loss: the loss φ of the margin y z (one of squared_hinge, logistic, huber_hinge, hinge);
+            'squared_hinge' by default. Or an object of :class:`xmcjax.losses.MarginLoss` that is smooth,
+            which sets what a name leaves at its default: ``HuberHinge(delta=0.5)``, where "huber_hinge" has
+            δ = 1. The hinge is solved by its dual: it needs `penalty` "l2", a bias that is regularised or
+            none, and the `init` that is the default.
         init: starting weights, which decide the time and not the result (one of zero, bias, ova_primal,
-            ova_primal_pp, mean_separating, multi_pos, pretrained); 'mean_separating' by default. Or an
+            ova_primal_pp, mean_separating, multi_pos, pretrained); 'mean_separating' by default. The loss
+            hinge starts from dual variables, and leaves the default alone. Or an
             :class:`xmcjax.inits.Init`, whose options then replace the ones below. An object sets what has no
             argument here: ``MultiPos(max_positives=10, ridge=0.1)``, where "multi_pos" has 5 and 0.01.
         penalty: the penalty R of the weights (one of l2, l1, elastic_net, huber); 'l2' by default. l2 is
@@ -54,7 +57,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         C: weight of the losses against the regularisation (above 0); 1.0 by default.
         tol: ε₀ of the stopping rule: a label is done when ‖∇f‖ ≤ ε₀ max(1, min(positives, negatives)) / rows
             · ‖∇f(0)‖ and its Newton decrement is small (above 0); 0.01 by default. 1 is enough for dense
-            features of one scale.
+            features of one scale. With the loss hinge a label is done when its duality gap is at most ε₀ and
+            0.005 of its objective.
         clip: weights below this in absolute value are dropped after training, but not the bias (at least 0).
             If it is not given, those are dropped that are too small to matter for the scores, whatever the
             scale of the features: below 0.01 min(1/r, ‖w‖/4), r the root mean square of the norms of the rows
@@ -79,7 +83,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         regularise_intercept: whether the bias is regularised like the weight of a feature of value 1; True by
             default.
         max_iter: most Newton steps per label (at least 0); 100 by default. 0 keeps the starting weights and
-            drops none of them.
+            drops none of them. With the loss hinge each stands for 10 passes over the rows.
         n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They train and
             predict; None (default) is one thread. The weights do not depend on it.
         calibration: how scores become probabilities, where the loss knows none (one of sigmoid). sigmoid is
@@ -106,8 +110,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             number of labels or classes, and 1 for a class vector of two classes: for the second.
         intercept_: [m]; −inf for a label without positives, or whose numbers overflowed: it is
             never predicted.
-        n_iter_: Newton steps of each problem, [m]; 1 where the starting weights were good enough
-            after the exact step in the bias, 0 where nothing was solved.
+        n_iter_: Newton steps of each problem, with the hinge passes over the rows, [m]; 1 where the starting
+            weights were good enough after the exact step in the bias, 0 where nothing was solved.
         calibration_: a :class:`xmcjax.models.Calibration` of the m problems, or None.
         status_: how each problem ended, [m], numbers of :class:`xmcjax.solvers.Status`. With penalty "l2"
             CONVERGED promises that its objective was within 0.5 per cent of the minimum before clip.
@@ -370,7 +374,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
     def _options(self):
         from xmcjax.inits import INITS, Init
         from xmcjax.lanes import OneVsAll
-        from xmcjax.losses import SMOOTH_LOSSES, MarginLoss
+        from xmcjax.losses import MARGIN_LOSSES, MarginLoss
         from xmcjax.penalties import PENALTIES, Penalty
 
         check_random_state(self.random_state)
@@ -379,7 +383,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         penalties = {name: self._made(kind) for name, kind in PENALTIES.items()}
         inits = {name: self._made(kind) for name, kind in INITS.items()}
         return OneVsAll(
-            loss=chosen("loss", self.loss, SMOOTH_LOSSES, MarginLoss),
+            loss=chosen("loss", self.loss, MARGIN_LOSSES, MarginLoss),
             penalty=chosen("penalty", self.penalty, penalties, Penalty),
             init=chosen("init", self.init, inits, Init),
             **{name: getattr(self, name) for name in OneVsAll.numbers()},

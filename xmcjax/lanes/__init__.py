@@ -7,12 +7,11 @@ from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_weights import WEIGHTINGS, LabelWeights, Weighting
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
 from xmcjax.lanes._nodes import train_on_nodes
-from xmcjax.lanes._one_vs_all import train_one_vs_all
+from xmcjax.lanes._one_vs_all import make_trainer, train_one_vs_all
 from xmcjax.lanes._options import OPTIONS, OneVsAll
 from xmcjax.lanes._precision import precision
 from xmcjax.lanes._queue import by_positives
 from xmcjax.lanes._results import LabelResult, Summary
-from xmcjax.lanes._trainer import Trainer
 from xmcjax.lanes._training_data import check_sample_weight
 from xmcjax.lanes._unfinished import Unfinished, worse
 
@@ -27,7 +26,6 @@ __all__ = [
     "Solved",
     "StepRecord",
     "Summary",
-    "Trainer",
     "Unfinished",
     "Weighting",
     "balanced_weights",
@@ -35,6 +33,7 @@ __all__ = [
     "calibrate_one_vs_all",
     "check_sample_weight",
     "lanes_that_fit",
+    "make_trainer",
     "precision",
     "train_on_nodes",
     "train_one_vs_all",

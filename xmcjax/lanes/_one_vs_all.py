@@ -6,13 +6,33 @@ from collections.abc import Callable
 
 import numpy as np
 
+from xmcjax.lanes._hinge_trainer import HingeTrainer
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import StepRecord
+from xmcjax.lanes._newton_trainer import NewtonTrainer
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import make_queue
 from xmcjax.lanes._results import LabelResult, Summary
 from xmcjax.lanes._trainer import Trainer
 from xmcjax.lanes._training_data import all_labels, check_labels
+
+
+def make_trainer(
+    X,
+    Y,
+    sample_weight: np.ndarray | None,
+    label_weights: LabelWeights | None,
+    options: OneVsAll,
+    sink: Callable[[LabelResult], None],
+    observe: Callable[[StepRecord], None] | None,
+) -> Trainer:
+    """What solves the problems: Newton's method, or the dual of a loss without curvature.
+
+    Args:
+        X, Y, sample_weight, label_weights, options, sink, observe: of :func:`train_one_vs_all`.
+    """
+    kind = NewtonTrainer if options.loss.smooth else HingeTrainer
+    return kind(X, Y, sample_weight, label_weights, options, sink, observe)
 
 
 def train_one_vs_all(
@@ -45,20 +65,21 @@ def train_one_vs_all(
         may_begin: asked before a label is begun, in the order of `labels`, one call at a time; after
             the first no, no other is begun, and those under way are finished. Not with an
             initialisation that takes labels in an order of its own (``Init.tree``).
-        observe: called with the numbers of every step, for figures, one call at a time.
+        observe: called with the numbers of every Newton step, for figures, one call at a time; not with the
+            hinge, which has none.
 
     Raises:
         TypeError: X or Y is no matrix of real numbers.
         ValueError: a malformed matrix; X, Y and sample_weight of different length, no rows, a value of X
             that is not finite, a weight that is not finite or negative, or no weight above zero; C times a
-            weight outside the range of X's type; `may_begin` with a tree.
+            weight outside the range of X's type; `may_begin` with a tree; `observe` with the hinge.
     """
     if may_begin is not None and options.init.tree:
         raise ValueError(
             f"init {options.init.name} takes labels in the order of its tree: it cannot be told to begin "
             "no other"
         )
-    trainer = Trainer(X, Y, sample_weight, label_weights, options, sink, observe)
+    trainer = make_trainer(X, Y, sample_weight, label_weights, options, sink, observe)
     labels = all_labels(trainer.Y) if labels is None else check_labels(labels, trainer.Y.shape[1])
     tree = options.init.tree and options.max_iter > 0
     return trainer.run(

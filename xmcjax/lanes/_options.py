@@ -9,7 +9,7 @@ from xmcjax._arguments import instance, job_count, name_of, renamed
 from xmcjax._options import CLASS_WEIGHTS, SHARED, THREADS, Names, Option, Real, Switch, Whole, table
 from xmcjax.inits import INITS, Bias, Init, MeanSeparating, MultiPos, OvaPrimal
 from xmcjax.lanes._label_weights import WEIGHTINGS
-from xmcjax.losses import SMOOTH_LOSSES, HuberHinge, MarginLoss, squared_hinge
+from xmcjax.losses import MARGIN_LOSSES, Hinge, HuberHinge, MarginLoss, squared_hinge
 from xmcjax.penalties import L2, PENALTIES, ElasticNet, HuberPenalty, Penalty
 from xmcjax.solvers import newton_cg
 
@@ -17,7 +17,7 @@ from xmcjax.solvers import newton_cg
 #: :class:`OneVsAll` are fields of its loss, its penalty, its initialisation, or of the weights of labels.
 OPTIONS = table(
     [
-        Option("loss", "the loss φ of the margin y z", squared_hinge.name, Names(tuple(SMOOTH_LOSSES))),
+        Option("loss", "the loss φ of the margin y z", squared_hinge.name, Names(tuple(MARGIN_LOSSES))),
         Option(
             "penalty",
             "the penalty R of the weights",
@@ -32,6 +32,7 @@ OPTIONS = table(
             "starting weights, which decide the time and not the result",
             MeanSeparating.name,
             Names(tuple(INITS)),
+            more="The loss hinge starts from dual variables, and leaves the default alone",
         ),
         Option("l1_ratio", "share of the l1 norm in the penalty elastic_net", ElasticNet.l1_ratio),
         Option("huber_width", "ε of the penalty huber", HuberPenalty.huber_width),
@@ -107,7 +108,8 @@ OPTIONS = table(
             "/ rows · ‖∇f(0)‖ and its Newton decrement is small",
             0.01,
             Real(above=0),
-            more="1 is enough for dense features of one scale",
+            more="1 is enough for dense features of one scale. With the loss hinge a label is done when its "
+            "duality gap is at most ε₀ and 0.005 of its objective",
         ),
         Option(
             "clip",
@@ -134,7 +136,8 @@ OPTIONS = table(
             "most Newton steps per label",
             100,
             Whole(0),
-            more="0 keeps the starting weights and drops none of them",
+            more="0 keeps the starting weights and drops none of them. With the loss hinge each stands for "
+            "10 passes over the rows",
         ),
         Option(
             "calibration",
@@ -222,11 +225,30 @@ class OneVsAll:
         for name in self.numbers():
             object.__setattr__(self, name, OPTIONS[name].check(getattr(self, name)))  # which is frozen
         name_of("backend", self.backend, linops.BACKENDS)
-        if not self.loss.smooth:
+        if isinstance(self.loss, Hinge):
+            self._check_hinge()
+        elif not self.loss.smooth:
             raise TypeError(
                 f"one-vs-all training needs a loss with curvature, which {self.loss.name} has not; "
-                "take squared_hinge, huber_hinge or logistic"
+                f"take one of {', '.join(MARGIN_LOSSES)}"
             )
+
+    def _check_hinge(self) -> None:
+        """What the dual of the hinge has no place for."""
+        wrong = {
+            f"penalty: expected {L2.name}": (self.penalty != L2(), self.penalty.name),
+            f"init: expected {MeanSeparating.name} as it is": (self.init != MeanSeparating(), self.init.name),
+            "regularise_intercept: expected True": (
+                self.fit_intercept and not self.regularise_intercept,
+                self.regularise_intercept,
+            ),
+            "max_iter: expected 1 or more": (self.max_iter == 0, 0),
+        }
+        for expected, (is_wrong, found) in wrong.items():
+            if is_wrong:
+                raise ValueError(
+                    f"{expected} with the loss {Hinge.name}, which is solved by its dual, got {found}"
+                )
 
     @classmethod
     def numbers(cls) -> list[str]:

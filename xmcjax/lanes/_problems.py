@@ -23,14 +23,10 @@ class Problems:
     Args:
         data: on which they are made.
         options: how they are trained.
-
-    Attributes:
-        counts: rows of each label, [L].
     """
 
     def __init__(self, data: TrainingData, options: OneVsAll):
         self._data, self._options = data, options
-        self.counts = np.diff(data.Y.indptr)
         has_bias = options.fit_intercept
         self._rule = StoppingRule(data.X, data.weight, options.loss, options.C, options.tol, has_bias)
         self._starts: Callable[[Labels], Starts] | None = None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xmcjax.lanes._clipping import NOTHING_RAISED, Raised
+from xmcjax.lanes._job import Weights
 from xmcjax.lanes._lanes import StepRecord
 from xmcjax.native import StopFlag
 from xmcjax.solvers import Status
@@ -23,11 +24,35 @@ class LabelResult(NamedTuple):
     values: np.ndarray
     bias: float
     status: int
-    newton_steps: int
+    newton_steps: int  #: with the hinge passes over the rows, of coordinate ascent
     cg_steps: int
     value: float  #: f before clipping; NaN where nothing was solved
-    gradient_norm: float
+    gradient_norm: float  #: with the hinge √2(P − D), of which P − min P is half the square at most
     rise: float = 0.0  #: of f by a clip that was given, relative to f, where it was looked at
+
+
+_NO_WEIGHTS = Weights(np.zeros(0, np.int64), np.zeros(0))
+
+
+def made(label: int, weights: Weights, bias: float, status: int, dtype, **numbers: Any) -> LabelResult:
+    """A result with its weights in their type; without weights where numbers overflowed.
+
+    Args:
+        label, bias, status: of it.
+        weights: that are kept.
+        dtype: of training.
+        numbers: the other fields, where something was solved.
+    """
+    if status == Status.NONFINITE:
+        weights, bias = _NO_WEIGHTS, 0.0  # there is no weight worth keeping
+    nothing: dict[str, Any] = dict(newton_steps=0, cg_steps=0, value=np.nan, gradient_norm=np.nan)
+    values = weights.values.astype(dtype)
+    return LabelResult(label, weights.indices, values, float(bias), int(status), **(nothing | numbers))
+
+
+def without_positives(label: int, dtype) -> LabelResult:
+    """Of a label that no row has."""
+    return made(label, _NO_WEIGHTS, 0.0, Status.NO_POSITIVES, dtype)
 
 
 @dataclasses.dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from xmcjax.lanes._certificate import GAP, Certifier
@@ -12,13 +10,11 @@ from xmcjax.lanes._job import Weights
 from xmcjax.lanes._lanes import Solved
 from xmcjax.lanes._objective import Objective
 from xmcjax.lanes._options import OneVsAll
-from xmcjax.lanes._results import LabelResult
+from xmcjax.lanes._results import LabelResult, made, without_positives
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._training_data import TrainingData
 from xmcjax.penalties import L2
 from xmcjax.solvers import Status
-
-NO_WEIGHTS = Weights(np.zeros(0, np.int64), np.zeros(0))
 
 
 class Solutions:
@@ -90,11 +86,12 @@ class Solutions:
                 weights = self._clipping.weights(end.w, end.value, end.active * max(by_label))
             if weights.expected_rise > EXPECTED and not self._clipping.adapts:
                 rise = self._closer_look.rise(weights, end.bias, end.value, job.positives, *by_label)
-        return self._made(
+        return made(
             job.label,
             weights,
             end.bias,
             end.status,
+            self._dtype,
             newton_steps=end.newton_steps,
             cg_steps=end.cg_steps,
             value=end.value,
@@ -105,15 +102,8 @@ class Solutions:
     def of_start(self, label: int, w: np.ndarray, bias: float) -> LabelResult:
         """A label that keeps its starting weights, because no step is to be made."""
         kept = np.flatnonzero(w)
-        return self._made(label, Weights(kept, w[kept]), bias, Status.MAX_STEPS)
+        return made(label, Weights(kept, w[kept]), bias, Status.MAX_STEPS, self._dtype)
 
     def without_positives(self, label: int) -> LabelResult:
         """A label that no row has."""
-        return self._made(label, NO_WEIGHTS, 0.0, Status.NO_POSITIVES)
-
-    def _made(self, label, weights: Weights, bias, status, **numbers) -> LabelResult:
-        if status == Status.NONFINITE:
-            weights, bias = NO_WEIGHTS, 0.0  # there is no weight worth keeping
-        nothing: dict[str, Any] = dict(newton_steps=0, cg_steps=0, value=np.nan, gradient_norm=np.nan)
-        values = weights.values.astype(self._dtype)
-        return LabelResult(label, weights.indices, values, float(bias), int(status), **(nothing | numbers))
+        return without_positives(label, self._dtype)

@@ -1,58 +1,41 @@
-"""The loop of a training run: labels go into lanes, steps are made, results come out."""
+"""A training run: host threads take labels from a queue, solve their problems and hand out the results."""
 
 from __future__ import annotations
 
-import collections
-import contextlib
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.lanes._devices import lanes_that_fit, placed, worker_count
-from xmcjax.lanes._job import Job
+from xmcjax.lanes._devices import Place
 from xmcjax.lanes._label_weights import LabelWeights
-from xmcjax.lanes._lanes import Lanes, Solved
 from xmcjax.lanes._options import OneVsAll
-from xmcjax.lanes._problems import Problems
 from xmcjax.lanes._queue import Queue
-from xmcjax.lanes._results import Output, Summary
-from xmcjax.lanes._solutions import Solutions
+from xmcjax.lanes._results import LabelResult, Output, Summary
 from xmcjax.lanes._training_data import training_data
 from xmcjax.native import Interrupted, StopFlag
-from xmcjax.solvers import newton_cg
-
-# A lane is refilled as soon as it ends; but where starts have more than this share of the rows
-# active, a whole block starts at once: the products over nearly all rows then serve every lane.
-CROWDED = 0.2
 
 
 class Trainer:
-    """One run of :func:`xmcjax.lanes.train_one_vs_all`, whose arguments it takes.
+    """The base of those that make a run of :func:`xmcjax.lanes.train_one_vs_all`, whose arguments they take.
 
     Attributes:
-        workers: host threads that make steps.
+        workers: host threads.
     """
+
+    #: devices that have X, which the threads share out among themselves
+    places: list[Place]
+    workers: int
 
     def __init__(
         self, X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll, sink, observe
     ):
         self._data = training_data(X, Y, sample_weight, label_weights, options)
         self._options = options
-        #: X on each device
-        self._places = placed(self._data.op)
-        self.workers = worker_count(self._places, options.threads)
-        self._size = options.block_size or lanes_that_fit(self._data.op, self._places[0].device)
-        self._problems = Problems(self._data, options)
-        self._solutions = Solutions(self._data, options)
-        # Device results are awaited a step later, but for the starts that a tree waits for.
-        self._overlaps = not self._data.native and not options.init.tree
-        self._compiling = [threading.Lock() for _ in self._places]
-        self._compiled = [False for _ in self._places]
+        self._counts = np.diff(self._data.Y.indptr)
         self._stop = StopFlag()
         self._output = Output(sink, observe, self._stop)
         self._wanted: set[int] | None = None
@@ -71,15 +54,15 @@ class Trainer:
         """Trains what the queue gives; hands out labels that are wanted, or all."""
         begin = time.perf_counter()
         self._wanted = wanted
-        self._problems.prepare_starts(self._solve_one)
-        if self._options.max_iter == 0:
-            self._hand_out_starts(queue)
-        elif self.workers == 1:
+        self._train(queue)
+        self._output.summary.seconds = time.perf_counter() - begin
+        return self._output.summary
+
+    def _train(self, queue: Queue) -> None:
+        if self.workers == 1:
             self._work(queue, 0)
         else:
             self._work_in_threads(queue)
-        self._output.summary.seconds = time.perf_counter() - begin
-        return self._output.summary
 
     def _work_in_threads(self, queue: Queue) -> None:
         with ThreadPoolExecutor(self.workers, "xmcjax") as pool:
@@ -87,12 +70,14 @@ class Trainer:
             x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device  # type: ignore
 
             def work(place: int):
-                there = jax.default_device(self._places[place].device or device)
+                there = jax.default_device(self.places[place].device or device)
                 with jax.enable_x64(x64), there, self._stop.heeded():
                     self._work(queue, place)
 
-            workers = [pool.submit(work, k % len(self._places)) for k in range(self.workers)]
+            workers: list[Future] = []
             try:
+                for k in range(self.workers):
+                    workers.append(pool.submit(work, k % len(self.places)))
                 for worker in workers:
                     worker.result()
             except BaseException:
@@ -100,100 +85,23 @@ class Trainer:
                 raise
 
     def _work(self, queue: Queue, place: int) -> None:
+        """What a thread does until the queue is finished or the stop flag set."""
         try:
-            certifier = self._solutions.certifier
-            doubts = None if certifier is None else certifier.doubts
-            lanes = self._lanes(self._options.hparams(), place, self._solutions.clipping, doubts)
-            jobs: collections.deque[Job] = collections.deque()
-            together = False
-            waiting: Callable[[], list[Solved]] = list  # of the step before
-            while not self._stop.is_set():
-                idle = lanes.idle
-                if not together or idle == self._size:
-                    if len(jobs) < idle:
-                        jobs.extend(self._problems.jobs(self._taken(queue, idle)))
-                    lanes.start([jobs.popleft() for _ in range(min(idle, len(jobs)))])
-                if not lanes.busy:
-                    self._end(queue, waiting())
-                    waiting = list
-                    if queue.finished:
-                        return
-                    time.sleep(1e-3)  # a parent is being solved by another thread
-                    continue
-                with self._first_step(place):
-                    lanes.begin()
-                    solved = waiting()
-                    self._end(queue, solved)
-                    if len(jobs) < len(solved):  # so many lanes may be idle after this step
-                        jobs.extend(self._problems.jobs(self._taken(queue, len(solved) - len(jobs))))
-                    waiting, record = lanes.finish()
-                fresh = record.newton_steps == 0
-                if fresh.any():
-                    together = record.active[fresh].mean() > CROWDED * self._data.op.shape[0]
-                if not self._overlaps:
-                    self._end(queue, waiting())
-                    waiting = list
-                self._output.step(record)
+            self._solve(queue, place)
         except Interrupted:  # the reason is raised by whoever set the flag
             return
         except BaseException:
             self._stop.set()
             raise
 
-    def _taken(self, queue: Queue, idle: int):
+    def _solve(self, queue: Queue, place: int) -> None:
+        raise NotImplementedError
+
+    def _taken(self, queue: Queue, idle: int, empty: Callable[[int], LabelResult]):
         """Labels to be solved, with their starts; those without positives are handed out at once."""
-        taken, counts = queue.take(idle), self._problems.counts
+        taken = queue.take(idle)
         for label, _ in taken:
-            if counts[label] == 0:
-                self._output.result(self._solutions.without_positives(label))
+            if self._counts[label] == 0:
+                self._output.result(empty(label))
                 queue.done(label, np.zeros(0), 0.0)
-        return [(label, parent) for label, parent in taken if counts[label] > 0]
-
-    def _end(self, queue: Queue, solved: list[Solved]) -> None:
-        """Hands out what has been solved."""
-        for end in solved:
-            end = self._solutions.certified(end)
-            if self._options.init.tree:
-                queue.done(end.job.label, end.w, end.bias)
-            if self._wanted is None or end.job.label in self._wanted:
-                self._output.result(self._solutions.result(end))
-
-    def _hand_out_starts(self, queue: Queue) -> None:
-        while not queue.finished:
-            taken = self._taken(queue, self._size)
-            if not taken:
-                continue
-            W, b = self._problems.starts([label for label, _ in taken]).dense()
-            for k, (label, _) in enumerate(taken):
-                self._output.result(self._solutions.of_start(label, W[:, k], float(b[k])))
-
-    def _lanes(self, hp: newton_cg.HParams, place: int = 0, clipping=None, doubts=None) -> Lanes:
-        loss, penalty, data = self._options.loss, self._options.penalty, self._data
-        more = dict(by_label=data.label_weights is not None, penalty=penalty)
-        op = self._places[place].op
-        return Lanes(op, loss, data.row_weight, hp, self._size, clipping, doubts, **more)
-
-    @contextlib.contextmanager
-    def _first_step(self, place: int):
-        """One thread compiles a device's first step, the others find the program ready."""
-        if self._compiled[place]:
-            yield
-            return
-        with self._compiling[place]:
-            begin = time.perf_counter()
-            yield
-            self._compiled[place] = True
-            self._output.first_step(time.perf_counter() - begin)
-
-    def _solve_one(self, positives: np.ndarray, loose: bool) -> tuple[np.ndarray, float]:
-        """The optimum of one problem from zero, for initialisations."""
-        # A start is solved however few steps the labels are given.
-        hp = self._options.hparams()
-        lanes = self._lanes(hp._replace(max_steps=max(hp.max_steps, newton_cg.HParams().max_steps)))
-        lanes.start([self._problems.from_zero(positives, loose)])
-        while True:
-            with self._first_step(0):
-                lanes.begin()
-                waiting, _ = lanes.finish()
-            for end in waiting():
-                return end.w, end.bias
+        return [(label, parent) for label, parent in taken if self._counts[label] > 0]

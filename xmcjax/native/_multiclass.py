@@ -10,7 +10,7 @@ use any more.
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -42,6 +42,14 @@ class Advanced(NamedTuple):
     running: bool  #: whether some class could go on
 
 
+class Ends(NamedTuple):
+    """The same label by label, each [L]."""
+
+    primal: np.ndarray
+    gap: np.ndarray  #: primal − dual
+    passes: np.ndarray  #: over all rows, made so far
+
+
 class Match(NamedTuple):
     """Two bundles of classes, first and last + 1 of each."""
 
@@ -71,8 +79,7 @@ class _Point:
         MemoryError: no room for the weights.
     """
 
-    _method: int  # of multiclass_new in calls.def
-    _dense = False  # the same
+    _method: int  # of multiclass_new in methods.def
 
     def __init__(
         self,
@@ -86,19 +93,21 @@ class _Point:
         threads: int = 1,
         classes: tuple[int, int] | None = None,
     ):
-        assert X.dtype in (np.float32, np.float64) and y.dtype == np.int32 and y.shape == X.shape[:1]
+        assert y.dtype == np.int32 and y.shape == X.shape[:1]
+        own: dict[str, Any] = dict(y=np.ascontiguousarray(y), C=C, method=self._method)
+        shared: dict[str, Any] = dict(formulation=formulation, seed=seed, threads=threads, classes=classes)
+        self._make("multiclass_new", X, m, **shared, **own)
+
+    def _make(self, call: str, X, m: int, *, formulation: str, seed, threads, classes, **fields) -> None:
+        assert X.dtype in (np.float32, np.float64)
         self.shape, self._d, self._dtype = (X.shape[0], m), X.shape[1], X.dtype
         self._classes = classes or (0, m)
         handle = np.zeros((), np.int64)
         # kept, because the library keeps the addresses of its arrays
         self._new = InPlace(
-            "multiclass_new",
+            call,
             f"the weights of {m} classes and {self._d} features",
             X=csr_arrays(X),
-            y=np.ascontiguousarray(y),
-            C=C,
-            method=self._method,
-            dense=self._dense,
             d=self._d,
             classes=m,
             formulation=_ids.number("formulation", formulation),
@@ -107,6 +116,7 @@ class _Point:
             first=self._classes[0],
             last=self._classes[1],
             handle=handle,
+            **fields,
         )
         self._new()
         self._handle = int(handle)
@@ -248,18 +258,67 @@ class CentredAscent(Ascent):
 
 
 class SeparateAscent(_Point):
-    """Coordinate ascent of one against the rest, each class to the end of its own.
+    """Coordinate ascent of one against the rest, each label to the end of its own.
 
     Args:
-        X, y, m, formulation, C, options: of the other methods; "ovr" or "ovr_squared".
+        X, formulation, seed, threads: of the other methods; "ovr" or "ovr_squared".
+        labels: CSC [n, L], each stored entry a label of its row, rows ascending in a column and none twice.
+        cost: weights C of the losses of the rows, above 0, [n]; or one number.
+        positive, negative: factors of them for rows with and without each label, above 0, [L]; None for ones.
         dense: whether to multiply rows of all features rather than of those that are not zero.
+        numbers: of the labels, by which each has a random order of its own, [L]; None for 0 … L−1.
+        of: labels of the problem that these are some of: with many, they start from the optimum without
+            labels. None for L. With `numbers` and `of` a label comes out equal to the bit, whatever the
+            others are.
+        classes: first and last + 1 of the labels that this process of several has; None for all.
     """
 
-    _method = 4
+    def __init__(
+        self,
+        X,
+        labels,
+        formulation: str,
+        cost: np.ndarray | float,
+        *,
+        positive: np.ndarray | None = None,
+        negative: np.ndarray | None = None,
+        dense: bool = False,
+        numbers: np.ndarray | None = None,
+        of: int | None = None,
+        seed: int = 0,
+        threads: int = 1,
+        classes: tuple[int, int] | None = None,
+    ):
+        n, m = labels.shape
+        first, last = classes or (0, m)
+        begin, end = labels.indptr[first], labels.indptr[last]
+        ones = np.ones(last - first)
+        numbers = np.arange(m) if numbers is None else numbers
+        self._make(
+            "separate_new",
+            X,
+            m,
+            offset=(labels.indptr[first : last + 1] - begin).astype(np.int64),
+            row=np.ascontiguousarray(labels.indices[begin:end], np.int32),
+            cost=np.ascontiguousarray(np.broadcast_to(np.asarray(cost, np.float64), n)),
+            positive=ones if positive is None else np.ascontiguousarray(positive, np.float64),
+            negative=ones if negative is None else np.ascontiguousarray(negative, np.float64),
+            dense=dense,
+            number=np.ascontiguousarray(numbers[first:last], np.int64),
+            of=m if of is None else of,
+            formulation=formulation,
+            seed=seed,
+            threads=threads,
+            classes=classes,
+        )
 
-    def __init__(self, X, y, m: int, formulation: str, C: float, *, dense: bool = False, **options):
-        self._dense = dense
-        super().__init__(X, y, m, formulation, C, **options)
+    @classmethod
+    def of_classes(cls, X, y, m: int, formulation: str, C: np.ndarray | float, **options) -> SeparateAscent:
+        """That of a multi-class problem, whose classes y, 0 … m−1, are the labels."""
+        rows = np.argsort(y, kind="stable").astype(np.int32)
+        ends = np.concatenate([[0], np.cumsum(np.bincount(y, minlength=m))])
+        labels = sp.csc_array((np.ones(len(y), np.int8), rows, ends), shape=(len(y), m))
+        return cls(X, labels, formulation, C, **options)
 
     def advance(self, tolerance: float, passes: float, shrink: bool = True) -> Advanced:
         """Goes on with each class until its gap is at most `tolerance` of its primal objective.
@@ -273,6 +332,13 @@ class SeparateAscent(_Point):
         self._call("advance", tolerance=tolerance, passes=passes, shrink=shrink, found=found)
         primal, dual, violation, made, left_out, running = found.tolist()
         return Advanced(Assessment(primal, dual, violation), made, left_out, running > 0)
+
+    def ended(self) -> Ends:
+        """Where each label is."""
+        first, last = self._classes
+        found = Ends(*(np.zeros(last - first) for _ in Ends._fields))
+        self._call("ended", **found._asdict())
+        return found
 
 
 class Proximal(_Point):

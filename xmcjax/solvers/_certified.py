@@ -26,8 +26,8 @@ _BYTES, _SCORES = 64 << 20, 4 << 20
 _DENSE = 0.1
 # Rounding of the losses that does not matter beside them, and rounding of a gain as a multiple of its own.
 _NEGLIGIBLE, _NEAR = 1e-12, 8
-# Factors by which weights of float32 are lengthened, in units of their rounding.
-_LONGER = (2, 8, 32, 128, 512, 2048)
+#: Factors by which weights of float32 are lengthened, in units of their rounding.
+LONGER = (2, 8, 32, 128, 512, 2048)
 
 
 class Certified(NamedTuple):
@@ -88,7 +88,7 @@ def certified(
         if W is not None and (other := at(W, 1.0)).gap < best.gap:
             best, exact = other, W
         if best.gap > tol and np.isfinite(best.gap) and X.dtype == np.float32:
-            longer = [at(exact, 1 + k * float(np.finfo(np.float32).eps)) for k in _LONGER]
+            longer = [at(exact, 1 + k * float(np.finfo(np.float32).eps)) for k in LONGER]
             best = min([best, *longer], key=lambda one: one.gap)
     return best
 

@@ -24,6 +24,8 @@ enum RowMap : int64_t { kMapBox = 0, kMapSigned = 1, kMapSignedRay = 2, kMapCapp
 // Dual ascent of a multi-class SVM; see multiclass.h.
 template <class T>
 struct MulticlassArgs;
+template <class T>
+struct SeparateArgs;
 class MulticlassAscent;
 class MulticlassProximal;
 class MulticlassSeparate;

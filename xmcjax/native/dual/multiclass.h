@@ -37,7 +37,22 @@ struct MulticlassArgs {
   uint64_t seed;
   int64_t threads;
   bool by_instance;  // Lee-Lin-Wahba: over instances (simd_centred_ascent.cc) rather than over classes
-  bool dense;        // one against the rest: multiplies rows of all features
+};
+
+// One against the rest. A row may have any number of labels.
+template <class T>
+struct SeparateArgs {
+  Csr<T> X;                           // kept by the caller
+  int64_t of, first, labels;          // labels of the whole problem; the column of the first of these, and how many
+  const int64_t* number;              // [labels], of each, which decides its random order
+  const int64_t* offset;              // [labels + 1], where the rows of each begin
+  const int32_t* row;                 // ascending in a label
+  const double* cost;                 // [n], the weight C of the loss of a row
+  const double *positive, *negative;  // [labels], factors of it for rows with the label and without it
+  int32_t formulation;
+  uint64_t seed;
+  int64_t threads;
+  bool dense;  // multiplies rows of all features
 };
 
 // Two bundles of classes that play against each other; inner: each against itself as well.
@@ -151,8 +166,11 @@ struct Advanced {
 class MulticlassSeparate : public DualPoint {
  public:
   using DualPoint::DualPoint;
-  // Goes on with each class until its gap is at most `tolerance` of its P, or for so many passes.
+  // Goes on with each label until its gap is at most `tolerance` of its P, or for so many passes.
   virtual Advanced advance(double tolerance, double passes, bool shrink) = 0;
+  virtual int64_t labels() const = 0;
+  // P of each label, its gap P - D, and the passes that it has made.
+  virtual void ended(double* primal, double* gap, double* passes) const = 0;
 };
 
 // Over several processes, each of which has some classes of Lee-Lin-Wahba: a part of a sweep, which leaves the mean of

@@ -1,17 +1,19 @@
-// One against the rest by dual coordinate ascent: a binary SVM for each class, which needs nothing of the others.
+// One against the rest by dual coordinate ascent: a binary SVM for each label, which needs nothing of the others. A row
+// may have any number of labels; in a multi-class problem it has one, its class.
 //
-// Ascent alternates between looks at all rows and sweeps over some. A look works out the scores of as many classes as
+// Ascent alternates between looks at all rows and sweeps over some. A look works out the scores of as many labels as
 // fill a vector in one pass over the features, and the part of the gap that is a row's own,
 //
-//   P - D = Σ_i C φ(h_i) - α_i h_i + ½ ρ α_i²,   h_i = 1 - s_i ⟨w, x_i⟩,   w = Σ_i s_i α_i x_i,   s_i = ±1,
+//   P - D = Σ_i C_i φ(h_i) - α_i h_i + ½ ρ_i α_i²,   h_i = 1 - s_i ⟨w, x_i⟩,   w = Σ_i s_i α_i x_i,   s_i = ±1,
 //
-// none of which is negative. Sweeps then visit the rows with most of it, in random order and one class at a time, so
+// none of which is negative. Sweeps then visit the rows with most of it, in random order and one label at a time, so
 // that its weights stay in the cache, until little of it is left; what the others have gained shows the next look. A
-// class whose gap is small enough makes room for the next one.
+// label whose gap is small enough makes room for the next one.
 //
-// With many classes a row is positive in one of them and negative in all others. The background is the SVM of which
-// all rows are negative: a class starts from its dual variables, but for its own rows, and has to find only
-// the difference. What is kept of its dual variables is where they differ from the background.
+// With many labels a row has few of them and is negative in all others. The background is the SVM of which all rows are
+// negative: a label starts from its dual variables, but for its own rows, and has to find only the difference. Where the
+// rows without it weigh less than 1 it starts from so much of them. What is kept of its dual variables is where they
+// differ from those that it starts from.
 //
 // Hsieh, Chang, Lin, Keerthi and Sundararajan, "A dual coordinate descent method for large-scale linear SVM", 2008.
 #include <algorithm>
@@ -27,7 +29,7 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-// What a look counts as, in passes: that of a panel, shared by its classes.
+// What a look counts as, in passes: that of a panel, shared by its labels.
 constexpr double kLook = 0.125;
 // Rows whose part of the gap is below this share of the mean are left out until the next look; so are rows that all
 // together have less than this share of the gap that is asked for.
@@ -35,10 +37,43 @@ constexpr double kSmall = 0.03, kRest = 0.5;
 // Sweeps in a row: until this share of the gap is left, and at most so many.
 constexpr double kFall = 0.2;
 constexpr int kSweeps = 10;
-// Classes from which on there is a background; its gap, relative to that of the classes, and passes at most, or as many
-// as there are classes: they cost what one pass of all classes does.
+// Labels from which on there is a background; its gap, relative to that of the labels, and passes at most, or as many
+// as there are labels: they cost what one pass of all labels does.
 constexpr int64_t kMany = 8;
 constexpr double kBackgroundGap = 0.25, kBackgroundPasses = 100;
+
+// Of the loss of a row, with its cost C_i; of numbers or of vectors.
+template <class T, bool squared>
+struct Hinge {
+  template <class V>
+  V upper(V cost) const {
+    return squared ? V{} + std::numeric_limits<T>::infinity() : cost;
+  }
+  // ρ = 1 / 2C_i
+  template <class V>
+  V ridge(V cost) const {
+    return squared ? T(1) / (cost + cost) : V{};
+  }
+  template <class V>
+  V loss(V h) const {
+    const V lost = maximum(h, V{});
+    return squared ? lost * lost : lost;
+  }
+  // Of a variable, to where its slope would be 0, with 1 / ‖x‖²: (h - ρ α) / (‖x‖² + ρ).
+  T step(T h, T a, T cost, T inverse) const {
+    if (!squared) return h * inverse;
+    const T rho = ridge(cost);
+    return (h - rho * a) * inverse / (1 + rho * inverse);
+  }
+  // Part of the gap that is the row's own.
+  template <class V>
+  V part(V h, V a, V cost) const {
+    if (!squared) return select(h > 0, (cost - a) * h, -a * h);
+    // ½ ρ (2C h - α)², or with h <= 0 what is left of it
+    const V half = ridge(cost) / 2, off = (cost + cost) * h - a;
+    return select(h > 0, half * off * off, a * (half * a - h));
+  }
+};
 
 template <class T, class Rows>
 class SeparateAscent final : public MulticlassSeparate {
@@ -48,39 +83,32 @@ class SeparateAscent final : public MulticlassSeparate {
   static constexpr double kIdlePasses = sizeof(T) == 4 ? 200 : 1000;
 
  public:
-  explicit SeparateAscent(const MulticlassArgs<T>& args)
-      : MulticlassSeparate(args.X.n), d_(args.X.d), padded_(in_vectors<T>(n_)),
-        width_(in_vectors<T>(d_)), y_(args.y), classes_(args.classes), count_(args.classes.last - args.classes.first),
-        threads_(args.threads), form_{args.formulation, args.m, args.C},
-        hinge_{T(args.C), T(form_.upper()), T(form_.ridge()), form_.squared()}, X_(args.X), rows_(args.X), inverse_(n_), background_(n_),
-        W_((count_ + 1) * width_), own_first_(count_ + 1, 0), own_(), class_() {
-    std::vector<int32_t> of_class(count_ + 1, 0);
-    for (int64_t i = 0; i < n_; ++i) {
-      inverse_[i] = T(1 / (squared_norm(X_, i) + form_.ridge()));
-      if (!filled(i)) background_[i] = T(form_.unopposed());
-      if (classes_.has(y_[i])) ++own_first_[y_[i] - classes_.first + 1];
-    }
-    for (int64_t c = 0; c < count_; ++c) own_first_[c + 1] += own_first_[c];
-    own_.resize(own_first_[count_]);
-    std::vector<int64_t> next(own_first_.begin(), own_first_.end());
-    for (int64_t i = 0; i < n_; ++i)
-      if (classes_.has(y_[i])) own_[next[y_[i] - classes_.first]++] = int32_t(i);
-    class_.reserve(count_ + 1);
+  explicit SeparateAscent(const SeparateArgs<T>& args)
+      : MulticlassSeparate(args.X.n), d_(args.X.d), padded_(in_vectors<T>(n_)), width_(in_vectors<T>(d_)),
+        first_(args.first), count_(args.labels), threads_(args.threads),
+        squared_(args.formulation == kOneVsRestSquared), own_first_(args.offset, args.offset + count_ + 1),
+        own_(args.row, args.row + own_first_[count_]), positive_(args.positive, args.positive + count_),
+        negative_(args.negative, args.negative + count_), of_(args.of), X_(args.X), rows_(args.X), cost_(padded_),
+        inverse_(n_), background_(n_), W_((count_ + 1) * width_) {
+    std::copy_n(args.cost, n_, cost_.get());
+    std::fill(cost_.get() + n_, cost_.get() + padded_, T(1));
+    for (int64_t i = 0; i < n_; ++i) inverse_[i] = T(1 / squared_norm(X_, i));
+    label_.reserve(count_ + 1);
     for (int64_t c = kBackground; c < count_; ++c)
-      class_.emplace_back(args.seed + 0x9e3779b97f4a7c15u * uint64_t(number(c) + 2));
+      label_.emplace_back(args.seed + 0x9e3779b97f4a7c15u * uint64_t(c == kBackground ? 1 : args.number[c] + 2));
   }
 
   Advanced advance(double tolerance, double passes, bool shrink) override {
     const Goal goal{tolerance, passes, shrink};
-    if (!class_of(0).begun && form_.m >= kMany && passes > 0) {
-      run(kBackground, 0, {kBackgroundGap * tolerance, std::max(kBackgroundPasses, double(form_.m)), shrink});
+    if (!of(0).begun && of_ >= kMany && passes > 0) {
+      run(kBackground, 0, {kBackgroundGap * tolerance, std::max(kBackgroundPasses, double(of_)), shrink});
       each(kBackground, [&](int64_t i, T a) { background_[i] = a; });
-      class_of(kBackground) = Class(0);
+      of(kBackground) = Label(0);
     }
     parallel(count_, 1, threads_, [&](int64_t first, int64_t last) { run(first, last, goal); });
     Advanced all{{0, 0, 0}, 0, 0, 0};
     for (int64_t c = 0; c < count_; ++c) {
-      const Class& one = class_of(c);
+      const Label& one = of(c);
       all.at.primal += one.primal, all.at.dual += one.primal - one.gap;
       all.at.violation = std::max(all.at.violation, one.violation);
       all.passes = std::max(all.passes, one.passes);
@@ -88,6 +116,11 @@ class SeparateAscent final : public MulticlassSeparate {
       all.running += one.running;
     }
     return all;
+  }
+
+  int64_t labels() const override { return count_; }
+  void ended(double* primal, double* gap, double* passes) const override {
+    for (int64_t c = 0; c < count_; ++c) primal[c] = of(c).primal, gap[c] = of(c).gap, passes[c] = of(c).passes;
   }
 
   void get_weights(void* out) const override {
@@ -111,38 +144,40 @@ class SeparateAscent final : public MulticlassSeparate {
     for (int64_t i = 0; i < n_; ++i) next[i + 1] += next[i];
     std::copy(next.begin(), next.end(), offset);
     for (int64_t c = 0; c < count_; ++c)
-      each(c, [&](int64_t i, T a) { index[next[i]] = int32_t(classes_.first + c), value[next[i]++] = double(a); });
+      each(c, [&](int64_t i, T a) { index[next[i]] = int32_t(first_ + c), value[next[i]++] = double(a); });
   }
   void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
     std::fill(W_.get(), W_.get() + (count_ + 1) * width_, T(0));
-    for (Class& one : class_) {
+    for (Label& one : label_) {
       one.index.clear(), one.value.clear();
       one.begun = true, one.gap = one.least = std::numeric_limits<double>::infinity();
     }
+    std::fill(background_.get(), background_.get() + n_, T(0));
+    std::vector<int64_t> own(own_first_.begin(), own_first_.end() - 1);  // the next row of each label
     for (int64_t i = 0; i < n_; ++i) {
-      if (!filled(i)) continue;
-      background_[i] = 0;
       for (int64_t p = offset[i]; p < offset[i + 1]; ++p) {
-        if (!classes_.has(index[p]) || value[p] == 0) continue;
-        const int64_t c = index[p] - classes_.first;
-        class_of(c).index.push_back(int32_t(i)), class_of(c).value.push_back(T(value[p]));
-        rows_.add(i, T(form_.sign(index[p], y_[i]) * value[p]), weights(c));
+        const int64_t c = index[p] - first_;
+        if (c < 0 || c >= count_ || value[p] == 0 || !filled(i)) continue;
+        while (own[c] < own_first_[c + 1] && own_[own[c]] < i) ++own[c];
+        const bool has = own[c] < own_first_[c + 1] && own_[own[c]] == i;
+        of(c).index.push_back(int32_t(i)), of(c).value.push_back(T(value[p]));
+        rows_.add(i, T(has ? value[p] : -value[p]), weights(c));
       }
     }
   }
 
  private:
-  static constexpr int64_t kBackground = -1;  // as the number of a class
+  static constexpr int64_t kBackground = -1;  // as the number of a label
 
-  // A class between calls, at the weights that it has.
-  struct Class {
-    explicit Class(uint64_t seed) : random(seed) {}
+  // A label between calls, at the weights that it has.
+  struct Label {
+    explicit Label(uint64_t seed) : random(seed) {}
     Random random;
     bool begun = false, running = true;
     double primal = 0, gap = std::numeric_limits<double>::infinity(), violation = 0;
     double passes = 0, left_out = 0;  // passes made; share of the rows that the last sweep left out
     double least = std::numeric_limits<double>::infinity(), since = 0;  // of the gap, after so many passes
-    std::vector<int32_t> index;  // where its dual variables differ from the background, ascending
+    std::vector<int32_t> index;  // where its dual variables differ from those that it starts from, ascending
     std::vector<T> value;
   };
   struct Goal {
@@ -150,65 +185,65 @@ class SeparateAscent final : public MulticlassSeparate {
     bool shrink;
   };
 
-  // Classes under way in a thread, side by side.
+  // Labels under way in a thread, side by side.
   struct Slots {
     Slots(int64_t count, const SeparateAscent& of)
-        : w(Rows::lanes(count) * of.width_), alpha(count * of.padded_), z(Rows::lanes(count) * of.padded_),
-          part(of.padded_), rest(of.rows_) {}
-    Zeros<T> w, alpha, z;
-    Zeros<T> part;  // of the gap, of the class that is looked at
+        : w(Rows::lanes(count) * of.width_), alpha(count * of.padded_), sign(count * of.padded_),
+          z(Rows::lanes(count) * of.padded_), part(of.padded_), rest(of.rows_) {}
+    Zeros<T> w, alpha;
+    Zeros<int8_t> sign;  // s_i
+    Zeros<T> z;
+    Zeros<T> part;  // of the gap, of the label that is looked at
     typename Rows::Scratch rest;
     std::vector<int32_t> list;
   };
 
   bool filled(int64_t i) const { return X_.offset[i] < X_.offset[i + 1]; }
-  Class& class_of(int64_t c) { return class_[c + 1]; }
-  const Class& class_of(int64_t c) const { return class_[c + 1]; }
+  Label& of(int64_t c) { return label_[c + 1]; }
+  const Label& of(int64_t c) const { return label_[c + 1]; }
   T* weights(int64_t c) const { return W_.get() + (c + 1) * width_; }
-  // The class as y has it; none for the background.
-  int64_t number(int64_t c) const { return c == kBackground ? -1 : classes_.first + c; }
-  // f(i) for the rows of a class that are not zero.
+  // Factors of the weights of rows with a label and without it, and of the dual variables of the background.
+  T positive(int64_t c) const { return T(c == kBackground ? 1 : positive_[c]); }
+  T negative(int64_t c) const { return T(c == kBackground ? 1 : negative_[c]); }
+  T share(int64_t c) const { return std::min(negative(c), T(1)); }
+  // f(i) for the rows of a label.
   template <class F>
-  void of_class(int64_t c, F&& f) const {
+  void own(int64_t c, F&& f) const {
     if (c == kBackground) return;
-    for (int64_t p = own_first_[c]; p < own_first_[c + 1]; ++p)
-      if (filled(own_[p])) f(own_[p]);
+    for (int64_t p = own_first_[c]; p < own_first_[c + 1]; ++p) f(own_[p]);
   }
-  // Where a class starts, and what is kept of its dual variables differs from.
-  T start(int64_t c, int64_t i) const { return y_[i] == number(c) && filled(i) ? T(0) : background_[i]; }
+  // f(i, a) for all rows, with the dual variables from which a label starts. A row of zeros keeps its own for ever:
+  // h = 1, where φ has the slope of C_i, of 2C_i where it is squared.
+  template <class F>
+  void start(int64_t c, F&& f) const {
+    const int64_t last = c == kBackground ? 0 : own_first_[c + 1];
+    int64_t p = c == kBackground ? 0 : own_first_[c];
+    const T share = this->share(c), times = T(squared_ ? 2 : 1);
+    for (int64_t i = 0; i < n_; ++i) {
+      const bool has = p < last && own_[p] == i;
+      p += has;
+      f(i, !filled(i) ? times * cost_[i] * (has ? positive(c) : negative(c)) : has ? T(0) : share * background_[i]);
+    }
+  }
   // f(i, α_i) for the dual variables that are not zero.
   template <class F>
   void each(int64_t c, F&& f) const {
-    const Class& one = class_of(c);
+    const Label& one = of(c);
     size_t e = 0;
-    for (int64_t i = 0; i < n_; ++i) {
-      const T a = e < one.index.size() && one.index[e] == i ? one.value[e++] : start(c, i);
+    start(c, [&](int64_t i, T a) {
+      if (e < one.index.size() && one.index[e] == i) a = one.value[e++];
       if (a != 0) f(i, a);
-    }
+    });
   }
-
-  // Of the loss; a copy of its own stays in registers.
-  struct Hinge {
-    T C, upper, ridge;
-    bool squared;
-    // Part of the gap that is a row's own, of numbers or of vectors.
-    template <class V>
-    V part(V h, V a) const {
-      if (!squared) return select(h > 0, (C - a) * h, -a * h);
-      // ½ ρ (2C h - α)², or with h <= 0 what is left of it
-      const V off = (2 * C) * h - a, half = V{} + ridge / 2;
-      return select(h > 0, half * off * off, a * (half * a - h));
-    }
-  };
 
   void run(int64_t first, int64_t last, const Goal& goal) {
     const int64_t room = std::min<int64_t>(N, last - first);
     Slots slots(room, *this);
-    std::vector<int64_t> c;        // under way
-    std::vector<double> until;     // passes that each may come to
+    std::vector<int64_t> c;     // under way
+    std::vector<double> until;  // passes that each may come to
     while (true) {
       for (; int64_t(c.size()) < room && first < last; ++first) {
-        Class& one = class_of(first);
+        Label& one = of(first);
         if (one.begun && one.gap <= goal.tolerance * one.primal) {
           one.running = false;
           continue;
@@ -220,13 +255,14 @@ class SeparateAscent final : public MulticlassSeparate {
       const int64_t count = int64_t(c.size());
       rows_.scores(slots.w.get(), width_, count, slots.z.get(), padded_, slots.rest);
       for (int64_t s = count; s-- > 0;) {
-        const T small = look(c[s], slots, s, goal);
-        Class& one = class_of(c[s]);
+        const T small = squared_ ? look<true>(c[s], slots, s, goal) : look<false>(c[s], slots, s, goal);
+        Label& one = of(c[s]);
         // a gap that is no number ends it too, and one that rounding keeps up
         one.running = one.gap > goal.tolerance * one.primal && !slots.list.empty() &&
                       one.passes - one.since <= std::max(kIdlePasses, one.passes / 2);
         if (one.running && one.passes < until[s]) {
-          sweeps(c[s], slots, s, small, goal.shrink, until[s]);
+          const auto go = squared_ ? &SeparateAscent::sweeps<true> : &SeparateAscent::sweeps<false>;
+          (this->*go)(c[s], slots, s, small, goal.shrink, until[s]);
           continue;
         }
         end(c[s], slots, s);
@@ -235,6 +271,7 @@ class SeparateAscent final : public MulticlassSeparate {
         if (s != other) {
           std::copy_n(slots.w.get() + other * width_, width_, slots.w.get() + s * width_);
           std::copy_n(slots.alpha.get() + other * padded_, padded_, slots.alpha.get() + s * padded_);
+          std::copy_n(slots.sign.get() + other * padded_, padded_, slots.sign.get() + s * padded_);
         }
         c[s] = c[other], until[s] = until[other];
         c.pop_back(), until.pop_back();
@@ -242,40 +279,48 @@ class SeparateAscent final : public MulticlassSeparate {
     }
   }
 
-  // Puts a class into a slot.
+  // Puts a label into a slot.
   void begin(int64_t c, Slots& slots, int64_t slot) {
-    Class& one = class_of(c);
+    Label& one = of(c);
     T *w = slots.w.get() + slot * width_, *alpha = slots.alpha.get() + slot * padded_;
-    std::copy_n(weights(one.begun ? c : kBackground), width_, w);
-    std::copy_n(background_.get(), n_, alpha);
-    of_class(c, [&](int64_t i) {
-      if (!one.begun && alpha[i] != 0) rows_.add(i, alpha[i], w);
-      alpha[i] = 0;
-    });
+    int8_t* sign = slots.sign.get() + slot * padded_;
+    if (one.begun) {
+      std::copy_n(weights(c), width_, w);
+    } else {
+      const T share = this->share(c);
+      for (int64_t j = 0; j < width_; ++j) w[j] = share * weights(kBackground)[j];
+      own(c, [&](int64_t i) { rows_.add(i, share * background_[i], w); });
+    }
+    start(c, [&](int64_t i, T a) { alpha[i] = a; });
     for (size_t e = 0; e < one.index.size(); ++e) alpha[one.index[e]] = one.value[e];
+    std::fill(sign, sign + n_, int8_t(-1));
+    own(c, [&](int64_t i) { sign[i] = 1; });
     one.begun = true;
   }
 
   // Takes it out.
   void end(int64_t c, Slots& slots, int64_t slot) {
-    Class& one = class_of(c);
+    Label& one = of(c);
     const T* alpha = slots.alpha.get() + slot * padded_;
     std::copy_n(slots.w.get() + slot * width_, width_, weights(c));
     one.index.clear(), one.value.clear();
-    for (int64_t i = 0; i < n_; ++i)
-      if (alpha[i] != start(c, i)) one.index.push_back(int32_t(i)), one.value.push_back(alpha[i]);
+    start(c, [&](int64_t i, T a) {
+      if (alpha[i] != a) one.index.push_back(int32_t(i)), one.value.push_back(alpha[i]);
+    });
   }
 
-  // Objectives and violation of a class at its scores, and the list of rows for the sweeps to come. Returns the part
+  // Objectives and violation of a label at its scores, and the list of rows for the sweeps to come. Returns the part
   // of the gap that a row has to have for it.
+  template <bool squared>
   T look(int64_t c, Slots& slots, int64_t slot, const Goal& goal) {
     constexpr int K = kWide<T>;
     constexpr int64_t kBlock = 256;
-    const Hinge hinge = hinge_;
+    const Hinge<T, squared> hinge;
     T *z = slots.z.get() + slot * padded_, *parts = slots.part.get();
     const T* alpha = slots.alpha.get() + slot * padded_;
-    of_class(c, [&](int64_t i) { z[i] = -z[i]; });
-    std::fill(z + n_, z + padded_, T(-2));  // h < 0, with α = 0
+    const int8_t* sign = slots.sign.get() + slot * padded_;
+    const Wide<T> positive = wide(this->positive(c)), negative = wide(this->negative(c));
+    std::fill(z + n_, z + padded_, T(0));  // with α = 0, and s = 0
     const Poll poll;
     poll(padded_ / K * kVisit);
     double gap = 0, loss = 0;
@@ -284,22 +329,23 @@ class SeparateAscent final : public MulticlassSeparate {
     for (int64_t first = 0; first < padded_; first += kBlock) {
       Wide<T> gaps{}, losses{};
       for (int64_t i = first; i < std::min(first + kBlock, padded_); i += K) {
-        const Wide<T> h = 1 + load_wide(z + i), a = load_wide(alpha + i), own = hinge.part(h, a);
-        const Wide<T> lost = maximum(h, Wide<T>{});
+        const Wide<T> s = load_signs_wide<T>(sign + i), h = s * (s - load_wide(z + i)), a = load_wide(alpha + i);
+        const Wide<T> cost = select(s > 0, positive, negative) * load_wide(cost_.get() + i);
+        const Wide<T> own = hinge.part(h, a, cost);
         store_wide(parts + i, own);
-        gaps += own, losses += hinge.squared ? lost * lost : lost;
+        gaps += own, losses += cost * hinge.loss(h);
         loose += __builtin_popcount(nonzero(own));
-        worst = maximum(worst, projected(h - hinge.ridge * a, a, hinge.upper));
+        worst = maximum(worst, projected(h - hinge.ridge(cost) * a, a, hinge.upper(cost)));
       }
       gap += double(total(gaps)), loss += double(total(losses));
     }
-    Class& one = class_of(c);
+    Label& one = of(c);
     double norm2 = 0;
     for (int64_t j = 0; j < width_; j += K) {
       const Wide<T> w = load_wide(slots.w.get() + slot * width_ + j);
       norm2 += double(total(w * w));
     }
-    one.primal = norm2 / 2 + double(hinge.C) * loss;
+    one.primal = norm2 / 2 + loss;
     one.gap = gap, one.violation = double(largest<T>(worst));
     one.passes += kLook;
     if (gap < 0.9 * one.least) one.least = gap, one.since = one.passes;
@@ -314,14 +360,14 @@ class SeparateAscent final : public MulticlassSeparate {
     return small;
   }
 
+  template <bool squared>
   void sweeps(int64_t c, Slots& slots, int64_t slot, T small, bool shrink, double until) {
-    Class& one = class_of(c);
-    const int64_t own = number(c);
-    const Hinge hinge = hinge_;
+    Label& one = of(c);
+    const Hinge<T, squared> hinge;
     T *w = slots.w.get() + slot * width_, *alpha = slots.alpha.get() + slot * padded_;
+    const int8_t* sign = slots.sign.get() + slot * padded_;
+    const T *inverse = inverse_.get(), *costs = cost_.get(), positive = this->positive(c), negative = this->negative(c);
     std::vector<int32_t>& list = slots.list;
-    const T* inverse = inverse_.get();
-    const int32_t* y = y_;
     const Poll poll;
     for (int sweep = 0; sweep < kSweeps && !list.empty() && one.passes < until; ++sweep) {
       one.random.shuffle(list);
@@ -331,15 +377,16 @@ class SeparateAscent final : public MulticlassSeparate {
       const size_t last = list.size() - 1;
       for (size_t k = 0; k <= last; ++k) {
         const int32_t i = list[k], soon = list[std::min(k + kAhead, last)];
-        rows_.prefetch(soon), __builtin_prefetch(alpha + soon), __builtin_prefetch(y + soon);
+        rows_.prefetch(soon), __builtin_prefetch(alpha + soon), __builtin_prefetch(sign + soon);
         poll(rows_.work(i));
-        const T s = y[i] == own ? T(1) : T(-1), a = alpha[i], h = 1 - s * rows_.dot(i, w), share = hinge.part(h, a);
+        const T s = T(sign[i]), cost = costs[i] * (sign[i] > 0 ? positive : negative);
+        const T a = alpha[i], h = 1 - s * rows_.dot(i, w), share = hinge.part(h, a, cost);
         const bool stays = share > small;
         if (stays || !shrink) list[kept++] = i;
         if (!stays) continue;
         left += double(share);
         // α = clip(α + (h - ρ α) / (‖x‖² + ρ), 0, C)
-        const T next = std::min(std::max(a + (h - hinge.ridge * a) * inverse[i], T(0)), hinge.upper);
+        const T next = std::min(std::max(a + hinge.step(h, a, cost, inverse[i]), T(0)), hinge.upper(cost));
         if (next == a) continue;
         alpha[i] = next;
         rows_.add(i, s * (next - a), w);
@@ -353,28 +400,27 @@ class SeparateAscent final : public MulticlassSeparate {
   static constexpr int64_t kVisit = 10;  // products of a vector in a look, about
 
   const int64_t d_, padded_, width_;  // features; rows and features in whole vectors
-  const int32_t* y_;
-  const Classes classes_;
-  const int64_t count_, threads_;
-  const Formulation form_;
-  const Hinge hinge_;
+  const int64_t first_, count_, threads_;  // labels: the number of the first, and how many
+  const bool squared_;
+  const std::vector<int64_t> own_first_;  // the rows of each label
+  const std::vector<int32_t> own_;
+  const std::vector<double> positive_, negative_;  // weights of the rows with each label and without it
+  const int64_t of_;                               // labels of the problem that these are some of
   const Csr<T> X_;
   const Rows rows_;
-  Zeros<T> inverse_, background_;     // 1 / (‖x_i‖² + ρ), and α of the background
-  LargeZeros<T> W_;                   // of the background and all classes, [1 + classes, width]
-  std::vector<int64_t> own_first_;    // the rows of each class
-  std::vector<int32_t> own_;
-  std::vector<Class> class_;          // the background first
+  Zeros<T> cost_, inverse_, background_;  // C of the rows, 1 / ‖x_i‖², and α of the background
+  LargeZeros<T> W_;                     // of the background and all labels, [1 + labels, width]
+  std::vector<Label> label_;            // the background first
 };
 
 }  // namespace
 
 template <class T>
-MulticlassSeparate* multiclass_separate(const MulticlassArgs<T>& args) {
+MulticlassSeparate* multiclass_separate(const SeparateArgs<T>& args) {
   if (args.dense) return new SeparateAscent<T, DenseRows<T>>(args);
   return new SeparateAscent<T, SparseRows<T>>(args);
 }
-template MulticlassSeparate* multiclass_separate(const MulticlassArgs<float>&);
-template MulticlassSeparate* multiclass_separate(const MulticlassArgs<double>&);
+template MulticlassSeparate* multiclass_separate(const SeparateArgs<float>&);
+template MulticlassSeparate* multiclass_separate(const SeparateArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -1,9 +1,12 @@
 // The calls on a handle of multi-class dual ascent (native/_multiclass.py).
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "dual/multiclass.h"
 #include "interface/guard.h"
@@ -13,7 +16,7 @@ namespace {
 
 constexpr int64_t kRowTile = 64;
 
-enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2, kSplitting = 3, kSeparate = 4 };
+enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2, kSplitting = 3 };
 
 void expect(bool right, const char* what) {
   if (!right) throw BadArgument(std::string("expected ") + what);
@@ -86,33 +89,59 @@ Match match_of(const Owned& owned, const int64_t* m) {
   return {{m[0], m[1]}, {m[2], m[3]}, m[4] != 0};
 }
 
+bool is_separate(int32_t formulation) { return formulation == kOneVsRest || formulation == kOneVsRestSquared; }
+
+// Keeps an object; the number that stands for it.
+template <class T, class Args>
+int64_t kept(std::shared_ptr<DualPoint> made, const Args& args) {
+  Handles& all = handles();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.owned[all.last + 1] = {std::move(made), args.d, args.classes, {args.first, args.last}, sizeof(T) == sizeof(double)};
+  return ++all.last;
+}
+
 }  // namespace
 
 template <class T>
 void run(MulticlassNewArgs<T>& args) {
-  expect(args.method >= kAscent && args.method <= kSeparate, "a method from 0 to 4");
-  const bool separate = args.formulation == kOneVsRest || args.formulation == kOneVsRestSquared;
-  expect(args.method == kProximal || separate == (args.method == kSeparate), "a method of the formulation");
+  expect(args.method >= kAscent && args.method <= kSplitting, "a method from 0 to 3");
+  expect(args.method == kProximal || !is_separate(args.formulation), "a method of the formulation");
   expect(args.method != kSplitting || args.formulation == kLeeLinWahba, "Lee-Lin-Wahba");
   expect(0 <= args.first && args.first < args.last && args.last <= args.classes, "classes below their number");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
   const MulticlassArgs<T> given{X, args.y, args.classes, {args.first, args.last}, args.formulation, args.C,
-                                uint64_t(args.seed), args.threads, args.method == kCentred,
-                                args.dense != 0};
+                                uint64_t(args.seed), args.threads, args.method == kCentred};
   std::shared_ptr<DualPoint> made;
   if (args.method == kProximal) {
     made.reset(kernels<T>().multiclass_proximal(given));
-  } else if (args.method == kSeparate) {
-    made.reset(kernels<T>().multiclass_separate(given));
   } else if (args.method == kSplitting) {
     made.reset(kernels<T>().multiclass_splitting(given));
   } else {
     made.reset(kernels<T>().multiclass_ascent(given));
   }
-  Handles& all = handles();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  all.owned[all.last + 1] = {made, args.d, args.classes, {args.first, args.last}, sizeof(T) == sizeof(double)};
-  *args.handle = ++all.last;
+  *args.handle = kept<T>(std::move(made), args);
+}
+
+template <class T>
+void run(SeparateNewArgs<T>& args) {
+  expect(is_separate(args.formulation), "one against the rest");
+  expect(0 <= args.first && args.first < args.last && args.last <= args.classes, "classes below their number");
+  expect(args.labels == args.last - args.first && args.ends == args.labels + 1, "the rows of each label");
+  const int64_t *offset = args.offset, *end = offset + args.labels;
+  expect(offset[0] == 0 && *end == args.places && std::is_sorted(offset, end + 1), "offsets that ascend to all rows");
+  for (; offset < end; ++offset)
+    expect(std::adjacent_find(args.row + offset[0], args.row + offset[1], std::greater_equal<int32_t>()) ==
+               args.row + offset[1],
+           "rows that ascend in a label");
+  const auto right = [](double weight) { return weight > 0 && std::isfinite(weight); };
+  expect(std::all_of(args.cost, args.cost + args.X.n, right) &&
+             std::all_of(args.positive, args.positive + args.labels, right) &&
+             std::all_of(args.negative, args.negative + args.labels, right),
+         "weights that are finite and above 0");
+  const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
+  const SeparateArgs<T> given{X, args.of, args.first, args.labels, args.number, args.offset, args.row, args.cost,
+                              args.positive, args.negative, args.formulation, uint64_t(args.seed), args.threads, args.dense != 0};
+  *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_separate(given)), args);
 }
 
 // Without a handle: what it works on are arrays.
@@ -145,7 +174,8 @@ void run(SetAlphaArgs<T>& args) {
   expect(args.ends == owned.point->rows() + 1 && args.offset[0] == 0 && ends[-1] == args.entries &&
              std::is_sorted(args.offset, ends),
          "dual variables of all rows");
-  expect(std::all_of(args.index, args.index + args.entries, [&](int32_t c) { return c >= 0 && c < owned.m; }),
+  const int64_t m = owned.m;
+  expect(std::all_of(args.index, args.index + args.entries, [m](int32_t c) { return c >= 0 && c < m; }),
          "dual variables of classes below their number");
   owned.point->set_alpha(args.offset, args.index, args.value);
 }
@@ -169,6 +199,12 @@ void run(AdvanceArgs<T>& args) {
   const Advanced to = as<MulticlassSeparate>(args)->advance(args.tolerance, args.passes, args.shrink != 0);
   put(to.at, args.found);
   args.found[3] = to.passes, args.found[4] = to.left_out, args.found[5] = double(to.running);
+}
+template <class T>
+void run(EndedArgs<T>& args) {
+  const auto separate = as<MulticlassSeparate>(args);
+  expect(args.labels == separate->labels(), "room for all labels");
+  separate->ended(args.primal, args.gap, args.passes);
 }
 template <class T>
 void run(ProximalStepArgs<T>& args) {

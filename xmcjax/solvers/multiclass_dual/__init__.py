@@ -12,6 +12,7 @@ from xmcjax.solvers.multiclass_dual._epochs import (
     step,
     weights,
 )
+from xmcjax.solvers.multiclass_dual._labels import LabelHinges, Labels, LabelSolution
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, multiclass_problem
 from xmcjax.solvers.multiclass_dual._processes import run_over_mesh
 from xmcjax.solvers.multiclass_dual._proximal import Proximal
@@ -25,6 +26,9 @@ __all__ = [
     "Certificate",
     "Formulation",
     "HParams",
+    "LabelHinges",
+    "LabelSolution",
+    "Labels",
     "MulticlassProblem",
     "Proximal",
     "Solution",

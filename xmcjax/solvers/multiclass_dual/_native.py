@@ -151,7 +151,8 @@ class _Methods:
     def _ascent(self, rows, tol: float, alpha, patience: float) -> Ended:
         """Coordinate ascent."""
         if self._separate:
-            point = SeparateAscent(*self._problem(rows), dense=multiplied_densely(rows), **self._shared)
+            problem, dense = self._problem(rows), multiplied_densely(rows)
+            point = SeparateAscent.of_classes(*problem, dense=dense, **self._shared)
             if alpha.size:
                 point.alpha = alpha
             told = self._told(_ASCENT, point)

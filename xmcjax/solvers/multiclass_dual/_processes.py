@@ -215,7 +215,7 @@ class _Separate:
     def __init__(self, wire: Wire, bundles: list[tuple[int, int]], problem: tuple, seed: int):
         self._wire = wire
         X = problem[0]
-        self.point = SeparateAscent(
+        self.point = SeparateAscent.of_classes(
             *problem, dense=multiplied_densely(X), seed=seed, classes=bundles[wire.place]
         )
 

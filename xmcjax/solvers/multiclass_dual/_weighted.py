@@ -1,14 +1,8 @@
 """Multi-class SVMs whose rows have different C, by methods for which no program is compiled.
 
-The native ascent over classes has one bound of all dual variables. That of
-:mod:`xmcjax.solvers.instance_dual` has one for each row, and the dual sets of Weston-Watkins and
-Crammer-Singer. One against the rest with the hinge is a problem of two classes of Weston-Watkins for each
-class, in which w_1 = −w_0 = w / 2, so that
-
-    ½ ‖w_0‖² + ½ ‖w_1‖² + Σ_i ½ C_i φ(y_i (w_1 − w_0)·x_i) = ½ (½ ‖w‖² + Σ_i C_i φ(y_i w·x_i)).
-
-The squared hinge has no bound but a ridge ρ_i = 1/2C_i. With ρ_0 the least of them, and a feature of value
-√(ρ_i − ρ_0) that row i alone has, D = Σ α − ½ Σ ρ_i α_i² − ½ ‖W‖² is that of one C = 1/2ρ_0 for all rows.
+The native ascent of Weston-Watkins and Crammer-Singer over classes has one bound of all dual variables. That
+of :mod:`xmcjax.solvers.instance_dual` has one for each row, and their dual sets. That of one against the rest
+takes the C of each row.
 
 Where features are dense, steps for all rows at once follow, which know the bounds too. What is not solved
 then is left to proximal point steps.
@@ -16,7 +10,7 @@ then is left to proximal point steps.
 
 from __future__ import annotations
 
-import functools
+import math
 from typing import Any
 
 import jax
@@ -24,15 +18,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import linops
+from xmcjax.native import SeparateAscent
 from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._certified import Certified
+from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._instance_start import started
 from xmcjax.solvers._progress import Observe, Progress
-from xmcjax.solvers._search import Ended, Search
+from xmcjax.solvers._search import Ended, Passes, Search, ascend_separately
 from xmcjax.solvers.multiclass_dual import _native
-
-#: What a method comes to, and its epochs.
-Found = tuple[Ended, int]
 
 # Dual sets of ascent over instances; k is 1.
 _SETS = {"ww": "box", "cs": "topk_alpha"}
@@ -73,6 +66,7 @@ def attempt(
         Epochs made.
     """
     dense = not sp.issparse(X) or X.nnz >= _DENSE * X.shape[0] * X.shape[1]
+    y = y.astype(np.int32, copy=False)
     (n, d), made = X.shape, 0
     splits = dense and _admm_dense.fits(n, d, m)
     if formulation in _SETS:
@@ -82,15 +76,27 @@ def attempt(
         made = int(state.epochs[0])
         search.keep(proof)
         splits &= d * m > _DIRECT or n * m < _MANY
-    elif not splits and formulation in _SEPARATELY:
+    elif NAMES[formulation].has_own:
+        rows, passes = _native.canonical(X), Passes()
+        patience = _PATIENCE if splits else np.inf
 
         def separately(target: float, alpha: sp.csr_array) -> Ended:
-            nonlocal made
-            found, epochs = _SEPARATELY[formulation](X, y, m, C, target, most - made, seed, alpha, observe)
-            made += epochs
-            return found
+            point = SeparateAscent.of_classes(rows, y, m, formulation, C, dense=dense, seed=seed)
+            if alpha.size:
+                point.alpha = alpha
 
-        search.attempt(separately, lambda: most - made)
+            def told(gap: float) -> None:
+                if observe is not None:
+                    observe(Progress("coordinate ascent", passes.visited, gap, lambda: point.alpha))
+
+            found = ascend_separately(point, target, True, passes, left, patience, told)
+            return Ended(point.alpha, found.gap)
+
+        def left() -> float:
+            return most - passes.visited
+
+        search.attempt(separately, left)
+        made = math.ceil(passes.visited)
     if search.unsolved and splits and made < most:
 
         def told(gap: float, count: int, alpha) -> None:
@@ -114,7 +120,7 @@ class _Lane:
     """One problem of ascent over instances.
 
     Args:
-        X: features [n, d], or an operator.
+        X: features [n, d].
         y: classes, [n].
         set_name: of its dual sets.
         bound: r, [n].
@@ -122,7 +128,7 @@ class _Lane:
     """
 
     def __init__(self, X: Any, y: np.ndarray, set_name: str, bound: np.ndarray, classes: int):
-        op = linops.make(X) if isinstance(X, np.ndarray) or sp.issparse(X) else X
+        op = linops.make(X)
         self.problem = instance_dual.problem(op, y, set_name=set_name, bound=bound[None, :], classes=classes)
 
     def solved(
@@ -138,65 +144,3 @@ class _Lane:
         hp = instance_dual.HParams(tol=tol, max_epochs=most)
         state, proofs = instance_dual.proved(self.problem, hp, state, observe)
         return state, proofs[0] if proofs else instance_dual.proof(self.problem, state, 0, tol)
-
-
-def _hinges(
-    X: Any,
-    y: np.ndarray,
-    m: int,
-    C: np.ndarray,
-    tol: float,
-    most: int,
-    seed: int,
-    start: sp.csr_array,
-    observe: Observe | None,
-) -> Found:
-    """One against the rest with the hinge, class by class."""
-    begin = sp.csc_array(start) if start.size else None
-    op, columns, primal, gap, epochs = linops.make(X), [], 0.0, 0.0, 0
-    for c in range(m):
-        own = (y == c).astype(np.int32)
-        of_class = None
-        if begin is not None:
-            half = begin[:, [c]].toarray()[:, 0] / 2
-            of_class = sp.csr_array((half, (np.arange(len(y)), 1 - own)), shape=(len(y), 2))
-        state, proof = _Lane(op, own, "box", C / 2, 2).solved(tol, most, seed, of_class)
-        # the one variable of a row stands in the column of the class that is not its own
-        columns.append(sp.csc_array(2 * np.asarray(proof.alpha.sum(axis=1)).reshape(-1, 1)))
-        primal, gap = primal + proof.primal, gap + abs(proof.primal - proof.dual)
-        epochs = max(epochs, int(state.epochs[0]))
-        if observe is not None:
-            observe(Progress("class by class", epochs, np.inf, functools.partial(_so_far, columns, begin, m)))
-    alpha = sp.csr_array(sp.hstack(columns, format="csr"))
-    return Ended(alpha, gap / primal if primal > 0 else 0.0), epochs
-
-
-def _so_far(columns: list[sp.csc_array], begin: sp.csc_array | None, m: int) -> sp.csr_array:
-    """Dual variables of the classes that are done, and of the others where they begin."""
-    others = sp.csc_array((columns[0].shape[0], m)) if begin is None else begin
-    return sp.csr_array(sp.hstack([*columns, others[:, len(columns) :]], format="csr"))
-
-
-def _squared(
-    X: Any,
-    y: np.ndarray,
-    m: int,
-    C: np.ndarray,
-    tol: float,
-    most: int,
-    seed: int,
-    start: sp.csr_array,
-    observe: Observe | None,
-) -> Found:
-    """One against the rest with the squared hinge, with a feature for each row."""
-    rows, ridge = _native.canonical(X), 0.5 / C
-    more = sp.diags_array(np.sqrt(ridge - ridge.min()).astype(rows.dtype), format="csr")
-    rows = sp.csr_array(sp.hstack([rows, more], format="csr"))
-    options = dict(tol=tol, max_epochs=most, seed=seed, shrinking=True, threads=1)
-    options |= dict(start=start if start.size else None, observe=observe)
-    found = _native.solved(rows, y, m, "ovr_squared", float(C.max()), **options)
-    return Ended(found["alpha"], found["gap"]), max(1, found["epochs"] + found["newton_steps"])
-
-
-# Methods of formulations whose classes are problems of their own.
-_SEPARATELY = {"ovr": _hinges, "ovr_squared": _squared}

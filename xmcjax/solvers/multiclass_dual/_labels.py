@@ -1,0 +1,218 @@
+"""One against the rest with the hinge, where a row may have any number of labels.
+
+The problem of a label, with a feature of value 1 for its bias and costs c_i of the rows, and its dual are
+
+    min P(w) = ½ ‖w‖² + Σ_i c_i [1 − y_i w·x_i]₊,
+    max D(α) = Σ_i α_i − ½ ‖Σ_i y_i α_i x_i‖²,    0 ≤ α_i ≤ c_i.
+
+Native coordinate ascent solves some labels at a time (:class:`xmcjax.native.SeparateAscent`). P(w) − D(α),
+worked out in float64, bounds how far P(w) is from its minimum, whatever rounding did before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import _sparse, native
+from xmcjax.solvers._base import Status
+from xmcjax.solvers._certified import LONGER
+from xmcjax.solvers.multiclass_dual._native import canonical, multiplied_densely
+from xmcjax.solvers.multiclass_dual._solve import run
+
+# Bytes of an array of some rows and all labels of a block.
+_BYTES = 16 << 20
+# Part of the tolerance at which ascent ends: what is certified may be a little more.
+_MARGIN = 0.9
+
+
+class Labels(NamedTuple):
+    """Some labels of a problem.
+
+    Attributes:
+        numbers: of them, [k].
+        rows: CSC [n, k] of ones.
+        positive, negative: factors of the costs for rows with and without each, [k].
+    """
+
+    numbers: np.ndarray
+    rows: sp.csc_array
+    positive: np.ndarray
+    negative: np.ndarray
+
+    def some(self, which: np.ndarray) -> Labels:
+        """Those at some places."""
+        rows = sp.csc_array(self.rows[:, which])
+        return Labels(self.numbers[which], rows, self.positive[which], self.negative[which])
+
+
+class LabelSolution(NamedTuple):
+    """Weights of k labels, and numbers of each, [k]."""
+
+    W: np.ndarray  #: in the dtype of the features, [d + 1, k] with the bias last, or [d, k] without one
+    passes: np.ndarray
+    value: np.ndarray  #: P
+    gap: np.ndarray  #: P − D
+    status: np.ndarray
+
+
+class LabelHinges:
+    """The problems of all labels over the same rows. An object serves any number of threads.
+
+    Args:
+        X: features, CSR or dense [n, d].
+        dtype: of the numbers that ascent works with.
+        cost: C s of the rows, [n] or [1].
+        bias: whether there is one, regularised as the weight of a feature of value 1.
+        labels: of the whole problem.
+        tol: relative duality gap at which a label ends.
+        passes: over the rows, that a label makes at most.
+    """
+
+    def __init__(self, X: Any, dtype, cost: np.ndarray, bias: bool, labels: int, tol: float, passes: float):
+        rows = X.astype(dtype, copy=False)
+        if bias:
+            ones = np.ones((X.shape[0], 1), dtype)
+            rows = sp.hstack([rows, ones], format="csr") if sp.issparse(X) else np.hstack([rows, ones])
+        self._X = canonical(rows)
+        self._dense = multiplied_densely(self._X)
+        self._cost = np.broadcast_to(np.asarray(cost, np.float64), X.shape[0])
+        self._bias, self._of, self._tol, self._most = bias, labels, tol, passes
+
+    def solved(self, labels: Labels) -> LabelSolution:
+        """Solves the problems of some labels."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if not native.available():
+                return self._in_jax(labels)
+            ended = self._ascended(self._X, labels, self._most)
+            stalled = np.flatnonzero(ended.status == Status.STALLED)
+            if self._X.dtype != np.float64 and stalled.size:
+                # rounding to float32 may be the reason
+                wide, left = _sparse.csr(self._X.astype(np.float64)), self._most - ended.passes[stalled].max()
+                again = self._ascended(wide, labels.some(stalled), left)
+                again = again._replace(passes=again.passes + ended.passes[stalled])
+                for old, new in zip(ended, again, strict=True):
+                    old[..., stalled] = new
+            return ended
+
+    def _ascended(self, X: sp.csr_array, labels: Labels, most: float) -> LabelSolution:
+        point = native.SeparateAscent(
+            X,
+            labels.rows,
+            "ovr",
+            self._cost,
+            positive=labels.positive,
+            negative=labels.negative,
+            numbers=labels.numbers,
+            of=self._of,
+            dense=self._dense,
+        )
+        point.advance(_MARGIN * self._tol, most)
+        passes = point.ended().passes
+        return self._certified(labels, sp.csr_array(point.alpha), passes, passes >= most)
+
+    def _in_jax(self, labels: Labels) -> LabelSolution:
+        """The same where there are no native kernels: a problem of two classes for each label."""
+        alpha, passes, over = [], [], []
+        for k in range(len(labels.numbers)):
+            some = labels.some(np.array([k]))
+            y = 1 - some.rows.toarray()[:, 0].astype(np.int32)  # the class 0 has the label
+            found = run(
+                self._X,
+                y,
+                formulation="ovr",
+                C=np.where(y == 0, some.positive, some.negative) * self._cost,
+                classes=2,
+                tol=_MARGIN * self._tol,
+                max_epochs=max(1, math.ceil(self._most)),
+            )
+            alpha.append(sp.csc_array(found.alpha)[:, [0]])
+            passes.append(found.epochs + found.newton_steps)
+            over.append(found.status == Status.MAX_STEPS)
+        return self._certified(
+            labels, sp.csr_array(sp.hstack(alpha)), np.array(passes, np.float64), np.array(over)
+        )
+
+    def _certified(
+        self, labels: Labels, alpha: sp.csr_array, passes: np.ndarray, over: np.ndarray
+    ) -> LabelSolution:
+        """The weights of dual variables with their objectives.
+
+        Args:
+            labels: k of them.
+            alpha: [n, k], in their bounds but for rounding.
+            passes: made, [k].
+            over: whether no other was allowed, [k].
+        """
+        V = np.zeros((self._X.shape[1], len(labels.numbers)))
+        dual = np.zeros(V.shape[1])
+        for rows, sign, cost in self._parts(labels):
+            inside = np.clip(alpha[rows].toarray(), 0, cost)
+            dual += inside.sum(axis=0)
+            V += _transposed(self._wide(rows), sign * inside)
+        dual -= np.einsum("jk,jk->k", V, V) / 2
+        W = V.astype(self._X.dtype)
+        value = self.values(labels, W)
+        for k in LONGER if W.dtype == np.float32 else ():
+            wrong = np.flatnonzero(value - dual > self._tol * value)
+            if not wrong.size:
+                break
+            longer = (V[:, wrong] * (1 + k * float(np.finfo(np.float32).eps))).astype(W.dtype)
+            other = self.values(labels.some(wrong), longer)
+            better = other < value[wrong]
+            W[:, wrong[better]], value[wrong[better]] = longer[:, better], other[better]
+        gap = np.maximum(value - dual, 0)
+        status = np.full(len(value), Status.STALLED)
+        status[over] = Status.MAX_STEPS
+        status[gap <= self._tol * value] = Status.CONVERGED  # no NaN is
+        status[~(np.isfinite(value) & np.isfinite(dual))] = Status.NONFINITE
+        return LabelSolution(W, passes.copy(), value, gap, status)
+
+    def values(self, labels: Labels, W: np.ndarray) -> np.ndarray:
+        """P of some weights, [k]."""
+        wide = W.astype(np.float64)
+        value = np.einsum("jk,jk->k", wide, wide) / 2
+        for rows, sign, cost in self._parts(labels):
+            value += np.einsum("ik,ik->k", cost, np.maximum(1 - sign * _product(self._wide(rows), wide), 0))
+        return value
+
+    def _parts(self, labels: Labels) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Some rows at a time with y and c of each label, [rows, k]."""
+        n, k = self._X.shape[0], len(labels.numbers)
+        by_row = sp.csr_array(labels.rows)
+        size = max(1, _BYTES // (8 * k))
+        for first in range(0, n, size):
+            rows = slice(first, min(first + size, n))
+            has = by_row[rows].toarray() != 0
+            factor = np.where(has, labels.positive, labels.negative)
+            yield rows, np.where(has, 1.0, -1.0), self._cost[rows, None] * factor
+
+    def _wide(self, rows: slice) -> sp.csr_array:
+        """These rows of X in float64."""
+        X = self._X
+        first, last = X.indptr[rows.start], X.indptr[rows.stop]
+        part = X.data[first:last].astype(np.float64), X.indices[first:last]
+        offset = (X.indptr[rows.start : rows.stop + 1] - first).astype(np.int64)
+        return _sparse.csr(sp.csr_array((*part, offset), shape=(len(offset) - 1, X.shape[1])))
+
+
+def _product(X: sp.csr_array, V: np.ndarray) -> np.ndarray:
+    """X V."""
+    if not native.available():
+        return X @ V
+    out = np.zeros((X.shape[0], V.shape[1]))
+    native.InPlace.once("csr_matmat", X=native.csr_arrays(X), V=np.ascontiguousarray(V), threads=1, out=out)
+    return out
+
+
+def _transposed(X: sp.csr_array, C: np.ndarray) -> np.ndarray:
+    """Xᵀ C."""
+    if not native.available():
+        return X.T @ C
+    out = np.zeros((X.shape[1], C.shape[1]))
+    native.InPlace.once("csr_rmatmat", X=native.csr_arrays(X), C=C, threads=1, out=out)
+    return out
