@@ -13,6 +13,7 @@ from experiments.bench import (
     checks,
     clip,
     everywhere,
+    hinge,
     many_labels,
     memory,
     one_vs_all,
@@ -111,6 +112,15 @@ def test_projection_scaling_small(tmp_path):
     for sets in stored["ns_per_entry"].values():
         assert len(sets) == 8 and all(len(times) == 1 and min(times) > 0 for times in sets.values())
     assert_drawn(tmp_path / "scaling.png", lambda axes: projection_scaling.draw(result, axes))
+
+
+def test_hinge_small(tmp_path):
+    options = dataclasses.replace(hinge.Options(small=True, out=tmp_path).chosen(), sample=3, C=(1.0,))
+    result = hinge.run(options)
+    (row,) = result["rows"]
+    assert row["converged"] == result["labels"] == 3
+    assert 0 <= row["gap"]["ours"] <= hinge.GAP and row["gap"]["liblinear"] <= hinge.GAP
+    assert f"| {1e3 * row['median']['ours']:.1f} |" in hinge.markdown(result)
 
 
 def test_penalties_small(tmp_path):
