@@ -95,14 +95,16 @@ def checked(options: ClassOptions, table: Mapping[str, Option]) -> dict[str, Any
     return known
 
 
-def class_numbers(path: Path, Y: sp.csr_matrix) -> np.ndarray:
-    """The label of each row, int [n].
+def class_numbers(path: Path, Y: sp.csr_matrix, several: bool = False) -> Any:
+    """The label of each row, int [n]; Y itself where a row has none or several, and that is allowed.
 
     Raises:
-        DataFormatError: a row that has none, or several.
+        DataFormatError: a row that has none, or several, where that is not allowed.
     """
     counts = np.diff(Y.indptr)
     wrong = np.flatnonzero(counts != 1)
+    if wrong.size and several:
+        return Y
     if wrong.size:
         expected = "one label in every row, as a system of classes needs (one-vs-all takes any number)"
         found = f"{counts[wrong[0]]} in row {wrong[0] + 1}"
@@ -110,7 +112,7 @@ def class_numbers(path: Path, Y: sp.csr_matrix) -> np.ndarray:
     return Y.indices.astype(np.int64)
 
 
-def train(options: ClassOptions, classifier: Any, system: str) -> int:
+def train(options: ClassOptions, classifier: Any, system: str, several: bool = False) -> int:
     """Trains, stores, summarises, and evaluates where a test file is given.
 
     Returns:
@@ -120,6 +122,7 @@ def train(options: ClassOptions, classifier: Any, system: str) -> int:
         options: the flags; those named as an option of the system are within its range.
         classifier: the estimator of the system, with the arguments of the flags.
         system: of :data:`xmcjax._systems.SYSTEMS`.
+        several: whether rows may have any number of labels.
 
     Raises:
         ValueError: data that do not fit, or numbers that overflowed.
@@ -136,7 +139,7 @@ def train(options: ClassOptions, classifier: Any, system: str) -> int:
     with reserved(options.model):
         dataset, test, seconds = _read(options)
         y, n_labels = (
-            class_numbers(options.labels_file or options.train, sp.csr_matrix(dataset.y)),
+            class_numbers(options.labels_file or options.train, sp.csr_matrix(dataset.y), several),
             dataset.n_labels,
         )
         _report.describe_data(dataset)

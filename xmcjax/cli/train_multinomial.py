@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._classes import ClassOptions, checked, train
-from xmcjax.cli._options import ClassWeightName, described, one_of
+from xmcjax.cli._options import ClassWeightName, Directory, File, described, one_of
 from xmcjax.estimators import OPTIONS, MultinomialLogisticRegression
 
 _OPTIONS = OPTIONS["multinomial"]
@@ -20,8 +20,14 @@ else:
 @described(_OPTIONS)
 @dataclasses.dataclass(frozen=True)
 class Options(ClassOptions):
-    """Train multinomial logistic regression, for data with one class per row; it gives probabilities."""
+    """Train multinomial logistic regression, which gives probabilities, on rows with one label or several.
 
+    Attributes:
+        train: training data, any number of labels per row.
+    """
+
+    train: File
+    model: Directory
     solver: SolverName = _OPTIONS["solver"].of_flag
     C: float = _OPTIONS["C"].of_flag
     fit_intercept: bool = _OPTIONS["fit_intercept"].of_flag
@@ -34,4 +40,5 @@ class Options(ClassOptions):
 @compilation_cache()
 def run(options: Options) -> int:
     """Trains and stores; 75 where the time was over, else 0."""
-    return train(options, MultinomialLogisticRegression(**checked(options, _OPTIONS)), "multinomial")
+    classifier = MultinomialLogisticRegression(**checked(options, _OPTIONS))
+    return train(options, classifier, "multinomial", several=True)

@@ -15,11 +15,12 @@ from xmcjax._arguments import job_count, name_of, renamed, whole_number
 from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
 from xmcjax.estimators._checkpoint import Checkpoint
-from xmcjax.estimators._inputs import checked_data
+from xmcjax.estimators._inputs import checked_data, checked_targets, checked_truth
+from xmcjax.estimators._label_rows import one_label_a_row
 from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
-from xmcjax.estimators._targets import class_numbers
+from xmcjax.estimators._targets import class_numbers, targets
 from xmcjax.estimators._watch import Watch
 from xmcjax.estimators._weights import check_products, row_weights
 
@@ -33,6 +34,12 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
     With scores z_i = W x_i + b, sample weights s_i and class weights v,
 
     .. math:: \\min_{W, b} ‖W‖² / 2C + Σ_i s_i v_{y_i} (\\log Σ_k e^{z_{ik}} − z_{i,y_i}).
+
+    Of a label matrix, in which row i has the labels Y_i, the losses are multi-label cross-entropies,
+
+    .. math:: (1 / |Y_i|) Σ_{j ∈ Y_i} (\\log Σ_k e^{z_{ik}} − z_{ij}),
+
+    v_j beside each term; rows without labels have none.
 
     scikit-learn's ``LogisticRegression`` with the same C minimises the same where there are more than two
     classes and `fit_intercept` is alike; for two it has one weight vector, and its C is twice this one. The
@@ -62,7 +69,7 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         random_state: taken for the sake of the interface: results do not depend on it.
 
     Attributes:
-        classes_: ascending.
+        classes_: ascending; of a label matrix the numbers of its columns.
         coef_: [m, d] in the dtype of X; m is the number of classes, and 1 for two: w_1 − w_0.
         intercept_: [m].
         objective_: the minimum that was found.
@@ -76,7 +83,9 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
     X of float64 is solved in float64, without a change to JAX's settings.
 
     References:
-        Gopal and Yang, "Distributed training of large-scale logistic models", 2013.
+        Gopal and Yang, "Distributed training of large-scale logistic models", 2013. Lapin, Hein and Schiele,
+        "Analysis and optimization of loss functions for multiclass, top-k, and multilabel classification",
+        2018 (label matrices: LR^ML).
 
     Example:
         >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2], [0.0, 0.0]]
@@ -118,11 +127,13 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
 
     @unchanged_on_error
     def fit(self, X, y, sample_weight=None):
-        """Trains on features X [n, d], sparse or dense, and classes y [n] of any kind.
+        """Trains on features X [n, d], sparse or dense, and classes y [n] of any kind, or a label matrix.
 
         Args:
             X: finite features.
-            y: classes, numbers or strings.
+            y: classes, numbers or strings; or a label matrix [n, L], scipy.sparse with entries ≥ 0, where
+                each stored non-zero is a label, or dense of 0 and 1. Predictions are single labels then too.
+                A row is kept once for each of its labels.
             sample_weight: s ≥ 0, [n]; 2 is the same as the row twice, 0 as without it.
 
         Returns:
@@ -130,8 +141,8 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
 
         Raises:
             ValueError: values of X that are not finite, y of another length or kind, fewer than two
-                classes, an option out of range, or numbers that overflowed; with `warm_start` another
-                number of features.
+                classes or labels with rows, an option out of range, or numbers that overflowed; with
+                `warm_start` another number of features.
             TypeError: an option of another kind.
 
         Warns:
@@ -148,13 +159,18 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         C, threads = SHARED["C"].check(self.C), job_count(self.n_jobs)
         watch, warm = Watch(self, "iteration"), SHARED["warm_start"].check(self.warm_start)
         hp = HParams(Real(least=0).check("tol", self.tol), whole_number("max_iter", self.max_iter, 1))
-        X, y = checked_data(self, X, y)
+        X, y = checked_data(self, X, y, multi_output=True)
         linops.check_features(X)
         check_range("C: expected a number", C, X.dtype)
         check_range("C: expected 1/C", 1 / C, X.dtype)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
-        classes, numbers = class_numbers(y, sample_weight)
+        if sp.issparse(y) or (y.ndim == 2 and y.shape[1] > 1):
+            problems = targets(y)
+            X, numbers, sample_weight = one_label_a_row(X, problems.Y, sample_weight)
+            classes = problems.classes
+        else:
+            classes, numbers = class_numbers(y, sample_weight)
         W0, b0 = self._start(X.shape[1], classes) if warm and hasattr(self, "coef_") else (None, None)
         self.classes_ = classes
         weight = row_weights(self.class_weight, self.classes_, numbers, sample_weight)
@@ -193,6 +209,29 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         self._store(solution, W, bias)
         watch.end(solution.reason, iterations=self.n_iter_, objective=self.objective_)
         return self
+
+    def score(self, X, y, sample_weight=None):
+        """The share of rows whose class is predicted right; of a label matrix, whose best label they have.
+
+        Args:
+            X: finite features [n, d], sparse or dense.
+            y: classes [n]; or, as in ``fit``, a label matrix [n, L], sparse or dense.
+            sample_weight: weights of the rows, [n]; None for equal ones.
+
+        Raises:
+            TypeError, ValueError: as for :meth:`predict`; y of another length or kind, or of another number
+                of labels.
+        """
+        y = checked_targets(y)
+        if not sp.issparse(y) and (np.ndim(y) < 2 or np.shape(y)[1] == 1):
+            return super().score(X, y, sample_weight)
+        Y = sp.csr_array(checked_truth(y, len(self.classes_)))
+        best = np.searchsorted(self.classes_, self.predict_topk(X, 1)[0][:, 0])
+        if Y.shape != (len(best), len(self.classes_)):
+            wanted = [len(best), len(self.classes_)]
+            raise ValueError(f"y: expected a label matrix {wanted}, found shape {list(Y.shape)}")
+        hits = np.asarray(Y[np.arange(len(best)), best]).ravel() != 0
+        return float(np.average(hits, weights=sample_weight))
 
     def _start(self, width: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights [d, K] and intercepts [K] of the last fit, 0 for classes that it had not."""
