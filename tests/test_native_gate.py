@@ -85,6 +85,7 @@ CONVERTED = {
     "estimators._continuation.weights_of": CHECKED,
     "estimators._kernel_scores._points": DENSE,
     "estimators._kernel_parts.least_expected_loss": DENSE,
+    "estimators._multinomial.MultinomialLogisticRegression.score": "checked by checked_truth",
     "estimators._one_vs_all.OneVsAllClassifier._store": OWN,
     "estimators._stored._fill": "of a model, whose reader checks",
     "estimators._stored.save": CHECKED,
