@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.internals import hinge_trainer
 from tests.support.lanes import small, train
 from tests.support.problems import needs_native
 from xmcjax import OneVsAllClassifier, inits, losses, penalties
@@ -152,6 +153,14 @@ def test_any_scale_ends_as_solved_or_says_so(scale):
             assert result.value == pytest.approx(value(X.astype(np.float64), y, cost, result), rel=1e-4)
         else:
             assert result.status in (Status.STALLED, Status.MAX_STEPS, Status.NONFINITE)
+
+
+def test_fewer_labels_go_together_where_rows_or_features_are_many():
+    together = hinge_trainer.labels_together
+    assert together(30_000, 20_000) == 64
+    for n, d in ((1_700_000, 10), (10, 1_700_000), (3_000_000, 3_000_000), (1, 1 << 40)):
+        k = together(n, d)
+        assert 1 <= k < 64 and (k == 1 or 12 * k * max(n, d) <= 1 << 28)
 
 
 def test_what_the_dual_has_no_place_for_is_refused():

@@ -13,7 +13,7 @@ from xmcjax.cli import _systems as _cli_systems
 from xmcjax.estimators import _checkpoint, _multinomial
 
 # parts of one-vs-all with a proof of their own
-from xmcjax.lanes import _blocks, _certificate, _clipping, _device_block, _queue, _sparsify
+from xmcjax.lanes import _blocks, _certificate, _clipping, _device_block, _hinge_trainer, _queue, _sparsify
 
 # hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index
 from xmcjax.models import _calibrator, _index, _manifest, _names
@@ -44,7 +44,7 @@ Hierarchy, canonical_csr = _hierarchy.Hierarchy, _sparse.canonical_csr
 cli_cache, cli_calibration, cli_config, cli_runs = _cache, _calibration, _config, _runs
 joint_checkpoint, joint_multinomial = _checkpoint, _multinomial
 blocks, lane_certificate, clipping, device_blocks = _blocks, _certificate, _clipping, _device_block
-queues, sparsify = _queue, _sparsify
+hinge_trainer, queues, sparsify = _hinge_trainer, _queue, _sparsify
 calibration, manifest, model_index, names = _calibrator, _manifest, _index, _names
 InPlace, ids, schema = _calls.InPlace, _ids, _schema
 cg, peers, wire = _cg, _peers, _wire

@@ -21,9 +21,9 @@ from xmcjax.lanes._trainer import Trainer
 from xmcjax.solvers import Status
 from xmcjax.solvers.multiclass_dual import LabelHinges, Labels, LabelSolution
 
-# Labels of a block: they share the passes that look at all rows, and the optimum without labels that they
-# start from.
-_TOGETHER = 64
+# Labels of a block, which share the passes that look at all rows, and the optimum without labels that they
+# start from; and bytes of their weights, or of their dual variables, in float64.
+_TOGETHER, _BYTES = 64, 256 << 20
 # Passes over the rows that stand for one of `max_iter`.
 _PASSES = 10
 
@@ -41,7 +41,7 @@ class HingeTrainer(Trainer):
         super().__init__(X, Y, sample_weight, label_weights, options, sink, observe)
         data = self._data
         self.places, self.workers = [Place(None, data.op)], options.threads
-        self._size = options.block_size or _TOGETHER
+        self._size = options.block_size or labels_together(*data.X.shape)
         # in float64 so much is certain of a label that has converged
         tol, passes = min(options.tol, GAP), float(_PASSES * options.max_iter)
         bias, labels = options.fit_intercept, data.Y.shape[1]
@@ -112,6 +112,11 @@ class HingeTrainer(Trainer):
                 break
         places = [np.flatnonzero(column) for column in kept[:features].T]
         return [Weights(index, kept[index, k]) for k, index in enumerate(places)], rise
+
+
+def labels_together(n: int, d: int) -> int:
+    """Labels of a block where nobody says how many."""
+    return max(1, min(_TOGETHER, _BYTES // (12 * max(n, d + 1))))  # dual variables with their places
 
 
 def _largest(rule: Clipping, W: np.ndarray) -> np.ndarray:
