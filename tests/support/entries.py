@@ -49,8 +49,8 @@ def fitted(name: str) -> Any:
 
 
 @functools.cache
-def _fitted_to_labels() -> Any:
-    return estimators.OneVsAllClassifier().fit(features(), labels())
+def _fitted_to_labels(name: str = "OneVsAllClassifier") -> Any:
+    return getattr(estimators, name)().fit(features(), labels())
 
 
 def _estimators() -> dict[str, Entry]:
@@ -71,17 +71,18 @@ def _estimators() -> dict[str, Entry]:
 
                 table[f"estimators.{name}.{method} X"] = Entry(ask, features, "X")
 
-    def fit_labels(Y, X):
-        return estimators.OneVsAllClassifier(clip=0.0).fit(X, Y).decision_function(features())
+    for name, options in (("OneVsAllClassifier", dict(clip=0.0)), ("MultinomialLogisticRegression", {})):
 
-    table["estimators.OneVsAllClassifier.fit y beside a dense X"] = Entry(
-        lambda Y: fit_labels(Y, features().toarray()), labels, "y"
-    )
-    table["estimators.OneVsAllClassifier.fit y"] = Entry(lambda Y: fit_labels(Y, features()), labels, "y")
+        def fit_labels(Y, X, name=name, options=options):
+            return getattr(estimators, name)(**options).fit(X, Y).decision_function(features())
 
-    table["estimators.OneVsAllClassifier.score y"] = Entry(
-        lambda Y: _fitted_to_labels().score(features(), Y), labels, "y"
-    )
+        table[f"estimators.{name}.fit y beside a dense X"] = Entry(
+            lambda Y, fit=fit_labels: fit(Y, features().toarray()), labels, "y"
+        )
+        table[f"estimators.{name}.fit y"] = Entry(lambda Y, fit=fit_labels: fit(Y, features()), labels, "y")
+        table[f"estimators.{name}.score y"] = Entry(
+            lambda Y, name=name: _fitted_to_labels(name).score(features(), Y), labels, "y"
+        )
 
     def more(X, Y, first=labels):
         classifier = estimators.OneVsAllClassifier(clip=0.0).fit(features(), first()[:, :2])
