@@ -128,6 +128,14 @@ def _duals(table: Table) -> None:
             cost=2,
         )
 
+    table.add(
+        "solvers.multiclass_dual.run_multilabel",
+        lambda **arguments: multiclass_dual.run_multilabel(**arguments).primal,
+        dict(X=FEATURES, Y=LABEL_MATRIX, C=np.ones(N), tol=0.01, max_epochs=200, seed=0, backend="auto")
+        | dict(threads=1, start=np.zeros((N, M))),
+        cost=2,
+    )
+
     def over_mesh(**arguments):
         mesh = Mesh(np.array(jax.devices()[:1]), ("rows",))
         return multiclass_dual.run_over_mesh(mesh=mesh, **arguments).primal

@@ -25,6 +25,12 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "TopKSVC": dict(random_state=0, calibration="temperature", cv=2),
     "KernelLogisticClassifier": {},
 }
+#: Of those that take label matrices.
+LABELS: dict[str, dict[str, Any]] = {
+    "OneVsAllClassifier": dict(clip=0.0),
+    "MulticlassSVC": dict(formulation="cs", random_state=0),
+    "MultinomialLogisticRegression": {},
+}
 METHODS = ("predict", "decision_function", "predict_proba", "predict_log_proba", "predict_topk", "score")
 FOLDS = np.arange(ROWS) // 4
 
@@ -50,7 +56,7 @@ def fitted(name: str) -> Any:
 
 @functools.cache
 def _fitted_to_labels(name: str = "OneVsAllClassifier") -> Any:
-    return getattr(estimators, name)().fit(features(), labels())
+    return getattr(estimators, name)(**LABELS[name]).fit(features(), labels())
 
 
 def _estimators() -> dict[str, Entry]:
@@ -71,7 +77,7 @@ def _estimators() -> dict[str, Entry]:
 
                 table[f"estimators.{name}.{method} X"] = Entry(ask, features, "X")
 
-    for name, options in (("OneVsAllClassifier", dict(clip=0.0)), ("MultinomialLogisticRegression", {})):
+    for name, options in LABELS.items():
 
         def fit_labels(Y, X, name=name, options=options):
             return getattr(estimators, name)(**options).fit(X, Y).decision_function(features())
@@ -159,6 +165,13 @@ def _parts() -> dict[str, Entry]:
             features,
             "X",
         )
+    for backend in ("native", "jnp"):
+        table[f"solvers.multiclass_dual.run_multilabel X {backend}"] = Entry(
+            lambda X, b=backend: multiclass_dual.run_multilabel(X, labels(), backend=b).primal, features, "X"
+        )
+    table["solvers.multiclass_dual.run_multilabel Y"] = Entry(
+        lambda Y: multiclass_dual.run_multilabel(features(), Y).primal, labels, "Y"
+    )
 
     def over_mesh(X):
         mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))

@@ -106,7 +106,7 @@ def class_numbers(path: Path, Y: sp.csr_matrix, several: bool = False) -> Any:
     if wrong.size and several:
         return Y
     if wrong.size:
-        expected = "one label in every row, as this system needs (one-vs-all and multinomial take any number)"
+        expected = "one label in every row (one-vs-all, multinomial and the formulation cs take any number)"
         found = f"{counts[wrong[0]]} in row {wrong[0] + 1}"
         raise DataFormatError(path, None, None, expected, found)
     return Y.indices.astype(np.int64)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._classes import CalibrationName, ClassOptions, checked, train
-from xmcjax.cli._options import ClassWeightName, described, one_of
+from xmcjax.cli._options import ClassWeightName, Directory, File, described, one_of
 from xmcjax.estimators import OPTIONS, MulticlassSVC
 
 _OPTIONS = OPTIONS["multiclass"]
@@ -20,8 +20,14 @@ else:
 @described(_OPTIONS)
 @dataclasses.dataclass(frozen=True)
 class Options(ClassOptions):
-    """Train a linear SVM over all classes at once, for data with one class per row."""
+    """Train a linear SVM over all classes at once; the formulation cs takes rows with several labels too.
 
+    Attributes:
+        train: training data, one class per row, or with cs any number of labels.
+    """
+
+    train: File
+    model: Directory
     formulation: FormulationName = _OPTIONS["formulation"].of_flag
     C: float = _OPTIONS["C"].of_flag
     class_weight: ClassWeightName = _OPTIONS["class_weight"].of_flag
@@ -37,4 +43,5 @@ class Options(ClassOptions):
 @compilation_cache()
 def run(options: Options) -> int:
     """Trains and stores; 75 where the time was over, else 0."""
-    return train(options, MulticlassSVC(**checked(options, _OPTIONS)), "multiclass")
+    classifier = MulticlassSVC(**checked(options, _OPTIONS))
+    return train(options, classifier, "multiclass", several=options.formulation == "cs")

@@ -1,4 +1,4 @@
-"""Rows with several labels as rows with one each, for the cross-entropy of the softmax."""
+"""Label matrices as targets of estimators that rank the labels of a row."""
 
 from __future__ import annotations
 
@@ -8,12 +8,49 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax.estimators._inputs import checked_targets, checked_truth
+
+
+def are_labels(y: Any) -> bool:
+    """Whether y, as it was checked, is a label matrix rather than a class vector."""
+    return sp.issparse(y) or (np.ndim(y) == 2 and np.shape(y)[1] > 1)
+
+
+class BestLabelScore:
+    """``score`` of a classifier that takes class vectors and label matrices."""
+
+    #: whether it takes the latter
+    _takes_labels = True
+
+    def score(self: Any, X, y, sample_weight=None) -> float:
+        """The share of rows whose class is predicted right; of a label matrix, whose best label they have.
+
+        Args:
+            X: finite features [n, d], sparse or dense.
+            y: classes [n]; or, as in ``fit``, a label matrix [n, L], sparse or dense.
+            sample_weight: weights of the rows, [n]; None for equal ones.
+
+        Raises:
+            TypeError, ValueError: as for :meth:`predict`; y of another length or kind, or of another number
+                of labels.
+        """
+        if self._takes_labels:
+            y = checked_targets(y)
+        if not (self._takes_labels and are_labels(y)):
+            return super().score(X, y, sample_weight)  # type: ignore[misc]  # of the classifier
+        Y = sp.csr_array(checked_truth(y, len(self.classes_)))
+        best = np.searchsorted(self.classes_, self.predict_topk(X, 1)[0][:, 0])
+        if Y.shape != (len(best), len(self.classes_)):
+            wanted = [len(best), len(self.classes_)]
+            raise ValueError(f"y: expected a label matrix {wanted}, found shape {list(Y.shape)}")
+        hits = np.asarray(Y[np.arange(len(best)), best]).ravel() != 0
+        return float(np.average(hits, weights=sample_weight))
 
 
 def one_label_a_row(
     X: Any, Y: sp.csr_array, sample_weight: np.ndarray | None
 ) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Repeats each row for each of its labels, with an equal share of its weight:
+    """Repeats each row for each of its labels, with an equal share of its weight, for the softmax:
 
         (1/|Y|) Σ_{j ∈ Y} (log Σ_k e^{z_k} − z_j)
 

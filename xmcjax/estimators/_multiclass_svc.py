@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -12,15 +13,16 @@ from xmcjax._arguments import job_count, number, renamed, whole_number
 from xmcjax._options import SHARED, THREADS
 from xmcjax.estimators._calibration import of_classes, splits_of_classes
 from xmcjax.estimators._inputs import checked_data
+from xmcjax.estimators._label_rows import BestLabelScore, are_labels
 from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
-from xmcjax.estimators._targets import class_numbers
+from xmcjax.estimators._targets import class_numbers, targets
 from xmcjax.estimators._watch import Watch, keep_dual, last_dual, of_all_rows
 from xmcjax.estimators._weights import check_products, row_weights
 
 
-class MulticlassSVC(Probabilities, LinearClassifier):
+class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
     """Linear SVM over all classes at once, solved exactly.
 
     With scores z_ic = w_c·x_i and weights r_i of the rows, sample weight times class weight, one of
@@ -32,13 +34,19 @@ class MulticlassSVC(Probabilities, LinearClassifier):
         \\quad\\text{with}\\quad Σ_c w_c = 0 \\\\
         \\text{ovr:}\\quad & \\min ½ Σ_c ‖w_c‖² + C Σ_i r_i Σ_c \\max(0, 1 − y_{ic} z_{ic}),\\quad y_{ic} = ±1
 
+    Of a label matrix, in which row i has the labels Y_i and lacks N_i, "cs" is the multi-label SVM
+
+    .. math:: \\min ½ Σ_c ‖w_c‖² + C Σ_i r_i \\max(0, 1 + \\max_{c∈N_i} z_{ic} − \\min_{c∈Y_i} z_{ic}),
+
+    which wants each label of a row above all others; rows without a label, or with all, have no loss.
+
     Args:
         formulation: "ww" (Weston and Watkins, default), "cs" (Crammer and Singer), "llw" (Lee, Lin and
             Wahba), "ovr" (a binary SVM for each class) or "ovr_squared" (the same with the squared hinge).
         C: weight of the losses against the regularisation (above 0); 1.0 by default.
         class_weight: weights of the losses by class (one of balanced), or a dict from classes to weights, 1
             for those that it lacks; None (default) for ones. balanced is n / (K n_k) for n_k of n rows and K
-            classes.
+            classes. A label matrix takes none.
         tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default: the objective is then
             above its minimum by no more than that part of it. The gap is worked out in float64 for the
             weights that are stored; where rounding to float32 keeps it above `tol`, a warning says so.
@@ -48,7 +56,7 @@ class MulticlassSVC(Probabilities, LinearClassifier):
             may need in the end ten count as one.
         calibration: how scores become probabilities (one of temperature). temperature is softmax(a z) with
             one slope a for all classes, fitted on scores of rows that were held out: training is repeated
-            without each of `cv` folds. None (default) for none.
+            without each of `cv` folds. None (default) for none. A label matrix takes none.
         cv: folds of the calibration (at least 2); 5 by default. Or a splitter of scikit-learn, or pairs of
             the rows to train on and those to hold out.
         n_jobs: host threads (from 1, or -1 for one per core, -2 for all cores but one). They train and
@@ -61,7 +69,7 @@ class MulticlassSVC(Probabilities, LinearClassifier):
         random_state: of the order in which instances are visited.
 
     Attributes:
-        classes_: the classes, ascending.
+        classes_: the classes, ascending; of a label matrix the numbers of its columns.
         coef_: [m, d] in the dtype of X; m is 1 for two classes, the difference of their weights, or for
             "ovr" and "ovr_squared" the weights of the second.
         intercept_: [m]; zeros without `fit_intercept`.
@@ -77,7 +85,9 @@ class MulticlassSVC(Probabilities, LinearClassifier):
     are slower on dense features.
 
     References:
-        Alber, Zimmert, Dogan and Kloft, "Distributed optimization of multi-class SVMs", 2017.
+        Alber, Zimmert, Dogan and Kloft, "Distributed optimization of multi-class SVMs", 2017. Lapin, Hein and
+        Schiele, "Analysis and optimization of loss functions for multiclass, top-k, and multilabel
+        classification", 2018 (label matrices: SVM^ML).
 
     Example:
         >>> X = [[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2], [-1.0, -0.9], [-0.8, -1.0]]
@@ -122,11 +132,13 @@ class MulticlassSVC(Probabilities, LinearClassifier):
 
     @unchanged_on_error
     def fit(self, X, y, sample_weight=None):
-        """Trains on features X [n, d], sparse or dense, and classes y [n] of any kind.
+        """Trains on features X [n, d], sparse or dense, and classes y [n] of any kind, or a label matrix.
 
         Args:
             X: finite features.
-            y: classes, numbers or strings.
+            y: classes, numbers or strings; or, with "cs", a label matrix [n, L], scipy.sparse with entries
+                ≥ 0, where each stored non-zero is a label, or dense of 0 and 1. Predictions are single labels
+                then too.
             sample_weight: s ≥ 0, [n]; 2 is the same as the row twice, 0 as without it.
 
         Returns:
@@ -134,8 +146,10 @@ class MulticlassSVC(Probabilities, LinearClassifier):
 
         Raises:
             ValueError: a value of X that is not finite (with its row and column), or none that is not
-                zero; y of another length, or with fewer than two classes; an option out of range.
-            TypeError: an option of another kind.
+                zero; y of another length, or with fewer than two classes; a label matrix with weights of
+                classes or a calibration, or without a row that has a label and lacks one; an option out of
+                range.
+            TypeError: an option of another kind; a sparse y with another formulation than "cs".
 
         Warns:
             ConvergenceWarning: the gap is above `tol` in the end, with the remedy.
@@ -148,14 +162,17 @@ class MulticlassSVC(Probabilities, LinearClassifier):
         max_iter, threads = whole_number("max_iter", self.max_iter, 1), job_count(self.n_jobs)
         intercept = SHARED["fit_intercept"].check(self.fit_intercept)
         # what is not finite is found in training, which names the place
-        X, y = checked_data(self, X, y)
+        X, y = checked_data(self, X, y, multi_output=self._takes_labels)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
+        limits: dict[str, Any] = dict(tol=tol, max_epochs=max_iter, threads=threads)
+        if self._takes_labels and are_labels(y):
+            return self._fit_labels(X, y, sample_weight, C, intercept, limits)
         classes, numbers = class_numbers(y, sample_weight)
         weight = row_weights(self.class_weight, classes, numbers, sample_weight)
         rows = X, classes, numbers, sample_weight
         splits = splits_of_classes(self, *rows)
-        n, kept, watch = len(numbers), None, Watch(self, "epoch")
+        n, kept, watch, seed = len(numbers), None, Watch(self, "epoch"), self._seed()
         start = watch.start(last_dual(self, classes, n), (n, len(classes)))
         if weight is not None:
             check_features(X)  # before rows are left out, so that it names the right one
@@ -173,19 +190,60 @@ class MulticlassSVC(Probabilities, LinearClassifier):
                 formulation=self.formulation,
                 C=C,
                 classes=len(classes),
-                tol=tol,
-                max_epochs=max_iter,
-                seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-                threads=threads,
+                seed=seed,
                 start=start,
                 observe=watch.observer(watch.dual),
+                **limits,
             )
         self._store(solution, classes)
         self.calibration_ = of_classes(self, *rows, splits)
         keep_dual(self, solution.alpha if kept is None else of_all_rows(solution.alpha, kept, n))
+        self._say(watch, solution)
+        return self
+
+    def _fit_labels(self, X, y, sample_weight, C: float, intercept: bool, limits: dict[str, Any]):
+        """Trains on a label matrix, with limits of the solver."""
+        from xmcjax.lanes import precision
+        from xmcjax.linops import check_features
+        from xmcjax.solvers import multiclass_dual
+
+        for name in ("class_weight", "calibration"):
+            if (found := getattr(self, name)) is not None:
+                raise ValueError(f"{name}: expected None with a label matrix as y, got {found!r}")
+        problems = targets(y)
+        classes, n = problems.classes, X.shape[0]
+        watch, costs, seed = Watch(self, "epoch"), C, self._seed()
+        start = watch.start(last_dual(self, classes, n), problems.Y.shape)
+        check_features(X)  # before one is added
+        if sample_weight is not None:
+            check_products(C, sample_weight, X.dtype)
+            costs = C * sample_weight
+        with precision(X.dtype), watch:
+            solution = multiclass_dual.run_multilabel(
+                with_ones(X) if intercept else X,
+                problems.Y,
+                C=costs,
+                seed=seed,
+                start=start,
+                observe=watch.observer(watch.dual),
+                **limits,
+            )
+        self._store(solution, classes)
+        self.calibration_ = None
+        keep_dual(self, solution.alpha)
+        self._say(watch, solution)
+        return self
+
+    @property
+    def _takes_labels(self):
+        return isinstance(self.formulation, str) and self.formulation == "cs"
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _say(self, watch: Watch, solution) -> None:
         found = dict(epochs=self.n_iter_, objective=solution.primal, relative_gap=solution.gap)
         watch.end(solution.reason, **found)
-        return self
 
     def _store(self, solution, classes):
         from xmcjax.solvers import REMEDY, Status

@@ -15,8 +15,8 @@ from xmcjax._arguments import job_count, name_of, renamed, whole_number
 from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
 from xmcjax.estimators._checkpoint import Checkpoint
-from xmcjax.estimators._inputs import checked_data, checked_targets, checked_truth
-from xmcjax.estimators._label_rows import one_label_a_row
+from xmcjax.estimators._inputs import checked_data
+from xmcjax.estimators._label_rows import BestLabelScore, are_labels, one_label_a_row
 from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
@@ -28,7 +28,7 @@ from xmcjax.estimators._weights import check_products, row_weights
 _SMALL = 1 << 16
 
 
-class MultinomialLogisticRegression(Probabilities, LinearClassifier):
+class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassifier):
     """Regularised multinomial logistic regression, exact, for up to many thousands of classes.
 
     With scores z_i = W x_i + b, sample weights s_i and class weights v,
@@ -165,7 +165,7 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         check_range("C: expected 1/C", 1 / C, X.dtype)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
-        if sp.issparse(y) or (y.ndim == 2 and y.shape[1] > 1):
+        if are_labels(y):
             problems = targets(y)
             X, numbers, sample_weight = one_label_a_row(X, problems.Y, sample_weight)
             classes = problems.classes
@@ -209,29 +209,6 @@ class MultinomialLogisticRegression(Probabilities, LinearClassifier):
         self._store(solution, W, bias)
         watch.end(solution.reason, iterations=self.n_iter_, objective=self.objective_)
         return self
-
-    def score(self, X, y, sample_weight=None):
-        """The share of rows whose class is predicted right; of a label matrix, whose best label they have.
-
-        Args:
-            X: finite features [n, d], sparse or dense.
-            y: classes [n]; or, as in ``fit``, a label matrix [n, L], sparse or dense.
-            sample_weight: weights of the rows, [n]; None for equal ones.
-
-        Raises:
-            TypeError, ValueError: as for :meth:`predict`; y of another length or kind, or of another number
-                of labels.
-        """
-        y = checked_targets(y)
-        if not sp.issparse(y) and (np.ndim(y) < 2 or np.shape(y)[1] == 1):
-            return super().score(X, y, sample_weight)
-        Y = sp.csr_array(checked_truth(y, len(self.classes_)))
-        best = np.searchsorted(self.classes_, self.predict_topk(X, 1)[0][:, 0])
-        if Y.shape != (len(best), len(self.classes_)):
-            wanted = [len(best), len(self.classes_)]
-            raise ValueError(f"y: expected a label matrix {wanted}, found shape {list(Y.shape)}")
-        hits = np.asarray(Y[np.arange(len(best)), best]).ravel() != 0
-        return float(np.average(hits, weights=sample_weight))
 
     def _start(self, width: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights [d, K] and intercepts [K] of the last fit, 0 for classes that it had not."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from xmcjax._finite import label_matrix
 from xmcjax.lanes._label_weights import LabelWeights
-from xmcjax.lanes._training_data import check_sample_weight, label_columns, label_matrix
+from xmcjax.lanes._training_data import check_sample_weight, label_columns
 
 
 def balanced_weights(Y, sample_weight: np.ndarray | None = None) -> LabelWeights:

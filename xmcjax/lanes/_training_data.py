@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
 from xmcjax._arguments import whole_number
-from xmcjax._finite import place_not_finite
+from xmcjax._finite import label_matrix
 from xmcjax._range import check_norms, check_range
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll
@@ -120,18 +120,6 @@ def check_labels(labels, n_labels: int) -> np.ndarray:
             f"expected different labels from 0 to {n_labels - 1}, got a repeated one or one outside"
         )
     return labels
-
-
-def label_matrix(Y) -> Any:
-    """Y as checked CSR or an array, [n, L], of finite numbers."""
-    Y = _sparse.matrix(Y, "Y")
-    if Y.ndim != 2:
-        raise ValueError(f"Y: expected a label matrix [n, L], got {Y.ndim} dimension(s)")
-    place = place_not_finite(Y)
-    if place is not None:
-        row, label, value = place
-        raise ValueError(f"Y: expected finite entries, found {value} in row {row}, label {label}")
-    return Y
 
 
 def label_columns(Y) -> sp.csc_array:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from xmcjax.native._multiclass import CentredAscent as CentredAscent
     from xmcjax.native._multiclass import Match as Match
     from xmcjax.native._multiclass import Proximal as Proximal
+    from xmcjax.native._multiclass import RankingAscent as RankingAscent
     from xmcjax.native._multiclass import SeparateAscent as SeparateAscent
     from xmcjax.native._multiclass import Splitting as Splitting
     from xmcjax.native._partition import by_rows as by_rows
@@ -58,6 +59,7 @@ _LATE = {
         "CentredAscent",
         "Match",
         "Proximal",
+        "RankingAscent",
         "SeparateAscent",
         "Splitting",
     ),

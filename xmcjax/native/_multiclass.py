@@ -2,9 +2,9 @@
 
 The twins of what :mod:`xmcjax.solvers.multiclass_dual` does in plain JAX: `Ascent` of its epochs, with α kept
 as lists of the classes that matter to each instance, `SeparateAscent` of those of one against the rest, with
-a list of rows for each class, and `Proximal` of its proximal point steps. A call leaves the GIL. One that is
-interrupted raises KeyboardInterrupt, or what else a signal handler raised, and leaves an object that is of no
-use any more.
+a list of rows for each class, `RankingAscent` of the multi-label SVM, and `Proximal` of its proximal point
+steps. A call leaves the GIL. One that is interrupted raises KeyboardInterrupt, or what else a signal handler
+raised, and leaves an object that is of no use any more.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Assessment(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """How far ascent of one against the rest has come."""
+    """How far `SeparateAscent` or `RankingAscent` has come."""
 
     found: Assessment
-    passes: float  #: over all rows, that the slowest class has made since the start
+    passes: float  #: over all rows, made since the start; where each class is a problem those of the slowest
     left_out: float  #: share of the rows that the last sweeps left out
-    running: bool  #: whether some class could go on
+    running: bool  #: whether it could go on
 
 
 class Ends(NamedTuple):
@@ -95,10 +95,12 @@ class _Point:
     ):
         assert y.dtype == np.int32 and y.shape == X.shape[:1]
         own: dict[str, Any] = dict(y=np.ascontiguousarray(y), C=C, method=self._method)
-        shared: dict[str, Any] = dict(formulation=formulation, seed=seed, threads=threads, classes=classes)
-        self._make("multiclass_new", X, m, **shared, **own)
+        shared: dict[str, Any] = dict(seed=seed, threads=threads, classes=classes)
+        self._make(
+            "multiclass_new", X, m, formulation=_ids.number("formulation", formulation), **shared, **own
+        )
 
-    def _make(self, call: str, X, m: int, *, formulation: str, seed, threads, classes, **fields) -> None:
+    def _make(self, call: str, X, m: int, *, seed, threads, classes=None, **fields) -> None:
         assert X.dtype in (np.float32, np.float64)
         self.shape, self._d, self._dtype = (X.shape[0], m), X.shape[1], X.dtype
         self._classes = classes or (0, m)
@@ -110,7 +112,6 @@ class _Point:
             X=csr_arrays(X),
             d=self._d,
             classes=m,
-            formulation=_ids.number("formulation", formulation),
             seed=seed,
             threads=threads,
             first=self._classes[0],
@@ -257,7 +258,22 @@ class CentredAscent(Ascent):
     _method = 2
 
 
-class SeparateAscent(_Point):
+class _Advancing(_Point):
+    def advance(self, tolerance: float, passes: float, shrink: bool = True) -> Advanced:
+        """Goes on until the gap, of one against the rest that of each class, is at most `tolerance` of P.
+
+        Args:
+            tolerance: of the relative gap.
+            passes: over the rows, made at most, of each class; 0 only looks.
+            shrink: whether sweeps leave out rows that have little of the gap.
+        """
+        found = np.zeros(6)
+        self._call("advance", tolerance=tolerance, passes=passes, shrink=shrink, found=found)
+        primal, dual, violation, made, left_out, running = found.tolist()
+        return Advanced(Assessment(primal, dual, violation), made, left_out, running > 0)
+
+
+class SeparateAscent(_Advancing):
     """Coordinate ascent of one against the rest, each label to the end of its own.
 
     Args:
@@ -306,7 +322,7 @@ class SeparateAscent(_Point):
             dense=dense,
             number=np.ascontiguousarray(numbers[first:last], np.int64),
             of=m if of is None else of,
-            formulation=formulation,
+            formulation=_ids.number("formulation", formulation),
             seed=seed,
             threads=threads,
             classes=classes,
@@ -320,25 +336,37 @@ class SeparateAscent(_Point):
         labels = sp.csc_array((np.ones(len(y), np.int8), rows, ends), shape=(len(y), m))
         return cls(X, labels, formulation, C, **options)
 
-    def advance(self, tolerance: float, passes: float, shrink: bool = True) -> Advanced:
-        """Goes on with each class until its gap is at most `tolerance` of its primal objective.
-
-        Args:
-            tolerance: of the relative gap.
-            passes: over the rows, that each class makes at most; 0 only looks.
-            shrink: whether sweeps leave out rows that have little of the gap.
-        """
-        found = np.zeros(6)
-        self._call("advance", tolerance=tolerance, passes=passes, shrink=shrink, found=found)
-        primal, dual, violation, made, left_out, running = found.tolist()
-        return Advanced(Assessment(primal, dual, violation), made, left_out, running > 0)
-
     def ended(self) -> Ends:
         """Where each label is."""
         first, last = self._classes
         found = Ends(*(np.zeros(last - first) for _ in Ends._fields))
         self._call("ended", **found._asdict())
         return found
+
+
+class RankingAscent(_Advancing):
+    """Coordinate ascent of the multi-label SVM. ``alpha`` has signs: W = Xᵀ α.
+
+    Args:
+        X, seed, threads: of the other methods.
+        labels: CSR [n, L], each stored entry a label of its row, ascending in a row and none twice.
+        cost: weights C of the losses of the rows, from 0, [n]; or one number.
+        dense: whether to multiply rows of all features rather than of those that are not zero.
+    """
+
+    def __init__(self, X, labels, cost, *, dense: bool = False, seed: int = 0, threads: int = 1):
+        n, m = labels.shape
+        self._make(
+            "ranking_new",
+            X,
+            m,
+            offset=labels.indptr.astype(np.int64),
+            label=np.ascontiguousarray(labels.indices, np.int32),
+            cost=np.ascontiguousarray(np.broadcast_to(np.asarray(cost, np.float64), n)),
+            dense=dense,
+            seed=seed,
+            threads=threads,
+        )
 
 
 class Proximal(_Point):

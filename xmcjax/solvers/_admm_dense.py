@@ -21,7 +21,6 @@ from xmcjax.linops import native_ready
 from xmcjax.native import awaited
 from xmcjax.solvers import _admm
 from xmcjax.solvers._admm_blocks import Basis, Blocks, extrapolation
-from xmcjax.solvers._certified import losses
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._host_loop import abandonable
@@ -46,7 +45,7 @@ class Method:
 
     Args:
         X: [n, d], dense or sparse; worked with as dense.
-        y: the class of each row, [n].
+        y: the class of each row, [n]; its labels, [n, m], where the formulation is of such.
         m: number of classes.
         formulation: one of :mod:`xmcjax.solvers._formulations`, or its name; with a smoothing the steps are
             those of :class:`Dense`.
@@ -148,7 +147,7 @@ class Dense:
 
     def look(self) -> _admm.Look:
         Z = self._made()
-        of_rows = np.ravel(self._C) * losses(Z, self._y, self._form, self._k)
+        of_rows = np.ravel(self._C) * self._form.losses_of(Z, self._y, self._k)
         primal = float(np.vdot(self._W, self._W) / 2 + of_rows.sum())
         gain = float(self._form.dual_gain(self._new, self._C))
         return _admm.Look(primal, gain, float(np.vdot(self._O, self._O)))

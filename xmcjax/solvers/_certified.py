@@ -103,7 +103,7 @@ def certified_kernel(
     with np.errstate(over="ignore", invalid="ignore"):
         Z = K.astype(np.float64) @ a.astype(np.float64)
         half = float(np.vdot(a, Z)) / 2
-        value = float(np.sum(C * losses(Z, y, form, k)))
+        value = float(np.sum(C * form.losses_of(Z, y, k)))
         primal, rounding = half + value, _rounding(Z, y, form, C, value, k)
     return Certified(a, alpha, primal, form.dual_gain_of_rows(alpha, C) - half, rounding)
 
@@ -114,7 +114,7 @@ def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: 
     most = Z.shape[1] * float(np.sum(C * size))
     if most <= _NEGLIGIBLE * value:
         return most
-    near = formulation.kinks(formulation.gains(formulation.centred(Z), y), _NEAR * size, k)
+    near = formulation.kinks_of(Z, y, _NEAR * size, k)
     return float(np.sum(C * size * near))
 
 
@@ -128,16 +128,11 @@ def _primal(X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int
         part = slice(first, first + rows)
         weight = C[part] if np.ndim(C) else C
         Z = X[part].astype(np.float64) @ wide
-        value = float(np.sum(weight * losses(Z, y[part], formulation, k)))
+        value = float(np.sum(weight * formulation.losses_of(Z, y[part], k)))
         rounding += _rounding(Z, y[part], formulation, weight, value, k)
         total += value
     flat = wide.ravel()
     return float(flat @ flat / 2 + total), rounding
-
-
-def losses(Z: np.ndarray, y: np.ndarray, formulation: Formulation, k: int = 1) -> np.ndarray:
-    """loss_i / C of the scores of some rows."""
-    return formulation.losses(formulation.gains(formulation.centred(Z), y), k)
 
 
 def weights_of(X, y: np.ndarray, alpha: sp.csr_array, formulation: Formulation) -> np.ndarray:

@@ -80,6 +80,14 @@ class Formulation:
         """How many kinks of φ the gains h of NumPy have within a distance of them, [...]."""
         return (np.abs(h) <= within[..., None]).sum(axis=-1)
 
+    def losses_of(self, Z, y, k=1) -> Any:
+        """φ of scores of NumPy, [...]."""
+        return self.losses(self.gains(self.centred(Z), y), k)
+
+    def kinks_of(self, Z, y, within, k=1) -> Any:
+        """How many kinks of φ the scores of NumPy have within a distance of them, [...]."""
+        return self.kinks(self.gains(self.centred(Z), y), within, k)
+
     def ridge(self, C):
         """ρ."""
         return 0.0

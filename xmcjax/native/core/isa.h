@@ -25,7 +25,10 @@ enum RowMap : int64_t { kMapBox = 0, kMapSigned = 1, kMapSignedRay = 2, kMapCapp
 template <class T>
 struct MulticlassArgs;
 template <class T>
+struct RankingArgs;
+template <class T>
 struct SeparateArgs;
+class MulticlassAdvancing;
 class MulticlassAscent;
 class MulticlassProximal;
 class MulticlassSeparate;

@@ -55,6 +55,19 @@ struct SeparateArgs {
   bool dense;  // multiplies rows of all features
 };
 
+// The multi-label SVM.
+template <class T>
+struct RankingArgs {
+  Csr<T> X;               // kept by the caller
+  int64_t m;              // labels
+  const int64_t* offset;  // [n + 1], where the labels of each row begin
+  const int32_t* label;   // ascending in a row
+  const double* cost;     // [n], the weight C of the loss of a row; 0 leaves it out
+  uint64_t seed;
+  int64_t threads;
+  bool dense;  // multiplies rows of all features
+};
+
 // Two bundles of classes that play against each other; inner: each against itself as well.
 struct Match {
   Classes a, b;
@@ -153,21 +166,27 @@ class MatchAscent : public MulticlassAscent {
   virtual void set_rows(Classes classes, const int32_t* row, int64_t rows, const void* value) = 0;
 };
 
-// How far coordinate ascent of one against the rest has come: the objectives of all classes and their largest
-// violation; passes over the rows that the slowest class has made, and the share of the rows that last sweeps left out,
-// a mean over the classes; and how many classes could go on.
+// How far coordinate ascent has come: the objectives of all classes and their largest violation; passes over the rows,
+// of one against the rest those that the slowest class has made, and the share of the rows that last sweeps left out,
+// there a mean over the classes; and how many problems could go on.
 struct Advanced {
   Assessment at;
   double passes, left_out;
   int64_t running;
 };
 
-// Coordinate ascent of one against the rest, with or without ridge.
-class MulticlassSeparate : public DualPoint {
+// Coordinate ascent that looks for itself when to go on.
+class MulticlassAdvancing : public DualPoint {
  public:
   using DualPoint::DualPoint;
-  // Goes on with each label until its gap is at most `tolerance` of its P, or for so many passes.
+  // Goes on until the gap is at most `tolerance` of P, or for so many passes.
   virtual Advanced advance(double tolerance, double passes, bool shrink) = 0;
+};
+
+// That of one against the rest, with or without ridge, which goes on with each label to the end of its own.
+class MulticlassSeparate : public MulticlassAdvancing {
+ public:
+  using MulticlassAdvancing::MulticlassAdvancing;
   virtual int64_t labels() const = 0;
   // P of each label, its gap P - D, and the passes that it has made.
   virtual void ended(double* primal, double* gap, double* passes) const = 0;

@@ -144,6 +144,24 @@ void run(SeparateNewArgs<T>& args) {
   *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_separate(given)), args);
 }
 
+template <class T>
+void run(RankingNewArgs<T>& args) {
+  expect(args.first == 0 && args.last == args.classes && args.classes > 0, "all labels");
+  expect(args.ends == args.X.n + 1, "the labels of each row");
+  const int64_t *offset = args.offset, *end = offset + args.X.n;
+  expect(offset[0] == 0 && *end == args.places && std::is_sorted(offset, end + 1), "offsets that ascend to all labels");
+  for (; offset < end; ++offset)
+    expect(std::adjacent_find(args.label + offset[0], args.label + offset[1], std::greater_equal<int32_t>()) ==
+               args.label + offset[1],
+           "labels that ascend in a row");
+  expect(std::all_of(args.cost, args.cost + args.X.n, [](double c) { return c >= 0 && std::isfinite(c); }),
+         "weights that are finite and at least 0");
+  const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
+  const RankingArgs<T> given{X, args.classes, args.offset, args.label, args.cost, uint64_t(args.seed), args.threads,
+                             args.dense != 0};
+  *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_ranking(given)), args);
+}
+
 // Without a handle: what it works on are arrays.
 template <class T>
 void run(DenseSplittingArgs<T>& args) {
@@ -196,7 +214,7 @@ void run(SweepArgs<T>& args) {
 }
 template <class T>
 void run(AdvanceArgs<T>& args) {
-  const Advanced to = as<MulticlassSeparate>(args)->advance(args.tolerance, args.passes, args.shrink != 0);
+  const Advanced to = as<MulticlassAdvancing>(args)->advance(args.tolerance, args.passes, args.shrink != 0);
   put(to.at, args.found);
   args.found[3] = to.passes, args.found[4] = to.left_out, args.found[5] = double(to.running);
 }

@@ -1,4 +1,6 @@
-"""Multi-class SVMs by dual ascent: Weston-Watkins, Lee-Lin-Wahba, Crammer-Singer, one against the rest."""
+"""Multi-class SVMs by dual ascent: Weston-Watkins, Lee-Lin-Wahba, Crammer-Singer, one against the rest; and
+the multi-label SVM.
+"""
 
 from xmcjax._arguments import renamed_functions
 from xmcjax.solvers._formulations import FORMULATIONS, Formulation
@@ -13,6 +15,7 @@ from xmcjax.solvers.multiclass_dual._epochs import (
     weights,
 )
 from xmcjax.solvers.multiclass_dual._labels import LabelHinges, Labels, LabelSolution
+from xmcjax.solvers.multiclass_dual._multilabel import run_multilabel
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, multiclass_problem
 from xmcjax.solvers.multiclass_dual._processes import run_over_mesh
 from xmcjax.solvers.multiclass_dual._proximal import Proximal
@@ -40,6 +43,7 @@ __all__ = [
     "round_pairs",
     "run",
     "run_epochs",
+    "run_multilabel",
     "run_over_mesh",
     "step",
     "weights",

@@ -12,7 +12,8 @@ from xmcjax import _sparse
 from xmcjax.native import Ascent, CentredAscent, Proximal, SeparateAscent, Splitting
 from xmcjax.solvers import _admm, _admm_dense, _admm_sparse
 from xmcjax.solvers._accuracy import Accuracy
-from xmcjax.solvers._formulations import NAMES
+from xmcjax.solvers._formulations import NAMES, Formulation
+from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._progress import Observe, Progress
 from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
 
@@ -250,11 +251,11 @@ def multiplied_densely(rows: sp.csr_array) -> bool:
     return rows.nnz >= _DENSE * rows.shape[0] * rows.shape[1]
 
 
-def described(search: Search, violation: float, left: float, formulation: str) -> dict:
+def described(search: Search, violation: float, left: float, formulation: str | Formulation) -> dict:
     """The fields of ``Solution`` that follow from a search that has ended with so many passes left."""
     found = search.found
     n, m = found.alpha.shape
-    variables = n * (m - (not NAMES[formulation].has_own))
+    variables = n * (m - (not formulation_of(formulation).has_own))
     return dict(
         W=found.W,
         alpha=found.alpha,

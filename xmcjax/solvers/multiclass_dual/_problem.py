@@ -71,7 +71,7 @@ def check_problem(X, y, formulation: str, C, classes: int | None = None) -> Chec
     if X.ndim != 2:
         raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
     dtype = np.float64 if X.dtype == np.float64 else np.float32
-    C = _checked_C(C, X.shape[0], dtype)
+    C = checked_C(C, X.shape[0], dtype)
     linops.check_features(X)
     check_norms(X, dtype)
     values = X.data if sp.issparse(X) else X
@@ -100,9 +100,9 @@ def check_problem(X, y, formulation: str, C, classes: int | None = None) -> Chec
     return Checked(X, y.astype(np.int32), classes, C)
 
 
-def _checked_C(C, n: int, dtype) -> float | np.ndarray:
-    """A number, or float64 [n] where the rows have different ones."""
-    if np.ndim(C) == 0:
+def checked_C(C, n: int, dtype, zeros: bool = False) -> float | np.ndarray:
+    """A number, or float64 [n] where the rows have different ones, of which some may be 0 if `zeros`."""
+    if np.ndim(C if isinstance(C, (int, float)) else _sparse.array(C, "C")) == 0:
         if not 0 < number("C", C) < np.inf:
             raise ValueError(f"C: expected a finite number above 0, got {C}")
         check_range("C: expected a number", C, dtype)
@@ -110,13 +110,12 @@ def _checked_C(C, n: int, dtype) -> float | np.ndarray:
     of_rows = _sparse.numbers(C, "C")
     if of_rows.shape != (n,):
         raise ValueError(f"C: expected a number or one for each of {n} rows, got shape {list(of_rows.shape)}")
-    wrong = np.flatnonzero(~((of_rows > 0) & np.isfinite(of_rows)))
+    wrong = np.flatnonzero(~(((of_rows > 0) | (zeros & (of_rows == 0))) & np.isfinite(of_rows)))
     if wrong.size:
-        raise ValueError(
-            f"C: expected finite numbers above 0, found {of_rows[wrong[0]]} for row {wrong[0]}; "
-            "a row without a loss is left out"
-        )
-    check_range("C: expected numbers", of_rows, dtype)
+        wanted = "finite numbers of at least 0" if zeros else "finite numbers above 0"
+        further = "" if zeros else "; a row without a loss is left out"
+        raise ValueError(f"C: expected {wanted}, found {of_rows[wrong[0]]} for row {wrong[0]}{further}")
+    check_range("C: expected numbers", of_rows[of_rows > 0], dtype)
     return float(of_rows[0]) if np.all(of_rows == of_rows[0]) else of_rows
 
 

@@ -1,0 +1,130 @@
+"""MulticlassSVC("cs") on label matrices: the multi-label SVM with scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.support.processes import python
+from xmcjax import MulticlassSVC
+from xmcjax.data import save_xmc
+from xmcjax.solvers import Status
+from xmcjax.solvers import multiclass_dual as md
+
+N, D, L, C = 120, 15, 6, 2.0
+
+
+@functools.cache
+def problem():
+    """Rows with none to four labels; the last label has no row."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.5)
+    Y = (X @ rng.normal(size=(D, L)) + rng.normal(size=(N, L)) > 1.5).astype(int)
+    Y[:, -1] = 0
+    assert set(np.unique(Y.sum(1))) >= {0, 1, 2, 3}
+    return X, Y
+
+
+def svc(**options):
+    return MulticlassSVC("cs", C=C, random_state=0, **options)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_it_is_the_solver(form, intercept):
+    X, Y = problem()
+    model = svc(fit_intercept=intercept, tol=1e-6).fit(form(X), form(Y))
+    assert model.status_ == Status.CONVERGED and model.dual_gap_ <= 1e-6
+    np.testing.assert_array_equal(model.classes_, np.arange(L))
+    features = np.hstack([X, np.ones((N, 1))]) if intercept else X
+    found = md.run_multilabel(features, Y, C=C, tol=1e-7)
+    np.testing.assert_allclose(model.coef_, found.W[:D].T, atol=1e-2)
+    np.testing.assert_allclose(model.intercept_, found.W[D] if intercept else 0, atol=1e-2)
+    np.testing.assert_allclose(model.decision_function(X), X @ model.coef_.T + model.intercept_, atol=1e-9)
+
+
+def test_weights_are_repeated_rows():
+    X, Y = problem()
+    s = np.random.default_rng(1).integers(0, 3, N)
+    weighted = svc(tol=1e-6).fit(X, Y, s)
+    repeated = svc(tol=1e-6).fit(np.repeat(X, s, axis=0), np.repeat(Y, s, axis=0))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=5e-3)
+
+
+def test_one_label_a_row_is_a_class():
+    X, Y = problem()
+    one = Y.sum(1) == 1
+    y = Y[one].argmax(1)
+    present = np.unique(y)
+    by_class, by_label = svc(tol=1e-6).fit(X[one], y), svc(tol=1e-6).fit(X[one], Y[one][:, present])
+    np.testing.assert_allclose(by_class.coef_, by_label.coef_, atol=5e-3)
+    assert by_class.score(X[one], y) == by_label.score(X[one], Y[one][:, present])
+
+
+def test_predictions_are_labels_and_score_is_precision_at_1(tmp_path):
+    X, Y = problem()
+    model = svc().fit(sp.csr_matrix(X), sp.csr_matrix(Y))
+    best = model.predict_topk(X, 2)[0]
+    np.testing.assert_array_equal(model.predict(X), best[:, 0])
+    hits = Y[np.arange(N), best[:, 0]]
+    assert model.score(X, Y) == model.score(sp.csr_matrix(X), sp.csr_matrix(Y)) == hits.mean()
+    model.save(tmp_path / "model")
+    again = MulticlassSVC.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+
+
+def test_a_fit_that_goes_on():
+    X, Y = problem()
+    model = svc(warm_start=True, tol=1e-5).fit(X, Y)
+    before = model.n_iter_
+    assert model.fit(X, Y).n_iter_ < before / 2 and model.status_ == Status.CONVERGED
+    other = svc(tol=1e-5).fit(X, 1 - Y)
+    np.testing.assert_allclose(model.fit(X, 1 - Y).coef_, other.coef_, atol=2e-2)  # of other labels
+
+
+@pytest.mark.parametrize("formulation", ["ww", "llw", "ovr", "ovr_squared"])
+def test_other_formulations_have_no_place_for_several_labels(formulation):
+    X, Y = problem()
+    said = "^y: expected one class per row, found a sparse matrix"
+    model = MulticlassSVC(formulation)
+    with pytest.raises(TypeError, match=said):
+        model.fit(X, sp.csr_matrix(Y))
+    with pytest.raises(TypeError, match=said):
+        model.fit(X, Y[:, 0]).score(X, sp.csr_matrix(Y))
+
+
+def test_what_a_label_matrix_has_no_place_for_is_refused():
+    X, Y = problem()
+    with pytest.raises(ValueError, match=r"^class_weight: expected None with a label matrix as y"):
+        svc(class_weight="balanced").fit(X, Y)
+    with pytest.raises(ValueError, match=r"^calibration: expected None with a label matrix as y"):
+        svc(calibration="temperature").fit(X, Y)
+    with pytest.raises(ValueError, match=r"^Y: expected a row that has a label and lacks another"):
+        svc().fit(X, 0 * Y)
+    with pytest.raises(ValueError, match="expected a matrix of 0 and 1 as y, found 2"):
+        svc().fit(X, 2 * Y)
+
+
+def test_the_command_trains_on_rows_with_several_labels(tmp_path):
+    X, Y = problem()
+    save_xmc(tmp_path / "train.txt", sp.csr_matrix(X), sp.csr_matrix(Y))
+    command = "import sys; from xmcjax.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    train = ["train", "--system", "multiclass", "--C", C, "--tol", "1e-6", "--dtype", "float64"]
+    train += ["--train", tmp_path / "train.txt", "--test", tmp_path / "train.txt"]
+    train += ["--model", tmp_path / "model"]
+    cs = [*train, "--formulation", "cs"]
+    done = python(command, *cs, "--json")
+    assert done.returncode == 0, done.stderr
+    fields = json.loads(done.stdout)
+    assert fields["training"]["gap"] <= 1e-6
+    stored = MulticlassSVC.load(tmp_path / "model")
+    ours = svc(tol=1e-6).fit(X, Y)
+    np.testing.assert_allclose(stored.coef_, ours.coef_, atol=1e-2)
+    again = python(command, *cs, "--resume")
+    assert again.returncode == 0 and "nothing left to train" in again.stdout
+    refused = python(command, *train[:-1], tmp_path / "other")
+    assert refused.returncode == 2 and "one label in every row" in refused.stderr

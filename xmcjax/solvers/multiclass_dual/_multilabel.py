@@ -1,0 +1,277 @@
+"""The multi-label SVM, solved to a tolerance.
+
+Native coordinate ascent comes first (native/dual/simd_ranking_ascent.cc), or its twin in plain JAX, which
+visits the rows in random order too, and all labels of each. Where features are dense, and ascent is slow,
+steps for all rows at once follow.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import _sparse, linops
+from xmcjax._arguments import name_of, whole_number
+from xmcjax._finite import label_matrix
+from xmcjax._range import check_norms
+from xmcjax.native import RankingAscent, awaited
+from xmcjax.solvers import _admm_dense
+from xmcjax.solvers._instance_twin import Rows, rows_of
+from xmcjax.solvers._progress import Observe, Progress, observed
+from xmcjax.solvers._ranking import Ranking, nearest
+from xmcjax.solvers._search import Ended, Passes, Search, ascend_separately
+from xmcjax.solvers.multiclass_dual._native import canonical, described, multiplied_densely
+from xmcjax.solvers.multiclass_dual._problem import check_limits, checked_C
+from xmcjax.solvers.multiclass_dual._solve import Solution
+
+_FORM = Ranking()
+# Passes of ascent after which steps for all rows at once take over, where there are such; so many of them
+# count as one. Epochs in plain JAX before that, and of one compiled call.
+_PATIENCE, _STEPS = 50, 10
+_EPOCHS, _CALL = 30, 5
+_ASCENT, _ALL_ROWS = "coordinate ascent", "steps for all rows at once"
+
+
+def run_multilabel(
+    X,
+    Y,
+    *,
+    C: float | np.ndarray = 1.0,
+    tol: float = 1e-3,
+    max_epochs: int = 1000,
+    seed: int = 0,
+    backend: str = "auto",
+    threads: int = 1,
+    start=None,
+    observe: Observe | None = None,
+) -> Solution:
+    """Trains the multi-label SVM: every label of a row is to stand above all others by a margin of 1,
+
+        min_W  P = ½ ‖W‖² + Σ_i C_i [1 + max_{N_i} z_i − min_{Y_i} z_i]₊,   z_i = Wᵀ x_i,
+
+    Y_i the labels of row i and N_i the others (Lapin, Hein and Schiele 2018, SVM^ML). With one label a row it
+    is the SVM of Crammer and Singer. Rows without a label, or with all, have no loss.
+
+    Args:
+        X: finite features [n, d], dense or scipy.sparse. Rows of zeros and equal rows are legal.
+        Y: labels [n, L], dense or scipy.sparse; an entry that is not 0 is a label.
+        C: weight of the losses, above 0; a number, or one for each row, [n], from 0 then.
+        tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default; worked out in float64
+            from the dual variables and the weights that are returned. Where their rounding to float32 keeps
+            it above `tol`, the status is STALLED.
+        max_epochs: epochs at most. Natively one that leaves out rows counts as its share, and of steps for
+            all rows at once, which dense features may need, ten count as one.
+        seed: of the random orders.
+        backend: "native", the C++ kernels; "jnp", plain JAX; "auto", native where that is to be had and the
+            default device is a CPU.
+        threads: of the native kernels. They change no bit.
+        start: dual variables [n, L] to start from, of an earlier solution; what does not fit the labels or C
+            is left out or shortened. None for 0.
+        observe: called every few passes with how far it is, as of :func:`run`; or None.
+
+    Returns:
+        As of :func:`run`. Dual variables are ≥ 0 for the labels of a row and ≤ 0 for others: W = Xᵀ α.
+
+    Raises:
+        ValueError: values of X that are not finite, or all zero, rows whose squares overflow; Y of another
+            shape, or of which no row has a label and lacks one; C, `tol`, `max_epochs`, `threads` or a start
+            out of range; native kernels asked for where there are none.
+        TypeError: arguments of another kind.
+    """
+    check_limits(tol, max_epochs, threads)
+    seed, observe = whole_number("seed", seed, 0), observed(observe)
+    name_of("backend", backend, ("auto", "native", "jnp"))
+    X = _sparse.matrix(X)
+    if X.ndim != 2:
+        raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
+    n, dtype = X.shape[0], np.float64 if X.dtype == np.float64 else np.float32
+    costs = np.broadcast_to(np.asarray(checked_C(C, n, dtype, zeros=True), np.float64), n)
+    linops.check_features(X)
+    check_norms(X, dtype)
+    if not (X.data if sp.issparse(X) else X).any():
+        raise ValueError(f"expected features that are not all zero, found {n} rows of zeros")
+    labels = _checked_labels(Y, n)
+    counts = np.diff(labels.indptr)
+    if not np.any((counts > 0) & (counts < labels.shape[1]) & (costs > 0)):
+        raise ValueError("Y: expected a row that has a label and lacks another, found none")
+    native = linops.native_ready()
+    if backend == "native" and not native:
+        raise ValueError(
+            "backend: expected the native kernels on a CPU device, but they are not built or not its own"
+        )
+    X = canonical(X) if sp.issparse(X) else np.asarray(X, dtype)
+    begin = None if start is None else _feasible(start, labels, costs)
+    methods = _Methods(X, labels, costs, tol, max_epochs, seed, threads, begin, observe)
+    return methods.solved(native and backend != "jnp")
+
+
+def _checked_labels(Y, n: int) -> sp.csr_array:
+    """CSR of labels, each stored once, ascending in a row."""
+    Y = _sparse.canonical_csr(sp.csr_array(label_matrix(Y)), "Y", zeros=False)
+    if Y.shape[0] != n:
+        raise ValueError(f"Y: expected labels of {n} rows, as X has, got shape {list(Y.shape)}")
+    return Y
+
+
+def _feasible(start, labels: sp.csr_array, costs: np.ndarray) -> sp.csr_array:
+    """Dual variables to start from, in the dual set of these labels and this C."""
+    alpha = _sparse.matrix(start, "start")
+    if alpha.shape != labels.shape:
+        raise ValueError(
+            f"start: expected dual variables {list(labels.shape)}, got shape {list(alpha.shape)}"
+        )
+    alpha = sp.csr_array(alpha).astype(np.float64)
+    if not np.isfinite(alpha.data).all():
+        raise ValueError("start: expected finite dual variables, found others")
+    ones = sp.csr_array((np.ones(labels.nnz), labels.indices, labels.indptr), shape=labels.shape)
+    own = alpha.multiply(ones)
+    others = sp.csr_array(alpha - own).minimum(0)
+    right = _sparse.canonical_csr(sp.csr_array(own.maximum(0) + others), "start", zeros=False)
+    return _sparse.canonical_csr(_FORM.inside(right, costs), "start", zeros=False)
+
+
+class _Methods:
+    """The methods of a problem, in the order in which they take over from each other."""
+
+    def __init__(self, X, labels: sp.csr_array, costs, tol, most, seed, threads, start, observe):
+        self._X, self._labels, self._costs, self._most = X, labels, costs, most
+        self._seed, self._threads, self._observe = seed, threads, observe
+        self._rows, self._passes, self._violation = canonical(X), Passes(), np.inf
+        n, d = X.shape
+        self._splits = multiplied_densely(self._rows) and _admm_dense.fits(n, d, labels.shape[1])
+        self._search = Search(X, labels, _FORM, costs, tol, start=start)
+
+    def solved(self, native: bool) -> Solution:
+        search, ascent = self._search, self._ascent if native else self._in_jax
+        patience = min(_PATIENCE if native else _EPOCHS, self._most) if self._splits else self._most
+        search.attempt(lambda tol, alpha: ascent(self._rows, tol, alpha, patience), self._left)
+        if search.unsolved and self._splits and self._left() >= 1:
+            steps = _admm_dense.Method(
+                self._X,
+                self._labels.toarray() != 0,
+                self._labels.shape[1],
+                _FORM,
+                self._costs,
+                told=self._told_of_steps,
+            )
+            search.attempt(functools.partial(self._all_rows, steps), self._left)
+        if native and search.unsolved and self._rows.dtype != np.float64 and self._left() >= 1:
+            wide = canonical(self._rows.astype(np.float64))  # rounding to float32 may be the reason
+            search.attempt(lambda tol, alpha: self._ascent(wide, tol, alpha, np.inf), self._left)
+        passes = self._passes
+        reason = f"{_ASCENT} alone: features are sparse, or there are too many numbers"
+        if self._splits:
+            reason = f"{_ASCENT} comes first, for {patience:g} passes at most, then {_ALL_ROWS}"
+        if not native:
+            reason += "; in plain JAX: there is no native library, or another device"
+        counts = dict(epochs=math.ceil(passes.visited), newton_steps=0, shrunk=passes.shrunk, reason=reason)
+        return Solution(**counts, **described(search, self._violation, self._left(), _FORM))
+
+    def _left(self) -> float:
+        """Passes that are still allowed."""
+        return self._most - self._passes.visited
+
+    def _tell(self, method: str, gap: float, alpha, passes: float = 0.0) -> None:
+        if self._observe is not None:
+            self._observe(Progress(method, self._passes.visited + passes, gap, alpha))
+
+    def _told_of_steps(self, gap: float, steps: int, alpha) -> None:
+        self._tell(_ALL_ROWS, gap, alpha, steps / _STEPS)
+
+    def _ascent(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array, patience: float) -> Ended:
+        """Native coordinate ascent."""
+        given: dict[str, Any] = dict(seed=self._seed, threads=self._threads)
+        point = RankingAscent(rows, self._labels, self._costs, dense=multiplied_densely(rows), **given)
+        if alpha.size:
+            point.alpha = alpha
+
+        def told(gap: float) -> None:
+            self._tell(_ASCENT, gap, lambda: point.alpha)
+
+        found = ascend_separately(point, tol, True, self._passes, self._left, patience, told)
+        self._violation = found.violation
+        return Ended(point.alpha, found.gap)
+
+    def _all_rows(self, steps: _admm_dense.Method, tol: float, alpha: sp.csr_array) -> Ended:
+        """The alternating direction method of multipliers."""
+        found = steps(alpha, tol, int(_STEPS * self._left()))
+        self._passes.visited += found.steps / _STEPS
+        return Ended(found.alpha, found.gap, found.W)
+
+    def _in_jax(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array, patience: float) -> Ended:
+        """Coordinate ascent in plain JAX."""
+        X = self._X if not sp.issparse(self._X) else rows
+        with jax.enable_x64(rows.dtype == np.float64):
+            op = linops.make(X, backend="jnp")
+            problem = (
+                rows_of(op),
+                jnp.asarray(self._labels.toarray() != 0),
+                jnp.asarray(self._costs, op.dtype),
+                op.row_norms2(),
+            )
+            dense = alpha.toarray() if alpha.size else np.zeros(self._labels.shape)
+            variables = jnp.asarray(dense, op.dtype)
+            weights, key, made = None, jax.random.key(self._seed), 0.0
+            while True:
+                count = int(max(1, min(_CALL, self._left(), patience - made)))
+                key, now = jax.random.split(key)
+                if weights is None:
+                    weights = _weights(problem[0], variables, X.shape[1], isinstance(op, linops.Dense))
+                variables, weights, gap = awaited(_epochs, *problem, variables, weights, now, count)
+                self._passes.visited, made = self._passes.visited + count, made + count
+                self._passes.sweeps += count
+                found = sp.csr_array(np.asarray(variables, np.float64))
+                self._tell(_ASCENT, float(gap), lambda found=found: found)
+                if not gap > tol or self._left() < 1 or made >= patience:
+                    return Ended(found, float(gap))
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _weights(rows: Rows, alpha: jax.Array, d: int, dense: bool) -> jax.Array:
+    """Xᵀ α in the form of the rows."""
+    m = alpha.shape[1]
+    zeros = jnp.zeros((m, d) if dense else (d, m), alpha.dtype)
+
+    def add(weights, i):
+        return rows.add(rows.take(i[None]), weights, alpha[i][None]), None
+
+    return jax.lax.scan(add, zeros, jnp.arange(len(alpha)))[0]
+
+
+@jax.jit
+def _epochs(rows: Rows, own, costs, norms2, alpha, weights, key, count):
+    """Epochs over all rows in random orders; dual variables, weights and the relative gap after them."""
+    n = len(alpha)
+
+    def visit(carry, i):
+        alpha, weights = carry
+        block = rows.take(i[None])
+        z = rows.scores(block, weights)[0]
+        q = jnp.where(norms2[i] > 0, norms2[i], 1)
+        # b = α + h / ‖x‖²; of a row of zeros any α with s = C is best
+        b = alpha[i] + (jnp.where(own[i], 0.5, -0.5) - z) / q
+        b = jnp.where(norms2[i] > 0, b, jnp.where(own[i], 2 * costs[i], -2 * costs[i]))
+        new = nearest(b, own[i], costs[i])
+        return (alpha.at[i].set(new), rows.add(block, weights, (new - alpha[i])[None])), None
+
+    def epoch(k, carry):
+        order = jax.random.permutation(jax.random.fold_in(key, k), n)
+        return jax.lax.scan(visit, carry, order)[0]
+
+    alpha, weights = jax.lax.fori_loop(0, count, epoch, (alpha, weights))
+
+    def judge(i):
+        z = rows.scores(rows.take(i[None]), weights)[0]
+        best = jnp.max(jnp.where(own[i], -jnp.inf, z))
+        loss = costs[i] * jnp.maximum(1 + best - jnp.min(jnp.where(own[i], z, jnp.inf)), 0)
+        return jnp.where(costs[i] > 0, loss, 0), jnp.sum(alpha[i] * z), jnp.sum(jnp.abs(alpha[i])) / 2
+
+    loss, square, gain = (jnp.sum(a) for a in jax.lax.map(judge, jnp.arange(n)))
+    primal = square / 2 + loss
+    return alpha, weights, (primal - (gain - square / 2)) / jnp.abs(primal)
