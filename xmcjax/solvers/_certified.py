@@ -17,8 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
+from xmcjax.solvers._products import product
 
 # Bytes of the dual variables of some rows in float64; and of their scores, which stay in the cache.
 _BYTES, _SCORES = 64 << 20, 4 << 20
@@ -123,11 +125,12 @@ def _primal(X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int
     m = W.shape[1]
     rows = max(1, _SCORES // (8 * m))
     total = rounding = 0.0
-    wide = W.astype(np.float64, copy=False)
+    wide = np.ascontiguousarray(W, np.float64)
     for first in range(0, X.shape[0], rows):
         part = slice(first, first + rows)
         weight = C[part] if np.ndim(C) else C
-        Z = X[part].astype(np.float64) @ wide
+        some = X[part].astype(np.float64)
+        Z = product(_sparse.csr(some), wide) if sp.issparse(X) else some @ wide
         value = float(np.sum(weight * formulation.losses_of(Z, y[part], k)))
         rounding += _rounding(Z, y[part], formulation, weight, value, k)
         total += value
@@ -139,7 +142,7 @@ def weights_of(X, y: np.ndarray, alpha: sp.csr_array, formulation: Formulation) 
     """Xᵀ coefficients(α) in float64, [d, m]."""
     (n, m), d = alpha.shape, X.shape[1]
     if sp.issparse(X) and formulation.sparse and alpha.nnz < _DENSE * n * m:
-        return (X.T.astype(np.float64) @ formulation.coefficients(alpha, y)).toarray()
+        return (X.T.astype(np.float64) @ formulation.coefficients(alpha, y)).toarray(order="C")
     V = np.zeros((d, m))
     rows = max(1, _BYTES // (8 * max(m, 1 if sp.issparse(X) else d)))
     for first in range(0, n, rows):

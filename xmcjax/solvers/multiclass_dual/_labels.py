@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse, native
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import LONGER
+from xmcjax.solvers._products import product, transposed
 from xmcjax.solvers.multiclass_dual._native import canonical, multiplied_densely
 from xmcjax.solvers.multiclass_dual._solve import run
 
@@ -153,7 +154,7 @@ class LabelHinges:
         for rows, sign, cost in self._parts(labels):
             inside = np.clip(alpha[rows].toarray(), 0, cost)
             dual += inside.sum(axis=0)
-            V += _transposed(self._wide(rows), sign * inside)
+            V += transposed(self._wide(rows), sign * inside)
         dual -= np.einsum("jk,jk->k", V, V) / 2
         W = V.astype(self._X.dtype)
         value = self.values(labels, W)
@@ -177,7 +178,7 @@ class LabelHinges:
         wide = W.astype(np.float64)
         value = np.einsum("jk,jk->k", wide, wide) / 2
         for rows, sign, cost in self._parts(labels):
-            value += np.einsum("ik,ik->k", cost, np.maximum(1 - sign * _product(self._wide(rows), wide), 0))
+            value += np.einsum("ik,ik->k", cost, np.maximum(1 - sign * product(self._wide(rows), wide), 0))
         return value
 
     def _parts(self, labels: Labels) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
@@ -198,21 +199,3 @@ class LabelHinges:
         part = X.data[first:last].astype(np.float64), X.indices[first:last]
         offset = (X.indptr[rows.start : rows.stop + 1] - first).astype(np.int64)
         return _sparse.csr(sp.csr_array((*part, offset), shape=(len(offset) - 1, X.shape[1])))
-
-
-def _product(X: sp.csr_array, V: np.ndarray) -> np.ndarray:
-    """X V."""
-    if not native.available():
-        return X @ V
-    out = np.zeros((X.shape[0], V.shape[1]))
-    native.InPlace.once("csr_matmat", X=native.csr_arrays(X), V=np.ascontiguousarray(V), threads=1, out=out)
-    return out
-
-
-def _transposed(X: sp.csr_array, C: np.ndarray) -> np.ndarray:
-    """Xᵀ C."""
-    if not native.available():
-        return X.T @ C
-    out = np.zeros((X.shape[1], C.shape[1]))
-    native.InPlace.once("csr_rmatmat", X=native.csr_arrays(X), C=C, threads=1, out=out)
-    return out

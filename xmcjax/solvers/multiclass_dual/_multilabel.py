@@ -1,8 +1,8 @@
 """The multi-label SVM, solved to a tolerance.
 
 Native coordinate ascent comes first (native/dual/simd_ranking_ascent.cc), or its twin in plain JAX, which
-visits the rows in random order too, and all labels of each. Where features are dense, and ascent is slow,
-steps for all rows at once follow.
+visits the rows in random order too, and all labels of each. Where features are dense or few, and ascent is
+slow, steps for all rows at once follow.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from xmcjax.solvers.multiclass_dual._problem import check_limits, checked_C
 from xmcjax.solvers.multiclass_dual._solve import Solution
 
 _FORM = Ranking()
-# Passes of ascent after which steps for all rows at once take over, where there are such; so many of them
-# count as one. Epochs in plain JAX before that, and of one compiled call.
-_PATIENCE, _STEPS = 50, 10
+# Passes of ascent after which steps for all rows at once take over, where there are such, with dense features
+# and with few sparse ones, whose passes cost little; and how many of them count as one. Epochs in plain JAX
+# before that, and of one compiled call.
+_PATIENCE, _LONG_PATIENCE, _FEW, _STEPS = 50, 300, 200, 10
 _EPOCHS, _CALL = 30, 5
 _ASCENT, _ALL_ROWS = "coordinate ascent", "steps for all rows at once"
 
@@ -66,7 +67,7 @@ def run_multilabel(
             from the dual variables and the weights that are returned. Where their rounding to float32 keeps
             it above `tol`, the status is STALLED.
         max_epochs: epochs at most. Natively one that leaves out rows counts as its share, and of steps for
-            all rows at once, which dense features may need, ten count as one.
+            all rows at once, which dense or few features may need, ten count as one.
         seed: of the random orders.
         backend: "native", the C++ kernels; "jnp", plain JAX; "auto", native where that is to be had and the
             default device is a CPU.
@@ -144,12 +145,14 @@ class _Methods:
         self._seed, self._threads, self._observe = seed, threads, observe
         self._rows, self._passes, self._violation = canonical(X), Passes(), np.inf
         n, d = X.shape
-        self._splits = multiplied_densely(self._rows) and _admm_dense.fits(n, d, labels.shape[1])
+        dense = multiplied_densely(self._rows)
+        self._splits = (dense or min(n, d) <= _FEW) and _admm_dense.fits(n, d, labels.shape[1])
+        self._patience = _PATIENCE if dense else _LONG_PATIENCE
         self._search = Search(X, labels, _FORM, costs, tol, start=start)
 
     def solved(self, native: bool) -> Solution:
         search, ascent = self._search, self._ascent if native else self._in_jax
-        patience = min(_PATIENCE if native else _EPOCHS, self._most) if self._splits else self._most
+        patience = min(self._patience if native else _EPOCHS, self._most) if self._splits else self._most
         search.attempt(lambda tol, alpha: ascent(self._rows, tol, alpha, patience), self._left)
         if search.unsolved and self._splits and self._left() >= 1:
             steps = _admm_dense.Method(
@@ -165,7 +168,7 @@ class _Methods:
             wide = canonical(self._rows.astype(np.float64))  # rounding to float32 may be the reason
             search.attempt(lambda tol, alpha: self._ascent(wide, tol, alpha, np.inf), self._left)
         passes = self._passes
-        reason = f"{_ASCENT} alone: features are sparse, or there are too many numbers"
+        reason = f"{_ASCENT} alone: features are sparse and many, or there are too many numbers"
         if self._splits:
             reason = f"{_ASCENT} comes first, for {patience:g} passes at most, then {_ALL_ROWS}"
         if not native:

@@ -1,0 +1,26 @@
+"""Products of CSR matrices of float64 on the host, by the native kernels where there are such."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import native
+
+
+def product(X: sp.csr_array, V: np.ndarray) -> np.ndarray:
+    """X V."""
+    if not native.available():
+        return X @ V
+    out = np.zeros((X.shape[0], V.shape[1]))
+    native.InPlace.once("csr_matmat", X=native.csr_arrays(X), V=np.ascontiguousarray(V), threads=1, out=out)
+    return out
+
+
+def transposed(X: sp.csr_array, C: np.ndarray) -> np.ndarray:
+    """Xᵀ C."""
+    if not native.available():
+        return X.T @ C
+    out = np.zeros((X.shape[1], C.shape[1]))
+    native.InPlace.once("csr_rmatmat", X=native.csr_arrays(X), C=C, threads=1, out=out)
+    return out
