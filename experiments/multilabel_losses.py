@@ -134,9 +134,8 @@ def beside_liblinear(options: Options) -> dict:
         Z = X @ W.astype(np.float64)
         own = np.take_along_axis(Z, y[:, None], 1)
         Z[np.arange(n), y] = -np.inf
-        return float(
-            (W.astype(np.float64) ** 2).sum() / 2 + np.maximum(1 + Z.max(axis=1) - own[:, 0], 0).sum()
-        )
+        loss = np.maximum(1 + Z.max(axis=1) - own[:, 0], 0).sum()
+        return float((W.astype(np.float64) ** 2).sum() / 2 + loss)
 
     least = ours(1e-6).dual
     mine = ours().primal
