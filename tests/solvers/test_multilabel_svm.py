@@ -12,6 +12,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse as sp
 
+from tests.support.dual_references import multilabel_dual, multilabel_objective
 from tests.support.problems import needs_native
 from xmcjax import losses
 from xmcjax.solvers import Status
@@ -28,22 +29,6 @@ def problem(n=150, d=20, m=7, seed=0, density=0.15):
     Y[:, -1] = False
     Y[0], Y[1], X[2:4] = False, True, 0
     return X, Y
-
-
-def primal(W, X, Y, C=1.0):
-    """½‖W‖² + Σ C_i [1 + max_N z − min_Y z]₊, row by row."""
-    total = (np.asarray(W, np.float64) ** 2).sum() / 2
-    costs = np.broadcast_to(C, len(X))
-    for x, labels, cost in zip(np.asarray(X, np.float64), Y, costs, strict=True):
-        z = x @ np.asarray(W, np.float64)
-        if labels.any() and not labels.all():
-            total += cost * max(0.0, 1 + z[~labels].max() - z[labels].min())
-    return total
-
-
-def dual(alpha, X):
-    V = X.T @ alpha
-    return abs(alpha).sum() / 2 - (V**2).sum() / 2
 
 
 def minimum(X, Y, C):
@@ -97,8 +82,8 @@ def test_the_certificate_holds(C, form, dtype, backend):
     found = md.run_multilabel(form(X), sp.csr_array(Y), C=C, tol=1e-4, max_epochs=20_000, backend=backend)
     assert found.status == Status.CONVERGED and found.gap <= 1e-4 and found.W.dtype == dtype
     alpha = found.alpha.toarray()
-    np.testing.assert_allclose(found.primal, primal(found.W, X, Y, C), rtol=1e-9)
-    np.testing.assert_allclose(found.dual, dual(alpha, X.astype(np.float64)), rtol=1e-9)
+    np.testing.assert_allclose(found.primal, multilabel_objective(found.W, X, Y, C), rtol=1e-9)
+    np.testing.assert_allclose(found.dual, multilabel_dual(alpha, X, Y, C), rtol=1e-9)
     assert found.primal - found.dual <= 1.01e-4 * found.primal
     # the dual set
     assert np.all(alpha[Y] >= 0) and np.all(alpha[~Y] <= 0)
@@ -118,7 +103,7 @@ def test_no_feasible_point_is_below_the_dual():
             up / np.maximum(up.sum(1, keepdims=True), 1e-9) - down / down.sum(1, keepdims=True).clip(1e-9)
         )
         W = rng.normal(size=(X.shape[1], Y.shape[1])) * rng.choice([0.01, 0.1, 1])
-        assert dual(alpha, X) <= primal(W, X, Y, 2.0)
+        assert multilabel_dual(alpha, X, Y, 2.0) <= multilabel_objective(W, X, Y, 2.0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -183,7 +168,7 @@ def test_steps_for_all_rows_solve_what_ascent_does_not(backend):
     X = X * np.array([1, 1, 1, 1, 5, 5, 20, 20.0])
     found = md.run_multilabel(X, Y, C=10.0, tol=1e-4, backend=backend)
     assert found.status == Status.CONVERGED and "steps for all rows" in found.reason
-    np.testing.assert_allclose(found.primal, primal(found.W, X, Y, 10.0), rtol=1e-9)
+    np.testing.assert_allclose(found.primal, multilabel_objective(found.W, X, Y, 10.0), rtol=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e6])
@@ -194,6 +179,15 @@ def test_scales_of_the_features(scale):
     assert found.status == plain.status == Status.CONVERGED
     # W of scaled features is 1/scale times it, and C · φ are the same problem divided by scale²
     np.testing.assert_allclose(found.primal * scale**2, plain.primal, rtol=3e-3)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_features_so_short_that_all_variables_are_at_their_bounds(dtype, backend):
+    """b of a visit is larger than C by 10¹⁰ and more."""
+    X, Y = problem(density=1.0)
+    found = md.run_multilabel((1e-6 * X).astype(dtype), Y, C=1e-3, tol=1e-5, backend=backend)
+    assert found.status == Status.CONVERGED and found.epochs <= 30
 
 
 def test_numbers_that_overflow_are_said():

@@ -140,3 +140,25 @@ def _interior(B, ridge: np.ndarray, G, h, start: float):
 def _longest(s, u, ds, du) -> float:
     both = np.concatenate([-ds / s, -du / u])
     return float(min(1.0, 0.99 / max(both.max(), 1e-300)))
+
+
+def multilabel_objective(W, X, Y, C) -> float:
+    """½‖W‖² + Σ C_i [1 + max_N z − min_Y z]₊ of the multi-label SVM, row by row; Y of truth values."""
+    total = (np.asarray(W, np.float64) ** 2).sum() / 2
+    for x, labels, cost in zip(np.asarray(X, np.float64), Y, np.broadcast_to(C, len(X)), strict=True):
+        z = x @ np.asarray(W, np.float64)
+        if labels.any() and not labels.all():
+            total += cost * max(0.0, 1 + z[~labels].max() - z[labels].min())
+    return float(total)
+
+
+def multilabel_dual(alpha, X, Y, C) -> float:
+    """Its dual objective ½Σ|α| − ½‖Xᵀα‖² of dual variables that are made feasible here."""
+    up, down = np.maximum(alpha, 0) * Y, np.maximum(-alpha, 0) * ~Y
+    sums = [side.sum(axis=1) for side in (up, down)]
+    s = np.minimum(np.minimum(*sums), C)
+    up, down = (
+        side * (s / np.where(total > 0, total, 1))[:, None]
+        for side, total in zip((up, down), sums, strict=True)
+    )
+    return float(s.sum() - ((np.asarray(X, np.float64).T @ (up - down)) ** 2).sum() / 2)

@@ -84,25 +84,27 @@ def _labels(y) -> Any:
     return y.toarray() != 0 if sp.issparse(y) else y != 0
 
 
-def nearest(b: jax.Array, y: jax.Array, r: Any) -> jax.Array:
+def nearest(b: jax.Array, y: jax.Array, r: Any, apart: Any = 0.0) -> jax.Array:
     """argmin over the dual set of ‖α − b‖².
 
     Args:
-        b: [..., m].
+        b: [..., m]; that of the labels that a row lacks plus `apart`, beside which it might be lost.
         y: not 0 for the labels of a row, [..., m].
         r: ≥ 0, a number or [...].
+        apart: a number or [..., 1].
     """
     own = y if y.dtype == bool else y != jnp.zeros((), y.dtype)
     r = jnp.broadcast_to(jnp.asarray(r, b.dtype), b.shape[:-1])
+    at = jnp.where(own, b, b - apart)
     pairs = jnp.any(own, axis=-1) & jnp.any(~own, axis=-1) & (r > 0)
-    apart = jnp.max(jnp.where(own, b, -jnp.inf), axis=-1) <= jnp.min(jnp.where(own, jnp.inf, b), axis=-1)
-    t = _balance(b, own)
+    none = jnp.max(jnp.where(own, at, -jnp.inf), axis=-1) <= jnp.min(jnp.where(own, jnp.inf, at), axis=-1)
+    t = _balance(at, own)
     s = jnp.sum(jnp.where(own, jnp.maximum(b - t, 0), 0), axis=-1)
     over = (s > r)[..., None]
     above = jnp.where(over, _threshold(jnp.where(own, b, -jnp.inf), r), t)
-    below = jnp.where(over, -_threshold(jnp.where(own, -jnp.inf, -b), r), t)
+    below = jnp.where(over, -_threshold(jnp.where(own, -jnp.inf, -b), r), t + apart)
     alpha = jnp.where(own, jnp.maximum(b - above, 0), jnp.minimum(b - below, 0))
-    return jnp.where((pairs & ~apart)[..., None], alpha, 0)
+    return jnp.where((pairs & ~none)[..., None], alpha, 0)
 
 
 def _balance(b: jax.Array, own: jax.Array) -> jax.Array:

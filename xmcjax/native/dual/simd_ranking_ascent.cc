@@ -42,7 +42,8 @@ constexpr double kSmall = 0.03, kRest = 0.5;
 constexpr double kFall = 0.2;
 constexpr int kSweeps = 10;
 
-// A variable of a visit: b, and what it becomes.
+// A variable of a visit: b, less what all of Y or all of N have in common, and what it becomes. Where ‖x‖² is small that
+// is larger than C by so much that sums would lose the rest.
 struct Variable {
   double b, a;
   bool own;  // of Y
@@ -52,49 +53,49 @@ struct Variable {
 double simplex_threshold(const std::vector<Variable>& row, bool own, double C) {
   const double sign = own ? 1 : -1;
   double t = -std::numeric_limits<double>::infinity();
-  for (size_t left = 0;;) {  // of sign b; it ascends, and what is below it never comes back
+  for (size_t left = row.size() + 1;;) {  // of sign b; it ascends, and what is below it never comes back
     double sum = -C;
     size_t count = 0;
     for (const Variable& v : row)
       if (v.own == own && sign * v.b > t) sum += sign * v.b, ++count;
-    if (count == left || count == 0) return sign * t;
+    if (count == 0 || count >= left) return sign * t;  // rounding may bring one back
     left = count, t = sum / double(count);
   }
 }
 
-// Puts the point of the set that is nearest to b into a.
-void nearest(std::vector<Variable>& row, double C) {
+// Puts the point of the set that is nearest to b into a; what N has in common is less than that of Y by `apart`.
+void nearest(std::vector<Variable>& row, double apart, double C) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
+  const auto at = [apart](const Variable& v) { return v.own ? v.b : v.b - apart; };
   double high = -infinity, low = infinity;  // the largest b of Y and the smallest of N
   for (const Variable& v : row) {
-    if (v.own) high = std::max(high, v.b);
-    else low = std::min(low, v.b);
+    if (v.own) high = std::max(high, at(v));
+    else low = std::min(low, at(v));
   }
-  double above = 0, below = 0;
-  if (high > low) {
-    // Σ_Y max(0, b - t) + Σ_N min(0, b - t) falls from above 0 at low to below 0 at high
-    double t = low + (high - low) / 2;
-    for (int round = 0; round < 200; ++round) {
-      double sum = 0, count = 0;
-      for (const Variable& v : row)
-        if (v.own ? v.b > t : v.b < t) sum += v.b, ++count;
-      const double value = sum - count * t;
-      if (value > 0) low = t;
-      else high = t;
-      double next = count > 0 ? sum / count : t;
-      if (next == t) break;
-      if (!(next > low && next < high)) next = low + (high - low) / 2;
-      if (!(next > low && next < high)) break;  // neighbours
-      t = next;
-    }
-    double s = 0;
+  if (!(high > low)) {
+    for (Variable& v : row) v.a = 0;
+    return;
+  }
+  // Σ_Y max(0, b - t) + Σ_N min(0, b - t) falls from above 0 at low to below 0 at high
+  double t = low + (high - low) / 2;
+  for (int round = 0; round < 200; ++round) {
+    double sum = 0, count = 0;
     for (const Variable& v : row)
-      if (v.own && v.b > t) s += v.b - t;
-    above = below = t;
-    if (s > C) above = simplex_threshold(row, true, C), below = simplex_threshold(row, false, C);
-  } else {
-    above = infinity, below = -infinity;
+      if (v.own ? at(v) > t : at(v) < t) sum += at(v), ++count;
+    const double value = sum - count * t;
+    if (value > 0) low = t;
+    else high = t;
+    double next = count > 0 ? sum / count : t;
+    if (next == t) break;
+    if (!(next > low && next < high)) next = low + (high - low) / 2;
+    if (!(next > low && next < high)) break;  // neighbours
+    t = next;
   }
+  double s = 0;
+  for (const Variable& v : row)
+    if (v.own) s += std::max(v.b - t, 0.0);
+  double above = t, below = t + apart;  // thresholds of b as it stands
+  if (s > C) above = simplex_threshold(row, true, C), below = simplex_threshold(row, false, C);
   for (Variable& v : row) v.a = v.own ? std::max(v.b - above, 0.0) : std::min(v.b - below, 0.0);
 }
 
@@ -389,16 +390,18 @@ class RankingAscent final : public MulticlassAdvancing {
     for (int64_t k = 0; k < own; ++k) {
       const double z = double(rows_.dot(i, weights(label_[first_[i] + k]))), a = double(own_[first_[i] + k]);
       least = std::min(least, z), s += a, inner += a * z;
-      variable_[k] = {a + (0.5 - z) * inverse, a, true};
+      variable_[k] = {z, a, true};
     }
     for (size_t k = 0; k < others.size(); ++k) {
       const double z = double(rows_.dot(i, weights(others[k].c))), a = double(others[k].a);
       most = std::max(most, z), inner += a * z;
-      variable_[own + k] = {a - (0.5 + z) * inverse, a, false};
+      variable_[own + k] = {z, a, false};
     }
-    const double share = cost_[i] * std::max(1 + most - least, 0.0) - (s - inner);
+    const double gain = 1 + most - least, share = cost_[i] * std::max(gain, 0.0) - (s - inner);
     if (!(share > small)) return share;
-    nearest(variable_, cost_[i]);
+    // b = a + (y/2 - z)/q, less (1/2 - least)/q of Y and (-1/2 - most)/q of N
+    for (Variable& v : variable_) v.b = v.a + ((v.own ? least : most) - v.b) * inverse;
+    nearest(variable_, gain * inverse, cost_[i]);
     for (int64_t k = 0; k < own; ++k) change(i, label_[first_[i] + k], variable_[k].a, own_[first_[i] + k]);
     for (size_t k = 0; k < others.size(); ++k) change(i, others[k].c, variable_[own + k].a, others[k].a);
     return share;

@@ -257,10 +257,12 @@ def _epochs(rows: Rows, own, costs, norms2, alpha, weights, key, count):
         block = rows.take(i[None])
         z = rows.scores(block, weights)[0]
         q = jnp.where(norms2[i] > 0, norms2[i], 1)
-        # b = α + h / ‖x‖²; of a row of zeros any α with s = C is best
-        b = alpha[i] + (jnp.where(own[i], 0.5, -0.5) - z) / q
-        b = jnp.where(norms2[i] > 0, b, jnp.where(own[i], 2 * costs[i], -2 * costs[i]))
-        new = nearest(b, own[i], costs[i])
+        least, most = jnp.min(jnp.where(own[i], z, jnp.inf)), jnp.max(jnp.where(own[i], -jnp.inf, z))
+        # b = α + h / ‖x‖², less (1/2 − least)/‖x‖² of Y and (−1/2 − most)/‖x‖² of N
+        b = alpha[i] + (jnp.where(own[i], least, most) - z) / q
+        # of a row of zeros any α with s = C is best
+        apart = jnp.where(norms2[i] > 0, (1 + most - least) / q, 4 * costs[i])
+        new = nearest(b, own[i], costs[i], apart)
         return (alpha.at[i].set(new), rows.add(block, weights, (new - alpha[i])[None])), None
 
     def epoch(k, carry):
