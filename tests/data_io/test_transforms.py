@@ -149,6 +149,9 @@ def test_recorded_arrays_are_checked():
             Transforms.from_arrays("idf,frequency", arrays)
     with pytest.raises(TypeError, match=r"idf.weight: .* of real numbers, found values of type complex128"):
         Transforms.from_arrays("idf", {"idf.weight": weight + 1j})
+    for wrong in (-1e-3, 1e30):  # 0/0 and inf/inf in rows of length 1
+        with pytest.raises(ValueError, match=r"^idf\.weight: expected numbers from 0 to 64, found"):
+            Transforms.from_arrays("idf", {"idf.weight": np.r_[weight[:-1], wrong]})
     with pytest.raises(ValueError, match="'idf' was fitted on 5 features, got 3"):
         Transforms.from_arrays("idf", {"idf.weight": weight}).apply(np.ones((2, 3)))
 

@@ -26,6 +26,8 @@ from xmcjax._sparse import Sparse
 
 Matrix: TypeAlias = Any  # csr_matrix or ndarray: sp.issparse tells
 Arrays = Mapping[str, np.ndarray]
+# Of ln(n / df): that of no training set is larger.
+_MOST_IDF = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +145,8 @@ class Transforms:
         """The transforms that a model recorded.
 
         Raises:
-            ValueError: an unknown name; arrays missing, left over, of the wrong shape, or not finite.
+            ValueError: an unknown name; arrays missing, left over, of the wrong shape, not finite or out of
+                range.
             TypeError: arrays of anything but real numbers.
         """
         names = parse_transforms(names)
@@ -159,6 +162,11 @@ class Transforms:
         for key, array in checked.items():
             if not np.isfinite(array).all():
                 raise ValueError(f"{key}: expected finite numbers, found NaN or infinity")
+        for key in ("idf.weight", "tfidf.weight"):
+            weight = checked.get(key, np.zeros(0))
+            wrong = weight[(weight < 0) | (weight > _MOST_IDF)]
+            if wrong.size:
+                raise ValueError(f"{key}: expected numbers from 0 to {_MOST_IDF}, found {wrong[0]:g}")
         order = checked.get("frequency.order")
         if order is not None and (
             order.dtype.kind not in "iu" or not np.array_equal(np.sort(order), np.arange(order.size))
