@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from tests.support.internals import hinge_trainer
 from tests.support.lanes import small, train
 from tests.support.problems import needs_native
+from tests.support.processes import python
 from xmcjax import OneVsAllClassifier, inits, losses, penalties
 from xmcjax.lanes import LabelWeights, OneVsAll, train_one_vs_all
 from xmcjax.native import StopFlag, twins
@@ -244,3 +245,14 @@ def test_the_estimator_is_LinearSVC_with_the_hinge():
     assert (ours.status_ == Status.CONVERGED).all() and (ours.n_iter_ > 0).all()
     with pytest.raises(AttributeError, match="predict_proba"):
         ours.predict_proba(X)
+
+
+def test_other_losses_do_not_load_what_solves_the_hinge():
+    program = """
+import sys, numpy as np
+from xmcjax import OneVsAllClassifier
+OneVsAllClassifier().fit(np.eye(4), [0, 1, 2, 0])
+print([name for name in sys.modules if name.startswith(("xmcjax.solvers.multiclass_dual", "xmcjax.solvers._admm"))])
+"""
+    done = python(program)
+    assert done.returncode == 0 and done.stdout.strip() == "[]", done.stdout + done.stderr

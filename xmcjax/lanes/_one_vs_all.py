@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from xmcjax.lanes._hinge_trainer import HingeTrainer
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import StepRecord
 from xmcjax.lanes._newton_trainer import NewtonTrainer
@@ -31,7 +30,12 @@ def make_trainer(
     Args:
         X, Y, sample_weight, label_weights, options, sink, observe: of :func:`train_one_vs_all`.
     """
-    kind = NewtonTrainer if options.loss.smooth else HingeTrainer
+    kind: type[Trainer] = NewtonTrainer
+    if not options.loss.smooth:
+        # what it loads takes a twentieth of a second
+        from xmcjax.lanes._hinge_trainer import HingeTrainer
+
+        kind = HingeTrainer
     return kind(X, Y, sample_weight, label_weights, options, sink, observe)
 
 

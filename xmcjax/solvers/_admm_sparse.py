@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
 from xmcjax.native import Splitting
@@ -143,6 +142,8 @@ def _product(a: np.ndarray, b: np.ndarray) -> float:
 
 def _cholesky(A: np.ndarray) -> np.ndarray:
     """L with A = L Lᵀ of a positive definite A, whose lower half is read and written over, part by part."""
+    import scipy.linalg  # which takes a twentieth of a second
+
     size = len(A)
     for a in range(0, size, _PART):
         b = min(a + _PART, size)
@@ -160,6 +161,8 @@ def _solved(L: np.ndarray, right: np.ndarray) -> np.ndarray:
     """A⁻¹ right of A = L Lᵀ."""
     if not len(L):
         return right
+    import scipy.linalg.blas  # as above
+
     # to BLAS, whose matrices are stored by columns, both are their transposes: Xᵀ L Lᵀ = rightᵀ
     trsm = scipy.linalg.blas.get_blas_funcs("trsm", (L,))
     half = trsm(1.0, L.T, right.T, side=1, lower=0, trans_a=0)
