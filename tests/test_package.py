@@ -30,7 +30,7 @@ LAYERS = [
             "xmcjax._systems",
         ),
     },
-    {"xmcjax._arguments", "xmcjax._hierarchy", "xmcjax._links"},
+    {"xmcjax._arguments", "xmcjax._hierarchy", "xmcjax._labels", "xmcjax._links"},
     {"xmcjax._options"},
     {"xmcjax._topology"},
     {"xmcjax.native"},
@@ -48,7 +48,7 @@ LAYERS = [
     {"xmcjax.cli"},
 ]
 WITHOUT_JAX = {
-    *("xmcjax._arguments", "xmcjax._file_kinds", "xmcjax._finite", "xmcjax._hierarchy"),
+    *("xmcjax._arguments", "xmcjax._file_kinds", "xmcjax._finite", "xmcjax._hierarchy", "xmcjax._labels"),
     *("xmcjax._options", "xmcjax._sparse", "xmcjax._topology", "xmcjax.data", "xmcjax.metrics"),
 }
 # Parts that need NumPy and SciPy alone, beside the standard library.

@@ -1,4 +1,4 @@
-"""Where a matrix is not finite, and label matrices, which are."""
+"""Where a matrix is not finite."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-
-from xmcjax import _sparse
 
 
 def place_not_finite(X) -> tuple[int, int, Any] | None:
@@ -29,15 +27,3 @@ def place_not_finite(X) -> tuple[int, int, Any] | None:
         return int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at]), X.data[at]
     row, column = divmod(at, X.shape[1])
     return row, column, X[row, column]
-
-
-def label_matrix(Y) -> Any:
-    """Y as checked CSR or an array, [n, L], of finite numbers."""
-    Y = _sparse.matrix(Y, "Y")
-    if Y.ndim != 2:
-        raise ValueError(f"Y: expected a label matrix [n, L], got {Y.ndim} dimension(s)")
-    place = place_not_finite(Y)
-    if place is not None:
-        row, label, value = place
-        raise ValueError(f"Y: expected finite entries, found {value} in row {row}, label {label}")
-    return Y

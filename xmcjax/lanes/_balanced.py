@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xmcjax._finite import label_matrix
+from xmcjax._labels import label_matrix
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._training_data import check_sample_weight, label_columns
 

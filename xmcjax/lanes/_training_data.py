@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
 from xmcjax._arguments import whole_number
-from xmcjax._finite import label_matrix
+from xmcjax._labels import label_matrix
 from xmcjax._range import check_norms, check_range
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
 from xmcjax._arguments import name_of, whole_number
-from xmcjax._finite import label_matrix
+from xmcjax._labels import label_matrix
 from xmcjax._range import check_norms
 from xmcjax.native import RankingAscent, awaited
 from xmcjax.solvers import _admm_dense
