@@ -33,9 +33,9 @@ LOADS = {
 CALLS = {
     "csr_matmat": {
         *("linops._csr.Csr.matmat", "solvers.multinomial._scores.SparseScores._product"),
-        *("models._weights._product", "solvers.multiclass_dual._labels._product"),
+        *("models._weights._product", "solvers._products.product"),
     },
-    "csr_rmatmat": {"linops._csr.Csr.rmatmat", "solvers.multiclass_dual._labels._transposed"},
+    "csr_rmatmat": {"linops._csr.Csr.rmatmat", "solvers._products.transposed"},
     "csr_gram_matmat": {"linops._csr.Csr.gram_matmat"},
     "predict_topk": {"models._weights.ByFeature.best"},
     "predict_scores": {"models._weights.ByFeature.scores"},
@@ -85,7 +85,7 @@ CONVERTED = {
     "estimators._continuation.weights_of": CHECKED,
     "estimators._kernel_scores._points": DENSE,
     "estimators._kernel_parts.least_expected_loss": DENSE,
-    "estimators._multinomial.MultinomialLogisticRegression.score": "checked by checked_truth",
+    "estimators._label_rows.BestLabelScore.score": "checked by checked_truth",
     "estimators._one_vs_all.OneVsAllClassifier._store": OWN,
     "estimators._stored._fill": "of a model, whose reader checks",
     "estimators._stored.save": CHECKED,
@@ -138,6 +138,9 @@ CONVERTED = {
     "solvers.multiclass_dual._labels.LabelHinges._in_jax": OWN,
     "solvers.multiclass_dual._labels.LabelHinges._parts": "the trainer's, checked",
     "solvers.multiclass_dual._labels.Labels.some": "the trainer's, checked",
+    "solvers.multiclass_dual._multilabel._Methods._in_jax": OWN,
+    "solvers.multiclass_dual._multilabel._checked_labels": CHECKED,
+    "solvers.multiclass_dual._multilabel._feasible": CHECKED,
     "solvers.multinomial._certificate._squared": "of an operator",
     "solvers.multinomial._scores.SparseScores.__init__": "of an operator",
 }
