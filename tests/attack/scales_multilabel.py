@@ -52,7 +52,7 @@ def case(problems, rng):
             raise Wrong(f"{how}: no remedy in {said}")
         return "warned"
     value = reference.multilabel_objective(W, features, Y, C)
-    other = multiclass_dual.run_multilabel(features, Y, C=C, tol=tol / 20, max_epochs=5000)
+    other = multiclass_dual.run_multilabel(features, Y, C=C, tol=tol / 20)
     least = reference.multilabel_dual(other.alpha.toarray(), features, Y, C)
     if not value - least <= 1.05 * tol * abs(value) + 1e-300:
         if value <= other.primal:
