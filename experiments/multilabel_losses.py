@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import _data, _report
+from experiments.bench.multiclass_svm import objective
 
 GAP, TOP = 1e-3, (1, 3, 5)
 TITLES = {
@@ -130,19 +131,12 @@ def beside_liblinear(options: Options) -> dict:
             warnings.simplefilter("ignore", ConvergenceWarning)  # the gap shows it
             return LinearSVC(C=1.0, tol=tol, **how).fit(X, y).coef_.T
 
-    def objective(W: np.ndarray) -> float:
-        Z = X @ W.astype(np.float64)
-        own = np.take_along_axis(Z, y[:, None], 1)
-        Z[np.arange(n), y] = -np.inf
-        loss = np.maximum(1 + Z.max(axis=1) - own[:, 0], 0).sum()
-        return float((W.astype(np.float64) ** 2).sum() / 2 + loss)
-
     least = ours(1e-6).dual
     mine = ours().primal
     tol, value = 2.0, np.inf
     while value > mine and tol > 1e-6:
         tol /= 2
-        value = objective(theirs(tol))
+        value = objective(X, y, theirs(tol), "cs", 1.0)
     seconds: dict[str, list[float]] = {"ours": [], "liblinear": []}
     for _ in range(options.repeats):
         for who, fit in (("ours", ours), ("liblinear", lambda: theirs(tol))):

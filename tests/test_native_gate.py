@@ -130,7 +130,7 @@ CONVERTED = {
     "solvers.multiclass_dual._native.canonical": DENSE,
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,
     "solvers.multiclass_dual._processes._gathered": OWN,
-    "solvers._progress.starting_point": "checked by matrix",
+    "solvers._progress.checked_start": "checked by matrix",
     "solvers.multiclass_dual._solve._InJax._tell": OWN,
     "solvers.multiclass_dual._solve._InJax.epochs": OWN,
     "solvers.multiclass_dual._solve._InJax.polish": OWN,

@@ -62,15 +62,25 @@ def starting_point(
     """
     if start is None:
         return sp.csr_array((0, 0))
-    alpha = _sparse.matrix(start, "start")
-    if alpha.shape != (len(y), m):
-        raise ValueError(f"start: expected dual variables [{len(y)}, {m}], got shape {list(alpha.shape)}")
-    alpha = sp.csr_array(alpha).astype(np.float64)
-    if not np.isfinite(alpha.data).all():
-        raise ValueError("start: expected finite dual variables, found others")
-    alpha = _sparse.canonical_csr(alpha, "start", zeros=False)
+    alpha = checked_start(start, (len(y), m))
     form = formulation_of(formulation)
     if not form.has_own:  # the class of a row has no variable
         own = np.repeat(y, np.diff(alpha.indptr)) == alpha.indices
         alpha = sp.csr_array((np.where(own, 0, alpha.data), alpha.indices, alpha.indptr), shape=alpha.shape)
     return _sparse.canonical_csr(form.inside(alpha, C, k), "start", zeros=False)
+
+
+def checked_start(start: Any, shape: tuple[int, int]) -> sp.csr_array:
+    """Dual variables of this shape as CSR of float64, whatever set they are in.
+
+    Raises:
+        TypeError: no matrix of real numbers.
+        ValueError: another shape, or numbers that are not finite.
+    """
+    alpha = _sparse.matrix(start, "start")
+    if alpha.shape != shape:
+        raise ValueError(f"start: expected dual variables {list(shape)}, got shape {list(alpha.shape)}")
+    alpha = sp.csr_array(alpha).astype(np.float64)
+    if not np.isfinite(alpha.data).all():
+        raise ValueError("start: expected finite dual variables, found others")
+    return _sparse.canonical_csr(alpha, "start", zeros=False)

@@ -19,15 +19,14 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._labels import label_matrix
-from xmcjax._range import check_norms
 from xmcjax.native import RankingAscent, awaited
 from xmcjax.solvers import _admm_dense
 from xmcjax.solvers._instance_twin import Rows, rows_of
-from xmcjax.solvers._progress import Observe, Progress, observed
+from xmcjax.solvers._progress import Observe, Progress, checked_start, observed
 from xmcjax.solvers._ranking import Ranking, nearest
 from xmcjax.solvers._search import Ended, Passes, Search, ascend_separately
 from xmcjax.solvers.multiclass_dual._native import canonical, described, multiplied_densely
-from xmcjax.solvers.multiclass_dual._problem import check_limits, checked_C
+from xmcjax.solvers.multiclass_dual._problem import check_limits, checked_features
 from xmcjax.solvers.multiclass_dual._solve import Solution
 
 _FORM = Ranking()
@@ -88,15 +87,9 @@ def run_multilabel(
     check_limits(tol, max_epochs, threads)
     seed, observe = whole_number("seed", seed, 0), observed(observe)
     name_of("backend", backend, ("auto", "native", "jnp"))
-    X = _sparse.matrix(X)
-    if X.ndim != 2:
-        raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
-    n, dtype = X.shape[0], np.float64 if X.dtype == np.float64 else np.float32
-    costs = np.broadcast_to(np.asarray(checked_C(C, n, dtype, zeros=True), np.float64), n)
-    linops.check_features(X)
-    check_norms(X, dtype)
-    if not (X.data if sp.issparse(X) else X).any():
-        raise ValueError(f"expected features that are not all zero, found {n} rows of zeros")
+    X, C = checked_features(X, C, zeros=True)
+    n = X.shape[0]
+    costs = np.broadcast_to(np.asarray(C, np.float64), n)
     labels = _checked_labels(Y, n)
     counts = np.diff(labels.indptr)
     if not np.any((counts > 0) & (counts < labels.shape[1]) & (costs > 0)):
@@ -106,7 +99,7 @@ def run_multilabel(
         raise ValueError(
             "backend: expected the native kernels on a CPU device, but they are not built or not its own"
         )
-    X = canonical(X) if sp.issparse(X) else np.asarray(X, dtype)
+    X = canonical(X) if sp.issparse(X) else np.asarray(X, np.float64 if X.dtype == np.float64 else np.float32)
     begin = None if start is None else _feasible(start, labels, costs)
     methods = _Methods(X, labels, costs, tol, max_epochs, seed, threads, begin, observe)
     return methods.solved(native and backend != "jnp")
@@ -122,14 +115,7 @@ def _checked_labels(Y, n: int) -> sp.csr_array:
 
 def _feasible(start, labels: sp.csr_array, costs: np.ndarray) -> sp.csr_array:
     """Dual variables to start from, in the dual set of these labels and this C."""
-    alpha = _sparse.matrix(start, "start")
-    if alpha.shape != labels.shape:
-        raise ValueError(
-            f"start: expected dual variables {list(labels.shape)}, got shape {list(alpha.shape)}"
-        )
-    alpha = sp.csr_array(alpha).astype(np.float64)
-    if not np.isfinite(alpha.data).all():
-        raise ValueError("start: expected finite dual variables, found others")
+    alpha = checked_start(start, labels.shape)
     ones = sp.csr_array((np.ones(labels.nnz), labels.indices, labels.indptr), shape=labels.shape)
     own = alpha.multiply(ones)
     others = sp.csr_array(alpha - own).minimum(0)
@@ -220,12 +206,11 @@ class _Methods:
             )
             dense = alpha.toarray() if alpha.size else np.zeros(self._labels.shape)
             variables = jnp.asarray(dense, op.dtype)
-            weights, key, made = None, jax.random.key(self._seed), 0.0
+            weights = _weights(problem[0], variables, X.shape[1], isinstance(op, linops.Dense))
+            key, made = jax.random.key(self._seed), 0.0
             while True:
                 count = int(max(1, min(_CALL, self._left(), patience - made)))
                 key, now = jax.random.split(key)
-                if weights is None:
-                    weights = _weights(problem[0], variables, X.shape[1], isinstance(op, linops.Dense))
                 variables, weights, gap = awaited(_epochs, *problem, variables, weights, now, count)
                 self._passes.visited, made = self._passes.visited + count, made + count
                 self._passes.sweeps += count

@@ -67,16 +67,7 @@ def check_problem(X, y, formulation: str, C, classes: int | None = None) -> Chec
         ValueError: see :func:`multiclass_problem`.
     """
     name_of("formulation", formulation, FORMULATIONS)
-    X = _sparse.matrix(X)
-    if X.ndim != 2:
-        raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
-    dtype = np.float64 if X.dtype == np.float64 else np.float32
-    C = checked_C(C, X.shape[0], dtype)
-    linops.check_features(X)
-    check_norms(X, dtype)
-    values = X.data if sp.issparse(X) else X
-    if not values.any():
-        raise ValueError(f"expected features that are not all zero, found {X.shape[0]} rows of zeros")
+    X, C = checked_features(X, C)
     y = _sparse.array(y, "y")
     if y.shape != (X.shape[0],):
         raise ValueError(f"expected {X.shape[0]} classes, one per row of X, got an array of shape {y.shape}")
@@ -100,7 +91,30 @@ def check_problem(X, y, formulation: str, C, classes: int | None = None) -> Chec
     return Checked(X, y.astype(np.int32), classes, C)
 
 
-def checked_C(C, n: int, dtype, zeros: bool = False) -> float | np.ndarray:
+def checked_features(X, C, zeros: bool = False) -> tuple[Any, float | np.ndarray]:
+    """Features, CSR or an array, and C, a number, or float64 [n] where the rows have different ones.
+
+    Args:
+        X, C: of :func:`multiclass_problem`.
+        zeros: whether C may be 0 for some rows.
+
+    Raises:
+        TypeError, ValueError: see there.
+    """
+    X = _sparse.matrix(X)
+    if X.ndim != 2:
+        raise ValueError(f"expected a matrix [n, d], got {X.ndim} dimensions")
+    dtype = np.float64 if X.dtype == np.float64 else np.float32
+    C = _checked_C(C, X.shape[0], dtype, zeros)
+    linops.check_features(X)
+    check_norms(X, dtype)
+    values = X.data if sp.issparse(X) else X
+    if not values.any():
+        raise ValueError(f"expected features that are not all zero, found {X.shape[0]} rows of zeros")
+    return X, C
+
+
+def _checked_C(C, n: int, dtype, zeros: bool) -> float | np.ndarray:
     """A number, or float64 [n] where the rows have different ones, of which some may be 0 if `zeros`."""
     if np.ndim(C if isinstance(C, (int, float)) else _sparse.array(C, "C")) == 0:
         if not 0 < number("C", C) < np.inf:
