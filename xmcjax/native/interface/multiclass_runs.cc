@@ -91,6 +91,17 @@ Match match_of(const Owned& owned, const int64_t* m) {
 
 bool is_separate(int32_t formulation) { return formulation == kOneVsRest || formulation == kOneVsRestSquared; }
 
+// `count` lists of numbers, of which none is twice in a list; they have `places` entries together.
+void check_lists(const int64_t* offset, int64_t count, const int32_t* number, int64_t places, const char* ends,
+                 const char* ascending) {
+  const int64_t* end = offset + count;
+  expect(offset[0] == 0 && *end == places && std::is_sorted(offset, end + 1), ends);
+  for (; offset < end; ++offset)
+    expect(std::adjacent_find(number + offset[0], number + offset[1], std::greater_equal<int32_t>()) ==
+               number + offset[1],
+           ascending);
+}
+
 // Keeps an object; the number that stands for it.
 template <class T, class Args>
 int64_t kept(std::shared_ptr<DualPoint> made, const Args& args) {
@@ -127,12 +138,8 @@ void run(SeparateNewArgs<T>& args) {
   expect(is_separate(args.formulation), "one against the rest");
   expect(0 <= args.first && args.first < args.last && args.last <= args.classes, "classes below their number");
   expect(args.labels == args.last - args.first && args.ends == args.labels + 1, "the rows of each label");
-  const int64_t *offset = args.offset, *end = offset + args.labels;
-  expect(offset[0] == 0 && *end == args.places && std::is_sorted(offset, end + 1), "offsets that ascend to all rows");
-  for (; offset < end; ++offset)
-    expect(std::adjacent_find(args.row + offset[0], args.row + offset[1], std::greater_equal<int32_t>()) ==
-               args.row + offset[1],
-           "rows that ascend in a label");
+  check_lists(args.offset, args.labels, args.row, args.places, "offsets that ascend to all rows",
+              "rows that ascend in a label");
   const auto right = [](double weight) { return weight > 0 && std::isfinite(weight); };
   expect(std::all_of(args.cost, args.cost + args.X.n, right) &&
              std::all_of(args.positive, args.positive + args.labels, right) &&
@@ -148,12 +155,8 @@ template <class T>
 void run(RankingNewArgs<T>& args) {
   expect(args.first == 0 && args.last == args.classes && args.classes > 0, "all labels");
   expect(args.ends == args.X.n + 1, "the labels of each row");
-  const int64_t *offset = args.offset, *end = offset + args.X.n;
-  expect(offset[0] == 0 && *end == args.places && std::is_sorted(offset, end + 1), "offsets that ascend to all labels");
-  for (; offset < end; ++offset)
-    expect(std::adjacent_find(args.label + offset[0], args.label + offset[1], std::greater_equal<int32_t>()) ==
-               args.label + offset[1],
-           "labels that ascend in a row");
+  check_lists(args.offset, args.X.n, args.label, args.places, "offsets that ascend to all labels",
+              "labels that ascend in a row");
   expect(std::all_of(args.cost, args.cost + args.X.n, [](double c) { return c >= 0 && std::isfinite(c); }),
          "weights that are finite and at least 0");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
