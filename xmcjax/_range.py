@@ -31,6 +31,13 @@ def largest(X) -> float:
     return max(abs(float(values.max(initial=0))), abs(float(values.min(initial=0))))
 
 
+def squared_norms(X) -> np.ndarray:
+    """‖x_i‖², [n], of the rows of a CSR matrix or an array, in its dtype."""
+    if sp.issparse(X):  # scipy's power and multiply would sort the entries
+        return np.asarray(sp.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape).sum(axis=1))
+    return (X * X).sum(axis=1)
+
+
 def check_norms(X, dtype) -> None:
     """Raises ValueError, which names the first row, where ‖x_i‖² is not finite in `dtype`.
 
@@ -42,5 +49,4 @@ def check_norms(X, dtype) -> None:
     if size * size * X.shape[1] <= float(np.finfo(dtype).max):
         return
     with np.errstate(over="ignore"):  # which is what is looked for
-        X = X.astype(dtype)
-        check_squared_norms(np.asarray((X.multiply(X) if sp.issparse(X) else X * X).sum(axis=1)).ravel())
+        check_squared_norms(squared_norms(X.astype(dtype)))

@@ -137,6 +137,12 @@ def test_numbers_of_the_least_and_the_largest_size(data):
         assert abs(ours.dual_gap_) < 1e-12
 
 
+def test_sums_beyond_float64_are_said():
+    X = np.random.default_rng(0).standard_normal((30, 4))
+    with pytest.raises(ValueError, match="expected features and C whose products are finite"):
+        TopKSVC(C=1e300).fit(X, np.arange(30) % 5)
+
+
 @pytest.mark.parametrize(("k", "variant"), [(1, "alpha"), (2, "alpha"), (2, "beta")])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_few_features_end_as_well_dense_as_sparse(k, variant, dtype):

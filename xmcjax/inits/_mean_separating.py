@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._range import squared_norms
 from xmcjax.inits._base import Init, Labels, Starts, TrainingSet, check_finite
 
 # p̄ and x̄ count as parallel where sin² of the angle between them is below this.
@@ -52,7 +53,7 @@ class MeanSeparating(Init):
         size = np.where(counts > 0, counts, 1)
         pi = counts / data.n
         px = labels.sums @ data.mean / size + one  # ⟨p̄, x̄⟩
-        pp = np.asarray(labels.sums.power(2).sum(axis=1)).ravel() / size**2 + one  # ⟨p̄, p̄⟩
+        pp = squared_norms(labels.sums) / size**2 + one  # ⟨p̄, p̄⟩
         # From ⟨w0, p̄⟩ = s and ⟨w0, x̄⟩ = π s + (1−π) t:
         #   u = (s ⟨x̄,x̄⟩ − (t + (s−t)π) ⟨x̄,p̄⟩) / (⟨p̄,p̄⟩⟨x̄,x̄⟩ − ⟨p̄,x̄⟩²)
         #   v = ((t + (s−t)π) − u ⟨x̄,p̄⟩) / ⟨x̄,x̄⟩

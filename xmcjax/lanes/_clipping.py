@@ -71,15 +71,15 @@ class Clipping:
             kept = np.flatnonzero(np.abs(w) > 0)
             return Weights(kept, w[kept])
         with np.errstate(over="ignore", invalid="ignore"):
-            magnitude, squares = np.abs(w), w * w
-            whole, whole_curved = float(w @ w), float(squares @ self.curvature)
+            magnitude = np.abs(w)
+            whole, whole_curved = float(w @ w), float((w * w) @ self.curvature)
             most = min(self.most, self.part * math.sqrt(whole)) if self.adapts else self.most
             for scale in self.scales():
                 t = w.dtype.type(scale * most)
                 kept = np.flatnonzero(magnitude >= t if t > 0 else magnitude > 0)
-                values, of_kept = w[kept], squares[kept]
+                values = w.take(kept)
                 square = whole - float(values @ values)
-                curved = whole_curved - float(of_kept @ self.curvature[kept])
+                curved = whole_curved - float((values * values) @ self.curvature.take(kept))
                 expected = self.expected_rise(square, curved, value, active)
                 if not self.adapts or expected <= EXPECTED:
                     break
@@ -125,8 +125,8 @@ def make_clipping(X: Any, weight: np.ndarray, loss: MarginLoss, clip: float | No
     n = X.shape[0]
     weight = np.broadcast_to(weight, n)
     if sp.issparse(X):
-        of_entries = X.data.astype(np.float64) ** 2 * np.repeat(weight, np.diff(X.indptr))
-        squares = np.bincount(X.indices, of_entries, X.shape[1])
+        of_entries = np.square(X.data, dtype=np.float64)
+        squares = sp.csr_array((of_entries, X.indices, X.indptr), shape=X.shape).T @ weight
     else:
         squares = np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64)
     # where a rise cannot be told all weights stay: a loss may have any curvature, and a column no entries

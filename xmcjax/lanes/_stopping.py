@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._range import squared_norms
 from xmcjax.losses import MarginLoss
 from xmcjax.solvers import newton_cg
 
@@ -56,7 +57,9 @@ class StoppingRule:
         shape = (len(positives), self._X.shape[0])
         dtype = np.float64 if self._X.dtype == np.float64 else np.float32
         chosen = sp.csr_array((weights.astype(dtype), indices, indptr), shape=shape)
-        return sp.csr_array(chosen @ self._X).astype(np.float64)
+        sums = sp.csr_array(chosen @ self._X)
+        # scipy's astype would sort the entries
+        return sp.csr_array((sums.data.astype(np.float64), sums.indices, sums.indptr), shape=sums.shape)
 
     def gradient_norms_at_zero(
         self, counts, sums: sp.csr_array, positive: Any = 1.0, negative: Any = 1.0
@@ -70,7 +73,7 @@ class StoppingRule:
         negative = np.asarray(negative)
         both = positive + negative
         squares = (
-            both**2 * np.asarray(sums.power(2).sum(axis=1)).ravel()
+            both**2 * squared_norms(sums)
             - 2 * both * negative * (sums @ self.total)
             + negative**2 * self._total_norm2
         )

@@ -126,8 +126,9 @@ def steps(split: Splitting, C: float, tol: float, most: int, told: Told | None =
 
 def _steps(split: Splitting, C: float, tol: float, most: int, told: Told | None) -> Found:
     variables, scores = split.begin()
-    # α = 0, or no number of its dtype: the first step of a row of mean length goes to its bound
-    rho = first = 3 * float(np.sqrt(variables / scores)) if scores > 0 and variables > 0 else C
+    first = 3 * float(np.sqrt(variables / scores)) if scores > 0 and variables > 0 else C
+    # α = 0, or sums beyond their dtype: the first step of a row of mean length goes to its bound
+    rho = first = first if 0 < first < np.inf else C
     split.use(rho)
     best_primal, best_dual, gap, step = np.inf, -np.inf, np.inf, 0
     fallen, risen, since = np.inf, 0.0, 0
