@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.support.internals import SYSTEMS
+from tests.support.processes import python
 from xmcjax import __version__
 from xmcjax.cli import demo as demo_command
 from xmcjax.cli.main import COMMANDS
@@ -137,6 +138,26 @@ def test_the_program_and_the_module_are_the_same():
     done = start("predict", "--model", "none", "--data", "none", "--out", "p")
     assert done.returncode == 2
     assert done.stderr == "xmcjax predict: error: none: expected a model, found no manifest.json\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "waits"),
+    [
+        ("os.environ.pop(name, None)", "18"),
+        ("os.environ[name] = '9'", "9"),
+        ("os.environ.pop(name, None); import numpy", None),
+    ],
+)
+def test_threads_of_blas_sleep_soon_in_a_process_of_the_command(before, waits):
+    program = f"""
+import os
+from xmcjax.cli.main import main
+name = "OPENBLAS_THREAD_TIMEOUT"
+{before}
+main(["--version"])
+print(os.environ.get(name))
+"""
+    assert python(program, check=True).stdout == f"xmcjax {__version__}\n{waits}\n"
 
 
 def test_a_reader_that_goes_away_is_no_error():
