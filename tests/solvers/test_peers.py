@@ -50,7 +50,7 @@ turned = np.roll(y, 1)
 found = [
     told(svm, X=X[:-1], y=y[:-1]), told(svm, X=other), told(svm, y=turned), told(svm, C=0.3),
     told(lc, X=X[:-1], y=y[:-1]), told(lc, X=other), told(lc, y=turned), told(lc, lam=2.0),
-    told(lc, W0=np.zeros((60, 21))), told(lc, checkpoint="state"),
+    told(lc, W0=np.zeros((60, 21))), told(lc, checkpoint="state"), told(lc if me == 1 else svm),
 ]
 assert multiclass_dual.run_over_mesh(X, y, mesh, C=0.2, tol=0.1).status == 1
 # a thread that is left would abort the interpreter at its end, where it wakes up in time
@@ -110,10 +110,11 @@ def test_processes_that_were_given_different_data_all_say_so():
     found, other = map(json.loads, processes.outputs(done))
     assert found == other
     names = ["X", "X", "y", "options", "features", "features", "y", "options", "starting weights"]
-    for name, sentence in zip([*names, "options"], found, strict=True):
+    for name, sentence in zip([*names, "options", "work"], found, strict=True):
         assert sentence.startswith(f"process 1 was given other {name} than process 0: ")
         assert sentence.endswith("; all have to be given the same")
     assert "[99, 60] of float64 with SHA-256 " in found[0] and "in place of [100, 60] of" in found[0]
+    assert "other work than process 0: multinomial in place of multiclass_dual;" in found[-1]
 
 
 @pytest.mark.parametrize("solver", ["svm", "lc"])

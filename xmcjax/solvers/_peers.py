@@ -118,7 +118,7 @@ class Peers:
         """Sees that all processes were given the same.
 
         Args:
-            facts: by their names, in words.
+            facts: by their names, in words; the first is ``"work"``, the name of the solver.
 
         Raises:
             Disagreement: they were not; the same sentence on all of them.
@@ -127,20 +127,23 @@ class Peers:
         if not self._others:
             return
         own = facts()
-        given = {name: self.exchanged(name, text) for name, text in own.items()}
+        for name, text in own.items():
+            # one after the other: those that follow the first have other names in another solver
+            self._check_same(name, self.exchanged(name, text))
         # all have come so far, and so nobody reads what belongs to the solve before
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # what is left there does no harm
             for name in ("beat", "done", *own):
                 self._client.key_value_delete(f"{self._before}/{name}/{self._me}")
-        for name, texts in given.items():
-            usual, count = collections.Counter(texts).most_common(1)[0]
-            if count < len(texts):
-                odd = next(k for k, text in enumerate(texts) if text != usual)
-                same = texts.index(usual)
-                raise Disagreement(
-                    f"process {self._members[odd]} was given other {name} than process "
-                    f"{self._members[same]}: {texts[odd]} in place of {usual}; all have to be given the same"
-                )
+
+    def _check_same(self, name: str, texts: list[str]) -> None:
+        usual, count = collections.Counter(texts).most_common(1)[0]
+        if count < len(texts):
+            odd = next(k for k, text in enumerate(texts) if text != usual)
+            same = texts.index(usual)
+            raise Disagreement(
+                f"process {self._members[odd]} was given other {name} than process {self._members[same]}: "
+                f"{texts[odd]} in place of {usual}; all have to be given the same"
+            )
 
     def exchanged(self, name: str, text: str) -> list[str]:
         """The texts of all processes, in their order."""

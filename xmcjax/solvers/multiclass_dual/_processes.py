@@ -94,7 +94,8 @@ def _solved(
     options = dict(
         formulation=formulation, C=C, tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking
     )
-    peers.agree(lambda: {"X": given(X), "y": given(y), "options": repr(options)})
+    facts = {"work": "multiclass_dual", "options": repr(options)}
+    peers.agree(lambda: facts | {"X": given(X), "y": given(y)})
     bundles = _cut(np.bincount(y), wire.count * (2 if formulation == "ww" else 1))
     problem = (X, y, m, formulation, C)
     kind = _Separate if NAMES[formulation].has_own else _Countries if formulation == "ww" else _Shares

@@ -188,7 +188,7 @@ def _given(problem: Problem, method: str, hp: HParams, W0, b0, mesh, checkpoint)
     arrays = {"features": jax.tree.leaves(problem.op), "y": [problem.y], "weight": [problem.weight]}
     arrays["starting weights"] = [np.asarray(a) for a in (W0, b0) if a is not None]
     said = {name: ", ".join(map(described, parts)) for name, parts in arrays.items()}
-    return said | {"options": repr(options | problem_options)}
+    return {"work": "multinomial"} | said | {"options": repr(options | problem_options)}
 
 
 def _solved(
