@@ -83,8 +83,8 @@ def test_long_rows(formulation, C, dtype, tol, container):
 
 @needs_native
 def test_precision_that_does_not_suffice_is_said():
-    X, y = separable(30.0, np.float32)
-    found = md.run(X, y, formulation="ovr", C=1e3, tol=1e-9, max_epochs=2000)
+    X, y = separable(30.0, np.float32, n=100, d=30, m=6)
+    found = md.run(X, y, formulation="ovr", C=1e3, tol=1e-9, max_epochs=500)
     assert found.status in (Status.STALLED, Status.MAX_STEPS)
     assert md.run(X.astype(np.float64), y, formulation="ovr", C=1e3, tol=1e-9).status == Status.CONVERGED
 

@@ -11,15 +11,19 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from xmcjax import _sparse
 from xmcjax._fork import check_threads_of_jax
+
+Maybe = TypeVar("Maybe", bound=jax.Array | None)
 
 
 class Rows(NamedTuple):
@@ -65,6 +69,19 @@ class Rows(NamedTuple):
         return jnp.where(self.others, self.values - self.at_label()[..., None], -jnp.inf)
 
 
+def whole_rows(array: Maybe) -> Maybe:
+    """An array [..., m] with all numbers of a row on one device, where explicit axes of a mesh shard them.
+
+    Rows stay where they are. Axes that the compiler splits, and those of a ``shard_map``, are left alone.
+    """
+    if array is None:
+        return array
+    given = jax.typeof(array).sharding
+    if len(given.spec) < max(array.ndim, 1) or given.spec[-1] is None:
+        return array
+    return jax.sharding.reshard(array, NamedSharding(given.mesh, P(*given.spec[:-1], None)))
+
+
 def accumulator(dtype) -> Any:
     """The dtype in which numbers of `dtype` are summed: at least float32."""
     return jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype
@@ -87,6 +104,7 @@ def evaluate(core: Callable, scores, labels, where, *arrays, **static) -> jax.Ar
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _evaluate(core, static, scores, labels, where, *arrays):
+    scores, where = whole_rows(scores), whole_rows(where)
     rows = Rows.of(scores, labels, where)
     result = core(rows, *(array.astype(rows.values.dtype) for array in arrays), **dict(static))
     return jnp.where(rows.valid, result, jnp.nan).astype(scores.dtype)

@@ -15,7 +15,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from xmcjax.losses._classes import accumulator, checked_mask, checked_scores, checked_signs
+from xmcjax.losses._classes import (
+    accumulator,
+    checked_mask,
+    checked_scores,
+    checked_signs,
+    whole_rows,
+)
 from xmcjax.losses._conjugates import entropy, known_on_domain, rounding
 
 
@@ -101,6 +107,7 @@ def _checked(name: str, values, targets, where):
 @functools.partial(jax.jit, static_argnums=0)
 def _evaluate(core: Callable, values, targets, where):
     """``core(z, positive, negative, slack)`` [...], in the dtype of the values."""
+    values, targets, where = whole_rows(values), whole_rows(targets), whole_rows(where)
     z = values.astype(accumulator(values.dtype))
     counted = True if where is None else where
     slack = rounding(values.dtype, z)

@@ -22,6 +22,7 @@ from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
 from xmcjax.losses._largest import largest
+from xmcjax.native import by_rows
 
 
 def ordered_hinge(scores, labels, beta, *, where=None) -> jax.Array:
@@ -125,7 +126,13 @@ def _(primals, tangents):
 
 def _shares(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
     """The x with ⟨h, x⟩ = L_β(h): β of the rank of each h > 0, the mean over the ranks of those that tie."""
-    q = len(beta)
+    sums = jnp.concatenate([jnp.zeros(1, beta.dtype), jnp.cumsum(beta)])
+    return by_rows(_shares_of_rows, gains, top, jnp.broadcast_to(sums, (*top.shape[:-1], len(sums))))
+
+
+def _shares_of_rows(gains: jax.Array, top: jax.Array, sums: jax.Array) -> jax.Array:
+    """The same of Σ_{i≤j} β_i, j = 0 … q, of every row."""
+    q = top.shape[-1]
     places = functools.partial(jnp.vectorize, excluded={2}, signature="(q),(m)->(m)")
     search = places(lambda rising, h, side: q - jnp.searchsorted(rising, h, side=side))
     above, upto = (search(top[..., ::-1], gains, side) for side in ("right", "left"))
@@ -133,6 +140,6 @@ def _shares(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
     last = top[..., -1:]
     tied = above + jnp.sum(gains == last, axis=-1, keepdims=True, dtype=above.dtype)
     tied = jnp.where(gains == last, tied, upto) - above
-    sums = jnp.concatenate([jnp.zeros(1, beta.dtype), jnp.cumsum(beta)])
-    share = (sums[upto] - sums[above]) / jnp.maximum(tied, 1).astype(beta.dtype)
+    first, final = (jnp.take_along_axis(sums, rank, axis=-1, mode="clip") for rank in (above, upto))
+    share = (final - first) / jnp.maximum(tied, 1).astype(sums.dtype)
     return jnp.where(gains > 0, share, 0)

@@ -170,7 +170,7 @@ inline Vec<T> loaded(const T* p) {
 // Bytes as numbers, a register of them. GCC 12 converts a vector of bytes one by one.
 template <class T>
 inline Wide<T> load_signs_wide(const int8_t* p) {
-  Wide<T> v;
+  Wide<T> v{};
   for (int l = 0; l < kWide<T>; ++l) v[l] = T(p[l]);
   return v;
 }

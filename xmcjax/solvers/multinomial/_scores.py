@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xmcjax import linops, native
+from xmcjax._range import squared_norms
 from xmcjax.solvers.multinomial._problem import Problem
 
 # Of a block of dense instances, whose features and scores stay in the cache.
@@ -311,8 +312,7 @@ def _squares(op) -> np.ndarray:
     if isinstance(op, linops.Dense):
         X = np.asarray(op.X)
         return np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    X = op.to_scipy().astype(np.float64)
-    return np.asarray(X.power(2).sum(axis=1)).ravel()
+    return squared_norms(op.to_scipy().astype(np.float64))
 
 
 def _narrow(problem: Problem, squares: np.ndarray) -> bool:
