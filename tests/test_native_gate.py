@@ -74,6 +74,7 @@ CONVERTED = {
     "cli.evaluate._thresholds": "of a reader, which checks",
     "cli.evaluate._without_pairs": "of a reader, which checks",
     "cli._training.prepare": "of a reader, which checks",
+    "cluster._train._fingerprint": CHECKED,
     "data._scipy_npz._several": "of arrays compared before",
     "data._scipy_npz._matrix": "of canonical_csr, and of arrays compared before",
     "data._separate._npy_labels": DENSE,

@@ -44,6 +44,7 @@ LAYERS = [
     {"xmcjax.inits"},
     {"xmcjax.lanes"},
     {"xmcjax._node_worker"},
+    {"xmcjax.cluster"},
     {"xmcjax.estimators"},
     {"xmcjax.cli"},
 ]
@@ -59,6 +60,7 @@ NO_JAX_EITHER = {
 }
 # Imported where they are used, inside functions: importing a part of the library must not cost them.
 LATE = {"sklearn", "tqdm", "safetensors", "tyro", "optax", "pandas", "matplotlib", "pyarrow", "onnx"}
+LATE |= {"dask", "distributed"}
 # Extras, which a function of a light part imports when it is asked for what needs them.
 EXTRAS = {"pyarrow"}
 # The façade is a scikit-learn class, and a command is imported only when it is run.

@@ -40,6 +40,8 @@ NO_MATRIX = {
     "kernels.precomputed": "arrays only",
     "kernels.precomputed_test": "arrays only",
     "lanes.make_trainer": "behind train_one_vs_all",
+    "lanes.label_columns": "behind train_one_vs_all",
+    "lanes.make_queue": "behind train_one_vs_all",
     "lanes.train_on_nodes": "processes, tested beside lanes",
     "metrics.reject_curve": "class vectors",
     "metrics.taxonomy_loss": "class vectors",

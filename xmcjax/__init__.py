@@ -22,6 +22,7 @@ __all__ = [
 
 _PARTS = (
     "cli",
+    "cluster",
     "data",
     "estimators",
     "inits",

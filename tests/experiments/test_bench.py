@@ -12,6 +12,7 @@ from experiments import projection_scaling
 from experiments.bench import (
     checks,
     clip,
+    cluster,
     everywhere,
     hinge,
     many_labels,
@@ -112,6 +113,13 @@ def test_projection_scaling_small(tmp_path):
     for sets in stored["ns_per_entry"].values():
         assert len(sets) == 8 and all(len(times) == 1 and min(times) > 0 for times in sets.values())
     assert_drawn(tmp_path / "scaling.png", lambda axes: projection_scaling.draw(result, axes))
+
+
+def test_cluster_small(tmp_path):
+    result = cluster.run(cluster.Options(small=True, out=tmp_path).chosen())
+    assert result["same_bytes"]
+    assert all(len(result["runs"][way]) == 1 for way in cluster.WAYS)
+    assert "the same bytes" in cluster.markdown(result)
 
 
 def test_hinge_small(tmp_path):

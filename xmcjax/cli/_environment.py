@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import platform
 import warnings
@@ -84,10 +83,6 @@ def native_isa() -> str | None:
     """
     from xmcjax import native
 
-    library = native.load_library()
-    if library is None:
-        return None
-    native.available()
-    isa = library.xmcjax_isa
-    isa.restype = ctypes.c_char_p
-    return isa().decode()
+    if native.load_library() is not None:
+        native.available()
+    return native.isa()

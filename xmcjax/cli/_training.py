@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from xmcjax import __version__
 from xmcjax._links import CALIBRATED
 from xmcjax._topology import Share
 from xmcjax.cli._calibration import calibrate, check_calibration
+from xmcjax.cli._cluster import Cluster
+from xmcjax.cluster import ClusterError
 from xmcjax.data import Dataset, Transforms, fit_transforms
 from xmcjax.lanes import (
     LabelResult,
@@ -157,6 +159,7 @@ def train_to_directory(
     deadline: float | None = None,
     shares: Sequence[Share] = (),
     cv: int | None = None,
+    cluster: Cluster | None = None,
 ) -> Outcome:
     """Trains labels and stores them; a bar on a terminal's stderr shows how far it is.
 
@@ -175,11 +178,13 @@ def train_to_directory(
         deadline: of ``time.monotonic``; after it no shard is begun. None for none.
         shares: NUMA nodes with a process of their own; none to train in this process.
         cv: folds of the calibration, which this process makes; None for none.
+        cluster: whose workers train; None to train here.
 
     Raises:
         FileExistsError, ModelError, OSError: as :class:`xmcjax.models.ShardWriter`.
         ValueError: nothing to calibrate by, or more folds than rows; a start that does not fit.
         ChildProcessError: a process of a node died.
+        ClusterError: a cluster cannot go on.
     """
     from tqdm import tqdm
 
@@ -188,11 +193,14 @@ def train_to_directory(
     first, last = label_range or (0, L)
     worst: Unfinished | None = None
 
-    def sink(result: LabelResult) -> None:
+    def count(result: LabelResult) -> None:
         nonlocal worst
-        writer.add(*result[:7])  # up to cg_steps
         worst = worse(worst, result)
         bar.update()
+
+    def sink(result: LabelResult) -> None:
+        writer.add(*result[:7])  # up to cg_steps
+        count(result)
 
     if cv is not None:
         check_calibration(data, cv, np.arange(first, last))
@@ -219,8 +227,10 @@ def train_to_directory(
             precision(data.X.dtype),
         ):
             more: dict[str, Any] = dict(label_weights=label_weights, labels=labels, may_begin=clock)
-            if shares and len(labels):
-                summary = _on_nodes(data, options, sink, shares, **more)
+            if cluster is not None:
+                summary = _continued(cluster.train, data.X, data.Y, options, writer, count, **more)
+            elif shares and len(labels):
+                summary = _continued(train_on_nodes, data.X, data.Y, options, sink, shares, **more)
             else:
                 summary = train_one_vs_all(data.X, data.Y, options, sink, **more)
         missing = len(writer.missing())
@@ -239,11 +249,12 @@ def train_to_directory(
     return outcome
 
 
-def _on_nodes(data: TrainingData, options: OneVsAll, sink, shares: Sequence[Share], **more) -> Summary:
+def _continued(train: Callable[..., Summary], *arguments: Any, **more: Any) -> Summary:
+    """Trains with other processes; where they fail, the error says how to go on."""
     try:
-        return train_on_nodes(data.X, data.Y, options, sink, shares, **more)
-    except ChildProcessError as error:
-        raise ChildProcessError(f"{error}; what is complete is stored, --resume trains the rest") from error
+        return train(*arguments, **more)
+    except (ChildProcessError, ClusterError) as error:
+        raise type(error)(f"{error}; what is complete is stored, --resume trains the rest") from error
 
 
 def meta(

@@ -15,6 +15,7 @@ import tyro
 from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax.cli import _report
+from xmcjax.cli._cluster import ClusterOptions
 from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, read_features, transformed
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, check_uncompressed, described
 from xmcjax.data import Transforms
@@ -58,6 +59,10 @@ class Options:
     probabilities: bool = False
     n_jobs: int = SHARED["n_jobs"].of_flag
     files: DataOptions = dataclasses.field(default_factory=DataOptions)
+    cluster: ClusterOptions = dataclasses.field(default_factory=ClusterOptions)
+
+
+Predicted = tuple[np.ndarray, np.ndarray]
 
 
 class Opened(NamedTuple):
@@ -65,6 +70,7 @@ class Opened(NamedTuple):
 
     Attributes:
         best: (X, k) -> (labels, scores), both [n, k], of features after the transforms.
+        finished: (labels, scores) as the file has them.
         transforms: of the features.
         n_features, n_labels: of the model.
         columns: one more than the largest label that can be predicted.
@@ -72,7 +78,8 @@ class Opened(NamedTuple):
         named: whether labels are the places of classes that have names.
     """
 
-    best: Callable[[Any, int], tuple[np.ndarray, np.ndarray]]
+    best: Callable[[Any, int], Predicted]
+    finished: Callable[[np.ndarray, np.ndarray], Predicted]
     transforms: Transforms
     n_features: int
     n_labels: int
@@ -91,7 +98,10 @@ def run(options: Options) -> None:
     inputs = [path for path in (options.data, options.more_features) if path is not None]
     check_out(options.out, *inputs, model=options.model)
     check_uncompressed(options.out, "predictions")
-    model = (_kernel if system_of(options.model) == "kernel" else _linear)(options, threads)
+    system, flag = system_of(options.model), options.cluster.flag()
+    if flag is not None and system == "kernel":
+        raise ValueError(f"{flag}: expected a linear model, found one of the system kernel: {options.model}")
+    model = (_kernel if system == "kernel" else _linear)(options, threads)
     top_k = min(options.top_k, model.n_labels)
     pieces = read_features(
         options.data,
@@ -103,14 +113,21 @@ def run(options: Options) -> None:
     )
     n_rows, form = 0, None if options.out_format == AUTO else options.out_format
     with (
+        options.cluster.opened(threads) as cluster,
         contextlib.closing(pieces),
         prediction_file(options.out, form, n_labels=model.columns) as write,
         tqdm(unit="row", unit_scale=True, desc="predict", disable=None, file=sys.stderr) as bar,
     ):
-        for X in pieces:
-            write(*model.best(transformed(options.data, X, model.transforms), top_k))
-            n_rows += X.shape[0]
-            bar.update(X.shape[0])
+        rows = (transformed(options.data, X, model.transforms) for X in pieces)
+        if cluster is None:
+            predicted = (model.best(X, top_k) for X in rows)
+        else:
+            predicted = cluster.predict(options.model, rows, top_k, options.probabilities)
+        for found in predicted:
+            labels, scores = model.finished(*found)
+            write(labels, scores)
+            n_rows += len(labels)
+            bar.update(len(labels))
     written = f"{options.out} ({n_rows:,} rows, {top_k} labels per row)"
     stream = _report.summary_stream(options.out)
     _report.print_field(
@@ -133,11 +150,11 @@ def _linear(options: Options, threads: int) -> Opened:
     if options.probabilities or model.n_weights <= _HELD or (options.model / INDEX).exists():
         predictor = Predictor(model, n_jobs=threads)
         best = functools.partial(predictor.predict_topk, probabilities=options.probabilities)
-    if options.probabilities and model.calibration() is not None:
-        best = _by_probability(best)
+    by_probability = options.probabilities and model.calibration() is not None
     classes = model.names().classes
     return Opened(
-        _numbered(best, classes),
+        best,
+        _finished(by_probability, classes),
         model.transforms(),
         model.n_features,
         last - first,
@@ -165,7 +182,8 @@ def _kernel(options: Options, threads: int) -> Opened:
         return labels, np.take_along_axis(p, labels, axis=1)
 
     return Opened(
-        _numbered(best, classes),
+        best,
+        _finished(False, classes),
         transforms,
         classifier.n_features_in_,
         len(classes),
@@ -175,15 +193,26 @@ def _kernel(options: Options, threads: int) -> Opened:
     )
 
 
-def _by_probability(best: Callable) -> Callable:
-    """The same labels, those of the highest scores, in the order of probabilities, as files have them."""
+def _finished(
+    by_probability: bool, classes: np.ndarray | None
+) -> Callable[[np.ndarray, np.ndarray], Predicted]:
+    """What is done with predictions before they are written.
 
-    def ordered(X, k: int) -> tuple[np.ndarray, np.ndarray]:
-        labels, p = best(X, k)
-        order = np.argsort(-p, axis=1, kind="stable")
-        return np.take_along_axis(labels, order, axis=1), np.take_along_axis(p, order, axis=1)
+    Args:
+        by_probability: whether the labels of the highest scores are put in the order of probabilities.
+        classes: which are the labels where they are numbers from 0; else labels are their places.
+    """
+    numbers = None if _named(classes) else classes
 
-    return ordered
+    def finished(labels: np.ndarray, scores: np.ndarray) -> Predicted:
+        if by_probability:
+            order = np.argsort(-scores, axis=1, kind="stable")
+            labels, scores = (np.take_along_axis(a, order, axis=1) for a in (labels, scores))
+        if numbers is not None:
+            labels = np.where(labels < 0, labels, numbers[labels])
+        return labels, scores
+
+    return finished
 
 
 def _named(classes: np.ndarray | None) -> bool:
@@ -197,15 +226,3 @@ def _named(classes: np.ndarray | None) -> bool:
 def _columns(classes: np.ndarray | None, n_labels: int) -> int:
     """One more than the largest label that can be predicted."""
     return n_labels if classes is None or _named(classes) else int(classes[-1]) + 1
-
-
-def _numbered(best: Callable, classes: np.ndarray | None) -> Callable:
-    """Predictions with the classes as labels, where these are numbers from 0; else their places."""
-    if classes is None or _named(classes):
-        return best
-
-    def numbered(X, k: int) -> tuple[np.ndarray, np.ndarray]:
-        labels, scores = best(X, k)
-        return np.where(labels < 0, labels, classes[labels]), scores
-
-    return numbered

@@ -13,6 +13,7 @@ from xmcjax._options import flag_of
 from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
+from xmcjax.cli._cluster import ClusterOptions, TrainingFiles
 from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training, transformed
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._options import (
@@ -63,6 +64,8 @@ class Options:
         labels_file: labels of the rows, where they have a file of their own.
         more_features: features to stand beside those of --train, row by row, such as embeddings.
         dtype: of the features, the weights and all arithmetic.
+        workers_read: with a cluster, let each of its hosts read the training data itself, under the same
+            names, in place of sending it what this process has read.
         numa: auto gives each NUMA node a process of its own, pinned to its cores, with its copy of the
             features, where the threads are on several; off trains in one process.
         labels: train labels A to B-1 only; several jobs can share the work, each with a directory of its own.
@@ -109,6 +112,7 @@ class Options:
     dtype: DtypeName = "float32"
     block_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = OPTIONS["block_size"].default
     n_jobs: int = OPTIONS["n_jobs"].of_flag
+    workers_read: bool = False
     numa: Literal["auto", "off"] = "auto"
     random_state: int = OPTIONS["random_state"].of_flag
     labels: LabelRange = None
@@ -119,6 +123,7 @@ class Options:
     timeout: Annotated[float | None, tyro.conf.arg(metavar="SECONDS")] = None
     resume: bool = False
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
+    cluster: ClusterOptions = dataclasses.field(default_factory=ClusterOptions)
 
 
 def trainer_options(options: Options) -> OneVsAll:
@@ -176,6 +181,26 @@ def _deadline(options: Options, trainer: OneVsAll) -> float | None:
     return deadline
 
 
+def _check_cluster(options: Options, trainer: OneVsAll) -> None:
+    """Whether a cluster can do what is asked for.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    flag = options.cluster.flag()
+    if flag is None:
+        if options.workers_read:
+            raise ValueError("--workers-read needs --scheduler or --local-cluster, got neither")
+        return
+    if trainer.init.tree:
+        raise ValueError(
+            f"{flag}: expected an --init that trains labels by themselves, got {trainer.init.name}, which "
+            "starts them from one another"
+        )
+    if options.calibration != "none":
+        raise ValueError(f"{flag}: expected no --calibration, whose folds one process trains")
+
+
 @compilation_cache()
 def run(options: Options) -> int:
     """Trains, stores, summarises, and evaluates where a test file is given.
@@ -185,6 +210,7 @@ def run(options: Options) -> int:
     """
     trainer, weights = trainer_options(options), weighting(options)
     deadline = _deadline(options, trainer)
+    _check_cluster(options, trainer)
     parse_transforms(options.transform)
     parse_range(options.labels)
     if options.shard_size < 1:
@@ -205,22 +231,25 @@ def run(options: Options) -> int:
     if options.test is not None and test is not None:
         test = test._replace(X=transformed(options.test, test.X, data.transforms))
     reading = time.perf_counter() - begin
-    shares = node_shares(options.numa, trainer.threads)
+    shares = [] if options.cluster.flag() else node_shares(options.numa, trainer.threads)
     if shares:
         _report.print_field("numa", _report.describe_shares(shares))
-    outcome = _training.train_to_directory(
-        data,
-        trainer,
-        options.model,
-        label_range=label_range,
-        shard_size=options.shard_size,
-        resume=options.resume,
-        weighting=weights,
-        balanced=options.class_weight != "none",
-        deadline=deadline,
-        shares=shares,
-        cv=None if options.calibration == "none" else options.cv,
-    )
+    source = TrainingFiles.of(options, data.transforms) if options.workers_read else None
+    with options.cluster.opened(trainer.threads, source) as cluster:
+        outcome = _training.train_to_directory(
+            data,
+            trainer,
+            options.model,
+            label_range=label_range,
+            shard_size=options.shard_size,
+            resume=options.resume,
+            weighting=weights,
+            balanced=options.class_weight != "none",
+            deadline=deadline,
+            shares=shares,
+            cv=None if options.calibration == "none" else options.cv,
+            cluster=cluster,
+        )
     _report.warn_of_labels(outcome)
     model = LinearModel.load(options.model, partial=not outcome.complete)
     seconds = {"reading": reading, "total": time.perf_counter() - begin}

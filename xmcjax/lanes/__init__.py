@@ -10,9 +10,9 @@ from xmcjax.lanes._nodes import train_on_nodes
 from xmcjax.lanes._one_vs_all import make_trainer, train_one_vs_all
 from xmcjax.lanes._options import OPTIONS, OneVsAll
 from xmcjax.lanes._precision import precision
-from xmcjax.lanes._queue import by_positives
+from xmcjax.lanes._queue import by_positives, make_queue
 from xmcjax.lanes._results import LabelResult, Summary
-from xmcjax.lanes._training_data import check_sample_weight
+from xmcjax.lanes._training_data import check_labels, check_sample_weight, label_columns
 from xmcjax.lanes._unfinished import Unfinished, worse
 
 __all__ = [
@@ -31,8 +31,11 @@ __all__ = [
     "balanced_weights",
     "by_positives",
     "calibrate_one_vs_all",
+    "check_labels",
     "check_sample_weight",
+    "label_columns",
     "lanes_that_fit",
+    "make_queue",
     "make_trainer",
     "precision",
     "train_on_nodes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import scipy.sparse as sp
@@ -55,7 +56,9 @@ class HingeTrainer(Trainer):
     def _solve(self, queue: Queue, place: int) -> None:
         while not self._stop.is_set() and not queue.finished:
             taken = self._taken(queue, self._size, lambda label: without_positives(label, self._data.dtype))
-            if taken:
+            if not taken:
+                time.sleep(1e-3)  # others may come
+            else:
                 for result in self._results(np.array([label for label, _ in taken], np.int64)):
                     if self._wanted is None or result.label in self._wanted:
                         self._output.result(result)

@@ -32,11 +32,13 @@ class Problems:
         self._starts: Callable[[Labels], Starts] | None = None
 
     def prepare_starts(self, solve: Callable[[np.ndarray, bool], tuple[np.ndarray, float]]) -> None:
-        """Makes the initialisation ready.
+        """Makes the initialisation ready, where it is not.
 
         Args:
             solve: (w, b) at the optimum of the problem with these positives, loosely or not.
         """
+        if self._starts is not None:
+            return
         data, options = self._data, self._options
         mean, has_bias = self._rule.total / self._rule.n, options.fit_intercept
         self._starts = options.init.prepare(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
 
 import jax
 import numpy as np
@@ -40,10 +42,27 @@ class Trainer:
         self._output = Output(sink, observe, self._stop)
         self._wanted: set[int] | None = None
 
+    def again(self, sink: Callable[[LabelResult], None], stop: StopFlag) -> Self:
+        """Another run on the same data, which are prepared once; runs may go on side by side.
+
+        Args:
+            sink: of its results.
+            stop: ends it; a run of one thread heeds it where the caller does (:meth:`StopFlag.heeded`).
+        """
+        other = copy.copy(self)
+        other._stop = stop
+        other._output = Output(sink, None, stop)
+        return other
+
     @property
     def Y(self) -> sp.csc_array:
         """Labels, CSC [n, L] of ones, of the rows that count, in the order of training."""
         return self._data.Y
+
+    @property
+    def summary(self) -> Summary:
+        """Totals of the run so far."""
+        return self._output.summary
 
     @property
     def weight(self) -> np.ndarray | None:

@@ -30,6 +30,9 @@ from xmcjax.models._linear import LinearModel as LinearModel
 from xmcjax.models._manifest import check_regular as check_regular
 from xmcjax.models._merge import merge_models as merge_models
 from xmcjax.models._names import Names as Names
+from xmcjax.models._outside import Outside as Outside
+from xmcjax.models._outside import beacon as beacon
+from xmcjax.models._outside import write_outside as write_outside
 from xmcjax.models._predict import decision_function as decision_function
 from xmcjax.models._predict import predict_topk as predict_topk
 from xmcjax.models._predict import scores_above as scores_above
@@ -38,6 +41,7 @@ from xmcjax.models._predictions import prediction_file as prediction_file
 from xmcjax.models._predictions import read_predictions as read_predictions
 from xmcjax.models._predictions import write_predictions as write_predictions
 from xmcjax.models._predictor import Predictor as Predictor
+from xmcjax.models._shard import checked_weights as checked_weights
 from xmcjax.models._temperature import fit_temperature as fit_temperature
 from xmcjax.models._writer import RUN_FILE as RUN_FILE
 from xmcjax.models._writer import ShardWriter as ShardWriter

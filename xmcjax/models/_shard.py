@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from xmcjax import _sparse
+from xmcjax._arguments import number, whole_number
 from xmcjax._sparse import compressed_fault
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._tensors import reading
@@ -46,6 +48,46 @@ class Shard(NamedTuple):
     status: np.ndarray
     newton_steps: np.ndarray
     cg_steps: np.ndarray
+
+
+def checked_weights(
+    label: int,
+    indices,
+    values,
+    bias: float,
+    status: int,
+    newton_steps: int,
+    cg_steps: int,
+    *,
+    n_features: int,
+    dtype: np.dtype,
+) -> LabelWeights:
+    """The result of a label as it is stored; the arguments are those of ``ShardWriter.add``.
+
+    Raises:
+        ValueError, TypeError: as there.
+    """
+    indices, values = _sparse.dense(indices, "indices"), _sparse.dense(values, "values")
+    if indices.size == 0:
+        indices = indices.astype(np.int32)
+    if indices.ndim != 1 or values.shape != indices.shape or indices.dtype.kind not in "iu":
+        raise ValueError(
+            f"label {label}: expected indices (integers) and values of one length, found shapes "
+            f"{indices.shape}, {values.shape} and indices of type {indices.dtype}"
+        )
+    if values.dtype != dtype:
+        raise TypeError(f"label {label}: expected values of type {dtype}, found {values.dtype}")
+    if not (np.isfinite(values).all() and np.isfinite(number("bias", bias))):
+        raise ValueError(f"label {label}: expected finite weights, found nan or infinity")
+    if indices.size and (indices[0] < 0 or indices[-1] >= n_features or (indices[1:] <= indices[:-1]).any()):
+        raise ValueError(
+            f"label {label}: expected ascending features from 0 to {n_features - 1}, found others"
+        )
+    # Boolean indexing copies: the caller may use its buffers again.
+    kept = values != 0
+    steps = (whole_number(n, s, 0) for n, s in (("newton_steps", newton_steps), ("cg_steps", cg_steps)))
+    status = whole_number("status", status, -(2**7), 2**7 - 1)
+    return LabelWeights(indices[kept].astype(np.int32), values[kept], float(bias), status, *steps)
 
 
 def encode(labels: list[LabelWeights], dtype: np.dtype) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from xmcjax import _sparse
-from xmcjax._arguments import flag, number, whole_number
+from xmcjax._arguments import flag, whole_number
 from xmcjax.data import atomic_write
 from xmcjax.models import _manifest
 from xmcjax.models._calibration import Calibration
@@ -34,7 +34,8 @@ from xmcjax.models._manifest import (
     ShardRecord,
 )
 from xmcjax.models._names import Names, decode
-from xmcjax.models._shard import LabelWeights, encode
+from xmcjax.models._outside import Outside
+from xmcjax.models._shard import LabelWeights, checked_weights, encode
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
 RUN_FILE = "run.json"
@@ -282,6 +283,11 @@ class ShardWriter:
         """Whether every label of the range is on disk."""
         return not self._manifest.missing()
 
+    @property
+    def shard_size(self) -> int:
+        """Labels per shard."""
+        return self._manifest.shard_size
+
     def missing(self) -> np.ndarray:
         """The labels that are not on disk, int64, ascending; those only added so far are among them."""
         gaps = self._manifest.missing()
@@ -334,32 +340,17 @@ class ShardWriter:
         first, last = self._manifest.label_range
         if not first <= label < last:
             raise ValueError(f"label {label}: expected a label from {first} to {last - 1}")
-        indices, values = _sparse.dense(indices, "indices"), _sparse.dense(values, "values")
-        if indices.size == 0:
-            indices = indices.astype(np.int32)
-        if indices.ndim != 1 or values.shape != indices.shape or indices.dtype.kind not in "iu":
-            raise ValueError(
-                f"label {label}: expected indices (integers) and values of one length, found shapes "
-                f"{indices.shape}, {values.shape} and indices of type {indices.dtype}"
-            )
-        if values.dtype != self._manifest.dtype:
-            raise TypeError(
-                f"label {label}: expected values of type {self._manifest.dtype}, found {values.dtype}"
-            )
-        if not (np.isfinite(values).all() and np.isfinite(number("bias", bias))):
-            raise ValueError(f"label {label}: expected finite weights, found nan or infinity")
-        if indices.size and (
-            indices[0] < 0 or indices[-1] >= self._manifest.n_features or (indices[1:] <= indices[:-1]).any()
-        ):
-            raise ValueError(
-                f"label {label}: expected ascending features from 0 to {self._manifest.n_features - 1}, "
-                "found others"
-            )
-        # Boolean indexing copies: the caller may use its buffers again.
-        kept = values != 0
-        steps = (whole_number(n, s, 0) for n, s in (("newton_steps", newton_steps), ("cg_steps", cg_steps)))
-        status = whole_number("status", status, -(2**7), 2**7 - 1)
-        return LabelWeights(indices[kept].astype(np.int32), values[kept], float(bias), status, *steps)
+        return checked_weights(
+            label,
+            indices,
+            values,
+            bias,
+            status,
+            newton_steps,
+            cg_steps,
+            n_features=self._manifest.n_features,
+            dtype=self._manifest.dtype,
+        )
 
     def _write_full(self) -> None:
         with self._write_lock:
@@ -378,11 +369,15 @@ class ShardWriter:
         labels = [slots[label] for label in range(first, last)]
         content = encode(labels, self._manifest.dtype)
         file = _manifest.record(_manifest.shard_name(number), content)
-        nonzeros = sum(len(label.indices) for label in labels)
+        self._write(file.file, content)
+        self._enter(file, number, sum(len(label.indices) for label in labels))
+
+    def _enter(self, file: FileRecord, number: int, nonzeros: int) -> None:
+        """Names a shard that is on disk in the manifest."""
+        first, last = self._manifest.shard_bounds(number)
         shard = ShardRecord(
             **dataclasses.asdict(file), first_label=first, n_labels=last - first, nonzeros=nonzeros
         )
-        self._write(file.file, content)
         before = self._manifest
         shards = sorted((*before.shards, shard), key=lambda s: s.first_label)
         self._manifest = dataclasses.replace(before, shards=tuple(shards))
@@ -392,6 +387,35 @@ class ShardWriter:
             # The manifest on disk may not name the shard: it counts as not written.
             self._manifest = before
             raise
+
+    def adopt(self, shard: Outside) -> bool:
+        """Takes a shard that :func:`write_outside` has written into the directory, in another process.
+
+        Returns:
+            False where its labels are stored already; the file is then removed.
+
+        Raises:
+            ModelFormatError: the file is not the one that was written.
+            ValueError: some labels of the shard were added here.
+            OSError: it cannot be read, or renamed.
+        """
+        path = self.directory / shard.file.file
+        number = shard.first_label // self._manifest.shard_size
+        with self._write_lock:
+            with self._buffer_lock:
+                if number in self._pending or number in self._full:
+                    raise ValueError(f"{path}: expected none of its labels here, found some added")
+                stored = number in self._stored
+            if stored:
+                path.unlink()
+                return False
+            _manifest.check_hash(self.directory, shard.file)
+            name = _manifest.shard_name(number)
+            os.replace(path, self.directory / name)
+            self._enter(dataclasses.replace(shard.file, file=name), number, shard.nonzeros)
+            with self._buffer_lock:
+                self._stored.add(number)
+            return True
 
     def close(self) -> None:
         """Write what is complete and release the directory. Incomplete shards are dropped: their

@@ -14,8 +14,10 @@ from xmcjax.native._interrupts import StopFlag as StopFlag
 from xmcjax.native._library import SLOWER as SLOWER
 from xmcjax.native._library import PerformanceWarning
 from xmcjax.native._library import absence as absence
+from xmcjax.native._library import isa as isa
 from xmcjax.native._library import library_path as library_path
 from xmcjax.native._library import load_library as load_library
+from xmcjax.native._library import sources as sources
 from xmcjax.native._library import switched_off as switched_off
 from xmcjax.native._library import warn_of_twins as warn_of_twins
 

@@ -61,6 +61,18 @@ def library_path() -> str:
     return library._name
 
 
+def isa() -> str | None:
+    """The instruction set that the kernels use here; None without them."""
+    library = load_library()
+    return None if library is None else _told(library.xmcjax_isa)
+
+
+def sources() -> str | None:
+    """The hash of the C++ sources that the kernels were built from; None without them."""
+    library = load_library()
+    return None if library is None else _hash_of(library)
+
+
 def absence() -> str:
     """Why there is no library, and what to do about it; "" where there is one."""
     return _find()[1]

@@ -1,0 +1,90 @@
+"""``train`` and ``predict`` with the processes of a cluster."""
+
+import json
+import sys
+
+import pytest
+
+from tests.support import dask_processes
+from tests.support.processes import python
+from xmcjax.cli import train as train_command
+
+pytestmark = [
+    pytest.mark.usefixtures("no_wait_for_the_disk"),
+    pytest.mark.filterwarnings(
+        # of Dask and what it stands on, when sockets are closed under it
+        "ignore::ResourceWarning",
+        "ignore::pytest.PytestUnraisableExceptionWarning",
+        "ignore::pytest.PytestUnhandledThreadExceptionWarning",
+    ),
+]
+SHARDS = ("--shard-size", 4)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with dask_processes.cluster(tmp_path_factory.mktemp("of") / "dask", 2) as cluster:
+        yield cluster
+
+
+def test_the_bytes_are_those_of_one_process(train, contents, xmcjax, files, tmp_path, cluster):
+    one, alone = train(*SHARDS, name="one")
+    two, told = train(*SHARDS, "--local-cluster", 2, name="two")
+    assert "2 workers with 2 threads at tcp://127.0.0.1:" in told.done().out
+    three, told = train(*SHARDS, "--scheduler", cluster.address, "--json", name="three")
+    fields = json.loads(told.done().out)
+    assert fields["cluster"]["address"] == cluster.address
+    assert contents(one) == contents(two) == contents(three)
+    four, told = train(*SHARDS, "--scheduler", cluster.address, "--workers-read", name="four")
+    told.done()
+    assert contents(one) == contents(four)
+    lines = [next(x for x in r.out.splitlines() if x.startswith("labels")) for r in (alone.done(), alone)]
+    assert lines[0] == lines[1]
+    out = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    xmcjax("predict", "--model", one, "--data", files / "test.txt", "--out", out[0]).done()
+    more = ("--scheduler", cluster.address)
+    xmcjax("predict", "--model", one, "--data", files / "test.txt", "--out", out[1], *more).done()
+    assert out[0].read_bytes() == out[1].read_bytes()
+
+
+def test_time_is_over_and_resume(train, contents, cluster, monkeypatch):
+    monkeypatch.setattr(train_command._training, "deadline_of", lambda timeout: 0.0)
+    more = (*SHARDS, "--scheduler", cluster.address)
+    directory, result = train(*more, "--timeout", 1)
+    assert result.code == train_command.TIMED_OUT and "were not begun when the time was over" in result.err
+    train(*more, "--resume")[1].done()
+    assert contents(directory) == contents(train(*SHARDS, name="whole")[0])
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ("--scheduler", "nowhere"),
+            "--scheduler: expected an address such as tcp://HOST:8786, got 'nowhere'",
+        ),
+        (("--scheduler", "127.0.0.1:x"), "--scheduler: expected an address"),
+        (("--local-cluster", 0), "--local-cluster: expected 1 to 1024 processes, got 0"),
+        (("--local-cluster", 2, "--scheduler", "a:1"), "expected --scheduler or --local-cluster, got both"),
+        (
+            ("--local-cluster", 2, "--init", "ova_primal_pp"),
+            "--local-cluster: expected an --init that trains",
+        ),
+        (("--workers-read",), "--workers-read needs --scheduler or --local-cluster, got neither"),
+        (("--local-cluster", 2, "--calibration", "sigmoid"), "--local-cluster: expected no --calibration"),
+    ],
+)
+def test_flags_that_make_no_cluster(train, flags, said):
+    directory, result = train(*flags)
+    result.refused(said)
+    assert not directory.exists()
+
+
+def test_no_dask(train, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    train("--local-cluster", 2)[1].refused('a cluster needs Dask: pip install "xmcjax[cluster]"')
+
+
+def test_commands_without_a_cluster_do_not_load_dask():
+    program = "import sys, xmcjax.cli.train, xmcjax.cli.predict; print('distributed' in sys.modules)"
+    assert python(program, check=True).stdout.split() == ["False"]

@@ -1,0 +1,123 @@
+"""A scheduler and workers of Dask, each a process of its own on the loopback interface."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from tests.support.lanes import small
+from tests.support.processes import ROOT
+
+
+class Cluster:
+    """A scheduler, and workers with one thread each that are not started again.
+
+    Args:
+        folder: an empty one, for what the processes write.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._processes: list[subprocess.Popen] = []
+        contact = folder / "scheduler.json"
+        more = ("--port", "0", "--no-show", "--scheduler-file", str(contact))
+        self.scheduler = self._start("dask_scheduler", *more)
+        self.address = _read(contact, self.scheduler)["address"]
+
+    def worker(self, prelude: str = "", **environment: str) -> subprocess.Popen:
+        """Another worker.
+
+        Args:
+            prelude: Python source that runs in it first.
+            environment: its variables.
+        """
+        number = len(self._processes)
+        more = ["--no-nanny", "--nthreads", "1", "--local-directory", str(self._folder)]
+        if prelude:
+            file = self._folder / f"prelude{number}.py"
+            file.write_text(dedent(prelude))
+            more += ["--preload", str(file)]
+        return self._start("dask_worker", self.address, *more, **environment)
+
+    def _start(self, module: str, *arguments: str, **environment: str) -> subprocess.Popen:
+        here = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0")
+        command = [sys.executable, "-m", f"distributed.cli.{module}", *here, *arguments]
+        variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+        with open(self._folder / f"{module}-{len(self._processes)}.log", "wb") as log:
+            process = subprocess.Popen(command, env=variables, stdout=log, stderr=log)
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        """Ends all processes, stopped ones too."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait(timeout=60)
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """A source that makes the data of tests anew, in a worker."""
+
+    seed: int
+
+    def __call__(self) -> dict[str, Any]:
+        X, Y = small(seed=self.seed)
+        return {"X": X, "Y": Y}
+
+
+def _read(file: Path, process: subprocess.Popen, seconds: float = 60) -> dict[str, Any]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        if file.exists() and file.read_text():
+            return json.loads(file.read_text())
+        time.sleep(0.05)
+    raise AssertionError(f"the scheduler has written no {file}")
+
+
+@contextmanager
+def cluster(folder: Path, workers: int = 0) -> Iterator[Cluster]:
+    """A cluster with so many plain workers."""
+    folder.mkdir()
+    found = Cluster(folder)
+    try:
+        for _ in range(workers):
+            found.worker()
+        yield found
+    finally:
+        found.close()
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started and that Python's multiprocessing runs, such as local workers."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            command = (folder / "cmdline").read_text()
+        except (OSError, NotADirectoryError):  # it has ended meanwhile, or is no process
+            continue
+        if fields[1] == str(pid) and fields[0] != "Z" and "spawn_main" in command:
+            found.append(int(folder.name))
+    return found
+
+
+def kill_one(pids: list[int]) -> None:
+    """The first of them that is still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            return
+        except ProcessLookupError:
+            continue

@@ -1,0 +1,14 @@
+"""Training and prediction on a Dask cluster, whose workers may come, go and die.
+
+It needs the extra ``cluster``. What is trained there has the bytes of what one process trains, on processors
+with the same instruction set.
+"""
+
+from xmcjax.cluster._clients import connected as connected
+from xmcjax.cluster._clients import local_cluster as local_cluster
+from xmcjax.cluster._errors import ClusterError as ClusterError
+from xmcjax.cluster._predict import predict_on_cluster as predict_on_cluster
+from xmcjax.cluster._source import FromUrl as FromUrl
+from xmcjax.cluster._supply import Source as Source
+from xmcjax.cluster._train import Part as Part
+from xmcjax.cluster._train import train_on_cluster as train_on_cluster

@@ -1,0 +1,55 @@
+"""Which labels one task trains."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+#: A task has at most this part of a thread's share of the labels that are left: threads end together then.
+_PART = 4
+#: Labels of a task that is a part of a shard, at least: so many keep the lanes of a block busy.
+_LEAST = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Labels first … last − 1.
+
+    Attributes:
+        first, last: of the block.
+        shard: whether they are a whole shard of the model.
+    """
+
+    first: int
+    last: int
+    shard: bool
+
+
+def blocks_of(
+    labels: np.ndarray, counts: np.ndarray, shard_size: int, threads: int, *, ascending: bool
+) -> list[Block]:
+    """Blocks of labels, each within a shard.
+
+    Args:
+        labels: numbers of those to be trained, ascending; of each shard all that the model is to hold.
+        counts: positives of every label.
+        shard_size: labels per shard.
+        threads: of the cluster.
+        ascending: whether they come in the order of labels; otherwise shards with the most positives come
+            first, so that what ends last is short.
+    """
+    shards = np.split(labels, np.flatnonzero(np.diff(labels // shard_size)) + 1) if len(labels) else []
+    if not ascending:
+        shards.sort(key=lambda shard: -int(counts[shard].sum()))
+    blocks, left = [], len(labels)
+    for shard in shards:
+        most = max(_LEAST, left // (_PART * threads))
+        parts = -(-len(shard) // most)
+        runs = np.split(shard, np.flatnonzero(np.diff(shard) > 1) + 1)
+        whole = parts == 1 and len(runs) == 1
+        for run in runs:
+            for part in np.array_split(run, min(parts, len(run))):
+                blocks.append(Block(int(part[0]), int(part[-1]) + 1, whole))
+        left -= len(shard)
+    return blocks

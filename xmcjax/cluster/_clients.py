@@ -1,0 +1,115 @@
+"""A cluster of processes on this machine, and the way to one that runs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xmcjax._arguments import whole_number
+from xmcjax.cluster._errors import ClusterError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# What the names of the folders of clusters on this machine begin with; the number of the process follows.
+_FOLDER = "xmcjax-local-"
+
+#: Seconds for the first answer of a scheduler.
+CONNECT = 30
+
+
+def _distributed():
+    try:
+        import distributed
+    except ImportError as error:
+        raise ImportError(f'a cluster needs Dask: pip install "xmcjax[cluster]" ({error})') from error
+    return distributed
+
+
+@contextlib.contextmanager
+def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
+    """A client of worker processes on this machine, which listen on its loopback interface alone.
+
+    A worker that dies is started again. Everything ends, and its files go, with the context.
+
+    Args:
+        workers: processes.
+        threads: of each.
+
+    Raises:
+        ImportError: there is no Dask.
+        ClusterError: a process could not be started.
+    """
+    workers, threads = whole_number("workers", workers, 1), whole_number("threads", threads, 1)
+    distributed = _distributed()
+    from dask import config
+
+    _remove_left_over()
+
+    # Dask lets malloc give memory back at once, which training takes again a moment later, and looks a
+    # hundred times a second at what its threads do.
+    environment = config.get("distributed.nanny.pre-spawn-environ") | {"MALLOC_TRIM_THRESHOLD_": 1 << 28}
+    settings = {
+        "distributed.nanny.pre-spawn-environ": environment,
+        "distributed.worker.profile.enabled": False,
+    }
+    with (
+        config.set(settings),
+        tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True) as folder,
+    ):
+        try:
+            cluster = distributed.LocalCluster(
+                n_workers=workers,
+                threads_per_worker=threads,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",  # without it, every interface and always the same port
+                memory_limit=0,  # what a worker needs is what training needs: nothing is gained by ending it
+                local_directory=folder,
+                silence_logs=logging.CRITICAL,  # of workers that die; what matters becomes an error here
+            )
+        except RuntimeError as error:
+            raise ClusterError(
+                f"{workers} processes of a local cluster could not be started: {error}"
+            ) from error
+        with cluster, distributed.Client(cluster, set_as_default=False) as client:
+            yield client
+
+
+def _remove_left_over() -> None:
+    """The folders of processes of this user that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+        number = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        try:
+            own = folder.stat().st_uid == os.getuid()
+            os.kill(int(number), 0)
+        except ProcessLookupError:
+            if own:
+                shutil.rmtree(folder, ignore_errors=True)
+        except (OSError, ValueError):  # of another user, gone meanwhile, or none of ours
+            continue
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[Client]:
+    """A client of the scheduler at an address, such as ``tcp://127.0.0.1:8786``.
+
+    Certificates and keys for ``tls://`` are those of Dask's own settings (``distributed.comm.tls``).
+
+    Raises:
+        ClusterError: there is no scheduler.
+        ImportError: there is no Dask.
+    """
+    distributed = _distributed()
+    try:
+        client = distributed.Client(address, timeout=CONNECT, set_as_default=False)
+    except (OSError, ValueError, RuntimeError, TypeError) as error:
+        reason = str(error).replace("\n", " ") or type(error).__name__
+        raise ClusterError(f"expected a Dask scheduler at {address}, found none: {reason}") from error
+    with client:
+        yield client

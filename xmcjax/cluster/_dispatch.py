@@ -1,0 +1,344 @@
+"""Tasks for the workers of a Dask cluster, of which some die, fall silent or lack the data.
+
+The scheduler gives the tasks of a worker that has died to others. What it leaves to its clients is done
+here: tasks whose workers have died too often for it, workers of which nothing is heard, a scheduler that is
+gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import inspect
+import itertools
+import queue
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from xmcjax.cluster._errors import ClusterError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Work = TypeVar("Work")
+
+#: Seconds without a sign of life after which the tasks of a worker are given to others too.
+SILENCE = 20
+#: Seconds without any worker, or without the scheduler, after which a run ends.
+PATIENCE = 50
+#: How often a task is handed to the scheduler anew, which has tried it on several workers each time.
+_MOST_DEATHS = 5
+# Seconds that the scheduler has for an answer.
+_ANSWER = 10
+# Tasks for each thread that wait at the scheduler or are under way: a worker has its next one at hand.
+_AHEAD = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """What a task answers on whose host the data of the run are not."""
+
+    worker: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Refused:
+    """What a task answers that cannot be done, for a reason that another worker would not mend."""
+
+    reason: str
+    worker: str = ""
+
+
+def worker_of_task() -> Any:
+    """The worker of Dask in which a task runs."""
+    from distributed import get_worker
+
+    return get_worker()
+
+
+def secede() -> None:
+    """Lets the worker of this task begin another one, while this one is not done."""
+    import distributed
+
+    distributed.secede()
+
+
+def guarded(function: Callable, *arguments: Any) -> Any:
+    """A task whose errors come back as texts: no client unpickles the exceptions of workers."""
+    worker = worker_of_task().address
+    try:
+        answer = function(*arguments)
+    except OSError as error:
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return Refused(text or type(error).__name__, worker)
+    except MemoryError as error:
+        return Refused(f"not enough memory: {error}", worker)
+    except (ValueError, ImportError) as error:
+        return Refused(str(error), worker)
+    except Exception as error:  # a mistake of ours: its kind and place help to find it
+        import traceback
+
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return Refused(f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})", worker)
+    if isinstance(answer, (Missing, Refused)):
+        return dataclasses.replace(answer, worker=worker)
+    return answer
+
+
+@dataclasses.dataclass
+class _Open(Generic[Work]):
+    """Work that has no result yet."""
+
+    work: Work
+    deaths: int = 0
+    keys: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class _Life:
+    """What was last heard of a worker."""
+
+    sign: float
+    since: float
+
+
+class Workers:
+    """The workers of a cluster, as its scheduler sees them.
+
+    Args:
+        client: of the cluster.
+    """
+
+    def __init__(self, client: Client):
+        self._client: Any = client  # whose methods are coroutines, to a type checker
+        self._alive: dict[str, _Life] = {}
+        self._answered = self._peopled = time.monotonic()
+        self._most = {}
+        if "n_workers" in inspect.signature(type(client).scheduler_info).parameters:
+            self._most = {"n_workers": -1}  # newer versions tell of five workers without it
+
+        #: threads by address
+        self.threads: dict[str, int] = {}
+        #: by address what workers on the same host share: its name, and the folder that holds their folders
+        self.places: dict[str, tuple[str, str]] = {}
+
+    def look(self) -> None:
+        """Asks the scheduler.
+
+        Raises:
+            ClusterError: it does not answer, or has had no worker, for :data:`PATIENCE` seconds.
+        """
+        now = time.monotonic()
+        try:
+            found = self._client.sync(self._identity, callback_timeout=_ANSWER)["workers"]
+        except (OSError, TimeoutError):
+            if now - self._answered > PATIENCE or self._client.status not in ("running", "connecting"):
+                raise ClusterError(f"{self._name()} does not answer") from None
+            return
+        self._answered = now
+        if found:
+            self._peopled = now
+        elif now - self._peopled > PATIENCE:
+            raise ClusterError(f"{self._name()} has had no worker for {PATIENCE} seconds")
+        self.threads = {address: int(facts["nthreads"]) for address, facts in found.items()}
+        self.places = {
+            address: (str(facts["host"]), str(Path(facts["local_directory"]).parent))
+            for address, facts in found.items()
+        }
+        for address, facts in found.items():
+            life, sign = self._alive.get(address), float(facts["last_seen"])
+            if life is None or life.sign != sign:
+                self._alive[address] = _Life(sign, now)
+        for address in self._alive.keys() - found.keys():
+            del self._alive[address]
+
+    def wait(self) -> None:
+        """For a first worker.
+
+        Raises:
+            ClusterError: none comes within :data:`PATIENCE` seconds.
+        """
+        while not self.threads:
+            self.look()
+            if not self.threads:
+                time.sleep(0.2)
+
+    async def _identity(self) -> dict[str, Any]:
+        return await self._client.scheduler.identity(**self._most)
+
+    def _name(self) -> str:
+        return f"the scheduler {self._client.scheduler.address}"
+
+    def silent(self, seconds: float) -> list[str]:
+        """Those of which nothing was heard for so long."""
+        now = time.monotonic()
+        return [address for address, life in self._alive.items() if now - life.since > seconds]
+
+
+class Dispatcher(Generic[Work]):
+    """Has work done by workers, and hands out the result of each piece once.
+
+    Args:
+        client: of the cluster.
+        function: of a task, called with `common` and a piece of work.
+        common: pickled with every task.
+        supply: called with addresses of workers whose hosts lack the data.
+        discard: called with a result that came a second time.
+
+    Attributes:
+        held: results that the caller keeps for later; so much less is under way.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        function: Callable[[Any, Work], Any],
+        common: Any,
+        supply: Callable[[Sequence[str]], None],
+        discard: Callable[[Any], None],
+    ):
+        self._client: Any = client  # whose methods are coroutines, to a type checker
+        self._function, self._common = function, common
+        self._supply, self._discard = supply, discard
+        self.held = 0
+        self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._open: dict[int, _Open[Work]] = {}
+        self._futures: dict[str, tuple[int, Any]] = {}
+        self._numbers = itertools.count()
+        self._looked = 0.0
+        self.workers = Workers(client)
+
+    def results(self, pieces: Iterator[Work]) -> Iterator[tuple[Work, Any]]:
+        """Each piece with its result, in the order in which they come.
+
+        Raises:
+            ClusterError: workers cannot do it, or there are none, or the scheduler is gone.
+        """
+        from distributed import CancelledError
+        from distributed.comm.core import CommClosedError
+
+        try:
+            while True:
+                self._look()
+                self._fill(pieces)
+                if not self._open:
+                    return
+                yield from self._taken()
+        except (CancelledError, asyncio.CancelledError, CommClosedError) as error:
+            raise self._gone() from error
+        finally:
+            with contextlib.suppress(
+                OSError, CancelledError, asyncio.CancelledError
+            ):  # nobody is there to hear it
+                self._client.cancel([future for _, future in self._futures.values()], force=True)
+
+    def _fill(self, pieces: Iterator[Work]) -> None:
+        room = _AHEAD * sum(self.workers.threads.values()) - len(self._open)
+        if self._open:
+            room -= self.held
+        for work in itertools.islice(pieces, max(room, 0)):
+            number = next(self._numbers)
+            self._open[number] = _Open(work)
+            self._submit(number)
+
+    def _submit(self, number: int, workers: list[str] | None = None) -> None:
+        piece = self._open[number]
+        key = f"{self._common.name}-{number}-{len(piece.keys)}"
+        piece.keys.append(key)
+        future = self._client.submit(
+            guarded,
+            self._function,
+            self._common,
+            piece.work,
+            key=key,
+            pure=False,
+            workers=workers,
+            allow_other_workers=workers is not None,  # should these die too
+            priority=-number,
+        )
+        self._futures[key] = number, future
+        future.add_done_callback(self._done.put)
+
+    def _look(self) -> None:
+        """Once a second: which workers there are, and whether they live."""
+        if time.monotonic() - self._looked < 1:
+            return
+        self.workers.look()
+        self._looked = time.monotonic()
+        silent = self.workers.silent(SILENCE)
+        if silent:
+            self._hand_over(silent)
+
+    def _hand_over(self, silent: list[str]) -> None:
+        """Gives the tasks of workers to others too; the first result of each counts."""
+        others = [other for other in self.workers.threads if other not in silent]
+        if not others:
+            if self.workers.threads.keys() <= set(self.workers.silent(PATIENCE)):
+                raise ClusterError(f"nothing was heard of any worker for {PATIENCE} seconds")
+            return
+        try:
+            processing = self._client.sync(self._processing, callback_timeout=_ANSWER)
+        except TimeoutError:  # which the next look finds too
+            return
+        for key in (str(key) for address in silent for key in processing.get(address, ())):
+            number, _ = self._futures.get(key, (None, None))
+            if number in self._open and key == self._open[number].keys[-1]:
+                self._submit(number, others)
+
+    async def _processing(self) -> dict[str, Any]:
+        return await self._client.scheduler.processing()
+
+    def _taken(self) -> Iterator[tuple[Work, Any]]:
+        """One result, if it comes within a second."""
+        from distributed import KilledWorker
+
+        try:
+            future = self._done.get(timeout=1)
+        except queue.Empty:
+            return
+        number, _ = self._futures.pop(future.key, (None, None))
+        piece = self._open.get(number) if number is not None else None
+        if future.status in ("cancelled", "lost"):
+            if piece is not None:
+                raise self._gone()
+            return
+        if piece is None or number is None:
+            with contextlib.suppress(TimeoutError, KilledWorker):  # a file that is not removed harms nobody
+                self._discard(future.result(timeout=_ANSWER))
+            return
+        try:
+            answer = future.result(timeout=SILENCE)
+        except TimeoutError:  # the worker that has it has fallen silent
+            self._submit(number)
+            return
+        except KilledWorker:
+            self._repeat(number, piece)
+            return
+        except Exception as error:  # of Dask: it could not read the task, or the result
+            if future.status != "error":
+                raise
+            text = f"{type(error).__name__}: {error}".replace("\n", " ")
+            raise ClusterError(f"a worker could not begin a task: {text}") from error
+        if isinstance(answer, Refused):
+            raise ClusterError(f"worker {answer.worker}: {answer.reason}")
+        if isinstance(answer, Missing):
+            self._supply([answer.worker])
+            self._submit(number)
+            return
+        del self._open[number]
+        yield piece.work, answer
+
+    def _gone(self) -> ClusterError:
+        return ClusterError(f"the scheduler {self._client.scheduler.address} is gone, or was started anew")
+
+    def _repeat(self, number: int, piece: _Open[Work]) -> None:
+        piece.deaths += 1
+        if piece.deaths > _MOST_DEATHS:
+            raise ClusterError(
+                f"{piece.work}: {_MOST_DEATHS} times several workers have died with it; a worker may have "
+                "too little memory"
+            )
+        self._submit(number)

@@ -1,0 +1,142 @@
+"""Prediction of many rows of which a Dask cluster does the work; every worker maps the model."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import secrets
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xmcjax import __version__, _sparse
+from xmcjax._arguments import whole_number
+from xmcjax.cluster._dispatch import Dispatcher, Refused
+from xmcjax.models import LinearModel, Predictor
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# Rows of a task.
+_ROWS = 4096
+# Models whose weights a worker keeps.
+_KEPT = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """What every task of a prediction has in common.
+
+    Attributes:
+        name: of the run.
+        version: of the client's xmcjax.
+        directory: of the model, which every worker has to see.
+        sha256: of its manifest.
+        k: labels per row.
+        probabilities: in place of scores.
+    """
+
+    name: str
+    version: str
+    directory: Path
+    sha256: str
+    k: int
+    probabilities: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """Some rows.
+
+    Attributes:
+        number: of the piece.
+        X: features, after the transforms of the model.
+    """
+
+    number: int
+    X: Any
+
+
+def predict_on_cluster(
+    client: Client,
+    directory: str | Path,
+    pieces: Iterable[Any],
+    k: int,
+    *,
+    probabilities: bool = False,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The k best labels of rows, as :meth:`xmcjax.models.Predictor.predict_topk` gives them.
+
+    Workers take some rows at a time and open the model in its directory, which they all have to see. What
+    happens to workers that die is as with :func:`train_on_cluster`.
+
+    Args:
+        client: a ``distributed.Client``.
+        directory: of a linear model.
+        pieces: features after the model's transforms, some rows at a time, [n_i, d]; they are asked for as
+            they are needed.
+        k, probabilities: as there.
+
+    Yields:
+        ``(labels, scores)`` of rows that follow one another.
+
+    Raises:
+        ClusterError: the cluster cannot go on; a worker sees another model at that place, or none.
+        ModelError, ValueError: as :class:`xmcjax.models.Predictor`.
+    """
+    directory = Path(directory).absolute()
+    model = LinearModel.load(directory, verify="size")
+    name = f"xmcjax-{secrets.token_hex(6)}"
+    run = _Run(name, __version__, directory, model.manifest_sha256, whole_number("k", k, 1), probabilities)
+    dispatcher: Dispatcher[_Rows] = Dispatcher(client, _predict_rows, run, _nothing, _nothing)
+    dispatcher.workers.wait()
+    waiting: dict[int, Any] = {}
+    following = 0
+    for rows, answer in dispatcher.results(_rows_of(pieces)):
+        waiting[rows.number] = answer
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
+        dispatcher.held = len(waiting)
+
+
+def _nothing(_: Any) -> None:
+    """No data have to be brought, and none are left."""
+
+
+def _rows_of(pieces: Iterable[Any]) -> Iterator[_Rows]:
+    number = 0
+    for piece in pieces:
+        X = _sparse.matrix(piece)
+        for first in range(0, X.shape[0], _ROWS):
+            yield _Rows(number, X[first : first + _ROWS])
+            number += 1
+
+
+_predictors: collections.OrderedDict[tuple[Path, str], Predictor] = collections.OrderedDict()
+_lock = threading.Lock()
+
+
+def _predict_rows(run: _Run, rows: _Rows) -> tuple[np.ndarray, np.ndarray] | Refused:
+    """In a worker."""
+    if run.version != __version__:
+        return Refused(
+            f"expected xmcjax {run.version} as where the prediction was started, found {__version__}"
+        )
+    key = run.directory, run.sha256
+    with _lock:
+        if key not in _predictors:
+            if not run.directory.is_dir():
+                return Refused(f"{run.directory}: expected the model that is to predict, found no directory")
+            model = LinearModel.load(run.directory)
+            if model.manifest_sha256 != run.sha256:
+                return Refused(f"{run.directory}: expected the model of the client, found another one")
+            _predictors[key] = Predictor(model, n_jobs=1)
+            while len(_predictors) > _KEPT:
+                _predictors.popitem(last=False)
+        predictor = _predictors[key]
+    # a copy: what comes from the network need not be aligned
+    return predictor.predict_topk(rows.X.copy(), run.k, probabilities=run.probabilities)

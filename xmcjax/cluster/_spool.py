@@ -1,0 +1,84 @@
+"""Arrays that stand once on the disk of each host, mapped by the workers there.
+
+A host is what shares a folder of Dask's workers (``dask worker --local-directory``, by default one for all
+workers of a user).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+_READY = "ready"
+
+
+def folder_of(local_directory: str, run: str) -> Path:
+    """Where the arrays of a run stand on the host of a worker.
+
+    Args:
+        local_directory: of the worker, which has the folders of all workers of its host beside it.
+        run: its name.
+    """
+    return Path(local_directory).parent / f"xmcjax-{run}"
+
+
+def _flattened(matrix) -> tuple[tuple, list[np.ndarray]]:
+    """What a matrix is, and its arrays."""
+    if sp.issparse(matrix):
+        return (matrix.format, list(matrix.shape)), [matrix.data, matrix.indices, matrix.indptr]
+    return ("dense", list(matrix.shape)), [np.ascontiguousarray(matrix)]
+
+
+def write(folder: Path, matrices: Mapping[str, Any]) -> None:
+    """Writes matrices into a new folder; another worker of the host may have done it meanwhile.
+
+    Raises:
+        OSError: they cannot be written; nothing is left of them.
+    """
+    if (folder / _READY).exists():
+        return
+    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}-"))
+    try:
+        forms = {}
+        for name, matrix in matrices.items():
+            forms[name], arrays = _flattened(matrix)
+            for k, array in enumerate(arrays):
+                np.save(scratch / f"{name}-{k}.npy", array)
+        (scratch / _READY).write_text(json.dumps(forms))
+        try:
+            scratch.rename(folder)
+        except OSError:
+            if not (folder / _READY).exists():
+                raise
+            shutil.rmtree(scratch)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """The matrices, mapped; None where the host does not have them."""
+    try:
+        forms = json.loads((folder / _READY).read_text())
+    except FileNotFoundError:
+        return None
+    return {name: _read(folder, name, *form) for name, form in forms.items()}
+
+
+def _read(folder: Path, name: str, form: str, shape: list[int]):
+    arrays = [np.load(folder / f"{name}-{k}.npy", mmap_mode="r") for k in range(1 if form == "dense" else 3)]
+    if form == "dense":
+        return arrays[0]
+    return {"csr": sp.csr_matrix, "csc": sp.csc_array}[form](tuple(arrays), shape=tuple(shape))
+
+
+def remove(folder: Path) -> None:
+    """Deletes what :func:`write` has written, where it is there."""
+    shutil.rmtree(folder, ignore_errors=True)

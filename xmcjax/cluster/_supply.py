@@ -1,0 +1,110 @@
+"""Brings the data of a run to the hosts of a cluster, once to each."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xmcjax.cluster import _spool
+from xmcjax.cluster._dispatch import Dispatcher, Refused, guarded, worker_of_task
+from xmcjax.cluster._errors import ClusterError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# Seconds for workers to remove their data.
+_PATIENCE = 5
+
+#: What a host reads for itself: called there, it gives the matrices by name.
+Source = Callable[[], Mapping[str, Any]]
+
+
+def _spool_here(name: str, matrices: Mapping[str, Any] | Source) -> None:
+    """In a worker: writes the data of a run into a folder of its host."""
+    folder = _spool.folder_of(worker_of_task().local_directory, name)
+    _spool.write(folder, matrices() if callable(matrices) else matrices)
+
+
+def _remove_here(name: str, local_directory: str) -> None:
+    _spool.remove(_spool.folder_of(local_directory, name))
+
+
+class Supply:
+    """The data of one run.
+
+    Args:
+        client: of the cluster.
+        name: of the run.
+        matrices: by name, which are sent to one worker and from there to others; or what reads them there.
+    """
+
+    def __init__(self, client: Client, name: str, matrices: Mapping[str, Any] | Source):
+        self._client: Any = client
+        self._name, self._matrices = name, matrices
+        self._count = 0
+
+    def bring(self, dispatcher: Dispatcher, addresses: Sequence[str]) -> None:
+        """To the hosts of these workers.
+
+        Raises:
+            ClusterError: a host cannot store or read them.
+        """
+        workers = dispatcher.workers
+        chosen: dict[tuple[str, str], str] = {}
+        for address in addresses:
+            if address in workers.places:
+                chosen.setdefault(workers.places[address], address)
+        if not chosen:
+            return  # they have died
+        targets = list(chosen.values())
+        if callable(self._matrices):
+            data = self._matrices
+        else:
+            data = self._client.scatter([self._matrices], workers=targets[:1], hash=False)[0]
+        futures = []
+        for address in targets:
+            self._count += 1
+            key = f"{self._name}-data-{self._count}"
+            more: dict[str, Any] = dict(key=key, pure=False, workers=[address], priority=1 << 30)
+            futures.append(self._client.submit(guarded, _spool_here, self._name, data, **more))
+        looked = time.monotonic()
+        while True:
+            # a task of a worker that has died waits for ever: its host asks anew
+            pending = [
+                f for f, a in zip(futures, targets, strict=True) if a in workers.threads and not f.done()
+            ]
+            if not pending:
+                break
+            time.sleep(0.02)
+            if time.monotonic() - looked > 1:
+                workers.look()
+                looked = time.monotonic()
+        for future, address in zip(futures, targets, strict=True):
+            if future.status == "error":
+                raise ClusterError(f"worker {address}: {future.exception()}".replace("\n", " "))
+            answer = future.result() if future.status == "finished" else None
+            if isinstance(answer, Refused):
+                raise ClusterError(f"worker {answer.worker}: {answer.reason}")
+
+    def remove(self) -> None:
+        """From all hosts whose workers answer within some seconds."""
+
+        def forget() -> None:
+            with contextlib.suppress(OSError):  # the workers that are gone have nothing to forget
+                self._client.run(_forget, self._name, on_error="ignore")
+
+        # a worker that is stopped never answers, and the client would wait for it
+        asking = threading.Thread(target=forget, daemon=True)
+        asking.start()
+        asking.join(_PATIENCE)
+
+
+def _forget(name: str, dask_worker: Any = None) -> None:
+    """In every worker: ends what it does for a run, and removes its data from the host."""
+    from xmcjax.cluster._training_tasks import stop_run
+
+    stop_run(name)
+    _remove_here(name, dask_worker.local_directory)

@@ -1,0 +1,191 @@
+"""One-vs-all training of which a Dask cluster does the work."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import __version__, _sparse, linops, native
+from xmcjax._arguments import whole_number
+from xmcjax.cluster._blocks import Block, blocks_of
+from xmcjax.cluster._dispatch import Dispatcher
+from xmcjax.cluster._errors import ClusterError
+from xmcjax.cluster._supply import Source, Supply
+from xmcjax.cluster._training_tasks import Ended, Run, train_block
+from xmcjax.data import Dataset
+from xmcjax.lanes import (
+    LabelResult,
+    LabelWeights,
+    OneVsAll,
+    Summary,
+    check_labels,
+    check_sample_weight,
+    label_columns,
+)
+from xmcjax.models import ShardWriter, beacon
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Labels that have been trained and stored.
+
+    Attributes:
+        results: of them; without weights where a worker has written these.
+        isa: instruction set of the kernels that trained them; None without kernels.
+    """
+
+    results: list[LabelResult]
+    isa: str | None
+
+
+def train_on_cluster(
+    client: Client,
+    X,
+    Y,
+    options: OneVsAll,
+    out: ShardWriter | Callable[[LabelResult], None],
+    *,
+    sample_weight: np.ndarray | None = None,
+    label_weights: LabelWeights | None = None,
+    labels: np.ndarray | None = None,
+    may_begin: Callable[[int], bool] | None = None,
+    shard_size: int = 1000,
+    source: Source | None = None,
+    done: Callable[[Part], None] | None = None,
+) -> Summary:
+    """:func:`xmcjax.lanes.train_one_vs_all` with the workers of a Dask cluster.
+
+    A task trains some labels of a shard in one thread of a worker; a million labels are a thousand tasks. The
+    tasks of a worker that dies, or of which nothing is heard for 20 seconds, are given to others. What ends
+    the run, within a minute, is a scheduler that is gone, a cluster without workers, and a worker that cannot
+    do its work: of another version of xmcjax, or with a full disk.
+
+    Args:
+        client: a ``distributed.Client``.
+        X, Y, options, sample_weight, label_weights, labels, may_begin: as there. ``n_jobs`` has no meaning.
+        out: a writer, into whose directory workers put shards where they see it, and whose other labels they
+            hand back; or a function that is called with each result, one call at a time.
+        shard_size: labels per task at most; that of the writer, where it is one.
+        source: what a host reads for itself, in place of the data being sent to it: it is pickled, called
+            there, and gives a mapping with "X" and "Y", which have to be those of this call.
+        done: called when labels are stored.
+
+    Raises:
+        ClusterError: the cluster cannot go on; what is stored is whole.
+        ValueError: as there; an initialisation that takes labels in an order of its own.
+    """
+    begin = time.perf_counter()
+    if options.init.tree:
+        raise ValueError(
+            f"init {options.init.name} starts labels from the solutions of others, which tasks of a cluster "
+            "do not have"
+        )
+    X, columns = _sparse.matrix(X), label_columns(Y)
+    linops.check_features(X)
+    matrices: dict[str, Any] = {"X": X, "Y": columns}
+    if sample_weight is not None:
+        matrices["sample_weight"] = check_sample_weight(sample_weight, X.shape[0])
+    if label_weights is not None:
+        matrices |= {"positive": label_weights.positive, "negative": label_weights.negative}
+    labels = np.arange(columns.shape[1]) if labels is None else check_labels(labels, columns.shape[1])
+    writer = out if isinstance(out, ShardWriter) else None
+    shard_size = writer.shard_size if writer else whole_number("shard_size", shard_size, 1)
+    results = _Results(out, done)
+    if not len(labels):
+        return results.summary
+    name = f"xmcjax-{secrets.token_hex(6)}"
+    with contextlib.ExitStack() as stack:
+        light = stack.enter_context(beacon(writer.directory)) if writer else None
+        own = dataclasses.replace(options, n_jobs=1)
+        run = Run(name, __version__, native.sources(), own, light, shard_size)
+        supply = Supply(client, name, matrices if source is None else _Compared(source, matrices))
+        dispatcher: Dispatcher[Block] = Dispatcher(
+            client, train_block, run, lambda workers: supply.bring(dispatcher, workers), results.discard
+        )
+        dispatcher.workers.wait()
+        stack.callback(supply.remove)
+        supply.bring(dispatcher, list(dispatcher.workers.threads))
+        threads = sum(dispatcher.workers.threads.values())
+        counts = np.diff(columns.indptr)
+        ascending = may_begin is not None
+        blocks = blocks_of(np.sort(labels), counts, shard_size, threads, ascending=ascending)
+        for _, ended in dispatcher.results(_begun(blocks, may_begin)):
+            results.store(ended)
+    results.summary.seconds = time.perf_counter() - begin
+    return results.summary
+
+
+def _begun(blocks: list[Block], may_begin: Callable[[int], bool] | None) -> Iterator[Block]:
+    for block in blocks:
+        if may_begin is not None and not may_begin(block.first):
+            return
+        yield block
+
+
+class _Results:
+    """Stores the results of blocks and counts them."""
+
+    def __init__(self, out: ShardWriter | Callable[[LabelResult], None], done: Callable[[Part], None] | None):
+        self._out, self._done = out, done
+        self.summary = Summary()
+
+    def store(self, ended: Ended) -> None:
+        """The result of a block."""
+        results = ended.results()
+        if isinstance(self._out, ShardWriter):
+            if ended.outside is not None:
+                self._out.adopt(ended.outside)
+            else:
+                for result in results:
+                    self._out.add(*result[:7])
+        else:
+            for result in results:
+                self._out(result)
+        for result in results:
+            self.summary.add(result)
+        self.summary.active += ended.summary.active
+        self.summary.steps += ended.summary.steps
+        first = ended.summary.first_step_seconds
+        self.summary.first_step_seconds = max(self.summary.first_step_seconds, first)
+        if self._done is not None:
+            self._done(Part(results, ended.isa))
+
+    def discard(self, ended: Any) -> None:
+        """A result that another worker has given already."""
+        if isinstance(ended, Ended) and ended.outside is not None and isinstance(self._out, ShardWriter):
+            self._out.adopt(ended.outside)  # which finds it stored
+
+
+def _fingerprint(matrices: Any) -> str:
+    """SHA-256 of features and labels."""
+    return Dataset(matrices["X"], sp.csr_array(matrices["Y"])).fingerprint()
+
+
+class _Compared:
+    """A source whose data have to be those of the client."""
+
+    def __init__(self, source: Source, matrices: dict[str, Any]):
+        self._source = source
+        self._expected = _fingerprint(matrices)
+        self._more = {name: value for name, value in matrices.items() if name not in ("X", "Y")}
+
+    def __call__(self) -> dict[str, Any]:
+        found = dict(self._source())
+        found["Y"] = label_columns(found["Y"])
+        fingerprint = _fingerprint(found)
+        if fingerprint != self._expected:
+            raise ClusterError(
+                f"expected the data of the run, SHA-256 {self._expected[:12]}…, found others, "
+                f"{fingerprint[:12]}…"
+            )
+        return found | self._more

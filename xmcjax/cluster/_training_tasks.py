@@ -1,0 +1,189 @@
+"""What a worker does: it trains the labels of a block, on data that its host has.
+
+A worker prepares the data once for all tasks of a run, whose labels share its lanes (``_session.py``).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xmcjax import __version__, native
+from xmcjax.cluster import _spool
+from xmcjax.cluster._blocks import Block
+from xmcjax.cluster._dispatch import Missing, Refused, secede, worker_of_task
+from xmcjax.cluster._session import Session
+from xmcjax.lanes import LabelResult, OneVsAll, Summary, by_positives
+from xmcjax.models import Outside, checked_weights, write_outside
+
+# Runs whose data a worker keeps: of two clients that train side by side.
+_KEPT = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What every task of a training run has in common.
+
+    Attributes:
+        name: of the run; its data have it too.
+        version, sources: of the client's xmcjax, and the hash of its C++ sources, None without kernels.
+        options: how labels are trained, with one thread.
+        beacon: a file in the directory of the model, which workers write into where they see it; None where
+            results are handed back.
+        shard_size: labels per shard.
+    """
+
+    name: str
+    version: str
+    sources: str | None
+    options: OneVsAll
+    beacon: Path | None
+    shard_size: int
+
+
+class Weights(NamedTuple):
+    """Weights as CSR, a label per row."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """A trained block.
+
+    Attributes:
+        summary: of its labels.
+        numbers: of them by name, as in :class:`xmcjax.lanes.LabelResult`, in ascending order of labels.
+        outside: the shard, where it was written; or
+        weights: of the labels.
+        isa: instruction set of the kernels; None without them.
+    """
+
+    summary: Summary
+    numbers: dict[str, np.ndarray]
+    outside: Outside | None
+    weights: Weights | None
+    isa: str | None
+
+    def results(self) -> list[LabelResult]:
+        """Of the labels, in ascending order; without weights where these have been written."""
+        columns = [values.tolist() for values in self.numbers.values()]
+        found = []
+        for k, numbers in enumerate(zip(*columns, strict=True)):
+            indices, values = np.zeros(0, np.int32), np.zeros(0, np.float32)
+            if self.weights is not None:
+                entries = slice(*self.weights.indptr[k : k + 2])
+                # copies: what comes from the network need not be aligned
+                indices, values = self.weights.indices[entries].copy(), self.weights.values[entries].copy()
+            of_name = dict(zip(self.numbers, numbers, strict=True))
+            found.append(LabelResult(indices=indices, values=values, **of_name))
+        return found
+
+
+NUMBERS = [name for name in LabelResult._fields if name not in ("indices", "values")]
+
+
+_sessions: collections.OrderedDict[str, Session] = collections.OrderedDict()
+_stopped: collections.deque[str] = collections.deque(maxlen=64)
+_lock = threading.Lock()
+
+
+def _session(run: Run) -> Session | None:
+    """The data of a run; None where this host does not have them."""
+    worker = worker_of_task()
+    with _lock:  # the other threads of this worker wait for the same data
+        session = _sessions.get(run.name)
+        if session is None:
+            matrices = _spool.read(_spool.folder_of(worker.local_directory, run.name))
+            if matrices is None:
+                return None
+            options = dataclasses.replace(run.options, n_jobs=worker.state.nthreads)
+            session = _sessions[run.name] = Session(matrices, options)
+            while len(_sessions) > _KEPT:
+                _sessions.popitem(last=False)
+        _sessions.move_to_end(run.name)
+        return session
+
+
+def train_block(run: Run, block: Block) -> Ended | Missing | Refused:
+    """Trains the labels of a block in this thread."""
+    if (run.version, run.sources) != (__version__, native.sources()):
+        theirs, ours = (
+            _named(v, s) for v, s in ((run.version, run.sources), (__version__, native.sources()))
+        )
+        return Refused(f"expected xmcjax {theirs} as where the run was started, found {ours}")
+    session = _session(run)
+    if session is None:
+        return Missing()
+    with _lock:
+        if run.name in _stopped:
+            return Refused("the run is over")
+    begin = time.perf_counter()
+    labels = by_positives(session.counts, np.arange(block.first, block.last), block.last)
+    # While the last labels of this block are trained, the worker takes another task, whose labels fill lanes.
+    results, summary = session.train(labels, all_taken=secede)
+    if results is None:
+        return Refused("the run is over")
+    _count(len(labels), summary.newton_steps, time.perf_counter() - begin)
+    return _ended(run, block, session, results, summary)
+
+
+def _named(version: str, sources: str | None) -> str:
+    return f"{version} without C++ kernels" if sources is None else f"{version} (C++ sources {sources[:8]})"
+
+
+def _ended(run: Run, block: Block, session: Session, results: list[LabelResult], summary: Summary) -> Ended:
+    numbers = {name: np.array([getattr(result, name) for result in results]) for name in NUMBERS}
+    outside = rows = None
+    if block.shard and run.beacon is not None and run.beacon.exists():
+        directory = run.beacon.parent
+        kind: dict[str, Any] = dict(n_features=session.n_features, dtype=session.dtype)
+        weights = [checked_weights(*result[:7], **kind) for result in results]
+        outside = write_outside(directory, block.first, run.shard_size, weights, session.dtype)
+    else:
+        rows = Weights(
+            np.cumsum([0, *(len(result.indices) for result in results)]),
+            np.concatenate([result.indices for result in results]).astype(np.int32),
+            np.concatenate([result.values for result in results]),
+        )
+    return Ended(summary, numbers, outside, rows, native.isa())
+
+
+def stop_run(name: str) -> None:
+    """Ends what this worker trains for a run, and forgets its data."""
+    with _lock:
+        _stopped.append(name)
+        session = _sessions.pop(name, None)
+    if session is not None:
+        session.stop()
+
+
+def _count(labels: int, newton_steps: int, seconds: float) -> None:
+    """Shows the work of this worker among Dask's numbers of it, which its dashboard lists."""
+    worker = worker_of_task()
+    with _lock, contextlib.suppress(AttributeError):  # a worker of another kind has no such numbers
+        done = worker.metrics.setdefault("labels trained", _Total())
+        steps = worker.metrics.setdefault("Newton steps", _Total())
+        rate = worker.metrics.setdefault("labels per second", _Total())
+        done.value += labels
+        steps.value += newton_steps
+        rate.value = round(labels / max(seconds, 1e-9), 1)
+
+
+@dataclasses.dataclass
+class _Total:
+    """A number that a worker tells its scheduler with every sign of life."""
+
+    value: float = 0
+
+    def __call__(self, worker: Any) -> float:
+        return self.value

@@ -1,0 +1,72 @@
+"""Shards that other processes write into the directory of a model, for its one writer to take."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xmcjax.models import _manifest
+from xmcjax.models._manifest import FileRecord
+from xmcjax.models._shard import LabelWeights, encode
+
+
+@dataclasses.dataclass(frozen=True)
+class Outside:
+    """A shard under a temporary name.
+
+    Attributes:
+        file: as it was written.
+        first_label: of the shard.
+        nonzeros: its weights.
+    """
+
+    file: FileRecord
+    first_label: int
+    nonzeros: int
+
+
+def write_outside(
+    directory: Path, first_label: int, shard_size: int, labels: Sequence[LabelWeights], dtype: np.dtype
+) -> Outside:
+    """Writes a whole shard under a name of its own, which ``ShardWriter.adopt`` changes.
+
+    Two processes that write the same shard do not meet, and a writer that resumes the model removes what
+    nobody has adopted.
+
+    Raises:
+        OSError: it cannot be written; nothing is left of it.
+    """
+    content = encode(list(labels), dtype)
+    name = f".{_manifest.shard_name(first_label // shard_size)}.{secrets.token_hex(8)}.tmp"
+    path = Path(directory) / name
+    try:
+        with open(path, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # the first error is the one that matters
+            path.unlink()
+        if isinstance(error, OSError) and error.errno is not None:
+            # a full disk has no name
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise
+    nonzeros = sum(len(label.indices) for label in labels)
+    return Outside(_manifest.record(name, content), first_label, nonzeros)
+
+
+@contextlib.contextmanager
+def beacon(directory: Path) -> Iterator[Path]:
+    """A file in a model's directory, by whose name other processes see whether it is theirs too."""
+    path = Path(directory).absolute() / f".run.json.{secrets.token_hex(8)}.tmp"
+    path.touch()
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
