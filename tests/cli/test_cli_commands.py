@@ -107,6 +107,7 @@ def test_help_of_the_program(xmcjax, flag):
 
 CHOICES = {
     "train": [MARGIN_LOSSES, INITS, PENALTIES, TRANSFORMS, READERS, SYSTEMS],
+    "plan": [MARGIN_LOSSES, TRANSFORMS, READERS],
     "predict": [READERS, PREDICTION_FORMATS],
     "evaluate": [READERS, PREDICTION_FORMATS, PROPENSITY_PRESETS],
     "import": [IMPORTS],

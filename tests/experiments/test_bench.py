@@ -19,6 +19,7 @@ from experiments.bench import (
     memory,
     one_vs_all,
     penalties,
+    plan,
     prediction,
     projections,
     single_rows,
@@ -120,6 +121,15 @@ def test_cluster_small(tmp_path):
     assert result["same_bytes"]
     assert all(len(result["runs"][way]) == 1 for way in cluster.WAYS)
     assert "the same bytes" in cluster.markdown(result)
+
+
+def test_plan_small(tmp_path):
+    result = plan.run(plan.Options(small=True, out=tmp_path).chosen())
+    (row,) = result["rows"]
+    assert row["set"] == plan.MADE and 0 < row["training_s"] and 0 < row["planned_s"]
+    # of a set this small, nearly all is the process itself
+    assert row["planned_mb"] == pytest.approx(row["peak_mb"], rel=0.3)
+    assert "| made | 1 |" in plan.markdown(result)
 
 
 def test_hinge_small(tmp_path):

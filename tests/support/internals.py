@@ -1,9 +1,9 @@
 """All that tests know of the inside of the library, and why: nothing else under tests imports it."""
 
 # SYSTEMS is the table of systems that commands, options and stored models share; of the others the
-# parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores and nodes,
-# and Hierarchy, which kernels.class_kernels takes and which has no public name
-from xmcjax import _hierarchy, _options, _platt, _sparse, _systems, _topology
+# parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores, memory and
+# nodes, and Hierarchy, which kernels.class_kernels takes and which has no public name
+from xmcjax import _hierarchy, _memory, _options, _platt, _sparse, _systems, _topology
 
 # parts of commands that tests make fail, or fuzz
 from xmcjax.cli import _cache, _calibration, _config, _runs
@@ -40,6 +40,7 @@ from xmcjax.solvers.multinomial import _judge, _mesh, _preconditioners
 
 SYSTEMS, CLI_MODULES = _systems.SYSTEMS, _cli_systems.MODULES
 option_tables, platt, sparse, topology = _options, _platt, _sparse, _topology
+usable_memory = _memory
 Hierarchy, canonical_csr = _hierarchy.Hierarchy, _sparse.canonical_csr
 cli_cache, cli_calibration, cli_config, cli_runs = _cache, _calibration, _config, _runs
 joint_checkpoint, joint_multinomial = _checkpoint, _multinomial

@@ -19,6 +19,7 @@ from xmcjax.cli._signals import Ended, ending_the_command
 # Modules of this package, in the order in which they are used; the text is for ``xmcjax --help``.
 COMMANDS = {
     "demo": "train, save, load and evaluate a model on data that ship with the package",
+    "plan": "say what memory, disk and time training would take",
     "train": "train a model",
     "predict": "write the best labels of each row",
     "evaluate": "compare predictions with the truth",

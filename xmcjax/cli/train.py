@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 import tyro
 
+from xmcjax._memory import usable_memory
 from xmcjax._options import flag_of
 from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
@@ -16,6 +17,7 @@ from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._cluster import ClusterOptions, TrainingFiles
 from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training, transformed
 from xmcjax.cli._environment import node_shares
+from xmcjax.cli._needs import memory_of, remedy, shape_of, size
 from xmcjax.cli._options import (
     ClassWeightName,
     Directory,
@@ -32,7 +34,7 @@ from xmcjax.cli._options import (
 from xmcjax.cli._runs import write_run_file
 from xmcjax.data import parse_transforms
 from xmcjax.inits import INITS, OvaPrimal
-from xmcjax.lanes import OPTIONS, WEIGHTINGS, OneVsAll, Weighting
+from xmcjax.lanes import OPTIONS, WEIGHTINGS, OneVsAll, Shape, Weighting
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.models import LinearModel, check_vacant
 from xmcjax.penalties import PENALTIES
@@ -201,6 +203,23 @@ def _check_cluster(options: Options, trainer: OneVsAll) -> None:
         raise ValueError(f"{flag}: expected no --calibration, whose folds one process trains")
 
 
+def _print_plan(options: Options, threads: int, shape: Shape, here: int | None) -> None:
+    """What ``plan`` says without training labels for it; a warning where memory may not suffice."""
+    needed = memory_of(options, shape, threads)
+    if here is not None and needed > here:
+        _report.warn(
+            f"the run needs about {size(needed)} of memory, and {size(here)} are there; "
+            + remedy(options, shape, threads, 0.0, here)
+        )
+    shards = -(-shape.labels // options.shard_size)
+    _report.print_field(
+        "plan",
+        f"about {size(needed)} of memory, {shards:,} shard{'s' * (shards > 1)}; `xmcjax plan` says how long",
+        bytes=needed,
+        shards=shards,
+    )
+
+
 @compilation_cache()
 def run(options: Options) -> int:
     """Trains, stores, summarises, and evaluates where a test file is given.
@@ -217,7 +236,7 @@ def run(options: Options) -> int:
         raise ValueError(f"--shard-size: expected at least 1, got {options.shard_size}")
     if not options.resume:
         check_vacant(options.model)
-    begin = time.perf_counter()
+    begin, here = time.perf_counter(), usable_memory()
     dataset = read_training(options)
     n_rows = dataset.X.shape[0]
     label_range = parse_range(options.labels, dataset.n_labels)
@@ -228,6 +247,7 @@ def run(options: Options) -> int:
     except ValueError as error:
         raise ValueError(f"{options.train}: {error}") from error
     del dataset  # the features before the transforms
+    _print_plan(options, trainer.threads, shape_of(data.X, data.Y), here)
     if options.test is not None and test is not None:
         test = test._replace(X=transformed(options.test, test.X, data.transforms))
     reading = time.perf_counter() - begin

@@ -4,6 +4,8 @@ It needs the extra ``cluster``. What is trained there has the bytes of what one 
 with the same instruction set.
 """
 
+from xmcjax.cluster._blocks import blocks_of as blocks_of
+from xmcjax.cluster._blocks import makespan as makespan
 from xmcjax.cluster._clients import connected as connected
 from xmcjax.cluster._clients import local_cluster as local_cluster
 from xmcjax.cluster._errors import ClusterError as ClusterError

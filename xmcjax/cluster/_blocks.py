@@ -1,8 +1,9 @@
-"""Which labels one task trains."""
+"""Which labels one task trains, and how long tasks take side by side."""
 
 from __future__ import annotations
 
 import dataclasses
+import heapq
 
 import numpy as np
 
@@ -53,3 +54,16 @@ def blocks_of(
                 blocks.append(Block(int(part[0]), int(part[-1]) + 1, whole))
         left -= len(shard)
     return blocks
+
+
+def makespan(lengths: np.ndarray, threads: int) -> float:
+    """When the last task ends, if each thread takes the next one as soon as it is free.
+
+    Args:
+        lengths: of the tasks, in their order.
+        threads: of the cluster.
+    """
+    free = [0.0] * threads
+    for length in lengths.tolist():
+        heapq.heapreplace(free, free[0] + length)
+    return max(free)

@@ -2,10 +2,12 @@
 
 from xmcjax.lanes._balanced import balanced_weights
 from xmcjax.lanes._calibrate import calibrate_one_vs_all
-from xmcjax.lanes._devices import lanes_that_fit
+from xmcjax.lanes._devices import ON_A_CPU, lanes_that_fit
+from xmcjax.lanes._forecast import Forecast, forecast
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_weights import WEIGHTINGS, LabelWeights, Weighting
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
+from xmcjax.lanes._memory import Shape, model_bytes, training_bytes
 from xmcjax.lanes._nodes import train_on_nodes
 from xmcjax.lanes._one_vs_all import make_trainer, train_one_vs_all
 from xmcjax.lanes._options import OPTIONS, OneVsAll
@@ -16,13 +18,16 @@ from xmcjax.lanes._training_data import check_labels, check_sample_weight, label
 from xmcjax.lanes._unfinished import Unfinished, worse
 
 __all__ = [
+    "ON_A_CPU",
     "OPTIONS",
     "WEIGHTINGS",
+    "Forecast",
     "Job",
     "LabelResult",
     "LabelWeights",
     "Lanes",
     "OneVsAll",
+    "Shape",
     "Solved",
     "StepRecord",
     "Summary",
@@ -33,12 +38,15 @@ __all__ = [
     "calibrate_one_vs_all",
     "check_labels",
     "check_sample_weight",
+    "forecast",
     "label_columns",
     "lanes_that_fit",
     "make_queue",
     "make_trainer",
+    "model_bytes",
     "precision",
     "train_on_nodes",
     "train_one_vs_all",
+    "training_bytes",
     "worse",
 ]

@@ -1,0 +1,27 @@
+"""How much memory a process may use."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_MEMINFO = Path("/proc/meminfo")
+# Of control groups, the second version and the first; containers see their own.
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def usable_memory() -> int | None:
+    """Bytes that are free or can be freed, within the limit of the container; None where nothing says so."""
+    found = [int(text) for path in _LIMITS if (text := _text(path).strip()).isdecimal()]
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", _text(_MEMINFO), re.MULTILINE)
+    if available:
+        found.append(int(available[1]) * 1024)
+    return min(found, default=None)
+
+
+def _text(path: Path) -> str:
+    """The text of a file; an empty one where there is none."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

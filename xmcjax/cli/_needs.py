@@ -1,0 +1,58 @@
+"""The memory that training takes, and what is there: said by ``plan``, and by ``train`` when it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.lanes import ON_A_CPU, Shape, training_bytes
+
+
+def shape_of(X, Y) -> Shape:
+    """The sizes of data."""
+    return Shape(X.shape[0], X.shape[1], X.nnz if sp.issparse(X) else X.size, Y.nnz, Y.shape[1])
+
+
+def memory_of(
+    options: Any, shape: Shape, threads: int, weights: float = 0.0, *, lanes: int | None = None
+) -> int:
+    """Bytes of one process, about.
+
+    Args:
+        options: flags of ``train`` or ``plan``.
+        shape: of the data.
+        threads: of the process.
+        weights: that the model stores, where that is known.
+        lanes: of a block; None for what the flags say.
+    """
+    return training_bytes(
+        shape,
+        threads=threads,
+        lanes=lanes or options.block_size or ON_A_CPU,
+        itemsize=np.dtype(options.dtype).itemsize,
+        weights=weights,
+        shard_size=options.shard_size,
+    )
+
+
+def remedy(options: Any, shape: Shape, threads: int, weights: float, here: int) -> str:
+    """The setting with which a run fits into `here` bytes, which it does not fit into as it is."""
+
+    def fits(threads: int, lanes: int | None = None) -> bool:
+        return memory_of(options, shape, threads, weights, lanes=lanes) <= here
+
+    fewer = next((t for t in range(threads - 1, 0, -1) if fits(t)), None)
+    if fewer is not None:
+        return f"--n-jobs {fewer} would"
+    lanes = next((b for b in (16, 8, 4, 2, 1) if fits(1, b)), None)
+    if lanes is not None:
+        return f"--n-jobs 1 --block-size {lanes} would"
+    least = memory_of(options, shape, 1, weights, lanes=1)
+    return f"with --n-jobs 1 --block-size 1 it needs {size(least)}, a larger machine"
+
+
+def size(count: float) -> str:
+    """Bytes, for people."""
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{max(count, 2**20) / 2**20:.0f} MiB"

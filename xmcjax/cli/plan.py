@@ -1,0 +1,270 @@
+"""``xmcjax plan``."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import scipy.sparse as sp
+import tyro
+
+from xmcjax._memory import usable_memory
+from xmcjax.cli import _report, _training
+from xmcjax.cli import train as _train
+from xmcjax.cli._data import DtypeName, SizedDataOptions, read_training
+from xmcjax.cli._needs import memory_of, remedy, shape_of, size
+from xmcjax.cli._options import File, TransformNames, described, one_of
+from xmcjax.cluster import blocks_of, makespan
+from xmcjax.data import make_power_law
+from xmcjax.inits import INITS
+from xmcjax.lanes import (
+    OPTIONS,
+    Forecast,
+    OneVsAll,
+    Shape,
+    forecast,
+    model_bytes,
+    precision,
+)
+from xmcjax.losses import MARGIN_LOSSES
+
+if TYPE_CHECKING:
+    LossName = InitName = str
+else:
+    LossName = one_of(MARGIN_LOSSES)
+    InitName = one_of(name for name, init in INITS.items() if not init.tree)
+
+# Labels of a row, where a shape does not say how many there are.
+_OF_A_ROW = 3.0
+# Entries of the features, or labels, up to which a set of a shape is made; of a larger one a part is, with as
+# many times fewer rows, features and labels.
+_MADE = 1_000_000
+_MOST = 2**62
+
+
+@described(OPTIONS)
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Say what training one-vs-all would take: memory, disk, tasks and, by training some labels, time.
+
+    What cannot fit ends with status 2, and with the setting that would make it fit.
+
+    Attributes:
+        train: training data; or --shape.
+        shape: rows, features, entries of the features and labels of data that are not at hand, such as
+            1000000,500000,80000000,600000; as a fifth number the entries of the labels, 3 per row if not
+            given. Time and disk are those of data made with Zipf's law, of large ones by those of two parts.
+        labels_file: labels of the rows, where they have a file of their own.
+        more_features: features to stand beside those of --train.
+        dtype: of the features, the weights and all arithmetic.
+        shard_size: labels per file of the model.
+        workers: processes like this one, of --n-jobs threads each, that share the labels.
+        model: directory for the model, whose disk is looked at; this one if not given.
+    """
+
+    train: File | None = None
+    shape: Annotated[str | None, tyro.conf.arg(metavar="N,D,NNZ,L")] = None
+    labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    transform: TransformNames = ""
+    loss: LossName = OPTIONS["loss"].default
+    init: InitName = OPTIONS["init"].default
+    C: float = OPTIONS["C"].default
+    tol: float = OPTIONS["tol"].default
+    max_iter: int = OPTIONS["max_iter"].default
+    clip: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = OPTIONS["clip"].default
+    dtype: DtypeName = "float32"
+    block_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = OPTIONS["block_size"].default
+    n_jobs: int = OPTIONS["n_jobs"].of_flag
+    shard_size: int = 1000
+    workers: int = 1
+    model: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
+
+    def of_training(self) -> _train.Options:
+        """The flags of ``train``."""
+        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        kept = given.keys() & {f.name for f in dataclasses.fields(_train.Options)} - {"train", "model"}
+        return _train.Options(
+            train=self.train or Path(), model=Path(), **{name: given[name] for name in kept}
+        )
+
+
+def run(options: Options) -> None:
+    """Prints what a run takes.
+
+    Raises:
+        ValueError: neither data nor a shape, or both; a run that does not fit.
+    """
+    if (options.train is None) == (options.shape is None):
+        raise ValueError(f"expected --train or --shape, got {'neither' if options.train is None else 'both'}")
+    for name, least in (("workers", 1), ("shard_size", 1)):
+        if getattr(options, name) < least:
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{flag}: expected at least {least}, got {getattr(options, name)}")
+    flags = options.of_training()
+    trainer = _train.trainer_options(flags)
+    begin, here = time.perf_counter(), usable_memory()
+    if options.shape is None:
+        dataset = read_training(flags)
+        try:
+            data = _training.prepare(dataset, options.transform)
+        except ValueError as error:
+            raise ValueError(f"{options.train}: {error}") from error
+        del dataset
+        X, Y, shape = data.X, data.Y, shape_of(data.X, data.Y)
+        reading = time.perf_counter() - begin
+        with precision(X.dtype):
+            found = forecast(X, Y, trainer)
+    else:
+        shape, reading = _parsed(options.shape), 0.0
+        _check_memory(options, shape, trainer.threads, 0.0, here)  # before anything is made
+        Y, found = _of_parts(shape, options.dtype, trainer)
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    _report.print_field("data", _described(shape), **shape._asdict())
+    _print(options, trainer.threads, shape, found, counts, reading, here)
+
+
+def _parsed(text: str) -> Shape:
+    parts = text.split(",")
+    if len(parts) not in (4, 5) or not all(part.strip().isdecimal() for part in parts):
+        raise ValueError(f"--shape: expected four or five whole numbers N,D,NNZ,L, got {text!r}")
+    n, d, entries, labels, *more = map(int, parts)
+    positives = more[0] if more else round(_OF_A_ROW * n)
+    shape = Shape(n, d, entries, min(positives, n * labels), labels)
+    if min(shape) < 1 or entries < n or entries > n * d or positives < n or max(shape) > _MOST:
+        raise ValueError(
+            "--shape: expected at least one row, feature and label, an entry of the features and a label for "
+            f"each row, and no more entries than rows times features, got {text!r}"
+        )
+    return shape
+
+
+def _of_parts(shape: Shape, dtype: str, trainer: OneVsAll) -> tuple[sp.csr_matrix, Forecast]:
+    """Labels that were made for a shape, and the forecast for all of it.
+
+    Where it is large, two parts of it are made, one a fourth of the other. What a label takes and stores is
+    taken to grow on as it does from one to the other, by a power of the size.
+    """
+    part = min(1.0, _MADE / shape.entries, _MADE / shape.labels)
+    X, Y = _made(shape, part, dtype)
+    with precision(X.dtype):
+        found = forecast(X, Y, trainer)
+        if part == 1:
+            return Y, found
+        fourth = forecast(*_made(shape, part / 4, dtype), trainer)
+
+    def of_all(larger: float, smaller: float, least: float) -> float:
+        growth = max(larger / 4 / smaller, least)  # of a label: there are 4 times as many
+        return larger / part * growth ** math.log(1 / part, 4)
+
+    # a label goes over all rows at least once
+    seconds, weights = of_all(found.seconds, fourth.seconds, 4), of_all(found.weights, fourth.weights, 1)
+    spent = found.spent + fourth.spent
+    return Y, Forecast(found.sample + fourth.sample, spent, seconds, weights)
+
+
+def _made(shape: Shape, part: float, dtype: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Data with this part of the rows, features and labels of a shape."""
+    n, d, labels = (max(1, round(count * part)) for count in (shape.rows, shape.features, shape.labels))
+    return make_power_law(
+        n,
+        d,
+        labels,
+        labels_per_row=min(shape.positives / shape.rows, labels),
+        nonzeros_per_row=min(shape.entries / shape.rows, d),
+        dtype=dtype,
+    )
+
+
+def _described(shape: Shape) -> str:
+    return (
+        f"{shape.rows:,} rows, {shape.features:,} features, {shape.labels:,} labels, "
+        f"{shape.entries:,} entries of features, {shape.positives:,} of labels"
+    )
+
+
+def _check_memory(options: Options, shape: Shape, threads: int, weights: float, here: int | None) -> int:
+    """Bytes of a process.
+
+    Raises:
+        ValueError: it does not fit into `here`; the sentence names what would.
+    """
+    needed = memory_of(options, shape, threads, weights)
+    if here is not None and needed > here:
+        raise ValueError(
+            f"the run needs about {size(needed)} of memory and does not fit into {size(here)}; "
+            + remedy(options, shape, threads, weights, here)
+        )
+    return needed
+
+
+def _print(
+    options: Options,
+    threads: int,
+    shape: Shape,
+    found: Forecast,
+    counts: np.ndarray,
+    reading: float,
+    here: int | None,
+) -> None:
+    needed = _check_memory(options, shape, threads, found.weights, here)
+    place = (options.model or Path()).absolute()
+    disk, free = model_bytes(found.weights, np.dtype(options.dtype).itemsize), _free(place)
+    if disk > free:
+        raise ValueError(
+            f"the model needs about {size(disk)} and does not fit onto the disk of "
+            f"{place}, with {size(free)} left; a larger --clip or another --model would"
+        )
+    said = f"about {size(needed)}" + (f" of {size(here)} here" if here else "")
+    said += " per process" if options.workers > 1 else ""
+    _report.print_field("memory", said, bytes=needed, usable=here)
+    _report.print_field(
+        "disk", f"about {size(disk)} for the model, {size(free)} are free", bytes=disk, free=free
+    )
+    tasks, seconds = math.ceil(shape.labels / options.shard_size), found.seconds
+    if options.workers > 1:
+        all_threads = options.workers * threads
+        blocks = blocks_of(np.arange(len(counts)), counts, options.shard_size, all_threads, ascending=False)
+        tasks = round(len(blocks) * max(1.0, shape.labels / len(counts)))
+        lengths = np.array([block.last - block.first for block in blocks], float)
+        share = makespan(lengths / lengths.sum(), all_threads)
+        if shape.labels > len(counts):
+            share = 1 / all_threads  # the tasks of all labels are many more than those that were made
+        seconds = found.seconds * threads * share
+    _report.print_field(
+        "tasks", f"{tasks:,} of at most {min(options.shard_size, shape.labels):,} labels", count=tasks
+    )
+    _report.print_field(
+        "sample",
+        f"{found.sample:,} labels trained, {found.spent:.1f} s",
+        labels=found.sample,
+        seconds=found.spent,
+    )
+    where = f"{threads} thread{'s' * (threads > 1)}"
+    if options.workers > 1:
+        where = f"{options.workers} workers of {where} like those here"
+    text = f"about {_duration(seconds)} of training with {where}"
+    text += f", after {reading:.1f} s of reading" if reading else ""
+    _report.print_field("time", text, training=seconds, reading=reading)
+
+
+def _free(directory: Path) -> int:
+    """Bytes of the disk on which a directory lies, or will."""
+    place = directory
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free if os.access(place, os.W_OK) else 0
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
