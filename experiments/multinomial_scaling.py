@@ -1,13 +1,14 @@
-"""Seconds and memory of an outer iteration of LC against the number of classes, and against processes.
+"""Seconds and memory of an iteration of LC against the number of classes, and against processes.
 
     python -m experiments.multinomial_scaling [--small|--full] [--out results]
 
 Random sparse rows, of which each says something about its class; most classes are rare or empty where there
 are more of them than rows. Every point is a run of its own, of which the first iteration, which is compiled,
-does not count. Over several processes the classes are split and the processes joined by ``jax.distributed``
-on loopback: each has its share of W, and n sums are all they send. Times are processor seconds of a process,
-the most of them, and seconds of the clock. Points are kept in multinomial_scaling.cells.json, so that an
-experiment goes on where one was stopped. Writes multinomial_scaling.json, .md and .png.
+does not count. Over several processes, with LC and with L-BFGS, the classes are split and the processes
+joined by ``jax.distributed`` on loopback: each has its share of W, and sums over rows are all they send. Times are
+processor seconds of a process, the most of them, and seconds of the clock. Points are kept in
+multinomial_scaling.cells.json, so that an experiment goes on where one was stopped. Writes
+multinomial_scaling.json, .md and .png.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ INFORMATIVE = 3  # entries of a row that tell its class
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Time of an iteration of LC.
+    """Time of an iteration.
 
     Attributes:
         classes: numbers of classes.
@@ -88,7 +89,7 @@ def rows_and_classes(options: Options, classes: int) -> tuple[sp.csr_matrix, np.
     return sp.csr_matrix(X.multiply(1 / norms)).astype(np.float32), y.astype(np.int32)
 
 
-def answer(options: Options, classes: int, count: int, index: int, port: int) -> dict:
+def answer(options: Options, classes: int, count: int, method: str, index: int, port: int) -> dict:
     """Seconds an iteration and memory of this process, one of `count`."""
     import jax
     from jax.sharding import Mesh
@@ -110,7 +111,7 @@ def answer(options: Options, classes: int, count: int, index: int, port: int) ->
 
     mesh = Mesh(np.array(jax.devices()), ("classes",)) if count > 1 else None
     hp = multinomial.HParams(0.0, options.iterations + 1)
-    solution = multinomial.run(problem, "lc", hp, mesh=mesh, observe=observe)
+    solution = multinomial.run(problem, method, hp, mesh=mesh, observe=observe)
     processor, clock = np.diff(np.array(marks), axis=0)[1:].mean(axis=0)
     peak = _worker.memory_mb() - before
     share = sum(part.data.nbytes for part in solution.W.addressable_shards)
@@ -123,7 +124,7 @@ def answer(options: Options, classes: int, count: int, index: int, port: int) ->
     }
 
 
-def point(options: Options, classes: int, count: int) -> dict:
+def point(options: Options, classes: int, count: int, method: str) -> dict:
     """A run in `count` processes: the most seconds and the most memory of them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -131,7 +132,7 @@ def point(options: Options, classes: int, count: int) -> dict:
     numbers = {key: value for key, value in dataclasses.asdict(options).items() if key != "out"}
     started = []
     for index in range(count):
-        request = json.dumps({"options": numbers, "run": [classes, count, index, port]})
+        request = json.dumps({"options": numbers, "run": [classes, count, method, index, port]})
         command = [sys.executable, "-m", "experiments.multinomial_scaling", "--answer", request]
         threads = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -154,9 +155,10 @@ def run(options: Options) -> dict:
     """Points by classes, and by processes."""
     cells = Cells(options, NAME, listed=("classes", "processes", "shared"))
 
-    def at(classes: int, count: int) -> dict:
+    def at(classes: int, count: int, method: str = "lc") -> dict:
         asked = {"classes": classes, "processes": count}
-        return asked | cells.get(lambda: point(options, classes, count), **asked)
+        named = asked if method == "lc" else asked | {"method": method}
+        return named | cells.get(lambda: point(options, classes, count, method), **named)
 
     result = {
         "rows": options.rows,
@@ -165,12 +167,13 @@ def run(options: Options) -> dict:
         "lam": options.lam,
         "by_classes": [at(classes, 1) for classes in options.classes],
         "by_processes": [at(options.shared, count) for count in options.processes],
+        "lbfgs_by_processes": [at(options.shared, count, "lbfgs") for count in options.processes],
     }
     return result | {"made": cells.made()}
 
 
 def markdown(result: dict) -> str:
-    """Two tables."""
+    """Three tables."""
 
     def table(points: list[dict]) -> str:
         rows = [
@@ -198,11 +201,12 @@ def markdown(result: dict) -> str:
         return _report.markdown_table((*header, "G"), rows)
 
     text = (
-        f"An outer iteration of LC, {result['rows']} rows of {result['entries']} entries, "
-        f"{result['features']} features, λ = {result['lam']:g}, float32; seconds, W and peak memory beyond X "
-        "of a process\n\n"
+        f"An iteration of LC, and in the last table of L-BFGS, {result['rows']} rows of {result['entries']} "
+        f"entries, {result['features']} features, λ = {result['lam']:g}, float32; seconds, W and peak memory "
+        "beyond X of a process\n\n"
     )
-    return text + table(result["by_classes"]) + "\n" + table(result["by_processes"])
+    names = ("by_classes", "by_processes", "lbfgs_by_processes")
+    return text + "\n".join(table(result[name]) for name in names)
 
 
 def draw(result: dict, axes) -> None:

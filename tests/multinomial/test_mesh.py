@@ -42,13 +42,15 @@ def told(solution):
 
 METHODS_ON_EIGHT_DEVICES = """
 found = {}
-for method, count in (("lc", 3), ("newton", 8), ("dm", 8), ("admm", 8)):
+for method, count in (("lc", 3), ("newton", 8), ("dm", 8), ("admm", 8), ("lbfgs", 4)):
     found[method] = told(multinomial.run(problem, method, hp, mesh=mesh(count)))
 print(json.dumps(found))
 """
 
 ON_ALL_PROCESSES = """
-found = told(multinomial.run(problem, "lc_extrapolated", hp, mesh=mesh(jax.device_count())))
+found = {}
+for method in ("lc_extrapolated", "lbfgs"):
+    found[method] = told(multinomial.run(problem, method, hp, mesh=mesh(jax.device_count())))
 print(json.dumps(found))
 """
 
@@ -116,7 +118,7 @@ def same(found, expected):
 
 def test_eight_devices_find_what_one_finds(setup):
     found = json.loads(processes.run_program(setup + METHODS_ON_EIGHT_DEVICES, devices=8))
-    for method in ("lc", "dm"):
+    for method in ("lc", "dm", "lbfgs"):
         expected = alone(method)
         same(found[method], expected)
         assert found[method]["weights"] == pytest.approx(np.abs(expected.W).sum(), rel=1e-6)
@@ -130,10 +132,11 @@ def test_eight_devices_find_what_one_finds(setup):
 
 def test_four_processes_find_what_one_finds(setup):
     done = processes.run_distributed(setup + ON_ALL_PROCESSES, 4)
-    expected = alone("lc_extrapolated")
+    expected = {method: alone(method) for method in ("lc_extrapolated", "lbfgs")}
     for one in map(json.loads, processes.outputs(done)):
-        same(one, expected)
-        assert one["shapes"] == [[40, 2]]  # a process holds its own columns and no others
+        for method, found in one.items():
+            same(found, expected[method])
+            assert found["shapes"] == [[40, 2]]  # a process holds its own columns and no others
 
 
 def test_two_processes_that_were_stopped_go_on_from_what_both_have(setup):
@@ -198,8 +201,8 @@ def test_a_killed_run_goes_on_where_it_was(method, setup, tmp_path):
 def test_bad_meshes_get_one_clear_error():
     X, y = helpers.sparse_set()
     mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
-    with pytest.raises(ValueError, match="lbfgs cannot be split over a mesh: take lc"):
-        multinomial.run(helpers.problem(X, y), "lbfgs", mesh=mesh)
+    with pytest.raises(ValueError, match="dual cannot be split over a mesh: take lc"):
+        multinomial.run(helpers.problem(X, y), "dual", mesh=mesh)
     with pytest.raises(ValueError, match="expected a mesh of one axis, got a, b"):
         both = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))
         multinomial.run(helpers.problem(X, y), "lc", mesh=both)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import scipy.sparse as sp
 import tyro
 
 from xmcjax._memory import usable_memory
@@ -21,14 +20,13 @@ from xmcjax.cli._data import DtypeName, SizedDataOptions, read_training
 from xmcjax.cli._needs import memory_of, remedy, shape_of, size
 from xmcjax.cli._options import File, TransformNames, described, one_of
 from xmcjax.cluster import blocks_of, makespan
-from xmcjax.data import make_power_law
 from xmcjax.inits import INITS
 from xmcjax.lanes import (
     OPTIONS,
     Forecast,
-    OneVsAll,
     Shape,
     forecast,
+    forecast_of_shape,
     model_bytes,
     precision,
 )
@@ -42,9 +40,6 @@ else:
 
 # Labels of a row, where a shape does not say how many there are.
 _OF_A_ROW = 3.0
-# Entries of the features, or labels, up to which a set of a shape is made; of a larger one a part is, with as
-# many times fewer rows, features and labels.
-_MADE = 1_000_000
 _MOST = 2**62
 
 
@@ -120,13 +115,13 @@ def run(options: Options) -> None:
         del dataset
         X, Y, shape = data.X, data.Y, shape_of(data.X, data.Y)
         reading = time.perf_counter() - begin
+        counts = np.bincount(Y.indices, minlength=Y.shape[1])
         with precision(X.dtype):
             found = forecast(X, Y, trainer)
     else:
         shape, reading = _parsed(options.shape), 0.0
         _check_memory(options, shape, trainer.threads, 0.0, here)  # before anything is made
-        Y, found = _of_parts(shape, options.dtype, trainer)
-    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+        counts, found = forecast_of_shape(shape, trainer, options.dtype)
     _report.print_field("data", _described(shape), **shape._asdict())
     _print(options, trainer.threads, shape, found, counts, reading, here)
 
@@ -144,43 +139,6 @@ def _parsed(text: str) -> Shape:
             f"each row, and no more entries than rows times features, got {text!r}"
         )
     return shape
-
-
-def _of_parts(shape: Shape, dtype: str, trainer: OneVsAll) -> tuple[sp.csr_matrix, Forecast]:
-    """Labels that were made for a shape, and the forecast for all of it.
-
-    Where it is large, two parts of it are made, one a fourth of the other. What a label takes and stores is
-    taken to grow on as it does from one to the other, by a power of the size.
-    """
-    part = min(1.0, _MADE / shape.entries, _MADE / shape.labels)
-    X, Y = _made(shape, part, dtype)
-    with precision(X.dtype):
-        found = forecast(X, Y, trainer)
-        if part == 1:
-            return Y, found
-        fourth = forecast(*_made(shape, part / 4, dtype), trainer)
-
-    def of_all(larger: float, smaller: float, least: float) -> float:
-        growth = max(larger / 4 / smaller, least)  # of a label: there are 4 times as many
-        return larger / part * growth ** math.log(1 / part, 4)
-
-    # a label goes over all rows at least once
-    seconds, weights = of_all(found.seconds, fourth.seconds, 4), of_all(found.weights, fourth.weights, 1)
-    spent = found.spent + fourth.spent
-    return Y, Forecast(found.sample + fourth.sample, spent, seconds, weights)
-
-
-def _made(shape: Shape, part: float, dtype: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """Data with this part of the rows, features and labels of a shape."""
-    n, d, labels = (max(1, round(count * part)) for count in (shape.rows, shape.features, shape.labels))
-    return make_power_law(
-        n,
-        d,
-        labels,
-        labels_per_row=min(shape.positives / shape.rows, labels),
-        nonzeros_per_row=min(shape.entries / shape.rows, d),
-        dtype=dtype,
-    )
 
 
 def _described(shape: Shape) -> str:

@@ -3,7 +3,7 @@
 from xmcjax.lanes._balanced import balanced_weights
 from xmcjax.lanes._calibrate import calibrate_one_vs_all
 from xmcjax.lanes._devices import ON_A_CPU, lanes_that_fit
-from xmcjax.lanes._forecast import Forecast, forecast
+from xmcjax.lanes._forecast import Forecast, forecast, forecast_of_shape
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_weights import WEIGHTINGS, LabelWeights, Weighting
 from xmcjax.lanes._lanes import Lanes, Solved, StepRecord
@@ -39,6 +39,7 @@ __all__ = [
     "check_labels",
     "check_sample_weight",
     "forecast",
+    "forecast_of_shape",
     "label_columns",
     "lanes_that_fit",
     "make_queue",

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
+from xmcjax.data import make_power_law
 from xmcjax.lanes._label_weights import LabelWeights
+from xmcjax.lanes._memory import Shape
 from xmcjax.lanes._one_vs_all import make_trainer
 from xmcjax.lanes._options import OneVsAll
+from xmcjax.lanes._precision import precision
 from xmcjax.lanes._queue import make_queue
 from xmcjax.lanes._results import LabelResult
 from xmcjax.native import StopFlag
 
 # Labels of the first sample, and how many times larger the next is.
 _FIRST, _LARGER = 64, 2
+# Entries of the features, or labels, up to which a set of a shape is made; of a larger one a part is, with as
+# many times fewer rows, features and labels.
+_MADE = 1_000_000
 
 
 class Forecast(NamedTuple):
@@ -82,6 +90,49 @@ def forecast(
         of_one = max(seconds - before[1], 0.0) / (count - before[0])
         seconds += of_one * (len(ordered) - count)
     return Forecast(count, spent, seconds, stored * len(ordered) / max(count, 1))
+
+
+def forecast_of_shape(shape: Shape, options: OneVsAll, dtype: str) -> tuple[np.ndarray, Forecast]:
+    """The forecast for data of a shape, and the positives of each label that was made for it.
+
+    Where the shape is large, two parts of it are made, one a fourth of the other. What a label takes and
+    stores is taken to grow on as it does from one to the other, by a power of the size.
+
+    Args:
+        shape: of the data, which follow Zipf's law.
+        options: of training.
+        dtype: of the features.
+    """
+    part = min(1.0, _MADE / shape.entries, _MADE / shape.labels)
+    X, Y = _made(shape, part, dtype)
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    with precision(X.dtype):
+        found = forecast(X, Y, options)
+        if part == 1:
+            return counts, found
+        fourth = forecast(*_made(shape, part / 4, dtype), options)
+
+    def of_all(larger: float, smaller: float, least: float) -> float:
+        growth = max(larger / 4 / smaller, least)  # of a label: there are 4 times as many
+        return larger / part * growth ** math.log(1 / part, 4)
+
+    # a label goes over all rows at least once
+    seconds, weights = of_all(found.seconds, fourth.seconds, 4), of_all(found.weights, fourth.weights, 1)
+    spent = found.spent + fourth.spent
+    return counts, Forecast(found.sample + fourth.sample, spent, seconds, weights)
+
+
+def _made(shape: Shape, part: float, dtype: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Data with this part of the rows, features and labels of a shape."""
+    n, d, labels = (max(1, round(count * part)) for count in (shape.rows, shape.features, shape.labels))
+    return make_power_law(
+        n,
+        d,
+        labels,
+        labels_per_row=min(shape.positives / shape.rows, labels),
+        nonzeros_per_row=min(shape.entries / shape.rows, d),
+        dtype=dtype,
+    )
 
 
 def _forget(result: LabelResult) -> None:

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from xmcjax.solvers.multinomial._problem import Problem
+from xmcjax.solvers.multinomial._problem import Evaluation, Problem, evaluate
 from xmcjax.solvers.multinomial._state import State
 
 
@@ -79,6 +79,13 @@ def initial(module: Any, mesh: Mesh, classes: int):
     """`init` of a method over a mesh, compiled: (problem, hp, W0, b0) -> State."""
     axis, whole = mesh.axis_names[0], PartitionSpec()
     width = padded(classes, mesh) // mesh.size
+    if _split_by_compiler(module):
+
+        def whole_init(problem, hp, W0, b0):
+            state = module.init(problem, hp, W0, b0, padded(classes, mesh), evaluation(mesh))
+            return _constrained(state, mesh)
+
+        return jax.jit(whole_init)
 
     def init(problem, hp, W0, b0):
         return module.init(problem, hp, W0, b0, width)
@@ -97,8 +104,49 @@ def initial(module: Any, mesh: Mesh, classes: int):
 @functools.cache
 def advance(module: Any, mesh: Mesh):
     """`step` of a method over a mesh, compiled: (problem, hp, State) -> State; the state is given away."""
+    if _split_by_compiler(module):
+
+        def whole_step(problem, hp, state):
+            return _constrained(module.step(problem, hp, state, evaluation(mesh)), mesh)
+
+        return jax.jit(whole_step, donate_argnums=2)
     whole, specs = PartitionSpec(), state_specs(module, mesh)
     step = jax.shard_map(
         module.step, mesh=mesh, in_specs=(whole, whole, specs), out_specs=specs, check_vma=False
     )
     return jax.jit(step, donate_argnums=2)
+
+
+def can_be_split(module: Any) -> bool:
+    """Whether a method runs over a mesh."""
+    return hasattr(module, "CLASS_AXES") or _split_by_compiler(module)
+
+
+def _split_by_compiler(module: Any) -> bool:
+    return getattr(module, "SPLIT_BY_COMPILER", False)
+
+
+@functools.cache
+def evaluation(mesh: Mesh):
+    """G and its gradient of weights that are split over a mesh: (problem, W, b) -> Evaluation."""
+    axis, whole = mesh.axis_names[0], PartitionSpec()
+    W, bias = PartitionSpec(None, axis), PartitionSpec(axis)
+    parts: Any = (whole, W, bias, whole)
+    return jax.shard_map(
+        evaluate,
+        mesh=mesh,
+        in_specs=(whole, W, bias),
+        out_specs=Evaluation(*parts),
+        check_vma=False,
+    )
+
+
+def _constrained(state: State, mesh: Mesh) -> State:
+    """The state, split over the mesh where the last axis of an array is that of the classes."""
+    width = state.W.shape[1]
+
+    def place(a):
+        spec = _columns(a.ndim, mesh) if a.ndim and a.shape[-1] == width else PartitionSpec()
+        return jax.lax.with_sharding_constraint(a, NamedSharding(mesh, spec))
+
+    return jax.tree.map(place, state)

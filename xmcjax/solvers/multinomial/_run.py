@@ -143,8 +143,8 @@ def run(
         hp: of the stopping rule; None for its defaults. With a tolerance of 0 the gradient alone decides.
         W0: starting weights [d, K]; None for the method's own start.
         b0: starting intercepts [K].
-        mesh: of one axis, over which the classes are split; lc, lc_extrapolated, dm, admm and newton
-            can. Every process of the mesh has to make the same call.
+        mesh: of one axis, over which the classes are split; lc, lc_extrapolated, dm, admm, lbfgs and
+            newton can. Every process of the mesh has to make the same call.
         checkpoint: a folder in which the state is kept after each iteration. Where it has one of this
             problem, the run goes on from it.
         checkpoint_seconds: from one state that is kept to the next at least; 0 keeps every one, as several
@@ -287,8 +287,8 @@ class _Run:
         if self._mesh is None:
             return self._awaited(self._initial, self.problem, self._hp, W0, b0, method=method)
         module, mesh, classes = METHODS[method], self._mesh, self.problem.classes
-        if not hasattr(module, "CLASS_AXES"):
-            raise ValueError(f"{method} cannot be split over a mesh: take lc, dm, admm or newton")
+        if not _mesh.can_be_split(module):
+            raise ValueError(f"{method} cannot be split over a mesh: take lc, dm, admm, lbfgs or newton")
         W0, b0 = (_mesh.split_columns(a, classes, mesh) for a in (W0, b0))
         return self._awaited(_mesh.initial(module, mesh, classes), self.problem, self._hp, W0, b0)
 

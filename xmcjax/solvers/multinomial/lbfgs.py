@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax.solvers.multinomial._problem import Problem, evaluate, norm_at_zero
+from xmcjax.solvers.multinomial._problem import Evaluation, Problem, evaluate
 from xmcjax.solvers.multinomial._state import HParams, State, following, starting_state, starting_weights
 
 CORRECTIONS = 5
+# Over a mesh the compiler splits the vectors of optax; G and its gradient alone are told how.
+SPLIT_BY_COMPILER = True
 
 
 class Memory(NamedTuple):
@@ -29,21 +32,23 @@ def _optimiser():
     return optax.lbfgs(memory_size=CORRECTIONS)
 
 
-@jax.custom_vjp
-def _value(weights, problem: Problem):
-    return evaluate(problem, *weights).value
+@functools.cache
+def _value(evaluate: Callable[..., Evaluation]):
+    """G, whose derivative is what `evaluate` gives with it: (weights, problem) -> G."""
 
+    @jax.custom_vjp
+    def value(weights, problem: Problem):
+        return evaluate(problem, *weights).value
 
-def _forward(weights, problem):
-    now = evaluate(problem, *weights)
-    return now.value, (now.gradient, now.bias_gradient)
+    def forward(weights, problem):
+        now = evaluate(problem, *weights)
+        return now.value, (now.gradient, now.bias_gradient)
 
+    def backward(gradients, cotangent):
+        return jax.tree.map(lambda g: cotangent * g, gradients), None
 
-def _backward(gradients, cotangent):
-    return jax.tree.map(lambda g: cotangent * g, gradients), None
-
-
-_value.defvjp(_forward, _backward)
+    value.defvjp(forward, backward)
+    return value
 
 
 def _strong(optimiser):
@@ -52,19 +57,36 @@ def _strong(optimiser):
 
 
 @needs_threads_of_jax
-def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
-    """The state at the starting weights; `state.inner` counts values and gradients of G."""
-    weights = starting_weights(problem, W0, b0)
+def init(
+    problem: Problem,
+    hp: HParams,
+    W0=None,
+    b0=None,
+    width: int | None = None,
+    evaluate: Callable[..., Evaluation] = evaluate,
+) -> State:
+    """The state at the starting weights; `state.inner` counts values and gradients of G.
+
+    Args:
+        problem, hp, W0, b0: of every method.
+        width: columns of W; None for K.
+        evaluate: G and its gradient, of weights that may be split over a mesh.
+    """
+    weights = starting_weights(problem, W0, b0, width)
     now = evaluate(problem, *weights)
-    at_zero = now.norm if W0 is None and b0 is None else norm_at_zero(problem, problem.classes)
+    at_zero = now.norm
+    if W0 is not None or b0 is not None:
+        at_zero = evaluate(problem, *jax.tree.map(jnp.zeros_like, weights)).norm
     state = starting_state(problem, hp, *weights, now.value, now.norm, at_zero)
     memory = Memory(_strong(_optimiser().init(weights)), (now.gradient, now.bias_gradient))
     return state._replace(memory=memory)
 
 
 @needs_threads_of_jax
-def step(problem: Problem, hp: HParams, state: State) -> State:
-    """One step with its line search (zoom)."""
+def step(
+    problem: Problem, hp: HParams, state: State, evaluate: Callable[..., Evaluation] = evaluate
+) -> State:
+    """One step with its line search (zoom); the arguments are those of :func:`init`."""
     import optax
 
     memory: Memory = state.memory
@@ -72,7 +94,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
 
     def value_fn(weights):
         # the line search of optax takes float64 steps wherever JAX has them
-        return _value(jax.tree.map(lambda w: w.astype(problem.op.dtype), weights), problem)
+        return _value(evaluate)(jax.tree.map(lambda w: w.astype(problem.op.dtype), weights), problem)
 
     with jax.numpy_dtype_promotion("standard"):  # optax mixes int32 and int64
         updates, optimiser = _optimiser().update(
