@@ -3,11 +3,11 @@
     python -m experiments.multinomial_scaling [--small|--full] [--out results]
 
 Random sparse rows, of which each says something about its class; most classes are rare or empty where there
-are more of them than rows. Every point is a run of its own, of which the first iteration, which is compiled,
-does not count. Over several processes, with LC and with L-BFGS, the classes are split and the processes
-joined by ``jax.distributed`` on loopback: each has its share of W, and sums over rows are all they send. Times are
-processor seconds of a process, the most of them, and seconds of the clock. Points are kept in
-multinomial_scaling.cells.json, so that an experiment goes on where one was stopped. Writes
+are more of them than rows. Every point is a run of its own, of which the first iteration, which is
+compiled, does not count. Over several processes, with LC and with L-BFGS, the classes are split and the
+processes joined by ``jax.distributed`` on loopback: each has its share of W, and sums over rows are all
+they send. Times are processor seconds of a process, the most of them, and seconds of the clock. Points are
+kept in multinomial_scaling.cells.json, so that an experiment goes on where one was stopped. Writes
 multinomial_scaling.json, .md and .png.
 """
 
