@@ -163,8 +163,8 @@ def formula(shape: tuple[int, ...], machines: int, forecast, options: Options, c
 def simulated(found: dict, machines: int, options: Options, costs: Costs, seed: int) -> dict:
     """The same run with machines of other speeds that fail: tasks lost with them are done again.
 
-    Events come in the order of time. A machine takes as many tasks as it has threads that fit; one that fails loses
-    them, is missing for the time of a restart and of reading the data, and goes on. Tasks are alike.
+    Events come in the order of time. A machine takes as many tasks as it has threads that fit; one that fails
+    loses them, is missing for the time of a restart and of reading the data, and goes on. Tasks are alike.
     """
     rng = np.random.default_rng(seed)
     speed = np.exp(options.spread * rng.standard_normal(machines))
