@@ -61,7 +61,7 @@ NO_JAX_EITHER = {
 }
 # Imported where they are used, inside functions: importing a part of the library must not cost them.
 LATE = {"sklearn", "tqdm", "safetensors", "tyro", "optax", "pandas", "matplotlib", "pyarrow", "onnx"}
-LATE |= {"dask", "distributed"}
+LATE |= {"cloudpickle", "dask", "distributed"}
 # Extras, which a function of a light part imports when it is asked for what needs them.
 EXTRAS = {"pyarrow"}
 # The façade is a scikit-learn class, and a command is imported only when it is run.

@@ -1,7 +1,7 @@
-"""Training and prediction on a Dask cluster, whose workers may come, go and die.
+"""Training and prediction on a Dask cluster, whose workers may come, go and die, and meshes of processes.
 
-It needs the extra ``cluster``. What is trained there has the bytes of what one process trains, on processors
-with the same instruction set.
+Dask needs the extra ``cluster``. What one-vs-all trains there has the bytes of what one process trains, on
+processors with the same instruction set.
 """
 
 from xmcjax.cluster._blocks import blocks_of as blocks_of
@@ -9,6 +9,8 @@ from xmcjax.cluster._blocks import makespan as makespan
 from xmcjax.cluster._clients import connected as connected
 from xmcjax.cluster._clients import local_cluster as local_cluster
 from xmcjax.cluster._errors import ClusterError as ClusterError
+from xmcjax.cluster._mesh import join_mesh as join_mesh
+from xmcjax.cluster._mesh import run_on_mesh as run_on_mesh
 from xmcjax.cluster._predict import predict_on_cluster as predict_on_cluster
 from xmcjax.cluster._source import FromUrl as FromUrl
 from xmcjax.cluster._supply import Source as Source

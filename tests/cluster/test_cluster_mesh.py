@@ -1,0 +1,124 @@
+"""Processes that join one mesh: by given numbers, by those of SLURM and Open MPI, and on a Dask cluster."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import multinomial as helpers
+from xmcjax.cluster import ClusterError, join_mesh, local_cluster, run_on_mesh
+from xmcjax.solvers import multinomial
+
+PROGRAM = """
+import json, sys
+import jax
+from xmcjax.cluster import join_mesh
+mesh = join_mesh(*json.loads(sys.argv[1]))
+assert join_mesh() == mesh  # what runs is taken
+from tests.support import multinomial as helpers
+from xmcjax.solvers import multinomial
+problem = helpers.problem(*helpers.sparse_set())
+found = multinomial.run(problem, "lc", multinomial.HParams(1e-4, 1000), mesh=mesh)
+print(json.dumps([mesh.size, jax.process_index(), found.value]))
+"""
+
+
+def free_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+def numbers(place, port):
+    return [f"127.0.0.1:{port}", 2, place], {}
+
+
+def slurm(place, port):
+    # JAX takes the port from the number of the job
+    job = {"SLURM_JOB_ID": str(port), "SLURM_STEP_NODELIST": "localhost"}
+    return [], job | {"SLURM_NTASKS": "2", "SLURM_PROCID": str(place), "SLURM_LOCALID": str(place)}
+
+
+def open_mpi(place, port):
+    uri = {"OMPI_MCA_orte_hnp_uri": f"{port}.0;tcp://127.0.0.1:1234"}
+    sizes = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": str(place)}
+    return [], uri | sizes | {"OMPI_COMM_WORLD_LOCAL_RANK": str(place)}
+
+
+@pytest.mark.parametrize("started", [numbers, slurm, open_mpi])
+def test_two_processes_find_each_other(started):
+    port, running = free_port(), []
+    for place in range(2):
+        arguments, more = started(place, port)
+        command = [sys.executable, "-c", PROGRAM, json.dumps(arguments)]
+        environment = os.environ | more | {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1"}
+        running.append(
+            subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        )
+    try:
+        said = [process.communicate(timeout=120) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    assert [process.returncode for process in running] == [0, 0], said
+    found = [json.loads(out.splitlines()[-1]) for out, _ in said]
+    assert [one[:2] for one in found] == [[2, 0], [2, 1]]
+    alone = multinomial.run(
+        helpers.problem(*helpers.sparse_set()), "lc", multinomial.HParams(1e-4, 1000)
+    ).value
+    assert found[0][2] == found[1][2] == pytest.approx(alone, rel=1e-9)
+
+
+def solved(mesh, C):
+    """In a process of the mesh."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    X, y = helpers.sparse_set()
+    from xmcjax.solvers import multiclass_dual
+
+    return mesh.size, multiclass_dual.run_over_mesh(X, y, mesh, formulation="ww", C=C).primal
+
+
+def failing(mesh):
+    import jax
+
+    if jax.process_index() == 1:
+        raise ValueError("no such thing")
+    return solved(mesh, 1.0)
+
+
+def test_a_dask_cluster_solves_one_problem_together_twice_and_says_who_failed():
+    from xmcjax.solvers import multiclass_dual
+
+    X, y = helpers.sparse_set()
+    alone = multiclass_dual.run(X, y, formulation="ww", C=1.0).primal
+    with local_cluster(workers=2) as client:
+        for _ in range(2):
+            found = run_on_mesh(client, solved, 1.0)
+            assert [size for size, _ in found] == [2, 2]
+            assert found[0][1] == found[1][1] == pytest.approx(alone, rel=2e-3)
+        with pytest.raises(ClusterError, match=r"process 1 beside tcp://127.0.0.1:\d+: .*no such thing"):
+            run_on_mesh(client, failing)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("127.0.0.1:1234",), "or none of them, found no processes"),
+        (("127.0.0.1", 2, 0), "coordinator: expected HOST:PORT, got '127.0.0.1'"),
+        ((":80", 2, 0), "expected HOST:PORT"),
+        (("a:99999", 2, 0), "expected HOST:PORT"),
+        (("127.0.0.1:1234", 2, 2), "process"),
+        (("127.0.0.1:1234", 0, 0), "processes"),
+        ((), "or the environment of SLURM or Open MPI, found neither"),
+    ],
+)
+def test_numbers_that_make_no_mesh_are_refused(arguments, said):
+    with pytest.raises(ValueError, match=said):
+        join_mesh(*arguments)

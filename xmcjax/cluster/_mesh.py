@@ -1,0 +1,183 @@
+"""Processes that solve one problem together: how they find each other, and the mesh of their devices."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from xmcjax._arguments import whole_number
+from xmcjax.cluster._errors import ClusterError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# Seconds in which all processes have to come; without a sign of life for which JAX gives a process up (above
+# the 30 s after which xmcjax itself does, and says which); for which one that has ended waits for the others.
+_COME, _HEARTBEAT, _PART = 50, 60, 30
+_MOST = 1 << 16
+#: The axis of the mesh.
+AXIS = "processes"
+
+
+def join_mesh(
+    coordinator: str | None = None, processes: int | None = None, process: int | None = None
+) -> Mesh:
+    """Joins the processes of a run by ``jax.distributed``; every process calls it, before it uses JAX.
+
+    Without arguments the numbers are those of SLURM (``srun``), Open MPI (``mpirun``) or Kubernetes, as JAX
+    finds them in the environment, or of a ``jax.distributed`` that runs already.
+
+    Args:
+        coordinator: HOST:PORT of process 0, which listens there, on that address alone.
+        processes: how many there are.
+        process: the number of this one, from 0.
+
+    Returns:
+        A mesh of one axis with the first device of each process, for ``solvers.multinomial.run`` and
+        ``solvers.multiclass_dual.run_over_mesh``.
+
+    Raises:
+        ValueError: some of the arguments without the others, or out of range; none, and no such environment.
+        ClusterError: the processes have not come within 50 s.
+    """
+    given = {"coordinator": coordinator, "processes": processes, "process": process}
+    missing = [name for name, value in given.items() if value is None]
+    if 0 < len(missing) < len(given):
+        raise ValueError(
+            f"expected coordinator, processes and process, or none of them, found no {missing[0]}"
+        )
+    if not jax.distributed.is_initialized():
+        more: dict[str, Any] = {}
+        if not missing:
+            count = whole_number("processes", processes, 1, _MOST)
+            place = whole_number("process", process, 0, count - 1)
+            more = dict(coordinator_address=_address(coordinator), num_processes=count, process_id=place)
+            more |= {"coordinator_bind_address": coordinator} if place == 0 else {}
+        _start(more)
+    elif not missing and (jax.process_count(), jax.process_index()) != (processes, process):
+        raise ValueError(
+            f"expected process {process} of {processes}, found jax.distributed at work as process "
+            f"{jax.process_index()} of {jax.process_count()}"
+        )
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    return Mesh(np.array([first[index] for index in sorted(first)]), (AXIS,))
+
+
+def _start(numbers: dict[str, Any]) -> None:
+    times: dict[str, Any] = dict(
+        initialization_timeout=_COME, heartbeat_timeout_seconds=_HEARTBEAT, shutdown_timeout_seconds=_PART
+    )
+    try:
+        jax.distributed.initialize(**numbers, **times)
+    except ValueError as error:
+        if numbers:
+            raise
+        raise ValueError(
+            "expected coordinator, processes and process, or the environment of SLURM or Open MPI, "
+            "found neither"
+        ) from error
+    except RuntimeError as error:  # JAX was used before, or somebody has not come
+        reason = str(error).splitlines()[0]
+        raise ClusterError(
+            f"the processes of a mesh did not come together within {_COME} s: {reason}"
+        ) from error
+
+
+def _address(text: Any) -> str:
+    host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    if not (host and colon and port.isdecimal() and 0 < int(port) < _MOST):
+        raise ValueError(f"coordinator: expected HOST:PORT, got {text!r}")
+    return text
+
+
+def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Calls ``function(mesh, *arguments)`` in a new process beside each worker of a Dask cluster.
+
+    The processes join one mesh (:func:`join_mesh`); the one beside the first worker keeps the others together
+    and listens on the address by which its worker is reached. They are new ones because ``jax.distributed``
+    starts once in a process, and before JAX is used. Nothing is retried: a solver of classes that are
+    split over processes needs all of them; what has a checkpoint goes on from it in another call.
+
+    Args:
+        client: of the cluster.
+        function: what can be pickled by Dask, with results that can be pickled.
+        arguments: of it, the same for all.
+
+    Returns:
+        What it returned in each process, in the order of the mesh.
+
+    Raises:
+        ClusterError: there is no worker, or a process failed; the sentence names the worker.
+    """
+    threads: Any = client.nthreads()
+    workers = sorted(threads)
+    if not workers:
+        raise ClusterError("expected at least one worker, found none")
+    host = workers[0].rpartition("://")[2].rpartition(":")[0].strip("[]")
+    options: dict[str, Any] = dict(pure=False, allow_other_workers=False, retries=0)
+    ask: Any = client.submit(_free_port, host, workers=[workers[0]], **options)
+    port = ask.result()
+    coordinator = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    tasks: list[Any] = [
+        client.submit(
+            _member, coordinator, len(workers), place, function, arguments, workers=[worker], **options
+        )
+        for place, worker in enumerate(workers)
+    ]
+    results, failed = [], []
+    for worker, task in zip(workers, tasks, strict=True):
+        error = task.exception()
+        if error is not None:
+            failed.append(f"process {len(results)} beside {worker}: {_in_a_line(error)}")
+            results.append(None)
+            continue
+        value, said = task.result()
+        if said is not None:
+            failed.append(f"process {len(results)} beside {worker}: {said}")
+        results.append(value)
+    if failed:
+        # the one that failed by itself says more than those that tell of it
+        own = [text for text in failed if "PeerError" not in text]
+        raise ClusterError((own or failed)[0])
+    return results
+
+
+def _in_a_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _free_port(host: str) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as held:
+        held.bind((host, 0))
+        return held.getsockname()[1]
+
+
+def _member(
+    coordinator: str, count: int, place: int, function: Callable, arguments: tuple
+) -> tuple[Any, Any]:
+    """(result, None) of a new process of the mesh, or (None, its last words)."""
+    import cloudpickle
+
+    with tempfile.TemporaryDirectory(prefix="xmcjax-mesh-") as folder:
+        request, answer = Path(folder, "request"), Path(folder, "answer")
+        request.write_bytes(cloudpickle.dumps((coordinator, count, place, function, arguments)))
+        command = [sys.executable, "-m", "xmcjax.cluster._member", request, answer]
+        path = os.pathsep.join(part for part in sys.path if part)
+        done = subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE, text=True, check=False
+        )
+        if done.returncode or not answer.exists():
+            lines = done.stderr.strip().splitlines()
+            return None, lines[-1] if lines else f"it ended with status {done.returncode}"
+        return cloudpickle.loads(answer.read_bytes()), None
