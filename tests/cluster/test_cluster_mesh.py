@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support import multinomial as helpers
+from tests.support.processes import python
 from xmcjax.cluster import ClusterError, join_mesh, local_cluster, run_on_mesh
 from xmcjax.solvers import multinomial
 
@@ -36,14 +37,18 @@ def numbers(place, port):
     return [f"127.0.0.1:{port}", 2, place], {}
 
 
+def of_job(job):
+    """Where process 0 is to listen, at the port that JAX takes from the number of a job."""
+    return {"JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{job % 4096 + 61440}"}
+
+
 def slurm(place, port):
-    # JAX takes the port from the number of the job
-    job = {"SLURM_JOB_ID": str(port), "SLURM_STEP_NODELIST": "localhost"}
+    job = {"SLURM_JOB_ID": str(port), "SLURM_STEP_NODELIST": "127.0.0.1"} | of_job(port)
     return [], job | {"SLURM_NTASKS": "2", "SLURM_PROCID": str(place), "SLURM_LOCALID": str(place)}
 
 
 def open_mpi(place, port):
-    uri = {"OMPI_MCA_orte_hnp_uri": f"{port}.0;tcp://127.0.0.1:1234"}
+    uri = {"OMPI_MCA_orte_hnp_uri": f"{port * 4096}.0;tcp://127.0.0.1:1234"} | of_job(port)
     sizes = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": str(place)}
     return [], uri | sizes | {"OMPI_COMM_WORLD_LOCAL_RANK": str(place)}
 
@@ -116,9 +121,22 @@ def test_a_dask_cluster_solves_one_problem_together_twice_and_says_who_failed():
         (("a:99999", 2, 0), "expected HOST:PORT"),
         (("127.0.0.1:1234", 2, 2), "process"),
         (("127.0.0.1:1234", 0, 0), "processes"),
-        ((), "or the environment of SLURM or Open MPI, found neither"),
     ],
 )
 def test_numbers_that_make_no_mesh_are_refused(arguments, said):
     with pytest.raises(ValueError, match=said):
         join_mesh(*arguments)
+
+
+def test_without_numbers_and_without_an_environment_there_is_no_mesh():
+    done = python("from xmcjax.cluster import join_mesh; join_mesh()")
+    assert done.returncode == 1
+    assert "or the environment of SLURM or Open MPI, found neither" in done.stderr.splitlines()[-1]
+
+
+def test_a_process_that_has_used_jax_joins_no_mesh():
+    program = (
+        "import jax; jax.devices(); from xmcjax.cluster import join_mesh; join_mesh('127.0.0.1:1', 1, 0)"
+    )
+    done = python(program)
+    assert "ClusterError: this process could not join the others of a mesh" in done.stderr.splitlines()[-1]

@@ -48,7 +48,7 @@ def join_mesh(
 
     Raises:
         ValueError: some of the arguments without the others, or out of range; none, and no such environment.
-        ClusterError: the processes have not come within 50 s.
+        ClusterError: the others have not come within 50 s, or this process has used JAX already.
     """
     given = {"coordinator": coordinator, "processes": processes, "process": process}
     missing = [name for name, value in given.items() if value is None]
@@ -88,9 +88,7 @@ def _start(numbers: dict[str, Any]) -> None:
         ) from error
     except RuntimeError as error:  # JAX was used before, or somebody has not come
         reason = str(error).splitlines()[0]
-        raise ClusterError(
-            f"the processes of a mesh did not come together within {_COME} s: {reason}"
-        ) from error
+        raise ClusterError(f"this process could not join the others of a mesh: {reason}") from error
 
 
 def _address(text: Any) -> str:
