@@ -28,6 +28,7 @@ PURPOSE = (
 # What each command is given besides; the demo trains for a minute, with the flags of the others.
 LINES = {
     "train": ["--train", "data.txt", "--model", "new"],
+    "plan": ["--train", "data.txt"],
     "predict": ["--model", "model", "--data", "data.txt", "--out", "new.txt"],
     "evaluate": ["--data", "data.txt", "--predictions", "predictions.txt"],
     "inspect": ["--model", "model"],
@@ -63,6 +64,8 @@ def case(context, rng: np.random.Generator) -> str:
     values = NUMBERS if numeric and rng.random() < 0.8 else (*NUMBERS, *WORDS)
     value = values[rng.integers(len(values))]
     given = dict(zip(LINES[command][::2], LINES[command][1::2], strict=True)) | {flag: value}
+    if flag == "--shape":
+        del given["--train"]
     if beside is SVMLIGHT:
         given = {name: "data.svm" if text == "data.txt" else text for name, text in given.items()}
     system = next((name for name, module in CLI_MODULES.items() if module == command), None)

@@ -20,6 +20,7 @@ WRITING = {"atomic_write", "write_bytes", "write_text", "savez", "savez_compress
 _SYSTEM, _OWN = "files of the system", "files of the package"
 # What attacks each module that reads, and each that writes.
 READERS = {
+    "_memory": _SYSTEM,
     "_topology": _SYSTEM,
     "cli._cache": _SYSTEM,
     "native._ids": _OWN,
@@ -41,6 +42,8 @@ READERS = {
     "models._manifest": "models",
     "models._index": "models",
     "models._shard": "models",
+    "cluster._mesh": "what a process of the same run has written",
+    "cluster._member": "what a process of the same run has written",
     "cluster._spool": "arrays that a worker of the same run has written",
     "cli._streams": "a copy of a stream as it is, for the readers of data",
     "estimators._checkpoint": "JSON that tests/cli/test_cli_resume.py damages; readers of npz and npy",
@@ -49,7 +52,7 @@ READERS = {
 # Writers of some of a format's text, behind those of the format; and those of workers, whose disks are full
 # in tests/cluster.
 BEHIND = {"data._matrix_text", "data._xmc", "data._svmlight"}
-WORKERS = {"cluster._source", "cluster._spool", "models._outside"}
+WORKERS = {"cluster._member", "cluster._mesh", "cluster._source", "cluster._spool", "models._outside"}
 WRITERS = {
     "data._atomic": "atomic_write",
     "data._text_writer": "save_xmc",
@@ -126,4 +129,4 @@ def test_every_command_is_given_wrong_flags():
 def test_every_command_that_writes_is_attacked():
     targets = {name.removeprefix("xmcjax ") for name in _victim.TARGETS if name.startswith("xmcjax ")}
     # the demo trains and predicts as the commands do; import is a ShardWriter; the others print
-    assert set(COMMANDS) - targets == {"completion", "demo", "evaluate", "import", "info", "inspect"}
+    assert set(COMMANDS) - targets == {"completion", "demo", "evaluate", "import", "info", "inspect", "plan"}

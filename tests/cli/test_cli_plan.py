@@ -58,6 +58,8 @@ def test_threads_and_lanes_cost_memory_and_workers_save_time(plan):
     four = plan("--shape", "2000,300,20000,3000", "--n-jobs", 1, "--workers", 4)
     assert four["tasks"]["count"] > alone["tasks"]["count"] == 3
     assert four["time"]["training"] < alone["time"]["training"]
+    most = plan("--shape", "2000,300,20000,3000", "--n-jobs", 1, "--workers", 2**70)
+    assert 0 < most["time"]["training"] < four["time"]["training"]
 
 
 def test_a_shape_too_large_to_be_made_is_worked_out_from_parts_of_it(plan):
@@ -78,7 +80,7 @@ def test_a_shape_too_large_to_be_made_is_worked_out_from_parts_of_it(plan):
     [
         (450, "--n-jobs 2 would"),
         (305, "--n-jobs 1 --block-size"),
-        (210, "with --n-jobs 1 --block-size 1 it needs 254 MiB, a larger machine"),
+        (210, "--n-jobs 1 --block-size 1 would still need 254 MiB: it takes a larger machine"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(xmcjax, monkeypatch, megabytes, remedy):

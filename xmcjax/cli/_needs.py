@@ -50,7 +50,7 @@ def remedy(options: Any, shape: Shape, threads: int, weights: float, here: int) 
     if lanes is not None:
         return f"--n-jobs 1 --block-size {lanes} would"
     least = memory_of(options, shape, 1, weights, lanes=1)
-    return f"with --n-jobs 1 --block-size 1 it needs {size(least)}, a larger machine"
+    return f"--n-jobs 1 --block-size 1 would still need {size(least)}: it takes a larger machine"
 
 
 def size(count: float) -> str:

@@ -63,7 +63,7 @@ def makespan(lengths: np.ndarray, threads: int) -> float:
         lengths: of the tasks, in their order.
         threads: of the cluster.
     """
-    free = [0.0] * threads
+    free = [0.0] * min(threads, max(len(lengths), 1))  # a thread without a task ends nothing
     for length in lengths.tolist():
         heapq.heapreplace(free, free[0] + length)
     return max(free)
