@@ -43,6 +43,8 @@ CALLS = {
     "instance_dual": {"solvers.instance_dual._native_epochs"},
     "instance_gap": {"solvers.instance_dual.objectives"},
     "softmax_curved": {"solvers.multinomial._scores.SparseScores._curved"},
+    "softmax_exponentials": {"solvers.multinomial._problem._evaluate_in_parts"},
+    "softmax_gradient": {"solvers.multinomial._problem._evaluate_in_parts"},
     "softmax_pass": {"solvers.multinomial._problem.evaluate"},
     "softmax_round": {"solvers.multinomial.dual.step"},
 }

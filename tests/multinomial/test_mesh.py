@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from tests.support import multinomial as helpers
 from tests.support import processes
 from tests.support.internals import multinomial_mesh
+from xmcjax import linops
 from xmcjax.solvers import multinomial
 from xmcjax.solvers.multinomial import lc
 
@@ -44,6 +45,16 @@ METHODS_ON_EIGHT_DEVICES = """
 found = {}
 for method, count in (("lc", 3), ("newton", 8), ("dm", 8), ("admm", 8), ("lbfgs", 4)):
     found[method] = told(multinomial.run(problem, method, hp, mesh=mesh(count)))
+
+from tests.support.internals import multinomial_mesh as inside
+from xmcjax.solvers.multinomial import lbfgs
+
+four = mesh(4)
+arguments = inside.shared(problem, four), hp
+W, bias = (inside.split_columns(np.zeros(shape), 7, four) for shape in ((40, 7), 7))
+state = inside.initial(lbfgs, four, 7)(*arguments, W, bias)
+compiled = inside.advance(lbfgs, four).lower(*arguments, state).compile()
+found["gathered"] = compiled.as_text().count("all-gather")
 print(json.dumps(found))
 """
 
@@ -122,6 +133,7 @@ def test_eight_devices_find_what_one_finds(setup):
         expected = alone(method)
         same(found[method], expected)
         assert found[method]["weights"] == pytest.approx(np.abs(expected.W).sum(), rel=1e-6)
+    assert found["gathered"] == 0  # no weights are sent
     best = helpers.minimum(*helpers.sparse_set(), 1.0)
     assert found["newton"]["value"] == pytest.approx(best, rel=1e-9)
     assert found["admm"]["value"] == pytest.approx(best, rel=1e-6)
@@ -147,16 +159,16 @@ def test_two_processes_that_were_stopped_go_on_from_what_both_have(setup):
         same(one, expected)
 
 
-def reductions(jaxpr, found):
-    """Entries of every sum over the mesh, but for those under a condition."""
+def reductions(jaxpr, found, names=("psum",)):
+    """Entries of every sum over the mesh, or of what has another name, but for those under a condition."""
     for equation in jaxpr.eqns:
-        if equation.primitive.name.startswith("psum"):
+        if equation.primitive.name.startswith(names):
             found += [int(np.prod(v.aval.shape)) for v in equation.invars]
         elif equation.primitive.name != "cond":
             for value in equation.params.values():
                 inner = getattr(value, "jaxpr", value)
                 if hasattr(inner, "eqns"):
-                    reductions(inner, found)
+                    reductions(inner, found, names)
     return found
 
 
@@ -170,6 +182,42 @@ def test_an_iteration_of_lc_sends_n_numbers_once():
     )
     sizes = reductions(jax.make_jaxpr(multinomial_mesh.advance(lc, mesh))(problem, hp, state).jaxpr, [])
     assert sorted(sizes) == [1, 90 + 3]  # ‖∇G‖², and with the n sums three numbers
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_value_and_a_gradient_in_two_parts_are_those_of_one_pass(dtype, intercept):
+    X, y = helpers.sparse_set()
+    rng = np.random.default_rng(3)
+    weight, W, bias = rng.uniform(0, 2, len(y)), 3 * rng.normal(size=(40, 7)), rng.normal(size=7)
+    weight[::5] = 0
+    problem = multinomial.multinomial_problem(
+        linops.make(X.astype(dtype)), y, 0.3, weight=weight, intercept=intercept
+    )
+    mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
+    one = multinomial.evaluate(problem, W.astype(dtype), bias.astype(dtype))
+    # two columns more, which are no classes, as where another device has them
+    wide = np.pad(W, [(0, 0), (0, 2)]).astype(dtype), np.pad(bias, (0, 2)).astype(dtype)
+    two = multinomial_mesh.split(mesh).evaluate(
+        multinomial_mesh.shared(problem, mesh), wide[0][None], wide[1]
+    )
+    exact = 1e-5 if dtype == np.float32 else 1e-13
+    np.testing.assert_allclose(two.value, one.value, rtol=exact)
+    np.testing.assert_allclose(two.norm, one.norm, rtol=exact)
+    for name in ("gradient", "bias_gradient"):
+        found, expected = np.asarray(getattr(two, name)), np.asarray(getattr(one, name))
+        found = found.reshape(*expected.shape[:-1], 9)
+        np.testing.assert_allclose(found[..., :7], expected, atol=exact * np.abs(expected).max() + 1e-30)
+        assert not np.any(found[..., 7:])
+
+
+def test_a_value_and_a_gradient_send_three_numbers_per_row():
+    X, y = helpers.sparse_set()
+    mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
+    problem = multinomial_mesh.shared(helpers.problem(X, y), mesh)
+    weights = jnp.zeros((1, 40, 7)), jnp.zeros(7)
+    traced = jax.make_jaxpr(multinomial_mesh.split(mesh).evaluate)(problem, *weights)
+    assert sorted(reductions(traced.jaxpr, [], ("psum", "pmax"))) == [2, 90, 2 * 90]
 
 
 @pytest.mark.parametrize("method", ["lc_extrapolated", "dm"])

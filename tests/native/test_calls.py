@@ -64,7 +64,7 @@ def results(name):
 
 
 def in_xla(name, fields):
-    sizes = {"d": SIZES["d"]} if name == "csr_rmatmat" else {}
+    sizes = {"d": SIZES["d"]} if name in ("csr_rmatmat", "softmax_gradient") else {}
     return jax.block_until_ready(call(name, sizes=sizes, **fields))
 
 

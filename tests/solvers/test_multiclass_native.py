@@ -240,11 +240,29 @@ def test_a_copy_of_a_handle_is_let_go_of_once():
     del other
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weights_of_a_bundle_go_to_another_process(dtype):
+    X, y = svm_problem(n=80, d=7, m=40)  # of several panels, of which a bundle has parts
+    one, other = (Ascent(checked(X.astype(dtype)), y.astype(np.int32), 40, "ww", C) for _ in range(2))
+    one.alpha = sp.csr_array(some_alpha(y, 40, "ww"))
+    other.alpha = sp.csr_array(some_alpha(y, 40, "ww", seed=1))
+    first, last = 5, 35
+    place, value = one.entries_of((first, last))
+    assert np.all(value) and len(set(place)) == len(place)
+    expected = other.weights
+    expected[:, first:last] = one.weights[:, first:last]
+    other.set_entries((first, last), place, value)
+    np.testing.assert_array_equal(other.weights, expected)
+    other.set_entries((first, last), place[:3], value[:3])
+    assert np.count_nonzero(other.weights[:, first:last]) == 3
+    assert len(one.entries_of((4, 4))[0]) == 0
+
+
 def test_arguments_that_do_not_fit_a_handle():
     X, y = svm_problem(**WIDE)
     one = point(Ascent, X, y, "ww")
     handle, count = one._handle, np.zeros((), np.int64)
-    one_row = dict(row=np.zeros(1, np.int32), value=np.zeros((1, 19)))
+    entry = dict(place=np.zeros(1, np.int64), value=np.zeros(1))
     ends = np.zeros(41, np.int64)
     last = np.full(41, 1, np.int64)
     last[0] = 0
@@ -253,17 +271,14 @@ def test_arguments_that_do_not_fit_a_handle():
         ("weights", "all features and classes", dict(handle=handle, W=np.zeros((1, 1)))),
         ("weights", "in the type of X", dict(handle=handle, W=np.zeros((5, 19), np.float32))),
         (
-            "set_rows",
-            "rows below",
-            dict(handle=handle, first=0, **one_row | dict(row=np.array([5], np.int32))),
+            "set_entries",
+            "places below",
+            dict(handle=handle, first=0, last=19, **entry | dict(place=np.array([95]))),
         ),
-        ("set_rows", "classes below", dict(handle=handle, first=19, **one_row)),
-        ("get_rows", "classes below", dict(handle=handle, first=-1, **one_row)),
-        (
-            "nonzero_rows",
-            "room",
-            dict(handle=handle, first=0, last=1, row=np.zeros(1, np.int32), count=count),
-        ),
+        ("set_entries", "classes below", dict(handle=handle, first=19, last=20, **entry)),
+        ("get_entries", "classes below", dict(handle=handle, first=-1, last=1, **entry)),
+        ("get_entries", "room", dict(handle=handle, first=0, last=1, **entry)),
+        ("count_entries", "classes below", dict(handle=handle, first=3, last=2, count=count)),
         (
             "play",
             "bundles",

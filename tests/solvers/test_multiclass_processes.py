@@ -20,7 +20,7 @@ pytestmark = needs_native
 # more classes than fill a panel, so that bundles share panels, and a row of zeros
 SIZE = dict(n=100, d=60, m=21, seed=3)
 PROGRAM = """
-import json, os, signal
+import json, logging, os, signal
 import jax, numpy as np
 from jax.sharding import Mesh
 from tests.support.problems import svm_problem
@@ -29,13 +29,18 @@ from xmcjax.solvers import multiclass_dual as md
 
 X, y = svm_problem(**{size!r})
 mesh = Mesh(np.array(jax.devices()), ("processes",))
-found = {{}}
+found, said = {{}}, []
+log = logging.getLogger("xmcjax.solvers.multiclass_dual")
+log.setLevel(logging.INFO)
+log.addHandler(type("Kept", (logging.Handler,), dict(emit=lambda self, record: said.append(record.args)))())
 for formulation in {formulations!r}:
     s = md.run_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-5)
     W, a = s.W, s.alpha
     numbers = {{name: getattr(s, name) for name in ("primal", "dual", "gap", "violation")}}
     arrays = dict(W=W.tolist(), alpha=[a.indptr.tolist(), a.indices.tolist(), a.data.tolist()])
     found[formulation] = dict(status=s.status.name, **numbers, **arrays)
+with open(f"{folder}/{{jax.process_index()}}.said", "w") as file:
+    json.dump(said, file)
 # a file, because a process must not wait for its output to be read while the others wait for it
 with open(f"{folder}/{{jax.process_index()}}.json", "w") as file:
     json.dump(found, file)
@@ -75,6 +80,15 @@ def test_the_optimum_is_that_of_one_process(count, tmp_path):
     found, *others = [json.loads((tmp_path / f"{p}.json").read_text()) for p in range(count)]
     for other in others:
         assert other == found
+    said = [json.loads((tmp_path / f"{p}.said").read_text()) for p in range(count)]
+    for p, lines in enumerate(said):
+        assert [line[:2] for line in lines] == [[p, count]] * len(formulations)
+    if count == 2:
+        for _, _, held, sent, messages, epochs in (lines[1] for lines in said):  # Lee-Lin-Wahba
+            # ten sums of d float64 in an epoch, and a maximum of two; single numbers for the gap
+            assert epochs * (10 * 60 * 8 + 16) < sent < 1.1 * epochs * (10 * 60 * 8 + 16)
+            assert messages > 11 * epochs
+            assert held > 60 * 10 * 8
     X, y = svm_problem(**SIZE)
     for formulation in formulations:
         one = md.run(X, y, formulation=formulation, C=0.2, tol=1e-4)

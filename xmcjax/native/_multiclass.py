@@ -213,21 +213,20 @@ class Ascent(_Point):
         self._call("settle", shrink=shrink, share=share)
         return float(share)
 
-    def rows_of(self, bundle: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of W that are not zero in the classes first .. last − 1, and their values."""
+    def entries_of(self, bundle: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of the classes first .. last − 1 that are not zero: places in that part of W, values."""
         first, last = bundle
-        row, count = np.zeros(self._d, np.int32), np.zeros((), np.int64)
-        self._call("nonzero_rows", first=first, last=last, row=row, count=count)
-        row = row[: int(count)].copy()
-        value = np.zeros((len(row), last - first), self._dtype)
-        self._call("get_rows", first=first, row=row, value=value)
-        return row, value
+        count = np.zeros((), np.int64)
+        self._call("count_entries", first=first, last=last, count=count)
+        place, value = np.zeros(int(count), np.int64), np.zeros(int(count), self._dtype)
+        self._call("get_entries", first=first, last=last, place=place, value=value)
+        return place, value
 
-    def set_rows(self, bundle: tuple[int, int], row: np.ndarray, value: np.ndarray) -> None:
-        """W of these classes: the values in these rows, 0 elsewhere."""
-        assert value.shape == (len(row), bundle[1] - bundle[0])
-        row, value = np.ascontiguousarray(row, np.int32), np.ascontiguousarray(value, self._dtype)
-        self._call("set_rows", first=bundle[0], row=row, value=value)
+    def set_entries(self, bundle: tuple[int, int], place: np.ndarray, value: np.ndarray) -> None:
+        """W of these classes: the values in these places, 0 elsewhere."""
+        first, last = bundle
+        place, value = np.ascontiguousarray(place, np.int64), np.ascontiguousarray(value, self._dtype)
+        self._call("set_entries", first=first, last=last, place=place, value=value)
 
     # --- Lee-Lin-Wahba over several processes, each with some classes
 

@@ -12,6 +12,7 @@ weight C; weights longer by a few times the rounding have none of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,14 @@ _DENSE = 0.1
 _NEGLIGIBLE, _NEAR = 1e-12, 8
 #: Factors by which weights of float32 are lengthened, in units of their rounding.
 LONGER = (2, 8, 32, 128, 512, 2048)
+
+
+class Share(NamedTuple):
+    """Of the blocks of rows whose losses are summed: every `count`-th from `place` on."""
+
+    place: int = 0
+    count: int = 1
+    total: Callable[[np.ndarray], np.ndarray] = np.asarray  #: of sums over the shares
 
 
 class Certified(NamedTuple):
@@ -61,6 +70,7 @@ def certified(
     tol: float,
     W: np.ndarray | None = None,
     k: int = 1,
+    share: Share | None = None,
 ) -> Certified:
     """The weights of some dual variables with their duality gap.
 
@@ -74,8 +84,9 @@ def certified(
         tol: where the gap is larger, weights of float32 may be lengthened by up to 2,000 times their
             rounding.
         k: of the top-k losses.
+        share: of this process, where several certify the same together; None for one alone.
     """
-    form = formulation_of(formulation)
+    form, share = formulation_of(formulation), share or Share()
     alpha = form.inside(alpha.astype(np.float64), C, k)
     V = weights_of(X, y, alpha, form)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -83,7 +94,7 @@ def certified(
 
         def at(W: np.ndarray, factor: float) -> Certified:
             W = (factor * W if factor != 1 else W).astype(X.dtype, copy=False)
-            primal, rounding = _primal(X, y, W, form, C, k)
+            primal, rounding = _primal(X, y, W, form, C, k, share)
             return Certified(W, alpha, primal, dual, rounding)
 
         best, exact = at(V, 1.0), V
@@ -120,13 +131,15 @@ def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: 
     return float(np.sum(C * size * near))
 
 
-def _primal(X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int = 1) -> tuple[float, float]:
+def _primal(
+    X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int, share: Share
+) -> tuple[float, float]:
     """P(W) in float64, and its rounding."""
     m = W.shape[1]
     rows = max(1, _SCORES // (8 * m))
     total = rounding = 0.0
     wide = np.ascontiguousarray(W, np.float64)
-    for first in range(0, X.shape[0], rows):
+    for first in range(share.place * rows, X.shape[0], share.count * rows):
         part = slice(first, first + rows)
         weight = C[part] if np.ndim(C) else C
         some = X[part].astype(np.float64)
@@ -134,6 +147,7 @@ def _primal(X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int
         value = float(np.sum(weight * formulation.losses_of(Z, y[part], k)))
         rounding += _rounding(Z, y[part], formulation, weight, value, k)
         total += value
+    total, rounding = share.total(np.array([total, rounding])).tolist()
     flat = wide.ravel()
     return float(flat @ flat / 2 + total), rounding
 

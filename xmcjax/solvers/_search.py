@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from xmcjax.native import Advanced, Assessment
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
-from xmcjax.solvers._certified import Certified, certified
+from xmcjax.solvers._certified import Certified, Share, certified
 from xmcjax.solvers._formulations import Formulation
 
 # Part of the tolerance at which a method ends: what is certified may be a little more.
@@ -46,6 +46,7 @@ class Search:
         agreed: the gap that counts, of the one that was found: where processes solve together they go on
             together, or none of them does.
         start: dual variables in the dual set that the first attempt begins with; None for those of 0.
+        share: of this process in certifying; None where it is alone.
 
     Attributes:
         found: the best that is certified; before the first attempt its gap is infinite.
@@ -63,9 +64,11 @@ class Search:
         k: int = 1,
         agreed: Callable[[float], float] = float,
         start: sp.csr_array | None = None,
+        share: Share | None = None,
     ):
         self.start = sp.csr_array((0, 0)) if start is None else start
         self._given, self.tol, self._k, self._agreed = (X, y, formulation, C), tol, k, agreed
+        self._share = share
         self.found = Certified(np.zeros((0, 0)), sp.csr_array((0, 0)), np.inf, -np.inf, 0.0)
         self.gap = np.inf
 
@@ -92,7 +95,7 @@ class Search:
         for _ in range(_ATTEMPTS):
             ended = method(target, self.found.alpha if self.found.W.size else self.start)
             X, y, formulation, C = self._given
-            found = certified(X, y, ended.alpha, formulation, C, self.tol, ended.W, self._k)
+            found = certified(X, y, ended.alpha, formulation, C, self.tol, ended.W, self._k, self._share)
             self.keep(found)
             if ended.gap > target or not self.unsolved or left() < 1:
                 return

@@ -159,11 +159,12 @@ class MatchAscent : public MulticlassAscent {
   virtual double settle(bool shrink) = 0;
   // Before the matches of an epoch, with the violation of all that was last examined.
   virtual void begin_epoch(double violation) = 0;
-  // Rows of W that are not zero in some classes: how many, and their numbers; their values there [rows, classes].
-  virtual int64_t nonzero_rows(Classes classes, int32_t* row) const = 0;
-  virtual void get_rows(Classes classes, const int32_t* row, int64_t rows, void* value) const = 0;
-  // Other rows become 0 in these classes.
-  virtual void set_rows(Classes classes, const int32_t* row, int64_t rows, const void* value) = 0;
+  // Weights of some classes that are not zero: how many, and their places and values. Feature j of class c has the
+  // place j * width + c - first, for `width` classes.
+  virtual int64_t count_entries(Classes classes) const = 0;
+  virtual void get_entries(Classes classes, int64_t* place, void* value) const = 0;
+  // The others become 0 in these classes.
+  virtual void set_entries(Classes classes, const int64_t* place, int64_t count, const void* value) = 0;
 };
 
 // How far coordinate ascent has come: the objectives of all classes and their largest violation; passes over the rows,

@@ -58,26 +58,34 @@ class Panels {
 
   // The weights of class c, N apart.
   T* lane(int64_t c) const { return panel(c / N) + c % N; }
-  // Rows that are not zero in some classes: how many, and their numbers; their values there, [rows, classes].
-  int64_t nonzero_rows(Classes classes, int32_t* row) const {
+
+  // Weights of some classes that are not zero. Feature j of class c has the place j * width + c - first, for `width`
+  // classes; they come in no order that matters.
+  int64_t count_entries(Classes classes) const {
     int64_t count = 0;
-    for (int64_t j = 0; j < d_; ++j) {
-      bool some = false;
-      for (int64_t c = classes.first; c < classes.last; ++c) some |= lane(c)[j * N] != 0;
-      if (some) row[count++] = int32_t(j);
-    }
+    over_entries(classes, [&](int64_t, int64_t, unsigned found) { count += __builtin_popcount(found); });
     return count;
   }
-  void get_rows(Classes classes, const int32_t* row, int64_t rows, T* value) const {
-    for (int64_t k = 0; k < rows; ++k)
-      for (int64_t c = classes.first; c < classes.last; ++c) *value++ = lane(c)[row[k] * N];
+  void get_entries(Classes classes, int64_t* place, T* value) const {
+    const int64_t width = classes.last - classes.first;
+    over_entries(classes, [&](int64_t q, int64_t j, unsigned found) {
+      for (; found; found &= found - 1) {
+        const int64_t l = __builtin_ctz(found);
+        *place++ = j * width + q * N + l - classes.first;
+        *value++ = panel(q)[j * N + l];
+      }
+    });
   }
-  // The other rows become 0 in these classes.
-  void set_rows(Classes classes, const int32_t* row, int64_t rows, const T* value) {
-    for (int64_t c = classes.first; c < classes.last; ++c)
-      for (int64_t j = 0; j < d_; ++j) lane(c)[j * N] = 0;
-    for (int64_t k = 0; k < rows; ++k)
-      for (int64_t c = classes.first; c < classes.last; ++c) lane(c)[row[k] * N] = *value++;
+  // The others become 0 in these classes.
+  void set_entries(Classes classes, const int64_t* place, int64_t count, const T* value) {
+    over_entries(classes, [&](int64_t q, int64_t j, unsigned found) {
+      for (; found; found &= found - 1) panel(q)[j * N + __builtin_ctz(found)] = 0;
+    });
+    const int64_t width = classes.last - classes.first;
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t c = classes.first + place[k] % width;
+      lane(c)[place[k] / width * N] = value[k];
+    }
   }
 
   // out[d, m]
@@ -91,6 +99,18 @@ class Panels {
   }
 
  private:
+  // visit(panel, feature, lanes that are classes of these and not zero, as bits), where there are any.
+  template <class F>
+  void over_entries(Classes classes, F visit) const {
+    if (classes.first == classes.last) return;
+    for (int64_t q = classes.first / N; q * N < classes.last; ++q) {
+      unsigned of_these = 0;
+      for (int64_t l = 0; l < N; ++l) of_these |= unsigned(classes.has(q * N + l)) << l;
+      for (int64_t j = 0; j < d_; ++j)
+        if (const unsigned found = nonzero_lanes(load(panel(q) + j * N)) & of_these) visit(q, j, found);
+    }
+  }
+
   static constexpr int64_t kRows = 64;  // of W at a time, so that their lines stay in the cache
 
   int64_t d_, m_, count_;

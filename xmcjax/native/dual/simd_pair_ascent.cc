@@ -158,12 +158,12 @@ class PairAscent final : public Driver<T, MatchAscent> {
     this->wake([&](int32_t i) { return at_[i].idle; });
   }
 
-  int64_t nonzero_rows(Classes classes, int32_t* row) const override { return W_.nonzero_rows(classes, row); }
-  void get_rows(Classes classes, const int32_t* row, int64_t rows, void* out) const override {
-    W_.get_rows(classes, row, rows, static_cast<T*>(out));
+  int64_t count_entries(Classes classes) const override { return W_.count_entries(classes); }
+  void get_entries(Classes classes, int64_t* place, void* out) const override {
+    W_.get_entries(classes, place, static_cast<T*>(out));
   }
-  void set_rows(Classes classes, const int32_t* row, int64_t rows, const void* in) override {
-    W_.set_rows(classes, row, rows, static_cast<const T*>(in));
+  void set_entries(Classes classes, const int64_t* place, int64_t count, const void* in) override {
+    W_.set_entries(classes, place, count, static_cast<const T*>(in));
   }
 
   void get_weights(void* W) const override { W_.get(static_cast<T*>(W), threads_); }

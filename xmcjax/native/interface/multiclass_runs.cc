@@ -71,11 +71,10 @@ void check_weights(const Owned& owned, int64_t rows, int64_t columns) {
   expect(owned.wide == (sizeof(T) == sizeof(double)), "weights in the type of X");
   expect(rows == owned.d && columns == owned.classes.last - owned.classes.first, "weights of all features and classes");
 }
-template <class T>
-void check_rows(const Owned& owned, Classes classes, const int32_t* row, int64_t rows) {
-  expect(owned.wide == (sizeof(T) == sizeof(double)), "weights in the type of X");
-  expect(0 <= classes.first && classes.first <= classes.last && classes.last <= owned.m, "classes below their number");
-  expect(std::all_of(row, row + rows, [&](int32_t j) { return j >= 0 && j < owned.d; }), "rows below the features");
+template <class Args>
+Classes classes_of(const Owned& owned, const Args& args) {
+  expect(0 <= args.first && args.first <= args.last && args.last <= owned.m, "classes below their number");
+  return {args.first, args.last};
 }
 
 void put(const Assessment& from, double* found) {
@@ -303,26 +302,27 @@ void run(SettleArgs<T>& args) {
   *args.share = as<MatchAscent>(args)->settle(args.shrink != 0);
 }
 template <class T>
-void run(NonzeroRowsArgs<T>& args) {
+void run(CountEntriesArgs<T>& args) {
   const auto point = as<MatchAscent>(args);
-  const Classes classes{args.first, args.last};
-  expect(args.d == point.owned.d, "room for all rows");
-  expect(0 <= args.first && args.first <= args.last && args.last <= point.owned.m, "classes below their number");
-  *args.count = point->nonzero_rows(classes, args.row);
+  *args.count = point->count_entries(classes_of(point.owned, args));
 }
 template <class T>
-void run(GetRowsArgs<T>& args) {
+void run(GetEntriesArgs<T>& args) {
   const auto point = as<MatchAscent>(args);
-  const Classes classes{args.first, args.first + args.columns};
-  check_rows<T>(point.owned, classes, args.row, args.rows);
-  point->get_rows(classes, args.row, args.rows, args.value);
+  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "weights in the type of X");
+  const Classes classes = classes_of(point.owned, args);
+  expect(args.entries == point->count_entries(classes), "room for the weights that are not zero");
+  point->get_entries(classes, args.place, args.value);
 }
 template <class T>
-void run(SetRowsArgs<T>& args) {
+void run(SetEntriesArgs<T>& args) {
   const auto point = as<MatchAscent>(args);
-  const Classes classes{args.first, args.first + args.columns};
-  check_rows<T>(point.owned, classes, args.row, args.rows);
-  point->set_rows(classes, args.row, args.rows, args.value);
+  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "weights in the type of X");
+  const Classes classes = classes_of(point.owned, args);
+  const int64_t places = point.owned.d * (args.last - args.first);
+  expect(std::all_of(args.place, args.place + args.entries, [&](int64_t p) { return p >= 0 && p < places; }),
+         "places below the number of weights");
+  point->set_entries(classes, args.place, args.entries, args.value);
 }
 
 template <class T>

@@ -159,6 +159,18 @@ void run(SoftmaxPassArgs<T>& args) {
 XMCJAX_RUNS(SoftmaxPassArgs)
 
 template <class T>
+void run(SoftmaxExponentialsArgs<T>& args) {
+  kernels<T>().softmax_exponentials(args);
+}
+XMCJAX_RUNS(SoftmaxExponentialsArgs)
+
+template <class T>
+void run(SoftmaxGradientArgs<T>& args) {
+  kernels<T>().softmax_gradient(args);
+}
+XMCJAX_RUNS(SoftmaxGradientArgs)
+
+template <class T>
 void run(SoftmaxRoundArgs<T>& args) {
   int64_t counts[4] = {};
   kernels<T>().softmax_round(args, counts);

@@ -1,6 +1,7 @@
 // Multinomial logistic regression on CSR features (solvers/multinomial): value and gradient in one
 // pass over the rows, and rounds of dual ascent over instances. Weights are [d, classes], so that an
 // entry of X meets one contiguous row of them.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -263,6 +264,60 @@ class Round {
   double first_change_ = -1;
 };
 
+// z ← e^{z - top} of the m scores of a row, top being the largest; what fills the last vector becomes 0.
+template <class T>
+struct Exponentials {
+  T top, sum;
+  Exponentials(T* z, int64_t m, int64_t padded) {
+    constexpr int N = kWide<T>;
+    for (int64_t j = m; j < padded; ++j) z[j] = kNever<T>;
+    Wide<T> highest = wide(kNever<T>);
+    for (int64_t j = 0; j < padded; j += N) highest = maximum(highest, load_wide(z + j));
+    top = largest<T>(highest);
+    Wide<T> sums{};
+    for (int64_t j = 0; j < padded; j += N) {
+      const Wide<T> e = exponential(load_wide(z + j) - top);
+      sums += e;
+      store_wide(z + j, e);
+    }
+    sum = sum_of<T>(sums);
+  }
+};
+
+// Xᵀ R and Rᵀ1 of rows of R that come one after another; `end` writes the latter.
+template <class T>
+class GradientSums {
+ public:
+  GradientSums(const Csr<T>& X, int64_t m, T* gradient, T* bias_gradient)
+      : X_(X), m_(m), gradient_(gradient), bias_gradient_(bias_gradient), mass_(m, 0.0), block_(m, T(0)) {
+    std::memset(gradient, 0, size_t(X.d * m) * sizeof(T));
+  }
+  void add(int64_t i, const T* row) {
+    for (int64_t j = 0; j < m_; ++j) block_[j] += row[j];
+    row_update(X_, i, row, m_, gradient_);
+  }
+  void after(int64_t i) {
+    if (i % 256 == 255 || i + 1 == X_.n)  // short sums in T, their total in double
+      for (int64_t j = 0; j < m_; ++j) mass_[j] += double(block_[j]), block_[j] = 0;
+  }
+  void end() {
+    for (int64_t j = 0; j < m_; ++j) bias_gradient_[j] = T(mass_[j]);
+  }
+
+ private:
+  const Csr<T>& X_;
+  const int64_t m_;
+  T *const gradient_, *const bias_gradient_;
+  std::vector<double> mass_;
+  std::vector<T> block_;
+};
+
+// What a row costs, for the poll.
+template <class T>
+inline int64_t cost_of(const Csr<T>& X, int64_t i, int64_t padded) {
+  return (X.offset[i + 1] - X.offset[i] + kExponentials) * (padded / kWide<T>);
+}
+
 }  // namespace
 
 template <class T>
@@ -275,47 +330,72 @@ void softmax_pass(const SoftmaxPassArgs<T>& a) {
   constexpr int N = kWide<T>;
   const int64_t m = a.classes, padded = whole<T>(m);
   const Zeros<T> bias(padded), z(padded);
-  for (int64_t j = 0; j < m; ++j) bias[j] = a.bias[j];
-  std::memset(a.gradient, 0, size_t(a.X.d * m) * sizeof(T));
-  std::vector<double> mass(m, 0.0);
-  std::vector<T> block(m, T(0));
+  std::copy_n(a.bias, m, bias.get());
+  GradientSums<T> sums(a.X, m, a.gradient, a.bias_gradient);
   double loss = 0;
   const Poll poll;
   for (int64_t i = 0; i < a.X.n; ++i) {
     const T weight = a.weight[i];
-    poll((a.X.offset[i + 1] - a.X.offset[i] + kExponentials) * (padded / N));
+    poll(cost_of(a.X, i, padded));
     if (weight > 0) {
       row_scores(a.X, i, a.W, m, bias.get(), z.get());
-      for (int64_t j = m; j < padded; ++j) z[j] = kNever<T>;
-      Wide<T> top = wide(kNever<T>);
-      for (int64_t j = 0; j < padded; j += N) top = maximum(top, load_wide(z.get() + j));
-      const T highest = largest<T>(top), own = z[a.y[i]];
-      Wide<T> sums{};
-      for (int64_t j = 0; j < padded; j += N) {
-        const Wide<T> e = exponential(load_wide(z.get() + j) - highest);
-        sums += e;
-        store_wide(z.get() + j, e);
-      }
+      const T own = z[a.y[i]];
+      const Exponentials<T> of(z.get(), m, padded);
       // log Σ e^z - z_y; the largest score and that of the class may cancel
-      const double sum = sum_of<T>(sums);
-      loss += double(weight) * ((double(highest) - double(own)) + std::log(sum));
+      loss += double(weight) * ((double(of.top) - double(own)) + std::log(double(of.sum)));
       // c (p - e_y)
-      const T scale = T(double(weight) / sum);
+      const T scale = T(double(weight) / double(of.sum));
       for (int64_t j = 0; j < padded; j += N) store_wide(z.get() + j, scale * load_wide(z.get() + j));
       z[a.y[i]] -= weight;
-      for (int64_t j = 0; j < m; ++j) block[j] += z[j];
-      row_update(a.X, i, z.get(), m, a.gradient);
+      sums.add(i, z.get());
     }
-    if (i % 256 == 255 || i + 1 == a.X.n)  // short sums in T, their total in double
-      for (int64_t j = 0; j < m; ++j) mass[j] += double(block[j]), block[j] = 0;
+    sums.after(i);
   }
-  for (int64_t j = 0; j < m; ++j) a.bias_gradient[j] = T(mass[j]);
+  sums.end();
   *a.loss = T(loss);
+}
+
+template <class T>
+void softmax_exponentials(const SoftmaxExponentialsArgs<T>& a) {
+  const int64_t m = a.classes, padded = whole<T>(m);
+  const Zeros<T> bias(padded), z(padded);
+  std::copy_n(a.bias, m, bias.get());
+  const Poll poll;
+  for (int64_t i = 0; i < a.X.n; ++i) {
+    poll(cost_of(a.X, i, padded));
+    row_scores(a.X, i, a.W, m, bias.get(), z.get());
+    a.own[i] = a.y[i] >= 0 && a.y[i] < m ? z[a.y[i]] : T(0);
+    const Exponentials<T> of(z.get(), m, padded);
+    a.top[i] = of.top, a.sum[i] = of.sum;
+    std::copy_n(z.get(), m, a.E + i * m);
+  }
+}
+
+template <class T>
+void softmax_gradient(const SoftmaxGradientArgs<T>& a) {
+  const int64_t m = a.classes;
+  const Zeros<T> z(m);
+  GradientSums<T> sums(a.X, m, a.gradient, a.bias_gradient);
+  const Poll poll;
+  for (int64_t i = 0; i < a.X.n; ++i) {
+    poll(cost_of(a.X, i, whole<T>(m)));
+    if (a.weight[i] > 0) {
+      for (int64_t j = 0; j < m; ++j) z[j] = a.scale[i] * a.E[i * m + j];
+      if (a.y[i] >= 0 && a.y[i] < m) z[a.y[i]] -= a.weight[i];
+      sums.add(i, z.get());
+    }
+    sums.after(i);
+  }
+  sums.end();
 }
 
 template void softmax_round<float>(const SoftmaxRoundArgs<float>&, int64_t*);
 template void softmax_round<double>(const SoftmaxRoundArgs<double>&, int64_t*);
 template void softmax_pass<float>(const SoftmaxPassArgs<float>&);
 template void softmax_pass<double>(const SoftmaxPassArgs<double>&);
+template void softmax_exponentials<float>(const SoftmaxExponentialsArgs<float>&);
+template void softmax_exponentials<double>(const SoftmaxExponentialsArgs<double>&);
+template void softmax_gradient<float>(const SoftmaxGradientArgs<float>&);
+template void softmax_gradient<double>(const SoftmaxGradientArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

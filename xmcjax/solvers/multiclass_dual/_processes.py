@@ -2,8 +2,8 @@
 
 Alber et al. 2017. For Weston-Watkins the classes are cut into twice as many bundles as there are
 processes ("countries"), which play each other by the 1-factorization schedule: in a round every process hosts
-the match of two bundles, and between rounds bundles move to the process beside only. What moves are the rows
-of a bundle's weights that are not zero. The dual variables of a match stay where it is played. For
+the match of two bundles, and between rounds bundles move to the process beside only. What moves are the
+weights of a bundle that are not zero. The dual variables of a match stay where it is played. For
 Lee-Lin-Wahba every process has some of the classes; the mean of the weights is brought up to date after each
 tenth of an epoch by one sum over the processes, [d]. One against the rest needs nothing of the others.
 
@@ -13,6 +13,7 @@ Every process has X and y whole.
 from __future__ import annotations
 
 import itertools
+import logging
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +24,7 @@ from xmcjax._arguments import flag, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.native import Advanced, Ascent, Assessment, Match, SeparateAscent
 from xmcjax.solvers._accuracy import Accuracy
+from xmcjax.solvers._certified import Share
 from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._peers import Peers
 from xmcjax.solvers._peers import described as given
@@ -32,6 +34,8 @@ from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
 from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution
 from xmcjax.solvers.multiclass_dual._wire import Wire
+
+_log = logging.getLogger(__name__)
 
 
 @needs_threads_of_jax
@@ -58,7 +62,8 @@ def run_over_mesh(
         max_epochs: epochs at most.
 
     Returns:
-        As :func:`run`.
+        As :func:`run`. The logger ``xmcjax.solvers.multiclass_dual`` says in its INFO what each process held
+        and sent.
 
     Raises:
         ValueError: as :func:`run`; another mesh; fewer classes than processes (for Weston-Watkins
@@ -102,7 +107,10 @@ def _solved(
     league = kind(wire, bundles, problem, seed)
     passes, violation = Passes(), np.inf
     # the processes go on together, or none of them
-    search = Search(X, y, formulation, C, tol, agreed=lambda gap: float(wire.largest(np.array(gap))))
+    share = Share(wire.place, wire.count, wire.total)
+    search = Search(
+        X, y, formulation, C, tol, agreed=lambda gap: float(wire.largest(np.array(gap))), share=share
+    )
 
     def left() -> int:
         return max_epochs - passes.sweeps
@@ -117,6 +125,12 @@ def _solved(
         return Ended(_gathered(wire, league.alpha()), found.gap)
 
     search.attempt(ascent, left)
+    if _log.isEnabledFor(logging.INFO):  # it copies what it measures
+        held = league.point.weights.nbytes + _bytes_of(league.alpha())
+        _log.info(
+            "process %d of %d: %d bytes of weights and variables, %d bytes sent in %d messages, %d epochs",
+            *(wire.place, wire.count, held, wire.sent, wire.messages, passes.sweeps),
+        )
     counts = dict(epochs=passes.sweeps, newton_steps=0, shrunk=passes.shrunk)
     return Solution(**counts, **described(search, violation, left(), formulation))
 
@@ -146,7 +160,10 @@ class _Countries:
         self._zeros = float(np.sum(~self._filled)) * C * (m - 1)
         self.point.assess(1.0)  # gives every instance its first classes
         self._violation = 1.0
-        self._width = max(last - first for first, last in bundles)
+        self._dtype = X.dtype
+        most = X.shape[1] * max(last - first for first, last in bundles)
+        self._place = np.dtype(np.int32 if most <= np.iinfo(np.int32).max else np.int64)
+        self._no_entries = np.zeros(0, np.int64), np.zeros(0, X.dtype)
 
     def _matches(self):
         """The match that this process hosts in each round; between them bundles move on."""
@@ -165,26 +182,29 @@ class _Countries:
         if wire.count == 1:
             return
         new_a, new_b = (int(side[wire.place]) for side in round_pairs(count, r % round_count(count)))
-        down, up = self._packed(self._bundles[a], self._bundles[b])
+        # the ends have nobody to send one of the two to
+        length, (down, up) = self._packed(
+            a if wire.place else None, b if wire.place < wire.count - 1 else None
+        )
         from_below, from_above = wire.swap(up, down)
         if 0 < wire.place < wire.count - 1:
-            self._unpack(self._bundles[new_a], from_above)
-        self._unpack(self._bundles[new_b], from_below if wire.place else from_above)
+            self._unpack(self._bundles[new_a], from_above, length)
+        self._unpack(self._bundles[new_b], from_below if wire.place else from_above, length)
 
-    def _packed(self, *bundles: tuple[int, int]):
-        """Numbers of the rows that are not zero, then -1, and the rows; as long on all processes."""
-        parts = [self.point.rows_of(bundle) for bundle in bundles]
-        length = int(self._wire.largest(np.array(max(len(row) for row, _ in parts), np.int32)))
-        length = 1 << max(length - 1, 0).bit_length()  # few lengths, few programs
-        for row, value in parts:
-            wide = np.zeros((length, self._width), value.dtype)
-            wide[: len(row), : value.shape[1]] = value
-            yield np.pad(row, (0, length - len(row)), constant_values=-1), wide
+    def _packed(self, *sent: int | None) -> tuple[int, list[np.ndarray]]:
+        """The weights of bundles that are not zero, each with its place; as many bytes on all processes."""
+        parts = [self._no_entries if b is None else self.point.entries_of(self._bundles[b]) for b in sent]
+        length = _rounded(int(self._wire.largest(np.array(max(len(place) for place, _ in parts)))))
+        return length, [
+            np.concatenate([_padded(place.astype(self._place), length, -1), _padded(value, length, 0)])
+            for place, value in parts
+        ]
 
-    def _unpack(self, bundle: tuple[int, int], packed: tuple[np.ndarray, ...]) -> None:
-        row, value = packed
-        count = int(np.sum(row >= 0))
-        self.point.set_rows(bundle, row[:count], value[:count, : bundle[1] - bundle[0]])
+    def _unpack(self, bundle: tuple[int, int], packed: np.ndarray, length: int) -> None:
+        place, value = packed[: length * self._place.itemsize], packed[length * self._place.itemsize :]
+        place = place.view(self._place)
+        count = int(np.sum(place >= 0))
+        self.point.set_entries(bundle, place[:count], value.view(self._dtype)[:count])
 
     def assess(self, tol: float) -> Assessment:
         self.point.begin_epoch(self._violation)
@@ -257,6 +277,21 @@ class _Shares:
     def alpha(self) -> sp.csr_array:
         """The dual variables of the classes of this process."""
         return self.point.alpha
+
+
+def _bytes_of(alpha: sp.csr_array) -> int:
+    return alpha.data.nbytes + alpha.indices.nbytes + alpha.indptr.nbytes
+
+
+def _rounded(length: int) -> int:
+    """A length not below, at most a quarter more: few lengths, few programs."""
+    step = 1 << max(length.bit_length() - 3, 0)
+    return max(-(-length // step), 1) * step
+
+
+def _padded(a: np.ndarray, length: int, fill: int) -> np.ndarray:
+    """The bytes of an array that is filled up to a length."""
+    return np.pad(a, (0, length - len(a)), constant_values=fill).view(np.uint8)
 
 
 def _gathered(wire: Wire, alpha: sp.csr_array) -> sp.csr_array:

@@ -22,6 +22,8 @@ class Wire:
     Attributes:
         place: of this process, from 0.
         count: of the processes.
+        sent: bytes that this process has sent, without what a collective adds.
+        messages: in which it did.
 
     Raises:
         ValueError: another mesh.
@@ -37,6 +39,7 @@ class Wire:
             )
         self.place, self.count = owners.index(jax.process_index()), len(owners)
         self._mesh, self._peers = mesh, peers
+        self.sent = self.messages = 0
 
     def total(self, a: np.ndarray) -> np.ndarray:
         """The sum over the processes."""
@@ -50,18 +53,22 @@ class Wire:
         """Those of all processes, which have the same shape, along a new first axis."""
         return self._call("gather", a)[0]
 
-    def swap(self, up, down) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-        """Tuples of arrays for the next place and for the one before.
+    def swap(self, up: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Arrays for the next place and for the one before.
 
         Returns:
             What came from the place before, and from the next one; zeros where there is none.
         """
-        got = self._call("swap", *up, *down)
-        return got[: len(up)], got[len(up) :]
+        from_below, from_above = self._call("swap", up, down)
+        return from_below, from_above
 
     def _call(self, kind: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         if self.count == 1:
             return tuple(a[None] if kind == "gather" else a for a in arrays)
+        taken = arrays
+        if kind == "swap":  # the ends have nobody beyond them
+            taken = arrays[: 1 + (self.place > 0)] if self.place < self.count - 1 else arrays[1:]
+        self.sent, self.messages = self.sent + sum(a.nbytes for a in taken), self.messages + len(taken)
         return self._peers.apart(lambda: self._sent(kind, arrays))
 
     def _sent(self, kind: str, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
@@ -81,11 +88,8 @@ def _program(mesh: Mesh, kind: str):
     axis, count = mesh.axis_names[0], mesh.size
     up, down = [(p, p + 1) for p in range(count - 1)], [(p + 1, p) for p in range(count - 1)]
 
-    def swap(*arrays):
-        half = len(arrays) // 2
-        return *(jax.lax.ppermute(a, axis, up) for a in arrays[:half]), *(
-            jax.lax.ppermute(a, axis, down) for a in arrays[half:]
-        )
+    def swap(upwards, downwards):
+        return jax.lax.ppermute(upwards, axis, up), jax.lax.ppermute(downwards, axis, down)
 
     steps = {
         "total": lambda *a: jax.lax.psum(a, axis),

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from xmcjax.solvers.multinomial._problem import Evaluation, Problem, evaluate
+from xmcjax.solvers.multinomial._problem import Evaluation, Form, Problem, evaluate
 from xmcjax.solvers.multinomial._state import State
 
 
@@ -82,7 +83,7 @@ def initial(module: Any, mesh: Mesh, classes: int):
     if _split_by_compiler(module):
 
         def whole_init(problem, hp, W0, b0):
-            state = module.init(problem, hp, W0, b0, padded(classes, mesh), evaluation(mesh))
+            state = module.init(problem, hp, W0, b0, padded(classes, mesh), split(mesh))
             return _constrained(state, mesh)
 
         return jax.jit(whole_init)
@@ -107,7 +108,7 @@ def advance(module: Any, mesh: Mesh):
     if _split_by_compiler(module):
 
         def whole_step(problem, hp, state):
-            return _constrained(module.step(problem, hp, state, evaluation(mesh)), mesh)
+            return _constrained(module.step(problem, hp, state, split(mesh)), mesh)
 
         return jax.jit(whole_step, donate_argnums=2)
     whole, specs = PartitionSpec(), state_specs(module, mesh)
@@ -127,26 +128,39 @@ def _split_by_compiler(module: Any) -> bool:
 
 
 @functools.cache
-def evaluation(mesh: Mesh):
-    """G and its gradient of weights that are split over a mesh: (problem, W, b) -> Evaluation."""
+def split(mesh: Mesh) -> Form:
+    """Weights as blocks of columns, [devices, d, columns], of which each device has one.
+
+    A vector of them is laid out device by device. Of columns in one matrix it would not be, and the compiler
+    would send the whole matrix to every device for each inner product.
+    """
     axis, whole = mesh.axis_names[0], PartitionSpec()
-    W, bias = PartitionSpec(None, axis), PartitionSpec(axis)
-    parts: Any = (whole, W, bias, whole)
-    return jax.shard_map(
-        evaluate,
-        mesh=mesh,
-        in_specs=(whole, W, bias),
-        out_specs=Evaluation(*parts),
-        check_vma=False,
+    block, columns, bias = PartitionSpec(axis), PartitionSpec(None, axis), PartitionSpec(axis)
+
+    def over_mesh(function: Callable, in_specs: Any, out_specs: Any) -> Any:
+        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+    def evaluate_block(problem, W, bias):
+        found = evaluate(problem, W[0], bias)
+        return found._replace(gradient=found.gradient[None])
+
+    parts: Any = (whole, block, bias, whole)
+    return Form(
+        over_mesh(evaluate_block, (whole, block, bias), Evaluation(*parts)),
+        over_mesh(lambda W: W[None], columns, block),
+        over_mesh(lambda blocks: blocks[0], block, columns),
     )
 
 
 def _constrained(state: State, mesh: Mesh) -> State:
-    """The state, split over the mesh where the last axis of an array is that of the classes."""
+    """The state, split over the mesh: by blocks, or by its last axis where that is of the classes."""
     width = state.W.shape[1]
 
     def place(a):
-        spec = _columns(a.ndim, mesh) if a.ndim and a.shape[-1] == width else PartitionSpec()
+        if a.ndim > 2:
+            spec = PartitionSpec(*[None] * (a.ndim - 3), mesh.axis_names[0])
+        else:
+            spec = _columns(a.ndim, mesh) if a.ndim and a.shape[-1] == width else PartitionSpec()
         return jax.lax.with_sharding_constraint(a, NamedSharding(mesh, spec))
 
     return jax.tree.map(place, state)

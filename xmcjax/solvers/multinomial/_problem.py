@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -33,6 +34,10 @@ from xmcjax._fork import check_threads_of_jax, needs_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_range
 from xmcjax.linops import Csr, Dense, LinOp, check_operator
+
+# Minus the score of a column that is no class, where a kernel takes it: e to its score is 0, and there is no
+# infinity minus infinity.
+_NEVER = 1e30
 
 
 @pytree(
@@ -63,8 +68,8 @@ class Problem:
 
     @property
     def native(self) -> bool:
-        """Whether the fused passes of the C++ kernels serve it."""
-        return isinstance(self.op, Csr) and self.op.native and self.axis is None
+        """Whether the passes of the C++ kernels serve it."""
+        return isinstance(self.op, Csr) and self.op.native
 
     @property
     def csr(self) -> tuple[Any, Any, Any]:
@@ -216,13 +221,55 @@ class Evaluation(NamedTuple):
 @needs_threads_of_jax
 def evaluate(problem: Problem, W, bias) -> Evaluation:
     """G and ∇G by one product with X and one with its transpose; both at once in the native pass."""
-    if problem.native:
+    if problem.native and problem.axis is None:
         sums = native.call("softmax_pass", X=problem.csr, y=problem.y, weight=problem.weight, W=W, bias=bias)
         gradient = problem.l2 * W + sums["gradient"]
         bias_gradient = centred(problem, sums["bias_gradient"]) if problem.intercept else jnp.zeros_like(bias)
         norm = jnp.sqrt(squared_norm(problem, gradient, bias_gradient))
         return Evaluation(problem.l2 / 2 * jnp.sum(W * W) + sums["loss"], gradient, bias_gradient, norm)
+    if problem.native:
+        return _evaluate_in_parts(problem, W, bias)
     return evaluate_at(problem, W, scores(problem, W, bias))
+
+
+def _evaluate_in_parts(problem: Problem, W, bias) -> Evaluation:
+    """The same by two native passes, between which sums go over the mesh."""
+    width = W.shape[1]
+    y = problem.y - first_class(problem, width)
+    bias = jnp.where(open_columns(problem, width), bias, -_NEVER)
+    part = native.call("softmax_exponentials", X=problem.csr, y=y, W=W, bias=bias)
+    top = all_max(problem, part["top"])
+    below = jnp.exp(part["top"] - top)
+    sums, own = all_sum(problem, jnp.stack([below * part["sum"], part["own"]]))
+    # c p = c e^{z - top} / Σ
+    scale = problem.weight * below / sums
+    given: dict[str, Any] = dict(X=problem.csr, y=y, E=part["E"], scale=scale, weight=problem.weight)
+    made = native.call("softmax_gradient", sizes={"d": W.shape[0]}, **given)
+    gradient = problem.l2 * W + made["gradient"]
+    none = jnp.zeros_like(made["bias_gradient"])
+    bias_gradient = centred(problem, made["bias_gradient"]) if problem.intercept else none
+    square, norm = all_sum(
+        problem, jnp.stack([jnp.sum(W * W), jnp.sum(gradient * gradient) + jnp.sum(bias_gradient**2)])
+    )
+    # the largest score and that of the class may cancel
+    loss = jnp.sum(problem.weight * ((top - own) + jnp.log(sums)))
+    return Evaluation(problem.l2 / 2 * square + loss, gradient, bias_gradient, jnp.sqrt(norm))
+
+
+class Form(NamedTuple):
+    """How a method keeps W, and G and its gradient of weights that are kept so."""
+
+    evaluate: Callable[..., Evaluation]  #: (problem, W as it is kept, b)
+    kept: Callable[[Any], Any]  #: W [d, K] as it is kept
+    columns: Callable[[Any], Any]  #: [d, K] of what is kept
+
+
+def _as_it_is(W):
+    return W
+
+
+#: On one device.
+WHOLE = Form(evaluate, _as_it_is, _as_it_is)
 
 
 def evaluate_at(problem: Problem, W, Z, log_sums=None) -> Evaluation:

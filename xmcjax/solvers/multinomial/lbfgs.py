@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax.solvers.multinomial._problem import Evaluation, Problem, evaluate
+from xmcjax.solvers.multinomial._problem import WHOLE, Evaluation, Form, Problem
 from xmcjax.solvers.multinomial._state import HParams, State, following, starting_state, starting_weights
 
 CORRECTIONS = 5
@@ -22,7 +22,7 @@ class Memory(NamedTuple):
     """What a step of L-BFGS hands to the next."""
 
     optimiser: Any  #: of optax
-    gradient: Any  #: of (W, b)
+    gradient: Any  #: of (W, b), as the form keeps them
 
 
 @functools.cache
@@ -63,38 +63,37 @@ def init(
     W0=None,
     b0=None,
     width: int | None = None,
-    evaluate: Callable[..., Evaluation] = evaluate,
+    form: Form = WHOLE,
 ) -> State:
     """The state at the starting weights; `state.inner` counts values and gradients of G.
 
     Args:
         problem, hp, W0, b0: of every method.
         width: columns of W; None for K.
-        evaluate: G and its gradient, of weights that may be split over a mesh.
+        form: of the weights, which may be split over a mesh.
     """
-    weights = starting_weights(problem, W0, b0, width)
-    now = evaluate(problem, *weights)
+    W, bias = starting_weights(problem, W0, b0, width)
+    weights = form.kept(W), bias
+    now = form.evaluate(problem, *weights)
     at_zero = now.norm
     if W0 is not None or b0 is not None:
-        at_zero = evaluate(problem, *jax.tree.map(jnp.zeros_like, weights)).norm
-    state = starting_state(problem, hp, *weights, now.value, now.norm, at_zero)
+        at_zero = form.evaluate(problem, *jax.tree.map(jnp.zeros_like, weights)).norm
+    state = starting_state(problem, hp, W, bias, now.value, now.norm, at_zero)
     memory = Memory(_strong(_optimiser().init(weights)), (now.gradient, now.bias_gradient))
     return state._replace(memory=memory)
 
 
 @needs_threads_of_jax
-def step(
-    problem: Problem, hp: HParams, state: State, evaluate: Callable[..., Evaluation] = evaluate
-) -> State:
+def step(problem: Problem, hp: HParams, state: State, form: Form = WHOLE) -> State:
     """One step with its line search (zoom); the arguments are those of :func:`init`."""
     import optax
 
     memory: Memory = state.memory
-    weights = (state.W, state.bias)
+    weights = form.kept(state.W), state.bias
 
     def value_fn(weights):
         # the line search of optax takes float64 steps wherever JAX has them
-        return _value(evaluate)(jax.tree.map(lambda w: w.astype(problem.op.dtype), weights), problem)
+        return _value(form.evaluate)(jax.tree.map(lambda w: w.astype(problem.op.dtype), weights), problem)
 
     with jax.numpy_dtype_promotion("standard"):  # optax mixes int32 and int64
         updates, optimiser = _optimiser().update(
@@ -113,4 +112,4 @@ def step(
     trials = search.info.num_linesearch_steps.astype(jnp.int32)
     memory, failed = Memory(optimiser, gradient), search.learning_rate == 0
     made = dict(value=value, norm=norm, inner=trials, memory=memory, failed=failed)
-    return following(hp, state, W, bias, **made)
+    return following(hp, state, form.columns(W), bias, **made)
