@@ -1,0 +1,145 @@
+"""The tables and figures of the five papers, all of them or some.
+
+    python -m experiments.papers [000 … 004] [--item figure-3] [--small|--full] [--out results]
+
+Runs the studies that make them, each once and in a process of its own, and says for each table and figure
+where it is, or why there is none. What a study has done is kept in its NAME.cells.json, so that a run goes
+on where it was stopped. --list says what there is and runs nothing; --map FILE writes docs/papers/index.md.
+Writes papers.json, and NAME.json, .md and .png of each study.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from experiments import _report
+from experiments.papers.catalogue import ITEMS, PAPERS, STATUSES, Item, items
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Tables and figures of the papers.
+
+    Attributes:
+        papers: 000 to 004; all if none is given.
+        item: name of a table or a figure, such as figure-3; all if not given.
+        out: folder of the results.
+        small: small data, about ten minutes on two cores for all papers.
+        full: the sizes of the papers, where the data allow them: hours.
+        list: say what there is, and run nothing.
+        map: write the list as a page into this file, and run nothing.
+    """
+
+    papers: tyro.conf.Positional[tuple[str, ...]] = ()
+    item: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    out: Path = Path("results")
+    small: bool = False
+    full: bool = False
+    list: bool = False
+    map: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+
+
+def run(options: Options) -> dict:
+    """Runs the studies of the items: by study, how it ended, and its seconds."""
+    chosen = items(options.papers, options.item)
+    ended = {}
+    for study in dict.fromkeys(item.study for item in chosen if item.study is not None):
+        flags = ["--small"] * options.small + ["--full"] * options.full
+        command = [sys.executable, "-m", study, *flags, "--out", str(options.out.resolve())]
+        print(f"{study}: {shlex.join(command[1:])}", flush=True)
+        begin = time.perf_counter()
+        done = subprocess.run(command, cwd=ROOT, check=False)
+        ended[study] = {"status": done.returncode, "seconds": time.perf_counter() - begin}
+    return {"items": [dataclasses.asdict(item) for item in chosen], "studies": ended}
+
+
+def markdown(result: dict, out: Path) -> str:
+    """A row for each item: where it is, or why it is not there."""
+    rows = []
+    for values in result["items"]:
+        item = Item(**values)
+        ended = result["studies"].get(item.study)
+        if ended is None:
+            place = "–"
+        elif ended["status"]:
+            place = f"failed with status {ended['status']}"
+        else:
+            place = item.output if (out / item.output).exists() else f"{item.output} was not made"
+        seconds = f"{ended['seconds']:.0f}" if ended else ""
+        rows.append((item.paper, item.name, item.status, place, seconds, item.remark))
+    return _report.markdown_table(("paper", "item", "status", "file", "s", ""), rows)
+
+
+def page() -> str:
+    """The map of all items, docs/papers/index.md."""
+    text = [
+        "# The five papers",
+        "",
+        "Every table, figure and experiment of the five papers that this library stands on, how far it is "
+        "reproduced here, and the command that makes it. The page is made by `python -m experiments.papers "
+        "--map docs/papers/index.md`.",
+        "",
+        *(f"- **{status}**: {sense}" for status, sense in STATUSES.items()),
+    ]
+    for number, paper in PAPERS.items():
+        mine = [item for item in ITEMS if item.paper == number]
+        text += [
+            "",
+            f"## {number}: {paper.title}",
+            "",
+            f"{paper.authors}, {paper.year}. Our numbers: [{paper.page}](../{paper.page}).",
+            "",
+            f"    python -m experiments.papers {number}",
+            "",
+        ]
+        rows = [(item.name, item.shows, item.status, _makers(item), item.remark) for item in mine]
+        text.append(_report.markdown_table(("item", "shows", "status", "made by", ""), rows).rstrip("\n"))
+    return "\n".join(text) + "\n"
+
+
+def _makers(item: Item) -> str:
+    """The study, or the modules of the library."""
+    if item.study is not None:
+        return f"`{item.study}`"
+    names = [f"`xmcjax.{name}`" for name in item.code.split(", ") if name]
+    return ", ".join(names) or "–"
+
+
+def main() -> None:
+    """Reads the options, runs, writes the results.
+
+    Exits with status 2 for an item that there is not, and with 1 where a study failed.
+    """
+    options = tyro.cli(Options, description=__doc__)
+    if options.map is not None:
+        _report.write_text(options.map, page())
+        return
+    try:
+        chosen = items(options.papers, options.item)
+    except ValueError as error:
+        print(f"python -m experiments.papers: error: {error}", file=sys.stderr)
+        sys.exit(2)
+    if options.list:
+        for item in chosen:
+            print(f"{item.paper}  {item.name:14} {item.status:12} {item.shows}: {item.study or 'no study'}")
+        return
+    result = run(options)
+    text = _report.write(options.out, "papers", result, markdown(result, options.out))
+    print("\n" + text)
+    failed = [study for study, ended in result["studies"].items() if ended["status"]]
+    if failed:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The map of the papers: every row has what it names, and the one door makes it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tyro
+
+from experiments.papers import __main__ as papers
+from experiments.papers.catalogue import ITEMS, PAPERS, STATUSES, items
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def door(*arguments):
+    command = [sys.executable, "-m", "experiments.papers", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: f"{item.paper}-{item.name}")
+def test_a_row_names_what_there_is(item):
+    assert item.paper in PAPERS and item.status in STATUSES and item.shows
+    assert items((item.paper,), item.name) == [item]  # no two have a name
+    assert item.remark or item.status == "done"
+    assert (item.study is None) == (not item.output)
+    for name in item.code.split(", ") if item.code else ():
+        importlib.import_module(f"xmcjax.{name}")
+    if item.study is None:
+        assert item.code or item.status in ("missing", "not here")
+        return
+    main = "__main__" if (ROOT / item.study.replace(".", "/")).is_dir() else ""
+    study = importlib.import_module(f"{item.study}.{main}".rstrip("."))
+    for size in ("--small", "--full"):
+        tyro.cli(study.Options, args=[size, "--out", "somewhere"])
+
+
+def test_the_page_is_that_of_the_list():
+    assert (ROOT / "docs" / "papers" / "index.md").read_text() == papers.page(), (
+        "run python -m experiments.papers --map docs/papers/index.md"
+    )
+
+
+def test_one_figure_by_the_door(tmp_path):
+    done = door("004", "--item", "figure-3", "--small", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "projection_scaling.png").read_bytes()[:4] == b"\x89PNG"
+    found = json.loads((tmp_path / "papers.json").read_text())
+    assert [item["name"] for item in found["items"]] == ["figure-3"]
+    assert found["studies"]["experiments.projection_scaling"]["status"] == 0
+    assert "| 004 | figure-3 | partly | projection_scaling.png |" in (tmp_path / "papers.md").read_text()
+
+
+def test_a_study_that_fails_is_said(tmp_path):
+    (tmp_path / "out").write_text("a file where the folder of the results would be")
+    done = door("004", "--item", "figure-3", "--small", "--out", tmp_path / "out")
+    assert done.returncode == 1
+
+
+def test_the_list_and_what_is_not_on_it():
+    listed = door("001", "--list")
+    assert listed.returncode == 0
+    assert len(listed.stdout.splitlines()) == len([item for item in ITEMS if item.paper == "001"])
+    for arguments, said in (
+        (["005"], "expected a paper of 000, 001, 002, 003, 004, got '005'"),
+        (["002", "--item", "figure-9"], "--item: expected one of table-1, figure-1"),
+    ):
+        refused = door(*arguments)
+        assert refused.returncode == 2 and said in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
