@@ -133,8 +133,8 @@ ITEMS = (
         for number, (shows, status, remark) in _OF_000.items()
     ),
     Item(
-        *("000", "figure-2", "the loss that MSI minimises, by its target", "missing"),
-        remark="equations 17 and 18; it needs no training",
+        *("000", "figure-2", "error of the quadratic model at two margins", "done"),
+        *("experiments.quadratic_model", "quadratic_model.png"),
     ),
     Item(
         *("000", "method", "losses, penalties, starts, CG, active rows, stopping rule, clip", "done"),
@@ -275,7 +275,10 @@ ITEMS = (
         *("004", "table-2", "accuracy on large sets", "not here", "experiments.topk_accuracy"),
         *("topk_accuracy.md", "CLINC-150 stands in for the image sets"),
     ),
-    Item("004", "figure-2", "the top-k simplices, a drawing", "missing", remark="not drawn"),
+    Item(
+        *("004", "figure-2", "the top-k simplices of three entries", "done"),
+        *("experiments.topk_simplices", "topk_simplices.png"),
+    ),
     Item(
         *("004", "figure-3", "time of the projections by length", "partly", "experiments.projection_scaling"),
         *("projection_scaling.png", "k = 5, where the paper has 1, 5 and 10 too; --k has others"),

@@ -1,0 +1,27 @@
+"""The figures that need no training, against what their papers say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from experiments import quadratic_model, topk_simplices
+
+
+def test_the_quadratic_model_of_the_squared_hinge():
+    found = quadratic_model.run(quadratic_model.Options(points=61))
+    step = np.array(found["step"])
+    # at 0 the model is 1 − 2δ + δ², which is the loss up to the margin 1; at 1 it is 0
+    np.testing.assert_allclose(found["errors"]["0"], np.maximum(step - 1, 0) ** 2, atol=1e-5)
+    np.testing.assert_allclose(found["errors"]["1"], -(np.minimum(step, 0) ** 2), atol=1e-5)
+
+
+def test_the_vertices_of_the_top_k_simplices(tmp_path):
+    options = topk_simplices.Options(small=True, out=tmp_path).chosen()
+    found = topk_simplices.run(options)["sets"]
+    assert [(one["m"], one["k"]) for one in found] == [(3, 1), (3, 2), (3, 3)]
+    for one in found:
+        corners = np.array(one["vertices"])
+        assert len(corners) == math.comb(3, one["k"]) + 1
+        np.testing.assert_allclose(np.unique(corners), [0, 1 / one["k"]], atol=1e-4)
