@@ -1,6 +1,7 @@
 """A cluster gives the results of one process, to the bit, whatever happens to its workers."""
 
 import importlib
+import itertools
 import os
 import signal
 import subprocess
@@ -162,10 +163,27 @@ def busy():
     return small(n=3000, d=2000, labels=1200, seed=2)
 
 
-def test_workers_that_are_killed_cost_no_label():
+def test_a_block_whose_workers_died_is_cut_as_long_as_it_has_labels():
+    blocks = importlib.import_module("xmcjax.cluster._blocks")
+    left, sizes = [blocks.Block(1000, 2000, True)], []
+    while left:
+        parts = blocks.cut(left.pop())
+        if len(parts) == 1:
+            sizes.append(parts[0].last - parts[0].first)
+        else:
+            assert not any(part.shard for part in parts)
+            assert all(a.last == b.first for a, b in itertools.pairwise(parts))
+            left += parts
+    assert sum(sizes) == 1000 and min(sizes) >= 15 and max(sizes) < 32
+
+
+def test_workers_that_are_killed_cost_no_label(monkeypatch):
     X, Y = busy()
     expected, _ = alone(X, Y)
-    found, killed = {}, []
+    found, killed, cuts = {}, [], []
+    training = importlib.import_module("xmcjax.cluster._train")
+    plain = training.cut
+    monkeypatch.setattr(training, "cut", lambda block: cuts.append(plain(block)) or cuts[-1])
     with local_cluster(2) as client:
 
         def sink(result):
@@ -176,6 +194,7 @@ def test_workers_that_are_killed_cost_no_label():
 
         train_on_cluster(client, X, Y, OneVsAll(), sink, shard_size=50)
     assert killed
+    assert any(len(parts) > 1 for parts in cuts)
     assert_same_bits(found, expected)
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import itertools
 
 import numpy as np
 
 #: A task has at most this part of a thread's share of the labels that are left: threads end together then.
-_PART = 4
+_PART = 16
 #: Labels of a task that is a part of a shard, at least: so many keep the lanes of a block busy.
 _LEAST = 128
+# Into how many a block is cut whose workers have died, and their labels at least: workers that die every few
+# seconds finish none that takes longer.
+_CUTS, _FEWEST = 8, 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +58,15 @@ def blocks_of(
                 blocks.append(Block(int(part[0]), int(part[-1]) + 1, whole))
         left -= len(shard)
     return blocks
+
+
+def cut(block: Block) -> list[Block]:
+    """The block in several, or itself where it has few labels."""
+    count = min(_CUTS, (block.last - block.first) // _FEWEST)
+    if count < 2:
+        return [block]
+    ends = np.linspace(block.first, block.last, count + 1).round().astype(int).tolist()
+    return [Block(first, last, False) for first, last in itertools.pairwise(ends)]
 
 
 def makespan(lengths: np.ndarray, threads: int) -> float:

@@ -58,6 +58,7 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
     settings = {
         "distributed.nanny.pre-spawn-environ": environment,
         "distributed.worker.profile.enabled": False,
+        "distributed.scheduler.allowed-failures": 0,  # a task whose worker dies is cut at once
     }
     with (
         config.set(settings),

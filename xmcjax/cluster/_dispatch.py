@@ -187,6 +187,7 @@ class Dispatcher(Generic[Work]):
         common: pickled with every task.
         supply: called with addresses of workers whose hosts lack the data.
         discard: called with a result that came a second time.
+        cut: of a piece of work whose workers have died, smaller ones; None where it stays whole.
 
     Attributes:
         held: results that the caller keeps for later; so much less is under way.
@@ -199,10 +200,11 @@ class Dispatcher(Generic[Work]):
         common: Any,
         supply: Callable[[Sequence[str]], None],
         discard: Callable[[Any], None],
+        cut: Callable[[Work], list[Work]] | None = None,
     ):
         self._client: Any = client  # whose methods are coroutines, to a type checker
         self._function, self._common = function, common
-        self._supply, self._discard = supply, discard
+        self._supply, self._discard, self._cut = supply, discard, cut
         self.held = 0
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._open: dict[int, _Open[Work]] = {}
@@ -240,9 +242,12 @@ class Dispatcher(Generic[Work]):
         if self._open:
             room -= self.held
         for work in itertools.islice(pieces, max(room, 0)):
-            number = next(self._numbers)
-            self._open[number] = _Open(work)
-            self._submit(number)
+            self._begin(work)
+
+    def _begin(self, work: Work) -> None:
+        number = next(self._numbers)
+        self._open[number] = _Open(work)
+        self._submit(number)
 
     def _submit(self, number: int, workers: list[str] | None = None) -> None:
         piece = self._open[number]
@@ -335,6 +340,13 @@ class Dispatcher(Generic[Work]):
         return ClusterError(f"the scheduler {self._client.scheduler.address} is gone, or was started anew")
 
     def _repeat(self, number: int, piece: _Open[Work]) -> None:
+        alone = all(other != number for other, _ in self._futures.values())
+        parts = self._cut(piece.work) if self._cut is not None and alone else []
+        if len(parts) > 1:
+            del self._open[number]
+            for part in parts:
+                self._begin(part)
+            return
         piece.deaths += 1
         if piece.deaths > _MOST_DEATHS:
             raise ClusterError(

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from xmcjax import __version__, _sparse, linops, native
 from xmcjax._arguments import whole_number
-from xmcjax.cluster._blocks import Block, blocks_of
+from xmcjax.cluster._blocks import Block, blocks_of, cut
 from xmcjax.cluster._dispatch import Dispatcher
 from xmcjax.cluster._errors import ClusterError
 from xmcjax.cluster._supply import Source, Supply
@@ -110,7 +110,7 @@ def train_on_cluster(
         run = Run(name, __version__, native.sources(), own, light, shard_size)
         supply = Supply(client, name, matrices if source is None else _Compared(source, matrices))
         dispatcher: Dispatcher[Block] = Dispatcher(
-            client, train_block, run, lambda workers: supply.bring(dispatcher, workers), results.discard
+            client, train_block, run, lambda workers: supply.bring(dispatcher, workers), results.discard, cut
         )
         dispatcher.workers.wait()
         stack.callback(supply.remove)
