@@ -38,7 +38,7 @@ class Cells:
         unknown = set(listed) - fields.keys()
         if unknown:
             raise ValueError(f"expected names of options, got {', '.join(sorted(unknown))}")
-        self.path = options.out / f"{name}.cells.json"
+        self._name, self.path = name, options.out / f"{name}.cells.json"
         self._common = {n: value for n, value in fields.items() if n not in (*NO_PART, *listed)}
         self._cells = self._stored()
         self._used: set[str] = set()
@@ -61,7 +61,7 @@ class Cells:
         """Stores a result; the arguments are those of :meth:`get`."""
         key = self._key(without, asked)
         # as it is when it is read again
-        cell = {"asked": json.loads(key), "made": _report.made(), "found": found}
+        cell = {"asked": json.loads(key), "made": _report.made(self._name), "found": found}
         # what another process has stored meanwhile stays
         self._cells = {**self._stored(), **self._cells, key: json.loads(json.dumps(cell))}
         self._used.add(key)

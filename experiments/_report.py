@@ -36,10 +36,18 @@ def commit(tree: Path = ROOT) -> str:
         return "unknown"
 
 
-def made() -> dict:
-    """Command, commit, date, machine and versions of this process, to be kept beside every figure."""
+def made(name: str = "") -> dict:
+    """Command, commit, date, machine and versions of this process, to be kept beside every figure.
+
+    Args:
+        name: of the experiment; of one of a paper the hash of what it measures is kept too.
+    """
+    from experiments.papers._sources import sources
+
     command = shlex.join(["python", *sys.orig_argv[1:]])
-    return {"command": command, "commit": commit(), **environment()}
+    measured = sources(f"experiments.{name}")
+    more = {} if measured is None else {"sources": measured}
+    return {"command": command, "commit": commit(), **more, **environment()}
 
 
 def environment() -> dict:
@@ -123,7 +131,7 @@ def write(out: Path, name: str, result: dict, markdown: str) -> str:
         What is in the Markdown file: the tables, and what made them.
     """
     out.mkdir(parents=True, exist_ok=True)
-    result = {"made": [made()], **result}
+    result = {"made": [made(name)], **result}
     text = markdown.rstrip("\n") + "\n\n" + origin(result["made"])
     texts = {"json": json.dumps(result, indent=1, ensure_ascii=False) + "\n", "md": text}
     for ending, content in texts.items():

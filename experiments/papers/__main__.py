@@ -4,8 +4,8 @@
 
 Runs the studies that make them, each once and in a process of its own, and says for each table and figure
 where it is, or why there is none. What a study has done is kept in its NAME.cells.json, so that a run goes
-on where it was stopped. --list says what there is and runs nothing; --map FILE writes docs/papers/index.md.
-Writes papers.json, and NAME.json, .md and .png of each study.
+on where it was stopped. --list says what there is and runs nothing; --pages writes docs/papers from the
+results in experiments/results. Writes papers.json, and NAME.json, .md and .png of each study.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Annotated
 import tyro
 
 from experiments import _report
-from experiments.papers.catalogue import ITEMS, PAPERS, STATUSES, Item, items
+from experiments.papers import _pages
+from experiments.papers.catalogue import Item, items
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -37,7 +38,7 @@ class Options:
         small: small data, about ten minutes on two cores for all papers.
         full: the sizes of the papers, where the data allow them: hours.
         list: say what there is, and run nothing.
-        map: write the list as a page into this file, and run nothing.
+        pages: write docs/papers, and run nothing.
     """
 
     papers: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -46,7 +47,7 @@ class Options:
     small: bool = False
     full: bool = False
     list: bool = False
-    map: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    pages: bool = False
 
 
 def run(options: Options) -> dict:
@@ -80,49 +81,15 @@ def markdown(result: dict, out: Path) -> str:
     return _report.markdown_table(("paper", "item", "status", "file", "s", ""), rows)
 
 
-def page() -> str:
-    """The map of all items, docs/papers/index.md."""
-    text = [
-        "# The five papers",
-        "",
-        "Every table, figure and experiment of the five papers that this library stands on, how far it is "
-        "reproduced here, and the command that makes it. The page is made by `python -m experiments.papers "
-        "--map docs/papers/index.md`.",
-        "",
-        *(f"- **{status}**: {sense}" for status, sense in STATUSES.items()),
-    ]
-    for number, paper in PAPERS.items():
-        mine = [item for item in ITEMS if item.paper == number]
-        text += [
-            "",
-            f"## {number}: {paper.title}",
-            "",
-            f"{paper.authors}, {paper.year}. Our numbers: [{paper.page}](../{paper.page}).",
-            "",
-            f"    python -m experiments.papers {number}",
-            "",
-        ]
-        rows = [(item.name, item.shows, item.status, _makers(item), item.remark) for item in mine]
-        text.append(_report.markdown_table(("item", "shows", "status", "made by", ""), rows).rstrip("\n"))
-    return "\n".join(text) + "\n"
-
-
-def _makers(item: Item) -> str:
-    """The study, or the modules of the library."""
-    if item.study is not None:
-        return f"`{item.study}`"
-    names = [f"`xmcjax.{name}`" for name in item.code.split(", ") if name]
-    return ", ".join(names) or "–"
-
-
 def main() -> None:
     """Reads the options, runs, writes the results.
 
     Exits with status 2 for an item that there is not, and with 1 where a study failed.
     """
     options = tyro.cli(Options, description=__doc__)
-    if options.map is not None:
-        _report.write_text(options.map, page())
+    if options.pages:
+        for name, text in _pages.pages().items():
+            _report.write_text(ROOT / "docs" / "papers" / name, text)
         return
     try:
         chosen = items(options.papers, options.item)

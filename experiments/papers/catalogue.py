@@ -87,6 +87,29 @@ PAPERS = {
     "004": Paper("Top-k multiclass SVM", "Lapin, Hein, Schiele", 2015, "topk.md"),
 }
 
+_NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "native/newton")
+_DUAL = ("solvers/multiclass_dual", "solvers/_formulations.py", "native/dual")
+_SOFTMAX = ("solvers/multinomial", "native/softmax")
+_KERNELS = ("solvers/kernel_multinomial", "kernels")
+_PROJECTIONS = ("projections", "native/projections")
+#: The parts of the library that a study measures: a result is older than they are once one of them changes.
+MEASURES = {
+    "experiments.one_vs_all": _NEWTON,
+    "experiments.quadratic_model": ("losses",),
+    "experiments.all_in_one_table1": _DUAL,
+    "experiments.all_in_one_classes": _DUAL,
+    "experiments.all_in_one_speedup": _DUAL,
+    "experiments.multinomial_convergence": _SOFTMAX,
+    "experiments.multinomial_scaling": _SOFTMAX,
+    "experiments.kernel_satimage": _KERNELS,
+    "experiments.kernel_hierarchy": _KERNELS,
+    "experiments.kernel_scaling": _KERNELS,
+    "experiments.topk_accuracy": ("solvers/instance_dual.py", "solvers/topk_sdca.py", *_DUAL, *_PROJECTIONS),
+    "experiments.topk_in_a_network": ("losses", *_PROJECTIONS),
+    "experiments.topk_simplices": _PROJECTIONS,
+    "experiments.projection_scaling": _PROJECTIONS,
+}
+
 _ONE_VS_ALL = "experiments.one_vs_all"
 _OWN_SOLVERS = "the column of the published method is an imitation of it: dismecpp itself is not run"
 

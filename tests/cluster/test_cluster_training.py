@@ -333,7 +333,24 @@ def test_nothing_is_left_on_the_host(client, tmp_path):
         assert not [name for name in os.listdir(folder) if name.startswith("xmcjax-")]
 
 
-def test_worker_that_dies_as_it_starts(monkeypatch):
+def test_worker_that_dies_as_it_starts_is_started_again(monkeypatch):
+    import distributed
+
+    calls, start = [], distributed.LocalCluster
+
+    def fail_once(*arguments, **more):
+        calls.append(more["n_workers"])
+        if len(calls) == 1:
+            raise RuntimeError("Nanny failed to start.")
+        return start(*arguments, **more)
+
+    monkeypatch.setattr(distributed, "LocalCluster", fail_once)
+    with local_cluster(1) as client:
+        assert client.submit(len, "ab").result() == 2
+    assert calls == [1, 1]
+
+
+def test_workers_that_die_as_they_start(monkeypatch):
     def fail(self, *arguments, **more):
         raise RuntimeError("Nanny failed to start.")
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import tyro
 
-from experiments.papers import __main__ as papers
-from experiments.papers.catalogue import ITEMS, PAPERS, STATUSES, items
+from experiments.papers import _pages as pages
+from experiments.papers import _sources as of_study
+from experiments.papers.catalogue import ITEMS, MEASURES, PAPERS, STATUSES, items
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -39,10 +40,44 @@ def test_a_row_names_what_there_is(item):
         tyro.cli(study.Options, args=[size, "--out", "somewhere"])
 
 
-def test_the_page_is_that_of_the_list():
-    assert (ROOT / "docs" / "papers" / "index.md").read_text() == papers.page(), (
-        "run python -m experiments.papers --map docs/papers/index.md"
-    )
+def test_the_pages_are_those_of_the_list_and_the_results():
+    folder = ROOT / "docs" / "papers"
+    expected = pages.pages()
+    assert {path.name for path in folder.glob("*.md")} == expected.keys()
+    for name, text in expected.items():
+        assert (folder / name).read_text() == text, f"{name}: run python -m experiments.papers --pages"
+    assert sum(path.stat().st_size for path in pages.RESULTS.glob("*")) < 2_000_000
+
+
+def test_each_study_says_what_it_measures():
+    assert {item.study for item in ITEMS if item.study is not None} == MEASURES.keys()
+    for study, parts in MEASURES.items():
+        assert all((ROOT / "xmcjax" / part).exists() for part in parts), study
+
+
+def test_a_result_is_older_once_what_it_measures_changes(tmp_path, monkeypatch):
+    study = "experiments.quadratic_model"
+    kept = tmp_path / "xmcjax" / "losses"
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "quadratic_model.py").write_text("x = 1\n")
+    kept.mkdir(parents=True)
+
+    def after(name, text):
+        (kept / name).write_text(text)
+        of_study.sources.cache_clear()
+        return of_study.sources(study)
+
+    monkeypatch.setattr(of_study, "ROOT", tmp_path)
+    try:
+        first = after("a.py", "def f(x):\n    return x\n")
+        assert after("a.py", 'def f(x):\n    """Words."""\n    # words\n    return x\n') == first
+        assert after("a.py", "def f(x):\n    return -x\n") != first
+        second = after("b.cc", "int f() { return 1; }  // words\n")
+        assert after("b.cc", "int f() {\n  return 1;\n}\n") == second
+        assert after("b.cc", "int f() { return 2; }\n") != second
+    finally:
+        of_study.sources.cache_clear()
+    assert of_study.sources("experiments.calibration") is None
 
 
 def test_one_figure_by_the_door(tmp_path):

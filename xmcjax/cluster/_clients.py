@@ -7,9 +7,9 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xmcjax._arguments import whole_number
 from xmcjax.cluster._errors import ClusterError
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 # What the names of the folders of clusters on this machine begin with; the number of the process follows.
 _FOLDER = "xmcjax-local-"
+
+# How often the processes are started before it is given up that none of them dies meanwhile.
+_STARTS = 4
 
 #: Seconds for the first answer of a scheduler.
 CONNECT = 30
@@ -64,8 +67,9 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
         config.set(settings),
         tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True) as folder,
     ):
-        try:
-            cluster = distributed.LocalCluster(
+        cluster = _started(
+            workers,
+            lambda: distributed.LocalCluster(
                 n_workers=workers,
                 threads_per_worker=threads,
                 host="127.0.0.1",
@@ -73,13 +77,22 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
                 memory_limit=0,  # what a worker needs is what training needs: nothing is gained by ending it
                 local_directory=folder,
                 silence_logs=logging.CRITICAL,  # of workers that die; what matters becomes an error here
-            )
-        except RuntimeError as error:
-            raise ClusterError(
-                f"{workers} processes of a local cluster could not be started: {error}"
-            ) from error
+            ),
+        )
         with cluster, distributed.Client(cluster, set_as_default=False) as client:
             yield client
+
+
+def _started(workers: int, start: Callable[[], Any]) -> Any:
+    """What ``start`` returns. A process that dies while it starts fails the whole: it is tried again."""
+    for left in reversed(range(_STARTS)):
+        try:
+            return start()
+        except RuntimeError as error:
+            if not left:
+                raise ClusterError(
+                    f"{workers} processes of a local cluster could not be started: {error}"
+                ) from error
 
 
 def _remove_left_over() -> None:

@@ -1,0 +1,96 @@
+"""The pages of docs/papers: the map of all items, and our results paper by paper."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+from experiments import _report
+from experiments.papers._sources import ROOT, sources
+from experiments.papers.catalogue import ITEMS, PAPERS, STATUSES, Item
+
+#: Of results that stand in the pages.
+RESULTS = ROOT / "experiments" / "results"
+_MADE_BY = "`python -m experiments.papers --pages`"
+
+
+def pages() -> dict[str, str]:
+    """By the name of the file, its text."""
+    texts = {"index.md": index()}
+    for paper in PAPERS:
+        studies = [study for study in _studies(paper) if result_of(study).exists()]
+        if studies:
+            texts[f"{paper}.md"] = _results(paper, studies)
+    return texts
+
+
+def result_of(study: str) -> Path:
+    """The committed result of a study."""
+    return RESULTS / f"{study.removeprefix('experiments.')}.json"
+
+
+def _studies(paper: str) -> list[str]:
+    return list(dict.fromkeys(item.study for item in ITEMS if item.paper == paper and item.study is not None))
+
+
+def index() -> str:
+    """The map of all items."""
+    text = [
+        "# The five papers",
+        "",
+        "Every table, figure and algorithm of the five papers that this library stands on, how far it is "
+        f"reproduced here, and what makes it. The pages of this folder are made by {_MADE_BY}.",
+        "",
+        *(f"- **{status}**: {sense}" for status, sense in STATUSES.items()),
+    ]
+    for number, paper in PAPERS.items():
+        mine = [item for item in ITEMS if item.paper == number]
+        more = any(result_of(study).exists() for study in _studies(number))
+        ours = f"; results of today's code: [{number}.md]({number}.md)" if more else ""
+        rows = [(item.name, item.shows, item.status, _makers(item), item.remark) for item in mine]
+        text += [
+            "",
+            f"## {number}: {paper.title}",
+            "",
+            f"{paper.authors}, {paper.year}. Our numbers: [{paper.page}](../{paper.page}){ours}.",
+            "",
+            f"    python -m experiments.papers {number}",
+            "",
+            _report.markdown_table(("item", "shows", "status", "made by", ""), rows).rstrip("\n"),
+        ]
+    return "\n".join(text) + "\n"
+
+
+def _makers(item: Item) -> str:
+    """The study, or the modules of the library."""
+    if item.study is not None:
+        return f"`{item.study}`"
+    names = [f"`xmcjax.{name}`" for name in item.code.split(", ") if name]
+    return ", ".join(names) or "–"
+
+
+def _results(paper: str, studies: list[str]) -> str:
+    """The tables and pictures of what was run for the page."""
+    text = [
+        f"# {paper}: {PAPERS[paper].title}",
+        "",
+        "Results of the studies of this paper, as they lie in experiments/results; the page is made by "
+        f"{_MADE_BY}. [The map](index.md) says what the paper has and what is missing.",
+    ]
+    for study in studies:
+        result = json.loads(result_of(study).read_text())
+        text += ["", f"## {study}", "", _module(study).markdown(result).strip("\n")]
+        for item in ITEMS:
+            if item.study == study and item.output.endswith(".png") and (RESULTS / item.output).exists():
+                text += ["", f"![{item.name}](../../experiments/results/{item.output})"]
+        text += ["", _report.origin(result["made"]).rstrip("\n")]
+        if any(one.get("sources") != sources(study) for one in result["made"]):
+            text += ["", "**Older than the code that it measures.**"]
+    return "\n".join(text) + "\n"
+
+
+def _module(study: str) -> Any:
+    package = (ROOT / Path(*study.split("."))).is_dir()
+    return importlib.import_module(f"{study}.__main__" if package else study)
