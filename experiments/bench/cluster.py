@@ -91,13 +91,20 @@ def _trained(file: Path, model: Path, way: str, options: Options) -> dict:
     if way != WAYS[0]:
         command += ["--local-cluster", str(options.workers)]
     begin, killed = time.perf_counter(), 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
         last = time.monotonic()
         while way == WAYS[2] and process.poll() is None:
             time.sleep(0.1)
             if time.monotonic() - last > options.every:
                 last, killed = time.monotonic(), killed + _kill_one(process.pid)
-        said = json.loads(process.communicate()[0])
+        answer = process.communicate()[0]
+        if process.returncode:
+            errors.seek(0)
+            raise RuntimeError(f"{' '.join(command)}: {errors.read().strip() or process.returncode}")
+        said = json.loads(answer)
     seconds = time.perf_counter() - begin
     digest = hashlib.sha256()
     for name in sorted(path.name for path in model.iterdir() if path.name != "run.json"):

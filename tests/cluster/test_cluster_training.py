@@ -158,6 +158,18 @@ def test_hosts_read_the_data_themselves(client, tmp_path):
         together(client, X, Y, source=dask_processes.Made(5))
 
 
+def test_workers_that_die_over_the_data(tmp_path):
+    X, Y = small(seed=4)
+    (tmp_path / "some").mkdir(), (tmp_path / "all").mkdir()
+    with local_cluster(2) as client:
+        source = dask_processes.MadeByTheSurvivor(tmp_path / "some", 3)
+        assert_same_bits(together(client, X, Y, source=source)[0], alone(X, Y)[0])
+        assert len(list((tmp_path / "some").iterdir())) == 3
+        source = dask_processes.MadeByTheSurvivor(tmp_path / "all", 100)
+        with pytest.raises(ClusterError, match=r"worker tcp://.*: it died while the data were"):
+            together(client, X, Y, source=source)
+
+
 # enough work for something to happen meanwhile
 def busy():
     return small(n=3000, d=2000, labels=1200, seed=2)

@@ -30,7 +30,7 @@ SILENCE = 20
 #: Seconds without any worker, or without the scheduler, after which a run ends.
 PATIENCE = 50
 #: How often a task is handed to the scheduler anew, which has tried it on several workers each time.
-_MOST_DEATHS = 5
+MOST_DEATHS = 5
 # Seconds that the scheduler has for an answer.
 _ANSWER = 10
 # Tasks for each thread that wait at the scheduler or are under way: a worker has its next one at hand.
@@ -348,9 +348,9 @@ class Dispatcher(Generic[Work]):
                 self._begin(part)
             return
         piece.deaths += 1
-        if piece.deaths > _MOST_DEATHS:
+        if piece.deaths > MOST_DEATHS:
             raise ClusterError(
-                f"{piece.work}: {_MOST_DEATHS} times several workers have died with it; a worker may have "
+                f"{piece.work}: {MOST_DEATHS} times several workers have died with it; a worker may have "
                 "too little memory"
             )
         self._submit(number)

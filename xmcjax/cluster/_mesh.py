@@ -124,6 +124,8 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
     host = workers[0].rpartition("://")[2].rpartition(":")[0].strip("[]")
     options: dict[str, Any] = dict(pure=False, allow_other_workers=False, retries=0)
     ask: Any = client.submit(_free_port, host, workers=[workers[0]], **options)
+    if (error := ask.exception()) is not None:
+        raise ClusterError(f"worker {workers[0]}: {_in_a_line(error)}")
     port = ask.result()
     coordinator = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     tasks: list[Any] = [

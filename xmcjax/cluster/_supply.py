@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xmcjax.cluster import _spool
-from xmcjax.cluster._dispatch import Dispatcher, Refused, guarded, worker_of_task
+from xmcjax.cluster._dispatch import MOST_DEATHS, Dispatcher, Refused, guarded, worker_of_task
 from xmcjax.cluster._errors import ClusterError
 
 if TYPE_CHECKING:
@@ -44,14 +44,16 @@ class Supply:
     def __init__(self, client: Client, name: str, matrices: Mapping[str, Any] | Source):
         self._client: Any = client
         self._name, self._matrices = name, matrices
-        self._count = 0
+        self._count = self._deaths = 0
 
     def bring(self, dispatcher: Dispatcher, addresses: Sequence[str]) -> None:
-        """To the hosts of these workers.
+        """To the hosts of these workers. Those of a worker that dies over it ask anew when they need them.
 
         Raises:
-            ClusterError: a host cannot store or read them.
+            ClusterError: a host cannot store or read them, or worker after worker dies over it.
         """
+        from distributed import KilledWorker
+
         workers = dispatcher.workers
         chosen: dict[tuple[str, str], str] = {}
         for address in addresses:
@@ -63,7 +65,11 @@ class Supply:
         if callable(self._matrices):
             data = self._matrices
         else:
-            data = self._client.scatter([self._matrices], workers=targets[:1], hash=False)[0]
+            try:
+                data = self._client.scatter([self._matrices], workers=targets[:1], hash=False)[0]
+            except (OSError, TimeoutError):
+                self._died(targets[0])
+                return
         futures = []
         for address in targets:
             self._count += 1
@@ -84,10 +90,24 @@ class Supply:
                 looked = time.monotonic()
         for future, address in zip(futures, targets, strict=True):
             if future.status == "error":
-                raise ClusterError(f"worker {address}: {future.exception()}".replace("\n", " "))
-            answer = future.result() if future.status == "finished" else None
+                error = future.exception()
+                if not isinstance(error, KilledWorker):
+                    raise ClusterError(f"worker {address}: {error}".replace("\n", " "))
+                self._died(address)
+            if future.status != "finished":
+                continue
+            answer = future.result()
             if isinstance(answer, Refused):
                 raise ClusterError(f"worker {answer.worker}: {answer.reason}")
+            self._deaths = 0
+
+    def _died(self, address: str) -> None:
+        self._deaths += 1
+        if self._deaths > MOST_DEATHS:
+            raise ClusterError(
+                f"worker {address}: it died while the data were brought to it, as {MOST_DEATHS} workers did "
+                "before it; a worker may have too little memory or disk space"
+            )
 
     def remove(self) -> None:
         """From all hosts whose workers answer within some seconds."""

@@ -5,7 +5,8 @@ processes ("countries"), which play each other by the 1-factorization schedule: 
 the match of two bundles, and between rounds bundles move to the process beside only. What moves are the
 weights of a bundle that are not zero. The dual variables of a match stay where it is played. For
 Lee-Lin-Wahba every process has some of the classes; the mean of the weights is brought up to date after each
-tenth of an epoch by one sum over the processes, [d]. One against the rest needs nothing of the others.
+tenth of an epoch by one sum over the processes, [d]. One against the rest needs nothing of the others. For
+Crammer-Singer every process has some of the rows (:mod:`._row_shares`).
 
 Every process has X and y whole.
 """
@@ -31,6 +32,7 @@ from xmcjax.solvers._peers import described as given
 from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
 from xmcjax.solvers.multiclass_dual._native import canonical, described, multiplied_densely
 from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
+from xmcjax.solvers.multiclass_dual._row_shares import RowShares
 from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._solve import Solution
 from xmcjax.solvers.multiclass_dual._wire import Wire
@@ -56,8 +58,7 @@ def run_over_mesh(
     Every process calls it with the same arguments and gets the same solution.
 
     Args:
-        X, y, formulation, C, tol, seed, shrinking: of :func:`run`; no Crammer-Singer, where the
-            variables of an instance are bound together over all classes.
+        X, y, formulation, C, tol, seed, shrinking: of :func:`run`.
         mesh: of one axis, with one device of every process of ``jax.distributed``.
         max_epochs: epochs at most.
 
@@ -67,7 +68,7 @@ def run_over_mesh(
 
     Raises:
         ValueError: as :func:`run`; another mesh; fewer classes than processes (for Weston-Watkins
-            than twice as many).
+            than twice as many, for Crammer-Singer fewer rows).
         Disagreement: a ValueError; processes were given different arguments, and all of them say which.
         PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
             and names the process. This one then exits with status 1, whatever the others do.
@@ -88,8 +89,6 @@ def _solved(
     seed: int,
     shrinking: bool,
 ) -> Solution:
-    if formulation == "cs":
-        raise ValueError("formulation: expected one of ww, llw, ovr, ovr_squared over a mesh, got 'cs'")
     check_limits(tol, max_epochs)
     seed, shrinking, C = whole_number("seed", seed, 0), flag("shrinking", shrinking), number("C", C)
     X, y, m, _ = check_problem(X, y, formulation, C)
@@ -101,10 +100,7 @@ def _solved(
     )
     facts = {"work": "multiclass_dual", "options": repr(options)}
     peers.agree(lambda: facts | {"X": given(X), "y": given(y)})
-    bundles = _cut(np.bincount(y), wire.count * (2 if formulation == "ww" else 1))
-    problem = (X, y, m, formulation, C)
-    kind = _Separate if NAMES[formulation].has_own else _Countries if formulation == "ww" else _Shares
-    league = kind(wire, bundles, problem, seed)
+    league = _league(wire, (X, y, m, formulation, C), seed)
     passes, violation = Passes(), np.inf
     # the processes go on together, or none of them
     share = Share(wire.place, wire.count, wire.total)
@@ -133,6 +129,16 @@ def _solved(
         )
     counts = dict(epochs=passes.sweeps, newton_steps=0, shrunk=passes.shrunk)
     return Solution(**counts, **described(search, violation, left(), formulation))
+
+
+def _league(wire: Wire, problem: tuple, seed: int):
+    """What this process has of the problem, with the way to the others."""
+    _, y, _, formulation, _ = problem
+    if formulation == "cs":
+        return RowShares(wire, problem, seed)
+    bundles = _cut(np.bincount(y), wire.count * (2 if formulation == "ww" else 1))
+    kind = _Separate if NAMES[formulation].has_own else _Countries if formulation == "ww" else _Shares
+    return kind(wire, bundles, problem, seed)
 
 
 def _cut(sizes: np.ndarray, count: int) -> list[tuple[int, int]]:
