@@ -44,7 +44,9 @@ def test_python_in_the_readme(capsys):
     assert found and int(found[1]) > 80
 
 
-WITH_PYTHON = [page for page in PAGES if page.parent.name == "docs" and "```python" in page.read_text()]
+WITH_PYTHON = [
+    page for page in PAGES if page.parent.parent.name == "docs" and "```python" in page.read_text()
+]
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda path: path.name)
@@ -138,9 +140,9 @@ def test_flags_in_the_pages_are_those_of_the_programs():
             if flag not in every | of_experiments | {"--version"}:
                 assert page.name == "CHANGELOG.md" and new_flags(flag), f"{page.name}: {flag}"
                 assert new_flags(flag) <= every
-    documented = (ROOT / "docs" / "cli.md").read_text()
+    documented = (ROOT / "docs" / "reference" / "cli.md").read_text()
     for flag in every - {"--help"}:
-        assert flag in documented, f"docs/cli.md does not explain {flag}"
+        assert flag in documented, f"docs/reference/cli.md does not explain {flag}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -165,12 +167,16 @@ def test_public_names_are_documented(name):
             assert value.__doc__, f"{name}.{public} has no docstring"
 
 
+def promises() -> str:
+    return (ROOT / "docs" / "reference" / "promises.md").read_text()
+
+
 def test_promises_name_tests_that_there_are():
-    names = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / "promises.md").read_text())
+    names = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", promises())
     assert names
     for file, test in names:
         assert (ROOT / file).exists(), file
         assert not test or f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
-    attacks = re.findall(r"python -m tests\.attack\.([a-z_]+)", (ROOT / "docs" / "promises.md").read_text())
+    attacks = re.findall(r"python -m tests\.attack\.([a-z_]+)", promises())
     for name in attacks:
         assert (ROOT / "tests" / "attack" / f"{name}.py").exists(), name

@@ -1,4 +1,4 @@
-"""Each option is described once: estimator, flags and docs/cli.md say the same, and old names are refused."""
+"""Each option is described once: estimator, flags and docs/reference/cli.md say the same, and old names are refused."""
 
 import dataclasses
 import importlib
@@ -86,8 +86,8 @@ def test_every_field_of_a_loss_a_penalty_and_an_initialisation_is_an_option():
 
 
 def test_the_tables_of_the_page_are_those_of_the_flags():
-    page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text()
-    command = "python -m tests.support.cli_reference docs/cli.md"
+    page = (Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md").read_text()
+    command = "python -m tests.support.cli_reference docs/reference/cli.md"
     assert cli_reference.page(page) == page, f"{command} writes the tables anew"
     assert cli_reference.page(page.replace("| `--tol` | 0.01", "| `--tol` | 0.02")) == page
     with pytest.raises(ValueError, match="expected a section train with a table of options, found none"):

@@ -1,6 +1,6 @@
 """An option, described once: its name, its range, its default and what it means.
 
-The check of an estimator's argument, the flag of a command and its row in docs/cli.md follow from it, and the
+The check of an estimator's argument, the flag of a command and its row in docs/reference/cli.md follow from it, and the
 tests compare the docstring of the estimator with it.
 """
 
@@ -178,7 +178,7 @@ class Option:
         return self.default if self.flag_default is ... else self.flag_default
 
     def for_flag(self) -> str:
-        """The text for ``--help`` and docs/cli.md."""
+        """The text for ``--help`` and docs/reference/cli.md."""
         values = None if isinstance(self.values, Names) else self.values  # --help lists them beside the flag
         begin = f"turns off {self.name}: " if self.default is True else ""
         return begin + self._text(lambda name: "--" + name.replace("_", "-"), values, "")

@@ -15,7 +15,7 @@ from tests.support.primal_references import Problem, margin_loss
 PURPOSE = "C, scales of features, precisions: a label that is said to have converged is at its minimum"
 LOSSES = ("squared_hinge", "logistic", "huber_hinge", "hinge")
 WIDTH = 1e-3  # the hinge is above the Huber hinge of this width by half of it at most
-GAP = 5e-3  # of the value, which docs/promises.md names
+GAP = 5e-3  # of the value, which docs/reference/promises.md names
 BIASES = {"regularised": 1.0, "free": 0.0, "none": None}  # and the weight of their penalty
 INITS = ("mean_separating", "zero", "bias", "ova_primal")
 

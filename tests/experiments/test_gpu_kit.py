@@ -128,4 +128,4 @@ def test_without_the_data_sets_nothing_is_packed(tmp_path, capsys, monkeypatch):
 
 def test_the_page_has_the_table():
     """Until there is a GPU, the table of the page is that of no figures at all."""
-    assert _report.goals([]) in (ROOT / "docs" / "gpu.md").read_text()
+    assert _report.goals([]) in (ROOT / "docs" / "guide" / "gpu.md").read_text()

@@ -17,7 +17,7 @@ from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import REMEDY, Status
 
 LOSSES = [name for name, loss in MARGIN_LOSSES.items() if loss.smooth]
-GAP = 5e-3  # of the value, which docs/promises.md names
+GAP = 5e-3  # of the value, which docs/reference/promises.md names
 BIASES = {"regularised": 1.0, "free": 0.0, "none": -1.0}
 # Number of the problem, size of the features, type, loss, bias, C, eps, start: labels of each ended CONVERGED
 # at 1.02 to 60 times their minimum.

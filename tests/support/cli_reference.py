@@ -1,6 +1,6 @@
-"""The tables of options in docs/cli.md are made of the flags.
+"""The tables of options in docs/reference/cli.md are made of the flags.
 
-``python -m tests.support.cli_reference docs/cli.md`` writes them anew.
+``python -m tests.support.cli_reference docs/reference/cli.md`` writes them anew.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class Result(NamedTuple):
 
 
 def documented_fields() -> set[tuple[str, str]]:
-    """(command, field) of the table of docs/cli.md about ``--json``."""
-    section = (ROOT / "docs" / "cli.md").read_text().partition("## The fields of --json")[2]
+    """(command, field) of the table of docs/reference/cli.md about ``--json``."""
+    section = (ROOT / "docs" / "reference" / "cli.md").read_text().partition("## The fields of --json")[2]
     found, fields = set(), []
     for line in section.partition("\n## ")[0].splitlines():
         if line.startswith("|"):

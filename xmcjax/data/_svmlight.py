@@ -39,7 +39,7 @@ def load_svmlight(
     row without labels starts with a blank. ``#`` ends a line, and a line that starts with it is
     no row. An empty line is a row without labels in multi-label files and an error otherwise. Query ids
     (``qid:``) are an error. Numbering is never guessed from the numbers met. Everything
-    else is as in ``load_xmc`` (docs/formats.md lists every case).
+    else is as in ``load_xmc`` (docs/reference/formats.md lists every case).
 
     Args:
         path: plain text, or compressed as the suffix .gz or .xz says.

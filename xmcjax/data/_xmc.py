@@ -51,7 +51,7 @@ def load_xmc(
     with a blank, a row may have no features, and an empty line is a row with neither. The header is
     binding: it gives the shapes, and every number and the count of rows are checked against it. Order
     within a row is free, a value of zero is dropped, and what is wrong is reported, never repaired:
-    duplicates, numbers out of range, nan and infinities (docs/formats.md lists every case).
+    duplicates, numbers out of range, nan and infinities (docs/reference/formats.md lists every case).
 
     Args:
         path: plain text, or compressed as the suffix .gz or .xz says.

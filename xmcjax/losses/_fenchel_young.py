@@ -102,7 +102,7 @@ def sparsemax_conjugate(duals, labels, *, where=None) -> jax.Array:
     """The convex conjugate of :func:`sparsemax` in the scores, f*(v) = max_z ⟨v, z⟩ − f(z).
 
     f*(v) = ½ ‖v + e_y‖² − ½ where v + e_y lies in the simplex, +∞ elsewhere. Membership is tested up to
-    rounding (see docs/losses.md).
+    rounding (see docs/guide/losses.md).
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the loss.

@@ -59,7 +59,7 @@ def multilabel_hinge_conjugate(duals, targets, *, where=None) -> jax.Array:
     """The convex conjugate of :func:`multilabel_hinge` in the scores, f*(v) = max_z ⟨v, z⟩ − f(z).
 
     f*(v) = −Σ_N v_j where v ≥ 0 on N, v ≤ 0 on Y, Σ v = 0 and Σ_N v ≤ 1, +∞ elsewhere and where a class that
-    does not count has v_j ≠ 0. Membership is tested up to rounding (see docs/losses.md).
+    does not count has v_j ≠ 0. Membership is tested up to rounding (see docs/guide/losses.md).
 
     It takes the duals v in place of the scores. The other arguments, the result [...] and the errors are as
     in the loss.
@@ -91,7 +91,7 @@ def multilabel_cross_entropy_conjugate(duals, targets, *, where=None) -> jax.Arr
 
     f*(v) = Σ_j p_j log p_j with p = v + 1_Y/|Y| where p ≥ 0 and Σ v = 0, +∞ elsewhere and where a class
     that does not count has v_j ≠ 0; where Y is empty, 0 at v = 0 alone. Membership is tested up to rounding
-    (see docs/losses.md).
+    (see docs/guide/losses.md).
 
     It takes the duals v in place of the scores. The other arguments, the result [...] and the errors are as
     in the loss.

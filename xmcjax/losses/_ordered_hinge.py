@@ -66,7 +66,7 @@ def ordered_hinge_conjugate(duals, labels, beta, *, where=None) -> jax.Array:
     """The convex conjugate of :func:`ordered_hinge` in the scores, f*(v) = max_z ⟨v, z⟩ − f(z).
 
     f*(v) = −Σ_{j≠y} v_j where v sums to 0, v_{≠y} ≥ 0 and for every k the k largest of v_{≠y} sum to
-    β_1 + … + β_k at most, +∞ elsewhere. Membership is tested up to rounding (see docs/losses.md).
+    β_1 + … + β_k at most, +∞ elsewhere. Membership is tested up to rounding (see docs/guide/losses.md).
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the loss.

@@ -71,7 +71,7 @@ def topk_hinge_conjugate(duals, labels, k: int, variant: Variant = "alpha", *, w
 
     f*(v) = −Σ_{j≠y} v_j where v sums to 0 and v_{≠y} lies in Δ (alpha: v ≥ 0, 1ᵀv ≤ 1, v_j ≤ 1ᵀv/k;
     beta: v ≥ 0, 1ᵀv ≤ 1, v_j ≤ 1/k), +∞ elsewhere and where a closed class has v_j ≠ 0.
-    Membership is tested up to rounding (see docs/losses.md).
+    Membership is tested up to rounding (see docs/guide/losses.md).
 
     It takes the duals v in place of the scores. The other arguments, the result [...] and the errors are as
     in the loss.

@@ -1,6 +1,6 @@
 """Linear models on disk, and top-k prediction with them.
 
-A model is a directory of shards with a manifest (docs/model-format.md). `ShardWriter` writes it
+A model is a directory of shards with a manifest (docs/reference/model-format.md). `ShardWriter` writes it
 while labels are trained, `LinearModel` reads it, `predict_topk` predicts with it or with weights
 in memory (`ArrayModel`).
 """

@@ -182,7 +182,7 @@ def knapsack(x, radius, lower, upper, weights=None) -> jax.Array:
 
     The solution is p = min(max(x − t w, l), u). With equal weights dp = dx − dt on the entries M
     strictly between the bounds, with dt = (Σ_M dx + |L| dl + |U| du − dr)/|M|; the entries L and U at a bound
-    follow it. docs/projections.md has the derivatives with weights.
+    follow it. docs/guide/projections.md has the derivatives with weights.
 
     Args:
         x: [..., m], of a floating dtype; the last axis is projected, the others are a batch. float16

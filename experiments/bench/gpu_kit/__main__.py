@@ -1,4 +1,4 @@
-"""Packs, runs and reports the figures of a GPU: see docs/gpu.md.
+"""Packs, runs and reports the figures of a GPU: see docs/guide/gpu.md.
 
 python -m experiments.bench.gpu_kit pack FOLDER [--small] [--python 3.12]
 python -m experiments.bench.gpu_kit run FOLDER --out OUT [--stages NAME ...] [--seconds S]

@@ -1,4 +1,4 @@
-"""Which of the methods runs when none is asked for, by measurement (docs/multinomial.md).
+"""Which of the methods runs when none is asked for, by measurement (docs/guide/multinomial.md).
 
 On a CPU, Newton-CG with a preconditioner of a block per class, which compiles nothing. CSR features on the
 native kernels with very many weights: dual ascent, and joint Newton-CG from where it stops gaining. Elsewhere
