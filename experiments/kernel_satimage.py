@@ -6,8 +6,8 @@ mc-sep has a v and a w for each class, mc-tied one of each, 1rest solves a binar
 The criterion has five folds, drawn anew for each partition and alike for all methods. Two scalings of
 the features: one common factor, so that the sum of their variances is the paper's 1/0.017, and each
 feature to [−1, 1] by its range in the training part. Searches start at v = 10 (1rest: 20, see
-docs/guide/kernels.md) and w = 1 / Σ Var[x_j]; those of many rows at what a coarse search on 1,000 of them, and from
-there on 2,000, has found.
+docs/guide/kernels.md) and w = 1 / Σ Var[x_j]; those of many rows at what a coarse search on 1,000 of them,
+and from there on 2,000, has found.
 
 Searches are kept in kernel_satimage.cells.json. Writes kernel_satimage.json, .md and, where matplotlib
 is installed, .png with the curves of figures 3 and 4.
