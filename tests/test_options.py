@@ -1,4 +1,4 @@
-"""Each option is described once: estimator, flags and docs/reference/cli.md say the same, and old names are refused."""
+"""Each option is described once: estimator, flags and docs/reference/cli.md agree; old names are refused."""
 
 import dataclasses
 import importlib

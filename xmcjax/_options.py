@@ -1,7 +1,7 @@
 """An option, described once: its name, its range, its default and what it means.
 
-The check of an estimator's argument, the flag of a command and its row in docs/reference/cli.md follow from it, and the
-tests compare the docstring of the estimator with it.
+The check of an estimator's argument, the flag of a command and its row in docs/reference/cli.md follow from
+it, and the tests compare the docstring of the estimator with it.
 """
 
 from __future__ import annotations

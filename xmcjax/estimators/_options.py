@@ -1,4 +1,4 @@
-"""The options of the systems with a class per row, each described once: for flags and docs/reference/cli.md."""
+"""The options of the systems with a class per row, each described once, also for docs/reference/cli.md."""
 
 from __future__ import annotations
 
