@@ -7,8 +7,8 @@ so that compilation is left out; then they take turns with the peer, in one orde
 medians of processor seconds, ratios are medians over the turns: so many times as long as ours the peer takes.
 Start-up is that of whole programs, of which each makes one run beforehand. dismecpp's time is that of its
 own clock. Instruction sets that this processor lacks are left out. Works are kept in everywhere.cells.json,
-so that a run goes on where one was stopped. Writes everywhere.json and everywhere.md, whose second table has
-a line for each kind of work.
+so that a run goes on where one was stopped. Writes everywhere.json, everywhere.md, whose second table has
+a line for each kind of work, and everywhere.png of the best instruction set.
 
 What stops where: one-vs-all at tol 0.01 and LinearSVC at 1e-4 (a sample of the labels, scaled up);
 multinomial regression of both at a relative gap of 1e-5; SVMs of ours at a duality gap of 1e-3, and LIBLINEAR
@@ -412,5 +412,24 @@ def summary(result: dict) -> str:
     return _report.markdown_table(["work", "times faster than", *result["isas"]], lines)
 
 
+def draw(result: dict, axes: Any) -> None:
+    """Bars of the ratios with the first instruction set, a colour for each kind of work."""
+    rows, isa = result["rows"][::-1], result["isas"][0]
+    works = list(dict.fromkeys(row["work"] for row in result["rows"]))
+    axes.figure.set_size_inches(9, 0.2 * len(rows) + 1)
+    axes.barh(
+        range(len(rows)),
+        [row["ratios"][isa] for row in rows],
+        color=[f"C{works.index(r['work'])}" for r in rows],
+    )
+    titles = [f"{row['work']}: {row['data']} ({row['peer']})" for row in rows]
+    axes.set_yticks(range(len(rows)), titles, fontsize=7)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set(xscale="log", ylim=(-0.7, len(rows) - 0.3))
+    axes.set_ylabel("work: data (peer)")
+    axes.set_xlabel(f"the peer takes so many times as long as xmcjax ({isa}, one thread)")
+    axes.xaxis.set_major_formatter("{x:g}")
+
+
 if __name__ == "__main__":
-    _report.main("everywhere", Options, __doc__, run, markdown)
+    _report.main("everywhere", Options, __doc__, run, markdown, {"everywhere": draw})

@@ -195,6 +195,7 @@ def test_everywhere_small(tmp_path):
     for row in stored["rows"]:
         assert set(row["ratios"]) == set(row["seconds"]) == set(stored["isas"])
         assert row["peer_seconds"] > 0 and all(ratio > 0 for ratio in row["ratios"].values())
+    assert_drawn(tmp_path / "everywhere.png", lambda axes: everywhere.draw(stored, axes))
     # no more lines than README has room for
     table = text.split("\n\n")[1].splitlines()
     assert table[0].startswith("| work | times faster than |") and len(table) == 10
