@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import threadpoolctl
 
 from tests.support.lanes import assert_same_bits, native, small, train
 from xmcjax import inits
@@ -88,3 +89,18 @@ def test_float64_in_threads(threads):
     with jax.enable_x64(False):
         narrow, _ = train(X, Y, n_jobs=threads)
     assert all(r.values.dtype == np.float32 for r in narrow.values())
+
+
+def test_threads_of_blas(data):
+    """Sums of more than 10,000 numbers are made in parts by OpenBLAS, as many as it has threads."""
+    X, Y = data
+    counts = set()
+
+    def look(_):
+        info = threadpoolctl.threadpool_info()
+        counts.update(one["num_threads"] for one in info if one["user_api"] == "blas")
+
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        train(X, Y, observe=look)
+        look(None)
+        assert counts == {1, 2}, "limited in training, and as before afterwards"

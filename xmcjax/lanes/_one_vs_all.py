@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from xmcjax._cores import blas_threads
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import StepRecord
 from xmcjax.lanes._newton_trainer import NewtonTrainer
@@ -36,7 +37,8 @@ def make_trainer(
         from xmcjax.lanes._hinge_trainer import HingeTrainer
 
         kind = HingeTrainer
-    return kind(X, Y, sample_weight, label_weights, options, sink, observe)
+    with blas_threads(1):  # as in `Trainer.run`
+        return kind(X, Y, sample_weight, label_weights, options, sink, observe)
 
 
 def train_one_vs_all(

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._cores import blas_threads
 from xmcjax.lanes._devices import Place
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll
@@ -73,7 +74,9 @@ class Trainer:
         """Trains what the queue gives; hands out labels that are wanted, or all."""
         begin = time.perf_counter()
         self._wanted = wanted
-        self._train(queue)
+        # Each of our threads has a core, and sums in several threads of BLAS depend on how many there are.
+        with blas_threads(1):
+            self._train(queue)
         self._output.summary.seconds = time.perf_counter() - begin
         return self._output.summary
 
