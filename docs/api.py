@@ -1,7 +1,7 @@
 """The pages of the API: one for each public module, with all its public names.
 
-Docstrings are plain text with roles. What they write for readers of the source, such as |w| or ``coef_``, means
-something else in reStructuredText, and is escaped.
+Docstrings are plain text with roles. What they write for readers of the source, such as |w| or ``coef_``,
+means something else in reStructuredText, and is escaped.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ LAYERS = [
     {"xmcjax.inits"},
     {"xmcjax.lanes"},
     {"xmcjax._node_worker"},
+    {"xmcjax.plots"},
     {"xmcjax.cluster"},
     {"xmcjax.estimators"},
     {"xmcjax.cli"},

@@ -34,6 +34,7 @@ _PARTS = (
     "models",
     "native",
     "penalties",
+    "plots",
     "projections",
     "solvers",
 )

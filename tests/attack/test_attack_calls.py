@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from tests.attack import arguments, sanitizers
@@ -61,11 +63,14 @@ EXEMPT = {
     "xmcjax.models.reserved": _FILES,
     "xmcjax.models.system_of": _FILES,
     "xmcjax.native.twins": "takes no argument",
+    **{
+        f"xmcjax.plots.{name}": "draws what others have made; tests/test_plots.py"
+        for name in importlib.import_module("xmcjax.plots").__all__
+    },
     "xmcjax.projections.over_tree": "takes a projection; tests/projections/test_weighted.py",
     "xmcjax.solvers.multiclass_dual.round_count": _TRACED,
     "xmcjax.solvers.multiclass_dual.round_pairs": _TRACED,
     "xmcjax.solvers.kernel_multinomial.cg_in_functions": _TRACED,
-    "xmcjax.solvers.kernel_multinomial.plot_search": "draws what tune has found",
 }
 _MADE = "is made by a function that checks, or holds its arguments as they are"
 _BASE = "is a base of others"

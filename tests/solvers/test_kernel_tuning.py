@@ -49,12 +49,6 @@ def test_search_finds_a_minimum():
     assert found.converged and np.abs(x - 1).max() < 1e-4
     values = [iterate.value for iterate in seen]
     assert values == sorted(values, reverse=True) and len(seen) == len(found.history)
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-    axes = figure.subplots(2)
-    kernel_multinomial.plot_search(found, ["a", "b"], axes)
-    np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), values)
-    np.testing.assert_array_equal(axes[1].lines[1].get_ydata(), [iterate.x[1] for iterate in seen])
-    assert [line.get_label() for line in axes[1].lines] == ["a", "b"]
     nowhere = Rosenbrock()
     nowhere.at = np.array([np.nan, 0.0])
     with pytest.raises(ValueError, match="expected a finite value at the starting point, got nan"):

@@ -29,7 +29,7 @@ from xmcjax.solvers.kernel_multinomial._run import run, step
 from xmcjax.solvers.kernel_multinomial._solver import SOLVER, fit
 from xmcjax.solvers.kernel_multinomial._state import Phase, State, init
 from xmcjax.solvers.kernel_multinomial._systems import HParams, Solved, cg_in_functions
-from xmcjax.solvers.kernel_multinomial._tuning import CvObjective, KernelModel, plot_search, tune
+from xmcjax.solvers.kernel_multinomial._tuning import CvObjective, KernelModel, tune
 
 __all__ = [
     "LIKELIHOODS",
@@ -60,7 +60,6 @@ __all__ = [
     "kernel_problem",
     "most_likely",
     "partial_labels",
-    "plot_search",
     "random_folds",
     "run",
     "run_to_excess",

@@ -262,21 +262,3 @@ def tune(
             counted, start, tolerance=tolerance, max_iter=max_iter, rounding=rounding, watch=watch
         )
     return objective.unpack(found.x), found
-
-
-def plot_search(found: Minimised, names: list[str], axes) -> None:
-    """Draws Ψ and each parameter over the iterations of a search.
-
-    Args:
-        found: of :func:`tune`.
-        names: of :meth:`CvObjective.names`.
-        axes: two axes of matplotlib, for Ψ and for the parameters.
-    """
-    above, below = axes
-    above.plot([iterate.value for iterate in found.history], color="black")
-    above.set_ylabel("Ψ")
-    for place, name in enumerate(names):
-        below.plot([iterate.x[place] for iterate in found.history], label=name)
-    below.set_xlabel("iteration")
-    if len(names) <= 20:
-        below.legend(fontsize="x-small", ncols=2)

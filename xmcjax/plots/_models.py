@@ -1,0 +1,45 @@
+"""What models are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xmcjax import _sparse
+from xmcjax.plots._axes import given_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Labels of a model whose weights are read at once.
+_BLOCK = 4096
+
+
+def model_density(model, *, ax: Axes | None = None) -> Axes:
+    """Weights of the labels that are not zero, the labels with the most first.
+
+    Args:
+        model: a :class:`xmcjax.models.LinearModel`, or weights [L, d] such as ``coef_``, sparse or dense.
+        ax: axes of matplotlib; None for new ones.
+
+    Raises:
+        TypeError, ValueError: no model and no matrix.
+        ImportError: matplotlib is missing.
+    """
+    counts = np.sort(_nonzeros(model))[::-1]
+    ax = given_or_new(ax)
+    ax.plot(np.arange(1, len(counts) + 1), np.maximum(counts, 0.5))
+    ax.set(xscale="log", yscale="log", xlabel="label, by its number of weights")
+    ax.set_ylabel("weights that are not zero")
+    return ax
+
+
+def _nonzeros(model) -> np.ndarray:
+    """Of each label, [L]."""
+    if hasattr(model, "label_range"):
+        first, last = model.label_range
+        blocks = [model.weights(k, min(k + _BLOCK, last)) for k in range(first, last, _BLOCK)]
+        return np.concatenate([np.zeros(0, np.int64), *(np.diff(block.indptr) for block in blocks)])
+    coef = _sparse.matrix(model, "model")
+    return np.asarray((coef != 0).sum(axis=1)).ravel()

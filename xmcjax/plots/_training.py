@@ -1,0 +1,150 @@
+"""How trainings and searches went."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xmcjax import _sparse
+from xmcjax._arguments import whole_number
+from xmcjax.plots._axes import given_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from xmcjax.lanes import StepRecord
+
+# Parts of the labels between which a band is drawn.
+_BAND = (0.1, 0.9)
+
+
+def convergence(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
+    """‖∇f‖ of the labels by Newton step, over that of their start: the median, and a band of four in five.
+
+    Args:
+        steps: what ``observe`` of :func:`xmcjax.lanes.train_one_vs_all` was called with.
+        ax: axes of matplotlib; None for new ones.
+
+    Raises:
+        ValueError: no steps.
+        ImportError: matplotlib is missing.
+    """
+    first: dict[int, float] = {}
+    for record in steps:
+        for label, made, norm in zip(record.labels, record.newton_steps, record.gradient_norm, strict=True):
+            if made == 0:
+                first[int(label)] = float(norm)
+
+    def fall(record: StepRecord) -> np.ndarray:
+        start = np.array([first.get(int(label), np.nan) for label in record.labels])
+        return record.gradient_norm / np.where(start > 0, start, np.nan)
+
+    ax = _by_step(steps, fall, ax)
+    ax.set(yscale="log", ylabel="‖∇f‖ over that of the start")
+    return ax
+
+
+def active_fraction(steps: Sequence[StepRecord], n_rows: int, *, ax: Axes | None = None) -> Axes:
+    """The share of the rows that are active by Newton step: the median of the labels, and a band.
+
+    A row is active where the loss of its margin has a slope or a curvature; a step costs more, the more
+    there are.
+
+    Args:
+        steps: of :func:`convergence`.
+        n_rows: of the training data.
+        ax: axes of matplotlib; None for new ones.
+
+    Raises:
+        ValueError: no steps, or n_rows below 1.
+        ImportError: matplotlib is missing.
+    """
+    n_rows = whole_number("n_rows", n_rows, 1)
+    ax = _by_step(steps, lambda record: record.active / n_rows, ax)
+    ax.set(ylabel="share of the rows that are active", ylim=(0, None))
+    return ax
+
+
+def steps_by_positives(newton_steps, positives, *, ax: Axes | None = None) -> Axes:
+    """Newton steps of the labels against their positives: a point for each label, and medians.
+
+    Args:
+        newton_steps: ``n_iter_`` of :class:`xmcjax.OneVsAllClassifier` or ``newton_steps`` of
+            :class:`xmcjax.models.LinearModel`, [L].
+        positives: rows that have each label, [L]; those without any are left out.
+        ax: axes of matplotlib; None for new ones.
+
+    Raises:
+        ValueError: arrays of different shapes, or no label with positives.
+        ImportError: matplotlib is missing.
+    """
+    made, positives = _sparse.numbers(newton_steps, "newton_steps"), _sparse.numbers(positives, "positives")
+    if made.ndim != 1 or made.shape != positives.shape:
+        raise ValueError(f"expected newton_steps and positives [L], found {made.shape} and {positives.shape}")
+    used = positives > 0
+    if not used.any():
+        raise ValueError("positives: expected a label that has some, found none")
+    made, positives = made[used], positives[used]
+    ax = given_or_new(ax)
+    ax.plot(positives, made, ".", markersize=2, alpha=0.4, color="C0", label="a label")
+    bins = np.floor(np.log2(positives)).astype(int)
+    present = np.unique(bins)
+    middle = [np.median(made[bins == one]) for one in present]
+    ax.plot(1.5 * 2.0**present, middle, "o-", color="C1", label="median of labels with so many")
+    ax.set(xscale="log", xlabel="positives of the label", ylabel="Newton steps", ylim=(0, None))
+    ax.legend()
+    return ax
+
+
+def hyperparameters(search: Any, names: Sequence[str] | None = None, *, ax: Axes | None = None) -> Axes:
+    """The way of a search: each parameter over its start by iteration, and the criterion, dashed.
+
+    Args:
+        search: ``search_`` of a tuned :class:`xmcjax.KernelLogisticClassifier`, or what
+            :func:`xmcjax.solvers.kernel_multinomial.tune` found: logarithms of the parameters.
+        names: of the parameters, such as :meth:`xmcjax.solvers.kernel_multinomial.CvObjective.names`; None
+            for numbers.
+        ax: axes of matplotlib; None for new ones. The criterion has axes of its own at the right.
+
+    Raises:
+        ValueError: as many names as there are no parameters.
+        ImportError: matplotlib is missing.
+    """
+    path = np.array([np.asarray(iterate.x) for iterate in search.history])
+    names = [f"parameter {k}" for k in range(path.shape[1])] if names is None else list(names)
+    if len(names) != path.shape[1]:
+        raise ValueError(f"names: expected {path.shape[1]}, one for each parameter, got {len(names)}")
+    ax = given_or_new(ax)
+    for k, name in enumerate(names):
+        ax.plot(np.exp(path[:, k] - path[0, k]), label=name)
+    ax.set(yscale="log", xlabel="iteration", ylabel="parameter over its start")
+    if len(names) <= 20:
+        ax.legend(fontsize="x-small", ncols=2)
+    right = ax.twinx()
+    right.plot([float(iterate.value) for iterate in search.history], "--", color="black")
+    right.set_ylabel("criterion Ψ (dashed)")
+    return ax
+
+
+def _by_step(
+    steps: Sequence[StepRecord], numbers: Callable[[StepRecord], np.ndarray], ax: Axes | None
+) -> Axes:
+    """The median of numbers of the labels that make each Newton step, and a band."""
+    of_step: dict[int, list[float]] = defaultdict(list)
+    for record in steps:
+        for made, number in zip(record.newton_steps, numbers(record), strict=True):
+            if np.isfinite(number):
+                of_step[int(made)].append(float(number))
+    if not of_step:
+        raise ValueError("steps: expected what a training was observed with, found no step")
+    ax = given_or_new(ax)
+    made = sorted(of_step)
+    low, high = (np.array([np.quantile(of_step[k], part) for k in made]) for part in _BAND)
+    ax.plot(made, [np.median(of_step[k]) for k in made], "o-", label="median of the labels")
+    ax.fill_between(made, low, high, alpha=0.2, label="four labels in five")
+    ax.set_xlabel("Newton steps")
+    ax.legend()
+    return ax
