@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from tests.attack import _commands
 from tests.support.internals import multinomial_checkpoint
 from xmcjax import linops
-from xmcjax.cli import convert, export, index, predict, train  # noqa: F401 (here, so that no fork has to)
+from xmcjax.cli import convert, export, index, predict, report, train  # noqa: F401 (here, so that no fork has to)
 from xmcjax.data import (
     atomic_write,
     make_power_law,
@@ -161,6 +161,11 @@ def _export(folder: Path) -> None:
     _command("export", "--model", model, "--out", folder / "exported", "--format", "liblinear")
 
 
+def _report(folder: Path) -> None:
+    data = folder.parent / "data.txt"
+    _command("report", "--model", folder.parent / "model", "--test", data, "--out", folder / "report.html")
+
+
 def _linked_model(folder: Path) -> Path:
     """A model of links to the files of a complete one, beside which an index can be written."""
     for file in (folder.parent / "model").iterdir():
@@ -244,6 +249,7 @@ TARGETS = {
     "xmcjax index": Target(_INDEX, _index, 2),
     "xmcjax export": Target("exported", _export, 2),
     "xmcjax convert": Target("converted.npz", _convert, 2),
+    "xmcjax report": Target("report.html", _report, 10),
 }
 
 

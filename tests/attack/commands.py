@@ -32,6 +32,7 @@ LINES = {
     "predict": ["--model", "model", "--data", "data.txt", "--out", "new.txt"],
     "evaluate": ["--data", "data.txt", "--predictions", "predictions.txt"],
     "inspect": ["--model", "model"],
+    "report": ["--model", "model", "--out", "new.html"],
     "merge": ["--parts", "part0", "--model", "new"],
     "index": ["--model", "model"],
     "import": ["--source", "model.txt", "--model", "new", "--format", "liblinear"],

@@ -69,6 +69,7 @@ WRITERS = {
     "models._kernel": "write_kernel_model",
     "models._writer": "ShardWriter",
     "cli._runs": "xmcjax train",
+    "cli.report": "xmcjax report",
     "solvers.multinomial._checkpoint": "state of a solver",
     "estimators._checkpoint": "atomic_write",
 }

@@ -114,6 +114,7 @@ CHOICES = {
     "export": [EXCHANGES],
     "convert": [READERS],
     "inspect": [],
+    "report": [READERS],
     "merge": [],
     "index": [],
     "demo": [],

@@ -24,6 +24,7 @@ COMMANDS = {
     "predict": "write the best labels of each row",
     "evaluate": "compare predictions with the truth",
     "inspect": "show how a model was trained, its size and the largest weights of its labels",
+    "report": "write a page with pictures: how a model was trained, ended and predicts",
     "merge": "join parts of a model that were trained with --labels",
     "index": "store the weights of a model by feature, for the prediction of single rows",
     "import": "store a model of LIBLINEAR, dismecpp or others",

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -101,7 +102,7 @@ def run(options: Options) -> None:
     system, flag = system_of(options.model), options.cluster.flag()
     if flag is not None and system == "kernel":
         raise ValueError(f"{flag}: expected a linear model, found one of the system kernel: {options.model}")
-    model = (_kernel if system == "kernel" else _linear)(options, threads)
+    model = opened(options.model, threads, probabilities=options.probabilities)
     top_k = min(options.top_k, model.n_labels)
     pieces = read_features(
         options.data,
@@ -138,19 +139,34 @@ def run(options: Options) -> None:
         _report.print_field("classes", text, stream, numbered=False)
 
 
-def _linear(options: Options, threads: int) -> Opened:
-    model = LinearModel.load(options.model)
+def opened(directory: Path, threads: int, *, probabilities: bool) -> Opened:
+    """The model of a directory.
+
+    Args:
+        directory: of a model of any system.
+        threads: that predict.
+        probabilities: whether scores are to be probabilities.
+
+    Raises:
+        ValueError: a model that knows no probabilities.
+        ModelFormatError, OSError: it cannot be read.
+    """
+    return (_kernel if system_of(directory) == "kernel" else _linear)(directory, threads, probabilities)
+
+
+def _linear(directory: Path, threads: int, probabilities: bool) -> Opened:
+    model = LinearModel.load(directory)
     first, last = model.label_range
-    if options.probabilities and link_of(model.meta) is None:
+    if probabilities and link_of(model.meta) is None:
         raise ValueError(
             f"--probabilities: expected a model whose loss is a likelihood (the logistic loss of one-vs-all, "
-            f"multinomial, kernel) or that is calibrated, {options.model} has another one"
+            f"multinomial, kernel) or that is calibrated, {directory} has another one"
         )
     best = functools.partial(predict_topk, model, threads=threads)
-    if options.probabilities or model.n_weights <= _HELD or (options.model / INDEX).exists():
+    if probabilities or model.n_weights <= _HELD or (directory / INDEX).exists():
         predictor = Predictor(model, n_jobs=threads)
-        best = functools.partial(predictor.predict_topk, probabilities=options.probabilities)
-    by_probability = options.probabilities and model.calibration() is not None
+        best = functools.partial(predictor.predict_topk, probabilities=probabilities)
+    by_probability = probabilities and model.calibration() is not None
     classes = model.names().classes
     return Opened(
         best,
@@ -164,17 +180,17 @@ def _linear(options: Options, threads: int) -> Opened:
     )
 
 
-def _kernel(options: Options, threads: int) -> Opened:
+def _kernel(directory: Path, threads: int, probabilities: bool) -> Opened:
     from xmcjax.cli._cache import compilation_cache
     from xmcjax.estimators import KernelLogisticClassifier
 
-    classifier: Any = KernelLogisticClassifier.load(options.model)
+    classifier: Any = KernelLogisticClassifier.load(directory)
     classes, transforms = classifier.classes_, getattr(classifier, "transforms_", Transforms((), {}))
     classifier.transforms_ = None  # applied to each piece before
 
     def best(X, k: int) -> tuple[np.ndarray, np.ndarray]:
         with compilation_cache():
-            if not options.probabilities:
+            if not probabilities:
                 names, scores = classifier.predict_topk(X, k)
                 return np.searchsorted(classes, names), scores
             p = classifier.predict_proba(X)

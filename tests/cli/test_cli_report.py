@@ -1,0 +1,104 @@
+"""``xmcjax report``: the page has what is known of a model, and needs no other file."""
+
+import base64
+import re
+
+import numpy as np
+import pytest
+
+from tests.support.internals import SYSTEMS
+from xmcjax.data import load_xmc, save_xmc
+from xmcjax.metrics import precision_at_k
+from xmcjax.models import LinearModel, Predictor
+
+pytest.importorskip("matplotlib")
+
+
+def cells(page, title):
+    """The rows of the table of a section, without its head."""
+    section = page.partition(f"<h2>{title}")[2].partition("<h2>")[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", section)[1:]
+    return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
+
+
+def pictures(page):
+    """Their titles; each has to be a whole PNG of its own."""
+    found = re.findall(r'<img alt="([^"]*)" src="data:image/png;base64,([^"]*)">', page)
+    for _, data in found:
+        image = base64.b64decode(data, validate=True)
+        assert image.startswith(b"\x89PNG") and image.endswith(b"IEND\xaeB`\x82")
+    return [title for title, _ in found]
+
+
+def test_a_model_alone(xmcjax, model, tmp_path):
+    out = tmp_path / "r.html"
+    told = xmcjax("report", "--model", model, "--out", out).done()
+    assert told.out.startswith(f"written     {out} (")
+    page = out.read_text()
+    assert page.startswith("<!doctype html>") and not re.search(r"(src|href)=\"(?!data:)", page)
+    assert dict(cells(page, "Training")[:4])["labels"] == "30"
+    assert [row[:2] for row in cells(page, "How the labels ended")] == [
+        ["converged", "29"],
+        ["no_positives", "1"],
+    ]
+    assert [title.partition(" ")[0] for title in pictures(page)] == ["Newton", "Weights"]
+    stored = LinearModel.load(model)
+    weights = stored.weights(0, 30)
+    most = int(np.argmax(np.diff(weights.indptr)))
+    row = cells(page, "Largest weights")[0]
+    first = np.argmax(np.abs(weights[[most]].data))
+    assert row[0] == str(most)
+    assert row[3].startswith(f"{weights[[most]].indices[first]} {weights[[most]].data[first]:+.3g}")
+
+
+def test_with_data_and_names(xmcjax, files, model, tmp_path):
+    out, words = tmp_path / "r.html", tmp_path / "words.txt"
+    words.write_text("".join(f"<word{k}>\n" for k in range(80)))
+    data = ("--test", files / "test.txt", "--train", files / "train.txt", "--vocabulary", words)
+    xmcjax("report", "--model", model, "--out", out, *data, "--label", 3, 4).done()
+    page = out.read_text()
+    X, Y = load_xmc(files / "test.txt")
+    labels = Predictor(model).predict_topk(LinearModel.load(model).transforms().apply(X), 5)[0]
+    assert cells(page, "Prediction of 60 rows")[0][:2] == ["P", f"{100 * precision_at_k(Y, labels, 1):.3g}"]
+    worst = cells(page, "Labels that are found least")
+    recall = [float(row[1]) for row in worst]
+    assert recall == sorted(recall)
+    frequent = np.bincount(load_xmc(files / "train.txt")[1].indices, minlength=30)
+    for label, found, positives, rows in worst:
+        true = Y[:, [int(label)]].toarray().ravel() > 0
+        hit = (labels[true] == int(label)).any(axis=1).mean()
+        assert (float(found), int(positives)) == (pytest.approx(100 * hit, rel=0.01), true.sum())
+        assert int(rows) == frequent[int(label)]
+    assert "Labels by their rows in the training data" in pictures(page)
+    shown = cells(page, "Largest weights")
+    assert [row[0] for row in shown] == ["3", "4"] and shown[0][3].startswith("&lt;word")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system(xmcjax, files, tmp_path, system):
+    X, Y = load_xmc(files / "train.txt")
+    one = np.flatnonzero(np.diff(Y.indptr) > 0)
+    Y = Y[one].tolil()
+    for row in range(Y.shape[0]):
+        Y[row, Y.rows[row][1:]] = 0
+    save_xmc(tmp_path / "data.txt", X[one], Y.tocsr())
+    train = ("train", "--system", system, "--train", tmp_path / "data.txt", "--model", tmp_path / "m")
+    xmcjax(*train, "--transform", "unit").done()
+    out = tmp_path / "r.html"
+    xmcjax("report", "--model", tmp_path / "m", "--out", out, "--test", tmp_path / "data.txt").done()
+    page = out.read_text()
+    assert f"<h1>m: {system}</h1>" in page
+    knows = system in ("multinomial", "kernel")
+    assert any("right" in title for title in pictures(page)) == knows
+    assert ("<h2>Largest weights" in page) == (system != "kernel")
+
+
+def test_what_is_refused(xmcjax, files, model, tmp_path):
+    out = tmp_path / "r.html"
+    ask = ("report", "--model", model, "--out")
+    xmcjax(*ask, out, "--label", 30).refused("--label: expected numbers from 0 to 29, got 30")
+    xmcjax(*ask, out, "--top-k", 0).refused("--top-k")
+    xmcjax(*ask, out, "--test-labels-file", files / "test.txt").refused("--test-labels-file needs --test")
+    xmcjax(*ask, files / "test.txt", "--test", files / "test.txt").refused("--out", "test.txt")
+    xmcjax(*ask, out, "--vocabulary", files / "test.txt").refused("expected 80 lines, one per feature")
+    assert not out.exists()

@@ -1,0 +1,306 @@
+"""``xmcjax report``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import scipy.sparse as sp
+import tyro
+
+from xmcjax._arguments import whole_number
+from xmcjax._links import link_of
+from xmcjax._options import SHARED
+from xmcjax.cli import _report
+from xmcjax.cli._data import DataOptions, read, transformed
+from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
+from xmcjax.cli._page import Page
+from xmcjax.cli._runs import read_runs
+from xmcjax.cli._streams import seekable
+from xmcjax.cli.inspect import read_vocabulary
+from xmcjax.cli.predict import Opened, opened
+from xmcjax.data import Dataset, atomic_write
+from xmcjax.metrics import RANKING_METRICS
+from xmcjax.models import RUN_FILE, LinearModel, read_kernel_model, system_of
+
+# Labels whose weights are shown where none are named, and those that are found worst.
+_SHOWN, _WORST = 12, 20
+# Positives in the test data from which the recall of a label says something.
+_ENOUGH = 5
+
+
+@described(SHARED)
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Write a page with pictures: how a model was trained, how it ended, its weights, and how it predicts.
+
+    Attributes:
+        model: a model that `xmcjax train` made, or an estimator saved.
+        out: file for the page, HTML that needs no other file; an old one is replaced.
+        test: rows with their labels, which the model predicts for the page.
+        test_labels_file: labels of these, where they have a file of their own.
+        train: the training data, whose labels tell how frequent each is.
+        train_labels_file: labels of these, where they have a file of their own.
+        label: labels whose largest weights are shown, by number; without it those with the most rows in
+            --train, or with the most weights.
+        top_k: how many weights of each.
+        vocabulary: the names of the features, one per line; without it those that the model knows, or
+            numbers.
+    """
+
+    model: Directory
+    out: File
+    test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    test_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    train: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    train_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    label: tuple[int, ...] = ()
+    top_k: int = 10
+    vocabulary: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    n_jobs: int = SHARED["n_jobs"].of_flag
+    files: DataOptions = dataclasses.field(default_factory=DataOptions)
+
+
+def run(options: Options) -> None:
+    """Reads, predicts, draws and writes the page."""
+    try:
+        import matplotlib  # noqa: F401 – before minutes of work
+    except ImportError as error:
+        raise ValueError('report needs matplotlib: pip install "xmcjax[plots]"') from error
+    whole_number("--top-k", options.top_k, 1)
+    threads = check_jobs(options.n_jobs)
+    given = (options.test, options.test_labels_file, options.train, options.train_labels_file)
+    check_out(options.out, *(path for path in given if path is not None), model=options.model)
+    for part in ("test", "train"):
+        if getattr(options, part) is None and getattr(options, f"{part}_labels_file") is not None:
+            raise ValueError(f"--{part}-labels-file needs --{part}, got none")
+    system = system_of(options.model)
+    if system == "kernel" and options.label:
+        raise ValueError("--label: expected a linear model, found one of the system kernel")
+    page = Page(f"{options.model.name}: {system}")
+    model = None
+    if system == "kernel":
+        kernel = read_kernel_model(options.model)
+        meta, names = kernel.meta, kernel.names
+    else:
+        model = LinearModel.load(options.model)
+        meta, names = model.meta, model.names()
+        wrong = [label for label in options.label if not 0 <= label < model.n_labels]
+        if wrong:
+            raise ValueError(f"--label: expected numbers from 0 to {model.n_labels - 1}, got {wrong[0]}")
+    vocabulary = names.features
+    if options.vocabulary is not None:
+        with seekable(options.vocabulary, None) as place:
+            vocabulary = read_vocabulary(place, meta["n_features"])
+    predictor = opened(options.model, threads, probabilities=False)
+    frequencies = _frequencies(options, predictor)
+    _training(page, options.model, system, meta)
+    if model is not None:
+        _endings(page, model, frequencies)
+    if options.test is not None:
+        _test(
+            page,
+            options,
+            predictor,
+            frequencies,
+            threads,
+            knows=system == "kernel" or link_of(meta) is not None,
+        )
+    if model is not None:
+        _weights(page, model, options, frequencies, names.classes, vocabulary)
+    with atomic_write(options.out) as file:
+        file.write(page.html().encode())
+    _report.print_written(options.out, _report.summary_stream(options.out))
+
+
+def _frequencies(options: Options, model: Opened) -> np.ndarray | None:
+    """Rows of each label in the training data, or None."""
+    if options.train is None:
+        return None
+    train = _read(options, options.train, options.train_labels_file, model)
+    return np.bincount(train.y.indices, minlength=train.y.shape[1])
+
+
+def _read(options: Options, path: Path, labels: Path | None, model: Opened) -> Dataset:
+    like = f"as in {options.model}"
+    shape: dict[str, Any] = dict(n_features=model.n_features, least_labels=model.columns, like=like)
+    return read(path, options.files, labels=labels, dtype=model.dtype, **shape)
+
+
+def _training(page: Page, directory: Path, system: str, meta: dict[str, Any]) -> None:
+    """What was trained, how, where and how long."""
+    page.heading("Training")
+    size = f"{_report.model_size(directory) / 1e6:.1f} MB"
+    rows = [("system", system), ("features", f"{meta['n_features']:,}"), ("labels", f"{meta['n_labels']:,}")]
+    rows += [("size of the model", size)]
+    known = ("n_features", "n_labels", "system", "kernels", "kernel")
+    rows += [(key, _short(value)) for key, value in sorted(meta.items()) if key not in known]
+    page.table(["option", "value"], rows)
+    runs = read_runs(directory / RUN_FILE)
+    if runs:
+        lines = []
+        for one in runs:
+            versions, seconds = one.get("versions"), one.get("seconds")
+            version = versions.get("xmcjax") if isinstance(versions, dict) else None
+            took = seconds.get("training") if isinstance(seconds, dict) else None
+            lines.append([_short(cell) for cell in (one.get("command"), version, one.get("host"), took)])
+        page.table(["run", "xmcjax", "host", "seconds of training"], lines)
+
+
+def _endings(page: Page, model: LinearModel, frequencies: np.ndarray | None) -> None:
+    """How the problems of the labels ended, their steps and their weights."""
+    from xmcjax import plots
+    from xmcjax.solvers import REMEDY, Status
+
+    low, high = model.label_range
+    status = model.status[low:high]
+    page.heading("How the labels ended")
+    lines = []
+    for number, count in zip(*np.unique(status, return_counts=True), strict=True):
+        known = number in {*Status}
+        remedy = REMEDY.get(Status(number), "") if known else "resume the training"
+        lines.append([Status(number).name.lower() if known else "missing", int(count), remedy])
+    page.table(["status", "labels", "what helps"], lines)
+    stored = max(1, int((status != -1).sum()))
+    page.text(
+        f"{model.n_weights:,} weights are not zero, {model.n_weights / stored:.1f} per label, "
+        f"{model.density():.3%} of all."
+    )
+    steps = model.newton_steps[low:high]
+    if frequencies is not None and steps.max(initial=0) > 0 and frequencies[low:high].any():
+        positives = frequencies[low:high]
+        page.picture(
+            "Newton steps of each label against its rows in the training data",
+            lambda ax: plots.steps_by_positives(steps, positives, ax=ax),
+        )
+    elif steps.max(initial=0) > 0:
+        page.picture("Newton steps of the labels", lambda ax: _histogram(ax, steps))
+    if model.n_weights:
+        page.picture(
+            "Weights of the labels that are not zero, the labels with the most first",
+            lambda ax: plots.model_density(model, ax=ax),
+        )
+
+
+def _histogram(ax: Any, steps: np.ndarray) -> None:
+    ax.hist(steps, bins=np.arange(steps.max() + 2) - 0.5)
+    ax.set(xlabel="Newton steps", ylabel="labels")
+
+
+def _test(
+    page: Page,
+    options: Options,
+    model: Opened,
+    frequencies: np.ndarray | None,
+    threads: int,
+    *,
+    knows: bool,
+) -> None:
+    """How well the rows of --test are predicted; `knows` says whether the model has probabilities."""
+    from xmcjax import plots
+
+    assert options.test is not None
+    test = _read(options, options.test, options.test_labels_file, model)
+    X = transformed(options.test, test.X, model.transforms)
+    ks = _report.TEST_K
+    labels, _ = model.finished(*model.best(X, min(max(ks), model.n_labels)))
+    if labels.shape[1] < max(ks):
+        labels = np.pad(labels, ((0, 0), (0, max(ks) - labels.shape[1])), constant_values=-1)
+    page.heading(f"Prediction of {test.n_rows:,} rows of {options.test.name}")
+    lines = [
+        [name, *(100 * float(metric(test.y, labels, k)) for k in ks)]
+        for name, metric in RANKING_METRICS.items()
+    ]
+    page.table(["metric, per cent", *(f"k = {k}" for k in ks)], lines)
+    L = test.y.shape[1]
+    if frequencies is not None:
+        known = np.zeros(L, np.int64)
+        known[: min(L, len(frequencies))] = frequencies[:L]
+        page.picture(
+            "Labels by their rows in the training data",
+            lambda ax: plots.precision_by_frequency(test.y, labels, max(ks), frequencies=known, ax=ax),
+        )
+    if knows:
+        sure = opened(options.model, threads, probabilities=True)
+        best, p = (part[:, 0] for part in sure.finished(*sure.best(X, 1)))
+        true = _hits(test.y, best[:, None]).sum(axis=1).ravel() > 0
+        page.picture(
+            "Probability of the best label of each row, and how often it is right",
+            lambda ax: plots.reliability(true, p, ax=ax),
+        )
+        page.picture(
+            "Errors of the best label where rows of low probability are rejected",
+            lambda ax: plots.reject_curve(np.ones(len(true)), true, p, ax=ax),
+        )
+    _worst(page, test, labels, frequencies)
+
+
+def _hits(Y: Any, labels: np.ndarray) -> sp.csr_array:
+    """Which predictions are right, [n, L]."""
+    rows, places = np.nonzero((labels >= 0) & (labels < Y.shape[1]))
+    entries = np.ones(len(rows), np.int64), (rows, labels[rows, places])
+    predicted = sp.csr_array(entries, shape=Y.shape)
+    return sp.csr_array(predicted.multiply(sp.csr_array(Y) > 0))
+
+
+def _worst(page: Page, test: Dataset, labels: np.ndarray, frequencies: np.ndarray | None) -> None:
+    """The labels that are found least."""
+    k, Y = labels.shape[1], sp.csr_array(test.y)
+    positives = np.asarray((Y > 0).sum(axis=0)).ravel()
+    found = np.asarray(_hits(Y, labels).sum(axis=0)).ravel()
+    enough = np.flatnonzero(positives >= min(_ENOUGH, positives.max(initial=1)))
+    recall = found[enough] / positives[enough]
+    worst = enough[np.lexsort((enough, -positives[enough], recall))[:_WORST]]
+    page.heading("Labels that are found least")
+    page.text(
+        f"Of the labels with {min(_ENOUGH, int(positives.max(initial=1)))} rows and more in the test data."
+    )
+    header = ["label", f"recall@{k}, per cent", "rows in the test data"]
+    lines: list[list[Any]] = [
+        [str(label), 100 * float(found[label] / positives[label]), int(positives[label])] for label in worst
+    ]
+    if frequencies is not None:
+        header.append("in the training data")
+        for line, label in zip(lines, worst, strict=True):
+            line.append(int(frequencies[label]) if label < len(frequencies) else 0)
+    page.table(header, lines)
+
+
+def _weights(
+    page: Page,
+    model: LinearModel,
+    options: Options,
+    frequencies: np.ndarray | None,
+    classes: np.ndarray | None,
+    vocabulary: Sequence[str] | None,
+) -> None:
+    """The largest weights of some labels."""
+    low, high = model.label_range
+    chosen = list(options.label)
+    if not chosen:
+        counts = np.diff(model.weights(low, high).indptr) if frequencies is None else frequencies[low:high]
+        chosen = (low + np.argsort(-counts, kind="stable")[:_SHOWN]).tolist()
+    page.heading("Largest weights")
+    lines = []
+    for label in chosen:
+        row, bias = model.weights(label, label + 1), float(model.intercept_of(label, label + 1)[0])
+        order = np.argsort(-np.abs(row.data), kind="stable")[: options.top_k]
+        called = [str(j) if vocabulary is None else vocabulary[j] for j in row.indices[order].tolist()]
+        text = ", ".join(
+            f"{name} {weight:+.3g}" for name, weight in zip(called, row.data[order], strict=True)
+        )
+        name = str(label) if classes is None else f"{label} ({classes[label]})"
+        lines.append([name, bias, int(row.nnz), text])
+    page.table(["label", "bias", "weights", "the largest"], lines)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_short(entry)}" for key, entry in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_short(entry) for entry in value)
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{text[:16]}…" if len(text) == 64 else text
