@@ -1,4 +1,4 @@
-"""The site: ``python -m docs.build`` makes it, with the notebooks executed and the pages of the API."""
+"""The site: ``python -m docs.build`` makes it and checks it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
 import xmcjax  # noqa: E402 – after its place is known
+from docs import mathml  # noqa: E402
 from docs.api import escape, write_pages  # noqa: E402
 
 project = "xmcjax"
@@ -19,18 +20,26 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
 ]
 html_theme = "furo"
 html_title = f"xmcjax {release}"
-html_static_path: list[str] = []
+html_math_renderer = "mathml"  # by docutils while the site is built: a page asks no other server for anything
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
 exclude_patterns = ["_site", "**.ipynb_checkpoints"]
 
 # Notebooks are executed before, each in its own process with a time limit, by experiments.notebooks.
 nb_execution_mode = "off"
+# Widgets would fetch these from another server; no page has one.
+nb_ipywidgets_js: dict = {}
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 4
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings tell shapes and units, which types do not
@@ -39,6 +48,19 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
+nitpicky = True
+nitpick_ignore_regex = [
+    # Names of other packages, whose inventories are on other servers.
+    ("py:.*", r"(numpy|scipy|jax|jaxlib|sklearn|optax|collections|typing|pathlib|dask|distributed|np|jnp)\..*"),
+    ("py:.*", r"(Path|Array|ArrayLike|Any|Callable|Mapping|Sequence|Iterator|Iterable)"),
+    # Bases and fields that have no page of their own.
+    ("py:.*", r".*\b_\w.*"),
+    # What napoleon takes for a type: the text before a colon in the description of a field.
+    ("py:class", r"(?s).*[^\w.].*"),
+    ("py:class", r"(base|positive_weight|processor|all|what|with)"),
+    # Errors that processes of a mesh raise, named in "Raises".
+    ("py:exc", r"(PeerError|Disagreement|with .*)"),
+]
 # Fields such as W and n are those of several classes, and their names no links.
 suppress_warnings = ["ref.python"]
 
@@ -48,3 +70,4 @@ write_pages(DOCS / "reference" / "api")
 def setup(app):
     """After napoleon has made reStructuredText of the sections."""
     app.connect("autodoc-process-docstring", escape, priority=800)
+    mathml.setup(app)

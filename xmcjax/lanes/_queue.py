@@ -137,7 +137,7 @@ def make_queue(
         labels: to be trained, in this order; a tree has its own, and hands out their ancestors too.
         tree: whether labels start from the solutions of others.
         weight: of the rows, [n], or None.
-        threads, may_begin: as :class:`LabelQueue` takes them.
+        threads, may_begin: as the queue takes them.
     """
     if not tree:
         return LabelQueue(labels, threads, may_begin)
