@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -51,13 +52,13 @@ napoleon_use_ivar = True
 nitpicky = True
 nitpick_ignore_regex = [
     # Names of other packages, whose inventories are on other servers.
-    ("py:.*", r"(numpy|scipy|jax|jaxlib|sklearn|optax|collections|typing|pathlib|dask|distributed|np|jnp)\..*"),
+    ("py:.*", r"(numpy|scipy|jax|jaxlib|sklearn|optax|collections|typing|pathlib|dask|distributed|os|np|jnp)\..*"),
     ("py:.*", r"(Path|Array|ArrayLike|Any|Callable|Mapping|Sequence|Iterator|Iterable)"),
     # Bases and fields that have no page of their own.
     ("py:.*", r".*\b_\w.*"),
     # What napoleon takes for a type: the text before a colon in the description of a field.
     ("py:class", r"(?s).*[^\w.].*"),
-    ("py:class", r"(base|positive_weight|processor|all|what|with)"),
+    ("py:class", r"(a|all|base|format|int8|int32|positive_weight|processor|what|with|B|C|L|Rows)"),
     # Errors that processes of a mesh raise, named in "Raises".
     ("py:exc", r"(PeerError|Disagreement|with .*)"),
 ]
@@ -67,7 +68,24 @@ suppress_warnings = ["ref.python"]
 write_pages(DOCS / "reference" / "api")
 
 
+# Pages of the repository that stand beside docs/, and where the site has them.
+OUTSIDE = {
+    "SECURITY.md": "/reference/security.md",
+    "CONTRIBUTING.md": "/develop/contributing.md",
+    "CHANGELOG.md": "/reference/changelog.md",
+    "README.md": "/index.md",
+}
+
+
+def to_site(app, docname, source):
+    """Links from a page of docs/ to those beside it."""
+    source[0] = re.sub(
+        r"\]\((?:\.\./)+(\w+\.md)([#)])", lambda m: f"]({OUTSIDE.get(m[1], m[0][2:-1])}{m[2]}", source[0]
+    )
+
+
 def setup(app):
-    """After napoleon has made reStructuredText of the sections."""
+    """Docstrings are changed after napoleon has made reStructuredText of their sections."""
+    app.connect("source-read", to_site)
     app.connect("autodoc-process-docstring", escape, priority=800)
     mathml.setup(app)
