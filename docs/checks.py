@@ -80,10 +80,10 @@ def failing_blocks(page: Path) -> list[str]:
     is installed.
     """
     text = page.read_text()
-    shown, names, said = re.sub(r"\d", "#", text), {"__name__": "__main__"}, io.StringIO()
+    shown, names, said = re.sub(r"\d", "#", text), {"__name__": "page"}, io.StringIO()
     with contextlib.redirect_stdout(said), as_users_have_it():
         for block in blocks(text):
-            exec(compile(block, page.name, "exec"), names)
+            exec(compile(block, page.name, "exec", dont_inherit=True), names)
     return [line for line in said.getvalue().splitlines() if re.sub(r"\d", "#", line) not in shown]
 
 
