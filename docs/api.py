@@ -15,8 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sphinx.pycode import ModuleAnalyzer
-
 import xmcjax
 
 # Literal text and roles stay as they are.
@@ -93,6 +91,8 @@ def escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[s
 
 def _data(name: str, public: str) -> list[str]:
     """A table or a number, with the comment that stands above it in the source."""
+    from sphinx.pycode import ModuleAnalyzer
+
     lines = [f".. py:data:: {name}.{public}", ""]
     for key, comment in ModuleAnalyzer.for_module(name).find_attr_docs().items():
         if key == ("", public):

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import jax
 
+import xmcjax
 from docs.api import documented, public_modules
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,7 +54,7 @@ def without_example() -> list[str]:
 
 def modules_with_examples() -> list[str]:
     """Names of the modules, private ones too, in which some docstring has an example."""
-    package = ROOT / "xmcjax"
+    package = Path(xmcjax.__file__).parent
     paths = [path for path in package.rglob("*.py") if ">>> " in path.read_text()]
     names = [".".join(["xmcjax", *path.relative_to(package).with_suffix("").parts]) for path in paths]
     return sorted(name.removesuffix(".__init__") for name in names)
@@ -144,12 +145,12 @@ class _Page(HTMLParser):
         self.names |= {given[key] for key in ("id", "name") if given.get(key)}
         if tag == "a" and given.get("href"):
             self.links.append(given["href"])
-        elif given.get("src") or tag == "link" and given.get("rel") in ("stylesheet", "preload"):
+        elif given.get("src") or (tag == "link" and given.get("rel") in ("stylesheet", "preload")):
             self.fetched.append(given.get("src") or given["href"])
 
 
 def broken_in_site(site: Path) -> list[str]:
-    """"PAGE: target" of links in built pages that lead nowhere, and of what they fetch from elsewhere."""
+    """ "PAGE: target" of links in built pages that lead nowhere, and of what they fetch from elsewhere."""
     read = {path: _Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
     wrong = []
     for path, page in read.items():

@@ -52,7 +52,10 @@ napoleon_use_ivar = True
 nitpicky = True
 nitpick_ignore_regex = [
     # Names of other packages, whose inventories are on other servers.
-    ("py:.*", r"(numpy|scipy|jax|jaxlib|sklearn|optax|collections|typing|pathlib|dask|distributed|os|np|jnp)\..*"),
+    (
+        "py:.*",
+        r"(numpy|scipy|jax|sklearn|optax|collections|typing|pathlib|distributed|os)\..*",
+    ),
     ("py:.*", r"(Path|Array|ArrayLike|Any|Callable|Mapping|Sequence|Iterator|Iterable)"),
     # Bases and fields that have no page of their own.
     ("py:.*", r".*\b_\w.*"),

@@ -14,7 +14,10 @@ _AS_TEX = {
     for table in (*_TABLES, tex2unichar.mathop)
     for name, sign in table.items()
     if len(sign) == 1 and not sign.isascii() and name.isalpha()
-} | str.maketrans({"−": "-", "·": r"\cdot ", "Σ": r"\sum ", "½": r"\tfrac12 ", "‖": r"\|", "⁻": "^-", "¹": "^1", "²": "^2", "ᵀ": "^T"})
+} | str.maketrans(
+    {"−": "-", "·": r"\cdot ", "Σ": r"\sum ", "½": r"\tfrac12 ", "‖": r"\|"}
+    | {"⁻": "^-", "¹": "^1", "²": "^2", "ᵀ": "^T"}
+)
 
 
 def _inline(translator: Any, node: nodes.math) -> None:
