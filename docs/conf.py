@@ -1,7 +1,8 @@
-"""The site: ``python -m docs.build`` makes it, with the notebooks executed and the pages of the API."""
+"""The site: ``python -m docs.build`` makes it and checks it."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
 import xmcjax  # noqa: E402 – after its place is known
+from docs import mathml  # noqa: E402
 from docs.api import escape, write_pages  # noqa: E402
 
 project = "xmcjax"
@@ -19,18 +21,26 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
 ]
 html_theme = "furo"
 html_title = f"xmcjax {release}"
-html_static_path: list[str] = []
+html_math_renderer = "mathml"  # by docutils while the site is built: a page asks no other server for anything
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
 exclude_patterns = ["_site", "**.ipynb_checkpoints"]
 
 # Notebooks are executed before, each in its own process with a time limit, by experiments.notebooks.
 nb_execution_mode = "off"
+# Widgets would fetch these from another server; no page has one.
+nb_ipywidgets_js: dict = {}
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 4
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings tell shapes and units, which types do not
@@ -39,12 +49,48 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
+nitpicky = True
+nitpick_ignore_regex = [
+    # Names of other packages, whose inventories are on other servers.
+    (
+        "py:.*",
+        r"(numpy|scipy|jax|sklearn|optax|collections|typing|pathlib|distributed|os)\..*",
+    ),
+    ("py:.*", r"(Path|Array|ArrayLike|Any|Callable|Mapping|Sequence|Iterator|Iterable)"),
+    # Bases and fields that have no page of their own.
+    ("py:.*", r".*\b_\w.*"),
+    # What napoleon takes for a type: the text before a colon in the description of a field.
+    ("py:class", r"(?s).*[^\w.].*"),
+    ("py:class", r"(a|all|base|format|int8|int32|positive_weight|processor|what|with|B|C|L|Rows)"),
+    # Errors that processes of a mesh raise, named in "Raises".
+    ("py:exc", r"(PeerError|Disagreement|with .*)"),
+]
 # Fields such as W and n are those of several classes, and their names no links.
 suppress_warnings = ["ref.python"]
+if not (DOCS / "notebooks").is_dir():  # a site without notebooks is a site
+    suppress_warnings += ["toc.empty_glob"]
 
 write_pages(DOCS / "reference" / "api")
 
 
+# Pages of the repository that stand beside docs/, and where the site has them.
+OUTSIDE = {
+    "SECURITY.md": "/reference/security.md",
+    "CONTRIBUTING.md": "/develop/contributing.md",
+    "CHANGELOG.md": "/reference/changelog.md",
+    "README.md": "/index.md",
+}
+
+
+def to_site(app, docname, source):
+    """Links from a page of docs/ to those beside it."""
+    source[0] = re.sub(
+        r"\]\((?:\.\./)+(\w+\.md)([#)])", lambda m: f"]({OUTSIDE.get(m[1], m[0][2:-1])}{m[2]}", source[0]
+    )
+
+
 def setup(app):
-    """After napoleon has made reStructuredText of the sections."""
+    """Docstrings are changed after napoleon has made reStructuredText of their sections."""
+    app.connect("source-read", to_site)
     app.connect("autodoc-process-docstring", escape, priority=800)
+    mathml.setup(app)

@@ -2,63 +2,113 @@
 
 import contextlib
 import dataclasses
-import doctest
 import importlib
-import inspect
 import io
+import json
 import re
 import shlex
+import subprocess
+import sys
 import types
 from pathlib import Path
 
-import jax
+import numpy as np
 import pytest
 import tyro
 
-import xmcjax
+from docs import checks, pictures
+from experiments.bench import everywhere
+from tests.support import commands
 from tests.support.internals import SYSTEMS
+from xmcjax import projections
 from xmcjax.cli.main import COMMANDS, main
+from xmcjax.data import load_demo, save
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PACKAGE = Path(xmcjax.__file__).parent
+PAGES = checks.pages()
 
 
-def modules_with(text: str) -> list[str]:
-    paths = [path for path in PACKAGE.rglob("*.py") if text in path.read_text()]
-    return sorted(".".join(["xmcjax", *path.relative_to(PACKAGE).with_suffix("").parts]) for path in paths)
-
-
-@pytest.mark.parametrize("name", modules_with(">>> "))
+@pytest.mark.parametrize("name", checks.modules_with_examples())
 def test_examples_in_docstrings(name):
-    result = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
-    assert result.attempted > 0 and result.failed == 0
+    assert not checks.failing_examples(name)
 
 
-def test_python_in_the_readme(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
-    found = re.fullmatch(r"the class is among the five best in (\d+)% of the rows\n", capsys.readouterr().out)
-    assert found and int(found[1]) > 80
+def blocks_with_a_shell(page: Path) -> list[str]:
+    """Commands that a page shows in indented lines of their own."""
+    text = re.sub(r"\s*\\\n\s*", " ", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+    return [
+        line.strip() for line in re.findall(r"^    ((?:xmcjax|pip|python|pytest)\b.*)", text, re.MULTILINE)
+    ]
 
 
-WITH_PYTHON = [
-    page for page in PAGES if page.parent.parent.name == "docs" and "```python" in page.read_text()
-]
+@pytest.fixture
+def with_files(tmp_path, monkeypatch):
+    """A folder with the files that commands of README and of the guide name."""
+    demo, few = load_demo(), np.s_[:400]
+    for name, X, Y in (("train.txt", demo.X_train, demo.Y_train), ("test.txt", demo.X_test, demo.Y_test)):
+        save(tmp_path / name, X[few], Y[few][:, :50], "xmc")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# Commands of README that .ci/run gives in new environments.
+INSTALLED = ("pip install . && xmcjax demo", 'pip install -e ".[test]" && pytest')
+
+
+def test_commands_of_the_readme(with_files, capsys):
+    found = blocks_with_a_shell(ROOT / "README.md")
+    assert set(INSTALLED) <= set(found)
+    script = (ROOT / ".ci" / "run").read_text()
+    for command in INSTALLED:
+        for part in command.split(" && "):
+            assert re.search(rf"^{re.escape(part)}", script, re.MULTILINE), f".ci/run does not run {part}"
+    others = [shlex.split(line) for line in found if line not in INSTALLED]
+    assert [line[1] for line in others] == ["train", "predict", "evaluate"]
+    for line in others:
+        commands.run(capsys, *line[1:]).done()
+
+
+def test_readme_is_short_and_has_a_picture():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    assert "docs/figures/beside_peers.png" in text
+
+
+# Pages whose commands are run, in the order in which they stand; those of the others are looked up.
+RUN = {"tour": 1, "million-labels": 5, "resume": 1, "my-data": 1}
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_commands_of_a_guide(name, with_files, capsys):
+    lines = [shlex.split(line) for line in blocks_with_a_shell(ROOT / "docs" / "guide" / f"{name}.md")]
+    mine = [line for line in lines if line[0] == "xmcjax" and "--scheduler" not in line]
+    assert len(mine) >= RUN[name]
+    for line in mine:
+        commands.run(capsys, *line[1:]).done()
+
+
+WITH_PYTHON = [page for page in checks.pages() if "```python" in page.read_text()]
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda path: path.name)
-def test_python_in_the_pages(page, capsys):
+@pytest.mark.filterwarnings("ignore:.* labels have no positive rows")  # of a part of the demo
+def test_python_in_the_pages(page, tmp_path, monkeypatch):
     """The blocks of a page run one after another; the page shows what they print, but for the digits."""
-    names: dict = {}
-    shown = re.sub(r"\d", "#", page.read_text())
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):  # as a user has them
-        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
-            exec(compile(block, page.name, "exec"), names)
-    for line in capsys.readouterr().out.splitlines():
-        assert re.sub(r"\d", "#", line) in shown, f"{page.name} does not show the line {line}"
+    plt = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    plt.switch_backend("agg")
+    try:
+        assert checks.failing_blocks(page) == []
+    finally:
+        plt.close("all")
+
+
+def test_a_page_that_shows_another_result_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint('four', 2 + 2)\n```\n\nprints\n\n    four 5\n")
+    assert checks.failing_blocks(page) == []  # digits may differ
+    page.write_text(page.read_text().replace("    four", "    five"))
+    assert checks.failing_blocks(page) == ["four 4"]
 
 
 FLAG = r"--[a-zA-Z][\w-]*"
@@ -147,24 +197,70 @@ def test_flags_in_the_pages_are_those_of_the_programs():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_between_the_pages(page):
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    assert checks.broken_links(page) == []
 
 
-PACKAGES = [path.parent.relative_to(PACKAGE).parts for path in PACKAGE.rglob("__init__.py")]
-PUBLIC = sorted(".".join(["xmcjax", *parts]) for parts in PACKAGES)
+def test_broken_links_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    links = "[a](#one-two) [b](#three) [c](no.md) [d](https:/x) [e](https://x.org/y) `[f](g)`"
+    page.write_text(f"# One, two\n\n{links}\n")
+    assert checks.broken_links(page) == ["#three", "no.md", "https:/x"]
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_public_names_are_documented(name):
-    module = importlib.import_module(name)
-    assert module.__doc__
-    names = getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
-    for public in names:
-        value = getattr(module, public)
-        if inspect.isclass(value) or inspect.isfunction(value):
-            assert value.__doc__, f"{name}.{public} has no docstring"
+def test_broken_links_of_a_site_are_found(tmp_path):
+    there = '<p id="here"><a href="b.html#there">'
+    (tmp_path / "a.html").write_text(
+        f'{there}<a href="#here"><a href="c.html"><script src="https://x.org/y.js">'
+    )
+    (tmp_path / "b.html").write_text('<p id="elsewhere"><a href="https://x.org/y">')
+    expected = ["a.html: b.html#there", "a.html: c.html", "a.html: https://x.org/y.js"]
+    assert checks.broken_in_site(tmp_path) == expected
+
+
+def test_public_names_are_documented():
+    assert checks.undocumented() == []
+
+
+def test_names_without_a_docstring_are_found(monkeypatch):
+    monkeypatch.setattr(projections.simplex, "__doc__", None)
+    assert checks.undocumented() == ["xmcjax.projections.simplex"]
+
+
+# Public names whose docstring has no example yet: what is written is taken off, and nothing is added.
+WITHOUT_EXAMPLE = ROOT / "tests" / "support" / "names_without_example.txt"
+
+
+def test_public_names_have_an_example():
+    allowed = WITHOUT_EXAMPLE.read_text().split()
+    found = checks.without_example()
+    assert sorted(set(found) - set(allowed)) == [], "no example in the docstring"
+    assert sorted(set(allowed) - set(found)) == [], f"has an example: take it off {WITHOUT_EXAMPLE.name}"
+
+
+def test_every_page_of_the_site_is_in_its_index():
+    index = (ROOT / "docs" / "index.md").read_text()
+    for page in (ROOT / "docs").glob("guide/*.md"):
+        assert f"\nguide/{page.stem}\n" in index, page.name
+
+
+def test_the_picture_and_the_table_have_the_same_numbers():
+    result = json.loads(pictures.EVERYWHERE.read_text())
+    for table in everywhere.markdown(result).split("\n\n"):
+        assert table.strip() in (ROOT / "docs" / "develop" / "benchmarks.md").read_text()
+    drawn = pictures.by_work(result)
+    assert [work for work, _, _ in drawn] == list(dict.fromkeys(row["work"] for row in result["rows"]))
+    assert sum(len(ratios) for _, _, ratios in drawn) == len(result["rows"])
+
+
+@pytest.mark.slow
+def test_the_site_is_built(tmp_path):
+    """By the command, in a process of its own, which warnings and broken links end with 1."""
+    pytest.importorskip("furo")
+    command = [sys.executable, "-m", "docs.build", "--pages-only", "--out", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "site" / "reference" / "api" / "xmcjax.html").read_text()
+    assert "<math" in text and "OneVsAllClassifier" in text
 
 
 def promises() -> str:

@@ -54,7 +54,7 @@ def index() -> str:
             "",
             f"## {number}: {paper.title}",
             "",
-            f"{paper.authors}, {paper.year}. Our numbers: [{paper.page}](../guide/{paper.page}){ours}.",
+            f"{paper.authors}, {paper.year}. Our numbers: [{Path(paper.page).name}](../{paper.page}){ours}.",
             "",
             f"    python -m experiments.papers {number}",
             "",

@@ -67,24 +67,24 @@ PAPERS = {
         "Speeding-up one-versus-all training for extreme classification via mean-separating initialization",
         "Schultheis, Babbar",
         2022,
-        "one-vs-all.md",
+        "notes/one-vs-all-starts.md",
     ),
     "001": Paper(
         "Distributed optimization of multi-class SVMs",
         "Alber, Zimmert, Dogan, Kloft",
         2017,
-        "multiclass.md",
+        "guide/multiclass.md",
     ),
     "002": Paper(
-        "Distributed training of large-scale logistic models", "Gopal, Yang", 2013, "multinomial.md"
+        "Distributed training of large-scale logistic models", "Gopal, Yang", 2013, "guide/multinomial.md"
     ),
     "003": Paper(
         "Cross-validation optimization for structured Hessian kernel methods",
         "Seeger",
         2006,
-        "kernels.md",
+        "guide/kernels.md",
     ),
-    "004": Paper("Top-k multiclass SVM", "Lapin, Hein, Schiele", 2015, "topk.md"),
+    "004": Paper("Top-k multiclass SVM", "Lapin, Hein, Schiele", 2015, "guide/topk.md"),
 }
 
 _NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "native/newton")

@@ -36,6 +36,14 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises:
         OSError: a directory, a folder that does not exist, a file that may not be written, a full disk; with
             the name ``path``.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/notes.txt"
+        >>> with atomic_write(path) as file:
+        ...     count = file.write(b"whole, or not at all")
+        >>> open(path).read()
+        'whole, or not at all'
     """
     path = Path(path)
     try:

@@ -31,6 +31,10 @@ class Format(NamedTuple):
         load: reads a file.
         save: writes a file.
         pieces: reads a file some rows at a time, or None where it can be read as a whole only.
+
+    Example:
+        >>> FORMATS["xmc"].load.__name__, FORMATS["xmc"].save.__name__
+        ('load_xmc', 'save_xmc')
     """
 
     load: Callable[..., tuple[Any, Any]]
@@ -55,6 +59,11 @@ class Dataset(NamedTuple):
     Attributes:
         X: features, CSR or an array, [n, d].
         y: labels, CSR [n, L] of ones, or classes, int64 [n].
+
+    Example:
+        >>> import numpy as np
+        >>> Dataset(np.eye(3), np.array([0, 1, 1])).describe()
+        '3 rows, 3 features (dense), 2 classes'
     """
 
     X: Any
@@ -133,6 +142,13 @@ def load(path: str | os.PathLike[str], format: str | None = None, **options: Any
         ImportError: a Parquet or Arrow file without pyarrow.
         OSError: the file cannot be read.
         ValueError: no such format.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
+        >>> length = path.write_text("1 2 3\\n0,2 1:0.5\\n")
+        >>> load(path).y.toarray().tolist()
+        [[1.0, 0.0, 1.0]]
     """
     return Dataset(*FORMATS[_format(path, format)].load(path, **options))
 
@@ -154,6 +170,13 @@ def load_pieces(
 
     Raises:
         DataFormatError, OSError, ValueError: as in ``load``, when the place is reached.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
+        >>> length = path.write_text("1 2 3\\n0,2 1:0.5\\n")
+        >>> [piece.n_rows for piece in load_pieces(path)]
+        [1]
     """
     entry = FORMATS[_format(path, format)]
     whole_number("piece", piece, 1, sys.maxsize)
@@ -183,6 +206,14 @@ def save(
     Raises:
         OSError: the file cannot be written.
         TypeError, ValueError: the format cannot hold these data, or there is no such format.
+
+    Example:
+        >>> import tempfile
+        >>> import scipy.sparse as sp
+        >>> path = tempfile.mkdtemp() + "/a.npz"
+        >>> save(path, sp.csr_matrix([[0.5, 0.0]]), sp.csr_matrix([[1.0, 0.0, 1.0]]))
+        >>> load(path).n_labels
+        3
     """
     written = _format(path, format)
     if not is_sparse(X) and written not in _DENSE:
@@ -213,6 +244,13 @@ def convert(
         DataFormatError: the source breaks its format.
         OSError: a file cannot be read or written.
         ValueError: no such format, or one that cannot hold these data.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> length = (folder / "a.txt").write_text("1 2 3\\n0,2 1:0.5\\n")
+        >>> convert(folder / "a.txt", folder / "a.npz").n_labels
+        3
     """
     written = _format(target, target_format)  # a wrong name is reported before a long read
     dataset = load(source, format, **options)

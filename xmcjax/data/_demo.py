@@ -24,6 +24,12 @@ class Demo(NamedTuple):
         Y_test: CSR [3949, 1055].
         class_names: the six-digit NAICS code of each label.
         words: the word that each feature counts.
+
+    Example:
+        >>> from xmcjax.data import load_demo
+        >>> demo = load_demo()
+        >>> demo.class_names[0], demo.X_train.shape
+        ('111110', (16108, 8216))
     """
 
     X_train: sp.csr_matrix
@@ -38,6 +44,11 @@ def load_demo() -> Demo:
     """Reads the data set of ``xmcjax demo``: 1,055 classes, short texts, public domain.
 
     Labels 0 … 1054 are the file's classes 1 … 1055. 14 rows of the test part have no known word.
+
+    Example:
+        >>> demo = load_demo()
+        >>> demo.Y_train.shape
+        (16108, 1055)
     """
     import lzma
 

@@ -18,6 +18,10 @@ class DataFormatError(ValueError):
         column: the byte in the line where the wrong item starts, counted from 1, or None.
         expected: what the format asks for at this place.
         found: what is there instead, at most 300 characters of it.
+
+    Example:
+        >>> str(DataFormatError("train.txt", 3, 7, "a number", "'x'"))
+        "train.txt:3:7: expected a number, found 'x'"
     """
 
     def __init__(

@@ -52,6 +52,13 @@ def load_matrix(
     Raises:
         DataFormatError: at the first place that breaks the format, or where reading takes too much memory.
         OSError: the file cannot be read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "X.txt"
+        >>> length = path.write_text("1 3\\n0:0.5 2:1\\n")
+        >>> load_matrix(path).toarray().tolist()
+        [[0.5, 0.0, 1.0]]
     """
     options: dict[str, Any] = dict(shape=shape, one_based=one_based, parser=parser, max_memory=max_memory)
     (matrix,) = matrix_pieces(path, dtype, **options, piece=None)
@@ -106,6 +113,14 @@ def save_matrix(path: str | os.PathLike[str], X: Sparse, *, one_based: bool = Fa
     Raises:
         ValueError: values that are not finite, or a malformed matrix.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.data import load_matrix
+        >>> path = tempfile.mkdtemp() + "/X.txt"
+        >>> save_matrix(path, sp.csr_matrix([[0.5, 0.0, 1.0]]))
+        >>> load_matrix(path).toarray().tolist()
+        [[0.5, 0.0, 1.0]]
     """
     X, first = canonical_features(X), int(flag("one_based", one_based))
     write_text(path, itertools.chain([f"{X.shape[0]} {X.shape[1]}\n"], matrix_lines(X, first)))

@@ -23,6 +23,12 @@ class MemoryBound:
     Raises:
         ValueError: ``max_memory`` is not positive.
         OSError: there is no such file.
+
+    Example:
+        >>> import tempfile
+        >>> file = tempfile.NamedTemporaryFile()
+        >>> MemoryBound(file.name, 10**6).limit
+        1000000
     """
 
     def __init__(self, path: str | os.PathLike[str], max_memory: int | None = None):

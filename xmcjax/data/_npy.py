@@ -48,6 +48,13 @@ def load_npy(
         DataFormatError: the file is no regular file, no npy, damaged, of another number of axes, or has
             numbers that are not finite, or reading takes too much memory.
         OSError: the file cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/X.npy"
+        >>> np.save(path, np.float32([[0.5, 1.0]]))
+        >>> load_npy(path).tolist()
+        [[0.5, 1.0]]
     """
     wanted = None if dtype is None else value_dtype(dtype)
     bound = MemoryBound(path, max_memory)
@@ -137,6 +144,13 @@ def save_npy(path: str | os.PathLike[str], X: np.ndarray) -> None:
         TypeError: no real numbers.
         ValueError: numbers that are not finite, or another number of axes.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/X.npy"
+        >>> save_npy(path, np.float32([[0.5, 1.0]]))
+        >>> np.load(path).tolist()
+        [[0.5, 1.0]]
     """
     X = _sparse.dense(X)
     if X.ndim not in (1, 2):

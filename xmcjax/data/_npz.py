@@ -43,6 +43,13 @@ def save_npz(
     Raises:
         ValueError: X and y differ in their number of rows, or hold what the format cannot.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/a.npz"
+        >>> save_npz(path, sp.csr_matrix([[0.5, 0.0]]), sp.csr_matrix([[1.0, 0.0, 1.0]]))
+        >>> load_npz(path)[1].toarray().tolist()
+        [[1.0, 0.0, 1.0]]
     """
     X = canonical_features(X)
     arrays = {"format": np.array(FORMAT), "X_data": X.data, **_structure("X", X)}
@@ -88,6 +95,14 @@ def load_npz(
         DataFormatError: the file is no regular file, no such npz, or damaged, or reading it takes too much
             memory.
         OSError: the file cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/a.npz"
+        >>> save_npz(path, sp.csr_matrix([[0.5, 0.0]]), np.array([3]))
+        >>> X, y = load_npz(path)
+        >>> y.tolist()
+        [3]
     """
     wanted = None if dtype is None else value_dtype(dtype)
     with opened(path, max_memory, _COPIES) as archive:

@@ -35,6 +35,13 @@ def load_pairs(
         DataFormatError: another line, a row or label out of range, or too much memory.
         TypeError, ValueError: a number of rows or labels that is none.
         OSError: the file cannot be read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "filter.txt"
+        >>> length = path.write_text("0 2\\n")
+        >>> load_pairs(path, n_rows=1, n_labels=3).tolist()
+        [[0, 2]]
     """
     n_rows, n_labels = whole_number("n_rows", n_rows, 0), whole_number("n_labels", n_labels, 0)
     path, bound = Path(path), MemoryBound(path, max_memory)

@@ -58,6 +58,11 @@ def make_power_law(
 
     Raises:
         ValueError: an argument out of range.
+
+    Example:
+        >>> X, Y = make_power_law(100, 50, 200, seed=0)
+        >>> X.shape, Y.shape
+        ((100, 50), (100, 200))
     """
     dtype = value_dtype(dtype)
     _check(n, d, n_labels, labels_per_row, nonzeros_per_row, exponent)

@@ -52,6 +52,14 @@ def load_scipy_npz(
     Raises:
         DataFormatError: the file is no such npz, or damaged, or reading it takes too much memory.
         OSError: the file cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> import scipy.sparse as sp
+        >>> path = tempfile.mkdtemp() + "/X.npz"
+        >>> sp.save_npz(path, sp.csr_matrix([[0.5, 0.0]]))
+        >>> load_scipy_npz(path).toarray().tolist()
+        [[0.5, 0.0]]
     """
     wanted = None if dtype is None else value_dtype(dtype)
     with opened(path, max_memory, _COPIES) as archive:
@@ -164,6 +172,14 @@ def save_scipy_npz(
         ValueError: values that are not finite, or a malformed matrix.
         TypeError: other values than float32 and float64.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> import scipy.sparse as sp
+        >>> path = tempfile.mkdtemp() + "/X.npz"
+        >>> save_scipy_npz(path, sp.csr_matrix([[0.5, 0.0]]))
+        >>> sp.load_npz(path).toarray().tolist()
+        [[0.5, 0.0]]
     """
     X = canonical_features(X, zeros=flag("zeros", zeros))
     arrays = {

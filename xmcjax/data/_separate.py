@@ -43,6 +43,10 @@ class Reader(NamedTuple):
         features: (path, **options) -> X.
         labels: (path, **options) -> y.
         pieces: (path, piece=bytes, **options) -> pieces of X, or None where a file is read as a whole only.
+
+    Example:
+        >>> READERS["npy"].features.__name__
+        'load_npy'
     """
 
     features: Callable[..., Any]
@@ -149,6 +153,10 @@ def format_of(path: str | os.PathLike[str], format: str | None, other: str) -> s
 
     Raises:
         ValueError: no such format.
+
+    Example:
+        >>> format_of("train.npz", None, "xmc"), format_of("train.txt", None, "xmc")
+        ('npz', 'xmc')
     """
     found = SUFFIXES.get(Path(path).suffix, name_of("other", other, READERS))
     return found if format is None else name_of("format", format, READERS)
@@ -173,6 +181,14 @@ def load_features(path: str | os.PathLike[str], format: str | None = None, **opt
         ImportError: a Parquet or Arrow file without pyarrow.
         OSError: the file cannot be read.
         ValueError: no such format.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> path = tempfile.mkdtemp() + "/X.npy"
+        >>> np.save(path, np.float32([[0.5, 1.0]]))
+        >>> load_features(path).tolist()
+        [[0.5, 1.0]]
     """
     return READERS[format_of(path, format, "matrix")].features(path, **options)
 
@@ -190,6 +206,14 @@ def load_labels(path: str | os.PathLike[str], format: str | None = None, **optio
 
     Raises:
         DataFormatError, ImportError, OSError, ValueError: as ``load_features``.
+
+    Example:
+        >>> import tempfile
+        >>> import scipy.sparse as sp
+        >>> path = tempfile.mkdtemp() + "/Y.npz"
+        >>> save_labels(path, sp.csr_matrix([[1.0, 0.0, 1.0]]))
+        >>> load_labels(path).toarray().tolist()
+        [[1.0, 0.0, 1.0]]
     """
     return READERS[format_of(path, format, "matrix")].labels(path, **options)
 
@@ -210,6 +234,14 @@ def load_feature_pieces(
 
     Raises:
         DataFormatError, ImportError, OSError, ValueError: as ``load_features``, when the place is reached.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> path = tempfile.mkdtemp() + "/X.npy"
+        >>> np.save(path, np.float32([[0.5, 1.0], [0.0, 1.0]]))
+        >>> sum(len(piece) for piece in load_feature_pieces(path))
+        2
     """
     reader = READERS[format_of(path, format, "matrix")]
     whole_number("piece", piece, 1, sys.maxsize)
@@ -231,6 +263,14 @@ def save_features(path: str | os.PathLike[str], X: Any, format: str | None = Non
     Raises:
         TypeError, ValueError: sparse features for npy, another format, or what it cannot hold.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> path = tempfile.mkdtemp() + "/X.npy"
+        >>> save_features(path, np.float32([[0.5, 1.0]]))
+        >>> load_features(path).tolist()
+        [[0.5, 1.0]]
     """
     written = name_of("format", format_of(path, format, "matrix"), ALONE)
     if written == "npy":
@@ -250,6 +290,11 @@ def labels_format(path: str | os.PathLike[str], y: Any, format: str | None = Non
 
     Raises:
         TypeError, ValueError: another format, or one that cannot hold them.
+
+    Example:
+        >>> import numpy as np
+        >>> labels_format("y.npy", np.array([0, 1]))
+        'npy'
     """
     written = name_of("format", format_of(path, format, "matrix"), ALONE)
     if (written == "npy") == is_sparse(y):
@@ -270,6 +315,14 @@ def save_labels(path: str | os.PathLike[str], y: Any, format: str | None = None)
     Raises:
         TypeError, ValueError: another format, or what it cannot hold.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> import scipy.sparse as sp
+        >>> path = tempfile.mkdtemp() + "/Y.npz"
+        >>> save_labels(path, sp.csr_matrix([[1.0, 0.0, 1.0]]))
+        >>> load_labels(path).nnz
+        2
     """
     written = labels_format(path, y, format)
     if written == "npy":
@@ -294,6 +347,11 @@ def join_features(X: Any, more: Any) -> Any:
     Raises:
         TypeError: no matrices of real numbers.
         ValueError: another number of rows, or a malformed matrix.
+
+    Example:
+        >>> import numpy as np
+        >>> join_features(np.float32([[1.0]]), np.float32([[2.0, 3.0]])).tolist()
+        [[1.0, 2.0, 3.0]]
     """
     parts = [_sparse.matrix(X), _sparse.matrix(more, "more")]
     for name, part in zip(("X", "more"), parts, strict=True):

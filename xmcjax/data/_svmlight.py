@@ -63,6 +63,14 @@ def load_svmlight(
             whose reading takes too much memory.
         OSError: the file cannot be read.
         ValueError: an option that does not fit the others.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
+        >>> length = path.write_text("3 1:0.5 2:1\\n")
+        >>> X, y = load_svmlight(path)
+        >>> X.toarray().tolist(), y.tolist()
+        ([[0.5, 1.0]], [3])
     """
     options = (multilabel, n_features, n_labels, zero_based, dtype)
     (rows,) = svmlight_pieces(
@@ -145,6 +153,13 @@ def save_svmlight(
     Raises:
         ValueError: X and y differ in their number of rows, or hold what the format cannot.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
+        >>> save_svmlight(path, sp.csr_matrix([[0.5, 1.0]]), np.array([3]))
+        >>> path.read_text().strip()
+        '3 1:0.5 2:1.0'
     """
     X = canonical_features(X)
     first = 0 if zero_based else 1

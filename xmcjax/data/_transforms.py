@@ -38,6 +38,10 @@ class Transform:
         apply: (X, arrays) -> X; X may be overwritten, and is returned without explicit zeros.
         fit: X -> the arrays that ``apply`` needs, each of d entries.
         arrays: their names.
+
+    Example:
+        >>> sorted(TRANSFORMS), TRANSFORMS["idf"].arrays
+        (['frequency', 'idf', 'log', 'sqrt', 'tfidf', 'unit'], ('weight',))
     """
 
     apply: Callable[[Matrix, Arrays], Matrix]
@@ -135,6 +139,12 @@ class Transforms:
 
     A model records ``names`` and ``arrays`` (with keys like ``idf.weight``); ``from_arrays`` makes
     the same object of them again.
+
+    Example:
+        >>> from xmcjax.data import fit_transforms
+        >>> fitted = fit_transforms("unit", np.float32([[3.0, 4.0]]))
+        >>> fitted.names, fitted.apply(np.float32([[3.0, 4.0]])).tolist()
+        (('unit',), [[0.6000000238418579, 0.800000011920929]])
     """
 
     names: tuple[str, ...]
@@ -216,6 +226,10 @@ def parse_transforms(names: str | Iterable[str]) -> tuple[str, ...]:
     Raises:
         TypeError: no names.
         ValueError: an unknown name, a name given twice, or ``tfidf`` beside ``log`` or ``idf``.
+
+    Example:
+        >>> parse_transforms("log,idf,unit")
+        ('log', 'idf', 'unit')
     """
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",")] if names.strip() else []
@@ -246,6 +260,11 @@ def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transf
 
     Raises:
         ValueError: as in ``parse_transforms`` and ``Transforms.apply``.
+
+    Example:
+        >>> transforms = fit_transforms("log,unit", np.float32([[1.0, 0.0], [2.0, 1.0]]))
+        >>> transforms.apply(np.float32([[1.0, 0.0]])).tolist()
+        [[1.0, 0.0]]
     """
     names = parse_transforms(names)
     # Transforms are applied only as long as another one has to be fitted.

@@ -68,6 +68,14 @@ def load_xmc(
     Raises:
         DataFormatError: at the first place that breaks the format, or where reading takes too much memory.
         OSError: the file cannot be read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
+        >>> length = path.write_text("1 2 3\\n0,2 1:0.5\\n")
+        >>> X, Y = load_xmc(path)
+        >>> X.toarray().tolist(), Y.toarray().tolist()
+        ([[0.0, 0.5]], [[1.0, 0.0, 1.0]])
     """
     options: dict[str, Any] = dict(one_based=one_based, parser=parser, max_memory=max_memory)
     (rows,) = xmc_pieces(path, dtype, **options, piece=None)
@@ -117,6 +125,13 @@ def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse, *, one_based: b
         ValueError: X and Y differ in their number of rows, X has a value that is not finite, or
             Y one other than 0 and 1.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
+        >>> save_xmc(path, sp.csr_matrix([[0.0, 0.5]]), sp.csr_matrix([[1.0, 0.0, 1.0]]))
+        >>> path.read_text().splitlines()
+        ['1 2 3', '0,2 1:0.5']
     """
     X, Y, first = canonical_features(X), canonical_labels(Y), int(flag("one_based", one_based))
     check_rows(X, Y)

@@ -226,7 +226,7 @@ def state_of_run(folder: Path, mark: Mapping[str, Any], deadline: float | None =
     """The state of a run, in a folder; nothing is read or written yet.
 
     Args:
-        folder, mark, deadline: of :class:`Checkpoint`.
+        folder, mark, deadline: of the checkpoint.
     """
     return Checkpoint(folder, mark, deadline)
 

@@ -28,6 +28,13 @@ class TrainingSet:
         solve: (positive rows, loose) ↦ (w [d], b), the optimum of one binary problem; `loose`
             stops at ε₀ ‖∇f(0)‖, else at the tolerance of training.
         weight: s > 0 of the rows, float64 [n]; None for ones.
+
+    Example:
+        >>> from xmcjax.losses import squared_hinge
+        >>> X, Y = np.eye(3), sp.csc_array(np.eye(3))
+        >>> solve = lambda rows, loose: (np.zeros(3), 0.0)
+        >>> TrainingSet(X, Y, X.mean(axis=0), squared_hinge, True, solve).n
+        3
     """
 
     X: Any
@@ -53,6 +60,12 @@ class Labels:
         positives: for each label the rows that have it.
         counts: Σ_{i∈P} s_i of each label, [k]; this is |P| where the rows have no weights.
         sums: Σ_{i∈P} s_i x_i, CSR float64 [k, d].
+
+    Example:
+        >>> positives = [np.array([0, 2])]
+        >>> labels = Labels(np.array([7]), positives, np.array([2.0]), sp.csr_array([[3.0, 1.0]]))
+        >>> labels.ids.tolist(), labels.sums.toarray().tolist()
+        ([7], [[3.0, 1.0]])
     """
 
     ids: np.ndarray
@@ -72,6 +85,11 @@ class Starts:
         scale: [k].
         sparse: CSR [k, d].
         bias: [k].
+
+    Example:
+        >>> starts = Starts.constant(2, 3)
+        >>> starts.scale.tolist(), starts.sparse.shape
+        ([0.0, 0.0], (2, 3))
     """
 
     base: np.ndarray | None
@@ -101,6 +119,11 @@ class Init:
         name: in the table ``INITS`` and on the command line.
         tree: labels start from the solution of their parent in :func:`label_tree`; what
             :meth:`prepare` makes is for the children of the root.
+
+    Example:
+        >>> from xmcjax.inits import INITS
+        >>> all(issubclass(kind, Init) for kind in INITS.values())
+        True
     """
 
     name: ClassVar[str]

@@ -10,7 +10,13 @@ from xmcjax.inits._base import Init, Starts, check_finite
 
 @dataclasses.dataclass(frozen=True)
 class Zero(Init):
-    """w0 = 0."""
+    """w0 = 0.
+
+    Example:
+        >>> from xmcjax import OneVsAllClassifier
+        >>> OneVsAllClassifier(init=Zero()).fit([[0.0], [0.2], [1.0]], [0, 0, 1]).predict([[0.9]])
+        array([1])
+    """
 
     name: ClassVar[str] = "zero"
 
@@ -27,6 +33,10 @@ class Bias(Init):
 
     Attributes:
         bias_lambda: λ.
+
+    Example:
+        >>> Bias(bias_lambda=0.9)
+        Bias(bias_lambda=0.9)
     """
 
     bias_lambda: float = 1.0

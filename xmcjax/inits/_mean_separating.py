@@ -27,6 +27,12 @@ class MeanSeparating(Init):
         msi_s: s, the mean score of the positives.
         msi_t: t, the mean score of the negatives; None takes that of the loss, −2 for hinges
             and −3 for the logistic loss.
+
+    Example:
+        >>> from xmcjax import OneVsAllClassifier
+        >>> classifier = OneVsAllClassifier(init=MeanSeparating(msi_t=-3.0))
+        >>> classifier.fit([[0.0], [0.2], [1.0]], [0, 0, 1]).predict([[0.9]])
+        array([1])
     """
 
     msi_s: float = 1.0

@@ -25,6 +25,12 @@ class MultiPos(Init):
         msi_t: t; None takes that of the loss.
         max_positives: the largest number of positives that are placed one by one.
         ridge: λ, for positives that nearly coincide.
+
+    Example:
+        >>> from xmcjax import OneVsAllClassifier
+        >>> classifier = OneVsAllClassifier(init=MultiPos(ridge=0.1))
+        >>> classifier.fit([[0.0], [0.2], [1.0]], [0, 0, 1]).predict([[0.9]])
+        array([1])
     """
 
     msi_s: float = 1.0

@@ -24,6 +24,10 @@ class OvaPrimal(Init):
     Attributes:
         ova_primal: "strict" solves it to the tolerance of a label, "loose" stops at ε₀ ‖∇f(0)‖, which
             leaves fewer rows right at the hinge (Schultheis and Babbar, appendix 7.2).
+
+    Example:
+        >>> OvaPrimal("strict")
+        OvaPrimal(ova_primal='strict')
     """
 
     ova_primal: Literal["loose", "strict"] = "loose"
@@ -44,6 +48,10 @@ class OvaPrimalTree(OvaPrimal):
 
     The distance of two labels is the Hamming distance of their label vectors; the root is the
     empty label, whose children start as with :class:`OvaPrimal`.
+
+    Example:
+        >>> OvaPrimalTree().tree
+        True
     """
 
     name: ClassVar[str] = "ova_primal_pp"
@@ -62,6 +70,10 @@ def label_tree(Y: sp.csc_array, weight: np.ndarray | None = None) -> np.ndarray:
 
     Raises:
         TypeError, ValueError: Y is no sparse matrix, or malformed.
+
+    Example:
+        >>> label_tree(sp.csc_array(np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1]]))).tolist()
+        [2, 0, -1]
     """
     Y = _sparse.csc(Y, "Y")
     if not np.isfinite(Y.data).all():

@@ -21,6 +21,10 @@ class Pretrained(Init):
 
     Attributes:
         pretrained: the model's directory.
+
+    Example:
+        >>> Pretrained("my-model").pretrained
+        'my-model'
     """
 
     pretrained: str | os.PathLike[str] = ""

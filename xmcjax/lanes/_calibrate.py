@@ -54,6 +54,12 @@ def calibrate_one_vs_all(
     Raises:
         ValueError, TypeError: as :func:`train_one_vs_all`; another number of folds; no label that has rows in
             two folds.
+
+    Example:
+        >>> from xmcjax.data import make_power_law
+        >>> X, Y = make_power_law(200, 50, 5)
+        >>> calibrate_one_vs_all(X, Y, OneVsAll(), cv=2).slope.shape
+        (5,)
     """
     X, Y = _sparse.matrix(X), _sparse.matrix(Y, "Y")
     if X.ndim != 2 or Y.ndim != 2 or X.shape[0] != Y.shape[0]:

@@ -24,6 +24,11 @@ class LabelWeights:
     Attributes:
         positive: a > 0, float64 [L].
         negative: b > 0, float64 [L].
+
+    Example:
+        >>> import numpy as np
+        >>> LabelWeights(np.array([2.0]), np.array([1.0])).positive.tolist()
+        [2.0]
     """
 
     positive: np.ndarray
@@ -74,6 +79,13 @@ class Weighting:
     Attributes:
         name: of the entry.
         a, b: of :func:`xmcjax.metrics.inverse_propensities`.
+
+    Example:
+        >>> import numpy as np
+        >>> import scipy.sparse as sp
+        >>> weights = Weighting("propensity", 0.55, 1.5).weights(sp.csr_array(np.tri(4)))
+        >>> weights.negative.tolist()
+        [1.0, 1.0, 1.0, 1.0]
     """
 
     name: str

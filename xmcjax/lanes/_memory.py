@@ -16,7 +16,12 @@ _INDEX = 4
 
 
 class Shape(NamedTuple):
-    """The sizes of a training set."""
+    """The sizes of a training set.
+
+    Example:
+        >>> Shape(rows=1000, features=500, entries=20_000, positives=3000, labels=200).labels
+        200
+    """
 
     rows: int
     features: int
@@ -26,7 +31,12 @@ class Shape(NamedTuple):
 
 
 def model_bytes(weights: float, itemsize: int) -> int:
-    """Of the shards that hold so many weights."""
+    """Of the shards that hold so many weights.
+
+    Example:
+        >>> model_bytes(1000, itemsize=4)
+        8000
+    """
     return int(weights * (itemsize + _INDEX))
 
 
@@ -44,6 +54,13 @@ def training_bytes(
         itemsize: bytes of a number.
         weights: that the model stores, of all labels.
         shard_size: labels per shard, whose weights wait to be written.
+
+    Example:
+        >>> from xmcjax.lanes import Shape
+        >>> shape = Shape(rows=1000, features=500, entries=20_000, positives=3000, labels=200)
+        >>> sizes = dict(lanes=32, itemsize=4, weights=1e5, shard_size=100)
+        >>> training_bytes(shape, threads=2, **sizes) > training_bytes(shape, threads=1, **sizes)
+        True
     """
     n, d = shape.rows, shape.features
     data = (_OF_X * shape.entries + _OF_Y * shape.positives) * (itemsize + _INDEX) + _OF_LABEL * shape.labels

@@ -79,6 +79,13 @@ def train_one_vs_all(
         ValueError: a malformed matrix; X, Y and sample_weight of different length, no rows, a value of X
             that is not finite, a weight that is not finite or negative, or no weight above zero; C times a
             weight outside the range of X's type; `may_begin` with a tree; `observe` with the hinge.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> X, Y, found = np.eye(4), sp.csr_matrix(np.eye(4)), []
+        >>> summary = train_one_vs_all(X, Y, OneVsAll(C=10.0), found.append)
+        >>> sorted(result.label for result in found)
+        [0, 1, 2, 3]
     """
     if may_begin is not None and options.init.tree:
         raise ValueError(

@@ -203,6 +203,10 @@ class OneVsAll:
 
     Raises:
         TypeError, ValueError: an option of another kind or out of range.
+
+    Example:
+        >>> OneVsAll(C=10.0, tol=1e-3).C
+        10.0
     """
 
     loss: MarginLoss = squared_hinge

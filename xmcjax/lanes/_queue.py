@@ -24,6 +24,11 @@ def by_positives(positives: np.ndarray, labels: np.ndarray, shard_size: int) -> 
         positives: of every label, [L].
         labels: numbers of those to be trained.
         shard_size: labels per shard.
+
+    Example:
+        >>> import numpy as np
+        >>> by_positives(np.array([1, 5, 2, 9]), np.arange(4), shard_size=2).tolist()
+        [1, 0, 3, 2]
     """
     return labels[np.lexsort((labels, -positives[labels], labels // shard_size))]
 
@@ -137,7 +142,7 @@ def make_queue(
         labels: to be trained, in this order; a tree has its own, and hands out their ancestors too.
         tree: whether labels start from the solutions of others.
         weight: of the rows, [n], or None.
-        threads, may_begin: as :class:`LabelQueue` takes them.
+        threads, may_begin: as the queue takes them.
     """
     if not tree:
         return LabelQueue(labels, threads, may_begin)

@@ -17,7 +17,16 @@ from xmcjax.solvers import Status
 
 
 class LabelResult(NamedTuple):
-    """A trained label, clipped."""
+    """A trained label, clipped.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> from xmcjax.lanes import OneVsAll, train_one_vs_all
+        >>> found = []
+        >>> summary = train_one_vs_all(np.eye(4), sp.csr_matrix(np.eye(4)), OneVsAll(), found.append)
+        >>> isinstance(found[0], LabelResult), found[0].status
+        (True, 1)
+    """
 
     label: int
     indices: np.ndarray  #: features with a weight, ascending
@@ -67,6 +76,11 @@ class Summary:
         seconds: of training, without reading and writing.
         first_step_seconds: of the first step, which compiles.
         raised: what a clip that was given has done to objectives.
+
+    Example:
+        >>> from xmcjax.solvers import Status
+        >>> Summary(statuses={Status.CONVERGED: 4}, newton_steps=16).newton_steps
+        16
     """
 
     statuses: dict[Status, int] = dataclasses.field(default_factory=dict)

@@ -108,6 +108,10 @@ def check_labels(labels, n_labels: int) -> np.ndarray:
     Raises:
         TypeError: numbers that are not whole.
         ValueError: one that is repeated or out of range, or no vector.
+
+    Example:
+        >>> check_labels([2, 0], 3).tolist()
+        [2, 0]
     """
     labels = _sparse.array(labels, "labels")
     if labels.size and labels.dtype.kind not in "iu":
@@ -123,7 +127,12 @@ def check_labels(labels, n_labels: int) -> np.ndarray:
 
 
 def label_columns(Y) -> sp.csc_array:
-    """The label matrix as CSC of ones, float32 [n, L]; every stored non-zero is a label."""
+    """The label matrix as CSC of ones, float32 [n, L]; every stored non-zero is a label.
+
+    Example:
+        >>> label_columns(sp.csr_matrix([[1.0, 0.0], [1.0, 1.0]])).indptr.tolist()
+        [0, 2, 3]
+    """
     columns = sp.csc_array(_sparse.matrix(Y, "Y"), dtype=np.float32, copy=True)
     columns.eliminate_zeros()
     columns.sum_duplicates()
@@ -137,6 +146,10 @@ def check_sample_weight(weight, n: int) -> np.ndarray:
     Raises:
         TypeError: no real numbers.
         ValueError: another shape, or weights that are not finite, not ≥ 0, or all zero.
+
+    Example:
+        >>> check_sample_weight([1.0, 2.0], 2).tolist()
+        [1.0, 2.0]
     """
     weight, n = _sparse.numbers(weight, "sample_weight"), whole_number("n", n, 0)
     if weight.shape != (n,):

@@ -80,6 +80,11 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
         TypeError: X is no matrix of real numbers.
         RuntimeError: in a process that was forked from one in which JAX had computed, of anything but
             sparse features on the native kernels.
+
+    Example:
+        >>> op = make(np.float32([[1, 0], [2, 3]]))
+        >>> op.matmat(np.float32([[1], [1]])).tolist()
+        [[1.0], [5.0]]
     """
     name_of("backend", backend, BACKENDS)
     threads = thread_count(threads)

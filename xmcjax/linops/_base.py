@@ -16,6 +16,10 @@ def put(a: np.ndarray) -> jax.Array:
 
     ``device_put`` may use the memory of a host array that happens to be aligned, even with
     ``may_alias=False``.
+
+    Example:
+        >>> put(np.float32([1, 2])).tolist()
+        [1.0, 2.0]
     """
     return jax.device_put(np.array(a))
 
@@ -25,6 +29,12 @@ class LinOp(Protocol):
     """A feature matrix X of n rows and d columns on a device, applied to blocks of lanes.
 
     An operator is a pytree: it is passed to jitted functions as an argument, never closed over.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax import linops
+        >>> isinstance(linops.make(np.float32([[1, 0]])), LinOp)
+        True
     """
 
     @property

@@ -27,6 +27,10 @@ def real_array(name: str, value, *, finite: bool = False) -> jax.Array | np.ndar
     Raises:
         TypeError: values that are no real numbers, or a masked array.
         ValueError: rows of different length; where `finite`, numbers that are not.
+
+    Example:
+        >>> real_array("C", [1.0, 2.0]).tolist()
+        [1.0, 2.0]
     """
     if isinstance(value, jax.Array):
         return value
@@ -41,6 +45,10 @@ def computed_dtype(dtype) -> np.dtype:
 
     Raises:
         TypeError: another dtype.
+
+    Example:
+        >>> computed_dtype("float32")
+        dtype('float32')
     """
     try:
         found = np.dtype(dtype)

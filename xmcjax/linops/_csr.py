@@ -33,6 +33,14 @@ class Csr(SparseProducts):
     With the native kernels: `value` and `column` [nnz] and `offset` int32 [n+1, 2], the halves
     of 64-bit numbers, because JAX has no 64-bit integers by default. Without: `value`, `column`
     and `row` in chunks [chunks, chunk], padded with zero values.
+
+    Example:
+        >>> import numpy as np
+        >>> import scipy.sparse as sp
+        >>> from xmcjax import linops
+        >>> op = linops.make(sp.csr_matrix(np.float32([[1, 0], [2, 3]])))
+        >>> type(op).__name__, op.rmatmat(np.float32([[1], [1]])).tolist()
+        ('Csr', [[3.0], [3.0]])
     """
 
     value: jax.Array

@@ -94,7 +94,7 @@ class Rows:
 )
 @dataclasses.dataclass(frozen=True)
 class Grouped(SparseProducts):
-    """X and Xᵀ as :class:`Rows`, for kernels that a GPU runs; made by :func:`xmcjax.linops.make`.
+    """X and Xᵀ as ``Rows``, for kernels that a GPU runs; made by :func:`xmcjax.linops.make`.
 
     Each product has one program for a piece of a row and a tile of lanes, and no two programs write to
     the same place: each sum is computed in one fixed order. Xᵀ C and Xᵀ(D ∘ (X V)) skip

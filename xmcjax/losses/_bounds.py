@@ -59,6 +59,10 @@ def lc_bound_conjugate(duals, labels, log_a, *, where=None) -> jax.Array:
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the bound.
+
+    Example:
+        >>> round(lc_bound_conjugate(jnp.array([0.5, -0.5]), jnp.array(1), jnp.array(0.0)).item(), 3)
+        -0.693
     """
     log_a = checked_row_number("log_a", log_a, labels)
     return evaluate(_lc_bound_conjugate, duals, labels, where, log_a)
@@ -93,6 +97,10 @@ def dm_bound_conjugate(duals, labels, a, *, where=None) -> jax.Array:
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the bound.
+
+    Example:
+        >>> round(dm_bound_conjugate(jnp.array([0.5, -0.5]), jnp.array(1), jnp.array(0.0)).item(), 3)
+        -1.386
     """
     a = checked_row_number("a", a, labels)
     return evaluate(_dm_bound_conjugate, duals, labels, where, a)

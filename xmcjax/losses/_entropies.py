@@ -63,6 +63,10 @@ def softmax_cross_entropy_conjugate(duals, labels, *, where=None) -> jax.Array:
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the loss.
+
+    Example:
+        >>> round(softmax_cross_entropy_conjugate(jnp.array([0.25, -0.5, 0.25]), jnp.array(1)).item(), 3)
+        -1.04
     """
     return evaluate(_topk_entropy_conjugate, duals, labels, where, k=1)
 
@@ -101,6 +105,10 @@ def topk_entropy_conjugate(duals, labels, k: int, *, where=None) -> jax.Array:
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the loss.
+
+    Example:
+        >>> round(topk_entropy_conjugate(jnp.array([0.25, -0.5, 0.25]), jnp.array(1), k=2).item(), 3)
+        -1.04
     """
     return evaluate(_topk_entropy_conjugate, duals, labels, where, k=checked_k(k, duals))
 

@@ -106,6 +106,10 @@ def sparsemax_conjugate(duals, labels, *, where=None) -> jax.Array:
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the loss.
+
+    Example:
+        >>> sparsemax_conjugate(jnp.array([0.5, -0.5, 0.0]), jnp.array(1)).item()
+        -0.25
     """
     return evaluate(_sparsemax_conjugate, duals, labels, where)
 

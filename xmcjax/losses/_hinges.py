@@ -55,6 +55,10 @@ def crammer_singer_conjugate(duals, labels, *, where=None) -> jax.Array:
 
     Reference:
         "Top-k Multiclass SVM", 2015, Proposition 1 (eq. 2).
+
+    Example:
+        >>> crammer_singer_conjugate(jnp.array([0.25, -0.5, 0.25]), jnp.array(1)).item()
+        -0.5
     """
     return evaluate(topk_hinge_conjugate_rows, duals, labels, where, k=1, variant="alpha")
 
@@ -84,6 +88,10 @@ def weston_watkins_conjugate(duals, labels, *, where=None) -> jax.Array:
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the loss.
+
+    Example:
+        >>> weston_watkins_conjugate(jnp.array([1.0, -1.5, 0.5]), jnp.array(1)).item()
+        -1.5
     """
     return evaluate(_weston_watkins_conjugate, duals, labels, where)
 
@@ -116,6 +124,10 @@ def lee_lin_wahba_conjugate(duals, labels, *, where=None) -> jax.Array:
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the loss.
+
+    Example:
+        >>> lee_lin_wahba_conjugate(jnp.array([1.0, 0.0, 0.5]), jnp.array(1)).item()
+        -1.5
     """
     return evaluate(_lee_lin_wahba_conjugate, duals, labels, where)
 

@@ -27,6 +27,12 @@ class LaneLoss:
         smooth: ∂ℓ/∂s is continuous, as a Newton method needs.
         native: the number of the loss in the C++ kernels, or None. A class that says ``native=True`` has a
             line in native/interface/ids.def; one that is derived from it has none unless it says so too.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.losses import logistic
+        >>> isinstance(logistic, LaneLoss), logistic.score_grad(np.float32(0), np.float32(1)).item()
+        (True, -0.5)
     """
 
     name: ClassVar[str]
@@ -72,6 +78,11 @@ class Poisson(LaneLoss, native=True):
 
     With s = z + log a it is the problem of one class in the log-concavity bound (Gopal and Yang, eq. 2),
     up to a constant.
+
+    Example:
+        >>> import numpy as np
+        >>> Poisson().score_grad(np.float32([0, 0]), np.float32([1, -1])).tolist()
+        [0.0, 1.0]
     """
 
     name: ClassVar[str] = "poisson"

@@ -25,6 +25,15 @@ class MarginLoss(LaneLoss):
         name: in the table ``MARGIN_LOSSES`` and on the command line.
         smooth: φ' is continuous, as a Newton method needs.
         negative_mean_target: the default t of the mean-separating start (Schultheis and Babbar, 2022).
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Exponential(MarginLoss):
+        ...     name = "exponential"
+        ...     def value(self, m):
+        ...         return jnp.exp(-m)
+        >>> float(Exponential().grad(0.0)), float(Exponential().curv(0.0))
+        (-1.0, 1.0)
     """
 
     negative_mean_target: ClassVar[float] = -2.0
@@ -57,7 +66,13 @@ class MarginLoss(LaneLoss):
 
 @dataclasses.dataclass(frozen=True)
 class SquaredHinge(MarginLoss, native=True):
-    """φ(m) = max(0, 1−m)² (Schultheis and Babbar, 2022, eq. 5)."""
+    """φ(m) = max(0, 1−m)² (Schultheis and Babbar, 2022, eq. 5).
+
+    Example:
+        >>> import numpy as np
+        >>> SquaredHinge().value(np.float32([-1, 0.5, 2])).tolist()
+        [4.0, 0.25, 0.0]
+    """
 
     name: ClassVar[str] = "squared_hinge"
 
@@ -81,7 +96,13 @@ class SquaredHinge(MarginLoss, native=True):
 
 @dataclasses.dataclass(frozen=True)
 class Logistic(MarginLoss, native=True):
-    """φ(m) = log(1 + e^{−m}), without overflow for any m."""
+    """φ(m) = log(1 + e^{−m}), without overflow for any m.
+
+    Example:
+        >>> import numpy as np
+        >>> Logistic().grad(np.float32([0.0])).tolist()
+        [-0.5]
+    """
 
     name: ClassVar[str] = "logistic"
     negative_mean_target: ClassVar[float] = -3.0
@@ -114,6 +135,11 @@ class HuberHinge(MarginLoss, native=True):
 
     Attributes:
         delta: δ > 0, the width of the quadratic part.
+
+    Example:
+        >>> import numpy as np
+        >>> HuberHinge(delta=1.0).value(np.float32([-1, 0.5, 2])).tolist()
+        [1.5, 0.125, 0.0]
     """
 
     delta: float = 1.0
@@ -154,7 +180,13 @@ class HuberHinge(MarginLoss, native=True):
 
 @dataclasses.dataclass(frozen=True)
 class Hinge(MarginLoss):
-    """φ(m) = max(0, 1−m). It has no curvature: dual solvers use it, Newton's method cannot."""
+    """φ(m) = max(0, 1−m). It has no curvature: dual solvers use it, Newton's method cannot.
+
+    Example:
+        >>> import numpy as np
+        >>> Hinge().value(np.float32([-1, 0.5, 2])).tolist()
+        [2.0, 0.5, 0.0]
+    """
 
     name: ClassVar[str] = "hinge"
     smooth: ClassVar[bool] = False

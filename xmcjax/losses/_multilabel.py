@@ -63,6 +63,10 @@ def multilabel_hinge_conjugate(duals, targets, *, where=None) -> jax.Array:
 
     It takes the duals v in place of the scores. The other arguments, the result [...] and the errors are as
     in the loss.
+
+    Example:
+        >>> multilabel_hinge_conjugate(jnp.array([0.5, -0.5, 0.0]), jnp.array([-1, 1, 1])).item()
+        -0.5
     """
     return _evaluate(_hinge_conjugate, *_checked("duals", duals, targets, where))
 
@@ -95,6 +99,10 @@ def multilabel_cross_entropy_conjugate(duals, targets, *, where=None) -> jax.Arr
 
     It takes the duals v in place of the scores. The other arguments, the result [...] and the errors are as
     in the loss.
+
+    Example:
+        >>> round(multilabel_cross_entropy_conjugate(jnp.array([0.5, -0.5]), jnp.array([-1, 1])).item(), 3)
+        -0.693
     """
     return _evaluate(_cross_entropy_conjugate, *_checked("duals", duals, targets, where))
 

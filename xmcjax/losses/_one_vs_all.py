@@ -46,6 +46,11 @@ def one_vs_all_conjugate(duals, targets, loss: MarginLoss, *, where=None) -> jax
 
     It takes the duals v in place of the scores. The other arguments, the result [...] and the errors are as
     in the loss.
+
+    Example:
+        >>> from xmcjax.losses import squared_hinge
+        >>> one_vs_all_conjugate(jnp.array([-1.0, 1.0]), jnp.array([1, -1]), squared_hinge).item()
+        -1.5
     """
     duals, targets, where = _checked("duals", duals, targets, loss, where)
     return _one_vs_all_conjugate(loss, duals, targets, where)

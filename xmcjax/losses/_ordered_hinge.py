@@ -70,6 +70,11 @@ def ordered_hinge_conjugate(duals, labels, beta, *, where=None) -> jax.Array:
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the loss.
+
+    Example:
+        >>> beta = jnp.array([1.0, 0.5])
+        >>> ordered_hinge_conjugate(jnp.array([0.5, -0.75, 0.25]), jnp.array(1), beta).item()
+        -0.75
     """
     duals = checked_scores("scores", duals)
     return evaluate(_ordered_hinge_conjugate, duals, labels, where, _checked_beta(beta, duals))

@@ -77,6 +77,10 @@ def smooth_topk_hinge_conjugate(
 
     It takes the duals v in place of the scores, with v_j = 0 for closed classes. The other arguments, the
     result [...] and the errors are as in the loss.
+
+    Example:
+        >>> smooth_topk_hinge_conjugate(jnp.array([0.5, -1.0, 0.5]), jnp.array(1), k=2).item()
+        -0.75
     """
     duals = checked_scores("scores", duals)
     k, variant, gamma = checked_k(k, duals), checked_variant(variant), checked_gamma(gamma, duals.dtype)

@@ -78,6 +78,12 @@ def topk_hinge_conjugate(duals, labels, k: int, variant: Variant = "alpha", *, w
 
     Reference:
         "Top-k Multiclass SVM", 2015, Proposition 2 (eq. 4) and section 2.3.
+
+    Example:
+        >>> topk_hinge_conjugate(jnp.array([0.5, -1.0, 0.5]), jnp.array(1), k=2).item()
+        -1.0
+        >>> topk_hinge_conjugate(jnp.array([1.0, -1.0, 0.0]), jnp.array(1), k=2).item()
+        inf
     """
     k = checked_k(k, duals)
     return evaluate(topk_hinge_conjugate_rows, duals, labels, where, k=k, variant=checked_variant(variant))

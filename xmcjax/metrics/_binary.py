@@ -60,6 +60,11 @@ def label_precision_recall(
     References:
         E. Schultheis, R. Babbar, Speeding-up one-versus-all training for extreme classification
         via mean-separating initialization, Machine Learning 2022, appendix, Table 4.
+
+    Example:
+        >>> Y, scores = [[1, 0], [1, 1], [0, 1]], np.array([[2.0, -1.0], [-1.0, 3.0], [-2.0, 1.0]])
+        >>> label_precision_recall(np.array(Y), scores).recall
+        0.75
     """
     Y = as_label_matrix(Y_true, "Y_true")
     scores, threshold = _sparse.matrix(scores, "scores"), number("threshold", threshold)

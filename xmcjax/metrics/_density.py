@@ -21,6 +21,10 @@ def density(weights) -> float:
     Raises:
         TypeError: weights that are no real numbers.
         ValueError: a malformed matrix, or weights that are not finite.
+
+    Example:
+        >>> density([[0.0, 1.0], [0.0, 0.0]])
+        0.25
     """
     if hasattr(weights, "density") and not sp.issparse(weights):
         return float(weights.density())

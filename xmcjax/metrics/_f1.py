@@ -65,6 +65,10 @@ def micro_f1(y_true, y_pred) -> float:
 
     Raises:
         ValueError: forms or shapes differ, or there are no rows.
+
+    Example:
+        >>> micro_f1([[1, 0], [1, 1]], [[1, 0], [0, 1]])
+        0.8
     """
     both, true, predicted = _counts(y_true, y_pred)
     total = true.sum() + predicted.sum()
@@ -80,6 +84,10 @@ def macro_f1(y_true, y_pred) -> float:
 
     Returns:
         A fraction between 0 and 1.
+
+    Example:
+        >>> macro_f1([[1, 0], [1, 1]], [[1, 0], [1, 1]])
+        1.0
     """
     both, true, predicted = _counts(y_true, y_pred)
     total = true + predicted

@@ -62,6 +62,10 @@ def propensity_preset(dataset: str) -> tuple[float, float]:
     Raises:
         TypeError: no name.
         ValueError: an unknown name; the message lists the known ones.
+
+    Example:
+        >>> propensity_preset("wikipedia")
+        (0.5, 0.4)
     """
     if not isinstance(dataset, str):
         raise TypeError(f"dataset: expected the name of a data set, found {dataset!r}")

@@ -81,6 +81,10 @@ def ndcg_at_k(Y_true, predictions, k: int) -> float:
 
     Returns:
         A fraction between 0 and 1.
+
+    Example:
+        >>> round(ndcg_at_k([[1, 0, 1], [0, 1, 0]], [[0, 1], [0, 1]], k=2), 3)
+        0.622
     """
     k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
@@ -151,6 +155,11 @@ def propensity_scored_precision_at_k(
 
     References:
         Jain, Prabhu, Varma, KDD 2016, section 4.
+
+    Example:
+        >>> Y, best = [[1, 0, 1], [0, 1, 0]], [[0, 1], [0, 1]]
+        >>> round(propensity_scored_precision_at_k(Y, best, 1, inverse_propensities=[1.0, 2.0, 4.0]), 3)
+        0.167
     """
     k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
@@ -175,6 +184,11 @@ def propensity_scored_ndcg_at_k(
 
     Returns:
         A fraction between 0 and 1 (raw: any number from 0); 0 where no row has a label.
+
+    Example:
+        >>> Y, best = [[1, 0, 1], [0, 1, 0]], [[0, 1], [0, 1]]
+        >>> round(propensity_scored_ndcg_at_k(Y, best, 2, inverse_propensities=[1.0, 2.0, 4.0]), 3)
+        0.387
     """
     k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
@@ -194,6 +208,10 @@ def topk_accuracy(y_true, predictions, k: int) -> float:
 
     Returns:
         A fraction between 0 and 1.
+
+    Example:
+        >>> topk_accuracy([2, 0], [[1, 2], [1, 2]], k=2)
+        0.5
     """
     k = whole_number("k", k, 1)
     truth = as_truth(y_true)
@@ -211,6 +229,10 @@ def mean_reciprocal_rank(Y_true, predictions, k: int | None = None) -> float:
 
     Returns:
         A fraction between 0 and 1.
+
+    Example:
+        >>> mean_reciprocal_rank([[1, 0, 0], [0, 1, 0]], [[0, 1, 2], [0, 1, 2]])
+        0.75
     """
     truth = as_truth(Y_true)
     if k is not None:

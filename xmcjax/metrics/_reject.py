@@ -25,6 +25,10 @@ def reject_curve(y_true, y_pred, confidence) -> np.ndarray:
 
     References:
         Seeger, 2006, section 8.1, note 11.
+
+    Example:
+        >>> reject_curve([0, 1, 1], [0, 1, 0], confidence=[0.9, 0.8, 0.4]).round(2).tolist()
+        [0.0, 0.0, 0.33]
     """
     y_true, y_pred = _sparse.array(y_true, "y_true"), _sparse.array(y_pred, "y_pred")
     confidence = _sparse.numbers(confidence, "confidence")

@@ -21,6 +21,10 @@ def recall_at_k(Y_true, predictions, k: int) -> float:
 
     Returns:
         A fraction between 0 and 1; rows without labels count as 0.
+
+    Example:
+        >>> recall_at_k([[1, 0, 1], [0, 1, 0]], [[0], [1]], k=1)
+        0.75
     """
     k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
@@ -33,6 +37,10 @@ def coverage_at_k(Y_true, predictions, k: int) -> float:
 
     Returns:
         A fraction between 0 and 1; 0 where no label occurs.
+
+    Example:
+        >>> coverage_at_k([[1, 0, 1], [0, 1, 0]], [[0], [0]], k=1)
+        0.3333333333333333
     """
     k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
@@ -46,6 +54,10 @@ def micro_f1_at_k(Y_true, predictions, k: int) -> float:
 
     Returns:
         2 TP / (predicted + true), between 0 and 1; 0 where there is neither.
+
+    Example:
+        >>> micro_f1_at_k([[1, 0], [0, 1]], [[0], [0]], k=1)
+        0.5
     """
     hit, predicted, true = (part.sum() for part in _by_label(Y_true, predictions, k))
     return float(2 * hit / max(1, predicted + true))
@@ -56,6 +68,10 @@ def macro_f1_at_k(Y_true, predictions, k: int) -> float:
 
     Returns:
         A fraction between 0 and 1. Labels that neither occur nor are predicted are left out of the mean.
+
+    Example:
+        >>> macro_f1_at_k([[1, 0], [0, 1]], [[0], [1]], k=1)
+        1.0
     """
     hit, predicted, true = _by_label(Y_true, predictions, k)
     some = predicted + true > 0
@@ -70,6 +86,12 @@ class FrequencyBins(NamedTuple):
         positives: how often they are true.
         precision: their part of P@k: these sum to P@k.
         recall: the fraction of these positives that are among the k best of their row; 0 without any.
+
+    Example:
+        >>> from xmcjax.metrics import by_frequency
+        >>> found = by_frequency([[1, 0], [0, 1]], [[0], [0]], 1, frequencies=[9, 1], edges=[5])
+        >>> found.labels.tolist(), found.precision.tolist()
+        ([1, 1], [0.0, 0.5])
     """
 
     labels: np.ndarray

@@ -40,6 +40,11 @@ def taxonomy_loss(y_true, y_pred, edges) -> float:
     References:
         L. Cai and T. Hofmann, Hierarchical document categorization with support vector machines, 2004;
         Seeger, 2006, section 8.2.
+
+    Example:
+        >>> edges = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5)]  # leaves 3 and 4 below node 1, leaf 5 below node 2
+        >>> taxonomy_loss([3, 5], [4, 3], edges)
+        1.5
     """
     tree, a, b = _places(y_true, y_pred, edges)
     depth = tree.depth
@@ -55,6 +60,11 @@ def parent_accuracy(y_true, y_pred, edges) -> float:
     """The fraction, from 0 to 1, of rows whose predicted leaf has the parent of the true one.
 
     Arguments and errors as in :func:`taxonomy_loss`.
+
+    Example:
+        >>> edges = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5)]  # leaves 3 and 4 below node 1, leaf 5 below node 2
+        >>> parent_accuracy([3, 5], [4, 3], edges)
+        0.5
     """
     tree, a, b = _places(y_true, y_pred, edges)
     return float(np.mean(tree.parent[a] == tree.parent[b]))

@@ -19,6 +19,11 @@ class Penalty:
         name: in the table ``PENALTIES`` and on the command line.
         native: its number in the C++ kernels, or None. A class names the line of native/interface/ids.def
             that it is, ``native="huber"``; one that is derived from it has none unless it does so too.
+
+    Example:
+        >>> from xmcjax.penalties import PENALTIES
+        >>> sorted(PENALTIES), all(issubclass(kind, Penalty) for kind in PENALTIES.values())
+        (['elastic_net', 'huber', 'l1', 'l2'], True)
     """
 
     name: ClassVar[str]

@@ -37,7 +37,13 @@ class _Mixture(Penalty):
 
 @dataclasses.dataclass(frozen=True)
 class L1(_Mixture, native="elastic_net"):
-    """ρ(w) = |w|."""
+    """ρ(w) = |w|.
+
+    Example:
+        >>> import numpy as np
+        >>> L1().value(np.float32([-2, 0.5])).tolist()
+        [2.0, 0.5]
+    """
 
     name: ClassVar[str] = "l1"
 
@@ -52,6 +58,11 @@ class ElasticNet(_Mixture, native="elastic_net"):
 
     Attributes:
         l1_ratio: α, above 0 and at most 1.
+
+    Example:
+        >>> import numpy as np
+        >>> ElasticNet(l1_ratio=0.5).value(np.float32([-2, 0])).tolist()
+        [2.0, 0.0]
     """
 
     l1_ratio: float = 0.5

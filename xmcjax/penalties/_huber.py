@@ -17,6 +17,11 @@ class HuberPenalty(Penalty, native="huber"):
 
     Attributes:
         huber_width: ε > 0.
+
+    Example:
+        >>> import numpy as np
+        >>> HuberPenalty(huber_width=1.0).value(np.float32([-2, 0.5])).tolist()
+        [1.5, 0.125]
     """
 
     huber_width: float = 1.0

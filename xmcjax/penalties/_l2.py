@@ -12,7 +12,13 @@ from xmcjax.penalties._base import Penalty
 
 @dataclasses.dataclass(frozen=True)
 class L2(Penalty, native="l2"):
-    """ρ(w) = ½ w²."""
+    """ρ(w) = ½ w².
+
+    Example:
+        >>> import numpy as np
+        >>> L2().value(np.float32([-2, 0.5])).tolist()
+        [2.0, 0.125]
+    """
 
     name: ClassVar[str] = "l2"
 

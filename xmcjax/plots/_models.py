@@ -26,6 +26,10 @@ def model_density(model, *, ax: Axes | None = None) -> Axes:
     Raises:
         TypeError, ValueError: no model and no matrix.
         ImportError: matplotlib is missing.
+
+    Example:
+        >>> model_density([[0.0, 1.0], [2.0, 1.0]]).get_ylabel()
+        'weights that are not zero'
     """
     counts = np.sort(_nonzeros(model))[::-1]
     ax = given_or_new(ax)

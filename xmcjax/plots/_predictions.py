@@ -38,6 +38,10 @@ def precision_by_frequency(
     Raises:
         TypeError, ValueError: as there.
         ImportError: matplotlib is missing.
+
+    Example:
+        >>> precision_by_frequency([[1, 0], [0, 1]], [[0], [1]], 1, frequencies=[9, 1]).get_xlabel()
+        'rows of the label in the training data'
     """
     if edges is None:
         most = float(np.max(_sparse.numbers(frequencies, "frequencies"), initial=0))
@@ -71,6 +75,10 @@ def reject_curve(y_true, y_pred, confidence, *, ax: Axes | None = None) -> Axes:
 
     References:
         Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006, figures 3 and 4.
+
+    Example:
+        >>> reject_curve([0, 1, 1], [0, 1, 0], confidence=[0.9, 0.8, 0.4]).get_xlabel()
+        'share of the rows that are rejected'
     """
     errors = errors_of_kept(y_true, y_pred, confidence)
     ax = given_or_new(ax)
@@ -93,6 +101,10 @@ def reliability(y_true, probability, bins: int = 10, *, ax: Axes | None = None) 
     Raises:
         ValueError: shapes that differ, nothing in them, probabilities outside [0, 1], or bins below 1.
         ImportError: matplotlib is missing.
+
+    Example:
+        >>> reliability([0, 1, 1, 1], [0.1, 0.6, 0.8, 0.9]).get_ylabel()
+        'share that is true'
     """
     bins = whole_number("bins", bins, 1)
     truth, p = _sparse.numbers(y_true, "y_true").ravel(), _sparse.numbers(probability, "probability").ravel()

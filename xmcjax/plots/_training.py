@@ -31,6 +31,14 @@ def convergence(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
     Raises:
         ValueError: no steps.
         ImportError: matplotlib is missing.
+
+    Example:
+        >>> from xmcjax.data import make_power_law
+        >>> from xmcjax.lanes import OneVsAll, train_one_vs_all
+        >>> steps, (X, Y) = [], make_power_law(100, 50, 20)
+        >>> summary = train_one_vs_all(X, Y, OneVsAll(), lambda result: None, observe=steps.append)
+        >>> convergence(steps).get_xlabel()
+        'Newton steps'
     """
     first: dict[int, float] = {}
     for record in steps:
@@ -61,6 +69,14 @@ def active_fraction(steps: Sequence[StepRecord], n_rows: int, *, ax: Axes | None
     Raises:
         ValueError: no steps, or n_rows below 1.
         ImportError: matplotlib is missing.
+
+    Example:
+        >>> from xmcjax.data import make_power_law
+        >>> from xmcjax.lanes import OneVsAll, train_one_vs_all
+        >>> steps, (X, Y) = [], make_power_law(100, 50, 20)
+        >>> summary = train_one_vs_all(X, Y, OneVsAll(), lambda result: None, observe=steps.append)
+        >>> active_fraction(steps, 100).get_ylabel()
+        'share of the rows that are active'
     """
     n_rows = whole_number("n_rows", n_rows, 1)
     ax = _by_step(steps, lambda record: record.active / n_rows, ax)
@@ -80,6 +96,10 @@ def steps_by_positives(newton_steps, positives, *, ax: Axes | None = None) -> Ax
     Raises:
         ValueError: arrays of different shapes, or no label with positives.
         ImportError: matplotlib is missing.
+
+    Example:
+        >>> steps_by_positives([3, 5], [1, 40]).get_ylabel()
+        'Newton steps'
     """
     made, positives = _sparse.numbers(newton_steps, "newton_steps"), _sparse.numbers(positives, "positives")
     if made.ndim != 1 or made.shape != positives.shape:
@@ -112,6 +132,12 @@ def hyperparameters(search: Any, names: Sequence[str] | None = None, *, ax: Axes
     Raises:
         ValueError: as many names as there are no parameters.
         ImportError: matplotlib is missing.
+
+    Example:
+        >>> from types import SimpleNamespace as Record
+        >>> history = [Record(x=[0.0, 0.0], value=9.0), Record(x=[0.7, -0.2], value=8.0)]
+        >>> hyperparameters(Record(history=history), ["variance", "length"]).get_ylabel()
+        'parameter over its start'
     """
     path = np.array([np.asarray(iterate.x) for iterate in search.history])
     names = [f"parameter {k}" for k in range(path.shape[1])] if names is None else list(names)

@@ -105,8 +105,8 @@ class Solver:
         constants.
 
         Args:
-            problem: of :attr:`problem`.
-            hp: of :attr:`hparams`; None for its defaults.
+            problem: of `problem`.
+            hp: of `hparams`; None for its defaults.
             state: to start from; None for the solver's own start.
 
         Raises:

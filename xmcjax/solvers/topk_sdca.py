@@ -123,7 +123,7 @@ def problem(
     """The lanes of a grid of k and C, or of the folds of a cross-validation.
 
     Args:
-        op: features of :func:`xmcjax.linops.make` [n, d], or inner products, :class:`Gram`.
+        op: features of :func:`xmcjax.linops.make` [n, d], or inner products, as `instance_dual.Gram`.
         y: whole numbers from 0 below the number of classes, [n].
         k: a whole number or [lanes], from 1 to classes − 1.
         C: of the losses, above 0; a number or [lanes].
@@ -195,7 +195,7 @@ def solve(
     """Trains one top-k SVM: by epochs, and where dense features need many by steps for all rows at once.
 
     Args:
-        X: features [n, d], sparse or dense, or inner products, :class:`Gram`.
+        X: features [n, d], sparse or dense, or inner products, as `instance_dual.Gram`.
         y, k, C, variant, gamma, weight, classes: of :func:`problem`. With weights or a smoothing the steps
             for all rows at once are made in NumPy, where without them there may be native ones.
         tol: relative duality gap (P − D)/P at which training ends. The gap that counts is worked out in
@@ -208,7 +208,7 @@ def solve(
             or None.
 
     Raises:
-        ValueError, TypeError: as :func:`problem` and :func:`run`; a start of another shape, or not finite.
+        ValueError, TypeError: as :func:`problem` and `instance_dual.run`; a start of another shape, or not finite.
     """
     max_epochs, seed = whole_number("max_epochs", max_epochs, 1), whole_number("seed", seed, 0)
     C, tol, gamma = number("C", C), number("tol", tol), number("gamma", gamma)

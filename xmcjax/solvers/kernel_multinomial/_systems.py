@@ -47,7 +47,7 @@ class HParams(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """Of :func:`solve_system`."""
+    """What a linear system has ended with."""
 
     x: jax.Array  #: [n, C, B]
     Kx: jax.Array  #: K̃ x
@@ -121,7 +121,7 @@ def cg_in_functions(
     Args:
         product: x ↦ K̃ x, symmetric and positive semidefinite.
         W: x ↦ W x, likewise.
-        b, Kb, lanes, tolerance, max_steps, radius: as for :func:`solve_system`.
+        b, Kb, lanes, tolerance, max_steps, radius: as of a system in the classes.
     """
 
     def inner(a, c):

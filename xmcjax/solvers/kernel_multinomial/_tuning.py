@@ -41,7 +41,7 @@ class KernelModel:
         groups: group of each of the P independent functions, [P], whole numbers from 0 to G − 1.
         hierarchy: the tree whose leaves are the classes, or None.
         memory: bytes for stored matrices, and for the lanes that are solved side by side.
-        base: what makes base kernels of a kernel function, such as :meth:`xmcjax.kernels.LowRank.at`
+        base: what makes base kernels of a kernel function, such as ``at`` of :class:`xmcjax.kernels.LowRank`
             of an approximation whose active points thereby stay; None for the matrices themselves.
     """
 
