@@ -27,14 +27,14 @@ def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
     """
 
     def box(x, lower, upper, rho, at_most):
-        return _knapsack._jnp_project(x, *_numbers(x, radius, lower, upper, rho), at_most=at_most)[0]
+        return _knapsack._jnp_project(x, *_numbers(x, radius, lower, upper, rho), at_most=at_most)[0]  # noqa: SLF001
 
     def topk(x, r, rho):
-        return _topk._jnp_project(x, *_numbers(x, r, rho), k=k)[0]
+        return _topk._jnp_project(x, *_numbers(x, r, rho), k=k)[0]  # noqa: SLF001
 
     def weighted(x):
         zero = jnp.zeros_like(x)
-        return _weighted._jnp_project(x, *_numbers(x, radius), zero, zero + cap, weights(x))[0]
+        return _weighted._jnp_project(x, *_numbers(x, radius), zero, zero + cap, weights(x))[0]  # noqa: SLF001
 
     def weights(x):
         return jnp.broadcast_to(jnp.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype), x.shape)

@@ -269,7 +269,7 @@ os.fsync = fail
 
 
 @pytest.mark.parametrize(
-    "prelude, said",
+    ("prelude", "said"),
     [
         ("import xmcjax; xmcjax.__version__ = '0.0.1'", r"expected xmcjax .* found 0\.0\.1"),
         ("import os, errno\ndef full(d): raise OSError(errno.ENOSPC, 'x')\nos.fsync = full", "No space left"),

@@ -221,8 +221,8 @@ def test_features_of_any_size_are_right_or_have_their_sentence(name, dtype, size
         try:
             model.fit(X, y[::3])
         except ValueError as refusal:
-            assert "\n" not in str(refusal)
-            assert any(words in str(refusal) for words in REASONS)
+            assert "\n" not in str(refusal)  # noqa: PT017 - a fit that ends is looked at below
+            assert any(words in str(refusal) for words in REASONS)  # noqa: PT017
             return
     # what is said to be right has weights that are numbers; small ones are right where C is fixed
     assert caught or size < 1 or model.score(X, y[::3]) > 0.9

@@ -109,7 +109,7 @@ def test_a_full_disk_is_named_and_leaves_the_states_that_are_there(run, tmp_path
     limits, old = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (700, limits[1]))
     try:
-        with pytest.raises(OSError) as failed:
+        with pytest.raises(OSError, match="state-0-0") as failed:
             run()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -78,7 +78,8 @@ class RowFormat:
 
     def memory(self, text: bytes) -> int:
         """Bytes that the rows of a text take, at most, until their matrices are made: the pointers of both in
-        64 and in 32 bits, indices and values, and a one beside each label."""
+        64 and in 32 bits, indices and values, and a one beside each label.
+        """
         entry = 4 + self.dtype.itemsize
         code = np.frombuffer(text, np.uint8)
         lines, features, commas = (int(np.count_nonzero(code == ord(mark))) for mark in "\n:,")

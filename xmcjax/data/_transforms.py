@@ -274,7 +274,7 @@ def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transf
     for position, name in enumerate(names[: last + 1]):
         fitted |= {f"{name}.{key}": array for key, array in TRANSFORMS[name].fit(X).items()}
         if position < last:
-            X = Transforms(names, fitted)._apply_one(name, X)
+            X = Transforms(names, fitted)._apply_one(name, X)  # noqa: SLF001 - of this file
     return Transforms.from_arrays(names, fitted)
 
 

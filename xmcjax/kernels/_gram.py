@@ -62,7 +62,8 @@ class Gram:
 
     def matrices_only(self) -> Gram:
         """The stored matrices without the points that they are of, so that a program compiled for
-        products with them serves all kernels and features; itself where none are stored."""
+        products with them serves all kernels and features; itself where none are stored.
+        """
         return self if self.stored is None else dataclasses.replace(self, kernel=None, points=None)
 
     @property

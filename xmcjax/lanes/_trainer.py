@@ -51,8 +51,8 @@ class Trainer:
             stop: ends it; a run of one thread heeds it where the caller does (:meth:`StopFlag.heeded`).
         """
         other = copy.copy(self)
-        other._stop = stop
-        other._output = Output(sink, None, stop)
+        other._stop = stop  # noqa: SLF001 - a copy of self
+        other._output = Output(sink, None, stop)  # noqa: SLF001
         return other
 
     @property

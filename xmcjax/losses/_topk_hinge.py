@@ -90,7 +90,7 @@ def topk_hinge_conjugate(duals, labels, k: int, variant: Variant = "alpha", *, w
 
 
 def checked_variant(variant) -> Variant:
-    """ "alpha" or "beta"."""
+    """The variant, "alpha" or "beta"."""
     if variant not in ("alpha", "beta"):
         raise ValueError(f"expected the variant 'alpha' or 'beta', got {variant!r}")
     return variant

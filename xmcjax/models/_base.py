@@ -53,5 +53,6 @@ def check_labels(first: int, last: int, n_labels: int) -> tuple[int, int]:
 
 def is_trained(status: np.ndarray) -> np.ndarray:
     """Which statuses belong to labels with a score: those for which weights were kept. A score of 0
-    for the others would stand above most trained labels, whose scores are mostly negative."""
+    for the others would stand above most trained labels, whose scores are mostly negative.
+    """
     return ~np.isin(_sparse.array(status, "status"), (NONFINITE, NO_POSITIVES, NOT_STORED))

@@ -14,7 +14,8 @@ def _quoted(text: str) -> str:
 
 class ModelError(ValueError):
     """A model cannot be read, continued or used as asked. What the operating system refuses (no
-    such file, no permission, a full disk) stays an ``OSError``."""
+    such file, no permission, a full disk) stays an ``OSError``.
+    """
 
 
 class ModelFormatError(ModelError):

@@ -272,7 +272,8 @@ class LinearModel:
     @property
     def status(self) -> np.ndarray:
         """int8 [L]: how the training of each label ended (`xmcjax.solvers.Status`); −1 where the
-        label is not stored."""
+        label is not stored.
+        """
         if self._status is None:
             self._status = self._per_label("status", NOT_STORED, np.int8)
         return self._status.copy()

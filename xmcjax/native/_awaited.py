@@ -69,7 +69,8 @@ def awaited(function: Callable, *args: Any, look: Callable[[], None] | None = No
 
 class _Dispatch:
     """While a computation is handed to XLA, what signal handlers raise waits: a result that is on its way to
-    its name would be lost, and nobody could wait for it. Kernels that XLA runs in this thread end."""
+    its name would be lost, and nobody could wait for it. Kernels that XLA runs in this thread end.
+    """
 
     def __init__(self):
         self._handlers: dict[int, Any] = {}

@@ -111,7 +111,7 @@ class InPlace:
     def once(cls, name: str, needs: str = "", /, **fields: Any) -> None:
         """Makes a call that is not made again, for the same arguments."""
         call = cls.__new__(cls)
-        call._arrange(name, needs, fields)
+        call._arrange(name, needs, fields)  # noqa: SLF001 - of its own class
         call()
 
     def _arrange(self, name: str, needs: str, fields: Mapping[str, Any]) -> None:

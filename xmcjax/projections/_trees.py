@@ -35,7 +35,6 @@ def over_tree(projection: Callable[..., jax.Array]) -> Callable[..., Any]:
         >>> {key: leaf.tolist() for key, leaf in over_tree(projections.simplex)(tree).items()}
         {'a': [0.125, 0.875], 'b': 0.0}
     """
-
     if not callable(projection):
         raise TypeError(f"expected a projection that can be called, got {type(projection).__name__}")
 

@@ -12,7 +12,9 @@ class Valued(Protocol):
     """A point of a search."""
 
     @property
-    def value(self) -> float: ...
+    def value(self) -> float:
+        """Of the objective there."""
+        ...
 
 
 Point = TypeVar("Point", bound=Valued)

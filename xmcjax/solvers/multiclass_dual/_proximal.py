@@ -157,7 +157,8 @@ advance = jax.jit(step)
 
 def _root(derivative, slope):
     """t in (0, 1] where a monotone derivative, `slope` < 0 at 0, is half as large, or 1 if it is still
-    negative there; 0 for none."""
+    negative there; 0 for none.
+    """
     zero, one = jnp.zeros_like(slope), jnp.ones_like(slope)
     at_one = derivative(one)
 
