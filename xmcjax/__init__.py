@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from xmcjax.estimators import KernelChainClassifier as KernelChainClassifier
     from xmcjax.estimators import KernelLogisticClassifier as KernelLogisticClassifier
     from xmcjax.estimators import MulticlassSVC as MulticlassSVC
     from xmcjax.estimators import MultinomialLogisticRegression as MultinomialLogisticRegression
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "KernelChainClassifier",
     "KernelLogisticClassifier",
     "MulticlassSVC",
     "MultinomialLogisticRegression",

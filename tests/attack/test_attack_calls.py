@@ -137,6 +137,11 @@ REFUSED = {
         "lengths": ["no rows", "negative numbers"],
         "transitions": ["complex numbers"],
     },
+    "xmcjax.solvers.kernel_multinomial.marginals": {
+        "u": ["a NaN", "one row more"],
+        "lengths": ["no rows", "negative numbers"],
+        "transitions": ["complex numbers"],
+    },
     "xmcjax.solvers.multiclass_dual.run_over_mesh": {"seed": ["0.5"], "shrinking": ["None"]},
     "xmcjax.solvers.multinomial.multinomial_problem": {
         "W0": ["a NaN", "complex numbers"],

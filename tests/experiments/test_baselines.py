@@ -16,6 +16,7 @@ from experiments.baselines import (
     GRID,
     _cutting_planes,
     _top_push_solver,
+    hierarchical_svm,
     one_vs_all,
     svm_perf,
     wsabie,
@@ -148,6 +149,45 @@ def test_top_push_equals_a_quadratic_programme(tiny, joint):
         top = np.where(right, -np.inf, Z).max(axis=0)
     value = (W**2).sum() / 2 + C * np.where(right, np.maximum(0, 1 + top - Z) ** 2, 0).sum()
     np.testing.assert_allclose(value, expected, rtol=1e-6)
+
+
+# leaves 1 … 4; 2 and 3 have a parent, which has a chain above it
+TREE = np.array([(0, 1), (0, 7), (7, 6), (6, 2), (6, 3), (0, 5), (5, 4)])
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("edges", [None, TREE], ids=["flat", "tree"])
+def test_hierarchical_svm_equals_a_quadratic_programme(edges, scaled):
+    rng = np.random.default_rng(0)
+    X, y, C = rng.normal(size=(7, 2)), np.array([0, 1, 2, 3, 1, 2, 0]), 0.7
+    # paths of the leaves, written down; distances are half of the edges between two leaves
+    paths = np.eye(4) if edges is None else np.array([[1, 0, 0, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0]] * 2)
+    if edges is not None:
+        paths[2], paths[3] = [0, 1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 0, 1, 1]
+    between = (paths.sum(axis=1)[:, None] + paths.sum(axis=1)) / 2 - paths @ paths.T
+    loss = between if scaled else 1.0 - np.eye(4)
+    shape = (paths.shape[1], 2)
+
+    def slacks(v):
+        scores = X @ v[: np.prod(shape)].reshape(shape).T @ paths.T
+        return loss[y] + scores - scores[np.arange(7), y][:, None]
+
+    expected = minimum(
+        lambda v: v[: np.prod(shape)] @ v[: np.prod(shape)] / 2 + C * v[-7:].sum(),
+        np.prod(shape) + 7,
+        [{"type": "ineq", "fun": lambda v: (v[-7:, None] - slacks(v)).ravel()}],
+    )
+    method = hierarchical_svm.HierarchicalSvm(edges, scaled, tol=1e-9)
+    found = method.fit(X, y, C)
+    assert 0 <= found.gap <= 1e-9
+    # the dual value equals that of the programme within the gap
+    half = hierarchical_svm.class_kernel(edges, 4)[0]
+    alpha = -found.start
+    alpha[np.arange(7), y] += found.start.sum(axis=1)
+    squares = np.trace((X @ X.T) @ alpha @ half @ alpha.T)
+    np.testing.assert_allclose((found.start * loss[y]).sum() - squares / 2, expected, rtol=1e-6)
+    sparse = method.fit(sp.csr_matrix(X), y, C, method.fit(X, y, 2 * C).start)
+    np.testing.assert_allclose(sparse.scores(X), found.scores(X), atol=1e-3)
 
 
 def test_one_vs_all_equals_liblinear(small):

@@ -57,6 +57,7 @@ def test_label_sequences_by_enumeration():
 
     log_z, losses, pi, slope, curved = (np.asarray(a) for a in quantities(chains, u, x))
     flat, labels = u[..., 0], kernel_multinomial.most_likely(u[..., 0], LENGTHS, A)
+    np.testing.assert_array_equal(kernel_multinomial.marginals(flat, LENGTHS, A), pi[..., 0])
     for k, (first, every, p, z) in enumerate(enumerated(flat, A)):
         rows = slice(first, first + LENGTHS[k])
         onehot = np.eye(LABELS)[every]  # [labelings, T, C]

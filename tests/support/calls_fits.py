@@ -198,6 +198,7 @@ def _multinomial(table: Table) -> None:
 
 
 def _estimators(table: Table) -> None:
+    _chains(table)
     variants: dict[str, list[dict]] = {
         "OneVsAllClassifier": [
             *(dict(loss=name) for name in losses.MARGIN_LOSSES),
@@ -264,3 +265,17 @@ def _predictions(table: Table, kind, choice: dict) -> None:
             arguments = dict(X=X) | (dict(k=K) if method == "predict_topk" else {})
             name = f"estimators.{kind.__name__}.{method}"
             table.add(name, called, arguments, cost=4, free=("X = one row more",))
+
+
+def _chains(table: Table) -> None:
+    """The conditional random field: its rows as three sequences of one length."""
+    first = "estimators.KernelChainClassifier"
+
+    def fitted(X, y, **parameters):
+        model = estimators.KernelChainClassifier(**parameters).fit(np.split(X, 3), np.split(y, 3))
+        return model.dual_coef_, model.transitions_
+
+    given = estimators.KernelChainClassifier(tol=0.1, max_iter=2).get_params(deep=False)
+    # classes may be of any kind; rows that are no three sequences are refused by NumPy
+    free = ("y = strings", "y = objects", "X = one row more", "y = one row more")
+    table.add(first, fitted, dict(X=X, y=CLASSES) | given, cost=60, free=free)

@@ -113,6 +113,7 @@ def _solver(table: Table, given, family) -> None:
     table.add(first + "random_folds", km.random_folds, dict(n=N, q=3, seed=0))
     arguments = dict(u=SCORES, lengths=LENGTHS, transitions=TRANSITIONS)
     table.add(first + "most_likely", km.most_likely, arguments)
+    table.add(first + "marginals", km.marginals, arguments, cost=3)
     arguments = dict(folds=np.arange(N) % 2, q=2, dtype="float32")
     table.add(first + "fold_weights", km.fold_weights, arguments, free=("dtype", "folds = one row more"))
 

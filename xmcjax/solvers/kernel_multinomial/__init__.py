@@ -11,6 +11,7 @@ from xmcjax.solvers.kernel_multinomial._chains import (
     FittedChains,
     chain_problem,
     fit_chains,
+    marginals,
     most_likely,
 )
 from xmcjax.solvers.kernel_multinomial._criterion import Criterion, Hyperparameters, cv_criterion
@@ -58,6 +59,7 @@ __all__ = [
     "fold_weights",
     "init",
     "kernel_problem",
+    "marginals",
     "most_likely",
     "partial_labels",
     "random_folds",

@@ -200,13 +200,7 @@ def most_likely(u, lengths, transitions) -> np.ndarray:
         TypeError: what is no array of real numbers, or lengths that are no whole numbers.
         ValueError: shapes that do not match, numbers that are not finite, lengths that do not sum to n.
     """
-    u = np.asarray(real_array("u", u, finite=True))
-    transitions = np.asarray(real_array("transitions", transitions, finite=True))
-    if u.ndim != 2 or transitions.shape != (u.shape[1], u.shape[1]):
-        raise ValueError(
-            f"expected u [n, C] and transitions [C, C], got {list(u.shape)} and {list(transitions.shape)}"
-        )
-    lengths = _checked_lengths(lengths, len(u))
+    u, lengths, transitions = _checked_scores(u, lengths, transitions)
     labels, first = np.empty(len(u), int), 0
     for length in lengths:
         score, back = u[first], []
@@ -221,6 +215,44 @@ def most_likely(u, lengths, transitions) -> np.ndarray:
             labels[first + t] = label
         first += length
     return labels
+
+
+@needs_threads_of_jax
+def marginals(u, lengths, transitions) -> np.ndarray:
+    """P(y_t = c | u) of every position of sequences by the forward and backward recursions, [n, C].
+
+    Args:
+        u: class functions at their points, [n, C].
+        lengths: of the sequences, [S].
+        transitions: A, [C, C].
+
+    Raises:
+        TypeError: what is no array of real numbers, or lengths that are no whole numbers.
+        ValueError: shapes that do not match, numbers that are not finite, lengths that do not sum to n.
+    """
+    u, lengths, transitions = _checked_scores(u, lengths, transitions)
+    if not len(u):
+        return np.zeros(u.shape)
+    scores = jnp.asarray(u[..., None], np.result_type(u, np.float32))
+    places = jnp.asarray(_places(lengths), jnp.int32)
+    chains = Chains(jnp.zeros_like(scores), jnp.asarray(transitions, scores.dtype), places)
+    return np.asarray(_marginals(chains, scores))[..., 0]
+
+
+def _checked_scores(u, lengths, transitions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The arguments of :func:`most_likely` and :func:`marginals`; TypeError or ValueError of wrong ones."""
+    u = np.asarray(real_array("u", u, finite=True))
+    transitions = np.asarray(real_array("transitions", transitions, finite=True))
+    if u.ndim != 2 or transitions.shape != (u.shape[1], u.shape[1]):
+        raise ValueError(
+            f"expected u [n, C] and transitions [C, C], got {list(u.shape)} and {list(transitions.shape)}"
+        )
+    return u, _checked_lengths(lengths, len(u)), transitions
+
+
+@jax.jit
+def _marginals(chains: Chains, u) -> jax.Array:
+    return chains.probabilities(u)
 
 
 @jax.jit
