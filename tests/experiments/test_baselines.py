@@ -11,7 +11,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse as sp
 
-from experiments.baselines import (
+from experiments.papers.p004.baselines import (
     BASELINES,
     GRID,
     _cutting_planes,
@@ -20,7 +20,7 @@ from experiments.baselines import (
     svm_perf,
     wsabie,
 )
-from experiments.baselines._base import one_hot
+from experiments.papers.p004.baselines._base import one_hot
 
 CLASSES = 3
 
