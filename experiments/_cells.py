@@ -3,7 +3,8 @@
 A cell is found by everything that was asked for. Options of the experiment are part of it by themselves, so
 that a new one cannot be forgotten; only those that list the cells, such as the sets or the methods, are named
 by the experiment, which then says of each cell which of them it is. With its result a cell keeps what made
-it: command, commit, date, machine and versions.
+it: command, commit, date, machine, versions, and of the study of a paper a hash of what it measures. A cell
+whose hash is another one than today's is not taken.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from experiments import _report
+from experiments.papers._sources import sources, study_of
 
 # Of every experiment: where results go, and what stands for other options.
 NO_PART = ("out", "small", "full")
@@ -40,7 +42,8 @@ class Cells:
             raise ValueError(f"expected names of options, got {', '.join(sorted(unknown))}")
         self._name, self.path = name, options.out / f"{name}.cells.json"
         self._common = {n: value for n, value in fields.items() if n not in (*NO_PART, *listed)}
-        self._cells = self._stored()
+        self._sources = sources(study_of(name))
+        self._cells = self._fresh(self._stored())
         self._used: set[str] = set()
 
     def get(self, work: Callable[[], dict], without: Sequence[str] = (), /, **asked) -> dict:
@@ -63,12 +66,13 @@ class Cells:
         # as it is when it is read again
         cell = {"asked": json.loads(key), "made": _report.made(self._name), "found": found}
         # what another process has stored meanwhile stays
-        self._cells = {**self._stored(), **self._cells, key: json.loads(json.dumps(cell))}
+        cells = {**self._stored(), **self._cells, key: json.loads(json.dumps(cell))}
+        self._cells = self._fresh(cells)
         self._used.add(key)
         said = ", ".join(f"{name} {value}" for name, value in asked.items())
         print(said, json.dumps(found)[:MOST_PRINTED], flush=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        _report.write_text(self.path, json.dumps(list(self._cells.values()), indent=1) + "\n")
+        _report.write_text(self.path, json.dumps(list(cells.values()), indent=1) + "\n")
 
     def has(self, without: Sequence[str] = (), /, **asked) -> bool:
         """Whether the cell is stored."""
@@ -96,6 +100,10 @@ class Cells:
         if twice or not self._common.keys() >= set(without):
             raise ValueError(f"{', '.join(twice or without)}: asked for twice, or no option of the cells")
         return json.dumps({**common, **asked}, sort_keys=True)
+
+    def _fresh(self, cells: dict[str, dict]) -> dict[str, dict]:
+        """Those that were made by today's sources."""
+        return {key: cell for key, cell in cells.items() if cell["made"].get("sources") == self._sources}
 
     def _stored(self) -> dict[str, dict]:
         """By their keys."""

@@ -42,10 +42,10 @@ def made(name: str = "") -> dict:
     Args:
         name: of the experiment; of one of a paper the hash of what it measures is kept too.
     """
-    from experiments.papers._sources import sources
+    from experiments.papers._sources import sources, study_of
 
     command = shlex.join(["python", *sys.orig_argv[1:]])
-    measured = sources(f"experiments.{name}")
+    measured = sources(study_of(name))
     more = {} if measured is None else {"sources": measured}
     return {"command": command, "commit": commit(), **more, **environment()}
 
@@ -164,7 +164,7 @@ def figure(out: Path, name: str, draw: Callable) -> bool:
     except ImportError:
         print(f'no figures such as {name}.png: matplotlib is not installed (pip install ".[plots]")')
         return False
-    canvas = FigureCanvasAgg(Figure(figsize=(8, 5), layout="constrained"))
+    canvas = FigureCanvasAgg(Figure(figsize=(8, 5), dpi=75, layout="constrained"))
     draw(canvas.figure.subplots())
     out.mkdir(parents=True, exist_ok=True)
     canvas.print_png(out / f"{name}.png")

@@ -6,7 +6,7 @@ No bias unless said so, float32 for us, C = 1; ours to a relative duality gap of
 projected gradient exceeds 0.01 by its own measure; scikit-learn converts to float64, which its time
 contains. One thread: a time is the CPU time of training, the median of repetitions that go round by turns,
 of a first call; nothing of ours is compiled. On naics2017 every method has the C that held-out rows chose
-(experiments.all_in_one_classes). Objectives are worked out from the weights in float64. Two threads: wall-
+(experiments.papers.p001.tables_3_5). Objectives are worked out from the weights in float64. Two threads: wall
 clock times of Weston-Watkins with one thread and with two, and of scipy's CSR @ dense in one process and in
 two at once, by turns. The authors' figures of the table are those of their program ported to Python 3,
 recorded on another day. With --separate: one-vs-rest with the hinge alone, of experiments.bench._separate.

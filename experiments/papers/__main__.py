@@ -1,17 +1,20 @@
 """The tables and figures of the five papers, all of them or some.
 
-    python -m experiments.papers [000 … 004] [--item figure-3] [--small|--full] [--out results]
+    python -m experiments.papers [000 … 004] [--item figure-3] [--small|--full] [--keep] [--out results]
 
 Runs the studies that make them, each once and in a process of its own, and says for each table and figure
 where it is, or why there is none. What a study has done is kept in its NAME.cells.json, so that a run goes
-on where it was stopped. --list says what there is and runs nothing; --pages writes docs/papers from the
-results in experiments/results. Writes papers.json, and NAME.json, .md and .png of each study.
+on where it was stopped. --keep copies results and pictures to experiments/results and writes docs/papers
+from what is there, which --pages does without a run. --list says what there is. Writes papers.json, and
+NAME.json, .md and .png of each study.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -37,6 +40,7 @@ class Options:
         out: folder of the results.
         small: small data, about ten minutes on two cores for all papers.
         full: the sizes of the papers, where the data allow them: hours.
+        keep: put the results into experiments/results, and write docs/papers.
         list: say what there is, and run nothing.
         pages: write docs/papers, and run nothing.
     """
@@ -46,6 +50,7 @@ class Options:
     out: Path = Path("results")
     small: bool = False
     full: bool = False
+    keep: bool = False
     list: bool = False
     pages: bool = False
 
@@ -56,12 +61,29 @@ def run(options: Options) -> dict:
     ended = {}
     for study in dict.fromkeys(item.study for item in chosen if item.study is not None):
         flags = ["--small"] * options.small + ["--full"] * options.full
-        command = [sys.executable, "-m", study, *flags, "--out", str(options.out.resolve())]
+        command = [sys.executable, "-m", study, *flags, "--out", os.path.relpath(options.out.resolve(), ROOT)]
         print(f"{study}: {shlex.join(command[1:])}", flush=True)
         begin = time.perf_counter()
         done = subprocess.run(command, cwd=ROOT, check=False)
         ended[study] = {"status": done.returncode, "seconds": time.perf_counter() - begin}
     return {"items": [dataclasses.asdict(item) for item in chosen], "studies": ended}
+
+
+def keep(options: Options, result: dict) -> None:
+    """Copies the results and pictures of the studies that ended well to experiments/results."""
+    ended = {study for study, end in result["studies"].items() if end["status"] == 0}
+    pictures = {item["output"] for item in result["items"] if item["study"] in ended}
+    names = {_pages.result_of(study).name for study in ended} | pictures
+    _pages.RESULTS.mkdir(exist_ok=True)
+    for name in sorted(names):
+        if not name.endswith(".md") and (options.out / name).exists():
+            shutil.copyfile(options.out / name, _pages.RESULTS / name)
+
+
+def write_pages() -> None:
+    """docs/papers, from the list of items and the results."""
+    for name, text in _pages.pages().items():
+        _report.write_text(ROOT / "docs" / "papers" / name, text)
 
 
 def markdown(result: dict, out: Path) -> str:
@@ -88,8 +110,7 @@ def main() -> None:
     """
     options = tyro.cli(Options, description=__doc__)
     if options.pages:
-        for name, text in _pages.pages().items():
-            _report.write_text(ROOT / "docs" / "papers" / name, text)
+        write_pages()
         return
     try:
         chosen = items(options.papers, options.item)
@@ -101,6 +122,9 @@ def main() -> None:
             print(f"{item.paper}  {item.name:14} {item.status:12} {item.shows}: {item.study or 'no study'}")
         return
     result = run(options)
+    if options.keep:
+        keep(options, result)
+        write_pages()
     text = _report.write(options.out, "papers", result, markdown(result, options.out))
     print("\n" + text)
     failed = [study for study, ended in result["studies"].items() if ended["status"]]

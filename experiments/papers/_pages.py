@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import _report
-from experiments.papers._sources import ROOT, sources
+from experiments.papers._sources import ROOT, result_name, sources
 from experiments.papers.catalogue import ITEMS, PAPERS, STATUSES, Item
 
 #: Of results that stand in the pages.
@@ -28,7 +28,7 @@ def pages() -> dict[str, str]:
 
 def result_of(study: str) -> Path:
     """The committed result of a study."""
-    return RESULTS / f"{study.removeprefix('experiments.')}.json"
+    return RESULTS / f"{result_name(study)}.json"
 
 
 def _studies(paper: str) -> list[str]:

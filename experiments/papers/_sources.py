@@ -12,18 +12,35 @@ from experiments.papers.catalogue import MEASURES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _SUFFIXES = (".py", ".cc", ".h", ".def")
+# What a study says about its result is no part of the hash: a page is written again without a new run.
+_SHOWN = re.compile(r"^def (?:markdown|draw|main)\w*\([\s\S]*?(?=^\S(?<!\))|\Z)", re.MULTILINE)
+
+
+def result_name(study: str) -> str:
+    """Of the files of a study: p002_scaling of experiments.papers.p002.scaling."""
+    return study.removeprefix("experiments.").removeprefix("papers.").replace(".", "_")
+
+
+def study_of(name: str) -> str | None:
+    """The study of :data:`MEASURES` whose files have this name; None where there is none."""
+    return next((study for study in MEASURES if result_name(study) == name), None)
 
 
 @functools.cache
-def sources(study: str) -> str | None:
+def sources(study: str | None) -> str | None:
     """Of a study of :data:`MEASURES`, without comments, docstrings and layout; None of another module."""
     if study not in MEASURES:
         return None
     digest = hashlib.sha256()
     for path in _files(study):
         text = path.read_text()
+        if path.suffix == ".py":
+            own = path == ROOT.joinpath(*study.split(".")).with_suffix(".py")
+            text = _python(_SHOWN.sub("", text) if own else text)
+        else:
+            text = _cpp(text)
         digest.update(str(path.relative_to(ROOT)).encode())
-        digest.update((_python(text) if path.suffix == ".py" else _cpp(text)).encode())
+        digest.update(text.encode())
     return digest.hexdigest()[:16]
 
 

@@ -96,18 +96,25 @@ _PROJECTIONS = ("projections", "native/projections")
 MEASURES = {
     "experiments.one_vs_all": _NEWTON,
     "experiments.quadratic_model": ("losses",),
-    "experiments.all_in_one_table1": _DUAL,
-    "experiments.all_in_one_classes": _DUAL,
-    "experiments.all_in_one_speedup": _DUAL,
-    "experiments.multinomial_convergence": _SOFTMAX,
-    "experiments.multinomial_scaling": _SOFTMAX,
+    "experiments.papers.p001.table_1": _DUAL,
+    "experiments.papers.p001.table_2": (),
+    "experiments.papers.p001.tables_3_5": _DUAL,
+    "experiments.papers.p001.figures_2_3": _DUAL,
+    "experiments.papers.p002.table_1": (),
+    "experiments.papers.p002.figures_1_4": _SOFTMAX,
+    "experiments.papers.p002.scaling": _SOFTMAX,
     "experiments.kernel_satimage": _KERNELS,
     "experiments.kernel_hierarchy": _KERNELS,
     "experiments.kernel_scaling": _KERNELS,
-    "experiments.topk_accuracy": ("solvers/instance_dual.py", "solvers/topk_sdca.py", *_DUAL, *_PROJECTIONS),
-    "experiments.topk_in_a_network": ("losses", *_PROJECTIONS),
-    "experiments.topk_simplices": _PROJECTIONS,
-    "experiments.projection_scaling": _PROJECTIONS,
+    "experiments.papers.p004.table_1": (
+        "solvers/instance_dual.py",
+        "solvers/topk_sdca.py",
+        *_DUAL,
+        *_PROJECTIONS,
+    ),
+    "experiments.papers.p004.network": ("losses", *_PROJECTIONS),
+    "experiments.papers.p004.figure_2": _PROJECTIONS,
+    "experiments.papers.p004.figure_3": _PROJECTIONS,
 }
 
 _ONE_VS_ALL = "experiments.one_vs_all"
@@ -179,20 +186,21 @@ ITEMS = (
             "table-1",
             "test error of WW and LLW on small sets",
             "partly",
-            "experiments.all_in_one_table1",
+            "experiments.papers.p001.table_1",
         ),
         *(
-            "all_in_one_table1.md",
-            "one order of the rows where the paper has ten; SensIT and rcv1 are not here",
+            "p001_table_1.md",
+            "beside both solvers of the paper; ten orders with --full; SensIT and rcv1 are not here",
         ),
     ),
     Item(
-        "001", "table-2", "sizes of the LSHTC sets", "not here", None, "", "naics2017 and clinc150 stand in"
+        *("001", "table-2", "sizes of the LSHTC sets", "not here", "experiments.papers.p001.table_2"),
+        *("p001_table_2.md", "naics2017 and clinc150 stand in"),
     ),
     *(
         Item(
             *("001", f"table-{number}", f"{what} with thousands of classes", "partly"),
-            *("experiments.all_in_one_classes", "all_in_one_classes.md", remark),
+            *("experiments.papers.p001.tables_3_5", "p001_tables_3_5.md", remark),
         )
         for number, what, remark in (
             (3, "error", "on naics2017 and clinc150, which stand in for LSHTC"),
@@ -201,54 +209,47 @@ ITEMS = (
         )
     ),
     Item(
-        *("001", "figure-2", "speed-up over machines", "contradicts", "experiments.all_in_one_speedup"),
-        "all_in_one_speedup.png",
+        *("001", "figure-2", "speed-up over machines", "contradicts", "experiments.papers.p001.figures_2_3"),
+        "p001_figure_2.png",
         "two processes are slower than one for WW on naics2017: bundles that play each other need more "
         "epochs than one process, and messages take time. The paper's sets are ten times larger",
     ),
     Item(
-        *("001", "figure-3", "training time against C", "partly", "experiments.all_in_one_speedup"),
-        *("all_in_one_training.png", "one run where the paper has ten"),
+        *("001", "figure-3", "training time against C", "partly", "experiments.papers.p001.figures_2_3"),
+        *("p001_figure_3.png", "one run where the paper has ten"),
     ),
     Item(
-        "002",
-        "table-1",
-        "sizes of the sets",
-        "not here",
-        None,
-        "",
-        "CLEF is here; naics2017 stands in for LSHTC",
+        *("002", "table-1", "sizes of the sets", "partly", "experiments.papers.p002.table_1"),
+        *("p002_table_1.md", "CLEF is the paper's; naics2017 stands in for LSHTC"),
     ),
     Item(
-        *("002", "figure-1", "objective and bound by double majorization", "partly"),
-        *("experiments.multinomial_convergence", "multinomial_convergence_1.png"),
-        "without the paper's two curves of L-BFGS",
+        *("002", "figure-1", "objective and bound by double majorization", "done"),
+        *("experiments.papers.p002.figures_1_4", "p002_figures_1_4_1.png"),
     ),
     Item(
-        *("002", "figure-2", "gap by iteration", "partly", "experiments.multinomial_convergence"),
-        *("multinomial_convergence_2.png", "ADMM and DM are not run on naics2017"),
+        *("002", "figure-2", "gap by iteration", "partly", "experiments.papers.p002.figures_1_4"),
+        *("p002_figures_1_4_2.png", "ADMM and DM are not run on naics2017"),
     ),
     Item(
-        *("002", "figure-3", "gap by time", "contradicts", "experiments.multinomial_convergence"),
-        "multinomial_convergence_3.png",
+        *("002", "figure-3", "gap by time", "contradicts", "experiments.papers.p002.figures_1_4"),
+        "p002_figures_1_4_3.png",
         "L-BFGS is faster than LC here; runs have one thread, where the paper has 48 cores",
     ),
     Item(
-        *("002", "figure-4", "LC on the largest set", "partly", "experiments.multinomial_convergence"),
-        *("multinomial_convergence_4.png", "naics2017 stands in for LSHTC-large"),
+        *("002", "figure-4", "LC on the largest set", "partly", "experiments.papers.p002.figures_1_4"),
+        *("p002_figures_1_4_4.png", "naics2017 stands in for LSHTC-large"),
     ),
     Item(
-        *("002", "scaling", "time by classes and by processes", "done", "experiments.multinomial_scaling"),
-        *("multinomial_scaling.md", "up to the cores of one machine"),
+        *("002", "scaling", "time by classes and by processes", "done", "experiments.papers.p002.scaling"),
+        *("p002_scaling.md", "up to the cores of one machine"),
     ),
     Item(
         *("002", "methods", "LC, DM, ADMM, L-BFGS, the optimum theorem, classes over machines", "done"),
         code="solvers.multinomial",
     ),
     Item(
-        *("002", "lambda", "the penalty by cross-validation", "partly"),
-        *("experiments.multinomial_convergence", "multinomial_convergence.md"),
-        "--choose-lam works it out; the figures have other values",
+        *("002", "lambda", "the penalty by cross-validation", "done"),
+        *("experiments.papers.p002.figures_1_4", "p002_figures_1_4.md"),
     ),
     Item(
         *("002", "piecewise-bound", "a piecewise linear bound (3.1)", "missing"),
@@ -291,20 +292,20 @@ ITEMS = (
     ),
     Item(
         *("004", "table-1", "top-1 to top-10 accuracy, Caltech 101 and Indoor 67", "partly"),
-        *("experiments.topk_accuracy", "topk_accuracy.md"),
+        *("experiments.papers.p004.table_1", "p004_table_1.md"),
         "silhouettes alone, by another split than the paper's; Indoor 67 is not here",
     ),
     Item(
-        *("004", "table-2", "accuracy on large sets", "not here", "experiments.topk_accuracy"),
-        *("topk_accuracy.md", "CLINC-150 stands in for the image sets"),
+        *("004", "table-2", "accuracy on large sets", "not here", "experiments.papers.p004.table_1"),
+        *("p004_table_1.md", "CLINC-150 stands in for the image sets"),
     ),
     Item(
         *("004", "figure-2", "the top-k simplices of three entries", "done"),
-        *("experiments.topk_simplices", "topk_simplices.png"),
+        *("experiments.papers.p004.figure_2", "p004_figure_2.png"),
     ),
     Item(
-        *("004", "figure-3", "time of the projections by length", "partly", "experiments.projection_scaling"),
-        *("projection_scaling.png", "k = 5, where the paper has 1, 5 and 10 too; --k has others"),
+        *("004", "figure-3", "time of the projections by length", "done", "experiments.papers.p004.figure_3"),
+        *("p004_figure_3.png", ""),
     ),
     Item(
         *("004", "method", "losses, conjugates, projections, Algorithm 1, smoothed losses", "done"),
@@ -317,7 +318,7 @@ ITEMS = (
     ),
     Item(
         *("004", "losses", "top-k losses in a network (not in the paper)", "done"),
-        *("experiments.topk_in_a_network", "topk_in_a_network.md"),
+        *("experiments.papers.p004.network", "p004_network.md"),
     ),
 )
 

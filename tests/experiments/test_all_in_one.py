@@ -5,60 +5,64 @@ import json
 import numpy as np
 import pytest
 
-from experiments import _multiclass, all_in_one_classes, all_in_one_speedup, all_in_one_table1
+from experiments import _multiclass
 from experiments.bench import multiclass_svm
+from experiments.papers.p001 import figures_2_3, table_1, tables_3_5
 
 
 def test_table1_is_the_papers_on_the_authors_files(data_folder, tmp_path):
-    options = all_in_one_table1.Options(sets=("iris", "glass"), out=tmp_path)
-    result = all_in_one_table1.run(options)
+    options = table_1.Options(sets=("iris", "glass"), out=tmp_path)
+    result = table_1.run(options)
     assert len(result["rows"]) == 12
     for row in result["rows"]:
-        assert round(row["error"], 2) == row["paper_error"], row
+        paper = table_1.published(row)
+        assert round(row["error"], 2) == paper["D"] == paper["S"], row
         assert row["gap"] <= 1e-3
-    assert "| glass | 1 | 19.05 | 19.05 |" in all_in_one_table1.markdown(result)
+    assert "| glass | WW | 1 | 19.05 | 19.05 | 19.05 | +0.00 | +0.00 | 100.0 | 100.0 |" in table_1.markdown(
+        result
+    )
 
 
 def test_a_run_goes_on_where_it_was_stopped(monkeypatch, tmp_path):
-    monkeypatch.setattr(all_in_one_table1, "LOG_C", (-1, 0))
-    options = all_in_one_table1.Options(formulations=("ww",), out=tmp_path, small=True).chosen()
-    first = all_in_one_table1.run(options)
-    kept = tmp_path / "all_in_one_table1.cells.json"
+    monkeypatch.setattr(table_1, "LOG_C", (-1, 0))
+    options = table_1.Options(formulations=("ww",), out=tmp_path, small=True).chosen()
+    first = table_1.run(options)
+    kept = tmp_path / "p001_table_1.cells.json"
     assert len(json.loads(kept.read_text())) == 2
-    again = all_in_one_table1.run(options)
+    again = table_1.run(options)
     assert again == first  # the seconds, too
 
 
 def test_a_small_run_over_many_classes(tmp_path):
-    options = all_in_one_classes.Options(out=tmp_path, small=True).chosen()
-    result = all_in_one_classes.run(options)
+    options = tables_3_5.Options(out=tmp_path, small=True).chosen()
+    result = tables_3_5.run(options)
     assert all(row["solved"] == 1 for row in result["rows"])
     assert len(result["rows"]) == 8 and len(result["choices"]) == 4
     for row in result["rows"]:
         assert row["error"] == pytest.approx(100 - row["micro_f1"])
     assert all(c["error"] < 15 for c in result["choices"] if c["formulation"] != "llw")
-    text = all_in_one_classes.markdown(result)
-    assert "C chosen on the held-out rows" in text and "*" not in text.replace("**digits**", "")
+    text = tables_3_5.markdown(result)
+    assert "C chosen on the held-out rows" in text and " * |" not in text
 
 
 def test_what_is_not_solved_is_marked(tmp_path):
-    options = all_in_one_classes.Options(
+    options = tables_3_5.Options(
         sets=("digits",), formulations=("ww",), log_C=(-3, 1), max_epochs=2, orders=2, out=tmp_path
     )
-    result = all_in_one_classes.run(options)
+    result = tables_3_5.run(options)
     easy, hard = result["rows"]
     assert (easy["solved"], hard["solved"]) == (2, 0)
     assert easy["gap"] <= 1e-3 < hard["gap"]
-    lines = all_in_one_classes.markdown(result).splitlines()
+    lines = tables_3_5.markdown(result).splitlines()
     assert f"| {hard['error']:.2f} * |" in next(line for line in lines if line.startswith("| 1 |"))
     assert "*" not in next(line for line in lines if line.startswith("| -3 |"))
-    assert "not solved in 2 epochs (the worst order): digits WW 1: 2 of 2 orders" in lines[-1]
+    assert "not solved in 2 epochs (the worst order): digits WW 1: 2 of 2 orders" in "\n".join(lines)
 
 
 def test_no_class_is_held_out_as_a_whole():
     rng = np.random.default_rng(0)
     y = np.concatenate([np.arange(50), rng.integers(0, 50, 100)])
-    fewer = all_in_one_classes.held_out(_multiclass.Parts(np.arange(150)[:, None], y, None, None))
+    fewer = tables_3_5.held_out(_multiclass.Parts(np.arange(150)[:, None], y, None, None))
     assert set(fewer.y) == set(y)
     assert 15 <= len(fewer.y_test) <= 30
     together = np.concatenate([fewer.X, fewer.X_test]).ravel()
@@ -87,9 +91,9 @@ def test_the_benchmark_of_one_vs_rest_compares_the_same_problem(tmp_path):
 
 
 def test_speed_and_training_times(tmp_path):
-    options = all_in_one_speedup.Options(out=tmp_path, small=True, log_C=(-1,)).chosen()
-    result = all_in_one_speedup.run(options)
+    options = figures_2_3.Options(out=tmp_path, small=True, log_C=(-1,)).chosen()
+    result = figures_2_3.run(options)
     assert [(r["kind"], r["count"]) for r in result["speed"]] == [("threads", 1), ("threads", 2)] * 2
     assert all(r["speed_up"] > 0 for r in result["speed"])
     assert all(r["converged"] for r in result["training"])
-    assert "| LIBLINEAR CS |" in all_in_one_speedup.markdown(result)
+    assert "| LIBLINEAR CS |" in figures_2_3.markdown(result)

@@ -11,17 +11,17 @@ import pytest
 import scipy.optimize
 import scipy.sparse as sp
 
-from experiments.baselines import (
+from experiments.papers.p003 import hierarchical_svm
+from experiments.papers.p004.baselines import (
     BASELINES,
     GRID,
     _cutting_planes,
     _top_push_solver,
-    hierarchical_svm,
     one_vs_all,
     svm_perf,
     wsabie,
 )
-from experiments.baselines._base import one_hot
+from experiments.papers.p004.baselines._base import one_hot
 
 CLASSES = 3
 

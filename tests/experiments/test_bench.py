@@ -8,7 +8,6 @@ import sys
 import jax
 import pytest
 
-from experiments import projection_scaling
 from experiments.bench import (
     checks,
     clip,
@@ -26,6 +25,7 @@ from experiments.bench import (
     topk_svm,
     versions,
 )
+from experiments.papers.p004 import figure_3
 from tests.support.experiments import assert_drawn, written
 
 
@@ -108,12 +108,12 @@ def test_projections_small(tmp_path):
     assert all(row["sum_error"] < 4 for row in ours if "sum_error" in row)
 
 
-def test_projection_scaling_small(tmp_path):
-    result = projection_scaling.run(projection_scaling.Options(lengths=(10,), entries=100, repeats=2))
-    stored, _ = written(tmp_path, "projection_scaling", result, projection_scaling.markdown(result))
+def test_p004_figure_3_small(tmp_path):
+    result = figure_3.run(figure_3.Options(ks=(5,), lengths=(10,), entries=100, repeats=2))
+    stored, _ = written(tmp_path, "p004_figure_3", result, figure_3.markdown(result))
     for sets in stored["ns_per_entry"].values():
         assert len(sets) == 8 and all(len(times) == 1 and min(times) > 0 for times in sets.values())
-    assert_drawn(tmp_path / "scaling.png", lambda axes: projection_scaling.draw(result, axes))
+    assert_drawn(tmp_path / "scaling.png", lambda axes: figure_3.draw(result, axes))
 
 
 def test_cluster_small(tmp_path):

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments import _multinomial, _report, multinomial_convergence, multinomial_scaling
+from experiments import _multinomial, _report
 from experiments._cells import Cells
 from experiments.bench import multinomial
 from experiments.one_vs_all import _sets
+from experiments.papers.p002 import figures_1_4, scaling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,10 +121,10 @@ def asked_again(experiment, options, asked, changes):
 def test_a_scaling_with_another_lambda_is_measured(tmp_path, monkeypatch):
     asked = []
     numbers = dict(processor=1.0, clock=1.0, value=1.0, peak_mb=1.0, weights_mb=1.0)
-    monkeypatch.setattr(multinomial_scaling, "point", lambda *a: asked.append(a) or numbers)
-    options = multinomial_scaling.Options(classes=(70,), processes=(), out=tmp_path)
+    monkeypatch.setattr(scaling, "point", lambda *a: asked.append(a) or numbers)
+    options = scaling.Options(classes=(70,), processes=(), out=tmp_path)
     changes = [dict(lam=0.2), dict(rows=50), dict(features=9), dict(entries=5), dict(iterations=9)]
-    assert asked_again(multinomial_scaling, options, asked, changes) == [0, 1, 1, 1, 1, 1]
+    assert asked_again(scaling, options, asked, changes) == [0, 1, 1, 1, 1, 1]
 
 
 @pytest.fixture
@@ -138,16 +139,14 @@ def traces(monkeypatch):
 
 def test_traces_of_other_rows_gaps_and_limits_are_made(tmp_path, traces, monkeypatch):
     errors = []
-    monkeypatch.setattr(
-        multinomial_convergence, "_one_vs_rest", lambda *a: errors.append(a) or {"error": 1.0}
-    )
-    options = multinomial_convergence.Options(problems=("digits:1",), methods=("auto",), out=tmp_path)
+    monkeypatch.setattr(figures_1_4, "_one_vs_rest", lambda *a: errors.append(a) or {"error": 1.0})
+    options = figures_1_4.Options(problems=("digits:1",), methods=("auto",), out=tmp_path)
     options = dataclasses.replace(options, choose_lam=True, lams=(1.0,))
     changes = [dict(rows=50), dict(gap=1e-3), dict(limit=1.0), dict(folds=2)]
     # the optimum and the trace, or the trace alone
-    assert asked_again(multinomial_convergence, options, traces, changes) == [0, 2, 1, 1, 0]
+    assert asked_again(figures_1_4, options, traces, changes) == [0, 2, 1, 1, 0]
     other = dataclasses.replace(options, out=tmp_path / "other")
-    assert asked_again(multinomial_convergence, other, errors, changes) == [0, 1, 0, 0, 1]
+    assert asked_again(figures_1_4, other, errors, changes) == [0, 1, 0, 0, 1]
 
 
 def test_a_benchmark_of_other_rows_and_limits_is_made(tmp_path, traces):
@@ -159,3 +158,33 @@ def test_a_benchmark_of_other_rows_and_limits_is_made(tmp_path, traces):
 
 def test_naics2017_is_weighted_like_the_set_that_it_is():
     assert _sets.load("naics2017").setting == _sets.load("naics_demo").setting == "tf-idf"
+
+
+def test_a_cell_of_older_code_is_measured_again_and_stays_until_then(options, monkeypatch):
+    from experiments import _cells
+
+    calls = []
+    monkeypatch.setattr(_cells, "sources", lambda study: "first")
+    monkeypatch.setattr(_report, "made", lambda name: {"sources": now[0], "command": "", "commit": ""})
+    now = ["first"]
+    for name in ("a", "b"):
+        counted(Cells(options, "x", listed=("sets",)), calls, set=name)
+    counted(Cells(options, "x", listed=("sets",)), calls, set="a")
+    assert len(calls) == 2
+    now[0] = "second"
+    monkeypatch.setattr(_cells, "sources", lambda study: "second")
+    cells = Cells(options, "x", listed=("sets",))
+    assert not cells.has(set="a") and list(cells.alike()) == []
+    counted(cells, calls, set="a")
+    assert len(calls) == 3
+    stored = json.loads((options.out / "x.cells.json").read_text())
+    assert sorted(cell["made"]["sources"] for cell in stored) == ["first", "second"]
+
+
+def test_lambda_by_cross_validation_is_that_of_the_trace(tmp_path, traces, monkeypatch):
+    wrong = {1.0: 3.0, 10.0: 2.0}
+    monkeypatch.setattr(figures_1_4, "_one_vs_rest", lambda options, data, lam: {"error": wrong[lam]})
+    options = figures_1_4.Options(problems=("digits:cv",), methods=("auto",), lams=(1.0, 10.0), out=tmp_path)
+    result = figures_1_4.run(dataclasses.replace(options, rows=60, curve=2))
+    assert list(result["problems"]) == ["digits:10"] and {one.lam for one in traces} == {10.0}
+    assert result["cross_validation"]["digits"]["10"]["error"] == 2.0

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from experiments import quadratic_model, topk_simplices
+from experiments import quadratic_model
+from experiments.papers.p004 import figure_2
 
 
 def test_the_quadratic_model_of_the_squared_hinge():
@@ -18,8 +19,8 @@ def test_the_quadratic_model_of_the_squared_hinge():
 
 
 def test_the_vertices_of_the_top_k_simplices(tmp_path):
-    options = topk_simplices.Options(small=True, out=tmp_path).chosen()
-    found = topk_simplices.run(options)["sets"]
+    options = figure_2.Options(small=True, out=tmp_path).chosen()
+    found = figure_2.run(options)["sets"]
     assert [(one["m"], one["k"]) for one in found] == [(3, 1), (3, 2), (3, 3)]
     for one in found:
         corners = np.array(one["vertices"])

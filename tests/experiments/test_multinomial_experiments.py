@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments import _multinomial, multinomial_convergence, multinomial_scaling
+from experiments import _multinomial
 from experiments.bench import multinomial
+from experiments.papers.p002 import figures_1_4, scaling
 from tests.support.experiments import assert_drawn, written
 from xmcjax import linops
 from xmcjax.solvers.multinomial import METHODS, evaluate, multinomial_problem
@@ -81,9 +82,9 @@ def test_near_the_target_the_objective_is_exact():
 
 def test_convergence_small(tmp_path):
     chosen = dict(rows=300, out=tmp_path, choose_lam=True, lams=(0.01, 100.0))
-    options = multinomial_convergence.Options(("digits:1",), methods=("auto", "dm", "lc"), **chosen)
-    result = multinomial_convergence.run(options)
-    stored, text = written(tmp_path, "convergence", result, multinomial_convergence.markdown(result))
+    options = figures_1_4.Options(("digits:1",), methods=("auto", "dm", "lc"), **chosen)
+    result = figures_1_4.run(options)
+    stored, text = written(tmp_path, "convergence", result, figures_1_4.markdown(result))
     found = stored["problems"]["digits:1"]
     runs, optimum = found["runs"], found["optimum"]["value"]
     # the bound is no tight one
@@ -91,20 +92,20 @@ def test_convergence_small(tmp_path):
     assert np.all(np.diff(runs["dm"]["seconds"]) >= 0)
     errors = result["cross_validation"]["digits"]
     assert errors["0.01"]["error"] < errors["100"]["error"] and "| digits |" in text
-    for number, draw in enumerate(multinomial_convergence.FIGURES):
+    for number, draw in enumerate(figures_1_4.FIGURES):
         assert_drawn(tmp_path / f"figure{number}.png", lambda axes, draw=draw: draw(result, axes))
 
 
 def test_scaling_small(tmp_path, monkeypatch):
-    answer = multinomial_scaling.answer
-    monkeypatch.setattr(multinomial_scaling, "point", lambda *asked: answer(*asked, 0, 0))
+    answer = scaling.answer
+    monkeypatch.setattr(scaling, "point", lambda *asked: answer(*asked, 0, 0))
     sizes = dict(classes=(70,), processes=(), rows=50, features=30, iterations=2)
-    options = multinomial_scaling.Options(**sizes, out=tmp_path)
-    result = multinomial_scaling.run(options)
+    options = scaling.Options(**sizes, out=tmp_path)
+    result = scaling.run(options)
     (one,) = result["by_classes"]
     assert one["processor"] > 0 and one["weights_mb"] == pytest.approx(4 * 30 * 70 / 2**20)
-    assert "| 70 | 1 |" in multinomial_scaling.markdown(result)
-    X, y = multinomial_scaling.rows_and_classes(options, 70)
+    assert "| 70 | 1 |" in scaling.markdown(result)
+    X, y = scaling.rows_and_classes(options, 70)
     np.testing.assert_allclose(X.multiply(X).sum(axis=1), 1, rtol=1e-5)
     assert y.max() < 70
 

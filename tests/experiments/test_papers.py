@@ -49,6 +49,16 @@ def test_the_pages_are_those_of_the_list_and_the_results():
     assert sum(path.stat().st_size for path in pages.RESULTS.glob("*")) < 2_000_000
 
 
+@pytest.mark.parametrize("study", [study for study in MEASURES if pages.result_of(study).exists()])
+def test_a_result_is_of_the_code_that_it_measures(study):
+    for one in json.loads(pages.result_of(study).read_text())["made"]:
+        assert one["sources"] == of_study.sources(study), (
+            f"{study} has changed, or the parts of xmcjax that it measures: run it again by "
+            "python -m experiments.papers PAPER --item ITEM --keep"
+        )
+        assert one["command"].startswith("python -m experiments.papers") and one["commit"] != "unknown"
+
+
 def test_each_study_says_what_it_measures():
     assert {item.study for item in ITEMS if item.study is not None} == MEASURES.keys()
     for study, parts in MEASURES.items():
@@ -78,16 +88,38 @@ def test_a_result_is_older_once_what_it_measures_changes(tmp_path, monkeypatch):
     finally:
         of_study.sources.cache_clear()
     assert of_study.sources("experiments.calibration") is None
+    assert of_study.study_of("p001_table_1") == "experiments.papers.p001.table_1"
+    assert of_study.study_of("kernel_satimage") == "experiments.kernel_satimage"
+    assert of_study.study_of("calibration") is None
+
+
+def test_how_a_result_is_shown_is_not_what_it_measures(tmp_path, monkeypatch):
+    study = "experiments.quadratic_model"
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "xmcjax" / "losses").mkdir(parents=True)
+
+    def after(shown, ran):
+        text = f"def run(x):\n    return {ran}\n\n\ndef markdown(result):\n    return {shown}\n\n\nN = 1\n"
+        (tmp_path / "experiments" / "quadratic_model.py").write_text(text)
+        of_study.sources.cache_clear()
+        return of_study.sources(study)
+
+    monkeypatch.setattr(of_study, "ROOT", tmp_path)
+    try:
+        first = after(1, 1)
+        assert after(2, 1) == first != after(1, 2)
+    finally:
+        of_study.sources.cache_clear()
 
 
 def test_one_figure_by_the_door(tmp_path):
     done = door("004", "--item", "figure-3", "--small", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "projection_scaling.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "p004_figure_3.png").read_bytes()[:4] == b"\x89PNG"
     found = json.loads((tmp_path / "papers.json").read_text())
     assert [item["name"] for item in found["items"]] == ["figure-3"]
-    assert found["studies"]["experiments.projection_scaling"]["status"] == 0
-    assert "| 004 | figure-3 | partly | projection_scaling.png |" in (tmp_path / "papers.md").read_text()
+    assert found["studies"]["experiments.papers.p004.figure_3"]["status"] == 0
+    assert "| 004 | figure-3 | done | p004_figure_3.png |" in (tmp_path / "papers.md").read_text()
 
 
 def test_a_study_that_fails_is_said(tmp_path):

@@ -28,8 +28,8 @@ import dataclasses
 
 import numpy as np
 
-from experiments.baselines import _cutting_planes
-from experiments.baselines._base import GRID, TOL, Fitted, linear, one_hot
+from experiments.papers.p004.baselines import _cutting_planes
+from experiments.papers.p004.baselines._base import GRID, TOL, Fitted, linear, one_hot
 
 TOP = 8  # times n: the wrong pairs that are sorted at first
 
@@ -46,7 +46,7 @@ class RecallAt:
     grid: tuple[float, ...] = GRID
 
     def fit(self, X, y, C: float, start=None) -> Fitted:
-        """See :class:`experiments.baselines.Method`; `start` holds the planes, which no C changes."""
+        """See :class:`.Method`; `start` holds the planes, which no C changes."""
         right = one_hot(y, bool)
         return _fit(RecallRisk(right, self.k * len(y)), right, X, C, start)
 
@@ -63,7 +63,7 @@ class PrecisionAt:
     grid: tuple[float, ...] = GRID
 
     def fit(self, X, y, C: float, start=None) -> Fitted:
-        """See :class:`experiments.baselines.Method`; `start` holds the planes, which no C changes."""
+        """See :class:`.Method`; `start` holds the planes, which no C changes."""
         right = one_hot(y, bool)
         return _fit(PrecisionRisk(right, -(-len(y) // self.k)), right, X, C, start)
 

@@ -1,6 +1,6 @@
 """Speed of all-in-one SVMs against threads and processes, and training time against C.
 
-    python -m experiments.all_in_one_speedup [--small|--full] [--out results]
+    python -m experiments.papers.p001.figures_2_3 [--small|--full] [--out results]
 
 Figures 2 and 3 of Alber et al. 2017, on naics2017. Speed: Weston-Watkins with C = 1 and
 Lee-Lin-Wahba with C = 10 (with 1 two epochs end at its optimum), ten epochs without shrinking, by the number
@@ -8,7 +8,7 @@ of threads of one process and of processes joined by jax.distributed on this mac
 and to one process (Lee-Lin-Wahba over processes is another method than in one); wall-clock medians of
 repetitions that go round by turns, of ten epochs with the passes over everything between them. Training time:
 CPU seconds of a first call to a largest projected gradient of 0.01, beside LIBLINEAR's one against the rest
-(hinge) and Crammer-Singer. Writes all_in_one_speedup.json, .md and, where matplotlib is installed, two .png.
+(hinge) and Crammer-Singer. Writes p001_figures_2_3.json, .md and, where matplotlib is installed, two .png.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ TRAINED = {"ww": "WW", "cs": "CS", "liblinear ovr": "LIBLINEAR OVR", "liblinear 
 def run(options: Options) -> dict:
     """Both figures; training times are kept in a file, so that a run goes on where it was stopped."""
     parts = _multiclass.load(options.data)
-    cells = Cells(options, "all_in_one_speedup", listed=("threads", "processes", "log_C", "repeats"))
+    cells = Cells(options, "p001_figures_2_3", listed=("threads", "processes", "log_C", "repeats"))
     times = []
     for log_C in options.log_C:
         for formulation in TRAINED:
@@ -195,7 +195,7 @@ def run(options: Options) -> dict:
             times.append(asked | cells.get(work, **asked))
     # the speed is measured now
     return {
-        "made": [*cells.made(), _report.made()],
+        "made": [*cells.made(), _report.made("p001_figures_2_3")],
         "options": dataclasses.asdict(options) | {"out": None},
         "training": times,
         "speed": speed(parts, options),
@@ -253,8 +253,8 @@ def draw_training(result: dict, axes) -> None:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    figures = {"all_in_one_speedup": draw_speed, "all_in_one_training": draw_training}
-    _report.main("all_in_one_speedup", Options, __doc__, run, markdown, figures)
+    figures = {"p001_figure_2": draw_speed, "p001_figure_3": draw_training}
+    _report.main("p001_figures_2_3", Options, __doc__, run, markdown, figures)
 
 
 if __name__ == "__main__":

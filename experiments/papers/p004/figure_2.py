@@ -1,10 +1,10 @@
 """The top-k simplices and their vertices: figure 2 of Lapin, Hein and Schiele, 2015.
 
-    python -m experiments.topk_simplices [--small|--full] [--out results]
+    python -m experiments.papers.p004.figure_2 [--small|--full] [--out results]
 
 Δ_k(1) = {p ≥ 0, 1ᵀp ≤ 1, p_j ≤ 1ᵀp/k} (Definition 1) has one vertex at 0 and one for each k of the m
 entries, which are then 1/k: binomial(m, k) + 1 of them. The vertices are found by projecting random points
-that are far away. Writes topk_simplices.json, .md and, where matplotlib is installed, .png with the sets of
+that are far away. Writes p004_figure_2.json, .md and, where matplotlib is installed, .png with the sets of
 m = 3.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from experiments import _report
 from xmcjax.projections import topk_simplex
 
-NAME = "topk_simplices"
+NAME = "p004_figure_2"
 # How far away the points are that are projected.
 _FAR = 1e3
 # Share of them up to which what is found is no vertex: two entries are nearly the same, and an edge is met.

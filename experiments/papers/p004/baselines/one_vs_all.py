@@ -14,7 +14,7 @@ import dataclasses
 
 import numpy as np
 
-from experiments.baselines._base import GRID, TOL, Fitted, linear, one_hot
+from experiments.papers.p004.baselines._base import GRID, TOL, Fitted, linear, one_hot
 from xmcjax import linops
 from xmcjax.losses import squared_hinge
 from xmcjax.solvers import newton_cg
@@ -31,7 +31,7 @@ class OneVsAll:
     grid: tuple[float, ...] = GRID
 
     def fit(self, X, y, C: float, start=None) -> Fitted:
-        """See :class:`experiments.baselines.Method`; `start` are weights [d, m]."""
+        """See :class:`experiments.papers.p004.baselines.Method`; `start` are weights [d, m]."""
         op = linops.make(X, backend="native" if linops.native_ready() else "auto")
         Y = 2 * one_hot(y, X.dtype) - 1
         W = np.zeros((X.shape[1], Y.shape[1]), X.dtype) if start is None else start

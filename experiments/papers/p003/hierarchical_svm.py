@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _data
-from experiments.baselines._base import GRID, TOL, Fitted, linear
+from experiments.papers.p004.baselines._base import GRID, TOL, Fitted, linear
 from xmcjax._hierarchy import Hierarchy
 
 MOST_EPOCHS = 2_000
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class HierarchicalSvm:
-    """The joint SVM of classes in a tree; see :class:`experiments.baselines._base.Method`.
+    """The joint SVM of classes in a tree; see :class:`experiments.papers.p004.baselines._base.Method`.
 
     Attributes:
         edges: (parent, child) pairs of node numbers of a tree whose leaves are the classes, [P, 2]; None for

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.optimize
 import scipy.special
 
-from experiments.baselines._base import GRID, TOL, Fitted, linear, one_hot
+from experiments.papers.p004.baselines._base import GRID, TOL, Fitted, linear, one_hot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Softmax:
     max_iter: int = 20_000
 
     def fit(self, X, y, C: float, start=None) -> Fitted:
-        """See :class:`experiments.baselines.Method`; `start` are weights [d, m]."""
+        """See :class:`experiments.papers.p004.baselines.Method`; `start` are weights [d, m]."""
         dtype, X = X.dtype, X.astype(np.float64)
         Y = one_hot(y, np.float64)
         shape = X.shape[1], Y.shape[1]

@@ -1,14 +1,14 @@
 """Seconds and memory of an iteration of LC against the number of classes, and against processes.
 
-    python -m experiments.multinomial_scaling [--small|--full] [--out results]
+    python -m experiments.papers.p002.scaling [--small|--full] [--out results]
 
 Random sparse rows, of which each says something about its class; most classes are rare or empty where there
 are more of them than rows. Every point is a run of its own, of which the first iteration, which is
 compiled, does not count. Over several processes, with LC and with L-BFGS, the classes are split and the
 processes joined by ``jax.distributed`` on loopback: each has its share of W, and sums over rows are all
 they send. Times are processor seconds of a process, the most of them, and seconds of the clock. Points are
-kept in multinomial_scaling.cells.json, so that an experiment goes on where one was stopped. Writes
-multinomial_scaling.json, .md and .png.
+kept in p002_scaling.cells.json, so that an experiment goes on where one was stopped. Writes
+p002_scaling.json, .md and .png.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from experiments import _report
 from experiments._cells import Cells
 from experiments.bench import _worker
 
-ROOT = Path(__file__).resolve().parent.parent
-NAME = "multinomial_scaling"
+NAME = "p002_scaling"
 INFORMATIVE = 3  # entries of a row that tell its class
 
 
@@ -133,10 +132,10 @@ def point(options: Options, classes: int, count: int, method: str) -> dict:
     started = []
     for index in range(count):
         request = json.dumps({"options": numbers, "run": [classes, count, method, index, port]})
-        command = [sys.executable, "-m", "experiments.multinomial_scaling", "--answer", request]
+        command = [sys.executable, "-m", "experiments.papers.p002.scaling", "--answer", request]
         threads = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        started.append(subprocess.Popen(command, cwd=ROOT, env=os.environ | threads, **pipes))
+        started.append(subprocess.Popen(command, cwd=_report.ROOT, env=os.environ | threads, **pipes))
     found = []
     try:
         for process in started:

@@ -17,8 +17,8 @@ import dataclasses
 
 import numpy as np
 
-from experiments.baselines import _top_push_solver
-from experiments.baselines._base import GRID, TOL, Fitted, linear
+from experiments.papers.p004.baselines import _top_push_solver
+from experiments.papers.p004.baselines._base import GRID, TOL, Fitted, linear
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class TopPush:
     grid: tuple[float, ...] = GRID
 
     def fit(self, X, y, C: float, start=None) -> Fitted:
-        """See :class:`experiments.baselines.Method`; `start` holds the solution for another C, and that C."""
+        """See :class:`.Method`; `start` holds the solution for another C, and that C."""
         y = np.asarray(y)
         before = None if start is None else _top_push_solver.scaled(start[0], C / start[1])
         found = _top_push_solver.solve(X, y, int(y.max()) + 1, C, self.joint, before, TOL)

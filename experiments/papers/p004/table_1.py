@@ -1,13 +1,13 @@
 """Top-1 to top-10 accuracy of the top-k SVM and of the methods it is compared with.
 
-    python -m experiments.topk_accuracy [--small|--full] [--sets ...] [--methods ...] [--out results]
+    python -m experiments.papers.p004.table_1 [--small|--full] [--sets ...] [--methods ...] [--out results]
 
 The tables of Lapin, Hein and Schiele, "Top-k multiclass SVM", 2015, on Caltech 101
 Silhouettes and CLINC-150. Of every method the C of the grid is taken that is best on the validation
 part, one for each of top-1 to top-10; where that C is at an end of the grid, the grid is extended.
 The number of the table is the accuracy on the test part after training on the training part.
 
-Every fit is kept in topk_accuracy.cells.json as soon as it is there; a run that was interrupted, or one with
+Every fit is kept in p004_table_1.cells.json as soon as it is there; a run that was interrupted, or one with
 more methods, goes on from that file. A problem starts from the solution for the C before, where that was
 solved in the same run. Baselines go up the grid until two C in a row are more than a point below the best
 on the validation part, at every one of top-1 to top-10, and a top-k SVM to the first C that it does not
@@ -26,10 +26,10 @@ import numpy as np
 
 from experiments import _data, _report
 from experiments._cells import Cells
-from experiments._paper_004 import RANKS, TABLE_1
-from experiments.baselines import BASELINES, GRID, TOL
+from experiments.papers.p004.baselines import BASELINES, GRID, TOL
+from experiments.papers.p004.published import RANKS, TABLE_1
 
-NAME = "topk_accuracy"
+NAME = "p004_table_1"
 TOPS = tuple(range(1, 11))
 VARIANTS = ("alpha", "beta")
 FALL = 1.0  # points below the best accuracy, for a baseline's C to be too large
@@ -42,7 +42,7 @@ class Options:
 
     Attributes:
         sets: of experiments._data.CLASS_SETS; empty for the silhouettes.
-        methods: "top-k SVM alpha", "top-k SVM beta" and names of experiments.baselines.BASELINES; empty
+        methods: "top-k SVM alpha", "top-k SVM beta" and names of .baselines.BASELINES; empty
             for the top-k SVMs, SVM OVA and softmax.
         ks: of the top-k SVM; empty for 1, 5, 10.
         grid: of C, ascending, of every method that has a C; empty for 1e-5, 1e-4, …, 1e3.

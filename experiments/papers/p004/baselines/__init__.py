@@ -7,15 +7,15 @@ relative duality gap.
 
 from __future__ import annotations
 
-from experiments.baselines._base import GRID as GRID
-from experiments.baselines._base import TOL as TOL
-from experiments.baselines._base import Fitted as Fitted
-from experiments.baselines._base import Method as Method
-from experiments.baselines.one_vs_all import OneVsAll
-from experiments.baselines.softmax import Softmax
-from experiments.baselines.svm_perf import PrecisionAt, RecallAt
-from experiments.baselines.top_push import TopPush
-from experiments.baselines.wsabie import Wsabie
+from experiments.papers.p004.baselines._base import GRID as GRID
+from experiments.papers.p004.baselines._base import TOL as TOL
+from experiments.papers.p004.baselines._base import Fitted as Fitted
+from experiments.papers.p004.baselines._base import Method as Method
+from experiments.papers.p004.baselines.one_vs_all import OneVsAll
+from experiments.papers.p004.baselines.softmax import Softmax
+from experiments.papers.p004.baselines.svm_perf import PrecisionAt, RecallAt
+from experiments.papers.p004.baselines.top_push import TopPush
+from experiments.papers.p004.baselines.wsabie import Wsabie
 
 # By the names of the paper's Table 1; W++,Q/m has the queue Q and an embedding of m dimensions.
 BASELINES: dict[str, Method] = {

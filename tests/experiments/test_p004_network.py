@@ -10,23 +10,24 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from experiments import _data, topk_in_a_network
-from experiments.topk_in_a_network import LOSSES, accuracies, init, scores
+from experiments import _data
+from experiments.papers.p004 import network
+from experiments.papers.p004.network import LOSSES, accuracies, init, scores
 from xmcjax.metrics import topk_accuracy
 
 
 def test_small(tmp_path):
-    chosen = dataclasses.replace(topk_in_a_network.Options(small=True).chosen(), out=tmp_path)
+    chosen = dataclasses.replace(network.Options(small=True).chosen(), out=tmp_path)
     options = dataclasses.replace(chosen, losses=("smooth top-5 hinge, alpha",), rates=(0.01,))
     with jax.numpy_dtype_promotion("standard"):  # optax promotes
-        result = topk_in_a_network.run(options)
-    stored = json.loads((tmp_path / "topk_in_a_network.json").read_text())
+        result = network.run(options)
+    stored = json.loads((tmp_path / "p004_network.json").read_text())
     for loss in options.losses:
         found = stored["sets"]["digits"][loss]
         assert found == result["sets"]["digits"][loss]
         assert len(found["top-1"]["test"]) == 2 and found["top-1"]["rates"] == [0.01, 0.01]
         assert found["top-5"]["mean"] > 90
-    assert "| smooth top-5 hinge, alpha |" in (tmp_path / "topk_in_a_network.md").read_text()
+    assert "| smooth top-5 hinge, alpha |" in (tmp_path / "p004_network.md").read_text()
 
 
 def test_scores_and_accuracies():
@@ -44,7 +45,7 @@ def test_scores_and_accuracies():
 
 
 def test_batches():
-    rows = topk_in_a_network.batches(np.random.default_rng(0), 50, 40, 10)
+    rows = network.batches(np.random.default_rng(0), 50, 40, 10)
     assert rows.shape == (20, 2, 10)
     assert all(sorted(order) == list(range(50)) for order in rows.reshape(-1, 50).tolist())
 
@@ -52,4 +53,4 @@ def test_batches():
 def test_unknown_loss():
     assert len(LOSSES) == 8
     with pytest.raises(ValueError, match="expected losses of"):
-        topk_in_a_network.run(topk_in_a_network.Options(losses=("hinge",)).chosen())
+        network.run(network.Options(losses=("hinge",)).chosen())

@@ -1,6 +1,6 @@
 """Top-k losses as the head of a small network, against softmax.
 
-    python -m experiments.topk_in_a_network [--small|--full] [--sets ...] [--losses ...] [--out results]
+    python -m experiments.papers.p004.network [--small|--full] [--sets ...] [--losses ...] [--out results]
 
 A network of one hidden layer, relu(x V + a) W + b, with x less its mean where features are dense, is
 trained by Adam (optax) on minibatches, once for every loss, learning rate and seed of the start and of the
@@ -22,7 +22,7 @@ import numpy as np
 from experiments import _data, _report
 from xmcjax import losses
 
-NAME = "topk_in_a_network"
+NAME = "p004_network"
 K = 5
 TOPS = (1, 5)
 CHECKS = 20  # of the accuracy, on the way

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _data
-from experiments.baselines._base import Fitted
+from experiments.papers.p004.baselines._base import Fitted
 
 MARGIN = 0.01
 PASSES = 30  # over as many random instances as there are
@@ -58,7 +58,7 @@ class Wsabie:
     seed: int = 0
 
     def fit(self, X, y, C: float, start=None) -> Fitted:
-        """See :class:`experiments.baselines.Method`; C is the stepsize, `start` is not used."""
+        """See :class:`experiments.papers.p004.baselines.Method`; C is the stepsize, `start` is not used."""
         y = np.asarray(y)
         m = int(y.max()) + 1
         indices, values = _data.padded(X)

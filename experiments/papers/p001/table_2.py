@@ -1,0 +1,63 @@
+"""Sizes of the sets that stand for LSHTC, beside Table 2 of Alber et al. 2017.
+
+    python -m experiments.papers.p001.table_2 [--small|--full] [--out results]
+
+The LSHTC sets cannot be had. Writes p001_table_2.json and .md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from experiments import _report
+from experiments.papers import _sizes
+from experiments.papers.p001.published import TABLE_2
+
+NAME = "p001_table_2"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Sizes of sets.
+
+    Attributes:
+        sets: of experiments._multiclass.SETS.
+        out: folder of the results.
+        small: scikit-learn's digits.
+        full: as without it.
+    """
+
+    sets: tuple[str, ...] = ("naics2017", "clinc150")
+    out: Path = Path("results")
+    small: bool = False
+    full: bool = False
+
+    def chosen(self) -> Options:
+        """With the sets that --small stands for."""
+        return dataclasses.replace(self, sets=("digits",)) if self.small else self
+
+
+def run(options: Options) -> dict:
+    """The sizes."""
+    return {"rows": _sizes.sizes(options.sets)}
+
+
+def markdown(result: dict) -> str:
+    """Ours, then the paper's."""
+    ours = [
+        (r["set"], f"{r['train']:,}", f"{r['test']:,}", f"{r['classes']:,}", f"{r['features']:,}")
+        for r in result["rows"]
+    ]
+    paper = [(f"*{name}*", *(f"*{number:,}*" for number in numbers)) for name, numbers in TABLE_2.items()]
+    header = ("set", "rows", "test rows", "classes", "features")
+    return _report.markdown_table(header, ours + paper) + "\nIn italics the paper's, not here.\n"
+
+
+def main() -> None:
+    """Reads the options, runs, writes the results."""
+    _report.main(NAME, Options, __doc__, run, markdown)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What makes the table and figures of Gopal and Yang, 2013."""

@@ -1,0 +1,1 @@
+"""What makes the tables and figures of Seeger, 2006."""

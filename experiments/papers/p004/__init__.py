@@ -1,0 +1,1 @@
+"""What makes the tables and figures of Lapin, Hein and Schiele, 2015."""
