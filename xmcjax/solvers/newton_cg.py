@@ -75,6 +75,12 @@ class LaneProblem:
         tolerance: [B]; a lane has converged when ‖∇f‖ ≤ tolerance.
         loss: ℓ.
         penalty: R.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> from xmcjax.solvers.newton_cg import lane_problem
+        >>> isinstance(lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic), LaneProblem)
+        True
     """
 
     op: LinOp
@@ -109,6 +115,10 @@ class HParams(NamedTuple):
             minimum the gradient alone can be small too early. What CG has found of it counts, and a third
             of the bound on the rest; before its first step that is ‖∇f‖²/2λ. CG goes on until what
             it has found is more than that, or the whole is known to be less than nine times that.
+
+    Example:
+        >>> HParams(l2=0.1)._replace(max_steps=50).max_steps
+        50
     """
 
     l2: float = 1.0
@@ -159,6 +169,12 @@ def lane_problem(
     Raises:
         TypeError: a loss without curvature, or features that are no operator.
         ValueError: shapes that do not match, targets that are neither −1 nor 1.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
+        >>> problem.y.shape
+        (2, 1)
     """
     check_operator(op)
     if not instance("loss", loss, LaneLoss).smooth:
@@ -215,6 +231,12 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
 
     Raises:
         ValueError: starting weights or biases of another shape.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
+        >>> init(problem).w.tolist()
+        [[0.0]]
     """
     n, lanes = problem.y.shape
     d, dtype = problem.op.shape[1], problem.op.dtype
@@ -252,7 +274,14 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
 
 @needs_threads_of_jax
 def step(problem: LaneProblem, hp: HParams, state: State) -> State:
-    """One Newton step of every lane that is fresh or running; the others stay as they are."""
+    """One Newton step of every lane that is fresh or running; the others stay as they are.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
+        >>> step(problem, HParams(), init(problem)).w.shape
+        (1, 1)
+    """
     op = problem.op
     if has_kernels(op, problem.loss, problem.penalty):
         return _native_step(problem, hp, state)
@@ -276,7 +305,14 @@ def advance(problem: LaneProblem, hp: HParams, state: State, *, count: int = 1) 
 
 @needs_threads_of_jax
 def run(problem: LaneProblem, hp: HParams, state: State) -> State:
-    """Steps until every lane has ended."""
+    """Steps until every lane has ended.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
+        >>> run(problem, HParams(), init(problem)).status.tolist()
+        [1]
+    """
 
     def running(state: State) -> bool:
         return bool(np.any(moving(np.asarray(state.status))))
@@ -294,7 +330,13 @@ def _at_most(problem: LaneProblem, hp: HParams, state: State, count) -> State:
 
 
 def moving(status):
-    """Whether a lane of this status is still stepping."""
+    """Whether a lane of this status is still stepping.
+
+    Example:
+        >>> from xmcjax.solvers import Status
+        >>> moving(np.array([Status.RUNNING, Status.CONVERGED])).tolist()
+        [True, False]
+    """
     return (status == Status.FRESH) | (status == Status.RUNNING)
 
 
@@ -306,6 +348,10 @@ def gradient_tolerance(eps: float, positives, n: float, gradient_norm_at_zero):
         positives: |P| of each lane.
         n: rows.
         gradient_norm_at_zero: ‖∇f(0)‖ of each lane.
+
+    Example:
+        >>> round(float(gradient_tolerance(0.01, 3.0, 100.0, 50.0)), 4)
+        0.015
     """
     rare = np.minimum(positives, n - np.asarray(positives))
     return eps * np.maximum(1, rare) / n * gradient_norm_at_zero
