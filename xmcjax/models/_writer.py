@@ -58,10 +58,6 @@ def check_vacant(
     Raises:
         FileExistsError: it holds anything.
         OSError: it is a file, or cannot be read.
-
-    Example:
-        >>> import tempfile
-        >>> check_vacant(tempfile.mkdtemp())
     """
     directory = Path(directory)
     _manifest.check_directory(directory)

@@ -105,7 +105,8 @@ class Solver:
         >>> from xmcjax.solvers import SOLVERS
         >>> solver = SOLVERS["newton_cg"]
         >>> y = np.array([[1], [1], [-1], [-1]])
-        >>> problem = solver.problem(linops.make([[1.0], [2.0], [-1.0], [-2.0]]), y, losses.logistic, tolerance=1e-3)
+        >>> X = linops.make([[1.0], [2.0], [-1.0], [-2.0]])
+        >>> problem = solver.problem(X, y, losses.logistic, tolerance=1e-3)
         >>> solver.run(problem, solver.hparams(l2=0.1)).status.tolist()
         [1]
     """

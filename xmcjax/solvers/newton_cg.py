@@ -231,12 +231,6 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
 
     Raises:
         ValueError: starting weights or biases of another shape.
-
-    Example:
-        >>> from xmcjax import linops, losses
-        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
-        >>> init(problem).w.tolist()
-        [[0.0]]
     """
     n, lanes = problem.y.shape
     d, dtype = problem.op.shape[1], problem.op.dtype
@@ -274,14 +268,7 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
 
 @needs_threads_of_jax
 def step(problem: LaneProblem, hp: HParams, state: State) -> State:
-    """One Newton step of every lane that is fresh or running; the others stay as they are.
-
-    Example:
-        >>> from xmcjax import linops, losses
-        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
-        >>> step(problem, HParams(), init(problem)).w.shape
-        (1, 1)
-    """
+    """One Newton step of every lane that is fresh or running; the others stay as they are."""
     op = problem.op
     if has_kernels(op, problem.loss, problem.penalty):
         return _native_step(problem, hp, state)
@@ -330,13 +317,7 @@ def _at_most(problem: LaneProblem, hp: HParams, state: State, count) -> State:
 
 
 def moving(status):
-    """Whether a lane of this status is still stepping.
-
-    Example:
-        >>> from xmcjax.solvers import Status
-        >>> moving(np.array([Status.RUNNING, Status.CONVERGED])).tolist()
-        [True, False]
-    """
+    """Whether a lane of this status is still stepping."""
     return (status == Status.FRESH) | (status == Status.RUNNING)
 
 
@@ -348,10 +329,6 @@ def gradient_tolerance(eps: float, positives, n: float, gradient_norm_at_zero):
         positives: |P| of each lane.
         n: rows.
         gradient_norm_at_zero: ‖∇f(0)‖ of each lane.
-
-    Example:
-        >>> round(float(gradient_tolerance(0.01, 3.0, 100.0, 50.0)), 4)
-        0.015
     """
     rare = np.minimum(positives, n - np.asarray(positives))
     return eps * np.maximum(1, rare) / n * gradient_norm_at_zero
