@@ -67,8 +67,6 @@ nitpick_ignore_regex = [
 ]
 # Fields such as W and n are those of several classes, and their names no links.
 suppress_warnings = ["ref.python"]
-if not (DOCS / "notebooks").is_dir():  # a site without notebooks is a site
-    suppress_warnings += ["toc.empty_glob"]
 
 write_pages(DOCS / "reference" / "api")
 
@@ -83,7 +81,9 @@ OUTSIDE = {
 
 
 def to_site(app, docname, source):
-    """Links from a page of docs/ to those beside it."""
+    """Links from a page of docs/ to those beside it; an index without notebooks that are not there."""
+    if docname == "index" and not (DOCS / "notebooks").is_dir():
+        source[0] = re.sub(r"```{toctree}\n:caption: Notebooks\n.*?```\n", "", source[0], flags=re.DOTALL)
     source[0] = re.sub(
         r"\]\((?:\.\./)+(\w+\.md)([#)])", lambda m: f"]({OUTSIDE.get(m[1], m[0][2:-1])}{m[2]}", source[0]
     )

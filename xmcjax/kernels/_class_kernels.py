@@ -48,6 +48,12 @@ class ClassKernels:
             where each has a base kernel of its own, in order.
         n_classes: C.
         n_functions: columns of Φ, P or fewer in a merged tree.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0]])), 2.0, 0.1, 3)
+        >>> family.matmat(jnp.ones((2, 3, 1), jnp.float32)).shape
+        (2, 3, 1)
     """
 
     gram: Any
@@ -148,6 +154,12 @@ def class_kernels(
     Raises:
         TypeError: edges that are no whole numbers.
         ValueError: edges that are no tree, a variance that is not above 0, or sizes that do not match.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, gram, points
+        >>> base = gram(RBF(1.0), points([[0.0], [1.0]]))
+        >>> class_kernels(base, v=2.0, sigma2=0.1, n_classes=3).n_functions
+        3
     """
     dtype = gram.dtype
     P = n_classes = whole_number("n_classes", n_classes, 1)

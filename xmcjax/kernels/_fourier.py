@@ -29,6 +29,11 @@ class Fourier(Factored):
     Attributes:
         directions: G, [d, r/2].
         phases: G x of the training points, [r/2, n].
+
+    Example:
+        >>> from xmcjax.kernels import RBF, fourier, points
+        >>> isinstance(fourier(RBF(1.0), points([[0.0], [1.0], [2.0]]), rank=4), Fourier)
+        True
     """
 
     directions: jax.Array
@@ -72,6 +77,11 @@ def fourier(kernel: Kernel, points: Points, rank: int, *, seed=0) -> Fourier:
     Raises:
         TypeError: another kernel, or points that are known by products only.
         ValueError: a rank that is not even and above 0, a hyperparameter that is not above 0.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, points
+        >>> fourier(RBF(1.0), points([[0.0], [1.0], [2.0]]), rank=4).directions.shape
+        (1, 2)
     """
     if not isinstance(kernel, (RBF, Matern)):
         raise TypeError(f"random Fourier features: expected an RBF or Matern kernel, got {kernel}")

@@ -32,7 +32,13 @@ class Pairs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """Base of the kernel functions. ``a + b`` and ``a * b`` are kernels again."""
+    """Base of the kernel functions. ``a + b`` and ``a * b`` are kernels again.
+
+    Example:
+        >>> from xmcjax.kernels import KERNELS
+        >>> sorted(KERNELS)
+        ['linear', 'matern', 'rbf']
+    """
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
@@ -52,7 +58,15 @@ class Kernel:
 @pytree(data_fields=[], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Linear(Kernel):
-    """k(x, x') = x·x'. It has no hyperparameters; :class:`Scaled` gives it a variance."""
+    """k(x, x') = x·x'. It has no hyperparameters; :class:`Scaled` gives it a variance.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.kernels import gram, points
+        >>> product = gram(Linear(), points(np.float32([[-1], [1]])))
+        >>> product.matmat(jnp.ones((2, 1, 1))).ravel().tolist()
+        [0.0, 0.0]
+    """
 
     def value(self, pairs: Pairs) -> jax.Array:
         return pairs.inner
@@ -65,6 +79,12 @@ class RBF(Kernel):
 
     Args:
         w: inverse squared length, above 0.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.kernels import gram, points
+        >>> gram(RBF(2.0), points(np.float32([[0], [1]]))).matrices()[0].shape
+        (2, 2)
     """
 
     w: Any
@@ -87,6 +107,12 @@ class Matern(Kernel):
 
     Raises:
         ValueError: another ν.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.kernels import gram, points
+        >>> gram(Matern(1.0, nu=0.5), points(np.float32([[0], [1]]))).matrices()[0].shape
+        (2, 2)
     """
 
     w: Any
@@ -113,6 +139,11 @@ class Scaled(Kernel):
     Args:
         v: above 0.
         kernel: k.
+
+    Example:
+        >>> from xmcjax.kernels import RBF
+        >>> Scaled(2.0, RBF(1.0)).v
+        2.0
     """
 
     v: Any
@@ -125,7 +156,13 @@ class Scaled(Kernel):
 @pytree(data_fields=["first", "second"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Sum(Kernel):
-    """k₁(x, x') + k₂(x, x')."""
+    """k₁(x, x') + k₂(x, x').
+
+    Example:
+        >>> from xmcjax.kernels import RBF, Linear
+        >>> type(RBF(1.0) + Linear()).__name__
+        'Sum'
+    """
 
     first: Kernel
     second: Kernel
@@ -137,7 +174,13 @@ class Sum(Kernel):
 @pytree(data_fields=["first", "second"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Product(Kernel):
-    """k₁(x, x') k₂(x, x')."""
+    """k₁(x, x') k₂(x, x').
+
+    Example:
+        >>> from xmcjax.kernels import RBF, Linear
+        >>> type(RBF(1.0) * Linear()).__name__
+        'Product'
+    """
 
     first: Kernel
     second: Kernel
@@ -157,6 +200,11 @@ def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
     Raises:
         TypeError: no kernel, or a hyperparameter that is no number.
         ValueError: stacks of different lengths, or a hyperparameter that is known and not above 0.
+
+    Example:
+        >>> from xmcjax.kernels import RBF
+        >>> stack(RBF([1.0, 2.0]), "float32")[1]
+        2
     """
     named, form = jax.tree_util.tree_flatten_with_path(
         instance("kernel", kernel, Kernel), is_leaf=lambda a: not isinstance(a, Kernel)

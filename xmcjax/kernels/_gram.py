@@ -44,6 +44,11 @@ class Gram:
         stored: L matrices [n, n], or None where each product makes them anew.
         count: L.
         rows: of a tile.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, gram, points
+        >>> isinstance(gram(RBF(1.0), points([[0.0], [1.0]])), Gram)
+        True
     """
 
     kernel: Any
@@ -151,6 +156,11 @@ def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**3
 
     Raises:
         ValueError: a hyperparameter that is not above 0, or stacks of different lengths.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, points
+        >>> gram(RBF(1.0), points([[0.0], [1.0]])).matmat(jnp.ones((2, 1, 1), jnp.float32)).shape
+        (2, 1, 1)
     """
     kernel, count = stack(kernel, points.dtype)
     n, width = points.n, jnp.dtype(points.dtype).itemsize

@@ -39,6 +39,11 @@ class LowRank(Factored):
         active: the active points of each kernel.
         places: where they stand among the training points, [r_l] each.
         corrected: whether the diagonal is exact.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, low_rank, points
+        >>> isinstance(low_rank(RBF(1.0), points([[0.0], [1.0], [2.0]]), rank=2), LowRank)
+        True
     """
 
     active: tuple
@@ -82,6 +87,11 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
 
     Raises:
         ValueError: an unknown method, a rank out of range, a hyperparameter that is not above 0.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, points
+        >>> low_rank(RBF(1.0), points([[0.0], [1.0], [2.0]]), rank=2).factors.F[0].shape
+        (2, 3)
     """
     name_of("method", method, METHODS)
     rank, seed, n = whole_number("rank", rank, 1), whole_number("seed", seed, 0), points.n

@@ -118,6 +118,10 @@ def tree(hierarchy) -> Tree:
     Raises:
         TypeError: edges that are no whole numbers.
         ValueError: edges that are no tree.
+
+    Example:
+        >>> tree([(0, 1), (0, 2), (1, 3), (1, 4)]).leaf.tolist()  # of 2, 3 and 4, without the root
+        [1, 2, 3]
     """
     hierarchy = Hierarchy.of(hierarchy)
     starts, parent = hierarchy.starts, hierarchy.parent

@@ -39,6 +39,12 @@ class Points:
         norms2: the squared norms of those rows, [n].
         offset: x·m − ½‖m‖², [n], so that x·x' is the product of the rows plus both offsets.
         centre: m, [d], or None.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.kernels import points
+        >>> isinstance(points(np.float32([[0, 1], [1, 0]])), Points)
+        True
     """
 
     op: LinOp
@@ -91,6 +97,11 @@ class GivenProducts:
     Attributes:
         matrix: inner products, [points, training points].
         diagonal: of each point with itself, [points].
+
+    Example:
+        >>> from xmcjax.kernels import precomputed
+        >>> isinstance(precomputed([[1.0]]), GivenProducts)
+        True
     """
 
     matrix: jax.Array
@@ -135,6 +146,11 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
 
     Raises:
         ValueError: X of another width than the training points, or not of matrix form.
+
+    Example:
+        >>> X = points(np.float32([[0, 1], [1, 0]]))
+        >>> X.norms2.tolist()
+        [0.5, 0.5]
     """
     if like is not None:
         if X.ndim != 2 or X.shape[1] != like.op.shape[1]:
@@ -174,6 +190,10 @@ def precomputed(M, dtype=None) -> GivenProducts:
 
     Raises:
         ValueError: M not square, not finite, not symmetric or not positive semidefinite.
+
+    Example:
+        >>> precomputed([[1.0, 0.5], [0.5, 1.0]]).diagonal.tolist()
+        [1.0, 1.0]
     """
     M = _matrix(M, dtype)
     n = M.shape[0]
@@ -205,6 +225,11 @@ def precomputed_test(M, like: GivenProducts, diagonal=None) -> GivenProducts:
 
     Raises:
         ValueError: M of another width than the training points, or not finite.
+
+    Example:
+        >>> train = precomputed([[1.0, 0.5], [0.5, 1.0]])
+        >>> precomputed_test([[0.5, 0.25]], train).matrix.shape
+        (1, 2)
     """
     M = _matrix(M, like.dtype)
     if M.shape[1] != like.n:

@@ -23,6 +23,12 @@ class ArrayModel:
         TypeError: weights that are no real numbers.
 
     Sparse weights are copied: changes of `coef` do not reach the model.
+
+    Example:
+        >>> from xmcjax.models import predict_topk
+        >>> model = ArrayModel(np.float32([[1, 0], [0, 1]]), np.float32([0, 0.5]))
+        >>> predict_topk(model, np.float32([[0, 2]]), 1)[0].tolist()
+        [[1]]
     """
 
     def __init__(self, coef, intercept=None, status=None):

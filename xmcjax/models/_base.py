@@ -25,6 +25,13 @@ class WeightSource(Protocol):
         n_features: d, without the bias.
         dtype: float32 or float64.
         label_range: (first, one past the last) label that there are weights for.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.models import ArrayModel
+        >>> model = ArrayModel(np.float32([[1, 0], [0, 1]]))
+        >>> model.n_labels, model.n_features
+        (2, 2)
     """
 
     n_labels: int
@@ -54,5 +61,10 @@ def check_labels(first: int, last: int, n_labels: int) -> tuple[int, int]:
 def is_trained(status: np.ndarray) -> np.ndarray:
     """Which statuses belong to labels with a score: those for which weights were kept. A score of 0
     for the others would stand above most trained labels, whose scores are mostly negative.
+
+    Example:
+        >>> from xmcjax.solvers import Status
+        >>> is_trained(np.array([Status.CONVERGED, Status.NO_POSITIVES])).tolist()
+        [True, False]
     """
     return ~np.isin(_sparse.array(status, "status"), (NONFINITE, NO_POSITIVES, NOT_STORED))

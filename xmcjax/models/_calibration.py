@@ -35,6 +35,11 @@ class Calibration:
     Raises:
         TypeError: arrays of another kind.
         ValueError: of another shape, numbers that are not finite, slopes that are not above 0.
+
+    Example:
+        >>> calibration = Calibration(np.array([2.0]), np.array([-1.0]), np.array([False]))
+        >>> calibration.slope.tolist()
+        [2.0]
     """
 
     slope: np.ndarray

@@ -31,6 +31,13 @@ class HeldOut(NamedTuple):
         rows: their numbers, [h].
         X: their features, [h, d].
         model: weights of the labels that are calibrated, which were trained on the other rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.models import ArrayModel
+        >>> held = HeldOut(np.array([3]), np.float32([[1, 0]]), ArrayModel(np.float32([[1, 0]])))
+        >>> held.rows.tolist()
+        [3]
     """
 
     rows: np.ndarray

@@ -15,6 +15,10 @@ def _quoted(text: str) -> str:
 class ModelError(ValueError):
     """A model cannot be read, continued or used as asked. What the operating system refuses (no
     such file, no permission, a full disk) stays an ``OSError``.
+
+    Example:
+        >>> issubclass(IncompleteModelError, ModelError)
+        True
     """
 
 
@@ -25,6 +29,10 @@ class ModelFormatError(ModelError):
         path: the file.
         expected: what the format asks for.
         found: what is there instead, at most 300 characters of it.
+
+    Example:
+        >>> str(ModelFormatError("my-model", "a manifest", "none"))
+        'my-model: expected a manifest, found none'
     """
 
     def __init__(self, path: str | os.PathLike[str], expected: str, found: str):
@@ -47,6 +55,10 @@ class ModelMismatchError(ModelError):
         key: the first thing that differs.
         found: what it is in the model.
         wanted: what the run has.
+
+    Example:
+        >>> str(ModelMismatchError("my-model", "C", "1.0", "10.0"))
+        'my-model: cannot resume, the model was started with C = 1.0, this run has 10.0'
     """
 
     def __init__(self, path: str | os.PathLike[str], key: str, found: str, wanted: str):
@@ -62,4 +74,9 @@ class ModelMismatchError(ModelError):
 
 
 class IncompleteModelError(ModelError):
-    """Labels of a model are not trained yet."""
+    """Labels of a model are not trained yet.
+
+    Example:
+        >>> str(IncompleteModelError("my-model: 3 labels are missing"))
+        'my-model: 3 labels are missing'
+    """

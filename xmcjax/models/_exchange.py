@@ -26,6 +26,11 @@ class Exchange(NamedTuple):
         write: (path, model) -> what is to be told about the file.
         read: (path, max_memory=…) -> the model, or None where files can be written only.
         asks_bias: whether the reader must be told of a feature that stands for the bias.
+
+    Example:
+        >>> from xmcjax.models import EXCHANGES
+        >>> sorted(name for name, exchange in EXCHANGES.items() if exchange.read)
+        ['dismec', 'liblinear', 'npz']
     """
 
     what: str
@@ -68,6 +73,18 @@ def export_model(
         ModelError: the model is damaged or not complete.
         ImportError: ONNX without onnx (the extra ``onnx``).
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from xmcjax.models import ShardWriter
+        >>> folder = tempfile.mkdtemp()
+        >>> with ShardWriter(folder, {"n_features": 2, "n_labels": 2, "dtype": "float32"}) as writer:
+        ...     for label in writer.missing():
+        ...         writer.add(label, [0], np.float32([1]), 0.5)
+        >>> notes = export_model(folder, folder + ".txt", "liblinear")
+        >>> open(folder + ".txt").readline().strip()
+        'solver_type MCSVM_CS'
     """
     entry = EXCHANGES[name_of("format", format, EXCHANGES)]
     if not isinstance(model, LinearModel):
@@ -108,6 +125,15 @@ def import_model(
         ValueError: no such format, or a bias where the file knows it.
         FileExistsError: the directory holds anything.
         OSError: a file cannot be read or written.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> import scipy.sparse as sp
+        >>> folder = tempfile.mkdtemp()
+        >>> sp.save_npz(folder + "/weights.npz", sp.csr_matrix(np.float32([[1, 0], [0, 1]])))
+        >>> import_model(folder + "/weights.npz", folder + "/model", "npz", bias=-1).n_labels
+        2
     """
     entry = EXCHANGES[name_of("format", format, IMPORTS)]
     options = {}

@@ -111,6 +111,16 @@ def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> 
     Raises:
         OSError, ModelError: as :meth:`LinearModel.load`; another writer is at work; the disk is full.
         TypeError, ValueError: a memory that is no whole number above 0.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from xmcjax.models import ShardWriter
+        >>> folder = tempfile.mkdtemp()
+        >>> with ShardWriter(folder, {"n_features": 2, "n_labels": 1, "dtype": "float32"}) as writer:
+        ...     writer.add(0, [0], np.float32([1]))
+        >>> write_index(folder).name
+        'by-feature.safetensors'
     """
     memory = whole_number("memory", memory, 1, sys.maxsize)
     directory = Path(directory)

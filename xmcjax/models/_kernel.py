@@ -143,6 +143,14 @@ def system_of(directory: str | os.PathLike[str]) -> str:
     Raises:
         ModelFormatError: a damaged manifest, or another system.
         OSError: no such directory, no manifest in it, or no permission.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax import OneVsAllClassifier
+        >>> folder = tempfile.mkdtemp()
+        >>> OneVsAllClassifier().fit([[0.0], [1.0]], [0, 1]).save(folder)
+        >>> system_of(folder)
+        'one-vs-all'
     """
     content = _content(Path(directory))
     if isinstance(content, dict) and content.get("format") == KERNEL_FORMAT:

@@ -43,6 +43,16 @@ class LinearModel:
         n_features: d, the features of X after its transforms, without the bias.
         label_range: (first, one past the last) label that the directory is to hold.
         dtype: of the weights, float32 or float64.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.models import ShardWriter
+        >>> folder = tempfile.mkdtemp()
+        >>> with ShardWriter(folder, {"n_features": 4, "n_labels": 1, "dtype": "float32"}) as writer:
+        ...     writer.add(0, [0, 3], np.float32([1, 2]), 0.5)
+        >>> model = LinearModel.load(folder)
+        >>> model.weights(0, 1).toarray().tolist()
+        [[1.0, 0.0, 0.0, 2.0]]
     """
 
     def __init__(self, directory: Path, manifest: Manifest, lazy: bool):

@@ -35,6 +35,17 @@ def merge_models(
         FileExistsError: the directory holds anything.
         ValueError: no parts.
         OSError: a file that cannot be read or written.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from xmcjax.models import ShardWriter
+        >>> folder, meta = tempfile.mkdtemp(), {"n_features": 2, "n_labels": 2, "dtype": "float32"}
+        >>> for part in (0, 1):
+        ...     with ShardWriter(f"{folder}/{part}", meta, (part, part + 1), 1) as writer:
+        ...         writer.add(part, [0], np.float32([1]))
+        >>> merge_models([f"{folder}/0", f"{folder}/1"], f"{folder}/whole").n_labels
+        2
     """
     if not isinstance(parts, (list, tuple)):
         raise TypeError(f"parts: expected a list of directories, found {type(parts).__name__}")

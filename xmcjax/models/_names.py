@@ -27,6 +27,10 @@ class Names:
     Attributes:
         classes: of the labels, ascending, [L]: numbers, texts or truth values; None where labels are numbers.
         features: texts, [d]; None where they have none.
+
+    Example:
+        >>> Names(classes=np.array(["left", "right"])).classes.tolist()
+        ['left', 'right']
     """
 
     classes: np.ndarray | None = None

@@ -110,6 +110,12 @@ def scores_above(
 
     Raises:
         ValueError: as in `predict_topk`; a negative threshold.
+
+    Example:
+        >>> from xmcjax.models import ArrayModel
+        >>> model = ArrayModel(np.float32([[1, 0], [0, 1]]))
+        >>> scores_above(model, np.float32([[2, -1]])).toarray().tolist()
+        [[2.0, 0.0]]
     """
     if not number("threshold", threshold) >= 0:
         raise ValueError(f"threshold: expected at least 0, found {threshold}")

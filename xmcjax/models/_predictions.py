@@ -85,6 +85,14 @@ def write_predictions(
             also a label of `n_labels` or more.
         TypeError: labels that are not integers or scores that are not floating point.
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.models import read_predictions
+        >>> path = tempfile.mkdtemp() + "/top2.txt"
+        >>> write_predictions(path, np.array([[1, 0]]), np.float32([[0.5, 0.25]]))
+        >>> read_predictions(path)[0].tolist()
+        [[1, 0]]
     """
     rows = checked(labels, scores)  # before an old file is touched
     with prediction_file(path, format, n_labels=n_labels) as write:
@@ -145,5 +153,14 @@ def read_predictions(
             once, and the best come first by their scores.
         OSError: the file cannot be read.
         ValueError: no such format.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.models import write_predictions
+        >>> path = tempfile.mkdtemp() + "/top2.npz"
+        >>> write_predictions(path, np.array([[1, 0]]), np.float32([[0.5, 0.25]]))
+        >>> labels, scores = read_predictions(path)
+        >>> labels.tolist(), scores.tolist()
+        ([[1, 0]], [[0.5, 0.25]])
     """
     return _format(path, format).read(path, max_memory)

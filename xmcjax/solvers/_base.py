@@ -6,7 +6,12 @@ import enum
 
 
 class Status(enum.IntEnum):
-    """Of one lane. The numbers are stored in models: never renumber."""
+    """Of one lane. The numbers are stored in models: never renumber.
+
+    Example:
+        >>> Status(1).name
+        'CONVERGED'
+    """
 
     FRESH = -1  #: has starting weights; its first step takes them
     RUNNING = 0

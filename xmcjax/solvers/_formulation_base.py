@@ -42,7 +42,13 @@ def is_own(a, y):
 
 @dataclasses.dataclass(frozen=True)
 class Formulation:
-    """A formulation; those below replace what is another in theirs."""
+    """A formulation; those below replace what is another in theirs.
+
+    Example:
+        >>> from xmcjax.solvers.multiclass_dual import FORMULATIONS
+        >>> sorted(FORMULATIONS)
+        ['cs', 'llw', 'ovr', 'ovr_squared', 'ww']
+    """
 
     name: str
     #: whether `coefficients` takes a sparse α too, and gives as few that are not zero

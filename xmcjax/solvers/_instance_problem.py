@@ -104,6 +104,10 @@ class HParams:
             2³¹ or more.
 
     The native call takes the rows of a sparse matrix one by one: block and sweeps are 1 there.
+
+    Example:
+        >>> HParams(tol=1e-4).max_epochs
+        1000
     """
 
     tol: float = 1e-3
@@ -156,6 +160,12 @@ def problem(
             native calls asked for where there are none.
         TypeError: classes or k that are no whole numbers, inner products of another dtype, features that
             are no operator.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> op = linops.make(np.float32([[1, 0], [0, 1], [1, 1]]))
+        >>> problem(op, [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)), k=2).classes
+        3
     """
     if not isinstance(op, Gram):
         check_operator(op)

@@ -23,7 +23,13 @@ _REMEDY = remedies("allow more steps or a looser tolerance", "loosen the toleran
 
 
 class Weights(NamedTuple):
-    """Of linear scores X w + bias."""
+    """Of linear scores X w + bias.
+
+    Example:
+        >>> import numpy as np
+        >>> Weights(np.zeros((3, 2)), np.zeros(2)).w.shape
+        (3, 2)
+    """
 
     w: Any  #: [d, lanes], or [d, classes]
     bias: Any  #: [lanes], or [classes]; 0 without
@@ -37,6 +43,14 @@ class Solution(NamedTuple):
         value: the objective there, a number for each lane.
         status: of :class:`~xmcjax.solvers.Status`, a number for each lane.
         diagnostics: what else the solver knows of its run: its last state, or its record.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers import SOLVERS
+        >>> solver = SOLVERS["multinomial"]
+        >>> solution = solver.run(solver.problem(linops.make([[1.0], [-1.0]]), [0, 1], 1.0))
+        >>> solution.weights.w.shape, solution.remedy
+        ((1, 2), '')
     """
 
     weights: Any
@@ -85,6 +99,16 @@ class Solver:
         derivative: the conditions of the implicit function theorem with parameters (problem, hp) and the
             weights as x, or a sentence that says why there is no derivative.
         pure: whether ``run`` may be part of a jitted or vmapped function; one that is not works on the host.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> from xmcjax.solvers import SOLVERS
+        >>> solver = SOLVERS["newton_cg"]
+        >>> y = np.array([[1], [1], [-1], [-1]])
+        >>> X = linops.make([[1.0], [2.0], [-1.0], [-2.0]])
+        >>> problem = solver.problem(X, y, losses.logistic, tolerance=1e-3)
+        >>> solver.run(problem, solver.hparams(l2=0.1)).status.tolist()
+        [1]
     """
 
     problem: Callable[..., Any]

@@ -75,6 +75,12 @@ class LaneProblem:
         tolerance: [B]; a lane has converged when ‖∇f‖ ≤ tolerance.
         loss: ℓ.
         penalty: R.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> from xmcjax.solvers.newton_cg import lane_problem
+        >>> isinstance(lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic), LaneProblem)
+        True
     """
 
     op: LinOp
@@ -109,6 +115,10 @@ class HParams(NamedTuple):
             minimum the gradient alone can be small too early. What CG has found of it counts, and a third
             of the bound on the rest; before its first step that is ‖∇f‖²/2λ. CG goes on until what
             it has found is more than that, or the whole is known to be less than nine times that.
+
+    Example:
+        >>> HParams(l2=0.1)._replace(max_steps=50).max_steps
+        50
     """
 
     l2: float = 1.0
@@ -159,6 +169,12 @@ def lane_problem(
     Raises:
         TypeError: a loss without curvature, or features that are no operator.
         ValueError: shapes that do not match, targets that are neither −1 nor 1.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
+        >>> problem.y.shape
+        (2, 1)
     """
     check_operator(op)
     if not instance("loss", loss, LaneLoss).smooth:
@@ -276,7 +292,14 @@ def advance(problem: LaneProblem, hp: HParams, state: State, *, count: int = 1) 
 
 @needs_threads_of_jax
 def run(problem: LaneProblem, hp: HParams, state: State) -> State:
-    """Steps until every lane has ended."""
+    """Steps until every lane has ended.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
+        >>> run(problem, HParams(), init(problem)).status.tolist()
+        [1]
+    """
 
     def running(state: State) -> bool:
         return bool(np.any(moving(np.asarray(state.status))))

@@ -96,7 +96,14 @@ __all__ = [
 
 
 class Solution(NamedTuple):
-    """What :func:`solve` ends with."""
+    """What :func:`solve` ends with.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers import topk_sdca
+        >>> topk_sdca.solve(np.float32([[1, 0], [0, 1], [1, 1]]), [0, 1, 2], k=1).status.name
+        'CONVERGED'
+    """
 
     W: np.ndarray  #: [d, m], in the dtype of X; of inner products the coefficients of the rows, [n, m]
     primal: float
@@ -137,6 +144,12 @@ def problem(
     Raises:
         ValueError: an unknown variant; k, C, gamma or classes out of range; shapes that do not match.
         TypeError: k or classes that are no whole numbers, a mask that is not boolean.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> lanes = problem(linops.make(np.float32([[1, 0], [0, 1], [1, 1]])), [0, 1, 2], k=[1, 2], C=1.0)
+        >>> lanes.bound.shape
+        (2, 3)
     """
     name_of("variant", variant, VARIANTS)
     if not isinstance(op, Gram):
@@ -208,7 +221,13 @@ def solve(
             or None.
 
     Raises:
-        ValueError, TypeError: as :func:`problem` and `instance_dual.run`; a start of another shape, or not finite.
+        ValueError, TypeError: as :func:`problem` and `instance_dual.run`; a start of another shape, or not
+            finite.
+
+    Example:
+        >>> solution = solve(np.float32([[1, 0], [0, 1], [1, 1]]), [0, 1, 2], k=2, C=1.0)
+        >>> solution.W.shape, solution.gap < 1e-3
+        ((2, 3), True)
     """
     max_epochs, seed = whole_number("max_epochs", max_epochs, 1), whole_number("seed", seed, 0)
     C, tol, gamma = number("C", C), number("tol", tol), number("gamma", gamma)

@@ -199,6 +199,10 @@ def most_likely(u, lengths, transitions) -> np.ndarray:
     Raises:
         TypeError: what is no array of real numbers, or lengths that are no whole numbers.
         ValueError: shapes that do not match, numbers that are not finite, lengths that do not sum to n.
+
+    Example:
+        >>> most_likely([[2.0, 0.0], [0.4, 0.5]], [2], [[1.0, 0.0], [0.0, 1.0]]).tolist()
+        [0, 0]
     """
     u, lengths, transitions = _checked_scores(u, lengths, transitions)
     labels, first = np.empty(len(u), int), 0

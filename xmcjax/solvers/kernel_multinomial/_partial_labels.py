@@ -82,6 +82,10 @@ def partial_labels(allowed) -> PartialLabels:
     Raises:
         ValueError: an array of another shape, or a row without a class.
         TypeError: no matrix of truth values.
+
+    Example:
+        >>> partial_labels([[True, True, False], [False, False, True]]).allowed.shape
+        (1, 3, 1)
     """
     allowed = _sparse.array(allowed, "allowed")
     if allowed.dtype != bool:

@@ -161,6 +161,12 @@ def kernel_problem(
     Raises:
         ValueError: an unknown likelihood, shapes that do not match, or an exact solution asked of
             functions that are mixed or of another likelihood than softmax.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> kernel_problem(family, [0, 1, 1]).weight.shape
+        (3, 1)
     """
     n, C, dtype = kernel.n, kernel.n_classes, kernel.dtype
     if isinstance(likelihood, str):
@@ -220,6 +226,10 @@ def random_folds(n: int, q: int, seed) -> np.ndarray:
 
     Raises:
         ValueError: q out of range.
+
+    Example:
+        >>> np.bincount(random_folds(10, 3, seed=0)).tolist()
+        [4, 3, 3]
     """
     whole_number("n", n, 2)
     whole_number("seed", seed, 0, 2**64 - 1)
@@ -240,6 +250,10 @@ def fold_weights(folds, q: int, dtype) -> jax.Array:
     Raises:
         TypeError: folds that are no whole numbers, or another dtype.
         ValueError: folds of another shape, or less than one.
+
+    Example:
+        >>> fold_weights([0, 1, 1], 2, "float32").tolist()
+        [[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]
     """
     folds, dtype = _sparse.array(folds, "folds"), computed_dtype(dtype)
     if folds.ndim != 1 or folds.dtype.kind not in "iu":
@@ -258,6 +272,10 @@ def check_folds(folds, numbers: np.ndarray) -> np.ndarray:
     Raises:
         ValueError: another shape or kind, a fold without points, or one whose training part has
             fewer than two classes.
+
+    Example:
+        >>> check_folds([0, 1, 0, 1], np.array([0, 0, 1, 1])).tolist()
+        [0, 1, 0, 1]
     """
     folds = _sparse.array(folds, "folds")
     if folds.shape != numbers.shape or folds.dtype.kind not in "iu" or folds.min() < -1 or folds.max() < 1:

@@ -47,6 +47,14 @@ def run(
 
     Raises:
         TypeError: `observe` that cannot be called.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import init, kernel_problem
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> problem = kernel_problem(family, [0, 1, 1])
+        >>> run(problem, HParams(), init(problem)).status.tolist()
+        [1]
     """
     if observe is not None and not callable(observe):
         raise TypeError(f"observe: expected a function of the state, got {type(observe).__name__}")

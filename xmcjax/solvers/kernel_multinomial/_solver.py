@@ -72,6 +72,13 @@ def fit(problem: KernelProblem, hp: HParams, start: jax.Array | None = None) -> 
         problem: of B lanes.
         hp: limits and tolerances.
         start: α to start from.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import kernel_problem
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> fit(kernel_problem(family, [0, 1, 1]), HParams()).shape
+        (3, 2, 1)
     """
     state = None if start is None else init(*fixed((problem, start)))
     return SOLVER.run(problem, hp, state).weights

@@ -35,6 +35,10 @@ class HParams(NamedTuple):
         cg_tolerance: CG of a Newton step stops at this, relative, and at the square root of ‖α + g‖∞.
         armijo: η of the sufficient decrease.
         max_backtracks: halvings of a step.
+
+    Example:
+        >>> HParams(tolerance=1e-4).tolerance
+        0.0001
     """
 
     tolerance: float = 1e-5

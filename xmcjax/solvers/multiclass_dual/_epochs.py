@@ -35,6 +35,10 @@ class HParams(NamedTuple):
         tol: converged when the relative duality gap is no larger, with what rounding may have added to it.
         max_epochs: epochs at most.
         shrinking: whether variables are dropped.
+
+    Example:
+        >>> HParams(tol=1e-6).max_epochs
+        1000
     """
 
     tol: float = 1e-3

@@ -83,6 +83,11 @@ def run_multilabel(
             shape, or of which no row has a label and lacks one; C, `tol`, `max_epochs`, `threads` or a start
             out of range; native kernels asked for where there are none.
         TypeError: arguments of another kind.
+
+    Example:
+        >>> solution = run_multilabel(np.float32([[1, 0], [0, 1]]), np.array([[1, 1, 0], [0, 1, 0]]), C=1.0)
+        >>> solution.W.shape
+        (2, 3)
     """
     check_limits(tol, max_epochs, threads)
     seed, observe = whole_number("seed", seed, 0), observed(observe)

@@ -35,6 +35,12 @@ class MulticlassProblem:
         C: weight of the losses, a number, or [n] with one for each row.
         classes: m.
         formulation: of ``FORMULATIONS``.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers.multiclass_dual import multiclass_problem
+        >>> isinstance(multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1]), MulticlassProblem)
+        True
     """
 
     op: linops.LinOp
@@ -172,6 +178,10 @@ def multiclass_problem(
         ValueError: an unknown formulation; a malformed X; C not above 0, or outside the range of the dtype of
             X; a value of X that is not finite, or none that is not zero; rows whose squares overflow;
             classes that are not 0 … m−1, or fewer than two.
+
+    Example:
+        >>> multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="ww").classes
+        2
     """
     X, y, classes, C = check_problem(X, y, formulation, C, classes)
     op = linops.make(X, backend=backend, threads=threads)

@@ -11,7 +11,12 @@ import numpy as np
 
 
 def round_count(classes: int) -> int:
-    """Rounds in which every class meets every other once: C − 1, or C where C is odd."""
+    """Rounds in which every class meets every other once: C − 1, or C where C is odd.
+
+    Example:
+        >>> round_count(6), round_count(7)
+        (5, 7)
+    """
     return classes - 1 + classes % 2
 
 

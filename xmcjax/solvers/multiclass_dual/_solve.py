@@ -31,7 +31,15 @@ _EPOCHS = 30
 
 
 class Solution(NamedTuple):
-    """What came out."""
+    """What came out.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers import multiclass_dual
+        >>> solution = multiclass_dual.run(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="cs")
+        >>> solution.status.name
+        'CONVERGED'
+    """
 
     W: np.ndarray  #: [d, m], in the dtype of X
     alpha: sp.csr_array  #: dual variables, [n, m]
@@ -101,6 +109,11 @@ def run(
         ValueError: as :func:`multiclass_problem`; `tol` not above 0; `max_epochs` or `threads` below 1; a
             start of another shape, or not finite.
         TypeError: a start that is no matrix, or `observe` that cannot be called.
+
+    Example:
+        >>> solution = run(np.float32([[1, 0], [0, 1], [1, 1]]), [0, 1, 2], formulation="ww", C=1.0)
+        >>> solution.W.shape, solution.gap < 1e-3
+        ((2, 3), True)
     """
     check_limits(tol, max_epochs, threads)
     seed = whole_number("seed", seed, 0)

@@ -56,6 +56,12 @@ class Problem:
         classes: K.
         intercept: whether there is a b; it is not regularised.
         axis: of the mesh over which the classes are split, or None.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers.multinomial import multinomial_problem
+        >>> isinstance(multinomial_problem(linops.make([[1.0], [-1.0]]), [0, 1], lam=1.0), Problem)
+        True
     """
 
     op: LinOp
@@ -94,6 +100,11 @@ def multinomial_problem(
         ValueError: λ not above 0; fewer than two classes; labels out of range or of another
             length; features or weights that are not finite, or weights too large for a gradient.
         TypeError: labels that are not integers, or features that are no operator.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> multinomial_problem(linops.make([[1.0], [-1.0]]), [0, 1], lam=1.0).classes
+        2
     """
     check_operator(op)
     check_threads_of_jax()
@@ -220,7 +231,15 @@ class Evaluation(NamedTuple):
 
 @needs_threads_of_jax
 def evaluate(problem: Problem, W, bias) -> Evaluation:
-    """G and ∇G by one product with X and one with its transpose; both at once in the native pass."""
+    """G and ∇G by one product with X and one with its transpose; both at once in the native pass.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers.multinomial import multinomial_problem
+        >>> problem = multinomial_problem(linops.make([[1.0], [-1.0]]), [0, 1], lam=1.0)
+        >>> round(float(evaluate(problem, jnp.zeros((1, 2)), jnp.zeros(2)).value), 3)
+        1.386
+    """
     if problem.native and problem.axis is None:
         sums = native.call("softmax_pass", X=problem.csr, y=problem.y, weight=problem.weight, W=W, bias=bias)
         gradient = problem.l2 * W + sums["gradient"]

@@ -50,7 +50,15 @@ class Record(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What a run ends with."""
+    """What a run ends with.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers.multinomial import multinomial_problem, run
+        >>> solution = run(multinomial_problem(linops.make([[1.0], [-1.0]]), [0, 1], lam=1.0))
+        >>> solution.W.shape, solution.gap < 1e-4
+        ((1, 2), True)
+    """
 
     W: jax.Array  #: [d, K]; over a mesh its columns are split, and filled up with zeros
     bias: jax.Array  #: [K], likewise
@@ -160,6 +168,13 @@ def run(
         Disagreement: a ValueError; processes were given different arguments, and all of them say which.
         PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
             and names the process. This one then exits with status 1, whatever the others do.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers.multinomial import multinomial_problem
+        >>> problem = multinomial_problem(linops.make([[1.0], [-1.0]]), [0, 1], lam=1.0)
+        >>> run(problem).status.name
+        'CONVERGED'
     """
     name_of("method", method, CHOICES)
     hp = HParams() if hp is None else _checked(hp)

@@ -28,6 +28,10 @@ class HParams(NamedTuple):
         max_steps: outer iterations.
         gradient_tolerance: it has to have ‖∇G‖ ≤ gradient_tolerance · ‖∇G(0)‖ too. None: for block_newton
             nothing of the kind, as it knows its decrement; for the other methods the tolerance.
+
+    Example:
+        >>> HParams(tolerance=1e-6).max_steps
+        1000
     """
 
     tolerance: float = 1e-4
