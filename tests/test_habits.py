@@ -100,4 +100,6 @@ def test_an_sdist_without_the_sources_of_the_kernels_is_refused(tmp_path):
     module = runpy.run_path(str(ROOT / ".ci" / "sdist.py"))
     with tarfile.open(tmp_path / "x.tar.gz", "w:gz"):
         pass
-    assert {f"{name} is not there" for name in module["NEEDED"]} == set(module["faults"](tmp_path / "x.tar.gz"))
+    assert {f"{name} is not there" for name in module["NEEDED"]} == set(
+        module["faults"](tmp_path / "x.tar.gz")
+    )

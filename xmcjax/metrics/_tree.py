@@ -42,7 +42,7 @@ def taxonomy_loss(y_true, y_pred, edges) -> float:
         Seeger, 2006, section 8.2.
 
     Example:
-        >>> edges = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5)]  # leaves 3 and 4 below node 1, leaf 5 below node 2
+        >>> edges = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5)]  # leaves 3 and 4 below 1, leaf 5 below 2
         >>> taxonomy_loss([3, 5], [4, 3], edges)
         1.5
     """
@@ -62,7 +62,7 @@ def parent_accuracy(y_true, y_pred, edges) -> float:
     Arguments and errors as in :func:`taxonomy_loss`.
 
     Example:
-        >>> edges = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5)]  # leaves 3 and 4 below node 1, leaf 5 below node 2
+        >>> edges = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5)]  # leaves 3 and 4 below 1, leaf 5 below 2
         >>> parent_accuracy([3, 5], [4, 3], edges)
         0.5
     """

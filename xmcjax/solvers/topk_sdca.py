@@ -208,7 +208,8 @@ def solve(
             or None.
 
     Raises:
-        ValueError, TypeError: as :func:`problem` and `instance_dual.run`; a start of another shape, or not finite.
+        ValueError, TypeError: as :func:`problem` and `instance_dual.run`; a start of another shape, or not
+            finite.
     """
     max_epochs, seed = whole_number("max_epochs", max_epochs, 1), whole_number("seed", seed, 0)
     C, tol, gamma = number("C", C), number("tol", tol), number("gamma", gamma)
