@@ -24,6 +24,7 @@ _PARTS = (
     "cli",
     "cluster",
     "data",
+    "datasets",
     "estimators",
     "inits",
     "kernels",
