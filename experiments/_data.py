@@ -9,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data import fit_transforms, load_demo, load_svmlight, load_xmc, make_power_law
+from xmcjax import datasets
+from xmcjax.data import fit_transforms
+from xmcjax.datasets import make_power_law
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,6 +42,20 @@ def folder() -> Path:
     return path
 
 
+def fetch(name: str) -> datasets.Fetched:
+    """A set of :mod:`xmcjax.datasets`, from the folder of the data sets if it is there.
+
+    Raises:
+        FileNotFoundError: it is neither there nor to be fetched, so that a study goes on without it.
+        ValueError: its files are others.
+    """
+    path = Path(os.environ.get("XMCJAX_DATA", ROOT.parent / "shared" / "data"))
+    try:
+        return datasets.fetch(name, folder=path)
+    except OSError as error:
+        raise FileNotFoundError(str(error)) from error
+
+
 def load_split(name: str, transforms: str | None = None) -> Split:
     """A multi-label set by name; "naics_demo" comes with the package, "power_law" is made.
 
@@ -48,17 +64,13 @@ def load_split(name: str, transforms: str | None = None) -> Split:
             sample of 200 of the 20,000 labels.
         transforms: None for the usual ones.
     """
-    if name == "naics_demo":
-        demo = load_demo()
-        parts = (demo.X_train, demo.Y_train, demo.X_test, demo.Y_test)
-    elif name == "power_law":
+    if name == "power_law":
         X, Y, X_test, Y_test = power_law(100_000, 10_000, 50_000, 20_000, nonzeros_per_row=80)
         used = np.flatnonzero(np.asarray(Y.sum(axis=0)).ravel())
         labels = np.sort(np.random.default_rng(0).choice(used, 200, replace=False))
         parts, transforms = (X, Y[:, labels], X_test, Y_test[:, labels]), transforms or "log,idf,unit"
     else:
-        files = folder() / name
-        parts = (*load_xmc(files / "train.txt.xz"), *load_xmc(files / "test.txt.xz"))
+        parts = fetch(name)[:4]
     return transformed(Split(*parts), transforms or TRANSFORMS[name])
 
 
@@ -108,25 +120,18 @@ def padded(X) -> tuple[np.ndarray | None, np.ndarray]:
 
 def _silhouettes() -> ClassSplit:
     """Caltech 101 Silhouettes, 4,100 / 2,264 / 2,307 images of 28 x 28 pixels, 0 or 1, as they are."""
-    import scipy.io
-
-    files = folder() / "caltech101_silhouettes"
-    stored = scipy.io.loadmat(files / "caltech101_silhouettes_28.mat")
-    X, y = stored["X"].astype(np.float32), stored["Y"].ravel().astype(np.int64) - 1
-    part = np.array((files / "split.txt").read_text().split())
-    return ClassSplit(*(a[part == name] for name in ("train", "val", "test") for a in (X, y)))
+    found = fetch("caltech101_silhouettes")
+    return ClassSplit(
+        *(found.X_train, found.Y_train - 1, found.X_valid, found.Y_valid - 1, found.X_test, found.Y_test - 1)
+    )
 
 
 def _clinc150() -> ClassSplit:
     """CLINC-150, the official parts without the questions that are out of scope: log, idf, unit rows."""
-    files = folder() / "clinc150"
-    X, y = load_svmlight(files / "train.libsvm.xz")
-    fitted = fit_transforms("log,idf,unit", X)
-    classes, parts = np.unique(y), []
-    for name in ("train", "val", "test"):
-        X, y = load_svmlight(files / f"{name}.libsvm.xz", n_features=X.shape[1])
-        parts += [fitted.apply(X), np.searchsorted(classes, y)]
-    return ClassSplit(*parts)
+    found = fetch("clinc150")
+    fitted, classes = fit_transforms("log,idf,unit", found.X_train), np.unique(found.Y_train)
+    pairs = ((found.X_train, found.Y_train), (found.X_valid, found.Y_valid), (found.X_test, found.Y_test))
+    return ClassSplit(*(part for X, y in pairs for part in (fitted.apply(X), np.searchsorted(classes, y))))
 
 
 def _digits() -> ClassSplit:

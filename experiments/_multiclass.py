@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import _data
-from xmcjax.data import fit_transforms, load_svmlight
+from xmcjax.data import fit_transforms
+from xmcjax.datasets import make_texts
 
 TEXT = "log,idf,unit"
 
@@ -30,10 +31,7 @@ def load(name: str) -> Parts:
 
 def _files(name: str) -> Parts:
     """As the files are."""
-    files = _data.folder() / name
-    X, y = load_svmlight(files / "train.libsvm.xz")
-    X_test, y_test = load_svmlight(files / "test.libsvm.xz", n_features=X.shape[1])
-    return _numbered(X, y, X_test, y_test)
+    return _numbered(*_data.fetch(name)[:4])
 
 
 def _numbered(X, y, X_test, y_test) -> Parts:
@@ -71,12 +69,6 @@ def _text(name: str) -> Parts:
     return Parts(fitted.apply(X), y, fitted.apply(X_test), y_test)
 
 
-def _usps(name: str) -> Parts:
-    stored = np.load(_data.folder() / "usps" / "usps.npz")
-    parts = (stored[key] for key in ("X_train", "y_train", "X_test", "y_test"))
-    return _numbered(*parts)
-
-
 def _classes(name: str) -> Parts:
     """Of experiments._data.CLASS_SETS."""
     split = _data.load_classes(name)
@@ -94,16 +86,8 @@ def _digits(name: str) -> Parts:
 
 def _made_texts(name: str) -> Parts:
     """Short texts of a thousand classes: half of their four to ten words are of the class."""
-    rng = np.random.default_rng(0)
-    n, d, m = 25_000, 10_000, 1_000
-    frequency = 1 / np.arange(1, d + 1)
-    own = rng.choice(d, (m, 12), p=frequency / frequency.sum())
-    y = np.concatenate([np.arange(m), rng.integers(0, m, n - m)])
-    lengths = rng.integers(4, 11, n)
-    rows = np.repeat(np.arange(n), lengths)
-    common = rng.choice(d, len(rows), p=frequency / frequency.sum())
-    words = np.where(rng.random(len(rows)) < 0.5, own[y[rows], rng.integers(0, 12, len(rows))], common)
-    X = sp.csr_array((np.ones(len(rows), np.float32), (rows, words)), shape=(n, d))
+    n = 25_000
+    X, y = make_texts(n, 10_000, 1_000, seed=0)
     test = np.arange(n) >= 20_000
     fitted = fit_transforms(TEXT, X[~test])
     return Parts(fitted.apply(X[~test]), y[~test], fitted.apply(X[test]), y[test])
@@ -128,7 +112,7 @@ SETS: dict[str, Callable[[str], Parts]] = {
     "satimage": _unit_variance,
     "letter": _unit_variance,
     "splice": _dense,
-    "usps": _usps,
+    "usps": _files,
     "clef": _standardised,
     "news20_bydate": _text,
     "clinc150": _text,

@@ -36,6 +36,7 @@ LAYERS = [
     {"xmcjax._topology"},
     {"xmcjax.native"},
     {"xmcjax.data", "xmcjax.metrics"},
+    {"xmcjax.datasets"},
     {"xmcjax.projections"},
     {"xmcjax.losses", "xmcjax.penalties"},
     {"xmcjax.linops"},
@@ -55,16 +56,16 @@ WITHOUT_JAX = {
     *("xmcjax._options", "xmcjax._sparse", "xmcjax._topology", "xmcjax.data", "xmcjax.metrics"),
 }
 # Parts that need NumPy and SciPy alone, beside the standard library.
-LIGHT = {"xmcjax.data", "xmcjax.metrics"}
+LIGHT = {"xmcjax.data", "xmcjax.datasets", "xmcjax.metrics"}
 # Modules of a part that needs JAX which must not need it; other modules import them when they are asked for.
 NO_JAX_EITHER = {
     f"xmcjax.native{module}" for module in ("", "._calls", "._ids", "._interrupts", "._library", "._schema")
 }
 # Imported where they are used, inside functions: importing a part of the library must not cost them.
 LATE = {"sklearn", "tqdm", "safetensors", "tyro", "optax", "pandas", "matplotlib", "pyarrow", "onnx"}
-LATE |= {"cloudpickle", "dask", "distributed"}
+LATE |= {"cloudpickle", "dask", "distributed", "pooch"}
 # Extras, which a function of a light part imports when it is asked for what needs them.
-EXTRAS = {"pyarrow"}
+EXTRAS = {"pooch", "pyarrow"}
 # The façade is a scikit-learn class, and a command is imported only when it is run.
 EAGER = {"xmcjax.estimators": {"sklearn"}, "xmcjax.cli": {"tyro"}}
 
@@ -296,6 +297,7 @@ def test_importing_everything_touches_no_device_and_no_setting():
     [
         ("xmcjax", ("numpy", "jax", "scipy", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.data", ("jax", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
+        ("xmcjax.datasets", ("jax", "sklearn", "tqdm", "tyro", "safetensors", "optax", "pooch")),
         ("xmcjax.metrics", ("jax", "sklearn", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.estimators", ("jax", "tqdm", "tyro", "safetensors", "optax")),
         ("xmcjax.lanes", ("sklearn", "tqdm", "tyro", "safetensors", "optax")),

@@ -26,6 +26,7 @@ _PARTS = (
     "cli",
     "cluster",
     "data",
+    "datasets",
     "estimators",
     "inits",
     "kernels",

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from experiments import _data, _report
-from xmcjax.data import load_svmlight
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,9 +71,8 @@ def _loaded(name: str):
     if name != "satimage":
         split = _data.load_classes(name)
         return split.X, split.y, split.X_test, split.y_test
-    files = _data.folder() / name
-    (X, y), (X_test, y_test) = (load_svmlight(files / f"{part}.libsvm.xz") for part in ("train", "test"))
-    return X.toarray(), y, X_test.toarray(), y_test
+    found = _data.fetch(name)
+    return found.X_train.toarray(), found.Y_train, found.X_test.toarray(), found.Y_test
 
 
 def _fitted(model, X, y):

@@ -148,10 +148,10 @@ def test_all_tables_and_figures(in_process, tmp_path, capsys):
 def test_sets_that_are_not_there_are_left_out(in_process, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XMCJAX_DATA", str(tmp_path))
     monkeypatch.setattr(_figures, "STARTS", ("zero",))
-    options = study.Options(sets=(TINY, "bibtex"), traced=TINY, out=tmp_path / "out")
+    options = study.Options(sets=(TINY, "rcv1_subset1"), traced=TINY, out=tmp_path / "out")
     result = study.run(options)
-    assert list(result["times"]) == [TINY] and result["absent"] == ["bibtex"]
-    assert "bibtex is left out: " in capsys.readouterr().out
+    assert list(result["times"]) == [TINY] and result["absent"] == ["rcv1_subset1"]
+    assert "rcv1_subset1 is left out: " in capsys.readouterr().out
 
 
 def test_a_dense_set(monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tests.support.calls import FEATURES, LABELS, SCORES, D, K, M, N, Table, by_signature
-from xmcjax import data, models
+from xmcjax import data, datasets, models
 
 META = dict(n_features=D, n_labels=M, dtype="float32")
 BIASES = np.zeros(M, np.float32)
@@ -32,6 +32,10 @@ def add(table: Table, folder: Path) -> None:
     size = dict(n=20, d=10, n_labels=6, labels_per_row=2.0, nonzeros_per_row=4.0, exponent=1.0, seed=0)
     # as many rows as may be asked for take a long time
     table.add("data.make_power_law", data.make_power_law, size, unasked=("n = 1000000000000",))
+    table.add("datasets.make_texts", datasets.make_texts, dict(n=20, d=10, n_classes=6, share=0.5, seed=0))
+    tree = dict(n=20, d=3, branching=[2, 3], spread=1.0, noise=1.0, seed=0)
+    table.add("datasets.make_hierarchy", datasets.make_hierarchy, tree, unasked=("n = 1000000000000",))
+    table.add("datasets.fetch", datasets.fetch, dict(name="naics_demo", folder=folder), cost=100)
     table.add("data.parse_transforms", data.parse_transforms, dict(names="log,idf"))
     (folder / "bounded").write_bytes(bytes(100))
 

@@ -1,0 +1,132 @@
+"""Files from their publishers, with pooch: complete and with the right checksum, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import json
+import logging
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from xmcjax.data import atomic_write
+from xmcjax.datasets._registry import DataSet, File
+
+# Seconds without an answer.
+_TIMEOUT = 60
+
+
+def cache() -> Path | None:
+    """The folder in which what is fetched is kept; None without pooch."""
+    try:
+        import pooch
+    except ImportError:
+        return None
+    return Path(pooch.os_cache("xmcjax")) / "datasets"
+
+
+def download(found: DataSet, file: File, folder: Path) -> Path:
+    """The file in this folder, fetched if it is not there; it appears when its checksum is right.
+
+    Raises:
+        FileNotFoundError: pooch is not installed, or the publisher has no such file.
+        OSError: no answer, an error of the server, or an answer that breaks off.
+        ValueError: another checksum than is known.
+    """
+    path = folder / file.name
+    if path.exists() and file.sha256 is None:
+        check(path)
+        return path
+    try:
+        import pooch
+    except ImportError as error:
+        raise FileNotFoundError(
+            f'{found.name}: expected pooch to fetch {file.url}, found none; pip install "xmcjax[datasets]"'
+        ) from error
+    with _in_a_sentence(found, file, path):
+        known = f"sha256:{file.sha256}" if file.sha256 else f"sha1:{_listed(file)}"
+        with _quiet():
+            pooch.retrieve(
+                file.url,
+                known_hash=known,
+                fname=file.name,
+                path=folder,
+                downloader=pooch.HTTPDownloader(timeout=_TIMEOUT),
+            )
+    if file.sha256 is None:
+        check(path)
+    return path
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the lines that pooch logs: fetch says what is fetched in one of its own."""
+    logger = logging.getLogger("pooch")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextlib.contextmanager
+def _in_a_sentence(found: DataSet, file: File, path: Path) -> Iterator[None]:
+    """What goes wrong: what was fetched, from where, and what to do."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, http.client.HTTPException) as error:
+        answer = getattr(error, "response", None)
+        reason = type(error).__name__ if answer is None else f"status {answer.status_code}"
+        if isinstance(error, urllib.request.HTTPError):
+            reason = f"status {error.code}"
+        if isinstance(error, OSError) and error.filename is not None and error.errno is not None:
+            raise  # of the folder, not of the network
+        raise OSError(
+            f"{found.name}: expected to fetch {file.url}, found no such answer ({reason}); where there is no "
+            f"network, put the file at {path}, or let XMCJAX_DATA name a folder that holds {found.name}"
+        ) from error
+    except ValueError as error:
+        # pooch has deleted the file
+        if "hash" not in str(error):
+            raise
+        raise ValueError(f"{found.name}: {file.url} has not the known hash: {error}") from error
+
+
+def _listed(file: File) -> str:
+    """The SHA-1 that the publisher's listing has of the file."""
+    with urllib.request.urlopen(file.listing, timeout=_TIMEOUT) as answer:
+        try:
+            listed = {one["name"]: one["sha1"] for one in json.load(answer)["files"] if "sha1" in one}
+        except (ValueError, KeyError, TypeError) as error:
+            raise OSError(f"{file.listing}: expected a JSON listing of files") from error
+    if file.member not in listed:
+        raise FileNotFoundError(f"{file.listing}: expected {file.member} in the listing, found it missing")
+    return listed[file.member]
+
+
+def check(path: Path, known: str | None = None) -> None:
+    """Compares a file with its SHA-256.
+
+    Args:
+        path: of the file.
+        known: None for what SHA256SUMS beside it says of it; the first time it is written there.
+
+    Raises:
+        ValueError: it is another file.
+    """
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    sums = path.parent / "SHA256SUMS"
+    lines = sums.read_text().splitlines() if known is None and sums.exists() else []
+    expected = known or {line[66:]: line[:64] for line in lines}.get(path.name)
+    if expected is None:
+        with atomic_write(sums) as out:
+            out.write("".join(f"{line}\n" for line in [*lines, f"{found}  {path.name}"]).encode())
+    elif expected != found:
+        of = f" as in {sums.name}" if known is None else ""
+        raise ValueError(f"{path}: expected SHA-256 {expected}{of}, found {found}")

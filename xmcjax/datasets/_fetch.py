@@ -1,0 +1,127 @@
+"""A data set by its name: from a folder, from the cache, or from its publisher."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xmcjax.data import load_demo
+from xmcjax.datasets._download import cache, check, download
+from xmcjax.datasets._readers import Parts, fetched, local, wanted
+from xmcjax.datasets._registry import SETS, DataSet
+
+
+class Fetched(NamedTuple):
+    """A data set.
+
+    Attributes:
+        X_train: features [n, d], CSR or an array, float32, as the source has them: counts of words are
+            not yet transformed (:func:`xmcjax.data.fit_transforms`).
+        Y_train: labels, CSR [n, L] of ones; or the class of each row, [n] of whole numbers as the files have
+            them.
+        X_test: likewise, of the test part.
+        Y_test: likewise.
+        X_valid: likewise, of the validation part; None where there is none.
+        Y_valid: likewise.
+        info: name, shape, licence and source.
+    """
+
+    X_train: Any
+    Y_train: Any
+    X_test: Any
+    Y_test: Any
+    X_valid: Any
+    Y_valid: Any
+    info: DataSet
+
+
+def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Fetched:
+    """A data set by name: a local copy where there is one, or the publisher's files, checked and kept.
+
+    These places are searched in this order:
+
+    1. the folder `folder`/`name`, with the files train.txt and test.txt (XMC), train.libsvm and test.libsvm,
+       plain, .gz or .xz, or those that the publisher has;
+    2. the cache of this user (``pooch.os_cache("xmcjax")``), and the publisher's address. A file appears in
+       the cache when its checksum is right: a download that ends early leaves nothing. Licence and source are
+       then printed to the standard error. This needs pooch (``pip install "xmcjax[datasets]"``).
+
+    The checksums are SHA-256 that are kept here. Those of the archives of the Extreme Classification
+    Repository are the SHA-1 in the Internet Archive's listing when they are fetched; their SHA-256 is then
+    kept in SHA256SUMS beside each file that is read, and compared from then on.
+
+    Args:
+        name: of :func:`names`.
+        folder: searched first; None for the one that the environment variable XMCJAX_DATA names.
+
+    Raises:
+        ValueError: no such data set, another checksum, or files of another shape.
+        DataFormatError: a file that does not follow its format.
+        FileNotFoundError: no local copy, and no address, or pooch is not installed.
+        OSError: no answer of the publisher; the sentence says where the file may be put by hand.
+
+    Example:
+        >>> from xmcjax import datasets
+        >>> demo = datasets.fetch("naics_demo")
+        >>> demo.X_train.shape, demo.Y_train.shape, demo.info.licence
+        ((16108, 8216), (16108, 1055), 'public domain')
+    """
+    if not isinstance(name, str) or name not in SETS:
+        raise ValueError(f"name: expected a data set of {', '.join(SETS)}, got {name!r}")
+    found = SETS[name]
+    if found.layout == "package":
+        return _checked(found, Parts(*load_demo()[:4]), Path())
+    given = folder if folder is not None else os.environ.get("XMCJAX_DATA")
+    roots = [Path(root) / name for root in (given, cache()) if root]
+    for place in roots:
+        parts = _in(found, place, given=bool(given) and place is roots[0])
+        if parts is not None:
+            return _checked(found, parts, place)
+    if not found.files:
+        home = roots[0] if given else f"a folder {name} of the folder that XMCJAX_DATA names"
+        raise FileNotFoundError(
+            f"{name}: expected {' and '.join(wanted(found))} (plain, .gz or .xz) in {home}, found none; no "
+            f"public address with a checksum is known ({found.source})"
+        )
+    place = roots[-1]
+    paths = [download(found, file, place) for file in found.files]
+    print(f"{name}: licence {found.licence}; from {found.source}", file=sys.stderr)
+    return _checked(found, fetched(found, paths), place)
+
+
+def _in(found: DataSet, place: Path, *, given: bool) -> Parts | None:
+    """The parts in a folder, in the package's layout or as published; what a caller gave is not replaced."""
+    own = local(found, place)
+    if own is not None:
+        for path in own[1] if found.reader == "pecos" else ():
+            check(path)
+        return own[0]
+    paths = [place / file.name for file in found.files]
+    if not paths or not all(path.exists() for path in paths):
+        return None
+    for path, file in zip(paths, found.files, strict=True):
+        if given:
+            check(path, file.sha256)
+        else:
+            download(found, file, place)
+    return fetched(found, paths)
+
+
+def _checked(found: DataSet, parts: Parts, place: Path) -> Fetched:
+    """With the shapes that the set is known for."""
+    labels = parts.Y_train.shape[1] if found.kind == "labels" else len(np.unique(parts.Y_train))
+    shape = (labels, parts.X_train.shape[0], parts.X_test.shape[0])
+    known = [(found.n_labels, found.n_train, found.n_test), *found.variants]
+    if shape not in known:
+        expected = " or ".join(map(str, known))
+        raise ValueError(f"{place}: expected labels, rows and test rows {expected}, found {shape}")
+    d = parts.X_train.shape[1]
+    if d != (found.n_features or d) or parts.X_test.shape[1] != d:
+        raise ValueError(
+            f"{place}: expected {found.n_features} features, found {d} and {parts.X_test.shape[1]}"
+        )
+    return Fetched(*parts, found)

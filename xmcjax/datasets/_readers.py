@@ -1,0 +1,159 @@
+"""From the files of a data set to its parts."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.data import DataFormatError, load_svmlight, load_xmc
+from xmcjax.datasets._registry import DataSet
+
+# The largest member of an archive that is unpacked: the features of Amazon-3M take a few GB.
+_MOST_BYTES = 1 << 34
+_ENDINGS = ("", ".gz", ".xz")
+
+
+class Parts(NamedTuple):
+    """Features and labels, or classes, of the parts; None where there is no validation part."""
+
+    X_train: Any
+    Y_train: Any
+    X_test: Any
+    Y_test: Any
+    X_valid: Any = None
+    Y_valid: Any = None
+
+
+def one_of(folder: Path, name: str) -> Path | None:
+    """The file, plain or compressed."""
+    return next((folder / (name + end) for end in _ENDINGS if (folder / (name + end)).exists()), None)
+
+
+def wanted(found: DataSet) -> list[str]:
+    """Names of the files of a local copy."""
+    if found.layout == "silhouettes":
+        return ["caltech101_silhouettes_28.mat", "split.txt"]
+    if found.layout == "npz":
+        return [f"{found.name}.npz"]
+    ending = {"xmc": "txt", "svmlight": "libsvm"}[found.layout]
+    return [f"train.{ending}", f"test.{ending}"]
+
+
+def local(found: DataSet, folder: Path) -> tuple[Parts, list[Path]] | None:
+    """The parts of a copy in its own layout, and its files; None where they are not all there."""
+    paths = [one_of(folder, name) for name in wanted(found)]
+    if not all(paths):
+        return None
+    files = [path for path in paths if path]
+    if found.layout == "xmc":
+        return Parts(*load_xmc(files[0]), *load_xmc(files[1])), files
+    if found.layout == "npz":
+        with np.load(files[0], allow_pickle=False) as stored:
+            parts = [stored[key] for key in ("X_train", "y_train", "X_test", "y_test")]
+        return Parts(parts[0], _whole(parts[1]), parts[2], _whole(parts[3])), files
+    if found.layout == "silhouettes":
+        return _silhouettes(*files), files
+    X, y = load_svmlight(files[0])
+    test = load_svmlight(files[1], n_features=X.shape[1])
+    valid = one_of(folder, "val.libsvm")
+    more = load_svmlight(valid, n_features=X.shape[1]) if valid else (None, None)
+    parts = Parts(X, _whole(y), *test, *more)
+    return parts._replace(Y_test=_whole(parts.Y_test), Y_valid=_whole(parts.Y_valid)), files
+
+
+def fetched(found: DataSet, paths: list[Path]) -> Parts:
+    """The parts of the publisher's files."""
+    if found.reader == "mulan":
+        return Parts(*(matrix for path in paths for matrix in _mulan(path, found)))
+    return _clinc(paths[0]) if found.reader == "clinc" else _pecos(paths[0])
+
+
+def _whole(y):
+    return None if y is None else np.asarray(y).astype(np.int64)
+
+
+def _silhouettes(images: Path, split: Path) -> Parts:
+    """28 x 28 pixels, 0 or 1, as they are; classes from 1."""
+    import scipy.io
+
+    stored = scipy.io.loadmat(images)
+    X, y = stored["X"].astype(np.float32), stored["Y"].ravel().astype(np.int64)
+    part = np.array(split.read_text().split())
+    return Parts(*(a[part == name] for name in ("train", "test", "val") for a in (X, y)))
+
+
+def _mulan(path: Path, found: DataSet) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """X and Y of an ARFF file of sparse rows, ``{column 1,column 1,…}``; the last columns are the labels."""
+    assert found.n_features is not None
+    counts, columns = [], []
+    inside = False
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if not inside:
+            inside = line.strip().lower() == "@data"
+        elif line.strip():
+            if not re.fullmatch(r"\{(\d+ 1(,\d+ 1)*)?\}", line.strip()):
+                raise DataFormatError(path, number, None, "a row {column 1,column 1,…}", line)
+            row = [int(word.split()[0]) for word in line.strip()[1:-1].split(",") if word]
+            counts.append(len(row))
+            columns += row
+    offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    width = found.n_features + found.n_labels
+    if columns and max(columns) >= width:
+        raise DataFormatError(path, None, None, f"columns below {width}", str(max(columns)))
+    both = sp.csr_matrix((np.ones(len(columns), np.float32), columns, offsets), (len(counts), width))
+    both.sort_indices()
+    return both[:, : found.n_features], both[:, found.n_features :]
+
+
+def _clinc(path: Path) -> Parts:
+    """Counts of the words, of two letters and more, of the training questions; classes by name, from 1."""
+    try:
+        stored = json.loads(path.read_text("utf-8"))
+        parts = {name: [tuple(pair) for pair in stored[name]] for name in ("train", "test", "val")}
+        words = {name: [re.findall("[a-z][a-z]+", t.lower()) for t, _ in parts[name]] for name in parts}
+        column = {w: k for k, w in enumerate(sorted({w for row in words["train"] for w in row}))}
+        place = {c: k for k, c in enumerate(sorted({c for _, c in parts["train"]}), 1)}
+        classes = {name: np.array([place[c] for _, c in parts[name]], np.int64) for name in parts}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataFormatError(
+            path, None, None, "JSON with [text, class] of train, test and val", str(error)
+        ) from error
+
+    def counted(rows: list[list[str]]) -> sp.csr_matrix:
+        entries = [Counter(column[w] for w in row if w in column) for row in rows]
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in entries], dtype=np.int64)])
+        pairs = [pair for row in entries for pair in sorted(row.items())]
+        indices, values = [j for j, _ in pairs], np.array([v for _, v in pairs], np.float32)
+        return sp.csr_matrix((values, indices, offsets), (len(rows), len(column)))
+
+    return Parts(*(part for name in parts for part in (counted(words[name]), classes[name])))
+
+
+def _pecos(archive: Path) -> Parts:
+    """Of an archive of PECOS; only these four members are read, none is written."""
+    names = ("tfidf-attnxml/X.trn.npz", "Y.trn.npz", "tfidf-attnxml/X.tst.npz", "Y.tst.npz")
+    found: dict[str, sp.csr_matrix] = {}
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                _, _, inner = member.name.partition(archive.name.removesuffix(".tar.gz") + "/")
+                file = tar.extractfile(member) if inner in names and member.isfile() else None
+                if file is not None:
+                    if member.size > _MOST_BYTES:
+                        text = f"at most {_MOST_BYTES >> 30} GiB of {member.name}"
+                        raise DataFormatError(archive, None, None, text, f"{member.size >> 30} GiB")
+                    stored = sp.load_npz(io.BytesIO(file.read()))
+                    found[inner] = sp.csr_matrix(stored, dtype=np.float32)
+    except (tarfile.TarError, EOFError) as error:
+        raise DataFormatError(archive, None, None, "an archive .tar.gz", str(error)) from error
+    if len(found) < len(names):
+        raise DataFormatError(archive, None, None, ", ".join(names), f"{len(found)} of them")
+    return Parts(*(found[name] for name in names))
