@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from experiments import kernel_hierarchy, kernel_satimage, kernel_scaling
@@ -34,14 +35,37 @@ def test_satimage_small(tmp_path):
 @pytest.mark.slow
 def test_hierarchy_small(tmp_path):
     options = kernel_hierarchy.Options(
-        sets=("clef",), methods=("H1",), rows=150, test_rows=200, folds=2, max_iter=1, out=tmp_path
+        sets=("clef",),
+        methods=("F", "H1", "HSΔ"),
+        splits=(0, 1),
+        rows=150,
+        test_rows=200,
+        folds=2,
+        max_iter=1,
+        out=tmp_path,
     )
     result = kernel_hierarchy.run(options)
-    (row,) = result["runs"]
-    assert (row["C"], row["P"], row["hyperparameters"]) == (63, 96, 3)
-    assert row["accuracy"] > 0.3 and row["precision"] > row["accuracy"]
+    assert [(r["method"], r["split"]) for r in result["runs"]] == [
+        (method, split) for split in (0, 1) for method in ("F", "H1", "HSΔ")
+    ]
+    unit, row, svm = result["runs"][:3]
+    assert (row["C"], row["P"], row["hyperparameters"]) == (63, 96, 3) and unit["v"] == [1.0]
+    for run in result["runs"]:
+        assert run["accuracy"] > 0.3 and run["precision"] > run["accuracy"]
+        assert 1 - run["curve"][-1] == pytest.approx(run["accuracy"])
     assert 0 < row["taxonomy_loss_least"] < 2 and row["parent_accuracy_least"] >= row["accuracy"]
-    assert "| clef | H1 | 96 / 63 |" in kernel_hierarchy.markdown(result)
+    assert 0 <= svm["gap"] <= 1e-3 and svm["penalty"] in kernel_hierarchy.PENALTIES
+    text = kernel_hierarchy.markdown(result)
+    assert "| clef | H1 | 96 / 63 |" in text and "| paper, A to H | +0.30 to +1.30 |" in text
+    assert_drawn(tmp_path / "curves.png", lambda axes: kernel_hierarchy.draw(result, axes))
+
+
+@pytest.mark.slow
+def test_the_other_splits_draw_from_all_rows():
+    first, second = (kernel_hierarchy.load("clef", split) for split in (0, 1))
+    assert [part.shape for part in first[:4]] == [part.shape for part in second[:4]]
+    both = [np.sort(np.concatenate([part[1], part[3]])) for part in (first, second)]
+    assert (both[0] == both[1]).all() and (first[1] != second[1]).any()
 
 
 @pytest.mark.slow
