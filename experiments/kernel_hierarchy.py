@@ -4,25 +4,33 @@
 
 Linear kernels on clef, naics2017 and clinc150, which stand in for WIPO-alpha. F1 and F2 are flat, H1 and
 H2 hierarchical; F1 has one variance for all classes, H1 one for each level, F2 and H2 one for each subtree
-of the root's children. The limits k₁, k₂, k₃ of Newton and CG steps and the start v = 5 are the paper's.
-Predictions are the likeliest class, or that of the least expected loss ("least" in the table).
+of the root's children; F and H have the variance 1, which the paper finds worse. S and HS are the flat
+and the hierarchical SVM of Cai and Hofmann, HSΔ the latter with margins that grow with the loss of the tree;
+their C is chosen on a fifth of the rows of the search. The limits k₁, k₂, k₃ of Newton and CG steps and the
+start v = 5 are the paper's. Predictions are the likeliest class, or that of the least expected loss
+("least" in the table). Split 0 is that of the set; the others draw as many training rows from all rows.
 
-Runs are kept in kernel_hierarchy.cells.json. Writes kernel_hierarchy.json and .md.
+Runs are kept in kernel_hierarchy.cells.json. Writes kernel_hierarchy.json, .md and, where matplotlib is
+installed, .png with the reject curves of all methods.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from experiments import _data, _report
 from experiments._cells import Cells
+from experiments.baselines._base import TOL
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.data import fit_transforms, load_svmlight
 from xmcjax.metrics import mean_reciprocal_rank, parent_accuracy, taxonomy_loss
@@ -32,8 +40,36 @@ METHODS = {
     "H1": ("tree", "level"),
     "F2": ("flat", "subtree"),
     "H2": ("tree", "subtree"),
+    "F": ("flat", None),
+    "H": ("tree", None),
 }
+SVMS = {"S": (False, False), "HS": (True, False), "HSΔ": (True, True)}  # with the tree, and its loss
+PENALTIES = (0.1, 1.0, 10.0, 100.0)  # C of the SVMs
+POINTS = 201  # of a reject curve
 SETS = ("clef", "clinc150", "naics2017")
+PAPER_METHODS = ("F1", "H1", "F2", "H2")
+# Table 1 by section: accuracy, precision and taxonomy loss (of the least expected loss), four methods each
+PAPER = {
+    "A": (40.6, 41.9, 40.5, 41.9, 51.6, 53.4, 51.4, 53.4, 1.27, 1.19, 1.29, 1.19),
+    "B": (32.0, 32.9, 31.7, 32.7, 41.8, 43.8, 41.6, 43.7, 1.52, 1.44, 1.55, 1.44),
+    "C": (33.7, 34.7, 34.1, 34.5, 45.2, 46.6, 45.4, 46.4, 1.34, 1.26, 1.35, 1.27),
+    "D": (40.0, 40.6, 39.7, 40.8, 52.4, 54.1, 52.2, 54.3, 1.19, 1.11, 1.18, 1.11),
+    "E": (33.0, 34.2, 32.8, 34.1, 45.1, 47.1, 45.0, 47.1, 1.39, 1.31, 1.38, 1.31),
+    "F": (31.4, 32.4, 31.4, 32.5, 42.8, 44.9, 42.8, 45.0, 1.43, 1.34, 1.43, 1.34),
+    "G": (40.1, 40.7, 40.2, 40.7, 51.2, 52.5, 51.3, 52.5, 1.32, 1.26, 1.32, 1.26),
+    "H": (39.3, 39.6, 39.4, 39.7, 52.4, 53.3, 52.5, 53.4, 1.17, 1.15, 1.17, 1.14),
+}
+# Table 2: seconds of the final fit of F1 and H1, and of a fold of the criterion
+PAPER_SECONDS = {
+    "A": (2030, 3873, 573, 598),
+    "B": (3751, 8657, 873, 1720),
+    "C": (4237, 7422, 719, 1326),
+    "D": (56.3, 118.5, 9.32, 20.2),
+    "E": (131.5, 203.4, 32.2, 49.6),
+    "F": (1202, 2871, 426, 568),
+    "G": (1342, 2947, 232, 579),
+    "H": (971.7, 1052, 146, 230),
+}
 # k₁, k₂, k₃ of the search, and k₁, k₂ of the last fit
 LIMITS = {"flat": ((8, 4, 15), (25, 12)), "tree": ((10, 4, 25), (30, 17))}
 
@@ -44,7 +80,8 @@ class Options:
 
     Attributes:
         sets: any of clef, clinc150, naics2017.
-        methods: any of F1, H1, F2, H2.
+        methods: any of F1, H1, F2, H2, F, H, S, HS, HSΔ.
+        splits: numbers of the splits into training and test rows.
         rows: most training rows of the last fit, drawn at random.
         search_rows: most of them that the search uses.
         test_rows: most test rows.
@@ -53,11 +90,12 @@ class Options:
         sigma2: of the intercepts.
         out: folder of the results.
         small: 300 rows of clef, two iterations.
-        full: all rows in the last fit, 10,000 of them in the search.
+        full: all rows in the last fit, 10,000 of them in the search, three splits.
     """
 
     sets: tuple[str, ...] = SETS
-    methods: tuple[str, ...] = tuple(METHODS)
+    methods: tuple[str, ...] = (*METHODS, *SVMS)
+    splits: tuple[int, ...] = (0,)
     rows: int = 2_000
     search_rows: int = 2_000
     test_rows: int = 100_000
@@ -71,19 +109,23 @@ class Options:
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
         if self.full:
-            return dataclasses.replace(self, rows=1_000_000, search_rows=10_000)
+            return dataclasses.replace(self, rows=1_000_000, search_rows=10_000, splits=(0, 1, 2))
         if self.small:
             return dataclasses.replace(self, sets=("clef",), rows=300, test_rows=300, max_iter=2)
         return self
 
 
 @functools.cache
-def load(name: str):
+def load(name: str, split: int = 0):
     """(X, y, X_test, y_test, edges): float32, text as unit tf-idf rows, clef standardised."""
     folder = _data.folder() / name
     X, y = load_svmlight(folder / "train.libsvm.xz")
     X_test, y_test = load_svmlight(folder / "test.libsvm.xz", n_features=X.shape[1])
     y, y_test = y.astype(int), y_test.astype(int)
+    if split:
+        order = np.random.default_rng(split).permutation(len(y) + len(y_test))
+        both, labels = sp.vstack([X, X_test], format="csr")[order], np.concatenate([y, y_test])[order]
+        X, X_test, y, y_test = both[: len(y)], both[len(y) :], labels[: len(y)], labels[len(y) :]
     if name == "clef":
         X, X_test = X.toarray(), X_test.toarray()
         mean, sd = X.mean(axis=0), X.std(axis=0) * np.sqrt(X.shape[1])
@@ -103,17 +145,24 @@ def load(name: str):
     return X, y, X_test, y_test, edges
 
 
-def one(name: str, method: str, cells: Cells, options: Options) -> dict:
-    """A search, taken from its cell if it is there, the fit at its end, its scores, and times."""
-    import jax
-    import jax.numpy as jnp
+class Task(NamedTuple):
+    """The rows of a set and a split that are used."""
 
-    from xmcjax import KernelLogisticClassifier, kernels
-    from xmcjax.estimators._kernel_parts import least_expected_loss
-    from xmcjax.solvers.kernel_multinomial import CvObjective, HParams, KernelModel, Softmax, tune
+    X: Any
+    y: np.ndarray
+    X_test: Any
+    y_test: np.ndarray
+    some: np.ndarray  #: of the rows, those of the search
+    edges: np.ndarray
+    tree: Hierarchy
+    numbers: np.ndarray  #: places of y among the leaves
+    rng: np.random.Generator
 
-    X, y, X_test, y_test, edges = load(name)
-    rng = np.random.default_rng(0)
+
+def task(name: str, split: int, options: Options) -> Task:
+    """The same for every method."""
+    X, y, X_test, y_test, edges = load(name, split)
+    rng = np.random.default_rng(split)
     rows = np.sort(rng.permutation(X.shape[0])[: options.rows])
     test = np.sort(rng.permutation(X_test.shape[0])[: options.test_rows])
     X, y, X_test, y_test = X[rows], y[rows], X_test[test], y_test[test]
@@ -122,9 +171,91 @@ def one(name: str, method: str, cells: Cells, options: Options) -> dict:
         X, X_test = X[:, words], X_test[:, words]
     some = np.sort(rng.permutation(len(rows))[: options.search_rows])
     tree = Hierarchy.from_edges(edges)
+    return Task(X, y, X_test, y_test, some, edges, tree, tree.places(y, leaves_only=True), rng)
+
+
+def scores(given: Task, ranks: np.ndarray, proba: np.ndarray | None) -> dict:
+    """The scores of Table 1, and the reject curve.
+
+    Args:
+        given: with the test rows.
+        ranks: scores of the classes in the order of the leaves, the larger the better, [m, C].
+        proba: probabilities, [m, C]; None of a method that has none, and takes its best class for every loss.
+    """
+    from xmcjax.estimators._kernel_parts import least_expected_loss
+    from xmcjax.metrics import reject_curve
+
+    leaves, y_test, edges = given.tree.nodes[given.tree.leaves], given.y_test, given.edges
+    best = leaves[np.argmax(ranks, axis=1)]
+    by_rule = {
+        rule: best if proba is None else leaves[least_expected_loss(proba, rule, given.tree)]
+        for rule in ("taxonomy", "parent")
+    }
+    # an SVM is sure of a class that is far before the second
+    two = np.partition(ranks, -2, axis=1)[:, -2:]
+    sure = two[:, 1] - two[:, 0] if proba is None else proba.max(axis=1)
+    curve = reject_curve(y_test, best, sure)
+    places = np.linspace(0, len(curve) - 1, POINTS).round().astype(int)
+    return {
+        "accuracy": float(np.mean(best == y_test)),
+        "precision": mean_reciprocal_rank(given.tree.places(y_test, leaves_only=True), ranks),
+        "taxonomy_loss": taxonomy_loss(y_test, best, edges),
+        "taxonomy_loss_least": taxonomy_loss(y_test, by_rule["taxonomy"], edges),
+        "parent_accuracy": parent_accuracy(y_test, best, edges),
+        "parent_accuracy_least": parent_accuracy(y_test, by_rule["parent"], edges),
+        "kept": ((places + 1) / len(curve)).round(5).tolist(),
+        "curve": curve[places].round(6).tolist(),
+    }
+
+
+def svm(method: str, given: Task) -> dict:
+    """The C of the least error on a fifth of the rows of the search, the fit to all rows, its scores."""
+    from experiments.baselines.hierarchical_svm import HierarchicalSvm
+
+    with_tree, scaled = SVMS[method]
+    flat = np.stack([np.zeros(given.tree.n_classes, int), given.tree.nodes[given.tree.leaves]], axis=1)
+    # the places of the classes stay those of the tree, of which a flat one has the leaves in their order
+    machine = HierarchicalSvm(given.edges if with_tree else flat, scaled, tol=1e-2)
+    held_out = np.arange(len(given.some)) % 5 == 0
+    fit, valid = given.some[~held_out], given.some[held_out]
+    errors, start = [], None
+    for C in PENALTIES:
+        fitted = machine.fit(given.X[fit], given.numbers[fit], C, start)
+        start = fitted.start
+        errors.append(float(np.mean(fitted.scores(given.X[valid]).argmax(axis=1) != given.numbers[valid])))
+    C = PENALTIES[int(np.argmin(errors))]
+    begin = time.perf_counter()
+    fitted = dataclasses.replace(machine, tol=TOL).fit(given.X, given.numbers, C)
+    seconds = time.perf_counter() - begin
+    return {
+        "n": len(given.y),
+        "searched": len(given.some),
+        "penalty": C,
+        "validation_errors": errors,
+        "gap": fitted.gap,
+        "fit_seconds": seconds,
+        **scores(given, np.asarray(fitted.scores(given.X_test)), None),
+    }
+
+
+def one(name: str, method: str, split: int, cells: Cells, options: Options) -> dict:
+    """A search, taken from its cell if it is there, the fit at its end, its scores, and times."""
+    import jax
+    import jax.numpy as jnp
+
+    from xmcjax import KernelLogisticClassifier, kernels
+    from xmcjax.solvers.kernel_multinomial import CvObjective, HParams, KernelModel, Softmax, tune
+
+    given = task(name, split, options)
+    if method in SVMS:
+        return svm(method, given)
+    X, y, X_test, _, some, edges, tree, numbers, rng = given
+    rows = range(len(y))
     C, (shape, shared) = tree.n_classes, METHODS[method]
     functions = np.arange(tree.n_nodes) if shape == "tree" else tree.leaves
-    group = {"one": np.zeros(tree.n_nodes, int), "level": tree.depth - 1, "subtree": tree.above(1)}[shared]
+    group = {"one": np.zeros(tree.n_nodes, int), "level": tree.depth - 1, "subtree": tree.above(1)}[
+        shared or "one"
+    ]
     group = np.unique(group[functions], return_inverse=True)[1]
     search, last = LIMITS[shape]
 
@@ -133,7 +264,6 @@ def one(name: str, method: str, cells: Cells, options: Options) -> dict:
     )
     model = family(kernels.points(X[some]))
     at = model.hyperparameters(5.0, kernels.Linear(), options.sigma2)
-    numbers = tree.places(y, leaves_only=True)
 
     def searched() -> dict:
         target = Softmax(jnp.asarray((numbers[some, None] == np.arange(C))[..., None], jnp.float32))
@@ -157,8 +287,11 @@ def one(name: str, method: str, cells: Cells, options: Options) -> dict:
             "cg_steps_search": objective.cg_steps,
         }
 
-    found = cells.get(searched, ("test_rows",), set=name, method=method, what="search")
-    h = at._replace(v=np.array(found["v"]))
+    if shared is None:
+        found, h = {"v": [1.0]}, at._replace(v=np.ones(1))
+    else:
+        found = cells.get(searched, ("test_rows",), set=name, method=method, split=split, what="search")
+        h = at._replace(v=np.array(found["v"]))
 
     # one product of all classes
     kernel, S = family(kernels.points(X)).kernels(h), jnp.ones((len(rows), C, 1), jnp.float32)
@@ -188,11 +321,6 @@ def one(name: str, method: str, cells: Cells, options: Options) -> dict:
                 break
     proba = np.zeros((X_test.shape[0], C))
     proba[:, tree.places(classifier.classes_, leaves_only=True)] = classifier.predict_proba(X_test)
-    leaves = tree.nodes[tree.leaves]
-    by_rule = {
-        rule: leaves[least_expected_loss(proba, rule, tree)] for rule in ("zero_one", "taxonomy", "parent")
-    }
-    likeliest = by_rule["zero_one"]
     return {
         **found,
         "n": len(rows),
@@ -201,80 +329,139 @@ def one(name: str, method: str, cells: Cells, options: Options) -> dict:
         "P": len(functions),
         "functions": int(kernel.n_functions),
         "hyperparameters": int(group.max()) + 1,
-        "accuracy": float(np.mean(likeliest == y_test)),
-        "precision": mean_reciprocal_rank(tree.places(y_test, leaves_only=True), proba),
-        "taxonomy_loss": taxonomy_loss(y_test, likeliest, edges),
-        "taxonomy_loss_least": taxonomy_loss(y_test, by_rule["taxonomy"], edges),
-        "parent_accuracy": parent_accuracy(y_test, likeliest, edges),
-        "parent_accuracy_least": parent_accuracy(y_test, by_rule["parent"], edges),
         "fit_seconds": fits[-1],
         "newton_steps": classifier.n_iter_,
         "cg_steps": classifier.n_cg_,
         "status": classifier.status_.name,
         "product_seconds": float(np.median(times[1:])),
+        **scores(given, proba, proba),
     }
 
 
 def run(options: Options) -> dict:
     """All runs, those that are stored taken from their cells."""
-    cells = Cells(options, "kernel_hierarchy", listed=("sets", "methods"))
+    cells = Cells(options, "kernel_hierarchy", listed=("sets", "methods", "splits"))
     runs = []
-    for name in options.sets:
-        for method in options.methods:
-            work = functools.partial(one, name, method, cells, options)
-            found = cells.get(work, set=name, method=method, what="fit")
-            runs.append({"set": name, "method": method, **found})
+    for name, split, method in itertools.product(options.sets, options.splits, options.methods):
+        work = functools.partial(one, name, method, split, cells, options)
+        asked = dict(set=name, method=method, split=split)
+        runs.append(asked | cells.get(work, **asked, what="fit"))
     return {"made": cells.made(), "folds": options.folds, "runs": runs}
 
 
+def groups(result: dict) -> Iterator[tuple[str, str, list[dict]]]:
+    """(set, method, its runs by split)."""
+    for name in dict.fromkeys(r["set"] for r in result["runs"]):
+        for method in (*METHODS, *SVMS):
+            runs = [r for r in result["runs"] if (r["set"], r["method"]) == (name, method)]
+            if runs:
+                yield name, method, runs
+
+
 def markdown(result: dict) -> str:
-    """Tables 1 and 2."""
-    rows = [
-        [
-            f"{r['set']} ({r['n']} rows, {r['searched']} in the search)",
-            r["method"],
-            r["hyperparameters"],
-            f"{100 * r['accuracy']:.1f}",
-            f"{100 * r['precision']:.1f}",
-            f"{r['taxonomy_loss_least']:.3f} / {r['taxonomy_loss']:.3f}",
-            f"{100 * r['parent_accuracy_least']:.1f} / {100 * r['parent_accuracy']:.1f}",
-            f"{r['criterion']:.1f}",
-        ]
-        for r in result["runs"]
-    ]
-    header = ("set", "method", "variances", "accuracy, %", "precision, %", "taxonomy loss, least / likeliest")
-    header += ("parent accuracy, %, least / likeliest", "Ψ")
-    text = _report.markdown_table(header, rows) + "\n"
-    flat = {r["set"]: r for r in result["runs"] if r["method"] == "F1"}
-    rows = []
-    for r in result["runs"]:
-        beside = flat.get(r["set"])
-        ratios = ["", ""]
-        if beside and r is not beside:
-            ratios = [f"{r[key] / beside[key]:.2f}" for key in ("product_seconds", "fit_seconds")]
+    """Tables 1 and 2, and the paper's numbers."""
+
+    def mean(runs: list[dict], *keys: str, form: str = ".3f", scale: float = 1) -> str:
+        parts = []
+        for key in keys:
+            values = [scale * r[key] for r in runs]
+            spread = f" ± {np.std(values, ddof=1):{form}}" if len(values) > 1 else ""
+            parts.append(f"{np.mean(values):{form}}{spread}")
+        return " / ".join(parts)
+
+    percent = dict(form=".1f", scale=100)
+    rows, times, flat = [], [], {}
+    for name, method, runs in groups(result):
+        first = runs[0]
+        kernel = method in METHODS
         rows.append(
             [
-                r["set"],
-                r["method"],
-                f"{r['P']} / {r['C']}",
-                r["functions"],
-                f"{1e3 * r['product_seconds']:.1f}",
-                ratios[0],
-                f"{r['fit_seconds']:.2f}",
-                ratios[1],
-                f"{r['newton_steps']} / {r['cg_steps']}",
-                f"{r['fold_seconds']:.2f}",
-                r["evaluations"],
+                f"{name} ({first['n']} rows, {first['searched']} in the search)",
+                method,
+                len(runs),
+                first["hyperparameters"] if kernel else f"C = {', '.join(str(r['penalty']) for r in runs)}",
+                mean(runs, "accuracy", **percent),
+                mean(runs, "precision", **percent),
+                mean(runs, "taxonomy_loss_least", "taxonomy_loss"),
+                mean(runs, "parent_accuracy_least", "parent_accuracy", **percent),
+                mean(runs, "criterion", form=".1f") if "criterion" in first else "",
             ]
         )
+        if not kernel:
+            continue
+        cost = {key: np.median([r[key] for r in runs]) for key in ("product_seconds", "fit_seconds")}
+        beside = flat.setdefault(name, cost) if method == "F1" else flat.get(name)
+        ratios = [f"{cost[key] / beside[key]:.2f}" if beside not in (None, cost) else "" for key in cost]
+        times.append(
+            [
+                name,
+                method,
+                f"{first['P']} / {first['C']}",
+                first["functions"],
+                f"{1e3 * cost['product_seconds']:.1f}",
+                ratios[0],
+                f"{cost['fit_seconds']:.2f}",
+                ratios[1],
+                f"{first['newton_steps']} / {first['cg_steps']}",
+                f"{first['fold_seconds']:.2f}" if "fold_seconds" in first else "",
+                first.get("evaluations", ""),
+            ]
+        )
+    header = ("set", "method", "splits", "variances", "accuracy, %", "precision, %")
+    header += ("taxonomy loss, least / likeliest", "parent accuracy, %, least / likeliest", "Ψ")
+    text = _report.markdown_table(header, rows)
+    gaps = [r["gap"] for r in result["runs"] if "gap" in r]
+    if gaps:
+        text += f"\nThe largest relative duality gap of an SVM is {max(gaps):.1g}.\n"
     header = ("set", "method", "P / C", "P, only children merged", "product, ms", "over F1's", "fit, s")
     header += ("over F1's", "Newton / CG steps", "CV fold, s", "evaluations of Ψ")
-    return text + _report.markdown_table(header, rows)
+    text += "\n" + _report.markdown_table(header, times) + "\n"
+    return text + beside_the_paper(result)
+
+
+def beside_the_paper(result: dict) -> str:
+    """Table 1 of the paper, its differences of H1 and F1 beside ours, and the ratios of Table 2."""
+    text = "The paper's numbers, of the sections A to H of WIPO-alpha, which is not here:\n\n"
+    header = ("section", *(f"{m}: accuracy, % / precision, % / taxonomy loss" for m in PAPER_METHODS))
+    header += ("final fit, H1 over F1", "CV fold, H1 over F1")
+    rows = []
+    for section, line in PAPER.items():
+        cells = [f"{line[i]} / {line[4 + i]} / {line[8 + i]}" for i in range(4)]
+        fit_flat, fit_tree, fold_flat, fold_tree = PAPER_SECONDS[section]
+        rows.append([section, *cells, f"{fit_tree / fit_flat:.2f}", f"{fold_tree / fold_flat:.2f}"])
+    text += _report.markdown_table(header, rows) + "\nWhat the tree adds, H1 less F1:\n\n"
+    rows = [
+        ["paper, A to H", *(_range([line[i + 1] - line[i] for line in PAPER.values()]) for i in (0, 4, 8))]
+    ]
+    found = {(name, method): runs for name, method, runs in groups(result)}
+    for name in dict.fromkeys(r["set"] for r in result["runs"]):
+        pair = [found.get((name, method)) for method in ("F1", "H1")]
+        if None not in pair:
+            keys = {"accuracy": 100, "precision": 100, "taxonomy_loss_least": 1}
+            values = [[np.mean([s * r[key] for r in runs or ()]) for runs in pair] for key, s in keys.items()]
+            rows.append([name, *(f"{tree - one:+.2f}" for one, tree in values)])
+    return text + _report.markdown_table(("", "accuracy, points", "precision, points", "taxonomy loss"), rows)
+
+
+def _range(values: list[float]) -> str:
+    return f"{min(values):+.2f} to {max(values):+.2f}"
+
+
+def draw(result: dict, axes) -> None:
+    """The reject curve of every method on the first set."""
+    first = result["runs"][0]["set"]
+    for name, method, runs in groups(result):
+        if name == first:
+            curve = np.mean([r["curve"] for r in runs], axis=0)
+            axes.plot(1 - np.array(runs[0]["kept"]), curve, label=method)
+    axes.set_xlabel(f"fraction rejected, {first}")
+    axes.set_ylabel("errors over all test rows")
+    axes.legend()
 
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    _report.main("kernel_hierarchy", Options, __doc__, run, markdown)
+    _report.main("kernel_hierarchy", Options, __doc__, run, markdown, {"kernel_hierarchy": draw})
 
 
 if __name__ == "__main__":

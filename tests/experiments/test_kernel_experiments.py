@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
-from experiments import kernel_hierarchy, kernel_satimage, kernel_scaling
+from experiments import kernel_chains, kernel_extensions, kernel_hierarchy, kernel_satimage, kernel_scaling
 from tests.support.experiments import assert_drawn
 
 pytestmark = pytest.mark.usefixtures("data_folder")
@@ -34,14 +35,37 @@ def test_satimage_small(tmp_path):
 @pytest.mark.slow
 def test_hierarchy_small(tmp_path):
     options = kernel_hierarchy.Options(
-        sets=("clef",), methods=("H1",), rows=150, test_rows=200, folds=2, max_iter=1, out=tmp_path
+        sets=("clef",),
+        methods=("F", "H1", "HSΔ"),
+        splits=(0, 1),
+        rows=150,
+        test_rows=200,
+        folds=2,
+        max_iter=1,
+        out=tmp_path,
     )
     result = kernel_hierarchy.run(options)
-    (row,) = result["runs"]
-    assert (row["C"], row["P"], row["hyperparameters"]) == (63, 96, 3)
-    assert row["accuracy"] > 0.3 and row["precision"] > row["accuracy"]
+    assert [(r["method"], r["split"]) for r in result["runs"]] == [
+        (method, split) for split in (0, 1) for method in ("F", "H1", "HSΔ")
+    ]
+    unit, row, svm = result["runs"][:3]
+    assert (row["C"], row["P"], row["hyperparameters"]) == (63, 96, 3) and unit["v"] == [1.0]
+    for run in result["runs"]:
+        assert run["accuracy"] > 0.3 and run["precision"] > run["accuracy"]
+        assert 1 - run["curve"][-1] == pytest.approx(run["accuracy"])
     assert 0 < row["taxonomy_loss_least"] < 2 and row["parent_accuracy_least"] >= row["accuracy"]
-    assert "| clef | H1 | 96 / 63 |" in kernel_hierarchy.markdown(result)
+    assert 0 <= svm["gap"] <= 1e-3 and svm["penalty"] in kernel_hierarchy.PENALTIES
+    text = kernel_hierarchy.markdown(result)
+    assert "| clef | H1 | 96 / 63 |" in text and "| paper, A to H | +0.30 to +1.30 |" in text
+    assert_drawn(tmp_path / "curves.png", lambda axes: kernel_hierarchy.draw(result, axes))
+
+
+@pytest.mark.slow
+def test_the_other_splits_draw_from_all_rows():
+    first, second = (kernel_hierarchy.load("clef", split) for split in (0, 1))
+    assert [part.shape for part in first[:4]] == [part.shape for part in second[:4]]
+    both = [np.sort(np.concatenate([part[1], part[3]])) for part in (first, second)]
+    assert (both[0] == both[1]).all() and (first[1] != second[1]).any()
 
 
 @pytest.mark.slow
@@ -53,3 +77,45 @@ def test_scaling_small():
     assert row["gp_seconds"] > 0 and row["error"] < 0.3 and row["gp_error"] < 0.3
     assert [r["P"] for r in result["nodes"]] == [9, 11, 19]
     assert "| 60 |" in kernel_scaling.markdown(result)
+
+
+def test_the_digits_of_a_code_are_a_sequence():
+    X, digits, X_test, digits_test = kernel_chains.load()
+    assert digits.shape == (X.shape[0], 6) and digits_test.shape == (X_test.shape[0], 6)
+    (first, second) = kernel_chains.sequences(X[:2], 6)
+    assert first.shape == second.shape == (6, 6 * X.shape[1])
+    for t in range(6):  # the words in the columns of the position, and nothing beside
+        blocks = first[[t]].toarray().reshape(6, -1)
+        np.testing.assert_array_equal(blocks[t], X[[0]].toarray()[0])
+        assert np.count_nonzero(blocks) == X[[0]].nnz
+
+
+@pytest.mark.slow
+def test_chains_small(tmp_path):
+    options = kernel_chains.Options(rows=40, test_rows=60, max_iter=3, out=tmp_path)
+    result = kernel_chains.run(options)
+    alone, chain = result["runs"]
+    assert (alone["method"], chain["method"]) == ("single points", "chain")
+    for run in result["runs"]:
+        assert run["digits"] > 0.25 and run["prefixes"][-1] == run["codes"] <= run["digits"]
+        assert run["digits"] == pytest.approx(np.mean(run["by_position"]))
+    # without transitions the likeliest sequence has the likeliest digits
+    assert alone["digits"] == pytest.approx(alone["by_marginals"])
+    assert chain["objective"] < alone["objective"]  # of which the chain may do all, and more
+    assert "| chain (40 sequences) | 1 |" in kernel_chains.markdown(result)
+
+
+@pytest.mark.slow
+def test_em_ends_where_the_direct_fit_does(tmp_path):
+    options = kernel_extensions.Options(
+        labels=("direct", "EM"), mixing=("B",), rows=60, factors=2, max_iter=1, out=tmp_path
+    )
+    result = kernel_extensions.run(options)
+    direct, em = result["labels"]
+    assert em["objective"] == pytest.approx(direct["objective"], rel=1e-3)
+    assert em["rounds"] > 2 and direct["vague"] > 10
+    (mixed,) = result["mixing"]
+    assert mixed["criterion"] < mixed["criterion_at_start"]
+    assert mixed["hyperparameters"] == 1 + 2 * mixed["classes"]
+    text = kernel_extensions.markdown(result)
+    assert "| direct | 1 |" in text and "| B | 1 |" in text

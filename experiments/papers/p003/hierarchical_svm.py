@@ -64,7 +64,7 @@ class HierarchicalSvm:
         """Trains on features X [n, d] and classes y, places among the leaves of the tree."""
         y = np.asarray(y)
         dtype = np.asarray(X[:1].data if hasattr(X, "tocsr") else X[:1]).dtype
-        shared, loss = class_kernel(self.edges, int(y.max()) + 1)
+        shared, loss = class_kernel(self.edges, int(y.max()) + 1)  # more, where a tree has more leaves
         if not self.scaled:
             loss = 1.0 - np.eye(len(shared))
         shared, loss = shared.astype(dtype), loss.astype(dtype)
@@ -135,22 +135,22 @@ def epoch(problem, state: State, order, C) -> State:
             second = jnp.where(from_slack, -1, low)
             rise = jnp.where(first < 0, 0.0, gain[up]) - least
 
-            def direction(k, sign):  # of α when a_k rises: e_own − e_k; of the slack nothing
-                unit = jnp.zeros_like(a).at[own].add(1).at[k].add(-1)
-                return jnp.where(k < 0, 0.0, sign) * unit
+            def direction(k, sign, of):  # of α when a_k rises, or of ΛΛᵀ α; of the slack nothing
+                return jnp.where(k < 0, 0.0, sign) * (of[own] - of[k])
 
-            d = direction(first, 1.0) + direction(second, -1.0)
-            curvature = squared * (d @ shared @ d)
+            unit = jnp.eye(len(a), dtype=a.dtype)
+            d = direction(first, 1.0, unit) + direction(second, -1.0, unit)
+            along = direction(first, 1.0, shared) + direction(second, -1.0, shared)
+            curvature = squared * (d @ along)
             most = jnp.where(second < 0, slack, a[low])
             length = jnp.where(curvature > 0, rise / jnp.where(curvature > 0, curvature, 1), jnp.inf)
             length = jnp.where(rise > 0, jnp.minimum(length, most), 0)
             a = a.at[first].add(jnp.where(first < 0, 0, length))
             a = a.at[second].add(jnp.where(second < 0, 0, -length))
-            moved = length * d
-            return jnp.maximum(a, 0), scores + squared * (moved @ shared), total + moved
+            return jnp.maximum(a, 0), scores + squared * length * along, total + length * along
 
         a, _, total = jax.lax.fori_loop(0, STEPS, step, (a, scores, jnp.zeros_like(a)))
-        U = state.U.at[columns].add(jnp.outer(x, total @ shared))
+        U = state.U.at[columns].add(jnp.outer(x, total))
         return State(state.a.at[i].set(a), U), None
 
     return jax.lax.scan(visit, state, order)[0]
