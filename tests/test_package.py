@@ -33,7 +33,7 @@ LAYERS = [
     },
     {"xmcjax._arguments", "xmcjax._hierarchy", "xmcjax._labels", "xmcjax._links"},
     {"xmcjax._options"},
-    {"xmcjax._topology"},
+    {"xmcjax._topology", "xmcjax._platform"},
     {"xmcjax.native"},
     {"xmcjax.data", "xmcjax.metrics"},
     {"xmcjax.datasets"},

@@ -3,10 +3,10 @@
 # SYSTEMS is the table of systems that commands, options and stored models share; of the others the
 # parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores, memory and
 # nodes, and Hierarchy, which kernels.class_kernels takes and which has no public name
-from xmcjax import _hierarchy, _memory, _options, _platt, _sparse, _systems, _topology
+from xmcjax import _hierarchy, _memory, _options, _platform, _platt, _sparse, _systems, _topology
 
 # parts of commands that tests make fail, or fuzz
-from xmcjax.cli import _cache, _calibration, _config, _runs
+from xmcjax.cli import _cache, _calibration, _config, _environment, _runs
 from xmcjax.cli import _systems as _cli_systems
 
 # states of joint systems, whose times between two writes are set to none
@@ -48,6 +48,7 @@ blocks, lane_certificate, clipping, device_blocks = _blocks, _certificate, _clip
 hinge_trainer, queues, sparsify = _hinge_trainer, _queue, _sparsify
 calibration, manifest, model_index, names = _calibrator, _manifest, _index, _names
 InPlace, ids, schema = _calls.InPlace, _ids, _schema
+platforms, solver_paths = _platform, _environment.solver_paths
 cg, peers, wire = _cg, _peers, _wire
 admm, certified, cut = _admm_dense.Method, _certified.certified, _processes._cut
 admm_blocks, admm_dense, admm_sparse, admm_steps = _admm_blocks, _admm_dense, _admm_sparse, _admm.steps

@@ -43,9 +43,9 @@ def node_shares(numa: str, threads: int) -> list[Share]:
     shares = share_threads(nodes(), threads)
     if len(shares) < 2:
         return []
-    import jax
+    from xmcjax._platform import default_platform
 
-    return shares if jax.default_backend() == "cpu" else []
+    return shares if default_platform() == "cpu" else []
 
 
 def describe_nodes() -> str:
@@ -73,6 +73,32 @@ def training_path() -> str:
     if linops.gpu_ready():
         return f"{where}: Pallas kernels for sparse features, matrix products for dense ones"
     return f"{where}: plain JAX"
+
+
+def solver_paths() -> dict[str, str]:
+    """What each system but one-vs-all runs on here, and why; none where everything runs on the CPU.
+
+    The rules are those of :func:`xmcjax._platform.on_host` and of ``placed`` of the multinomial solvers.
+    """
+    from xmcjax import native
+    from xmcjax._platform import SEQUENTIAL, default_backend, default_platform, on_host
+    from xmcjax.solvers.multinomial import auto
+
+    device = default_backend()
+    if device == "cpu":
+        return {}
+    with on_host():
+        reached = default_platform() == "cpu"
+        kernels = "C++ kernels" if reached and native.available() else "plain JAX"
+    host = f"{kernels} on the CPU"
+    if not reached:
+        host = f"plain JAX on the {device}, because JAX has no CPU here (JAX_PLATFORMS)"
+    return {
+        "multi-class, multi-label and top-k SVMs": f"{host}: {SEQUENTIAL}",
+        "multinomial regression": f"{host} where {auto.WHY}; else matrix products on the {device}",
+        "kernel regression, projections, losses": f"the {device}: matrix products and vectors",
+        "prediction": f"plain JAX on the {device}",
+    }
 
 
 def native_isa() -> str | None:

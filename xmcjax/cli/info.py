@@ -11,6 +11,7 @@ from xmcjax.cli._environment import (
     VARIABLES,
     describe_nodes,
     native_isa,
+    solver_paths,
     training_path,
     versions,
 )
@@ -34,6 +35,8 @@ def run(options: Options) -> None:
     print_field("numa", describe_nodes())
     print_field("native", _native())
     print_field("training", _training())
+    for system, path in _paths().items():
+        print_field("runs on", f"{system}: {path}", system=system, path=path)
     print_field("cache", f"{cache_folder() or 'none'} (programs that were compiled)")
     for name, table in (
         ("losses", MARGIN_LOSSES),
@@ -62,6 +65,13 @@ def _training() -> str:
         return training_path()
     except (ImportError, RuntimeError) as error:  # said above: no device, or a library that is broken
         return f"none: {str(error).splitlines()[0]}"
+
+
+def _paths() -> dict[str, str]:
+    try:
+        return solver_paths()
+    except (ImportError, RuntimeError):  # a library that is broken or no device: the lines above say which
+        return {}
 
 
 def _native() -> str:

@@ -243,9 +243,10 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
 
     def _say(self, watch: Watch, solution) -> None:
         found = dict(epochs=self.n_iter_, objective=solution.primal, relative_gap=solution.gap)
-        watch.end(solution.reason, **found)
+        watch.end(self.reason_, **found)
 
     def _store(self, solution, classes):
+        from xmcjax._platform import said_of_host
         from xmcjax.solvers import REMEDY, Status
 
         W, d = solution.W, self.n_features_in_
@@ -258,7 +259,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         self.intercept_ = W[d].copy() if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
         self.n_iter_ = solution.epochs + solution.newton_steps
         self.dual_gap_ = solution.gap
-        self.status_, self.reason_ = solution.status, solution.reason
+        self.status_, self.reason_ = solution.status, said_of_host(solution.reason)
         if solution.status != Status.CONVERGED:
             remedy = REMEDY[solution.status]
             if solution.status == Status.MAX_STEPS:

@@ -179,33 +179,35 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         weight = np.ones(len(numbers)) if weight is None else weight
         width = X.shape[1]
         small = X.shape[0] * (width + len(self.classes_)) <= _SMALL
-        if small and not auto.on_the_host(self.solver):
-            X, numbers, weight = _of_common_size(X, numbers, weight)
-        with precision(X.dtype):
-            problem = multinomial_problem(
-                linops.make(X, threads=threads),
-                numbers,
-                1 / C,
-                classes=len(self.classes_),
-                weight=weight,
-                intercept=intercept,
-            )
-            if W0 is not None and b0 is not None:
-                W0 = np.pad(W0, [(0, problem.op.shape[1] - width), (0, 0)]).astype(problem.op.dtype)
-                b0 = b0.astype(problem.op.dtype) if intercept else None
+        size = X.shape[0] * width * len(self.classes_)
+        with auto.placed(self.solver, sp.issparse(X), size):
+            if small and not auto.on_the_host(self.solver):
+                X, numbers, weight = _of_common_size(X, numbers, weight)
+            with precision(X.dtype):
+                problem = multinomial_problem(
+                    linops.make(X, threads=threads),
+                    numbers,
+                    1 / C,
+                    classes=len(self.classes_),
+                    weight=weight,
+                    intercept=intercept,
+                )
+                if W0 is not None and b0 is not None:
+                    W0 = np.pad(W0, [(0, problem.op.shape[1] - width), (0, 0)]).astype(problem.op.dtype)
+                    b0 = b0.astype(problem.op.dtype) if intercept else None
 
-            def observe(_, record):
-                watch.show(record.steps, G=record.value, norm=record.gradient_norm)
+                def observe(_, record):
+                    watch.show(record.steps, G=record.value, norm=record.gradient_norm)
+                    if isinstance(watch.checkpoint, Checkpoint):
+                        watch.checkpoint.check_time()
+
+                kept: dict[str, Any] = {}
                 if isinstance(watch.checkpoint, Checkpoint):
-                    watch.checkpoint.check_time()
-
-            kept: dict[str, Any] = {}
-            if isinstance(watch.checkpoint, Checkpoint):
-                kept = dict(checkpoint=watch.checkpoint.states, checkpoint_seconds=watch.checkpoint.every)
-            with watch:
-                more: dict[str, Any] = dict(W0=W0, b0=b0, observe=watch.observer(observe))
-                solution = run(problem, self.solver, hp, **more, **kept)
-            W, bias = np.asarray(solution.W)[:width].T, np.asarray(solution.bias)
+                    kept = dict(checkpoint=watch.checkpoint.states, checkpoint_seconds=watch.checkpoint.every)
+                with watch:
+                    more: dict[str, Any] = dict(W0=W0, b0=b0, observe=watch.observer(observe))
+                    solution = run(problem, self.solver, hp, **more, **kept)
+                W, bias = np.asarray(solution.W)[:width].T, np.asarray(solution.bias)
         self._store(solution, W, bias)
         watch.end(solution.reason, iterations=self.n_iter_, objective=self.objective_)
         return self

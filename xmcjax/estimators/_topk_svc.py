@@ -225,6 +225,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         """Weights [m, d], the bias last; with a kernel the coefficients of the rows, [m, n]."""
         import jax
 
+        from xmcjax._platform import said_of_host
         from xmcjax.solvers import REMEDY, Status, topk_sdca
 
         if self.kernel == "precomputed":
@@ -240,9 +241,9 @@ class TopKSVC(Probabilities, LinearClassifier):
         if found.status == Status.NONFINITE:
             raise ValueError("expected features and C whose products are finite, but they overflowed")
         self.n_iter_, self.objective_, self.dual_gap_ = found.epochs, found.primal, found.gap
-        self.status_, self.reason_ = Status(found.status), found.reason
+        self.status_, self.reason_ = Status(found.status), said_of_host(found.reason)
         keep_dual(self, found.alpha)
-        watch.end(found.reason, epochs=found.epochs, objective=found.primal, relative_gap=found.gap)
+        watch.end(self.reason_, epochs=found.epochs, objective=found.primal, relative_gap=found.gap)
         if found.gap > tol:
             stalled = found.status == Status.STALLED
             remedy = REMEDY[found.status] if stalled else "raise max_iter or tol, or lower C"

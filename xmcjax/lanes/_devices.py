@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from xmcjax._platform import default_platform
 from xmcjax.linops import Csr, LinOp
 
 # Lanes of a block on a CPU: two tiles of the native kernels, which share a pass over X. More do not fit
@@ -40,7 +41,7 @@ def placed(op: LinOp) -> list[Place]:
 
 def worker_count(places: list[Place], threads: int) -> int:
     """Host threads: one for each device; on a CPU, whose devices share its cores, at least `threads`."""
-    if jax.default_backend() != "cpu":
+    if default_platform() != "cpu":
         return len(places)
     return max(threads, len(places))
 

@@ -16,6 +16,7 @@ import scipy.sparse
 from xmcjax import _sparse
 from xmcjax._arguments import name_of, thread_count
 from xmcjax._fork import check_threads_of_jax
+from xmcjax._platform import default_platform
 from xmcjax.linops._base import LinOp, put
 from xmcjax.linops._checks import check_features, check_operator, computed_dtype, real_array
 from xmcjax.linops._csr import Csr, from_scipy
@@ -45,7 +46,7 @@ __all__ = [
 
 def native_ready() -> bool:
     """Whether the native kernels are built and the default device is a CPU, on which they run."""
-    return jax.default_backend() == "cpu" and available()
+    return default_platform() == "cpu" and available()
 
 
 def gpu_ready() -> bool:
@@ -54,8 +55,7 @@ def gpu_ready() -> bool:
     They are written for the Triton backend of Pallas, which later releases of JAX may not have.
     """
     return (
-        jax.default_backend() == "gpu"
-        and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
+        default_platform() == "gpu" and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
     )
 
 

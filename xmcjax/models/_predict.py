@@ -177,8 +177,11 @@ def _dtype(model: WeightSource, X) -> np.dtype:
 
 def _on_a_device() -> bool:
     """Whether JAX is there and computes elsewhere than on the CPU."""
-    backend = getattr(sys.modules.get("jax"), "default_backend", None)
-    return backend is not None and backend() != "cpu"
+    if not hasattr(sys.modules.get("jax"), "default_backend"):
+        return False
+    from xmcjax._platform import default_platform
+
+    return default_platform() != "cpu"
 
 
 def _on_the_host(

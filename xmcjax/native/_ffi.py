@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
 
+from xmcjax._platform import default_platform
 from xmcjax.native import _library
 from xmcjax.native._calls import arranged, dtype_of
 from xmcjax.native._partition import over_rows
@@ -38,7 +39,7 @@ def available() -> bool:
 def _registered() -> bool:
     library = _library.load_library()
     if library is None:
-        if not _library.switched_off() and jax.default_backend() == "cpu":
+        if not _library.switched_off() and default_platform() == "cpu":
             _library.warn_of_twins()
         return False
     for name in (f"xmcjax_{call}" for call in CALLS if call not in METHODS):

@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xmcjax import _sparse
+from xmcjax import _platform, _sparse
 from xmcjax._arguments import name_of
 from xmcjax._fork import check_threads_of_jax
+from xmcjax._platform import committed_to_host, host_bound
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_range, check_squared_norms
-from xmcjax.linops import Csr, LinOp, check_operator, native_ready
+from xmcjax.linops import Csr, Dense, LinOp, check_operator, make, native_ready
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._formulations import SETS, Formulation, smoothed
 
@@ -130,6 +131,7 @@ class HParams:
         return dataclasses.replace(self, **changes)
 
 
+@host_bound
 def problem(
     op: LinOp | Gram,
     y,
@@ -152,7 +154,8 @@ def problem(
         gamma: smoothing γ ≥ 0 of the losses, a number or [lanes]; 0 (default) for none. With γ > 0 the loss
             is max {⟨x, h⟩ − γ/2 ‖x‖²} over the set of radius 1.
         classes: their number m; None for the largest of y and one more.
-        backend: "native"; "jnp", epochs in plain JAX; "auto", native where that is to be had.
+        backend: "native"; "jnp", epochs in plain JAX where the operator is; "auto", native where that is
+            to be had. But for "jnp" the problem is one of the CPU, whatever the default device.
 
     Raises:
         ValueError: an unknown set, shapes that do not match, classes or k out of range, a negative
@@ -225,13 +228,15 @@ def problem(
     if np.any(gamma > 0):
         ridge = gamma[:, None] / np.where(bound > 0, bound, 1)
         check_range("expected gamma / bound of 0 or", ridge[ridge > 0], dtype)
+    if backend != "jnp":
+        op = _of_the_host(op)
     squared_norms = jnp.diagonal(op.K) if isinstance(op, Gram) else op.row_norms2()
     check_squared_norms(squared_norms)
     native = _native(op, backend)
     rows = None
     if not native:
         rows = twin.GramRows(op.K) if isinstance(op, Gram) else twin.rows_of(op)
-    return Problem(
+    made = Problem(
         op=op,
         y=jnp.asarray(y, jnp.int32),
         squared_norms=squared_norms,
@@ -244,6 +249,16 @@ def problem(
         known_k=None if native else tuple(np.broadcast_to(k, lanes).tolist()),
         smooth=bool(np.any(gamma > 0)),
     )
+    return made if backend == "jnp" else committed_to_host(made)
+
+
+def _of_the_host(op: LinOp | Gram) -> LinOp | Gram:
+    """Features or inner products where native calls take them: instances are visited one after another."""
+    if _platform.default_backend() == "cpu" or not native_ready():
+        return op
+    if isinstance(op, Gram | Dense):
+        return committed_to_host(op)
+    return op if isinstance(op, Csr) and op.native else make(op.to_scipy(), backend="native")  # type: ignore[attr-defined]
 
 
 def _native(op: LinOp | Gram, backend: str) -> bool:

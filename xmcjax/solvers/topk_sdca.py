@@ -42,6 +42,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._arguments import name_of, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._platform import host_bound
 from xmcjax.linops import LinOp
 from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._base import Status
@@ -189,6 +190,7 @@ def _patience(expected: Costs, max_epochs: int, native: bool) -> int:
 
 
 @needs_threads_of_jax
+@host_bound
 def solve(
     X,
     y,

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._labels import label_matrix
+from xmcjax._platform import host_bound
 from xmcjax.native import RankingAscent, awaited
 from xmcjax.solvers import _admm_dense
 from xmcjax.solvers._instance_twin import Rows, rows_of
@@ -38,6 +39,7 @@ _EPOCHS, _CALL = 30, 5
 _ASCENT, _ALL_ROWS = "coordinate ascent", "steps for all rows at once"
 
 
+@host_bound
 def run_multilabel(
     X,
     Y,

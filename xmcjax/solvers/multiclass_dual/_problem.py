@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._arguments import MOST_THREADS, name_of, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._platform import committed_to_host, on_host
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_norms, check_range, check_squared_norms
 from xmcjax.solvers._formulations import FORMULATIONS, Formulation
@@ -162,7 +163,7 @@ def multiclass_problem(
     backend: str = "auto",
     threads: int = 1,
 ) -> MulticlassProblem:
-    """Checks the parts of a :class:`MulticlassProblem` and puts them on the default device.
+    """Checks the parts of a :class:`MulticlassProblem` and puts them on the CPU, where there is one.
 
     Args:
         X: finite features [n, d], dense or scipy.sparse. Rows of zeros and equal rows are legal.
@@ -184,12 +185,13 @@ def multiclass_problem(
         2
     """
     X, y, classes, C = check_problem(X, y, formulation, C, classes)
-    op = linops.make(X, backend=backend, threads=threads)
+    with on_host():  # of instances that are visited one after another
+        op = linops.make(X, backend=backend, threads=threads)
     norms2 = op.row_norms2()
     check_squared_norms(norms2)
     # an operator that is not dense is CSR
     rows = make_rows(op.X if isinstance(op, linops.Dense) else op.to_scipy())  # type: ignore[attr-defined]
-    return MulticlassProblem(
+    made = MulticlassProblem(
         op=op,
         rows=rows,
         y=jnp.asarray(y),
@@ -198,3 +200,4 @@ def multiclass_problem(
         classes=classes,
         formulation=FORMULATIONS[formulation],
     )
+    return committed_to_host(made)

@@ -23,6 +23,7 @@ from jax.sharding import Mesh
 from xmcjax import linops
 from xmcjax._arguments import flag, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._platform import host_bound
 from xmcjax.native import Advanced, Ascent, Assessment, Match, SeparateAscent
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._certified import Share
@@ -77,6 +78,7 @@ def run_over_mesh(
         return _solved(peers, X, y, mesh, formulation, C, tol, max_epochs, seed, shrinking)
 
 
+@host_bound
 def _solved(
     peers: Peers,
     X,

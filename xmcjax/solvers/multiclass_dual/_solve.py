@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from xmcjax import linops
 from xmcjax._arguments import whole_number
+from xmcjax._platform import host_bound
 from xmcjax.native import awaited
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
@@ -56,6 +57,7 @@ class Solution(NamedTuple):
     reason: str = ""  #: why the methods came in their order
 
 
+@host_bound
 def run(
     X,
     y,

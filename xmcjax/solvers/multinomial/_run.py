@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._options import Real
+from xmcjax._platform import default_platform, said_of_host
 from xmcjax.linops import real_array
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._peers import Peers, described
@@ -267,6 +268,8 @@ def _solved(
     W, bias = _on_a_device(weights)
     status = Status.MAX_STEPS if verdict.status == Status.RUNNING else verdict.status
     reason = auto.reason(calls.problem) if method == "auto" else f"{method} was asked for"
+    if default_platform() == "cpu":
+        reason = said_of_host(reason, auto.WHY)
     return Solution(W, bias, value, norm, last.bound, status, history, verdict.gap, reason)
 
 
@@ -293,7 +296,7 @@ class _Run:
     def __init__(self, problem: Problem, hp: HParams, mesh: Mesh | None, peers: Peers):
         self.problem = problem if mesh is None else _mesh.shared(problem, mesh)
         self._hp, self._mesh, self._awaited = hp, mesh, peers.awaited
-        few = problem.op.shape[0] * problem.classes <= FEW_SCORES and jax.default_backend() == "cpu"
+        few = problem.op.shape[0] * problem.classes <= FEW_SCORES and default_platform() == "cpu"
         self._initial, self._advance = (_plain_initial, _plain_advance) if few else (initial, advance)
 
     def initial(self, method: str, W0=None, b0=None) -> State:

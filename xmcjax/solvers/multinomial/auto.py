@@ -7,10 +7,10 @@ joint Newton-CG from the start.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
-import jax
-
+from xmcjax._platform import default_platform, on_host
 from xmcjax.solvers.multinomial import block_newton
 from xmcjax.solvers.multinomial._problem import Problem
 
@@ -18,6 +18,11 @@ from xmcjax.solvers.multinomial._problem import Problem
 MANY_WEIGHTS = 1 << 21
 # Outer iterations in which dual ascent has to halve ‖∇G‖.
 PATIENCE = 12
+# Products of numbers in one pass over dense features up to which compiling for a GPU would take longer than
+# the fit on the host.
+_OF_THE_HOST = 1 << 30
+#: Why :func:`placed` chose the host.
+WHY = "features are sparse, the method is the host's or the problem is small"
 
 
 def first(problem: Problem, compiled: bool = False) -> str:
@@ -42,9 +47,27 @@ def reason(problem: Problem) -> str:
             return f"joint Newton-CG: {sizes} and {n} rows are no case of another method, or no CPU's"
 
 
+def placed(method: str, sparse: bool, size: int) -> contextlib.AbstractContextManager:
+    """The context in which a problem is made and solved: of the default device, or of the host.
+
+    The host's are its own methods, dual ascent and Newton's with blocks; and of "auto" sparse features, whose
+    products in plain JAX give other bits in each run on a GPU, and problems that are solved before a program
+    for a GPU is compiled. On a CPU it makes no difference.
+
+    Args:
+        method: asked for.
+        sparse: whether features are.
+        size: rows times features times classes.
+    """
+    own = method in ("dual", "block_newton")
+    if own or (method == "auto" and (sparse or size <= _OF_THE_HOST)):
+        return on_host()
+    return contextlib.nullcontext()
+
+
 def on_the_host(method: str) -> bool:
     """Whether nothing is compiled for a small problem on the default device."""
-    return method in ("auto", "block_newton") and jax.default_backend() == "cpu"
+    return method in ("auto", "block_newton") and default_platform() == "cpu"
 
 
 def following(method: str, gradient_norms: Sequence[float]) -> str:

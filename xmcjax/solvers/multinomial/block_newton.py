@@ -22,6 +22,7 @@ import jax
 import numpy as np
 
 from xmcjax._cores import blas_threads, threads_of_product
+from xmcjax._platform import default_platform
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _preconditioners
@@ -71,7 +72,7 @@ def _quiet() -> np.errstate:
 def possible(problem: Problem) -> bool:
     """Whether the features are at hand on a CPU, and all classes on one device."""
     stored = isinstance(problem.op, (Csr, Dense)) and problem.axis is None
-    return stored and jax.default_backend() == "cpu"
+    return stored and default_platform() == "cpu"
 
 
 def fits(problem: Problem) -> bool:

@@ -68,7 +68,10 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, seed: int = 0) -> Stat
         ValueError: features without native kernels.
     """
     if not problem.native:
-        raise ValueError("dual ascent needs CSR features on the native kernels: take newton")
+        raise ValueError(
+            "dual: expected CSR features on the native kernels of the CPU: make them there, in "
+            'jax.default_device(jax.devices("cpu")[0]), or take newton'
+        )
     W, bias = starting_weights(problem, W0, b0)
     squared_norms = problem.op.row_norms2()
     Y = targets(problem, problem.classes).astype(problem.op.dtype)
