@@ -163,11 +163,11 @@ def test_no_network(monkeypatch, cache):
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/train.arff"
         known(monkeypatch, (datasets.File("train.arff", url, "0" * 64),), "mulan")
-        with pytest.raises(OSError) as caught:
+        with pytest.raises(OSError, match="expected to fetch") as caught:
             datasets.fetch(NAME)
     assert str(caught.value) == (
-        f"{NAME}: expected to fetch {url}, found no such answer (ConnectionError); where there is no network, "
-        f"put the file at {cache / 'train.arff'}, or let XMCJAX_DATA name a folder that holds {NAME}"
+        f"{NAME}: expected to fetch {url}, found no such answer (ConnectionError); where there is no "
+        f"network, put the file at {cache / 'train.arff'}, or let XMCJAX_DATA name a folder that holds {NAME}"
     )
 
 
