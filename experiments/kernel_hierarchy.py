@@ -30,7 +30,7 @@ import scipy.sparse as sp
 
 from experiments import _data, _report
 from experiments._cells import Cells
-from experiments.baselines._base import TOL
+from experiments.papers.p004.baselines._base import TOL
 from xmcjax._hierarchy import Hierarchy
 from xmcjax.data import fit_transforms, load_svmlight
 from xmcjax.metrics import mean_reciprocal_rank, parent_accuracy, taxonomy_loss
@@ -210,7 +210,7 @@ def scores(given: Task, ranks: np.ndarray, proba: np.ndarray | None) -> dict:
 
 def svm(method: str, given: Task) -> dict:
     """The C of the least error on a fifth of the rows of the search, the fit to all rows, its scores."""
-    from experiments.baselines.hierarchical_svm import HierarchicalSvm
+    from experiments.papers.p003.hierarchical_svm import HierarchicalSvm
 
     with_tree, scaled = SVMS[method]
     flat = np.stack([np.zeros(given.tree.n_classes, int), given.tree.nodes[given.tree.leaves]], axis=1)

@@ -259,7 +259,7 @@ def test_the_site_is_built(tmp_path):
     """By the command, in a process of its own, which warnings and broken links end with 1."""
     pytest.importorskip("furo")
     command = [sys.executable, "-m", "docs.build", "--pages-only", "--out", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=540)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "site" / "reference" / "api" / "xmcjax.html").read_text()
     assert "<math" in text and "OneVsAllClassifier" in text
