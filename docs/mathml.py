@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -15,7 +16,7 @@ _AS_TEX = {
     for name, sign in table.items()
     if len(sign) == 1 and not sign.isascii() and name.isalpha()
 } | str.maketrans(
-    {"−": "-", "·": r"\cdot ", "Σ": r"\sum ", "½": r"\tfrac12 ", "‖": r"\|"}
+    {"−": "-", "·": r"\cdot ", "Σ": r"\sum ", "½": r"\frac{1}{2}", "‖": r"\|"}
     | {"⁻": "^-", "¹": "^1", "²": "^2", "ᵀ": "^T"}
 )
 
@@ -36,7 +37,7 @@ def _mathml(node: nodes.Element, as_block: bool) -> str:
     Raises:
         ValueError: docutils does not know what stands there.
     """
-    tex = node.astext().translate(_AS_TEX)
+    tex = re.sub(r"\\t?frac *(\w) *(\w)", r"\\frac{\1}{\2}", node.astext()).translate(_AS_TEX)
     if r"\\" in tex and r"\begin" not in tex:
         tex = rf"\begin{{aligned}} {tex} \end{{aligned}}"
     try:
