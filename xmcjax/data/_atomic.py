@@ -42,7 +42,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         >>> path = tempfile.mkdtemp() + "/notes.txt"
         >>> with atomic_write(path) as file:
         ...     count = file.write(b"whole, or not at all")
-        >>> open(path).read()
+        >>> Path(path).read_text()
         'whole, or not at all'
     """
     path = Path(path)

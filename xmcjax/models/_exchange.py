@@ -75,7 +75,7 @@ def export_model(
         OSError: the file cannot be written.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> import numpy as np
         >>> from xmcjax.models import ShardWriter
         >>> folder = tempfile.mkdtemp()
@@ -83,7 +83,7 @@ def export_model(
         ...     for label in writer.missing():
         ...         writer.add(label, [0], np.float32([1]), 0.5)
         >>> notes = export_model(folder, folder + ".txt", "liblinear")
-        >>> open(folder + ".txt").readline().strip()
+        >>> pathlib.Path(folder + ".txt").read_text().splitlines()[0]
         'solver_type MCSVM_CS'
     """
     entry = EXCHANGES[name_of("format", format, EXCHANGES)]
