@@ -100,10 +100,14 @@ class _Gpu:
         ((3_000_000, 337_067), 75, 384),
         ((3_000_000, 337_067), 16, 64),  # features that hardly fit
         ((10, 10), 0, 16),
-        ((200, 100), None, 16),
     ],
 )
 def test_lanes_fill_the_free_memory(shape, gigabytes, lanes):
     op = types.SimpleNamespace(shape=shape, dtype=np.float32)
     assert lanes_that_fit(op, _Gpu(gigabytes and gigabytes * 2**30)) == lanes
     assert lanes_that_fit(linops.make(small()[0])) == 32
+
+
+def test_a_device_that_tells_no_memory_is_said():
+    with pytest.warns(RuntimeWarning, match="does not tell how much memory it has: 16 lanes are taken"):
+        assert lanes_that_fit(linops.make(small()[0]), _Gpu(None)) == 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -52,11 +53,22 @@ def lanes_that_fit(op: LinOp, device: Any = None) -> int:
     Args:
         op: X, on its device already.
         device: that one; None for the default one.
+
+    Warns:
+        RuntimeWarning: the device does not tell its memory, and what was assumed.
     """
     device = device or jax.config.jax_default_device or jax.local_devices()[0]  # type: ignore[attr-defined]
     if device.platform == "cpu":
         return ON_A_CPU
-    memory = device.memory_stats() or {}
+    memory = device.memory_stats()
+    if memory is None:
+        warnings.warn(
+            f"{device} does not tell how much memory it has: {FEWEST} lanes are taken, the fewest; block_size "
+            "takes another number",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return FEWEST
     free = memory.get("bytes_limit", 0) - memory.get("bytes_in_use", 0)
     return lanes_in(free, *op.shape, np.dtype(op.dtype).itemsize)
 

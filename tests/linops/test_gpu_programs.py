@@ -1,0 +1,140 @@
+"""Every entry point compiles for GPUs that are only described, and what the machine's program holds.
+
+Run with ``JAX_DISABLE_MOST_OPTIMIZATIONS=0``, the programs are those of users, and their bytes are counted.
+"""
+
+from __future__ import annotations
+
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.support import gpu_targets
+from tests.support.internals import platforms
+from tests.support.solvers import CASES
+from xmcjax import linops, losses, projections
+from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.solvers import SOLVERS, multinomial, newton_cg
+
+OPTIMISED = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") == "0"
+DENSE, N, D, B = "dense", 512, 256, 128
+
+
+@pytest.fixture(autouse=True)
+def a_gpu(monkeypatch):
+    """The default device is said to be a GPU, so that what is made is made for one."""
+    gpu_targets.sharding("h200")
+    monkeypatch.setattr(platforms, "default_backend", lambda: "gpu")
+
+
+@pytest.fixture(params=["h200", "t4"])
+def gpu(request):
+    return request.param
+
+
+def features(kind: str, n=N, d=D):
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix(sp.random(n, d, 0.05, dtype=np.float32, random_state=rng))
+    return linops.make(X.toarray() if kind == DENSE else X, np.float32, backend=kind)
+
+
+def checked(function, gpu, *args, **static) -> str:
+    """The program: true float32, and no native call of the CPU."""
+    text = gpu_targets.compiled(function, gpu, *args, **static).as_text()
+    assert "xmcjax_" not in text.replace("xmcjax_spmm", "")
+    assert gpu_targets.imprecise(text) == []
+    return text
+
+
+PRODUCTS = {
+    "matmat": lambda F, C, V: F.matmat(V),
+    "rmatmat": lambda F, C, V: F.rmatmat(C),
+    "gram_matmat": lambda F, C, V: F.gram_matmat(C, V),
+}
+
+
+@pytest.mark.parametrize("kind", [DENSE, "jnp"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name, kind, gpu):
+    work = PRODUCTS[name]
+    F, C, V = features(kind), jnp.ones((N, B), jnp.float32), jnp.ones((D, B), jnp.float32)
+    text = checked(jax.jit(work), gpu, F, C, V)
+    if kind == DENSE:
+        assert gpu_targets.atomics(text) == 0
+        # X once for each product, and each array of [n, B] and [d, B] that is read or written
+        once = 4 * {"matmat": N * D, "rmatmat": N * D, "gram_matmat": 2 * N * D}[name] + 4 * B * (N + D)
+        once += 4 * B * 2 * N * (name == "gram_matmat")
+        if OPTIMISED:  # and what XLA adds up of a product in parts
+            assert gpu_targets.moved(text) <= 4 * once
+    else:  # the sums of plain JAX have no order: the page of the GPU says so
+        assert gpu_targets.atomics(text) > 0
+
+
+@pytest.mark.parametrize("kind", [DENSE, "jnp"])
+def test_a_step_of_one_vs_all(kind, gpu):
+    y = np.where(np.random.default_rng(1).random((N, B)) < 0.1, 1, -1)
+    problem = newton_cg.lane_problem(features(kind), y, MARGIN_LOSSES["squared_hinge"], tolerance=1e-3)
+    hp = newton_cg.HParams(l2=np.float32(1.0))
+    text = checked(newton_cg.advance, gpu, problem, hp, newton_cg.init(problem))
+    if kind == DENSE:
+        assert gpu_targets.atomics(text) == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [*((m, DENSE) for m in multinomial.METHODS if m not in ("dual", "block_newton")), ("newton", "jnp")],
+)
+def test_steps_of_multinomial_regression(method, kind):
+    y = np.arange(N) % 7
+    problem = multinomial.multinomial_problem(features(kind), y, 1.0)
+    hp = multinomial.HParams()
+    state = multinomial.initial(problem, hp, None, None, method=method)
+    checked(multinomial.advance, "h200", problem, hp, state, method=method)
+
+
+def test_kernel_multinomial_regression():
+    case, solver = CASES["kernel_multinomial"], SOLVERS["kernel_multinomial"]
+    problem = case.problem(np.float32, case.paths[0])
+    checked(jax.jit(solver.run), "h200", problem, case.loose)
+
+
+PROJECTIONS = {
+    "simplex": projections.simplex,
+    "capped_simplex": lambda x: projections.capped_simplex(x, 1.0, 0.3),
+    "topk_simplex": lambda x: projections.topk_simplex(x, 3),
+    "topk_cone": lambda x: projections.topk_cone(x, 3),
+}
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+def test_projections_and_their_derivatives(name):
+    x = jnp.ones((1000, 100), jnp.float32)
+    work = PROJECTIONS[name]
+    text = checked(jax.jit(lambda x: jax.vjp(work, x)[1](x)), "h200", x)
+    assert gpu_targets.atomics(text) == 0
+
+
+def test_losses_with_gradients():
+    scores, y = jnp.ones((1000, 100), jnp.float32), jnp.zeros(1000, jnp.int32)
+    value = jax.jit(jax.value_and_grad(lambda s: losses.topk_hinge(s, y, k=3).sum()))
+    text = checked(value, "h200", scores)
+    if OPTIMISED:  # the scores, their gradient, and copies for the k largest
+        assert gpu_targets.moved(text) <= 12 * scores.nbytes
+
+
+def test_a_product_of_less_than_float32_is_seen():
+    a = jnp.ones((256, 256), jnp.float32)
+    text = gpu_targets.compiled(jax.jit(lambda a: a @ a), "h200", a).as_text()
+    assert len(gpu_targets.imprecise(text)) == 1
+    text = gpu_targets.compiled(jax.jit(lambda a: jnp.matmul(a, a, precision="highest")), "h200", a).as_text()
+    assert gpu_targets.imprecise(text) == []
+
+
+def test_the_count_of_bytes():
+    a = jnp.ones((1024, 1024), jnp.float32)
+    text = gpu_targets.compiled(jax.jit(lambda a: jnp.sin(a) * 2 + 1), "h200", a).as_text()
+    assert gpu_targets.moved(text) == 2 * a.nbytes
