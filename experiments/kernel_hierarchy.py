@@ -44,7 +44,7 @@ METHODS = {
     "H": ("tree", None),
 }
 SVMS = {"S": (False, False), "HS": (True, False), "HSΔ": (True, True)}  # with the tree, and its loss
-PENALTIES = (0.1, 1.0, 10.0, 100.0)  # C of the SVMs
+PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0)  # C of the SVMs
 POINTS = 201  # of a reject curve
 SETS = ("clef", "clinc150", "naics2017")
 PAPER_METHODS = ("F1", "H1", "F2", "H2")

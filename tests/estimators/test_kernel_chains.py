@@ -1,6 +1,7 @@
 """A kernel CRF as an estimator: against enumeration of all label sequences, and finite differences."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from xmcjax import KernelChainClassifier
 from xmcjax.solvers import Status
 
 LENGTHS, CLASSES = (4, 1, 3, 5), ("a", "b", "c")
-OPTIONS = dict(v=(3.0, 2.0, 5.0), w=1.0, sigma2=0.5, transition_variance=0.7, tol=1e-9)
+OPTIONS: dict[str, Any] = dict(v=(3.0, 2.0, 5.0), w=1.0, sigma2=0.5, transition_variance=0.7, tol=1e-9)
 
 
 def sequences(seed=0, dtype=np.float64):
