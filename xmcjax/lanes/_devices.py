@@ -63,8 +63,8 @@ def lanes_that_fit(op: LinOp, device: Any = None) -> int:
     memory = device.memory_stats()
     if memory is None:
         warnings.warn(
-            f"{device} does not tell how much memory it has: {FEWEST} lanes are taken, the fewest; block_size "
-            "takes another number",
+            f"{device} does not tell how much memory it has: {FEWEST} lanes are taken, the fewest; "
+            "block_size takes another number",
             RuntimeWarning,
             stacklevel=2,
         )
