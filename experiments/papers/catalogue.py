@@ -270,7 +270,7 @@ ITEMS = (
     Item(
         *("003", "reject-curves", "reject curves of all methods in a tree", "partly"),
         *("experiments.kernel_hierarchy", "kernel_hierarchy.png"),
-        "the paper has them for satimage alone; on clef",
+        "the paper has them for satimage alone; drawn for the first set, not measured yet",
     ),
     Item(
         *("003", "table-2", "time of the hierarchical method", "partly", "experiments.kernel_hierarchy"),
@@ -281,24 +281,32 @@ ITEMS = (
         "kernel_scaling.md",
     ),
     Item(
-        *("003", "crf", "chains of labels (section 7.1)", "done", "experiments.kernel_chains"),
+        *("003", "crf", "chains of labels (section 7.1)", "partly", "experiments.kernel_chains"),
         "kernel_chains.md",
         "the paper has neither formulas nor numbers; the digits of naics2017's codes stand in for a set of "
-        "label sequences",
+        "label sequences, run with 60 of them so far",
         "solvers.kernel_multinomial, estimators",
     ),
     Item(
         *("003", "unit-variance", "v = 1 is worse than a learnt one", "partly"),
-        *("experiments.kernel_hierarchy", "kernel_hierarchy.md", "rows F and H, on stand-ins for WIPO-alpha"),
+        *(
+            "experiments.kernel_hierarchy",
+            "kernel_hierarchy.md",
+            "rows F and H, on stand-ins; not measured yet",
+        ),
     ),
     Item(
         *("003", "hierarchical-svm", "the SVM of Cai and Hofmann beside it", "partly"),
         *("experiments.kernel_hierarchy", "kernel_hierarchy.md"),
-        "rows S, HS and HSΔ, on stand-ins for WIPO-alpha; a baseline of the experiments, not of the library",
+        "rows S, HS and HSΔ, on stand-ins, not measured yet; a baseline of the experiments, not of the library",
     ),
     Item(
-        *("003", "b-matrix-and-em", "mixed functions (7.2), labels at inner nodes (7.3)", "done"),
-        *("experiments.kernel_extensions", "kernel_extensions.md", "the paper has no experiment"),
+        *("003", "b-matrix-and-em", "mixed functions (7.2), labels at inner nodes (7.3)", "partly"),
+        *(
+            "experiments.kernel_extensions",
+            "kernel_extensions.md",
+            "the paper has no experiment; run on 150 rows so far",
+        ),
     ),
     Item(
         *("003", "method", "fit, criterion and its gradient, low rank, kernels, B, EM", "done"),
