@@ -298,7 +298,7 @@ ITEMS = (
     Item(
         *("003", "hierarchical-svm", "the SVM of Cai and Hofmann beside it", "partly"),
         *("experiments.kernel_hierarchy", "kernel_hierarchy.md"),
-        "rows S, HS and HSΔ, on stand-ins, not measured yet; a baseline of the experiments, not of the library",
+        "rows S, HS and HSΔ, on stand-ins, not measured yet; a baseline of the experiments alone",
     ),
     Item(
         *("003", "b-matrix-and-em", "mixed functions (7.2), labels at inner nodes (7.3)", "partly"),
