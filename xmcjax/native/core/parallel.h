@@ -2,105 +2,33 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <exception>
-#include <mutex>
-#include <thread>
-#include <vector>
-
-#include "core/interrupt.h"
+#include <memory>
+#include <type_traits>
 
 namespace xmcjax {
 
-// What threads that work for one call have in common: what they throw comes back to the thread that made it.
-class Team {
+// A function of the caller, which outlives the call that is given it: what makes the call is compiled once for all.
+template <class... Arguments>
+class Reference {
  public:
-  explicit Team(int64_t size) : call_(watch().call), failures_(size) { pool_.reserve(size); }
-  ~Team() { join(); }
-
-  // Begins f() on a thread of its own, as member t. False where there is none to be had: f() was not begun.
-  template <class F>
-  bool begin(int64_t t, F&& f) {
-    try {
-      pool_.emplace_back([this, t, f = std::forward<F>(f)] {
-        const Joined joined(call_);
-        make(t, f);
-        const std::lock_guard<std::mutex> lock(mutex_);
-        ++ended_;
-        one_ended_.notify_one();
-      });
-    } catch (const std::exception&) {  // no thread, or no memory for one
-      return false;
-    }
-    return true;
-  }
-
-  // f() as member t, in this thread.
-  template <class F>
-  void make(int64_t t, F&& f) {
-    try {
-      f();
-    } catch (...) {
-      failures_[t] = std::current_exception();
-    }
-  }
-
-  // Waits for all, and throws what the first of those that failed threw. A call that is interrupted meanwhile is
-  // left by its other threads at their next poll.
-  void end() {
-    join();
-    for (const std::exception_ptr& failure : failures_)
-      if (failure) std::rethrow_exception(failure);
-  }
+  template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, Reference>>>
+  Reference(F&& f)
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
+        call_([](void* object, Arguments... arguments) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(arguments...);
+        }) {}
+  void operator()(Arguments... arguments) const { call_(object_, arguments...); }
 
  private:
-  void join() {
-    if (call_ && !pool_.empty()) {
-      std::unique_lock<std::mutex> lock(mutex_);
-      const Poll poll;
-      while (!one_ended_.wait_for(lock, std::chrono::milliseconds(50), [&] { return ended_ == pool_.size(); })) {
-        lock.unlock();
-        poll.stopped();
-        lock.lock();
-      }
-    }
-    for (std::thread& thread : pool_) thread.join();
-    pool_.clear();
-  }
-
-  Call* const call_;
-  std::vector<std::exception_ptr> failures_;
-  std::vector<std::thread> pool_;
-  std::mutex mutex_;
-  std::condition_variable one_ended_;
-  size_t ended_ = 0;
+  void* object_;
+  void (*call_)(void* object, Arguments...);
 };
 
 // f(first, last) over [0, count) cut at multiples of `grain`, on at most `threads` threads.
-template <class F>
-void parallel(int64_t count, int64_t grain, int64_t threads, F&& f) {
-  const int64_t pieces = (count + grain - 1) / grain;
-  const int64_t workers = threads < pieces ? threads : pieces;
-  if (workers <= 1) {
-    if (count > 0) f(int64_t(0), count);
-    return;
-  }
-  Team team(workers);
-  for (int64_t t = 0; t < workers; ++t) {
-    const int64_t first = pieces * t / workers * grain;
-    const int64_t end = pieces * (t + 1) / workers * grain;
-    const int64_t last = end < count ? end : count;
-    const auto piece = [&f, first, last] { f(first, last); };
-    // the last one is this thread's own, as is what nobody else can be had for
-    if (t + 1 == workers || !team.begin(t, piece)) team.make(t, piece);
-  }
-  team.end();
-}
+void parallel(int64_t count, int64_t grain, int64_t threads, Reference<int64_t, int64_t> f);
 
-// Where a fixed number of threads wait for each other. They meet within microseconds as a rule, so that they look
-// again and again, and let others run where it takes longer.
+// Where a fixed number of threads wait for each other.
 class Meeting {
  public:
   explicit Meeting(int64_t threads) : threads_(threads) {}
@@ -108,27 +36,11 @@ class Meeting {
   // Thrown by a wait for a thread that will not come.
   struct Abandoned {};
 
-  void wait() {
-    const uint64_t now = met_.load(std::memory_order_acquire);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-      arrived_.store(0, std::memory_order_relaxed);
-      met_.store(now + 1, std::memory_order_release);
-      return;
-    }
-    const Poll poll;
-    for (int look = 0; met_.load(std::memory_order_acquire) == now; ++look) {
-      if (look < kLooks) continue;
-      if (abandoned_.load(std::memory_order_acquire)) throw Abandoned();
-      std::this_thread::yield();
-      poll(kLook);
-    }
-  }
+  void wait();
   // A thread has failed and will not come again.
   void abandon() { abandoned_.store(true, std::memory_order_release); }
 
  private:
-  static constexpr int kLooks = 10000;
-  static constexpr int64_t kLook = 1 << 8;  // of work, in the time that a yield takes
   const int64_t threads_;
   alignas(64) std::atomic<int64_t> arrived_{0};
   alignas(64) std::atomic<uint64_t> met_{0};
@@ -137,34 +49,6 @@ class Meeting {
 
 // f(t, count, meeting) for t = 0 .. count - 1 at once, on as many threads as there are, at most `threads`. Where one
 // throws, the others leave at their next meeting, and the caller gets what was thrown.
-template <class F>
-void side_by_side(int64_t threads, F&& f) {
-  std::atomic<Meeting*> begun{nullptr};
-  std::atomic<int64_t> count{1};
-  const auto member = [&](int64_t t) {
-    Meeting& meeting = *begun.load(std::memory_order_acquire);
-    try {
-      f(t, count.load(std::memory_order_relaxed), meeting);
-    } catch (const Meeting::Abandoned&) {  // another one has failed
-    } catch (...) {
-      meeting.abandon();
-      throw;
-    }
-  };
-  Team team(threads);
-  int64_t members = 1;
-  for (int64_t t = 1; t < threads; ++t, ++members) {
-    const bool there = team.begin(t, [&, t] {
-      while (!begun.load(std::memory_order_acquire)) std::this_thread::yield();
-      member(t);
-    });
-    if (!there) break;  // those that there are do the work
-  }
-  count.store(members, std::memory_order_relaxed);
-  Meeting meeting(members);
-  begun.store(&meeting, std::memory_order_release);
-  team.make(0, [&] { member(0); });
-  team.end();
-}
+void side_by_side(int64_t threads, Reference<int64_t, int64_t, Meeting&> f);
 
 }  // namespace xmcjax

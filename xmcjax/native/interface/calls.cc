@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "core/flush_denormals.h"
-#include "interface/ffi_support.h"
+#include "interface/guard.h"
 #include "interface/reader.h"
+#include "xla/ffi/api/ffi.h"
 
 namespace xmcjax {
+
+namespace ffi = xla::ffi;
 
 #define XMCJAX_CALL(name, Args) \
   template <class real>         \
@@ -68,35 +72,54 @@ Array array_of(const ffi::AnyBuffer& buffer) {
   return {buffer.untyped_data(), type(), int32_t(length.size()), length.begin()};
 }
 
-// A call that XLA makes.
-template <template <class> class Args>
-struct Target {
-  static const char* name;
+ffi::Error expected(const char* what) {
+  return ffi::Error(ffi::ErrorCode::kInvalidArgument, std::string("xmcjax: expected ") + what);
+}
 
-  static ffi::Error handle(ffi::RemainingArgs args, ffi::RemainingRets results, ffi::Dictionary options) {
-    std::vector<Array> in, out;
-    for (size_t i = 0; i < args.size(); ++i) in.push_back(array_of(*args.get<ffi::AnyBuffer>(i)));
-    for (size_t i = 0; i < results.size(); ++i) out.push_back(array_of(**results.get<ffi::AnyBuffer>(i)));
-    const auto option = [&](const char* wanted) {
-      const auto found = options.get<int64_t>(wanted);
-      if (!found.has_value()) throw BadArgument(std::string(name) + ": expected an option " + wanted);
-      return *found;
-    };
-    call<Args>({name, in.data(), out.data(), int64_t(in.size()), int64_t(out.size()), option}, true);
-    return ffi::Error::Success();
-  }
-};
-#define XMCJAX_METHOD(call, Args)
-#define XMCJAX_CALL(call, Args) \
-  template <>                   \
-  const char* Target<Args>::name = #call;
-#include "interface/calls.def"
+// A call that XLA makes. Its exceptions do not cross into XLA: they become an error.
+ffi::Error handle(const Named& named, ffi::RemainingArgs args, ffi::RemainingRets results,
+                  ffi::Dictionary options) noexcept {
+  ffi::Error result = ffi::Error::Success();
+  const int32_t ended = guarded([&] {
+    Call call(Caller::kXla);
+    try {
+      std::vector<Array> in, out;
+      for (size_t i = 0; i < args.size(); ++i) in.push_back(array_of(*args.get<ffi::AnyBuffer>(i)));
+      for (size_t i = 0; i < results.size(); ++i) out.push_back(array_of(**results.get<ffi::AnyBuffer>(i)));
+      const auto option = [&](const char* wanted) {
+        const auto found = options.get<int64_t>(wanted);
+        if (!found.has_value()) throw BadArgument(std::string(named.name) + ": expected an option " + wanted);
+        return *found;
+      };
+      named.call({named.name, in.data(), out.data(), int64_t(in.size()), int64_t(out.size()), option}, true);
+    } catch (const BadArgument& error) {
+      result = ffi::Error(ffi::ErrorCode::kInvalidArgument, std::string("xmcjax: ") + error.what());
+    } catch (const UnknownId& error) {
+      result = expected(error.what());
+    }
+  });
+  if (ended == kNoMemory) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "xmcjax: not enough memory");
+  if (ended == kInterrupted) return ffi::Error(ffi::ErrorCode::kCancelled, "xmcjax: interrupted");
+  if (ended == kFailed) return ffi::Error(ffi::ErrorCode::kInternal, "xmcjax: a native kernel failed");
+  return result;
+}
+
+using Implementation = ffi::Error (*)(ffi::RemainingArgs, ffi::RemainingRets, ffi::Dictionary);
+ffi::Ffi* handler_of(Implementation implementation) {
+  return ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs().To(implementation).release();
+}
 
 }  // namespace
 
 #define XMCJAX_METHOD(name, Args)
-#define XMCJAX_CALL(name, Args) \
-  XMCJAX_HANDLER(xmcjax_##name, Target<Args>::handle, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs())
+#define XMCJAX_CALL(name, Args)                                                                       \
+  XMCJAX_EXPORT XLA_FFI_Error* xmcjax_##name(XLA_FFI_CallFrame* frame) {                              \
+    static ffi::Ffi* handler =                                                                        \
+        handler_of([](ffi::RemainingArgs args, ffi::RemainingRets results, ffi::Dictionary options) { \
+          return handle({#name, call<Args>}, args, results, options);                                 \
+        });                                                                                           \
+    return handler->Call(frame);                                                                      \
+  }
 #include "interface/calls.def"
 
 }  // namespace xmcjax
