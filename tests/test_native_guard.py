@@ -31,7 +31,7 @@ def test_every_handler_of_xla_is_guarded():
     bound = {path.name: binding.findall(path.read_text()) for path in SOURCES}
     assert {name: made for name, made in bound.items() if made} == {"calls.cc": ["implementation"]}
     text = (NATIVE / "interface" / "calls.cc").read_text()
-    # What is bound is the argument of handler_of, which is called once, with a function that calls `handle` alone.
+    # handler_of binds its argument; it is called once, with a function that calls `handle` alone.
     assert text.count("handler_of(") == 2
     assert re.search(r"handler_of\(\[\][^{]*\{[\s\\]*return handle\([^;]*;[\s\\]*\}\);", text)
     handle = re.search(r"^ffi::Error handle\([^{]*\) noexcept \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
