@@ -24,6 +24,7 @@ LAYERS = [
         "xmcjax._memory",
         *(
             "xmcjax._matrix_pipes",
+            "xmcjax._pyarrow",
             "xmcjax._platt",
             "xmcjax._pytrees",
             "xmcjax._range",

@@ -23,6 +23,7 @@ from xmcjax.data import Dataset, Transforms, fit_transforms
 from xmcjax.lanes import (
     LabelResult,
     OneVsAll,
+    StepFile,
     Summary,
     Unfinished,
     Weighting,
@@ -160,6 +161,7 @@ def train_to_directory(
     shares: Sequence[Share] = (),
     cv: int | None = None,
     cluster: Cluster | None = None,
+    stats: StepFile | None = None,
 ) -> Outcome:
     """Trains labels and stores them; a bar on a terminal's stderr shows how far it is.
 
@@ -179,10 +181,12 @@ def train_to_directory(
         shares: NUMA nodes with a process of their own; none to train in this process.
         cv: folds of the calibration, which this process makes; None for none.
         cluster: whose workers train; None to train here.
+        stats: that gets the numbers of every step, where this process trains by itself; or None.
 
     Raises:
         FileExistsError, ModelError, OSError: as :class:`xmcjax.models.ShardWriter`.
-        ValueError: nothing to calibrate by, or more folds than rows; a start that does not fit.
+        ValueError: statistics of another form; nothing to calibrate by, or more folds than rows; a start that
+            does not fit.
         ChildProcessError: a process of a node died.
         ClusterError: a cluster cannot go on.
     """
@@ -220,6 +224,8 @@ def train_to_directory(
         counts = np.bincount(data.Y.indices, minlength=L)
         labels = by_positives(counts, writer.missing(), shard_size)
         stored = last - first - len(labels)
+        if stats is not None and resume:
+            stats.take_over(labels)
         clock = None if deadline is None else ShardClock(shard_size, deadline)
         # disable=None: silent where stderr is no terminal
         with (
@@ -232,7 +238,7 @@ def train_to_directory(
             elif shares and len(labels):
                 summary = _continued(train_on_nodes, data.X, data.Y, options, sink, shares, **more)
             else:
-                summary = train_one_vs_all(data.X, data.Y, options, sink, **more)
+                summary = train_one_vs_all(data.X, data.Y, options, sink, observe=stats, **more)
         missing = len(writer.missing())
     if options.max_iter == 0:
         worst = None  # starting weights were asked for, not optima

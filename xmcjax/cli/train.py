@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -34,7 +35,7 @@ from xmcjax.cli._options import (
 from xmcjax.cli._runs import write_run_file
 from xmcjax.data import parse_transforms
 from xmcjax.inits import INITS, OvaPrimal
-from xmcjax.lanes import OPTIONS, WEIGHTINGS, OneVsAll, Shape, Weighting
+from xmcjax.lanes import OPTIONS, WEIGHTINGS, OneVsAll, Shape, StepFile, Weighting
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.models import LinearModel, check_vacant
 from xmcjax.penalties import PENALTIES
@@ -79,6 +80,10 @@ class Options:
             the exit status is 75, and --resume trains the rest. Not with the init ova_primal_pp, whose tree
             begins all shards at once.
         resume: continue a run that was interrupted or out of time; the options must be the same.
+        stats: file for the numbers of every Newton step of every label, Parquet where its name ends in
+            .parquet and JSON lines otherwise. It must not be there yet; with --resume it keeps the rows of
+            all labels but those that are trained again. Not with the loss hinge, a cluster or processes by
+            NUMA node.
     """
 
     train: File
@@ -124,6 +129,7 @@ class Options:
     test_more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     timeout: Annotated[float | None, tyro.conf.arg(metavar="SECONDS")] = None
     resume: bool = False
+    stats: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
     cluster: ClusterOptions = dataclasses.field(default_factory=ClusterOptions)
 
@@ -203,6 +209,30 @@ def _check_cluster(options: Options, trainer: OneVsAll) -> None:
         raise ValueError(f"{flag}: expected no --calibration, whose folds one process trains")
 
 
+def _opened_stats(options: Options, trainer: OneVsAll) -> contextlib.AbstractContextManager[StepFile | None]:
+    """The file of --stats, opened before anything is read.
+
+    Raises:
+        FileExistsError: it is there, and the run is no --resume.
+        ImportError: Parquet without pyarrow.
+        ValueError: a training without such steps.
+    """
+    if options.stats is None:
+        return contextlib.nullcontext()
+    if not trainer.loss.smooth:
+        raise ValueError(f"--stats: expected a loss with Newton steps, got {trainer.loss.name}")
+    flag = options.cluster.flag()
+    if flag is not None:
+        raise ValueError(f"--stats: expected training in this process, got {flag}")
+    if node_shares(options.numa, trainer.threads):
+        raise ValueError("--stats: expected training in this process; add --numa off")
+    if options.stats.is_file() and not options.resume:
+        raise FileExistsError(
+            f"{options.stats}: expected a new file for --stats, found one (nothing was changed)"
+        )
+    return StepFile(options.stats)
+
+
 def _print_plan(options: Options, threads: int, shape: Shape, here: int | None) -> None:
     """What ``plan`` says without training labels for it; a warning where memory may not suffice."""
     needed = memory_of(options, shape, threads)
@@ -236,6 +266,18 @@ def run(options: Options) -> int:
         raise ValueError(f"--shard-size: expected at least 1, got {options.shard_size}")
     if not options.resume:
         check_vacant(options.model)
+    with _opened_stats(options, trainer) as stats:
+        return _run(options, trainer, weights, deadline, stats)
+
+
+def _run(
+    options: Options,
+    trainer: OneVsAll,
+    weights: Weighting | None,
+    deadline: float | None,
+    stats: StepFile | None,
+) -> int:
+    """:func:`run` with options that fit together."""
     begin, here = time.perf_counter(), usable_memory()
     dataset = read_training(options)
     n_rows = dataset.X.shape[0]
@@ -269,6 +311,7 @@ def run(options: Options) -> int:
             shares=shares,
             cv=None if options.calibration == "none" else options.cv,
             cluster=cluster,
+            stats=stats,
         )
     _report.warn_of_labels(outcome)
     model = LinearModel.load(options.model, partial=not outcome.complete)

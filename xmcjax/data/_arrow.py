@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse
 from xmcjax._arguments import whole_number
 from xmcjax._finite import place_not_finite
+from xmcjax._pyarrow import pyarrow
 from xmcjax.data._archive import check_seekable
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._memory import MemoryBound
@@ -32,21 +33,6 @@ from xmcjax.data._text_format import MAX_COLUMNS
 DENSE, SPARSE, LABELS = "features", ("feature_indices", "feature_values"), "labels"
 ROWS, _FEW_ROWS = 8192, 64  # of a batch; those of Parquet are unpacked
 _MAGIC = b"ARROW1"  # of a file; a stream has none
-
-
-def pyarrow() -> Any:
-    """The package, with its readers of files.
-
-    Raises:
-        ImportError: it is not installed.
-    """
-    try:
-        import pyarrow.ipc  # pyright: ignore[reportMissingImports] – an extra
-        import pyarrow.parquet  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        message = "Parquet and Arrow files need pyarrow: pip install 'xmcjax[arrow]'"
-        raise ImportError(message) from None
-    return pyarrow
 
 
 class Columns(NamedTuple):

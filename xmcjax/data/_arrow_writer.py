@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from xmcjax._pyarrow import pyarrow
 from xmcjax._sparse import Sparse, is_sparse
-from xmcjax.data._arrow import DENSE, LABELS, ROWS, SPARSE, pyarrow
+from xmcjax.data._arrow import DENSE, LABELS, ROWS, SPARSE
 from xmcjax.data._atomic import atomic_write
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows, dense_features
 from xmcjax.data._svmlight import class_vector

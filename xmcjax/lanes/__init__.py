@@ -14,6 +14,7 @@ from xmcjax.lanes._options import OPTIONS, OneVsAll
 from xmcjax.lanes._precision import precision
 from xmcjax.lanes._queue import by_positives, make_queue
 from xmcjax.lanes._results import LabelResult, Summary
+from xmcjax.lanes._step_file import StepFile
 from xmcjax.lanes._training_data import check_labels, check_sample_weight, label_columns
 from xmcjax.lanes._unfinished import Unfinished, worse
 
@@ -29,6 +30,7 @@ __all__ = [
     "OneVsAll",
     "Shape",
     "Solved",
+    "StepFile",
     "StepRecord",
     "Summary",
     "Unfinished",
