@@ -77,16 +77,20 @@ class _Search(NamedTuple):
     trial: jax.Array  #: []
 
 
+def rounding_error(value):
+    """That a change of f near this value may have."""
+    return 2 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+
+
 def plane_search(
     sums: Callable[[jax.Array, jax.Array], Sums], plane: Plane, lanes, *, armijo, max_halvings
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(t, β, which failed) of the lanes that search; 0 for the others and for those that failed."""
     dtype = plane.value.dtype
     fresh, turns = plane.fresh, ~plane.fresh
-    epsilon = jnp.finfo(dtype).eps / 2
 
     def rounding(best_change):
-        return 4 * epsilon * jnp.abs(jnp.where(fresh, best_change, plane.value))
+        return rounding_error(jnp.where(fresh, best_change, plane.value))
 
     def advance(s: _Search) -> _Search:
         t, beta = s.t, s.beta

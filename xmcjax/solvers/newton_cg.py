@@ -52,10 +52,11 @@ from xmcjax._pytrees import pytree
 from xmcjax.linops import Csr, LinOp, check_operator, real_array
 from xmcjax.losses import LaneLoss
 from xmcjax.penalties import L2, Penalty
+from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import PART_OF_BOUND, Progress, cg
 from xmcjax.solvers._host_loop import run_in_calls
-from xmcjax.solvers._plane_search import Plane, Sums, plane_search
+from xmcjax.solvers._plane_search import Plane, Sums, plane_search, rounding_error
 from xmcjax.solvers._proximal_step import proximal_step
 
 
@@ -110,6 +111,11 @@ class HParams(NamedTuple):
             With one a lane converges by ‖∇f‖²/2λ alone, because the bounds of CG are not known.
         armijo: η of the sufficient decrease.
         max_backtracks: halvings of a move of the search, which see :mod:`~xmcjax.solvers._plane_search`.
+        backtracking: α of the line search of Schultheis and Babbar (2022, section 5, after LIBLINEAR), which
+            takes the first t of 1, α, α², …, α^max_backtracks with f(w + t δ) − f(w) ≤ η t ∇fᵀδ, and takes
+            starting weights as they are; the bias moves by t δ_b. The paper has α = 0.5, η = 0.01 and
+            20 halvings. 0 for the minimum over t and the bias. With a penalty other than ½‖w‖² the search
+            halves the step whatever this is.
         decrement: a lane has converged when ‖∇f‖ ≤ tolerance and its Newton decrement
             ½ ∇fᵀH⁻¹∇f, which is about f − f*, is at most decrement · f. With the bias at its
             minimum the gradient alone can be small too early. What CG has found of it counts, and a third
@@ -130,6 +136,7 @@ class HParams(NamedTuple):
     preconditioner: float = 0.0
     armijo: float = 0.01
     max_backtracks: int = 20
+    backtracking: float = 0.0
     decrement: float = 3e-4
 
 
@@ -409,7 +416,29 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
         slope=state.slope,
         bias_tolerance=0.1 * problem.tolerance,
     )
-    t, beta, failed = plane_search(sums, plane, lanes, armijo=hp.armijo, max_halvings=hp.max_backtracks)
+    shrinks = jnp.asarray(hp.backtracking) > 0
+    t, beta, failed = plane_search(
+        sums, plane, lanes & ~shrinks, armijo=hp.armijo, max_halvings=hp.max_backtracks
+    )
+
+    def change(t):  # f(t) − f(0)
+        terms = losses(z + t * m) - before
+        b = bias + t * direction_bias
+        of_bias = l2_bias / 2 * (b - bias) * (b + bias)
+        return jnp.sum(terms, axis=0) + l2 * t * (plane.wd + t * plane.dd / 2) + of_bias
+
+    searching = lanes & shrinks & ~fresh
+    shrunk, none_falls = backtrack(
+        change,
+        state.slope,
+        rounding_error(state.value),
+        searching,
+        armijo=hp.armijo,
+        max_backtracks=hp.max_backtracks,
+        factor=hp.backtracking,
+    )
+    t = jnp.where(lanes & shrinks, jnp.where(fresh, 1, shrunk), t).astype(dtype)
+    failed = failed | none_falls
     w, z, bias = w + t * direction, z + t * m + beta, bias + t * direction_bias + beta
     solved = lanes & ~failed
 

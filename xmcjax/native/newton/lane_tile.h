@@ -99,7 +99,8 @@ class LaneTile {
       step_bias_[l] = a_.direction_bias[lane];
       plane_[l] = PlaneSearch<T>({fresh_[l], a_.steps[lane], a_.multiplier[lane], a_.l2, a_.l2_bias, wd[l], dd[l],
                                   fresh_[l] ? 0 : a_.bias[lane], a_.direction_bias[lane], a_.value[lane],
-                                  a_.slope[lane], a_.armijo, a_.max_backtracks, 0.1 * a_.tolerance[lane]});
+                                  a_.slope[lane], a_.armijo, a_.max_backtracks, a_.backtracking,
+                                  0.1 * a_.tolerance[lane]});
     }
   }
 

@@ -48,11 +48,16 @@ class PlaneSearch {
     double value, slope;          // f, and f' along the direction
     double armijo;
     int32_t max_halvings;
+    double backtracking;          // α of a search that takes the first of t = 1, α, α², …; 0 for the minimum
     double bias_tolerance;        // of a fresh lane: on |∂f/∂b|
   };
 
   PlaneSearch() = default;
   explicit PlaneSearch(const Lane& lane) : lane_(lane), searching_(true) {
+    if (lane.backtracking > 0) {
+      t_ = 1, longest_ = 1;
+      return;
+    }
     // The first steps of a lane are too long, each less than the one before.
     const double start = lane.fresh ? 1 : lane.steps == 0 ? 0.5 : (1 + 2 * lane.multiplier) / 3;
     const double bias = start * std::fmax(-kMostBias, std::fmin(lane.direction_bias, kMostBias));
@@ -79,6 +84,7 @@ class PlaneSearch {
                           0.5 * l2_bias * (b - lane_.bias) * (b + lane_.bias);
     const bool first = trial_++ == 0;
     if (first && lane_.fresh && !std::isfinite(change)) return end(t, beta, change);
+    if (lane_.backtracking > 0) return backtrack(t, change);
     if (!(first && lane_.fresh) && !(change <= best_change_ + rounding())) {
       const double of_bias = best_t_ == 0 ? 0.25 : 0.5;
       if (halvings_++ < lane_.max_halvings &&
@@ -127,6 +133,12 @@ class PlaneSearch {
   double rounding() const {
     const double epsilon = sizeof(T) == 4 ? 0x1p-24 : 0x1p-53;
     return 4 * epsilon * std::fabs(lane_.fresh ? best_change_ : lane_.value);
+  }
+
+  // Schultheis and Babbar 2022, section 2: the first point of 1, α, α², … where f has fallen enough.
+  void backtrack(double t, double change) {
+    const bool enough = lane_.fresh || change <= lane_.armijo * t * lane_.slope + rounding();
+    if (enough || halvings_++ >= lane_.max_halvings || !move(lane_.backtracking * t, 0)) end(t, 0, change);
   }
 
   bool move(double t, double beta) {
