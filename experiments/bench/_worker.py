@@ -152,7 +152,7 @@ def xmcjax(options: dict) -> dict:
     if options.get("evaluate"):
         X_test = _one_vs_all.features(_one_vs_all.stored(options["data"], "X_test"), solver)
         Y_test = _one_vs_all.stored(options["data"], "Y_test")
-        result |= _one_vs_all.quality(collected, X_test, Y_test)
+        result |= _one_vs_all.quality(collected.weights(), collected.bias, X_test, Y_test)
     return result
 
 

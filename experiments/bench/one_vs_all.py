@@ -16,10 +16,8 @@ one_vs_all.json and one_vs_all.md.
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -28,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments import _data, _one_vs_all, _report
-from experiments.bench import _peers, _worker
+from experiments.bench import _dismecpp, _peers, _worker
 from xmcjax.data import save_xmc
 from xmcjax.metrics import precision_at_k
 
@@ -112,23 +110,8 @@ class Bench:
     def dismecpp(self, init: str) -> dict:
         """dismecpp's train program; its own clock, from the features being ready to the last label."""
         model = self.folder / f"dismecpp_{init}"
-        command = [
-            *(self.options.dismecpp, str(self.folder / "train.txt"), str(model)),
-            *("--augment-for-bias", "--reg-bias", "--threads=1", "--epsilon=0.01", f"--init-mode={init}"),
-            *("--save-dense-npy", f"--stats-file={os.devnull}", "-v"),
-        ]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        printed = _worker.output("dismecpp", command, self.one, env=environment)
-        times, steps = dict(_peers.dismecpp_clock(printed, "Processed feature", "Threads finished")), []
-        for line in printed.splitlines():
-            ended = re.search(r"finished minimization for label\s+\d+ in\s+(\d+) iterations", line)
-            if ended:
-                steps.append(int(ended[1]))
-        return {
-            "seconds": times["Threads finished"] - times["Processed feature"],
-            "labels": int(self.trained.sum()),
-            "newton_steps": float(np.mean(steps)),
-        }
+        found = _dismecpp.train(self.options.dismecpp, self.folder / "train.txt", model, init, self.one)
+        return found | {"labels": int(self.trained.sum())}
 
     @property
     def trained(self) -> np.ndarray:
@@ -165,7 +148,7 @@ def run(options: Options) -> tuple[dict, str]:
             "mean_separating", threads=2
         )
         if options.dismecpp:
-            contestants["dismecpp msi"] = lambda: bench.dismecpp("msi")
+            contestants["dismecpp msi"] = lambda: bench.dismecpp("mean_separating")
             contestants["dismecpp zero"] = lambda: bench.dismecpp("zero")
         if options.pecos_python:
             contestants[PECOS_ROW] = lambda: bench.peer(options.pecos_python, _peers.PECOS)
@@ -257,11 +240,9 @@ def unclipped(bench: Bench, options: Options, rows: dict) -> None:
         name = f"xmcjax {init}"
         objectives[name] = bench.objectives(W[labels], labels)
         rows[name] |= {"precision": bench.precision(W), "by_step": ours["by_step"]}
-    for init in ("msi", "zero"):
-        name = f"dismecpp {init}"
+    for name, init in (("dismecpp msi", "mean_separating"), ("dismecpp zero", "zero")):
         if name in rows:
-            stored = bench.folder / f"dismecpp_{init}.weights-0-{bench.split.Y.shape[1] - 1}"
-            W = np.load(io.BytesIO(stored.read_bytes()))
+            W = _dismecpp.weights(bench.folder / f"dismecpp_{init}", bench.split.Y.shape[1])
             objectives[name] = bench.objectives(W[labels], labels)
             rows[name]["precision"] = bench.precision(W)
     if options.pecos_python:

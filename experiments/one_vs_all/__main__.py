@@ -23,6 +23,8 @@ from experiments.one_vs_all import _figures, _sets, _tables
 from experiments.one_vs_all._runs import Runs
 
 NAME = "one_vs_all"
+# Options that say which cells there are.
+LISTED = ("sets", "traced", "repeats", "sample", "traced_sample", "dismecpp")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Options:
         repeats: of every timed run.
         sample: most labels of a set that are timed; 0 for all.
         traced_sample: most labels in a figure.
+        dismecpp: path of the train program of dismecpp, to be timed on the sparse sets; empty leaves it out.
         out: folder of the results.
         small: sets of the package and power laws, and the small ones of the data folder; one repetition.
         full: all sets, five repetitions, stackexchange_tags in the figures.
@@ -47,6 +50,7 @@ class Options:
     repeats: int = 1
     sample: int = 1200
     traced_sample: int = 300
+    dismecpp: str = ""
     out: Path = Path("results")
     small: bool = False
     full: bool = False
@@ -75,12 +79,13 @@ def run(options: Options) -> dict:
     """The facts of the sets, the timed runs by set, loss, solver and start, and the traces."""
     for name in (options.traced, *options.sets):
         _sets.check(name)
-    cells = Cells(options, NAME, listed=("sets", "traced", "repeats", "sample", "traced_sample"))
+    cells = Cells(options, NAME, listed=LISTED)
     runs = Runs(
         cells,
         repeats=options.repeats,
         sample=options.sample,
         traced=options.traced_sample,
+        dismecpp=options.dismecpp,
     )
     try:
         result: dict = {
@@ -120,13 +125,17 @@ def _times(runs: Runs, name: str, options: Options) -> dict:
     # in a tree the ancestors of a label are trained too: no sample could stand for all
     whole = not options.sample or runs.facts(name)["trained"] <= options.sample
     tree = ("ova_primal_pp",) if whole else ()
-    return {
+    found = {
         "squared_hinge": {
             solver: runs.times(name, solver, "squared_hinge", (*_tables.STARTS, *tree))
             for solver in _one_vs_all.SOLVERS
         },
         "logistic": {"xmcjax": runs.times(name, "xmcjax", "logistic", _tables.STARTS)},
     }
+    if options.dismecpp and runs.facts(name)["setting"] != "dense":
+        for loss, solvers in found.items():
+            solvers["dismecpp"] = runs.times(name, "dismecpp", loss, _tables.STARTS)
+    return found
 
 
 def markdown(result: dict) -> str:

@@ -3,6 +3,7 @@
 "NAME" of experiments._data, of the Extreme Classification Repository (experiments._xmc_sets) or
 "naics2017"; "power_law:LABELS", with 50,000 features and half as many rows as labels, at least 20,000, or
 "power_law:LABELSxROWSxFEATURES", with 40 non-zeros and 5 labels per row;
+"overlapping:LABELSxROWSxFEATURES", where ten labels each share most of their rows;
 "NAME:svd300" for 300 dense features of a truncated singular value decomposition.
 """
 
@@ -15,6 +16,7 @@ import scipy.sparse as sp
 
 from experiments import _data, _xmc_sets
 from xmcjax.data import load_xmc
+from xmcjax.inits import label_tree
 
 # Dense sets stop at ‖∇f‖ ≤ … with this ε₀, sparse ones with the usual 0.01, as in the paper.
 DENSE_EPS, SPARSE_EPS = 1.0, 0.01
@@ -42,6 +44,8 @@ def load(name: str) -> Set:
     base, _, parameter = name.partition(":")
     if base == "power_law":
         return Set(name, _power_law(parameter), "tf-idf", SPARSE_EPS)
+    if base == "overlapping":
+        return Set(name, _overlapping(*map(int, parameter.split("x"))), "tf-idf", SPARSE_EPS)
     if parameter:
         return Set(name, _reduced(_split(base), int(parameter[3:])), "dense", DENSE_EPS)
     if base == "yeast_gasch1_go":
@@ -58,6 +62,11 @@ def check(name: str) -> None:
         numbers = parameter.split("x")
         if len(numbers) not in (1, 3) or not all(number.isdigit() for number in numbers):
             raise ValueError(f"expected power_law:LABELS or power_law:LABELSxROWSxFEATURES, got {name}")
+        return
+    if base == "overlapping":
+        numbers = parameter.split("x")
+        if len(numbers) != 3 or not all(number.isdigit() and int(number) >= 10 for number in numbers):
+            raise ValueError(f"expected overlapping:LABELSxROWSxFEATURES of at least 10 each, got {name}")
         return
     known = [*_data.TRANSFORMS, *SAME, "yeast_gasch1_go", *_xmc_sets.SETS]
     if base not in known:
@@ -79,6 +88,51 @@ def _power_law(parameter: str) -> _data.Split:
     rows, features = map(int, numbers[1:] or (max(20_000, labels // 2), 50_000))
     options = dict(labels_per_row=min(5, labels), nonzeros_per_row=40)
     return _data.transformed(_data.power_law(rows, rows // 5, features, labels, **options), "log,idf,unit")
+
+
+def _overlapping(labels: int, rows: int, features: int) -> _data.Split:
+    """Each row is of one group of ten labels, and has each of them with probability 0.8.
+
+    Half of its words are of the group, half of all. Two labels of a group have 0.64 of its rows in common and
+    0.32 apart, so that a label is nearer to another than to the label without rows. A fifth more rows are
+    made, for the test part.
+    """
+    rng = np.random.default_rng(0)
+    groups, all_rows = labels // 10, rows + rows // 5
+    group = rng.integers(groups, size=all_rows)
+    words = rng.integers(features, size=(groups, 50))
+    own = np.take_along_axis(words[group], rng.integers(50, size=(all_rows, 20)), axis=1)
+    columns = np.hstack([own, rng.integers(features, size=(all_rows, 20))])
+    row = np.repeat(np.arange(all_rows), 40)
+    X = sp.csr_matrix((np.ones(row.size, np.float32), (row, columns.ravel())), shape=(all_rows, features))
+    has = rng.random((all_rows, 10)) < 0.8
+    row, member = np.nonzero(has)
+    Y = sp.csr_matrix(
+        (np.ones(row.size, np.float32), (row, 10 * group[row] + member)), shape=(all_rows, labels)
+    )
+    return _data.transformed(_data.Split(X[:rows], Y[:rows], X[rows:], Y[rows:]), "log,idf,unit")
+
+
+def tree_facts(Y) -> dict:
+    """What a tree of starts can gain: see :func:`xmcjax.inits.label_tree`.
+
+    Returns:
+        ``children``: the share of the labels with rows that start from another label, not from the root,
+        which has none; ``spared``: the part of all positives by which the labels are nearer to their parents
+        than to the root, by Hamming distance.
+    """
+    Y = sp.csc_array(sp.csc_matrix(Y, dtype=np.float64))
+    Y.data[:] = 1
+    positives = np.diff(Y.indptr)
+    parents = label_tree(Y)
+    child = np.flatnonzero((parents >= 0) & (positives > 0))
+    common = np.asarray(Y[:, child].multiply(Y[:, parents[child]]).sum(axis=0)).ravel()
+    # |P| − |P △ P'| = 2 |P ∩ P'| − |P'|
+    nearer = 2 * common - positives[parents[child]]
+    return {
+        "children": float(len(child) / max(1, np.count_nonzero(positives))),
+        "spared": float(nearer.sum() / max(1, positives.sum())),
+    }
 
 
 def _reduced(split: _data.Split, size: int) -> _data.Split:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from experiments import _one_vs_all
-from experiments.bench import _worker, cost_growth
+from experiments.bench import _dismecpp, _worker, cost_growth
 from experiments.one_vs_all import __main__ as study
-from experiments.one_vs_all import _figures, _sets
+from experiments.one_vs_all import _figures, _runs, _sets
 from tests.support.experiments import assert_drawn, written
+from xmcjax.data import save_xmc
 
 TINY = "power_law:30x200x150"
 
@@ -143,6 +145,75 @@ def test_all_tables_and_figures(in_process, tmp_path, capsys):
     assert f"| {TINY} | tf-idf | xmcjax |" not in alone and "| published | bias:1 | 1 |" in alone
     for name, draw in _figures.drawings(study.NAME).items():
         assert_drawn(tmp_path / f"{name}.png", lambda axes, draw=draw: draw(result, axes))
+
+
+# Prints what dismecpp's train does, with made-up steps, and writes the weights that are asked for.
+FAKE = """#!{python}
+import pathlib, sys, numpy as np
+words = [word for word in sys.argv[1:] if not word.startswith("-")]
+flags = dict(word.split("=") for word in sys.argv[1:] if "=" in word)
+labels, features = (int(size) for size in open(words[0]).readline().split()[:0:-1])
+steps = {{"zero": 12, "bias": 9, "ova-primal": 11, "msi": 8}}[flags["--init-mode"]]
+with open(pathlib.Path(words[1]).parent / "asked.txt", "a") as asked:
+    print(*sys.argv[3:], file=asked)
+print("[2026-01-01 10:00:00.000] [info] Processed feature matrix has 1 rows and 1 columns.")
+for label in range(labels):
+    print(f"[2026-01-01 10:00:00.100] [info] Thread 0 finished minimization for label {{label:5}} in "
+          f"{{steps:4}} iterations (3ms) with loss 1 -> 1 and gradient 1 -> 1.")
+print("[2026-01-01 10:00:00.100] [warning] Minimization for label     0 failed after    3 iterations")
+print("[2026-01-01 10:00:02.500] [info] Threads finished after 2s (per thread 2s).")
+W = np.zeros((labels, features + 1), np.float32)
+W[:, 0], W[:, 1], W[:, -1] = 1, 0.001, np.arange(labels) - labels
+np.save(open(words[1] + f".weights-0-{{labels - 1}}", "wb"), W)
+"""
+
+
+@pytest.fixture
+def fake_dismecpp(tmp_path):
+    program = tmp_path / "train"
+    program.write_text(FAKE.format(python=sys.executable))
+    program.chmod(0o755)
+    return program
+
+
+def test_dismecpp_stands_beside_ours(in_process, tmp_path, fake_dismecpp, monkeypatch, capsys):
+    monkeypatch.setattr(_figures, "STARTS", ("zero",))
+    options = study.Options(sets=(TINY,), traced=TINY, out=tmp_path, dismecpp=str(fake_dismecpp))
+    monkeypatch.setattr(_one_vs_all, "SOLVERS", ("xmcjax",))
+    result = study.run(options)
+    trained = result["sets"][TINY]["trained"]
+    for runs in result["times"][TINY].values():
+        theirs = runs["dismecpp"]
+        assert [run["newton_steps"] for run in theirs.values()] == [12, 9, 11, 8]
+        for run in theirs.values():
+            assert run["labels"] == trained and run["failed"] == 1
+            assert run["seconds"] == 2.5 and 0 < run["cpu_seconds"] <= 2.5
+            assert 0 <= run["precision_at"][0] <= 100
+    text = study.markdown(result)
+    assert text.count(f"| {TINY} | tf-idf | dismecpp |") == 2
+    for start in ("Zero", "Bias", "OvAP", "MSI"):
+        assert f"| {TINY} | tf-idf | {start} | dismecpp |" in text
+
+
+def test_how_dismecpp_is_asked(tmp_path, fake_dismecpp, tiny):
+    text = tmp_path / "train.txt"
+    save_xmc(text, tiny.X, tiny.Y)
+    _dismecpp.train(str(fake_dismecpp), text, tmp_path / "m", "ova_primal", [])
+    _dismecpp.train(str(fake_dismecpp), text, tmp_path / "m", "mean_separating", [], loss="logistic", eps=1.0)
+    first, second = (set(line.split()) for line in (tmp_path / "asked.txt").read_text().splitlines())
+    both = {"--augment-for-bias", "--reg-bias", "--threads=1"}
+    assert first >= both | {"--epsilon=0.01", "--init-mode=ova-primal", "--loss=squared-hinge"}
+    assert second >= both | {"--epsilon=1.0", "--init-mode=msi", "--loss=logistic", "--msi-neg=-3"}
+    W = _dismecpp.weights(tmp_path / "m", tiny.Y.shape[1])
+    assert W.shape == (tiny.Y.shape[1], tiny.X.shape[1] + 1)
+    kept, bias = _runs._clipped(W[:2], np.array([3, 5]), 30)
+    np.testing.assert_array_equal(kept.toarray()[[3, 5], :2], [[1, 0], [1, 0]])  # 0.001 is dropped
+    assert kept.nnz == 2 and np.isfinite(bias).sum() == 2 and bias[5] == W[1, -1]
+
+
+def test_another_program_is_no_dismecpp(tmp_path):
+    with pytest.raises(RuntimeError, match="expected the log of dismecpp's train, found another"):
+        _dismecpp.train("/bin/echo", tmp_path / "train.txt", tmp_path / "m", "zero", [])
 
 
 def test_sets_that_are_not_there_are_left_out(in_process, tmp_path, monkeypatch, capsys):
