@@ -21,8 +21,8 @@ from xmcjax.lanes._solutions import Solutions
 from xmcjax.lanes._trainer import Trainer
 from xmcjax.solvers import newton_cg
 
-# A lane is refilled as soon as it ends; but where starts have more than this share of the rows
-# active, a whole block starts at once: the products over nearly all rows then serve every lane.
+# A lane is refilled as soon as it ends; but where starts, or what they are after a step, have more than this
+# share of the rows active, a whole block starts at once: the products over nearly all rows serve every lane.
 CROWDED = 0.2
 
 
@@ -77,13 +77,18 @@ class NewtonTrainer(Trainer):
                 if len(jobs) < len(solved):  # so many lanes may be idle after this step
                     jobs.extend(self._problems.jobs(self._to_be_solved(queue, len(solved) - len(jobs))))
                 waiting, record = lanes.finish()
-            fresh = record.newton_steps == 0
+            fresh, moved = record.newton_steps == 0, record.newton_steps == 1
             if fresh.any():
-                together = record.active[fresh].mean() > CROWDED * self._data.op.shape[0]
+                together = self._crowded(record.active[fresh])
+            if moved.any():  # a start at the kink of the loss: few active rows, and nearly all a step later
+                together = together or self._crowded(record.active[moved])
             if not self._overlaps:
                 self._end(queue, waiting())
                 waiting = list
             self._output.step(record)
+
+    def _crowded(self, active: np.ndarray) -> bool:
+        return bool(active.mean() > CROWDED * self._data.op.shape[0])
 
     def _to_be_solved(self, queue: Queue, idle: int):
         return self._taken(queue, idle, self._solutions.without_positives)
