@@ -79,6 +79,8 @@ def _results(paper: str, studies: list[str]) -> str:
         "Results of the studies of this paper, as they lie in experiments/results; the page is made by "
         f"{_MADE_BY}. [The map](index.md) says what the paper has and what is missing.",
     ]
+    if PAPERS[paper].first:
+        text[2:2] = [PAPERS[paper].first, ""]
     for study in studies:
         result = json.loads(result_of(study).read_text())
         text += ["", f"## {study}", "", _module(study).markdown(result).strip("\n")]

@@ -7,7 +7,8 @@ import pytest
 
 from experiments import _multiclass
 from experiments.bench import multiclass_svm
-from experiments.papers.p001 import figures_2_3, table_1, tables_3_5
+from experiments.papers.p001 import cost_model, figures_2_3, table_1, tables_3_5
+from tests.support.experiments import assert_drawn
 
 
 def test_table1_is_the_papers_on_the_authors_files(data_folder, tmp_path):
@@ -97,3 +98,25 @@ def test_speed_and_training_times(tmp_path):
     assert all(r["speed_up"] > 0 for r in result["speed"])
     assert all(r["converged"] for r in result["training"])
     assert "| LIBLINEAR CS |" in figures_2_3.markdown(result)
+
+
+def test_the_cost_model_is_fixed_by_one_and_two_processes(tmp_path, monkeypatch):
+    a, b, weights = 8.0, 1e-8, 1_000_000
+    truth = {p: a / p + b * cost_model.sent(weights, p) for p in (1, 2, 4)}
+    monkeypatch.setattr(
+        cost_model, "measured", lambda data, count: {"seconds": truth[count], "weights": weights}
+    )
+    result = cost_model.run(cost_model.Options(out=tmp_path))
+    assert result["a"] == a and result["b"] == pytest.approx(b)
+    found = {row["count"]: row for row in result["rows"]}
+    assert found[4]["seconds"] == pytest.approx(truth[4])
+    # ten epochs, three rounds of two of the four bundles
+    assert found[2]["bytes"] == 10 * 3 * 2 * 8 * weights / 4
+    assert "With 4 processes the model is 1.00 times" in cost_model.markdown(result)
+    assert_drawn(tmp_path / "model.png", lambda axes: cost_model.draw(result, axes))
+
+
+def test_a_process_says_what_it_took(tmp_path):
+    one, two = (cost_model.measured("digits", count) for count in (1, 2))
+    assert one["seconds"] > 0 and two["seconds"] > 0
+    assert 0 < two["weights"] <= 640

@@ -111,7 +111,7 @@ def test_projections_small(tmp_path):
 def test_p004_figure_3_small(tmp_path):
     result = figure_3.run(figure_3.Options(ks=(5,), lengths=(10,), entries=100, repeats=2))
     stored, _ = written(tmp_path, "p004_figure_3", result, figure_3.markdown(result))
-    for sets in stored["ns_per_entry"].values():
+    for sets in stored["ns_per_entry"]["5"].values():
         assert len(sets) == 8 and all(len(times) == 1 and min(times) > 0 for times in sets.values())
     assert_drawn(tmp_path / "scaling.png", lambda axes: figure_3.draw(result, axes))
 

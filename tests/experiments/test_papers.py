@@ -56,7 +56,7 @@ def test_a_result_is_of_the_code_that_it_measures(study):
             f"{study} has changed, or the parts of xmcjax that it measures: run it again by "
             "python -m experiments.papers PAPER --item ITEM --keep"
         )
-        assert one["command"].startswith("python -m experiments.papers") and one["commit"] != "unknown"
+        assert one["command"].startswith(f"python -m {study}") and one["commit"] != "unknown"
 
 
 def test_each_study_says_what_it_measures():
