@@ -166,8 +166,8 @@ def test_no_network(monkeypatch, cache):
         with pytest.raises(OSError) as caught:
             datasets.fetch(NAME)
     assert str(caught.value) == (
-        f"{NAME}: expected to fetch {url}, found no such answer (ConnectionError); where there is no network, "
-        f"put the file at {cache / 'train.arff'}, or let XMCJAX_DATA name a folder that holds {NAME}"
+        f"{NAME}: expected to fetch {url}, found no such answer (ConnectionError); where there is no "
+        f"network, put the file at {cache / 'train.arff'}, or let XMCJAX_DATA name a folder that holds {NAME}"
     )
 
 
