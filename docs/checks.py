@@ -114,7 +114,7 @@ def broken_links(page: Path) -> list[str]:
             file = (page.parent / unquote(path)).resolve()
             # the pages of the API are there once the site is built
             made = file.parent == Path(__file__).resolve().parent / "reference" / "api"
-            good = made or file.exists() and (not anchor or file.suffix != ".md" or anchor in anchors(file))
+            good = made or (file.exists() and (not anchor or file.suffix != ".md" or anchor in anchors(file)))
         wrong += [] if good else [target]
     return wrong
 
@@ -166,8 +166,8 @@ def broken_in_site(site: Path) -> list[str]:
                 named = read.get(file)
                 # the pages of the API are there once the site is built
             made = file.parent == Path(__file__).resolve().parent / "reference" / "api"
-            good = (
-                made or file.exists() and (not parts.fragment or not named or parts.fragment in named.names)
+            good = made or (
+                file.exists() and (not parts.fragment or not named or parts.fragment in named.names)
             )
             wrong += [] if good else [f"{path.relative_to(site)}: {target}"]
     return wrong
