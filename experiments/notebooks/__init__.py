@@ -1,0 +1,1 @@
+"""Notebooks as scripts in cells (py:percent), and what executes and publishes them."""
