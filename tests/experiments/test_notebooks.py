@@ -1,4 +1,4 @@
-"""Those beside the scripts are made of them, their install line moves nothing, and they run."""
+"""The notebooks: those beside the scripts are made of them, their install line moves nothing, they run."""
 
 from __future__ import annotations
 
