@@ -54,17 +54,16 @@ for name, title in FORMULATIONS.items():
 # %% [markdown]
 # ## Which one?
 #
-# - WW is the one to begin with: it looks at all competitors, and is at least as accurate as the others in
-#   most comparisons.
-# - CS is for data in which one competitor is what goes wrong. Its solution has few support vectors.
+# - WW is a good one to begin with: it looks at all competitors.
+# - CS is for data in which one competitor is what goes wrong. Fewer rows have a say in its solution.
 # - LLW is the only one whose loss leads to the best possible classifier with endless data and a rich class
-#   of functions. With linear functions in few dimensions it is often behind.
-# - One-vs-rest needs each class to be separable from all others together. The class in the middle is not.
+#   of functions. With linear functions in few dimensions it can be far behind.
+# - One-vs-rest trains each class by itself. It needs each class to be separable from all others together.
 #
 # ## The picture
 #
-# The middle class lies between the others. No line separates it from all of them, so that one-vs-rest has
-# trouble with it, and LLW has too, in two dimensions.
+# The middle class lies between the others, and no line separates it from all of them. WW and CS compare
+# scores and find it; one-vs-rest loses some of it, and LLW gives it up.
 
 # %%
 grid = np.stack(np.meshgrid(np.linspace(-4, 4, 200), np.linspace(-4, 4, 200)), axis=-1).reshape(-1, 2)

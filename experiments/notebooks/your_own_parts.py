@@ -65,7 +65,7 @@ for loss in (SoftHinge(), "squared_hinge", "logistic"):
 # %% [markdown]
 # ## A projection as a layer
 #
-# The projection onto the capped simplex {p : 0 ≤ p_j ≤ u, Σ p_j = 1} is a softmax that gives zeros, and no
+# The projection onto the capped simplex {p : 0 ≤ p_j ≤ u, Σ p_j ≤ 1} is a softmax that gives zeros, and no
 # class more than u. It has derivatives, and `losses.fenchel_young` is the loss that belongs to it: convex,
 # 0 where the prediction is exact.
 
@@ -85,14 +85,14 @@ def step(W, x, targets):
 
 
 X1 = jnp.column_stack([jnp.asarray(X, jnp.float32), jnp.ones(len(X), jnp.float32)])
-targets = layer(10 * jax.nn.one_hot(y, 8))  # 0.6 for the class, the rest for all others alike
+targets = layer(10 * jax.nn.one_hot(y, 8))  # 0.6 for the class, 0 for the others
 W = jnp.zeros((3, 8))
 for _ in range(500):
     W = step(W, X1, targets)
 p = layer(X1 @ W)
 print(f"accuracy {float(jnp.mean(jnp.argmax(p, axis=1) == y)):.1%}, ", end="")
 print(f"{float(jnp.mean(p == 0)):.0%} of the probabilities are 0, the largest is {float(p.max()):.2f}")
-print("its derivative:", jax.jacobian(layer)(jnp.array([0.3, 0.2, -0.5]))[0])
+print("its derivative:", jax.jacobian(layer)(jnp.array([0.55, 0.5, 0.3, -0.5]))[0])
 
 # %% [markdown]
 # ## The picture: the losses, and the layer along a line of scores
@@ -105,7 +105,7 @@ for loss in (SoftHinge(), losses.SquaredHinge(), losses.Logistic()):
 axes[0].set(xlabel="margin", ylabel="loss", title="losses of the margin")
 axes[0].legend()
 t = jnp.linspace(-1, 1.5, 200)
-scores = jnp.stack([t, jnp.full_like(t, 0.2), jnp.zeros_like(t)], axis=1)
+scores = jnp.stack([t, jnp.full_like(t, 0.5), jnp.full_like(t, 0.3)], axis=1)
 for k, (soft, capped) in enumerate(zip(jax.nn.softmax(scores).T, layer(scores).T, strict=True)):
     axes[1].plot(t, capped, color=f"C{k}", label=f"class {k + 1}")
     axes[1].plot(t, soft, ":", color=f"C{k}")
