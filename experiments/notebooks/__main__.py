@@ -87,7 +87,7 @@ def index(names: list[str]) -> str:
     """A page with the titles and first paragraphs of the notebooks."""
     titles = [(name, *introduction(name)) for name in names]
     items = [f"- [{title}]({name}.ipynb): {paragraph}" for name, title, paragraph in titles]
-    return "\n".join(["# Notebooks\n", *items, "", "```{toctree}", ":hidden:", *names, "```", ""])
+    return "\n".join(["# Notebooks\n", *items, ""])
 
 
 def write(path: Path, content: str) -> None:

@@ -47,17 +47,21 @@ print(f"{edges.shape[0]} edges; the classes are {y.min()} to {y.max()}")
 # each level of the tree.
 
 # %%
-flat = KernelLogisticClassifier(v=1.0, tol=1e-3).tune(X[train], y[train], folds=4, share="all", max_iter=12)
+folds = np.random.default_rng(0).integers(0, 4, 100)
+flat = KernelLogisticClassifier(v=1.0, tol=1e-3).tune(
+    X[train], y[train], folds=folds, share="all", max_iter=12
+)
 tree = KernelLogisticClassifier(hierarchy=edges, v=1.0, tol=1e-3)
-tree.tune(X[train], y[train], folds=4, share="level", max_iter=12)
+tree.tune(X[train], y[train], folds=folds, share="level", max_iter=12)
 for name, model in (("flat", flat), ("tree", tree)):
     error = np.mean(model.predict(X[test]) != y[test])
     criterion = float(model.search_.history[-1].value)
     print(f"{name}: error {error:.1%}, criterion {criterion:.1f}")
 
 # %% [markdown]
-# The criterion is minus the log likelihood of the rows that are left out. The tree lowers it: its
-# probabilities are better. The errors at five rows of a class are about as many.
+# The criterion is minus the log likelihood of the rows that are left out, here of the same folds for both. It is a
+# little lower with the tree, which also has twice as many hyperparameters to learn. On these data the errors on the
+# test rows are about as many: what the tree adds here is what the next section does with it.
 #
 # ## Errors in the tree
 #

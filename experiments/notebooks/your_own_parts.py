@@ -109,6 +109,11 @@ scores = jnp.stack([t, jnp.full_like(t, 0.5), jnp.full_like(t, 0.3)], axis=1)
 for k, (soft, capped) in enumerate(zip(jax.nn.softmax(scores).T, layer(scores).T, strict=True)):
     axes[1].plot(t, capped, color=f"C{k}", label=f"class {k + 1}")
     axes[1].plot(t, soft, ":", color=f"C{k}")
-axes[1].set(xlabel="score of class 1", ylabel="probability", title="capped simplex; dotted: softmax")
-axes[1].legend()
+axes[1].set(
+    xlabel="score of class 1",
+    ylabel="probability",
+    title="capped simplex; dotted: softmax",
+    ylim=(-0.03, 0.85),
+)
+axes[1].legend(loc="upper left")
 plt.show()
