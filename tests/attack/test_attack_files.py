@@ -39,6 +39,7 @@ READERS = {
     "models._prediction_lines": "readers",
     "cli._config": "readers",
     "cli._runs": "readers",
+    "lanes._step_file": "tests/lanes/test_step_file.py, with files of something else",
     "cli.inspect": "readers",
     "solvers.multinomial._checkpoint": "readers",
     "models._manifest": "models",
@@ -76,6 +77,7 @@ WRITERS = {
     "cli.report": "xmcjax report",
     "solvers.multinomial._checkpoint": "state of a solver",
     "estimators._checkpoint": "atomic_write",
+    "lanes._step_file": "atomic_write",
 }
 
 
