@@ -59,9 +59,10 @@ for name, model in (("flat", flat), ("tree", tree)):
     print(f"{name}: error {error:.1%}, criterion {criterion:.1f}")
 
 # %% [markdown]
-# The criterion is minus the log likelihood of the rows that are left out, here of the same folds for both. It is a
-# little lower with the tree, which also has twice as many hyperparameters to learn. On these data the errors on the
-# test rows are about as many: what the tree adds here is what the next section does with it.
+# The criterion is minus the log likelihood of the rows that are left out, here of the same folds for both.
+# It is a little lower with the tree, which also has twice as many hyperparameters to learn. On these data
+# the errors on the test rows are about as many: what the tree adds here is what the next section does with
+# it.
 #
 # ## Errors in the tree
 #
