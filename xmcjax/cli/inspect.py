@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tyro
@@ -51,43 +51,67 @@ class Options:
 def run(options: Options) -> None:
     """Shows what is known; weights are read for the labels that are asked for."""
     whole_number("--top-k", options.top_k, 1)
-    system = system_of(options.model)
-    if system == "kernel":
-        if options.label:
-            raise ValueError("--label: expected a linear model, found one of the system kernel")
-        kernel = read_kernel_model(options.model)
-        meta, names = kernel.meta, kernel.names
-    else:
-        model = LinearModel.load(options.model, partial=True)
-        meta, names = model.meta, model.names()
-        wrong = [label for label in options.label if not 0 <= label < model.n_labels]
-        if wrong:
-            raise ValueError(f"--label: expected numbers from 0 to {model.n_labels - 1}, got {wrong[0]}")
-    features = names.features
-    if options.vocabulary is not None:
-        with seekable(options.vocabulary, None) as place:
-            features = read_vocabulary(place, meta["n_features"])
+    known = open_model(options.model, options.label, options.vocabulary, partial=True)
+    system, model, meta, names, features = known
     _report.print_field("system", system)
     sizes = f"{meta['n_features']:,} features, {meta['n_labels']:,} labels, {meta['dtype']}"
     _report.print_field(
         "problem", sizes, features=meta["n_features"], labels=meta["n_labels"], dtype=meta["dtype"]
     )
-    known = {
+    options_of_it = {
         key: value
         for key, value in sorted(meta.items())
         if key not in ("n_features", "n_labels", "dtype", "system", "kernels", "kernel")
     }
     _report.print_field(
-        "training", ", ".join(f"{key} {_text(value)}" for key, value in known.items()), **known
+        "training",
+        ", ".join(f"{key} {_text(value)}" for key, value in options_of_it.items()),
+        **options_of_it,
     )
     _print_classes(names)
-    if system != "kernel":
+    if model is not None:
         _print_labels(model)
     size = _report.model_size(options.model)
     _report.print_field("size", f"{size / 1e6:.1f} MB", bytes=size)
     _print_runs(options.model / RUN_FILE)
-    if options.label:
+    if model is not None and options.label:
         _print_weights(model, options, names, features)
+
+
+class Known(NamedTuple):
+    """What a directory says of its model; `model` is None for kernels, and `features` are names or None."""
+
+    system: str
+    model: LinearModel | None
+    meta: dict[str, Any]
+    names: Names
+    features: Sequence[str] | None
+
+
+def open_model(directory: Path, labels: Sequence[int], vocabulary: Path | None, *, partial: bool) -> Known:
+    """A model of any system, of which some labels and the names of features are to be shown.
+
+    Raises:
+        ValueError: labels that it does not have, or of a kernel model.
+        ModelFormatError, DataFormatError, OSError: it, or the vocabulary, cannot be read.
+    """
+    system, model = system_of(directory), None
+    if system == "kernel":
+        if labels:
+            raise ValueError("--label: expected a linear model, found one of the system kernel")
+        kernel = read_kernel_model(directory)
+        meta, names = kernel.meta, kernel.names
+    else:
+        model = LinearModel.load(directory, partial=partial)
+        meta, names = model.meta, model.names()
+        wrong = [label for label in labels if not 0 <= label < model.n_labels]
+        if wrong:
+            raise ValueError(f"--label: expected numbers from 0 to {model.n_labels - 1}, got {wrong[0]}")
+    features = names.features
+    if vocabulary is not None:
+        with seekable(vocabulary, None) as place:
+            features = read_vocabulary(place, meta["n_features"])
+    return Known(system, model, meta, names, features)
 
 
 def _print_runs(path: Path) -> None:

@@ -19,12 +19,11 @@ from xmcjax.cli._data import DataOptions, read, transformed
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
 from xmcjax.cli._page import Page
 from xmcjax.cli._runs import read_runs
-from xmcjax.cli._streams import seekable
-from xmcjax.cli.inspect import read_vocabulary
+from xmcjax.cli.inspect import open_model
 from xmcjax.cli.predict import Opened, opened
 from xmcjax.data import Dataset, atomic_write
 from xmcjax.metrics import RANKING_METRICS
-from xmcjax.models import RUN_FILE, LinearModel, read_kernel_model, system_of
+from xmcjax.models import RUN_FILE, LinearModel
 
 # Labels whose weights are shown where none are named, and those that are found worst.
 _SHOWN, _WORST = 12, 20
@@ -77,24 +76,9 @@ def run(options: Options) -> None:
     for part in ("test", "train"):
         if getattr(options, part) is None and getattr(options, f"{part}_labels_file") is not None:
             raise ValueError(f"--{part}-labels-file needs --{part}, got none")
-    system = system_of(options.model)
-    if system == "kernel" and options.label:
-        raise ValueError("--label: expected a linear model, found one of the system kernel")
+    known = open_model(options.model, options.label, options.vocabulary, partial=False)
+    system, model, meta, names, vocabulary = known
     page = Page(f"{options.model.name}: {system}")
-    model = None
-    if system == "kernel":
-        kernel = read_kernel_model(options.model)
-        meta, names = kernel.meta, kernel.names
-    else:
-        model = LinearModel.load(options.model)
-        meta, names = model.meta, model.names()
-        wrong = [label for label in options.label if not 0 <= label < model.n_labels]
-        if wrong:
-            raise ValueError(f"--label: expected numbers from 0 to {model.n_labels - 1}, got {wrong[0]}")
-    vocabulary = names.features
-    if options.vocabulary is not None:
-        with seekable(options.vocabulary, None) as place:
-            vocabulary = read_vocabulary(place, meta["n_features"])
     predictor = opened(options.model, threads, probabilities=False)
     frequencies = _frequencies(options, predictor)
     _training(page, options.model, system, meta)
