@@ -60,13 +60,14 @@ class StepFile:
 
     Examples:
         >>> import json, tempfile
+        >>> from pathlib import Path
         >>> import numpy as np, scipy.sparse as sp
         >>> from xmcjax.lanes import OneVsAll, StepFile, train_one_vs_all
         >>> X, Y = sp.eye_array(6, format="csr", dtype=np.float32), sp.eye_array(6, format="csr")
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with StepFile(f"{folder}/steps.jsonl") as steps:
         ...         _ = train_one_vs_all(X, Y, OneVsAll(), lambda result: None, observe=steps)
-        ...     rows = [json.loads(line) for line in open(f"{folder}/steps.jsonl")]
+        ...     rows = [json.loads(line) for line in Path(folder, "steps.jsonl").read_text().splitlines()]
         >>> sorted({row["label"] for row in rows}), rows[0]["step"]
         ([0, 1, 2, 3, 4, 5], 0)
     """
