@@ -77,6 +77,8 @@ def _estimators() -> dict[str, Entry]:
 
                 table[f"estimators.{name}.{method} X"] = Entry(ask, features, "X")
 
+    table.update(_chains())
+
     for name, options in LABELS.items():
 
         def fit_labels(Y, X, name=name, options=options):
@@ -127,6 +129,28 @@ def _estimators() -> dict[str, Entry]:
         lambda X: kernel.cv_criterion(X, classes(), FOLDS)[0], features, "X"
     )
     return table
+
+
+@functools.cache
+def _fitted_chains() -> Any:
+    return _fit_chains(features())
+
+
+def _fit_chains(X: Any) -> Any:
+    return estimators.KernelChainClassifier("linear", tol=0.01).fit([X], [classes()])
+
+
+def _chains() -> dict[str, Entry]:
+    """One sequence, whose positions are the rows of the matrix."""
+    name = "estimators.KernelChainClassifier"
+    asked = {
+        "decision_function": lambda X: _fitted_chains().decision_function([X])[0],
+        "predict": lambda X: _fitted_chains().predict([X])[0],
+        "predict_marginals": lambda X: _fitted_chains().predict_marginals([X])[0],
+        "score": lambda X: _fitted_chains().score([X], [classes()]),
+    }
+    fit = Entry(lambda X: _fit_chains(X).decision_function([features()])[0], features, "X")
+    return {f"{name}.fit X": fit} | {f"{name}.{m} X": Entry(ask, features, "X") for m, ask in asked.items()}
 
 
 def _parts() -> dict[str, Entry]:
