@@ -156,10 +156,10 @@ class KernelChainClassifier(BaseEstimator):
         self.objective_, self.n_iter_ = float(search.value), max(len(search.history) - 1, 1)
         self.status_ = Status(int(state.status[0]))
         if self.status_ != Status.CONVERGED or not search.converged:
-            what = "the transitions" if self.status_ == Status.CONVERGED else f"the scores, {self.status_.name}"
+            scores = "" if self.status_ == Status.CONVERGED else f"the scores, {self.status_.name}, and "
             warnings.warn(
-                f"not converged ({what}, after {self.n_iter_} iterations for the transitions): raise max_iter, "
-                "max_cg or tol, or use float64",
+                f"not converged ({scores}the transitions, {self.n_iter_} iterations): raise max_iter, max_cg "
+                "or tol, or use float64",
                 ConvergenceWarning,
                 stacklevel=3,  # the caller of a decorated method
             )

@@ -36,61 +36,26 @@ native/newton/simd_penalised.cc); a lane's result there does not depend on its n
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from xmcjax import native
-from xmcjax._arguments import instance
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax._pytrees import pytree
-from xmcjax.linops import Csr, LinOp, check_operator, real_array
+from xmcjax.linops import Csr, LinOp, real_array
 from xmcjax.losses import LaneLoss
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import PART_OF_BOUND, Progress, cg
 from xmcjax.solvers._host_loop import run_in_calls
+from xmcjax.solvers._lane_problem import LaneProblem as LaneProblem
+from xmcjax.solvers._lane_problem import lane_problem as lane_problem
 from xmcjax.solvers._plane_search import Plane, Sums, plane_search, rounding_error
 from xmcjax.solvers._proximal_step import proximal_step
-
-
-@pytree(
-    data_fields=["op", "y", "weight", "shift", "tolerance"],
-    meta_fields=["loss", "penalty"],
-)
-@dataclasses.dataclass(frozen=True)
-class LaneProblem:
-    """B binary problems over one feature matrix; made by :func:`lane_problem`.
-
-    Attributes:
-        op: the features, n rows of d.
-        y: targets ±1, int8 [n, B].
-        weight: c, [1 or n, 1 or B].
-        shift: o, [1 or n, 1 or B].
-        tolerance: [B]; a lane has converged when ‖∇f‖ ≤ tolerance.
-        loss: ℓ.
-        penalty: R.
-
-    Example:
-        >>> from xmcjax import linops, losses
-        >>> from xmcjax.solvers.newton_cg import lane_problem
-        >>> isinstance(lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic), LaneProblem)
-        True
-    """
-
-    op: LinOp
-    y: jax.Array
-    weight: jax.Array
-    shift: jax.Array
-    tolerance: jax.Array
-    loss: LaneLoss
-    penalty: Penalty = L2()  # noqa: RUF009 – frozen
 
 
 class HParams(NamedTuple):
@@ -156,75 +121,6 @@ class State(NamedTuple):
     steps: jax.Array  #: int32 [B], Newton steps made
     cg_steps: jax.Array  #: int32 [B], CG steps, or sweeps of coordinate descent, made
     active: jax.Array  #: int32 [B], rows with φ' or φ'' ≠ 0
-
-
-@needs_threads_of_jax
-def lane_problem(
-    op: LinOp, y, loss: LaneLoss, *, weight=1.0, shift=0.0, tolerance=0.0, penalty: Penalty | None = None
-) -> LaneProblem:
-    """Checks the parts of a :class:`LaneProblem` and gives them their dtypes and shapes.
-
-    Args:
-        op: features [n, d].
-        y: ±1, [n, B]. Under a transformation of JAX, where values are not known, they are not checked.
-        loss: a smooth loss, such as those of ``SMOOTH_LOSSES``.
-        weight: c; a number, [n, 1], [1, B] or [n, B].
-        shift: o, likewise.
-        tolerance: on ‖∇f‖; a number or [B]. See :func:`gradient_tolerance`.
-        penalty: R; None for ½ ‖w‖².
-
-    Raises:
-        TypeError: a loss without curvature, or features that are no operator.
-        ValueError: shapes that do not match, targets that are neither −1 nor 1.
-
-    Example:
-        >>> from xmcjax import linops, losses
-        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
-        >>> problem.y.shape
-        (2, 1)
-    """
-    check_operator(op)
-    if not instance("loss", loss, LaneLoss).smooth:
-        raise TypeError(
-            f"newton_cg needs a loss with curvature, which {loss.name} has not; "
-            f"take squared_hinge, huber_hinge or logistic"
-        )
-    y = jnp.asarray(real_array("y", y))
-    if y.ndim != 2 or y.shape[0] != op.shape[0]:
-        raise ValueError(f"expected targets [{op.shape[0]}, lanes], got {list(y.shape)}")
-    if not isinstance(y, Tracer):
-        _check_targets(np.asarray(y))
-
-    def spread(name, a):
-        a = jnp.asarray(real_array(name, a, finite=True), op.dtype)
-        a = a.reshape(1, 1) if a.ndim == 0 else a
-        if a.ndim != 2 or a.shape[0] not in (1, y.shape[0]) or a.shape[1] not in (1, y.shape[1]):
-            raise ValueError(f"expected {name} that broadcasts to {list(y.shape)}, got {list(a.shape)}")
-        return a
-
-    tolerance = jnp.asarray(real_array("tolerance", tolerance), op.dtype)
-    if tolerance.shape not in ((), (1,), y.shape[1:]):
-        raise ValueError(
-            f"expected tolerance as a number or one for each of {y.shape[1]} lanes, "
-            f"got {list(tolerance.shape)}"
-        )
-    tolerance = jnp.broadcast_to(tolerance, y.shape[1:])
-    return LaneProblem(
-        op,
-        y.astype(jnp.int8),
-        spread("weight", weight),
-        spread("shift", shift),
-        tolerance,
-        loss,
-        L2() if penalty is None else penalty,
-    )
-
-
-def _check_targets(y: np.ndarray) -> None:
-    wrong = np.argwhere((y != 1) & (y != -1))
-    if wrong.size:
-        row, lane = wrong[0].tolist()
-        raise ValueError(f"expected targets of −1 and 1, found {y[row, lane]} for row {row} of lane {lane}")
 
 
 @needs_threads_of_jax
