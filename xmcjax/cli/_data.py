@@ -57,6 +57,8 @@ else:
     DtypeName = one_of(("float32", "float64"))
 
 _MOST_LABELS = 2**31 - 1
+# Bytes of rows that are predicted at a time.
+_PIECE = 16 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -363,7 +365,7 @@ def _feature_pieces(
 def _pieces(path: Path, format: str, dtype: str, own: dict[str, Any]) -> Iterator[Any]:
     """Features some rows at a time, of a file or a stream, with these options of its reader."""
     with seekable(path, own["max_memory"], format) as place:
-        yield from load_feature_pieces(place, format, dtype=dtype, **own)
+        yield from load_feature_pieces(place, format, dtype=dtype, piece=_PIECE, **own)
 
 
 def _other_rows(path: Path, format: str, wanted: str, like: Path, found: int | str) -> DataFormatError:

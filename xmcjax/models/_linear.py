@@ -150,6 +150,11 @@ class LinearModel:
                 self._cache.popitem(last=False)
             return shard
 
+    def forget(self) -> None:
+        """Lets go of the shards that were read last; they are read again where they are asked for."""
+        with self._cache_lock:
+            self._cache.clear()
+
     def _read(self, place: int) -> Shard:
         entry = self._manifest.shards[place]
         if place in self._unverified:

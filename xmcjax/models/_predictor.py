@@ -160,6 +160,8 @@ class Predictor:
                     trained = model.trained(0, model.n_labels)
                     bias = np.where(trained, model.intercept(), -np.inf).astype(self.dtype)
                 self._weights = weights_of(model.coef().astype(self.dtype, copy=False), bias)
+                if isinstance(model, LinearModel):
+                    model.forget()  # nothing reads the weights by label again
             return self._weights
 
 
