@@ -34,11 +34,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from experiments import _data, _multinomial, _report, kernel_scaling
+from experiments import _data, _multinomial, _report
 from experiments._cells import Cells
 from experiments.bench import one_vs_all, single_rows, versions
 from experiments.bench._turns import Program
 from experiments.bench._worker import ONE_THREAD, ROOT, pinned, usable_processors
+from experiments.papers.p003 import cost as kernel_cost
 
 WORKER = [sys.executable, "-m", "experiments.bench._everywhere_worker"]
 GAP = 1e-5
@@ -231,14 +232,14 @@ def _svms(small: bool) -> list[Row]:
 
 def _trees(small: bool) -> list[Row]:
     points, classes = (60, 8) if small else (500, 64)
-    X, y = kernel_scaling.blobs(points, classes)
+    X, y = kernel_cost.blobs(points, classes)
 
     def stored(folder: Path) -> None:
         folder.mkdir()
         np.save(folder / "X.npy", X)
         np.save(folder / "y.npy", y + 1)
 
-    edges = kernel_scaling.trees(classes)["2 children per node"]
+    edges = kernel_cost.trees(classes)["2 children per node"]
     theirs = ("gaussian_processes", {"v": 10.0})
     data = f"{points} points, {classes} classes"
     return [

@@ -11,7 +11,7 @@ import pytest
 from experiments import _multinomial, _report
 from experiments._cells import Cells
 from experiments.bench import multinomial
-from experiments.one_vs_all import _sets
+from experiments.papers.p000.starts import _sets
 from experiments.papers.p002 import figures_1_4, scaling
 
 

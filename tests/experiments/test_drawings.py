@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from experiments import quadratic_model
+from experiments.papers.p000 import figure_2 as quadratic_model
 from experiments.papers.p004 import figure_2
 
 

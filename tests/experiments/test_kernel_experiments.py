@@ -7,16 +7,16 @@ import json
 import numpy as np
 import pytest
 
-from experiments import kernel_chains, kernel_extensions, kernel_hierarchy, kernel_satimage, kernel_scaling
+from experiments.papers.p003 import chains, cost, extensions, figures_3_4, tables_1_2
 from tests.support.experiments import assert_drawn
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 
 
 def test_satimage_small(tmp_path):
-    options = kernel_satimage.Options(methods=("mc-tied",), scalings=("range",), max_iter=1, out=tmp_path)
+    options = figures_3_4.Options(methods=("mc-tied",), scalings=("range",), max_iter=1, out=tmp_path)
     assert options.rows == 1_000
-    result = kernel_satimage.run(options)
+    result = figures_3_4.run(options)
     (row,) = result["runs"]
     assert row["error"] == row["curve"][-1] and row["error"] < 0.25
     assert row["evaluations"][-1] > 1 and len(row["v"]) == 6
@@ -25,16 +25,16 @@ def test_satimage_small(tmp_path):
     (cell,) = json.loads(stored.read_text())
     cell["found"]["seconds"] = 1.25
     stored.write_text(json.dumps([cell]))
-    again = kernel_satimage.run(options)
+    again = figures_3_4.run(options)
     assert again["runs"][0]["seconds"] == 1.25
-    text = kernel_satimage.markdown(again)
+    text = figures_3_4.markdown(again)
     assert f"| range | mc-tied | 1 | {row['error']:.4f} |" in text
-    assert_drawn(tmp_path / "curves.png", lambda axes: kernel_satimage.draw(again, axes))
+    assert_drawn(tmp_path / "curves.png", lambda axes: figures_3_4.draw(again, axes))
 
 
 @pytest.mark.slow
 def test_hierarchy_small(tmp_path):
-    options = kernel_hierarchy.Options(
+    options = tables_1_2.Options(
         sets=("clef",),
         methods=("F", "H1", "HSΔ"),
         splits=(0, 1),
@@ -44,7 +44,7 @@ def test_hierarchy_small(tmp_path):
         max_iter=1,
         out=tmp_path,
     )
-    result = kernel_hierarchy.run(options)
+    result = tables_1_2.run(options)
     assert [(r["method"], r["split"]) for r in result["runs"]] == [
         (method, split) for split in (0, 1) for method in ("F", "H1", "HSΔ")
     ]
@@ -54,15 +54,15 @@ def test_hierarchy_small(tmp_path):
         assert run["accuracy"] > 0.3 and run["precision"] > run["accuracy"]
         assert 1 - run["curve"][-1] == pytest.approx(run["accuracy"])
     assert 0 < row["taxonomy_loss_least"] < 2 and row["parent_accuracy_least"] >= row["accuracy"]
-    assert 0 <= svm["gap"] <= 1e-3 and svm["penalty"] in kernel_hierarchy.PENALTIES
-    text = kernel_hierarchy.markdown(result)
+    assert 0 <= svm["gap"] <= 1e-3 and svm["penalty"] in tables_1_2.PENALTIES
+    text = tables_1_2.markdown(result)
     assert "| clef | H1 | 96 / 63 |" in text and "| paper, A to H | +0.30 to +1.30 |" in text
-    assert_drawn(tmp_path / "curves.png", lambda axes: kernel_hierarchy.draw(result, axes))
+    assert_drawn(tmp_path / "curves.png", lambda axes: tables_1_2.draw(result, axes))
 
 
 @pytest.mark.slow
 def test_the_other_splits_draw_from_all_rows():
-    first, second = (kernel_hierarchy.load("clef", split) for split in (0, 1))
+    first, second = (tables_1_2.load("clef", split) for split in (0, 1))
     assert [part.shape for part in first[:4]] == [part.shape for part in second[:4]]
     both = [np.sort(np.concatenate([part[1], part[3]])) for part in (first, second)]
     assert (both[0] == both[1]).all() and (first[1] != second[1]).any()
@@ -70,19 +70,17 @@ def test_the_other_splits_draw_from_all_rows():
 
 @pytest.mark.slow
 def test_scaling_small():
-    result = kernel_scaling.run(
-        kernel_scaling.Options(rows=(60,), gp_rows=60, classes=(9,), points=60, repeats=1)
-    )
+    result = cost.run(cost.Options(rows=(60,), gp_rows=60, classes=(9,), points=60, repeats=1))
     (row,) = result["rows"]
     assert row["gp_seconds"] > 0 and row["error"] < 0.3 and row["gp_error"] < 0.3
     assert [r["P"] for r in result["nodes"]] == [9, 11, 19]
-    assert "| 60 |" in kernel_scaling.markdown(result)
+    assert "| 60 |" in cost.markdown(result)
 
 
 def test_the_digits_of_a_code_are_a_sequence():
-    X, digits, X_test, digits_test = kernel_chains.load()
+    X, digits, X_test, digits_test = chains.load()
     assert digits.shape == (X.shape[0], 6) and digits_test.shape == (X_test.shape[0], 6)
-    (first, second) = kernel_chains.sequences(X[:2], 6)
+    (first, second) = chains.sequences(X[:2], 6)
     assert first.shape == second.shape == (6, 6 * X.shape[1])
     for t in range(6):  # the words in the columns of the position, and nothing beside
         blocks = first[[t]].toarray().reshape(6, -1)
@@ -92,8 +90,8 @@ def test_the_digits_of_a_code_are_a_sequence():
 
 @pytest.mark.slow
 def test_chains_small(tmp_path):
-    options = kernel_chains.Options(rows=40, test_rows=60, max_iter=3, out=tmp_path)
-    result = kernel_chains.run(options)
+    options = chains.Options(rows=40, test_rows=60, max_iter=3, out=tmp_path)
+    result = chains.run(options)
     alone, chain = result["runs"]
     assert (alone["method"], chain["method"]) == ("single points", "chain")
     for run in result["runs"]:
@@ -102,20 +100,20 @@ def test_chains_small(tmp_path):
     # without transitions the likeliest sequence has the likeliest digits
     assert alone["digits"] == pytest.approx(alone["by_marginals"])
     assert chain["objective"] < alone["objective"]  # of which the chain may do all, and more
-    assert "| chain (40 sequences) | 1 |" in kernel_chains.markdown(result)
+    assert "| chain (40 sequences) | 1 |" in chains.markdown(result)
 
 
 @pytest.mark.slow
 def test_em_ends_where_the_direct_fit_does(tmp_path):
-    options = kernel_extensions.Options(
+    options = extensions.Options(
         labels=("direct", "EM"), mixing=("B",), rows=60, factors=2, max_iter=1, out=tmp_path
     )
-    result = kernel_extensions.run(options)
+    result = extensions.run(options)
     direct, em = result["labels"]
     assert em["objective"] == pytest.approx(direct["objective"], rel=1e-3)
     assert em["rounds"] > 2 and direct["vague"] > 10
     (mixed,) = result["mixing"]
     assert mixed["criterion"] < mixed["criterion_at_start"]
     assert mixed["hyperparameters"] == 1 + 2 * mixed["classes"]
-    text = kernel_extensions.markdown(result)
+    text = extensions.markdown(result)
     assert "| direct | 1 |" in text and "| B | 1 |" in text

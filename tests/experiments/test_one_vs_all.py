@@ -12,8 +12,8 @@ import scipy.sparse as sp
 
 from experiments import _one_vs_all
 from experiments.bench import _dismecpp, _worker, cost_growth
-from experiments.one_vs_all import __main__ as study
-from experiments.one_vs_all import _figures, _runs, _sets
+from experiments.papers.p000.starts import __main__ as study
+from experiments.papers.p000.starts import _figures, _runs, _sets
 from tests.support.experiments import assert_drawn, written
 from xmcjax.data import save_xmc
 

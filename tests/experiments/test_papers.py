@@ -66,10 +66,10 @@ def test_each_study_says_what_it_measures():
 
 
 def test_a_result_is_older_once_what_it_measures_changes(tmp_path, monkeypatch):
-    study = "experiments.quadratic_model"
+    study = "experiments.papers.p000.figure_2"
     kept = tmp_path / "xmcjax" / "losses"
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "quadratic_model.py").write_text("x = 1\n")
+    (tmp_path / "experiments" / "papers" / "p000").mkdir(parents=True)
+    (tmp_path / "experiments" / "papers" / "p000" / "figure_2.py").write_text("x = 1\n")
     kept.mkdir(parents=True)
 
     def after(name, text):
@@ -89,18 +89,18 @@ def test_a_result_is_older_once_what_it_measures_changes(tmp_path, monkeypatch):
         of_study.sources.cache_clear()
     assert of_study.sources("experiments.calibration") is None
     assert of_study.study_of("p001_table_1") == "experiments.papers.p001.table_1"
-    assert of_study.study_of("kernel_satimage") == "experiments.kernel_satimage"
+    assert of_study.study_of("p003_figures_3_4") == "experiments.papers.p003.figures_3_4"
     assert of_study.study_of("calibration") is None
 
 
 def test_how_a_result_is_shown_is_not_what_it_measures(tmp_path, monkeypatch):
-    study = "experiments.quadratic_model"
-    (tmp_path / "experiments").mkdir()
+    study = "experiments.papers.p000.figure_2"
+    (tmp_path / "experiments" / "papers" / "p000").mkdir(parents=True)
     (tmp_path / "xmcjax" / "losses").mkdir(parents=True)
 
     def after(shown, ran):
         text = f"def run(x):\n    return {ran}\n\n\ndef markdown(result):\n    return {shown}\n\n\nN = 1\n"
-        (tmp_path / "experiments" / "quadratic_model.py").write_text(text)
+        (tmp_path / "experiments" / "papers" / "p000" / "figure_2.py").write_text(text)
         of_study.sources.cache_clear()
         return of_study.sources(study)
 

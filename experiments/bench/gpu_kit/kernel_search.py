@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 
-from experiments import kernel_satimage
 from experiments.bench.gpu_kit import _problems
 from experiments.bench.gpu_kit._kit import Kit
+from experiments.papers.p003 import figures_3_4
 
 FOLDS = 5
 
@@ -21,7 +21,7 @@ def run(kit: Kit) -> None:
         data = _problems.data()
         X, y = data.X.toarray(), data.y
     else:
-        X, y, *_ = kernel_satimage.load("range")
+        X, y, *_ = figures_3_4.load("range")
     rng = np.random.default_rng(0)
     order = rng.permutation(len(X))
     runs = [(n, name) for n in kit.size((1_000, 4_000), (60,)) for name in ("cold", "warm")]

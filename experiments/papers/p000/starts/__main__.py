@@ -1,15 +1,15 @@
 """One-vs-all training from different starts: every table and figure of Schultheis and Babbar, 2022.
 
-    python -m experiments.one_vs_all [--small|--full] [--sets NAME...] [--traced NAME] [--out results]
+    python -m experiments.papers.p000.starts [--small|--full] [--sets NAME...] [--traced NAME] [--out results]
 
 E. Schultheis, R. Babbar, "Speeding-up one-versus-all training for extreme classification via
 mean-separating initialization", 2022. Tables 1 to 4: minutes of training by start, with the squared hinge
 and the logistic loss, against the tree of starts (OvAP++), and what the models score. Figures 1, 3, 4 and
 6 to 15: objective, active rows, multiplier of the line search and time by Newton step; steps, time,
 initial objective and distance by the number of positives; for the bias, the loose and strict ends of OvAP
-and t of MSI. Sets are named as experiments.one_vs_all._sets says; those whose files are not there are left
-out. Runs are kept in one_vs_all.cells.json, so that the study goes on where it was stopped. Writes
-one_vs_all.json, .md and _figure_*.png.
+and t of MSI. Sets are named as in its module _sets; those whose files are not there are left
+out. Runs are kept in p000_starts.cells.json, so that the study goes on where it was stopped. Writes
+p000_starts.json, .md and _figure_*.png.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 
 from experiments import _one_vs_all, _report
 from experiments._cells import Cells
-from experiments.one_vs_all import _figures, _sets, _tables
-from experiments.one_vs_all._runs import Runs
+from experiments.papers.p000.starts import _figures, _sets, _tables
+from experiments.papers.p000.starts._runs import Runs
 
-NAME = "one_vs_all"
+NAME = "p000_starts"
 # Options that say which cells there are.
 LISTED = ("sets", "traced", "repeats", "sample", "traced_sample", "dismecpp")
 

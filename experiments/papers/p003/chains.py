@@ -1,6 +1,6 @@
 """Section 7.1 of Seeger, 2006: a kernel conditional random field, on the digits of naics2017's codes.
 
-    python -m experiments.kernel_chains [--small|--full] [--out results]
+    python -m experiments.papers.p003.chains [--small|--full] [--out results]
 
 The paper announces the model and has no experiment. A public set of label sequences whose licence allows it
 is not here; the path of a code down its tree stands in: the six digits of a code are the labels of a
@@ -8,7 +8,7 @@ sequence, and position t has the words of the text as features of its own, so th
 linear function of the words. The same fit without scores of transitions, "single points", says what these
 are worth. Rows are drawn at random. Both methods take v, σ² and τ² as they are.
 
-Runs are kept in kernel_chains.cells.json. Writes kernel_chains.json and .md.
+Runs are kept in p003_chains.cells.json. Writes p003_chains.json and .md.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def one(method: str, split: int, options: Options) -> dict:
 
 def run(options: Options) -> dict:
     """All runs, those that are stored taken from their cells."""
-    cells = Cells(options, "kernel_chains", listed=("methods", "splits"))
+    cells = Cells(options, "p003_chains", listed=("methods", "splits"))
     runs = []
     for split in options.splits:
         for method in options.methods:
@@ -197,7 +197,7 @@ def markdown(result: dict) -> str:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    _report.main("kernel_chains", Options, __doc__, run, markdown)
+    _report.main("p003_chains", Options, __doc__, run, markdown)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Section 8.2 of Seeger, 2006: flat and hierarchical kernel multinomial regression with learnt variances.
 
-    python -m experiments.kernel_hierarchy [--small|--full] [--out results]
+    python -m experiments.papers.p003.tables_1_2 [--small|--full] [--out results]
 
 Linear kernels on clef, naics2017 and clinc150, which stand in for WIPO-alpha. F1 and F2 are flat, H1 and
 H2 hierarchical; F1 has one variance for all classes, H1 one for each level, F2 and H2 one for each subtree
@@ -10,7 +10,7 @@ their C is chosen on a fifth of the rows of the search. The limits k₁, k₂, k
 start v = 5 are the paper's. Predictions are the likeliest class, or that of the least expected loss
 ("least" in the table). Split 0 is that of the set; the others draw as many training rows from all rows.
 
-Runs are kept in kernel_hierarchy.cells.json. Writes kernel_hierarchy.json, .md and, where matplotlib is
+Runs are kept in p003_tables_1_2.cells.json. Writes p003_tables_1_2.json, .md and, where matplotlib is
 installed, .png with the reject curves of all methods.
 """
 
@@ -340,7 +340,7 @@ def one(name: str, method: str, split: int, cells: Cells, options: Options) -> d
 
 def run(options: Options) -> dict:
     """All runs, those that are stored taken from their cells."""
-    cells = Cells(options, "kernel_hierarchy", listed=("sets", "methods", "splits"))
+    cells = Cells(options, "p003_tables_1_2", listed=("sets", "methods", "splits"))
     runs = []
     for name, split, method in itertools.product(options.sets, options.splits, options.methods):
         work = functools.partial(one, name, method, split, cells, options)
@@ -461,7 +461,7 @@ def draw(result: dict, axes) -> None:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    _report.main("kernel_hierarchy", Options, __doc__, run, markdown, {"kernel_hierarchy": draw})
+    _report.main("p003_tables_1_2", Options, __doc__, run, markdown, {"p003_tables_1_2": draw})
 
 
 if __name__ == "__main__":

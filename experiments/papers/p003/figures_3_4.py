@@ -1,6 +1,6 @@
 """Section 8.1 of Seeger, 2006: kernel multinomial regression on satimage with learnt hyperparameters.
 
-    python -m experiments.kernel_satimage [--small|--full] [--out results]
+    python -m experiments.papers.p003.figures_3_4 [--small|--full] [--out results]
 
 mc-sep has a v and a w for each class, mc-tied one of each, 1rest solves a binary problem for each class.
 The criterion has five folds, drawn anew for each partition and alike for all methods. Two scalings of
@@ -9,7 +9,7 @@ feature to [−1, 1] by its range in the training part. Searches start at v = 10
 docs/guide/kernels.md) and w = 1 / Σ Var[x_j]; those of many rows at what a coarse search on 1,000 of them,
 and from there on 2,000, has found.
 
-Searches are kept in kernel_satimage.cells.json. Writes kernel_satimage.json, .md and, where matplotlib
+Searches are kept in p003_figures_3_4.cells.json. Writes p003_figures_3_4.json, .md and, where matplotlib
 is installed, .png with the curves of figures 3 and 4.
 """
 
@@ -145,7 +145,7 @@ def one(method: str, scaling: str, partition: int, cells: Cells, options: Option
 
 def run(options: Options) -> dict:
     """All runs, those that are stored taken from their cells."""
-    cells = Cells(options, "kernel_satimage", listed=("methods", "scalings", "partitions"))
+    cells = Cells(options, "p003_figures_3_4", listed=("methods", "scalings", "partitions"))
     runs = []
     for partition in options.partitions:
         for scaling in options.scalings:
@@ -225,7 +225,7 @@ def draw(result: dict, axes) -> None:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    _report.main("kernel_satimage", Options, __doc__, run, markdown, {"kernel_satimage": draw})
+    _report.main("p003_figures_3_4", Options, __doc__, run, markdown, {"p003_figures_3_4": draw})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Sections 7.2 and 7.3 of Seeger, 2006: a matrix B that mixes functions, and rows known up to an inner node.
 
-    python -m experiments.kernel_extensions [--small|--full] [--out results]
+    python -m experiments.papers.p003.extensions [--small|--full] [--out results]
 
 The paper proposes both and has no experiment. On clef, with linear kernels:
 
@@ -11,7 +11,7 @@ The paper proposes both and has no experiment. On clef, with linear kernels:
 - B has fewer columns than there are classes and is learnt together with v by the criterion, from random
   numbers; "flat" learns one v.
 
-Runs are kept in kernel_extensions.cells.json. Writes kernel_extensions.json and .md.
+Runs are kept in p003_extensions.cells.json. Writes p003_extensions.json and .md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 
 from experiments import _report
 from experiments._cells import Cells
-from experiments.kernel_hierarchy import load
+from experiments.papers.p003.tables_1_2 import load
 from xmcjax._hierarchy import Hierarchy
 
 LABELS = ("without them", "direct", "EM", "all known", "direct, tuned")
@@ -182,7 +182,7 @@ def of_mixing(method: str, split: int, options: Options) -> dict:
 
 def run(options: Options) -> dict:
     """All runs, those that are stored taken from their cells."""
-    cells = Cells(options, "kernel_extensions", listed=("labels", "mixing", "splits"))
+    cells = Cells(options, "p003_extensions", listed=("labels", "mixing", "splits"))
     result = {"labels": [], "mixing": []}
     for split in options.splits:
         for part, work in (("labels", of_labels), ("mixing", of_mixing)):
@@ -235,7 +235,7 @@ def markdown(result: dict) -> str:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    _report.main("kernel_extensions", Options, __doc__, run, markdown)
+    _report.main("p003_extensions", Options, __doc__, run, markdown)
 
 
 if __name__ == "__main__":

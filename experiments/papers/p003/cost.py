@@ -1,12 +1,12 @@
 """Time of one fit of kernel multinomial regression against n, C and P, and beside Gaussian processes.
 
-    python -m experiments.kernel_scaling [--small|--full] [--out results]
+    python -m experiments.papers.p003.cost [--small|--full] [--out results]
 
 n: rows of satimage, six classes with one RBF kernel, beside scikit-learn's GaussianProcessClassifier, one
 against the rest, with the same kernel and the same fixed hyperparameters. C: classes of normally
 distributed points. P: nodes of trees of 64 such classes. Blocked: rows whose kernel matrix is never made.
 Times are of fits after a first one that compiles, medians of the repetitions; the first is shown beside.
-Writes kernel_scaling.json and .md.
+Writes p003_cost.json and .md.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def markdown(result: dict) -> str:
 
 def main() -> None:
     """Reads the options, runs, writes the results."""
-    _report.main("kernel_scaling", Options, __doc__, run, markdown)
+    _report.main("p003_cost", Options, __doc__, run, markdown)
 
 
 if __name__ == "__main__":

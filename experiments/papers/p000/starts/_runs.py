@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from experiments import _one_vs_all
 from experiments._cells import Cells
 from experiments.bench import _dismecpp, _worker
-from experiments.one_vs_all import _sets
+from experiments.papers.p000.starts import _sets
 from xmcjax.data import save_xmc
 
 # Weights of dismecpp below this are left out of its models, as the paper does.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments import _report
-from experiments.one_vs_all import _paper
+from experiments.papers.p000.starts import _paper
 
 STARTS = ("zero", "bias", "ova_primal", "mean_separating")
 PAPER_NAMES = {"zero": "Zero", "bias": "Bias", "ova_primal": "OvAP", "mean_separating": "MSI"}

@@ -1,10 +1,10 @@
 """How far Newton's quadratic model of the squared hinge is from it: figure 2 of Schultheis and Babbar, 2022.
 
-    python -m experiments.quadratic_model [--small|--full] [--out results]
+    python -m experiments.papers.p000.figure_2 [--small|--full] [--out results]
 
 e(δ; m₀) = φ̂(δ) − φ(m₀ + δ) with φ̂(δ) = φ(m₀) + δ φ'(m₀) + ½ δ² φ''(m₀) (equations 17 and 18), at a margin
 m₀ below 1 and at 1, where φ'' jumps. Above 0 the model asks for too short a step, below 0 for one
-that the line search has to cut. Writes quadratic_model.json, .md and, where matplotlib is installed, .png.
+that the line search has to cut. Writes p000_figure_2.json, .md and, where matplotlib is installed, .png.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from experiments import _report
 from xmcjax.losses import MARGIN_LOSSES
 
-NAME = "quadratic_model"
+NAME = "p000_figure_2"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What makes the tables and figures of Schultheis and Babbar, 2022."""
