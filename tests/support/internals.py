@@ -18,8 +18,8 @@ from xmcjax.lanes import _blocks, _certificate, _clipping, _device_block, _hinge
 # hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index
 from xmcjax.models import _calibrator, _index, _manifest, _names
 
-# the declarations of ids.def and calls.def, which are compared with the library
-from xmcjax.native import _calls, _ids, _schema
+# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels
+from xmcjax.native import _calls, _cuda, _ids, _schema
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in
 from xmcjax.solvers import (
@@ -47,7 +47,7 @@ joint_checkpoint, joint_multinomial = _checkpoint, _multinomial
 blocks, lane_certificate, clipping, device_blocks = _blocks, _certificate, _clipping, _device_block
 hinge_trainer, queues, sparsify = _hinge_trainer, _queue, _sparsify
 calibration, manifest, model_index, names = _calibrator, _manifest, _index, _names
-InPlace, ids, schema = _calls.InPlace, _ids, _schema
+InPlace, ids, schema, cuda = _calls.InPlace, _ids, _schema, _cuda
 platforms, solver_paths = _platform, _environment.solver_paths
 cg, peers, wire = _cg, _peers, _wire
 admm, certified, cut = _admm_dense.Method, _certified.certified, _processes._cut

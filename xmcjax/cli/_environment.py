@@ -57,22 +57,23 @@ def describe_nodes() -> str:
 
 
 def training_path() -> str:
-    """What one-vs-all training runs on here."""
+    """What one-vs-all training runs on here, and on a GPU why not on CUDA kernels."""
     import jax
 
-    from xmcjax import linops
-    from xmcjax.native import PerformanceWarning
+    from xmcjax import linops, native
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PerformanceWarning)  # who asks here says so itself
-        native = linops.native_ready()
-    if native:
+        warnings.simplefilter("ignore", native.PerformanceWarning)  # who asks here says so itself
+        on_cpu, cuda = linops.native_ready(), native.cuda_available()
+    if on_cpu:
         return "C++ kernels on the CPU"
     platform, count = jax.default_backend(), jax.local_device_count()
     where = f"{count} devices of {platform}" if count > 1 else f"one device of {platform}"
-    if linops.gpu_ready():
-        return f"{where}: Pallas kernels for sparse features, matrix products for dense ones"
-    return f"{where}: plain JAX"
+    if platform != "gpu":
+        return f"{where}: plain JAX"
+    sparse = "CUDA kernels" if cuda else "Pallas kernels for Triton" if linops.gpu_ready() else "plain JAX"
+    why = "" if cuda else f" (no CUDA kernels: {native.cuda_absence()})"
+    return f"{where}: {sparse} for sparse features{why}, matrix products for dense ones"
 
 
 def solver_paths() -> dict[str, str]:
