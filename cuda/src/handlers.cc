@@ -206,15 +206,16 @@ ffi::Error plane_sums_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingR
 }  // namespace
 }  // namespace xmcjax::cuda
 
-#define XMCJAX_BIND() ffi::Ffi::Bind().Ctx<StreamOfXla>().RemainingArgs().RemainingRets()
+// A target of XLA that the library shows; what else it is bound to follows.
+#define XMCJAX_TARGET(name, function, binding)                            \
+  XMCJAX_EXPORT XLA_FFI_Error* xmcjax_cuda_##name(XLA_FFI_CallFrame*);    \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(xmcjax_cuda_##name, xmcjax::cuda::function, \
+                                ffi::Ffi::Bind().Ctx<StreamOfXla>().RemainingArgs().RemainingRets() binding)
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(xmcjax_cuda_matmat, xmcjax::cuda::product_call,
-                              XMCJAX_BIND().Attr<int64_t>("rows").Attr<bool>("square"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(xmcjax_cuda_rmatmat, xmcjax::cuda::transposed_call,
-                              XMCJAX_BIND().Attr<int64_t>("rows").Attr<bool>("square"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(xmcjax_cuda_gram_matmat, xmcjax::cuda::gram_call, XMCJAX_BIND());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(xmcjax_cuda_plane_sums, xmcjax::cuda::plane_sums_call,
-                              XMCJAX_BIND().Attr<int64_t>("loss").Attr<double>("parameter"));
+XMCJAX_TARGET(matmat, product_call, .Attr<int64_t>("rows").Attr<bool>("square"));
+XMCJAX_TARGET(rmatmat, transposed_call, .Attr<int64_t>("rows").Attr<bool>("square"));
+XMCJAX_TARGET(gram_matmat, gram_call, );
+XMCJAX_TARGET(plane_sums, plane_sums_call, .Attr<int64_t>("loss").Attr<double>("parameter"));
 
 XMCJAX_EXPORT int xmcjax_cuda_abi() { return XMCJAX_CUDA_ABI; }
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support import cuda_on_host
+from tests.support import cuda_builds
 from tests.support.internals import cuda, ids
 from xmcjax import linops, losses
 from xmcjax.linops import Grouped
@@ -26,7 +26,7 @@ MASKS = ("random", "tiles", "none", "all")
 
 @pytest.fixture(autouse=True)
 def kernels():
-    cuda_on_host.register()
+    cuda_builds.register()
 
 
 def uneven(dtype=np.float32, n=150, d=83, seed=0):
@@ -195,12 +195,12 @@ def test_sums_of_the_search(loss, n, lanes, by_row, by_lane):
 
 
 def test_the_numbers_of_the_losses_are_those_of_ids_def():
-    text = (cuda_on_host.SOURCES / "plane_sums.h").read_text()
+    text = (cuda_builds.SOURCES / "plane_sums.h").read_text()
     for number, name in enumerate(ids.LISTS["loss"]):
         spelled = "k" + "".join(word.capitalize() for word in name.split("_"))
         assert f"{spelled} = {number}" in text
     assert (
-        int((cuda_on_host.SOURCES / "handlers.cc").read_text().split("XMCJAX_CUDA_ABI ")[1].split()[0])
+        int((cuda_builds.SOURCES / "handlers.cc").read_text().split("XMCJAX_CUDA_ABI ")[1].split()[0])
         == cuda.ABI
     )
 
