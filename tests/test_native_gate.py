@@ -219,8 +219,12 @@ def test_kernels_in_cuda_take_the_arrays_of_an_operator():
         or named(node) in ("cuda_matmat", "cuda_rmatmat", "cuda_gram_matmat")
     }
     assert {where for where in made if not where.startswith("native.")} == {
-        f"linops._grouped.Grouped.{product}" for product in ("_matmat", "_rmatmat", "gram_matmat")
+        *(f"linops._grouped.Grouped.{product}" for product in ("_matmat", "_rmatmat", "gram_matmat")),
+        "linops._grouped.ScoredRows.matmat",
     }
+    assert {where for where, node in NODES if called(node) == "ScoredRows"} == {"linops._grouped.scored_rows"}
+    body = function("linops._grouped._rows_of_height").body
+    assert ast.unparse(body[1]) == "X = canonical_csr(X)"
 
 
 def test_every_kernel_is_in_a_table():

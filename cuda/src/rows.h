@@ -113,6 +113,7 @@ struct Join {
   XMCJAX_BODY void operator()(int64_t warp) const {
     const int32_t k = int32_t(warp % rows.long_rows), tile = int32_t(warp / rows.long_rows);
     const int32_t row = load(rows.longs + k), begin = load(rows.more + k), stop = load(rows.more + k + 1);
+    if (begin == stop) return;  // fills the list up
     if (active != nullptr && (active[row] >> ((first - first_lane) / kWarp + tile) & 1u) == 0) return;
     EACH(t) {
       const int32_t lane = first + tile * kWarp + t;

@@ -15,8 +15,9 @@ from xmcjax.estimators import _checkpoint, _multinomial
 # parts of one-vs-all with a proof of their own
 from xmcjax.lanes import _blocks, _certificate, _clipping, _device_block, _hinge_trainer, _queue, _sparsify
 
-# hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index
-from xmcjax.models import _calibrator, _index, _manifest, _names
+# hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index; compiled
+# steps
+from xmcjax.models import _block_scores, _calibrator, _index, _manifest, _names
 
 # the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels
 from xmcjax.native import _calls, _cuda, _ids, _schema
@@ -46,6 +47,7 @@ cli_cache, cli_calibration, cli_config, cli_runs = _cache, _calibration, _config
 joint_checkpoint, joint_multinomial = _checkpoint, _multinomial
 blocks, lane_certificate, clipping, device_blocks = _blocks, _certificate, _clipping, _device_block
 hinge_trainer, queues, sparsify = _hinge_trainer, _queue, _sparsify
+block_scores = _block_scores
 calibration, manifest, model_index, names = _calibrator, _manifest, _index, _names
 InPlace, ids, schema, cuda = _calls.InPlace, _ids, _schema, _cuda
 platforms, solver_paths = _platform, _environment.solver_paths

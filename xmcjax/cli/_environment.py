@@ -88,6 +88,9 @@ def solver_paths() -> dict[str, str]:
     device = default_backend()
     if device == "cpu":
         return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", native.PerformanceWarning)  # the line above says why
+        cuda = native.cuda_available()
     with on_host():
         reached = default_platform() == "cpu"
         kernels = "C++ kernels" if reached and native.available() else "plain JAX"
@@ -98,7 +101,7 @@ def solver_paths() -> dict[str, str]:
         "multi-class, multi-label and top-k SVMs": f"{host}: {SEQUENTIAL}",
         "multinomial regression": f"{host} where {auto.WHY}; else matrix products on the {device}",
         "kernel regression, projections, losses": f"the {device}: matrix products and vectors",
-        "prediction": f"plain JAX on the {device}",
+        "prediction": f"{'CUDA kernels for sparse features' if cuda else 'plain JAX'} on the {device}",
     }
 
 

@@ -23,6 +23,7 @@ from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense
 from xmcjax.linops._grouped import Grouped
 from xmcjax.linops._grouped import from_scipy as grouped_from_scipy
+from xmcjax.linops._grouped import scored_rows as scored_rows
 from xmcjax.native import available, cuda_available
 
 BACKENDS = ("auto", "dense", "native", "gpu", "jnp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +58,11 @@ class Rows:
     @classmethod
     def of(cls, X: sp.csr_array | sp.csr_matrix, piece: int = PIECE) -> Rows:
         """The rows of a CSR matrix whose rows are sorted; `piece` is the number of groups in a piece."""
+        return jax.tree.map(put, cls.on_host(X, piece))
+
+    @classmethod
+    def on_host(cls, X: sp.csr_array | sp.csr_matrix, piece: int = PIECE) -> Rows:
+        """The same in arrays of NumPy."""
         m = X.shape[0]
         counts = np.diff(X.indptr).astype(np.int64)
         groups = -(-counts // GROUP)
@@ -85,10 +91,23 @@ class Rows:
             pieces[begins] = long
             pieces[np.setdiff1d(np.arange(len(pieces)), begins)] = np.arange(m, len(row))
             ones = np.ones(len(pieces), X.dtype)
-            sums = cls.of(sp.csr_array((ones, pieces, indptr), shape=(len(long), len(row))), piece)
-        start, stop, row, long, more = (put(a.astype(np.int32)) for a in (start, stop, row, long, more))
-        value, index = (put(a.reshape(-1, GROUP)) for a in (value, index))
+            sums = cls.on_host(sp.csr_array((ones, pieces, indptr), shape=(len(long), len(row))), piece)
+        start, stop, row, long, more = (a.astype(np.int32) for a in (start, stop, row, long, more))
+        value, index = (a.reshape(-1, GROUP) for a in (value, index))
         return cls(value, index, start, stop, row, long, more, sums, (m, X.shape[1]))
+
+    def filled_up(self, groups: int, pieces: int, long: int) -> Rows:
+        """The same, on the host, in arrays of these lengths, for the kernels in CUDA."""
+
+        def filled(a, length: int, mode="constant"):
+            return np.pad(a, ((0, length - len(a)), *[(0, 0)] * (a.ndim - 1)), mode)
+
+        of_groups = {name: filled(getattr(self, name), groups) for name in ("value", "index")}
+        of_pieces = {name: filled(getattr(self, name), pieces) for name in ("start", "stop", "row")}
+        more = filled(self.more, long + 1, "edge")  # rows without further pieces
+        return dataclasses.replace(
+            self, **of_groups, **of_pieces, long=filled(self.long, long), more=more, sums=None
+        )
 
     @property
     def cuda(self) -> native.CudaRows:
@@ -204,3 +223,34 @@ def from_scipy(X, *, kernels: str) -> Grouped:
     """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
     X = canonical_csr(X)
     return Grouped(Rows.of(X), Rows.of(X.T.tocsr()), X.shape, kernels)
+
+
+@methods_need_threads_of_jax
+@pytree(data_fields=["rows"], meta_fields=["shape"])
+@dataclasses.dataclass(frozen=True)
+class ScoredRows:
+    """Rows of X for scores X W alone, by the kernels in CUDA; made by :func:`scored_rows`."""
+
+    rows: Rows
+    shape: tuple[int, int]
+
+    def matmat(self, V: jax.Array) -> jax.Array:
+        """X V, [n, B]."""
+        return native.cuda_matmat(self.rows.cuda, V, self.shape[0])
+
+
+def scored_rows(blocks: Sequence, height: int) -> list[ScoredRows]:
+    """Operators of matrices of at most so many rows, filled up to them, with arrays of the same shapes.
+
+    A step with them is compiled once.
+    """
+    rows = [_rows_of_height(X, height) for X in blocks]
+    lengths = [max(len(getattr(r, name)) for r in rows) for name in ("value", "start", "long")]
+    return [ScoredRows(jax.tree.map(put, r.filled_up(*lengths)), r.shape) for r in rows]
+
+
+def _rows_of_height(X, height: int) -> Rows:
+    """On the host, with empty rows behind those of X."""
+    X = canonical_csr(X)
+    indptr = np.pad(X.indptr, (0, height - X.shape[0]), "edge")
+    return Rows.on_host(sp.csr_array((X.data, X.indices, indptr), shape=(height, X.shape[1])))
