@@ -170,8 +170,9 @@ ffi::Error gram_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets ou
     room.scores = sums_of(arrays, 2, rows, n, lanes);
     room.words = arrays.made<uint32_t>(4, {n});
     room.counts = arrays.room<int32_t>(5, int64_t(parts_of(rows.pieces)) * kTiles);
-    const int64_t tiles = (lanes + kWarp - 1) / kWarp;
-    room.list = arrays.room<Item>(6, rows.pieces * (tiles < kTiles ? tiles : kTiles));
+    const int64_t tiles = (lanes + kWarp - 1) / kWarp, items = rows.pieces * (tiles < kTiles ? tiles : kTiles);
+    if (items > INT32_MAX) throw Unfit{"there are more than 2^31 - 1 pieces of rows in the tiles of 1024 lanes"};
+    room.list = arrays.room<Item>(6, items);
     room.total = arrays.room<int32_t>(7, 1);
     return gram(stream, rows, columns, curvature, v, alive, room, sums, int32_t(lanes));
   });

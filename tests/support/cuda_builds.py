@@ -23,7 +23,8 @@ from tests.support.internals import cuda
 PROJECT = Path(__file__).resolve().parents[2] / "cuda"
 SOURCES = PROJECT / "src"
 
-
+# Of a build, on a busy machine.
+SECONDS = 500
 FLAGS = "-std=c++17 -O1 -Wall -Wextra -Werror -fPIC -shared -ffp-contract=off -DXMCJAX_ON_HOST"
 
 
@@ -42,7 +43,7 @@ def build() -> Path:
     file = Path(folder().name) / "libxmcjax_cuda_host.so"
     sources = [SOURCES / "handlers.cc", "-x", "c++", SOURCES / "kernels.cu"]
     command = [compiler, *FLAGS.split(), "-isystem", jax.ffi.include_dir(), *sources, "-o", file]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, timeout=SECONDS)
     return file
 
 
@@ -71,8 +72,9 @@ def build_for_gpus() -> Built:
         *options,
         f"-DXMCJAX_FFI_INCLUDE={jax.ffi.include_dir()}",
     ]
-    subprocess.run(configure, check=True, capture_output=True)
-    done = subprocess.run(["cmake", "--build", build], check=True, capture_output=True, text=True)
+    subprocess.run(configure, check=True, capture_output=True, timeout=SECONDS)
+    how = dict(check=True, capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(["cmake", "--build", build], **how)  # type: ignore[call-overload]
     return Built(build / "libxmcjax_cuda.so", done.stdout + done.stderr)
 
 

@@ -51,6 +51,7 @@ block_scores = _block_scores
 calibration, manifest, model_index, names = _calibrator, _manifest, _index, _names
 InPlace, ids, schema, cuda = _calls.InPlace, _ids, _schema, _cuda
 platforms, solver_paths = _platform, _environment.solver_paths
+training_path = _environment.training_path
 cg, peers, wire = _cg, _peers, _wire
 admm, certified, cut = _admm_dense.Method, _certified.certified, _processes._cut
 admm_blocks, admm_dense, admm_sparse, admm_steps = _admm_blocks, _admm_dense, _admm_sparse, _admm.steps

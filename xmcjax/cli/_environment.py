@@ -61,13 +61,14 @@ def training_path() -> str:
     import jax
 
     from xmcjax import linops, native
+    from xmcjax._platform import default_backend
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", native.PerformanceWarning)  # who asks here says so itself
         on_cpu, cuda = linops.native_ready(), native.cuda_available()
     if on_cpu:
         return "C++ kernels on the CPU"
-    platform, count = jax.default_backend(), jax.local_device_count()
+    platform, count = default_backend(), jax.local_device_count()
     where = f"{count} devices of {platform}" if count > 1 else f"one device of {platform}"
     if platform != "gpu":
         return f"{where}: plain JAX"

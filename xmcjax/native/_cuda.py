@@ -89,8 +89,13 @@ def _absence() -> str:
     abi = library.xmcjax_cuda_abi()
     if abi != ABI:
         return f"{file} has ABI {abi}, expected {ABI}: install xmcjax and xmcjax-cuda of one version"
+    return _unusable(library) or register(library, "CUDA")
+
+
+def _unusable(library: ctypes.CDLL) -> str:
+    """What the library itself finds missing: a driver, or a GPU that it was compiled for."""
     library.xmcjax_cuda_unusable.restype = ctypes.c_char_p
-    return library.xmcjax_cuda_unusable().decode() or register(library, "CUDA")
+    return library.xmcjax_cuda_unusable().decode()
 
 
 def register(library: ctypes.CDLL, platform: str) -> str:
