@@ -1,17 +1,17 @@
 // Products that leave out the rows of X whose entries in a tile of 32 lanes are all zero.
 //
-// A panel is at most 32 tiles, 1,024 lanes, so that a word of 32 bits tells for a row which tiles need it. Thread j of a
-// warp counts for tile j.
+// A panel is at most 32 tiles, 1,024 lanes, so that a word of 32 bits tells for a row which tiles need it.
+// Thread j of a warp counts for tile j.
 #pragma once
 
 #include "rows.h"
 
 namespace xmcjax::cuda {
 
-constexpr int kTiles = 32;    // of a panel
-constexpr int kPart = 1024;   // pieces that one warp counts and lists
-constexpr int kScanned = 8;   // counts that one thread adds up together
-constexpr int kAtOnce = 4;    // active entries of which the loads are under way together
+constexpr int kTiles = 32;  // of a panel
+constexpr int kPart = 1024;  // pieces that one warp counts and lists
+constexpr int kScanned = 8;  // counts that one thread adds up together
+constexpr int kAtOnce = 4;  // active entries of which the loads are under way together
 
 // The lanes of a panel.
 struct Panel {
@@ -23,9 +23,9 @@ struct Panel {
 // words[i]: the tiles in which row i of C has an entry that is not 0, in a lane that is alive.
 template <class T>
 struct Mark {
-  const T* c;            // [n, lanes]
+  const T* c;  // [n, lanes]
   const uint8_t* alive;  // [lanes]; null for all
-  uint32_t* words;       // [n]
+  uint32_t* words;  // [n]
   Panel panel;
 
   XMCJAX_BODY void operator()(int64_t row) const {
@@ -46,7 +46,8 @@ struct Mark {
 };
 
 // The words of 32 pieces from `piece` on; 0 beyond the last one.
-XMCJAX_BODY Each<uint32_t> words_of_pieces(const uint32_t* words, const int32_t* row, int32_t piece, int32_t pieces) {
+XMCJAX_BODY Each<uint32_t> words_of_pieces(const uint32_t* words, const int32_t* row, int32_t piece,
+                                           int32_t pieces) {
   Each<uint32_t> word;
   EACH(t) { word[t] = piece + t < pieces ? words[load(row + piece + t)] : 0u; }
   return word;
@@ -62,7 +63,7 @@ XMCJAX_BODY uint32_t pieces_of_tile(Each<uint32_t>& word, int j) {
 struct Count {
   const uint32_t* words;
   const int32_t* row;  // [pieces]
-  int32_t* counts;     // [parts, 32]
+  int32_t* counts;  // [parts, 32]
   int32_t pieces;
   int32_t tiles;
 
@@ -83,7 +84,8 @@ struct Count {
   }
 };
 
-// counts[part, j] becomes the place of the first listed piece of the part in tile j, total[0] the number of all; one warp.
+// counts[part, j] becomes the place of the first listed piece of the part in tile j, total[0] the number of
+// all; one warp.
 struct Scan {
   int32_t* counts;
   int32_t* total;  // [1]
@@ -113,7 +115,8 @@ struct Scan {
         // loaded together, before any is written
         int32_t of_part[kScanned];
         XMCJAX_UNROLL
-        for (int i = 0; i < kScanned; ++i) of_part[i] = part + i < parts ? counts[int64_t(part + i) * kTiles + t] : 0;
+        for (int i = 0; i < kScanned; ++i)
+          of_part[i] = part + i < parts ? counts[int64_t(part + i) * kTiles + t] : 0;
         XMCJAX_UNROLL
         for (int i = 0; i < kScanned; ++i) {
           if (part + i < parts) counts[int64_t(part + i) * kTiles + t] = at;
@@ -188,12 +191,12 @@ struct Scores {
   }
 };
 
-// Aᵀ C for one piece of Aᵀ, `rows`, and TILES tiles, of which a thread has one lane each: rows of C that `words` leaves
-// out in a tile are not loaded there. 32 entries at once are asked which tiles need them.
+// Aᵀ C for one piece of Aᵀ, `rows`, and TILES tiles, of which a thread has one lane each: rows of C that
+// `words` leaves out in a tile are not loaded there. 32 entries at once are asked which tiles need them.
 template <class T, int TILES>
 struct Columns {
   Rows<T> rows;
-  const T* c;             // [p, lanes]
+  const T* c;  // [p, lanes]
   const uint32_t* words;  // [p]
   Sums<T> sums;
   Panel panel;
@@ -208,7 +211,9 @@ struct Columns {
     const int64_t end = int64_t(load(rows.stop + piece)) * kGroup;
     Each<T> total[TILES];
     XMCJAX_UNROLL
-    for (int j = 0; j < TILES; ++j) EACH(t) { total[j][t] = T(0); }
+    for (int j = 0; j < TILES; ++j) EACH(t) {
+        total[j][t] = T(0);
+      }
     for (int64_t entry = int64_t(load(rows.start + piece)) * kGroup; entry < end; entry += kWarp) {
       Each<int32_t> at;
       Each<T> x;
@@ -240,7 +245,8 @@ struct Columns {
 
  private:
   // The next entries of a mask, in their order, of which it is cleared.
-  XMCJAX_BODY void add(uint32_t& mask, Each<int32_t>& at, Each<T>& x, int32_t lane_of_tile, Each<T>& total) const {
+  XMCJAX_BODY void add(uint32_t& mask, Each<int32_t>& at, Each<T>& x, int32_t lane_of_tile,
+                       Each<T>& total) const {
     int32_t row[kAtOnce];
     T factor[kAtOnce];
     bool there[kAtOnce];

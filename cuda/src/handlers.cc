@@ -1,5 +1,5 @@
-// The kernels as targets of XLA, xmcjax_cuda_*, for the stream that XLA computes on. xmcjax/native/_cuda.py says what
-// the arrays are. With XMCJAX_ON_HOST they are targets for the CPU, which tests call.
+// The kernels as targets of XLA, xmcjax_cuda_*, for the stream that XLA computes on. xmcjax/native/_cuda.py
+// says what the arrays are. With XMCJAX_ON_HOST they are targets for the CPU, which tests call.
 #include <initializer_list>
 
 #include "launch.h"
@@ -129,7 +129,8 @@ ffi::Error typed(const Arrays& arrays, size_t place, F&& f) {
 }
 
 // A, V -> A V, its further pieces
-ffi::Error product_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, int64_t m, bool square) {
+ffi::Error product_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, int64_t m,
+                        bool square) {
   const Arrays arrays(in, out);
   return typed(arrays, 0, [&](auto zero) {
     using T = decltype(zero);
@@ -142,7 +143,8 @@ ffi::Error product_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets
 }
 
 // Xᵀ as rows, C -> Xᵀ C, its further pieces, words
-ffi::Error transposed_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, int64_t d, bool square) {
+ffi::Error transposed_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, int64_t d,
+                           bool square) {
   const Arrays arrays(in, out);
   return typed(arrays, 0, [&](auto zero) {
     using T = decltype(zero);
@@ -150,11 +152,13 @@ ffi::Error transposed_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingR
     const int64_t n = arrays.size(kOfRows, 0), lanes = arrays.size(kOfRows, 1);
     const T* c = arrays.given<T>(kOfRows, {n, lanes});
     const Sums<T> sums = sums_of(arrays, 0, columns, d, lanes);
-    return transposed(stream, columns, c, int32_t(n), arrays.made<uint32_t>(2, {n}), sums, int32_t(lanes), square);
+    return transposed(stream, columns, c, int32_t(n), arrays.made<uint32_t>(2, {n}), sums, int32_t(lanes),
+                      square);
   });
 }
 
-// X, Xᵀ as rows, D, V, alive -> Xᵀ(D ∘ (X V)), its further pieces; scores, further pieces, words, counts, list, total
+// X, Xᵀ as rows, D, V, alive -> Xᵀ(D ∘ (X V)), its further pieces; scores, further pieces, words, counts,
+// list, total
 ffi::Error gram_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out) {
   const Arrays arrays(in, out);
   return typed(arrays, 0, [&](auto zero) {
@@ -170,8 +174,10 @@ ffi::Error gram_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets ou
     room.scores = sums_of(arrays, 2, rows, n, lanes);
     room.words = arrays.made<uint32_t>(4, {n});
     room.counts = arrays.room<int32_t>(5, int64_t(parts_of(rows.pieces)) * kTiles);
-    const int64_t tiles = (lanes + kWarp - 1) / kWarp, items = rows.pieces * (tiles < kTiles ? tiles : kTiles);
-    if (items > INT32_MAX) throw Unfit{"there are more than 2^31 - 1 pieces of rows in the tiles of 1024 lanes"};
+    const int64_t tiles = (lanes + kWarp - 1) / kWarp,
+                  items = rows.pieces * (tiles < kTiles ? tiles : kTiles);
+    if (items > INT32_MAX)
+      throw Unfit{"there are more than 2^31 - 1 pieces of rows in the tiles of 1024 lanes"};
     room.list = arrays.room<Item>(6, items);
     room.total = arrays.room<int32_t>(7, 1);
     return gram(stream, rows, columns, curvature, v, alive, room, sums, int32_t(lanes));
@@ -188,7 +194,8 @@ ffi::Error plane_sums_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingR
     PlaneArguments<T> a;
     a.z = arrays.given<T>(0, {n, lanes}), a.m = arrays.given<T>(1, {n, lanes});
     a.y = arrays.given<int8_t>(2, {n, lanes});
-    const int64_t of_c[] = {arrays.size(3, 0), arrays.size(3, 1)}, of_o[] = {arrays.size(4, 0), arrays.size(4, 1)};
+    const int64_t of_c[] = {arrays.size(3, 0), arrays.size(3, 1)},
+                  of_o[] = {arrays.size(4, 0), arrays.size(4, 1)};
     for (const auto& shape : {of_c, of_o})
       if ((shape[0] != 1 && shape[0] != n) || (shape[1] != 1 && shape[1] != lanes))
         throw Unfit{"weights or shifts have another shape than expected"};
@@ -208,8 +215,8 @@ ffi::Error plane_sums_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingR
 }  // namespace xmcjax::cuda
 
 // A target of XLA that the library shows; what else it is bound to follows.
-#define XMCJAX_TARGET(name, function, binding)                            \
-  XMCJAX_EXPORT XLA_FFI_Error* xmcjax_cuda_##name(XLA_FFI_CallFrame*);    \
+#define XMCJAX_TARGET(name, function, binding)                              \
+  XMCJAX_EXPORT XLA_FFI_Error* xmcjax_cuda_##name(XLA_FFI_CallFrame*);      \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(xmcjax_cuda_##name, xmcjax::cuda::function, \
                                 ffi::Ffi::Bind().Ctx<StreamOfXla>().RemainingArgs().RemainingRets() binding)
 

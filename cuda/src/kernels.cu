@@ -1,5 +1,5 @@
-// The kernels and the order in which they run. Compiled as C++ with XMCJAX_ON_HOST, the same on the CPU, one warp
-// after the other.
+// The kernels and the order in which they run. Compiled as C++ with XMCJAX_ON_HOST, the same on the CPU, one
+// warp after the other.
 #include "launch.h"
 
 namespace xmcjax::cuda {
@@ -17,6 +17,29 @@ __global__ void __launch_bounds__(kThreads) xmcjax_kernel(const Body body, const
 }
 
 std::string said(cudaError_t error) { return error == cudaSuccess ? "" : cudaGetErrorString(error); }
+
+// The device of a stream is the current one while this lives; errors of others before it are forgotten.
+class OnDeviceOf {
+ public:
+  explicit OnDeviceOf(Stream stream) {
+    cudaGetLastError();
+    int device = 0;
+    cudaGetDevice(&before_);
+    if (cudaStreamGetDevice(stream, &device) == cudaSuccess && device != before_) {
+      changed_ = true;
+      cudaSetDevice(device);
+    }
+  }
+  ~OnDeviceOf() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  OnDeviceOf(const OnDeviceOf&) = delete;
+  OnDeviceOf& operator=(const OnDeviceOf&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
 
 template <class Body>
 std::string run(Stream stream, int64_t warps, const Body& body) {
@@ -38,6 +61,10 @@ int64_t resident_warps() {
 
 #else
 
+struct OnDeviceOf {
+  explicit OnDeviceOf(Stream) {}
+};
+
 template <class Body>
 std::string run(Stream, int64_t warps, const Body& body) {
   for (int64_t warp = 0; warp < warps; ++warp) body(warp);
@@ -48,13 +75,19 @@ int64_t resident_warps() { return 7; }
 
 #endif
 
-// The results of several launches: the first that failed.
-struct Launches {
-  std::string fault;
+// One launch after the other on a stream, until one fails.
+class Launches {
+ public:
+  explicit Launches(Stream stream) : stream_(stream), on_device_(stream) {}
   template <class Body>
-  void operator()(Stream stream, int64_t warps, const Body& body) {
-    if (fault.empty()) fault = run(stream, warps, body);
+  void operator()(int64_t warps, const Body& body) {
+    if (fault.empty()) fault = run(stream_, warps, body);
   }
+  std::string fault;  // of the one that failed
+
+ private:
+  Stream stream_;
+  OnDeviceOf on_device_;
 };
 
 template <class F>
@@ -72,47 +105,44 @@ Join<T> joined(const Rows<T>& rows, Sums<T> sums, const uint32_t* active, const 
 }
 
 template <class T, int TILES>
-void columns_of(Launches& launch, Stream stream, const Rows<T>& rows, const T* c, const uint32_t* words, Sums<T> sums,
+void columns_of(Launches& launch, const Rows<T>& rows, const T* c, const uint32_t* words, Sums<T> sums,
                 const Panel& panel, bool square) {
   using Body = Columns<T, TILES>;
-  launch(stream, Body::warps(rows, panel), Body{rows, c, words, sums, panel, square});
+  launch(Body::warps(rows, panel), Body{rows, c, words, sums, panel, square});
 }
 
 // Aᵀ C of one panel, whose words are there.
 template <class T>
-void columns(Launches& launch, Stream stream, const Rows<T>& rows, const T* c, const uint32_t* words, Sums<T> sums,
+void columns(Launches& launch, const Rows<T>& rows, const T* c, const uint32_t* words, Sums<T> sums,
              const Panel& panel, bool square) {
-  if (panel.tiles == 1)
-    columns_of<T, 1>(launch, stream, rows, c, words, sums, panel, square);
-  else if (panel.tiles <= 4)
-    columns_of<T, 4>(launch, stream, rows, c, words, sums, panel, square);
-  else
-    columns_of<T, 8>(launch, stream, rows, c, words, sums, panel, square);
+  if (panel.tiles == 1) columns_of<T, 1>(launch, rows, c, words, sums, panel, square);
+  else if (panel.tiles <= 4) columns_of<T, 4>(launch, rows, c, words, sums, panel, square);
+  else columns_of<T, 8>(launch, rows, c, words, sums, panel, square);
   const Join<T> join = joined(rows, sums, nullptr, panel);
-  launch(stream, Join<T>::warps(rows, join.end - join.first), join);
+  launch(Join<T>::warps(rows, join.end - join.first), join);
 }
 
 }  // namespace
 
 template <class T>
-std::string product(Stream stream, const Rows<T>& rows, const T* v, Sums<T> sums, int32_t lanes, bool square) {
+std::string product(Stream stream, const Rows<T>& rows, const T* v, Sums<T> sums, int32_t lanes,
+                    bool square) {
   constexpr int kWide = 16 / int(sizeof(T));
-  Launches launch;
+  Launches launch(stream);
   if (lanes >= kWarp * kWide && lanes % kWide == 0)
-    launch(stream, Product<T, kWide>::warps(rows, lanes), Product<T, kWide>{rows, v, sums, lanes, square});
-  else
-    launch(stream, Product<T, 1>::warps(rows, lanes), Product<T, 1>{rows, v, sums, lanes, square});
-  launch(stream, Join<T>::warps(rows, lanes), Join<T>{rows, sums, nullptr, 0, 0, lanes, lanes});
+    launch(Product<T, kWide>::warps(rows, lanes), Product<T, kWide>{rows, v, sums, lanes, square});
+  else launch(Product<T, 1>::warps(rows, lanes), Product<T, 1>{rows, v, sums, lanes, square});
+  launch(Join<T>::warps(rows, lanes), Join<T>{rows, sums, nullptr, 0, 0, lanes, lanes});
   return launch.fault;
 }
 
 template <class T>
-std::string transposed(Stream stream, const Rows<T>& rows, const T* c, int32_t n, uint32_t* words, Sums<T> sums,
-                       int32_t lanes, bool square) {
-  Launches launch;
+std::string transposed(Stream stream, const Rows<T>& rows, const T* c, int32_t n, uint32_t* words,
+                       Sums<T> sums, int32_t lanes, bool square) {
+  Launches launch(stream);
   over_panels(lanes, [&](const Panel& panel) {
-    launch(stream, n, Mark<T>{c, nullptr, words, panel});
-    columns(launch, stream, rows, c, words, sums, panel, square);
+    launch(n, Mark<T>{c, nullptr, words, panel});
+    columns(launch, rows, c, words, sums, panel, square);
   });
   return launch.fault;
 }
@@ -120,18 +150,18 @@ std::string transposed(Stream stream, const Rows<T>& rows, const T* c, int32_t n
 template <class T>
 std::string gram(Stream stream, const Rows<T>& rows, const Rows<T>& transpose, const T* d, const T* v,
                  const uint8_t* alive, Room<T> room, Sums<T> sums, int32_t lanes) {
-  Launches launch;
+  Launches launch(stream);
   const int32_t parts = parts_of(rows.pieces);
-  const int64_t warps = resident_warps();
+  const int64_t warps = resident_warps();  // of the device of the stream
   over_panels(lanes, [&](const Panel& panel) {
-    launch(stream, rows.m, Mark<T>{d, alive, room.words, panel});
-    launch(stream, parts, Count{room.words, rows.row, room.counts, rows.pieces, panel.tiles});
-    launch(stream, 1, Scan{room.counts, room.total, parts});
-    launch(stream, parts, List{room.words, rows.row, room.counts, room.list, rows.pieces, panel.tiles});
-    launch(stream, warps, Scores<T>{rows, v, d, room.scores, room.list, room.total, panel, warps});
+    launch(rows.m, Mark<T>{d, alive, room.words, panel});
+    launch(parts, Count{room.words, rows.row, room.counts, rows.pieces, panel.tiles});
+    launch(1, Scan{room.counts, room.total, parts});
+    launch(parts, List{room.words, rows.row, room.counts, room.list, rows.pieces, panel.tiles});
+    launch(warps, Scores<T>{rows, v, d, room.scores, room.list, room.total, panel, warps});
     const Join<T> join = joined(rows, room.scores, room.words, panel);
-    launch(stream, Join<T>::warps(rows, join.end - join.first), join);
-    columns(launch, stream, transpose, (const T*)room.scores.out, room.words, sums, panel, false);
+    launch(Join<T>::warps(rows, join.end - join.first), join);
+    columns(launch, transpose, (const T*)room.scores.out, room.words, sums, panel, false);
   });
   return launch.fault;
 }
@@ -140,22 +170,31 @@ namespace {
 
 template <class T, int LOSS>
 std::string plane_sums_of(Stream stream, const PlaneArguments<T>& a) {
-  Launches launch;
+  Launches launch(stream);
   int32_t count = (a.n + kRows - 1) / kRows;
   const int32_t tiles = (a.lanes + kWarp - 1) / kWarp;
   const int64_t width = int64_t(kSums) * a.lanes;
-  launch(stream, int64_t(count) * tiles,
-         PlaneSums<T, LOSS>{a.z, a.m, a.y,
-                            {a.weight, a.weight_of_row ? (a.weight_of_lane ? a.lanes : 1) : 0, a.weight_of_lane},
-                            {a.shift, a.shift_of_row ? (a.shift_of_lane ? a.lanes : 1) : 0, a.shift_of_lane},
-                            a.t, a.beta, a.fresh, a.parts, T(a.parameter), a.n, a.lanes});
+  launch(
+      int64_t(count) * tiles,
+      PlaneSums<T, LOSS>{a.z,
+                         a.m,
+                         a.y,
+                         {a.weight, a.weight_of_row ? (a.weight_of_lane ? a.lanes : 1) : 0, a.weight_of_lane},
+                         {a.shift, a.shift_of_row ? (a.shift_of_lane ? a.lanes : 1) : 0, a.shift_of_lane},
+                         a.t,
+                         a.beta,
+                         a.fresh,
+                         a.parts,
+                         T(a.parameter),
+                         a.n,
+                         a.lanes});
   double* in = a.parts;
   for (; count > kFold; count = (count + kFold - 1) / kFold) {
     double* out = in + count * width;
-    launch(stream, Fold<double>::warps(count, width), Fold<double>{in, out, count, width});
+    launch(Fold<double>::warps(count, width), Fold<double>{in, out, count, width});
     in = out;
   }
-  launch(stream, Fold<T>::warps(count, width), Fold<T>{in, a.out, count, width});
+  launch(Fold<T>::warps(count, width), Fold<T>{in, a.out, count, width});
   return launch.fault;
 }
 
@@ -172,11 +211,12 @@ std::string plane_sums(Stream stream, int64_t loss, const PlaneArguments<T>& a) 
   }
 }
 
-#define XMCJAX_OF(T)                                                                                               \
-  template std::string product<T>(Stream, const Rows<T>&, const T*, Sums<T>, int32_t, bool);                       \
-  template std::string transposed<T>(Stream, const Rows<T>&, const T*, int32_t, uint32_t*, Sums<T>, int32_t, bool); \
-  template std::string gram<T>(Stream, const Rows<T>&, const Rows<T>&, const T*, const T*, const uint8_t*, Room<T>, \
-                               Sums<T>, int32_t);                                                                  \
+#define XMCJAX_OF(T)                                                                                         \
+  template std::string product<T>(Stream, const Rows<T>&, const T*, Sums<T>, int32_t, bool);                 \
+  template std::string transposed<T>(Stream, const Rows<T>&, const T*, int32_t, uint32_t*, Sums<T>, int32_t, \
+                                     bool);                                                                  \
+  template std::string gram<T>(Stream, const Rows<T>&, const Rows<T>&, const T*, const T*, const uint8_t*,   \
+                               Room<T>, Sums<T>, int32_t);                                                   \
   template std::string plane_sums<T>(Stream, int64_t, const PlaneArguments<T>&);
 XMCJAX_OF(float)
 XMCJAX_OF(double)
@@ -190,8 +230,8 @@ std::string unusable() {
   if (driver == 0) return "there is no driver of CUDA";
   if (driver < runtime)
     return "they need a driver for CUDA " + std::to_string(runtime / 1000) + "." +
-           std::to_string(runtime % 1000 / 10) + ", and this one is for " + std::to_string(driver / 1000) + "." +
-           std::to_string(driver % 1000 / 10);
+           std::to_string(runtime % 1000 / 10) + ", and this one is for " + std::to_string(driver / 1000) +
+           "." + std::to_string(driver % 1000 / 10);
   if (const cudaError_t error = cudaGetDeviceCount(&devices)) return said(error);
   for (int device = 0; device < devices; ++device) {
     int major = 0, minor = 0;

@@ -36,8 +36,8 @@ std::string transposed(Stream, const Rows<T>& columns, const T* c, int32_t n, ui
 
 // Xᵀ(D ∘ (X V)), without the lanes that are not alive
 template <class T>
-std::string gram(Stream, const Rows<T>& rows, const Rows<T>& columns, const T* d, const T* v, const uint8_t* alive,
-                 Room<T> room, Sums<T> sums, int32_t lanes);
+std::string gram(Stream, const Rows<T>& rows, const Rows<T>& columns, const T* d, const T* v,
+                 const uint8_t* alive, Room<T> room, Sums<T> sums, int32_t lanes);
 
 // Numbers of float64 that the sums of the search take: of parts of 128 rows, of 64 of these, and so on.
 inline int64_t room_of_parts(int64_t n, int64_t lanes) {

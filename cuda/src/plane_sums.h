@@ -1,7 +1,7 @@
 // The sums over the rows that the search along a direction asks for at one point (t, β), and their losses.
 //
-// solvers/_plane_search.py: with s = z + t m + β, the six sums of c (ℓ(s) − ℓ(z)), c ℓ', c ℓ' m, c ℓ'', c ℓ'' m and c ℓ'' m²,
-// of every lane. z, m, y and c are read once each.
+// solvers/_plane_search.py: with s = z + t m + β, the six sums of c (ℓ(s) − ℓ(z)), c ℓ', c ℓ' m, c ℓ'', c
+// ℓ'' m and c ℓ'' m², of every lane. z, m, y and c are read once each.
 #pragma once
 
 #include "warp.h"
@@ -10,9 +10,10 @@ namespace xmcjax::cuda {
 
 constexpr int kSums = 6;
 constexpr int kRows = 128;  // that one warp adds up in the type of the numbers; the rest in float64
-constexpr int kFold = 64;   // of these sums that the next warp adds up
+constexpr int kFold = 64;  // of these sums that the next warp adds up
 
-// The losses of native/newton/margin_losses.h, of a number s and a target y = ±1, by the numbers of native/interface/ids.def.
+// The losses of native/newton/margin_losses.h, of a number s and a target y = ±1, by the numbers of
+// native/interface/ids.def.
 enum Loss { kSquaredHinge = 0, kLogistic = 1, kHuberHinge = 2, kPoisson = 3 };
 
 XMCJAX_BODY float exponential(float x) { return expf(x); }
@@ -29,7 +30,7 @@ XMCJAX_BODY void loss_at(T s, T y, T parameter, T& value, T& slope, T& curvature
     const T m = y * s, gap = m < T(1) ? T(1) - m : (m >= T(1) ? T(0) : m);  // NaN stays NaN
     if constexpr (LOSS == kSquaredHinge) {
       value = gap * gap, slope = T(-2) * gap, curvature = gap > 0 ? T(2) : T(0);
-    } else if constexpr (LOSS == kHuberHinge) {  // (1 − m)²/2δ for 1 − δ ≤ m ≤ 1, (1 − m) − δ/2 below
+    } else if constexpr (LOSS == kHuberHinge) {  // (1 − m)²/2δ for 1 − δ ≤ m ≤ 1, below (1 − m) − δ/2
       const T q = gap > parameter ? parameter : gap;
       value = q * (gap - T(0.5) * q) / parameter, slope = -q / parameter;
       curvature = gap > 0 && gap < parameter ? T(1) / parameter : T(0);
@@ -48,21 +49,23 @@ struct Broadcast {
   const T* at;
   int64_t of_row;
   int32_t of_lane;
-  XMCJAX_BODY T operator()(int64_t row, int32_t lane) const { return load(at + row * of_row + lane * of_lane); }
+  XMCJAX_BODY T operator()(int64_t row, int32_t lane) const {
+    return load(at + row * of_row + lane * of_lane);
+  }
 };
 
 // The sums of 128 rows and 32 lanes.
 template <class T, int LOSS>
 struct PlaneSums {
-  const T* z;       // [n, lanes]
-  const T* m;       // [n, lanes]
+  const T* z;  // [n, lanes]
+  const T* m;  // [n, lanes]
   const int8_t* y;  // [n, lanes]
   Broadcast<T> weight;
   Broadcast<T> shift;
-  const T* t;            // [lanes]
-  const T* beta;         // [lanes]
+  const T* t;  // [lanes]
+  const T* beta;  // [lanes]
   const uint8_t* fresh;  // [lanes]; where it is not 0, z is taken as 0 and ℓ(z) is not subtracted
-  double* part;          // [parts, 6, lanes]
+  double* part;  // [parts, 6, lanes]
   T parameter;
   int32_t n;
   int32_t lanes;
@@ -104,7 +107,7 @@ struct PlaneSums {
 template <class Out>
 struct Fold {
   const double* in;  // [count, width]
-  Out* out;          // [⌈count / 64⌉, width]
+  Out* out;  // [⌈count / 64⌉, width]
   int32_t count;
   int64_t width;
 

@@ -1,5 +1,5 @@
-// A sparse matrix A [m, p] in the form of xmcjax/linops/_grouped.py: rows are filled up to groups of 8 entries, and
-// a row of more groups than a piece has is summed in pieces.
+// A sparse matrix A [m, p] in the form of xmcjax/linops/_grouped.py: rows are filled up to groups of 8
+// entries, and a row of more groups than a piece has is summed in pieces.
 #pragma once
 
 #include "warp.h"
@@ -10,32 +10,34 @@ constexpr int kGroup = 8;
 
 template <class T>
 struct Rows {
-  const T* value;        // [groups, 8], filled up with zeros
+  const T* value;  // [groups, 8], filled up with zeros
   const int32_t* index;  // [groups, 8], the columns
   const int32_t* start;  // [pieces], the first group of a piece; piece i < m begins row i
-  const int32_t* stop;   // [pieces]
-  const int32_t* row;    // [pieces]; null where nothing asks for it
+  const int32_t* stop;  // [pieces]
+  const int32_t* row;  // [pieces]; null where nothing asks for it
   const int32_t* longs;  // [long], the rows of several pieces
-  const int32_t* more;   // [long + 1], where the further pieces of each begin, counted from m
+  const int32_t* more;  // [long + 1], where the further pieces of each begin, counted from m
   int32_t m;
   int32_t pieces;
   int32_t long_rows;
 };
 
-// Where the sums of a piece go: those of the first one of a row into the result, those of further ones beside it.
+// Where the sums of a piece go: those of the first one of a row into the result, those of further ones
+// beside it.
 template <class T>
 struct Sums {
-  T* out;      // [m, lanes]
+  T* out;  // [m, lanes]
   T* further;  // [pieces − m, lanes]
   XMCJAX_BODY T* of(int32_t piece, int32_t m, int32_t lanes) const {
     return piece < m ? out + int64_t(piece) * lanes : further + int64_t(piece - m) * lanes;
   }
 };
 
-// total += Σ x V[at] over the entries of one group, from the first to the last; zeros fill it up and load nothing.
+// total += Σ x V[at] over the entries of one group, from the first to the last; zeros fill it up and load
+// nothing.
 template <int W, class T>
-XMCJAX_BODY void add_group(const Rows<T>& rows, int64_t group, const T* v, int32_t lanes, bool square, int32_t lane,
-                           Pack<T, W>& total) {
+XMCJAX_BODY void add_group(const Rows<T>& rows, int64_t group, const T* v, int32_t lanes, bool square,
+                           int32_t lane, Pack<T, W>& total) {
   constexpr int kOnce = 16 / int(sizeof(T));  // numbers of a load of 16 bytes
   int32_t at[kGroup];
   T x[kGroup];
@@ -95,15 +97,16 @@ struct Product {
   }
 };
 
-// The pieces of a long row are added to its first one, from the second to the last. Rows that `active` leaves out stay.
+// The pieces of a long row are added to its first one, from the second to the last. Rows that `active`
+// leaves out stay.
 template <class T>
 struct Join {
   Rows<T> rows;
   Sums<T> sums;
   const uint32_t* active;  // [m], see active_rows.h; null for all rows
-  int32_t first_lane;      // of these bits
-  int32_t first;           // lanes from here
-  int32_t end;             // to there
+  int32_t first_lane;  // of these bits
+  int32_t first;  // lanes from here
+  int32_t end;  // to there
   int32_t lanes;
 
   static int64_t warps(const Rows<T>& rows, int32_t width) {

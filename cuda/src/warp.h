@@ -1,8 +1,8 @@
-// What the body of a kernel is written in: a warp of 32 threads, in a form that nvcc compiles for a GPU and any C++
-// compiler for the CPU. There the threads of a warp take turns, and the arithmetic is the same operation by
-// operation, so that the sums of a kernel can be checked without a GPU.
+// What the body of a kernel is written in: a warp of 32 threads, in a form that nvcc compiles for a GPU and
+// any C++ compiler for the CPU. There the threads of a warp take turns, and the arithmetic is the same
+// operation by operation, so that the sums of a kernel can be checked without a GPU.
 //
-//     EACH(t) { … }        every thread of the warp, t = 0 … 31, does this; it may use no other thread's values
+//     EACH(t) { … }        what every thread of the warp does, t = 0 … 31, with no other thread's values
 //     Each<T> x;           a variable of each thread, x[t]
 //     ballot(x), from(x, i)  what the threads tell each other; outside of EACH, and by all of them
 //
@@ -25,7 +25,8 @@
 
 namespace xmcjax::cuda {
 
-constexpr int kWarp = 32;  // threads, and lanes of a tile, one each: 128 bytes of float32, which memory delivers at once
+constexpr int kWarp =
+    32;  // threads, and lanes of a tile, one each: 128 bytes of float32, which memory delivers at once
 
 template <class T>
 struct Each {
