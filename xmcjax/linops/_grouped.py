@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -92,22 +93,24 @@ class Rows:
             pieces[np.setdiff1d(np.arange(len(pieces)), begins)] = np.arange(m, len(row))
             ones = np.ones(len(pieces), X.dtype)
             sums = cls.on_host(sp.csr_array((ones, pieces, indptr), shape=(len(long), len(row))), piece)
-        start, stop, row, long, more = (a.astype(np.int32) for a in (start, stop, row, long, more))
-        value, index = (a.reshape(-1, GROUP) for a in (value, index))
-        return cls(value, index, start, stop, row, long, more, sums, (m, X.shape[1]))
+        of_groups = (a.reshape(-1, GROUP) for a in (value, index))
+        arrays: list[Any] = [*of_groups, *(a.astype(np.int32) for a in (start, stop, row, long, more))]
+        return cls(*arrays, sums=sums, shape=(m, X.shape[1]))
 
     def filled_up(self, groups: int, pieces: int, long: int) -> Rows:
         """The same, on the host, in arrays of these lengths, for the kernels in CUDA."""
 
-        def filled(a, length: int, mode="constant"):
-            return np.pad(a, ((0, length - len(a)), *[(0, 0)] * (a.ndim - 1)), mode)
+        def filled(name: str, length: int, fill: Any = 0) -> Any:
+            a = np.asarray(getattr(self, name))
+            longer = np.full((length, *a.shape[1:]), fill, a.dtype)
+            longer[: len(a)] = a
+            return longer
 
-        of_groups = {name: filled(getattr(self, name), groups) for name in ("value", "index")}
-        of_pieces = {name: filled(getattr(self, name), pieces) for name in ("start", "stop", "row")}
-        more = filled(self.more, long + 1, "edge")  # rows without further pieces
-        return dataclasses.replace(
-            self, **of_groups, **of_pieces, long=filled(self.long, long), more=more, sums=None
-        )
+        arrays = {name: filled(name, groups) for name in ("value", "index")}
+        arrays |= {name: filled(name, pieces) for name in ("start", "stop", "row")}
+        # rows without further pieces
+        arrays |= {"long": filled("long", long), "more": filled("more", long + 1, self.more[-1])}
+        return dataclasses.replace(self, **arrays, sums=None)
 
     @property
     def cuda(self) -> native.CudaRows:
