@@ -26,6 +26,7 @@ LOADS = {
     "native._abort_note": "texts, which are ended by a null, and a number",
     "native._calls": "arrays that are compared with calls.def, see CALLS",
     "native._ffi": "the same",
+    "native._cuda": "another library; its calls take the arrays of an operator Grouped, see CALLS",
     "native._multiclass": "a matrix of the check, see test_handles_take_checked_matrices_only",
 }
 # Calls of kernels that follow the indices of a sparse matrix, by the function that makes them. Each takes
@@ -206,7 +207,24 @@ def test_the_library_is_loaded_where_it_is_said():
     }
     assert imports <= known, "native code is called where no one looks"
     targets = {where for where, node in NODES if called(node) == "ffi_call"}
-    assert {module_names(where) for where in targets} == {"native._ffi"}
+    assert {module_names(where) for where in targets} == {"native._ffi", "native._cuda"}
+
+
+def test_kernels_in_cuda_take_the_arrays_of_an_operator():
+    """Of the operator Grouped, see test_operators_are_made_of_checked_matrices_only."""
+    made = {
+        where
+        for where, node in NODES
+        if called(node) in ("cuda_matmat", "cuda_rmatmat", "cuda_gram_matmat")
+        or named(node) in ("cuda_matmat", "cuda_rmatmat", "cuda_gram_matmat")
+    }
+    assert {where for where in made if not where.startswith("native.")} == {
+        *(f"linops._grouped.Grouped.{product}" for product in ("_matmat", "_rmatmat", "gram_matmat")),
+        "linops._grouped.ScoredRows.matmat",
+    }
+    assert {where for where, node in NODES if called(node) == "ScoredRows"} == {"linops._grouped.scored_rows"}
+    body = function("linops._grouped._rows_of_height").body
+    assert ast.unparse(body[1]) == "X = canonical_csr(X)"
 
 
 def test_every_kernel_is_in_a_table():

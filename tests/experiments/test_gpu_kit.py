@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from experiments.bench.gpu_kit import __main__ as kit
-from experiments.bench.gpu_kit import _report, _run
+from experiments.bench.gpu_kit import _report, _run, cuda_kernels
 from experiments.bench.gpu_kit._stages import STAGES, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ def packed(tmp_path_factory):
     return folder
 
 
-@pytest.mark.timeout(1800)  # fifteen processes, each of which imports JAX
+@pytest.mark.timeout(1800)  # sixteen processes, each of which imports JAX
 def test_rehearsal(packed, tmp_path):
     """Every stage ends well on a CPU, from a folder without the checkout, and leaves its figures."""
     out = tmp_path / "out"
@@ -46,6 +46,8 @@ def test_rehearsal(packed, tmp_path):
         assert line["commit"] and "gpu_kit run" in line["command"] and line["at"].startswith("20")
         assert line["environment"]["platform"] == "cpu" and "jax" in line["environment"]["versions"]
         assert not isinstance(line["values"].get("error"), str)  # that would be what it died of
+    of_kernels = [line["values"] for line in figures if line["stage"] == "cuda_kernels"]
+    assert of_kernels == [{"not_run": cuda_kernels.NO_GPU}]
     checked = [line["values"] for line in figures if line["stage"] in _report.CORRECTNESS]
     assert len(checked) > 15 and all(values["right"] for values in checked)
     beside = [line["values"]["threads"] for line in figures if line["on"] == "cpu"]

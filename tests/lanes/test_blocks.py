@@ -95,7 +95,7 @@ def device_block(op, size=3, by_label=False, penalty=PENALTY):
 def test_what_training_runs_lowers_for_a_gpu(backend, penalty):
     op = linops.make(small()[0], backend=backend)
     if isinstance(op, linops.Grouped):
-        op = dataclasses.replace(op, interpret=False)
+        op = dataclasses.replace(op, kernels="triton")
     block = device_block(op, 256, penalty=penalty)
     step = newton_cg.advance.__wrapped__.trace(block._problem, block._hp, block._state)
     text = step.lower(lowering_platforms=("cuda",)).as_text()

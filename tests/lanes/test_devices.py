@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 
+from tests.support import cuda_builds
 from tests.support.lanes import small, train
 from tests.support.processes import outputs, run_all, start
 from xmcjax import inits, linops, losses
@@ -79,6 +80,24 @@ def test_the_kernels_of_a_gpu_train_the_same_model(init):
         assert ours[label].status == result.status
         if result.newton_steps:
             np.testing.assert_allclose(ours[label].value, result.value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [losses.squared_hinge, losses.logistic], ids=lambda loss: loss.name)
+def test_the_kernels_in_cuda_train_the_same_model(loss, monkeypatch):
+    """Compiled for the CPU: products, gradients and the search along directions."""
+    cuda_builds.register()
+    X, Y = small(n=80, d=60, labels=8)
+    options = dict(init=inits.INITS["mean_separating"](), tol=1e-4, block_size=5, loss=loss, clip=0.0)
+    theirs, _ = train(X, Y, backend="jnp", **options)
+    monkeypatch.setattr(linops, "_kernels", lambda: "cuda")
+    assert linops.make(X, backend="gpu").kernels == "cuda"
+    ours, _ = train(X, Y, backend="gpu", **options)
+    again, _ = train(X, Y, backend="gpu", **options)
+    assert ours.keys() == theirs.keys()
+    for label, result in theirs.items():
+        assert ours[label].status == result.status
+        assert ours[label].values.tobytes() == again[label].values.tobytes()
+        np.testing.assert_allclose(ours[label].value, result.value, rtol=1e-5)
 
 
 class _Gpu:

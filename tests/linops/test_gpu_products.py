@@ -36,8 +36,8 @@ def uneven(dtype, n=70, d=45, seed=0):
     return sp.csr_matrix(np.where(filled, rng.normal(size=(n, d)), 0).astype(dtype))
 
 
-def grouped(X, piece, interpret=True):
-    return Grouped(Rows.of(X, piece), Rows.of(X.T.tocsr(), piece), X.shape, interpret)
+def grouped(X, piece, kernels="interpreted"):
+    return Grouped(Rows.of(X, piece), Rows.of(X.T.tocsr(), piece), X.shape, kernels)
 
 
 def operands(X, lanes, seed=1):
@@ -114,9 +114,10 @@ def described(n, d, nonzeros, dtype):
         groups = jax.ShapeDtypeStruct((nonzeros // GROUP + m, GROUP), dtype)
         pieces = jax.ShapeDtypeStruct((m,), np.int32)
         index = jax.ShapeDtypeStruct(groups.shape, np.int32)
-        return Rows(groups, index, pieces, pieces, pieces, jax.ShapeDtypeStruct((0,), np.int32), None, (m, p))
+        none, one = (jax.ShapeDtypeStruct((k,), np.int32) for k in (0, 1))
+        return Rows(groups, index, pieces, pieces, pieces, none, one, None, (m, p))
 
-    return Grouped(rows(n, d), rows(d, n), (n, d), False)
+    return Grouped(rows(n, d), rows(d, n), (n, d), "triton")
 
 
 def a_gpu():
@@ -150,7 +151,7 @@ def test_lowers_for_a_gpu(name, n, d, nonzeros, lanes, dtype):
 
 
 def test_a_cpu_does_not_run_them_uninterpreted():
-    F = grouped(uneven(np.float32), 64, interpret=False)
+    F = grouped(uneven(np.float32), 64, "triton")
     with pytest.raises(ValueError, match="interpret"):
         F.matmat(jnp.ones((45, 2), jnp.float32))
     assert linops.make(uneven(np.float32), backend="gpu").interpret and not linops.gpu_ready()

@@ -5,6 +5,7 @@ Run with ``JAX_DISABLE_MOST_OPTIMIZATIONS=0``, the programs are those of users, 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support import gpu_targets
+from tests.support import cuda_builds, gpu_targets
 from tests.support.internals import platforms
 from tests.support.solvers import CASES
 from xmcjax import linops, losses, projections
@@ -21,7 +22,7 @@ from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import SOLVERS, multinomial, newton_cg
 
 OPTIMISED = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") == "0"
-DENSE, N, D, B = "dense", 512, 256, 128
+DENSE, CUDA, N, D, B = "dense", "cuda", 512, 256, 128
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +40,16 @@ def gpu(request):
 def features(kind: str, n=N, d=D):
     rng = np.random.default_rng(0)
     X = sp.csr_matrix(sp.random(n, d, 0.05, dtype=np.float32, random_state=rng))
+    if kind == CUDA:
+        cuda_builds.register_for_gpus()
+        return dataclasses.replace(linops.make(X, backend="gpu"), kernels=CUDA)
     return linops.make(X.toarray() if kind == DENSE else X, np.float32, backend=kind)
 
 
 def checked(function, gpu, *args, **static) -> str:
     """The program: true float32, and no native call of the CPU."""
     text = gpu_targets.compiled(function, gpu, *args, **static).as_text()
-    assert "xmcjax_" not in text.replace("xmcjax_spmm", "")
+    assert "xmcjax_" not in text.replace("xmcjax_cuda_", "")
     assert gpu_targets.imprecise(text) == []
     return text
 
@@ -74,14 +78,37 @@ def test_products(name, kind, gpu):
         assert gpu_targets.atomics(text) > 0
 
 
-@pytest.mark.parametrize("kind", [DENSE, "jnp"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_by_kernels_in_cuda(name, gpu):
+    """One call, of arrays in the order of rows, without copies of X, C and V; no sum without an order."""
+    F, C, V = features(CUDA), jnp.ones((N, B), jnp.float32), jnp.ones((D, B), jnp.float32)
+    text = checked(jax.jit(PRODUCTS[name]), gpu, F, C, V)
+    assert gpu_targets.custom_calls(text) == [f"xmcjax_cuda_{name}"]
+    call = next(line for line in text.splitlines() if f'custom_call_target="xmcjax_cuda_{name}"' in line)
+    shapes = {"matmat": (V,), "rmatmat": (C,), "gram_matmat": (C, V)}[name]
+    constraints = call.split("operand_layout_constraints={")[1].split("}, custom_call")[0]
+    for a in (F.rows.value if name != "rmatmat" else F.columns.value, *shapes):
+        assert f"f32[{a.shape[0]},{a.shape[1]}]{{1,0}}" in constraints
+    result = call.split(" custom-call(")[0]
+    assert f"f32[{N if name == 'matmat' else D},{B}]{{1,0}}" in result
+    assert gpu_targets.atomics(text) == 0 and " copy(" not in text and " pad(" not in text
+
+
+@pytest.mark.parametrize("kind", [DENSE, "jnp", CUDA])
 def test_a_step_of_one_vs_all(kind, gpu):
     y = np.where(np.random.default_rng(1).random((N, B)) < 0.1, 1, -1)
     problem = newton_cg.lane_problem(features(kind), y, MARGIN_LOSSES["squared_hinge"], tolerance=1e-3)
     hp = newton_cg.HParams(l2=np.float32(1.0))
     text = checked(newton_cg.advance, gpu, problem, hp, newton_cg.init(problem))
-    if kind == DENSE:
+    if kind != "jnp":
         assert gpu_targets.atomics(text) == 0
+    if kind == CUDA:
+        # X δ, the search, the gradient and Xᵀ D 1, CG, and for a preconditioner the diagonal
+        calls = gpu_targets.custom_calls(text)
+        assert [calls.count(f"xmcjax_cuda_{name}") for name in ("matmat", "plane_sums", "gram_matmat")] == [
+            1
+        ] * 3
+        assert calls.count("xmcjax_cuda_rmatmat") == 3
 
 
 @pytest.mark.parametrize(

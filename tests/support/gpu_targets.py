@@ -127,6 +127,11 @@ def moved(text: str) -> int:
     return total
 
 
+def custom_calls(text: str) -> list[str]:
+    """The targets of this library that a program calls."""
+    return re.findall(r'custom_call_target="(xmcjax_\w+)"', text)
+
+
 def imprecise(text: str) -> list[str]:
     """The matrix products of float32 that may be computed in less, such as TF32."""
     products = [

@@ -15,11 +15,12 @@ from xmcjax.estimators import _checkpoint, _multinomial
 # parts of one-vs-all with a proof of their own
 from xmcjax.lanes import _blocks, _certificate, _clipping, _device_block, _hinge_trainer, _queue, _sparsify
 
-# hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index
-from xmcjax.models import _calibrator, _index, _manifest, _names
+# hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index; compiled
+# steps
+from xmcjax.models import _block_scores, _calibrator, _index, _manifest, _names
 
-# the declarations of ids.def and calls.def, which are compared with the library
-from xmcjax.native import _calls, _ids, _schema
+# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels
+from xmcjax.native import _calls, _cuda, _ids, _schema
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in
 from xmcjax.solvers import (
@@ -46,9 +47,11 @@ cli_cache, cli_calibration, cli_config, cli_runs = _cache, _calibration, _config
 joint_checkpoint, joint_multinomial = _checkpoint, _multinomial
 blocks, lane_certificate, clipping, device_blocks = _blocks, _certificate, _clipping, _device_block
 hinge_trainer, queues, sparsify = _hinge_trainer, _queue, _sparsify
+block_scores = _block_scores
 calibration, manifest, model_index, names = _calibrator, _manifest, _index, _names
-InPlace, ids, schema = _calls.InPlace, _ids, _schema
+InPlace, ids, schema, cuda = _calls.InPlace, _ids, _schema, _cuda
 platforms, solver_paths = _platform, _environment.solver_paths
+training_path = _environment.training_path
 cg, peers, wire = _cg, _peers, _wire
 admm, certified, cut = _admm_dense.Method, _certified.certified, _processes._cut
 admm_blocks, admm_dense, admm_sparse, admm_steps = _admm_blocks, _admm_dense, _admm_sparse, _admm.steps

@@ -57,22 +57,24 @@ def describe_nodes() -> str:
 
 
 def training_path() -> str:
-    """What one-vs-all training runs on here."""
+    """What one-vs-all training runs on here, and on a GPU why not on CUDA kernels."""
     import jax
 
-    from xmcjax import linops
-    from xmcjax.native import PerformanceWarning
+    from xmcjax import linops, native
+    from xmcjax._platform import default_backend
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PerformanceWarning)  # who asks here says so itself
-        native = linops.native_ready()
-    if native:
+        warnings.simplefilter("ignore", native.PerformanceWarning)  # who asks here says so itself
+        on_cpu, cuda = linops.native_ready(), native.cuda_available()
+    if on_cpu:
         return "C++ kernels on the CPU"
-    platform, count = jax.default_backend(), jax.local_device_count()
+    platform, count = default_backend(), jax.local_device_count()
     where = f"{count} devices of {platform}" if count > 1 else f"one device of {platform}"
-    if linops.gpu_ready():
-        return f"{where}: Pallas kernels for sparse features, matrix products for dense ones"
-    return f"{where}: plain JAX"
+    if platform != "gpu":
+        return f"{where}: plain JAX"
+    sparse = "CUDA kernels" if cuda else "Pallas kernels for Triton" if linops.gpu_ready() else "plain JAX"
+    why = "" if cuda else f" (no CUDA kernels: {native.cuda_absence()})"
+    return f"{where}: {sparse} for sparse features{why}, matrix products for dense ones"
 
 
 def solver_paths() -> dict[str, str]:
@@ -87,6 +89,9 @@ def solver_paths() -> dict[str, str]:
     device = default_backend()
     if device == "cpu":
         return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", native.PerformanceWarning)  # the line above says why
+        cuda = native.cuda_available()
     with on_host():
         reached = default_platform() == "cpu"
         kernels = "C++ kernels" if reached and native.available() else "plain JAX"
@@ -97,7 +102,7 @@ def solver_paths() -> dict[str, str]:
         "multi-class, multi-label and top-k SVMs": f"{host}: {SEQUENTIAL}",
         "multinomial regression": f"{host} where {auto.WHY}; else matrix products on the {device}",
         "kernel regression, projections, losses": f"the {device}: matrix products and vectors",
-        "prediction": f"plain JAX on the {device}",
+        "prediction": f"{'CUDA kernels for sparse features' if cuda else 'plain JAX'} on the {device}",
     }
 
 

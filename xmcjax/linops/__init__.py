@@ -23,7 +23,8 @@ from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense
 from xmcjax.linops._grouped import Grouped
 from xmcjax.linops._grouped import from_scipy as grouped_from_scipy
-from xmcjax.native import available
+from xmcjax.linops._grouped import scored_rows as scored_rows
+from xmcjax.native import available, cuda_available
 
 BACKENDS = ("auto", "dense", "native", "gpu", "jnp")
 
@@ -50,13 +51,20 @@ def native_ready() -> bool:
 
 
 def gpu_ready() -> bool:
-    """Whether the default device is a GPU for which this JAX compiles the kernels of the "gpu" backend.
+    """Whether the default device is a GPU with kernels of the "gpu" backend.
 
-    They are written for the Triton backend of Pallas, which later releases of JAX may not have.
+    These are the kernels in CUDA of the package xmcjax-cuda where it is installed, else those for the Triton
+    backend of Pallas, which later releases of JAX may not have.
     """
-    return (
-        default_platform() == "gpu" and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
-    )
+    return _kernels() != "interpreted"
+
+
+def _kernels() -> str:
+    """Those of the "gpu" backend on the default device, see :class:`Grouped`."""
+    if cuda_available():
+        return "cuda"
+    has_triton = importlib.util.find_spec("jax.experimental.pallas.triton") is not None
+    return "triton" if default_platform() == "gpu" and has_triton else "interpreted"
 
 
 def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
@@ -105,5 +113,5 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     native = backend == "native" or (backend == "auto" and native_ready())
     matrix = X.astype(dtype, copy=False) if sparse else _sparse.of_dense(np.asarray(X), dtype)
     if backend == "gpu":
-        return grouped_from_scipy(matrix, interpret=not gpu_ready())
+        return grouped_from_scipy(matrix, kernels=_kernels())
     return from_scipy(matrix, native=native, threads=threads)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import native
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax.linops._base import SparseProducts, put
@@ -22,7 +25,7 @@ PIECE = 64
 
 
 @pytree(
-    data_fields=["value", "index", "start", "stop", "row", "long", "sums"],
+    data_fields=["value", "index", "start", "stop", "row", "long", "more", "sums"],
     meta_fields=["shape"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +38,10 @@ class Rows:
         value: [groups, 8], filled up with zeros.
         index: int32 [groups, 8], the columns.
         start, stop: int32 [pieces], the groups of a piece. Piece i < m begins row i; the further pieces
-            of long rows follow.
+            of long rows follow, those of one row after the other.
         row: int32 [pieces].
         long: int32 [k], the rows of several pieces, ascending.
+        more: int32 [k + 1], where the further pieces of each of them begin, counted from m.
         sums: [k, pieces], which adds up their pieces; None where all rows are short.
         shape: (m, p).
     """
@@ -48,12 +52,18 @@ class Rows:
     stop: jax.Array
     row: jax.Array
     long: jax.Array
+    more: jax.Array
     sums: Rows | None
     shape: tuple[int, int]
 
     @classmethod
     def of(cls, X: sp.csr_array | sp.csr_matrix, piece: int = PIECE) -> Rows:
         """The rows of a CSR matrix whose rows are sorted; `piece` is the number of groups in a piece."""
+        return jax.tree.map(put, cls.on_host(X, piece))
+
+    @classmethod
+    def on_host(cls, X: sp.csr_array | sp.csr_matrix, piece: int = PIECE) -> Rows:
+        """The same in arrays of NumPy."""
         m = X.shape[0]
         counts = np.diff(X.indptr).astype(np.int64)
         groups = -(-counts // GROUP)
@@ -72,6 +82,7 @@ class Rows:
         row = np.concatenate([np.arange(m), row])
         stop = np.minimum(start + piece, first[row + 1])
         long = np.flatnonzero(further)
+        more = np.concatenate([[0], np.cumsum(further[long])])
         sums = None
         if len(long):
             # the pieces of each long row: the first, and the further ones, which are consecutive
@@ -81,35 +92,61 @@ class Rows:
             pieces[begins] = long
             pieces[np.setdiff1d(np.arange(len(pieces)), begins)] = np.arange(m, len(row))
             ones = np.ones(len(pieces), X.dtype)
-            sums = cls.of(sp.csr_array((ones, pieces, indptr), shape=(len(long), len(row))), piece)
-        start, stop, row, long = (put(a.astype(np.int32)) for a in (start, stop, row, long))
-        value, index = (put(a.reshape(-1, GROUP)) for a in (value, index))
-        return cls(value, index, start, stop, row, long, sums, (m, X.shape[1]))
+            sums = cls.on_host(sp.csr_array((ones, pieces, indptr), shape=(len(long), len(row))), piece)
+        of_groups = (a.reshape(-1, GROUP) for a in (value, index))
+        arrays: list[Any] = [*of_groups, *(a.astype(np.int32) for a in (start, stop, row, long, more))]
+        return cls(*arrays, sums=sums, shape=(m, X.shape[1]))
+
+    def filled_up(self, groups: int, pieces: int, long: int) -> Rows:
+        """The same, on the host, in arrays of these lengths, for the kernels in CUDA."""
+
+        def filled(name: str, length: int, fill: Any = 0) -> Any:
+            a = np.asarray(getattr(self, name))
+            longer = np.full((length, *a.shape[1:]), fill, a.dtype)
+            longer[: len(a)] = a
+            return longer
+
+        arrays = {name: filled(name, groups) for name in ("value", "index")}
+        arrays |= {name: filled(name, pieces) for name in ("start", "stop", "row")}
+        # rows without further pieces
+        arrays |= {"long": filled("long", long), "more": filled("more", long + 1, self.more[-1])}
+        return dataclasses.replace(self, **arrays, sums=None)
+
+    @property
+    def cuda(self) -> native.CudaRows:
+        """What the kernels in CUDA take."""
+        return native.CudaRows(self.value, self.index, self.start, self.stop, self.row, self.long, self.more)
 
 
 @functools.partial(methods_need_threads_of_jax, but=("take_rows", "to_scipy"))
 @pytree(
     data_fields=["rows", "columns"],
-    meta_fields=["shape", "interpret"],
+    meta_fields=["shape", "kernels"],
 )
 @dataclasses.dataclass(frozen=True)
 class Grouped(SparseProducts):
     """X and Xᵀ as ``Rows``, for kernels that a GPU runs; made by :func:`xmcjax.linops.make`.
 
-    Each product has one program for a piece of a row and a tile of lanes, and no two programs write to
-    the same place: each sum is computed in one fixed order. Xᵀ C and Xᵀ(D ∘ (X V)) skip
+    Each product has one program, or warp, for a piece of a row and a tile of lanes, and no two of them write
+    to the same place: each sum is computed in one fixed order. Xᵀ C and Xᵀ(D ∘ (X V)) skip
     rows in whose tile of lanes C is zero, or D in the lanes where V is not.
 
     Attributes:
         rows, columns: of X and of Xᵀ.
         shape: (n, d).
-        interpret: whether the kernels are interpreted, for devices that cannot run them.
+        kernels: "cuda", those of the package xmcjax-cuda; "triton", those of ``_spmm.py``, which this JAX
+            compiles; "interpreted", the same, interpreted on devices that cannot run them.
     """
 
     rows: Rows
     columns: Rows
     shape: tuple[int, int]
-    interpret: bool
+    kernels: str
+
+    @property
+    def interpret(self) -> bool:
+        """Whether the kernels are interpreted."""
+        return self.kernels == "interpreted"
 
     @property
     def dtype(self):
@@ -120,6 +157,8 @@ class Grouped(SparseProducts):
         return self._matmat(V)
 
     def _matmat(self, V: jax.Array, square: bool = False) -> jax.Array:
+        if self.kernels == "cuda":
+            return native.cuda_matmat(self.rows.cuda, V, self.shape[0], square=square)
         from xmcjax.linops import _spmm
 
         T = _spmm.tile(V.shape[1], _spmm.FULL)
@@ -130,9 +169,11 @@ class Grouped(SparseProducts):
         return self._rmatmat(C)
 
     def _rmatmat(self, C: jax.Array, square: bool = False) -> jax.Array:
+        self._check("C", C, self.shape[0])
+        if self.kernels == "cuda":
+            return native.cuda_rmatmat(self.columns.cuda, C, self.shape[1], square=square)
         from xmcjax.linops import _spmm
 
-        self._check("C", C, self.shape[0])
         T = _spmm.tile(C.shape[1], _spmm.SKIPPING)
         wide = _spmm.padded(C, T)
         full = _spmm.product(
@@ -146,10 +187,12 @@ class Grouped(SparseProducts):
         return full[:, : C.shape[1]]
 
     def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
-        from xmcjax.linops import _spmm
-
         self._check("D", D, self.shape[0])
         self._check("V", V, self.shape[1])
+        if self.kernels == "cuda":
+            return native.cuda_gram_matmat(self.rows.cuda, self.columns.cuda, D, V)
+        from xmcjax.linops import _spmm
+
         lanes, T = V.shape[1], _spmm.tile(V.shape[1], _spmm.SKIPPING)
         D, V = _spmm.padded(D, T), _spmm.padded(V, T)
         # a lane whose V is zero, such as that of a solved system, needs no row
@@ -166,7 +209,7 @@ class Grouped(SparseProducts):
         return self._matmat(jnp.ones((self.shape[1], 1), self.dtype), square=True)[:, 0]
 
     def take_rows(self, rows) -> Grouped:
-        return from_scipy(self.to_scipy()[np.asarray(rows)], interpret=self.interpret)
+        return from_scipy(self.to_scipy()[np.asarray(rows)], kernels=self.kernels)
 
     def to_scipy(self) -> sp.csr_matrix:
         """The matrix as scipy.sparse CSR on the host."""
@@ -179,7 +222,38 @@ class Grouped(SparseProducts):
         return sp.csr_matrix((value[kept], (row[kept], index[kept])), shape=self.shape)
 
 
-def from_scipy(X, *, interpret: bool) -> Grouped:
+def from_scipy(X, *, kernels: str) -> Grouped:
     """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
     X = canonical_csr(X)
-    return Grouped(Rows.of(X), Rows.of(X.T.tocsr()), X.shape, interpret)
+    return Grouped(Rows.of(X), Rows.of(X.T.tocsr()), X.shape, kernels)
+
+
+@methods_need_threads_of_jax
+@pytree(data_fields=["rows"], meta_fields=["shape"])
+@dataclasses.dataclass(frozen=True)
+class ScoredRows:
+    """Rows of X for scores X W alone, by the kernels in CUDA; made by :func:`scored_rows`."""
+
+    rows: Rows
+    shape: tuple[int, int]
+
+    def matmat(self, V: jax.Array) -> jax.Array:
+        """X V, [n, B]."""
+        return native.cuda_matmat(self.rows.cuda, V, self.shape[0])
+
+
+def scored_rows(blocks: Sequence, height: int) -> list[ScoredRows]:
+    """Operators of matrices of at most so many rows, filled up to them, with arrays of the same shapes.
+
+    A step with them is compiled once.
+    """
+    rows = [_rows_of_height(X, height) for X in blocks]
+    lengths = [max(len(getattr(r, name)) for r in rows) for name in ("value", "start", "long")]
+    return [ScoredRows(jax.tree.map(put, r.filled_up(*lengths)), r.shape) for r in rows]
+
+
+def _rows_of_height(X, height: int) -> Rows:
+    """On the host, with empty rows behind those of X."""
+    X = canonical_csr(X)
+    indptr = np.pad(X.indptr, (0, height - X.shape[0]), "edge")
+    return Rows.on_host(sp.csr_array((X.data, X.indices, indptr), shape=(height, X.shape[1])))

@@ -312,13 +312,18 @@ class _Blocks:
 
 def _operators(X, rows: list[tuple[int, int]], dtype, threads: int):
     """An operator for each block of rows, all of one shape."""
-    from xmcjax import linops
+    from xmcjax import linops, native
 
-    if len(rows) <= 1:
-        for _ in rows:
-            yield linops.make(X, dtype, threads=threads)
+    if not rows:
         return
     height = rows[0][1] - rows[0][0]
+    if sp.issparse(X) and native.cuda_available():
+        blocks = [X[start:stop].astype(dtype, copy=False) for start, stop in rows]
+        yield from linops.scored_rows(blocks, height)
+        return
+    if len(rows) == 1:
+        yield linops.make(X, dtype, threads=threads)
+        return
     if not sp.issparse(X):
         for start, stop in rows:
             yield linops.make(

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from xmcjax.native._columns import put_columns as put_columns
     from xmcjax.native._columns import take_columns as take_columns
     from xmcjax.native._csr import csr_arrays as csr_arrays
+    from xmcjax.native._cuda import CudaRows as CudaRows
+    from xmcjax.native._cuda import cuda_absence as cuda_absence
+    from xmcjax.native._cuda import cuda_available as cuda_available
+    from xmcjax.native._cuda import cuda_gram_matmat as cuda_gram_matmat
+    from xmcjax.native._cuda import cuda_matmat as cuda_matmat
+    from xmcjax.native._cuda import cuda_plane_sums as cuda_plane_sums
+    from xmcjax.native._cuda import cuda_rmatmat as cuda_rmatmat
     from xmcjax.native._ffi import available as available
     from xmcjax.native._ffi import available_here as available_here
     from xmcjax.native._ffi import call as call
@@ -53,6 +60,15 @@ _LATE = {
     "_calls": ("InPlace",),
     "_columns": ("put_columns", "take_columns"),
     "_csr": ("csr_arrays",),
+    "_cuda": (
+        "CudaRows",
+        "cuda_absence",
+        "cuda_available",
+        "cuda_gram_matmat",
+        "cuda_matmat",
+        "cuda_plane_sums",
+        "cuda_rmatmat",
+    ),
     "_ffi": ("available", "available_here", "call", "project_box", "project_topk", "project_weighted"),
     "_multiclass": (
         "Advanced",

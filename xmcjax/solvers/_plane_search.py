@@ -16,11 +16,18 @@ On stackexchange_tags lanes with a mean-separating start took 4.0 Newton steps w
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from xmcjax import native
+from xmcjax.linops import Grouped
+
+if TYPE_CHECKING:
+    from xmcjax.solvers._lane_problem import LaneProblem
 
 # The same numbers in native/newton/plane_search.h, which says more about them.
 LONGEST = 2.0  #: t
@@ -80,6 +87,29 @@ class _Search(NamedTuple):
 def rounding_error(value):
     """That a change of f near this value may have."""
     return 2 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+
+
+def sums_along(problem: LaneProblem, z, m, fresh) -> Callable[[jax.Array, jax.Array], Sums]:
+    """The sums over the rows of a problem, of margins z [n, B] and m [n, B]; fresh lanes are at z = 0.
+
+    In one kernel that reads each array once where X is multiplied by those of xmcjax-cuda.
+    """
+    op, loss, c, o = problem.op, problem.loss, problem.weight, problem.shift
+    if isinstance(op, Grouped) and op.kernels == "cuda" and loss.native is not None:
+        kernel = functools.partial(native.cuda_plane_sums, loss.native, loss.parameter)
+        return lambda t, beta: Sums(*kernel(z, m, problem.y, c, o, t, beta, fresh))
+    y = problem.y.astype(m.dtype)
+    z = jnp.where(fresh, 0, z)
+    before = jnp.where(fresh, 0, c * loss.score_value(z + o, y))
+
+    def sums(t, beta):
+        at = z + t * m + beta + o
+        slope, curvature = c * loss.score_grad(at, y), c * loss.score_curv(at, y)
+        change = c * loss.score_value(at, y) - before
+        terms = (change, slope, slope * m, curvature, curvature * m, curvature * m * m)
+        return Sums(*(jnp.sum(term, axis=0) for term in terms))
+
+    return sums
 
 
 def plane_search(

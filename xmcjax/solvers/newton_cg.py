@@ -54,7 +54,7 @@ from xmcjax.solvers._cg import PART_OF_BOUND, Progress, cg
 from xmcjax.solvers._host_loop import run_in_calls
 from xmcjax.solvers._lane_problem import LaneProblem as LaneProblem
 from xmcjax.solvers._lane_problem import lane_problem as lane_problem
-from xmcjax.solvers._plane_search import Plane, Sums, plane_search, rounding_error
+from xmcjax.solvers._plane_search import Plane, plane_search, rounding_error, sums_along
 from xmcjax.solvers._proximal_step import proximal_step
 
 
@@ -291,12 +291,6 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     m = op.matmat(direction) + direction_bias
     before = jnp.where(fresh, 0, losses(z))
 
-    def sums(t, beta):
-        at = z + t * m + beta
-        slope, curvature = slopes(at), curvatures(at)
-        terms = (losses(at) - before, slope, slope * m, curvature, curvature * m, curvature * m * m)
-        return Sums(*(jnp.sum(term, axis=0) for term in terms))
-
     plane = Plane(
         fresh=fresh,
         steps=state.steps,
@@ -313,6 +307,7 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
         bias_tolerance=0.1 * problem.tolerance,
     )
     shrinks = jnp.asarray(hp.backtracking) > 0
+    sums = sums_along(problem, state.z, m, fresh)
     t, beta, failed = plane_search(
         sums, plane, lanes & ~shrinks, armijo=hp.armijo, max_halvings=hp.max_backtracks
     )

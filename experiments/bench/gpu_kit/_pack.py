@@ -94,6 +94,14 @@ def _wheels(folder: Path, python: str) -> None:
             shutil.copy(_data.ROOT / name, scratch)
         shutil.copytree(_data.ROOT / "xmcjax", Path(scratch) / "xmcjax")
         subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "-w", folder, scratch], check=True)
+    if shutil.which("nvcc") is None:
+        print("nvcc is not there: the folder has no CUDA kernels (xmcjax-cuda)")
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            ignored = shutil.ignore_patterns("build")
+            shutil.copytree(_data.ROOT / "cuda", Path(scratch) / "cuda", ignore=ignored)
+            made = [*pip, "wheel", "--quiet", "--no-deps", "-w", folder, Path(scratch) / "cuda"]
+            subprocess.run(made, check=True)
     # The library has no Python in it: "py3-none-linux_x86_64" fits every version.
     platforms = [word for name in PLATFORMS for word in ("--platform", name)]
     only = ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--python-version", python]

@@ -113,7 +113,7 @@ class Runner:
             print(note, flush=True)
 
     def _install(self) -> list[str]:
-        """Our wheel, and of the others those that the machine lacks; what went wrong."""
+        """Our wheels, and of the others those that the machine lacks; what went wrong."""
         notes = []
         done = self.site / "installed"
         if done.exists():
@@ -121,7 +121,7 @@ class Runner:
         for wheel in sorted((self.folder / "wheels").glob("*.whl")):
             name = wheel.name.split("-")[0]
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                if name != "xmcjax" and importlib.metadata.version(name):
+                if name not in ("xmcjax", "xmcjax_cuda") and importlib.metadata.version(name):
                     continue
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
             command = [*pip, "--no-cache-dir", "--upgrade", "--target", str(self.site), str(wheel)]

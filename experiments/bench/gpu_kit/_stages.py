@@ -17,6 +17,7 @@ class Stage(NamedTuple):
 
 STAGES = (
     Stage("environment", 60),
+    Stage("cuda_kernels", 60),
     Stage("products", 90),
     Stage("vectors", 90),
     Stage("solvers", 180),

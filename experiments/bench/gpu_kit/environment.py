@@ -19,7 +19,7 @@ def run(kit: Kit) -> None:
     """`xmcjax info`, the devices, the state of the GPU; then the two ceilings."""
     import jax
 
-    from xmcjax import linops
+    from xmcjax import linops, native
     from xmcjax.cli import info
 
     with kit.attempt("library"):
@@ -37,6 +37,7 @@ def run(kit: Kit) -> None:
             kind=device.device_kind,
             memory_stats=device.memory_stats() or {},
             gpu_ready=linops.gpu_ready(),
+            cuda_absence=native.cuda_absence(),
             native_ready=linops.native_ready(),
             warnings=[str(warning.message) for warning in warned],
             nvidia_smi=_nvidia_smi(),

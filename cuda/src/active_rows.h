@@ -1,0 +1,274 @@
+// Products that leave out the rows of X whose entries in a tile of 32 lanes are all zero.
+//
+// A panel is at most 32 tiles, 1,024 lanes, so that a word of 32 bits tells for a row which tiles need it.
+// Thread j of a warp counts for tile j.
+#pragma once
+
+#include "rows.h"
+
+namespace xmcjax::cuda {
+
+constexpr int kTiles = 32;  // of a panel
+constexpr int kPart = 1024;  // pieces that one warp counts and lists
+constexpr int kScanned = 8;  // counts that one thread adds up together
+constexpr int kAtOnce = 4;  // active entries of which the loads are under way together
+
+// The lanes of a panel.
+struct Panel {
+  int32_t first;  // lane
+  int32_t tiles;
+  int32_t lanes;  // of the whole arrays
+};
+
+// words[i]: the tiles in which row i of C has an entry that is not 0, in a lane that is alive.
+template <class T>
+struct Mark {
+  const T* c;  // [n, lanes]
+  const uint8_t* alive;  // [lanes]; null for all
+  uint32_t* words;  // [n]
+  Panel panel;
+
+  XMCJAX_BODY void operator()(int64_t row) const {
+    uint32_t word = 0;
+    for (int j = 0; j < panel.tiles; ++j) {
+      Each<bool> there;
+      EACH(t) {
+        const int32_t lane = panel.first + j * kWarp + t;
+        there[t] = lane < panel.lanes && load(c + row * panel.lanes + lane) != T(0) &&
+                   (alive == nullptr || load(alive + lane) != 0);
+      }
+      word |= uint32_t(ballot(there) != 0) << j;
+    }
+    EACH(t) {
+      if (t == 0) words[row] = word;
+    }
+  }
+};
+
+// The words of 32 pieces from `piece` on; 0 beyond the last one.
+XMCJAX_BODY Each<uint32_t> words_of_pieces(const uint32_t* words, const int32_t* row, int32_t piece,
+                                           int32_t pieces) {
+  Each<uint32_t> word;
+  EACH(t) { word[t] = piece + t < pieces ? words[load(row + piece + t)] : 0u; }
+  return word;
+}
+
+XMCJAX_BODY uint32_t pieces_of_tile(Each<uint32_t>& word, int j) {
+  Each<bool> there;
+  EACH(t) { there[t] = (word[t] >> j & 1u) != 0; }
+  return ballot(there);
+}
+
+// counts[part, j]: the active pieces of tile j among 1,024.
+struct Count {
+  const uint32_t* words;
+  const int32_t* row;  // [pieces]
+  int32_t* counts;  // [parts, 32]
+  int32_t pieces;
+  int32_t tiles;
+
+  XMCJAX_BODY void operator()(int64_t part) const {
+    Each<int32_t> count;
+    EACH(t) { count[t] = 0; }
+    const int32_t end = int32_t(part + 1) * kPart;
+    for (int32_t piece = int32_t(part) * kPart; piece < end && piece < pieces; piece += kWarp) {
+      Each<uint32_t> word = words_of_pieces(words, row, piece, pieces);
+      for (int j = 0; j < tiles; ++j) {
+        const int32_t here = count_bits(pieces_of_tile(word, j));
+        EACH(t) {
+          if (t == j) count[t] += here;
+        }
+      }
+    }
+    EACH(t) { counts[part * kTiles + t] = count[t]; }
+  }
+};
+
+// counts[part, j] becomes the place of the first listed piece of the part in tile j, total[0] the number of
+// all; one warp.
+struct Scan {
+  int32_t* counts;
+  int32_t* total;  // [1]
+  int32_t parts;
+
+  XMCJAX_BODY void operator()(int64_t) const {
+    Each<int32_t> sum, place;
+    EACH(t) {
+      int32_t all = 0;
+      for (int32_t part = 0; part < parts; ++part) all += counts[int64_t(part) * kTiles + t];
+      sum[t] = all;
+      place[t] = 0;
+    }
+    // tile after tile
+    int32_t before = 0;
+    for (int j = 0; j < kTiles; ++j) {
+      const int32_t of_tile = from(sum, j);
+      EACH(t) {
+        if (t == j) place[t] = before;
+      }
+      before += of_tile;
+    }
+    EACH(t) {
+      if (t == 0) total[0] = before;
+      int32_t at = place[t];
+      for (int32_t part = 0; part < parts; part += kScanned) {
+        // loaded together, before any is written
+        int32_t of_part[kScanned];
+        XMCJAX_UNROLL
+        for (int i = 0; i < kScanned; ++i)
+          of_part[i] = part + i < parts ? counts[int64_t(part + i) * kTiles + t] : 0;
+        XMCJAX_UNROLL
+        for (int i = 0; i < kScanned; ++i) {
+          if (part + i < parts) counts[int64_t(part + i) * kTiles + t] = at;
+          at += of_part[i];
+        }
+      }
+    }
+  }
+};
+
+struct Item {
+  int32_t piece;
+  int32_t tile;
+};
+
+// The active pieces of a part, in their order.
+struct List {
+  const uint32_t* words;
+  const int32_t* row;
+  const int32_t* places;  // [parts, 32], what Scan made
+  Item* list;
+  int32_t pieces;
+  int32_t tiles;
+
+  XMCJAX_BODY void operator()(int64_t part) const {
+    Each<int32_t> place;
+    EACH(t) { place[t] = places[part * kTiles + t]; }
+    const int32_t end = int32_t(part + 1) * kPart;
+    for (int32_t piece = int32_t(part) * kPart; piece < end && piece < pieces; piece += kWarp) {
+      Each<uint32_t> word = words_of_pieces(words, row, piece, pieces);
+      for (int j = 0; j < tiles; ++j) {
+        const uint32_t here = pieces_of_tile(word, j);
+        const int32_t at = from(place, j);
+        EACH(t) {
+          if (here >> t & 1u) list[at + count_bits(here & bits_below(t))] = Item{piece + t, j};
+          if (t == j) place[t] += count_bits(here);
+        }
+      }
+    }
+  }
+};
+
+// D ∘ (X V) of the listed pieces: as many warps as the GPU holds take one after the other.
+template <class T>
+struct Scores {
+  Rows<T> rows;
+  const T* v;  // [p, lanes]
+  const T* d;  // [m, lanes]
+  Sums<T> sums;
+  const Item* list;
+  const int32_t* total;
+  Panel panel;
+  int64_t warps;
+
+  XMCJAX_BODY void operator()(int64_t warp) const {
+    const int64_t count = load(total);
+    for (int64_t k = warp; k < count; k += warps) {
+      const Item item = list[k];
+      const int32_t start = load(rows.start + item.piece), stop = load(rows.stop + item.piece);
+      const T* scale = d + int64_t(load(rows.row + item.piece)) * panel.lanes;
+      T* to = sums.of(item.piece, rows.m, panel.lanes);
+      EACH(t) {
+        const int32_t lane = panel.first + item.tile * kWarp + t;
+        if (lane < panel.lanes) {
+          Pack<T, 1> total_of_lane = {{T(0)}};
+          for (int32_t g = start; g < stop; ++g)
+            add_group<1>(rows, g, v, panel.lanes, false, lane, total_of_lane);
+          to[lane] = load(scale + lane) * total_of_lane.of[0];
+        }
+      }
+    }
+  }
+};
+
+// Aᵀ C for one piece of Aᵀ, `rows`, and TILES tiles, of which a thread has one lane each: rows of C that
+// `words` leaves out in a tile are not loaded there. 32 entries at once are asked which tiles need them.
+template <class T, int TILES>
+struct Columns {
+  Rows<T> rows;
+  const T* c;  // [p, lanes]
+  const uint32_t* words;  // [p]
+  Sums<T> sums;
+  Panel panel;
+  bool square;
+
+  static int64_t warps(const Rows<T>& rows, const Panel& panel) {
+    return int64_t(rows.pieces) * ((panel.tiles + TILES - 1) / TILES);
+  }
+
+  XMCJAX_BODY void operator()(int64_t warp) const {
+    const int32_t piece = int32_t(warp % rows.pieces), first_tile = int32_t(warp / rows.pieces) * TILES;
+    const int64_t end = int64_t(load(rows.stop + piece)) * kGroup;
+    Each<T> total[TILES];
+    XMCJAX_UNROLL
+    for (int j = 0; j < TILES; ++j) EACH(t) {
+        total[j][t] = T(0);
+      }
+    for (int64_t entry = int64_t(load(rows.start + piece)) * kGroup; entry < end; entry += kWarp) {
+      Each<int32_t> at;
+      Each<T> x;
+      Each<uint32_t> word;
+      EACH(t) {
+        at[t] = 0, x[t] = T(0), word[t] = 0;
+        if (entry + t < end) {
+          const T value = load(rows.value + entry + t);
+          if (value != T(0)) {  // without those that fill a group up
+            at[t] = load(rows.index + entry + t);
+            x[t] = square ? value * value : value;
+            word[t] = words[at[t]] >> first_tile;
+          }
+        }
+      }
+      XMCJAX_UNROLL
+      for (int j = 0; j < TILES; ++j) {
+        uint32_t mask = pieces_of_tile(word, j);
+        while (mask != 0) add(mask, at, x, (first_tile + j) * kWarp, total[j]);
+      }
+    }
+    T* to = sums.of(piece, rows.m, panel.lanes);
+    XMCJAX_UNROLL
+    for (int j = 0; j < TILES; ++j) EACH(t) {
+        const int32_t lane = panel.first + (first_tile + j) * kWarp + t;
+        if (lane < panel.lanes) to[lane] = total[j][t];
+      }
+  }
+
+ private:
+  // The next entries of a mask, in their order, of which it is cleared.
+  XMCJAX_BODY void add(uint32_t& mask, Each<int32_t>& at, Each<T>& x, int32_t lane_of_tile,
+                       Each<T>& total) const {
+    int32_t row[kAtOnce];
+    T factor[kAtOnce];
+    bool there[kAtOnce];
+    XMCJAX_UNROLL
+    for (int u = 0; u < kAtOnce; ++u) {
+      there[u] = mask != 0;
+      const int i = there[u] ? lowest_bit(mask) : 0;
+      row[u] = from(at, i);
+      factor[u] = from(x, i);
+      mask &= mask - 1;
+    }
+    EACH(t) {
+      const int32_t lane = panel.first + lane_of_tile + t;
+      T loaded[kAtOnce];
+      XMCJAX_UNROLL
+      for (int u = 0; u < kAtOnce; ++u)
+        loaded[u] = there[u] && lane < panel.lanes ? load(c + int64_t(row[u]) * panel.lanes + lane) : T(0);
+      XMCJAX_UNROLL
+      for (int u = 0; u < kAtOnce; ++u)
+        if (there[u]) total[t] = multiply_add(factor[u], loaded[u], total[t]);
+    }
+  }
+};
+
+}  // namespace xmcjax::cuda

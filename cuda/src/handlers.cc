@@ -1,0 +1,234 @@
+// The kernels as targets of XLA, xmcjax_cuda_*, for the stream that XLA computes on. xmcjax/native/_cuda.py
+// says what the arrays are. With XMCJAX_ON_HOST they are targets for the CPU, which tests call.
+#include <initializer_list>
+
+#include "launch.h"
+#include "xla/ffi/api/ffi.h"
+
+// Raised with ABI in xmcjax/native/_cuda.py whenever the arrays of a target change.
+#define XMCJAX_CUDA_ABI 1
+#define XMCJAX_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace ffi = xla::ffi;
+
+namespace xmcjax::cuda {
+struct NoStream {};
+}  // namespace xmcjax::cuda
+
+#ifdef XMCJAX_ON_HOST
+using StreamOfXla = xmcjax::cuda::NoStream;
+template <>
+struct xla::ffi::CtxDecoding<xmcjax::cuda::NoStream> {
+  using Type = xmcjax::cuda::Stream;
+  static std::optional<Type> Decode(const XLA_FFI_Api*, XLA_FFI_ExecutionContext*, DiagnosticEngine&) {
+    return nullptr;
+  }
+};
+#else
+using StreamOfXla = ffi::PlatformStream<xmcjax::cuda::Stream>;
+#endif
+
+namespace xmcjax::cuda {
+namespace {
+
+constexpr int kOfRows = 7;  // arrays that a sparse matrix is made of
+
+struct Unfit {
+  std::string why;
+};
+
+// The arrays of a call, by their places; Unfit where one is missing or not as expected.
+class Arrays {
+ public:
+  Arrays(ffi::RemainingArgs in, ffi::RemainingRets out) : in_(in), out_(out) {}
+
+  ffi::AnyBuffer in(size_t i) const {
+    auto buffer = in_.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) throw Unfit{"argument " + std::to_string(i) + " is missing"};
+    return *buffer;
+  }
+
+  template <class T>
+  const T* given(size_t i, std::initializer_list<int64_t> shape) const {
+    return checked<T>(in(i), shape, "argument ", i);
+  }
+
+  template <class T>
+  T* made(size_t i, std::initializer_list<int64_t> shape) const {
+    auto buffer = out_.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) throw Unfit{"result " + std::to_string(i) + " is missing"};
+    return checked<T>(**buffer, shape, "result ", i);
+  }
+
+  // As many numbers as that at least.
+  template <class T>
+  T* room(size_t i, int64_t least) const {
+    auto buffer = out_.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value() || (*buffer)->element_count() * 4 < size_t(least) * sizeof(T))
+      throw Unfit{"result " + std::to_string(i) + " is missing or too small"};
+    return reinterpret_cast<T*>((*buffer)->untyped_data());
+  }
+
+  int64_t size(size_t i, size_t axis) const {
+    const auto dimensions = in(i).dimensions();
+    if (axis >= dimensions.size()) throw Unfit{"argument " + std::to_string(i) + " has too few axes"};
+    return dimensions[axis];
+  }
+
+  // The matrix whose arrays begin at `first`, with a result of the pieces beside its rows.
+  template <class T>
+  Rows<T> rows(size_t first) const {
+    Rows<T> rows;
+    const int64_t groups = size(first, 0), pieces = size(first + 2, 0), longs = size(first + 5, 0);
+    rows.value = given<T>(first, {groups, kGroup});
+    rows.index = given<int32_t>(first + 1, {groups, kGroup});
+    rows.start = given<int32_t>(first + 2, {pieces});
+    rows.stop = given<int32_t>(first + 3, {pieces});
+    rows.row = given<int32_t>(first + 4, {pieces});
+    rows.longs = given<int32_t>(first + 5, {longs});
+    rows.more = given<int32_t>(first + 6, {longs + 1});
+    rows.pieces = int32_t(pieces), rows.long_rows = int32_t(longs), rows.m = 0;
+    return rows;
+  }
+
+ private:
+  template <class T>
+  static T* checked(ffi::AnyBuffer buffer, std::initializer_list<int64_t> shape, const char* what, size_t i) {
+    const auto dimensions = buffer.dimensions();
+    const bool fits = std::equal(dimensions.begin(), dimensions.end(), shape.begin(), shape.end());
+    if (!fits || buffer.size_bytes() != buffer.element_count() * sizeof(T))
+      throw Unfit{what + std::to_string(i) + " has another shape or type than expected"};
+    return reinterpret_cast<T*>(buffer.untyped_data());
+  }
+
+  ffi::RemainingArgs in_;
+  ffi::RemainingRets out_;
+};
+
+template <class T>
+Sums<T> sums_of(const Arrays& arrays, size_t first, Rows<T>& rows, int64_t m, int64_t lanes) {
+  if (m > rows.pieces) throw Unfit{"there are fewer pieces than rows"};
+  rows.m = int32_t(m);
+  return {arrays.made<T>(first, {m, lanes}), arrays.made<T>(first + 1, {rows.pieces - m, lanes})};
+}
+
+// f(T()) for the type of the numbers of argument `place`.
+template <class F>
+ffi::Error typed(const Arrays& arrays, size_t place, F&& f) {
+  std::string fault;
+  try {
+    switch (arrays.in(place).element_type()) {
+      case ffi::F32: fault = f(float()); break;
+      case ffi::F64: fault = f(double()); break;
+      default: return ffi::Error::InvalidArgument("xmcjax_cuda: expected numbers of float32 or float64");
+    }
+  } catch (const Unfit& unfit) {
+    return ffi::Error::InvalidArgument("xmcjax_cuda: " + unfit.why);
+  }
+  return fault.empty() ? ffi::Error::Success() : ffi::Error::Internal("xmcjax_cuda: " + fault);
+}
+
+// A, V -> A V, its further pieces
+ffi::Error product_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, int64_t m,
+                        bool square) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    Rows<T> rows = arrays.rows<T>(0);
+    const int64_t lanes = arrays.size(kOfRows, 1);
+    const T* v = arrays.given<T>(kOfRows, {arrays.size(kOfRows, 0), lanes});
+    const Sums<T> sums = sums_of(arrays, 0, rows, m, lanes);
+    return product(stream, rows, v, sums, int32_t(lanes), square);
+  });
+}
+
+// Xᵀ as rows, C -> Xᵀ C, its further pieces, words
+ffi::Error transposed_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, int64_t d,
+                           bool square) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    Rows<T> columns = arrays.rows<T>(0);
+    const int64_t n = arrays.size(kOfRows, 0), lanes = arrays.size(kOfRows, 1);
+    const T* c = arrays.given<T>(kOfRows, {n, lanes});
+    const Sums<T> sums = sums_of(arrays, 0, columns, d, lanes);
+    return transposed(stream, columns, c, int32_t(n), arrays.made<uint32_t>(2, {n}), sums, int32_t(lanes),
+                      square);
+  });
+}
+
+// X, Xᵀ as rows, D, V, alive -> Xᵀ(D ∘ (X V)), its further pieces; scores, further pieces, words, counts,
+// list, total
+ffi::Error gram_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    Rows<T> rows = arrays.rows<T>(0), columns = arrays.rows<T>(kOfRows);
+    constexpr size_t kD = 2 * kOfRows, kV = kD + 1, kAlive = kD + 2;
+    const int64_t n = arrays.size(kD, 0), lanes = arrays.size(kD, 1), d = arrays.size(kV, 0);
+    const T* curvature = arrays.given<T>(kD, {n, lanes});
+    const T* v = arrays.given<T>(kV, {d, lanes});
+    const uint8_t* alive = arrays.given<uint8_t>(kAlive, {lanes});
+    const Sums<T> sums = sums_of(arrays, 0, columns, d, lanes);
+    Room<T> room;
+    room.scores = sums_of(arrays, 2, rows, n, lanes);
+    room.words = arrays.made<uint32_t>(4, {n});
+    room.counts = arrays.room<int32_t>(5, int64_t(parts_of(rows.pieces)) * kTiles);
+    const int64_t tiles = (lanes + kWarp - 1) / kWarp,
+                  items = rows.pieces * (tiles < kTiles ? tiles : kTiles);
+    if (items > INT32_MAX)
+      throw Unfit{"there are more than 2^31 - 1 pieces of rows in the tiles of 1024 lanes"};
+    room.list = arrays.room<Item>(6, items);
+    room.total = arrays.room<int32_t>(7, 1);
+    return gram(stream, rows, columns, curvature, v, alive, room, sums, int32_t(lanes));
+  });
+}
+
+// z, m, y, c, o, t, β, fresh -> the six sums of each lane, parts of them
+ffi::Error plane_sums_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, int64_t loss,
+                           double parameter) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t n = arrays.size(0, 0), lanes = arrays.size(0, 1);
+    PlaneArguments<T> a;
+    a.z = arrays.given<T>(0, {n, lanes}), a.m = arrays.given<T>(1, {n, lanes});
+    a.y = arrays.given<int8_t>(2, {n, lanes});
+    const int64_t of_c[] = {arrays.size(3, 0), arrays.size(3, 1)},
+                  of_o[] = {arrays.size(4, 0), arrays.size(4, 1)};
+    for (const auto& shape : {of_c, of_o})
+      if ((shape[0] != 1 && shape[0] != n) || (shape[1] != 1 && shape[1] != lanes))
+        throw Unfit{"weights or shifts have another shape than expected"};
+    a.weight = arrays.given<T>(3, {of_c[0], of_c[1]}), a.shift = arrays.given<T>(4, {of_o[0], of_o[1]});
+    a.weight_of_row = of_c[0] > 1, a.weight_of_lane = of_c[1] > 1;
+    a.shift_of_row = of_o[0] > 1, a.shift_of_lane = of_o[1] > 1;
+    a.t = arrays.given<T>(5, {lanes}), a.beta = arrays.given<T>(6, {lanes});
+    a.fresh = arrays.given<uint8_t>(7, {lanes});
+    a.out = arrays.made<T>(0, {6, lanes});
+    a.parts = arrays.room<double>(1, room_of_parts(n, lanes));
+    a.parameter = parameter, a.n = int32_t(n), a.lanes = int32_t(lanes);
+    return plane_sums(stream, loss, a);
+  });
+}
+
+}  // namespace
+}  // namespace xmcjax::cuda
+
+// A target of XLA that the library shows; what else it is bound to follows.
+#define XMCJAX_TARGET(name, function, binding)                              \
+  XMCJAX_EXPORT XLA_FFI_Error* xmcjax_cuda_##name(XLA_FFI_CallFrame*);      \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(xmcjax_cuda_##name, xmcjax::cuda::function, \
+                                ffi::Ffi::Bind().Ctx<StreamOfXla>().RemainingArgs().RemainingRets() binding)
+
+XMCJAX_TARGET(matmat, product_call, .Attr<int64_t>("rows").Attr<bool>("square"));
+XMCJAX_TARGET(rmatmat, transposed_call, .Attr<int64_t>("rows").Attr<bool>("square"));
+XMCJAX_TARGET(gram_matmat, gram_call, );
+XMCJAX_TARGET(plane_sums, plane_sums_call, .Attr<int64_t>("loss").Attr<double>("parameter"));
+
+XMCJAX_EXPORT int xmcjax_cuda_abi() { return XMCJAX_CUDA_ABI; }
+
+// "" where the kernels run on this machine, else why they do not.
+XMCJAX_EXPORT const char* xmcjax_cuda_unusable() {
+  static const std::string why = xmcjax::cuda::unusable();
+  return why.c_str();
+}

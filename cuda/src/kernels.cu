@@ -1,0 +1,253 @@
+// The kernels and the order in which they run. Compiled as C++ with XMCJAX_ON_HOST, the same on the CPU, one
+// warp after the other.
+#include "launch.h"
+
+namespace xmcjax::cuda {
+namespace {
+
+constexpr int kThreads = 256;  // of a block
+constexpr int kWarps = kThreads / kWarp;
+
+#ifdef __CUDACC__
+
+template <class Body>
+__global__ void __launch_bounds__(kThreads) xmcjax_kernel(const Body body, const int64_t warps) {
+  const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  if (warp < warps) body(warp);
+}
+
+std::string said(cudaError_t error) { return error == cudaSuccess ? "" : cudaGetErrorString(error); }
+
+// The device of a stream is the current one while this lives; errors of others before it are forgotten.
+class OnDeviceOf {
+ public:
+  explicit OnDeviceOf(Stream stream) {
+    cudaGetLastError();
+    int device = 0;
+    cudaGetDevice(&before_);
+    if (cudaStreamGetDevice(stream, &device) == cudaSuccess && device != before_) {
+      changed_ = true;
+      cudaSetDevice(device);
+    }
+  }
+  ~OnDeviceOf() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  OnDeviceOf(const OnDeviceOf&) = delete;
+  OnDeviceOf& operator=(const OnDeviceOf&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+template <class Body>
+std::string run(Stream stream, int64_t warps, const Body& body) {
+  if (warps == 0) return "";
+  const int64_t blocks = (warps + kWarps - 1) / kWarps;
+  if (blocks > 0x7fffffff) return "the product needs more than 2^31 - 1 blocks of threads";
+  xmcjax_kernel<<<unsigned(blocks), kThreads, 0, stream>>>(body, warps);
+  return said(cudaGetLastError());
+}
+
+// Warps that the current GPU holds at once, of those kernels that take one piece after another.
+int64_t resident_warps() {
+  int device = 0, processors = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+    processors = 64;
+  return int64_t(processors) * 64;
+}
+
+#else
+
+struct OnDeviceOf {
+  explicit OnDeviceOf(Stream) {}
+};
+
+template <class Body>
+std::string run(Stream, int64_t warps, const Body& body) {
+  for (int64_t warp = 0; warp < warps; ++warp) body(warp);
+  return "";
+}
+
+int64_t resident_warps() { return 7; }
+
+#endif
+
+// One launch after the other on a stream, until one fails.
+class Launches {
+ public:
+  explicit Launches(Stream stream) : stream_(stream), on_device_(stream) {}
+  template <class Body>
+  void operator()(int64_t warps, const Body& body) {
+    if (fault.empty()) fault = run(stream_, warps, body);
+  }
+  std::string fault;  // of the one that failed
+
+ private:
+  Stream stream_;
+  OnDeviceOf on_device_;
+};
+
+template <class F>
+void over_panels(int32_t lanes, F&& f) {
+  for (int32_t first = 0; first < lanes; first += kTiles * kWarp) {
+    const int32_t left = (lanes - first + kWarp - 1) / kWarp;
+    f(Panel{first, left < kTiles ? left : kTiles, lanes});
+  }
+}
+
+template <class T>
+Join<T> joined(const Rows<T>& rows, Sums<T> sums, const uint32_t* active, const Panel& panel) {
+  const int32_t end = panel.first + panel.tiles * kWarp;
+  return {rows, sums, active, panel.first, panel.first, end < panel.lanes ? end : panel.lanes, panel.lanes};
+}
+
+template <class T, int TILES>
+void columns_of(Launches& launch, const Rows<T>& rows, const T* c, const uint32_t* words, Sums<T> sums,
+                const Panel& panel, bool square) {
+  using Body = Columns<T, TILES>;
+  launch(Body::warps(rows, panel), Body{rows, c, words, sums, panel, square});
+}
+
+// Aᵀ C of one panel, whose words are there.
+template <class T>
+void columns(Launches& launch, const Rows<T>& rows, const T* c, const uint32_t* words, Sums<T> sums,
+             const Panel& panel, bool square) {
+  if (panel.tiles == 1) columns_of<T, 1>(launch, rows, c, words, sums, panel, square);
+  else if (panel.tiles <= 4) columns_of<T, 4>(launch, rows, c, words, sums, panel, square);
+  else columns_of<T, 8>(launch, rows, c, words, sums, panel, square);
+  const Join<T> join = joined(rows, sums, nullptr, panel);
+  launch(Join<T>::warps(rows, join.end - join.first), join);
+}
+
+}  // namespace
+
+template <class T>
+std::string product(Stream stream, const Rows<T>& rows, const T* v, Sums<T> sums, int32_t lanes,
+                    bool square) {
+  constexpr int kWide = 16 / int(sizeof(T));
+  Launches launch(stream);
+  if (lanes >= kWarp * kWide && lanes % kWide == 0)
+    launch(Product<T, kWide>::warps(rows, lanes), Product<T, kWide>{rows, v, sums, lanes, square});
+  else launch(Product<T, 1>::warps(rows, lanes), Product<T, 1>{rows, v, sums, lanes, square});
+  launch(Join<T>::warps(rows, lanes), Join<T>{rows, sums, nullptr, 0, 0, lanes, lanes});
+  return launch.fault;
+}
+
+template <class T>
+std::string transposed(Stream stream, const Rows<T>& rows, const T* c, int32_t n, uint32_t* words,
+                       Sums<T> sums, int32_t lanes, bool square) {
+  Launches launch(stream);
+  over_panels(lanes, [&](const Panel& panel) {
+    launch(n, Mark<T>{c, nullptr, words, panel});
+    columns(launch, rows, c, words, sums, panel, square);
+  });
+  return launch.fault;
+}
+
+template <class T>
+std::string gram(Stream stream, const Rows<T>& rows, const Rows<T>& transpose, const T* d, const T* v,
+                 const uint8_t* alive, Room<T> room, Sums<T> sums, int32_t lanes) {
+  Launches launch(stream);
+  const int32_t parts = parts_of(rows.pieces);
+  const int64_t warps = resident_warps();  // of the device of the stream
+  over_panels(lanes, [&](const Panel& panel) {
+    launch(rows.m, Mark<T>{d, alive, room.words, panel});
+    launch(parts, Count{room.words, rows.row, room.counts, rows.pieces, panel.tiles});
+    launch(1, Scan{room.counts, room.total, parts});
+    launch(parts, List{room.words, rows.row, room.counts, room.list, rows.pieces, panel.tiles});
+    launch(warps, Scores<T>{rows, v, d, room.scores, room.list, room.total, panel, warps});
+    const Join<T> join = joined(rows, room.scores, room.words, panel);
+    launch(Join<T>::warps(rows, join.end - join.first), join);
+    columns(launch, transpose, (const T*)room.scores.out, room.words, sums, panel, false);
+  });
+  return launch.fault;
+}
+
+namespace {
+
+template <class T, int LOSS>
+std::string plane_sums_of(Stream stream, const PlaneArguments<T>& a) {
+  Launches launch(stream);
+  int32_t count = (a.n + kRows - 1) / kRows;
+  const int32_t tiles = (a.lanes + kWarp - 1) / kWarp;
+  const int64_t width = int64_t(kSums) * a.lanes;
+  launch(
+      int64_t(count) * tiles,
+      PlaneSums<T, LOSS>{a.z,
+                         a.m,
+                         a.y,
+                         {a.weight, a.weight_of_row ? (a.weight_of_lane ? a.lanes : 1) : 0, a.weight_of_lane},
+                         {a.shift, a.shift_of_row ? (a.shift_of_lane ? a.lanes : 1) : 0, a.shift_of_lane},
+                         a.t,
+                         a.beta,
+                         a.fresh,
+                         a.parts,
+                         T(a.parameter),
+                         a.n,
+                         a.lanes});
+  double* in = a.parts;
+  for (; count > kFold; count = (count + kFold - 1) / kFold) {
+    double* out = in + count * width;
+    launch(Fold<double>::warps(count, width), Fold<double>{in, out, count, width});
+    in = out;
+  }
+  launch(Fold<T>::warps(count, width), Fold<T>{in, a.out, count, width});
+  return launch.fault;
+}
+
+}  // namespace
+
+template <class T>
+std::string plane_sums(Stream stream, int64_t loss, const PlaneArguments<T>& a) {
+  switch (loss) {
+    case kSquaredHinge: return plane_sums_of<T, kSquaredHinge>(stream, a);
+    case kLogistic: return plane_sums_of<T, kLogistic>(stream, a);
+    case kHuberHinge: return plane_sums_of<T, kHuberHinge>(stream, a);
+    case kPoisson: return plane_sums_of<T, kPoisson>(stream, a);
+    default: return "no loss has the number " + std::to_string(loss);
+  }
+}
+
+#define XMCJAX_OF(T)                                                                                         \
+  template std::string product<T>(Stream, const Rows<T>&, const T*, Sums<T>, int32_t, bool);                 \
+  template std::string transposed<T>(Stream, const Rows<T>&, const T*, int32_t, uint32_t*, Sums<T>, int32_t, \
+                                     bool);                                                                  \
+  template std::string gram<T>(Stream, const Rows<T>&, const Rows<T>&, const T*, const T*, const uint8_t*,   \
+                               Room<T>, Sums<T>, int32_t);                                                   \
+  template std::string plane_sums<T>(Stream, int64_t, const PlaneArguments<T>&);
+XMCJAX_OF(float)
+XMCJAX_OF(double)
+
+#ifdef __CUDACC__
+
+std::string unusable() {
+  int driver = 0, runtime = 0, devices = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (driver == 0) return "there is no driver of CUDA";
+  if (driver < runtime)
+    return "they need a driver for CUDA " + std::to_string(runtime / 1000) + "." +
+           std::to_string(runtime % 1000 / 10) + ", and this one is for " + std::to_string(driver / 1000) +
+           "." + std::to_string(driver % 1000 / 10);
+  if (const cudaError_t error = cudaGetDeviceCount(&devices)) return said(error);
+  for (int device = 0; device < devices; ++device) {
+    int major = 0, minor = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    if (major * 10 + minor < 75)
+      return "they need compute capability 7.5, and a GPU here has " + std::to_string(major) + "." +
+             std::to_string(minor);
+  }
+  return devices == 0 ? "there is no GPU" : "";
+}
+
+#else
+
+std::string unusable() { return "they were compiled for the CPU, to be tested"; }
+
+#endif
+
+}  // namespace xmcjax::cuda

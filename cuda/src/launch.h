@@ -1,0 +1,71 @@
+// What the handlers ask for; kernels.cu makes it. Each returns "" or why a kernel could not be started.
+#pragma once
+
+#include <string>
+
+#include "active_rows.h"
+#include "plane_sums.h"
+#include "rows.h"
+
+struct CUstream_st;  // what cudaStream_t points to
+
+namespace xmcjax::cuda {
+
+using Stream = struct ::CUstream_st*;
+
+// Sizes of what is worked with, of X [n, d] and its pieces.
+inline int32_t parts_of(int32_t pieces) { return (pieces + kPart - 1) / kPart; }
+
+template <class T>
+struct Room {
+  Sums<T> scores;   // [n, lanes] and the further pieces of its rows
+  uint32_t* words;  // [n]
+  int32_t* counts;  // [parts, 32]
+  Item* list;       // [pieces × the tiles of a panel]
+  int32_t* total;   // [1]
+};
+
+// A V
+template <class T>
+std::string product(Stream, const Rows<T>& rows, const T* v, Sums<T> sums, int32_t lanes, bool square);
+
+// Xᵀ C, of Xᵀ in rows and C [n, lanes]
+template <class T>
+std::string transposed(Stream, const Rows<T>& columns, const T* c, int32_t n, uint32_t* words, Sums<T> sums,
+                       int32_t lanes, bool square);
+
+// Xᵀ(D ∘ (X V)), without the lanes that are not alive
+template <class T>
+std::string gram(Stream, const Rows<T>& rows, const Rows<T>& columns, const T* d, const T* v,
+                 const uint8_t* alive, Room<T> room, Sums<T> sums, int32_t lanes);
+
+// Numbers of float64 that the sums of the search take: of parts of 128 rows, of 64 of these, and so on.
+inline int64_t room_of_parts(int64_t n, int64_t lanes) {
+  int64_t count = (n + kRows - 1) / kRows, all = count;
+  while (count > kFold) all += count = (count + kFold - 1) / kFold;
+  return all * kSums * lanes;
+}
+
+template <class T>
+struct PlaneArguments {
+  const T *z, *m;
+  const int8_t* y;
+  const T* weight;
+  const T* shift;
+  bool weight_of_row, weight_of_lane, shift_of_row, shift_of_lane;
+  const T *t, *beta;
+  const uint8_t* fresh;
+  double* parts;  // room_of_parts
+  T* out;         // [6, lanes]
+  double parameter;
+  int32_t n, lanes;
+};
+
+// The sums of the search; "" too where there are no rows or lanes.
+template <class T>
+std::string plane_sums(Stream, int64_t loss, const PlaneArguments<T>&);
+
+// "" where this machine has a driver and a GPU for these kernels; else why not.
+std::string unusable();
+
+}  // namespace xmcjax::cuda

@@ -1,0 +1,131 @@
+"""The kernels of xmcjax-cuda on a GPU: first against float64, twice, then beside those for Triton."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import scipy.sparse as sp
+
+from experiments.bench.gpu_kit._kit import Kit, copy_bandwidth, seconds_of
+from experiments.bench.gpu_kit.products import TOLERANCE, WORKS, relative
+
+LANES = 512
+ACTIVE = 0.015  # of the entries of D, independently of each other
+
+
+def run(kit: Kit) -> None:
+    """Where there is no GPU for them, one figure that says so."""
+    from xmcjax import native
+
+    if not native.cuda_available():
+        packed = any((kit.folder / "wheels").glob("xmcjax_cuda-*"))
+        why = _absence(native)
+        # of a GPU and a wheel that was carried to it, that is a fault
+        wrong = {"right": False} if packed and why != NO_GPU else {}
+        kit.figure("CUDA kernels", not_run=why, **wrong)
+        return
+    _correct(kit)
+    _search(kit)
+    _times(kit)
+
+
+NO_GPU = "the default device is no GPU: nothing of this stage was run"
+
+
+def _absence(native) -> str:
+    import jax
+
+    return NO_GPU if jax.default_backend() != "gpu" else native.cuda_absence()
+
+
+def _correct(kit: Kit) -> None:
+    """The four products, with rows of several pieces; lanes that are no whole tile, few, and two panels."""
+    import jax
+    import jax.numpy as jnp
+
+    from xmcjax import linops
+
+    stored = kit.references()
+    X = sp.csr_matrix(stored["products/X"])
+    A, D, V = X.astype(np.float64), stored["products/D"], stored["products/V"]
+    op = linops.make(X, np.float32, backend="gpu")
+    for lanes in (1, 33, D.shape[1], 1100):
+        copies = -(-lanes // D.shape[1])
+        of_d, of_v = (np.tile(a, copies)[:, :lanes] for a in (D, V))
+        d, v = of_d.astype(np.float64), of_v.astype(np.float64)
+        exact = {
+            "matmat": A @ v,
+            "rmatmat": A.T @ d,
+            "gram_matmat": A.T @ (d * (A @ v)),
+            "squared_rmatmat": A.power(2).T @ d,
+        }
+        for name, work in WORKS.items():
+            with kit.attempt(f"{name}, CUDA, {lanes} lanes"):
+                program = jax.jit(work)
+                first, again = (np.asarray(program(op, jnp.asarray(of_d), jnp.asarray(of_v))) for _ in "ab")
+                error, same = relative(first, exact[name]), first.tobytes() == again.tobytes()
+                right = error <= TOLERANCE and same
+                kit.figure(f"{name}, CUDA, {lanes} lanes", error=error, same_bits=same, right=right)
+
+
+def _search(kit: Kit) -> None:
+    """The sums of the search along a direction, and their part of the bandwidth."""
+    import jax
+    import jax.numpy as jnp
+
+    from xmcjax import losses, native
+
+    rng = np.random.default_rng(0)
+    n, limit = kit.size(100_000, 2_000), copy_bandwidth(kit)
+    z, m = (rng.normal(size=(n, LANES)).astype(np.float32) for _ in "zm")
+    y = np.where(rng.random((n, LANES)) < 0.1, np.int8(1), np.int8(-1))
+    one, none = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
+    t, beta = rng.random((2, LANES)).astype(np.float32)
+    fresh = rng.random(LANES) < 0.5
+    on_device = [jnp.asarray(a) for a in (z, m, y, one, none, t, beta, fresh)]
+    few = slice(0, 8)  # lanes that the host works out
+    at = z[:, few].astype(np.float64) * ~fresh[few] + t[few] * m[:, few].astype(np.float64) + beta[few]
+    gap = np.maximum(1 - y[:, few] * at, 0)
+    old = np.maximum(1 - y[:, few] * z[:, few].astype(np.float64), 0) ** 2 * ~fresh[few]
+    slope, curvature, along = -2 * y[:, few] * gap, 2.0 * (gap > 0), m[:, few].astype(np.float64)
+    terms = (gap**2 - old, slope, slope * along, curvature, curvature * along, curvature * along**2)
+    exact = np.stack([term.sum(axis=0) for term in terms])
+    for loss in (losses.squared_hinge, losses.logistic):
+        with kit.attempt(f"search, CUDA, {loss.name}"):
+            program = jax.jit(lambda *a, loss=loss: native.cuda_plane_sums(loss.native, loss.parameter, *a))
+            first, again = (np.asarray(program(*on_device)) for _ in "ab")
+            values: dict = {"same_bits": first.tobytes() == again.tobytes()}
+            values["right"] = values["same_bits"] and bool(np.isfinite(first).all())
+            if loss is losses.squared_hinge:
+                values["error"] = relative(first[:, few], exact)
+                values["right"] &= values["error"] <= 1e-4  # rows beside the kink may fall on its other side
+            seconds = seconds_of(lambda program=program: program(*on_device), 7)[1]
+            share = 9 * n * LANES / limit / seconds
+            kit.figure(f"search, CUDA, {loss.name}", seconds=seconds, share_once=share, **values)
+
+
+def _times(kit: Kit) -> None:
+    """Of the products of one block, by both kinds of kernels; which is to be kept is decided by these."""
+    import importlib.util
+
+    import jax
+    import jax.numpy as jnp
+
+    from experiments import _data
+    from xmcjax import linops
+
+    X = kit.made("small")[0] if kit.small else _data.load_split("stackexchange_tags").X
+    op = linops.make(X, np.float32, backend="gpu")
+    rng = np.random.default_rng(0)
+    V = jnp.asarray(rng.normal(size=(X.shape[1], LANES)).astype(np.float32))
+    D = jnp.asarray((rng.random((X.shape[0], LANES), np.float32) < ACTIVE).astype(np.float32))
+    kinds = ["cuda", "triton"]
+    if importlib.util.find_spec("jax.experimental.pallas.triton") is None:
+        kinds.pop()
+    for kernels in kinds:
+        for name in ("matmat", "rmatmat", "gram_matmat"):
+            with kit.attempt(f"{name}, {kernels}, {LANES} lanes"):
+                program, of_kind = jax.jit(WORKS[name]), dataclasses.replace(op, kernels=kernels)
+                seconds = seconds_of(lambda p=program, o=of_kind: p(o, D, V), 7)[1]
+                kit.figure(f"{name}, {kernels}, {LANES} lanes", seconds=seconds)

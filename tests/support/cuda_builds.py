@@ -1,0 +1,92 @@
+"""The kernels of cuda/, compiled: for the CPU, where the threads of a warp take turns, and by nvcc.
+
+Both become targets of JAX: programs for the CPU call the first and run; programs for a GPU that is only
+described are compiled with the second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import pytest
+
+from tests.support.internals import cuda
+
+PROJECT = Path(__file__).resolve().parents[2] / "cuda"
+SOURCES = PROJECT / "src"
+
+# Of a build, on a busy machine.
+SECONDS = 500
+FLAGS = "-std=c++17 -O1 -Wall -Wextra -Werror -fPIC -shared -ffp-contract=off -DXMCJAX_ON_HOST"
+
+
+@functools.cache
+def folder() -> tempfile.TemporaryDirectory:
+    """Of this process, which ends with it."""
+    return tempfile.TemporaryDirectory(prefix="xmcjax-cuda-")
+
+
+@functools.cache
+def build() -> Path:
+    """The library, compiled once by a process; the test is skipped where there is no compiler."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if compiler is None or not SOURCES.is_dir():
+        pytest.skip("needs a C++ compiler and the sources of xmcjax-cuda")
+    file = Path(folder().name) / "libxmcjax_cuda_host.so"
+    sources = [SOURCES / "handlers.cc", "-x", "c++", SOURCES / "kernels.cu"]
+    command = [compiler, *FLAGS.split(), "-isystem", jax.ffi.include_dir(), *sources, "-o", file]
+    subprocess.run(command, check=True, timeout=SECONDS)
+    return file
+
+
+class Built(NamedTuple):
+    """The shared library of the package xmcjax-cuda."""
+
+    library: Path
+    log: str  #: with what ptxas says of each kernel
+
+
+@functools.cache
+def build_for_gpus() -> Built:
+    """By the CMake file of the package; the test is skipped where there is no nvcc or no CMake."""
+    if shutil.which("cmake") is None or shutil.which(os.environ.get("CUDACXX", "nvcc")) is None:
+        pytest.skip("needs nvcc and CMake")
+    if not SOURCES.is_dir():
+        pytest.skip("needs the sources of xmcjax-cuda")
+    build = Path(folder().name) / "gpus"
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CUDA_FLAGS=-Xptxas -v"]
+    configure = [
+        "cmake",
+        "-S",
+        PROJECT,
+        "-B",
+        build,
+        *options,
+        f"-DXMCJAX_FFI_INCLUDE={jax.ffi.include_dir()}",
+    ]
+    subprocess.run(configure, check=True, capture_output=True, timeout=SECONDS)
+    how = dict(check=True, capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(["cmake", "--build", build], **how)  # type: ignore[call-overload]
+    return Built(build / "libxmcjax_cuda.so", done.stdout + done.stderr)
+
+
+@functools.cache
+def register_for_gpus() -> None:
+    """Programs for a GPU may call the kernels from now on."""
+    assert cuda.register(ctypes.CDLL(str(build_for_gpus().library)), "CUDA") == ""
+
+
+@functools.cache
+def register() -> None:
+    """Programs for the CPU may call the kernels from now on."""
+    library = ctypes.CDLL(str(build()))
+    assert library.xmcjax_cuda_abi() == cuda.ABI
+    assert cuda.register(library, "cpu") == ""
