@@ -45,7 +45,13 @@ __all__ = [
 
 
 def native_ready() -> bool:
-    """Whether the native kernels are built and the default device is a CPU, on which they run."""
+    """Whether the native kernels are built and the default device is a CPU, on which they run.
+
+    Example:
+        >>> backend = "native" if native_ready() else "jnp"
+        >>> make(scipy.sparse.eye_array(3, format="csr"), np.float32, backend=backend).shape
+        (3, 3)
+    """
     return default_platform() == "cpu" and available()
 
 
@@ -53,6 +59,10 @@ def gpu_ready() -> bool:
     """Whether the default device is a GPU for which this JAX compiles the kernels of the "gpu" backend.
 
     They are written for the Triton backend of Pallas, which later releases of JAX may not have.
+
+    Example:
+        >>> gpu_ready() and native_ready()  # each is for one kind of device
+        False
     """
     return (
         default_platform() == "gpu" and importlib.util.find_spec("jax.experimental.pallas.triton") is not None

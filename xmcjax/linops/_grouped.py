@@ -104,6 +104,12 @@ class Grouped(SparseProducts):
         rows, columns: of X and of Xᵀ.
         shape: (n, d).
         interpret: whether the kernels are interpreted, for devices that cannot run them.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> op = linops.make(sp.csr_array(np.float32([[1, 0], [2, 3]])), backend="gpu")
+        >>> type(op).__name__, op.matmat(np.float32([[1], [1]])).tolist()
+        ('Grouped', [[1.0], [5.0]])
     """
 
     rows: Rows
