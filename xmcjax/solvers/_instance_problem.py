@@ -152,7 +152,7 @@ def problem(
     *,
     set_name: str,
     bound,
-    k=1,
+    k: np.typing.ArrayLike = 1,
     gamma=0.0,
     classes: int | None = None,
     backend: str = "auto",
