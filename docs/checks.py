@@ -106,8 +106,12 @@ def failing_blocks(page: Path) -> list[str]:
 
 def blocks(text: str) -> list[str]:
     """The blocks of Python that can be run here."""
-    found = re.findall(r"(?:<!-- needs (\w+) -->\n+)?```python\n(.*?)```", text, re.DOTALL)
-    return [block for needs, block in found if not needs or importlib.util.find_spec(needs)]
+    return [block for needs, block in all_blocks(text) if not needs or importlib.util.find_spec(needs)]
+
+
+def all_blocks(text: str) -> list[tuple[str, str]]:
+    """(the package that it needs, or "", and its text) of every block of Python."""
+    return re.findall(r"(?:<!-- needs (\w+) -->\n+)?```python\n(.*?)```", text, re.DOTALL)
 
 
 @contextlib.contextmanager

@@ -103,6 +103,21 @@ def test_python_in_the_pages(page, tmp_path, monkeypatch):
         plt.close("all")
 
 
+OF_A_PACKAGE = [
+    (page, needs) for page in PAGES for needs, _ in checks.all_blocks(page.read_text()) if needs
+]
+
+
+@pytest.mark.parametrize(("page", "package"), OF_A_PACKAGE, ids=lambda of: getattr(of, "stem", of))
+def test_blocks_that_need_a_package_run_where_it_is(page, package):
+    """The test of the pages runs them: .ci/run has an environment with these packages."""
+    pytest.importorskip(package)
+    text = page.read_text()
+    mine = [block for needs, block in checks.all_blocks(text) if needs == package]
+    assert mine and set(mine) <= set(checks.blocks(text))
+    assert re.search(rf"^pip install .*\b{package}\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+
+
 def test_a_page_that_shows_another_result_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nprint('four', 2 + 2)\n```\n\nprints\n\n    four 5\n")
