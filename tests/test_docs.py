@@ -103,9 +103,7 @@ def test_python_in_the_pages(page, tmp_path, monkeypatch):
         plt.close("all")
 
 
-OF_A_PACKAGE = [
-    (page, needs) for page in PAGES for needs, _ in checks.all_blocks(page.read_text()) if needs
-]
+OF_A_PACKAGE = [(page, needs) for page in PAGES for needs, _ in checks.all_blocks(page.read_text()) if needs]
 
 
 @pytest.mark.parametrize(("page", "package"), OF_A_PACKAGE, ids=lambda of: getattr(of, "stem", of))
