@@ -38,7 +38,9 @@ def found_wrong() -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """0 where the site was built and nothing was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m docs.build", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.build", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--out", type=Path, default=DOCS / "_site", help="folder of the site")
     parser.add_argument("--pages-only", action="store_true", help="run no examples: pages and their links")
     given = parser.parse_args(arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import importlib
+import importlib.util
 import io
 import re
 import unicodedata
@@ -17,10 +18,17 @@ import jax
 
 import xmcjax
 from docs.api import documented, public_modules
+from xmcjax import native
 
 ROOT = Path(__file__).resolve().parent.parent
 # Those outside the site stand beside it in the repository.
 OUTSIDE = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+# Modules whose examples need a package of an extra, or the native kernels.
+_NEEDS = {
+    "distributed": [f"xmcjax.cluster._{name}" for name in ("clients", "mesh", "predict", "train")],
+    "pyarrow": ["xmcjax.data._arrow", "xmcjax.data._arrow_writer"],
+}
+_OF_KERNELS = ("xmcjax.solvers.multiclass_dual._processes",)
 _LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
 _CODE = re.compile(r"^ *```.*?^ *```|^(?: {4,}.*\n)+|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
@@ -53,11 +61,19 @@ def without_example() -> list[str]:
 
 
 def modules_with_examples() -> list[str]:
-    """Names of the modules, private ones too, in which some docstring has an example."""
+    """Names of the modules, private ones too, in which some docstring has an example that can run here."""
     package = Path(xmcjax.__file__).parent
     paths = [path for path in package.rglob("*.py") if ">>> " in path.read_text()]
     names = [".".join(["xmcjax", *path.relative_to(package).with_suffix("").parts]) for path in paths]
-    return sorted(name.removesuffix(".__init__") for name in names)
+    found = sorted(name.removesuffix(".__init__") for name in names)
+    return [name for name in found if _runs_here(name)]
+
+
+def _runs_here(module: str) -> bool:
+    if module in _OF_KERNELS and not native.available():
+        return False
+    needs = [package for package, modules in _NEEDS.items() if module in modules]
+    return all(importlib.util.find_spec(package) for package in needs)
 
 
 def failing_examples(module: str) -> str:
@@ -90,8 +106,12 @@ def failing_blocks(page: Path) -> list[str]:
 
 def blocks(text: str) -> list[str]:
     """The blocks of Python that can be run here."""
-    found = re.findall(r"(?:<!-- needs (\w+) -->\n+)?```python\n(.*?)```", text, re.DOTALL)
-    return [block for needs, block in found if not needs or importlib.util.find_spec(needs)]
+    return [block for needs, block in all_blocks(text) if not needs or importlib.util.find_spec(needs)]
+
+
+def all_blocks(text: str) -> list[tuple[str, str]]:
+    """(the package that it needs, or "", and its text) of every block of Python."""
+    return re.findall(r"(?:<!-- needs (\w+) -->\n+)?```python\n(.*?)```", text, re.DOTALL)
 
 
 @contextlib.contextmanager

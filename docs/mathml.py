@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from docutils import nodes
-from docutils.utils.math import latex2mathml, tex2unichar
+from docutils.utils.math import MathError, latex2mathml, tex2unichar
 
 _TABLES = (tex2unichar.mathalpha, tex2unichar.mathbin, tex2unichar.mathord, tex2unichar.mathrel)
 # Formulas in docstrings have Greek letters and signs as they are; the converter wants their TeX.
@@ -42,7 +42,7 @@ def _mathml(node: nodes.Element, as_block: bool) -> str:
         tex = rf"\begin{{aligned}} {tex} \end{{aligned}}"
     try:
         return latex2mathml.tex2mathml(tex, as_block=as_block)
-    except latex2mathml.MathError as error:
+    except MathError as error:
         raise ValueError(f"{node.source}: {error}: {tex}") from error
 
 

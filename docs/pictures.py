@@ -9,7 +9,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 #: What experiments.bench.everywhere has written; docs/develop/benchmarks.md shows it as a table.
 EVERYWHERE = ROOT / "experiments" / "results" / "bench.everywhere.json"
-PICTURE = ROOT / "docs" / "figures" / "beside_peers.png"
+FIGURES = ROOT / "docs" / "figures"
+PICTURE = FIGURES / "beside_peers.png"
+#: The kind of work on the page of a system, by the name of the page.
+SYSTEMS = {
+    "multiclass": "multi-class SVM",
+    "multinomial": "multinomial regression",
+    "topk": "top-k SVM",
+    "kernels": "kernel regression",
+}
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 
 
 def by_work(result: dict) -> list[tuple[str, str, list[float]]]:
@@ -42,6 +51,37 @@ def beside_peers(result: dict, axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def of_a_work(result: dict, work: str) -> list[tuple[str, str, float, float]]:
+    """(data, peer, seconds of xmcjax, of the peer) of a kind of work; of several peers the fastest."""
+    found: dict[str, tuple[str, str, float, float]] = {}
+    for row in result["rows"]:
+        if row["work"] == work:
+            ours = row["seconds"][result["isas"][0]]
+            this = (row["data"], row["peer"], ours, row["peer_seconds"])
+            found[row["data"]] = min(found.get(row["data"], this), this, key=lambda one: one[3])
+    return list(found.values())
+
+
+def seconds(result: dict, work: str, axes: Any) -> None:
+    """Two dots for each set of data: the processor seconds of xmcjax and of the peer."""
+    rows = of_a_work(result, work)[::-1]
+    for place, (_, _, ours, theirs) in enumerate(rows):
+        axes.plot([ours, theirs], [place, place], color="0.8", linewidth=3, zorder=1)
+    places = range(len(rows))
+    axes.plot([row[2] for row in rows], places, "o", color="C0", label="xmcjax")
+    axes.plot([row[3] for row in rows], places, "s", color="C1", label="the peer")
+    axes.set_yticks(places, [f"{data}\n({peer})" for data, peer, _, _ in rows], fontsize=8.5)
+    axes.set(xscale="log", ylim=(-0.6, len(rows) - 0.4), xlabel="processor seconds, one thread")
+    axes.grid(axis="x", color="0.92")
+    axes.set_axisbelow(True)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=9)
+    ends = [one for row in rows for one in row[2:]]
+    ticks = [tick for tick in _TICKS if min(ends) / 2 <= tick <= 2 * max(ends)]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def main() -> None:
     """Writes the files."""
     import matplotlib
@@ -49,10 +89,16 @@ def main() -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
-    beside_peers(json.loads(EVERYWHERE.read_text()), axes)
-    figure.savefig(PICTURE, dpi=130, metadata={"Software": None})
-    plt.close(figure)
+    result = json.loads(EVERYWHERE.read_text())
+    drawn = {PICTURE: (4.4, lambda axes: beside_peers(result, axes))}
+    for page, work in SYSTEMS.items():
+        height = 1.3 + 0.42 * len(of_a_work(result, work))
+        drawn[FIGURES / f"{page}.png"] = (height, lambda axes, work=work: seconds(result, work, axes))
+    for path, (height, draw) in drawn.items():
+        figure, axes = plt.subplots(figsize=(8, height), layout="constrained")
+        draw(axes)
+        figure.savefig(path, dpi=130, metadata={"Software": None})
+        plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def _numbered(X, y, X_test, y_test) -> Parts:
 
 
 def _dense(name: str) -> Parts:
-    X, y, X_test, y_test = _files(name)
-    return Parts(X.toarray(), y, X_test.toarray(), y_test)
+    X, y, X_test, y_test = _data.fetch(name)[:4]
+    return _numbered(X.toarray(), y, X_test.toarray(), y_test)
 
 
 def _unit_variance(name: str) -> Parts:

@@ -265,8 +265,9 @@ def trace(X, Y, how: OneVsAll, labels: np.ndarray) -> Trace:
         moved = (ends.weights()[chunk] - starts.weights()[chunk]).power(2).sum(axis=1)
         distance[first : first + _LANES] = np.sqrt(moved + (ends.bias[chunk] - starts.bias[chunk]) ** 2)
     # by label and step
-    label, step, *fields = np.array(sorted(records)).T
-    return Trace(label.astype(int), step.astype(int), *fields, positives, distance)
+    label, step, value, active, multiplier, seconds = np.array(sorted(records)).T
+    label, step = label.astype(int), step.astype(int)
+    return Trace(label, step, value, active, multiplier, seconds, positives, distance)
 
 
 def summarise(trace: Trace) -> dict:

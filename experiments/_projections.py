@@ -33,8 +33,8 @@ def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
         return _topk._jnp_project(x, *_numbers(x, r, rho), k=k)[0]  # noqa: SLF001
 
     def weighted(x):
-        zero = jnp.zeros_like(x)
-        return _weighted._jnp_project(x, *_numbers(x, radius), zero, zero + cap, weights(x))[0]  # noqa: SLF001
+        zero, (r,) = jnp.zeros_like(x), _numbers(x, radius)
+        return _weighted._jnp_project(x, r, zero, zero + cap, weights(x))[0]  # noqa: SLF001
 
     def weights(x):
         return jnp.broadcast_to(jnp.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype), x.shape)

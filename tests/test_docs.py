@@ -103,6 +103,19 @@ def test_python_in_the_pages(page, tmp_path, monkeypatch):
         plt.close("all")
 
 
+OF_A_PACKAGE = [(page, needs) for page in PAGES for needs, _ in checks.all_blocks(page.read_text()) if needs]
+
+
+@pytest.mark.parametrize(("page", "package"), OF_A_PACKAGE, ids=lambda of: getattr(of, "stem", of))
+def test_blocks_that_need_a_package_run_where_it_is(page, package):
+    """The test of the pages runs them: .ci/run has an environment with these packages."""
+    pytest.importorskip(package)
+    text = page.read_text()
+    mine = [block for needs, block in checks.all_blocks(text) if needs == package]
+    assert mine and set(mine) <= set(checks.blocks(text))
+    assert re.search(rf"^pip install .*\b{package}\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+
+
 def test_a_page_that_shows_another_result_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nprint('four', 2 + 2)\n```\n\nprints\n\n    four 5\n")
@@ -252,6 +265,46 @@ def test_the_picture_and_the_table_have_the_same_numbers():
     drawn = pictures.by_work(result)
     assert [work for work, _, _ in drawn] == list(dict.fromkeys(row["work"] for row in result["rows"]))
     assert sum(len(ratios) for _, _, ratios in drawn) == len(result["rows"])
+
+
+@pytest.mark.parametrize("page", pictures.SYSTEMS)
+def test_the_page_of_a_system_has_its_parts(page):
+    """Options, cost with the picture that is drawn from results, and references; tables of runs are notes."""
+    text = (ROOT / "docs" / "guide" / f"{page}.md").read_text()
+    for heading in ("Options", "Cost", "References"):
+        assert f"\n## {heading}\n" in text
+    assert text.index("\n## Options\n") < text.index("\n## Cost\n") < text.index("\n## References\n")
+    assert f"../figures/{page}.png" in text and (pictures.FIGURES / f"{page}.png").exists()
+    assert f"../notes/{page}.md" in text
+    assert not re.findall(r"20\d\d-\d\d-\d\d", re.sub(r"\]\([^)]*\)", "", text)), "dated records are notes"
+
+
+def test_the_picture_of_a_system_shows_the_fastest_peer():
+    rows = [("a", "slow", 1.0, 9.0), ("a", "fast", 2.0, 3.0), ("b", "slow", 1.0, 5.0)]
+    result = {
+        "isas": ["avx2"],
+        "rows": [
+            {"work": "w", "data": d, "peer": p, "seconds": {"avx2": s}, "peer_seconds": t}
+            for d, p, s, t in rows
+        ],
+    }
+    assert pictures.of_a_work(result, "w") == [("a", "fast", 2.0, 3.0), ("b", "slow", 1.0, 5.0)]
+    committed = json.loads(pictures.EVERYWHERE.read_text())
+    assert all(pictures.of_a_work(committed, work) for work in pictures.SYSTEMS.values())
+
+
+def test_no_table_stands_twice():
+    """In the pages that somebody has written."""
+    seen: dict[str, str] = {}
+    twice = []
+    for page in PAGES:
+        name = str(page.relative_to(ROOT))
+        for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
+            rows = re.sub(r"[*` ]", "", table)
+            if len(table.splitlines()) >= 4 and rows in seen:
+                twice.append((seen[rows], name, table.splitlines()[0]))
+            seen.setdefault(rows, name)
+    assert not twice
 
 
 @pytest.mark.slow

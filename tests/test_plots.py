@@ -48,6 +48,27 @@ def test_steps_of_a_training(trained):
         plots.convergence([])
     with pytest.raises(ValueError, match=r"^n_rows: "):
         plots.active_fraction(steps, 0)
+    counted = plots.active_fraction(steps, None)
+    assert counted.get_ylabel() == "rows that are active"
+    np.testing.assert_allclose(line(counted)[1], [np.median(active[k]) * X.shape[0] for k in sorted(active)])
+
+
+def test_objective_and_multiplier_of_a_training(trained):
+    *_, steps, _ = trained
+    value, multiple = {}, {}
+    for record in steps:
+        for label, k, f, t in zip(
+            record.labels.tolist(), record.newton_steps.tolist(), record.value, record.multiplier, strict=True
+        ):
+            value.setdefault(label, {})[k] = f
+            multiple.setdefault(k, []).append(t)
+    made, drawn = line(plots.objective(steps))
+    assert made[0] == 0 and drawn[0] == 1
+    for k, shown in zip(made.astype(int), drawn, strict=True):
+        assert shown == pytest.approx(np.median([own[k] / own[0] for own in value.values() if k in own]))
+    made, drawn = line(plots.multiplier(steps))
+    assert made.tolist() == sorted(set(multiple) - {0})
+    np.testing.assert_allclose(drawn, [np.median(multiple[int(k)]) for k in made])
 
 
 def test_steps_by_positives(trained):

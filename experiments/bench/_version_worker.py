@@ -96,10 +96,12 @@ def kernel_regression(X, y, **options) -> Callable:
 
 
 def kernel_product(X, y, columns: int, memory: float, w: float) -> Callable:
+    import jax.numpy as jnp
+
     from xmcjax import kernels
 
     operator = kernels.gram(kernels.RBF(w), kernels.points(X), memory=memory)
-    S = np.ones((X.shape[0], 1, columns), X.dtype)
+    S = jnp.ones((X.shape[0], 1, columns), X.dtype)
 
     def work():
         return np.asarray(operator.matmat(S)).sum()

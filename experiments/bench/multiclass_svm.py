@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -130,7 +131,7 @@ def one_set(name: str, options: Options, log_C: dict[str, int]) -> dict:
     parts = _multiclass.load(name)
     if not sp.issparse(parts.X):
         parts = parts._replace(X=np.ascontiguousarray(parts.X, np.float32))
-    rows = {method: {"seconds": []} for method in methods(parts, options, log_C)}
+    rows: dict[str, dict[str, Any]] = {method: {"seconds": []} for method in methods(parts, options, log_C)}
     for _ in range(options.repeats):
         for method, train in methods(parts, options, log_C).items():
             begin = time.process_time()

@@ -14,6 +14,7 @@ on where one was stopped. Writes multinomial.json and .md.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +120,7 @@ def run(options: Options) -> dict:
     }
 
 
-def _median(times: list[float | None]) -> float | None:
+def _median(times: Sequence[float | None]) -> float | None:
     known = [time for time in times if time is not None]
     return float(np.median(known)) if len(known) == len(times) else None
 

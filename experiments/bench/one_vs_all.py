@@ -21,6 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -141,7 +142,7 @@ def run(options: Options) -> tuple[dict, str]:
     """The result and its Markdown."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, Path(folder))
-        contestants = {
+        contestants: dict[str, Callable[[], dict]] = {
             f"xmcjax {init}": lambda init=init: bench.xmcjax(init, again=True) for init in options.inits
         }
         contestants["xmcjax mean_separating, two threads"] = lambda: bench.xmcjax(
@@ -203,6 +204,7 @@ def scipy_speed_up(bench: Bench) -> float:
             cwd=_worker.ROOT,
             env=environment,
         )
+        assert process.stdin is not None  # a pipe
         process.stdin.write(json.dumps(chosen))
         process.stdin.close()
         both.append(process)

@@ -113,7 +113,7 @@ def contestants(options: Options) -> dict[tuple[str, str], Callable]:
     functions["simplex", "bisection"] = lambda x: bisection(x, r)
     functions["simplex", "optax"] = jax.vmap(lambda x: optax.projections.projection_simplex(x, r))
     if importlib.util.find_spec("jaxopt"):
-        from jaxopt import projection
+        projection = importlib.import_module("jaxopt.projection")
 
         one = np.ones(options.length, np.float32)
         section = (0 * one, jnp.asarray(r * one), one, r)

@@ -92,7 +92,7 @@ def run(options: Options) -> dict:
     return {"models": rows, "stored": stored(options) if options.stored else None}
 
 
-def models(options: Options) -> dict[str, tuple]:
+def models(options: Options) -> dict[str, tuple[Any, Any, Any]]:
     """(weights [L, d], biases, rows) of each model."""
     from xmcjax import OneVsAllClassifier
 

@@ -22,6 +22,7 @@ import shlex
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -155,7 +156,7 @@ def run(options: Options) -> dict:
                 )
         n, d = bench.X.shape
         sizes = {"data": options.data, "n": n, "d": d, "classes": bench.classes}
-    rows = [summarise(*key, values) for key, values in runs.items()]
+    rows = [summarise(problem, program, values) for (problem, program), values in runs.items()]
     for row in rows:
         duals = [other["dual"] for other in rows if other["problem"] == row["problem"] and "dual" in other]
         row["excess"] = (row["primal"] - max(duals)) / row["primal"]
@@ -165,7 +166,7 @@ def run(options: Options) -> dict:
 
 def summarise(problem: str, program: str, runs: list[dict]) -> dict:
     """The first run with the median times, and all times."""
-    row = {"problem": problem, "program": program} | runs[0]
+    row: dict[str, Any] = {"problem": problem, "program": program} | runs[0]
     for name in [name for name in row if name.endswith("seconds")]:
         values = [one[name] for one in runs]
         row |= {name: float(np.median(values)), f"all_{name}": values}

@@ -73,7 +73,7 @@ def execute(name: str, limit: float, folder: Path = FOLDER) -> str:
             limited = isinstance(error, CellTimeoutError)
             reason = f"expected an end within {limit:g} s, found none" if limited else str(error)
             raise Failed(f"{name}: {reason}") from error
-    return nbformat.writes(made, version=4)
+    return nbformat.writes(made)
 
 
 def missing(name: str) -> list[str]:

@@ -35,7 +35,7 @@ def text(name: str, folder: Path = FOLDER) -> str:
     """The file NAME.ipynb that belongs to a script."""
     import nbformat
 
-    stored = json.loads(nbformat.writes(notebook(name, folder), version=4))
+    stored = json.loads(nbformat.writes(notebook(name, folder)))
     return json.dumps(stored, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.sparse as sp
 
 from experiments import _multiclass
 
@@ -16,7 +15,7 @@ def sizes(names: Sequence[str]) -> list[dict]:
     for name in names:
         parts = _multiclass.load(name)
         X = parts.X
-        arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (np.asarray(X),)
+        arrays = (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
         classes, features = int(parts.y.max()) + 1, int(X.shape[1])
         found.append(
             {
@@ -25,7 +24,7 @@ def sizes(names: Sequence[str]) -> list[dict]:
                 "test": int(parts.X_test.shape[0]),
                 "classes": classes,
                 "features": features,
-                "entries": float(X.nnz / X.shape[0] if sp.issparse(X) else features),
+                "entries": float(features if isinstance(X, np.ndarray) else X.nnz / X.shape[0]),
                 "train_mb": sum(array.nbytes for array in arrays) / 1e6,
                 "weights_mb": 4 * classes * features / 1e6,
             }

@@ -75,17 +75,17 @@ PAPERS = {
         "Distributed optimization of multi-class SVMs",
         "Alber, Zimmert, Dogan, Kloft",
         2017,
-        "guide/multiclass.md",
+        "notes/multiclass.md",
         "The speed-up of figure 2 is not reproduced: on naics2017 Weston-Watkins on two processes is "
-        "slower than on one (the guide has the runs); the paper has nearly linear speed-ups on ten times "
+        "slower than on one (the notes have the runs); the paper has nearly linear speed-ups on ten times "
         "larger sets. The authors' solver (D) and Shark (S) disagree most in Table 1 for LLW on letter at "
-        "C = 10, 61.91 and 87.24; the guide has 87.28.",
+        "C = 10, 61.91 and 87.24; the notes have 87.28.",
     ),
     "002": Paper(
         "Distributed training of large-scale logistic models",
         "Gopal, Yang",
         2013,
-        "guide/multinomial.md",
+        "notes/multinomial.md",
         "Figure 3 contradicts the paper: there LC is clearly faster than L-BFGS on CLEF and LSHTC-small. "
         "Here on clef L-BFGS needs fewer iterations, as in the paper, and an iteration of LC, in which "
         "every class is solved, costs eleven times as much as one of L-BFGS and not less. Without "
@@ -98,9 +98,9 @@ PAPERS = {
         "Cross-validation optimization for structured Hessian kernel methods",
         "Seeger",
         2006,
-        "guide/kernels.md",
+        "notes/kernels.md",
     ),
-    "004": Paper("Top-k multiclass SVM", "Lapin, Hein, Schiele", 2015, "guide/topk.md"),
+    "004": Paper("Top-k multiclass SVM", "Lapin, Hein, Schiele", 2015, "notes/topk.md"),
 }
 
 _NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "native/newton")

@@ -74,6 +74,35 @@ def test_with_data_and_names(xmcjax, files, model, tmp_path):
     assert [row[0] for row in shown] == ["3", "4"] and shown[0][3].startswith("&lt;word")
 
 
+CURVES = ["Objective", "Gradient", "Active", "Multiple"]
+
+
+@pytest.mark.parametrize("name", ["steps.jsonl", "steps.parquet"])
+def test_curves_of_the_steps(xmcjax, files, tmp_path, name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    stats, out = tmp_path / name, tmp_path / "r.html"
+    xmcjax("train", "--train", files / "train.txt", "--model", tmp_path / "m", "--stats", stats).done()
+    ask = ("report", "--model", tmp_path / "m", "--out")
+    xmcjax(*ask, out, "--stats", stats).done()
+    page = out.read_text()
+    titles = pictures(page.partition("<h2>Newton steps")[2].partition("<h2>")[0])
+    assert [title.partition(" ")[0] for title in titles] == CURVES
+    xmcjax(*ask, stats, "--stats", stats).refused("--out", name)
+    xmcjax(*ask, tmp_path / "n.html", "--stats", files / "train.txt").refused(
+        "expected statistics of training", "train.txt"
+    )
+    xmcjax(*ask, tmp_path / "n.html", "--stats", tmp_path / "none.jsonl").refused("none.jsonl")
+    if name.endswith("jsonl"):
+        stats.write_text(stats.read_text().replace('"label": 3,', '"label": 300,'))
+        xmcjax(*ask, tmp_path / "n.html", "--stats", stats).refused(
+            "--stats: expected labels from 0 to 29 as in the model, found 0 to 300"
+        )
+        stats.write_text("")
+        xmcjax(*ask, tmp_path / "n.html", "--stats", stats).refused("--stats: expected steps of a training")
+    assert not (tmp_path / "n.html").exists()
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system(xmcjax, files, tmp_path, system):
     X, Y = load_xmc(files / "train.txt")

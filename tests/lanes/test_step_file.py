@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xmcjax.data import make_power_law
-from xmcjax.lanes import OneVsAll, StepFile, train_one_vs_all
+from xmcjax.lanes import OneVsAll, StepFile, StepRecord, train_one_vs_all
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import Status
 
@@ -134,3 +134,15 @@ def test_a_folder_that_is_not_there(tmp_path):
 def test_the_hinge_has_no_steps(data, tmp_path):
     with pytest.raises(ValueError, match="hinge"), StepFile(tmp_path / "steps.jsonl") as steps:
         train_one_vs_all(*data, OneVsAll(loss=MARGIN_LOSSES["hinge"]), print, observe=steps)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_read_is_what_was_observed(data, tmp_path, name):
+    _, records = train(data, tmp_path / name)
+    read = list(StepFile(tmp_path / name).records())
+    for field in set(StepRecord._fields) - {"seconds", "thread_seconds"}:
+        observed = np.concatenate([getattr(record, field) for record in records])
+        np.testing.assert_array_equal(np.concatenate([getattr(record, field) for record in read]), observed)
+    assert sum(r.seconds for r in read) == pytest.approx(sum(r.seconds for r in records))
+    with pytest.raises(FileNotFoundError):
+        list(StepFile(tmp_path / f"no_{name}").records())

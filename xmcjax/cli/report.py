@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,6 +25,9 @@ from xmcjax.data import Dataset, atomic_write
 from xmcjax.metrics import RANKING_METRICS
 from xmcjax.models import RUN_FILE, LinearModel
 
+if TYPE_CHECKING:
+    from xmcjax.lanes import StepRecord
+
 # Labels whose weights are shown where none are named, and those that are found worst.
 _SHOWN, _WORST = 12, 20
 # Positives in the test data from which the recall of a label says something.
@@ -43,6 +46,7 @@ class Options:
         test_labels_file: labels of these, where they have a file of their own.
         train: the training data, whose labels tell how frequent each is.
         train_labels_file: labels of these, where they have a file of their own.
+        stats: the file that training wrote by its --stats: curves of the Newton steps.
         label: labels whose largest weights are shown, by number; without it those with the most rows in
             --train, or with the most weights.
         top_k: how many weights of each.
@@ -56,6 +60,7 @@ class Options:
     test_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     train: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     train_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    stats: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     label: tuple[int, ...] = ()
     top_k: int = 10
     vocabulary: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
@@ -71,7 +76,7 @@ def run(options: Options) -> None:
         raise ValueError('report needs matplotlib: pip install "xmcjax[plots]"') from error
     whole_number("--top-k", options.top_k, 1)
     threads = check_jobs(options.n_jobs)
-    given = (options.test, options.test_labels_file, options.train, options.train_labels_file)
+    given = (options.test, options.test_labels_file, options.train, options.train_labels_file, options.stats)
     check_out(options.out, *(path for path in given if path is not None), model=options.model)
     for part in ("test", "train"):
         if getattr(options, part) is None and getattr(options, f"{part}_labels_file") is not None:
@@ -80,10 +85,13 @@ def run(options: Options) -> None:
     system, model, meta, names, vocabulary = known
     page = Page(f"{options.model.name}: {system}")
     predictor = opened(options.model, threads, probabilities=False)
-    frequencies = _frequencies(options, predictor)
+    steps = _steps(options.stats, meta["n_labels"])
+    n_rows, frequencies = _frequencies(options, predictor)
     _training(page, options.model, system, meta)
     if model is not None:
         _endings(page, model, frequencies)
+    if steps:
+        _curves(page, steps, n_rows)
     if options.test is not None:
         _test(
             page,
@@ -100,12 +108,30 @@ def run(options: Options) -> None:
     _report.print_written(options.out, _report.summary_stream(options.out))
 
 
-def _frequencies(options: Options, model: Opened) -> np.ndarray | None:
-    """Rows of each label in the training data, or None."""
+def _steps(stats: Path | None, n_labels: int) -> list[StepRecord]:
+    """The steps in the file of --stats."""
+    if stats is None:
+        return []
+    from xmcjax.lanes import StepFile
+
+    steps = list(StepFile(stats).records())
+    labels = np.concatenate([record.labels for record in steps]) if steps else np.zeros(0, int)
+    if not len(labels):
+        raise ValueError(f"--stats: expected steps of a training in {stats}, found none")
+    if not 0 <= labels.min() <= labels.max() < n_labels:
+        raise ValueError(
+            f"--stats: expected labels from 0 to {n_labels - 1} as in the model, found "
+            f"{labels.min()} to {labels.max()} in {stats}"
+        )
+    return steps
+
+
+def _frequencies(options: Options, model: Opened) -> tuple[int | None, np.ndarray | None]:
+    """Rows of the training data, and those of each label, or None."""
     if options.train is None:
-        return None
+        return None, None
     train = _read(options, options.train, options.train_labels_file, model)
-    return np.bincount(train.y.indices, minlength=train.y.shape[1])
+    return train.n_rows, np.bincount(train.y.indices, minlength=train.y.shape[1])
 
 
 def _read(options: Options, path: Path, labels: Path | None, model: Opened) -> Dataset:
@@ -167,6 +193,18 @@ def _endings(page: Page, model: LinearModel, frequencies: np.ndarray | None) -> 
             "Weights of the labels that are not zero, the labels with the most first",
             lambda ax: plots.model_density(model, ax=ax),
         )
+
+
+def _curves(page: Page, steps: list[StepRecord], n_rows: int | None) -> None:
+    """The numbers of the Newton steps, one after the other."""
+    from xmcjax import plots
+
+    page.heading("Newton steps")
+    page.picture("Objective by Newton step", lambda ax: plots.objective(steps, ax=ax))
+    page.picture("Gradient by Newton step", lambda ax: plots.convergence(steps, ax=ax))
+    page.picture("Active rows by Newton step", lambda ax: plots.active_fraction(steps, n_rows, ax=ax))
+    if any((record.newton_steps > 0).any() for record in steps):
+        page.picture("Multiple of the direction by Newton step", lambda ax: plots.multiplier(steps, ax=ax))
 
 
 def _histogram(ax: Any, steps: np.ndarray) -> None:

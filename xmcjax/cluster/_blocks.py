@@ -43,6 +43,12 @@ def blocks_of(
         threads: of the cluster.
         ascending: whether they come in the order of labels; otherwise shards with the most positives come
             first, so that what ends last is short.
+
+    Example:
+        >>> counts = np.array([1, 1, 1, 9, 9, 9])
+        >>> blocks = blocks_of(np.arange(6), counts, shard_size=3, threads=2, ascending=False)
+        >>> [(block.first, block.last) for block in blocks]  # the shard with most positives is first
+        [(3, 6), (0, 3)]
     """
     shards = np.split(labels, np.flatnonzero(np.diff(labels // shard_size)) + 1) if len(labels) else []
     if not ascending:
@@ -75,6 +81,10 @@ def makespan(lengths: np.ndarray, threads: int) -> float:
     Args:
         lengths: of the tasks, in their order.
         threads: of the cluster.
+
+    Example:
+        >>> makespan(np.array([3.0, 2.0, 2.0, 1.0]), threads=2)
+        4.0
     """
     free = [0.0] * min(threads, max(len(lengths), 1))  # a thread without a task ends nothing
     for length in lengths.tolist():

@@ -48,6 +48,12 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
     Raises:
         ImportError: there is no Dask.
         ClusterError: a process could not be started.
+
+    Example:
+        >>> from xmcjax.cluster import local_cluster
+        >>> with local_cluster(workers=1, threads=2) as client:
+        ...     client.submit(sum, [1, 2, 3]).result(), list(client.nthreads().values())
+        (6, [2])
     """
     workers, threads = whole_number("workers", workers, 1), whole_number("threads", threads, 1)
     distributed = _distributed()
@@ -118,6 +124,12 @@ def connected(address: str) -> Iterator[Client]:
     Raises:
         ClusterError: there is no scheduler.
         ImportError: there is no Dask.
+
+    Example:
+        >>> from xmcjax.cluster import connected, local_cluster
+        >>> with local_cluster(1) as mine, connected(mine.scheduler.address) as client:
+        ...     len(client.nthreads())
+        1
     """
     distributed = _distributed()
     try:

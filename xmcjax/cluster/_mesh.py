@@ -49,6 +49,20 @@ def join_mesh(
     Raises:
         ValueError: some of the arguments without the others, or out of range; none, and no such environment.
         ClusterError: the others have not come within 50 s, or this process has used JAX already.
+
+    Example:
+        What each process of a run does, here the only one:
+
+        >>> import socket, subprocess, sys
+        >>> with socket.create_server(("127.0.0.1", 0)) as server:
+        ...     port = server.getsockname()[1]
+        >>> program = f'''
+        ... from xmcjax.cluster import join_mesh
+        ... print(join_mesh("127.0.0.1:{port}", processes=1, process=0).size)
+        ... '''
+        >>> done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        >>> done.stdout.split()
+        ['1']
     """
     given = {"coordinator": coordinator, "processes": processes, "process": process}
     missing = [name for name, value in given.items() if value is None]
@@ -116,6 +130,12 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
 
     Raises:
         ClusterError: there is no worker, or a process failed; the sentence names the worker.
+
+    Example:
+        >>> from xmcjax.cluster import local_cluster, run_on_mesh
+        >>> with local_cluster(1) as client:
+        ...     run_on_mesh(client, lambda mesh, factor: factor * mesh.size, 10)
+        [10]
     """
     threads: Any = client.nthreads()
     workers = sorted(threads)

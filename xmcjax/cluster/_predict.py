@@ -86,6 +86,17 @@ def predict_on_cluster(
     Raises:
         ClusterError: the cluster cannot go on; a worker sees another model at that place, or none.
         ModelError, ValueError: as :class:`xmcjax.models.Predictor`.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax import OneVsAllClassifier
+        >>> from xmcjax.cluster import local_cluster, predict_on_cluster
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> with tempfile.TemporaryDirectory() as folder, local_cluster(1) as client:
+        ...     OneVsAllClassifier().fit(X, [0, 1, 2, 3]).save(f"{folder}/model")
+        ...     found = predict_on_cluster(client, f"{folder}/model", (X[:3], X[3:]), k=2)
+        ...     [labels[:, 0].tolist() for labels, scores in found]
+        [[0, 1, 2], [3]]
     """
     directory = Path(directory).absolute()
     model = LinearModel.load(directory, verify="size")

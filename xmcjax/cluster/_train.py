@@ -42,6 +42,13 @@ class Part:
     Attributes:
         results: of them; without weights where a worker has written these.
         isa: instruction set of the kernels that trained them; None without kernels.
+
+    Example:
+        >>> from xmcjax.lanes import LabelResult
+        >>> result = LabelResult(7, np.array([0]), np.float32([0.5]), 0.0, 0, 3, 5, 1.25, 1e-4)
+        >>> part = Part([result], isa="avx2")
+        >>> [done.label for done in part.results]
+        [7]
     """
 
     results: list[LabelResult]
@@ -83,6 +90,17 @@ def train_on_cluster(
     Raises:
         ClusterError: the cluster cannot go on; what is stored is whole.
         ValueError: as there; an initialisation that takes labels in an order of its own.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> from xmcjax.cluster import local_cluster, train_on_cluster
+        >>> from xmcjax.lanes import OneVsAll
+        >>> X, Y = np.eye(4, dtype=np.float32), sp.csr_array(np.eye(4))
+        >>> results = []
+        >>> with local_cluster(1) as client:
+        ...     summary = train_on_cluster(client, X, Y, OneVsAll(), results.append, shard_size=2)
+        >>> sorted(result.label for result in results), summary.statuses
+        ([0, 1, 2, 3], {<Status.CONVERGED: 1>: 4})
     """
     begin = time.perf_counter()
     if options.init.tree:

@@ -408,6 +408,18 @@ def load_parquet(
             range, twice in a row or not finite, or reading takes too much memory.
         ImportError: pyarrow is not installed (the extra ``arrow``).
         OSError: the file cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> import scipy.sparse as sp
+        >>> from xmcjax.data import load_parquet, save_parquet
+        >>> Y = sp.csr_array([[1, 0, 1], [0, 1, 0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_parquet(f"{folder}/train.parquet", sp.csr_array(np.eye(2)), Y)
+        ...     X, _ = load_parquet(f"{folder}/train.parquet", n_features=5, label_column=None)
+        ...     _, labels = load_parquet(f"{folder}/train.parquet", feature_columns=())
+        >>> X.shape, labels.toarray().tolist()
+        ((2, 5), [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
     """
     return _whole("parquet", path, dtype, feature_columns, label_column, n_features, n_labels, max_memory)
 
@@ -425,6 +437,16 @@ def load_arrow(
     """Reads a data set from an Arrow file (IPC, also called Feather) or stream whose columns hold lists.
 
     Arguments, result and errors are those of :func:`load_parquet`.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.data import load_arrow, save_arrow
+        >>> X = np.float32([[0, 1], [2, 0], [3, 4]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_arrow(f"{folder}/points.arrow", X, np.array([0, 1, 1]))
+        ...     X_read, y = load_arrow(f"{folder}/points.arrow")
+        >>> np.array_equal(X_read, X), y.tolist()
+        (True, [0, 1, 1])
     """
     return _whole("arrow", path, dtype, feature_columns, label_column, n_features, n_labels, max_memory)
 

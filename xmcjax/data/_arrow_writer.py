@@ -48,6 +48,13 @@ def save_parquet(path: str | os.PathLike[str], X: Sparse | np.ndarray, y: Sparse
         TypeError, ValueError: what a file cannot hold, or shapes that differ.
         ImportError: pyarrow is not installed (the extra ``arrow``).
         OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_parquet(f"{folder}/points.parquet", np.eye(3), np.array([2, 0, 1]))
+        ...     pyarrow().parquet.read_schema(f"{folder}/points.parquet").names
+        ['features', 'labels']
     """
     table = _table(X, y)
     with atomic_write(path) as file:
@@ -58,6 +65,17 @@ def save_arrow(path: str | os.PathLike[str], X: Sparse | np.ndarray, y: Sparse |
     """Writes a data set as an Arrow file with columns of lists, so that ``load_arrow`` reads it.
 
     Arguments and errors are those of :func:`save_parquet`.
+
+    Example:
+        >>> import tempfile
+        >>> import scipy.sparse as sp
+        >>> from xmcjax.data import load_arrow, save_arrow
+        >>> X, Y = sp.csr_array(np.eye(3)), sp.csr_array([[1, 0], [1, 1], [0, 0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_arrow(f"{folder}/train.arrow", X, Y)
+        ...     X_read, Y_read = load_arrow(f"{folder}/train.arrow")
+        >>> (abs(X_read - X)).nnz, (abs(Y_read - Y)).nnz  # the same
+        (0, 0)
     """
     table = _table(X, y)
     with atomic_write(path) as file, pyarrow().ipc.new_file(file, table.schema) as writer:

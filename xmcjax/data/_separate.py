@@ -387,6 +387,14 @@ def join_pieces(
 
     Raises:
         Exception: what ``refuse`` gives.
+
+    Example:
+        >>> import numpy as np
+        >>> counts = iter([np.ones((2, 1)), np.ones((1, 1))])
+        >>> vectors = iter([np.zeros((1, 2)), np.zeros((2, 2))])
+        >>> joined = join_pieces(counts, vectors, lambda rows, more: ValueError(f"{rows} and {more} rows"))
+        >>> np.vstack(list(joined)).tolist()
+        [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
     """
     sources, rows = (first, second), [0, 0]
     left: list[Any] = [None, None]

@@ -28,6 +28,12 @@ class Fetched(NamedTuple):
         X_valid: likewise, of the validation part; None where there is none.
         Y_valid: likewise.
         info: name, shape, licence and source.
+
+    Example:
+        >>> from xmcjax import datasets
+        >>> demo = datasets.fetch("naics_demo")
+        >>> demo.X_train.shape[0] == demo.info.n_train, demo.X_valid is None
+        (True, True)
     """
 
     X_train: Any

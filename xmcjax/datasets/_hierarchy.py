@@ -20,6 +20,12 @@ class TreeData(NamedTuple):
         X: [n, d], float32.
         y: class of each point, a leaf of the tree, 1 … C, [n].
         edges: (parent, child) of the tree, [P, 2]; 0 is the root, 1 … C are the leaves.
+
+    Example:
+        >>> from xmcjax import datasets
+        >>> made = datasets.make_hierarchy(20, 3, branching=(2, 2))
+        >>> made.X.shape, sorted(set(made.y.tolist())), made.edges[:2].tolist()
+        ((20, 3), [1, 2, 3, 4], [[0, 5], [0, 6]])
     """
 
     X: np.ndarray

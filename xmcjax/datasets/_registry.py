@@ -23,6 +23,11 @@ class File(NamedTuple):
         sha256: of its bytes; None where `listing` has its SHA-1.
         listing: address of the publisher's JSON with the SHA-1 of every file ("files", "name", "sha1").
         member: the name of the file in the listing.
+
+    Example:
+        >>> from xmcjax.datasets import SETS
+        >>> [file.name for file in SETS["bibtex"].files]
+        ['bibtex-train.arff', 'bibtex-test.arff']
     """
 
     name: str
@@ -50,6 +55,11 @@ class DataSet:
         files: to be fetched; none where no public address with a checksum is known.
         reader: of the files that are fetched: "mulan", "clinc" or "pecos".
         variants: further (n_labels, n_train, n_test) that files of this name may have.
+
+    Example:
+        >>> from xmcjax.datasets import SETS
+        >>> SETS["bibtex"].n_train, SETS["bibtex"].n_labels, SETS["naics_demo"].address
+        (4880, 159, 'comes with xmcjax')
     """
 
     name: str

@@ -25,7 +25,20 @@ _LONGEST = 1 << 20
 
 
 class OutOfTimeError(Exception):
-    """The time of a run was over; what it has reached is on disk."""
+    """The time of a run was over; what it has reached is on disk.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.estimators import MulticlassSVC, fit_with_state, state_of_run
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     over = state_of_run(Path(folder, "state"), {"C": 1.0}, deadline=time.monotonic())
+        ...     _ = over.begin(resume=False)
+        ...     try:
+        ...         fit_with_state(MulticlassSVC(), np.eye(3, dtype=np.float32), np.arange(3), over)
+        ...     except OutOfTimeError:
+        ...         print("the state is kept:", has_state(over.folder))
+        the state is kept: True
+    """
 
 
 class Checkpoint:
@@ -210,6 +223,17 @@ def refuse_state(folder: Path) -> None:
 
     Raises:
         FileExistsError: there is one.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     refuse_state(Path(folder))  # nothing is there
+        ...     save_npy(Path(folder, "dual.npy"), np.zeros((3, 3)))
+        ...     try:
+        ...         refuse_state(Path(folder))
+        ...     except FileExistsError as error:
+        ...         print(str(error).partition("expected ")[2].partition(":")[0])
+        no state of a run that was interrupted, found one
     """
     if has_state(folder):
         raise FileExistsError(
@@ -227,6 +251,14 @@ def state_of_run(folder: Path, mark: Mapping[str, Any], deadline: float | None =
 
     Args:
         folder, mark, deadline: of the checkpoint.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.estimators import state_of_run
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     state = state_of_run(Path(folder, "state"), {"C": 1.0})
+        ...     state.folder.exists(), state.begin(resume=True), state.folder.exists()
+        (False, False, True)
     """
     return Checkpoint(folder, mark, deadline)
 
@@ -243,6 +275,19 @@ def fit_with_state(classifier: Any, X: Any, y: np.ndarray, checkpoint: Checkpoin
         OutOfTimeError: the deadline of the checkpoint is over.
         ValueError, TypeError: of ``fit``; a state that is damaged.
         OSError: the state cannot be read or written.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.estimators import MulticlassSVC, fit_with_state, state_of_run
+        >>> classifier = MulticlassSVC()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     state = state_of_run(Path(folder, "state"), {"C": 1.0})
+        ...     going_on = state.begin(resume=True)
+        ...     fit_with_state(classifier, np.eye(3, dtype=np.float32), np.arange(3), state)
+        ...     going_on, state.folder.exists()  # so short a run had nothing to keep
+        (False, False)
+        >>> classifier.predict(np.eye(3)).tolist()
+        [0, 1, 2]
     """
     classifier._checkpoint = checkpoint
     try:

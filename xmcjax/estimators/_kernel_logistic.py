@@ -196,7 +196,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         self,
         X,
         y,
-        folds=5,
+        folds: int | np.ndarray = 5,
         *,
         share=None,
         free=("v", "w"),

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +27,9 @@ from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import more_targets, targets
 from xmcjax.estimators._weights import check_label_products, label_weights
+
+if TYPE_CHECKING:
+    from xmcjax.losses import MarginLoss
 
 
 class OneVsAllClassifier(Probabilities, LinearClassifier):
@@ -144,7 +147,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
     @renamed(eps="tol", threads=THREADS)
     def __init__(
         self,
-        loss="squared_hinge",
+        loss: str | MarginLoss = "squared_hinge",
         init="mean_separating",
         *,
         penalty="l2",

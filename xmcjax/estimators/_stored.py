@@ -146,6 +146,16 @@ def save_with_numbers(
 
     Raises:
         FileExistsError, OSError: as :class:`xmcjax.models.ShardWriter`.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.estimators import MulticlassSVC, save_with_numbers
+        >>> from xmcjax.models import LinearModel, reserved
+        >>> classifier = MulticlassSVC().fit(np.eye(2), [0, 3])
+        >>> with tempfile.TemporaryDirectory() as folder, reserved(f"{folder}/model"):
+        ...     save_with_numbers(classifier, f"{folder}/model", n_labels=5, data="of these rows")
+        ...     LinearModel.load(f"{folder}/model").n_labels
+        5
     """
     if classifier._system == "kernel":  # its classes keep their names
         classifier._write(path, held=True, data=data)

@@ -19,7 +19,16 @@ from xmcjax.kernels._functions import Kernel, stack
 
 
 class Factors(NamedTuple):
-    """Of L kernels."""
+    """Of L kernels.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.kernels import RBF, low_rank, points
+        >>> made = low_rank(RBF(1.0), points(np.float32([[0], [1], [2]])), rank=2)
+        >>> F = made.factors.F[0]
+        >>> F.shape, np.allclose(F.T @ F + np.diag(made.factors.c[0]), made.matrices()[0], atol=1e-5)
+        ((2, 3), True)
+    """
 
     F: tuple[jax.Array, ...]  #: [r_l, n] each
     c: tuple[jax.Array, ...] | None  #: [n] each
@@ -35,6 +44,15 @@ class Factored:
         points: the training points.
         factors: at that kernel.
         count: L.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.kernels import RBF, gram, low_rank, points
+        >>> X, kernel = points(np.float32([[0], [1], [2]])), RBF(1.0)
+        >>> full = low_rank(kernel, X, rank=3)
+        >>> exact = gram(kernel, X).matrices()[0]
+        >>> isinstance(full, Factored), np.allclose(full.matrices()[0], exact, atol=1e-3)
+        (True, True)
     """
 
     kernel: Any

@@ -23,7 +23,17 @@ from xmcjax.linops import real_array
 
 
 class Pairs(NamedTuple):
-    """What a kernel function may use of the pairs of two sets of points."""
+    """What a kernel function may use of the pairs of two sets of points.
+
+    Example:
+        >>> import numpy as np
+        >>> points = jnp.array([[0.0, 0.0], [1.0, 2.0]])
+        >>> inner = points @ points.T
+        >>> norms = jnp.diag(inner)
+        >>> pairs = Pairs(inner, norms[:, None] + norms[None] - 2 * inner, features=2.0)
+        >>> (pairs.distance2 / pairs.features).tolist()
+        [[0.0, 2.5], [2.5, 0.0]]
+    """
 
     inner: jax.Array  #: x·x', [rows, columns]
     distance2: jax.Array  #: ‖x − x'‖² ≥ 0, [rows, columns]

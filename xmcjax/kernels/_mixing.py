@@ -21,7 +21,16 @@ from xmcjax._pytrees import pytree
 
 
 class Mixing(Protocol):
-    """Φ: what takes P independent functions to C class functions; a pytree."""
+    """Φ: what takes P independent functions to C class functions; a pytree.
+
+    Example:
+        The matrix Φ of any of them, here of a tree with the leaves 1, 3 and 4:
+
+        >>> from xmcjax.kernels import Mixing, tree
+        >>> mixing: Mixing = tree([(0, 1), (0, 2), (2, 3), (2, 4)])
+        >>> mixing.apply(jnp.eye(4)[None])[0].tolist()
+        [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0]]
+    """
 
     def apply(self, x: jax.Array) -> jax.Array:
         """Φ x, [n, C, B], of x [n, P, B]."""
@@ -39,7 +48,12 @@ class Mixing(Protocol):
 @pytree(data_fields=[], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Independent:
-    """Φ = I: flat classification."""
+    """Φ = I: flat classification.
+
+    Example:
+        >>> Independent().mixed(jnp.array([1.0, 10.0]), jnp.ones((1, 2, 1)))[0, :, 0].tolist()
+        [1.0, 10.0]
+    """
 
     def apply(self, x: jax.Array) -> jax.Array:
         return x
@@ -55,7 +69,13 @@ class Independent:
 @pytree(data_fields=["B"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Loadings:
-    """Φ = B, [C, p]: classes that depend on each other (C = p) or on few factors (p < C)."""
+    """Φ = B, [C, p]: classes that depend on each other (C = p) or on few factors (p < C).
+
+    Example:
+        >>> one_factor = Loadings(jnp.array([[1.0], [2.0]]))
+        >>> one_factor.apply(jnp.ones((1, 1, 1)))[0, :, 0].tolist()  # both classes from one function
+        [1.0, 2.0]
+    """
 
     B: jax.Array
 
@@ -87,6 +107,12 @@ class Tree:
             entries lie beyond its end.
         classes: for each level, the classes of its leaves.
         places: where the classes stand among the leaves of all levels, [C].
+
+    Example:
+        >>> hierarchy = tree([(0, 1), (0, 2), (2, 3), (2, 4)])  # the classes are the leaves 1, 3 and 4
+        >>> x = jnp.array([1.0, 10.0, 100.0, 1000.0]).reshape(1, 4, 1)  # of the nodes but the root
+        >>> hierarchy.apply(x)[0, :, 0].tolist()
+        [10.0, 101.0, 1001.0]
     """
 
     parent: jax.Array

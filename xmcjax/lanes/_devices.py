@@ -56,6 +56,12 @@ def lanes_that_fit(op: LinOp, device: Any = None) -> int:
 
     Warns:
         RuntimeWarning: the device does not tell its memory, and what was assumed.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax import linops
+        >>> lanes_that_fit(linops.make(np.eye(3, dtype=np.float32))) >= 1
+        True
     """
     device = device or jax.config.jax_default_device or jax.local_devices()[0]  # type: ignore[attr-defined]
     if device.platform == "cpu":

@@ -27,7 +27,13 @@ _MADE = 1_000_000
 
 
 class Forecast(NamedTuple):
-    """What a sample of the labels says of all of them."""
+    """What a sample of the labels says of all of them.
+
+    Example:
+        >>> said = Forecast(sample=100, spent=1.5, seconds=90.0, weights=2e6)
+        >>> f"{said.seconds / 60} minutes, {said.weights * 8 / 1e6:.0f} MB"
+        '1.5 minutes, 16 MB'
+    """
 
     sample: int  #: labels of the largest sample
     spent: float  #: seconds that the samples took
@@ -57,6 +63,14 @@ def forecast(
 
     Raises:
         TypeError, ValueError: as there; an initialisation that takes labels in an order of its own.
+
+    Example:
+        >>> from xmcjax.data import make_power_law
+        >>> from xmcjax.lanes import OneVsAll, forecast
+        >>> X, Y = make_power_law(200, 50, 6)
+        >>> found = forecast(X, Y, OneVsAll(), patience=0.1)
+        >>> 0 < found.sample <= 6, found.seconds >= 0
+        (True, True)
     """
     if options.init.tree:
         raise ValueError(f"init {options.init.name} starts labels from one another: a sample says nothing")
@@ -102,6 +116,13 @@ def forecast_of_shape(shape: Shape, options: OneVsAll, dtype: str) -> tuple[np.n
         shape: of the data, which follow Zipf's law.
         options: of training.
         dtype: of the features.
+
+    Example:
+        >>> from xmcjax.lanes import OneVsAll, Shape, forecast_of_shape
+        >>> shape = Shape(rows=200, features=50, entries=2000, positives=300, labels=10)
+        >>> positives, found = forecast_of_shape(shape, OneVsAll(), "float32")
+        >>> len(positives), found.sample <= 10
+        (10, True)
     """
     part = min(1.0, _MADE / shape.entries, _MADE / shape.labels)
     X, Y = _made(shape, part, dtype)

@@ -18,6 +18,12 @@ class Job:
         tolerance: bound on ‖∇f‖.
         base, scale, indices, values, bias: the start, as in :class:`xmcjax.inits.Starts`.
         positive_weight, negative_weight: of the rows with target +1 and −1, besides their own.
+
+    Example:
+        >>> at_zero = dict(base=None, scale=1.0, indices=np.zeros(0, int), values=np.zeros(0), bias=0.0)
+        >>> job = Job(label=3, positives=np.array([0, 5]), tolerance=1e-3, **at_zero)
+        >>> job.label, job.positive_weight
+        (3, 1.0)
     """
 
     label: int

@@ -17,7 +17,15 @@ from xmcjax.solvers import newton_cg
 
 
 class Solved(NamedTuple):
-    """What a lane ended with."""
+    """What a lane ended with.
+
+    Example:
+        >>> from xmcjax.lanes import Job
+        >>> job = Job(3, np.array([0]), 1e-3, None, 1.0, np.zeros(0, int), np.zeros(0), 0.0)
+        >>> kept = Weights(np.array([1, 3]), np.float32([0.5, -2.0]))
+        >>> Solved(job, kept, 4, 0.0, 0, 5, 9, 2, 1.5, 1e-4, doubtful=False).w.tolist()
+        [0.0, 0.5, 0.0, -2.0]
+    """
 
     job: Job
     weights: Weights
@@ -40,7 +48,17 @@ class Solved(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """Numbers of one step of the busy lanes, for figures; arrays of one number a lane, and its time."""
+    """Numbers of one step of the busy lanes, for figures; arrays of one number a lane, and its time.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> from xmcjax.lanes import OneVsAll, train_one_vs_all
+        >>> records, X, Y = [], np.eye(4, dtype=np.float32), sp.csr_array(np.eye(4))
+        >>> _ = train_one_vs_all(X, Y, OneVsAll(), lambda result: None, observe=records.append)
+        >>> first = records[0]
+        >>> first.newton_steps.tolist() == [0] * len(first.labels), (first.active <= 4).all().item()
+        (True, True)
+    """
 
     labels: np.ndarray
     newton_steps: np.ndarray  #: made so far; 0 for the step that takes the starting weights
@@ -64,6 +82,23 @@ class Lanes:
         op, loss, weight, hp, size, options: as :func:`xmcjax.lanes._blocks.make_block` takes them.
         clipping: which weights are not read out; None for zeros only.
         doubts: asked of status, value, gradient norm and weighed active rows of each lane that ends.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> from xmcjax import linops
+        >>> from xmcjax.lanes import Job, Lanes
+        >>> from xmcjax.losses import MARGIN_LOSSES
+        >>> op = linops.make(sp.csr_array(np.float32([[1, 0], [0, 1], [1, 1]])))
+        >>> lanes = Lanes(op, MARGIN_LOSSES["squared_hinge"], np.ones(1), newton_cg.HParams(), size=2)
+        >>> at_zero = None, 1.0, np.zeros(0, int), np.zeros(0), 0.0
+        >>> lanes.start([Job(label, np.array([label]), 1e-3, *at_zero) for label in (0, 1)])
+        >>> solved = []
+        >>> while lanes.busy:
+        ...     lanes.begin()
+        ...     ended, numbers = lanes.finish()
+        ...     solved += ended()
+        >>> sorted(end.job.label for end in solved), solved[0].w.shape
+        ([0, 1], (2,))
     """
 
     def __init__(

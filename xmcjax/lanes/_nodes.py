@@ -52,6 +52,16 @@ def train_on_nodes(
     Raises:
         ChildProcessError: a process died; which, and how.
         Exception: what training raised in one of them.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> from xmcjax._topology import nodes, share_threads
+        >>> from xmcjax.lanes import OneVsAll, train_on_nodes
+        >>> X, Y, found = np.eye(4, dtype=np.float32), sp.csr_array(np.eye(4)), []
+        >>> shares = share_threads(nodes(), threads=1)  # one process, on the first node
+        >>> summary = train_on_nodes(X, Y, OneVsAll(n_jobs=1), found.append, shares)
+        >>> sorted(result.label for result in found)
+        [0, 1, 2, 3]
     """
     begin = time.perf_counter()
     X = _sparse.matrix(X)

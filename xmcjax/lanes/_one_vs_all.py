@@ -30,6 +30,15 @@ def make_trainer(
 
     Args:
         X, Y, sample_weight, label_weights, options, sink, observe: of :func:`train_one_vs_all`.
+
+    Example:
+        >>> import scipy.sparse as sp
+        >>> from xmcjax.lanes import OneVsAll, make_queue, make_trainer
+        >>> X, Y, results = np.eye(4, dtype=np.float32), sp.csc_array(np.eye(4)), []
+        >>> trainer = make_trainer(X, Y, None, None, OneVsAll(), results.append, None)
+        >>> summary = trainer.run(make_queue(trainer.Y, np.array([3, 1]), tree=False))
+        >>> sorted(result.label for result in results)
+        [1, 3]
     """
     kind: type[Trainer] = NewtonTrainer
     if not options.loss.smooth:

@@ -143,6 +143,13 @@ def make_queue(
         tree: whether labels start from the solutions of others.
         weight: of the rows, [n], or None.
         threads, may_begin: as the queue takes them.
+
+    Example:
+        >>> import numpy as np
+        >>> Y = sp.csc_array(np.eye(3))
+        >>> queue = make_queue(Y, np.array([2, 0, 1]), tree=False)
+        >>> [label for label, start in queue.take(3)], queue.finished
+        ([2, 0, 1], True)
     """
     if not tree:
         return LabelQueue(labels, threads, may_begin)

@@ -123,6 +123,35 @@ class StepFile:
             }
         )
 
+    def records(self) -> Iterator[StepRecord]:
+        """The steps in the file that is there, for :mod:`xmcjax.plots`.
+
+        A record has many rows of the file, in its order, and a label several times. Its ``seconds`` are those
+        of all its rows, and its ``thread_seconds``, which the file does not have, are NaN.
+
+        Raises:
+            ValueError: a file without these columns.
+            OSError: it cannot be read.
+        """
+        made: dict[int, int] = {}  # CG steps of labels
+        for rows in self._pieces():
+            cg_steps = rows["cg_steps"].copy()
+            for place, (label, step) in enumerate(zip(rows["label"].tolist(), rows["step"], strict=True)):
+                cg_steps[place] += made.get(label, 0) if step else 0
+                made[label] = int(cg_steps[place])
+            yield StepRecord(
+                labels=rows["label"],
+                newton_steps=rows["step"],
+                cg_steps=cg_steps,
+                active=rows["active"],
+                multiplier=rows["multiplier"],
+                value=rows["objective"],
+                gradient_norm=rows["gradient_norm"],
+                status=rows["status"],
+                seconds=float(rows["seconds"].sum()),
+                thread_seconds=math.nan,
+            )
+
     def take_over(self, without: np.ndarray) -> None:
         """Puts the rows of the file that is there first, but those of some labels; no file counts as empty.
 
@@ -134,7 +163,7 @@ class StepFile:
         """
         if not self._path.is_file():
             return
-        for rows in self._parquet_rows() if self._parquet else self._json_rows():
+        for rows in self._pieces():
             stays = ~np.isin(rows["label"], without)
             if stays.any():
                 self._put({name: column[stays] for name, column in rows.items()})
@@ -160,6 +189,9 @@ class StepFile:
         except BaseException:
             self._broken = True
             raise
+
+    def _pieces(self) -> Iterator[dict[str, np.ndarray]]:
+        return self._parquet_rows() if self._parquet else self._json_rows()
 
     def _parquet_rows(self) -> Iterator[dict[str, np.ndarray]]:
         assert self._pyarrow is not None

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 
 class Unfinished(NamedTuple):
-    """The label that ended farthest from its optimum."""
+    """The label that ended farthest from its optimum.
+
+    Example:
+        >>> worst = Unfinished(12, Status.MAX_STEPS, 0.25)
+        >>> print(f"label {worst.label}: {REMEDY[worst.status]}")
+        label 12: raise max_iter or tol, or scale the features
+    """
 
     label: int
     status: Status
@@ -25,6 +31,14 @@ def worse(worst: Unfinished | None, result: LabelResult) -> Unfinished | None:
 
     What is not finite is worst, then the larger gradient norm; between equals the lower label,
     whatever the order in which labels end.
+
+    Example:
+        >>> from xmcjax.lanes import LabelResult
+        >>> ended = LabelResult(0, np.zeros(0, int), np.zeros(0), 0.0, Status.CONVERGED, 5, 9, 1.0, 0.5)
+        >>> slow = ended._replace(label=1, status=Status.MAX_STEPS, gradient_norm=0.1)
+        >>> slower = slow._replace(label=2, gradient_norm=0.3)
+        >>> worse(worse(worse(None, ended), slower), slow).label
+        2
     """
     status = Status(result.status)
     if status not in REMEDY:

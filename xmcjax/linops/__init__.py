@@ -46,7 +46,13 @@ __all__ = [
 
 
 def native_ready() -> bool:
-    """Whether the native kernels are built and the default device is a CPU, on which they run."""
+    """Whether the native kernels are built and the default device is a CPU, on which they run.
+
+    Example:
+        >>> backend = "native" if native_ready() else "jnp"
+        >>> make(scipy.sparse.eye_array(3, format="csr"), np.float32, backend=backend).shape
+        (3, 3)
+    """
     return default_platform() == "cpu" and available()
 
 
@@ -55,6 +61,10 @@ def gpu_ready() -> bool:
 
     These are the kernels in CUDA of the package xmcjax-cuda where it is installed, else those for the Triton
     backend of Pallas, which later releases of JAX may not have.
+
+    Example:
+        >>> gpu_ready() and native_ready()  # each is for one kind of device
+        False
     """
     return _kernels() != "interpreted"
 

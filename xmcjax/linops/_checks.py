@@ -10,7 +10,16 @@ from xmcjax._finite import place_not_finite
 
 
 def check_features(X) -> None:
-    """Raises ValueError naming the first value of X that is not finite, or what is malformed in X."""
+    """Raises ValueError naming the first value of X that is not finite, or what is malformed in X.
+
+    Example:
+        >>> check_features(np.ones((2, 3)))
+        >>> try:
+        ...     check_features(np.array([[1.0, np.inf]]))
+        ... except ValueError as error:
+        ...     print(error)
+        expected finite features, found inf in row 0, column 1 of X
+    """
     X = _sparse.matrix(X)
     if X.ndim != 2:
         raise ValueError(f"X: expected a matrix [n, d], found {X.ndim} dimension(s)")
@@ -60,7 +69,15 @@ def computed_dtype(dtype) -> np.dtype:
 
 
 def check_operator(op) -> None:
-    """Raises TypeError where features are not an operator, such as a matrix that has not been checked."""
+    """Raises TypeError where features are not an operator, such as a matrix that has not been checked.
+
+    Example:
+        >>> try:
+        ...     check_operator(np.eye(2))
+        ... except TypeError as error:
+        ...     print(error)
+        expected features of xmcjax.linops.make, got ndarray
+    """
     if not hasattr(op, "matmat"):
         raise TypeError(f"expected features of xmcjax.linops.make, got {type(op).__name__}")
 

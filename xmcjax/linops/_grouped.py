@@ -136,6 +136,12 @@ class Grouped(SparseProducts):
         shape: (n, d).
         kernels: "cuda", those of the package xmcjax-cuda; "triton", those of ``_spmm.py``, which this JAX
             compiles; "interpreted", the same, interpreted on devices that cannot run them.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> op = linops.make(sp.csr_array(np.float32([[1, 0], [2, 3]])), backend="gpu")
+        >>> type(op).__name__, op.matmat(np.float32([[1], [1]])).tolist()
+        ('Grouped', [[1.0], [5.0]])
     """
 
     rows: Rows

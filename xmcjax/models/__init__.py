@@ -43,7 +43,7 @@ from xmcjax.models._predictions import write_predictions as write_predictions
 from xmcjax.models._predictor import Predictor as Predictor
 from xmcjax.models._shard import checked_weights as checked_weights
 from xmcjax.models._temperature import fit_temperature as fit_temperature
+from xmcjax.models._vacant import check_vacant as check_vacant
+from xmcjax.models._vacant import reserved as reserved
 from xmcjax.models._writer import RUN_FILE as RUN_FILE
 from xmcjax.models._writer import ShardWriter as ShardWriter
-from xmcjax.models._writer import check_vacant as check_vacant
-from xmcjax.models._writer import reserved as reserved

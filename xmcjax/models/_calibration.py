@@ -152,6 +152,16 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
         ValueError: of another number of labels, or a model that lacks labels.
         ModelError: a damaged manifest; another writer is at work.
         OSError: no model there, or it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax import OneVsAllClassifier
+        >>> from xmcjax.models import Calibration, LinearModel, write_calibration
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     OneVsAllClassifier().fit([[0.0], [1.0], [2.0]], [0, 1, 2]).save(f"{folder}/model")
+        ...     write_calibration(f"{folder}/model", Calibration.identity(3))
+        ...     LinearModel.load(f"{folder}/model").calibration().slope.tolist()
+        [1.0, 1.0, 1.0]
     """
     instance("calibration", calibration, Calibration)
     directory = Path(directory)

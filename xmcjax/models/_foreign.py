@@ -14,7 +14,8 @@ from xmcjax.models._base import NO_POSITIVES
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._names import Names
-from xmcjax.models._writer import ShardWriter, reserved
+from xmcjax.models._vacant import reserved
+from xmcjax.models._writer import ShardWriter
 
 #: The bias of a label that is never predicted, where a format cannot say so.
 NEVER = -1e30

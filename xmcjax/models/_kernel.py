@@ -30,7 +30,7 @@ from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import ARRAYS, KERNEL_FORMAT, MANIFEST, NAMES, TRANSFORMS
 from xmcjax.models._names import Names, decode
 from xmcjax.models._tensors import reading
-from xmcjax.models._writer import check_vacant
+from xmcjax.models._vacant import check_vacant
 
 _SCHEMA_VERSION = 1
 
@@ -67,6 +67,15 @@ def write_kernel_model(
         FileExistsError: the directory holds anything.
         TypeError, ValueError: what cannot be stored.
         OSError: the directory cannot be made or written.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.models import write_kernel_model
+        >>> meta = {"n_features": 2, "n_labels": 2, "dtype": "float32"}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_kernel_model(folder, meta, {"alpha": np.eye(2, dtype=np.float32)})
+        ...     sorted(path.name for path in Path(folder).iterdir() if not path.name.startswith("."))
+        ['arrays.safetensors', 'manifest.json']
     """
     from safetensors.numpy import save
 
@@ -109,6 +118,16 @@ def read_kernel_model(directory: str | os.PathLike[str]) -> KernelArrays:
     Raises:
         ModelFormatError: a damaged, missing or foreign file.
         OSError: no such directory, no manifest in it, or no permission.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.models import read_kernel_model, write_kernel_model
+        >>> meta = {"n_features": 2, "n_labels": 2, "dtype": "float32"}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_kernel_model(folder, meta, {"alpha": np.eye(2, dtype=np.float32)})
+        ...     model = read_kernel_model(folder)
+        >>> model.meta["n_labels"], model.arrays["alpha"].tolist()
+        (2, [[1.0, 0.0], [0.0, 1.0]])
     """
     from safetensors.numpy import load
 

@@ -183,6 +183,15 @@ def check_regular(path: Path) -> None:
     Raises:
         ModelFormatError: it is no regular file.
         OSError: there is none.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     try:
+        ...         check_regular(Path(folder))
+        ...     except ModelFormatError as error:
+        ...         print(error.expected, "is not", error.found)
+        a regular file is not a directory
     """
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):

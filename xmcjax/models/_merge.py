@@ -12,7 +12,8 @@ from xmcjax._arguments import flag
 from xmcjax.models._calibration import Calibration, write_calibration
 from xmcjax.models._errors import ModelError
 from xmcjax.models._linear import LinearModel
-from xmcjax.models._writer import ShardWriter, check_vacant
+from xmcjax.models._vacant import check_vacant
+from xmcjax.models._writer import ShardWriter
 
 
 def merge_models(

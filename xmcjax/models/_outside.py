@@ -24,6 +24,16 @@ class Outside:
         file: as it was written.
         first_label: of the shard.
         nonzeros: its weights.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.models import checked_weights, write_outside
+        >>> dtype = np.dtype("float32")
+        >>> label = checked_weights(0, [1], np.float32([0.5]), 0.0, 0, 3, 5, n_features=2, dtype=dtype)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     shard = write_outside(Path(folder), 0, 1, [label], dtype)
+        >>> isinstance(shard, Outside), shard.first_label, shard.nonzeros
+        (True, 0, 1)
     """
 
     file: FileRecord
@@ -41,6 +51,16 @@ def write_outside(
 
     Raises:
         OSError: it cannot be written; nothing is left of it.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.models import ShardWriter, checked_weights, write_outside
+        >>> dtype = np.dtype("float32")
+        >>> label = checked_weights(0, [1], np.float32([0.5]), 0.0, 0, 3, 5, n_features=2, dtype=dtype)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with ShardWriter(folder, {"n_features": 2, "n_labels": 1, "dtype": "float32"}) as writer:
+        ...         writer.adopt(write_outside(Path(folder), 0, writer.shard_size, [label], dtype))
+        True
     """
     content = encode(list(labels), dtype)
     name = f".{_manifest.shard_name(first_label // shard_size)}.{secrets.token_hex(8)}.tmp"
@@ -63,7 +83,18 @@ def write_outside(
 
 @contextlib.contextmanager
 def beacon(directory: Path) -> Iterator[Path]:
-    """A file in a model's directory, by whose name other processes see whether it is theirs too."""
+    """A file in a model's directory, by whose name other processes see whether it is theirs too.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.models import beacon
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with beacon(Path(folder)) as light:
+        ...         light.exists()  # a process that sees the same folder sees it too
+        ...     light.exists()
+        True
+        False
+    """
     path = Path(directory).absolute() / f".run.json.{secrets.token_hex(8)}.tmp"
     path.touch()
     try:

@@ -66,6 +66,13 @@ def checked_weights(
 
     Raises:
         ValueError, TypeError: as there.
+
+    Example:
+        >>> kept = checked_weights(
+        ...     4, [0, 2], np.float32([0.5, 0]), 0.0, 0, 3, 5, n_features=3, dtype=np.dtype("float32")
+        ... )
+        >>> kept.indices.tolist()  # without the zero
+        [0]
     """
     indices, values = _sparse.dense(indices, "indices"), _sparse.dense(values, "values")
     if indices.size == 0:

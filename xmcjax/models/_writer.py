@@ -6,12 +6,10 @@ bytes as one that was never interrupted.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +22,6 @@ from xmcjax.models._calibration import Calibration
 from xmcjax.models._errors import ModelMismatchError
 from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import (
-    ARRAYS,
     CALIBRATION,
     MANIFEST,
     NAMES,
@@ -36,85 +33,10 @@ from xmcjax.models._manifest import (
 from xmcjax.models._names import Names, decode
 from xmcjax.models._outside import Outside
 from xmcjax.models._shard import LabelWeights, checked_weights, encode
+from xmcjax.models._vacant import BESIDE, check_vacant, unfinished_files
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
 RUN_FILE = "run.json"
-# Those that are written before the shards.
-_BESIDE = (TRANSFORMS, NAMES, CALIBRATION)
-# The member of the meta data that models have whose labels are trained together.
-AT_ONCE = "parameters"
-
-
-def check_vacant(
-    directory: str | os.PathLike[str], *, resumable: bool = True, unfinished: bool = False
-) -> None:
-    """Whether a new model can be written to a directory, as far as what it holds is concerned.
-
-    Args:
-        directory: where the model is to be.
-        resumable: whether the error about a model that is there says that ``--resume`` continues it.
-        unfinished: whether what a writer of a model at once has left that was killed counts as nothing.
-
-    Raises:
-        FileExistsError: it holds anything.
-        OSError: it is a file, or cannot be read.
-    """
-    directory = Path(directory)
-    _manifest.check_directory(directory)
-    names = set(os.listdir(directory)) if directory.exists() else set()
-    if unfinished:
-        names -= _unfinished(directory, names)
-    if names:
-        holds = "a model" if MANIFEST in names else ", ".join(sorted(names)[:3])
-        hint = "; --resume continues it" if MANIFEST in names and resumable else ""
-        raise FileExistsError(
-            f"{directory}: expected a new or empty directory, found {holds}{hint} (nothing was changed)"
-        )
-
-
-def _unfinished(directory: Path, names: set[str]) -> set[str]:
-    """The files of a model that was to be written at once and lacks labels, or its manifest."""
-    beside = {name for name in names if name in (*_BESIDE, ARRAYS) or _manifest.is_temporary(name)}
-    if MANIFEST not in names:
-        return beside
-    content, _ = _manifest.unsealed(directory / MANIFEST)
-    if not isinstance(content, dict) or content.get("format") != _manifest.FORMAT:
-        return set()
-    found = _manifest.read(directory / MANIFEST)
-    if AT_ONCE not in found.meta or not found.missing():
-        return set()
-    shards = {name for name in names if _manifest.is_shard(name)}
-    return beside | shards | {MANIFEST}
-
-
-@contextlib.contextmanager
-def reserved(directory: str | os.PathLike[str]) -> Iterator[None]:
-    """Holds a new or empty directory for a model that is written at once when it has been trained.
-
-    Args:
-        directory: made if absent, and removed again where nothing was put into it.
-
-    Raises:
-        FileExistsError: it holds anything but what a writer of that kind has left that was killed.
-        ModelError: another writer holds it.
-        OSError: it cannot be made, read or written.
-    """
-    directory = Path(directory)
-    check_vacant(directory, resumable=False, unfinished=True)
-    made = not directory.exists()
-    directory.mkdir(parents=True, exist_ok=True)
-    lock = DirectoryLock(directory)
-    try:
-        check_vacant(directory, resumable=False, unfinished=True)
-        probe = directory / f".{MANIFEST}.{'0' * 16}.tmp"  # whether a file can be written there
-        probe.touch()
-        probe.unlink()
-        yield
-    finally:
-        lock.release()
-        if made:
-            with contextlib.suppress(OSError):  # the model is in it
-                directory.rmdir()
 
 
 class ShardWriter:
@@ -196,7 +118,7 @@ class ShardWriter:
                 raise ValueError(f"calibration: expected {last - first} labels, found {found}")
             self._beside[CALIBRATION] = calibration.encode()
         records = {name: _manifest.record(name, content) for name, content in self._beside.items()}
-        transforms, named, scaled = (records.get(name) for name in _BESIDE)
+        transforms, named, scaled = (records.get(name) for name in BESIDE)
         self._manifest = Manifest(meta, (first, last), shard_size, transforms, (), named, scaled)
         self._pending: dict[int, dict[int, LabelWeights]] = {}
         self._full: dict[int, dict[int, LabelWeights]] = {}
@@ -215,7 +137,7 @@ class ShardWriter:
         self._stored = {shard.first_label // self._manifest.shard_size for shard in self._manifest.shards}
 
     def _clear(self) -> None:
-        left = _unfinished(self.directory, set(os.listdir(self.directory)))
+        left = unfinished_files(self.directory, set(os.listdir(self.directory)))
         for name in sorted(left, key=lambda name: name != MANIFEST):  # what it named is nothing without it
             (self.directory / name).unlink()
 
@@ -226,7 +148,7 @@ class ShardWriter:
         if MANIFEST in names:
             self._continue(_manifest.read(self.directory / MANIFEST))
         else:
-            own = {*_BESIDE, RUN_FILE}
+            own = {*BESIDE, RUN_FILE}
             foreign = sorted(n for n in names - own if not _manifest.is_temporary(n))
             if foreign:
                 raise FileExistsError(
@@ -234,7 +156,7 @@ class ShardWriter:
                     f"{', '.join(foreign[:3])} (nothing was changed)"
                 )
             self._remove_temporary(names)
-            for name in names & {*_BESIDE}:
+            for name in names & {*BESIDE}:
                 (self.directory / name).unlink()
             for name, content in self._beside.items():
                 self._write(name, content)

@@ -14,6 +14,8 @@ from xmcjax.plots._predictions import reliability as reliability
 from xmcjax.plots._training import active_fraction as active_fraction
 from xmcjax.plots._training import convergence as convergence
 from xmcjax.plots._training import hyperparameters as hyperparameters
+from xmcjax.plots._training import multiplier as multiplier
+from xmcjax.plots._training import objective as objective
 from xmcjax.plots._training import steps_by_positives as steps_by_positives
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "convergence",
     "hyperparameters",
     "model_density",
+    "multiplier",
+    "objective",
     "precision_by_frequency",
     "reject_curve",
     "reliability",

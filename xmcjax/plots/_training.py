@@ -40,22 +40,62 @@ def convergence(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
         >>> convergence(steps).get_xlabel()
         'Newton steps'
     """
-    first: dict[int, float] = {}
-    for record in steps:
-        for label, made, norm in zip(record.labels, record.newton_steps, record.gradient_norm, strict=True):
-            if made == 0:
-                first[int(label)] = float(norm)
-
-    def fall(record: StepRecord) -> np.ndarray:
-        start = np.array([first.get(int(label), np.nan) for label in record.labels])
-        return record.gradient_norm / np.where(start > 0, start, np.nan)
-
-    ax = _by_step(steps, fall, ax)
+    ax = _by_step(steps, _over_start(steps, lambda record: record.gradient_norm), ax)
     ax.set(yscale="log", ylabel="‖∇f‖ over that of the start")
     return ax
 
 
-def active_fraction(steps: Sequence[StepRecord], n_rows: int, *, ax: Axes | None = None) -> Axes:
+def objective(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
+    """The objectives of the labels by Newton step, over that of their start: the median, and a band.
+
+    Args:
+        steps: of :func:`convergence`.
+        ax: axes of matplotlib; None for new ones.
+
+    Raises:
+        ValueError: no steps.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> from xmcjax.data import make_power_law
+        >>> from xmcjax.lanes import OneVsAll, train_one_vs_all
+        >>> steps, (X, Y) = [], make_power_law(100, 50, 20)
+        >>> summary = train_one_vs_all(X, Y, OneVsAll(), lambda result: None, observe=steps.append)
+        >>> objective(steps).get_lines()[0].get_ydata()[0].item()
+        1.0
+    """
+    ax = _by_step(steps, _over_start(steps, lambda record: record.value), ax)
+    ax.set(yscale="log", ylabel="objective over that of the start")
+    return ax
+
+
+def multiplier(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
+    """The multiple of the direction that each Newton step takes: the median of the labels, and a band.
+
+    Far below 1 the quadratic model of the objective does not hold (Schultheis and Babbar 2022, figure 3).
+
+    Args:
+        steps: of :func:`convergence`; those that take the starting weights are left out.
+        ax: axes of matplotlib; None for new ones.
+
+    Raises:
+        ValueError: no steps after those of the start.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> from xmcjax.data import make_power_law
+        >>> from xmcjax.lanes import OneVsAll, train_one_vs_all
+        >>> steps, (X, Y) = [], make_power_law(100, 50, 20)
+        >>> summary = train_one_vs_all(X, Y, OneVsAll(), lambda result: None, observe=steps.append)
+        >>> int(multiplier(steps).get_lines()[0].get_xdata()[0])
+        1
+    """
+    ax = _by_step(steps, lambda record: np.where(record.newton_steps > 0, record.multiplier, np.nan), ax)
+    ax.set(ylabel="multiple of the direction", ylim=(0, None))
+    return ax
+
+
+def active_fraction(steps: Sequence[StepRecord], n_rows: int | None, *, ax: Axes | None = None) -> Axes:
     """The share of the rows that are active by Newton step: the median of the labels, and a band.
 
     A row is active where the loss of its margin has a slope or a curvature; a step costs more, the more
@@ -63,7 +103,7 @@ def active_fraction(steps: Sequence[StepRecord], n_rows: int, *, ax: Axes | None
 
     Args:
         steps: of :func:`convergence`.
-        n_rows: of the training data.
+        n_rows: of the training data; None for the number of active rows in place of their share.
         ax: axes of matplotlib; None for new ones.
 
     Raises:
@@ -78,9 +118,9 @@ def active_fraction(steps: Sequence[StepRecord], n_rows: int, *, ax: Axes | None
         >>> active_fraction(steps, 100).get_ylabel()
         'share of the rows that are active'
     """
-    n_rows = whole_number("n_rows", n_rows, 1)
-    ax = _by_step(steps, lambda record: record.active / n_rows, ax)
-    ax.set(ylabel="share of the rows that are active", ylim=(0, None))
+    n = 1 if n_rows is None else whole_number("n_rows", n_rows, 1)
+    ax = _by_step(steps, lambda record: record.active / n, ax)
+    ax.set(ylabel=("" if n_rows is None else "share of the ") + "rows that are active", ylim=(0, None))
     return ax
 
 
@@ -153,6 +193,23 @@ def hyperparameters(search: Any, names: Sequence[str] | None = None, *, ax: Axes
     right.plot([float(iterate.value) for iterate in search.history], "--", color="black")
     right.set_ylabel("criterion Ψ (dashed)")
     return ax
+
+
+def _over_start(
+    steps: Sequence[StepRecord], numbers: Callable[[StepRecord], np.ndarray]
+) -> Callable[[StepRecord], np.ndarray]:
+    """The numbers of the labels over those at their start, NaN where it is not known or not above 0."""
+    first: dict[int, float] = {}
+    for record in steps:
+        for label, made, number in zip(record.labels, record.newton_steps, numbers(record), strict=True):
+            if made == 0:
+                first[int(label)] = float(number)
+
+    def relative(record: StepRecord) -> np.ndarray:
+        start = np.array([first.get(int(label), np.nan) for label in record.labels])
+        return numbers(record) / np.where(start > 0, start, np.nan)
+
+    return relative
 
 
 def _by_step(

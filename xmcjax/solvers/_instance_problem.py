@@ -24,7 +24,13 @@ from xmcjax.solvers._formulations import SETS, Formulation, smoothed
 @pytree(data_fields=["K"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Gram:
-    """Features that are known by their inner products K [n, n] only, symmetric and semi-definite."""
+    """Features that are known by their inner products K [n, n] only, symmetric and semi-definite.
+
+    Example:
+        >>> K = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+        >>> problem(Gram(K), [0, 1], set_name="box", bound=np.ones((1, 2))).lanes
+        1
+    """
 
     K: jax.Array
 
@@ -57,6 +63,14 @@ class Problem:
         set_name: of :data:`xmcjax.solvers._formulations.SETS`.
         known_k: k of each lane when the twin is traced, whose projections need it; None for native calls.
         smooth: whether any gamma is above 0.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> op = linops.make(np.float32([[1, 0], [0, 1], [1, 1]]))
+        >>> bounds = np.array([[1.0], [10.0]])  # two values of C, a lane each
+        >>> made = problem(op, [0, 1, 2], set_name="topk_alpha", bound=bounds, k=[1, 2])
+        >>> made.lanes, made.classes, made.k.tolist()
+        (2, 3, [1, 2])
     """
 
     op: LinOp | Gram
@@ -138,7 +152,7 @@ def problem(
     *,
     set_name: str,
     bound,
-    k=1,
+    k: np.typing.ArrayLike = 1,
     gamma=0.0,
     classes: int | None = None,
     backend: str = "auto",

@@ -87,7 +87,13 @@ _MOST_BYTES = 256 << 20
 
 
 class State(NamedTuple):
-    """Of all lanes; numbers of the last epoch unless said otherwise."""
+    """Of all lanes; numbers of the last epoch unless said otherwise.
+
+    Example:
+        >>> state = init(problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((2, 3))))
+        >>> state.dual.shape, state.epochs.tolist()
+        ((2, 3, 3), [0, 0])
+    """
 
     weights: jax.Array  #: W: [lanes, m, d], CSR [lanes, d, m]; Gram: all scores, [lanes, m, n]
     dual: jax.Array  #: x, [lanes, n, m]; with slots, their non-zeros [lanes, n, slots]
@@ -122,6 +128,11 @@ def init(problem: Problem, key=None, *, slots: int | None = None, checks: int = 
 
     Raises:
         ValueError: slots where an epoch is no native call.
+
+    Example:
+        >>> one = problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)))
+        >>> init(one).weights.shape, init(one, jax.random.key(1)).gap.tolist()
+        ((1, 3, 3), [inf])
     """
     n, m, lanes, dtype = problem.y.shape[0], problem.classes, problem.lanes, problem.op.dtype
     whole_number("checks", checks, 1)
@@ -176,7 +187,13 @@ def _seed_of(key) -> jax.Array:
 
 @needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
-    """One epoch of every lane that is running; the others stay as they are."""
+    """One epoch of every lane that is running; the others stay as they are.
+
+    Example:
+        >>> one = problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)))
+        >>> step(one, HParams(), init(one)).epochs.tolist()
+        [1]
+    """
     if problem.rows is None:
         return _native_epochs(problem, hp, state, 1)
     return _twin_epoch(problem, hp, state)
@@ -188,6 +205,11 @@ def advance(problem: Problem, hp: HParams, state: State, count) -> State:
     """At most `count` epochs of each lane in one compiled call; the buffers of `state` are given away.
 
     A lane also pauses after a check with too few slots (see :func:`run`).
+
+    Example:
+        >>> two = problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=[[1.0], [10.0]])
+        >>> bool((advance(two, HParams(tol=0.0), init(two), 5).epochs <= 5).all())
+        True
     """
     if problem.rows is None:
         return _native_epochs(problem, hp, state, count)
@@ -208,6 +230,11 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
 
     Where slots run out, visits choose the best x over as many classes as there are slots; where that
     was so in the epoch of a check, the slots are doubled.
+
+    Example:
+        >>> two = problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=[[1.0], [10.0]])
+        >>> [Status(s).name for s in run(two, HParams(tol=1e-3), init(two)).status.tolist()]
+        ['CONVERGED', 'CONVERGED']
     """
     return proved(problem, hp, state)[0]
 
@@ -290,6 +317,12 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
         state: of which only the dual variables count.
         lane: its number.
         tol: as for :func:`xmcjax.solvers._certified.certified`.
+
+    Example:
+        >>> one = problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)))
+        >>> found = proof(one, run(one, HParams(tol=1e-4), init(one)), lane=0, tol=1e-4)
+        >>> bool(0 <= found.primal - found.dual <= 1e-4 * found.primal)
+        True
     """
     if not number("tol", tol) >= 0:
         raise ValueError(f"tol: expected a number from 0, got {tol}")
@@ -306,7 +339,14 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
 
 @needs_threads_of_jax
 def dual_variables(problem: Problem, state: State, lane: int) -> sp.csr_array:
-    """x of a lane, [n, m]."""
+    """x of a lane, [n, m].
+
+    Example:
+        >>> one = problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)))
+        >>> x = dual_variables(one, run(one, HParams(), init(one)), lane=0)
+        >>> x.shape, bool((x.data > 0).all()), bool((x.sum(axis=1) <= 1.001).all())  # of radius 1
+        ((3, 3), True, True)
+    """
     whole_number("lane", lane, 0, problem.lanes - 1)
     x = np.asarray(state.dual[lane])
     row, place = np.nonzero(x)
@@ -324,7 +364,13 @@ def _as_weights(problem: Problem, W: np.ndarray) -> np.ndarray:
 @needs_threads_of_jax
 @jax.jit
 def objectives(problem: Problem, hp: HParams, state: State) -> tuple[jax.Array, ...]:
-    """(P, D, P − D, instances with x ≠ 0) of all lanes as they are, each [lanes]."""
+    """(P, D, P − D, instances with x ≠ 0) of all lanes as they are, each [lanes].
+
+    Example:
+        >>> one = problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)))
+        >>> [float(a[0]) for a in objectives(one, HParams(), init(one))]  # at W = 0 each loss is 1
+        [3.0, 0.0, 3.0, 0.0]
+    """
     if problem.rows is None:
         given: dict[str, Any] = dict(weights=state.weights, dual=state.dual, index=state.index)
         return tuple(native.call("instance_gap", **_native_fields(problem, hp), **given).values())
@@ -332,7 +378,14 @@ def objectives(problem: Problem, hp: HParams, state: State) -> tuple[jax.Array, 
 
 
 def coefficients(problem: Problem, state: State) -> np.ndarray:
-    """a, [lanes, n, m]: W = Σ_i a_i x_iᵀ, and the scores of new instances are K(new, old) a."""
+    """a, [lanes, n, m]: W = Σ_i a_i x_iᵀ, and the scores of new instances are K(new, old) a.
+
+    Example:
+        >>> one = problem(Dense(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)))
+        >>> state = run(one, HParams(), init(one))
+        >>> np.allclose(coefficients(one, state)[0].T, weights(one, state)[0], atol=1e-5)  # as X = I
+        True
+    """
     x = np.asarray(state.dual)
     if state.index.shape[2]:
         lane, row, slot = np.nonzero(x)
@@ -342,7 +395,15 @@ def coefficients(problem: Problem, state: State) -> np.ndarray:
 
 
 def weights(problem: Problem, state: State) -> np.ndarray:
-    """W, [lanes, m, d]; of a :class:`Gram` there is none."""
+    """W, [lanes, m, d]; of a :class:`Gram` there is none.
+
+    Example:
+        >>> X = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+        >>> one = problem(Dense(X), [0, 1, 2], set_name="topk_alpha", bound=np.full((1, 3), 10.0))
+        >>> W = weights(one, run(one, HParams(), init(one)))
+        >>> W.shape, (X @ W[0].T).argmax(axis=1).tolist()
+        ((1, 3, 2), [0, 1, 2])
+    """
     if isinstance(problem.op, Gram):
         raise ValueError("expected features, got inner products: there are coefficients, but no weights")
     W = np.asarray(state.weights)

@@ -118,8 +118,8 @@ class Solution(NamedTuple):
 def problem(
     op: LinOp | Gram,
     y,
-    k=1,
-    C=1.0,
+    k: np.typing.ArrayLike = 1,
+    C: np.typing.ArrayLike = 1.0,
     *,
     variant: str = "alpha",
     gamma=0.0,

@@ -43,6 +43,7 @@ def main(folder: Path, small: bool, python: str) -> int:
     if folder.exists() and any(folder.iterdir()):
         print(f"{folder}: expected a new or empty folder, found files", file=sys.stderr)
         return 1
+    data = None
     if not small:
         try:
             data = _data.folder()
@@ -53,7 +54,7 @@ def main(folder: Path, small: bool, python: str) -> int:
         (folder / name).mkdir(parents=True)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(_data.ROOT / "experiments", folder / "program" / "experiments", ignore=ignored)
-    if not small:
+    if data is not None:
         for name in SETS:
             shutil.copytree(data / name, folder / "data" / name)
         _wheels(folder / "wheels", python)

@@ -101,8 +101,9 @@ def _topk_svc(d: Data, exact: bool, *, variant: str, form: str, k: int = 2):
     from xmcjax import TopKSVC
 
     kernel = "precomputed" if form == "gram" else "linear"
-    most = dict(tol=1e-9, max_iter=100_000) if exact else dict(tol=1e-3)
-    model = TopKSVC(k, variant, C, kernel=kernel, random_state=0, **most)
+    model = TopKSVC(k, variant, C, kernel=kernel, random_state=0, tol=1e-3)
+    if exact:
+        model.set_params(tol=1e-9, max_iter=100_000)
     dense = d.X.toarray()
     X = {"sparse": d.X, "dense": dense, "gram": dense @ dense.T}[form]
     found = model.fit(X, d.y).coef_.astype(np.float64)

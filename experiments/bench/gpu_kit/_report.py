@@ -119,7 +119,8 @@ def _bandwidth(found: Found) -> str | None:
 def _systems(found: Found) -> str | None:
     names = ("multinomial, ", "kernel search, 1000 rows", found.largest("top-k grid, "))
     parts = [
-        _beside(*(found.least(name, "seconds", on) for on in ("device", "cpu"))) or MISSING for name in names
+        _beside(found.least(name, "seconds", "device"), found.least(name, "seconds", "cpu")) or MISSING
+        for name in names
     ]
     return None if set(parts) == {MISSING} else " / ".join(parts)
 

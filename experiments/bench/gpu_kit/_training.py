@@ -106,7 +106,7 @@ def products(kit: Kit, name: str, X, Y, sweep: list[tuple[str, int, tuple[str, .
     limit = copy_bandwidth(kit)
     if not linops.gpu_ready() and jax.default_backend() != "cpu":
         kit.figure(f"{name}, kernels", error="no kernels for this GPU: plain JAX only", right=False)
-        sweep = [("jnp", *more) for _, *more in sweep]
+        sweep = [("jnp", lanes, masks_of_it) for _, lanes, masks_of_it in sweep]
     names = {mask for *_, masks_of_it in sweep for mask in masks_of_it}
     by_mask = masks(X, Y, max(lanes for _, lanes, _ in sweep), names)
     for mask, chosen in by_mask.items():

@@ -129,7 +129,7 @@ def markdown(result: dict) -> str:
             key = (name, row["formulation"].upper(), row["log_C"])
             table.append((*key, ours, *said[:4], f"{row['density']:.1f}", said[4]))
     header = ("set", "SVM", "log10 C", "error", "D", "S", "error − D", "error − S", "density", "density of D")
-    compared = [(row, published(row)) for row in rows if published(row) is not None]
+    compared = [(row, paper) for row in rows if (paper := published(row)) is not None]
     text = ""
     if compared:
         to_d, to_s = (

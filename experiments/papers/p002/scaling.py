@@ -134,8 +134,10 @@ def point(options: Options, classes: int, count: int, method: str) -> dict:
         request = json.dumps({"options": numbers, "run": [classes, count, method, index, port]})
         command = [sys.executable, "-m", "experiments.papers.p002.scaling", "--answer", request]
         threads = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        started.append(subprocess.Popen(command, cwd=_report.ROOT, env=os.environ | threads, **pipes))
+        environment, pipe = os.environ | threads, subprocess.PIPE
+        started.append(
+            subprocess.Popen(command, cwd=_report.ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+        )
     found = []
     try:
         for process in started:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class Options:
         return self
 
 
-def timed(make, X, y, repeats: int) -> tuple[float, float, object]:
+def timed(make, X, y, repeats: int) -> tuple[float, float, Any]:
     """(seconds of the first fit, median of the later ones, the model)."""
     seconds = []
     for _ in range(1 + repeats):
@@ -130,7 +131,8 @@ def against_rows(options: Options) -> list[dict]:
             def peer(kernel=kernel):
                 return GaussianProcessClassifier(kernel, optimizer=None, multi_class="one_vs_rest")
 
-            _, row["gp_seconds"], other = timed(peer, *(a.astype(np.float64) for a in part), 1)
+            X64, y64 = (a.astype(np.float64) for a in part)
+            _, row["gp_seconds"], other = timed(peer, X64, y64, 1)
             row["gp_error"] = float(np.mean(other.predict(X_test) != y_test))
         results.append(row)
         print(row, flush=True)
@@ -180,7 +182,9 @@ def run(options: Options) -> dict:
         by_nodes.append(dict(tree=name, P=len(edges), first_seconds=first, seconds=seconds))
         by_nodes[-1]["newton_steps"] = model.n_iter_
         print(by_nodes[-1], flush=True)
-    result = dict(rows=rows, classes=by_classes, nodes=by_nodes, points=options.points, leaves=C)
+    result: dict[str, Any] = dict(
+        rows=rows, classes=by_classes, nodes=by_nodes, points=options.points, leaves=C
+    )
     if options.blocked:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         command = [sys.executable, "-c", BLOCKED, str(options.blocked), str(options.blocked_steps)]

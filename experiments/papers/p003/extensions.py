@@ -115,12 +115,12 @@ def em(X, vague_labels: np.ndarray, edges, v: float):
             q /= q.sum(axis=1, keepdims=True)
             if len(history) > 1 and history[-2] - history[-1] < GAIN * abs(history[-1]):
                 break
-        points = functools.partial(kernels.points, like=kernel.gram.points)
+        points, found = functools.partial(kernels.points, like=kernel.gram.points), state.alpha
 
         def predict(new):
             with precision(X.dtype):
                 return tree.nodes[tree.leaves][
-                    np.asarray(kernel.cross(points(new), alpha))[..., 0].argmax(axis=1)
+                    np.asarray(kernel.cross(points(new), found))[..., 0].argmax(axis=1)
                 ]
 
     return predict, history

@@ -109,8 +109,7 @@ def one(method: str, scaling: str, partition: int, cells: Cells, options: Option
     def searched(n: int, start: dict, tol: float) -> tuple[KernelLogisticClassifier, dict]:
         begin = time.perf_counter()
         model = KernelLogisticClassifier(**start, likelihood=likelihood, tol=3e-4)
-        search = dict(share=share, tol=tol, max_iter=options.max_iter, verbose=True)
-        model.tune(X[:n], y[:n], fold[:n], **search)
+        model.tune(X[:n], y[:n], fold[:n], share=share, tol=tol, max_iter=options.max_iter, verbose=True)
         w = model.kernel_.w.tolist() if share == "class" else float(model.kernel_.w[0])
         found = dict(v=model.v_.tolist(), w=w, evaluations=model.search_.history[-1].evaluations)
         return model, {**found, "seconds": time.perf_counter() - begin}
@@ -177,7 +176,7 @@ def markdown(result: dict) -> str:
             method,
             len(runs),
             spread([r["error"] for r in runs]),
-            *beside(method, np.mean([r["error"] for r in runs])),
+            *beside(method, float(np.mean([r["error"] for r in runs]))),
             f"{np.mean([r['curve'][int(0.9 * (POINTS - 1))] for r in runs]):.4f}",
             f"{np.mean([r['criterion'] for r in runs]):.1f}",
             " + ".join(f"{mean:.0f}" for mean in np.mean([r["evaluations"] for r in runs], axis=0)),

@@ -303,7 +303,7 @@ def one(name: str, method: str, split: int, cells: Cells, options: Options) -> d
         times.append(time.perf_counter() - start)
 
     v = h.v[group]
-    fixed = dict(sigma2=options.sigma2, tol=1e-4, max_iter=last[0], max_cg=last[1])
+    fixed: dict[str, Any] = dict(sigma2=options.sigma2, tol=1e-4, max_iter=last[0], max_cg=last[1])
     if shape == "tree":
         classifier = KernelLogisticClassifier("linear", edges, v=v[np.argsort(tree.nodes)], **fixed)
     else:
@@ -369,7 +369,7 @@ def markdown(result: dict) -> str:
             parts.append(f"{np.mean(values):{form}}{spread}")
         return " / ".join(parts)
 
-    percent = dict(form=".1f", scale=100)
+    percent: dict[str, Any] = dict(form=".1f", scale=100)
     rows, times, flat = [], [], {}
     for name, method, runs in groups(result):
         first = runs[0]

@@ -46,6 +46,15 @@ class Chains:
         y: classes, 0 and 1, [n, C, 1].
         transitions: A, [C, C], from the class before to the one after.
         places: rows of each sequence, [S, longest]; n beyond its end.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import chain_problem
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> chains = chain_problem(family, [0, 1, 1], lengths=[2, 1], transitions=np.zeros((2, 2))).likelihood
+        >>> labellings = np.exp(chains.partition(jnp.zeros((3, 2, 1))))  # Z, where all have the score 0
+        >>> labellings.ravel().round().tolist()
+        [4.0, 2.0]
     """
 
     y: jax.Array
@@ -96,7 +105,18 @@ class Chains:
 
 
 class FittedChains(NamedTuple):
-    """Of :func:`fit_chains`."""
+    """Of :func:`fit_chains`.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import chain_problem, fit_chains
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [0.0], [0.0], [0.0]])), 1.0, 0.1, 2)
+        >>> problem = chain_problem(family, [0, 1, 0, 1], [4], np.zeros((2, 2)))
+        >>> found = fit_chains(problem, HParams(), variance=1.0)
+        >>> A = found.problem.likelihood.transitions
+        >>> isinstance(found, FittedChains), bool(A[0, 1] > A[0, 0])  # the other class follows a class
+        (True, True)
+    """
 
     problem: KernelProblem  #: with the transitions that were learnt
     state: State
@@ -116,6 +136,14 @@ def chain_problem(kernel: ClassKernels, y, lengths, transitions, weight=None) ->
 
     Raises:
         ValueError: shapes that do not match, or lengths that do not sum to n.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import chain_problem, init, run
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> problem = chain_problem(family, [0, 1, 1], lengths=[2, 1], transitions=np.zeros((2, 2)))
+        >>> run(problem, HParams(), init(problem)).u.shape
+        (3, 2, 1)
     """
     n, C, dtype = kernel.n, kernel.n_classes, kernel.dtype
     y, lengths = _sparse.array(y, "y"), _checked_lengths(lengths, n)
@@ -160,6 +188,16 @@ def fit_chains(
 
     Raises:
         ValueError: a variance that is not above 0.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import chain_problem, fit_chains, most_likely
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [0.0], [1.0]])), 1.0, 0.1, 2)
+        >>> problem = chain_problem(family, [0, 1, 0, 1], [4], np.zeros((2, 2)))
+        >>> found = fit_chains(problem, HParams(), variance=1.0)
+        >>> u = np.asarray(found.state.u)[..., 0]
+        >>> most_likely(u, [4], found.problem.likelihood.transitions).tolist()
+        [0, 1, 0, 1]
     """
     if not number("variance", variance) > 0:
         raise ValueError(f"variance: expected a number above 0, got {variance}")
@@ -233,11 +271,16 @@ def marginals(u, lengths, transitions) -> np.ndarray:
     Raises:
         TypeError: what is no array of real numbers, or lengths that are no whole numbers.
         ValueError: shapes that do not match, numbers that are not finite, lengths that do not sum to n.
+
+    Example:
+        >>> A = [[5.0, 0.0], [0.0, 5.0]]  # a class mostly follows itself
+        >>> marginals([[2.0, 0.0], [0.0, 0.0]], lengths=[2], transitions=A).astype(float).round(2).tolist()
+        [[0.88, 0.12], [0.88, 0.12]]
     """
     u, lengths, transitions = _checked_scores(u, lengths, transitions)
     if not len(u):
         return np.zeros(u.shape)
-    scores = jnp.asarray(u[..., None], np.result_type(u, np.float32))
+    scores = jnp.asarray(u[..., None], jax.dtypes.canonicalize_dtype(np.result_type(u, np.float32)))
     places = jnp.asarray(_places(lengths), jnp.int32)
     chains = Chains(jnp.zeros_like(scores), jnp.asarray(transitions, scores.dtype), places)
     return np.asarray(_marginals(chains, scores))[..., 0]

@@ -29,7 +29,14 @@ from xmcjax.solvers.kernel_multinomial._systems import HParams, adjoint
 
 
 class Hyperparameters(NamedTuple):
-    """The hyperparameters of a :class:`xmcjax.kernels.ClassKernels`, or derivatives in them."""
+    """The hyperparameters of a :class:`xmcjax.kernels.ClassKernels`, or derivatives in them.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> h = Hyperparameters.of(class_kernels(gram(RBF(2.0), points([[0.0], [1.0]])), 1.5, 0.5, 3))
+        >>> h.v.tolist(), float(h.sigma2), h.loadings
+        ([1.5, 1.5, 1.5], 0.5, None)
+    """
 
     v: Any  #: [P]
     kernel: Any  #: that of the base kernels, leaves [L]
@@ -50,7 +57,18 @@ class Hyperparameters(NamedTuple):
 
 
 class Criterion(NamedTuple):
-    """Of :func:`cv_criterion`."""
+    """Of :func:`cv_criterion`.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import cv_criterion, fold_weights, kernel_problem
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0], [3.0]])), 1.0, 0.1, 2)
+        >>> train = fold_weights([0, 1, 0, 1], 2, "float32")
+        >>> found = cv_criterion(kernel_problem(family, [0, 0, 1, 1], train), 1 - train, HParams())
+        >>> found.value.shape, found.gradient.v.shape, bool(found.gradient.v.sum() < 0)
+        ((2,), (2,), True)
+    """
 
     value: jax.Array  #: Ψ of each lane, [B]
     gradient: Hyperparameters  #: of their sum, in the hyperparameters themselves, not their logarithms
@@ -68,6 +86,19 @@ def cv_criterion(
         test_weight: t, [n, B], 0 but on fold k.
         hp: limits and tolerances; k₃ is that of the gradient's system.
         start: α of an earlier call, [n, C, B], at other hyperparameters.
+
+    Example:
+        The smaller Ψ, the better the kernel; here of two clusters of points:
+
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import fold_weights, kernel_problem
+        >>> X, train = points([[0.0], [0.1], [5.0], [5.1]]), fold_weights([0, 1, 0, 1], 2, "float32")
+        >>> def psi(scale):
+        ...     family = class_kernels(gram(RBF(scale), X), 10.0, 0.1, 2)
+        ...     problem = kernel_problem(family, [0, 0, 1, 1], train)
+        ...     return float(cv_criterion(problem, 1 - train, HParams()).value.sum())
+        >>> psi(1.0) < psi(1000.0)
+        True
     """
     state = run(problem, hp, init(problem, start))
     value, s = _accumulated(problem.matrices_only(), test_weight, hp, state.u)

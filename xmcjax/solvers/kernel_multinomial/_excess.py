@@ -48,6 +48,14 @@ def run_to_excess(
 
     Returns:
         The end; the status is STALLED where the precision allows no smaller excess.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import init, kernel_problem
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> problem = kernel_problem(family, [0, 1, 1])
+        >>> Status(int(run_to_excess(problem, HParams(), init(problem), excess=1e-3).status[0])).name
+        'CONVERGED'
     """
     excess = Real(above=0).check("excess", excess)
     state = run(problem, hp, state, observe)

@@ -19,7 +19,17 @@ from xmcjax._pytrees import pytree
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """A negative log likelihood; a pytree. One that is not convex in u is fitted to a stationary point."""
+    """A negative log likelihood; a pytree. One that is not convex in u is fitted to a stationary point.
+
+    Example:
+        >>> from xmcjax.solvers.kernel_multinomial import Likelihood, OneVsRest, Softmax
+        >>> y = jnp.array([[1.0, 0.0, 0.0]])[..., None]  # one row of class 0
+        >>> u = jnp.zeros((1, 3, 1))
+        >>> for likelihood in (Softmax(y), OneVsRest(y)):
+        ...     isinstance(likelihood, Likelihood), round(float(likelihood.losses(u).sum()), 3)
+        (True, 1.099)
+        (True, 2.079)
+    """
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -78,6 +88,11 @@ class Softmax:
 
     Attributes:
         y: rows of distributions, [n, C, 1 or B]; truth values, of known classes, are an eighth of the memory.
+
+    Example:
+        >>> targets = Softmax(jnp.array([[[True], [False]]]))
+        >>> targets.probabilities(jnp.zeros((1, 2, 1)))[0, :, 0].tolist()
+        [0.5, 0.5]
     """
 
     y: jax.Array
@@ -114,6 +129,11 @@ class OneVsRest:
 
     Attributes:
         y: 0 and 1, or truth values, [n, C, 1 or B].
+
+    Example:
+        >>> targets = OneVsRest(jnp.array([[[1.0], [0.0]]]))
+        >>> targets.slope(jnp.zeros((1, 2, 1)), jnp.full((1, 2, 1), 0.5))[0, :, 0].tolist()  # π − y
+        [-0.5, 0.5]
     """
 
     y: jax.Array

@@ -34,6 +34,14 @@ class PartialLabels:
         y: whether c is the only class of a row, bool [n, C, 1].
         rows: the m rows with several classes, int32 [m, 1].
         allowed: their classes, bool [m, C, 1].
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers.kernel_multinomial import partial_labels
+        >>> targets = partial_labels([[True, False, False], [True, True, False]])
+        >>> u = jnp.zeros((2, 3, 1))
+        >>> [round(float(p), 3) for p in np.exp(-targets.losses(u))[:, 0]]  # 1/3 of its class, 2/3 of two
+        [0.333, 0.667]
     """
 
     y: jax.Array

@@ -54,6 +54,14 @@ class KernelProblem:
         weight: s, [n, B].
         exact: whether linear systems are solved by Cholesky factors, O(n³C), and not by CG.
         single: K̃ in single precision, for directions alone; None where there is none.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import kernel_problem
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> problem = kernel_problem(family, [0, 1, 1])
+        >>> problem.conjugate, problem.reason
+        (False, "Newton's method: 2 classes are few, for which it needs the fewest products")
     """
 
     kernel: ClassKernels

@@ -20,7 +20,18 @@ from xmcjax.solvers.kernel_multinomial._systems import HParams
 
 @needs_threads_of_jax
 def step(problem: KernelProblem, hp: HParams, state: State) -> State:
-    """One step of every lane that is running; by Newton's method once nonlinear CG has no lane left."""
+    """One step of every lane that is running; by Newton's method once nonlinear CG has no lane left.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import init, kernel_problem
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> problem = kernel_problem(family, [0, 1, 1])
+        >>> before = init(problem)
+        >>> after = step(problem, HParams(), before)
+        >>> after.steps.tolist(), bool(after.value[0] < before.value[0])
+        ([1], True)
+    """
     if not problem.conjugate:
         return newton_step(problem, hp, state)
     return jax.lax.cond(

@@ -19,7 +19,15 @@ _DRIFT = 1e-4
 
 
 class Phase(enum.IntEnum):
-    """By which method a lane goes on; a method that stalls hands it to the next."""
+    """By which method a lane goes on; a method that stalls hands it to the next.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import init, kernel_problem
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> Phase(int(init(kernel_problem(family, [0, 1, 1])).phase[0])).name
+        'PRECISE'
+    """
 
     CONJUGATE = 0  #: nonlinear conjugate gradients
     NEWTON = 1  #: Newton's method, whose CG has products in single precision where the problem has them
@@ -27,7 +35,16 @@ class Phase(enum.IntEnum):
 
 
 class State(NamedTuple):
-    """Of B lanes."""
+    """Of B lanes.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import init, kernel_problem
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> state = init(kernel_problem(family, [0, 1, 1]))
+        >>> state.u.shape, state.running().tolist()
+        ((3, 2, 1), [True])
+    """
 
     alpha: jax.Array  #: [n, C, B]; 0 in rows of weight 0
     u: jax.Array  #: [n, C, B], K̃ α, of all rows: those of weight 0 are predictions
@@ -67,6 +84,14 @@ def init(problem: KernelProblem, alpha=None) -> State:
         problem: of B lanes.
         alpha: where to start, [n, C, B] or [n, C, 1]; brought into the range of W first, and not
             taken by a lane for which 0 is better.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, class_kernels, gram, points
+        >>> from xmcjax.solvers.kernel_multinomial import init, kernel_problem
+        >>> family = class_kernels(gram(RBF(1.0), points([[0.0], [1.0], [2.0]])), 1.0, 0.1, 2)
+        >>> state = init(kernel_problem(family, [0, 1, 1]))
+        >>> float(state.alpha.sum()), round(float(state.value[0]), 3)  # 3 log 2
+        (0.0, 2.079)
     """
     n, C, _ = problem.likelihood.shape
     lanes, dtype = problem.weight.shape[1], problem.kernel.dtype

@@ -51,7 +51,16 @@ class HParams(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """What a linear system has ended with."""
+    """What a linear system has ended with.
+
+    Example:
+        >>> from xmcjax.solvers.kernel_multinomial import cg_in_functions
+        >>> b = jnp.ones((2, 1, 1))
+        >>> options = dict(tolerance=1e-6, max_steps=10)
+        >>> solved = cg_in_functions(lambda x: 2 * x, lambda x: x, b, 2 * b, jnp.array([True]), **options)
+        >>> bool(jnp.allclose(solved.x, 1 / 3)), solved.steps.tolist(), solved.cut.tolist()
+        (True, [1], [False])
+    """
 
     x: jax.Array  #: [n, C, B]
     Kx: jax.Array  #: K̃ x
@@ -126,6 +135,15 @@ def cg_in_functions(
         product: x ↦ K̃ x, symmetric and positive semidefinite.
         W: x ↦ W x, likewise.
         b, Kb, lanes, tolerance, max_steps, radius: as of a system in the classes.
+
+    Example:
+        (I + W K̃) x = b with K̃ = 2 I and W = I, so that x = b/3:
+
+        >>> b = jnp.array([[[3.0]], [[6.0]]])
+        >>> options = dict(tolerance=1e-6, max_steps=10)
+        >>> solved = cg_in_functions(lambda x: 2 * x, lambda x: x, b, 2 * b, jnp.array([True]), **options)
+        >>> solved.x.ravel().round(4).tolist()
+        [1.0, 2.0]
     """
 
     def inner(a, c):

@@ -43,6 +43,13 @@ class KernelModel:
         memory: bytes for stored matrices, and for the lanes that are solved side by side.
         base: what makes base kernels of a kernel function, such as ``at`` of :class:`xmcjax.kernels.LowRank`
             of an approximation whose active points thereby stay; None for the matrices themselves.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, points
+        >>> model = KernelModel(points([[0.0], [1.0]]), n_classes=3, groups=np.array([0, 0, 1]))
+        >>> h = model.hyperparameters([1.0, 4.0], RBF(1.0), 0.5)  # a variance for each group
+        >>> model.kernels(h).v.tolist()
+        [1.0, 1.0, 4.0]
     """
 
     points: Any
@@ -109,6 +116,17 @@ class CvObjective:
         free: names of :class:`Hyperparameters` that the vector holds.
         hp: limits and tolerances.
         weight: of the points, [n], or None.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, points
+        >>> from xmcjax.solvers.kernel_multinomial import CvObjective, KernelModel, Softmax
+        >>> model = KernelModel(points([[0.0], [1.0], [2.0], [3.0]]), 2, np.zeros(2, int))
+        >>> targets = Softmax(jnp.eye(2)[np.array([0, 0, 1, 1])][..., None])
+        >>> start = model.hyperparameters(1.0, RBF(1.0), 0.1)
+        >>> objective = CvObjective(model, targets, np.array([0, 1, 0, 1]), start)
+        >>> value, gradient = objective(objective.pack(start))
+        >>> objective.names(), gradient.shape
+        (['log v', 'log w'], (2,))
     """
 
     @needs_threads_of_jax
@@ -243,6 +261,17 @@ def tune(
     Raises:
         ValueError: nothing is free, or limits below 0.
         TypeError: limits that are no numbers.
+
+    Example:
+        >>> from xmcjax.kernels import RBF, points
+        >>> from xmcjax.solvers.kernel_multinomial import CvObjective, KernelModel, Softmax, tune
+        >>> model = KernelModel(points([[0.0], [0.1], [5.0], [5.1]]), 2, np.zeros(2, int))
+        >>> targets = Softmax(jnp.eye(2)[np.array([0, 0, 1, 1])][..., None])
+        >>> start = model.hyperparameters(1.0, RBF(1.0), 0.1)
+        >>> objective = CvObjective(model, targets, np.array([0, 1, 0, 1]), start)
+        >>> best, search = tune(objective, max_iter=5)
+        >>> search.value <= objective(objective.pack(start))[0]
+        True
     """
     from tqdm import tqdm
 

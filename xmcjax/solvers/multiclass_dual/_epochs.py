@@ -47,7 +47,16 @@ class HParams(NamedTuple):
 
 
 class State(NamedTuple):
-    """After some epochs; the numbers are those of the current W and alpha."""
+    """After some epochs; the numbers are those of the current W and alpha.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers.multiclass_dual import init, multiclass_problem
+        >>> problem = multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="ww")
+        >>> state = init(problem)
+        >>> state.W.shape, int(state.epoch), Status(int(state.status)).name
+        ((2, 2), 0, 'RUNNING')
+    """
 
     W: jax.Array  #: [d, m]
     alpha: jax.Array  #: [n, m]
@@ -68,7 +77,17 @@ class State(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """How far W and α are from the optimum."""
+    """How far W and α are from the optimum.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers.multiclass_dual import certificate, multiclass_problem
+        >>> problem = multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="ww")
+        >>> zero = np.zeros((2, 2), np.float32)
+        >>> at_zero = certificate(problem, zero, zero)
+        >>> float(at_zero.primal), float(at_zero.dual), float(at_zero.gap)
+        (2.0, 0.0, 1.0)
+    """
 
     primal: jax.Array
     dual: jax.Array
@@ -78,13 +97,31 @@ class Certificate(NamedTuple):
 
 @needs_threads_of_jax
 def weights(problem: MulticlassProblem, alpha) -> jax.Array:
-    """W = Xᵀ coefficients(α), [d, m]."""
+    """W = Xᵀ coefficients(α), [d, m].
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers.multiclass_dual import multiclass_problem
+        >>> problem = multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="ww")
+        >>> weights(problem, np.float32([[0, 0.5], [0.25, 0]])).tolist()
+        [[0.5, -0.5], [-0.25, 0.25]]
+    """
     return problem.op.rmatmat(problem.formulation.coefficients(alpha, problem.y))
 
 
 @needs_threads_of_jax
 def certificate(problem: MulticlassProblem, W, alpha) -> Certificate:
-    """Primal and dual objective, gap and projected gradient at W and α with W = weights(α)."""
+    """Primal and dual objective, gap and projected gradient at W and α with W = weights(α).
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers.multiclass_dual import multiclass_problem
+        >>> problem = multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="ww")
+        >>> alpha = np.float32([[0, 0.5], [0.5, 0]])  # the weight of each row against the other class
+        >>> found = certificate(problem, weights(problem, alpha), alpha)
+        >>> bool(found.dual <= found.primal), float(found.dual)
+        (True, 0.5)
+    """
     formulation, C = problem.formulation, problem.C_of_classes
     gains = formulation.gains(problem.op.matmat(W), problem.y)
     half = jnp.sum(W * W) / 2
@@ -102,6 +139,13 @@ def init(problem: MulticlassProblem, key=None, alpha=None) -> State:
         problem: as made by :func:`multiclass_problem`.
         key: of :func:`jax.random.key`: the random orders; None for that of 0.
         alpha: dual variables to start from, inside the dual set; None for zero.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers.multiclass_dual import multiclass_problem
+        >>> problem = multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="ww")
+        >>> float(init(problem).dual), float(init(problem, alpha=np.float32([[0, 0.5], [0.5, 0]])).dual)
+        (0.0, 0.5)
     """
     shape = (problem.y.shape[0], problem.classes)
     dtype = problem.op.dtype
@@ -148,7 +192,17 @@ def _assess(problem: MulticlassProblem, state: State, found: Certificate) -> Sta
 
 @needs_threads_of_jax
 def step(problem: MulticlassProblem, hp: HParams, state: State) -> State:
-    """One epoch of a state that is running; any other stays as it is."""
+    """One epoch of a state that is running; any other stays as it is.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers.multiclass_dual import init, multiclass_problem
+        >>> problem = multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="ww")
+        >>> before = init(problem)
+        >>> after = step(problem, HParams(), before)
+        >>> int(after.epoch), bool(after.dual > before.dual)
+        (1, True)
+    """
     return jax.lax.cond(state.status == Status.RUNNING, lambda s: _epoch(problem, hp, s), lambda s: s, state)
 
 
@@ -225,7 +279,16 @@ def _visits(problem: MulticlassProblem, W, alpha, active, key, tolerance):
 
 @needs_threads_of_jax
 def run_epochs(problem: MulticlassProblem, hp: HParams, state: State) -> State:
-    """Epochs until the state is no longer running."""
+    """Epochs until the state is no longer running.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers.multiclass_dual import init, multiclass_problem
+        >>> problem = multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="ww")
+        >>> end = run_epochs(problem, HParams(tol=1e-4), init(problem))
+        >>> Status(int(end.status)).name, bool(end.gap <= 1e-4)
+        ('CONVERGED', True)
+    """
 
     def running(state: State) -> bool:
         return bool(state.status == Status.RUNNING)

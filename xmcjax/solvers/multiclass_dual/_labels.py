@@ -38,6 +38,13 @@ class Labels(NamedTuple):
         numbers: of them, [k].
         rows: CSC [n, k] of ones.
         positive, negative: factors of the costs for rows with and without each, [k].
+
+    Example:
+        >>> Y = sp.csc_array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+        >>> both = Labels(np.array([4, 9]), Y, positive=np.array([2.0, 5.0]), negative=np.ones(2))
+        >>> second = both.some(np.array([1]))
+        >>> second.numbers.tolist(), second.rows.indices.tolist(), second.positive.tolist()
+        ([9], [1], [5.0])
     """
 
     numbers: np.ndarray
@@ -52,7 +59,15 @@ class Labels(NamedTuple):
 
 
 class LabelSolution(NamedTuple):
-    """Weights of k labels, and numbers of each, [k]."""
+    """Weights of k labels, and numbers of each, [k].
+
+    Example:
+        >>> one = Labels(np.array([0]), sp.csc_array([[1.0], [0.0]]), np.ones(1), np.ones(1))
+        >>> hinges = LabelHinges(np.float32([[1], [-1]]), np.float32, np.ones(1), False, 1, 1e-6, 100)
+        >>> found = hinges.solved(one)
+        >>> found.W.round(3).tolist(), [Status(s).name for s in found.status]
+        ([[1.0]], ['CONVERGED'])
+    """
 
     W: np.ndarray  #: in the dtype of the features, [d + 1, k] with the bias last, or [d, k] without one
     passes: np.ndarray
@@ -72,6 +87,13 @@ class LabelHinges:
         labels: of the whole problem.
         tol: relative duality gap at which a label ends.
         passes: over the rows, that a label makes at most.
+
+    Example:
+        >>> Y = sp.csc_array(np.eye(3, 4))  # no row has label 3
+        >>> every = Labels(np.arange(4), Y, np.ones(4), np.ones(4))
+        >>> problems = LabelHinges(np.eye(3, dtype=np.float32), np.float32, np.ones(1), True, 4, 1e-3, 100)
+        >>> problems.solved(every).W.shape  # three features and the bias
+        (4, 4)
     """
 
     def __init__(self, X: Any, dtype, cost: np.ndarray, bias: bool, labels: int, tol: float, passes: float):

@@ -73,6 +73,15 @@ def run_over_mesh(
         Disagreement: a ValueError; processes were given different arguments, and all of them say which.
         PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
             and names the process. This one then exits with status 1, whatever the others do.
+
+    Example:
+        >>> import jax
+        >>> import numpy as np
+        >>> from jax.sharding import Mesh
+        >>> alone = Mesh(np.array(jax.devices()[:1]), ("processes",))
+        >>> X, y = np.repeat(np.eye(3, dtype=np.float32), 2, axis=0), [0, 0, 1, 1, 2, 2]
+        >>> run_over_mesh(X, y, alone, formulation="ww").status.name
+        'CONVERGED'
     """
     with Peers(mesh) as peers:
         return _solved(peers, X, y, mesh, formulation, C, tol, max_epochs, seed, shrinking)

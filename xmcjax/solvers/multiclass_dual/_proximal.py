@@ -34,7 +34,17 @@ _MAX_SEARCH = 25
 
 
 class Proximal(NamedTuple):
-    """After a proximal point step."""
+    """After a proximal point step.
+
+    Example:
+        >>> import numpy as np
+        >>> from xmcjax.solvers.multiclass_dual import multiclass_problem
+        >>> problem = multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="ww")
+        >>> before = start(problem, np.zeros((2, 2), np.float32))
+        >>> after = step(problem, 1e-3, before)
+        >>> bool(after.dual > before.dual), bool(after.violation < before.violation)
+        (True, True)
+    """
 
     W: jax.Array  #: [d, m], weights(alpha)
     alpha: jax.Array  #: [n, m]

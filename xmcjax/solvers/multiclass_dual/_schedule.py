@@ -26,6 +26,10 @@ def round_pairs(classes: int, r: int) -> tuple[np.ndarray, np.ndarray]:
     Args:
         classes: C ≥ 2.
         r: from 0 to ``round_count(classes) - 1``.
+
+    Example:
+        >>> [list(zip(*(side.tolist() for side in round_pairs(4, r)), strict=True)) for r in range(3)]
+        [[(3, 0), (1, 2)], [(3, 1), (2, 0)], [(3, 2), (0, 1)]]
     """
     modulus = round_count(classes)
     j = np.arange(1, (modulus + 1) // 2, dtype=np.int32)

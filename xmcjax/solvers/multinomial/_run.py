@@ -40,7 +40,17 @@ from xmcjax.solvers.multinomial._state import HParams, State, next_status
 
 
 class Record(NamedTuple):
-    """Of one outer iteration, for a figure or a table."""
+    """Of one outer iteration, for a figure or a table.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers.multinomial import multinomial_problem, run
+        >>> problem = multinomial_problem(linops.make([[1.0], [-1.0]]), [0, 1], lam=1.0)
+        >>> records = []
+        >>> _ = run(problem, observe=lambda state, record: records.append(record))
+        >>> records[0].steps, records[-1].value <= records[0].value
+        (0, True)
+    """
 
     steps: int
     value: float  #: G
@@ -90,12 +100,31 @@ CHOICES = ("auto", *METHODS)
 
 
 def _initial(problem: Problem, hp: HParams, W0, b0, *, method: str) -> State:
-    """The state before the first iteration of a method that is compiled."""
+    """The state before the first iteration of a method that is compiled.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers.multinomial import HParams, initial, multinomial_problem
+        >>> problem = multinomial_problem(linops.make([[1.0], [-1.0]]), [0, 1], lam=1.0)
+        >>> initial(problem, HParams(), None, None, method="lbfgs").bias.tolist()
+        [0.0, 0.0]
+    """
     return _compiled(method).init(problem, hp, W0, b0)
 
 
 def _advance(problem: Problem, hp: HParams, state: State, *, method: str) -> State:
-    """One outer iteration in one compiled call; the buffers of `state` are given away."""
+    """One outer iteration in one compiled call; the buffers of `state` are given away.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers.multinomial import HParams, advance, initial, multinomial_problem
+        >>> problem = multinomial_problem(linops.make([[1.0], [-1.0]]), [0, 1], lam=1.0)
+        >>> state = initial(problem, HParams(), None, None, method="newton")
+        >>> before = float(state.value)
+        >>> after = advance(problem, HParams(), state, method="newton")
+        >>> int(after.steps), float(after.value) < before
+        (1, True)
+    """
     return _compiled(method).step(problem, hp, state)
 
 

@@ -40,7 +40,16 @@ class HParams(NamedTuple):
 
 
 class State(NamedTuple):
-    """After an outer iteration of any of the methods."""
+    """After an outer iteration of any of the methods.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers.multinomial import HParams, initial, multinomial_problem
+        >>> problem = multinomial_problem(linops.make([[1.0], [-1.0]]), [0, 1], lam=1.0)
+        >>> state = initial(problem, HParams(), None, None, method="newton")
+        >>> state.W.shape, round(float(state.value), 3)  # 2 log 2
+        ((1, 2), 1.386)
+    """
 
     W: jax.Array  #: [d, K]
     bias: jax.Array  #: [K], 0 without intercept

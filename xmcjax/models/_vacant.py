@@ -1,0 +1,111 @@
+"""Whether a directory can take a new model, and holding it until the model is written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from xmcjax.models import _manifest
+from xmcjax.models._lock import DirectoryLock
+from xmcjax.models._manifest import ARRAYS, CALIBRATION, MANIFEST, NAMES, TRANSFORMS
+
+# Those that are written before the shards.
+BESIDE = (TRANSFORMS, NAMES, CALIBRATION)
+# The member of the meta data that models have whose labels are trained together.
+AT_ONCE = "parameters"
+
+
+def check_vacant(
+    directory: str | os.PathLike[str], *, resumable: bool = True, unfinished: bool = False
+) -> None:
+    """Whether a new model can be written to a directory, as far as what it holds is concerned.
+
+    Args:
+        directory: where the model is to be.
+        resumable: whether the error about a model that is there says that ``--resume`` continues it.
+        unfinished: whether what a writer of a model at once has left that was killed counts as nothing.
+
+    Raises:
+        FileExistsError: it holds anything.
+        OSError: it is a file, or cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     check_vacant(folder)
+        ...     Path(folder, "notes.txt").touch()
+        ...     try:
+        ...         check_vacant(folder)
+        ...     except FileExistsError as error:
+        ...         print(str(error).partition(": ")[2])
+        expected a new or empty directory, found notes.txt (nothing was changed)
+    """
+    directory = Path(directory)
+    _manifest.check_directory(directory)
+    names = set(os.listdir(directory)) if directory.exists() else set()
+    if unfinished:
+        names -= unfinished_files(directory, names)
+    if names:
+        holds = "a model" if MANIFEST in names else ", ".join(sorted(names)[:3])
+        hint = "; --resume continues it" if MANIFEST in names and resumable else ""
+        raise FileExistsError(
+            f"{directory}: expected a new or empty directory, found {holds}{hint} (nothing was changed)"
+        )
+
+
+def unfinished_files(directory: Path, names: set[str]) -> set[str]:
+    """The files of a model that was to be written at once and lacks labels, or its manifest."""
+    beside = {name for name in names if name in (*BESIDE, ARRAYS) or _manifest.is_temporary(name)}
+    if MANIFEST not in names:
+        return beside
+    content, _ = _manifest.unsealed(directory / MANIFEST)
+    if not isinstance(content, dict) or content.get("format") != _manifest.FORMAT:
+        return set()
+    found = _manifest.read(directory / MANIFEST)
+    if AT_ONCE not in found.meta or not found.missing():
+        return set()
+    shards = {name for name in names if _manifest.is_shard(name)}
+    return beside | shards | {MANIFEST}
+
+
+@contextlib.contextmanager
+def reserved(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Holds a new or empty directory for a model that is written at once when it has been trained.
+
+    Args:
+        directory: made if absent, and removed again where nothing was put into it.
+
+    Raises:
+        FileExistsError: it holds anything but what a writer of that kind has left that was killed.
+        ModelError: another writer holds it.
+        OSError: it cannot be made, read or written.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax import OneVsAllClassifier
+        >>> from xmcjax.models import reserved
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with reserved(f"{folder}/model"):  # another program that asks for it is refused meanwhile
+        ...         Path(folder, "model").exists()
+        ...     Path(folder, "model").exists()  # nothing was put into it
+        True
+        False
+    """
+    directory = Path(directory)
+    check_vacant(directory, resumable=False, unfinished=True)
+    made = not directory.exists()
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = DirectoryLock(directory)
+    try:
+        check_vacant(directory, resumable=False, unfinished=True)
+        probe = directory / f".{MANIFEST}.{'0' * 16}.tmp"  # whether a file can be written there
+        probe.touch()
+        probe.unlink()
+        yield
+    finally:
+        lock.release()
+        if made:
+            with contextlib.suppress(OSError):  # the model is in it
+                directory.rmdir()
