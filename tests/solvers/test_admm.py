@@ -18,7 +18,7 @@ pytestmark = needs_native
 FORMS = ["by features", "by rows"]
 
 
-def texts(n=60, d=80, m=19, dtype=np.float64, seed=0):
+def texts(n=60, d=80, m=19, dtype: type[np.floating] = np.float64, seed=0):
     """Short texts: a few words stand in many, most words in few, one in none."""
     rng = np.random.default_rng(seed)
     popular = 1 / np.arange(1, d)
@@ -166,7 +166,8 @@ def test_longer_weights_have_the_objective_that_is_told():
         shorter += told.primal < 0.999 * without.primal
         least = dual_references.objective(longest.W, X.toarray(), y, "llw", 1, C)
         assert told.primal == pytest.approx(min(least, without.primal), rel=1e-4)
-        longest.sweep(0.01, True), plain.sweep(0.01, True)
+        longest.sweep(0.01, True)
+        plain.sweep(0.01, True)
     assert shorter > 3 and longest.assess(0.01).gap <= without.gap + 1e-12
 
 
