@@ -7,9 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import dual_references
-from tests.support.internals import admm_sparse, admm_steps, canonical_csr, certified
+from tests.support.internals import admm_sparse, admm_steps, canonical_csr, certified, search
 from tests.support.problems import needs_native
-from xmcjax.native import Splitting
+from xmcjax.native import CentredAscent, Splitting
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
 
@@ -18,7 +18,7 @@ pytestmark = needs_native
 FORMS = ["by features", "by rows"]
 
 
-def texts(n=60, d=80, m=19, dtype=np.float64, seed=0):
+def texts(n=60, d=80, m=19, dtype: type[np.floating] = np.float64, seed=0):
     """Short texts: a few words stand in many, most words in few, one in none."""
     rng = np.random.default_rng(seed)
     popular = 1 / np.arange(1, d)
@@ -134,6 +134,71 @@ def test_texts_at_a_large_C_are_solved_in_few_passes(dtype):
     assert found.W.dtype == dtype
     proof = certified(X, y, found.alpha, "llw", 1e4, 1e-3, found.W.astype(np.float64))
     assert proof.gap <= 1e-3
+
+
+def long_texts(n, d, m, density, seed=0):
+    """Rows of length 1 of many words, with more features than rows."""
+    rng = np.random.default_rng(seed)
+    X = sp.random_array((n, d), density=density, rng=rng, format="csr")
+    X = sp.csr_array(sp.diags_array(1 / np.sqrt(X.multiply(X).sum(axis=1))) @ X)
+    return canonical_csr(X.astype(np.float32), zeros=False), (np.arange(n) % m).astype(np.int32)
+
+
+def test_where_classes_can_be_separated_longer_weights_end_the_search():
+    X, y = long_texts(n=600, d=3000, m=8, density=0.03, seed=1)
+    found = md.run(X, y, formulation="llw", C=1e4, max_epochs=50)  # 101 without
+    assert found.status == Status.CONVERGED
+    proof = certified(X, y, found.alpha, "llw", 1e4, 1e-3, found.W.astype(np.float64))
+    assert proof.gap <= 1e-3
+
+
+def test_longer_weights_have_the_objective_that_is_told():
+    X, y = long_texts(n=120, d=400, m=6, density=0.05)
+    C, tol = 100.0, 1e-2
+    plain, longer = (CentredAscent(X, y, 6, "llw", C) for _ in range(2))
+    longest = search.Longer(longer, X, y, "llw", C, tol)
+    shorter = 0
+    for _ in range(30):
+        told, without = longest.assess(0.01), plain.assess(0.01)
+        assert told.dual == without.dual and told.primal <= without.primal
+        if without.gap <= tol:
+            break
+        shorter += told.primal < 0.999 * without.primal
+        least = dual_references.objective(longest.W, X.toarray(), y, "llw", 1, C)
+        assert told.primal == pytest.approx(min(least, without.primal), rel=1e-4)
+        longest.sweep(0.01, True)
+        plain.sweep(0.01, True)
+    assert shorter > 3 and longest.assess(0.01).gap <= without.gap + 1e-12
+
+
+def stepping(start, tol, ascent=False, least=None):
+    """Steps from some dual variables, in units of C = 1e4, and the rhos that they used."""
+    X, y = texts(n=1500, d=300, m=12, dtype=np.float32, seed=2)
+    C, rhos = 1e4, []
+    split = Splitting(X, y, 12, "llw", C)
+    system = admm_sparse.system(split, X)
+    split.alpha = sp.csr_array(C * start * (np.arange(12) != y[:, None]))
+    ascending = (lambda: CentredAscent(X, y, 12, "llw", C)) if ascent else None
+    steps = admm_sparse.Sparse(split, X, C, system, ascending)
+    if least is not None:
+        steps.least = least
+    use = steps.use
+    steps.use = lambda rho: (rhos.append(rho), use(rho))
+    found = admm_steps(steps, C, tol, 20_000)
+    assert found.gap <= tol
+    assert certified(X, y, found.alpha, "llw", C, tol, found.W).gap <= 1.01 * tol
+    return found.steps, rhos
+
+
+def test_from_far_away_rho_begins_at_a_part_of_C():
+    start = np.random.default_rng(0).uniform(size=(1500, 12))
+    near, far = stepping(start, 0.1), stepping(start, 0.1, least=0.0)
+    assert near[1][0] == 100.0 > 10 * far[1][0]
+
+
+def test_sweeps_of_ascent_end_many_steps():
+    alone, found = (stepping(np.zeros((1500, 12)), 1e-3, ascent)[0] for ascent in (False, True))
+    assert alone > 400 and found < 0.95 * alone
 
 
 def test_threads_change_no_bit():

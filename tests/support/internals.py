@@ -33,6 +33,7 @@ from xmcjax.solvers import (
     _entropic,
     _formulations,
     _peers,
+    _search,
 )
 from xmcjax.solvers.multiclass_dual import _processes, _wire
 from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
@@ -55,6 +56,6 @@ training_path = _environment.training_path
 cg, peers, wire = _cg, _peers, _wire
 admm, certified, cut = _admm_dense.Method, _certified.certified, _processes._cut
 admm_blocks, admm_dense, admm_sparse, admm_steps = _admm_blocks, _admm_dense, _admm_sparse, _admm.steps
-entropic, smoothed = _entropic.entropic, _formulations.smoothed
+entropic, smoothed, search = _entropic.entropic, _formulations.smoothed, _search
 multinomial_certificate, multinomial_judge, multinomial_mesh = _multinomial_certificate, _judge, _mesh
 multinomial_checkpoint, preconditioners = _multinomial_checkpoint, _preconditioners

@@ -7,11 +7,13 @@ row map and the metric M of :mod:`xmcjax.solvers._formulations` a step is
     W ← W − κ Δ,   α ← α + κ (α⁺ − α),   V ← V + κ (O − V),
 
 V = −Xᵀ coefficients(α), and W = −V at the optimum. The map knows nothing of other rows, and the system is the
-same for all classes. P(W) and D(α⁺) come with every step: the best of both are kept.
+same for all classes. P(W) and D(α⁺) come with every step: the best of both are kept. With sparse features,
+where steps are many, a few sweeps of coordinate ascent from the best α⁺ raise D by a quarter of the gap: they
+end the search where that suffices.
 
-ρ is free of scale in the beginning, 3 ‖α‖ / ‖XW‖ with ‖α‖² = αᵀM α, and balances what a step changes
-afterwards: r = ‖Δα‖² / (ρ² ‖XΔ‖²), and ρ is multiplied by √r where r is not within [1/2.5, 2.5], or
-[1/1.5, 1.5] where another ρ costs nothing.
+ρ is free of scale in the beginning, 3 ‖α‖ / ‖XW‖ with ‖α‖² = αᵀM α, or what the steps ask for at least where
+α is far from the optimum. Afterwards it balances what a step changes: r = ‖Δα‖² / (ρ² ‖XΔ‖²), and ρ is
+multiplied by √r where r is not within [1/2.5, 2.5], or [1/1.5, 1.5] where another ρ costs nothing.
 
 The steps are those of :mod:`xmcjax.solvers._admm_blocks` (native, dense features), of
 :mod:`xmcjax.solvers._admm_dense` or of :mod:`xmcjax.solvers._admm_sparse`.
@@ -39,6 +41,9 @@ _EARLY_FREE, _BALANCED_FREE = tuple(range(10, 100, 10)), 1.5
 _RANGE, _TINY = 1e8, float(np.finfo(np.float64).tiny)
 # Steps from one look at the gap to the next.
 _CHECK = 5
+# Gaps, relative to the tolerance, from which on sweeps of ascent may end the search, and steps before which
+# the gap falls faster without them.
+_NEARLY, _SLOW = 2.0, 400
 # Steps in float32 without progress after which rounding is taken to be the reason, at least; it may also be a
 # quarter of all steps. Progress is a gap that falls by a tenth, or a dual that rises by a twentieth.
 _IDLE = 200
@@ -69,6 +74,10 @@ class Splitting(Protocol):
     exact: bool  #: whether the numbers are of float64
     rounding: float  #: of P, about, where that is known to matter
     free: bool  #: whether another ρ costs nothing
+    least: float  #: ρ to begin with, at least
+    #: makes some sweeps of coordinate ascent from the best α⁺, which is what best() gives from then on, until
+    #: a better one is kept; returns D. None where there are no sweeps
+    polish: Callable[[], float] | None
     extrapolation: Extrapolation | None  #: of the steps, where there is one
     shortens: bool  #: whether α⁺ may be shortened, as all dual sets allow where D has no ridge
 
@@ -128,11 +137,12 @@ def _steps(split: Splitting, C: float, tol: float, most: int, told: Told | None)
     variables, scores = split.begin()
     first = 3 * float(np.sqrt(variables / scores)) if scores > 0 and variables > 0 else C
     # α = 0, or sums beyond their dtype: the first step of a row of mean length goes to its bound
-    rho = first = first if 0 < first < np.inf else C
+    rho = first = max(first, split.least) if 0 < first < np.inf else C
     split.use(rho)
     best_primal, best_dual, gap, step = np.inf, -np.inf, np.inf, 0
     fallen, risen, since = np.inf, 0.0, 0
     extrapolation = split.extrapolation
+    nearly = _NEARLY * tol
     early, balanced = (_EARLY_FREE, _BALANCED_FREE) if split.free else (_EARLY, _BALANCED)
     while True:
         at = split.look()
@@ -148,6 +158,12 @@ def _steps(split: Splitting, C: float, tol: float, most: int, told: Told | None)
         gap = (best_primal - best_dual) / best_primal
         if told is not None:
             told(float(gap), step, lambda: split.best()[1])
+        if split.polish is not None and step >= _SLOW and tol < gap <= nearly:
+            polished = (best_primal - split.polish()) / best_primal
+            if polished <= tol or step >= most:
+                gap = min(gap, polished)
+                break
+            nearly = tol * gap / polished  # where as much will suffice
         if not gap > tol or step >= most or not np.isfinite(gap):
             break
         if gap < 0.9 * fallen or best_dual > 1.05 * risen:

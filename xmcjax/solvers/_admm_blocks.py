@@ -84,7 +84,7 @@ class Blocks:
         threads: that a call may use; they change no bit.
     """
 
-    free = True
+    free, least, polish = True, 0.0, None
 
     def __init__(
         self,

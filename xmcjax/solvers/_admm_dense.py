@@ -116,7 +116,7 @@ class Dense:
         k: of the top-k losses.
     """
 
-    exact, free, rounding = True, True, 0.0
+    exact, free, rounding, least, polish = True, True, 0.0, 0.0, None
 
     def __init__(self, basis: Basis, y: np.ndarray, alpha: sp.csr_array, form: Formulation, C, k: int):
         self._form, self._y, self._k = form, y, k

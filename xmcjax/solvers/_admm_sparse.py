@@ -9,20 +9,29 @@ Where the factor fills, as with long documents, the rows may be fewer:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.native import Splitting
+from xmcjax.native import CentredAscent, Splitting
 from xmcjax.solvers import _admm
+from xmcjax.solvers._accuracy import EPS
 from xmcjax.solvers._anderson import Extrapolation
 
 # Bytes that the factor may take.
 _BYTES = 1 << 30
 _RELAXED = 1.9
+# ρ in the beginning, at least, in units of C: gains are about 1, and dual variables go up to C.
+_LEAST = 0.01
 # Multiplications of dense matrices that take as long as one of a sparse matrix in ascent.
 _FASTER = 8
+# Sweeps of ascent at the end.
+_SWEEPS = 4
+# Rows of a dense system, for each right-hand side, up to which its inverse is made: products take two thirds
+# of the time of two triangular systems, and there are hundreds of them.
+_INVERTED = 16
 # Rows and columns of a part of a dense factor, between which Ctrl-C is answered.
 _PART = 512
 
@@ -67,6 +76,11 @@ def system(split: Splitting, X: sp.csr_array) -> System | None:
     return best
 
 
+def by_frequency(X: sp.csr_array) -> np.ndarray:
+    """The columns of X, those with few entries first, which a factor eliminates one after another."""
+    return np.argsort(np.bincount(X.indices, minlength=X.shape[1]), kind="stable")
+
+
 class Sparse:
     """The steps.
 
@@ -75,16 +89,27 @@ class Sparse:
         X: its features.
         C: weight of the losses.
         system: that the steps take.
+        ascent: makes coordinate ascent of the same problem, for the end; None for none.
     """
 
     shortens = True
     free, rounding = False, 0.0
     extrapolation: Extrapolation | None = None
 
-    def __init__(self, split: Splitting, X: sp.csr_array, C: float, system: System):
+    def __init__(
+        self,
+        split: Splitting,
+        X: sp.csr_array,
+        C: float,
+        system: System,
+        ascent: Callable[[], CentredAscent] | None = None,
+    ):
         self._split, self._X, self._C, self._by_rows = split, X, C, system.by_rows
+        self.least = _LEAST * C
         self.exact = X.dtype == np.float64
         self._factor = 1.0
+        self._ascent, self._polished = ascent, None
+        self.polish = self._swept if ascent else None
 
     def begin(self) -> tuple[float, float]:
         return self._split.begin()
@@ -92,7 +117,7 @@ class Sparse:
     def use(self, rho: float) -> None:
         self._rho = rho
         S = self._inner_products(rho) if self._by_rows else self._split.factor(rho)
-        self._L = _cholesky(S).astype(self._X.dtype, copy=False)
+        self._solved = _solver(S, self._X.dtype, self._split.right.shape[1])
 
     def _inner_products(self, rho: float) -> np.ndarray:
         """I + ρ XXᵀ, the lower half."""
@@ -117,7 +142,7 @@ class Sparse:
 
     def _finish(self) -> tuple[float, float]:
         right = self._split.right
-        solution = _solved(self._L, right)
+        solution = self._solved(right)
         step, curved = self._split.move(self._rho, _RELAXED, solution)
         if self._by_rows:
             return self._changed, _product(solution, solution)  # X Δ is the solution itself
@@ -129,15 +154,38 @@ class Sparse:
 
     def keep_alpha(self, factor: float) -> None:
         self._split.keep_alpha()
-        self._factor = factor
+        self._factor, self._polished = factor, None
+
+    def _swept(self) -> float:
+        assert self._ascent is not None
+        point = self._ascent()
+        point.alpha = self._factor * self._split.alpha
+        for _ in range(_SWEEPS):
+            point.sweep(EPS, False)
+        self._polished = point.alpha
+        return point.assess(EPS).dual
 
     def best(self) -> tuple[np.ndarray, sp.csr_array]:
         W = self._split.weights.astype(np.float64)
-        return W - W.mean(axis=1, keepdims=True), self._factor * self._split.alpha
+        alpha = self._factor * self._split.alpha if self._polished is None else self._polished
+        return W - W.mean(axis=1, keepdims=True), alpha
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.einsum("ij,ij->", a, b, dtype=np.float64))
+
+
+def _solver(S: np.ndarray, dtype, columns: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Gives S⁻¹ of right-hand sides with so many columns; S is written over."""
+    if S.dtype == np.float64 and 0 < len(S) <= min(_INVERTED * columns, 4 * _PART):
+        upper = np.triu_indices(len(S), 1)
+        S[upper] = S.T[upper]
+        inverse = np.linalg.inv(S).astype(dtype)
+        if not np.isfinite(inverse).all():
+            raise np.linalg.LinAlgError("no inverse in the range of numbers")
+        return lambda right: inverse @ right
+    L = _cholesky(S).astype(dtype, copy=False)
+    return lambda right: _solved(L, right)
 
 
 def _cholesky(A: np.ndarray) -> np.ndarray:

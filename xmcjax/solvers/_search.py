@@ -18,6 +18,7 @@ from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, Share, certified
 from xmcjax.solvers._formulations import Formulation
+from xmcjax.solvers._formulations import formulation as formulation_of
 
 # Part of the tolerance at which a method ends: what is certified may be a little more.
 MARGIN = 0.9
@@ -25,6 +26,8 @@ MARGIN = 0.9
 _ATTEMPTS = 4
 # Sweeps in a row between two passes over everything.
 _SWEEPS = 20
+# Parts of the tolerance by which weights are lengthened, and scores that are looked at together.
+_LONGER, _SCORES = (0.0, 1 / 16, 1 / 8, 1 / 4, 3 / 8), 1 << 19
 # Passes of which one is begun.
 _TINY = 1e-9
 
@@ -162,6 +165,60 @@ def ascend(
             passes.shrunk = 1 - share
             if violation <= enough or left() < 1 or work >= patience:
                 break
+
+
+class WithWeights(Ascending, Protocol):
+    """Coordinate ascent whose weights can be seen."""
+
+    @property
+    def weights(self) -> np.ndarray: ...
+
+
+class Longer:
+    """Coordinate ascent that is assessed at longer weights too, and at the best that it has seen.
+
+    Where C is large and gains are 0 at the optimum, those of W(α) are around 0 for a long time, and what is
+    above costs C times as much: P stays far away when D has come to its end. Weights that are longer by a
+    part δ of the tolerance have none of the gains up to δ, and cost δ ‖W‖².
+
+    Args:
+        point: the ascent.
+        X, y, formulation, C: its problem.
+        tol: relative duality gap at which it ends.
+
+    Attributes:
+        W: the best weights, float64 [d, m]; None where those of the dual variables are.
+    """
+
+    def __init__(self, point: WithWeights, X: sp.csr_array, y: np.ndarray, formulation: str, C, tol: float):
+        self._point, self._X, self._y, self._C, self._tol = point, X, y, C, tol
+        self._form, self._least = formulation_of(formulation), np.inf
+        self.W: np.ndarray | None = None
+
+    def assess(self, tolerance: float, /) -> Assessment:
+        found = self._point.assess(tolerance)
+        if not found.gap > self._tol:  # or not a number
+            self.W = None
+            return found
+        W, factors = self._point.weights, [1 + part * self._tol for part in _LONGER]
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses, rows = np.zeros(len(factors)), max(1, _SCORES // W.shape[1])
+            for first in range(0, self._X.shape[0], rows):
+                part = slice(first, first + rows)
+                Z = self._X[part] @ W
+                for k, factor in enumerate(factors):
+                    losses[k] += float(
+                        np.sum(self._form.losses_of(factor * Z, self._y[part]), dtype=np.float64)
+                    )
+            half = float(np.einsum("ij,ij->", W, W, dtype=np.float64)) / 2
+            primal = np.array(factors) ** 2 * half + self._C * losses
+        best = int(np.argmin(primal))
+        if primal[best] < self._least:
+            self._least, self.W = float(primal[best]), factors[best] * W.astype(np.float64)
+        return found._replace(primal=min(found.primal, self._least))
+
+    def sweep(self, tolerance: float, shrink: bool, /) -> tuple[float, float]:
+        return self._point.sweep(tolerance, shrink)
 
 
 class AdvancingSeparately(Protocol):

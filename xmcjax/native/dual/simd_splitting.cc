@@ -32,8 +32,8 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
   static constexpr int64_t kParts = 16;
   // Numbers after which a sum goes into a double.
   static constexpr int64_t kSome = 64;
-  // Rows, and entries of a factor, before which what belongs to them is fetched: a tile is as large as a cache.
-  static constexpr int64_t kAhead = 4, kEntriesAhead = 16;
+  // Rows, and entries and columns of a factor, before which what belongs to them is fetched: a tile is as large as a cache.
+  static constexpr int64_t kAhead = 4, kEntriesAhead = 16, kColumnsAhead = 8;
   using V = Vec<T>;
 
   // What a part of the tiles adds to sums over all classes.
@@ -187,14 +187,16 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
 
   // O += x_i vᵀ
   void scatter(int64_t i, V v, double* O) const {
+    static_assert(N == D || N == 2 * D);
     const T* value = X_.value;
     const int32_t* column = X_.column;
-    for (int part = 0; part < N; part += D) {
-      const Vec<double> wide = widened<T>(v, part);
-      for (int64_t e = X_.offset[i]; e < X_.offset[i + 1]; ++e) {
-        double* o = O + column[e] * N + part;
-        store(o, load(o) + double(value[e]) * wide);
-      }
+    const int64_t last = X_.offset[i + 1];
+    const Vec<double> head = widened<T>(v, 0), tail = widened<T>(v, N - D);
+    for (int64_t e = X_.offset[i]; e < last; ++e) {
+      double* o = O + column[e] * N;
+      const double x = double(value[e]);
+      store(o, load(o) + x * head);
+      if constexpr (N > D) store(o + D, load(o + D) + x * tail);
     }
   }
 
@@ -263,22 +265,27 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
       return;
     }
     const GramFactor<T>& L = *factor_;
-    for (int64_t s = 0; s < L.sparse(); ++s) {
-      poll(L.end(s) - L.begin(s));
-      T* own = R + L.order()[s] * N;
+    const int32_t *order = L.order(), *feature = L.feature();
+    const T* value = L.value();
+    const int64_t whole = L.entries() - kEntriesAhead;
+    for (int64_t s = 0, e = 0; s < L.sparse(); ++s) {
+      const int64_t last = L.end(s);
+      poll(last - e);
+      fetch_column(s + kColumnsAhead, R);
+      T* own = R + order[s] * N;
       const V y = load(own) * T(L.reciprocal(s));
       store(own, y);
-      for (int64_t e = L.begin(s); e < L.end(s); ++e) {
-        fetch(e, R);
-        T* below = R + L.feature()[e] * N;
-        store(below, load(below) - L.value()[e] * y);
+      for (; e < last; ++e) {
+        if (e < whole) __builtin_prefetch(R + feature[e + kEntriesAhead] * N, 1);
+        T* below = R + feature[e] * N;
+        store(below, load(below) - value[e] * y);
       }
     }
     for (int64_t k = 0; k < L.dense(); ++k) put(load(R + L.order()[L.sparse() + k] * N), right + k * m_ + c, count);
   }
-  // What an entry of L asks for, some entries before it.
-  void fetch(int64_t e, const T* R) const {
-    if (e + kEntriesAhead < factor_->entries()) __builtin_prefetch(R + factor_->feature()[e + kEntriesAhead] * N, 1);
+  // What a column of L begins with.
+  void fetch_column(int64_t s, const T* R) const {
+    if (s >= 0 && s < factor_->sparse()) __builtin_prefetch(R + factor_->order()[s] * N, 1);
   }
   static void put(V v, T* out, int64_t count) { std::memcpy(out, &v, count * sizeof(T)); }
 
@@ -333,16 +340,23 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
     } else {
       const GramFactor<T>& L = *factor_;
       for (int64_t k = 0; k < L.dense(); ++k) store(R + L.order()[L.sparse() + k] * N, take(k));
+      const int32_t *order = L.order(), *feature = L.feature();
+      const T* value = L.value();
       V curved{};
       for (int64_t s = L.sparse() - 1; s >= 0; --s) {
-        poll(L.end(s) - L.begin(s));
-        T* own = R + L.order()[s] * N;
-        const V y = (load(own) - T(shift_[L.order()[s]])) * real;
-        V x = y;
-        for (int64_t e = L.begin(s); e < L.end(s); ++e) {
-          fetch(e, R);
-          x -= L.value()[e] * load(R + L.feature()[e] * N);
+        const int64_t first = L.begin(s), last = L.end(s);
+        poll(last - first);
+        fetch_column(s - kColumnsAhead, R);
+        T* own = R + order[s] * N;
+        const V y = (load(own) - T(shift_[order[s]])) * real;
+        V x = y, more{};
+        int64_t e = first;
+        for (; e + 1 < last; e += 2) {
+          x -= value[e] * load(R + feature[e] * N);
+          more -= value[e + 1] * load(R + feature[e + 1] * N);
         }
+        if (e < last) x -= value[e] * load(R + feature[e] * N);
+        x += more;
         store(own, x * T(L.reciprocal(s)));
         curved += y * y;
         if (s % kSome == 0) part.curved += total_of<T>(curved), curved = V{};

@@ -15,7 +15,7 @@ from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._formulations import NAMES, Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._progress import Observe, Progress
-from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
+from xmcjax.solvers._search import Ended, Longer, Passes, Search, ascend, ascend_separately
 
 # Passes over all instances, the shares of shrunk ones added up, after which another method takes over: where
 # ascent over instances comes to the end as fast mostly, and where it does not. The other method keeps a share
@@ -149,8 +149,8 @@ class _Methods:
     def _goes_on(self) -> bool:
         return self._search.unsolved and self._left() >= 1
 
-    def _ascent(self, rows, tol: float, alpha, patience: float) -> Ended:
-        """Coordinate ascent."""
+    def _ascent(self, rows, tol: float, alpha, patience: float, longer: bool = False) -> Ended:
+        """Coordinate ascent, which may look at longer weights too."""
         if self._separate:
             problem, dense = self._problem(rows), multiplied_densely(rows)
             point = SeparateAscent.of_classes(*problem, dense=dense, **self._shared)
@@ -167,9 +167,10 @@ class _Methods:
             point.alpha = alpha
         accuracy = Accuracy(rows.dtype, tol)
         told = self._told(_ASCENT, point)
-        found = ascend(point, accuracy, self._shrinking, self._passes, self._left, patience, told)
+        longest = Longer(point, rows, self._y, self._formulation, self._C, tol) if longer else None
+        found = ascend(longest or point, accuracy, self._shrinking, self._passes, self._left, patience, told)
         self._violation = found.violation
-        return Ended(point.alpha, found.gap)
+        return Ended(point.alpha, found.gap, longest.W if longest else None)
 
     def _newton(self, tol: float, alpha: sp.csr_array) -> Ended:
         """Proximal point steps by Newton's method."""
@@ -197,24 +198,31 @@ class _Methods:
 
     def _sparse_admm(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array) -> Ended:
         """The same for Lee-Lin-Wahba with sparse features; ascent where its system has no room."""
-        point = Splitting(*self._problem(rows), **self._shared)
-        system = _admm_sparse.system(point, rows)
+        order = _admm_sparse.by_frequency(rows)
+        ordered = canonical(rows[:, order])
+        point = Splitting(*self._problem(ordered), **self._shared)
+        system = _admm_sparse.system(point, ordered)
         if system is None:
-            return self._ascent(rows, tol, alpha, np.inf)
+            return self._ascent(rows, tol, alpha, np.inf, longer=True)
         if system.by_rows:
-            ended = self._ascent(rows, tol, alpha, system.passes(rows, self._m))
+            ended = self._ascent(rows, tol, alpha, system.passes(rows, self._m), longer=True)
             if ended.gap <= tol or self._left() < 1:
                 return ended
             alpha = ended.alpha
         point.alpha = alpha
         most = int(_SPARSE_STEPS * self._left())
-        split = _admm_sparse.Sparse(point, rows, self._C, system)
+        split = _admm_sparse.Sparse(
+            *(point, ordered, self._C, system),
+            lambda: CentredAscent(*self._problem(ordered), **self._shared),
+        )
         try:
             found = _admm.steps(split, self._C, tol, most, self._told_of_steps(_SPARSE_STEPS))
         except np.linalg.LinAlgError:  # numbers that overflow, or their rounding, leave no factor
             return self._ascent(rows, tol, alpha, np.inf)
         self._passes.visited += found.steps / _SPARSE_STEPS
-        return Ended(found.alpha, found.gap, found.W)
+        W = np.empty_like(found.W)
+        W[order] = found.W
+        return Ended(found.alpha, found.gap, W)
 
     @property
     def _direct(self) -> bool:
