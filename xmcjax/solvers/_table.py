@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from xmcjax.solvers import _instance_solver, _lane_solver, admm, kernel_multinomial, multiclass_dual, multinomial
+from xmcjax.solvers import (
+    _instance_solver,
+    _lane_solver,
+    admm,
+    kernel_multinomial,
+    multiclass_dual,
+    multinomial,
+)
 from xmcjax.solvers._protocol import Solver
 
 SOLVERS: dict[str, Solver] = {

@@ -46,6 +46,13 @@ class Problem:
         classes: m.
         name: of the formulation.
         k: of the top-k losses; 1 for the others.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers import admm
+        >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
+        >>> lanes.lanes, lanes.formulation.name
+        (2, 'ww')
     """
 
     op: LinOp | Gram
@@ -190,8 +197,8 @@ def _in_basis(op: LinOp | Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return U * root, root**2, U / root
     X = host_features(op)
     check_squared_norms(np.asarray(op.row_norms2()))
-    X = X.toarray() if sp.issparse(X) else X
-    basis = abandonable(lambda: basis_of(X))
+    dense = X.toarray() if sp.issparse(X) else X  # type: ignore[union-attr]
+    basis = abandonable(lambda: basis_of(dense))
     return basis.part(slice(None)), basis.eigenvalue, basis.rotation
 
 

@@ -1,4 +1,4 @@
-"""Multi-class SVMs by the alternating direction method of multipliers: two matrix products for each step.
+"""The steps of the alternating direction method of multipliers, for every loss and all lanes at once.
 
 One algorithm for all losses, whose row map, a projection, is all that tells one from another, and many
 problems as lanes: folds, a grid of C, sets of classes. Nothing is sequential, which is what a GPU wants. With
@@ -14,7 +14,8 @@ shortened where that is better, and where P no longer falls, as rounding to floa
 that are a little longer counts.
 
 Each lane has a ρ of its own: 3 ‖α‖ / ‖XW‖ at first, and multiplied by √r with r = ‖Δα‖² / (ρ² ‖XΔ‖²) every 10
-steps until step 100, and every 50 afterwards, where r is not within [1/1.5, 1.5].
+steps until step 100, every 50 until step 1,000, every 500 until 10,000 and so on, where r is not within
+[1/1.5, 1.5]: a ρ that changes for ever may keep the steps from converging.
 
 symbol      variable              shape
 X̃           problem.features      [n, r]
@@ -22,76 +23,40 @@ X̃           problem.features      [n, r]
 W, V        state.weights, ...    [r, lanes, m]
 ρ           state.rho             [lanes]
 
-Lanes of float32 that have ended are certified in float64 on the host: see :func:`run`.
+Lanes of float32 that have ended are certified in float64 on the host: see :func:`xmcjax.solvers.admm.run`.
 
 Eckstein and Bertsekas, "On the Douglas-Rachford splitting method and the proximal point algorithm for maximal
 monotone operators", 1992 (κ); He, Yang and Wang, "Alternating direction method with self-adaptive penalty
 parameters", 2000 (ρ). The steps of the host, with the same formulas, are :mod:`xmcjax.solvers._admm`.
-
-Example:
-    >>> import numpy as np
-    >>> from xmcjax import linops
-    >>> X, y = np.eye(6, dtype=np.float32), [0, 0, 1, 1, 2, 2]
-    >>> folds = np.arange(6) % 2 != np.arange(2)[:, None]
-    >>> lanes = problem(linops.make(X), y, formulation="topk_alpha", k=2, C=1.0, mask=folds)
-    >>> state = run(lanes, HParams(tol=1e-4), init(lanes))
-    >>> weights(lanes, state).shape
-    (2, 6, 3)
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
-from jax.core import Tracer
 
-from xmcjax._arguments import number, whole_number
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax.solvers._admm_problem import LOSSES, Problem, host_features, problem
 from xmcjax.solvers._base import Status
-from xmcjax.solvers._certified import Certified, certified, certified_kernel
 from xmcjax.solvers._formulations import LeeLinWahba, TopKBeta
-from xmcjax.solvers._host_loop import run_in_calls
-from xmcjax.solvers._instance_problem import Gram
-from xmcjax.solvers._progress import Observe, Progress, starting_point
-from xmcjax.solvers._protocol import Solution, Solver, kinks
+from xmcjax.solvers._progress import starting_point
 from xmcjax.solvers._search import MARGIN
-
-__all__ = [
-    "LOSSES",
-    "SOLVER",
-    "HParams",
-    "Problem",
-    "State",
-    "advance",
-    "dual_variables",
-    "init",
-    "problem",
-    "proof",
-    "proved",
-    "run",
-    "step",
-    "weights",
-]
+from xmcjax.solvers.admm._problem import Problem
 
 _RELAXED = 1.8
 # Steps from one look at the gap to the next.
 _CHECK = 5
-# Steps at which ρ is looked at: every so many up to a step, and every so many afterwards; changes of it that
+# ρ is looked at every so many steps, and from each of these steps on after half as many; changes of it that
 # are let be, and the range that it stays in, relative to the first.
-_EARLY, _UNTIL, _EVERY, _BALANCED, _RANGE = 10, 100, 50, 1.5, 1e8
+_EARLY, _DECADES, _BALANCED, _RANGE = 10, (100, 1000, 10_000, 100_000), 1.5, 1e8
 # Steps in float32 without progress after which rounding is taken to be the reason, at least; it may also be a
 # quarter of all steps. Progress is a gap that falls by a tenth, or a dual that rises by a twentieth.
 _IDLE = 200
-# Steps in float32 without progress after which longer weights are tried, and by how much, in units of rounding.
+# Steps in float32 without progress after which longer weights are tried, and by how much, in units of its
+# rounding.
 _TRIED, _LONGER = 20, (8, 64, 512, 4096, 32768)
-# How often a lane goes on whose gap is not what it took it to be.
-_ATTEMPTS = 3
 
 
 class HParams(NamedTuple):
@@ -107,7 +72,16 @@ class HParams(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of all lanes."""
+    """Of all lanes.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers import admm
+        >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
+        >>> state = admm.init(lanes)
+        >>> state.dual.shape, state.rho.shape
+        ((3, 2, 3), (2,))
+    """
 
     dual: jax.Array  #: α, [n, lanes, m]
     weights: jax.Array  #: W in the basis, [r, lanes, m]
@@ -147,6 +121,11 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     return flat.reshape(a.shape[0], *b.shape[1:])
 
 
+def _counts(problem: Problem, dtype) -> jax.Array:
+    """How many classes the lanes have, [lanes, 1]."""
+    return jnp.sum(problem.members, axis=-1, keepdims=True, dtype=dtype)
+
+
 def _centred(problem: Problem, V: jax.Array) -> jax.Array:
     """With Σ_c w_c = 0 over the classes of a lane, where the formulation has that."""
     if not isinstance(problem.formulation, LeeLinWahba):
@@ -154,7 +133,7 @@ def _centred(problem: Problem, V: jax.Array) -> jax.Array:
     if problem.members is None:
         return V - jnp.mean(V, axis=-1, keepdims=True)
     inside = jnp.where(problem.members, V, 0)
-    counts = jnp.sum(problem.members, axis=-1, keepdims=True).astype(V.dtype)
+    counts = _counts(problem, V.dtype)
     return jnp.where(problem.members, inside - jnp.sum(inside, axis=-1, keepdims=True) / counts, 0)
 
 
@@ -188,6 +167,13 @@ def init(problem: Problem, alpha=None) -> State:
 
     Raises:
         ValueError, TypeError: dual variables of another shape, or not finite.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers import admm
+        >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
+        >>> init(lanes, np.zeros((3, 3))).steps.tolist()
+        [0, 0]
     """
     return _start(problem) if alpha is None else _start_from(problem, jnp.asarray(_given(problem, alpha)))
 
@@ -213,7 +199,7 @@ def _start(problem: Problem) -> State:
     count: Any = m
     if problem.members is not None:
         there &= problem.members
-        count = jnp.sum(problem.members, axis=-1)[:, None]
+        count = _counts(problem, rows.C.dtype)
     # of sums that are at most C an equal part
     each = rows.C / (count - 1) if isinstance(form, TopKBeta) else rows.C
     alpha = jnp.where(there, each, jnp.zeros((), rows.C.dtype))
@@ -266,6 +252,13 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
 
     In every fifth, and where no more are allowed, it looks at the gap first, and ends there where that is
     small enough.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers import admm
+        >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
+        >>> step(lanes, HParams(), init(lanes)).steps.tolist()
+        [1, 1]
     """
     form, rows, k = problem.formulation, _rows(problem), problem.k
     rho = state.rho[:, None]
@@ -282,8 +275,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     running = state.status == Status.RUNNING
     delta = (state.weights + 2 * sums - state.sums) / (1 + rho * problem.eigenvalue[:, None, None])
     steps = state.steps + running.astype(jnp.int32)
-    every = jnp.where(steps < _UNTIL, _EARLY, _EVERY)
-    balanced = running & (steps % every == 0)
+    balanced = running & (steps % _every(steps) == 0)
     new_rho = jax.lax.cond(
         jnp.any(balanced), lambda: _balanced(problem, state, new, delta, balanced), lambda: state.rho
     )
@@ -298,6 +290,14 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
         rho=new_rho,
         steps=steps,
     )
+
+
+def _every(steps: jax.Array) -> jax.Array:
+    """From how many steps to how many ρ is looked at."""
+    every = jnp.full_like(steps, _EARLY)
+    for until in _DECADES:
+        every = jnp.where(steps >= until, until // 2, every)
+    return every
 
 
 def _balanced(problem: Problem, state: State, new, delta, which) -> jax.Array:
@@ -376,7 +376,15 @@ def _lengthened(primal_of, primal, which) -> tuple[jax.Array, jax.Array]:
 @needs_threads_of_jax
 @jax.jit
 def advance(problem: Problem, hp: HParams, state: State, count) -> State:
-    """At most `count` steps of each lane in one compiled call."""
+    """At most `count` steps of each lane in one compiled call.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers import admm
+        >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
+        >>> advance(lanes, HParams(tol=0.0), init(lanes), 7).steps.tolist()
+        [7, 7]
+    """
 
     def unfinished(carry):
         made, state = carry
@@ -385,151 +393,20 @@ def advance(problem: Problem, hp: HParams, state: State, count) -> State:
     return jax.lax.while_loop(unfinished, lambda c: (c[0] + 1, step(problem, hp, c[1])), (0, state))[1]
 
 
-def _running(state: State) -> bool:
-    return bool(np.any(np.asarray(state.status) == Status.RUNNING))
-
-
-@needs_threads_of_jax
-def run(problem: Problem, hp: HParams, state: State) -> State:
-    """Steps until every lane has ended.
-
-    Lanes of float32 are certified in float64 on the host once they have ended: a lane is CONVERGED where the
-    gap of what it comes to is at most ``hp.tol`` there, goes on where it is not, and is STALLED where
-    rounding keeps it above. In float64, and in jit and vmap, the gap that the steps find is the one that
-    counts.
-
-    Raises:
-        ValueError: `tol` below 0, or `max_steps`.
-    """
-    return proved(problem, hp, state)[0]
-
-
-def proved(
-    problem: Problem, hp: HParams, state: State, observe: Observe | None = None
-) -> tuple[State, dict[int, Certified]]:
-    """As :func:`run`, with the proofs that it made of lanes, by their numbers.
-
-    Args:
-        problem, hp, state: of :func:`run`.
-        observe: called with the progress of the first lane after each call of the device; or None.
-    """
-    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state)))
-    if not traced:
-        if not number("tol", hp.tol) >= 0:
-            raise ValueError(f"tol: expected a number from 0, got {hp.tol}")
-        whole_number("max_steps", hp.max_steps, 0)
-
-    def told(state: State) -> None:
-        if observe is not None:
-            at = functools.partial(dual_variables, problem, state, 0)
-            observe(Progress("steps for all rows at once", int(state.steps[0]), float(state.gap[0]), at))
-
-    proofs: dict[int, Certified] = {}
-    attempts = np.zeros(problem.lanes, int)
-    while True:
-        state = run_in_calls(advance, _running, problem, hp, state, told)
-        if traced or problem.op.dtype != np.float32:
-            return state, proofs
-        state = _verified(problem, hp, state, attempts, proofs)
-        if not _running(state):
-            return state, proofs
-
-
-def _verified(
-    problem: Problem, hp: HParams, state: State, attempts: np.ndarray, proofs: dict[int, Certified]
-) -> State:
-    """Lanes that have ended with the gap that is certified; `attempts` counts how often one went on."""
-    status, target, since = (np.array(a) for a in (state.status, state.target, state.since))
-    primal, dual, gap = (np.array(a) for a in (state.primal, state.dual_objective, state.gap))
-    for lane in range(problem.lanes):
-        if lane in proofs or status[lane] == Status.NONFINITE:
-            continue
-        found = proof(problem, state, lane, hp.tol)
-        if found.gap <= hp.tol:
-            status[lane] = Status.CONVERGED
-        elif status[lane] == Status.CONVERGED:  # it took its own rounding for progress
-            attempts[lane] += 1
-            if attempts[lane] <= _ATTEMPTS and state.steps[lane] < hp.max_steps:
-                status[lane], target[lane], since[lane] = Status.RUNNING, target[lane] / 4, state.steps[lane]
-                continue
-            status[lane] = Status.STALLED
-        proofs[lane] = found
-        primal[lane], dual[lane], gap[lane] = found.primal, found.dual, found.gap
-    numbers = dict(target=target, primal=primal, dual_objective=dual, gap=gap)
-    counts = dict(status=status, since=since)
-    return state._replace(**{name: jnp.asarray(a) for name, a in (numbers | counts).items()})
-
-
-@needs_threads_of_jax
-def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
-    """The best dual variables and weights of a lane, with objectives in float64.
-
-    Args:
-        problem: of the lanes.
-        state: of which the best dual variables and weights count.
-        lane: its number.
-        tol: as for :func:`xmcjax.solvers._certified.certified`.
-    """
-    if not number("tol", tol) >= 0:
-        raise ValueError(f"tol: expected a number from 0, got {tol}")
-    alpha, y = dual_variables(problem, state, lane), np.asarray(problem.y[lane])
-    bound, form, k = np.asarray(problem.bound[lane], np.float64), problem.formulation, problem.k
-    W = np.asarray(problem.rotation, np.float64) @ np.asarray(state.best_weights[:, lane], np.float64)
-    kept: Any = slice(None)
-    if problem.members is not None:
-        kept = np.flatnonzero(np.asarray(problem.members[lane]))
-        y = np.minimum(np.searchsorted(kept, y), len(kept) - 1)  # rows of other classes do not count
-        alpha = sp.csr_array(alpha[:, kept])
-    W = W[:, kept]
-    if isinstance(problem.op, Gram):
-        found = certified_kernel(np.asarray(problem.op.K), y, alpha, form, bound, k, W)
-    else:
-        found = certified(host_features(problem.op), y, alpha, form, bound, tol, form.centred(W), k)
-    if problem.members is None:
-        return found
-    whole = np.zeros((len(W), problem.classes), found.W.dtype)
-    whole[:, kept] = found.W
-    alpha = found.alpha.tocoo()
-    shape = alpha.shape[0], problem.classes
-    places = alpha.row, kept[alpha.col]
-    return found._replace(W=whole, alpha=sp.csr_array((alpha.data, places), shape=shape))
-
-
-@needs_threads_of_jax
-def dual_variables(problem: Problem, state: State, lane: int) -> sp.csr_array:
-    """The best α of a lane, float64 [n, m]."""
-    whole_number("lane", lane, 0, problem.lanes - 1)
-    return sp.csr_array(np.asarray(state.best_dual[:, lane], np.float64))
-
-
 @needs_threads_of_jax
 def weights(problem: Problem, state: State) -> jax.Array:
-    """The best W of all lanes, [lanes, d, m]; of a :class:`Gram` the coefficients of the rows, [lanes, n, m]."""
+    """The best W of all lanes, [lanes, d, m]; of inner products coefficients of the rows, [lanes, n, m].
+
+    Example:
+        >>> from xmcjax import linops
+        >>> from xmcjax.solvers import admm
+        >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
+        >>> weights(lanes, init(lanes)).shape
+        (2, 3, 3)
+    """
     return _weights(problem, state.best_weights)
 
 
 @jax.jit
 def _weights(problem: Problem, best: jax.Array) -> jax.Array:
     return jnp.swapaxes(_centred(problem, _product(problem.rotation, best)), 0, 1)
-
-
-def _ended(problem: Problem, hp: HParams, state: State | None) -> Solution:
-    """Weights [lanes, d, m]; of inner products the coefficients of the rows, [lanes, n, m]."""
-    state, proofs = proved(problem, hp, init(problem) if state is None else state)
-    W = weights(problem, state)
-    if proofs:
-        W = np.array(W)
-        for lane, found in proofs.items():
-            W[lane] = found.W
-    return Solution(jnp.asarray(W), state.primal, state.status, state)
-
-
-SOLVER = Solver(
-    problem=problem,
-    hparams=HParams,
-    init=lambda problem, hp, **start: init(problem, **start),
-    step=step,
-    ended=_ended,
-    derivative=kinks("admm"),
-    pure=True,
-)
