@@ -244,5 +244,5 @@ def test_limits_are_refused():
     with pytest.raises(ValueError, match="max_steps: expected at least 0"):
         SOLVER.run(lanes, admm.HParams(max_steps=-1))
     wide = linops.make(sp.csr_matrix(([1.0], ([0], [0])), shape=(9000, 9000)))
-    with pytest.raises(ValueError, match=r"expected at most 8192 rows or features.*take multiclass_dual"):
+    with pytest.raises(ValueError, match=r"expected at most 8192 rows or features.*take another solver"):
         admm.problem(wide, np.arange(9000) % 2)

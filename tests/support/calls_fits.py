@@ -194,6 +194,11 @@ def _duals(table: Table) -> None:
         more = dict(formulation=formulation, C=C, k=k, weight=weight, mask=mask, members=members)
         return admm.problem(linops.make(X), y, classes=classes, **more).bound
 
+    @table.of("solvers.admm.solve", cost=30)
+    def splitting_solve(X=FEATURES, y=CLASSES, formulation="topk_beta", C=1.0, k=K, classes=M, tol=0.01):
+        more = dict(formulation=formulation, C=C, k=k, classes=classes, tol=tol, max_epochs=50)
+        return admm.solve(X, y, **more).primal
+
     @table.of("solvers.admm.run", cost=30)
     def splitting_run(tolerance=1e-2, max_steps=50, alpha=np.zeros((N, M)), lane=0, tol=1e-2):
         problem = admm.problem(linops.make(FEATURES), CLASSES)
@@ -226,7 +231,10 @@ def _estimators(table: Table) -> None:
             *(dict(init=name) for name in INITS if name != "pretrained"),
             *(dict(penalty=name) for name in PENALTIES),
         ],
-        "MulticlassSVC": [dict(formulation=name) for name in multiclass_dual.FORMULATIONS],
+        "MulticlassSVC": [
+            *(dict(formulation=name) for name in multiclass_dual.FORMULATIONS),
+            dict(formulation="cs", solver="admm"),
+        ],
         "MultinomialLogisticRegression": [dict(solver=name) for name in multinomial.CHOICES],
         "TopKSVC": [dict(variant=name, k=K) for name in topk_sdca.VARIANTS],
         "KernelLogisticClassifier": [

@@ -13,6 +13,7 @@ Example:
 
 from xmcjax.solvers.admm._problem import LOSSES, Problem, problem
 from xmcjax.solvers.admm._run import dual_variables, proof, run
+from xmcjax.solvers.admm._solve import Solved, solve
 from xmcjax.solvers.admm._solver import SOLVER
 from xmcjax.solvers.admm._steps import HParams, State, advance, init, step, weights
 
@@ -21,6 +22,7 @@ __all__ = [
     "SOLVER",
     "HParams",
     "Problem",
+    "Solved",
     "State",
     "advance",
     "dual_variables",
@@ -28,6 +30,7 @@ __all__ = [
     "problem",
     "proof",
     "run",
+    "solve",
     "step",
     "weights",
 ]

@@ -186,7 +186,7 @@ def _in_basis(op: LinOp | Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if size > _MOST or 8 * op.shape[0] * op.shape[1] > _BYTES:
         raise ValueError(
             f"expected at most {_MOST} rows or features and {_BYTES >> 30} GiB of them in float64, got "
-            f"{op.shape[0]} rows of {op.shape[1]}: take multiclass_dual or instance_dual"
+            f"{op.shape[0]} rows of {op.shape[1]}: take another solver"
         )
     if isinstance(op, Gram):
         K = np.asarray(op.K, np.float64)

@@ -123,6 +123,7 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def _counts(problem: Problem, dtype) -> jax.Array:
     """How many classes the lanes have, [lanes, 1]."""
+    assert problem.members is not None
     return jnp.sum(problem.members, axis=-1, keepdims=True, dtype=dtype)
 
 
