@@ -21,7 +21,7 @@ from xmcjax.solvers import instance_dual, multinomial, newton_cg
 NAMES = sorted(entries(Path()))
 PARTS = [
     *("data", "estimators", "inits", "kernels", "lanes", "linops", "metrics", "models"),
-    *("solvers.instance_dual", "solvers.multiclass_dual", "solvers.multinomial"),
+    *("solvers.admm", "solvers.instance_dual", "solvers.multiclass_dual", "solvers.multinomial"),
     *("solvers.newton_cg", "solvers.topk_sdca"),
 ]
 # What has an argument of such a name, and no matrix of a caller in it that anything follows.
@@ -54,6 +54,7 @@ NO_MATRIX = {
     "models.HeldOut": "keeps what it is given; tested where it is used",
     "models.write_predictions": "arrays only",
     "solvers.multiclass_dual.run_over_mesh": "processes; begins as solve",
+    "solvers.admm.problem": "operators; the same checks as topk_sdca.problem",
     "solvers.topk_sdca.problem": "operators, tested below",
     "solvers.multinomial.multinomial_problem": "operators, tested below",
     "solvers.newton_cg.lane_problem": "operators, tested below",

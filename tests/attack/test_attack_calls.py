@@ -103,6 +103,7 @@ EXEMPT_CLASSES = {
     "xmcjax.losses.MarginLoss": _BASE,
     "xmcjax.models.Outside": _MADE,
     "xmcjax.penalties.Penalty": _BASE,
+    "xmcjax.solvers.admm.Problem": _MADE,
     "xmcjax.solvers.multiclass_dual.LabelHinges": _RUN,
     "xmcjax.solvers.multiclass_dual.Formulation": "is an entry of FORMULATIONS",
     "xmcjax.solvers.multiclass_dual.MulticlassProblem": _MADE,

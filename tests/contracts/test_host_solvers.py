@@ -76,6 +76,14 @@ def test_estimators_of_dual_variables(estimator, call, sparse, calls):
     assert estimator.reason_.endswith(f"on the CPU, because {platforms.SEQUENTIAL}")
 
 
+@pytest.mark.parametrize("estimator", [MulticlassSVC(solver="admm"), TopKSVC(solver="admm", k=2)])
+def test_steps_for_all_rows_at_once_are_the_device_s(estimator, calls):
+    X, y = data(False)
+    estimator.fit(X, y)
+    assert not calls
+    assert "because" not in estimator.reason_  # why it would be on the CPU
+
+
 def test_multinomial_dual_ascent(calls):
     X, y = data(True)
     found = MultinomialLogisticRegression(solver="dual").fit(X, y)  # an error without native calls

@@ -9,6 +9,7 @@ import jax
 import pytest
 
 from experiments.bench import (
+    admm,
     checks,
     clip,
     cluster,
@@ -95,6 +96,15 @@ def test_topk_svm_small(tmp_path):
     assert ours["excess"] < linear_svc["excess"] < 0.05
     assert ours["check_seconds"] > 0 and ours["first_call_seconds"] > 0 and ours["seconds"] > 0
     assert "| alpha:1 | LinearSVC |" in text
+
+
+def test_admm_small(tmp_path):
+    options = admm.Options(losses=("cs",), lanes=4, small=True).chosen()
+    _, text = written(tmp_path, "admm", result := admm.run(options), admm.markdown(result))
+    alone, lanes = result["rows"]
+    assert 0 < alone["gap"] <= 1e-3 and 0 < alone["host_gap"] <= 1e-3
+    assert lanes["steps"] == sorted(lanes["steps"]) and len(lanes["steps"]) == 4
+    assert "| digits | cs | 1 |" in text and "| digits | cs | 4 |" in text
 
 
 def test_projections_small(tmp_path):

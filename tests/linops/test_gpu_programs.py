@@ -19,7 +19,7 @@ from tests.support.internals import platforms
 from tests.support.solvers import CASES
 from xmcjax import linops, losses, projections
 from xmcjax.losses import MARGIN_LOSSES
-from xmcjax.solvers import SOLVERS, multinomial, newton_cg
+from xmcjax.solvers import SOLVERS, admm, multinomial, newton_cg
 
 OPTIMISED = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") == "0"
 DENSE, CUDA, N, D, B = "dense", "cuda", 512, 256, 128
@@ -121,6 +121,20 @@ def test_steps_of_multinomial_regression(method, kind):
     hp = multinomial.HParams()
     state = multinomial.initial(problem, hp, None, None, method=method)
     checked(multinomial.advance, "h200", problem, hp, state, method=method)
+
+
+@pytest.mark.parametrize("formulation", admm.LOSSES)
+def test_steps_for_all_rows_at_once(formulation):
+    k, lanes, m = 3 if formulation.startswith("topk") else 1, 4, 7
+    more = dict(formulation=formulation, k=k, C=np.ones(lanes))
+    problem = admm.problem(features(DENSE), np.arange(N) % m, **more)
+    state = admm.init(problem)
+    text = checked(admm.advance, "h200", problem, admm.HParams(), state, 1)
+    assert gpu_targets.atomics(text) == 0
+    if OPTIMISED and formulation == "ovr":  # without a search for a threshold, which is a loop
+        text = checked(jax.jit(admm.step), "h200", problem, admm.HParams(), state)
+        # X twice, and what is read and written of the arrays of all rows and of all features
+        assert gpu_targets.moved(text) <= 4 * (2 * N * D + 25 * (N + D) * lanes * m)
 
 
 def test_kernel_multinomial_regression():

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from xmcjax import estimators, linops
 from xmcjax.penalties import L1
-from xmcjax.solvers import multiclass_dual, topk_sdca
+from xmcjax.solvers import admm, multiclass_dual, topk_sdca
 
 #: Seconds of work before the signal.
 WAIT = 1.5
@@ -62,6 +62,13 @@ def top_k(n, d, sparse):
     return topk_sdca.run(problem, hp, topk_sdca.init(problem, jax.random.key(0)))
 
 
+def lanes_of_steps(n, d, **options):
+    """Steps for all rows at once in plain JAX, of two lanes."""
+    X, y = features(n, d)
+    problem = admm.problem(linops.make(X), y, C=[1e3, 1e4], **options)
+    return admm.run(problem, admm.HParams(0.0, 10**6), admm.init(problem))
+
+
 def kernel(n):
     X, y = features(n, 20)
     return estimators.KernelLogisticClassifier(v=1e6, tol=1e-12, max_iter=10**6).fit(X, y)
@@ -88,6 +95,7 @@ CASES = {
     "multinomial, lc": lambda: multinomial(4000, 800, True, solver="lc"),
     "top-k": lambda: top_k(8000, 1000, False),
     "top-k, sparse": lambda: top_k(8000, 1000, True),
+    "ADMM in JAX": lambda: lanes_of_steps(4000, 200, formulation="cs"),
     "kernel": lambda: kernel(2500),
 }
 

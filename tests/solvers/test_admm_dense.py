@@ -40,7 +40,7 @@ def test_native_steps_are_those_of_numpy(formulation, k, dtype, rtol, n):
     X[n // 2] = 0
     form = admm_dense.formulation_of(formulation)
     alpha = inside(formulation, k, y, m, C, rng)
-    basis = admm_dense._basis(X)
+    basis = admm_dense.basis_of(X)
     numpy = admm_dense.Dense(basis, y, alpha, form, C, k)
     ours = [admm_blocks.Blocks(basis, y, m, form, C, k, dtype, threads) for threads in (1, 2)]
     for split in ours:
@@ -79,7 +79,7 @@ def test_thresholds_of_many_classes_and_any_size(variant, k, scale):
     """k above what is kept in order, and rows whose pieces are far from those of the step before."""
     rng, n, m = np.random.default_rng(k), 200, 45
     X, y = rng.normal(size=(n, 4)), np.arange(n, dtype=np.int32) % m
-    form, basis = admm_dense.formulation_of(f"topk_{variant}"), admm_dense._basis(X)
+    form, basis = admm_dense.formulation_of(f"topk_{variant}"), admm_dense.basis_of(X)
     alpha = inside(form.name, k, y, m, scale, rng)
     numpy = admm_dense.Dense(basis, y, alpha, form, scale, k)
     ours = admm_blocks.Blocks(basis, y, m, form, scale, k, np.float64)
@@ -156,7 +156,7 @@ def test_what_float32_leaves_is_done_in_float64():
     y = np.concatenate([np.arange(10), rng.integers(0, 10, 290)]).astype(np.int32)
     X = 0.3 * centres[y] + rng.normal(size=(300, 60))
     X = 100 * X / np.linalg.norm(X, axis=1, keepdims=True)
-    start, basis = sp.csr_array((300, 10)), admm_dense._basis(X)
+    start, basis = sp.csr_array((300, 10)), admm_dense.basis_of(X)
     form = admm_dense.formulation_of("topk_beta")
     narrow = admm_blocks.Blocks(basis, y, 10, form, 10.0, 2, np.float32)
     narrow.start(start)

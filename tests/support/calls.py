@@ -85,7 +85,7 @@ class Table(dict[str, Call]):
 def packages() -> list[types.ModuleType]:
     """Those with public names."""
     names = [m.name for m in pkgutil.iter_modules(xmcjax.__path__, "xmcjax.") if m.ispkg]
-    solvers = ("multiclass_dual", "multinomial", "kernel_multinomial", "instance_dual", "topk_sdca")
+    solvers = ("admm", "multiclass_dual", "multinomial", "kernel_multinomial", "instance_dual", "topk_sdca")
     names += [f"xmcjax.solvers.{name}" for name in solvers]
     return [importlib.import_module(name) for name in names if name != "xmcjax.cli"]
 

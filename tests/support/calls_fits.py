@@ -18,7 +18,7 @@ from xmcjax import estimators, lanes, linops, losses
 from xmcjax.inits import INITS, label_tree
 from xmcjax.kernels import KERNELS
 from xmcjax.penalties import PENALTIES
-from xmcjax.solvers import instance_dual, multiclass_dual, multinomial, newton_cg, topk_sdca
+from xmcjax.solvers import admm, instance_dual, multiclass_dual, multinomial, newton_cg, topk_sdca
 from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
 
 
@@ -179,6 +179,32 @@ def _duals(table: Table) -> None:
         more = dict(set_name=set_name, bound=bound, k=k, gamma=gamma)
         return instance_dual.problem(linops.make(FEATURES), y, **more).bound
 
+    @table.of("solvers.admm.problem", cost=3)
+    def splitting(
+        X=FEATURES,
+        y=CLASSES,
+        formulation="topk_alpha",
+        C=1.0,
+        k=K,
+        weight=np.ones(N),
+        mask=np.ones(N, bool),
+        members=np.ones(M, bool),
+        classes=M,
+    ):
+        more = dict(formulation=formulation, C=C, k=k, weight=weight, mask=mask, members=members)
+        return admm.problem(linops.make(X), y, classes=classes, **more).bound
+
+    @table.of("solvers.admm.solve", cost=30)
+    def splitting_solve(X=FEATURES, y=CLASSES, formulation="topk_beta", C=1.0, k=K, classes=M, tol=0.01):
+        more = dict(formulation=formulation, C=C, k=k, classes=classes, tol=tol, max_epochs=50)
+        return admm.solve(X, y, **more).primal
+
+    @table.of("solvers.admm.run", cost=30)
+    def splitting_run(tolerance=1e-2, max_steps=50, alpha=np.zeros((N, M)), lane=0, tol=1e-2):
+        problem = admm.problem(linops.make(FEATURES), CLASSES)
+        state = admm.run(problem, admm.HParams(tolerance, max_steps), admm.init(problem, alpha))
+        return admm.weights(problem, state), admm.proof(problem, state, lane, tol)[0]
+
 
 def _multinomial(table: Table) -> None:
     for name in multinomial.METHODS:
@@ -205,7 +231,10 @@ def _estimators(table: Table) -> None:
             *(dict(init=name) for name in INITS if name != "pretrained"),
             *(dict(penalty=name) for name in PENALTIES),
         ],
-        "MulticlassSVC": [dict(formulation=name) for name in multiclass_dual.FORMULATIONS],
+        "MulticlassSVC": [
+            *(dict(formulation=name) for name in multiclass_dual.FORMULATIONS),
+            dict(formulation="cs", solver="admm"),
+        ],
         "MultinomialLogisticRegression": [dict(solver=name) for name in multinomial.CHOICES],
         "TopKSVC": [dict(variant=name, k=K) for name in topk_sdca.VARIANTS],
         "KernelLogisticClassifier": [

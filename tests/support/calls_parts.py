@@ -29,6 +29,7 @@ PRODUCTS = {
 }
 # Functions of the modules of SOLVERS that take a problem, a state or an operator.
 STEPS = {
+    "admm": "init step advance proof dual_variables weights",
     "newton_cg": "init step",
     "multiclass_dual": "init step run_epochs weights certificate",
     "instance_dual": "init step objectives proof dual_variables weights coefficients",
@@ -105,7 +106,7 @@ def _solvers() -> dict[str, Call]:
     kernel = kernels.class_kernels(kernels.gram(kernels.RBF(0.4), kernels.points(X)), 1.5, 0.3, M)
     values = dict(op=op, kernel=kernel, X=FEATURES, y=CLASSES, loss=losses.logistic, tolerance=1e-3, lam=0.6)
     values |= dict(set_name="topk_alpha", bound=np.array([[0.7], [1.4]]), k=1, lane=0, tol=1e-3)
-    values |= dict(key=jax.random.key(0), method="newton")
+    values |= dict(key=jax.random.key(0), method="newton", count=1)
     for name, solver in solvers.SOLVERS.items():
         given = values | dict(y=SIGNS) if name == "newton_cg" else dict(values)
         arguments = by_signature(solver.problem, given)

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from tests.support.matrices import ROWS, classes, features, labels, weights
 from xmcjax import data, estimators, inits, kernels, lanes, linops, metrics, models
-from xmcjax.solvers import multiclass_dual, topk_sdca
+from xmcjax.solvers import admm, multiclass_dual, topk_sdca
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "OneVsAllClassifier": dict(clip=0.0, loss="logistic"),
@@ -210,6 +210,9 @@ def _parts() -> dict[str, Entry]:
     )
     table["solvers.topk_sdca.solve X"] = Entry(
         lambda X: topk_sdca.solve(X, classes(), tol=0.01).primal, features, "X"
+    )
+    table["solvers.admm.solve X"] = Entry(
+        lambda X: admm.solve(X, classes(), formulation="cs", tol=1e-5).primal, features, "X"
     )
     table["solvers.multiclass_dual.multiclass_problem X"] = Entry(
         lambda X: np.asarray(multiclass_dual.multiclass_problem(X, classes()).norms2), features, "X"

@@ -131,6 +131,20 @@ def _instances(dtype, path):
     return SOLVERS["instance_dual"].problem(op, Y, **options)
 
 
+def _splitting(dtype, path):
+    """Two lanes of another C, of which the second leaves out two rows."""
+    op = Gram(jnp.asarray((X @ X.T).astype(dtype))) if path == "gram" else features(dtype, path)
+    mask = np.stack([np.ones(N, bool), np.arange(N) < N - 2])
+    return SOLVERS["admm"].problem(op, Y, formulation="cs", C=np.array([C, 2 * C]), mask=mask)
+
+
+def _splitting_optimum():
+    return [
+        dual_references.bound(X, Y, CLASSES, "alpha", 1, C),
+        dual_references.bound(X[:-2], Y[:-2], CLASSES, "alpha", 1, 2 * C),
+    ]
+
+
 def _hinges(kind: str, *Cs: float):
     return [dual_references.bound(X, Y, CLASSES, kind, 1, C) for C in Cs]
 
@@ -181,5 +195,13 @@ CASES = {
         lambda: _hinges("alpha", C, 2 * C),
         "bound",
         "max_epochs",
+    ),
+    "admm": Case(
+        _splitting,
+        (*FEATURES, "gram"),
+        _hp("admm", tol=1e-8, max_steps=100_000),
+        _hp("admm", tol=1e-4),
+        _splitting_optimum,
+        "bound",
     ),
 }

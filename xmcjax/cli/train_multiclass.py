@@ -13,8 +13,10 @@ from xmcjax.estimators import OPTIONS, MulticlassSVC
 _OPTIONS = OPTIONS["multiclass"]
 if TYPE_CHECKING:
     FormulationName = str
+    SolverName = str
 else:
     FormulationName = one_of(_OPTIONS["formulation"].values.names)
+    SolverName = one_of(_OPTIONS["solver"].values.names)
 
 
 @described(_OPTIONS)
@@ -29,6 +31,7 @@ class Options(ClassOptions):
     train: File
     model: Directory
     formulation: FormulationName = _OPTIONS["formulation"].of_flag
+    solver: SolverName = _OPTIONS["solver"].of_flag
     C: float = _OPTIONS["C"].of_flag
     class_weight: ClassWeightName = _OPTIONS["class_weight"].of_flag
     tol: float = _OPTIONS["tol"].of_flag

@@ -13,8 +13,10 @@ from xmcjax.estimators import OPTIONS, TopKSVC
 _OPTIONS = OPTIONS["top-k"]
 if TYPE_CHECKING:
     VariantName = str
+    SolverName = str
 else:
     VariantName = one_of(_OPTIONS["variant"].values.names)
+    SolverName = one_of(_OPTIONS["solver"].values.names)
 
 
 @described(_OPTIONS)
@@ -25,6 +27,7 @@ class Options(ClassOptions):
     k: int = _OPTIONS["k"].of_flag
     variant: VariantName = _OPTIONS["variant"].of_flag
     smoothing: float = _OPTIONS["smoothing"].of_flag
+    solver: SolverName = _OPTIONS["solver"].of_flag
     C: float = _OPTIONS["C"].of_flag
     class_weight: ClassWeightName = _OPTIONS["class_weight"].of_flag
     tol: float = _OPTIONS["tol"].of_flag

@@ -9,12 +9,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from xmcjax._arguments import job_count, number, renamed, whole_number
+from xmcjax._arguments import job_count, name_of, number, renamed, whole_number
 from xmcjax._options import SHARED, THREADS
 from xmcjax.estimators._calibration import of_classes, splits_of_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._label_rows import BestLabelScore, are_labels
 from xmcjax.estimators._linear import LinearClassifier, with_ones
+from xmcjax.estimators._options import DUAL_SOLVERS
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers, targets
@@ -43,6 +44,8 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
     Args:
         formulation: "ww" (Weston and Watkins, default), "cs" (Crammer and Singer), "llw" (Lee, Lin and
             Wahba), "ovr" (a binary SVM for each class) or "ovr_squared" (the same with the squared hinge).
+        solver: "auto" (default), dual ascent first, on the CPU; or "admm", steps for all rows at once on the
+            default device, whose matrix products are for a GPU and dense features. It takes no label matrix.
         C: weight of the losses against the regularisation (above 0); 1.0 by default.
         class_weight: weights of the losses by class (one of balanced), or a dict from classes to weights, 1
             for those that it lacks; None (default) for ones. balanced is n / (K n_k) for n_k of n rows and K
@@ -105,6 +108,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         self,
         formulation="ww",
         *,
+        solver="auto",
         C=1.0,
         class_weight=None,
         tol=1e-3,
@@ -118,6 +122,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         random_state=None,
     ):
         self.formulation = formulation
+        self.solver = solver
         self.C = C
         self.class_weight = class_weight
         self.tol = tol
@@ -156,8 +161,9 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         """
         from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.linops import check_features
-        from xmcjax.solvers import multiclass_dual
+        from xmcjax.solvers import admm, multiclass_dual
 
+        name_of("solver", self.solver, DUAL_SOLVERS)
         C, tol = SHARED["C"].check(self.C), number("tol", self.tol)
         max_iter, threads = whole_number("max_iter", self.max_iter, 1), job_count(self.n_jobs)
         intercept = SHARED["fit_intercept"].check(self.fit_intercept)
@@ -183,18 +189,14 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
                 X, numbers, C = X[kept], numbers[kept], C[kept]
                 start = start[kept] if start is not None and start.shape[0] == n else start
         features = with_ones(X) if intercept else X
+        given: dict[str, Any] = dict(formulation=self.formulation, C=C, classes=len(classes), start=start)
+        given |= dict(observe=watch.observer(watch.dual))
         with precision(X.dtype), watch:
-            solution = multiclass_dual.run(
-                features,
-                numbers,
-                formulation=self.formulation,
-                C=C,
-                classes=len(classes),
-                seed=seed,
-                start=start,
-                observe=watch.observer(watch.dual),
-                **limits,
-            )
+            if self.solver == "admm":
+                name_of("formulation", self.formulation, multiclass_dual.FORMULATIONS)
+                solution = admm.solve(features, numbers, tol=tol, max_epochs=max_iter, **given)
+            else:
+                solution = multiclass_dual.run(features, numbers, seed=seed, **given, **limits)
         self._store(solution, classes)
         self.calibration_ = of_classes(self, *rows, splits)
         keep_dual(self, solution.alpha if kept is None else of_all_rows(solution.alpha, kept, n))
@@ -210,6 +212,8 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         for name in ("class_weight", "calibration"):
             if (found := getattr(self, name)) is not None:
                 raise ValueError(f"{name}: expected None with a label matrix as y, got {found!r}")
+        if self.solver != "auto":
+            raise ValueError(f"solver: expected auto with a label matrix as y, got {self.solver!r}")
         problems = targets(y)
         classes, n = problems.classes, X.shape[0]
         watch, costs, seed = Watch(self, "epoch"), C, self._seed()
@@ -259,7 +263,9 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         self.intercept_ = W[d].copy() if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
         self.n_iter_ = solution.epochs + solution.newton_steps
         self.dual_gap_ = solution.gap
-        self.status_, self.reason_ = solution.status, said_of_host(solution.reason)
+        self.status_, self.reason_ = solution.status, solution.reason
+        if self.solver == "auto":
+            self.reason_ = said_of_host(solution.reason)
         if solution.status != Status.CONVERGED:
             remedy = REMEDY[solution.status]
             if solution.status == Status.MAX_STEPS:

@@ -47,6 +47,17 @@ CALIBRATION = Option(
     flag_default="none",
 )
 
+#: How dual variables are found.
+DUAL_SOLVERS = ("auto", "admm")
+_SOLVER = Option(
+    "solver",
+    "how the minimum is found",
+    "auto",
+    Names(DUAL_SOLVERS),
+    more="auto is by dual ascent first, on the CPU. admm is by steps for all rows at once on the default "
+    "device, for dense features of a GPU",
+)
+
 MULTICLASS = table(
     [
         Option(
@@ -57,6 +68,7 @@ MULTICLASS = table(
             more="ww is of Weston and Watkins, cs of Crammer and Singer, llw of Lee, Lin and Wahba, ovr a "
             "binary SVM for each class, ovr_squared the same with the squared hinge",
         ),
+        _SOLVER,
         SHARED["C"],
         _CLASS_WEIGHT,
         _GAP,
@@ -86,6 +98,7 @@ TOP_K = table(
             Real(least=0),
             more="0 is the loss itself. The smoothed one is below it, by γ/2 at most. entropy has none",
         ),
+        _SOLVER,
         SHARED["C"],
         _CLASS_WEIGHT,
         _GAP,

@@ -17,6 +17,7 @@ from xmcjax.estimators._calibration import check as check_calibration
 from xmcjax.estimators._calibration import of_classes, splits_of_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._linear import LinearClassifier, with_ones
+from xmcjax.estimators._options import DUAL_SOLVERS
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
@@ -45,6 +46,9 @@ class TopKSVC(Probabilities, LinearClassifier):
         k: classes that count, from 1 (default) to the number of classes less one.
         variant: "alpha" (default), "beta" or "entropy".
         C: weight of the losses against the regularisation (above 0); 1.0 by default.
+        solver: "auto" (default), dual ascent first, on the CPU; or "admm", steps for all rows at once on the
+            default device, whose matrix products are for a GPU and dense features or inner products. It takes
+            the variants alpha and beta without a smoothing.
         smoothing: γ of the smoothed loss, which is quadratic where the loss has its kinks (at least 0); 0.0
             by default. 0 is the loss itself. The smoothed one is below it, by γ/2 at most. "entropy" has
             none.
@@ -112,6 +116,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         variant="alpha",
         C=1.0,
         *,
+        solver="auto",
         smoothing=0.0,
         class_weight=None,
         kernel="linear",
@@ -128,6 +133,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         self.k = k
         self.variant = variant
         self.C = C
+        self.solver = solver
         self.smoothing = smoothing
         self.class_weight = class_weight
         self.kernel = kernel
@@ -181,6 +187,10 @@ class TopKSVC(Probabilities, LinearClassifier):
             raise ValueError(
                 f"smoothing: expected 0 with the variant entropy, which is smooth, got {gamma:g}"
             )
+        name_of("solver", self.solver, DUAL_SOLVERS)
+        if self.solver == "admm" and (gamma or self.variant == "entropy"):
+            what = f"smoothing={gamma:g}" if gamma else "the variant entropy"
+            raise ValueError(f"solver: expected auto with {what}, got admm")
         SHARED["n_jobs"].check(self.n_jobs)
         name_of("kernel", self.kernel, KERNELS)
         check_calibration(self)
@@ -226,7 +236,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         import jax
 
         from xmcjax._platform import said_of_host
-        from xmcjax.solvers import REMEDY, Status, topk_sdca
+        from xmcjax.solvers import REMEDY, Status, admm, topk_sdca
 
         if self.kernel == "precomputed":
             X = topk_sdca.Gram(jax.numpy.asarray(self._inner_products(X)))
@@ -234,14 +244,22 @@ class TopKSVC(Probabilities, LinearClassifier):
             X = with_ones(X)
         watch, rows = Watch(self, "epoch"), dict(weight=weight, classes=len(classes))
         start = watch.start(last_dual(self, classes, len(y)), (len(y), len(classes)))
-        more = dict(tol=tol, max_epochs=max_iter, seed=seed, start=start, variant=self.variant, gamma=gamma)
+        more = dict(tol=tol, max_epochs=max_iter, start=start, observe=watch.observer(watch.dual))
         with watch:
-            observe = watch.observer(watch.dual)
-            found = topk_sdca.solve(X, y, k, C, **rows, **more, observe=observe)
+            if self.solver == "admm":
+                name_of("variant", self.variant, topk_sdca.VARIANTS)
+                costs = C if weight is None else C * weight
+                loss: dict[str, Any] = dict(formulation=f"topk_{self.variant}", k=k, C=costs)
+                found = admm.solve(X, y, classes=len(classes), **loss, **more)
+            else:
+                loss = dict(variant=self.variant, gamma=gamma, seed=seed)
+                found = topk_sdca.solve(X, y, k, C, **rows, **loss, **more)
         if found.status == Status.NONFINITE:
             raise ValueError("expected features and C whose products are finite, but they overflowed")
         self.n_iter_, self.objective_, self.dual_gap_ = found.epochs, found.primal, found.gap
-        self.status_, self.reason_ = Status(found.status), said_of_host(found.reason)
+        self.status_, self.reason_ = Status(found.status), found.reason
+        if self.solver == "auto":
+            self.reason_ = said_of_host(found.reason)
         keep_dual(self, found.alpha)
         watch.end(self.reason_, epochs=found.epochs, objective=found.primal, relative_gap=found.gap)
         if found.gap > tol:

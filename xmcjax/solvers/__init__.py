@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["REMEDY", "SOLVERS", "Solution", "Solver", "Status", "Weights"]
 
 _PARTS = (
+    "admm",
     "host_newton",
     "instance_dual",
     "kernel_multinomial",

@@ -69,7 +69,7 @@ class Method:
         self._told = told
         self._problem = y.astype(np.int32, copy=False), m, formulation_of(formulation), C, k
         self._threads = threads
-        self._basis = abandonable(lambda: _basis(X.toarray() if sp.issparse(X) else X))
+        self._basis = abandonable(lambda: basis_of(X.toarray() if sp.issparse(X) else X))
         self._narrow = native_ready()
 
     def __call__(self, alpha: sp.csr_array, tol: float, most: int) -> _admm.Found:
@@ -205,7 +205,7 @@ def _row_map(form: Formulation, b, y, rho: float, C, k: int) -> jax.Array:
     return form.row_map(b, y, rho, C, k)
 
 
-def _basis(X: np.ndarray) -> Basis:
+def basis_of(X: np.ndarray) -> Basis:
     """Of features."""
     n, d = X.shape
     # numbers that overflow leave a gap that is not finite, and the caller says so

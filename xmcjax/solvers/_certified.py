@@ -107,18 +107,38 @@ def certified(
 
 
 def certified_kernel(
-    K: np.ndarray, y: np.ndarray, alpha: sp.csr_array, formulation: str | Formulation, C, k: int = 1
+    K: np.ndarray,
+    y: np.ndarray,
+    alpha: sp.csr_array,
+    formulation: str | Formulation,
+    C,
+    k: int = 1,
+    a: np.ndarray | None = None,
 ) -> Certified:
-    """The same where inner products K [n, n] are known alone; W are then coefficients of the rows, [n, m]."""
+    """The same where inner products K [n, n] are known alone; W are then coefficients of the rows, [n, m].
+
+    Args:
+        K: inner products.
+        y, alpha, formulation, C, k: of :func:`certified`.
+        a: coefficients that may be better than those of the dual variables, float64 [n, m].
+    """
     form = formulation_of(formulation)
     alpha = form.inside(alpha.astype(np.float64), C, k)
-    a = form.coefficients(alpha.toarray(), y).astype(K.dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
-        Z = K.astype(np.float64) @ a.astype(np.float64)
+    wide, gain = K.astype(np.float64), form.dual_gain_of_rows(alpha, C)
+
+    def at(a: np.ndarray, dual: float | None = None) -> Certified:
+        a = a.astype(K.dtype)
+        Z = wide @ a.astype(np.float64)
         half = float(np.vdot(a, Z)) / 2
         value = float(np.sum(C * form.losses_of(Z, y, k)))
-        primal, rounding = half + value, _rounding(Z, y, form, C, value, k)
-    return Certified(a, alpha, primal, form.dual_gain_of_rows(alpha, C) - half, rounding)
+        rounding = _rounding(Z, y, form, C, value, k)
+        return Certified(a, alpha, half + value, gain - half if dual is None else dual, rounding)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        best = at(form.coefficients(alpha.toarray(), y))
+        if a is not None and (other := at(a, best.dual)).gap < best.gap:
+            best = other
+    return best
 
 
 def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: float, k: int) -> float:

@@ -18,7 +18,7 @@ from xmcjax.native import awaited
 
 # Seconds below which the next call makes twice as many iterations.
 _SHORT = 0.25
-_ALL = 2**31 - 1
+ALL = 2**31 - 1
 # Seconds from one look at signals to the next.
 _LOOK = 0.05
 
@@ -63,7 +63,7 @@ def run_in_calls(
         observe: called with the state after each call; or None.
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state))):
-        return advance(problem, hp, state, _ALL)
+        return advance(problem, hp, state, ALL)
     calls = Calls(advance, problem, hp)
     while running(state):
         state = calls(state)

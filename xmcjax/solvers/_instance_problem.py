@@ -188,29 +188,12 @@ def problem(
         check_operator(op)
     check_threads_of_jax()
     name_of("set_name", set_name, SETS)
-    if isinstance(op, Gram):
-        if len(op.shape) != 2 or op.shape[0] != op.shape[1]:
-            raise ValueError(f"expected a square matrix of inner products, got {list(op.shape)}")
-        if op.dtype not in (np.float32, np.float64):
-            raise TypeError(f"expected inner products of float32 or float64, got {op.dtype}")
+    check_inner_products(op)
     n = op.shape[0]
-    y, k = _sparse.array(y, "y"), _sparse.array(k, "k")
-    for name, a in (("classes", y), ("k", k)):
-        if not np.issubdtype(a.dtype, np.integer):
-            raise TypeError(f"expected {name} as whole numbers, got {a.dtype}")
-    if y.shape != (n,):
-        raise ValueError(f"expected a class for each of {n} rows, got {list(y.shape)}")
-    if n == 0:
-        raise ValueError("expected at least one row, got none")
-    try:
-        m = int(y.max()) + 1 if classes is None else operator.index(classes)
-    except TypeError:
-        raise TypeError(f"expected the number of classes as a whole number, got {classes!r}") from None
-    if m < 2:
-        raise ValueError(f"expected at least two classes, got {m}")
-    if y.min() < 0 or y.max() >= m:
-        wrong = np.flatnonzero((y < 0) | (y >= m))[0]
-        raise ValueError(f"expected classes from 0 to {m - 1}, found {y[wrong]} for row {wrong}")
+    y, m = checked_classes(y, (n,), classes)
+    k = _sparse.array(k, "k")
+    if not np.issubdtype(k.dtype, np.integer):
+        raise TypeError(f"expected k as whole numbers, got {k.dtype}")
     bound = _sparse.numbers(bound, "bound")
     bound = bound.reshape(1, 1) if bound.ndim == 0 else bound
     k = k.reshape(1) if k.ndim == 0 else k
@@ -283,3 +266,73 @@ def _native(op: LinOp | Gram, backend: str) -> bool:
     if backend == "native" and not ready:
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
     return ready and backend != "jnp"
+
+
+def check_inner_products(op: LinOp | Gram) -> None:
+    """Raises where inner products are not square, or of another dtype; features pass."""
+    if isinstance(op, Gram):
+        if len(op.shape) != 2 or op.shape[0] != op.shape[1]:
+            raise ValueError(f"expected a square matrix of inner products, got {list(op.shape)}")
+        if op.dtype not in (np.float32, np.float64):
+            raise TypeError(f"expected inner products of float32 or float64, got {op.dtype}")
+
+
+def checked_classes(y, shape: tuple[int, ...], classes: int | None) -> tuple[np.ndarray, int]:
+    """The classes of rows, whole numbers of this shape whose last axis is the rows, and how many there are.
+
+    Raises:
+        TypeError, ValueError: see :func:`problem`.
+    """
+    y = _sparse.array(y, "y")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise TypeError(f"expected classes as whole numbers, got {y.dtype}")
+    if y.shape != shape:
+        raise ValueError(f"expected a class for each of {shape[-1]} rows, got {list(y.shape)}")
+    if y.size == 0:
+        raise ValueError("expected at least one row, got none")
+    try:
+        m = int(y.max()) + 1 if classes is None else operator.index(classes)
+    except TypeError:
+        raise TypeError(f"expected the number of classes as a whole number, got {classes!r}") from None
+    if m < 2:
+        raise ValueError(f"expected at least two classes, got {m}")
+    if y.min() < 0 or y.max() >= m:
+        wrong = tuple(np.argwhere((y < 0) | (y >= m))[0])
+        raise ValueError(f"expected classes from 0 to {m - 1}, found {y[wrong]} for row {wrong[-1]}")
+    return y, m
+
+
+def bounds_of_lanes(C, weight, mask, n: int) -> np.ndarray:
+    """C s_i of each row and lane, 0 for rows that are left out, [lanes, n] or [lanes, 1].
+
+    Args:
+        C: of the losses, above 0; a number or [lanes].
+        weight: s ≥ 0 of the rows, [n]; None for ones.
+        mask: whether a row belongs to the problem, [n] or [lanes, n]; None takes all.
+        n: number of rows.
+
+    Raises:
+        ValueError, TypeError: other numbers or shapes.
+    """
+    C = _sparse.numbers(C, "C")
+    if C.ndim > 1 or not np.all(np.isfinite(C) & (C > 0)):
+        raise ValueError(f"expected C above 0 and finite, a number or [lanes], got {C}")
+    bound = C.reshape(-1, 1)
+    if weight is not None:
+        weight = _sparse.numbers(weight, "weight")
+        if weight.shape != (n,):
+            raise ValueError(f"weight: expected [{n}], one for each row, got {list(weight.shape)}")
+        if not (np.isfinite(weight) & (weight >= 0)).all():
+            raise ValueError("weight: expected finite numbers of at least 0, found others")
+        bound = bound * weight
+    if mask is not None:
+        mask = _sparse.array(mask, "mask")
+        if mask.dtype != bool:
+            raise TypeError(f"expected a boolean mask, got {mask.dtype}")
+        if mask.ndim not in (1, 2) or mask.shape[-1] != n:
+            raise ValueError(f"expected a mask [{n}] or [lanes, {n}], got {list(mask.shape)}")
+        mask = mask.reshape(-1, n)
+        if len(mask) != len(bound) and 1 not in (len(mask), len(bound)):
+            raise ValueError(f"expected C and mask for the same lanes, got {len(bound)} and {len(mask)}")
+        bound = bound * mask
+    return bound

@@ -47,6 +47,7 @@ from xmcjax.linops import LinOp
 from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._expected_costs import Costs, expected
+from xmcjax.solvers._instance_problem import bounds_of_lanes
 from xmcjax.solvers._instance_start import started
 from xmcjax.solvers._progress import Observe, Progress, observed, starting_point
 from xmcjax.solvers._search import Ended, Search
@@ -155,27 +156,7 @@ def problem(
     name_of("variant", variant, VARIANTS)
     if not isinstance(op, Gram):
         linops.check_operator(op)
-    C, n = _sparse.numbers(C, "C"), op.shape[0]
-    if C.ndim > 1 or not np.all(np.isfinite(C) & (C > 0)):
-        raise ValueError(f"expected C above 0 and finite, a number or [lanes], got {C}")
-    bound = C.reshape(-1, 1)
-    if weight is not None:
-        weight = _sparse.numbers(weight, "weight")
-        if weight.shape != (n,):
-            raise ValueError(f"weight: expected [{n}], one for each row, got {list(weight.shape)}")
-        if not (np.isfinite(weight) & (weight >= 0)).all():
-            raise ValueError("weight: expected finite numbers of at least 0, found others")
-        bound = bound * weight
-    if mask is not None:
-        mask = _sparse.array(mask, "mask")
-        if mask.dtype != bool:
-            raise TypeError(f"expected a boolean mask, got {mask.dtype}")
-        if mask.ndim not in (1, 2) or mask.shape[-1] != n:
-            raise ValueError(f"expected a mask [{n}] or [lanes, {n}], got {list(mask.shape)}")
-        mask = mask.reshape(-1, n)
-        if len(mask) != len(bound) and 1 not in (len(mask), len(bound)):
-            raise ValueError(f"expected C and mask for the same lanes, got {len(bound)} and {len(mask)}")
-        bound = bound * mask
+    bound = bounds_of_lanes(C, weight, mask, op.shape[0])
     return instance_dual.problem(
         op, y, set_name=f"topk_{variant}", bound=bound, k=k, gamma=gamma, classes=classes, backend=backend
     )
