@@ -57,7 +57,6 @@ NO_MATRIX = {
     "solvers.admm.problem": "operators; the same checks as topk_sdca.problem",
     "solvers.topk_sdca.problem": "operators, tested below",
     "solvers.multinomial.multinomial_problem": "operators, tested below",
-    "solvers.newton_cg.lane_problem": "operators, tested below",
 }
 _ARGUMENTS = "X Y Y_true Y_train y_true y_pred predictions scores coef weights M"
 MATRIX_ARGUMENTS = {*_ARGUMENTS.split()}
