@@ -55,7 +55,8 @@ void on_abort(int number) {
 void disarm() {
   if (!armed) return;
   struct sigaction now;
-  if (sigaction(SIGABRT, nullptr, &now) == 0 && now.sa_handler == on_abort) sigaction(SIGABRT, &before, nullptr);
+  if (sigaction(SIGABRT, nullptr, &now) == 0 && now.sa_handler == on_abort)
+    sigaction(SIGABRT, &before, nullptr);
   armed = false;
 }
 

@@ -23,7 +23,7 @@ inline int64_t entries(const Csr<T>& X, int64_t i) {
 template <class T, int W>
 struct Abreast {
   static constexpr int kCount = W < 2 * kWide<T> ? W : 2 * kWide<T>;
-  using type = typename RegistersOf<T, kCount * int(sizeof(T))>::type;
+  using type = typename RegistersOf<T, int(sizeof(T)) * kCount>::type;
   static type load(const T* p) { return load_as<type>(p); }
   static void store(T* p, type v) { store_as(p, v); }
 };
@@ -112,7 +112,8 @@ class RowProducts {
   RowProducts(const T* V, int64_t rows, int64_t lanes) : V_(V), lanes_(lanes) {
     if (lanes >= kTile || lanes == 1) return;
     padded_.assign(rows * kTile, T(0));
-    for (int64_t j = 0; j < rows; ++j) std::memcpy(padded_.data() + j * kTile, V + j * lanes, lanes * sizeof(T));
+    for (int64_t j = 0; j < rows; ++j)
+      std::memcpy(padded_.data() + j * kTile, V + j * lanes, lanes * sizeof(T));
   }
 
   // out[0:lanes] = Σ_k value[k] V[column[k]] of row i
@@ -127,10 +128,8 @@ class RowProducts {
       int64_t t = 0;
       for (; t + 2 * kTile <= lanes_; t += 2 * kTile) row_dots<2 * kTile>(X, i, V_ + t, lanes_, out + t);
       const int64_t last = lanes_ - kTile;
-      if (t < last)
-        row_dot_tiles(X, i, V_ + t, last - t, lanes_, out + t);
-      else if (t < lanes_)
-        row_dots<kTile>(X, i, V_ + last, lanes_, out + last);
+      if (t < last) row_dot_tiles(X, i, V_ + t, last - t, lanes_, out + t);
+      else if (t < lanes_) row_dots<kTile>(X, i, V_ + last, lanes_, out + last);
     }
   }
 

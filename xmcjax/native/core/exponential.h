@@ -24,10 +24,20 @@ inline V exponential(V x) {
   const V shifted = bounded * T(1.4426950408889634074) + magic;
   const V k = shifted - magic;
   const V r = (bounded - k * kHigh) - k * kLow;
-  constexpr T kInverseFactorial[] = {T(1.0 / 6227020800), T(1.0 / 479001600), T(1.0 / 39916800), T(1.0 / 3628800),
-                                     T(1.0 / 362880),     T(1.0 / 40320),     T(1.0 / 5040),     T(1.0 / 720),
-                                     T(1.0 / 120),        T(1.0 / 24),        T(1.0 / 6),        T(0.5),
-                                     T(1),                T(1)};
+  constexpr T kInverseFactorial[] = {T(1.0 / 6227020800),
+                                     T(1.0 / 479001600),
+                                     T(1.0 / 39916800),
+                                     T(1.0 / 3628800),
+                                     T(1.0 / 362880),
+                                     T(1.0 / 40320),
+                                     T(1.0 / 5040),
+                                     T(1.0 / 720),
+                                     T(1.0 / 120),
+                                     T(1.0 / 24),
+                                     T(1.0 / 6),
+                                     T(0.5),
+                                     T(1),
+                                     T(1)};
   V p = V{} + kInverseFactorial[13 - kDegree];
   for (int i = 14 - kDegree; i < 14; ++i) p = p * r + kInverseFactorial[i];
   Integers bits, base;

@@ -35,7 +35,8 @@ thread_local const std::atomic<int32_t>* thread_flag = nullptr;
 bool is_main_thread() { return python.check && uint64_t(pthread_self()) == python.main_thread; }
 
 int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 

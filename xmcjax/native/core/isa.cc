@@ -18,13 +18,10 @@ bool runs(Isa isa) {
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
 #endif
 #ifdef XMCJAX_HAS_avx2
-    case Isa::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case Isa::kAvx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
-    case Isa::kBaseline:
-      return true;
-    default:
-      return false;
+    case Isa::kBaseline: return true;
+    default: return false;
   }
 }
 
@@ -53,26 +50,32 @@ const char* isa_name() {
 }
 
 #ifdef XMCJAX_HAS_avx512
-#define XMCJAX_AVX512(function) case Isa::kAvx512: return avx512::function();
+#define XMCJAX_AVX512(function) \
+  case Isa::kAvx512: return avx512::function();
 #else
 #define XMCJAX_AVX512(function)
 #endif
 #ifdef XMCJAX_HAS_avx2
-#define XMCJAX_AVX2(function) case Isa::kAvx2: return avx2::function();
+#define XMCJAX_AVX2(function) \
+  case Isa::kAvx2: return avx2::function();
 #else
 #define XMCJAX_AVX2(function)
 #endif
-#define XMCJAX_PICK(function)               \
-  switch (chosen()) {                       \
-    XMCJAX_AVX512(function)                 \
-    XMCJAX_AVX2(function)                   \
-    default: return baseline::function();   \
+#define XMCJAX_PICK(function)             \
+  switch (chosen()) {                     \
+    XMCJAX_AVX512(function)               \
+    XMCJAX_AVX2(function)                 \
+    default: return baseline::function(); \
   }
 
 template <>
-const Kernels<float>& kernels<float>() { XMCJAX_PICK(kernels_float) }
+const Kernels<float>& kernels<float>() {
+  XMCJAX_PICK(kernels_float)
+}
 template <>
-const Kernels<double>& kernels<double>() { XMCJAX_PICK(kernels_double) }
+const Kernels<double>& kernels<double>() {
+  XMCJAX_PICK(kernels_double)
+}
 
 }  // namespace xmcjax
 

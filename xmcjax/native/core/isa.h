@@ -41,10 +41,10 @@ struct Kernels {
 #include "interface/kernels.def"
 };
 
-#define XMCJAX_DECLARE_ISA(name)            \
-  namespace name {                          \
-  const Kernels<float>& kernels_float();    \
-  const Kernels<double>& kernels_double();  \
+#define XMCJAX_DECLARE_ISA(name)           \
+  namespace name {                         \
+  const Kernels<float>& kernels_float();   \
+  const Kernels<double>& kernels_double(); \
   }
 XMCJAX_DECLARE_ISA(baseline)
 XMCJAX_DECLARE_ISA(avx2)

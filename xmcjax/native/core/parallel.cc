@@ -64,7 +64,8 @@ class Team {
     if (call_ && !pool_.empty()) {
       std::unique_lock<std::mutex> lock(mutex_);
       const Poll poll;
-      while (!one_ended_.wait_for(lock, std::chrono::milliseconds(50), [&] { return ended_ == pool_.size(); })) {
+      while (
+          !one_ended_.wait_for(lock, std::chrono::milliseconds(50), [&] { return ended_ == pool_.size(); })) {
         lock.unlock();
         poll.stopped();
         lock.lock();

@@ -70,12 +70,12 @@ struct Pair {
 
   friend XMCJAX_INLINE Pair operator-(Pair a) { return {-a.low, -a.high}; }
   friend XMCJAX_INLINE Pair operator<<(Pair a, int bits) { return {a.low << bits, a.high << bits}; }
-#define XMCJAX_OF_PAIRS(op)                                                                           \
+#define XMCJAX_OF_PAIRS(op)                                                                            \
   friend XMCJAX_INLINE Pair operator op(Pair a, Pair b) { return {a.low op b.low, a.high op b.high}; } \
   friend XMCJAX_INLINE Pair operator op(Pair a, T b) { return {a.low op b, a.high op b}; }             \
   friend XMCJAX_INLINE Pair operator op(T a, Pair b) { return {a op b.low, a op b.high}; }             \
-  XMCJAX_INLINE Pair& operator op##=(Pair b) { return *this = *this op b; }                            \
-  XMCJAX_INLINE Pair& operator op##=(T b) { return *this = *this op b; }
+  XMCJAX_INLINE Pair& operator op## = (Pair b) { return *this = *this op b; }                          \
+  XMCJAX_INLINE Pair& operator op## = (T b) { return *this = *this op b; }
   XMCJAX_OF_PAIRS(+)
   XMCJAX_OF_PAIRS(-)
   XMCJAX_OF_PAIRS(*)
@@ -83,10 +83,10 @@ struct Pair {
   XMCJAX_OF_PAIRS(&)
   XMCJAX_OF_PAIRS(|)
 #undef XMCJAX_OF_PAIRS
-#define XMCJAX_OF_PAIRS(op)                                                                                   \
-  friend XMCJAX_INLINE Mask operator op(Pair a, Pair b) {                                                     \
-    return {HalfMask(a.low op b.low), HalfMask(a.high op b.high)};                                            \
-  }                                                                                                           \
+#define XMCJAX_OF_PAIRS(op)                                        \
+  friend XMCJAX_INLINE Mask operator op(Pair a, Pair b) {          \
+    return {HalfMask(a.low op b.low), HalfMask(a.high op b.high)}; \
+  }                                                                \
   friend XMCJAX_INLINE Mask operator op(Pair a, T b) { return {HalfMask(a.low op b), HalfMask(a.high op b)}; }
   XMCJAX_OF_PAIRS(<)
   XMCJAX_OF_PAIRS(<=)
@@ -178,7 +178,8 @@ inline Wide<T> load_signs_wide(const int8_t* p) {
 constexpr __mmask16 kAll = 0xffff;  // of their forms without a mask GCC 12 warns
 template <>
 inline Wide<float> load_signs_wide<float>(const int8_t* p) {
-  const __m512i whole = _mm512_maskz_cvtepi8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512i whole =
+      _mm512_maskz_cvtepi8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return Wide<float>(_mm512_maskz_cvtepi32_ps(kAll, whole));
 }
 template <>
@@ -189,7 +190,8 @@ inline Wide<double> load_signs_wide<double>(const int8_t* p) {
 #elif defined(__AVX2__)
 template <>
 inline Wide<float> load_signs_wide<float>(const int8_t* p) {
-  return Wide<float>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))));
+  return Wide<float>(
+      _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))));
 }
 template <>
 inline Wide<double> load_signs_wide<double>(const int8_t* p) {
@@ -272,10 +274,8 @@ XMCJAX_INLINE Wide<T> load_some(const T* p, int64_t count, T fill = T(0)) {
 }
 template <class T>
 XMCJAX_INLINE void store_some(T* p, int64_t count, Wide<T> v) {
-  if (count == kWide<T>)
-    store_wide(p, v);
-  else
-    store_part(p, count, v);
+  if (count == kWide<T>) store_wide(p, v);
+  else store_part(p, count, v);
 }
 template <class T>
 inline Vec<T> broadcast(T value) {
@@ -345,8 +345,12 @@ inline unsigned at_least(Wide<float> v, float bound) {
 inline unsigned at_least(Wide<double> v, double bound) {
   return _mm512_cmp_pd_mask(__m512d(v), _mm512_set1_pd(bound), _CMP_GE_OQ);
 }
-inline unsigned nonzero(Wide<float> v) { return _mm512_cmp_ps_mask(__m512(v), _mm512_setzero_ps(), _CMP_NEQ_UQ); }
-inline unsigned nonzero(Wide<double> v) { return _mm512_cmp_pd_mask(__m512d(v), _mm512_setzero_pd(), _CMP_NEQ_UQ); }
+inline unsigned nonzero(Wide<float> v) {
+  return _mm512_cmp_ps_mask(__m512(v), _mm512_setzero_ps(), _CMP_NEQ_UQ);
+}
+inline unsigned nonzero(Wide<double> v) {
+  return _mm512_cmp_pd_mask(__m512d(v), _mm512_setzero_pd(), _CMP_NEQ_UQ);
+}
 #else
 inline unsigned at_least(Wide<float> v, float bound) { return lanes_where(v >= bound); }
 inline unsigned at_least(Wide<double> v, double bound) { return lanes_where(v >= bound); }

@@ -58,16 +58,18 @@ class Bundles {
  private:
   int64_t width_ = 1;
   std::vector<int64_t> first_;  // classes where they begin, and how many there are
-  std::vector<int32_t> of_;     // of a panel
+  std::vector<int32_t> of_;  // of a panel
 };
 
 class BundlePlan {
  public:
   // An even number of bundles, or none.
-  explicit BundlePlan(int64_t bundles = 0) : matches_(bundles / 2), visits_(rounds() * matches_), of_(bundles * bundles) {
+  explicit BundlePlan(int64_t bundles = 0)
+      : matches_(bundles / 2), visits_(rounds() * matches_), of_(bundles * bundles) {
     for (int64_t r = 0; r < rounds(); ++r)
       for (int64_t j = 0; j < matches_; ++j)
-        of_[first(r, j) * bundles + second(r, j)] = of_[second(r, j) * bundles + first(r, j)] = r * matches_ + j;
+        of_[first(r, j) * bundles + second(r, j)] = of_[second(r, j) * bundles + first(r, j)] =
+            r * matches_ + j;
   }
 
   int64_t matches() const { return matches_; }  // of a round
@@ -120,7 +122,7 @@ class BundlePlan {
  private:
   int64_t matches_, size_ = 0;
   std::vector<std::vector<PlannedVisit>> visits_;  // [rounds * matches]
-  std::vector<int64_t> of_;                 // [bundles, bundles]: the match of two
+  std::vector<int64_t> of_;  // [bundles, bundles]: the match of two
 };
 
 }  // namespace xmcjax

@@ -70,7 +70,8 @@ class Cholesky {
   }
 
   // A_ij -= Σ_p L_ip L_jp for end <= j <= i, four rows and two registers of columns at a time.
-  static void update(double* A, int64_t k, int64_t end, int64_t size, int64_t stride, std::vector<double>& turned) {
+  static void update(double* A, int64_t k, int64_t end, int64_t size, int64_t stride,
+                     std::vector<double>& turned) {
     const int64_t depth = end - k, rest = size - end, width = (rest + 2 * N - 1) / (2 * N) * 2 * N;
     turned.assign(depth * width, 0);
     for (int64_t j = 0; j < rest; ++j)

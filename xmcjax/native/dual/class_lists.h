@@ -38,7 +38,7 @@ template <class T>
 struct alignas(64) ListedInstance {
   std::vector<ListEntry<T>> list;  // classes ascending
   T norm2 = 0;
-  T left_out = 0;       // gains above 0 of classes that are not in the list, summed
+  T left_out = 0;  // gains above 0 of classes that are not in the list, summed
   T floor = T(-kNear);  // gains below which a class with α = 0 does not matter
   int32_t y = 0;
   uint8_t idle = 0, moved = 0;
@@ -48,7 +48,8 @@ struct alignas(64) ListedInstance {
   void join(const std::vector<ListEntry<T>>& more) {
     if (more.empty()) return;
     list.insert(list.end(), more.begin(), more.end());
-    std::sort(list.begin(), list.end(), [](const ListEntry<T>& a, const ListEntry<T>& b) { return a.c < b.c; });
+    std::sort(list.begin(), list.end(),
+              [](const ListEntry<T>& a, const ListEntry<T>& b) { return a.c < b.c; });
     idle = 0;
   }
   // Entries that are about some classes.
@@ -59,7 +60,8 @@ struct alignas(64) ListedInstance {
     return {first, last};
   }
   size_t at_bound(T C) const {
-    return size_t(std::count_if(list.begin(), list.end(), [&](const ListEntry<T>& e) { return e.alpha >= C; }));
+    return size_t(
+        std::count_if(list.begin(), list.end(), [&](const ListEntry<T>& e) { return e.alpha >= C; }));
   }
   // Drops what does not matter at the gains that were last worked out.
   void prune() {

@@ -30,8 +30,8 @@ struct Formulation {
   double C;
 
   bool pairs() const { return id == kWestonWatkins || id == kCrammerSinger; }  // gains 1 + z_c - z_y
-  bool simplex() const { return id == kCrammerSinger; }                        // Σ α <= C
-  bool centred() const { return id == kLeeLinWahba; }                          // Σ_c w_c = 0
+  bool simplex() const { return id == kCrammerSinger; }  // Σ α <= C
+  bool centred() const { return id == kLeeLinWahba; }  // Σ_c w_c = 0
   bool squared() const { return id == kOneVsRestSquared; }
   bool exists(int64_t c, int64_t y) const { return c != y || !(pairs() || centred()); }
 
@@ -79,7 +79,8 @@ struct Formulation {
 template <class T>
 class SimplexViolation {
  public:
-  SimplexViolation(T C, T sum) : least_(kRounding * sum), lowest_(C - sum > kRounding * C ? T(0) : infinity()) {}
+  SimplexViolation(T C, T sum)
+      : least_(kRounding * sum), lowest_(C - sum > kRounding * C ? T(0) : infinity()) {}
 
   void add(T gain, T a) {
     highest_ = std::max(highest_, gain);

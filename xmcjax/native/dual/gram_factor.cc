@@ -25,7 +25,8 @@ class Graph {
  public:
   template <class T>
   explicit Graph(const Csr<T>& X, const std::vector<int64_t>& column_offset)
-      : inside_(X.n), held_(X.d), size_(X.n, 0), degree_(X.d, 0), gone_(X.d, false), dense_(X.d, false), alive_(X.d) {
+      : inside_(X.n), held_(X.d), size_(X.n, 0), degree_(X.d, 0), gone_(X.d, false), dense_(X.d, false),
+        alive_(X.d) {
     std::vector<int32_t> frequent;
     const auto rows = [&](int32_t j) { return column_offset[j + 1] - column_offset[j]; };
     for (int64_t j = 0; j < X.d; ++j)
@@ -81,7 +82,9 @@ class Graph {
       ++others;
       std::vector<int32_t>& held = held_[i];
       work += int64_t(held.size());
-      held.erase(std::remove_if(held.begin(), held.end(), [&](int32_t e) { return e == made || inside_[e].empty(); }), held.end());
+      held.erase(std::remove_if(held.begin(), held.end(),
+                                [&](int32_t e) { return e == made || inside_[e].empty(); }),
+                 held.end());
       for (const int32_t e : held) {
         if (looked_[e] != p) looked_[e] = p, outside_[e] = size_[e];
         --outside_[e];
@@ -238,7 +241,8 @@ void GramFactor<T>::factor(double rho, double* S) {
     }
     at[s] = begin(s);
     link(s);
-    const int64_t below = std::lower_bound(row_.begin() + begin(s), row_.begin() + end(s), int32_t(count)) - row_.begin();
+    const int64_t below =
+        std::lower_bound(row_.begin() + begin(s), row_.begin() + end(s), int32_t(count)) - row_.begin();
     poll((end(s) - below) * (end(s) - below) / 2);
     for (int64_t a = below; a < end(s); ++a) {
       double* out = S + (row_[a] - count) * size;

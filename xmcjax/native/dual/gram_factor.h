@@ -49,8 +49,9 @@ class GramFactor {
   std::vector<int32_t> column_row_;
   std::vector<int64_t> column_entry_;
   std::vector<int32_t> order_, place_;  // place of a feature in the order
-  std::vector<int64_t> offset_;         // [sparse + 1]
-  std::vector<int32_t> row_, feature_;  // places and features below the diagonal, places ascending in a column
+  std::vector<int64_t> offset_;  // [sparse + 1]
+  std::vector<int32_t> row_,
+      feature_;  // places and features below the diagonal, places ascending in a column
   std::vector<double> value_, reciprocal_;
   std::vector<T> narrow_;
 };

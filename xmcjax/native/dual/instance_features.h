@@ -60,7 +60,8 @@ class DenseFeatures final : public Features<T> {
 
   template <class Args>
   DenseFeatures(const Args& args, T* weights, int64_t block)
-      : X_(args.X), d_(args.columns), m_(args.classes), width_(whole<T>(d_)), weights_(weights), rows_(block * width_) {
+      : X_(args.X), d_(args.columns), m_(args.classes), width_(whole<T>(d_)), weights_(weights),
+        rows_(block * width_) {
     if (width_ == d_) {
       W_ = weights_;
       return;
@@ -129,7 +130,9 @@ class GramFeatures final : public Features<T> {
     for (int64_t p = 0; p < count_; ++p)
       for (int64_t q = 0; q < count_; ++q) out[p * stride + q] = K_[int64_t(ids_[p]) * n_ + ids_[q]];
   }
-  void add(int64_t p, int64_t j, T a) const { add_scaled(a, K_ + int64_t(ids_[p]) * n_, n_, scores_ + j * n_); }
+  void add(int64_t p, int64_t j, T a) const {
+    add_scaled(a, K_ + int64_t(ids_[p]) * n_, n_, scores_ + j * n_);
+  }
   void add_row(int64_t p, const T* change) const override { add_nonzeros(*this, p, change, m_); }
 
  private:

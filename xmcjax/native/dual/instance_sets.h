@@ -84,18 +84,18 @@ template <class T>
 struct Visit {
   const T* h;
   const T* b;
-  const T* x;       // as it was
-  T* next;          // as it will be
+  const T* x;  // as it was
+  T* next;  // as it will be
   int64_t m, padded;
-  T r;              // the radius
-  T norm2;          // ‖x_i‖²
-  T bias;           // s, the weight of ½(1ᵀx)² beside ½‖x - b‖², where b has the factor s; 1 without a smoothing
-  T sum;            // 1ᵀx
-  T inner;          // ⟨x, h⟩
-  Pieces<T> pieces; // of x: entries strictly between 0 and the upper bound, and those at it
-  T rest_max;       // largest b where x = 0
-  T top_min;        // smallest b where x is at the upper bound
-  double* work;     // projection_work(padded) numbers
+  T r;  // the radius
+  T norm2;  // ‖x_i‖²
+  T bias;  // s, the weight of ½(1ᵀx)² beside ½‖x - b‖², where b has the factor s; 1 without a smoothing
+  T sum;  // 1ᵀx
+  T inner;  // ⟨x, h⟩
+  Pieces<T> pieces;  // of x: entries strictly between 0 and the upper bound, and those at it
+  T rest_max;  // largest b where x = 0
+  T top_min;  // smallest b where x is at the upper bound
+  double* work;  // projection_work(padded) numbers
 };
 
 template <class T>
@@ -227,7 +227,8 @@ class Capped : public Smoothing<T> {
       search(v);
     }
     if (!estimate) return 0;
-    if (gamma_ > 0) return T(support(v.h, v.m, double(v.r), v.work) - double(v.inner) + this->penalty(v.x, v.m, v.r));
+    if (gamma_ > 0)
+      return T(support(v.h, v.m, double(v.r), v.work) - double(v.inner) + this->penalty(v.x, v.m, v.r));
     const T tau = kBounded ? std::max(k_ > 1 ? level_of(v, u, k_) : top_of(v.h, v.padded), T(0)) : T(0);
     return v.r * (tau + excess(v.h, v.padded, tau) / (kBounded ? T(k_) : T(1))) - v.inner;
   }
@@ -238,9 +239,7 @@ class Capped : public Smoothing<T> {
     return capped_simplex(b, m, bound, double(upper(r)), bias, work);
   }
   // Sets v.next from b alone.
-  void search(const Visit<T>& v) const {
-    clip_into(v, nearest(v.b, v.padded, v.r, v.work, double(v.bias)));
-  }
+  void search(const Visit<T>& v) const { clip_into(v, nearest(v.b, v.padded, v.r, v.work, double(v.bias))); }
 
   // r φ
   double support(const T* h, int64_t m, double r, double* work) const {
@@ -314,7 +313,8 @@ class TopKAlpha : public Smoothing<T> {
       search(v);
     }
     if (!estimate) return 0;
-    if (gamma_ > 0) return T(support(v.h, v.m, double(v.r), v.work) - double(v.inner) + this->penalty(v.x, v.m, v.r));
+    if (gamma_ > 0)
+      return T(support(v.h, v.m, double(v.r), v.work) - double(v.inner) + this->penalty(v.x, v.m, v.r));
     const T tau = k_ > 1 ? level_of(v, v.sum / k, k_) : top_of(v.h, v.padded);
     return v.r * std::max(tau + excess(v.h, v.padded, tau) / k, T(0)) - v.inner;
   }

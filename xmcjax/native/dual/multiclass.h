@@ -43,11 +43,11 @@ struct MulticlassArgs {
 template <class T>
 struct SeparateArgs {
   Csr<T> X;                           // kept by the caller
-  int64_t of, first, labels;          // labels of the whole problem; the column of the first of these, and how many
-  const int64_t* number;              // [labels], of each, which decides its random order
-  const int64_t* offset;              // [labels + 1], where the rows of each begin
-  const int32_t* row;                 // ascending in a label
-  const double* cost;                 // [n], the weight C of the loss of a row
+  int64_t of, first, labels;  // labels of the whole problem; the column of the first of these, and how many
+  const int64_t* number;  // [labels], of each, which decides its random order
+  const int64_t* offset;  // [labels + 1], where the rows of each begin
+  const int32_t* row;  // ascending in a label
+  const double* cost;  // [n], the weight C of the loss of a row
   const double *positive, *negative;  // [labels], factors of it for rows with the label and without it
   int32_t formulation;
   uint64_t seed;
@@ -58,11 +58,11 @@ struct SeparateArgs {
 // The multi-label SVM.
 template <class T>
 struct RankingArgs {
-  Csr<T> X;               // kept by the caller
-  int64_t m;              // labels
+  Csr<T> X;  // kept by the caller
+  int64_t m;  // labels
   const int64_t* offset;  // [n + 1], where the labels of each row begin
-  const int32_t* label;   // ascending in a row
-  const double* cost;     // [n], the weight C of the loss of a row; 0 leaves it out
+  const int32_t* label;  // ascending in a row
+  const double* cost;  // [n], the weight C of the loss of a row; 0 leaves it out
   uint64_t seed;
   int64_t threads;
   bool dense;  // multiplies rows of all features

@@ -52,7 +52,9 @@ class Panels {
   int64_t count() const { return count_; }
   T* panel(int64_t q) const { return W_.get() + q * d_ * N; }
   // Lanes of the panel that are classes, as bits.
-  unsigned lanes(int64_t q) const { return q + 1 < count_ || m_ % N == 0 ? (1u << N) - 1 : (1u << m_ % N) - 1; }
+  unsigned lanes(int64_t q) const {
+    return q + 1 < count_ || m_ % N == 0 ? (1u << N) - 1 : (1u << m_ % N) - 1;
+  }
 
   void clear() { std::memset(W_.get(), 0, size_t(count_ * d_ * N) * sizeof(T)); }
 
@@ -94,7 +96,8 @@ class Panels {
       for (; first < end; first += kRows)
         for (int64_t q = 0; q < count_; ++q)
           for (int64_t j = first; j < std::min(first + kRows, end); ++j)
-            std::memcpy(out + j * m_ + q * N, panel(q) + j * N, size_t(std::min<int64_t>(N, m_ - q * N)) * sizeof(T));
+            std::memcpy(out + j * m_ + q * N, panel(q) + j * N,
+                        size_t(std::min<int64_t>(N, m_ - q * N)) * sizeof(T));
     });
   }
 

@@ -38,8 +38,8 @@ constexpr int kTileX = 3, kTileW = 3;
 // out[s * stride + r] = ⟨x_r, w_s⟩ for `rows` rows of x and `classes` rows of w, both padded with
 // zeros to whole vectors. Long rows are cut so that a tile stays in the first cache.
 template <class T>
-inline void row_dots(const T* x, int64_t x_stride, int64_t rows, const T* w, int64_t w_stride, int64_t classes,
-                     int64_t length, T* out, int64_t stride) {
+inline void row_dots(const T* x, int64_t x_stride, int64_t rows, const T* w, int64_t w_stride,
+                     int64_t classes, int64_t length, T* out, int64_t stride) {
   constexpr int64_t kPiece = 4096 / sizeof(T);
   for (int64_t c = 0; c < length; c += kPiece) {
     const int64_t piece = length - c < kPiece ? length - c : kPiece;

@@ -115,12 +115,14 @@ class DenseRows {
     for (int64_t first = 0; first < n_; first += kBlock) {
       const int64_t rows = std::min(kBlock, n_ - first);
       poll(rows * count * work(first));
-      row_dots(rows_.get() + first * length_, length_, rows, w, w_stride, count, length_, z + first, z_stride);
+      row_dots(rows_.get() + first * length_, length_, rows, w, w_stride, count, length_, z + first,
+               z_stride);
     }
   }
 
  private:
-  static constexpr int64_t kBlock = 24;  // rows at a time: four tiles, which stay in the cache with the weights
+  static constexpr int64_t kBlock =
+      24;  // rows at a time: four tiles, which stay in the cache with the weights
 
   const int64_t n_, length_;
   Zeros<T> rows_;

@@ -95,7 +95,7 @@ void threshold_capped(const T* b, int64_t stride, int64_t m, Wide<T> sums, T r, 
     const auto inside = t < bound;
     const Wide<T> due = select(inside, t, bound), off = sum - due, slope = free + select(inside, one, none);
     const auto settled = absolute(off) <= kThresholdRounding<T> * (sum + absolute(due));
-    open = ((1u << kWide<T>) - 1) & ~lanes_where(settled);
+    open = ((1u << kWide<T>)-1) & ~lanes_where(settled);
     if (!open) return;
     at.raise(select(settled, none, off / maximum(slope, one)) * select(slope > T(0), one, none));
   }
@@ -128,8 +128,9 @@ void threshold_topk(const T* b, int64_t stride, int64_t m, int64_t k, Wide<T> su
     const auto held = at.width >= most, empty = at.width <= T(0);
     const auto zero = empty & (rest <= size);
     const auto balanced = (absolute(rest) <= size) | (held & (rest >= -size));
-    const auto settled = zero | (~empty & balanced & (absolute(left) <= kThresholdRounding<T> * (sum + K * at.width)));
-    open = ((1u << kWide<T>) - 1) & ~lanes_where(settled);
+    const auto settled =
+        zero | (~empty & balanced & (absolute(left) <= kThresholdRounding<T> * (sum + K * at.width)));
+    open = ((1u << kWide<T>)-1) & ~lanes_where(settled);
     // from x = 0 only the search leads away
     if (!(open & ~lanes_where(empty))) break;
     const Wide<T> q = K - full, curved = K * K + full, determinant = free * curved + q * q;
@@ -139,7 +140,8 @@ void threshold_topk(const T* b, int64_t stride, int64_t m, int64_t k, Wide<T> su
     Wide<T> change = (left * curved - q * K * rest) * scale;
     // s <= r holds: only the first equation is left
     const auto over = wider > most;
-    const Wide<T> by_sum = (left - q * (most - at.width)) / maximum(free, one) * select(free > T(0), one, none);
+    const Wide<T> by_sum =
+        (left - q * (most - at.width)) / maximum(free, one) * select(free > T(0), one, none);
     change = select(over, by_sum, change);
     wider = maximum(select(over, most, wider), none);
     const auto moves = ~(settled | empty);

@@ -55,8 +55,8 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
 
  public:
   explicit CentredAscent(const MulticlassArgs<T>& args)
-      : Base(args), width_((m_ + N - 1) / N * N), W_(X_.d * width_), alpha_(X_.n * width_), before_(X_.n * width_),
-        idle_(X_.n, 0) {
+      : Base(args), width_((m_ + N - 1) / N * N), W_(X_.d * width_), alpha_(X_.n * width_),
+        before_(X_.n * width_), idle_(X_.n, 0) {
     for (Shared& one : shared_) one = Shared(width_);
     for (int64_t i = 0; i < X_.n; ++i)
       for (int64_t c = 0; c < m_ && !(norm2_[i] > 0); ++c) alpha(i)[c] = form_.exists(c, y_[i]) ? C_ : T(0);
@@ -81,24 +81,25 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
     std::vector<Progress> progress(blocks);
     size_t kept = 0;
     T worst = 0;
-    side_by_side(std::max<int64_t>(1, std::min(threads_, blocks / kBlocks)), [&](int64_t t, int64_t count, Meeting& meeting) {
-      const int64_t first = blocks * t / count, last = blocks * (t + 1) / count;
-      const Poll poll;
-      for (size_t k = 0; k < active_.size(); ++k) {
-        const int32_t i = active_[k];
-        poll(2 * entries(X_, i) * (last - first) * (kBlock / N));
-        Shared& shared = shared_[k % 2];  // no thread is further ahead than the next visit
-        look(i, first, last, shared);
-        if (count > 1) meeting.wait();
-        T violation = 0;
-        for (const Block& one : shared.block) violation = std::max(violation, one.violation);
-        if (violation > enough) change(i, first, last, shared, progress);
-        if (t) continue;
-        worst = std::max(worst, violation);
-        idle_[i] = violation > enough || !shrink ? 0 : idle_[i] + 1;
-        if (idle_[i] < kIdle) active_[kept++] = i;
-      }
-    });
+    side_by_side(std::max<int64_t>(1, std::min(threads_, blocks / kBlocks)),
+                 [&](int64_t t, int64_t count, Meeting& meeting) {
+                   const int64_t first = blocks * t / count, last = blocks * (t + 1) / count;
+                   const Poll poll;
+                   for (size_t k = 0; k < active_.size(); ++k) {
+                     const int32_t i = active_[k];
+                     poll(2 * entries(X_, i) * (last - first) * (kBlock / N));
+                     Shared& shared = shared_[k % 2];  // no thread is further ahead than the next visit
+                     look(i, first, last, shared);
+                     if (count > 1) meeting.wait();
+                     T violation = 0;
+                     for (const Block& one : shared.block) violation = std::max(violation, one.violation);
+                     if (violation > enough) change(i, first, last, shared, progress);
+                     if (t) continue;
+                     worst = std::max(worst, violation);
+                     idle_[i] = violation > enough || !shrink ? 0 : idle_[i] + 1;
+                     if (idle_[i] < kIdle) active_[kept++] = i;
+                   }
+                 });
     active_.resize(kept);
     double forward = 0;
     for (const Progress& one : progress) forward += one.sum;
@@ -109,7 +110,8 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
 
   void get_weights(void* out) const override {
     T* W = static_cast<T*>(out);
-    for (int64_t j = 0; j < X_.d; ++j) std::copy(W_.get() + j * width_, W_.get() + j * width_ + m_, W + j * m_);
+    for (int64_t j = 0; j < X_.d; ++j)
+      std::copy(W_.get() + j * width_, W_.get() + j * width_ + m_, W + j * m_);
   }
 
  protected:
@@ -307,10 +309,10 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
     return tally.at(form_.C);
   }
 
-  const int64_t width_;   // classes of whole vectors
+  const int64_t width_;  // classes of whole vectors
   bool changed_ = false;  // α, since W was worked out from it
   Zeros<T> W_, alpha_, before_;  // [d, width], [n, width], and α of the sweep before
-  double t_ = 1;                 // of the extrapolation
+  double t_ = 1;  // of the extrapolation
   std::vector<uint8_t> idle_;
   Shared shared_[2];
 };

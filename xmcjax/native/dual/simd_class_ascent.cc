@@ -28,13 +28,14 @@ constexpr int kTenths = 10;
 template <class T>
 class ClassAscent final : public Driver<T, SharedAscent> {
   using Base = Driver<T, SharedAscent>;
-  using Base::C_, Base::form_, Base::least, Base::m_, Base::norm2_, Base::random_, Base::threads_, Base::X_, Base::y_;
+  using Base::C_, Base::form_, Base::least, Base::m_, Base::norm2_, Base::random_, Base::threads_, Base::X_,
+      Base::y_;
   static constexpr int N = kLanes<T>;
 
  public:
   explicit ClassAscent(const MulticlassArgs<T>& args)
-      : Base(args), classes_(args.classes), V_(X_.d, classes_.last - classes_.first), alpha_(V_.count() * X_.n * N),
-        mean_(X_.d, T(0)), mean_change_(X_.d, T(0)), shift_(X_.n, T(0)),
+      : Base(args), classes_(args.classes), V_(X_.d, classes_.last - classes_.first),
+        alpha_(V_.count() * X_.n * N), mean_(X_.d, T(0)), mean_change_(X_.d, T(0)), shift_(X_.n, T(0)),
         idle_(V_.count(), std::vector<uint8_t>(X_.n, 0)), change_(V_.count(), std::vector<T>(X_.n)),
         order_(X_.n) {
     std::iota(order_.begin(), order_.end(), 0);

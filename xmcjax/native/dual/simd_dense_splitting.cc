@@ -98,7 +98,8 @@ class DenseSplitting {
   // Of the last block, columns behind the last vector of instances.
   void clear_rest(int64_t b, T* Z) const {
     const int64_t there = std::min(rows_, (a_.instances - b * rows_ + N - 1) / N * N);
-    for (int64_t c = 0; c < m_ && there < rows_; ++c) std::fill(Z + c * rows_ + there, Z + (c + 1) * rows_, T(0));
+    for (int64_t c = 0; c < m_ && there < rows_; ++c)
+      std::fill(Z + c * rows_ + there, Z + (c + 1) * rows_, T(0));
   }
 
   void move() {

@@ -71,11 +71,11 @@ class Lane {
   Lane(const Args& args, int64_t lane, Features<T>& features, int64_t block)
       : args_(args), lane_(lane), n_(args.n), m_(args.classes), padded_(whole<T>(m_)), block_(block),
         // Not a power of two: the entries of one instance must not fall into one set of the cache.
-        stride_(block_ > 1 ? whole<T>(block_) + kWide<T> : 1),
-        features_(features), dual_(args, lane),
-        set_(args.k[lane], args.gamma[lane]), bound_(args.bound + lane * args.n), Z_(padded_ * stride_ + kWide<T>),
-        gram_(block_ > 1 ? block_ * stride_ : 0), changes_(block_ * padded_), z_(padded_), h_(padded_), b_(padded_),
-        x_(padded_), next_(padded_), work_(projection_work(padded_)) {}
+        stride_(block_ > 1 ? whole<T>(block_) + kWide<T> : 1), features_(features), dual_(args, lane),
+        set_(args.k[lane], args.gamma[lane]), bound_(args.bound + lane * args.n),
+        Z_(padded_ * stride_ + kWide<T>), gram_(block_ > 1 ? block_ * stride_ : 0),
+        changes_(block_ * padded_), z_(padded_), h_(padded_), b_(padded_), x_(padded_), next_(padded_),
+        work_(projection_work(padded_)) {}
 
   // Epochs until the lane has ended, or as many as the call allows.
   void advance() {
@@ -87,9 +87,10 @@ class Lane {
       args_.estimate[lane_] = estimate;
       args_.changed[lane_] = changed_;
       args_.truncated[lane_] = truncated_;
-      const bool due = (estimate * args_.ratio[lane_] <= args_.tolerance && epochs >= args_.epochs_per_check * checks) ||
-                       epochs >= args_.first_check << std::min<int64_t>(checks, 25) || epochs >= args_.max_epochs ||
-                       !std::isfinite(estimate);
+      const bool due =
+          (estimate * args_.ratio[lane_] <= args_.tolerance && epochs >= args_.epochs_per_check * checks) ||
+          epochs >= args_.first_check << std::min<int64_t>(checks, 25) || epochs >= args_.max_epochs ||
+          !std::isfinite(estimate);
       if (!due) continue;
       check(estimate);
       if (truncated_) break;  // there may be more slots before the next one
@@ -249,8 +250,21 @@ class Lane {
         top_min = minimum(top_min, top ? bj : wide(infinity));
       }
       inner = T(total(products));
-      const Visit<T> v{h, b, x, next, m_, padded_, r, norm2, bias, sum, inner, pieces.pieces(),
-                       largest<T>(rest_max), -largest<T>(-top_min), work_.get()};
+      const Visit<T> v{h,
+                       b,
+                       x,
+                       next,
+                       m_,
+                       padded_,
+                       r,
+                       norm2,
+                       bias,
+                       sum,
+                       inner,
+                       pieces.pieces(),
+                       largest<T>(rest_max),
+                       -largest<T>(-top_min),
+                       work_.get()};
       gap = set_.visit(v, estimate);
       if (!dual_.fits(next)) {
         // An x over fewer classes is feasible and raises the dual as well.

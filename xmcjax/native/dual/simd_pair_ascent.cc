@@ -56,7 +56,8 @@ class PairAscent final : public Driver<T, MatchAscent> {
   explicit PairAscent(const MulticlassArgs<T>& args)
       : Base(args), W_(X_.d, m_), at_(X_.n), by_class_(rows_), class_first_(m_ + 1, 0) {
     for (int64_t i = 0; i < X_.n; ++i) at_[i].norm2 = this->norm2_[i], at_[i].y = args.y[i];
-    std::stable_sort(by_class_.begin(), by_class_.end(), [&](int32_t a, int32_t b) { return at_[a].y < at_[b].y; });
+    std::stable_sort(by_class_.begin(), by_class_.end(),
+                     [&](int32_t a, int32_t b) { return at_[a].y < at_[b].y; });
     for (const int32_t i : rows_) ++class_first_[at_[i].y + 1];
     for (int64_t c = 0; c < m_; ++c) class_first_[c + 1] += class_first_[c];
     // One thread is enough for the variables of Crammer-Singer, which are bound together by their sum.
@@ -109,7 +110,8 @@ class PairAscent final : public Driver<T, MatchAscent> {
           }
       });
       int64_t all = 0;
-      for (int64_t j = 0; j < matches; ++j) all += visited[j], done.violation = std::max(done.violation, worst[j]);
+      for (int64_t j = 0; j < matches; ++j)
+        all += visited[j], done.violation = std::max(done.violation, worst[j]);
       // an instance in several matches counts once
       done.visited = planned_share_ * double(all) / double(std::max<int64_t>(plan_.size(), 1));
     }
@@ -224,9 +226,8 @@ class PairAscent final : public Driver<T, MatchAscent> {
   }
 
   void drop_idle(std::vector<PlannedVisit>& visits) const {
-    visits.erase(std::remove_if(visits.begin(), visits.end(),
-                                [&](const PlannedVisit& v) { return v.idle >= kIdle || at_[v.i].idle >= kIdle; }),
-                 visits.end());
+    const auto idle = [&](const PlannedVisit& v) { return v.idle >= kIdle || at_[v.i].idle >= kIdle; };
+    visits.erase(std::remove_if(visits.begin(), visits.end(), idle), visits.end());
   }
 
   // Visits instances of two bundles of classes one after the other; the largest violation met.
@@ -476,9 +477,9 @@ class PairAscent final : public Driver<T, MatchAscent> {
 
   Panels<T> W_;
   std::vector<Instance> at_;
-  std::vector<int32_t> by_class_;     // without rows of zeros
+  std::vector<int32_t> by_class_;  // without rows of zeros
   std::vector<int64_t> class_first_;  // where a class begins in by_class_
-  Bundles bundles_;                   // of threads
+  Bundles bundles_;  // of threads
   BundlePlan plan_;
   bool planned_ = false;
   double planned_share_ = 1;  // of the instances in the plan

@@ -33,8 +33,9 @@ class Proximal final : public MulticlassProximal {
   explicit Proximal(const MulticlassArgs<T>& args)
       : MulticlassProximal(args.X.n), X_(args.X), y_(args.y), m_(args.m), width_((m_ + N - 1) / N * N),
         form_{args.formulation, args.m, args.C}, C_(args.C), upper_(form_.upper()), ridge_(form_.ridge()),
-        W_(X_.d * width_), D_(X_.d * width_), gradient_(X_.d * width_), alpha_(X_.n * width_), a_(X_.n * width_),
-        gains_(X_.n * width_), h_(X_.n * width_), row_(width_), work_(projection_work(width_)) {
+        W_(X_.d * width_), D_(X_.d * width_), gradient_(X_.d * width_), alpha_(X_.n * width_),
+        a_(X_.n * width_), gains_(X_.n * width_), h_(X_.n * width_), row_(width_),
+        work_(projection_work(width_)) {
     double longest = 0;
     for (int64_t i = 0; i < X_.n; ++i) {
       longest = std::max(longest, squared_norm(X_, i));
@@ -77,7 +78,8 @@ class Proximal final : public MulticlassProximal {
  protected:
   void take_row(int64_t i, std::vector<DualEntry>& row) const override {
     for (int64_t c = 0; c < m_; ++c)
-      if (form_.exists(c, y_[i]) && alpha_[i * width_ + c] > 0) row.push_back({int32_t(c), alpha_[i * width_ + c]});
+      if (form_.exists(c, y_[i]) && alpha_[i * width_ + c] > 0)
+        row.push_back({int32_t(c), alpha_[i * width_ + c]});
   }
   void clear() override { std::fill(alpha_.get(), alpha_.get() + X_.n * width_, 0.0); }
   void put_row(int64_t i, const std::vector<DualEntry>& row) override {
@@ -91,7 +93,6 @@ class Proximal final : public MulticlassProximal {
   }
 
  private:
-
   // --- products with the rows of X
 
   // z = x_iᵀ W, `width` numbers
@@ -150,7 +151,8 @@ class Proximal final : public MulticlassProximal {
 
   // a = argmax over the dual set of a·(g + t h) - ½ρ‖a‖² - ‖a - α‖²/(2σ), for one instance
   void prox(int64_t i, double t, double* a) {
-    const double *g = gains_.get() + i * width_, *h = h_.get() + i * width_, *alpha = alpha_.get() + i * width_;
+    const double *g = gains_.get() + i * width_, *h = h_.get() + i * width_,
+                 *alpha = alpha_.get() + i * width_;
     const double inverse = 1 / sigma_, scale = 1 / (inverse + ridge_);
     if (form_.simplex()) {
       for (int64_t j = 0; j < width_; j += N)
@@ -397,7 +399,8 @@ class Proximal final : public MulticlassProximal {
         tally.dual += form_.dual_gain(a[c]);
       }
       tally.loss += loss;
-      tally.worst = std::max(tally.worst, form_.simplex() ? simplex_violation(g, a, y) : box_violation(g, a, y));
+      tally.worst =
+          std::max(tally.worst, form_.simplex() ? simplex_violation(g, a, y) : box_violation(g, a, y));
     }
     for (int64_t j = 0; j < X_.d * width_; ++j) tally.norm += W_[j] * W_[j];
     return tally.at(C_);

@@ -108,10 +108,11 @@ class RankingAscent final : public MulticlassAdvancing {
 
  public:
   explicit RankingAscent(const RankingArgs<T>& args)
-      : MulticlassAdvancing(args.X.n), d_(args.X.d), m_(args.m), padded_(in_vectors<T>(n_)), width_(in_vectors<T>(d_)),
-        threads_(args.threads), first_(args.offset, args.offset + n_ + 1), label_(args.label, args.label + first_[n_]),
-        cost_(args.cost, args.cost + n_), norm2_(n_), X_(args.X), rows_(args.X), random_(args.seed), W_(m_ * width_),
-        own_(first_[n_], T(0)), others_(n_), part_(n_), by_label_(m_ + 1, 0), row_of_(first_[n_]) {
+      : MulticlassAdvancing(args.X.n), d_(args.X.d), m_(args.m), padded_(in_vectors<T>(n_)),
+        width_(in_vectors<T>(d_)), threads_(args.threads), first_(args.offset, args.offset + n_ + 1),
+        label_(args.label, args.label + first_[n_]), cost_(args.cost, args.cost + n_), norm2_(n_), X_(args.X),
+        rows_(args.X), random_(args.seed), W_(m_ * width_), own_(first_[n_], T(0)), others_(n_), part_(n_),
+        by_label_(m_ + 1, 0), row_of_(first_[n_]) {
     for (int64_t i = 0; i < n_; ++i) {
       norm2_[i] = squared_norm(X_, i);
       if (counts(i) && filled(i)) rows_that_count_.push_back(int32_t(i));
@@ -132,7 +133,8 @@ class RankingAscent final : public MulticlassAdvancing {
       // a gap that is no number ends it too, and one that rounding keeps up
       const bool running = gap_ > tolerance * primal_ && !list_.empty() &&
                            passes_ - since_ <= std::max(kIdlePasses, passes_ / 2);
-      if (!running || passes_ >= until) return {{primal_, primal_ - gap_, violation_}, passes_, left_out_, running};
+      if (!running || passes_ >= until)
+        return {{primal_, primal_ - gap_, violation_}, passes_, left_out_, running};
       sweeps(small, shrink, until);
     }
   }
@@ -219,16 +221,17 @@ class RankingAscent final : public MulticlassAdvancing {
   // Gives a row entries of some labels of N: with W = 0 none violates more than another.
   void any(int64_t i) {
     int64_t c = random_.below(m_);
-    for (int64_t left = m_; left > 0 && others_[i].size() < size_t(kFound); --left, c = c + 1 < m_ ? c + 1 : 0)
+    for (int64_t left = m_; left > 0 && others_[i].size() < size_t(kFound);
+         --left, c = c + 1 < m_ ? c + 1 : 0)
       if (!std::binary_search(label_.begin() + first_[i], label_.begin() + first_[i + 1], int32_t(c)))
         others_[i].push_back({int32_t(c), T(0)});
   }
 
   // Of a row at the W that stands, over Y and the labels of N that it has entries of.
   struct Seen {
-    T least, most;          // of z: min over Y, max over the entries of N
-    T low, high;            // min over N with a < 0, max over Y with a > 0
-    double s, inner;        // Σ_Y a, ⟨a, z⟩
+    T least, most;  // of z: min over Y, max over the entries of N
+    T low, high;  // min over N with a < 0, max over Y with a > 0
+    double s, inner;  // Σ_Y a, ⟨a, z⟩
   };
   Seen seen(int64_t i) const {
     constexpr T infinity = std::numeric_limits<T>::infinity();
@@ -413,7 +416,7 @@ class RankingAscent final : public MulticlassAdvancing {
     rows_.add(i, step, weights(c));
   }
 
-  static constexpr size_t kAhead = 6;    // visits from which on a row is fetched
+  static constexpr size_t kAhead = 6;  // visits from which on a row is fetched
   static constexpr int64_t kPart = 256;  // rows that a thread takes at least, a multiple of the lanes
 
   // Scores of the labels of a panel, label by label.
@@ -432,11 +435,11 @@ class RankingAscent final : public MulticlassAdvancing {
   const Csr<T> X_;
   const Rows rows_;
   Random random_;
-  LargeZeros<T> W_;                          // [m, width]
-  std::vector<T> own_;                       // a of Y, in the order of label_
-  std::vector<std::vector<Entry>> others_;   // a of N, and labels that a look has found
-  std::vector<T> part_;                      // of the gap
-  std::vector<int64_t> by_label_;            // the rows of each label
+  LargeZeros<T> W_;  // [m, width]
+  std::vector<T> own_;  // a of Y, in the order of label_
+  std::vector<std::vector<Entry>> others_;  // a of N, and labels that a look has found
+  std::vector<T> part_;  // of the gap
+  std::vector<int64_t> by_label_;  // the rows of each label
   std::vector<int32_t> row_of_;
   std::vector<int32_t> rows_that_count_, list_;
   std::vector<Variable> variable_;

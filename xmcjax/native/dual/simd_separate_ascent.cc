@@ -88,14 +88,15 @@ class SeparateAscent final : public MulticlassSeparate {
         first_(args.first), count_(args.labels), threads_(args.threads),
         squared_(args.formulation == kOneVsRestSquared), own_first_(args.offset, args.offset + count_ + 1),
         own_(args.row, args.row + own_first_[count_]), positive_(args.positive, args.positive + count_),
-        negative_(args.negative, args.negative + count_), of_(args.of), X_(args.X), rows_(args.X), cost_(padded_),
-        inverse_(n_), background_(n_), W_((count_ + 1) * width_) {
+        negative_(args.negative, args.negative + count_), of_(args.of), X_(args.X), rows_(args.X),
+        cost_(padded_), inverse_(n_), background_(n_), W_((count_ + 1) * width_) {
     std::copy_n(args.cost, n_, cost_.get());
     std::fill(cost_.get() + n_, cost_.get() + padded_, T(1));
     for (int64_t i = 0; i < n_; ++i) inverse_[i] = T(1 / squared_norm(X_, i));
     label_.reserve(count_ + 1);
     for (int64_t c = kBackground; c < count_; ++c)
-      label_.emplace_back(args.seed + 0x9e3779b97f4a7c15u * uint64_t(c == kBackground ? 1 : args.number[c] + 2));
+      label_.emplace_back(args.seed +
+                          0x9e3779b97f4a7c15u * uint64_t(c == kBackground ? 1 : args.number[c] + 2));
   }
 
   Advanced advance(double tolerance, double passes, bool shrink) override {
@@ -120,7 +121,8 @@ class SeparateAscent final : public MulticlassSeparate {
 
   int64_t labels() const override { return count_; }
   void ended(double* primal, double* gap, double* passes) const override {
-    for (int64_t c = 0; c < count_; ++c) primal[c] = of(c).primal, gap[c] = of(c).gap, passes[c] = of(c).passes;
+    for (int64_t c = 0; c < count_; ++c)
+      primal[c] = of(c).primal, gap[c] = of(c).gap, passes[c] = of(c).passes;
   }
 
   void get_weights(void* out) const override {
@@ -129,7 +131,8 @@ class SeparateAscent final : public MulticlassSeparate {
     parallel(d_, kFeatures, threads_, [&](int64_t first, int64_t end) {
       for (; first < end; first += kFeatures)
         for (int64_t c = 0; c < count_; ++c)
-          for (int64_t j = first; j < std::min(first + kFeatures, end); ++j) W[j * count_ + c] = weights(c)[j];
+          for (int64_t j = first; j < std::min(first + kFeatures, end); ++j)
+            W[j * count_ + c] = weights(c)[j];
     });
   }
 
@@ -222,7 +225,9 @@ class SeparateAscent final : public MulticlassSeparate {
     for (int64_t i = 0; i < n_; ++i) {
       const bool has = p < last && own_[p] == i;
       p += has;
-      f(i, !filled(i) ? times * cost_[i] * (has ? positive(c) : negative(c)) : has ? T(0) : share * background_[i]);
+      f(i, !filled(i) ? times * cost_[i] * (has ? positive(c) : negative(c))
+           : has      ? T(0)
+                      : share * background_[i]);
     }
   }
   // f(i, α_i) for the dual variables that are not zero.
@@ -239,7 +244,7 @@ class SeparateAscent final : public MulticlassSeparate {
   void run(int64_t first, int64_t last, const Goal& goal) {
     const int64_t room = std::min<int64_t>(N, last - first);
     Slots slots(room, *this);
-    std::vector<int64_t> c;     // under way
+    std::vector<int64_t> c;  // under way
     std::vector<double> until;  // passes that each may come to
     while (true) {
       for (; int64_t(c.size()) < room && first < last; ++first) {
@@ -329,7 +334,8 @@ class SeparateAscent final : public MulticlassSeparate {
     for (int64_t first = 0; first < padded_; first += kBlock) {
       Wide<T> gaps{}, losses{};
       for (int64_t i = first; i < std::min(first + kBlock, padded_); i += K) {
-        const Wide<T> s = load_signs_wide<T>(sign + i), h = s * (s - load_wide(z + i)), a = load_wide(alpha + i);
+        const Wide<T> s = load_signs_wide<T>(sign + i), h = s * (s - load_wide(z + i)),
+                      a = load_wide(alpha + i);
         const Wide<T> cost = select(s > 0, positive, negative) * load_wide(cost_.get() + i);
         const Wide<T> own = hinge.part(h, a, cost);
         store_wide(parts + i, own);
@@ -366,7 +372,8 @@ class SeparateAscent final : public MulticlassSeparate {
     const Hinge<T, squared> hinge;
     T *w = slots.w.get() + slot * width_, *alpha = slots.alpha.get() + slot * padded_;
     const int8_t* sign = slots.sign.get() + slot * padded_;
-    const T *inverse = inverse_.get(), *costs = cost_.get(), positive = this->positive(c), negative = this->negative(c);
+    const T *inverse = inverse_.get(), *costs = cost_.get(), positive = this->positive(c),
+            negative = this->negative(c);
     std::vector<int32_t>& list = slots.list;
     const Poll poll;
     for (int sweep = 0; sweep < kSweeps && !list.empty() && one.passes < until; ++sweep) {
@@ -396,7 +403,7 @@ class SeparateAscent final : public MulticlassSeparate {
     }
   }
 
-  static constexpr size_t kAhead = 6;     // visits from which on a row is fetched
+  static constexpr size_t kAhead = 6;  // visits from which on a row is fetched
   static constexpr int64_t kVisit = 10;  // products of a vector in a look, about
 
   const int64_t d_, padded_, width_;  // features; rows and features in whole vectors
@@ -405,12 +412,12 @@ class SeparateAscent final : public MulticlassSeparate {
   const std::vector<int64_t> own_first_;  // the rows of each label
   const std::vector<int32_t> own_;
   const std::vector<double> positive_, negative_;  // weights of the rows with each label and without it
-  const int64_t of_;                               // labels of the problem that these are some of
+  const int64_t of_;  // labels of the problem that these are some of
   const Csr<T> X_;
   const Rows rows_;
   Zeros<T> cost_, inverse_, background_;  // C of the rows, 1 / ‖x_i‖², and α of the background
-  LargeZeros<T> W_;                     // of the background and all labels, [1 + labels, width]
-  std::vector<Label> label_;            // the background first
+  LargeZeros<T> W_;  // of the background and all labels, [1 + labels, width]
+  std::vector<Label> label_;  // the background first
 };
 
 }  // namespace

@@ -44,9 +44,10 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
 
  public:
   explicit Splitting(const MulticlassArgs<T>& args)
-      : Base(args), tiles_((m_ + N - 1) / N), W_(tiles_ * X_.d * N), best_W_(tiles_ * X_.d * N), V_(tiles_ * X_.d * N),
-        R_(tiles_ * X_.d * N), A_(tiles_ * X_.n * N), new_(tiles_ * X_.n * N), best_(tiles_ * X_.n * N),
-        mean_(X_.d, 0.0), shift_(X_.d, 0.0), rows_mean_(X_.n, 0.0), parts_(std::min(tiles_, kParts)) {}
+      : Base(args), tiles_((m_ + N - 1) / N), W_(tiles_ * X_.d * N), best_W_(tiles_ * X_.d * N),
+        V_(tiles_ * X_.d * N), R_(tiles_ * X_.d * N), A_(tiles_ * X_.n * N), new_(tiles_ * X_.n * N),
+        best_(tiles_ * X_.n * N), mean_(X_.d, 0.0), shift_(X_.d, 0.0), rows_mean_(X_.n, 0.0),
+        parts_(std::min(tiles_, kParts)) {}
 
   int64_t eliminate(int64_t most) override {
     if (!factor_) factor_ = std::make_unique<GramFactor<T>>(X_);
@@ -93,7 +94,8 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
         for (int64_t t = tiles_ * g / parts_; t < tiles_ * (g + 1) / parts_; ++t)
           for (int64_t i = 0; i < X_.n; ++i) {
             poll(entries(X_, i));
-            const V z = row_dot_tile(X_, i, W_.get() + t * X_.d * N, N), a = load(A_.get() + (t * X_.n + i) * N);
+            const V z = row_dot_tile(X_, i, W_.get() + t * X_.d * N, N),
+                    a = load(A_.get() + (t * X_.n + i) * N);
             parts[g].variables += sum_of_lanes<double>(V(a * a));
             parts[g].scores += sum_of_lanes<double>(V(z * z));
           }
@@ -202,7 +204,7 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
 
   // α⁺ of a tile of classes, A, O and the sums over rows
   void gains(Part& part, int64_t t, T rho, T relaxed, bool keep, double* O) {
-    const T *W = W_.get() + t * X_.d * N;
+    const T* W = W_.get() + t * X_.d * N;
     T *A = A_.get() + t * X_.n * N, *kept = new_.get() + t * X_.n * N;
     const V real = mask(t), upper = real * C_;
     const Poll poll;
@@ -281,7 +283,8 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
         store(below, load(below) - value[e] * y);
       }
     }
-    for (int64_t k = 0; k < L.dense(); ++k) put(load(R + L.order()[L.sparse() + k] * N), right + k * m_ + c, count);
+    for (int64_t k = 0; k < L.dense(); ++k)
+      put(load(R + L.order()[L.sparse() + k] * N), right + k * m_ + c, count);
   }
   // What a column of L begins with.
   void fetch_column(int64_t s, const T* R) const {
@@ -307,7 +310,8 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
     if (!factor_) {
       for (int64_t i = 0; i < X_.n; ++i) {
         double mean = 0;
-        for (int64_t e = X_.offset[i]; e < X_.offset[i + 1]; ++e) mean += double(X_.value[e]) * shift_[X_.column[e]];
+        for (int64_t e = X_.offset[i]; e < X_.offset[i + 1]; ++e)
+          mean += double(X_.value[e]) * shift_[X_.column[e]];
         take(i, mean);
       }
       return;
@@ -374,11 +378,11 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
   }
 
   const int64_t tiles_;
-  Zeros<T> W_, best_W_, V_, R_;         // [tiles, d, N]
-  Zeros<T> A_, new_, best_;             // [tiles, n, N]
-  std::vector<double> mean_, shift_;    // [d], of V, and of R
-  std::vector<double> latest_;          // of O
-  std::vector<double> rows_mean_;       // [n], of the last α⁺
+  Zeros<T> W_, best_W_, V_, R_;  // [tiles, d, N]
+  Zeros<T> A_, new_, best_;  // [tiles, n, N]
+  std::vector<double> mean_, shift_;  // [d], of V, and of R
+  std::vector<double> latest_;  // of O
+  std::vector<double> rows_mean_;  // [n], of the last α⁺
   const int64_t parts_;
   std::vector<Part> all_;
   std::unique_ptr<GramFactor<T>> factor_;

@@ -128,14 +128,15 @@ ffi::Ffi* handler_of(Implementation implementation) {
 // Options come in the order of the declaration. Returns how it ended, of guard.h; the sentence of kBadArgument is in
 // message, of `room` bytes.
 XMCJAX_EXPORT int32_t xmcjax_in_place(const char* name, int32_t runs, const xmcjax::Array* in, int64_t ins,
-                                      const xmcjax::Array* out, int64_t outs, const int64_t* options, char* message,
-                                      int64_t room) {
+                                      const xmcjax::Array* out, int64_t outs, const int64_t* options,
+                                      char* message, int64_t room) {
   return xmcjax::guarded_call([&] {
     const auto call = std::find_if(std::begin(xmcjax::kCalls), std::end(xmcjax::kCalls),
                                    [&](const auto& one) { return !std::strcmp(one.name, name); });
     const xmcjax::FlushDenormals flush;
     try {
-      if (call == std::end(xmcjax::kCalls)) throw xmcjax::BadArgument(std::string("there is no call ") + name);
+      if (call == std::end(xmcjax::kCalls))
+        throw xmcjax::BadArgument(std::string("there is no call ") + name);
       call->call({name, in, out, ins, outs, [&](const char*) { return *options++; }}, runs != 0);
     } catch (const xmcjax::BadArgument& error) {
       std::strncpy(message, error.what(), size_t(room - 1));

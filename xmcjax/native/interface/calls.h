@@ -34,8 +34,8 @@ class Reader;
 #include "interface/calls.def"
 
 // What a file that defines run() of a call ends with.
-#define XMCJAX_RUNS(Args)            \
-  template void run(Args<float>&);   \
+#define XMCJAX_RUNS(Args)          \
+  template void run(Args<float>&); \
   template void run(Args<double>&);
 
 }  // namespace xmcjax

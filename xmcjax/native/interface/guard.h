@@ -16,7 +16,14 @@
 namespace xmcjax {
 
 // Of native/_interrupts.py.
-enum Ended : int32_t { kDone = 0, kNoMemory = 1, kInterrupted = 2, kFailed = 3, kUnknownId = 4, kBadArgument = 5 };
+enum Ended : int32_t {
+  kDone = 0,
+  kNoMemory = 1,
+  kInterrupted = 2,
+  kFailed = 3,
+  kUnknownId = 4,
+  kBadArgument = 5
+};
 
 // A call that is given something else than its declaration says; the sentence says what.
 struct BadArgument : std::invalid_argument {

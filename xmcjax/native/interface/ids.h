@@ -39,7 +39,8 @@ enum FeaturesId : int32_t {
 // The caller has other numbers than this library.
 struct UnknownId : std::invalid_argument {
   UnknownId(const char* list, int64_t id)
-      : std::invalid_argument(std::string("a number of the ") + list + " of ids.def, got " + std::to_string(id)) {}
+      : std::invalid_argument(std::string("a number of the ") + list + " of ids.def, got " +
+                              std::to_string(id)) {}
 };
 
 // `id` if it is below `count`, that of a list.

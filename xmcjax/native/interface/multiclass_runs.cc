@@ -69,7 +69,8 @@ As<Kind> as(const Args& args) {
 template <class T>
 void check_weights(const Owned& owned, int64_t rows, int64_t columns) {
   expect(owned.wide == (sizeof(T) == sizeof(double)), "weights in the type of X");
-  expect(rows == owned.d && columns == owned.classes.last - owned.classes.first, "weights of all features and classes");
+  expect(rows == owned.d && columns == owned.classes.last - owned.classes.first,
+         "weights of all features and classes");
 }
 template <class Args>
 Classes classes_of(const Owned& owned, const Args& args) {
@@ -84,15 +85,18 @@ void put(const Sweep& from, double* done) { done[0] = from.violation, done[1] = 
 
 Match match_of(const Owned& owned, const int64_t* m) {
   for (const int64_t* bundle : {m, m + 2})
-    expect(0 <= bundle[0] && bundle[0] <= bundle[1] && bundle[1] <= owned.m, "bundles of classes below their number");
+    expect(0 <= bundle[0] && bundle[0] <= bundle[1] && bundle[1] <= owned.m,
+           "bundles of classes below their number");
   return {{m[0], m[1]}, {m[2], m[3]}, m[4] != 0};
 }
 
-bool is_separate(int32_t formulation) { return formulation == kOneVsRest || formulation == kOneVsRestSquared; }
+bool is_separate(int32_t formulation) {
+  return formulation == kOneVsRest || formulation == kOneVsRestSquared;
+}
 
 // `count` lists of numbers, of which none is twice in a list; they have `places` entries together.
-void check_lists(const int64_t* offset, int64_t count, const int32_t* number, int64_t places, const char* ends,
-                 const char* ascending) {
+void check_lists(const int64_t* offset, int64_t count, const int32_t* number, int64_t places,
+                 const char* ends, const char* ascending) {
   const int64_t* end = offset + count;
   expect(offset[0] == 0 && *end == places && std::is_sorted(offset, end + 1), ends);
   for (; offset < end; ++offset)
@@ -106,7 +110,8 @@ template <class T, class Args>
 int64_t kept(std::shared_ptr<DualPoint> made, const Args& args) {
   Handles& all = handles();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  all.owned[all.last + 1] = {std::move(made), args.d, args.classes, {args.first, args.last}, sizeof(T) == sizeof(double)};
+  all.owned[all.last + 1] = {
+      std::move(made), args.d, args.classes, {args.first, args.last}, sizeof(T) == sizeof(double)};
   return ++all.last;
 }
 
@@ -117,10 +122,18 @@ void run(MulticlassNewArgs<T>& args) {
   expect(args.method >= kAscent && args.method <= kSplitting, "a method from 0 to 3");
   expect(args.method == kProximal || !is_separate(args.formulation), "a method of the formulation");
   expect(args.method != kSplitting || args.formulation == kLeeLinWahba, "Lee-Lin-Wahba");
-  expect(0 <= args.first && args.first < args.last && args.last <= args.classes, "classes below their number");
+  expect(0 <= args.first && args.first < args.last && args.last <= args.classes,
+         "classes below their number");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
-  const MulticlassArgs<T> given{X, args.y, args.classes, {args.first, args.last}, args.formulation, args.C,
-                                uint64_t(args.seed), args.threads, args.method == kCentred};
+  const MulticlassArgs<T> given{X,
+                                args.y,
+                                args.classes,
+                                {args.first, args.last},
+                                args.formulation,
+                                args.C,
+                                uint64_t(args.seed),
+                                args.threads,
+                                args.method == kCentred};
   std::shared_ptr<DualPoint> made;
   if (args.method == kProximal) {
     made.reset(kernels<T>().multiclass_proximal(given));
@@ -135,7 +148,8 @@ void run(MulticlassNewArgs<T>& args) {
 template <class T>
 void run(SeparateNewArgs<T>& args) {
   expect(is_separate(args.formulation), "one against the rest");
-  expect(0 <= args.first && args.first < args.last && args.last <= args.classes, "classes below their number");
+  expect(0 <= args.first && args.first < args.last && args.last <= args.classes,
+         "classes below their number");
   expect(args.labels == args.last - args.first && args.ends == args.labels + 1, "the rows of each label");
   check_lists(args.offset, args.labels, args.row, args.places, "offsets that ascend to all rows",
               "rows that ascend in a label");
@@ -145,8 +159,20 @@ void run(SeparateNewArgs<T>& args) {
              std::all_of(args.negative, args.negative + args.labels, right),
          "weights that are finite and above 0");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
-  const SeparateArgs<T> given{X, args.of, args.first, args.labels, args.number, args.offset, args.row, args.cost,
-                              args.positive, args.negative, args.formulation, uint64_t(args.seed), args.threads, args.dense != 0};
+  const SeparateArgs<T> given{X,
+                              args.of,
+                              args.first,
+                              args.labels,
+                              args.number,
+                              args.offset,
+                              args.row,
+                              args.cost,
+                              args.positive,
+                              args.negative,
+                              args.formulation,
+                              uint64_t(args.seed),
+                              args.threads,
+                              args.dense != 0};
   *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_separate(given)), args);
 }
 
@@ -159,8 +185,8 @@ void run(RankingNewArgs<T>& args) {
   expect(std::all_of(args.cost, args.cost + args.X.n, [](double c) { return c >= 0 && std::isfinite(c); }),
          "weights that are finite and at least 0");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
-  const RankingArgs<T> given{X, args.classes, args.offset, args.label, args.cost, uint64_t(args.seed), args.threads,
-                             args.dense != 0};
+  const RankingArgs<T> given{X,         args.classes,        args.offset,  args.label,
+                             args.cost, uint64_t(args.seed), args.threads, args.dense != 0};
   *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_ranking(given)), args);
 }
 
@@ -171,8 +197,10 @@ void run(DenseSplittingArgs<T>& args) {
   expect(args.k >= 1 && args.k < args.classes, "k from 1 to one less than the classes");
   expect(args.lanes > 0 && args.lanes % kRowTile == 0, "rows side by side in a multiple of 64");
   const int64_t room = args.blocks * args.lanes;
-  expect(args.instances > room - args.lanes && args.instances <= room, "blocks that the instances fill, but for the last");
-  expect(args.radius > 0 && args.rho > 0 && args.count >= 0, "a radius and a rho above 0, and a count from 0");
+  expect(args.instances > room - args.lanes && args.instances <= room,
+         "blocks that the instances fill, but for the last");
+  expect(args.radius > 0 && args.rho > 0 && args.count >= 0,
+         "a radius and a rho above 0, and a count from 0");
   kernels<T>().dense_splitting(args);
 }
 
@@ -259,7 +287,8 @@ void run(BeginArgs<T>& args) {
 template <class T>
 void check_system(const As<MulticlassSplitting>& splitting, int64_t size, int64_t columns) {
   expect(splitting.owned.wide == (sizeof(T) == sizeof(double)), "a system in the type of X");
-  expect(size == splitting->size() && columns == splitting.owned.m, "the size of the dense system, and all classes");
+  expect(size == splitting->size() && columns == splitting.owned.m,
+         "the size of the dense system, and all classes");
 }
 template <class T>
 void run(LookArgs<T>& args) {
@@ -338,13 +367,15 @@ void run(PartArgs<T>& args) {
 template <class T>
 void run(MeanChangeArgs<T>& args) {
   const auto point = as<SharedAscent>(args);
-  expect(args.d == point.owned.d && point.owned.wide == (sizeof(T) == sizeof(double)), "the mean of all features");
+  expect(args.d == point.owned.d && point.owned.wide == (sizeof(T) == sizeof(double)),
+         "the mean of all features");
   point->get_mean_change(args.change);
 }
 template <class T>
 void run(MoveMeanArgs<T>& args) {
   const auto point = as<SharedAscent>(args);
-  expect(args.d == point.owned.d && point.owned.wide == (sizeof(T) == sizeof(double)), "the mean of all features");
+  expect(args.d == point.owned.d && point.owned.wide == (sizeof(T) == sizeof(double)),
+         "the mean of all features");
   point->move_mean(args.change);
 }
 

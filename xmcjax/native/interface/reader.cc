@@ -17,13 +17,17 @@ int64_t count(const Array& array) {
 }
 
 std::string name_of(Type type) {
-  const char* kind = type >> 8 == 'f' ? "float" : type >> 8 == 'i' ? "int" : type >> 8 == 'u' ? "uint" : nullptr;
+  const char* kind = type >> 8 == 'f'   ? "float"
+                     : type >> 8 == 'i' ? "int"
+                     : type >> 8 == 'u' ? "uint"
+                                        : nullptr;
   return kind ? kind + std::to_string(8 * (type & 255)) : "numbers of another kind";
 }
 
 std::string described(const Array& array) {
   std::string text = name_of(array.type) + " [";
-  for (int32_t axis = 0; axis < array.axes; ++axis) text += (axis ? ", " : "") + std::to_string(array.length[axis]);
+  for (int32_t axis = 0; axis < array.axes; ++axis)
+    text += (axis ? ", " : "") + std::to_string(array.length[axis]);
   return text + "]";
 }
 
@@ -94,7 +98,9 @@ std::string Reader::described(Type type, const char* sizes) {
   return lengths == sizes ? text : text + " = [" + lengths + "]";
 }
 
-void Reader::refuse(const std::string& what) { throw BadArgument(std::string(given_.call) + ": expected " + what); }
+void Reader::refuse(const std::string& what) {
+  throw BadArgument(std::string(given_.call) + ": expected " + what);
+}
 
 const Array& Reader::checked(bool there, const Array* array, Type type, const char* name, const char* sizes,
                              bool or_one) {
@@ -135,7 +141,8 @@ const int64_t* Reader::csr_offset(const char* name, int64_t& rows) {
   const auto* offset = static_cast<const int64_t*>(taken(kType<int32_t>, name, "rows + 1, 2").data);
   rows = ends_ - 1;
   if (rows < 0 || offset[rows] != entries_)
-    refuse(std::string("offsets of ") + name + " that end at " + std::to_string(entries_) + ", the number of entries");
+    refuse(std::string("offsets of ") + name + " that end at " + std::to_string(entries_) +
+           ", the number of entries");
   return offset;
 }
 

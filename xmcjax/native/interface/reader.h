@@ -15,7 +15,11 @@ namespace xmcjax {
 // The kind of a number, 'f', 'i' or 'u' as in NumPy, and its bytes; 0 is any other.
 using Type = int32_t;
 template <class T>
-constexpr Type kType = (std::is_floating_point_v<T> ? 'f' : std::is_signed_v<T> ? 'i' : 'u') << 8 | int32_t(sizeof(T));
+constexpr Type kType = (std::is_floating_point_v<T> ? 'f'
+                        : std::is_signed_v<T>       ? 'i'
+                                                    : 'u')
+                           << 8 |
+                       int32_t(sizeof(T));
 
 // A contiguous array of the caller.
 struct Array {
@@ -62,7 +66,8 @@ class Reader {
   template <class T>
   void each(Broadcast<T>& field, const char* name, const char* sizes) {
     const Array& array = taken(kType<T>, name, sizes, true);
-    field = {static_cast<const T*>(array.data), array.length[0] == 1 ? 0 : array.length[1], array.length[1] == 1 ? 0 : 1};
+    field = {static_cast<const T*>(array.data), array.length[0] == 1 ? 0 : array.length[1],
+             array.length[1] == 1 ? 0 : 1};
   }
   template <class T>
   void number(T& field, const char* name) {
@@ -97,7 +102,8 @@ class Reader {
   void keep(std::string_view name, int64_t& size);
   bool is(std::string_view size, int64_t length, bool or_one);
   bool fits(const Array& array, std::string_view sizes, bool or_one);
-  const Array& checked(bool there, const Array* array, Type type, const char* name, const char* sizes, bool or_one);
+  const Array& checked(bool there, const Array* array, Type type, const char* name, const char* sizes,
+                       bool or_one);
   const Array& taken(Type type, const char* name, const char* sizes, bool or_one = false);
   const Array& result(Type type, const char* name, const char* sizes);
   const int64_t* csr_offset(const char* name, int64_t& rows);

@@ -82,7 +82,8 @@ XMCJAX_RUNS(BestLabelsArgs)
 template <class T>
 void run(NewtonArgs<T>& args) {
   // A single zero: no shift.
-  if (!args.shift.row_stride && !args.shift.lane_stride && *args.shift.data == T(0)) args.shift.data = nullptr;
+  if (!args.shift.row_stride && !args.shift.lane_stride && *args.shift.data == T(0))
+    args.shift.data = nullptr;
   const auto step = args.penalty == kL2Penalty ? kernels<T>().newton_step : kernels<T>().penalised_step;
   step(args, 0, args.lanes);
 }
@@ -104,7 +105,8 @@ XMCJAX_RUNS(WeightedArgs)
 
 template <class T>
 void run(TopkArgs<T>& args) {
-  if (args.k < 1 || args.k > args.m) throw BadArgument("project_topk: expected 1 <= k <= the length of the vectors");
+  if (args.k < 1 || args.k > args.m)
+    throw BadArgument("project_topk: expected 1 <= k <= the length of the vectors");
   kernels<T>().project_topk(args, 0, args.batch);
 }
 XMCJAX_RUNS(TopkArgs)
@@ -116,16 +118,19 @@ void check_instances(const Args& args, const std::string& call) {
     if (!right) throw BadArgument(call + ": expected " + what);
   };
   const bool csr = args.features == kCsrFeatures;
-  expect((csr ? args.csr.n : args.rows) == args.n, "features with a row for each of " + std::to_string(args.n) + " classes");
+  expect((csr ? args.csr.n : args.rows) == args.n,
+         "features with a row for each of " + std::to_string(args.n) + " classes");
   expect(args.features != kGramFeatures || args.columns == args.n, "inner products [n, n]");
   expect(csr ? args.second == args.classes : args.first == args.classes && args.second == args.columns,
          "weights [lanes, classes, columns], of CSR features [lanes, columns, classes]");
-  expect(args.kept == (args.slots ? args.slots : args.classes), "as many dual variables as classes, or as slots");
+  expect(args.kept == (args.slots ? args.slots : args.classes),
+         "as many dual variables as classes, or as slots");
   expect(args.block >= 1, "a block of at least one instance");
   const int64_t most = args.slots ? args.slots : args.classes - 1;
   expect(std::all_of(args.k, args.k + args.lanes, [&](int32_t k) { return k >= 1 && k <= most; }),
          "k from 1 to " + std::to_string(most));
-  expect(std::all_of(args.gamma, args.gamma + args.lanes, [](auto gamma) { return gamma >= 0 && std::isfinite(gamma); }),
+  expect(std::all_of(args.gamma, args.gamma + args.lanes,
+                     [](auto gamma) { return gamma >= 0 && std::isfinite(gamma); }),
          "a finite gamma of at least 0");
   expect(std::all_of(args.index, args.index + args.lanes * args.n * args.slots,
                      [&](int32_t c) { return c >= 0 && c < args.classes; }),

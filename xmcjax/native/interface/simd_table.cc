@@ -1,7 +1,7 @@
 // The table of the kernels of one instruction set.
 
-#include "core/simd.h"
 #include "core/isa.h"
+#include "core/simd.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
@@ -12,7 +12,8 @@ namespace xmcjax::XMCJAX_ISA {
 
 template <class T>
 constexpr Kernels<T> table() {
-  return {kLanes<T>,
+  return {
+      kLanes<T>,
 #define XMCJAX_KERNEL(name, result, parameters) name<T>,
 #include "interface/kernels.def"
   };

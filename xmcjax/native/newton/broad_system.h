@@ -88,8 +88,13 @@ class BroadSystem {
       going_.push_back(int(systems_.size()));
       T *search = search_.data() + at, *image = image_.data() + at;
       T* inverse = preconditioned ? inverse_.data() + at : nullptr;
-      systems_.push_back({&lane, ones_.data() + at, search, image, inverse,
-                          {solution_.data() + at, residual_.data() + at, search, image, inverse, padded, lane.end}});
+      systems_.push_back(
+          {&lane,
+           ones_.data() + at,
+           search,
+           image,
+           inverse,
+           {solution_.data() + at, residual_.data() + at, search, image, inverse, padded, lane.end}});
     }
     pack();
     for (size_t k = 0; k < pack_count_; ++k) take_sums(packs_[k], a.preconditioner);
@@ -201,7 +206,8 @@ class BroadSystem {
         for (int k = 0; k < R; ++k)
           block[k] = first + k < p.count ? load_wide(vector(systems_[p.system[first + k]]) + j) : Wide<T>{};
         transpose_registers<T>(block);
-        for (int k = 0; k < R; ++k) std::memcpy(out + (j + k) * W + first, &block[k], std::min(W, R) * sizeof(T));
+        for (int k = 0; k < R; ++k)
+          std::memcpy(out + (j + k) * W + first, &block[k], std::min(W, R) * sizeof(T));
       }
   }
   template <int W, class F>

@@ -12,8 +12,8 @@ namespace xmcjax::XMCJAX_ISA {
 // When to stop; solvers/_cg.py says more.
 struct CgEnd {
   double tolerance;   // at ‖r‖ ≤ tolerance ‖r_0‖ in the norm of M⁻¹, where progress is 0
-  double progress;    // at step i where i times the last fall of the model is at most this part of all of it
-  double least;       // λ > 0, no more than any eigenvalue of S
+  double progress;  // at step i where i times the last fall of the model is at most this part of all of it
+  double least;  // λ > 0, no more than any eigenvalue of S
   // Where all that the model falls by is known to be less; and where progress is slow, it has fallen by less and
   // all is known to be below kSure times that, but no sooner. 0: never.
   double enough = 0;
@@ -29,12 +29,12 @@ struct ConjugateGradients {
   using V = Vec<T>;
 
   T *solution, *residual, *search;
-  const T* image;    // S search
+  const T* image;  // S search
   const T* inverse;  // M⁻¹, or null for none
   int64_t length;
   CgEnd end;
   double rz = 0, rz_first = 0;
-  double fall = 0;   // of the model so far
+  double fall = 0;  // of the model so far
   double radau = 0;  // ‖r‖² times this is above rᵀS⁻¹r
   int32_t steps = 0;
   bool settled = false;  // whether that is known of `enough`

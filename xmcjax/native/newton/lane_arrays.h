@@ -84,7 +84,8 @@ void to_lanes(T scale, const T* tile, int64_t stride, int64_t d, T* lane_major, 
   Wide<T> block[W];
   for (int64_t j = 0; j < padded; j += W)
     for (int l = 0; l < kLanes<T>; l += W) {
-      for (int k = 0; k < W; ++k) block[k] = j + k < d ? scale * load_wide(tile + (j + k) * stride + l) : Wide<T>{};
+      for (int k = 0; k < W; ++k)
+        block[k] = j + k < d ? scale * load_wide(tile + (j + k) * stride + l) : Wide<T>{};
       transpose_registers<T>(block);
       for (int k = 0; k < W; ++k) store_wide(lane_major + (l + k) * row + j, block[k]);
     }

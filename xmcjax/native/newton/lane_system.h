@@ -99,8 +99,13 @@ class LaneSystem {
     for (int64_t j = 0; j < length_; j += N)
       store(&residual_[j], share * load(&ones_[j]) - load(&gradient_[j]));
     if (a.preconditioner > 0) take_diagonal(a.preconditioner);
-    ConjugateGradients<T> cg{solution_.data(), residual_.data(), search_.data(), image_.data(),
-                             a.preconditioner > 0 ? inverse_.data() : nullptr, length_, end};
+    ConjugateGradients<T> cg{solution_.data(),
+                             residual_.data(),
+                             search_.data(),
+                             image_.data(),
+                             a.preconditioner > 0 ? inverse_.data() : nullptr,
+                             length_,
+                             end};
     cg.start();
     Direction result{0, 0, 0, false};
     const Poll poll;

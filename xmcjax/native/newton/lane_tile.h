@@ -97,10 +97,10 @@ class LaneTile {
       if (!running_[l]) continue;
       const int64_t lane = first_ + l;
       step_bias_[l] = a_.direction_bias[lane];
-      plane_[l] = PlaneSearch<T>({fresh_[l], a_.steps[lane], a_.multiplier[lane], a_.l2, a_.l2_bias, wd[l], dd[l],
-                                  fresh_[l] ? 0 : a_.bias[lane], a_.direction_bias[lane], a_.value[lane],
-                                  a_.slope[lane], a_.armijo, a_.max_backtracks, a_.backtracking,
-                                  0.1 * a_.tolerance[lane]});
+      plane_[l] = PlaneSearch<T>({fresh_[l], a_.steps[lane], a_.multiplier[lane], a_.l2, a_.l2_bias, wd[l],
+                                  dd[l], fresh_[l] ? 0 : a_.bias[lane], a_.direction_bias[lane],
+                                  a_.value[lane], a_.slope[lane], a_.armijo, a_.max_backtracks,
+                                  a_.backtracking, 0.1 * a_.tolerance[lane]});
     }
   }
 
@@ -175,7 +175,8 @@ class LaneTile {
     uint16_t near[N];
     int count = 0;
     for (int64_t i = first; i < last; ++i) {
-      const V y = load_signs<T>(y_ + i * stride_), beta = select(y > 0, lowest_, highest_), m = load(margins(i));
+      const V y = load_signs<T>(y_ + i * stride_), beta = select(y > 0, lowest_, highest_),
+              m = load(margins(i));
       const V here = shifted_margins(i);
       const V close = select(kept_, here, here + m) + beta, far = here + longest_ * m + beta;
       const auto beyond = (y * select(kept_, here, close) >= T(1)) & (y * close >= T(1)) & (y * far >= T(1));
@@ -188,7 +189,8 @@ class LaneTile {
     if (!count) return;
     for (int64_t i = first; i < last; ++i) {
       if (!near[i - first]) continue;
-      const LanesOf<V> z(shifted_margins(i)), c(a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_);
+      const LanesOf<V> z(shifted_margins(i)),
+          c(a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_);
       for (unsigned rest = near[i - first]; rest; rest &= rest - 1) {
         const int l = __builtin_ctz(rest);
         if (has_room(l, 1)) own_.near[l].add(i, z[l], margins(i)[l], T(y_[i * stride_ + l]), c[l]);
@@ -254,9 +256,7 @@ class LaneTile {
     return a_.shift.data ? z + lanes_of(a_.shift, i) : z;
   }
   T* margins(int64_t i) const { return own_.step_margins.data() + i * N; }
-  V margins_after(int64_t i) const {
-    return margins_before(i) + t_ * load(margins(i)) + beta_;
-  }
+  V margins_after(int64_t i) const { return margins_before(i) + t_ * load(margins(i)) + beta_; }
 
   const NewtonArgs<T>& a_;
   const Csr<T>& X_;

@@ -97,7 +97,8 @@ struct Poisson {  // ℓ(s, y) = e^s − s for y = 1, e^s for y = −1
 
 // A loss as one of the score: φ is told by its operator, which takes no y.
 template <class T, class Loss>
-using OfScore = std::conditional_t<std::is_invocable_v<const Loss&, Vec<T>, Vec<T>&, Vec<T>&, Vec<T>&>, OfMargin<T, Loss>, Loss>;
+using OfScore = std::conditional_t<std::is_invocable_v<const Loss&, Vec<T>, Vec<T>&, Vec<T>&, Vec<T>&>,
+                                   OfMargin<T, Loss>, Loss>;
 
 // f(Type<Loss>()) for the loss of a number.
 template <class Loss>

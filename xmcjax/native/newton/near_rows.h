@@ -124,7 +124,8 @@ class NearRows {
       }
       const auto total = [](const V& v) { return sum_of_lanes<double>(v); };
       s.change += total(change), s.slope += total(slope), s.slope_m += total(slope_m);
-      s.curvature += total(curvature), s.curvature_m += total(curvature_m), s.curvature_mm += total(curvature_mm);
+      s.curvature += total(curvature), s.curvature_m += total(curvature_m),
+          s.curvature_mm += total(curvature_mm);
     }
     return s;
   }

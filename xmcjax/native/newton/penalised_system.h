@@ -78,8 +78,8 @@ class PenalisedSystem {
 
   // Sweeps of cyclic coordinate descent, conjugate gradients between them, until a sweep changes little.
   // Makes p of `w`, in place. `most` bounds sweeps and products together.
-  Direction solve(const Penalty<T>& penalty, const Penalty<T>* of_bias, T bias, T tolerance, int32_t most, T* w,
-                  int64_t d) {
+  Direction solve(const Penalty<T>& penalty, const Penalty<T>* of_bias, T bias, T tolerance, int32_t most,
+                  T* w, int64_t d) {
     Direction result{0, 0, 0, 1};
     at_bias_ = bias;
     const double first = sweep(penalty, of_bias);
@@ -97,7 +97,8 @@ class PenalisedSystem {
     }
     for (int64_t s = 0; s < columns_; ++s) {
       const T p = point_[s] - before_[s];
-      if (p != 0) result.slope += double(gradient_[s]) * p + (penalty.value(point_[s]) - penalty.value(before_[s]));
+      if (p != 0)
+        result.slope += double(gradient_[s]) * p + (penalty.value(point_[s]) - penalty.value(before_[s]));
       w[global_[s]] = p;
     }
     result.bias = at_bias_ - bias;
@@ -177,7 +178,8 @@ class PenalisedSystem {
     };
     for (int64_t s = 0; s < columns_; ++s)
       if (penalty.smooth_at(point_[s]) && diagonal_[s] > 0)
-        open(s, gradient_[s] + against(s, margin_) + penalty.slope(point_[s]), diagonal_[s], penalty.curvature(point_[s]));
+        open(s, gradient_[s] + against(s, margin_) + penalty.slope(point_[s]), diagonal_[s],
+             penalty.curvature(point_[s]));
     if (has_bias && curvature_sum_ > 0 && (!of_bias || of_bias->smooth_at(at_bias_)))
       open(-1, T(gradient_bias_) + against_ones(margin_) + (of_bias ? of_bias->slope(at_bias_) : T(0)),
            T(curvature_sum_), of_bias ? of_bias->curvature(at_bias_) : T(0));
@@ -185,7 +187,8 @@ class PenalisedSystem {
     if (size == 0) return 0;
     step_.assign(size, T(0)), search_.resize(size);
     double rz = 0;
-    for (size_t f = 0; f < size; ++f) search_[f] = inverse_[f] * residual_[f], rz += double(residual_[f]) * search_[f];
+    for (size_t f = 0; f < size; ++f)
+      search_[f] = inverse_[f] * residual_[f], rz += double(residual_[f]) * search_[f];
     const double enough = kFaceTolerance * kFaceTolerance * rz;
     int32_t products = 0;
     while (products < most && products < kMostFaceSteps && rz > enough && rz > 0) {
@@ -217,7 +220,8 @@ class PenalisedSystem {
         std::swap(longer_, step_);
         for (size_t f = 0; f < size; ++f) {  // the first one exactly
           const T from = face_[f] < 0 ? at_bias_ : point_[face_[f]];
-          if ((face_[f] >= 0 || of_bias) && std::fabs(from + step_[f]) <= 4 * kEpsilon * std::fabs(from)) step_[f] = -from;
+          if ((face_[f] >= 0 || of_bias) && std::fabs(from + step_[f]) <= 4 * kEpsilon * std::fabs(from))
+            step_[f] = -from;
         }
         kink = take(T(1), penalty, of_bias);
         return products;

@@ -17,7 +17,8 @@ static_assert(kPenalties == 3, "ids.def has a penalty that penalties.h does not 
 template <class T>
 class Penalty {
  public:
-  Penalty(int32_t id, T lambda, T parameter) : huber_(id == kHuberPenalty), lambda_(lambda), parameter_(parameter) {}
+  Penalty(int32_t id, T lambda, T parameter)
+      : huber_(id == kHuberPenalty), lambda_(lambda), parameter_(parameter) {}
 
   // λ ρ(w)
   double value(T w) const {

@@ -48,8 +48,8 @@ class PlaneSearch {
     double value, slope;          // f, and f' along the direction
     double armijo;
     int32_t max_halvings;
-    double backtracking;          // α of a search that takes the first of t = 1, α, α², …; 0 for the minimum
-    double bias_tolerance;        // of a fresh lane: on |∂f/∂b|
+    double backtracking;  // α of a search that takes the first of t = 1, α, α², …; 0 for the minimum
+    double bias_tolerance;  // of a fresh lane: on |∂f/∂b|
   };
 
   PlaneSearch() = default;

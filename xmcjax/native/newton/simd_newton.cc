@@ -20,17 +20,17 @@ class NewtonTile : protected TileDirections<T> {
  protected:
   using Base = TileDirections<T>;
   using Base::a_, Base::any_broad_, Base::beta_, Base::broad_, Base::constant_weight_, Base::direction_,
-      Base::first_, Base::fresh_, Base::kAhead, Base::N, Base::own_, Base::padded_, Base::plane_, Base::running_,
-      Base::s_, Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::z_, Base::begin_search,
-      Base::close_lists, Base::close_step, Base::close_tile, Base::for_blocks, Base::gather, Base::gradient,
-      Base::lanes_of, Base::margins_after, Base::most_active, Base::move, Base::multiply, Base::multiply_two,
-      Base::open_lists, Base::open_tile, Base::prefetch, Base::running_lanes, Base::solve_broad, Base::solve_lane,
-      Base::solved, Base::take_gradient;
+      Base::first_, Base::fresh_, Base::kAhead, Base::N, Base::own_, Base::padded_, Base::plane_,
+      Base::running_, Base::s_, Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::z_,
+      Base::begin_search, Base::close_lists, Base::close_step, Base::close_tile, Base::for_blocks,
+      Base::gather, Base::gradient, Base::lanes_of, Base::margins_after, Base::most_active, Base::move,
+      Base::multiply, Base::multiply_two, Base::open_lists, Base::open_tile, Base::prefetch,
+      Base::running_lanes, Base::solve_broad, Base::solve_lane, Base::solved, Base::take_gradient;
 
  public:
   // `gathers`: whether the loss vanishes beyond the margin, so that the rows near it are gathered.
-  NewtonTile(const NewtonArgs<T>& args, int64_t first, int64_t width, Scratch<T>& scratch, TileScratch<T>& own,
-             bool gathers)
+  NewtonTile(const NewtonArgs<T>& args, int64_t first, int64_t width, Scratch<T>& scratch,
+             TileScratch<T>& own, bool gathers)
       : Base(args, first, width, scratch, own), gathers_(gathers) {
     for (int l = 0; l < width_; ++l) wide_[l] = !gathers;
   }
@@ -164,7 +164,8 @@ class TileOfLoss final : public NewtonTile<T> {
   using V = Vec<T>;
 
  public:
-  TileOfLoss(const NewtonArgs<T>& args, int64_t first, int64_t width, Scratch<T>& scratch, TileScratch<T>& own)
+  TileOfLoss(const NewtonArgs<T>& args, int64_t first, int64_t width, Scratch<T>& scratch,
+             TileScratch<T>& own)
       : Base(args, first, width, scratch, own, Loss::kVanishes), loss_(args.loss_parameter) {}
 
  private:
@@ -223,7 +224,8 @@ class TileOfLoss final : public NewtonTile<T> {
   }
 
   void list_active(int l) override {
-    own_.near[l].active(loss_, t_[l], beta_[l], s_.entries[l], loss_value_[l], slope_sum_[l], curvature_sum_[l]);
+    own_.near[l].active(loss_, t_[l], beta_[l], s_.entries[l], loss_value_[l], slope_sum_[l],
+                        curvature_sum_[l]);
   }
 
   void collect_wide(unsigned wide) override {
@@ -282,7 +284,11 @@ void step_tiles(const NewtonArgs<T>& args, int64_t first, int64_t last) {
   for (int64_t t = first; t < last; t += 2 * N) {
     const int64_t lanes = last - t;
     TileOfLoss<T, Loss> one(args, t, lanes < N ? lanes : N, scratch, scratch.tile[0]);
-    TileOfLoss<T, Loss> other(args, t + N, lanes < N ? 0 : lanes < 2 * N ? lanes - N : N, scratch, scratch.tile[1]);
+    TileOfLoss<T, Loss> other(args, t + N,
+                              lanes < N       ? 0
+                              : lanes < 2 * N ? lanes - N
+                                              : N,
+                              scratch, scratch.tile[1]);
     NewtonTile<T>::step(one, other);
   }
 }
@@ -291,7 +297,8 @@ void step_tiles(const NewtonArgs<T>& args, int64_t first, int64_t last) {
 
 template <class T>
 void newton_step(const NewtonArgs<T>& args, int64_t first, int64_t last) {
-  with_loss<T>(args.loss, [&](auto loss) { step_tiles<T, typename decltype(loss)::type>(args, first, last); });
+  with_loss<T>(args.loss,
+               [&](auto loss) { step_tiles<T, typename decltype(loss)::type>(args, first, last); });
 }
 
 template void newton_step<float>(const NewtonArgs<float>&, int64_t, int64_t);

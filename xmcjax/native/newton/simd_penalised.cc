@@ -42,7 +42,8 @@ class PenalisedLane {
  public:
   // `margins` is X·direction of the lane's tile, element i N + l.
   PenalisedLane(const NewtonArgs<T>& a, int64_t lane, PenalisedScratch<T>& s)
-      : a_(a), lane_(lane), s_(s), padded_((a.X.n + N - 1) / N * N), penalty_(a.penalty, a.l2, a.penalty_parameter),
+      : a_(a), lane_(lane), s_(s), padded_((a.X.n + N - 1) / N * N),
+        penalty_(a.penalty, a.l2, a.penalty_parameter),
         of_bias_(a.penalty, a.l2_bias > 0 ? a.l2_bias : T(1), a.penalty_parameter),
         fresh_(a.status[lane] == kFresh) {}
 
@@ -86,7 +87,9 @@ class PenalisedLane {
       s_.w[j] = fresh_ ? T(0) : a_.w[j * lanes + lane_];
       s_.p[j] = a_.direction[j * lanes + lane_];
     }
-    const auto of = [&](const Broadcast<T>& b, int64_t i) { return b.data[i * b.row_stride + lane_ * b.lane_stride]; };
+    const auto of = [&](const Broadcast<T>& b, int64_t i) {
+      return b.data[i * b.row_stride + lane_ * b.lane_stride];
+    };
     for (int64_t i = 0; i < n; ++i) {
       s_.y[i] = T(a_.y[i * lanes + lane_]);
       s_.c[i] = of(a_.weight, i);
@@ -165,7 +168,8 @@ class PenalisedLane {
     if (norm == 0) return close(kConverged);
     if (!small && steps >= a_.max_steps) return close(kMaxSteps);
     s_.p = s_.w;
-    const auto direction = s_.system.solve(penalty_, of_bias(), bias_, a_.cg_tolerance, a_.max_cg, s_.p.data(), a_.X.d);
+    const auto direction =
+        s_.system.solve(penalty_, of_bias(), bias_, a_.cg_tolerance, a_.max_cg, s_.p.data(), a_.X.d);
     a_.cg_steps[lane_] += direction.sweeps;
     if (small && direction.decrease <= a_.decrement * std::fabs(f_)) return close(kConverged);
     if (steps >= a_.max_steps) return close(kMaxSteps);
@@ -183,7 +187,8 @@ class PenalisedLane {
       a_.direction[j * lanes + lane_] = goes_on ? s_.p[j] : T(0);
     }
     for (int64_t i = 0; i < a_.X.n; ++i) {
-      const T shift = a_.shift.data ? a_.shift.data[i * a_.shift.row_stride + lane_ * a_.shift.lane_stride] : T(0);
+      const T shift =
+          a_.shift.data ? a_.shift.data[i * a_.shift.row_stride + lane_ * a_.shift.lane_stride] : T(0);
       a_.z[i * lanes + lane_] = s_.z[i] - shift;
     }
     a_.bias[lane_] = bias_;
@@ -207,7 +212,8 @@ class LaneOfLoss final : public PenalisedLane<T> {
   using V = Vec<T>;
 
  public:
-  LaneOfLoss(const NewtonArgs<T>& a, int64_t lane, PenalisedScratch<T>& s) : Base(a, lane, s), loss_(a.loss_parameter) {}
+  LaneOfLoss(const NewtonArgs<T>& a, int64_t lane, PenalisedScratch<T>& s)
+      : Base(a, lane, s), loss_(a.loss_parameter) {}
 
  private:
   Sums sums(T t, T beta, bool change) const override {
@@ -279,7 +285,8 @@ void step_lanes(const NewtonArgs<T>& a, int64_t first, int64_t last) {
 
 template <class T>
 void penalised_step(const NewtonArgs<T>& args, int64_t first, int64_t last) {
-  with_loss<T>(args.loss, [&](auto loss) { step_lanes<T, typename decltype(loss)::type>(args, first, last); });
+  with_loss<T>(args.loss,
+               [&](auto loss) { step_lanes<T, typename decltype(loss)::type>(args, first, last); });
 }
 
 template void penalised_step<float>(const NewtonArgs<float>&, int64_t, int64_t);

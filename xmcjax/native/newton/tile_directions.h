@@ -17,10 +17,10 @@ template <class T>
 class TileDirections : protected LaneTile<T> {
  protected:
   using Base = LaneTile<T>;
-  using Base::a_, Base::direction_, Base::first_, Base::fresh_, Base::N, Base::own_, Base::padded_, Base::running_,
-      Base::s_, Base::stride_, Base::w_, Base::weight_norm2_, Base::width_, Base::X_;
-  using typename Base::V;
+  using Base::a_, Base::direction_, Base::first_, Base::fresh_, Base::N, Base::own_, Base::padded_,
+      Base::running_, Base::s_, Base::stride_, Base::w_, Base::weight_norm2_, Base::width_, Base::X_;
   using Base::LaneTile;
+  using typename Base::V;
 
   int64_t most_active() const { return X_.n / kActivePart; }
 
@@ -75,7 +75,8 @@ class TileDirections : protected LaneTile<T> {
     if (status == kLineSearchFailed) return running_[l] = false;
     const double b = a_.bias[lane];
     gradient_bias_[l] = a_.l2_bias >= 0 ? slope_sum_[l] + a_.l2_bias * b : 0;
-    a_.value[lane] = T(loss_value_[l] + 0.5 * a_.l2 * weight_norm2_[l] + (a_.l2_bias > 0 ? 0.5 * a_.l2_bias * b * b : 0));
+    a_.value[lane] =
+        T(loss_value_[l] + 0.5 * a_.l2 * weight_norm2_[l] + (a_.l2_bias > 0 ? 0.5 * a_.l2_bias * b * b : 0));
     a_.gradient_norm[lane] = T(std::sqrt(gradient_norm2 + gradient_bias_[l] * gradient_bias_[l]));
     if (!std::isfinite(a_.value[lane]) || !std::isfinite(a_.gradient_norm[lane])) {
       status = kNonFinite;
@@ -135,9 +136,9 @@ class TileDirections : protected LaneTile<T> {
       if (!tile->any_broad_) tile->own_.active.count = 0;
       for (int l = 0; l < tile->width_; ++l)
         if (tile->running_[l] && tile->broad_[l])
-          scratch.broad_lanes.push_back({l + (tile == &other ? N : 0), size_t(tile->a_.active[tile->first_ + l]),
-                                         tile->gradient_bias_[l], tile->bias_curvature(l), tile->cg_end(l),
-                                         tile->gradient(l)});
+          scratch.broad_lanes.push_back({l + (tile == &other ? N : 0),
+                                         size_t(tile->a_.active[tile->first_ + l]), tile->gradient_bias_[l],
+                                         tile->bias_curvature(l), tile->cg_end(l), tile->gradient(l)});
     }
     if (scratch.broad_lanes.empty()) return;
     scratch.broad.solve(one.X_, one.own_.active, other.own_.active, one.padded_, scratch.broad_lanes, one.a_);

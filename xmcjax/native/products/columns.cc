@@ -24,7 +24,8 @@ void for_pieces(int64_t rows, int64_t work, F&& f) {
 template <class T>
 void ask(const T* matrix, int64_t first, int64_t rows, int64_t columns) {
   const T* last = matrix + std::min(first + kRows, rows) * columns;
-  for (const T* line = matrix + first * columns; line < last; line += 64 / sizeof(T)) __builtin_prefetch(line);
+  for (const T* line = matrix + first * columns; line < last; line += 64 / sizeof(T))
+    __builtin_prefetch(line);
 }
 
 }  // namespace

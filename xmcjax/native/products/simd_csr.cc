@@ -89,7 +89,8 @@ void rmatmat(const Csr<T>& X, const T* C, T* out, int64_t lanes, int64_t first, 
 }
 
 template <class T>
-void gram_matmat(const Csr<T>& X, const T* D, const T* V, T* out, int64_t lanes, int64_t first, int64_t last) {
+void gram_matmat(const Csr<T>& X, const T* D, const T* V, T* out, int64_t lanes, int64_t first,
+                 int64_t last) {
   constexpr int N = kLanes<T>;
   clear(out, X.d, lanes, first, last);
   for (int64_t t = first; t < last; t += N) {
@@ -111,6 +112,7 @@ template void rmatmat(const Csr<float>&, const float*, float*, int64_t, int64_t,
 template void gram_matmat(const Csr<float>&, const float*, const float*, float*, int64_t, int64_t, int64_t);
 template void matmat(const Csr<double>&, const double*, double*, int64_t, int64_t, int64_t);
 template void rmatmat(const Csr<double>&, const double*, double*, int64_t, int64_t, int64_t);
-template void gram_matmat(const Csr<double>&, const double*, const double*, double*, int64_t, int64_t, int64_t);
+template void gram_matmat(const Csr<double>&, const double*, const double*, double*, int64_t, int64_t,
+                          int64_t);
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -14,10 +14,10 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-constexpr int64_t kBlock = 64;            // labels
+constexpr int64_t kBlock = 64;  // labels
 constexpr int64_t kMostBytes = 64 << 20;  // of a block
-constexpr int64_t kLeastRows = 16;        // for which blocks may pay
-constexpr int kRegisters = 4;             // that hold sums
+constexpr int64_t kLeastRows = 16;  // for which blocks may pay
+constexpr int kRegisters = 4;  // that hold sums
 // Of an addition to a register of a block, and of a weight that is put into a block: additions to a label's sum that
 // take as long.
 constexpr int64_t kOfRegister = 2, kOfWeight = 2;
@@ -66,8 +66,8 @@ void sparse_sums(const Args& a, const Sink& sink, int64_t first, int64_t last) {
 // looked at.
 struct Used {
   Array<int32_t> feature, place;  // place[j]: where feature j is, or -1
-  int64_t weights = 0;            // of all of them
-  int64_t sparse = 0;             // of the entries of the rows
+  int64_t weights = 0;  // of all of them
+  int64_t sparse = 0;  // of the entries of the rows
 
   template <class T>
   Used(const Csr<T>& X, const Csr<T>& W, int64_t first, int64_t last) : place(size_t(W.n), int32_t(-1)) {
@@ -139,8 +139,8 @@ void sums(const Args& a, const Sink& sink, int64_t first, int64_t last) {
     const Used used(a.X, a.W, first, last);
     const int64_t entries = a.X.offset[last] - a.X.offset[first], features = int64_t(used.feature.size());
     const int64_t blocks = (a.labels + kBlock - 1) / kBlock;
-    const int64_t dense = kOfRegister * (entries + features) * blocks * (kBlock / kWide<T>) +
-                          kOfWeight * (used.weights + features * blocks);
+    const int64_t dense = kOfRegister * (entries + features) * blocks * (kBlock / kWide<T>)+kOfWeight *
+                          (used.weights + features * blocks);
     const bool fits = features * kBlock * int64_t(sizeof(T)) <= kMostBytes;
     if (fits && dense < used.sparse) return block_sums<T>(a, sink, used, first, last);
   }
@@ -161,12 +161,13 @@ template <class T>
 void best_labels(const BestLabelsArgs<T>& a, int64_t first, int64_t last) {
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
-    BestLabels<T>{a.scores + i * a.k, a.best + i * a.k, a.k}.offer(a.z + i * a.labels, a.first_label, a.labels);
+    BestLabels<T>{a.scores + i * a.k, a.best + i * a.k, a.k}.offer(a.z + i * a.labels, a.first_label,
+                                                                   a.labels);
     poll(a.labels / kWide<T>);
   }
 }
 
-#define XMCJAX_BOTH(name, Args)                               \
+#define XMCJAX_BOTH(name, Args)                                    \
   template void name<float>(const Args<float>&, int64_t, int64_t); \
   template void name<double>(const Args<double>&, int64_t, int64_t);
 XMCJAX_BOTH(predict_topk, PredictTopkArgs)

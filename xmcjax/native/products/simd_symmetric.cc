@@ -8,8 +8,8 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-constexpr int kRows = 4;         // whose sums stay in registers together
-constexpr int64_t kPanel = 64;   // rows that stay in the cache for all groups of columns
+constexpr int kRows = 4;  // whose sums stay in registers together
+constexpr int64_t kPanel = 64;  // rows that stay in the cache for all groups of columns
 constexpr int kMostColumns = 5;  // of a group: kRows times as many sums, of 32 registers
 
 // The entries right of the diagonal in the rows i .. i + R - 1, for K columns of x, [K, stride] and padded with
@@ -64,7 +64,8 @@ void panel_times(const T* M, int64_t n, int64_t first, int64_t last, const T* x,
 }  // namespace
 
 template <class T>
-void symmetric_matmat(const T* M, int64_t n, const T* S, T* out, int64_t columns, int64_t begin, int64_t end) {
+void symmetric_matmat(const T* M, int64_t n, const T* S, T* out, int64_t columns, int64_t begin,
+                      int64_t end) {
   constexpr int64_t N = kWide<T>;
   const int64_t stride = (n + 2 * N - 1) / N * N;  // a vector that begins below n ends within it
   const Zeros<T> x(columns * stride), y(columns * stride);
@@ -93,6 +94,7 @@ void symmetric_matmat(const T* M, int64_t n, const T* S, T* out, int64_t columns
 }
 
 template void symmetric_matmat<float>(const float*, int64_t, const float*, float*, int64_t, int64_t, int64_t);
-template void symmetric_matmat<double>(const double*, int64_t, const double*, double*, int64_t, int64_t, int64_t);
+template void symmetric_matmat<double>(const double*, int64_t, const double*, double*, int64_t, int64_t,
+                                       int64_t);
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -14,15 +14,28 @@ namespace xmcjax::XMCJAX_ISA {
 inline double* append(double* out, Wide<double> v, unsigned mask, double shift) {
 #if defined(__AVX512F__)
   Wide<double> packed;
-  reinterpret_cast<__m512d&>(packed) = _mm512_maskz_compress_pd(__mmask8(mask), reinterpret_cast<__m512d&>(v));
+  reinterpret_cast<__m512d&>(packed) =
+      _mm512_maskz_compress_pd(__mmask8(mask), reinterpret_cast<__m512d&>(v));
   store_wide(out, packed - shift);
   return out + __builtin_popcount(mask);
 #elif defined(__AVX2__)
   // Pairs of 32-bit halves, by the four bits of the mask.
-  alignas(32) static constexpr int32_t order[16][8] = {
-      {}, {0, 1}, {2, 3}, {0, 1, 2, 3}, {4, 5}, {0, 1, 4, 5}, {2, 3, 4, 5}, {0, 1, 2, 3, 4, 5},
-      {6, 7}, {0, 1, 6, 7}, {2, 3, 6, 7}, {0, 1, 2, 3, 6, 7}, {4, 5, 6, 7}, {0, 1, 4, 5, 6, 7},
-      {2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 4, 5, 6, 7}};
+  alignas(32) static constexpr int32_t order[16][8] = {{},
+                                                       {0, 1},
+                                                       {2, 3},
+                                                       {0, 1, 2, 3},
+                                                       {4, 5},
+                                                       {0, 1, 4, 5},
+                                                       {2, 3, 4, 5},
+                                                       {0, 1, 2, 3, 4, 5},
+                                                       {6, 7},
+                                                       {0, 1, 6, 7},
+                                                       {2, 3, 6, 7},
+                                                       {0, 1, 2, 3, 6, 7},
+                                                       {4, 5, 6, 7},
+                                                       {0, 1, 4, 5, 6, 7},
+                                                       {2, 3, 4, 5, 6, 7},
+                                                       {0, 1, 2, 3, 4, 5, 6, 7}};
   const __m256i which = _mm256_load_si256(reinterpret_cast<const __m256i*>(order[mask]));
   Wide<double> packed;
   reinterpret_cast<__m256i&>(packed) = _mm256_permutevar8x32_epi32(reinterpret_cast<__m256i&>(v), which);
@@ -37,9 +50,10 @@ inline double* append(double* out, Wide<float> v, unsigned mask, double shift) {
   typedef float half __attribute__((vector_size(kRegister / 2)));
   half part[2];
   std::memcpy(part, &v, sizeof(v));
-  constexpr unsigned first = (1u << kWide<double>) - 1;
+  constexpr unsigned first = (1u << kWide<double>)-1;
   if (mask & first) out = append(out, __builtin_convertvector(part[0], Wide<double>), mask & first, shift);
-  if (mask > first) out = append(out, __builtin_convertvector(part[1], Wide<double>), mask >> kWide<double>, shift);
+  if (mask > first)
+    out = append(out, __builtin_convertvector(part[1], Wide<double>), mask >> kWide<double>, shift);
   return out;
 }
 

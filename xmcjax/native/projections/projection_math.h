@@ -112,9 +112,7 @@ struct Peaks {
     proper = at_least(good ? Wide<T>{} : wide<T>(1), T(1)) == 0;
   }
 
-  Wide<T> together() const {
-    return maximum(maximum(part[0], part[1]), maximum(part[2], part[3]));
-  }
+  Wide<T> together() const { return maximum(maximum(part[0], part[1]), maximum(part[2], part[3])); }
 
   // At most the k-th largest entry; -inf where this has nothing better to say.
   T bound(int64_t k) const {
@@ -260,7 +258,7 @@ Clip<T> knapsack(const T* b, int64_t m, double r, double lower, double upper, do
     const double n = double(gather(b, m, least, 0, work).count), rest = double(m) - n;
     reached &= rest == 0 || lower > -kInfinity;
     reached &= r <= (n > 0 ? n * upper : 0) + (rest > 0 ? rest * lower : 0) +
-               (upper < kInfinity ? slack * std::fabs(upper) : 0);
+                        (upper < kInfinity ? slack * std::fabs(upper) : 0);
   }
   if (!reached) return nowhere<T>();
   return solve<T>({r, lower, upper, 0, false}, b, m, least, work);
@@ -269,7 +267,8 @@ Clip<T> knapsack(const T* b, int64_t m, double r, double lower, double upper, do
 // min ½‖x - b‖² with 1ᵀx = r, x >= 0.
 template <class T>
 Clip<T> simplex(const T* b, int64_t m, double r, double* work) {
-  if (r == 0) return projection::Peaks<T>(b, m).proper ? projection::origin<T>(true) : projection::nowhere<T>();
+  if (r == 0)
+    return projection::Peaks<T>(b, m).proper ? projection::origin<T>(true) : projection::nowhere<T>();
   return knapsack(b, m, r, 0, projection::kInfinity, work);
 }
 

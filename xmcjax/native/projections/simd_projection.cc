@@ -17,9 +17,8 @@ void project_box(const BoxArgs<T>& args, int64_t first, int64_t last) {
   for (int64_t i = first; i < last; ++i, poll(kPasses * args.m)) {
     const T* b = args.b + i * args.m;
     const double r = double(args.radius[i]), upper = double(args.upper[i]);
-    const Clip<T> c = args.at_most
-                          ? capped_simplex(b, args.m, r, upper, double(args.rho[i]), work.data())
-                          : knapsack(b, args.m, r, double(args.lower[i]), upper, work.data());
+    const Clip<T> c = args.at_most ? capped_simplex(b, args.m, r, upper, double(args.rho[i]), work.data())
+                                   : knapsack(b, args.m, r, double(args.lower[i]), upper, work.data());
     apply(c, b, args.m, args.x + i * args.m);
     args.tight[i] = T(c.tight);
   }
@@ -32,8 +31,8 @@ void project_weighted(const WeightedArgs<T>& args, int64_t first, int64_t last) 
   const Poll poll;
   for (int64_t i = first; i < last; ++i, poll(2 * kPasses * m)) {
     const int64_t at = i * m;
-    weighted_knapsack(args.b + at, double(args.radius[i]), args.lower + at, args.upper + at, args.weights + at, m,
-                      work.data(), args.x + at, args.threshold + i);
+    weighted_knapsack(args.b + at, double(args.radius[i]), args.lower + at, args.upper + at,
+                      args.weights + at, m, work.data(), args.x + at, args.threshold + i);
   }
 }
 

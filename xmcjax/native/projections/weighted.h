@@ -24,8 +24,7 @@ struct Entries {
 
   static constexpr int64_t room(int64_t m) { return (m + kWide<double> - 1) / kWide<double> * kWide<double>; }
 
-  Entries(double* work, int64_t m)
-      : b(work), l(b + room(m)), u(l + room(m)), w(u + room(m)), count(room(m)) {
+  Entries(double* work, int64_t m) : b(work), l(b + room(m)), u(l + room(m)), w(u + room(m)), count(room(m)) {
     for (int64_t j = m; j < count; ++j) b[j] = l[j] = u[j] = w[j] = 0;
   }
 
@@ -92,7 +91,8 @@ inline int64_t weighted_work(int64_t m) { return 4 * Entries::room(m); }
 
 // x [m], and t; NaN where no x is like that. An entry b of -inf gets its lower bound.
 template <class T>
-void weighted_knapsack(const T* b, double r, const T* l, const T* u, const T* w, int64_t m, double* work, T* x, T* t) {
+void weighted_knapsack(const T* b, double r, const T* l, const T* u, const T* w, int64_t m, double* work,
+                       T* x, T* t) {
   using namespace projection;
   const double infinity = std::numeric_limits<double>::infinity();
   Entries entries(work, m);
@@ -102,11 +102,13 @@ void weighted_knapsack(const T* b, double r, const T* l, const T* u, const T* w,
     const double low = double(l[j]), weight = double(w[j]);
     const bool left_out = double(b[j]) == -infinity;
     const double high = left_out ? low : double(u[j]);
-    proper &= b[j] < infinity && double(l[j]) <= double(u[j]) && std::isfinite(weight) && !(left_out && low == -infinity);
+    proper &= b[j] < infinity && double(l[j]) <= double(u[j]) && std::isfinite(weight) &&
+              !(left_out && low == -infinity);
     const double a = weight == 0 ? 0 : weight * low, z = weight == 0 ? 0 : weight * high;
     least += std::min(a, z), most += std::max(a, z);
     size += std::max(std::isfinite(a) ? std::fabs(a) : 0, std::isfinite(z) ? std::fabs(z) : 0);
-    entries.b[j] = left_out ? 0 : double(b[j]), entries.l[j] = low, entries.u[j] = high, entries.w[j] = weight;
+    entries.b[j] = left_out ? 0 : double(b[j]), entries.l[j] = low, entries.u[j] = high,
+    entries.w[j] = weight;
   }
   const double slack = 4 * double(std::numeric_limits<T>::epsilon()) * size;
   if (!proper || !(r >= least - slack) || !(r <= most + slack)) {

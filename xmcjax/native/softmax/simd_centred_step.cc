@@ -60,7 +60,7 @@ void centred_step(const CentredStepArgs<T>& a, T step, int64_t first, int64_t la
   }
 }
 
-#define XMCJAX_BOTH(T)                                                                    \
+#define XMCJAX_BOTH(T)                                                                  \
   template void centred_along<T>(const CentredStepArgs<T>&, int64_t, int64_t, double*); \
   template void centred_step<T>(const CentredStepArgs<T>&, T, int64_t, int64_t, double*);
 XMCJAX_BOTH(float)

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/aligned.h"
+#include "core/exponential.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
-#include "core/exponential.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
@@ -126,8 +126,8 @@ template <class T>
 class Round {
  public:
   Round(const SoftmaxRoundArgs<T>& args, int64_t* counts)
-      : a_(args), counts_(counts), m_(args.classes), padded_(whole<T>(m_)), bias_(padded_), t_(padded_), u_(padded_), p_(padded_),
-        old_(padded_), change_(padded_) {
+      : a_(args), counts_(counts), m_(args.classes), padded_(whole<T>(m_)), bias_(padded_), t_(padded_),
+        u_(padded_), p_(padded_), old_(padded_), change_(padded_) {
     for (int64_t j = 0; j < m_; ++j) bias_[j] = args.bias[j];
   }
 

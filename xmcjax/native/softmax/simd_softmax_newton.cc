@@ -14,7 +14,7 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-constexpr int64_t kAtHand = 128;    // instances whose scores of all classes stay in the cache
+constexpr int64_t kAtHand = 128;  // instances whose scores of all classes stay in the cache
 constexpr int64_t kExponential = 8;  // what e^x costs, in products
 
 // Σ over the classes of instances side by side, which stay in registers of the cache.
@@ -77,7 +77,8 @@ void softmax_along(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, do
     sums[1] += c * (mean - double(u[a.y[i]]));
     sums[2] += c * (total(two) / sum - mean * mean);
     const T scale = T(1 / sum);
-    each_wide<T>(m, [&](int64_t j, int64_t count) { store_some(p + j, count, scale * load_some(p + j, count)); });
+    each_wide<T>(
+        m, [&](int64_t j, int64_t count) { store_some(p + j, count, scale * load_some(p + j, count)); });
   }
 }
 
@@ -133,9 +134,9 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
   }
 }
 
-#define XMCJAX_BOTH(T)                                                                                           \
-  template void softmax_curved<T>(const SoftmaxCurvedArgs<T>&, int64_t, int64_t);                                \
-  template void softmax_along<T>(const SoftmaxAlongArgs<T>&, int64_t, int64_t, double*);                         \
+#define XMCJAX_BOTH(T)                                                                   \
+  template void softmax_curved<T>(const SoftmaxCurvedArgs<T>&, int64_t, int64_t);        \
+  template void softmax_along<T>(const SoftmaxAlongArgs<T>&, int64_t, int64_t, double*); \
   template void softmax_along_by_class<T>(const SoftmaxAlongByClassArgs<T>&, int64_t, int64_t, double*);
 XMCJAX_BOTH(float)
 XMCJAX_BOTH(double)

@@ -251,7 +251,8 @@ struct Reader {
       number = negative ? -static_cast<int64_t>(magnitude) : static_cast<int64_t>(magnitude);
     } else {
       double value = 0;
-      if (!read_number(item, stop, &value) || value != std::floor(value) || std::fabs(value) > 9007199254740992.0)
+      if (!read_number(item, stop, &value) || value != std::floor(value) ||
+          std::fabs(value) > 9007199254740992.0)
         return fail(kClass, item);
       number = static_cast<int64_t>(value);
     }
@@ -352,7 +353,8 @@ struct Reader {
   template <class T>
   bool sort_row(size_t begin, Column<T>& vals) {
     scratch.clear();
-    for (size_t i = begin; i < indices.size; ++i) scratch.emplace_back(indices[i], static_cast<double>(vals[i]));
+    for (size_t i = begin; i < indices.size; ++i)
+      scratch.emplace_back(indices[i], static_cast<double>(vals[i]));
     std::sort(scratch.begin(), scratch.end(), [](auto& a, auto& b) { return a.first < b.first; });
     for (size_t i = 0; i < scratch.size(); ++i) {
       if (i > 0 && scratch[i].first == scratch[i - 1].first) return false;
@@ -366,7 +368,8 @@ struct Reader {
   template <class T>
   bool reserve(size_t bytes) {
     return indices.reserve(bytes / 4 + 1) && values<T>().reserve(bytes / 4 + 1) && indptr.reserve(1) &&
-           (format.classes ? classes.reserve(1) : label_indices.reserve(bytes / 2 + 1) && label_indptr.reserve(1));
+           (format.classes ? classes.reserve(1)
+                           : label_indices.reserve(bytes / 2 + 1) && label_indptr.reserve(1));
   }
 
   template <class T>
@@ -403,9 +406,9 @@ Column<double>& Reader::values<double>() {
 }  // namespace
 
 // A reader, or null without memory. A bound that is not known is passed as the largest allowed.
-XMCJAX_EXPORT void* xmcjax_text_new(int32_t classes, int32_t comments, int64_t first_feature, int64_t n_features,
-                                    int64_t first_label, int64_t n_labels, int64_t n_rows, int64_t lines,
-                                    int32_t wide) {
+XMCJAX_EXPORT void* xmcjax_text_new(int32_t classes, int32_t comments, int64_t first_feature,
+                                    int64_t n_features, int64_t first_label, int64_t n_labels, int64_t n_rows,
+                                    int64_t lines, int32_t wide) {
   Format format{classes != 0,
                 comments != 0,
                 static_cast<uint64_t>(first_feature),
