@@ -106,7 +106,15 @@ class HParams(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of B lanes; numbers of the last step unless said otherwise."""
+    """Of B lanes; numbers of the last step unless said otherwise.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1, -1], [-1, 1]], losses.logistic)
+        >>> state = init(problem)  # two lanes over two rows of one feature
+        >>> state.w.shape, state.z.shape, Status(int(state.status[0])).name
+        ((1, 2), (2, 2), 'FRESH')
+    """
 
     w: jax.Array  #: [d, B]
     z: jax.Array  #: [n, B], X w + b
@@ -134,6 +142,12 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
 
     Raises:
         ValueError: starting weights or biases of another shape.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic)
+        >>> init(problem, w0=[[0.5]]).direction.tolist()  # the first step takes them
+        [[0.5]]
     """
     n, lanes = problem.y.shape
     d, dtype = problem.op.shape[1], problem.op.dtype
@@ -171,7 +185,15 @@ def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
 
 @needs_threads_of_jax
 def step(problem: LaneProblem, hp: HParams, state: State) -> State:
-    """One Newton step of every lane that is fresh or running; the others stay as they are."""
+    """One Newton step of every lane that is fresh or running; the others stay as they are.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic)
+        >>> state = step(problem, HParams(), init(problem))  # takes the starting weights, 0
+        >>> state.steps.tolist(), round(float(state.value[0]), 3)  # 2 log 2
+        ([0], 1.386)
+    """
     op = problem.op
     if has_kernels(op, problem.loss, problem.penalty):
         return _native_step(problem, hp, state)
@@ -181,7 +203,13 @@ def step(problem: LaneProblem, hp: HParams, state: State) -> State:
 
 
 def has_kernels(op: LinOp, loss: LaneLoss, penalty: Penalty) -> bool:
-    """Whether the C++ kernels make the steps."""
+    """Whether the C++ kernels make the steps.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> has_kernels(linops.make([[1.0], [-1.0]]), losses.logistic, L2())  # dense features
+        False
+    """
     listed = loss.native is not None and penalty.native is not None
     return isinstance(op, Csr) and op.native and listed
 
@@ -189,7 +217,14 @@ def has_kernels(op: LinOp, loss: LaneLoss, penalty: Penalty) -> bool:
 @needs_threads_of_jax
 @functools.partial(jax.jit, static_argnames=("count",), donate_argnames=("state",))
 def advance(problem: LaneProblem, hp: HParams, state: State, *, count: int = 1) -> State:
-    """`count` steps in one compiled call; the buffers of `state` are given away."""
+    """`count` steps in one compiled call; the buffers of `state` are given away.
+
+    Example:
+        >>> from xmcjax import linops, losses
+        >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic)
+        >>> advance(problem, HParams(), init(problem), count=2).steps.tolist()  # the first takes the start
+        [1]
+    """
     return jax.lax.fori_loop(0, count, lambda _, s: step(problem, hp, s), state)
 
 
@@ -220,7 +255,12 @@ def _at_most(problem: LaneProblem, hp: HParams, state: State, count) -> State:
 
 
 def moving(status):
-    """Whether a lane of this status is still stepping."""
+    """Whether a lane of this status is still stepping.
+
+    Example:
+        >>> moving(np.array([Status.FRESH, Status.RUNNING, Status.CONVERGED])).tolist()
+        [True, True, False]
+    """
     return (status == Status.FRESH) | (status == Status.RUNNING)
 
 
@@ -232,6 +272,10 @@ def gradient_tolerance(eps: float, positives, n: float, gradient_norm_at_zero):
         positives: |P| of each lane.
         n: rows.
         gradient_norm_at_zero: ‖∇f(0)‖ of each lane.
+
+    Example:
+        >>> gradient_tolerance(0.01, np.array([2, 50]), 100, np.array([10.0, 10.0])).round(6).tolist()
+        [0.002, 0.05]
     """
     rare = np.minimum(positives, n - np.asarray(positives))
     return eps * np.maximum(1, rare) / n * gradient_norm_at_zero
@@ -254,7 +298,13 @@ def _native_step(problem: LaneProblem, hp: HParams, state: State) -> State:
 
 
 def native_numbers(hp: HParams, loss: LaneLoss, penalty: Penalty) -> dict[str, Any]:
-    """The fields of the native step that are no arrays of a problem or a state, by their names."""
+    """The fields of the native step that are no arrays of a problem or a state, by their names.
+
+    Example:
+        >>> from xmcjax import losses
+        >>> native_numbers(HParams(l2=0.5), losses.squared_hinge, L2())["l2"]
+        0.5
+    """
     return {
         "loss": loss.native,
         "loss_parameter": loss.parameter,
@@ -395,6 +445,17 @@ def newton_direction(op, D, gradient, gradient_bias, l2, l2_bias, has_bias, lane
     """(δ, δ_b, CG steps, whether the decrement is at most `enough`): the Newton direction, bias eliminated.
 
     S δ = −g + u g_b/h,  S = λ I + XᵀDX − u uᵀ/h,  u = XᵀD1,  h = λ_b + 1ᵀD1,  δ_b = −(g_b + uᵀδ)/h.
+
+    Example:
+        Without a bias and with D = 1, λ = 1 it is −(I + XᵀX)⁻¹ g:
+
+        >>> from xmcjax import linops
+        >>> op, one = linops.make([[1.0, 0.0], [0.0, 2.0]]), jnp.ones((2, 1))
+        >>> none, lanes = jnp.zeros(1), jnp.array([True])
+        >>> hp = HParams(cg_progress=0.0, cg_tolerance=1e-6)
+        >>> delta, *_ = newton_direction(op, one, one, none, 1.0, 0.0, jnp.array([False]), lanes, none, hp)
+        >>> bool(jnp.allclose(delta.ravel(), jnp.array([-0.5, -0.2]), atol=1e-4))
+        True
     """
     h = jnp.sum(D, axis=0) + l2_bias
     eliminated = has_bias & (h > 0)
