@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import io
 import re
+import tempfile
 import unicodedata
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -93,12 +94,13 @@ def failing_examples(module: str) -> str:
 def failing_blocks(page: Path) -> list[str]:
     """Lines that the blocks ``python`` of a page print and the page does not show, but for the digits.
 
-    The blocks run one after another. One that stands below ``<!-- needs PACKAGE -->`` runs where that package
-    is installed.
+    The blocks run one after another, in a folder of their own. One that stands below
+    ``<!-- needs PACKAGE -->`` runs where that package is installed.
     """
     text = page.read_text()
     shown, names, said = re.sub(r"\d", "#", text), {"__name__": "page"}, io.StringIO()
-    with contextlib.redirect_stdout(said), as_users_have_it():
+    folder = tempfile.TemporaryDirectory()
+    with folder, contextlib.chdir(folder.name), contextlib.redirect_stdout(said), as_users_have_it():
         for block in blocks(text):
             exec(compile(block, page.name, "exec", dont_inherit=True), names)
     return [line for line in said.getvalue().splitlines() if re.sub(r"\d", "#", line) not in shown]

@@ -59,4 +59,8 @@ def _python(text: str) -> str:
 
 
 def _cpp(text: str) -> str:
-    return " ".join(re.sub(r"//[^\n]*", "", text).split())
+    """Without comments and blanks, and the included files in one order: a formatter changes these."""
+    lines = re.sub(r"//[^\n]*|\\$", "", text, flags=re.MULTILINE).splitlines()
+    included = sorted(line for line in lines if line.startswith("#include"))
+    code = (line for line in lines if not line.startswith("#include"))
+    return "".join("".join(line.split()) for line in (*included, *code))
