@@ -39,9 +39,10 @@ with jax.set_mesh(mesh):
         same(jax.jit(jax.vmap(f))(*rows), value, ["rows"], name, "vmap")
         split = jax.shard_map(f, in_specs=P("rows"), out_specs=P("rows"))
         same(jax.jit(split)(*rows), value, ["rows"], name, "shard_map")
-        batches = [jnp.stack([a, a]) for a in rows]
-        twice = jax.jit(jax.vmap(split))(*batches)
-        same(twice, np.stack([value, value]), (None, "rows"), name, "vmap of shard_map")
+        if KIND == AxisType.Explicit:
+            batches = [jnp.stack([a, a]) for a in rows]
+            twice = jax.jit(jax.vmap(split))(*batches)
+            same(twice, np.stack([value, value]), (None, "rows"), name, "vmap of shard_map")
 print("agree")
 """
 

@@ -37,7 +37,7 @@ class StepFile:
     """A file that gets a row for each Newton step of each label, for ``observe`` of ``train_one_vs_all``.
 
     It is Parquet where the name ends in ``.parquet``, which needs pyarrow (the extra ``arrow``), and JSON
-    lines otherwise. The columns are :data:`COLUMNS`, in this order:
+    lines otherwise. The columns, in this order:
 
     label, step: which step of which label; step 0 takes the starting weights.
     objective, gradient_norm: f and ‖∇f‖ after the step.

@@ -94,7 +94,7 @@ def problem(
     .. math:: \\min_W ½ ‖W‖² + C_l Σ_i s_i φ(1 + \\mathrm{linear}(Wᵀ x_i))
 
     with the gains and the loss φ of the formulation: eqs. (2) to (5) of Alber et al. 2017 and (3) and (5) of
-    Lapin et al. 2015, as :class:`xmcjax.estimators.MulticlassSVC` and `TopKSVC` have them. All lanes share
+    Lapin et al. 2015, as `MulticlassSVC` and `TopKSVC` have them. All lanes share
     one eigendecomposition, of XᵀX or of the inner products of the rows, whichever is smaller; it is worked
     out here, in float64 on the host.
 
