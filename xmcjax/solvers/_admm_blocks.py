@@ -7,6 +7,7 @@ there is for each class and feature, are of float64.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -84,7 +85,8 @@ class Blocks:
         threads: that a call may use; they change no bit.
     """
 
-    free, least, polish = True, 0.0, None
+    free, least = True, 0.0
+    polish: Callable[[], float] | None = None
 
     def __init__(
         self,

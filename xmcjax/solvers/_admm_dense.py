@@ -12,6 +12,7 @@ falling, and of float64 afterwards.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -116,7 +117,8 @@ class Dense:
         k: of the top-k losses.
     """
 
-    exact, free, rounding, least, polish = True, True, 0.0, 0.0, None
+    exact, free, rounding, least = True, True, 0.0, 0.0
+    polish: Callable[[], float] | None = None
 
     def __init__(self, basis: Basis, y: np.ndarray, alpha: sp.csr_array, form: Formulation, C, k: int):
         self._form, self._y, self._k = form, y, k

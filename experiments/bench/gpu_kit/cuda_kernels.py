@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -49,7 +50,7 @@ def _correct(kit: Kit) -> None:
     stored = kit.references()
     X = sp.csr_matrix(stored["products/X"])
     A, D, V = X.astype(np.float64), stored["products/D"], stored["products/V"]
-    op = linops.make(X, np.float32, backend="gpu")
+    op: Any = linops.make(X, np.float32, backend="gpu")
     for lanes in (1, 33, D.shape[1], 1100):
         copies = -(-lanes // D.shape[1])
         of_d, of_v = (np.tile(a, copies)[:, :lanes] for a in (D, V))
@@ -116,7 +117,7 @@ def _times(kit: Kit) -> None:
     from xmcjax import linops
 
     X = kit.made("small")[0] if kit.small else _data.load_split("stackexchange_tags").X
-    op = linops.make(X, np.float32, backend="gpu")
+    op: Any = linops.make(X, np.float32, backend="gpu")
     rng = np.random.default_rng(0)
     V = jnp.asarray(rng.normal(size=(X.shape[1], LANES)).astype(np.float32))
     D = jnp.asarray((rng.random((X.shape[0], LANES), np.float32) < ACTIVE).astype(np.float32))
