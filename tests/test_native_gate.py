@@ -134,6 +134,8 @@ CONVERTED = {
     "models._weights.ByFeature.rows": DENSE,
     "solvers._admm_blocks.Blocks.best": OWN,
     "solvers._admm_dense.Dense.best": OWN,
+    "solvers.admm._run.dual_variables": OWN,
+    "solvers.admm._run.proof": OWN,
     "solvers.multiclass_dual._native.canonical": DENSE,
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,
     "solvers.multiclass_dual._processes._gathered": OWN,

@@ -381,7 +381,7 @@ def test_predictions_do_not_depend_on_the_pieces(xmcjax, files, tmp_path, monkey
     real = data.load_feature_pieces
 
     def small(*arguments, **options):
-        for piece in real(*arguments, piece=2000, **options):
+        for piece in real(*arguments, **options | {"piece": 2000}):
             taken.append(piece.shape[0])
             yield piece
 
