@@ -30,7 +30,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
-exclude_patterns = ["_site", "**.ipynb_checkpoints"]
+exclude_patterns = ["jupyter_execute", "_site", "**.ipynb_checkpoints"]
 
 # Notebooks are executed before, each in its own process with a time limit, by experiments.notebooks.
 nb_execution_mode = "off"
