@@ -8,6 +8,8 @@ Both run the same C++, whose one reader compares the arrays with the declaration
 from __future__ import annotations
 
 import ctypes
+import functools
+import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -38,18 +40,14 @@ def arranged(name: str, given: Mapping[str, Any], module: Any = np) -> Arranged:
     Raises:
         TypeError: a field that is missing, or one that there is not.
     """
-    fields = CALLS[name]
-    missing = [f.name for f in fields if f.name not in given and f.kind != "OUT"]
-    unknown = sorted(set(given) - {f.name for f in fields})
-    if missing or unknown:
-        wrong = f"no {missing[0]}" if missing else f"{unknown[0]}, which there is not"
+    fields, names, needed, real = _names(name)
+    if not needed <= given.keys() <= names:
+        missing = [f.name for f in fields if f.name in needed and f.name not in given]
+        wrong = f"no {missing[0]}" if missing else f"{min(given.keys() - names)}, which there is not"
         raise TypeError(f"{name}: expected the fields {', '.join(f.name for f in fields)}, got {wrong}")
-    reals = (
-        given[f.name][0] if f.kind == "CSR" else given[f.name]
-        for f in fields
-        if f.type == "real" and f.kind in ("CSR", *ARRAYS)
-    )
-    dtype = np.dtype(next((a.dtype for a in reals), np.float64))
+    dtype = np.dtype(np.float64)
+    if real is not None:
+        dtype = np.dtype((given[real.name][0] if real.kind == "CSR" else given[real.name]).dtype)
     read: list[Any] = []
     written: list[Any] = []
     aliases: dict[int, int] = {}
@@ -71,20 +69,18 @@ def arranged(name: str, given: Mapping[str, Any], module: Any = np) -> Arranged:
     return Arranged(read, written, aliases, options, dtype)
 
 
+@functools.cache
+def _names(name: str) -> tuple[list[Field], frozenset[str], frozenset[str], Field | None]:
+    """The fields of a call; all their names; those that must be given; the first with reals in arrays."""
+    fields = CALLS[name]
+    needed = frozenset(f.name for f in fields if f.kind != "OUT")
+    reals = (f for f in fields if f.type == "real" and f.kind in ("CSR", *ARRAYS))
+    return fields, frozenset(f.name for f in fields), needed, next(reals, None)
+
+
 def dtype_of(field: Field, real: np.dtype) -> np.dtype:
     """Of a field where the reals of its call are of another."""
     return real if field.type == "real" else np.dtype(field.type.removesuffix("_t"))
-
-
-class _Array(ctypes.Structure):
-    """Array of native/interface/reader.h."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("type", ctypes.c_int32),
-        ("axes", ctypes.c_int32),
-        ("length", ctypes.POINTER(ctypes.c_int64)),
-    )
 
 
 class InPlace:
@@ -121,7 +117,8 @@ class InPlace:
         for array in (*read, *written):
             if not isinstance(array, np.ndarray):
                 raise TypeError(f"{name}: expected arrays of NumPy, results too, got {array!r:.50}")
-            if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned and array.dtype.isnative):
                 got = f"{array.dtype} {list(array.shape)}"
                 raise ValueError(f"{name}: expected contiguous arrays of numbers of this machine, got {got}")
         for array in written:
@@ -134,7 +131,7 @@ class InPlace:
         self._arguments = (
             *(_described(read), ctypes.c_int64(len(read))),
             *(_described(written), ctypes.c_int64(len(written))),
-            (ctypes.c_int64 * len(options))(*options.values()),
+            struct.pack(f"@{len(options)}q", *options.values()),
             self._message,
             ctypes.c_int64(len(self._message)),
         )
@@ -155,15 +152,31 @@ class InPlace:
             _interrupts.check(ended, self._needs, self._message.value.decode())
 
 
-def _described(arrays: list[np.ndarray]) -> ctypes.Array[_Array]:
-    return (_Array * len(arrays))(
-        *(
-            _Array(
-                a.__array_interface__["data"][0],
-                ord(a.dtype.kind) << 8 | a.dtype.itemsize,
-                a.ndim,
-                (ctypes.c_int64 * a.ndim)(*a.shape),
-            )
-            for a in arrays
-        )
-    )
+# Array of native/interface/reader.h: where its numbers are, their type, its axes, where their lengths are.
+_ARRAY = "PiiP"
+
+
+@functools.cache
+def _layout(arrays: int, lengths: int) -> struct.Struct:
+    """Of so many descriptions and the lengths of their axes."""
+    return struct.Struct("@" + _ARRAY * arrays + "q" * lengths)
+
+
+@functools.cache
+def _type(dtype: np.dtype) -> int:
+    """The number of a type in native/interface/reader.h."""
+    return ord(dtype.kind) << 8 | dtype.itemsize
+
+
+def _described(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_char]:
+    """Descriptions of arrays, and after them the lengths of their axes, to which they point."""
+    lengths = [length for a in arrays for length in a.shape]
+    layout = _layout(len(arrays), len(lengths))
+    memory = ctypes.create_string_buffer(layout.size)
+    at = ctypes.addressof(memory) + layout.size - 8 * len(lengths)
+    numbers: list[int] = []
+    for a in arrays:
+        numbers += (a.__array_interface__["data"][0], _type(a.dtype), a.ndim, at)
+        at += 8 * a.ndim
+    layout.pack_into(memory, 0, *numbers, *lengths)
+    return memory
