@@ -29,7 +29,7 @@ def convergence(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
         ax: axes of matplotlib; None for new ones.
 
     Raises:
-        ValueError: no steps.
+        ValueError: no steps, or none with such a number.
         ImportError: matplotlib is missing.
 
     Example:
@@ -53,7 +53,7 @@ def objective(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
         ax: axes of matplotlib; None for new ones.
 
     Raises:
-        ValueError: no steps.
+        ValueError: no steps, or none with such a number.
         ImportError: matplotlib is missing.
 
     Example:
@@ -79,7 +79,7 @@ def multiplier(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
         ax: axes of matplotlib; None for new ones.
 
     Raises:
-        ValueError: no steps after those of the start.
+        ValueError: no steps after those of the start, or none with such a number.
         ImportError: matplotlib is missing.
 
     Example:
@@ -221,6 +221,8 @@ def _by_step(
         for made, number in zip(record.newton_steps, numbers(record), strict=True):
             if np.isfinite(number):
                 of_step[int(made)].append(float(number))
+    if not of_step and any(len(record.labels) for record in steps):
+        raise ValueError("steps: expected finite numbers, of labels whose start is among them, found none")
     if not of_step:
         raise ValueError("steps: expected what a training was observed with, found no step")
     ax = given_or_new(ax)
