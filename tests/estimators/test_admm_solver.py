@@ -86,7 +86,7 @@ def test_features_that_dual_ascent_refuses():
     X, y, _ = data()
     for wrong, words in (
         (np.zeros_like(X), "expected features that are not all zero, found 60 rows of zeros"),
-        (np.where(X == X[7, 2], np.nan, X), "expected finite features, found NaN in row 7, column 2 of X"),
+        (np.where(X[7, 2] == X, np.nan, X), "expected finite features, found NaN in row 7, column 2 of X"),
     ):
         for solver in ("auto", "admm"):
             with pytest.raises(ValueError, match=words):

@@ -116,8 +116,8 @@ def problem(
 
     Raises:
         ValueError: an unknown formulation; C, k, weight, classes or members out of range; shapes that do not
-            match; rows whose squares overflow; inner products with a negative eigenvalue; more than 8,192 rows and features, or more than 4 GiB of
-            features in float64.
+            match; rows whose squares overflow; inner products with a negative eigenvalue; more than 8,192
+            rows and features, or more than 4 GiB of features in float64.
         TypeError: k or classes that are no whole numbers, masks that are not boolean, features that are no
             operator.
 
