@@ -196,7 +196,7 @@ def test_sizes_bind(tmp_path, data):
     for names in ((1,), 3, {"a": 1}):
         with pytest.raises(TypeError, match="feature_columns: expected names"):
             load(tmp_path / "d.parquet", feature_columns=names)
-    with pytest.raises(ValueError, match="feature_columns: expected two columns, got 'a' twice"):
+    with pytest.raises(ValueError, match=r"feature_columns: expected each column once, got \('a', 'a'\)"):
         load(tmp_path / "d.parquet", feature_columns=("a", "a"))
     with pytest.raises(TypeError, match="label_column: expected a name"):
         load(tmp_path / "d.parquet", label_column=1)

@@ -66,7 +66,7 @@ def columns(features: str | Sequence[str] | None, labels: str | None) -> Columns
                 f"got {len(features)}"
             )
         if len(set(features)) < len(features):
-            raise ValueError(f"feature_columns: expected two columns, got {features[0]!r} twice")
+            raise ValueError(f"feature_columns: expected each column once, got {features!r}")
     if labels is not None and not isinstance(labels, str):
         raise TypeError(f"label_column: expected a name, got {labels!r}")
     return Columns(features, labels)
