@@ -71,6 +71,19 @@ def test_objective_and_multiplier_of_a_training(trained):
     np.testing.assert_allclose(drawn, [np.median(multiple[int(k)]) for k in made])
 
 
+@pytest.mark.parametrize("draw", [plots.convergence, plots.objective, plots.multiplier])
+def test_steps_that_can_be_read_once(trained, draw):
+    steps = trained[2]
+    np.testing.assert_array_equal(line(draw(iter(steps))), line(draw(steps)))
+    lost = [
+        record._replace(value=record.value * np.nan, gradient_norm=record.gradient_norm * 0)
+        for record in steps
+    ]
+    if draw is not plots.multiplier:
+        with pytest.raises(ValueError, match=r"^steps: expected finite numbers, of labels whose start"):
+            draw(iter(lost))
+
+
 def test_steps_by_positives(trained):
     _, Y, _, results = trained
     positives = np.asarray(Y.sum(axis=0)).ravel()

@@ -1,6 +1,7 @@
 """``xmcjax report``: the page has what is known of a model, and needs no other file."""
 
 import base64
+import json
 import re
 
 import numpy as np
@@ -94,6 +95,13 @@ def test_curves_of_the_steps(xmcjax, files, tmp_path, name):
     )
     xmcjax(*ask, tmp_path / "n.html", "--stats", tmp_path / "none.jsonl").refused("none.jsonl")
     if name.endswith("jsonl"):
+        rows = [json.loads(line) for line in stats.read_text().splitlines()]
+        lost = "".join(json.dumps(row | {"objective": None}) + "\n" for row in rows)
+        (tmp_path / "lost.jsonl").write_text(lost)
+        xmcjax(*ask, out, "--stats", tmp_path / "lost.jsonl").done()
+        page = out.read_text().partition("<h2>Newton steps")[2].partition("<h2>")[0]
+        assert "Objective by Newton step: steps: expected finite numbers" in page
+        assert [title.partition(" ")[0] for title in pictures(page)] == CURVES[1:]
         stats.write_text(stats.read_text().replace('"label": 3,', '"label": 300,'))
         xmcjax(*ask, tmp_path / "n.html", "--stats", stats).refused(
             "--stats: expected labels from 0 to 29 as in the model, found 0 to 300"

@@ -58,5 +58,9 @@ def test_what_it_refuses(train, tmp_path):
     directory, result = train("--stats", tmp_path / "nowhere" / "steps.jsonl")
     result.refused("nowhere")
     assert not directory.exists()
+    for inside in ("", "steps.jsonl"):
+        _, result = train("--stats", directory / inside)
+        result.refused(f"--stats: expected a file outside the model {directory}, got {directory / inside}")
+        assert not directory.exists()
     _, result = train("--stats", tmp_path)
     result.refused(str(tmp_path))

@@ -193,8 +193,11 @@ def test_sizes_bind(tmp_path, data):
         load(tmp_path / "d.parquet", n_features=3)
     with pytest.raises(ValueError, match=r"one column of lists of numbers, or two, .* got 3"):
         load(tmp_path / "d.parquet", feature_columns=("a", "b", "c"))
-    with pytest.raises(TypeError, match="feature_columns: expected names"):
-        load(tmp_path / "d.parquet", feature_columns=(1,))
+    for names in ((1,), 3, {"a": 1}):
+        with pytest.raises(TypeError, match="feature_columns: expected names"):
+            load(tmp_path / "d.parquet", feature_columns=names)
+    with pytest.raises(ValueError, match=r"feature_columns: expected each column once, got \('a', 'a'\)"):
+        load(tmp_path / "d.parquet", feature_columns=("a", "a"))
     with pytest.raises(TypeError, match="label_column: expected a name"):
         load(tmp_path / "d.parquet", label_column=1)
 

@@ -80,3 +80,31 @@ def test_a_label_matrix_is_refused():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         MulticlassSVC("cs").fit(X, Y)
+
+
+def test_features_that_dual_ascent_refuses():
+    X, y, _ = data()
+    for wrong, words in (
+        (np.zeros_like(X), "expected features that are not all zero, found 60 rows of zeros"),
+        (np.where(X[7, 2] == X, np.nan, X), "expected finite features, found NaN in row 7, column 2 of X"),
+    ):
+        for solver in ("auto", "admm"):
+            with pytest.raises(ValueError, match=words):
+                MulticlassSVC(solver=solver).fit(wrong, y)
+
+
+def test_inner_products_that_are_all_zero():
+    _, y, _ = data()
+    machine = TopKSVC(2, kernel="precomputed", solver="admm").fit(np.zeros((60, 60)), y)
+    assert machine.dual_gap_ <= 1e-3 and not machine.decision_function(np.zeros((1, 60))).any()
+
+
+def test_inner_products_that_are_none():
+    X, y, _ = data()
+    K = X @ X.T
+    far = np.sign(np.add.outer(X[:, 0], X[:, 0])) * np.abs(K).max()
+    K = np.where(np.eye(60, dtype=bool), K, far)
+    with pytest.raises(
+        ValueError, match="expected positive semidefinite inner products, found the eigenvalue -"
+    ):
+        TopKSVC(2, kernel="precomputed", solver="admm").fit(K, y)

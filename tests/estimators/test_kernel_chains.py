@@ -136,7 +136,7 @@ def test_options_out_of_range(model):
     X, y = sequences()
     for options, said in (
         (dict(kernel="precomputed"), "kernel: expected rbf, matern, linear or a Kernel"),
-        (dict(transition_variance=0.0), "variance: expected a number above 0, got 0"),
+        (dict(transition_variance=0.0), "^transition_variance: expected a number above 0, got 0"),
         (dict(max_iter=0), "max_iter"),
         (dict(tol=-1.0), "tol"),
         (dict(v=(1.0, 2.0)), "expected v as a number or"),

@@ -101,17 +101,20 @@ def test_speed_and_training_times(tmp_path):
 
 
 def test_the_cost_model_is_fixed_by_one_and_two_processes(tmp_path, monkeypatch):
-    a, b, weights = 8.0, 1e-8, 1_000_000
-    truth = {p: a / p + b * cost_model.sent(weights, p) for p in (1, 2, 4)}
+    a, b, c, bytes_ = 8.0, 1e-8, 1e-3, 1_000_000
+    truth = {
+        p: a / p + b * (p - 1) / p * 2 * bytes_ + c * 10 * (2 * p - 1) * (p > 1) for p in (1, 2, 4)
+    }
     monkeypatch.setattr(
-        cost_model, "measured", lambda data, count: {"seconds": truth[count], "weights": weights}
+        *(cost_model, "measured"),
+        lambda data, count: {"seconds": truth[count], "bytes": bytes_, "message": c},
     )
     result = cost_model.run(cost_model.Options(out=tmp_path))
-    assert result["a"] == a and result["b"] == pytest.approx(b)
+    assert (result["a"], result["c"]) == (a, c) and result["b"] == pytest.approx(b)
     found = {row["count"]: row for row in result["rows"]}
     assert found[4]["seconds"] == pytest.approx(truth[4])
-    # ten epochs, three rounds of two of the four bundles
-    assert found[2]["bytes"] == 10 * 3 * 2 * 8 * weights / 4
+    # what one of two tells, and what three of four tell, each of them half as much
+    assert found[2]["bytes"] == bytes_ and found[4]["bytes"] == 3 * bytes_ / 2
     assert "With 4 processes the model is 1.00 times" in cost_model.markdown(result)
     assert_drawn(tmp_path / "model.png", lambda axes: cost_model.draw(result, axes))
 
@@ -119,4 +122,4 @@ def test_the_cost_model_is_fixed_by_one_and_two_processes(tmp_path, monkeypatch)
 def test_a_process_says_what_it_took(tmp_path):
     one, two = (cost_model.measured("digits", count) for count in (1, 2))
     assert one["seconds"] > 0 and two["seconds"] > 0
-    assert 0 < two["weights"] <= 640
+    assert one["bytes"] == 0 < two["bytes"] and 0 < two["message"] < 1

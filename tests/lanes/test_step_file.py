@@ -146,3 +146,62 @@ def test_what_is_read_is_what_was_observed(data, tmp_path, name):
     assert sum(r.seconds for r in read) == pytest.approx(sum(r.seconds for r in records))
     with pytest.raises(FileNotFoundError):
         list(StepFile(tmp_path / f"no_{name}").records())
+
+
+ROW = dict.fromkeys(COLUMNS, 1) | dict(objective=1.5, seconds=None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(dict(label=value) for value in (10**30, True, None, 1.0, "1", [1])),
+        *(dict(step=10**12), dict(status=300), dict(active=-(10**19))),
+        *(dict(objective=value) for value in ("abc", "1.5", [1.0], {}, 10**400, True)),
+    ],
+    ids=str,
+)
+def test_a_line_with_another_value_is_named(tmp_path, wrong):
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (ROW, ROW | wrong)))
+    with pytest.raises(
+        ValueError, match=r"steps\.jsonl: expected statistics .* found line 2 of another form"
+    ):
+        list(StepFile(path).records())
+
+
+def test_a_line_of_brackets_is_named(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="found line 1 of another form"):
+        list(StepFile(path).records())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        (dict(label=["0", "1"]), "a column label of string"),
+        (dict(label=[0.0, 1.0]), "a column label of double"),
+        (dict(step=[None, 1]), "nulls in the column step"),
+        (dict(status=[0, 300]), "no Parquet file, or a damaged one"),
+        (dict(objective=[[1.0], [2.0]]), "a column objective of list"),
+    ],
+    ids=str,
+)
+def test_a_parquet_file_of_other_values_is_named(tmp_path, wrong, found):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "steps.parquet"
+    columns = {name: [value, value] for name, value in (ROW | {"seconds": 0.5}).items()}
+    parquet.write_table(pa.table(columns | wrong), path)
+    with pytest.raises(ValueError, match=rf"steps\.parquet: expected statistics of training.* found {found}"):
+        list(StepFile(path).records())
+
+
+def test_a_parquet_file_with_a_hole_is_named(data, tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "steps.parquet"
+    train(data, path)
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + bytes(100) + content[104:])
+    with pytest.raises(ValueError, match=r"steps\.parquet: expected statistics .* damaged one"):
+        list(StepFile(path).records())

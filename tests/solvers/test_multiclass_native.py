@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from tests.support.internals import InPlace, canonical_csr
 from tests.support.problems import needs_native, svm_minimum, svm_problem
-from xmcjax.native import Ascent, CentredAscent, Proximal, SeparateAscent
+from xmcjax.native import Ascent, CentredAscent, Match, Proximal, SeparateAscent
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
 
@@ -241,28 +241,44 @@ def test_a_copy_of_a_handle_is_let_go_of_once():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_weights_of_a_bundle_go_to_another_process(dtype):
+def test_another_process_follows_the_moves_of_a_match_to_the_bit(dtype):
     X, y = svm_problem(n=80, d=7, m=40)  # of several panels, of which a bundle has parts
     one, other = (Ascent(checked(X.astype(dtype)), y.astype(np.int32), 40, "ww", C) for _ in range(2))
-    one.alpha = sp.csr_array(some_alpha(y, 40, "ww"))
-    other.alpha = sp.csr_array(some_alpha(y, 40, "ww", seed=1))
-    first, last = 5, 35
-    place, value = one.entries_of((first, last))
-    assert np.all(value) and len(set(place)) == len(place)
-    expected = other.weights
-    expected[:, first:last] = one.weights[:, first:last]
-    other.set_entries((first, last), place, value)
-    np.testing.assert_array_equal(other.weights, expected)
-    other.set_entries((first, last), place[:3], value[:3])
-    assert np.count_nonzero(other.weights[:, first:last]) == 3
-    assert len(one.entries_of((4, 4))[0]) == 0
+    one.assess(1.0)
+    followed, before = 0, other.alpha
+    for match in (Match((0, 13), (13, 27), True), Match((13, 27), (27, 40), False)) * 2:
+        one.play(match, 1e-3)
+        row, label, change = one.moves()
+        assert np.all(change) and change.dtype == dtype
+        own = y[row]
+        for bundle in (match.a, match.b):  # of the instances of one bundle the classes of the other
+            assert match.inner or not np.any(
+                (bundle[0] <= own) & (own < bundle[1]) & (bundle[0] <= label) & (label < bundle[1])
+            )
+        other.follow(row, label, change)
+        followed += len(row)
+        np.testing.assert_array_equal(other.weights, one.weights)
+    assert followed > 100 and (other.alpha != before).nnz == 0  # the variables are those of the first
+    one.set_weights(np.zeros((7, 40)))
+    assert not one.weights.any()
+
+
+def test_moves_of_two_visits_in_a_row_of_one_instance_are_two():
+    X, y = svm_problem(**WIDE)
+    one, other = point(Ascent, X, y, "ww"), point(Ascent, X, y, "ww")
+    row, label = np.zeros(3, np.int32), np.int32([c for c in range(4) if c != y[0]][:3])
+    change = np.array([0.25, 0.5, 0.125])
+    one.follow(row[:2], label[:2], change[:2])
+    one.follow(row[:1], label[:1], change[2:])
+    other.follow(row, label[[0, 1, 0]], change)  # a class that comes again begins the next visit
+    np.testing.assert_array_equal(one.weights, other.weights)
 
 
 def test_arguments_that_do_not_fit_a_handle():
     X, y = svm_problem(**WIDE)
     one = point(Ascent, X, y, "ww")
     handle, count = one._handle, np.zeros((), np.int64)
-    entry = dict(place=np.zeros(1, np.int64), value=np.zeros(1))
+    moves = dict(row=np.zeros(1, np.int32), label=np.zeros(1, np.int32), change=np.zeros(1))
     ends = np.zeros(41, np.int64)
     last = np.full(41, 1, np.int64)
     last[0] = 0
@@ -270,15 +286,19 @@ def test_arguments_that_do_not_fit_a_handle():
         ("alpha_count", "a handle of multiclass_new", dict(handle=0, count=count)),
         ("weights", "all features and classes", dict(handle=handle, W=np.zeros((1, 1)))),
         ("weights", "in the type of X", dict(handle=handle, W=np.zeros((5, 19), np.float32))),
+        ("set_weights", "all features and classes", dict(handle=handle, W=np.zeros((5, 18)))),
+        ("follow_moves", "rows below", dict(handle=handle, **moves | dict(row=np.array([40], np.int32)))),
         (
-            "set_entries",
-            "places below",
-            dict(handle=handle, first=0, last=19, **entry | dict(place=np.array([95]))),
+            "follow_moves",
+            "classes below",
+            dict(handle=handle, **moves | dict(label=np.array([-1], np.int32))),
         ),
-        ("set_entries", "classes below", dict(handle=handle, first=19, last=20, **entry)),
-        ("get_entries", "classes below", dict(handle=handle, first=-1, last=1, **entry)),
-        ("get_entries", "room", dict(handle=handle, first=0, last=1, **entry)),
-        ("count_entries", "classes below", dict(handle=handle, first=3, last=2, count=count)),
+        (
+            "follow_moves",
+            "in the type of X",
+            dict(handle=handle, **moves | dict(change=np.zeros(1, np.float32))),
+        ),
+        ("get_moves", "room", dict(handle=handle, **moves)),
         (
             "play",
             "bundles",

@@ -45,15 +45,15 @@ with open(f"{folder}/{{jax.process_index()}}.said", "w") as file:
 with open(f"{folder}/{{jax.process_index()}}.json", "w") as file:
     json.dump(found, file)
 
-sent, swap = [], wire.Wire.swap
+sent, gather = [], wire.Wire.gather_parts
 
-def dying(wire, up, down):
-    sent.append(up)
+def dying(wire, part):
+    sent.append(part)
     if wire.place == {victim} and len(sent) == 5:
         os.kill(os.getpid(), signal.SIGKILL)
-    return swap(wire, up, down)
+    return gather(wire, part)
 
-wire.Wire.swap = dying
+wire.Wire.gather_parts = dying
 if {victim} >= 0:
     md.run_over_mesh(X, y, mesh, C=0.2, tol=1e-2)
 """

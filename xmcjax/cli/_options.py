@@ -167,7 +167,7 @@ def check_out(out: Path, *inputs: Path, model: Path | None = None, flag: str = "
     place = _place(out)
     if place in [_place(path) for path in inputs] and not _two_ways(place):
         raise ValueError(f"{flag}: expected another file than the data, got {out}")
-    if model is not None and _place(model) in place.parents:
+    if model is not None and _place(model) in (place, *place.parents):
         raise ValueError(f"{flag}: expected a file outside the model {model}, got {out}")
 
 

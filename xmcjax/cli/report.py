@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -200,11 +200,18 @@ def _curves(page: Page, steps: list[StepRecord], n_rows: int | None) -> None:
     from xmcjax import plots
 
     page.heading("Newton steps")
-    page.picture("Objective by Newton step", lambda ax: plots.objective(steps, ax=ax))
-    page.picture("Gradient by Newton step", lambda ax: plots.convergence(steps, ax=ax))
-    page.picture("Active rows by Newton step", lambda ax: plots.active_fraction(steps, n_rows, ax=ax))
+    curves: dict[str, Callable[[Any], Any]] = {
+        "Objective by Newton step": lambda ax: plots.objective(steps, ax=ax),
+        "Gradient by Newton step": lambda ax: plots.convergence(steps, ax=ax),
+        "Active rows by Newton step": lambda ax: plots.active_fraction(steps, n_rows, ax=ax),
+    }
     if any((record.newton_steps > 0).any() for record in steps):
-        page.picture("Multiple of the direction by Newton step", lambda ax: plots.multiplier(steps, ax=ax))
+        curves["Multiple of the direction by Newton step"] = lambda ax: plots.multiplier(steps, ax=ax)
+    for caption, draw in curves.items():
+        try:
+            page.picture(caption, draw)
+        except ValueError as error:  # numbers that are not finite, or starts that are 0
+            page.text(f"{caption}: {error}.")
 
 
 def _histogram(ax: Any, steps: np.ndarray) -> None:

@@ -26,6 +26,7 @@ from xmcjax.cli._options import (
     PresetName,
     TransformNames,
     check_folds,
+    check_out,
     check_preset,
     described,
     make_entry,
@@ -215,7 +216,7 @@ def _opened_stats(options: Options, trainer: OneVsAll) -> contextlib.AbstractCon
     Raises:
         FileExistsError: it is there, and the run is no --resume.
         ImportError: Parquet without pyarrow.
-        ValueError: a training without such steps.
+        ValueError: a training without such steps, or a file in the model.
     """
     if options.stats is None:
         return contextlib.nullcontext()
@@ -226,6 +227,7 @@ def _opened_stats(options: Options, trainer: OneVsAll) -> contextlib.AbstractCon
         raise ValueError(f"--stats: expected training in this process, got {flag}")
     if node_shares(options.numa, trainer.threads):
         raise ValueError("--stats: expected training in this process; add --numa off")
+    check_out(options.stats, model=options.model, flag="--stats")
     if options.stats.is_file() and not options.resume:
         raise FileExistsError(
             f"{options.stats}: expected a new file for --stats, found one (nothing was changed)"

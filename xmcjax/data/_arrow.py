@@ -53,17 +53,20 @@ def columns(features: str | Sequence[str] | None, labels: str | None) -> Columns
 
     Raises:
         TypeError: no names.
-        ValueError: more than two for features.
+        ValueError: more than two for features, or one twice.
     """
     if features is not None:
-        features = (features,) if isinstance(features, str) else tuple(features)
-        if not all(isinstance(name, str) for name in features):
+        features = (features,) if isinstance(features, str) else features
+        if not isinstance(features, Sequence) or not all(isinstance(name, str) for name in features):
             raise TypeError(f"feature_columns: expected names, got {features!r}")
+        features = tuple(features)
         if len(features) > 2:
             raise ValueError(
                 "feature_columns: expected one column of lists of numbers, or two, of indices and of values, "
                 f"got {len(features)}"
             )
+        if len(set(features)) < len(features):
+            raise ValueError(f"feature_columns: expected each column once, got {features!r}")
     if labels is not None and not isinstance(labels, str):
         raise TypeError(f"label_column: expected a name, got {labels!r}")
     return Columns(features, labels)

@@ -129,6 +129,9 @@ class KernelChainClassifier(BaseEstimator):
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise ValueError("kernel: expected rbf, matern, linear or a Kernel, got 'precomputed'")
         tol, max_iter = Real(above=0).check("tol", self.tol), whole_number("max_iter", self.max_iter, 1)
+        variance = number("transition_variance", self.transition_variance)
+        if not variance > 0:
+            raise ValueError(f"transition_variance: expected a number above 0, got {variance:g}")
         X, lengths = _joined(X)
         X, y = checked_data(self, X, _joined_labels(y, lengths))
         check_features(X)
@@ -144,7 +147,7 @@ class KernelChainClassifier(BaseEstimator):
             )
             kernel = class_kernels(matrices, self.v, self.sigma2, C)
             blank = chain_problem(kernel, numbers, lengths, np.zeros((C, C)))
-            given = blank, limits, self.transition_variance
+            given = blank, limits, variance
             problem, state, search = fit_chains(*given, tolerance=limits.tolerance, max_iter=max_iter)
             kernel = dataclasses.replace(kernel, gram=kernel.gram.for_prediction())
             self._kernels = jax.tree.map(np.asarray, kernel)

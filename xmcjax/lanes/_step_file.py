@@ -195,14 +195,30 @@ class StepFile:
 
     def _parquet_rows(self) -> Iterator[dict[str, np.ndarray]]:
         assert self._pyarrow is not None
+        types = self._pyarrow.types
         try:
-            with self._pyarrow.parquet.ParquetFile(self._path) as file:
-                if file.schema_arrow.names != list(COLUMNS):
-                    raise self._wrong(f"the columns {', '.join(file.schema_arrow.names)}")
+            # opened here, so that an error of the system names the file
+            with open(self._path, "rb") as raw, self._pyarrow.parquet.ParquetFile(raw) as file:
+                schema = file.schema_arrow
+                if schema.names != list(COLUMNS):
+                    raise self._wrong(f"the columns {', '.join(schema.names)}")
+                for name, kind in COLUMNS.items():
+                    found = schema.field(name).type
+                    if not (types.is_integer(found) or ("float" in kind and types.is_floating(found))):
+                        raise self._wrong(f"a column {name} of {found}")
                 for batch in file.iter_batches():
-                    yield {name: batch.column(name).to_numpy(zero_copy_only=False) for name in COLUMNS}
-        except self._pyarrow.ArrowInvalid as error:
-            raise self._wrong(f"no Parquet file ({error})") from error
+                    yield {name: self._column(batch.column(name), name) for name in COLUMNS}
+        except (self._pyarrow.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            why = " ".join(str(error).split())
+            raise self._wrong(f"no Parquet file, or a damaged one ({why})") from error
+
+    def _column(self, column: Any, name: str) -> np.ndarray:
+        """A column of a Parquet file; numbers that are not finite may be null."""
+        if "int" in COLUMNS[name] and column.null_count:
+            raise self._wrong(f"nulls in the column {name}")
+        return column.cast(_arrow_types()[name]).to_numpy(zero_copy_only=False)
 
     def _json_rows(self) -> Iterator[dict[str, np.ndarray]]:
         rows: list[dict[str, Any]] = []
@@ -210,12 +226,9 @@ class StepFile:
             for number, line in enumerate(file, 1):
                 try:
                     row = json.loads(line)
-                    rows.append({name: math.nan if row[name] is None else row[name] for name in COLUMNS})
-                    whole = all(isinstance(rows[-1][n], int) for n in COLUMNS if "int" in COLUMNS[n])
-                except (ValueError, TypeError, KeyError):
-                    whole = False
-                if not whole:
-                    raise self._wrong(f"line {number} of another form")
+                    rows.append({name: _number(row[name], kind) for name, kind in COLUMNS.items()})
+                except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+                    raise self._wrong(f"line {number} of another form") from error
                 if len(rows) >= _TOGETHER:
                     yield _columns(rows)
                     rows = []
@@ -229,6 +242,15 @@ class StepFile:
 
 def _is_no_number(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
+
+
+def _number(value: Any, kind: str) -> int | float:
+    """What JSON has for a number of a column; OverflowError or TypeError where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int if "int" in kind else int | float | None):
+        raise TypeError
+    if value is None:
+        return math.nan
+    return int(np.array(value, kind)) if "int" in kind else float(value)
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:

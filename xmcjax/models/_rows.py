@@ -23,6 +23,7 @@ def checked_rows(X, n_features: int, dtype=None):
     X = _sparse.matrix(X)
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(f"X: expected {n_features} features as in the model, found shape {X.shape}")
+    given = X
     if dtype is not None and X.dtype != dtype:
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
             cast = X.astype(dtype)
@@ -30,5 +31,10 @@ def checked_rows(X, n_features: int, dtype=None):
     place = place_not_finite(X)
     if place is not None:
         row, column, value = place
+        if np.isfinite(given[row, column]):
+            raise ValueError(
+                f"X: expected features in the range of {np.dtype(dtype)}, as the model has them, found "
+                f"{given[row, column]} in row {row}, column {column}"
+            )
         raise ValueError(f"X: expected finite features, found {value} in row {row}, column {column}")
     return X

@@ -130,7 +130,7 @@ class ShardWriter:
         try:
             if flag("at_once", at_once):
                 self._clear()
-            self._start(resume)
+            self._start(resume, resumable=not at_once)
         except BaseException:
             self._lock.release()
             raise
@@ -141,9 +141,9 @@ class ShardWriter:
         for name in sorted(left, key=lambda name: name != MANIFEST):  # what it named is nothing without it
             (self.directory / name).unlink()
 
-    def _start(self, resume: bool) -> None:
+    def _start(self, resume: bool, resumable: bool) -> None:
         if not resume:
-            check_vacant(self.directory)
+            check_vacant(self.directory, resumable=resumable)
         names = set(os.listdir(self.directory))
         if MANIFEST in names:
             self._continue(_manifest.read(self.directory / MANIFEST))

@@ -213,20 +213,21 @@ class Ascent(_Point):
         self._call("settle", shrink=shrink, share=share)
         return float(share)
 
-    def entries_of(self, bundle: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of the classes first .. last − 1 that are not zero: places in that part of W, values."""
-        first, last = bundle
-        count = np.zeros((), np.int64)
-        self._call("count_entries", first=first, last=last, count=count)
-        place, value = np.zeros(int(count), np.int64), np.zeros(int(count), self._dtype)
-        self._call("get_entries", first=first, last=last, place=place, value=value)
-        return place, value
+    def moves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows and classes of the dual variables that the last match changed, and by what."""
+        count = self._count("count_moves")
+        row, label = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        change = np.zeros(count, self._dtype)
+        self._call("get_moves", row=row, label=label, change=change)
+        return row, label, change
 
-    def set_entries(self, bundle: tuple[int, int], place: np.ndarray, value: np.ndarray) -> None:
-        """W of these classes: the values in these places, 0 elsewhere."""
-        first, last = bundle
-        place, value = np.ascontiguousarray(place, np.int64), np.ascontiguousarray(value, self._dtype)
-        self._call("set_entries", first=first, last=last, place=place, value=value)
+    def follow(self, row: np.ndarray, label: np.ndarray, change: np.ndarray) -> None:
+        """Makes the moves of another process, which has the dual variables, in the weights."""
+        self._call("follow_moves", row=row, label=label, change=change)
+
+    def set_weights(self, W: np.ndarray) -> None:
+        """Takes other weights than those of the dual variables, [d, m]."""
+        self._call("set_weights", W=np.ascontiguousarray(W, self._dtype))
 
     # --- Lee-Lin-Wahba over several processes, each with some classes
 

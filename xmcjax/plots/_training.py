@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BAND = (0.1, 0.9)
 
 
-def convergence(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
+def convergence(steps: Iterable[StepRecord], *, ax: Axes | None = None) -> Axes:
     """‖∇f‖ of the labels by Newton step, over that of their start: the median, and a band of four in five.
 
     Args:
@@ -29,7 +29,7 @@ def convergence(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
         ax: axes of matplotlib; None for new ones.
 
     Raises:
-        ValueError: no steps.
+        ValueError: no steps, or none with such a number.
         ImportError: matplotlib is missing.
 
     Example:
@@ -40,12 +40,13 @@ def convergence(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
         >>> convergence(steps).get_xlabel()
         'Newton steps'
     """
+    steps = list(steps)  # read twice
     ax = _by_step(steps, _over_start(steps, lambda record: record.gradient_norm), ax)
     ax.set(yscale="log", ylabel="‖∇f‖ over that of the start")
     return ax
 
 
-def objective(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
+def objective(steps: Iterable[StepRecord], *, ax: Axes | None = None) -> Axes:
     """The objectives of the labels by Newton step, over that of their start: the median, and a band.
 
     Args:
@@ -53,7 +54,7 @@ def objective(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
         ax: axes of matplotlib; None for new ones.
 
     Raises:
-        ValueError: no steps.
+        ValueError: no steps, or none with such a number.
         ImportError: matplotlib is missing.
 
     Example:
@@ -64,12 +65,13 @@ def objective(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
         >>> objective(steps).get_lines()[0].get_ydata()[0].item()
         1.0
     """
+    steps = list(steps)  # read twice
     ax = _by_step(steps, _over_start(steps, lambda record: record.value), ax)
     ax.set(yscale="log", ylabel="objective over that of the start")
     return ax
 
 
-def multiplier(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
+def multiplier(steps: Iterable[StepRecord], *, ax: Axes | None = None) -> Axes:
     """The multiple of the direction that each Newton step takes: the median of the labels, and a band.
 
     Far below 1 the quadratic model of the objective does not hold (Schultheis and Babbar 2022, figure 3).
@@ -79,7 +81,7 @@ def multiplier(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
         ax: axes of matplotlib; None for new ones.
 
     Raises:
-        ValueError: no steps after those of the start.
+        ValueError: no steps after those of the start, or none with such a number.
         ImportError: matplotlib is missing.
 
     Example:
@@ -95,7 +97,7 @@ def multiplier(steps: Sequence[StepRecord], *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def active_fraction(steps: Sequence[StepRecord], n_rows: int | None, *, ax: Axes | None = None) -> Axes:
+def active_fraction(steps: Iterable[StepRecord], n_rows: int | None, *, ax: Axes | None = None) -> Axes:
     """The share of the rows that are active by Newton step: the median of the labels, and a band.
 
     A row is active where the loss of its margin has a slope or a curvature; a step costs more, the more
@@ -196,7 +198,7 @@ def hyperparameters(search: Any, names: Sequence[str] | None = None, *, ax: Axes
 
 
 def _over_start(
-    steps: Sequence[StepRecord], numbers: Callable[[StepRecord], np.ndarray]
+    steps: Iterable[StepRecord], numbers: Callable[[StepRecord], np.ndarray]
 ) -> Callable[[StepRecord], np.ndarray]:
     """The numbers of the labels over those at their start, NaN where it is not known or not above 0."""
     first: dict[int, float] = {}
@@ -213,14 +215,17 @@ def _over_start(
 
 
 def _by_step(
-    steps: Sequence[StepRecord], numbers: Callable[[StepRecord], np.ndarray], ax: Axes | None
+    steps: Iterable[StepRecord], numbers: Callable[[StepRecord], np.ndarray], ax: Axes | None
 ) -> Axes:
     """The median of numbers of the labels that make each Newton step, and a band."""
+    steps = list(steps)
     of_step: dict[int, list[float]] = defaultdict(list)
     for record in steps:
         for made, number in zip(record.newton_steps, numbers(record), strict=True):
             if np.isfinite(number):
                 of_step[int(made)].append(float(number))
+    if not of_step and any(len(record.labels) for record in steps):
+        raise ValueError("steps: expected finite numbers, of labels whose start is among them, found none")
     if not of_step:
         raise ValueError("steps: expected what a training was observed with, found no step")
     ax = given_or_new(ax)

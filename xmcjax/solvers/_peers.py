@@ -12,6 +12,7 @@ import atexit
 import collections
 import contextlib
 import hashlib
+import queue
 import signal
 import sys
 import threading
@@ -70,6 +71,7 @@ class Peers:
     def __enter__(self) -> Peers:
         if self._others:
             self._over = threading.Event()
+            self._worker: _Worker | None = None
             self._last_word: tuple[str, str] | None = None
             now = time.monotonic()
             self._answered = now  # when the store did last
@@ -87,6 +89,8 @@ class Peers:
 
     def __exit__(self, kind, error, traceback) -> None:
         if self._others:
+            if self._worker is not None:
+                self._worker.end()
             with self._note:
                 self._end(error)
 
@@ -183,26 +187,16 @@ class Peers:
         """
         if not self._others:
             return function()
-        outcome: list[Any] = []
-        ended = threading.Event()
-
-        def run():
-            try:
-                outcome.append((function(), None))
-            except BaseException as error:
-                outcome.append((None, error))
-            ended.set()
-
-        thread = threading.Thread(target=run, daemon=True)
-        _threads.append(thread)
-        thread.start()
-        while not ended.wait(0.2):
+        if self._worker is None:
+            self._worker = _Worker()
+        call = self._worker.begin(function)
+        _threads.append(self._worker.thread)
+        while not call.ended.wait(0.2):
             self.look()
-        _threads.remove(thread)
-        value, error = outcome[0]
-        if error is not None:
-            raise error
-        return value
+        _threads.remove(self._worker.thread)
+        if call.error is not None:
+            raise call.error
+        return call.value
 
     def look(self) -> None:
         """To be called while this process waits for others.
@@ -276,6 +270,44 @@ class Peers:
         self._watcher.join(_PARTING)
         if self._watcher.is_alive():
             _threads.append(self._watcher)
+
+
+class _Call:
+    """A call that is made in another thread."""
+
+    def __init__(self, function: Callable[[], Any]):
+        self.function, self.ended = function, threading.Event()
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def make(self) -> None:
+        try:
+            self.value = self.function()
+        except BaseException as error:  # the caller raises it
+            self.error = error
+        self.ended.set()
+
+
+class _Worker:
+    """A thread that makes one call after the other."""
+
+    def __init__(self):
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def begin(self, function: Callable[[], Any]) -> _Call:
+        call = _Call(function)
+        self._calls.put(call)
+        return call
+
+    def end(self) -> None:
+        """Lets the thread end after the calls that were begun."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call.make()
 
 
 class Disagreement(ValueError):

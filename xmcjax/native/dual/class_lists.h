@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dual/multiclass.h"
+#include "projections/projection_math.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
@@ -69,6 +70,46 @@ struct alignas(64) ListedInstance {
                               [&](const ListEntry<T>& e) { return !(e.alpha > 0) && e.gain <= floor; }),
                list.end());
   }
+};
+
+// What a match changes in dual variables, of which another process is told: δ_ic in the order in which they were made,
+// those of a visit side by side and their classes ascending.
+template <class T>
+struct Moves {
+  std::vector<int32_t> row, c;
+  std::vector<T> delta;
+
+  void clear() { row.clear(), c.clear(), delta.clear(); }
+  void add(int32_t i, ListStretch<T> list, const T* change) {
+    for (const ListEntry<T>* e = list.first; e != list.last; ++e, ++change)
+      if (*change != 0) row.push_back(i), c.push_back(e->c), delta.push_back(*change);
+  }
+  void get(int32_t* rows, int32_t* classes, T* changes) const {
+    std::copy(row.begin(), row.end(), rows);
+    std::copy(c.begin(), c.end(), classes);
+    std::copy(delta.begin(), delta.end(), changes);
+  }
+};
+
+// visit(i, list, δ) for the changes of each visit.
+template <class T, class F>
+void each_visit(const int32_t* row, const int32_t* c, const T* delta, int64_t count, F visit) {
+  std::vector<ListEntry<T>> list;
+  for (int64_t k = 0, first = 0; k < count; first = k) {
+    for (list.clear(); k < count && row[k] == row[first] && (k == first || c[k] > c[k - 1]); ++k)
+      list.push_back({c[k], 0, 0});
+    visit(row[first], ListStretch<T>{list.data(), list.data() + list.size()}, delta + first);
+  }
+}
+
+// What the solution of a block needs, one for each thread.
+template <class T>
+struct ListScratch {
+  explicit ListScratch(int64_t m) : b(m), next(m), work(projection_work(m)) {}
+  std::vector<T> b, next;
+  std::vector<double> work;
+  std::vector<ListEntry<T>> some;
+  Moves<T>* moves = nullptr;  // where they are written down, if anywhere
 };
 
 // The classes with the highest gains that are not in the list of a row, `most` at most.

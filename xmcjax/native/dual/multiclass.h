@@ -159,12 +159,12 @@ class MatchAscent : public MulticlassAscent {
   virtual double settle(bool shrink) = 0;
   // Before the matches of an epoch, with the violation of all that was last examined.
   virtual void begin_epoch(double violation) = 0;
-  // Weights of some classes that are not zero: how many, and their places and values. Feature j of class c has the
-  // place j * width + c - first, for `width` classes.
-  virtual int64_t count_entries(Classes classes) const = 0;
-  virtual void get_entries(Classes classes, int64_t* place, void* value) const = 0;
-  // The others become 0 in these classes.
-  virtual void set_entries(Classes classes, const int64_t* place, int64_t count, const void* value) = 0;
+  // What the last match changed in its dual variables: how many, and their rows, classes and changes, of the type of X.
+  virtual int64_t moves() const = 0;
+  virtual void get_moves(int32_t* row, int32_t* c, void* delta) const = 0;
+  // Brings the weights to where the process is that made these moves, whose variables it has.
+  virtual void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count) = 0;
+  virtual void set_weights(const void* W) = 0;  // [d, m] of the type of X
 };
 
 // How far coordinate ascent has come: the objectives of all classes and their largest violation; passes over the rows,

@@ -61,57 +61,29 @@ class Panels {
   // The weights of class c, N apart.
   T* lane(int64_t c) const { return panel(c / N) + c % N; }
 
-  // Weights of some classes that are not zero. Feature j of class c has the place j * width + c - first, for `width`
-  // classes; they come in no order that matters.
-  int64_t count_entries(Classes classes) const {
-    int64_t count = 0;
-    over_entries(classes, [&](int64_t, int64_t, unsigned found) { count += __builtin_popcount(found); });
-    return count;
-  }
-  void get_entries(Classes classes, int64_t* place, T* value) const {
-    const int64_t width = classes.last - classes.first;
-    over_entries(classes, [&](int64_t q, int64_t j, unsigned found) {
-      for (; found; found &= found - 1) {
-        const int64_t l = __builtin_ctz(found);
-        *place++ = j * width + q * N + l - classes.first;
-        *value++ = panel(q)[j * N + l];
-      }
-    });
-  }
-  // The others become 0 in these classes.
-  void set_entries(Classes classes, const int64_t* place, int64_t count, const T* value) {
-    over_entries(classes, [&](int64_t q, int64_t j, unsigned found) {
-      for (; found; found &= found - 1) panel(q)[j * N + __builtin_ctz(found)] = 0;
-    });
-    const int64_t width = classes.last - classes.first;
-    for (int64_t k = 0; k < count; ++k) {
-      const int64_t c = classes.first + place[k] % width;
-      lane(c)[place[k] / width * N] = value[k];
-    }
-  }
-
   // out[d, m]
   void get(T* out, int64_t threads) const {
     parallel(d_, kRows, threads, [&](int64_t first, int64_t end) {
-      for (; first < end; first += kRows)
-        for (int64_t q = 0; q < count_; ++q)
-          for (int64_t j = first; j < std::min(first + kRows, end); ++j)
-            std::memcpy(out + j * m_ + q * N, panel(q) + j * N,
-                        size_t(std::min<int64_t>(N, m_ - q * N)) * sizeof(T));
+      over_rows(first, end, [&](int64_t q, int64_t j, size_t bytes) {
+        std::memcpy(out + j * m_ + q * N, panel(q) + j * N, bytes);
+      });
+    });
+  }
+  // in[d, m]
+  void set(const T* in) {
+    over_rows(0, d_, [&](int64_t q, int64_t j, size_t bytes) {
+      std::memcpy(panel(q) + j * N, in + j * m_ + q * N, bytes);
     });
   }
 
  private:
-  // visit(panel, feature, lanes that are classes of these and not zero, as bits), where there are any.
+  // copy(panel, feature, bytes of its classes) for features first .. end-1.
   template <class F>
-  void over_entries(Classes classes, F visit) const {
-    if (classes.first == classes.last) return;
-    for (int64_t q = classes.first / N; q * N < classes.last; ++q) {
-      unsigned of_these = 0;
-      for (int64_t l = 0; l < N; ++l) of_these |= unsigned(classes.has(q * N + l)) << l;
-      for (int64_t j = 0; j < d_; ++j)
-        if (const unsigned found = nonzero_lanes(load(panel(q) + j * N)) & of_these) visit(q, j, found);
-    }
+  void over_rows(int64_t first, int64_t end, F copy) const {
+    for (; first < end; first += kRows)
+      for (int64_t q = 0; q < count_; ++q)
+        for (int64_t j = first; j < std::min(first + kRows, end); ++j)
+          copy(q, j, size_t(std::min<int64_t>(N, m_ - q * N)) * sizeof(T));
   }
 
   static constexpr int64_t kRows = 64;  // of W at a time, so that their lines stay in the cache

@@ -38,19 +38,11 @@ class PairAscent final : public Driver<T, MatchAscent> {
   using Base::active_, Base::C_, Base::form_, Base::least, Base::m_, Base::random_, Base::rows_, Base::share,
       Base::threads_, Base::X_;
   static constexpr int N = kLanes<T>;
-
   using Entry = ListEntry<T>;
   using Stretch = ListStretch<T>;
   using Instance = ListedInstance<T>;
   using Candidates = ListCandidates<T>;
-
-  // What the solution of a block needs, one for each thread.
-  struct Scratch {
-    explicit Scratch(int64_t m) : b(m), next(m), work(projection_work(m)) {}
-    std::vector<T> b, next;
-    std::vector<double> work;
-    std::vector<Entry> some;
-  };
+  using Scratch = ListScratch<T>;
 
  public:
   explicit PairAscent(const MulticlassArgs<T>& args)
@@ -140,7 +132,8 @@ class PairAscent final : public Driver<T, MatchAscent> {
         visits.push_back({by_class_[k], match.inner, 0});
     drop_idle(visits);
     random_.shuffle(visits);
-    return play(match.a, match.b, visits, least(tolerance), scratch_[0]);
+    moves_.clear();
+    return play(match.a, match.b, visits, least(tolerance), scratch_[0], &moves_);
   }
 
   double settle(bool shrink) override {
@@ -160,15 +153,17 @@ class PairAscent final : public Driver<T, MatchAscent> {
     this->wake([&](int32_t i) { return at_[i].idle; });
   }
 
-  int64_t count_entries(Classes classes) const override { return W_.count_entries(classes); }
-  void get_entries(Classes classes, int64_t* place, void* out) const override {
-    W_.get_entries(classes, place, static_cast<T*>(out));
+  int64_t moves() const override { return int64_t(moves_.delta.size()); }
+  void get_moves(int32_t* row, int32_t* c, void* delta) const override {
+    moves_.get(row, c, static_cast<T*>(delta));
   }
-  void set_entries(Classes classes, const int64_t* place, int64_t count, const void* in) override {
-    W_.set_entries(classes, place, count, static_cast<const T*>(in));
+  void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count) override {
+    each_visit(row, c, static_cast<const T*>(delta), count,
+               [&](int32_t i, Stretch list, const T* change) { spread(i, list, change); });
   }
 
   void get_weights(void* W) const override { W_.get(static_cast<T*>(W), threads_); }
+  void set_weights(const void* W) override { W_.set(static_cast<const T*>(W)); }
 
  protected:
   void take_row(int64_t i, std::vector<DualEntry>& row) const override {
@@ -231,8 +226,10 @@ class PairAscent final : public Driver<T, MatchAscent> {
   }
 
   // Visits instances of two bundles of classes one after the other; the largest violation met.
-  double play(Classes a, Classes b, std::vector<PlannedVisit>& visits, T tolerance, Scratch& scratch) {
+  double play(Classes a, Classes b, std::vector<PlannedVisit>& visits, T tolerance, Scratch& scratch,
+              Moves<T>* moves = nullptr) {
     T worst = 0;
+    scratch.moves = moves;
     const Poll poll;
     for (size_t k = 0; k < visits.size(); ++k) {
       fetch(visits, k);
@@ -244,6 +241,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
       v.idle = violation > tolerance ? 0 : v.idle + 1;
       worst = std::max(worst, violation);
     }
+    scratch.moves = nullptr;
     return double(worst);
   }
 
@@ -472,6 +470,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
       list.first[e].alpha = next[e];
     }
     if (changed) spread(i, list, b);
+    if (changed && scratch.moves) scratch.moves->add(i, list, b);
     return changed;
   }
 
@@ -486,6 +485,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
   double worst_ = 1;  // violation that the last pass over everything found
   bool fresh_ = true;
   std::vector<Scratch> scratch_;  // of each match of a round
+  Moves<T> moves_;  // of the last match that was played alone
 };
 
 }  // namespace

@@ -72,10 +72,8 @@ void check_weights(const Owned& owned, int64_t rows, int64_t columns) {
   expect(rows == owned.d && columns == owned.classes.last - owned.classes.first,
          "weights of all features and classes");
 }
-template <class Args>
-Classes classes_of(const Owned& owned, const Args& args) {
-  expect(0 <= args.first && args.first <= args.last && args.last <= owned.m, "classes below their number");
-  return {args.first, args.last};
+void check_places(const int32_t* place, int64_t count, int64_t end, const char* what) {
+  expect(std::all_of(place, place + count, [end](int32_t p) { return p >= 0 && p < end; }), what);
 }
 
 void put(const Assessment& from, double* found) {
@@ -331,27 +329,29 @@ void run(SettleArgs<T>& args) {
   *args.share = as<MatchAscent>(args)->settle(args.shrink != 0);
 }
 template <class T>
-void run(CountEntriesArgs<T>& args) {
-  const auto point = as<MatchAscent>(args);
-  *args.count = point->count_entries(classes_of(point.owned, args));
+void run(CountMovesArgs<T>& args) {
+  *args.count = as<MatchAscent>(args)->moves();
 }
 template <class T>
-void run(GetEntriesArgs<T>& args) {
+void run(GetMovesArgs<T>& args) {
   const auto point = as<MatchAscent>(args);
-  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "weights in the type of X");
-  const Classes classes = classes_of(point.owned, args);
-  expect(args.entries == point->count_entries(classes), "room for the weights that are not zero");
-  point->get_entries(classes, args.place, args.value);
+  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "changes in the type of X");
+  expect(args.moves == point->moves(), "room for the changes of the last match");
+  point->get_moves(args.row, args.label, args.change);
 }
 template <class T>
-void run(SetEntriesArgs<T>& args) {
+void run(FollowMovesArgs<T>& args) {
   const auto point = as<MatchAscent>(args);
-  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "weights in the type of X");
-  const Classes classes = classes_of(point.owned, args);
-  const int64_t places = point.owned.d * (args.last - args.first);
-  expect(std::all_of(args.place, args.place + args.entries, [&](int64_t p) { return p >= 0 && p < places; }),
-         "places below the number of weights");
-  point->set_entries(classes, args.place, args.entries, args.value);
+  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "changes in the type of X");
+  check_places(args.row, args.moves, point->rows(), "rows below their number");
+  check_places(args.label, args.moves, point.owned.m, "classes below their number");
+  point->follow_moves(args.row, args.label, args.change, args.moves);
+}
+template <class T>
+void run(SetWeightsArgs<T>& args) {
+  const auto point = as<MatchAscent>(args);
+  check_weights<T>(point.owned, args.d, args.classes);
+  point->set_weights(args.W);
 }
 
 template <class T>

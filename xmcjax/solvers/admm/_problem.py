@@ -25,6 +25,8 @@ LOSSES = ("ww", "cs", "llw", "ovr", "ovr_squared", "topk_alpha", "topk_beta")
 # The smaller of rows and features up to which there is a basis, and bytes of the features as an array of
 # float64, and of the basis.
 _MOST, _BYTES = 8192, 4 << 30
+# Part of the largest eigenvalue of inner products that negative ones may have by rounding.
+_ASIDE = 1e-4
 
 
 @pytree(
@@ -114,8 +116,8 @@ def problem(
 
     Raises:
         ValueError: an unknown formulation; C, k, weight, classes or members out of range; shapes that do not
-            match; rows whose squares overflow; more than 8,192 rows and features, or more than 4 GiB of
-            features in float64.
+            match; rows whose squares overflow; inner products with a negative eigenvalue; more than 8,192
+            rows and features, or more than 4 GiB of features in float64.
         TypeError: k or classes that are no whole numbers, masks that are not boolean, features that are no
             operator.
 
@@ -192,6 +194,11 @@ def _in_basis(op: LinOp | Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         K = np.asarray(op.K, np.float64)
         check_squared_norms(np.diagonal(K))
         values, U = abandonable(lambda: np.linalg.eigh((K + K.T) / 2))
+        rounding = max(_ASIDE, len(K) * float(np.finfo(op.dtype).eps)) * np.abs(values).max()
+        if values[0] < -rounding:
+            raise ValueError(
+                f"expected positive semidefinite inner products, found the eigenvalue {values[0]:.3g}"
+            )
         there = values > float(np.finfo(op.dtype).eps) * values[-1]  # the rest is rounding of K
         root, U = np.sqrt(values[there]), U[:, there]
         return U * root, root**2, U / root

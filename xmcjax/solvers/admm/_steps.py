@@ -117,7 +117,8 @@ def _rows(problem: Problem) -> _Rows:
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     """a [p, q] times b [q, lanes, m]."""
-    flat = jnp.matmul(a, b.reshape(b.shape[0], -1), precision="highest")
+    # features that are all zero have a basis of none, for which -1 is no size
+    flat = jnp.matmul(a, b.reshape(b.shape[0], b.shape[1] * b.shape[2]), precision="highest")
     return flat.reshape(a.shape[0], *b.shape[1:])
 
 

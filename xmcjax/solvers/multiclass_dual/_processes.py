@@ -1,12 +1,14 @@
 """Multi-class SVMs over several processes.
 
-Alber et al. 2017. For Weston-Watkins the classes are cut into twice as many bundles as there are
-processes ("countries"), which play each other by the 1-factorization schedule: in a round every process hosts
-the match of two bundles, and between rounds bundles move to the process beside only. What moves are the
-weights of a bundle that are not zero. The dual variables of a match stay where it is played. For
-Lee-Lin-Wahba every process has some of the classes; the mean of the weights is brought up to date after each
-tenth of an epoch by one sum over the processes, [d]. One against the rest needs nothing of the others. For
-Crammer-Singer every process has some of the rows (:mod:`._row_shares`).
+Alber et al. 2017. For Weston-Watkins the classes are cut into twice as many bundles as there are processes
+("countries"), which play each other by the 1-factorization schedule: in a round every process hosts the match
+of two bundles. The dual variables of a match stay where it is played. After a round every process tells the
+others which of its variables changed and by what, a row, a class and a number each, and adds what it is told
+to its weights: w_y += δ x, w_c −= δ x. The paper moves the weights of bundles, of which a round changes a
+small part as soon as most variables have come to rest. For Lee-Lin-Wahba every process has some of the
+classes; the mean of the weights is brought up to date after each tenth of an epoch by one sum over the
+processes, [d]. One against the rest needs nothing of the others. For Crammer-Singer every process has some of
+the rows (:mod:`._row_shares`).
 
 Every process has X and y whole.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import struct
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,6 +42,9 @@ from xmcjax.solvers.multiclass_dual._solve import Solution
 from xmcjax.solvers.multiclass_dual._wire import Wire
 
 _log = logging.getLogger(__name__)
+# Visits of an instance in a match: the second costs less than the messages of an epoch more.
+_PLAYS = 2
+_COUNTS = f"@{_PLAYS}q"
 
 
 @needs_threads_of_jax
@@ -178,50 +184,30 @@ class _Countries:
         self.point.assess(1.0)  # gives every instance its first classes
         self._violation = 1.0
         self._dtype = X.dtype
-        most = X.shape[1] * max(last - first for first, last in bundles)
-        self._place = np.dtype(np.int32 if most <= np.iinfo(np.int32).max else np.int64)
-        self._no_entries = np.zeros(0, np.int64), np.zeros(0, X.dtype)
 
     def _matches(self):
-        """The match that this process hosts in each round; between them bundles move on."""
+        """The match that this process hosts in each round."""
         count, place = len(self._bundles), self._wire.place
         for r in range(round_count(count)):
             a, b = (int(side[place]) for side in round_pairs(count, r))
             yield Match(self._bundles[a], self._bundles[b], r == 0)
-            self._move_on(a, b, r + 1)
 
-    def _move_on(self, a: int, b: int, r: int) -> None:
-        """From the bundles a and b of this process to those of round r: a goes one place down, b one up.
-
-        The first process keeps its a; the last one's b becomes its a.
-        """
-        wire, count = self._wire, len(self._bundles)
-        if wire.count == 1:
-            return
-        new_a, new_b = (int(side[wire.place]) for side in round_pairs(count, r % round_count(count)))
-        # the ends have nobody to send one of the two to
-        length, (down, up) = self._packed(
-            a if wire.place else None, b if wire.place < wire.count - 1 else None
-        )
-        from_below, from_above = wire.swap(up, down)
-        if 0 < wire.place < wire.count - 1:
-            self._unpack(self._bundles[new_a], from_above, length)
-        self._unpack(self._bundles[new_b], from_below if wire.place else from_above, length)
-
-    def _packed(self, *sent: int | None) -> tuple[int, list[np.ndarray]]:
-        """The weights of bundles that are not zero, each with its place; as many bytes on all processes."""
-        parts = [self._no_entries if b is None else self.point.entries_of(self._bundles[b]) for b in sent]
-        length = _rounded(int(self._wire.largest(np.array(max(len(place) for place, _ in parts)))))
-        return length, [
-            np.concatenate([_padded(place.astype(self._place), length, -1), _padded(value, length, 0)])
-            for place, value in parts
-        ]
-
-    def _unpack(self, bundle: tuple[int, int], packed: np.ndarray, length: int) -> None:
-        place, value = packed[: length * self._place.itemsize], packed[length * self._place.itemsize :]
-        place = place.view(self._place)
-        count = int(np.sum(place >= 0))
-        self.point.set_entries(bundle, place[:count], value.view(self._dtype)[:count])
+    def _told(self, moves: list[tuple[np.ndarray, ...]], numbers: list[float]) -> list[float]:
+        """Follows the moves of the other processes; the largest of all processes, number by number."""
+        if self._wire.count == 1:
+            return numbers
+        own = [struct.pack(_COUNTS, *(len(change) for _, _, change in moves)), struct.pack("@2d", *numbers)]
+        parts = self._wire.gather_parts(b"".join([*own, *(a.tobytes() for move in moves for a in move)]))
+        for place, part in enumerate(parts):
+            at = struct.calcsize(_COUNTS) + 16
+            for count in struct.unpack_from(_COUNTS, part) if place != self._wire.place else ():
+                row, label = np.frombuffer(part, np.int32, 2 * count, at).reshape(2, count)
+                change = np.frombuffer(part, self._dtype, count, at + 8 * count)
+                self.point.follow(row, label, change)
+                at += (8 + self._dtype.itemsize) * count
+        return np.max(
+            [struct.unpack_from("@2d", part, struct.calcsize(_COUNTS)) for part in parts], 0
+        ).tolist()
 
     def assess(self, tol: float) -> Assessment:
         self.point.begin_epoch(self._violation)
@@ -234,10 +220,16 @@ class _Countries:
         return Assessment(float(primal), float(dual), self._violation)
 
     def sweep(self, tol: float, shrinking: bool) -> tuple[float, float]:
-        worst = max([self.point.play(match, tol) for match in self._matches()])
-        kept = self.point.settle(shrinking)
-        worst, kept = self._wire.largest(np.array([worst, kept]))
-        return float(worst), float(kept)
+        worst = kept = 0.0
+        for r, match in enumerate(self._matches(), 1):
+            moves = []
+            for _ in range(_PLAYS):
+                worst = max(worst, self.point.play(match, tol))
+                moves.append(self.point.moves())
+            if r == round_count(len(self._bundles)):
+                kept = self.point.settle(shrinking)
+            worst, kept = self._told(moves, [worst, kept])
+        return worst, kept
 
     def alpha(self) -> sp.csr_array:
         """The dual variables of the matches of this process; of the rows of zeros on the first."""
@@ -298,17 +290,6 @@ class _Shares:
 
 def _bytes_of(alpha: sp.csr_array) -> int:
     return alpha.data.nbytes + alpha.indices.nbytes + alpha.indptr.nbytes
-
-
-def _rounded(length: int) -> int:
-    """A length not below, at most a quarter more: few lengths, few programs."""
-    step = 1 << max(length.bit_length() - 3, 0)
-    return max(-(-length // step), 1) * step
-
-
-def _padded(a: np.ndarray, length: int, fill: int) -> np.ndarray:
-    """The bytes of an array that is filled up to a length."""
-    return np.pad(a, (0, length - len(a)), constant_values=fill).view(np.uint8)
 
 
 def _gathered(wire: Wire, alpha: sp.csr_array) -> sp.csr_array:

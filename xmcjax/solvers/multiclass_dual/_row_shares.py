@@ -67,8 +67,7 @@ class RowShares:
             self.point.alpha = alpha
         self._alpha = alpha
         self._W += (part * change).astype(self._W.dtype)
-        place = np.flatnonzero(self._W)
-        self.point.set_entries((0, self._m), place, self._W.ravel()[place])
+        self.point.set_weights(self._W)
         if part < 1:
             self.point.assess(tol)  # which classes matter to each row, at the W that stands now
         violation = float(self._wire.largest(np.array(violation)))

@@ -10,9 +10,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xmcjax.solvers._peers import Peers
 
+# Bytes of the length of a part, and the least room for one.
+_LENGTH, _LEAST = 8, 1 << 12
+
 
 class Wire:
-    """Sums, maxima and neighbours over the processes of a mesh; every process makes the same calls.
+    """Sums, maxima and what each has, over the processes of a mesh; every process makes the same calls.
 
     Args:
         mesh: of one axis, with one device of every process (of ``jax.distributed``; a single process
@@ -40,6 +43,7 @@ class Wire:
         self.place, self.count = owners.index(jax.process_index()), len(owners)
         self._mesh, self._peers = mesh, peers
         self.sent = self.messages = 0
+        self._room = _LEAST
 
     def total(self, a: np.ndarray) -> np.ndarray:
         """The sum over the processes."""
@@ -53,22 +57,32 @@ class Wire:
         """Those of all processes, which have the same shape, along a new first axis."""
         return self._call("gather", a)[0]
 
-    def swap(self, up: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Arrays for the next place and for the one before.
+    def gather_parts(self, part: bytes) -> list[bytes]:
+        """Those of all processes, of any length each, in the order of the places.
 
-        Returns:
-            What came from the place before, and from the next one; zeros where there is none.
+        One message in most calls: each has room for the longest of the last one, rounded up, and says its
+        length. Where a part has grown beyond, all are sent again.
         """
-        from_below, from_above = self._call("swap", up, down)
-        return from_below, from_above
+        while True:
+            length = np.frombuffer(np.int64(len(part)).tobytes(), np.uint8)
+            room = np.zeros(_LENGTH + self._room, np.uint8)
+            room[:_LENGTH] = length
+            fits = min(len(part), self._room)
+            room[_LENGTH : _LENGTH + fits] = np.frombuffer(part, np.uint8, fits)
+            parts = self.gather(room)
+            lengths = np.ascontiguousarray(parts[:, :_LENGTH]).view(np.int64)[:, 0].tolist()
+            before, longest = self._room, max(lengths)
+            # of few sizes, each of which has a program of its own
+            self._room = max(1 << max(longest - 1, 0).bit_length(), self._room // 2, _LEAST)
+            if longest <= before:
+                return [
+                    p[_LENGTH : _LENGTH + length].tobytes() for p, length in zip(parts, lengths, strict=True)
+                ]
 
     def _call(self, kind: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         if self.count == 1:
             return tuple(a[None] if kind == "gather" else a for a in arrays)
-        taken = arrays
-        if kind == "swap":  # the ends have nobody beyond them
-            taken = arrays[: 1 + (self.place > 0)] if self.place < self.count - 1 else arrays[1:]
-        self.sent, self.messages = self.sent + sum(a.nbytes for a in taken), self.messages + len(taken)
+        self.sent, self.messages = self.sent + sum(a.nbytes for a in arrays), self.messages + len(arrays)
         return self._peers.apart(lambda: self._sent(kind, arrays))
 
     def _sent(self, kind: str, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
@@ -85,17 +99,11 @@ class Wire:
 
 @functools.cache
 def _program(mesh: Mesh, kind: str):
-    axis, count = mesh.axis_names[0], mesh.size
-    up, down = [(p, p + 1) for p in range(count - 1)], [(p + 1, p) for p in range(count - 1)]
-
-    def swap(upwards, downwards):
-        return jax.lax.ppermute(upwards, axis, up), jax.lax.ppermute(downwards, axis, down)
-
+    axis = mesh.axis_names[0]
     steps = {
         "total": lambda *a: jax.lax.psum(a, axis),
         "largest": lambda *a: jax.lax.pmax(a, axis),
         "gather": lambda *a: tuple(jax.lax.all_gather(b[0], axis)[None] for b in a),
-        "swap": swap,
     }
     split = PartitionSpec(axis)
     return jax.jit(jax.shard_map(steps[kind], mesh=mesh, in_specs=split, out_specs=split))
