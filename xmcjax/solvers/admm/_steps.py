@@ -43,6 +43,7 @@ from xmcjax.solvers._base import Status
 from xmcjax.solvers._formulations import LeeLinWahba, TopKBeta
 from xmcjax.solvers._progress import starting_point
 from xmcjax.solvers._search import MARGIN
+from xmcjax.solvers.admm._memory import check_memory
 from xmcjax.solvers.admm._problem import Problem
 
 _RELAXED = 1.8
@@ -169,6 +170,8 @@ def init(problem: Problem, alpha=None) -> State:
 
     Raises:
         ValueError, TypeError: dual variables of another shape, or not finite.
+        DeviceMemoryError: lanes that do not fit into what is free on the device, where that tells, and how
+            many would: give them to further problems.
 
     Example:
         >>> from xmcjax import linops
@@ -177,6 +180,7 @@ def init(problem: Problem, alpha=None) -> State:
         >>> init(lanes, np.zeros((3, 3))).steps.tolist()
         [0, 0]
     """
+    check_memory(problem, _start, advance, HParams())
     return _start(problem) if alpha is None else _start_from(problem, jnp.asarray(_given(problem, alpha)))
 
 
