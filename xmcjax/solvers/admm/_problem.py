@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import name_of, whole_number
+from xmcjax._finite import place_not_finite
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_range, check_squared_norms
@@ -114,8 +115,8 @@ def problem(
 
     Raises:
         ValueError: an unknown formulation; C, k, weight, classes or members out of range; shapes that do not
-            match; rows whose squares overflow; more than 8,192 rows and features, or more than 4 GiB of
-            features in float64.
+            match; rows whose squares overflow, or inner products that are not finite; more than 8,192 rows
+            and features, or more than 4 GiB of features in float64.
         TypeError: k or classes that are no whole numbers, masks that are not boolean, features that are no
             operator.
 
@@ -190,7 +191,11 @@ def _in_basis(op: LinOp | Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         )
     if isinstance(op, Gram):
         K = np.asarray(op.K, np.float64)
-        check_squared_norms(np.diagonal(K))
+        if (place := place_not_finite(K)) is not None:
+            row, column, found = place
+            raise ValueError(
+                f"expected finite inner products, found {found} in row {row}, column {column} of K"
+            )
         values, U = abandonable(lambda: np.linalg.eigh((K + K.T) / 2))
         there = values > float(np.finfo(op.dtype).eps) * values[-1]  # the rest is rounding of K
         root, U = np.sqrt(values[there]), U[:, there]

@@ -32,6 +32,7 @@ parameters", 2000 (ρ). The steps of the host, with the same formulas, are :mod:
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -51,9 +52,10 @@ _CHECK = 5
 # ρ is looked at every so many steps, and from each of these steps on after half as many; changes of it that
 # are let be, and the range that it stays in, relative to the first.
 _EARLY, _DECADES, _BALANCED, _RANGE = 10, (100, 1000, 10_000, 100_000), 1.5, 1e8
-# Steps in float32 without progress after which rounding is taken to be the reason, at least; it may also be a
-# quarter of all steps. Progress is a gap that falls by a tenth, or a dual that rises by a twentieth.
-_IDLE = 200
+# Steps in float32 without progress after which rounding is taken to be the reason, at least; it may also be
+# four fifths of all steps. Progress is a gap that falls by a tenth, or a dual that rises by a twentieth.
+# Lanes of float64 go as long without any while ρ is far from its best, and end well all the same.
+_IDLE = 800
 # Steps in float32 without progress after which longer weights are tried, and by how much, in units of its
 # rounding.
 _TRIED, _LONGER = 20, (8, 64, 512, 4096, 32768)
@@ -117,7 +119,8 @@ def _rows(problem: Problem) -> _Rows:
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     """a [p, q] times b [q, lanes, m]."""
-    flat = jnp.matmul(a, b.reshape(b.shape[0], -1), precision="highest")
+    # features that are all 0 have an empty basis, of which no axis can be left to be inferred
+    flat = jnp.matmul(a, b.reshape(b.shape[0], math.prod(b.shape[1:])), precision="highest")
     return flat.reshape(a.shape[0], *b.shape[1:])
 
 
@@ -196,7 +199,8 @@ def _given(problem: Problem, alpha) -> np.ndarray:
 @jax.jit
 def _start(problem: Problem) -> State:
     form, rows, m = problem.formulation, _rows(problem), problem.classes
-    there = jnp.broadcast_to(rows.there & form.exists(rows.there, rows.y), (*rows.y.shape, m))
+    there = jnp.broadcast_to(rows.there, (*rows.y.shape, m))
+    there &= form.exists(there, rows.y)
     count: Any = m
     if problem.members is not None:
         there &= problem.members
@@ -345,7 +349,7 @@ def _looked(problem: Problem, rows: _Rows, hp: HParams, state: State, h, new, su
     since = jnp.where(due & progress, state.steps, state.since)
     status = jnp.where(state.steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
     if dtype == jnp.float32:
-        stalled = state.steps - since > jnp.maximum(_IDLE, state.steps // 4)
+        stalled = state.steps - since > jnp.maximum(_IDLE, 4 * (state.steps // 5))
         status = jnp.where(stalled, Status.STALLED, status)
     status = jnp.where(gap <= state.target * jnp.asarray(hp.tol, dtype), Status.CONVERGED, status)
     status = jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32)
