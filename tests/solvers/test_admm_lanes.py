@@ -179,6 +179,15 @@ def test_the_start_is_inside_the_dual_set_and_the_same_for_all_classes(formulati
         assert admm.proof(lanes, state, lane, 1e-3).dual <= lowest * (1 + 1e-9)
 
 
+def test_a_start_of_zeros_is_none():
+    """ρ would be C otherwise, whatever the lengths of the rows."""
+    X, y = svm_problem(m=4)
+    lanes = problem(1e6 * X, y, "ww", C=[1e-12, 1e-10])
+    cold, zeros = admm.init(lanes), admm.init(lanes, np.zeros((20, 4)))
+    jax.tree.map(np.testing.assert_array_equal, cold, zeros)
+    assert np.all(np.asarray(SOLVER.run(lanes, admm.HParams(), zeros).status) == Status.CONVERGED)
+
+
 @pytest.mark.parametrize("given", [np.zeros((3, 7), np.float32), Gram(jnp.zeros((3, 3)))], ids=["X", "K"])
 def test_features_that_are_all_zero(given):
     """The basis of the rows is empty then."""
@@ -271,6 +280,7 @@ WRONG = [
     (dict(y=np.zeros((3, 20), int), classes=4, C=[1.0, 2.0]), ValueError, "expected C and mask for 3 lanes"),
     (dict(members=np.ones(4)), TypeError, "members: expected a boolean mask"),
     (dict(members=np.ones(3, bool)), ValueError, r"members: expected \[4\] or \[lanes, 4\]"),
+    (dict(members=np.ones((0, 4), bool)), ValueError, r"members: .*\[lanes, 4\], got \[0, 4\]"),
     (dict(members=np.arange(4) < 1), ValueError, "members: expected at least 2 classes in a lane, got 1"),
     (dict(y=np.zeros(3, int)), ValueError, "expected a class for each of 20 rows"),
 ]

@@ -172,7 +172,7 @@ def _members(members, m: int, k: int) -> np.ndarray | None:
     members = _sparse.array(members, "members")
     if members.dtype != bool:
         raise TypeError(f"members: expected a boolean mask, got {members.dtype}")
-    if members.ndim not in (1, 2) or members.shape[-1] != m:
+    if members.ndim not in (1, 2) or members.shape[-1] != m or not len(members):
         raise ValueError(f"members: expected [{m}] or [lanes, {m}], got {list(members.shape)}")
     members = np.atleast_2d(members)
     fewest = int(members.sum(axis=1).min())

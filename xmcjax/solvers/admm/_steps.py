@@ -167,7 +167,7 @@ def init(problem: Problem, alpha=None) -> State:
     Args:
         problem: of the lanes.
         alpha: dual variables [n, m] to start from, sparse or dense, the same for all lanes; brought into the
-            dual set of each first. None for the start that is said.
+            dual set of each first. None, or 0 for all, for the start that is said.
 
     Raises:
         ValueError, TypeError: dual variables of another shape, or not finite.
@@ -176,10 +176,12 @@ def init(problem: Problem, alpha=None) -> State:
         >>> from xmcjax import linops
         >>> from xmcjax.solvers import admm
         >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
-        >>> init(lanes, np.zeros((3, 3))).steps.tolist()
-        [0, 0]
+        >>> init(lanes, np.full((3, 3), 0.2)).dual[0, :, 1].round(1).tolist()
+        [0.1, 0.2]
     """
-    return _start(problem) if alpha is None else _start_from(problem, jnp.asarray(_given(problem, alpha)))
+    given = None if alpha is None else _given(problem, alpha)
+    # of dual variables that are 0 no ρ can be told
+    return _start(problem) if given is None or not given.any() else _start_from(problem, jnp.asarray(given))
 
 
 def _given(problem: Problem, alpha) -> np.ndarray:
