@@ -165,6 +165,57 @@ def test_a_start_from_other_dual_variables(formulation):
     np.testing.assert_allclose(found.value[0], least(X, y, formulation, 0.5), rtol=1e-5)
 
 
+@pytest.mark.parametrize("formulation", LOSSES)
+def test_the_start_is_inside_the_dual_set_and_the_same_for_all_classes(formulation):
+    X, y = svm_problem(m=5)
+    members = np.array([[True] * 5, [True, True, False, True, True]])
+    lanes = problem(X, y, formulation, C=[0.8, 0.3], members=members)
+    state = admm.init(lanes)
+    for lane, C in enumerate((0.8, 0.3)):
+        rows = members[lane][y]
+        others = np.arange(5) != y[:, None]
+        exists = rows[:, None] & members[lane] & (others | formulation.startswith("ovr"))
+        alpha = admm.dual_variables(lanes, state, lane).toarray()
+        np.testing.assert_array_equal(alpha > 0, exists)
+        assert np.ptp(alpha[exists]) < 1e-12
+        kept = np.flatnonzero(members[lane])
+        lowest = least(X[rows], np.searchsorted(kept, y[rows]), formulation, C, len(kept))
+        assert admm.proof(lanes, state, lane, 1e-3).dual <= lowest * (1 + 1e-9)
+
+
+def test_a_start_of_zeros_is_none():
+    """ρ would be C otherwise, whatever the lengths of the rows."""
+    X, y = svm_problem(m=4)
+    lanes = problem(1e6 * X, y, "ww", C=[1e-12, 1e-10])
+    cold, zeros = admm.init(lanes), admm.init(lanes, np.zeros((20, 4)))
+    jax.tree.map(np.testing.assert_array_equal, cold, zeros)
+    assert np.all(np.asarray(SOLVER.run(lanes, admm.HParams(), zeros).status) == Status.CONVERGED)
+
+
+@pytest.mark.parametrize("given", [np.zeros((3, 7), np.float32), Gram(jnp.zeros((3, 3)))], ids=["X", "K"])
+def test_features_that_are_all_zero(given):
+    """The basis of the rows is empty then."""
+    lanes = problem(given, [0, 1, 2], "ww", C=0.5)
+    assert lanes.features.shape == (3, 0)
+    found = SOLVER.run(lanes)
+    assert Status(int(found.status[0])) == Status.CONVERGED
+    assert float(found.value[0]) == 3.0 and found.weights.shape == (1, given.shape[1], 3)
+
+
+def test_a_long_time_without_progress_is_not_taken_for_rounding():
+    """ρ is wrong by a factor of 500 in the beginning, and float64 takes as many steps."""
+    rng, y = np.random.default_rng(0), np.arange(200) % 5
+    X = rng.normal(size=(200, 20)) + 1.5 * rng.normal(size=(5, 20))[y]
+    value, steps = [], []
+    for dtype in (np.float32, np.float64):
+        found = SOLVER.run(problem(X.astype(dtype), y, "ovr_squared", C=100.0))
+        assert Status(int(found.status[0])) == Status.CONVERGED
+        value.append(float(found.value[0]))
+        steps.append(int(found.diagnostics.steps[0]))
+    np.testing.assert_allclose(*value, rtol=2e-3)
+    assert min(steps) > 1000
+
+
 def separable(C, tol=1e-3, **more):
     """Long rows of classes that can be separated: at the optimum gains are 0 but for rounding."""
     rng = np.random.default_rng(0)
@@ -208,6 +259,11 @@ def test_numbers_that_overflow():
     assert "look for huge feature values or a huge C" in found.remedy
 
 
+def test_weights_of_numbers_that_overflow_warn_of_nothing():
+    X, y = svm_problem(dtype=np.float32)
+    assert admm.solve(X, y, C=1e38).status == Status.NONFINITE
+
+
 def test_it_goes_on_from_where_it_ended():
     X, y = svm_problem(m=4)
     lanes = problem(X, y, "ww", C=[0.8, 2.0])
@@ -228,6 +284,7 @@ WRONG = [
     (dict(y=np.zeros((3, 20), int), classes=4, C=[1.0, 2.0]), ValueError, "expected C and mask for 3 lanes"),
     (dict(members=np.ones(4)), TypeError, "members: expected a boolean mask"),
     (dict(members=np.ones(3, bool)), ValueError, r"members: expected \[4\] or \[lanes, 4\]"),
+    (dict(members=np.ones((0, 4), bool)), ValueError, r"members: .*\[lanes, 4\], got \[0, 4\]"),
     (dict(members=np.arange(4) < 1), ValueError, "members: expected at least 2 classes in a lane, got 1"),
     (dict(y=np.zeros(3, int)), ValueError, "expected a class for each of 20 rows"),
 ]
@@ -247,6 +304,13 @@ def test_limits_are_refused():
         SOLVER.run(lanes, admm.HParams(tol=-1.0))
     with pytest.raises(ValueError, match="max_steps: expected at least 0"):
         SOLVER.run(lanes, admm.HParams(max_steps=-1))
+    with pytest.raises(ValueError, match="max_steps: expected at most 2147483647, got 2147483648"):
+        SOLVER.run(lanes, admm.HParams(max_steps=2**31))
+    for wrong in (np.nan, np.inf):
+        K = (X @ X.T).astype(np.float32)
+        K[3, 5] = wrong
+        with pytest.raises(ValueError, match=f"inner products, found {wrong} in row 3, column 5 of K"):
+            admm.problem(Gram(jnp.asarray(K)), y)
     wide = linops.make(sp.csr_matrix(([1.0], ([0], [0])), shape=(9000, 9000)))
     with pytest.raises(ValueError, match=r"expected at most 8192 rows or features.*take another solver"):
         admm.problem(wide, np.arange(9000) % 2)

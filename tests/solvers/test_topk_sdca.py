@@ -313,6 +313,19 @@ def test_long_rows_converge_in_float32():
     assert np.max(state.dual) < 0.02 / 3
 
 
+@pytest.mark.parametrize("kind", [sp.csr_array, np.asarray], ids=["sparse", "dense"])
+def test_rounding_at_the_last_epoch_does_not_hide_the_end(kind):
+    """Gains are 0 but for rounding, which C multiplies: only weights a little longer have a small gap."""
+    rng, y = np.random.default_rng(3), np.arange(24) % 4
+    X, C = rng.normal(size=(24, 40)).astype(np.float32), 1000 * rng.uniform(0.1, 3, 24)
+    with jax.enable_x64(False):
+        found = topk_sdca.solve(kind(X), y, 2, 1.0, weight=C, max_epochs=40)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
+    primal = objective(X, y, found.W.T.astype(np.float64), C, "topk_alpha", 2)
+    np.testing.assert_allclose(primal, found.primal, rtol=1e-6)
+    assert primal <= dual_references.bound(X, y, 4, "alpha", 2, C) * (1 + 1e-3)
+
+
 def test_large_and_small_scales():
     X, y = svm_problem(**SIZE)
     hp = dataclasses.replace(TIGHT, tol=1e-6)

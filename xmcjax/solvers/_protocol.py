@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from xmcjax._arguments import whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._base import Status, remedies
 from xmcjax.solvers._implicit import Conditions, fixed, implicit, refused
@@ -137,8 +138,12 @@ class Solver:
             TypeError: arrays that are traced by jit or vmap where the solver is not pure, or a derivative
                 of a solver that has none.
             NotImplementedError: a second derivative.
+            ValueError: a whole number of `hp` that is none of 32 bits.
         """
         hp = self.hparams() if hp is None else hp
+        for path, value in jax.tree_util.tree_leaves_with_path(hp):
+            if isinstance(value, int) and not isinstance(value, bool):
+                whole_number(str(path[-1]).removeprefix("."), value, -(2**31))
         parameters = problem, hp
         if isinstance(self.derivative, str):
             parameters = refused(self.derivative, parameters)

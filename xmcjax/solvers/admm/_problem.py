@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import name_of, whole_number
+from xmcjax._finite import place_not_finite
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_range, check_squared_norms
@@ -116,8 +117,8 @@ def problem(
 
     Raises:
         ValueError: an unknown formulation; C, k, weight, classes or members out of range; shapes that do not
-            match; rows whose squares overflow; inner products with a negative eigenvalue; more than 8,192
-            rows and features, or more than 4 GiB of features in float64.
+            match; rows whose squares overflow; inner products that are not finite or have a negative
+            eigenvalue; more than 8,192 rows and features, or more than 4 GiB of features in float64.
         TypeError: k or classes that are no whole numbers, masks that are not boolean, features that are no
             operator.
 
@@ -173,7 +174,7 @@ def _members(members, m: int, k: int) -> np.ndarray | None:
     members = _sparse.array(members, "members")
     if members.dtype != bool:
         raise TypeError(f"members: expected a boolean mask, got {members.dtype}")
-    if members.ndim not in (1, 2) or members.shape[-1] != m:
+    if members.ndim not in (1, 2) or members.shape[-1] != m or not len(members):
         raise ValueError(f"members: expected [{m}] or [lanes, {m}], got {list(members.shape)}")
     members = np.atleast_2d(members)
     fewest = int(members.sum(axis=1).min())
@@ -192,7 +193,11 @@ def _in_basis(op: LinOp | Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         )
     if isinstance(op, Gram):
         K = np.asarray(op.K, np.float64)
-        check_squared_norms(np.diagonal(K))
+        if (place := place_not_finite(K)) is not None:
+            row, column, found = place
+            raise ValueError(
+                f"expected finite inner products, found {found} in row {row}, column {column} of K"
+            )
         values, U = abandonable(lambda: np.linalg.eigh((K + K.T) / 2))
         rounding = max(_ASIDE, len(K) * float(np.finfo(op.dtype).eps)) * np.abs(values).max()
         if values[0] < -rounding:

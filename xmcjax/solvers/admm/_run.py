@@ -161,7 +161,8 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
         raise ValueError(f"tol: expected a number from 0, got {tol}")
     alpha, y = dual_variables(problem, state, lane), np.asarray(problem.y[lane])
     bound, form, k = np.asarray(problem.bound[lane], np.float64), problem.formulation, problem.k
-    W = np.asarray(problem.rotation, np.float64) @ np.asarray(state.best_weights[:, lane], np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # as the status may say
+        W = np.asarray(problem.rotation, np.float64) @ np.asarray(state.best_weights[:, lane], np.float64)
     kept: Any = slice(None)
     if problem.members is not None:
         kept = np.flatnonzero(np.asarray(problem.members[lane]))

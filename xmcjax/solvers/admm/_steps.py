@@ -32,6 +32,7 @@ parameters", 2000 (ρ). The steps of the host, with the same formulas, are :mod:
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -52,9 +53,10 @@ _CHECK = 5
 # ρ is looked at every so many steps, and from each of these steps on after half as many; changes of it that
 # are let be, and the range that it stays in, relative to the first.
 _EARLY, _DECADES, _BALANCED, _RANGE = 10, (100, 1000, 10_000, 100_000), 1.5, 1e8
-# Steps in float32 without progress after which rounding is taken to be the reason, at least; it may also be a
-# quarter of all steps. Progress is a gap that falls by a tenth, or a dual that rises by a twentieth.
-_IDLE = 200
+# Steps in float32 without progress after which rounding is taken to be the reason, at least; it may also be
+# four fifths of all steps. Progress is a gap that falls by a tenth, or a dual that rises by a twentieth.
+# Lanes of float64 go as long without any while ρ is far from its best, and end well all the same.
+_IDLE = 800
 # Steps in float32 without progress after which longer weights are tried, and by how much, in units of its
 # rounding.
 _TRIED, _LONGER = 20, (8, 64, 512, 4096, 32768)
@@ -118,8 +120,8 @@ def _rows(problem: Problem) -> _Rows:
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     """a [p, q] times b [q, lanes, m]."""
-    # features that are all zero have a basis of none, for which -1 is no size
-    flat = jnp.matmul(a, b.reshape(b.shape[0], b.shape[1] * b.shape[2]), precision="highest")
+    # features that are all 0 have an empty basis, of which no axis can be left to be inferred
+    flat = jnp.matmul(a, b.reshape(b.shape[0], math.prod(b.shape[1:])), precision="highest")
     return flat.reshape(a.shape[0], *b.shape[1:])
 
 
@@ -166,7 +168,7 @@ def init(problem: Problem, alpha=None) -> State:
     Args:
         problem: of the lanes.
         alpha: dual variables [n, m] to start from, sparse or dense, the same for all lanes; brought into the
-            dual set of each first. None for the start that is said.
+            dual set of each first. None, or 0 for all, for the start that is said.
 
     Raises:
         ValueError, TypeError: dual variables of another shape, or not finite.
@@ -177,11 +179,13 @@ def init(problem: Problem, alpha=None) -> State:
         >>> from xmcjax import linops
         >>> from xmcjax.solvers import admm
         >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
-        >>> init(lanes, np.zeros((3, 3))).steps.tolist()
-        [0, 0]
+        >>> init(lanes, np.full((3, 3), 0.2)).dual[0, :, 1].round(1).tolist()
+        [0.1, 0.2]
     """
     check_memory(problem, _start, advance, HParams())
-    return _start(problem) if alpha is None else _start_from(problem, jnp.asarray(_given(problem, alpha)))
+    given = None if alpha is None else _given(problem, alpha)
+    # of dual variables that are 0 no ρ can be told
+    return _start(problem) if given is None or not given.any() else _start_from(problem, jnp.asarray(given))
 
 
 def _given(problem: Problem, alpha) -> np.ndarray:
@@ -201,7 +205,8 @@ def _given(problem: Problem, alpha) -> np.ndarray:
 @jax.jit
 def _start(problem: Problem) -> State:
     form, rows, m = problem.formulation, _rows(problem), problem.classes
-    there = jnp.broadcast_to(rows.there & form.exists(rows.there, rows.y), (*rows.y.shape, m))
+    there = jnp.broadcast_to(rows.there, (*rows.y.shape, m))
+    there &= form.exists(there, rows.y)
     count: Any = m
     if problem.members is not None:
         there &= problem.members
@@ -350,7 +355,7 @@ def _looked(problem: Problem, rows: _Rows, hp: HParams, state: State, h, new, su
     since = jnp.where(due & progress, state.steps, state.since)
     status = jnp.where(state.steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
     if dtype == jnp.float32:
-        stalled = state.steps - since > jnp.maximum(_IDLE, state.steps // 4)
+        stalled = state.steps - since > jnp.maximum(_IDLE, 4 * (state.steps // 5))
         status = jnp.where(stalled, Status.STALLED, status)
     status = jnp.where(gap <= state.target * jnp.asarray(hp.tol, dtype), Status.CONVERGED, status)
     status = jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32)
