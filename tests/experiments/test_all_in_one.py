@@ -102,9 +102,7 @@ def test_speed_and_training_times(tmp_path):
 
 def test_the_cost_model_is_fixed_by_one_and_two_processes(tmp_path, monkeypatch):
     a, b, c, bytes_ = 8.0, 1e-8, 1e-3, 1_000_000
-    truth = {
-        p: a / p + b * (p - 1) / p * 2 * bytes_ + c * 10 * (2 * p - 1) * (p > 1) for p in (1, 2, 4)
-    }
+    truth = {p: a / p + b * (p - 1) / p * 2 * bytes_ + c * 10 * (2 * p - 1) * (p > 1) for p in (1, 2, 4)}
     monkeypatch.setattr(
         *(cost_model, "measured"),
         lambda data, count: {"seconds": truth[count], "bytes": bytes_, "message": c},
