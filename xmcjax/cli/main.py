@@ -217,9 +217,10 @@ def _warnings_in_one_line():
 
 
 def _device_is_full(error: RuntimeError) -> bool:
-    from xmcjax._device_memory import ran_out
+    # JAX has one class for everything that happens on a device; the text begins with the status.
+    from jax.errors import JaxRuntimeError
 
-    return ran_out(error)
+    return isinstance(error, JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
 
 
 def _no_thread(error: RuntimeError) -> bool:
