@@ -176,8 +176,8 @@ def init(problem: Problem, alpha=None) -> State:
         >>> from xmcjax import linops
         >>> from xmcjax.solvers import admm
         >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
-        >>> init(lanes, np.full((3, 3), 0.2)).dual[0, :, 1].round(1).tolist()
-        [0.1, 0.2]
+        >>> init(lanes, np.full((3, 3), 0.25)).dual[0, 1].tolist()
+        [0.0, 0.25, 0.25]
     """
     given = None if alpha is None else _given(problem, alpha)
     # of dual variables that are 0 no ρ can be told
@@ -263,7 +263,8 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     Example:
         >>> from xmcjax import linops
         >>> from xmcjax.solvers import admm
-        >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
+        >>> X = np.float32([[1, 0], [0, 1], [1, 1]])
+        >>> lanes = admm.problem(linops.make(X), [0, 1, 2], C=[1.0, 10.0])
         >>> step(lanes, HParams(), init(lanes)).steps.tolist()
         [1, 1]
     """
@@ -388,7 +389,8 @@ def advance(problem: Problem, hp: HParams, state: State, count) -> State:
     Example:
         >>> from xmcjax import linops
         >>> from xmcjax.solvers import admm
-        >>> lanes = admm.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], C=[0.1, 1.0])
+        >>> X = np.float32([[1, 0], [0, 1], [1, 1]])
+        >>> lanes = admm.problem(linops.make(X), [0, 1, 2], C=[1.0, 10.0])
         >>> advance(lanes, HParams(tol=0.0), init(lanes), 7).steps.tolist()
         [7, 7]
     """
