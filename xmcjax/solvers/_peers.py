@@ -91,6 +91,8 @@ class Peers:
         if self._others:
             if self._worker is not None:
                 self._worker.end()
+                if error is None:  # it has nothing left to do
+                    self._worker.thread.join()
             with self._note:
                 self._end(error)
 
