@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
 from xmcjax._arguments import MOST_THREADS, name_of, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._platform import committed_to_host, on_host
 from xmcjax._pytrees import pytree
-from xmcjax._range import check_norms, check_range, check_squared_norms
+from xmcjax._range import check_norms, check_not_all_zero, check_range, check_squared_norms
 from xmcjax.solvers._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
 
@@ -115,9 +114,7 @@ def checked_features(X, C, zeros: bool = False) -> tuple[Any, float | np.ndarray
     C = _checked_C(C, X.shape[0], dtype, zeros)
     linops.check_features(X)
     check_norms(X, dtype)
-    values = X.data if sp.issparse(X) else X
-    if not values.any():
-        raise ValueError(f"expected features that are not all zero, found {X.shape[0]} rows of zeros")
+    check_not_all_zero(X)
     return X, C
 
 
