@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any
 
 import jax
@@ -191,14 +192,12 @@ class Peers:
             return function()
         if self._worker is None:
             self._worker = _Worker()
-        call = self._worker.begin(function)
+        outcome = self._worker.begin(function)
         _threads.append(self._worker.thread)
-        while not call.ended.wait(0.2):
+        while not wait([outcome], 0.2).done:
             self.look()
         _threads.remove(self._worker.thread)
-        if call.error is not None:
-            raise call.error
-        return call.value
+        return outcome.result()
 
     def look(self) -> None:
         """To be called while this process waits for others.
@@ -274,34 +273,18 @@ class Peers:
             _threads.append(self._watcher)
 
 
-class _Call:
-    """A call that is made in another thread."""
-
-    def __init__(self, function: Callable[[], Any]):
-        self.function, self.ended = function, threading.Event()
-        self.value: Any = None
-        self.error: BaseException | None = None
-
-    def make(self) -> None:
-        try:
-            self.value = self.function()
-        except BaseException as error:  # the caller raises it
-            self.error = error
-        self.ended.set()
-
-
 class _Worker:
-    """A thread that makes one call after the other."""
+    """A thread that makes one call after the other; the interpreter does not wait for it at its end."""
 
     def __init__(self):
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Future, Callable[[], Any]] | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
-    def begin(self, function: Callable[[], Any]) -> _Call:
-        call = _Call(function)
-        self._calls.put(call)
-        return call
+    def begin(self, function: Callable[[], Any]) -> Future:
+        outcome: Future = Future()
+        self._calls.put((outcome, function))
+        return outcome
 
     def end(self) -> None:
         """Lets the thread end after the calls that were begun."""
@@ -309,7 +292,11 @@ class _Worker:
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
-            call.make()
+            outcome, function = call
+            try:
+                outcome.set_result(function())
+            except BaseException as error:  # the caller raises it
+                outcome.set_exception(error)
 
 
 class Disagreement(ValueError):
