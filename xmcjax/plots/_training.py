@@ -218,13 +218,14 @@ def _by_step(
     steps: Iterable[StepRecord], numbers: Callable[[StepRecord], np.ndarray], ax: Axes | None
 ) -> Axes:
     """The median of numbers of the labels that make each Newton step, and a band."""
-    steps = list(steps)
     of_step: dict[int, list[float]] = defaultdict(list)
+    found = 0
     for record in steps:
+        found += len(record.labels)
         for made, number in zip(record.newton_steps, numbers(record), strict=True):
             if np.isfinite(number):
                 of_step[int(made)].append(float(number))
-    if not of_step and any(len(record.labels) for record in steps):
+    if found and not of_step:
         raise ValueError("steps: expected finite numbers, of labels whose start is among them, found none")
     if not of_step:
         raise ValueError("steps: expected what a training was observed with, found no step")
