@@ -44,7 +44,8 @@ from xmcjax.solvers.multiclass_dual._wire import Wire
 _log = logging.getLogger(__name__)
 # Visits of an instance in a match: the second costs less than the messages of an epoch more.
 _PLAYS = 2
-_COUNTS = f"@{_PLAYS}q"
+# What a process tells before its moves: how many there are of each visit, and two numbers.
+_HEAD = struct.Struct(f"@{_PLAYS}q2d")
 
 
 @needs_threads_of_jax
@@ -196,18 +197,17 @@ class _Countries:
         """Follows the moves of the other processes; the largest of all processes, number by number."""
         if self._wire.count == 1:
             return numbers
-        own = [struct.pack(_COUNTS, *(len(change) for _, _, change in moves)), struct.pack("@2d", *numbers)]
-        parts = self._wire.gather_parts(b"".join([*own, *(a.tobytes() for move in moves for a in move)]))
+        head = _HEAD.pack(*(len(change) for _, _, change in moves), *numbers)
+        parts = self._wire.gather_parts(b"".join([head, *(a.tobytes() for move in moves for a in move)]))
+        heads = [_HEAD.unpack_from(part) for part in parts]
         for place, part in enumerate(parts):
-            at = struct.calcsize(_COUNTS) + 16
-            for count in struct.unpack_from(_COUNTS, part) if place != self._wire.place else ():
+            at = _HEAD.size
+            for count in heads[place][:_PLAYS] if place != self._wire.place else ():
                 row, label = np.frombuffer(part, np.int32, 2 * count, at).reshape(2, count)
                 change = np.frombuffer(part, self._dtype, count, at + 8 * count)
                 self.point.follow(row, label, change)
                 at += (8 + self._dtype.itemsize) * count
-        return np.max(
-            [struct.unpack_from("@2d", part, struct.calcsize(_COUNTS)) for part in parts], 0
-        ).tolist()
+        return np.max([head[_PLAYS:] for head in heads], axis=0).tolist()
 
     def assess(self, tol: float) -> Assessment:
         self.point.begin_epoch(self._violation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 
 import jax
 import numpy as np
@@ -10,8 +11,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xmcjax.solvers._peers import Peers
 
-# Bytes of the length of a part, and the least room for one.
-_LENGTH, _LEAST = 8, 1 << 12
+# How the length of a part is told, and the least room for one.
+_LENGTH, _LEAST = struct.Struct("@q"), 1 << 12
 
 
 class Wire:
@@ -64,19 +65,17 @@ class Wire:
         length. Where a part has grown beyond, all are sent again.
         """
         while True:
-            length = np.frombuffer(np.int64(len(part)).tobytes(), np.uint8)
-            room = np.zeros(_LENGTH + self._room, np.uint8)
-            room[:_LENGTH] = length
-            fits = min(len(part), self._room)
-            room[_LENGTH : _LENGTH + fits] = np.frombuffer(part, np.uint8, fits)
+            room = np.zeros(_LENGTH.size + self._room, np.uint8)
+            told = np.frombuffer(_LENGTH.pack(len(part)) + part, np.uint8)[: len(room)]
+            room[: len(told)] = told
             parts = self.gather(room)
-            lengths = np.ascontiguousarray(parts[:, :_LENGTH]).view(np.int64)[:, 0].tolist()
+            lengths = [_LENGTH.unpack_from(p)[0] for p in parts]
             before, longest = self._room, max(lengths)
             # of few sizes, each of which has a program of its own
             self._room = max(1 << max(longest - 1, 0).bit_length(), self._room // 2, _LEAST)
             if longest <= before:
                 return [
-                    p[_LENGTH : _LENGTH + length].tobytes() for p, length in zip(parts, lengths, strict=True)
+                    p[_LENGTH.size :][:length].tobytes() for p, length in zip(parts, lengths, strict=True)
                 ]
 
     def _call(self, kind: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
