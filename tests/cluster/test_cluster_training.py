@@ -210,6 +210,29 @@ def test_workers_that_are_killed_cost_no_label(monkeypatch):
     assert_same_bits(found, expected)
 
 
+def test_results_that_died_with_their_workers_are_made_again():
+    X, Y = small(labels=60)
+    found = {}
+    with local_cluster(2) as client:
+
+        def wait_until(holds):
+            end = time.monotonic() + 60
+            while not holds({state.status for state in client.futures.values()}):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+
+        def sink(result):
+            if not found:
+                wait_until(lambda states: "pending" not in states)
+                for worker in dask_processes.children(os.getpid()):
+                    os.kill(worker, signal.SIGKILL)
+                wait_until(lambda states: "lost" in states)
+            found[result.label] = result
+
+        train_on_cluster(client, X, Y, OneVsAll(), sink, shard_size=10)
+    assert_same_bits(found, alone(X, Y)[0])
+
+
 def test_labels_of_a_worker_that_is_silent_are_given_to_others(monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.import_module("xmcjax.cluster._dispatch"), "SILENCE", 3)
     X, Y = busy()

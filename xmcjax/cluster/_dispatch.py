@@ -306,9 +306,13 @@ class Dispatcher(Generic[Work]):
             return
         number, _ = self._futures.pop(future.key, (None, None))
         piece = self._open.get(number) if number is not None else None
-        if future.status in ("cancelled", "lost"):
+        if future.status == "cancelled":
             if piece is not None:
                 raise self._gone()
+            return
+        if future.status == "lost":  # its worker died with the result, before that was fetched
+            if number is not None and piece is not None:
+                self._submit(number)
             return
         if piece is None or number is None:
             with contextlib.suppress(TimeoutError, KilledWorker):  # a file that is not removed harms nobody
