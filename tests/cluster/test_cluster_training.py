@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 
+import dask
 import numpy as np
 import psutil
 import pytest
@@ -383,6 +384,17 @@ def test_worker_that_dies_as_it_starts_is_started_again(monkeypatch):
     with local_cluster(1) as client:
         assert client.submit(len, "ab").result() == 2
     assert calls == [1, 1]
+
+
+def test_a_worker_that_is_long_in_starting_again_is_waited_for():
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}), local_cluster(1) as client:
+        ((before, pid),) = client.run(os.getpid).items()
+        os.kill(pid, signal.SIGKILL)
+        end = time.monotonic() + 60
+        while not client.nthreads() or before in client.nthreads():
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert list(client.cluster.workers) == [0]
 
 
 def test_workers_that_die_as_they_start(monkeypatch):

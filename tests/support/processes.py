@@ -56,7 +56,7 @@ def start(program: str, *, devices: int = 1, path: Sequence[Path] = ()) -> subpr
     """
     environment = {
         **os.environ,
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}",
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_X64": "1",
         "OMP_NUM_THREADS": "1",
