@@ -1,5 +1,7 @@
 """Each picture shows the numbers of what it is given, on the axes that it is given or on new ones."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -147,6 +149,8 @@ def test_hyperparameters():
     np.testing.assert_allclose(line(twin)[1], [one.value for one in search.history])
     with pytest.raises(ValueError, match=r"^names: expected .* one for each parameter, got 1$"):
         plots.hyperparameters(search, ["v"])
+    with pytest.raises(ValueError, match=r"^search: expected a history of at least one iterate, found none$"):
+        plots.hyperparameters(types.SimpleNamespace(history=[]))
 
 
 def test_model_density(trained, tmp_path):

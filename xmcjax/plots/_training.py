@@ -172,7 +172,7 @@ def hyperparameters(search: Any, names: Sequence[str] | None = None, *, ax: Axes
         ax: axes of matplotlib; None for new ones. The criterion has axes of its own at the right.
 
     Raises:
-        ValueError: as many names as there are no parameters.
+        ValueError: a search without an iterate, or another number of names than of parameters.
         ImportError: matplotlib is missing.
 
     Example:
@@ -182,6 +182,8 @@ def hyperparameters(search: Any, names: Sequence[str] | None = None, *, ax: Axes
         'parameter over its start'
     """
     path = np.array([np.asarray(iterate.x) for iterate in search.history])
+    if not len(path):
+        raise ValueError("search: expected a history of at least one iterate, found none")
     names = [f"parameter {k}" for k in range(path.shape[1])] if names is None else list(names)
     if len(names) != path.shape[1]:
         raise ValueError(f"names: expected {path.shape[1]}, one for each parameter, got {len(names)}")
