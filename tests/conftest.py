@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import os
 from pathlib import Path
 
+from tests.support.compilation import xla_flags
+
 # Most of the tests' time is compilation. Child processes inherit it; 0 tests what users compile.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-# Without them XLA compiles in half of the time. Releases from 0.11 on end the process over this flag.
-NO_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
-flags = os.environ.get("XLA_FLAGS", "")
-release = tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2]))
-if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1" and release < (0, 11) and NO_EMITTERS not in flags:
-    os.environ["XLA_FLAGS"] = f"{flags} {NO_EMITTERS}".strip()
+os.environ["XLA_FLAGS"] = xla_flags()
 # Where an operation came from is written into every program, at a tenth of its cost, for profilers.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 # Tests of commands leave nothing in the home directory.

@@ -68,8 +68,8 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
         "distributed.nanny.pre-spawn-environ": environment,
         "distributed.worker.profile.enabled": False,
         "distributed.scheduler.allowed-failures": 0,  # a task whose worker dies is cut at once
-        # Some seconds after a death Dask looks for the worker, and ends what starts it anew if it is not there
-        # at this moment: not yet, or because it died once more.
+        # Some seconds after a death Dask looks for the worker, and ends what starts it anew if it is not
+        # there at this moment: not yet, or because it died once more.
         "distributed.deploy.lost-worker-timeout": "365 days",
     }
     with (
