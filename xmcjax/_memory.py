@@ -1,4 +1,4 @@
-"""How much memory a process may use."""
+"""How much memory a process may use, and how bytes are written for people."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def usable_memory() -> int | None:
     if available:
         found.append(int(available[1]) * 1024)
     return min(found, default=None)
+
+
+def size(count: float) -> str:
+    """Bytes, for people."""
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{max(count, 2**20) / 2**20:.0f} MiB"
 
 
 def _text(path: Path) -> str:

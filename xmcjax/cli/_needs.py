@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._memory import size
 from xmcjax.lanes import ON_A_CPU, Shape, training_bytes
 
 
@@ -51,8 +52,3 @@ def remedy(options: Any, shape: Shape, threads: int, weights: float, here: int) 
         return f"--n-jobs 1 --block-size {lanes} would"
     least = memory_of(options, shape, 1, weights, lanes=1)
     return f"--n-jobs 1 --block-size 1 would still need {size(least)}: it takes a larger machine"
-
-
-def size(count: float) -> str:
-    """Bytes, for people."""
-    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{max(count, 2**20) / 2**20:.0f} MiB"

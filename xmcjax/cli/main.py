@@ -217,10 +217,9 @@ def _warnings_in_one_line():
 
 
 def _device_is_full(error: RuntimeError) -> bool:
-    # JAX has one class for everything that happens on a device; the text begins with the status.
-    from jax.errors import JaxRuntimeError
+    from xmcjax._device_memory import ran_out
 
-    return isinstance(error, JaxRuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
+    return ran_out(error)
 
 
 def _no_thread(error: RuntimeError) -> bool:

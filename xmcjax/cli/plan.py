@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import tyro
 
-from xmcjax._memory import usable_memory
+from xmcjax._memory import size, usable_memory
 from xmcjax.cli import _report, _training
 from xmcjax.cli import train as _train
 from xmcjax.cli._data import DtypeName, SizedDataOptions, read_training
-from xmcjax.cli._needs import memory_of, remedy, shape_of, size
+from xmcjax.cli._needs import memory_of, remedy, shape_of
 from xmcjax.cli._options import File, TransformNames, described, one_of
 from xmcjax.cluster import blocks_of, makespan
 from xmcjax.inits import INITS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 import tyro
 
-from xmcjax._memory import usable_memory
+from xmcjax._memory import size, usable_memory
 from xmcjax._options import flag_of
 from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
@@ -18,7 +18,7 @@ from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._cluster import ClusterOptions, TrainingFiles
 from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training, transformed
 from xmcjax.cli._environment import node_shares
-from xmcjax.cli._needs import memory_of, remedy, shape_of, size
+from xmcjax.cli._needs import memory_of, remedy, shape_of
 from xmcjax.cli._options import (
     ClassWeightName,
     Directory,

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._device_memory import counted, described, held
 from xmcjax._fork import check_threads_of_jax
 from xmcjax.lanes._clipping import EXPECTED, Clipping
 from xmcjax.lanes._job import NUMBERS, Job, Weights
@@ -29,6 +30,8 @@ from xmcjax.solvers import Status, newton_cg
 ENTRIES = 1 << 16
 # Lanes that are read out in one call, and the first guess of the weights that a lane keeps.
 READ, KEPT = 32, 1024
+# Arrays of [READ, d] that reading out holds.
+OF_READ = 8
 
 
 class _Numbers(NamedTuple):
@@ -57,41 +60,16 @@ class DeviceBlock:
         check_threads_of_jax()
         n, d = op.shape
         self._dtype = dtype = np.dtype(op.dtype)
-        # on the device once, instead of with every step
-        fields: list[Any] = [
-            put(np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype)) for v in hp
-        ]
-        self._hp = newton_cg.HParams(*fields)
-        weight = np.array(weight, dtype).reshape(-1, 1)
-        self._of_rows = put(np.broadcast_to(weight, (n, 1))) if by_label else None
+        of_rows = np.broadcast_to(np.array(weight, dtype).reshape(-1, 1), (n, 1))
+        self._of_rows = put(of_rows) if by_label else None
         self._numbers = _Numbers(*(np.zeros(size, dtype) for _ in _Numbers._fields))
         self._entries = min(ENTRIES, 1 << max(n, d).bit_length())
         self._kept = min(KEPT, d)
         self._curvature: tuple[Clipping | None, jax.Array] = None, put(np.zeros(d, dtype))
         # Made of host arrays: nothing here is worth a compiled program.
-        self._problem = newton_cg.LaneProblem(
-            op,
-            put(np.full((n, size), -1, np.int8)),
-            put(np.broadcast_to(weight, (n, size)) if by_label else weight),
-            put(np.zeros((1, 1), dtype)),
-            put(self._numbers.tolerance),
-            loss,
-            penalty,
-        )
-        number, count = np.zeros(size, dtype), np.zeros(size, np.int32)
-        weights = np.zeros((d, size), dtype)
-        self._state = newton_cg.State(
-            w=put(weights),
-            z=put(np.zeros((n, size), dtype)),
-            direction=put(weights),
-            **{
-                f: put(number)
-                for f in ("bias", "direction_bias", "slope", "value", "gradient_norm", "multiplier")
-            },
-            # idle until started
-            status=put(np.full(size, Status.CONVERGED, np.int32)),
-            **{f: put(count) for f in ("steps", "cg_steps", "active")},
-        )
+        parts = _fields(op, loss, weight, hp, size, by_label, penalty)
+        problem, self._hp, self._state = jax.tree.map(put, parts)
+        self._problem = dataclasses.replace(problem, op=op)
         self._base: tuple[np.ndarray | None, jax.Array] = None, put(np.zeros((d, 1), dtype))
 
     def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
@@ -205,6 +183,70 @@ class DeviceBlock:
             ]
 
         return finish
+
+
+def _fields(
+    op: LinOp,
+    loss: MarginLoss,
+    weight: np.ndarray,
+    hp: newton_cg.HParams,
+    size: int,
+    by_label: bool,
+    penalty: Penalty,
+) -> tuple[newton_cg.LaneProblem, newton_cg.HParams, newton_cg.State]:
+    """What a step takes of idle lanes beside X, as arrays of NumPy that take no memory."""
+    (n, d), dtype = op.shape, np.dtype(op.dtype)
+
+    def full(value: Any, shape: tuple[int, ...], kind: Any = dtype) -> Any:
+        return np.broadcast_to(np.asarray(value, kind), shape)
+
+    numbers_: list[Any] = [np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype) for v in hp]
+    c: Any = np.array(weight, dtype).reshape(-1, 1)
+    without_X: Any = None
+    problem = newton_cg.LaneProblem(
+        without_X,
+        full(-1, (n, size), np.int8),
+        full(c, (n, size)) if by_label else c,
+        full(0, (1, 1)),
+        full(0, (size,)),
+        loss,
+        penalty,
+    )
+    lanes = ("bias", "direction_bias", "slope", "value", "gradient_norm", "multiplier")
+    state = newton_cg.State(
+        w=full(0, (d, size)),
+        z=full(0, (n, size)),
+        direction=full(0, (d, size)),
+        **{name: full(0, (size,)) for name in lanes},
+        status=full(Status.CONVERGED, (size,), np.int32),  # idle until started
+        **{name: full(0, (size,), np.int32) for name in ("steps", "cg_steps", "active")},
+    )
+    return problem, newton_cg.HParams(*numbers_), state
+
+
+def block_bytes(
+    op: LinOp,
+    loss: MarginLoss,
+    weight: np.ndarray,
+    hp: newton_cg.HParams,
+    size: int,
+    by_label: bool,
+    penalty: Penalty,
+) -> int | None:
+    """Bytes that a block takes beside X: by XLA's count of its step, and what is read out meanwhile.
+
+    Args:
+        op, loss, weight, hp, size, by_label, penalty: of :class:`DeviceBlock`.
+
+    Returns:
+        None where XLA counts nothing.
+    """
+    problem, numbers_, state = described(_fields(op, loss, weight, hp, size, by_label, penalty))
+    # as `begin` calls it, which then finds the program
+    found = counted(newton_cg.advance, dataclasses.replace(problem, op=op), numbers_, state)
+    if found is None:
+        return None
+    return found - held(op) + OF_READ * READ * op.shape[1] * np.dtype(op.dtype).itemsize
 
 
 def _entries(parts: Sequence[tuple[int, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

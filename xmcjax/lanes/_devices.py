@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from xmcjax._device_memory import free_memory, used_device
 from xmcjax._platform import default_platform
 from xmcjax.linops import Csr, LinOp
 
@@ -16,8 +17,9 @@ from xmcjax.linops import Csr, LinOp
 ON_A_CPU = 32
 # On a GPU a block of 512 lanes reads 2 kB for an entry of X; more lanes have little to gain.
 FEWEST, MOST = 16, 512
-# Arrays of [n, B] and of [d, B] that a Newton step holds at most, and the part of the memory they may fill.
-OF_ROWS, OF_COLUMNS, PART = 12, 16, 0.8
+# Arrays of [n, B] and of [d, B] that a Newton step holds, about, by XLA's count of programs for GPUs, and the
+# part of the memory that they may fill.
+OF_ROWS, OF_COLUMNS, PART = 7, 6, 0.8
 
 
 class Place(NamedTuple):
@@ -48,7 +50,7 @@ def worker_count(places: list[Place], threads: int) -> int:
 
 
 def lanes_that_fit(op: LinOp, device: Any = None) -> int:
-    """Lanes of a block where nobody says how many.
+    """Lanes of a block where nobody says how many, by the sizes of X; training asks XLA's count afterwards.
 
     Args:
         op: X, on its device already.
@@ -63,11 +65,11 @@ def lanes_that_fit(op: LinOp, device: Any = None) -> int:
         >>> lanes_that_fit(linops.make(np.eye(3, dtype=np.float32))) >= 1
         True
     """
-    device = device or jax.config.jax_default_device or jax.local_devices()[0]  # type: ignore[attr-defined]
+    device = used_device(device)
     if device.platform == "cpu":
         return ON_A_CPU
-    memory = device.memory_stats()
-    if memory is None:
+    free = free_memory(device)
+    if free is None:
         warnings.warn(
             f"{device} does not tell how much memory it has: {FEWEST} lanes are taken, the fewest; "
             "block_size takes another number",
@@ -75,14 +77,18 @@ def lanes_that_fit(op: LinOp, device: Any = None) -> int:
             stacklevel=2,
         )
         return FEWEST
-    free = memory.get("bytes_limit", 0) - memory.get("bytes_in_use", 0)
     return lanes_in(free, *op.shape, np.dtype(op.dtype).itemsize)
 
 
 def lanes_in(free: int, n: int, d: int, itemsize: int) -> int:
-    """Lanes whose arrays fit into so many bytes: from 16 to 512, in whole tiles of the kernels."""
+    """Lanes whose arrays fit into so many bytes, about: from 16 to 512, in whole tiles of the kernels."""
     lanes = int(PART * free / (itemsize * (OF_ROWS * n + OF_COLUMNS * d)))
+    return min(max(whole_tiles(lanes), FEWEST), MOST)
+
+
+def whole_tiles(lanes: int) -> int:
+    """So many lanes or fewer, but one at least: multiples of 128 or 32, or a power of 2 below."""
     for tile in (128, 32):
         if lanes >= tile:
-            return min(lanes // tile * tile, MOST)
-    return FEWEST
+            return lanes // tile * tile
+    return 1 << max(lanes, 1).bit_length() - 1

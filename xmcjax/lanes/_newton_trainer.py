@@ -6,11 +6,16 @@ import collections
 import contextlib
 import threading
 import time
+import warnings
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
+from xmcjax import _device_memory
+from xmcjax.lanes._device_block import block_bytes
 from xmcjax.lanes._devices import lanes_that_fit, placed, worker_count
+from xmcjax.lanes._fitting import Fitting
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import Lanes, Solved
@@ -19,8 +24,10 @@ from xmcjax.lanes._problems import Problems
 from xmcjax.lanes._queue import Queue
 from xmcjax.lanes._solutions import Solutions
 from xmcjax.lanes._trainer import Trainer
+from xmcjax.native import PerformanceWarning
 from xmcjax.solvers import newton_cg
 
+Made = TypeVar("Made")
 # A lane is refilled as soon as it ends; but where starts, or what they are after a step, have more than this
 # share of the rows active, a whole block starts at once: the products over nearly all rows serve every lane.
 CROWDED = 0.2
@@ -35,13 +42,14 @@ class NewtonTrainer(Trainer):
         super().__init__(X, Y, sample_weight, label_weights, options, sink, observe)
         self.places = placed(self._data.op)
         self.workers = worker_count(self.places, options.threads)
-        self._size = options.block_size or lanes_that_fit(self._data.op, self.places[0].device)
         self._problems = Problems(self._data, options)
         self._solutions = Solutions(self._data, options)
         # Device results are awaited a step later, but for the starts that a tree waits for.
         self._overlaps = not self._data.native and not options.init.tree
         self._compiling = [threading.Lock() for _ in self.places]
         self._compiled = [False for _ in self.places]
+        self._sizes: list[int | None] = [None for _ in self.places]
+        self._counting = [0.0 for _ in self.places]  # seconds
 
     def _train(self, queue: Queue) -> None:
         self._problems.prepare_starts(self._solve_one)
@@ -51,20 +59,30 @@ class NewtonTrainer(Trainer):
             super()._train(queue)
 
     def _solve(self, queue: Queue, place: int) -> None:
+        jobs: collections.deque[Job] = collections.deque()
+        begun: dict[int, Job] = {}  # of which no result was handed out yet, by label
+        self._with_room(place, lambda size: self._solve_in_lanes(queue, place, size, jobs, begun))
+
+    def _solve_in_lanes(
+        self, queue: Queue, place: int, size: int, jobs: collections.deque[Job], begun: dict[int, Job]
+    ) -> None:
+        jobs.extendleft(reversed(begun.values()))  # of lanes that are no more
+        begun.clear()
         certifier = self._solutions.certifier
         doubts = None if certifier is None else certifier.doubts
-        lanes = self._lanes(self._options.hparams(), place, self._solutions.clipping, doubts)
-        jobs: collections.deque[Job] = collections.deque()
+        lanes = self._lanes(self._options.hparams(), size, place, self._solutions.clipping, doubts)
         together = False
         waiting: Callable[[], list[Solved]] = list  # of the step before
         while not self._stop.is_set():
             idle = lanes.idle
-            if not together or idle == self._size:
+            if not together or idle == size:
                 if len(jobs) < idle:
                     jobs.extend(self._problems.jobs(self._to_be_solved(queue, idle)))
-                lanes.start([jobs.popleft() for _ in range(min(idle, len(jobs)))])
+                some = [jobs.popleft() for _ in range(min(idle, len(jobs)))]
+                begun |= {job.label: job for job in some}
+                lanes.start(some)
             if not lanes.busy:
-                self._end(queue, waiting())
+                self._end(queue, begun, waiting())
                 waiting = list
                 if queue.finished:
                     return
@@ -73,7 +91,7 @@ class NewtonTrainer(Trainer):
             with self._first_step(place):
                 lanes.begin()
                 solved = waiting()
-                self._end(queue, solved)
+                self._end(queue, begun, solved)
                 if len(jobs) < len(solved):  # so many lanes may be idle after this step
                     jobs.extend(self._problems.jobs(self._to_be_solved(queue, len(solved) - len(jobs))))
                 waiting, record = lanes.finish()
@@ -83,7 +101,7 @@ class NewtonTrainer(Trainer):
             if moved.any():  # a start at the kink of the loss: few active rows, and nearly all a step later
                 together = together or self._crowded(record.active[moved])
             if not self._overlaps:
-                self._end(queue, waiting())
+                self._end(queue, begun, waiting())
                 waiting = list
             self._output.step(record)
 
@@ -93,7 +111,7 @@ class NewtonTrainer(Trainer):
     def _to_be_solved(self, queue: Queue, idle: int):
         return self._taken(queue, idle, self._solutions.without_positives)
 
-    def _end(self, queue: Queue, solved: list[Solved]) -> None:
+    def _end(self, queue: Queue, begun: dict[int, Job], solved: list[Solved]) -> None:
         """Hands out what has been solved."""
         for end in solved:
             end = self._solutions.certified(end)
@@ -101,21 +119,82 @@ class NewtonTrainer(Trainer):
                 queue.done(end.job.label, end.w, end.bias)
             if self._wanted is None or end.job.label in self._wanted:
                 self._output.result(self._solutions.result(end))
+            begun.pop(end.job.label)
 
     def _hand_out_starts(self, queue: Queue) -> None:
+        lanes = self._asked_for(0)
         while not queue.finished:
-            taken = self._to_be_solved(queue, self._size)
+            taken = self._to_be_solved(queue, lanes)
             if not taken:
                 continue
             W, b = self._problems.starts([label for label, _ in taken]).dense()
             for k, (label, _) in enumerate(taken):
                 self._output.result(self._solutions.of_start(label, W[:, k], float(b[k])))
 
-    def _lanes(self, hp: newton_cg.HParams, place: int = 0, clipping=None, doubts=None) -> Lanes:
+    def _lanes(self, hp: newton_cg.HParams, size: int, place: int = 0, clipping=None, doubts=None) -> Lanes:
         loss, penalty, data = self._options.loss, self._options.penalty, self._data
         more = dict(by_label=data.label_weights is not None, penalty=penalty)
         op = self.places[place].op
-        return Lanes(op, loss, data.row_weight, hp, self._size, clipping, doubts, **more)
+        return Lanes(op, loss, data.row_weight, hp, size, clipping, doubts, **more)
+
+    def _asked_for(self, place: int) -> int:
+        """Lanes of a block that the caller wants, or that the sizes of X suggest."""
+        device, op = self.places[place]
+        return self._options.block_size or lanes_that_fit(op, device)
+
+    def _size(self, place: int) -> int:
+        """Lanes of a block on this device, by XLA's count where the device tells its memory."""
+        with self._compiling[place]:
+            size = self._sizes[place]
+            if size is None:
+                begin = time.perf_counter()
+                size = self._sizes[place] = self._counted(place)
+                self._counting[place] = time.perf_counter() - begin
+            return size
+
+    def _counted(self, place: int) -> int:
+        size, (device, op) = self._asked_for(place), self.places[place]
+        loss, penalty, data = self._options.loss, self._options.penalty, self._data
+        free = _device_memory.free_memory(device)
+        if free is None or newton_cg.has_kernels(op, loss, penalty):
+            return size
+        by_label, hp = data.label_weights is not None, self._options.hparams()
+
+        def count(lanes: int) -> int:
+            found = block_bytes(op, loss, data.row_weight, hp, lanes, by_label, penalty)
+            return 0 if found is None else found  # then an error of the device is what says it
+
+        (n, d), name = op.shape, _device_memory.used_device(device)
+        fitting = Fitting(count, free, f"over {n} rows and {d} features on {name}", op.dtype)
+        if self._options.block_size is None:
+            return fitting.chosen(size)
+        fitting.check(size)
+        return size
+
+    def _with_room(self, place: int, work: Callable[[int], Made]) -> Made:
+        """What `work` gives with so many lanes; with half as many where the device runs out of memory."""
+        while True:
+            size = self._size(place)
+            try:
+                return work(size)
+            except (RuntimeError, ValueError) as error:
+                if self._stop.is_set() or not _device_memory.ran_out(error):
+                    raise
+                if size == 1:
+                    raise _device_memory.DeviceMemoryError(
+                        f"the device ran out of memory with one lane: {_device_memory.without_status(error)}"
+                    ) from error
+            # here, since the error has held what it was raised among
+            with self._compiling[place]:
+                if self._sizes[place] == size:
+                    self._sizes[place] = size // 2
+                    device = _device_memory.used_device(self.places[place].device)
+                    warnings.warn(
+                        f"{device} ran out of memory with {size} lanes: training goes on with {size // 2}; "
+                        f"block_size={size // 2} begins with them",
+                        PerformanceWarning,
+                        stacklevel=2,
+                    )
 
     @contextlib.contextmanager
     def _first_step(self, place: int):
@@ -127,17 +206,22 @@ class NewtonTrainer(Trainer):
             begin = time.perf_counter()
             yield
             self._compiled[place] = True
-            self._output.first_step(time.perf_counter() - begin)
+            self._output.first_step(self._counting[place] + time.perf_counter() - begin)
 
     def _solve_one(self, positives: np.ndarray, loose: bool) -> tuple[np.ndarray, float]:
         """The optimum of one problem from zero, for initialisations."""
         # A start is solved however few steps the labels are given.
         hp = self._options.hparams()
-        lanes = self._lanes(hp._replace(max_steps=max(hp.max_steps, newton_cg.HParams().max_steps)))
-        lanes.start([self._problems.from_zero(positives, loose)])
-        while True:
-            with self._first_step(0):
-                lanes.begin()
-                waiting, _ = lanes.finish()
-            for end in waiting():
-                return end.w, end.bias
+        hp = hp._replace(max_steps=max(hp.max_steps, newton_cg.HParams().max_steps))
+
+        def solved(size: int) -> tuple[np.ndarray, float]:
+            lanes = self._lanes(hp, size)
+            lanes.start([self._problems.from_zero(positives, loose)])
+            while True:
+                with self._first_step(0):
+                    lanes.begin()
+                    waiting, _ = lanes.finish()
+                for end in waiting():
+                    return end.w, end.bias
+
+        return self._with_room(0, solved)

@@ -101,8 +101,11 @@ class StepFile:
         if not len(record.labels):
             return
         labels = record.labels.tolist()
-        # A lane may be given another label, which counts from 0 again.
-        before = [self._cg_steps.get(label, 0) for label in labels]
+        # A lane may be given another label, which counts from 0 again, as does one that begins anew.
+        steps = record.newton_steps.tolist()
+        before = [
+            self._cg_steps.get(label, 0) if step else 0 for label, step in zip(labels, steps, strict=True)
+        ]
         going_on = newton_cg.moving(record.status).tolist()
         for label, made, goes_on in zip(labels, record.cg_steps.tolist(), going_on, strict=True):
             if goes_on:

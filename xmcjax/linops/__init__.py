@@ -15,7 +15,9 @@ import scipy.sparse
 
 from xmcjax import _sparse
 from xmcjax._arguments import name_of, thread_count
+from xmcjax._device_memory import DeviceMemoryError, free_memory, smaller, used_device
 from xmcjax._fork import check_threads_of_jax
+from xmcjax._memory import size
 from xmcjax._platform import default_platform
 from xmcjax.linops._base import LinOp, put
 from xmcjax.linops._checks import check_features, check_operator, computed_dtype, real_array
@@ -32,6 +34,7 @@ __all__ = [
     "BACKENDS",
     "Csr",
     "Dense",
+    "DeviceMemoryError",
     "Grouped",
     "LinOp",
     "check_features",
@@ -98,6 +101,7 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
         TypeError: X is no matrix of real numbers.
         RuntimeError: in a process that was forked from one in which JAX had computed, of anything but
             sparse features on the native kernels.
+        DeviceMemoryError: X does not fit into what is free on the device, where that tells.
 
     Example:
         >>> op = make(np.float32([[1, 0], [2, 3]]))
@@ -116,7 +120,11 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     sparse = scipy.sparse.issparse(X)
     if backend in ("dense", "gpu", "jnp") or not sparse or not native_ready():
         check_threads_of_jax()
-    if backend == "dense" or (backend == "auto" and not sparse):
+    as_dense = backend == "dense" or (backend == "auto" and not sparse)
+    _check_room(
+        X, np.dtype(dtype), entries=None if as_dense else X.nnz if sparse else None, twice=backend == "gpu"
+    )
+    if as_dense:
         return Dense(jnp.asarray(X.toarray() if sparse else X, dtype))  # type: ignore[union-attr]
     if backend == "native" and not native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
@@ -125,3 +133,27 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     if backend == "gpu":
         return grouped_from_scipy(matrix, kernels=_kernels())
     return from_scipy(matrix, native=native, threads=threads)
+
+
+def _check_room(shape: tuple[int, ...], dtype: np.dtype, entries: int | None, *, twice: bool) -> None:
+    """That a matrix fits onto the device.
+
+    Args:
+        shape: [n, d].
+        dtype: of its values there.
+        entries: that are stored with their columns; None for all of X without them.
+        twice: whether the transpose is stored too.
+    """
+    free = free_memory()
+    if free is None:
+        return
+    n, d = shape
+    least = dtype.itemsize * n * d
+    if entries is not None:
+        least = (dtype.itemsize + 4) * entries * (2 if twice else 1)
+    if least > free:
+        kind = "" if entries is None else f" with {entries} entries"
+        raise DeviceMemoryError(
+            f"expected X to fit into the memory of {used_device()}: {n} rows of {d} features{kind} take "
+            f"{size(least)} or more, and {size(free)} are free: {smaller(dtype)}"
+        )

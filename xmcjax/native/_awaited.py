@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from xmcjax._device_memory import ran_out, without_status
 from xmcjax._exit import keep_clients
 from xmcjax._fork import check_threads_of_jax
 from xmcjax.native._interrupts import loaded
@@ -21,7 +22,6 @@ from xmcjax.native._interrupts import loaded
 _PATIENCE = 1.0
 # Modules by which JAX traces, lowers and compiles: nothing is computed yet while one of them is at work.
 _COMPILING = {f"jax._src.{name}" for name in ("interpreters.partial_eval", "interpreters.mlir", "compiler")}
-_NO_MEMORY = "RESOURCE_EXHAUSTED: "
 _SIGNALS = sorted(signal.valid_signals() - {getattr(signal, n, None) for n in ("SIGKILL", "SIGSTOP")})
 
 
@@ -61,9 +61,8 @@ def awaited(function: Callable, *args: Any, look: Callable[[], None] | None = No
         return out
     except BaseException as error:
         _abandon(_arrays(out))
-        # of XLA, which raises one or the other as it fails at once or later
-        if isinstance(error, jax.errors.JaxRuntimeError | ValueError) and str(error).startswith(_NO_MEMORY):
-            raise MemoryError(str(error).removeprefix(_NO_MEMORY)) from error
+        if ran_out(error):
+            raise MemoryError(without_status(error)) from error
         raise
 
 

@@ -44,6 +44,7 @@ from xmcjax.solvers._base import Status
 from xmcjax.solvers._formulations import LeeLinWahba, TopKBeta
 from xmcjax.solvers._progress import starting_point
 from xmcjax.solvers._search import MARGIN
+from xmcjax.solvers.admm._memory import check_memory
 from xmcjax.solvers.admm._problem import Problem
 
 _RELAXED = 1.8
@@ -171,6 +172,8 @@ def init(problem: Problem, alpha=None) -> State:
 
     Raises:
         ValueError, TypeError: dual variables of another shape, or not finite.
+        DeviceMemoryError: lanes that do not fit into what is free on the device, where that tells, and how
+            many would: give them to further problems.
 
     Example:
         >>> from xmcjax import linops
@@ -179,6 +182,7 @@ def init(problem: Problem, alpha=None) -> State:
         >>> init(lanes, np.full((3, 3), 0.25)).dual[0, 1].tolist()
         [0.0, 0.25, 0.25]
     """
+    check_memory(problem, _start, advance, HParams())
     given = None if alpha is None else _given(problem, alpha)
     # of dual variables that are 0 no ρ can be told
     return _start(problem) if given is None or not given.any() else _start_from(problem, jnp.asarray(given))

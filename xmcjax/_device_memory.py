@@ -1,0 +1,94 @@
+"""The memory of a device: what is free, what a program takes, and the error where it is too little."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+# How the text of XLA's error begins; JAX has one class for everything that happens on a device.
+_FULL = "RESOURCE_EXHAUSTED: "
+
+
+class DeviceMemoryError(MemoryError):
+    """What was asked for does not fit into the memory of the device; the text says how much it takes.
+
+    Example:
+        >>> issubclass(DeviceMemoryError, MemoryError)
+        True
+    """
+
+
+def used_device(device: Any = None) -> Any:
+    """The device of new arrays, where no other is given."""
+    chosen = device or jax.config.jax_default_device  # type: ignore[attr-defined]
+    if isinstance(chosen, str):
+        return jax.local_devices(backend=chosen.split(":")[0])[0]
+    return chosen or jax.local_devices()[0]
+
+
+def free_memory(device: Any = None) -> int | None:
+    """Bytes that JAX may still take of a device; None for a CPU, and where the device does not tell.
+
+    Args:
+        device: None for that of new arrays.
+    """
+    device = used_device(device)
+    if device.platform == "cpu":
+        return None
+    told = device.memory_stats() or {}
+    if "bytes_limit" not in told:
+        return None
+    return max(0, told["bytes_limit"] - told.get("bytes_in_use", 0))
+
+
+def counted(function: Callable, *args: Any) -> int | None:
+    """Bytes that a call takes, its arguments included, by XLA's count of the program; None where it has none.
+
+    The program is compiled for it. A call with such arguments finds it compiled.
+
+    Args:
+        function: jitted.
+        args: arrays, or their shapes and types as ``jax.ShapeDtypeStruct``.
+    """
+    jitted: Any = inspect.unwrap(function, stop=lambda f: hasattr(f, "lower"))
+    return of_program(jitted.lower(*args).compile())
+
+
+def of_program(compiled: Any) -> int | None:
+    """What :func:`counted` says, of a program that is compiled."""
+    count = compiled.memory_analysis()
+    if count is None:
+        return None
+    # a result in the place of an argument is counted in both
+    total = count.argument_size_in_bytes + count.output_size_in_bytes + count.temp_size_in_bytes
+    return total - count.alias_size_in_bytes
+
+
+def described(tree: Any) -> Any:
+    """Shapes and types in the place of the arrays of a tree, which take no memory."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a), a.dtype), tree)
+
+
+def held(tree: Any) -> int:
+    """Bytes of the arrays of a tree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether XLA found too little memory; it raises one class or the other as it fails at once or later."""
+    return isinstance(error, jax.errors.JaxRuntimeError | ValueError) and str(error).startswith(_FULL)
+
+
+def without_status(error: BaseException) -> str:
+    """What XLA says of it, in words alone."""
+    return str(error).removeprefix(_FULL)
+
+
+def smaller(dtype: Any) -> str:
+    """What takes less memory, whatever is solved."""
+    half = "float32 in place of float64, " if np.dtype(dtype) == np.float64 else ""
+    return f"{half}fewer rows or features, or the CPU (JAX_PLATFORMS=cpu), would take less of it"

@@ -1,0 +1,62 @@
+"""Whether lanes fit into the memory of their device, by XLA's count of the program that makes the steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+from jax.core import Tracer
+
+from xmcjax import _device_memory
+from xmcjax._device_memory import DeviceMemoryError, counted, described, held, smaller
+from xmcjax._memory import size
+from xmcjax.solvers.admm._problem import Problem
+
+
+def check_memory(problem: Problem, start: Any, advance: Any, hp: Any) -> None:
+    """That the lanes of a problem fit beside it, where the device tells its memory; nothing where JAX traces.
+
+    The program that is counted is the one that :func:`xmcjax.solvers.admm.run` finds compiled.
+
+    Args:
+        problem: of the lanes.
+        start: makes their state.
+        advance: the steps.
+        hp: of them.
+
+    Raises:
+        DeviceMemoryError: they do not; the text says how many would.
+    """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(problem)):
+        return
+    device = next(iter(problem.features.devices()))
+    free = _device_memory.free_memory(device)
+    if free is None:
+        return
+
+    def needed(some: Problem) -> int:
+        found = counted(advance, some, hp, jax.eval_shape(start, some), 1)
+        return 0 if found is None else found - held(problem)
+
+    needs = needed(problem)
+    if needs <= free:
+        return
+    n, lanes = len(problem.features), problem.lanes
+    one = needed(_lanes(problem, 1)) if lanes > 1 else needs
+    remedy = ""
+    if one <= free:
+        fewer = min(lanes - 1, 1 + (free - one) * (lanes - 1) // max(needs - one, 1))
+        remedy = f"about {fewer} lanes would fit; "
+    raise DeviceMemoryError(
+        f"expected lanes that fit into the memory of {device}: {lanes} of {n} rows and {problem.classes} "
+        f"classes need {size(needs)} beside the features, by XLA's count, and {size(free)} are free: {remedy}"
+        f"{smaller(problem.features.dtype)}"
+    )
+
+
+def _lanes(problem: Problem, lanes: int) -> Problem:
+    """The problem with so many lanes, in shapes and types alone."""
+    of_lanes = described({"y": problem.y, "bound": problem.bound, "members": problem.members})
+    some = jax.tree.map(lambda a: jax.ShapeDtypeStruct((lanes, *a.shape[1:]), a.dtype), of_lanes)
+    return dataclasses.replace(problem, **some)
