@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from jax.errors import JaxRuntimeError
 
+from tests.support.internals import device_memory
+from xmcjax import linops
 from xmcjax.cli.main import COMMANDS
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
@@ -324,6 +326,23 @@ def test_too_little_memory(ask, files, monkeypatch, error):
 
     monkeypatch.setattr("xmcjax.cli.train.read_training", full)
     ask("train", files / "train.txt").refused("not enough memory: ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "one lane over 3 rows"),
+        (("--block-size", 8), "block_size=8 over 3 rows"),
+        (("--system", "topk", "--solver", "admm"), "expected X to fit into the memory of "),
+    ],
+)
+def test_too_little_memory_on_a_device(ask, tmp_path, monkeypatch, flags, said):
+    train = tmp_path / "train.txt"
+    train.write_text("3 4 2\n0 0:1\n1 1:2 3:1\n0 2:1\n")
+    monkeypatch.setattr(device_memory, "free_memory", lambda device=None: 40)
+    monkeypatch.setattr(linops, "native_ready", lambda: False)
+    ask("train", train, *flags).refused("not enough memory: ", said)
+    assert not (tmp_path / "m").exists()
 
 
 def test_too_few_threads(ask, files, monkeypatch):

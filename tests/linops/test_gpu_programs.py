@@ -15,10 +15,11 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import cuda_builds, gpu_targets
-from tests.support.internals import platforms
+from tests.support.internals import device_blocks, device_memory, devices, platforms
 from tests.support.solvers import CASES
 from xmcjax import linops, losses, projections
 from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.penalties import L2
 from xmcjax.solvers import SOLVERS, admm, multinomial, newton_cg
 
 OPTIMISED = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") == "0"
@@ -109,6 +110,21 @@ def test_a_step_of_one_vs_all(kind, gpu):
             1
         ] * 3
         assert calls.count("xmcjax_cuda_rmatmat") == 3
+
+
+@pytest.mark.parametrize("kind", ["jnp", CUDA])
+def test_lanes_by_sizes_and_by_the_count_of_the_program(kind):
+    """At Amazon-670K's size what a step takes by XLA's count is within half of the guess and all of it."""
+    n, d, lanes = 490_449, 135_909, 256
+    op = gpu_targets.enlarged(features(kind), (N, D), (n, d), 37_000_000)
+    parts = device_blocks._fields(
+        op, MARGIN_LOSSES["squared_hinge"], np.ones(1), newton_cg.HParams(), lanes, False, L2()
+    )
+    problem, hp, state = device_memory.described(parts)
+    program = gpu_targets.compiled(newton_cg.advance, "h200", dataclasses.replace(problem, op=op), hp, state)
+    needed = device_memory.of_program(program) - device_memory.held(op)
+    guessed = 4 * lanes * (devices.OF_ROWS * n + devices.OF_COLUMNS * d)
+    assert guessed / 2 <= needed <= guessed
 
 
 @pytest.mark.parametrize(

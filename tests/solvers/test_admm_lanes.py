@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,10 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import dual_references
+from tests.support.internals import device_memory
 from tests.support.problems import svm_problem
 from xmcjax import linops
+from xmcjax.linops import DeviceMemoryError
 from xmcjax.solvers import SOLVERS, Status, admm, multiclass_dual, topk_sdca
 from xmcjax.solvers.instance_dual import Gram
 
@@ -310,3 +314,33 @@ def test_limits_are_refused():
     wide = linops.make(sp.csr_matrix(([1.0], ([0], [0])), shape=(9000, 9000)))
     with pytest.raises(ValueError, match=r"expected at most 8192 rows or features.*take another solver"):
         admm.problem(wide, np.arange(9000) % 2)
+
+
+def test_lanes_that_the_device_has_no_room_for(monkeypatch, compilations):
+    X, y = svm_problem(m=4)
+    X = X[:17]  # of a shape that no other test has
+    lanes = problem(X, y[:17], "ww", C=np.linspace(0.1, 1, 30))
+    found = []
+
+    def compiled(free, work):
+        monkeypatch.setattr(device_memory, "free_memory", lambda device=None: free)
+        return sum("jit(advance)" in program for program in compilations(work))
+
+    half = admm.HParams(tol=0.5)  # at which all lanes end together
+    assert compiled(1 << 30, lambda: found.append(SOLVER.run(lanes, half))) == 1
+    assert set(np.asarray(found[0].status)) == {Status.CONVERGED}
+    with pytest.raises(
+        DeviceMemoryError, match=r"30 of 17 rows and 4 classes need .* free: fewer rows or fea"
+    ):
+        compiled(10, lambda: admm.init(lanes))
+    said = r"30 of 17 rows and 4 classes need 1 MiB beside the features.*: about (\d+) lanes would fit; fewer"
+    with pytest.raises(DeviceMemoryError, match=said) as refused:
+        compiled(100_000, lambda: admm.init(lanes))
+    fewer = int(re.search(said, str(refused.value))[1])
+    assert 1 < fewer < 30
+    # so many do, and three more do not
+    admm.init(problem(X, y[:17], "ww", C=np.ones(fewer - 1)))
+    with pytest.raises(DeviceMemoryError):
+        admm.init(problem(X, y[:17], "ww", C=np.ones(fewer + 3)))
+    # within jit nothing is counted: the program is that of the caller
+    assert jax.jit(lambda lanes: admm.init(lanes).rho)(lanes).shape == (30,)

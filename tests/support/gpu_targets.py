@@ -7,6 +7,7 @@ looking for a GPU.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import math
@@ -94,6 +95,35 @@ def jitted(function):
 def compiled(function, name: str, *args, **static):
     """A program for that device."""
     return jitted(function).lower(*described(args, name), **static).compile()
+
+
+def enlarged(op, shape: tuple[int, int], larger: tuple[int, int], entries: int):
+    """A sparse operator with the shapes of the arrays of a larger one, and no arrays.
+
+    Args:
+        op: in plain JAX or of the kernels in CUDA, with rows and columns of one piece each.
+        shape: its own, [n, d].
+        larger: that it shall have.
+        entries: about; in groups of 8, none of which is filled up.
+    """
+    of = dict(zip(shape, larger, strict=True))
+
+    def length(size: int) -> int:
+        """Of rows, columns, either with one more, or of what grows with the entries."""
+        return of.get(size) or (of[size - 1] + 1 if size - 1 in of else entries)
+
+    def array(a):
+        if a.ndim == 2 and a.shape[1] == 8:
+            return jax.ShapeDtypeStruct((entries // 8, 8), a.dtype)
+        return jax.ShapeDtypeStruct(tuple(length(k) if k > 1 else k for k in a.shape), a.dtype)
+
+    made = jax.tree.map(array, op)
+    parts = {
+        name: dataclasses.replace(getattr(made, name), shape=size)
+        for name, size in (("rows", larger), ("columns", larger[::-1]))
+        if hasattr(made, name)
+    }
+    return dataclasses.replace(made, shape=larger, **parts)
 
 
 _SIZES = {"f64": 8, "s64": 8, "u64": 8, "f32": 4, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, "s8": 1, "pred": 1}

@@ -1,9 +1,19 @@
 """All that tests know of the inside of the library, and why: nothing else under tests imports it."""
 
 # SYSTEMS is the table of systems that commands, options and stored models share; of the others the
-# parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores, memory and
-# nodes, and Hierarchy, which kernels.class_kernels takes and which has no public name
-from xmcjax import _hierarchy, _memory, _options, _platform, _platt, _sparse, _systems, _topology
+# parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores, memory of the
+# host and of devices, nodes, and Hierarchy, which kernels.class_kernels takes and which has no public name
+from xmcjax import (
+    _device_memory,
+    _hierarchy,
+    _memory,
+    _options,
+    _platform,
+    _platt,
+    _sparse,
+    _systems,
+    _topology,
+)
 
 # parts of commands that tests make fail, or fuzz
 from xmcjax.cli import _cache, _calibration, _config, _environment, _runs
@@ -13,7 +23,17 @@ from xmcjax.cli import _systems as _cli_systems
 from xmcjax.estimators import _checkpoint, _multinomial
 
 # parts of one-vs-all with a proof of their own
-from xmcjax.lanes import _blocks, _certificate, _clipping, _device_block, _hinge_trainer, _queue, _sparsify
+from xmcjax.lanes import (
+    _blocks,
+    _certificate,
+    _clipping,
+    _device_block,
+    _devices,
+    _fitting,
+    _hinge_trainer,
+    _queue,
+    _sparsify,
+)
 
 # hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index; compiled
 # steps
@@ -42,7 +62,8 @@ from xmcjax.solvers.multinomial import _judge, _mesh, _preconditioners
 
 SYSTEMS, CLI_MODULES = _systems.SYSTEMS, _cli_systems.MODULES
 option_tables, platt, sparse, topology = _options, _platt, _sparse, _topology
-usable_memory = _memory
+usable_memory, device_memory = _memory, _device_memory
+devices, fitting = _devices, _fitting
 Hierarchy, canonical_csr = _hierarchy.Hierarchy, _sparse.canonical_csr
 cli_cache, cli_calibration, cli_config, cli_runs = _cache, _calibration, _config, _runs
 joint_checkpoint, joint_multinomial = _checkpoint, _multinomial

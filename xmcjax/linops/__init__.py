@@ -7,15 +7,16 @@ see :class:`LinOp` for the protocol.
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from xmcjax import _sparse
+from xmcjax import _device_memory, _sparse
 from xmcjax._arguments import name_of, thread_count
-from xmcjax._device_memory import DeviceMemoryError, free_memory, smaller, used_device
+from xmcjax._device_memory import DeviceMemoryError, smaller, used_device
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._memory import size
 from xmcjax._platform import default_platform
@@ -120,40 +121,34 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     sparse = scipy.sparse.issparse(X)
     if backend in ("dense", "gpu", "jnp") or not sparse or not native_ready():
         check_threads_of_jax()
-    as_dense = backend == "dense" or (backend == "auto" and not sparse)
-    _check_room(
-        X, np.dtype(dtype), entries=None if as_dense else X.nnz if sparse else None, twice=backend == "gpu"
-    )
-    if as_dense:
+    if backend == "dense" or (backend == "auto" and not sparse):
+        _check_room(X.shape, np.dtype(dtype), None)
         return Dense(jnp.asarray(X.toarray() if sparse else X, dtype))  # type: ignore[union-attr]
     if backend == "native" and not native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
     native = backend == "native" or (backend == "auto" and native_ready())
-    matrix = X.astype(dtype, copy=False) if sparse else _sparse.of_dense(np.asarray(X), dtype)
+    matrix: Any = X.astype(dtype, copy=False) if sparse else _sparse.of_dense(np.asarray(X), dtype)
+    _check_room(matrix.shape, np.dtype(dtype), matrix.nnz * (2 if backend == "gpu" else 1))
     if backend == "gpu":
         return grouped_from_scipy(matrix, kernels=_kernels())
     return from_scipy(matrix, native=native, threads=threads)
 
 
-def _check_room(shape: tuple[int, ...], dtype: np.dtype, entries: int | None, *, twice: bool) -> None:
+def _check_room(shape: Any, dtype: np.dtype, entries: int | None) -> None:
     """That a matrix fits onto the device.
 
     Args:
         shape: [n, d].
         dtype: of its values there.
-        entries: that are stored with their columns; None for all of X without them.
-        twice: whether the transpose is stored too.
+        entries: that are stored with their columns, those of the transpose included; None for all numbers.
     """
-    free = free_memory()
+    free = _device_memory.free_memory()
     if free is None:
         return
     n, d = shape
-    least = dtype.itemsize * n * d
-    if entries is not None:
-        least = (dtype.itemsize + 4) * entries * (2 if twice else 1)
+    least = dtype.itemsize * n * d if entries is None else (dtype.itemsize + 4) * entries
     if least > free:
-        kind = "" if entries is None else f" with {entries} entries"
         raise DeviceMemoryError(
-            f"expected X to fit into the memory of {used_device()}: {n} rows of {d} features{kind} take "
+            f"expected X to fit into the memory of {used_device()}: {n} rows of {d} features take "
             f"{size(least)} or more, and {size(free)} are free: {smaller(dtype)}"
         )
