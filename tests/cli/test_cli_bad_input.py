@@ -329,17 +329,17 @@ def test_too_little_memory(ask, files, monkeypatch, error):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("free", "flags", "said"),
     [
-        ((), "one lane over 3 rows"),
-        (("--block-size", 8), "block_size=8 over 3 rows"),
-        (("--system", "topk", "--solver", "admm"), "expected X to fit into the memory of "),
+        (40, (), "one lane over 3 rows"),
+        (100_000, ("--block-size", 5000), "block_size=5000 over 3 rows"),
+        (30, ("--system", "top-k", "--solver", "admm"), "expected X to fit into the memory of "),
     ],
 )
-def test_too_little_memory_on_a_device(ask, tmp_path, monkeypatch, flags, said):
+def test_too_little_memory_on_a_device(ask, tmp_path, monkeypatch, free, flags, said):
     train = tmp_path / "train.txt"
     train.write_text("3 4 2\n0 0:1\n1 1:2 3:1\n0 2:1\n")
-    monkeypatch.setattr(device_memory, "free_memory", lambda device=None: 40)
+    monkeypatch.setattr(device_memory, "free_memory", lambda device=None: free)
     monkeypatch.setattr(linops, "native_ready", lambda: False)
     ask("train", train, *flags).refused("not enough memory: ", said)
     assert not (tmp_path / "m").exists()

@@ -109,13 +109,16 @@ def test_training_takes_the_lanes_that_are_counted_and_compiles_once(backend, pr
 
 def test_too_little_memory_is_said_before_anything_is_trained(pretend):
     X, Y = small(n=50, d=60)
-    pretend(10_000)
-    results = []
-    with pytest.raises(
-        DeviceMemoryError, match=r"expected lanes that fit .*: one lane over 50 rows and 60 feat"
-    ):
-        train_one_vs_all(X, Y, OneVsAll(backend="jnp"), results.append)
-    with pytest.raises(DeviceMemoryError, match="block_size=9 over 50 rows"):
+    results, plain = [], OneVsAll()
+    given = linops.make(X, backend="jnp"), plain.loss, np.ones(1), newton_cg.HParams()
+    one, nine = (device_blocks.block_bytes(*given, lanes, False, plain.penalty) for lanes in (1, 9))
+    for block_size in (None, 9):
+        pretend(one - 1)
+        said = r"expected lanes that fit .*: one lane over 50 rows and 60 features on"
+        with pytest.raises(DeviceMemoryError, match=said):
+            train_one_vs_all(X, Y, OneVsAll(backend="jnp", block_size=block_size), results.append)
+    pretend(nine - 1)
+    with pytest.raises(DeviceMemoryError, match=r"block_size=9 over 50 rows .* block_size=[1-8] would fit"):
         train_one_vs_all(X, Y, OneVsAll(backend="jnp", block_size=9), results.append)
     assert not results
 

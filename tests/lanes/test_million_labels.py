@@ -1,4 +1,4 @@
-"""A million labels pass through the lanes of a device, whose memory grows with the lanes, not with the labels."""
+"""A million labels pass through the lanes of a device: its memory grows with the lanes, not the labels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.processes import outputs, run_all, start
 
-# Prints what a training of few labels holds at most, and one of many after it in the same process: bytes of arrays
-# on the device, the peak of the process in kB, labels that came out, and that were solved.
+# Prints what a training of few labels holds at most, and one of many after it in the same process: bytes of
+# arrays on the device, the peak of the process in kB, labels that came out, and that were solved.
 WORK = """
 import json, resource
 import jax

@@ -167,6 +167,28 @@ def test_resume_starts_afresh_where_there_is_nothing(tmp_path, expected):
     assert contents(tmp_path / "d") == expected
 
 
+def test_a_writer_withdraws_what_it_has_begun_and_nothing_that_is_stored(tmp_path):
+    def withdrawn(directory, labels=0, **more):
+        with pytest.raises(MemoryError), ShardWriter(directory, META, **more) as writer:
+            for label in writer.missing()[:labels]:
+                writer.add(label, [], np.float32([]))
+            writer.withdraw()
+            raise MemoryError
+        return set(os.listdir(directory)) if directory.exists() else None
+
+    arrays = {"idf": np.ones(N_FEATURES, np.float32)}
+    assert withdrawn(tmp_path / "new", transforms_arrays=arrays) is None
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "run.json").write_text("{}")
+    assert withdrawn(tmp_path / "other", resume=True) == {"run.json"}
+    kept = withdrawn(tmp_path / "stored", labels=1, shard_size=1)
+    assert len(kept) == 2 and "manifest.json" in kept
+    # what another run has begun
+    assert withdrawn(tmp_path / "stored", shard_size=1, resume=True) == kept
+    ShardWriter(tmp_path / "begun", META)._lock.release()
+    assert withdrawn(tmp_path / "begun", resume=True) == {"manifest.json"}
+
+
 def test_resume_removes_only_its_own_left_overs(tmp_path):
     write(tmp_path / "m")
     own = [

@@ -330,10 +330,10 @@ def test_lanes_that_the_device_has_no_room_for(monkeypatch, compilations):
     assert compiled(1 << 30, lambda: found.append(SOLVER.run(lanes, half))) == 1
     assert set(np.asarray(found[0].status)) == {Status.CONVERGED}
     with pytest.raises(
-        DeviceMemoryError, match=r"30 of 17 rows and 4 classes need .* free: fewer rows or fea"
+        DeviceMemoryError, match=r"30 of 17 rows and 4 classes need .* free: float32 in place of"
     ):
         compiled(10, lambda: admm.init(lanes))
-    said = r"30 of 17 rows and 4 classes need 1 MiB beside the features.*: about (\d+) lanes would fit; fewer"
+    said = r"30 of 17 rows and 4 classes need 1 MiB beside the features.*: about (\d+) lanes would fit; float"
     with pytest.raises(DeviceMemoryError, match=said) as refused:
         compiled(100_000, lambda: admm.init(lanes))
     fewer = int(re.search(said, str(refused.value))[1])

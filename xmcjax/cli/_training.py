@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import __version__
+from xmcjax._device_memory import ran_out
 from xmcjax._links import CALIBRATED
 from xmcjax._topology import Share
 from xmcjax.cli._calibration import calibrate, check_calibration
@@ -238,7 +239,12 @@ def train_to_directory(
             elif shares and len(labels):
                 summary = _continued(train_on_nodes, data.X, data.Y, options, sink, shares, **more)
             else:
-                summary = train_one_vs_all(data.X, data.Y, options, sink, observe=stats, **more)
+                try:
+                    summary = train_one_vs_all(data.X, data.Y, options, sink, observe=stats, **more)
+                except (MemoryError, RuntimeError) as error:
+                    if isinstance(error, MemoryError) or ran_out(error):
+                        writer.withdraw()  # which leaves the directory to a training with other options
+                    raise
         missing = len(writer.missing())
     if options.max_iter == 0:
         worst = None  # starting weights were asked for, not optima

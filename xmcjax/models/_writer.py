@@ -6,6 +6,7 @@ bytes as one that was never interrupted.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -122,6 +123,7 @@ class ShardWriter:
         self._manifest = Manifest(meta, (first, last), shard_size, transforms, (), named, scaled)
         self._pending: dict[int, dict[int, LabelWeights]] = {}
         self._full: dict[int, dict[int, LabelWeights]] = {}
+        self._begun = False
         self._buffer_lock = threading.Lock()
         self._write_lock = threading.Lock()
         _manifest.check_directory(self.directory)
@@ -161,6 +163,7 @@ class ShardWriter:
             for name, content in self._beside.items():
                 self._write(name, content)
             self._write_manifest()
+            self._begun = True
 
     def _continue(self, found: Manifest) -> None:
         difference = _first_difference(found, self._manifest)
@@ -338,6 +341,21 @@ class ShardWriter:
             with self._buffer_lock:
                 self._stored.add(number)
             return True
+
+    def withdraw(self) -> None:
+        """Removes the model, where this writer has begun it and no shard of it is stored, and closes.
+
+        Raises:
+            OSError: a file cannot be removed.
+        """
+        try:
+            if self._begun and not self._manifest.shards:
+                for name in (MANIFEST, *self._beside):
+                    (self.directory / name).unlink()
+                with contextlib.suppress(OSError):  # something else is in it
+                    self.directory.rmdir()
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """Write what is complete and release the directory. Incomplete shards are dropped: their
