@@ -33,7 +33,7 @@ def test_ctrl_c_in_every_solver_and_a_fit_afterwards(part):
     lines = dict(line.split(": ") for line in done.stdout.splitlines())
     assert list(lines) == names
     late = {name: took for name, took in lines.items() if "itself" in took or float(took[:-2]) > PATIENCE}
-    assert not late
+    assert not late, done.stderr[-3000:]
 
 
 ABANDONED = """
