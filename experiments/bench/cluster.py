@@ -37,7 +37,7 @@ class Options:
         every: seconds after which a worker is killed.
         repeats: of every training.
         out: folder of the results.
-        small: 600 labels, one repetition.
+        small: 600 labels, one repetition, and 20 seconds between two deaths.
         full: five repetitions.
     """
 
@@ -56,7 +56,8 @@ class Options:
         if self.full:
             return dataclasses.replace(self, repeats=5)
         if self.small:
-            return dataclasses.replace(self, rows=2000, features=3000, labels=600, repeats=1)
+            # a block is to end between two deaths, beside other work too
+            return dataclasses.replace(self, rows=2000, features=3000, labels=600, repeats=1, every=20.0)
         return self
 
 
