@@ -333,7 +333,7 @@ def finished(command: Sequence[str], **environment: str) -> float:
 def _dismecpp(data: str, program: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         bench = one_vs_all.Bench(one_vs_all.Options(data=data, dismecpp=program), Path(folder))
-        return bench.dismecpp("msi")["seconds"]
+        return bench.dismecpp("mean_separating")["seconds"]
 
 
 def run(options: Options) -> dict:

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from experiments import _one_vs_all
-from experiments.bench import _dismecpp, _worker, cost_growth
+from experiments.bench import _dismecpp, _worker, cost_growth, everywhere
 from experiments.papers.p000.starts import __main__ as study
 from experiments.papers.p000.starts import _figures, _runs, _sets
 from tests.support.experiments import assert_drawn, written
@@ -193,6 +193,15 @@ def test_dismecpp_stands_beside_ours(in_process, tmp_path, fake_dismecpp, monkey
     assert text.count(f"| {TINY} | tf-idf | dismecpp |") == 2
     for start in ("Zero", "Bias", "OvAP", "MSI"):
         assert f"| {TINY} | tf-idf | {start} | dismecpp |" in text
+
+
+def test_every_kind_of_work_has_dismecpp_beside_one_vs_all(tmp_path, fake_dismecpp):
+    options = everywhere.Options(
+        isas=("baseline",), works=("dismecpp",), small=True, dismecpp=str(fake_dismecpp), out=tmp_path
+    )
+    (row,) = everywhere.run(options.chosen())["rows"]
+    assert (row["work"], row["peer"], row["peer_seconds"]) == ("one-vs-all", "dismecpp", 2.5)
+    assert row["ratios"]["baseline"] == pytest.approx(2.5 / row["seconds"]["baseline"])
 
 
 def test_how_dismecpp_is_asked(tmp_path, fake_dismecpp, tiny):
