@@ -15,7 +15,7 @@ more. A matrix must not be changed by another thread while a call runs: that is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -127,6 +127,16 @@ def of_dense(X: np.ndarray, dtype=None) -> Any:
     matrix = sp.csr_array((values, indices, indptr.astype(index)), shape=(n, d))
     matrix.has_canonical_format = True
     return _passed(matrix)
+
+
+def stacked(rows: Sequence[tuple[np.ndarray, np.ndarray]], columns: int) -> Any:
+    """CSR of trusted rows, at least one, each of its ascending columns and its values."""
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(indices) for indices, _ in rows], out=indptr[1:])
+    index = _index_type(int(indptr[-1]), columns)
+    indices = np.concatenate([indices for indices, _ in rows], dtype=index, casting="same_kind")
+    values = np.concatenate([values for _, values in rows])
+    return sp.csr_array((values, indices, indptr.astype(index)), shape=(len(rows), columns))
 
 
 def require_checked(X) -> None:

@@ -430,19 +430,21 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         made = [(label, result) for label, result in enumerate(results) if result is not None]
         m, places = len(results), np.array([label for label, _ in made], np.int64)
         status, steps, bias = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m)
-        dense = self.clip == 0 and self.sparsify_rise is None
-        lengths = np.zeros(m, np.int64)
-        lengths[places] = [len(result.indices) for _, result in made]
-        indices = np.concatenate([result.indices for _, result in made])
-        values = np.concatenate([result.values for _, result in made]).astype(dtype, copy=False)
-        shape = m, self.n_features_in_
-        coef = sp.csr_matrix((values, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=shape)
+        dense, shape = self.clip == 0 and self.sparsify_rise is None, (m, self.n_features_in_)
         if before is not None:
             dense, kept = not sp.issparse(self.coef_), before.known
             status[kept], steps[kept], bias[kept] = (
                 a[kept] for a in (before.status, before.steps, before.intercept)
             )
-            coef = sp.csr_matrix(coef + before.coef)  # of rows that only one of them has
+        if dense:
+            coef = np.zeros(shape, dtype) if before is None else before.coef.toarray()
+            for label, result in made:
+                coef[label, result.indices] = result.values
+        else:
+            nothing = np.zeros(0, np.int64), np.zeros(0, dtype)
+            rows = [(r.indices, r.values) if r is not None else nothing for r in results]
+            coef = sp.csr_matrix(_sparse.stacked(rows, shape[1]).astype(dtype, copy=False))
+            coef = coef if before is None else sp.csr_matrix(coef + before.coef)  # a row is of one of them
         status[places] = [result.status for _, result in made]
         trained = is_trained(status)
         if problems.form == "classes" and not trained.any():
@@ -454,7 +456,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         solved = status[places] != Status.NO_POSITIVES
         steps[places] = np.where(solved, np.maximum(found, min(1, self.max_iter)), 0)
         self.classes_, self._form, self.status_, self.n_iter_ = problems.classes, problems.form, status, steps
-        self.coef_ = coef.toarray() if dense else coef
+        self.coef_ = coef
         self.intercept_ = np.where(trained, bias, -np.inf).astype(dtype)
 
     def _warn(self, results, raised):

@@ -129,11 +129,8 @@ class _Kept:
 
     def model(self) -> ArrayModel:
         """Weights of all labels, of which each has a result."""
-        lengths = [len(result.indices) for result in self._results()]
-        values = np.concatenate([result.values for result in self._results()])
-        indices = np.concatenate([result.indices for result in self._results()])
-        shape = len(self._found), self._n_features
-        coef = sp.csr_array((values, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=shape)
+        rows = [(result.indices, result.values) for result in self._results()]
+        coef = _sparse.stacked(rows, self._n_features)
         status = np.array([result.status for result in self._results()], np.int64)
         bias = np.array([result.bias for result in self._results()])
         return ArrayModel(coef, np.where(is_trained(status), bias, -np.inf))
