@@ -38,7 +38,7 @@ class Options:
         papers: 000 to 004; all if none is given.
         item: name of a table or a figure, such as figure-3; all if not given.
         out: folder of the results.
-        small: small data, about ten minutes on two cores for all papers.
+        small: small data, less than ten minutes on two cores for all papers.
         full: the sizes of the papers, where the data allow them: hours.
         keep: put the results into experiments/results, and write docs/papers.
         list: say what there is, and run nothing.

@@ -39,7 +39,7 @@ class Options:
         traced_sample: most labels in a figure.
         dismecpp: path of the train program of dismecpp, to be timed on the sparse sets; empty leaves it out.
         out: folder of the results.
-        small: sets of the package and power laws, and the small ones of the data folder; one repetition.
+        small: sets of the package and a power law, at most 200 labels of each.
         full: all sets, five repetitions, stackexchange_tags in the figures.
     """
 
@@ -57,9 +57,17 @@ class Options:
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for; sets that are asked for stay."""
+        usual = Options()
+        if self.small:
+            sets = "naics_demo", "power_law:300x2000x2000", "naics_demo:svd50"
+            return dataclasses.replace(
+                self,
+                sets=self.sets if self.sets != usual.sets else sets,
+                sample=min(self.sample, 200),
+                traced_sample=min(self.traced_sample, 100),
+            )
         if not self.full:
             return self
-        usual = Options()
         sets = (
             *("stackexchange_tags", "delicious", "bibtex", "rcv1_subset1", "naics2017"),
             *("power_law:10000", "power_law:100000", "power_law:1000000"),
