@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from xmcjax import __version__
 from xmcjax._cores import usable_cores
 from xmcjax.data import atomic_write
@@ -161,11 +163,15 @@ def figure(out: Path, name: str, draw: Callable) -> bool:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from PIL import Image
     except ImportError:
         print(f'no figures such as {name}.png: matplotlib is not installed (pip install ".[plots]")')
         return False
     canvas = FigureCanvasAgg(Figure(figsize=(8, 5), dpi=75, layout="constrained"))
     draw(canvas.figure.subplots())
     out.mkdir(parents=True, exist_ok=True)
-    canvas.print_png(out / f"{name}.png")
+    canvas.draw()
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    # the colours of a drawing fit into a palette, which takes a quarter of the bytes
+    image.quantize(64, dither=Image.Dither.NONE).save(out / f"{name}.png", optimize=True)
     return True
