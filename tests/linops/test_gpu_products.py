@@ -171,4 +171,4 @@ def test_too_many_groups_are_refused():
         indptr = np.array([0, 2**34, 2**35])
 
     with pytest.raises(ValueError, match="at most 2\\^31-1 groups"):
-        Rows.of(Long())  # type: ignore[arg-type]
+        Rows.of(Long())
