@@ -43,7 +43,9 @@ def kernels_for_good():
     A test that hides the library, or names another instruction set, would else decide for those after it.
     """
     if native.available():
-        native.load_library().xmcjax_isa()  # type: ignore[union-attr]
+        library = native.load_library()
+        assert library is not None
+        library.xmcjax_isa()
 
 
 @pytest.fixture(autouse=True)

@@ -41,7 +41,8 @@ def test_each_extra_is_named_where_it_is_needed(written, extra):
 @pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - {"cuda12", "cuda13", "lint", "coverage", "test"}))
 def test_each_distribution_of_an_extra_is_used(written, extra):
     for requirement in EXTRAS[extra]:
-        name = re.match(r"[\w.-]+", requirement)[0].replace("-", "[-_]")
+        (name,) = re.findall(r"^[\w.-]+", requirement)
+        name = name.replace("-", "[-_]")
         if name == "jupytext" and not (ROOT / "experiments" / "notebooks").exists():
             continue  # it makes the notebooks
         assert re.search(rf"\b{name}\b", written), requirement
@@ -51,18 +52,18 @@ def test_each_linter_is_run():
     run = (ROOT / ".ci" / "lint").read_text() + (ROOT / ".pre-commit-config.yaml").read_text()
     run += (ROOT / "CONTRIBUTING.md").read_text()
     for requirement in EXTRAS["lint"]:
-        name = re.match(r"[\w-]+", requirement)[0]
+        (name,) = re.findall(r"^[\w-]+", requirement)
         assert name in run or (name == "pre-commit-hooks" and "end-of-file-fixer" in run), requirement
 
 
 def test_versions_agree():
-    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
-    assert PROJECT["version"] == xmcjax.__version__ == cited[1]
+    (cited,) = re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert PROJECT["version"] == xmcjax.__version__ == cited
 
 
 def test_the_workflow_covers_what_is_promised():
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-    oldest = re.search(r"jax>=([\d.]+)", " ".join(PROJECT["dependencies"]))[1]
+    (oldest,) = re.findall(r"jax>=([\d.]+)", " ".join(PROJECT["dependencies"]))
     assert f"jax=={oldest}.0 jaxlib=={oldest}.0" in workflow
     pythons = set(re.findall(r'python: "(3\.\d+)"', workflow))
     assert min(pythons, key=lambda v: int(v[2:])) == PROJECT["requires-python"].removeprefix(">=")

@@ -239,7 +239,8 @@ def test_kernels_of_sparse_matrices_take_the_arrays_of_an_operator(kernel):
     made = {
         where
         for where, node in NODES
-        if called(node) in ("call", "InPlace", "once")
+        if isinstance(node, ast.Call)
+        and called(node) in ("call", "InPlace", "once")
         and any(isinstance(a, ast.Constant) and a.value == kernel for a in node.args)
     }
     assert made == CALLS[kernel]
@@ -274,7 +275,7 @@ def test_weights_by_feature_are_those_of_a_checked_matrix_or_of_an_index():
         assert body.index(f"self.check({rows})") < body.index(f"X=native.csr_arrays({rows})")
 
 
-def function(where: str) -> ast.AST:
+def function(where: str) -> ast.FunctionDef:
     return next(
         node
         for name, node in NODES
@@ -316,7 +317,8 @@ def test_scipy_converts_nothing_that_was_not_checked():
     found = set()
     for where, node in NODES:
         name = called(node)
-        constructs = name in CONSTRUCTORS and not (node.args and isinstance(node.args[0], ast.Tuple))
+        of_shape = isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Tuple)
+        constructs = name in CONSTRUCTORS and not of_shape
         if (name in CONVERSIONS or constructs) and module_names(where) != GATE:
             found.add(where)
     assert found == set(CONVERTED)

@@ -12,7 +12,7 @@ import pytest
 
 import xmcjax
 from tests.support import cli_reference
-from tests.support.internals import CLI_MODULES, SYSTEMS
+from tests.support.internals import CLI_MODULES, SYSTEMS, option_tables
 from tests.support.processes import CORES
 from xmcjax import estimators, kernels, lanes
 from xmcjax.cli import train
@@ -28,9 +28,8 @@ ARGUMENTS = [option for option in OPTIONS.values() if option.argument]
 
 def entries(kind: type) -> dict[str, str]:
     """What the docstring of a class says about each argument, in one line each."""
-    section = re.search(
-        r"\n    Args:\n(.*?)\n\n", inspect.getdoc(kind).replace("\nArgs:", "\n    Args:"), re.S
-    )
+    text = (inspect.getdoc(kind) or "").replace("\nArgs:", "\n    Args:")
+    section = re.search(r"\n    Args:\n(.*?)\n\n", text, re.S)
     assert section, f"{kind.__name__} has no section Args"
     found = re.findall(r"^    ([a-z_A-Z0-9, ]+): (.*(?:\n        .*)*)", section[1], re.M)
     return {name: " ".join(text.split()) for names, text in found for name in names.split(", ")}
@@ -148,9 +147,13 @@ def test_an_old_name_of_a_field_is_refused_with_the_new_one(old):
 def test_all_old_names_are_told_at_once():
     said = r"^OneVsAllClassifier: the argument eps is now tol, the argument threads is now n_jobs, of which"
     with pytest.raises(TypeError, match=said):
-        xmcjax.OneVsAllClassifier(threads=1, eps=1)
+        xmcjax.OneVsAllClassifier(threads=1, eps=1)  # pyright: ignore[reportCallIssue] – old names
     with pytest.raises(TypeError, match=r"^KernelLogisticClassifier\.tune: .* progress is now verbose$"):
-        xmcjax.KernelLogisticClassifier().tune([[0.0], [1.0]], [0, 1], progress=True)
+        xmcjax.KernelLogisticClassifier().tune(
+            [[0.0], [1.0]],
+            [0, 1],
+            progress=True,  # pyright: ignore[reportCallIssue]
+        )
 
 
 def test_jobs_are_counted_as_scikit_learn_does():
@@ -187,7 +190,9 @@ def test_the_flags_of_a_system_are_the_arguments_of_its_estimator(system):
 
 def test_the_names_among_the_options_are_those_of_the_solvers():
     def names(system, option):
-        return set(estimators.OPTIONS[system][option].values.names)
+        values = estimators.OPTIONS[system][option].values
+        assert isinstance(values, option_tables.Names)
+        return set(values.names)
 
     assert names("kernel", "likelihood") == set(kernel_multinomial.LIKELIHOODS)
     assert names("kernel", "kernel") == set(kernels.KERNELS)

@@ -99,7 +99,7 @@ def imports(path: Path):
             for alias in node.names:
                 yield alias.name, id(node) in late
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
+            assert node.level == 0 and node.module is not None, f"{path}: relative import"
             for alias in node.names:
                 # `from xmcjax.native import _ffi` is about the module, `from xmcjax.data import load` is not.
                 submodule = f"{node.module}.{alias.name}"

@@ -11,7 +11,7 @@ from xmcjax.models import LinearModel
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402 – after it is known to be there
+from matplotlib import patches, pyplot  # noqa: E402 – after it is known to be there
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,9 @@ def test_precision_by_frequency(trained):
     best = OneVsAllClassifier().fit(X, Y).predict_topk(X, 3)[0]
     frequencies = np.asarray(Y.sum(axis=0)).ravel()
     ax = plots.precision_by_frequency(Y, best, 3, frequencies=frequencies)
-    heights = [bar.get_height() for bar in ax.patches]
+    bars = [patch for patch in ax.patches if isinstance(patch, patches.Rectangle)]
+    assert len(bars) == len(ax.patches)
+    heights = [bar.get_height() for bar in bars]
     parts, recall = heights[: len(heights) // 2], heights[len(heights) // 2 :]
     np.testing.assert_allclose(sum(parts), metrics.precision_at_k(Y, best, 3))
     assert max(recall) <= 1 and len(parts) == len(ax.get_xticklabels())
@@ -127,7 +129,8 @@ def test_reliability():
     x, y = line(ax, 1)
     np.testing.assert_allclose(x, [0.125, 0.975])
     np.testing.assert_allclose(y, [0.5, 1])
-    assert ax.get_legend().get_texts()[0].get_text() == "expected calibration error 0.200"
+    legend = ax.get_legend()
+    assert legend is not None and legend.get_texts()[0].get_text() == "expected calibration error 0.200"
     for truth, p, message in (
         ([0, 1], [0.5], r"^expected y_true and probability of one shape"),
         ([0], [1.5], "^probability: expected numbers from 0 to 1, found others$"),

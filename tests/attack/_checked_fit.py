@@ -14,7 +14,7 @@ def sized(X, rng: np.random.Generator):
     X = X * 10.0 ** rng.integers(-8, 9)
     if rng.random() < 0.3:
         X[:, rng.integers(X.shape[1])] *= 10.0 ** rng.integers(-8, 9)
-    return X.astype(rng.choice([np.float32, np.float64]))
+    return X.astype(rng.choice(["float32", "float64"]))
 
 
 def description(model, X) -> str:

@@ -124,8 +124,8 @@ def wrong_ones(value) -> list[tuple[str, Any]]:
         ("an empty list", list),
     ]
     if sp.issparse(value) or isinstance(value, np.ndarray):
-        dense = value.toarray() if sp.issparse(value) else value
-        like = type(value) if sp.issparse(value) else np.asarray
+        dense = value if isinstance(value, np.ndarray) else value.toarray()
+        like = np.asarray if isinstance(value, np.ndarray) else type(value)
         more: list[tuple[str, Any]] = [
             ("complex numbers", lambda: like(dense + 1j)),
             ("one row more", lambda: like(np.concatenate([dense, dense[:1]]))),

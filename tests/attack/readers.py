@@ -184,7 +184,7 @@ def prepare(folder: Path) -> _Context:
     arrays = {f"{i}_0": np.arange(i) for i in range(len(multinomial_checkpoint.State._fields))}
     arrays[f"{multinomial_checkpoint.State._fields.index('steps')}_0"] = np.array(3)
     header = json.dumps({"mark": "0" * 64, "method": "newton"}).encode()
-    np.savez(folder / "f.npz", header=np.frombuffer(header, np.uint8), **arrays)  # type: ignore[arg-type]
+    np.savez(folder / "f.npz", header=np.frombuffer(header, np.uint8), **arrays)
     seeds.append(_Seed("state", ".npz", (folder / "f.npz").read_bytes()))
     seeds += _separate(folder, X, Y, classes, scores)
     _limit_memory()

@@ -132,7 +132,9 @@ def runtime(sanitizer: str) -> str:
 
 def build(sanitizer: str, folder: Path, isas: list[str]) -> Path:
     """The wheel of the package with sanitized kernels."""
-    (jaxlib,) = importlib.util.find_spec("jaxlib").submodule_search_locations
+    found = importlib.util.find_spec("jaxlib")
+    assert found is not None and found.submodule_search_locations is not None
+    (jaxlib,) = found.submodule_search_locations
     settings = {
         "build-dir": folder / "-".join(["build", *sorted(isas)]),
         "cmake.build-type": "Sanitized",  # no release: CMakeLists.txt leaves the optimisation to these flags

@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.internals import cli_cache
 
+CACHE = "jax_compilation_cache_dir"
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -44,19 +46,19 @@ def test_the_next_command_compiles_nothing(files, folder, tmp_path):
 def test_a_folder_of_others_is_not_used(folder, mode):
     folder.mkdir(parents=True)
     folder.chmod(mode)
-    before = jax.config.jax_compilation_cache_dir
+    before = getattr(jax.config, CACHE)
     with cli_cache.compilation_cache():
-        assert jax.config.jax_compilation_cache_dir == before
+        assert getattr(jax.config, CACHE) == before
 
 
 def test_a_folder_below_that_of_others_is_not_used(folder, tmp_path):
-    before = jax.config.jax_compilation_cache_dir
+    before = getattr(jax.config, CACHE)
     tmp_path.chmod(0o777)
     with cli_cache.compilation_cache():
-        assert jax.config.jax_compilation_cache_dir == before
+        assert getattr(jax.config, CACHE) == before
     tmp_path.chmod(0o1777)  # as /tmp is
     with cli_cache.compilation_cache():
-        assert jax.config.jax_compilation_cache_dir == str(folder)
+        assert getattr(jax.config, CACHE) == str(folder)
 
 
 def test_a_user_without_a_home_keeps_nothing(monkeypatch):
@@ -85,18 +87,18 @@ def test_jax_is_as_it_was_afterwards(folder):
 def test_nothing_is_kept_where_the_user_says_so(folder, monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     assert cli_cache.cache_folder() is None
-    before = jax.config.jax_compilation_cache_dir
+    before = getattr(jax.config, CACHE)
     with cli_cache.compilation_cache():
-        assert jax.config.jax_compilation_cache_dir == before
+        assert getattr(jax.config, CACHE) == before
 
 
 def test_a_home_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XMCJAX_CACHE", str(tmp_path / "file"))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    before = jax.config.jax_compilation_cache_dir
+    before = getattr(jax.config, CACHE)
     with cli_cache.compilation_cache():
-        assert jax.config.jax_compilation_cache_dir == before != str(cli_cache.cache_folder())
+        assert getattr(jax.config, CACHE) == before != str(cli_cache.cache_folder())
 
 
 def test_info_names_the_folder(xmcjax, folder, monkeypatch):

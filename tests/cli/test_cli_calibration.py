@@ -226,4 +226,5 @@ def test_merging_in_python_is_the_same(calibrated, tmp_path):
     for name, labels in (("a", "0:2"), ("b", "2:5")):
         calibrated("one-vs-all", "--labels", labels, name=name)[1].done()
     merged = merge_models([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
-    assert merged.calibrated and len(merged.calibration().slope) == LABELS
+    calibration = merged.calibration()
+    assert merged.calibrated and calibration is not None and len(calibration.slope) == LABELS

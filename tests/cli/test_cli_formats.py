@@ -143,9 +143,8 @@ def test_models_go_out_and_come_back(xmcjax, files, model, tmp_path):
         imported = LinearModel.load(back)
         X = LinearModel.load(model).transforms().apply(load_xmc(files / "test.txt")[0])
         labels, found = predict_topk(imported, X.astype(imported.dtype), 5)
-        places = (
-            wanted if imported.names().classes is None else np.searchsorted(imported.names().classes, wanted)
-        )
+        classes = imported.names().classes
+        places = wanted if classes is None else np.searchsorted(classes, wanted)
         assert np.array_equal(labels, places) and np.allclose(found, scores, atol=1e-5)
         assert xmcjax("inspect", "--model", back).done().out.startswith("system      one-vs-all")
 

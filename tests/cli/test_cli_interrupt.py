@@ -94,8 +94,9 @@ def test_processes_of_nodes_end_with_a_run_that_is_ended(files, tmp_path, monkey
     made_up_nodes(tmp_path, {0: CORES[0], 1: CORES[1]}, monkeypatch)
     command = [sys.executable, "-c", ON_NODES, tmp_path / "sent", "train", "--train", files / "train.txt"]
     command += ["--model", tmp_path / "m", "--shard-size", "1", "--n-jobs", "2"]
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    run = subprocess.Popen(command, start_new_session=True, **pipes)
+    run = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     err = run.communicate(timeout=120)[1]
     assert run.returncode == 143, err
     assert err.strip() == "xmcjax train: ended by SIGTERM; what is complete stays on disk"

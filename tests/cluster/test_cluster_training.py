@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 
-import dask
+import dask.config
 import numpy as np
 import psutil
 import pytest
@@ -79,7 +79,7 @@ def test_cluster_gives_the_results_of_one_process(client, case):
     assert summary.statuses == reference.statuses and summary.newton_steps == reference.newton_steps
 
 
-def model(folder, n, d, labels, train, **more):
+def model(folder, d, labels, train, **more):
     meta = {"n_features": d, "n_labels": labels, "dtype": "float32"}
     with ShardWriter(folder, meta, shard_size=20, **more) as writer:
         train(writer)
@@ -90,7 +90,7 @@ def of_one_process(folder, X, Y):
     def train(writer):
         lanes.train_one_vs_all(X, Y, OneVsAll(), lambda r: writer.add(*r[:7]))
 
-    return model(folder, *X.shape, Y.shape[1], train)
+    return model(folder, X.shape[1], Y.shape[1], train)
 
 
 def test_workers_write_the_shards_of_one_process(client, tmp_path, monkeypatch):
@@ -106,7 +106,7 @@ def test_workers_write_the_shards_of_one_process(client, tmp_path, monkeypatch):
     def train(writer):
         train_on_cluster(client, X, Y, OneVsAll(), writer, done=parts.append)
 
-    assert model(tmp_path / "many", *X.shape, 90, train) == expected
+    assert model(tmp_path / "many", X.shape[1], 90, train) == expected
     assert len(written) == 5
     assert sorted(result.label for part in parts for result in part.results) == list(range(90))
     assert LinearModel.load(tmp_path / "many", verify="full").n_labels == 90
@@ -120,13 +120,13 @@ def test_run_that_was_stopped_is_resumed(client, tmp_path):
         summary = train_on_cluster(client, X, Y, OneVsAll(), writer, may_begin=lambda label: label < 60)
         assert sum(summary.statuses.values()) == 60
 
-    model(tmp_path / "two", *X.shape, 90, first)
+    model(tmp_path / "two", X.shape[1], 90, first)
 
     def second(writer):
         assert writer.missing().tolist() == list(range(60, 90))
         train_on_cluster(client, X, Y, OneVsAll(), writer, labels=writer.missing())
 
-    assert model(tmp_path / "two", *X.shape, 90, second, resume=True) == expected
+    assert model(tmp_path / "two", X.shape[1], 90, second, resume=True) == expected
 
 
 def test_arguments_are_checked_here(client):
@@ -161,7 +161,8 @@ def test_hosts_read_the_data_themselves(client, tmp_path):
 
 def test_workers_that_die_over_the_data(tmp_path):
     X, Y = small(seed=4)
-    (tmp_path / "some").mkdir(), (tmp_path / "all").mkdir()
+    (tmp_path / "some").mkdir()
+    (tmp_path / "all").mkdir()
     with local_cluster(2) as client:
         source = dask_processes.MadeByTheSurvivor(tmp_path / "some", 3)
         assert_same_bits(together(client, X, Y, source=source)[0], alone(X, Y)[0])
@@ -314,12 +315,12 @@ def test_worker_that_cannot_do_its_work(tmp_path, prelude, said, monkeypatch):
             with pytest.raises(ClusterError, match=rf"worker tcp://127.0.0.1:\d+: .*{said}"):
                 train_on_cluster(client, X, Y, OneVsAll(), writer)
 
-        model(tmp_path / "many", *X.shape, 90, train)
+        model(tmp_path / "many", X.shape[1], 90, train)
 
     def resumed(writer):
         lanes.train_one_vs_all(X, Y, OneVsAll(), lambda r: writer.add(*r[:7]), labels=writer.missing())
 
-    assert model(tmp_path / "many", *X.shape, 90, resumed, resume=True) == expected
+    assert model(tmp_path / "many", X.shape[1], 90, resumed, resume=True) == expected
 
 
 def test_workers_of_different_processors_are_told(tmp_path):
@@ -388,13 +389,15 @@ def test_worker_that_dies_as_it_starts_is_started_again(monkeypatch):
 
 def test_a_worker_that_is_long_in_starting_again_is_waited_for():
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}), local_cluster(1) as client:
-        ((before, pid),) = client.run(os.getpid).items()
+        asked = client.run(os.getpid)
+        assert isinstance(asked, dict)
+        ((before, pid),) = asked.items()
         os.kill(pid, signal.SIGKILL)
         end = time.monotonic() + 60
         while not client.nthreads() or before in client.nthreads():
             assert time.monotonic() < end
             time.sleep(0.1)
-        assert list(client.cluster.workers) == [0]
+        assert client.cluster is not None and list(client.cluster.workers) == [0]
 
 
 def test_workers_that_die_as_they_start(monkeypatch):

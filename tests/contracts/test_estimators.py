@@ -7,6 +7,7 @@ import inspect
 import pickle
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -88,7 +89,7 @@ def test_forms_and_dtypes_of_features(name, dtype):
         for form in (np.asarray, sp.csr_matrix, sp.csr_array, sp.csc_array, sp.coo_array)
     )
     scores = ours.decision_function(X)
-    assert not jax.config.jax_enable_x64 and ours.n_features_in_ == 4
+    assert jnp.zeros(()).dtype == np.float32 and ours.n_features_in_ == 4
     arrays = [*weights_of(ours), scores, ours.decision_function(sp.csr_matrix(X)), ours.predict_topk(X, 2)[1]]
     assert {array.dtype for array in arrays} == {np.dtype(dtype)}
     for other in others:

@@ -119,7 +119,7 @@ def test_binarizers_there_and_back(sparse):
     best = np.argmax(ours.decision_function(X), axis=1)
     np.testing.assert_array_equal(names[best], ours.fit(X, names[number]).predict(X))
 
-    tags = [sorted({names[i], names[(i + 1) % 3]}) if i else [] for i in number]
+    tags = [sorted({str(names[i]), str(names[(i + 1) % 3])}) if i else [] for i in number]
     binarizer = MultiLabelBinarizer(sparse_output=sparse)
     Y = binarizer.fit_transform(tags)
     found = binarizer.inverse_transform(ours.fit(X, Y).predict(X))

@@ -59,6 +59,7 @@ def random_like(arrays, rng):
 def test_the_value_is_that_of_the_oracle(name, path):
     function = FUNCTIONS[name]
     arguments = function.arguments(0)
+    assert function.oracle is not None
     with twins() if path == "twins" else contextlib.nullcontext():
         found = jax.jit(function.call)(*arguments)
     expected = function.oracle(*map(np.asarray, arguments))

@@ -15,7 +15,8 @@ import scipy.sparse as sp
 from tests.support.internals import InPlace, platforms, solver_paths
 from xmcjax import linops, solvers
 from xmcjax.estimators import MulticlassSVC, MultinomialLogisticRegression, TopKSVC
-from xmcjax.solvers import multiclass_dual, multinomial, topk_sdca
+from xmcjax.solvers import multiclass_dual, topk_sdca
+from xmcjax.solvers.multinomial import auto
 
 pytestmark = pytest.mark.skipif(not linops.native_ready(), reason="no kernels")
 
@@ -87,7 +88,7 @@ def test_steps_for_all_rows_at_once_are_the_device_s(estimator, calls):
 def test_multinomial_dual_ascent(calls):
     X, y = data(True)
     found = MultinomialLogisticRegression(solver="dual").fit(X, y)  # an error without native calls
-    assert found.reason_.endswith(f"on the CPU, because {multinomial.auto.WHY}")
+    assert found.reason_.endswith(f"on the CPU, because {auto.WHY}")
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -99,9 +100,9 @@ def test_small_and_sparse_multinomial_problems_compile_no_program_for_a_gpu(spar
 
 def test_large_dense_multinomial_problems_are_the_device_s(monkeypatch):
     monkeypatch.setattr(platforms, "default_backend", lambda: "gpu")
-    with multinomial.auto.placed("auto", False, 1 << 40):
+    with auto.placed("auto", False, 1 << 40):
         assert platforms.default_platform() == "gpu"
-    with multinomial.auto.placed("newton", True, 1):
+    with auto.placed("newton", True, 1):
         assert platforms.default_platform() == "gpu"
 
 

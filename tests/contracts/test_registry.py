@@ -49,4 +49,4 @@ def test_projections_kernels_and_penalties():
     assert prefixes(KERNEL_CASES, KERNELS) == KERNELS.keys()
     assert {penalty.name for penalty in TRIED_PENALTIES} == PENALTIES.keys()
     for name, entry in (*PROJECTIONS.items(), *PENALTIES.items(), *losses.MARGIN_LOSSES.items()):
-        assert name == getattr(entry, "name", None) or name == entry.__name__
+        assert name in [getattr(entry, attribute, None) for attribute in ("name", "__name__")]

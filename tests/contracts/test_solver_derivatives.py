@@ -174,10 +174,10 @@ def test_jacobians():
 
 def test_second_derivatives_and_other_penalties_are_refused():
     arguments, given = newton_cg("logistic", "dense", 0.3)
-    given = tuple(jnp.asarray(a) for a in given)
+    values, weight, shift, _, r = (jnp.asarray(a) for a in given)
 
     def value(l2, penalty=None):
-        problem, hp = arguments(*given[:3], l2, given[4])
+        problem, hp = arguments(values, weight, shift, l2, r)
         problem = problem if penalty is None else dataclasses.replace(problem, penalty=penalty)
         return jnp.sum(SOLVERS["newton_cg"].run(problem, hp).value)
 

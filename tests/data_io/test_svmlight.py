@@ -31,6 +31,7 @@ def test_largest_classes(parser, write):
 def test_multilabel(parser, write):
     path = write(b"2,0 1:1 # a, b\n 2:1\n\n  \n# no row\n1 \n#\n # a row without labels\n")
     X, Y = load_svmlight(path, multilabel=True, parser=parser)
+    assert not isinstance(Y, np.ndarray)
     np.testing.assert_array_equal(
         Y.toarray(), [[1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0]]
     )
@@ -41,8 +42,10 @@ def test_multilabel(parser, write):
 def test_numbering_is_said_not_guessed(parser, write):
     path = write(b"1,3 1:1 2:1\n")
     X, Y = load_svmlight(path, multilabel=True, parser=parser)
+    assert not isinstance(Y, np.ndarray)
     assert (X.indices.tolist(), Y.indices.tolist(), X.shape, Y.shape) == ([0, 1], [1, 3], (1, 2), (1, 4))
     X, Y = load_svmlight(path, multilabel=True, zero_based=True, first_label=1, parser=parser)
+    assert not isinstance(Y, np.ndarray)
     assert (X.indices.tolist(), Y.indices.tolist(), X.shape, Y.shape) == ([1, 2], [0, 2], (1, 3), (1, 3))
     X, Y = load_svmlight(path, multilabel=True, n_features=9, n_labels=8, parser=parser)
     assert (X.shape, Y.shape) == ((1, 9), (1, 8))
@@ -96,6 +99,7 @@ def _equal_to_sklearn(path, parser, multilabel, zero_based):
     for part in ("data", "indices", "indptr"):
         np.testing.assert_array_equal(getattr(X, part), getattr(X_ref, part))
     if multilabel:
+        assert not isinstance(y, np.ndarray)
         ref = [tuple(sorted(int(label) for label in row)) for row in y_ref]
         assert [tuple(row) for row in np.split(y.indices, y.indptr[1:-1])] == ref
     else:

@@ -159,9 +159,9 @@ def test_recorded_arrays_are_checked():
 def test_frozen():
     fitted = fit_transforms("idf", COUNTS)
     with pytest.raises(AttributeError):
-        fitted.names = ()
+        fitted.names = ()  # pyright: ignore[reportAttributeAccessIssue] – refused here, too
     with pytest.raises(TypeError):
-        fitted.arrays["idf.weight"] = np.ones(5)
+        fitted.arrays["idf.weight"] = np.ones(5)  # pyright: ignore[reportIndexIssue]
 
 
 def test_integers_become_float32():

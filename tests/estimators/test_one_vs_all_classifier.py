@@ -1,5 +1,6 @@
 """OneVsAllClassifier beside LinearSVC; what a fit of label matrices leaves behind, and what it predicts."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -229,7 +230,7 @@ def spoil(monkeypatch):
         return train(X, Y, options, spoiling, **more)
 
     def labels(*spoilt):
-        monkeypatch.setattr(lanes, "train_one_vs_all", lambda *given, **more: trained(*given, spoilt, **more))
+        monkeypatch.setattr(lanes, "train_one_vs_all", functools.partial(trained, spoilt=spoilt))
 
     return labels
 

@@ -31,7 +31,8 @@ def test_numbers_and_losses(multilabel, loss, intercept):
     options = dict(fit_intercept=intercept != "none", regularise_intercept=intercept == "regularised")
     options |= dict(C=2.0, tol=0.1, clip=0.05, block_size=8)
     ours = OneVsAllClassifier(loss, init="zero", **options).fit(*multilabel)
-    assert_trained(ours, *multilabel, OneVsAll(losses.MARGIN_LOSSES[loss], inits.Zero(), **options))
+    X, Y = multilabel
+    assert_trained(ours, X, Y, OneVsAll(losses.MARGIN_LOSSES[loss], inits.Zero(), **options))
     assert np.all(ours.intercept_ == 0) == (intercept == "none")
 
 

@@ -191,7 +191,7 @@ def test_products_of_c_and_weights_out_of_range_name_the_row_of_x():
 def test_weights_leave_max_iter_what_it_is():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 4, 80)
-    X = np.float32(rng.normal(size=(80, 10)) + rng.normal(size=(4, 10))[y])
+    X = (rng.normal(size=(80, 10)) + rng.normal(size=(4, 10))[y]).astype(np.float32)
     X[rng.random(X.shape) < 0.8] = 0
     for most in (1, 3, 7):
         for formulation in ("ww", "cs", "llw"):

@@ -154,4 +154,4 @@ def test_a_start_that_is_none_is_refused(problem):
         with pytest.raises(ValueError, match="start: expected finite dual variables"):
             solve(X, y, start=np.full((N, M), np.nan))
         with pytest.raises(TypeError, match="observe: expected a function"):
-            solve(X, y, observe=3)  # pyright: ignore[reportArgumentType]
+            solve(X, y, observe=3)

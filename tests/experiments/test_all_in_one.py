@@ -17,6 +17,7 @@ def test_table1_is_the_papers_on_the_authors_files(data_folder, tmp_path):
     assert len(result["rows"]) == 12
     for row in result["rows"]:
         paper = table_1.published(row)
+        assert paper is not None
         assert round(row["error"], 2) == paper["D"] == paper["S"], row
         assert row["gap"] <= 1e-3
     assert "| glass | WW | 1 | 19.05 | 19.05 | 19.05 | +0.00 | +0.00 | 100.0 | 100.0 |" in table_1.markdown(

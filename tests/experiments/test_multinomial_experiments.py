@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -98,7 +100,7 @@ def test_convergence_small(tmp_path):
 
 def test_scaling_small(tmp_path, monkeypatch):
     answer = scaling.answer
-    monkeypatch.setattr(scaling, "point", lambda *asked: answer(*asked, 0, 0))
+    monkeypatch.setattr(scaling, "point", functools.partial(answer, index=0, port=0))
     sizes = dict(classes=(70,), processes=(), rows=50, features=30, iterations=2)
     options = scaling.Options(**sizes, out=tmp_path)
     result = scaling.run(options)

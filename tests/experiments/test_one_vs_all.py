@@ -16,6 +16,7 @@ from experiments.papers.p000.starts import __main__ as study
 from experiments.papers.p000.starts import _figures, _runs, _sets
 from tests.support.experiments import assert_drawn, written
 from xmcjax.data import save_xmc
+from xmcjax.inits import MeanSeparating, OvaPrimal
 
 TINY = "power_law:30x200x150"
 
@@ -244,8 +245,9 @@ def test_a_dense_set(monkeypatch):
 
 
 def test_starts_by_name():
-    assert _one_vs_all.start("mean_separating:-3").msi_t == -3
-    assert _one_vs_all.start("ova_primal:strict").ova_primal == "strict"
+    lower, exact = _one_vs_all.start("mean_separating:-3"), _one_vs_all.start("ova_primal:strict")
+    assert isinstance(lower, MeanSeparating) and lower.msi_t == -3
+    assert isinstance(exact, OvaPrimal) and exact.ova_primal == "strict"
     for wrong in ("middle", "zero:1"):
         with pytest.raises(ValueError, match=f"expected a start of zero.*{wrong}"):
             _one_vs_all.start(wrong)

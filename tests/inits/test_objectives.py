@@ -48,7 +48,8 @@ def train(problem, init, saved=None, **options):
     results = {}
     options = OneVsAll(**dict(init=init, clip=0.0) | options)
     with jax.enable_x64(True):  # fixtures of a module are made before those of a test
-        train_one_vs_all(*problem, options, lambda result: results.__setitem__(result.label, result))
+        X, Y = problem
+        train_one_vs_all(X, Y, options, lambda result: results.__setitem__(result.label, result))
     return results
 
 

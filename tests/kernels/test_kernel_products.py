@@ -176,8 +176,9 @@ def test_precision_is_that_of_the_points(X, dtype):
     gram = kernels.gram(RBF(W), kernels.points(X.astype(dtype)))
     assert gram.matmat(columns(N, 2, 1).astype(dtype)).dtype == dtype
     # points far from the origin: the distances keep their digits
-    far = kernels.gram(RBF(1.0), kernels.points((X + 1e3).astype(np.float32))).stored[0]
-    np.testing.assert_allclose(far, rbf(1.0, X, X), atol=1e-3)
+    far = kernels.gram(RBF(1.0), kernels.points((X + 1e3).astype(np.float32))).stored
+    assert far is not None
+    np.testing.assert_allclose(far[0], rbf(1.0, X, X), atol=1e-3)
 
 
 BLOCKED = r"""

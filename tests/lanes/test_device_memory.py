@@ -112,6 +112,7 @@ def test_too_little_memory_is_said_before_anything_is_trained(pretend):
     results, plain = [], OneVsAll()
     given = linops.make(X, backend="jnp"), plain.loss, np.ones(1), newton_cg.HParams()
     one, nine = (device_blocks.block_bytes(*given, lanes, False, plain.penalty) for lanes in (1, 9))
+    assert one is not None and nine is not None
     for block_size in (None, 9):
         pretend(one - 1)
         said = r"expected lanes that fit .*: one lane over 50 rows and 60 features on"

@@ -62,12 +62,12 @@ def test_a_child_waits_for_its_parent_and_starts_from_it():
     queue.done(3, np.full(2, 3.0), 0.3)
     taken = queue.take(10)
     assert sorted(labels_of(taken)) == [1, 4]
-    for _, (w, bias) in taken:
-        assert w.tolist() == [3, 3] and bias == 0.3
+    for _, start in taken:
+        assert start is not None and start[0].tolist() == [3, 3] and start[1] == 0.3
     queue.done(1, np.full(2, 1.0), 0.1)
     queue.done(4, np.full(2, 4.0), 0.4)
-    ((label, (w, bias)),) = queue.take(10)
-    assert (label, w.tolist(), bias) == (2, [1, 1], 0.1)
+    ((label, start),) = queue.take(10)
+    assert start is not None and (label, start[0].tolist(), start[1]) == (2, [1, 1], 0.1)
     queue.done(2, np.zeros(2), 0.0)
     assert not queue.finished  # label 0 is in a lane
     queue.done(0, np.zeros(2), 0.0)

@@ -47,7 +47,7 @@ def train(data, path, labels=None, take_over=False):
         def sink(result):
             results[result.label] = result
 
-        train_one_vs_all(*data, OneVsAll(block_size=4), sink, labels=labels, observe=observe)
+        train_one_vs_all(*data, options=OneVsAll(block_size=4), sink=sink, labels=labels, observe=observe)
     return results, records
 
 
@@ -103,7 +103,7 @@ def test_an_interrupted_run_keeps_its_rows(data, tmp_path, name):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), StepFile(path) as steps:
-        train_one_vs_all(*data, OneVsAll(), stop, observe=steps)
+        train_one_vs_all(*data, options=OneVsAll(), sink=stop, observe=steps)
     assert seen[0] in {row["label"] for row in rows_of(path)}
 
 
@@ -133,7 +133,8 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 def test_the_hinge_has_no_steps(data, tmp_path):
     with pytest.raises(ValueError, match="hinge"), StepFile(tmp_path / "steps.jsonl") as steps:
-        train_one_vs_all(*data, OneVsAll(loss=MARGIN_LOSSES["hinge"]), print, observe=steps)
+        options = OneVsAll(loss=MARGIN_LOSSES["hinge"])
+        train_one_vs_all(*data, options=options, sink=print, observe=steps)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,9 @@ from tests.support.internals import cuda, ids
 from xmcjax import linops, losses
 from xmcjax.linops import Grouped
 
-Rows = type(linops.make(sp.csr_matrix((1, 1), dtype=np.float32), backend="gpu").rows)
+SOME = linops.make(sp.csr_matrix((1, 1), dtype=np.float32), backend="gpu")
+assert isinstance(SOME, Grouped)
+Rows = type(SOME.rows)
 TILE, PANEL = cuda.TILE, cuda.TILE * cuda.PANEL
 PRODUCTS = {
     "matmat": (lambda F, D, V: F.matmat(V), lambda A, D, V: A @ V),

@@ -83,6 +83,7 @@ def test_products(name, kind, gpu):
 def test_products_by_kernels_in_cuda(name, gpu):
     """One call, of arrays in the order of rows, without copies of X, C and V; no sum without an order."""
     F, C, V = features(CUDA), jnp.ones((N, B), jnp.float32), jnp.ones((D, B), jnp.float32)
+    assert isinstance(F, linops.Grouped)
     text = checked(jax.jit(PRODUCTS[name]), gpu, F, C, V)
     assert gpu_targets.custom_calls(text) == [f"xmcjax_cuda_{name}"]
     call = next(line for line in text.splitlines() if f'custom_call_target="xmcjax_cuda_{name}"' in line)
@@ -122,7 +123,9 @@ def test_lanes_by_sizes_and_by_the_count_of_the_program(kind):
     )
     problem, hp, state = device_memory.described(parts)
     program = gpu_targets.compiled(newton_cg.advance, "h200", dataclasses.replace(problem, op=op), hp, state)
-    needed = device_memory.of_program(program) - device_memory.held(op)
+    counted = device_memory.of_program(program)
+    assert counted is not None
+    needed = counted - device_memory.held(op)
     guessed = 4 * lanes * (devices.OF_ROWS * n + devices.OF_COLUMNS * d)
     assert guessed / 2 <= needed <= guessed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +42,9 @@ def test_products(backend, lanes, dtype):
     rng = np.random.default_rng(1)
     V, C = (rng.normal(size=(k, lanes)).astype(dtype) for k in (X.shape[1], X.shape[0]))
     D = np.where(rng.random(C.shape) < 0.3, np.abs(C), 0).astype(dtype)
-    tolerance = dict(rtol=1e-12, atol=1e-12) if dtype == np.float64 else dict(rtol=1e-4, atol=1e-5)
+    tolerance: dict[str, Any] = (
+        dict(rtol=1e-12, atol=1e-12) if dtype == np.float64 else dict(rtol=1e-4, atol=1e-5)
+    )
     np.testing.assert_allclose(F.matmat(jnp.asarray(V)), A @ V, **tolerance)
     np.testing.assert_allclose(F.rmatmat(jnp.asarray(C)), A.T @ C, **tolerance)
     np.testing.assert_allclose(F.matmat(V), A @ V, **tolerance)  # arrays of NumPy too

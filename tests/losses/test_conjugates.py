@@ -111,11 +111,13 @@ def test_a_rounded_gradient_is_inside(name, dtype):
     case, rng = CASES[name], np.random.default_rng(16)
     z = jnp.asarray(rng.normal(size=(4, 20_000)) * 2, dtype)
     y = jnp.asarray(rng.integers(0, 9, 4))
+    conjugate = case.conjugate
+    assert conjugate is not None
 
     @jax.jit
     def gradient_and_conjugate(z):
         v = jax.grad(lambda z: jnp.sum(case.f(z, y)))(z)
-        return v, case.conjugate(v, y)
+        return v, conjugate(v, y)
 
     v, found = gradient_and_conjugate(z)
     assert v.dtype == found.dtype == dtype and np.isfinite(np.asarray(found, np.float32)).all()
@@ -158,7 +160,9 @@ def test_conjugates_of_the_margin_losses(name):
         found = jax.jit(loss.conjugate)(x)
         assert found.dtype == dtype
         np.testing.assert_allclose(
-            found.astype(jnp.float64), loss.conjugate(x.astype(jnp.float64)), atol=8 * jnp.finfo(dtype).eps
+            found.astype(jnp.float64),
+            loss.conjugate(x.astype(jnp.float64)),
+            atol=8 * float(jnp.finfo(dtype).eps),
         )
     # the second call has the shape of the first, and the other byte order
     for order in "<>":

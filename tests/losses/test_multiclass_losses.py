@@ -182,7 +182,7 @@ def test_the_k_largest_are_found_without_sorting(name):
 
     z = jnp.zeros((2, 1000), jnp.float32)
     program = jax.jit(jax.value_and_grad(total)).lower(z).compile().as_text()
-    assert "TopK" in program and " sort(" not in program
+    assert program is not None and "TopK" in program and " sort(" not in program
 
 
 def test_ordered_hinges_are_those_that_they_contain():

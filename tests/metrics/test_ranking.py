@@ -114,8 +114,8 @@ def test_every_form_of_predictions_gives_the_same(form):
     ]:
         assert function(Y, predictions, 5, **arguments) == function(Y, scores, 5, **arguments)
     if sp.issparse(predictions):
-        np.testing.assert_array_equal(predictions.indices, before.indices)
-        np.testing.assert_array_equal(predictions.data, before.data)
+        for part in ("indices", "data"):
+            np.testing.assert_array_equal(getattr(predictions, part), getattr(before, part))
 
 
 # Rows: labels {0, 2}, {3}, {} ; ranked 2 0 1 …, 1 3 0 …, any.

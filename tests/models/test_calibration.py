@@ -342,6 +342,7 @@ def test_a_part_has_those_of_its_labels_and_merges_to_the_whole(tmp_path):
         write(tmp_path / name, (low, high), meta=meta)
         write_calibration(tmp_path / name, CALIBRATION.at(np.arange(low, high)))
     part = LinearModel.load(tmp_path / "b").calibration()
+    assert part is not None
     np.testing.assert_array_equal(part.slope, [1, 1, 3, 4, 5])
     merge_models([tmp_path / "b", tmp_path / "a"], tmp_path / "merged")
     one, two = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in (whole, tmp_path / "merged"))
@@ -399,7 +400,8 @@ def test_a_resumed_writer_takes_a_damaged_one_out_and_the_old_one_is_replaced(tm
     directory = write(tmp_path / "m")
     write_calibration(directory, CALIBRATION)
     write_calibration(directory, CALIBRATION.opposite())
-    assert (LinearModel.load(directory).calibration().offset > 0).all()
+    found = LinearModel.load(directory).calibration()
+    assert found is not None and (found.offset > 0).all()
     (directory / "calibration.safetensors").write_bytes(b"other")
     meta = META | {"calibration": {"method": "sigmoid"}}
     write(directory, meta=meta, resume=True)

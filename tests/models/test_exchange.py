@@ -158,7 +158,8 @@ def test_files_of_liblinear(tmp_path, name):
     (tmp_path / "in").write_text(text)
     model = import_model(tmp_path / "in", tmp_path / "m", "liblinear")
     assert model.dtype == np.float64 and model.coef().toarray().tolist() == W
-    assert model.intercept().tolist() == bias and model.names().classes.tolist() == classes
+    names = model.names().classes
+    assert names is not None and names.tolist() == classes and model.intercept().tolist() == bias
     assert (model.meta["system"], model.meta["link"]) == kind
     kinds = {"one-vs-all": OneVsAllClassifier, "multiclass": MulticlassSVC}
     X = RNG.standard_normal((9, len(W[0])))

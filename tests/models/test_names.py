@@ -24,7 +24,7 @@ CLASSES = [
 @pytest.mark.parametrize("classes", CLASSES, ids=lambda array: str(array.dtype))
 def test_classes_come_back_in_their_dtype(classes):
     found = stored_names.decode(FILE, Names(classes).encode(), len(classes), 4).classes
-    assert found.dtype == classes.dtype
+    assert found is not None and found.dtype == classes.dtype
     np.testing.assert_array_equal(found, classes)
 
 
@@ -35,7 +35,9 @@ def test_a_model_has_its_names(tmp_path):
         for label in (0, 1):
             writer.add(label, [label], np.float32([1]))
     model = LinearModel.load(tmp_path / "m")
-    assert model.names().features == ("size", "age") and model.names().classes.tolist() == ["no", "yes"]
+    found = model.names()
+    assert found.features == ("size", "age")
+    assert found.classes is not None and found.classes.tolist() == ["no", "yes"]
     assert json.loads((tmp_path / "m" / "manifest.json").read_text())["schema_version"] == 2
     (tmp_path / "m" / "names.json").write_text("{}")
     with pytest.raises(ModelFormatError, match=r"names\.json: expected .*as in the manifest"):

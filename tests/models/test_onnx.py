@@ -32,7 +32,8 @@ def onnx_gives(path, X) -> dict[str, np.ndarray]:
     else:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, {"X": X}), strict=True))
+    found = zip(names, session.run(None, {"X": X}), strict=True)
+    return {str(name): np.asarray(output) for name, output in found}
 
 
 @needs_onnx

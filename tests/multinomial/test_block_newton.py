@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,9 @@ def test_products_are_those_of_numpy(kind, dtype, classes):
         turned = (lambda a: a.T) if scores.axis == 0 else (lambda a: a)
         Xb = np.hstack([X, np.ones((len(y), 1))])
         Z, U, t = Xb @ V, Xb @ direction, 0.7
-        close = dict(rtol=1e-4, atol=1e-3) if dtype == np.float32 else dict(rtol=1e-10, atol=1e-9)
+        close: dict[str, Any] = (
+            dict(rtol=1e-4, atol=1e-3) if dtype == np.float32 else dict(rtol=1e-10, atol=1e-9)
+        )
         found_Z, found_U = (scores.product(np.ascontiguousarray(turned(a))) for a in (V, direction))
         np.testing.assert_allclose(turned(found_Z), Z, **close)
         along = scores.along(found_Z, found_U, t)
@@ -242,6 +245,7 @@ def test_numbers_that_float32_does_not_have(kind, scale, monkeypatch):
 
 def test_products_in_parts_are_those_in_one(monkeypatch):
     whole = _scores("dense", np.float64)[0]
+    assert isinstance(whole, block_newton.DenseScores)
     monkeypatch.setattr("xmcjax.solvers.multinomial._scores._PART", 1)
     rng = np.random.default_rng(1)
     for function, array in (
@@ -298,5 +302,7 @@ def test_inverses_of_any_size(size):
     rng = np.random.default_rng(0)
     A = rng.normal(size=(size, 2 * size))
     A = A @ A.T
-    np.testing.assert_allclose(preconditioners._inverse(A.copy()) @ A, np.eye(size), atol=1e-8)
+    inverse = preconditioners._inverse(A.copy())
+    assert inverse is not None
+    np.testing.assert_allclose(inverse @ A, np.eye(size), atol=1e-8)
     assert preconditioners._inverse(A - 1e3 * size * np.eye(size)) is None

@@ -31,12 +31,12 @@ def _flipped(path):
 
 def _without_a_member(path):
     with np.load(path) as arrays:
-        np.savez(path, **{name: array for name, array in arrays.items() if name != "header"})  # type: ignore[arg-type]
+        np.savez(path, **{name: array for name, array in arrays.items() if name != "header"})
 
 
 def _header_of_another_kind(path):
     with np.load(path) as arrays:
-        np.savez(path, **dict(arrays) | {"header": np.frombuffer(b"[1]", np.uint8)})  # type: ignore[arg-type]
+        np.savez(path, **dict(arrays) | {"header": np.frombuffer(b"[1]", np.uint8)})
 
 
 def _a_member_before_the_file(path):
@@ -98,7 +98,7 @@ def test_a_state_of_other_shapes_is_refused(run, tmp_path):
     path = tmp_path / "state" / "state-0-0.npz"
     with np.load(path) as arrays:
         longer = {name: np.repeat(a, 2, axis=0) for name, a in arrays.items() if a.ndim == 2}
-        np.savez(path, **dict(arrays) | longer)  # type: ignore[arg-type]
+        np.savez(path, **dict(arrays) | longer)
     with pytest.raises(ValueError, match="arrays of other shapes"):
         run()
 

@@ -41,6 +41,7 @@ def test_round_equals_its_twin(classes, dtype, lam):
     order = rng.permutation(len(y)).astype(np.int32)
     W, log_q = start(X.astype(float), y, lam, classes, dtype, weight)
     op = linops.make(X, backend="native")
+    assert isinstance(op, linops.Csr)
     shared = tuple(jnp.asarray(a, dtype) for a in (weight, op.row_norms2(), bias))
     rest = (jnp.asarray(order), jnp.asarray(lam, dtype), W, log_q)
     names = "weight", "squared_norms", "bias", "order", "l2", "W", "log_p"

@@ -38,6 +38,13 @@ def package(tmp_path, monkeypatch):
     forget()
 
 
+def kernels() -> str:
+    """Of an operator for GPUs."""
+    op = linops.make(X, backend="gpu")
+    assert isinstance(op, linops.Grouped)
+    return op.kernels
+
+
 def test_without_the_package(package):
     if importlib.util.find_spec(cuda.PACKAGE) is not None:
         pytest.skip("xmcjax-cuda is installed here")
@@ -65,7 +72,7 @@ def test_a_package_that_cannot_be_used_is_told_once(package, tmp_path, monkeypat
         assert not native.cuda_available()
     assert not native.cuda_available()  # and says nothing more
     assert why in native.cuda_absence() and why in training_path()
-    assert linops.make(X, backend="gpu").kernels != "cuda"
+    assert kernels() != "cuda"
 
 
 def test_a_package_that_can_be_used(package, monkeypatch):
@@ -73,7 +80,7 @@ def test_a_package_that_can_be_used(package, monkeypatch):
     package(cuda_builds.build_for_gpus().library)
     monkeypatch.setattr(cuda, "_unusable", lambda library: "")
     assert native.cuda_available() and linops.gpu_ready() and native.cuda_absence() == ""
-    assert linops.make(X, backend="gpu").kernels == "cuda"
+    assert kernels() == "cuda"
     assert training_path().endswith("CUDA kernels for sparse features, matrix products for dense ones")
     assert solver_paths()["prediction"] == "CUDA kernels for sparse features on the gpu"
     with native.twins():
@@ -85,7 +92,7 @@ def test_a_package_that_can_be_used(package, monkeypatch):
 def test_on_a_cpu_nothing_is_looked_for(monkeypatch):
     monkeypatch.setattr(cuda, "_absence", lambda: pytest.fail("the package was looked for"))
     assert not native.cuda_available()
-    assert linops.make(X, backend="gpu").kernels == "interpreted"
+    assert kernels() == "interpreted"
 
 
 def test_an_import_does_not_look_for_it(tmp_path):

@@ -111,7 +111,8 @@ def test_the_optimum_is_that_of_an_interior_point_method(form, C):
 def test_a_system_that_would_take_too_much_is_not_made(monkeypatch):
     X, y = texts(n=200, d=300, m=5)
     split = Splitting(X, y, 5, "llw", 1.0)
-    assert not admm_sparse.system(split, X).by_rows
+    system = admm_sparse.system(split, X)
+    assert system is not None and not system.by_rows
     monkeypatch.setattr(admm_sparse, "_BYTES", 1000)
     assert admm_sparse.system(split, X) is None
     # and ascent goes on
@@ -123,7 +124,8 @@ def test_long_texts_go_by_rows():
     rng = np.random.default_rng(0)
     X = canonical_csr(sp.random_array((40, 3000), density=0.1, rng=rng, format="csr"), zeros=False)
     split = Splitting(X, (np.arange(40) % 4).astype(np.int32), 4, "llw", 1.0)
-    assert admm_sparse.system(split, X).by_rows and split.size == 40
+    system = admm_sparse.system(split, X)
+    assert system is not None and system.by_rows and split.size == 40
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -183,7 +185,12 @@ def stepping(start, tol, ascent=False, least=None):
     if least is not None:
         steps.least = least
     use = steps.use
-    steps.use = lambda rho: (rhos.append(rho), use(rho))
+
+    def noted(rho):
+        rhos.append(rho)
+        use(rho)
+
+    steps.use = noted
     found = admm_steps(steps, C, tol, 20_000)
     assert found.gap <= tol
     assert certified(X, y, found.alpha, "llw", C, tol, found.W).gap <= 1.01 * tol

@@ -232,6 +232,7 @@ def test_rounding_of_gains_that_are_zero_does_not_keep_weights_from_an_end():
     found = SOLVER.run(lanes, hp)
     assert Status(int(found.status[0])) == Status.CONVERGED
     assert int(found.diagnostics.steps[0]) < 200
+    assert isinstance(lanes.op, linops.Dense)
     exact = SOLVER.run(problem(np.asarray(lanes.op.X, np.float64), lanes.y[0], "cs", C=1000.0), hp)
     np.testing.assert_allclose(found.value, exact.value, rtol=2e-3)
 
@@ -336,7 +337,9 @@ def test_lanes_that_the_device_has_no_room_for(monkeypatch, compilations):
     said = r"30 of 17 rows and 4 classes need 1 MiB beside the features.*: about (\d+) lanes would fit; float"
     with pytest.raises(DeviceMemoryError, match=said) as refused:
         compiled(100_000, lambda: admm.init(lanes))
-    fewer = int(re.search(said, str(refused.value))[1])
+    told = re.search(said, str(refused.value))
+    assert told is not None
+    fewer = int(told[1])
     assert 1 < fewer < 30
     # so many do, and three more do not
     admm.init(problem(X, y[:17], "ww", C=np.ones(fewer - 1)))

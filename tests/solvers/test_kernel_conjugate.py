@@ -168,7 +168,8 @@ def test_single_precision_is_for_stored_numbers_in_its_range():
         return kernel_multinomial.kernel_problem(kernel, np.zeros(N, int), weight).with_single().single
 
     kernel, _, _ = many()
-    assert single(kernel).dtype == np.float32
+    stored = single(kernel)
+    assert stored is not None and stored.dtype == np.float32
     assert single(many(v=1e28)[0]) is None and single(kernel, np.full(N, 1e30)) is None
     assert single(many(v=1e-35)[0]) is not None  # beside σ²
     assert single(many(memory=0)[0]) is None

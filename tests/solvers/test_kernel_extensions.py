@@ -84,6 +84,7 @@ def test_fit_of_label_sequences():
     assert search.converged and int(state.status[0]) == Status.CONVERGED
     assert search.value < search.history[0].value
     # α = y − π, and A = variance (pairs seen − pairs expected)
+    assert isinstance(problem.likelihood, kernel_multinomial.Chains)
     u, A = np.asarray(state.u[..., 0]), np.asarray(problem.likelihood.transitions)
     pairs = np.zeros((LABELS, LABELS))
     for first, every, p, _ in enumerated(u, A):

@@ -46,7 +46,7 @@ class Rosenbrock:
 def test_search_finds_a_minimum():
     seen = []
     x, found = kernel_multinomial.tune(Rosenbrock(), tolerance=1e-8, max_iter=200, watch=seen.append)
-    assert found.converged and np.abs(x - 1).max() < 1e-4
+    assert found.converged and np.abs(np.asarray(x) - 1).max() < 1e-4
     values = [iterate.value for iterate in seen]
     assert values == sorted(values, reverse=True) and len(seen) == len(found.history)
     nowhere = Rosenbrock()

@@ -82,9 +82,9 @@ def test_sweeps_and_proximal_steps_reach_the_optimum(kind, formulation, size):
     ours.alpha = sp.csr_array((len(y), y.max() + 1))
     before = -np.inf
     for _ in range(3000):
-        if kind is Proximal:
+        if isinstance(ours, Proximal):
             found = ours.step(1e-8)
-        elif kind is SeparateAscent:
+        elif isinstance(ours, SeparateAscent):
             found = ours.advance(1e-9, 20).found
         else:
             for _ in range(20):
@@ -96,7 +96,7 @@ def test_sweeps_and_proximal_steps_reach_the_optimum(kind, formulation, size):
             break
     least = svm_minimum(formulation, C, **size)
     np.testing.assert_allclose([found.primal, found.dual], least, rtol=1e-7)
-    assert kind is not Proximal or 0 < ours.newton_steps < 200
+    assert not isinstance(ours, Proximal) or 0 < ours.newton_steps < 200
 
 
 @pytest.mark.parametrize("formulation", ["ww", "llw"])
@@ -266,7 +266,7 @@ def test_another_process_follows_the_moves_of_a_match_to_the_bit(dtype):
 def test_moves_of_two_visits_in_a_row_of_one_instance_are_two():
     X, y = svm_problem(**WIDE)
     one, other = point(Ascent, X, y, "ww"), point(Ascent, X, y, "ww")
-    row, label = np.zeros(3, np.int32), np.int32([c for c in range(4) if c != y[0]][:3])
+    row, label = np.zeros(3, np.int32), np.array([c for c in range(4) if c != y[0]][:3], np.int32)
     change = np.array([0.25, 0.5, 0.125])
     one.follow(row[:2], label[:2], change[:2])
     one.follow(row[:1], label[:1], change[2:])

@@ -98,7 +98,7 @@ def test_no_feasible_point_is_below_the_dual():
     rng = np.random.default_rng(0)
     for _ in range(20):
         up, down = rng.random(Y.shape) * Y, rng.random(Y.shape) * ~Y
-        s = rng.random((len(X), 1)) * (Y.any(1) & ~Y.all(1))[:, None] * 2.0
+        s = rng.random((len(X), 1)) * (Y.any(1, keepdims=True) & ~Y.all(1, keepdims=True)) * 2.0
         alpha = s * (
             up / np.maximum(up.sum(1, keepdims=True), 1e-9) - down / down.sum(1, keepdims=True).clip(1e-9)
         )

@@ -75,7 +75,8 @@ def test_the_optimum_is_that_of_other_methods(set_name, k, gamma):
     bound = dual_references.bound(X, y, 5, KINDS[set_name], k, 0.8, gamma)
     loss = (set_name, k, gamma, 0.8)
     value = float(objective(topk_sdca.weights(problem, state)[0], X, y, *loss))
-    np.testing.assert_allclose([value, state.primal[0], state.dual_objective[0]], bound, rtol=1e-8)
+    found = np.array([value, state.primal[0], state.dual_objective[0]])
+    np.testing.assert_allclose(found, bound, rtol=1e-8)
     np.testing.assert_allclose(minimum(X, y, 5, *loss), bound, rtol=1e-6)
 
 

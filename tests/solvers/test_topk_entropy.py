@@ -101,7 +101,8 @@ def test_the_optimum_is_that_of_the_primal(k, C):
     assert state.status[0] == Status.CONVERGED
     value = float(objective(topk_sdca.weights(problem, state)[0], X, y, k, C))
     expected = minimum(X, y, 5, k, C)
-    np.testing.assert_allclose([value, state.primal[0], state.dual_objective[0]], expected, rtol=1e-7)
+    found = np.array([value, state.primal[0], state.dual_objective[0]])
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
 @pytest.mark.parametrize("k", KS)

@@ -90,7 +90,9 @@ def _lanes(table: Table) -> None:
         X=np.tile(FEATURES.toarray(), (4, 1)), Y=np.tile(LABELS, (4, 1)), cv=2, sample_weight=np.ones(4 * N)
     ):
         options = lanes.OneVsAll(n_jobs=1)
-        return lanes.calibrate_one_vs_all(X, Y, options, cv=cv, sample_weight=sample_weight).slope
+        found = lanes.calibrate_one_vs_all(X, Y, options, cv=cv, sample_weight=sample_weight)
+        assert found is not None
+        return found.slope
 
     plain = lanes.OneVsAll(clip=0.0, n_jobs=1, block_size=4)
     options = {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}

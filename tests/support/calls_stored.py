@@ -249,7 +249,9 @@ def _calibration(table: Table, folder: Path, weights: np.ndarray) -> None:
     @table.of("models.write_calibration")
     def written(directory=folder / "scaled", calibration=models.Calibration(ones, ones, none)):
         models.write_calibration(directory, calibration)
-        return models.LinearModel.load(directory).calibration().slope
+        found = models.LinearModel.load(directory).calibration()
+        assert found is not None
+        return found.slope
 
     Y, rows = (np.arange(N)[:, None] % 5 == np.arange(M)).astype(float), np.arange(N)
 

@@ -26,12 +26,14 @@ SHARED_SECTION = "Data files"
 
 def sections() -> dict[str, type]:
     """The dataclass of flags that each section of the page is about."""
-    found = {name: importlib.import_module(f"xmcjax.cli.{name}").Options for name in COMMANDS}
+    found: dict[str, type] = {
+        name: importlib.import_module(f"xmcjax.cli.{name}").Options for name in COMMANDS
+    }
     for system, module in CLI_MODULES.items():
         if module != "train":
             found[f"train --system {system}"] = importlib.import_module(f"xmcjax.cli.{module}").Options
     found = {name: options for name, options in found.items() if dataclasses.fields(options)}
-    hints = typing.get_type_hints(found["train"]).values()
+    hints = [hint for hint in typing.get_type_hints(found["train"]).values() if isinstance(hint, type)]
     return found | {SHARED_SECTION: next(hint for hint in hints if dataclasses.is_dataclass(hint))}
 
 

@@ -73,8 +73,8 @@ def build_for_gpus() -> Built:
         f"-DXMCJAX_FFI_INCLUDE={jax.ffi.include_dir()}",
     ]
     subprocess.run(configure, check=True, capture_output=True, timeout=SECONDS)
-    how = dict(check=True, capture_output=True, text=True, timeout=SECONDS)
-    done = subprocess.run(["cmake", "--build", build], **how)  # type: ignore[call-overload]
+    make = ["cmake", "--build", build]
+    done = subprocess.run(make, check=True, capture_output=True, text=True, timeout=SECONDS)
     return Built(build / "libxmcjax_cuda.so", done.stdout + done.stderr)
 
 

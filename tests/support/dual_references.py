@@ -67,8 +67,8 @@ def bounds(X, y, m: int, kind: str, k: int, C, gamma: float = 0.0) -> tuple[floa
     unit = min(C.min(), 1 / largest)  # of α: what a variable alone would go to
     G, h = _constraints(pairs, n, kind, k, C / unit)
     # in γ = α / unit:  max Σ γ − ½ unit (Σ ρ γ² + ‖Bᵀγ‖²)
-    gamma = _interior(np.sqrt(unit) * B, unit * ridge, G, h, min(1.0, C.min() / unit) / (2 * m))
-    alpha = unit * gamma.astype(_LONG)
+    inside = _interior(np.sqrt(unit) * B, unit * ridge, G, h, min(1.0, C.min() / unit) / (2 * m))
+    alpha = unit * inside.astype(_LONG)
     w = B.astype(_LONG).T @ alpha
     least = float(alpha.sum() - (ridge * alpha**2).sum() / 2 - (w**2).sum() / 2)
     return least, objective(w.reshape(m, d).T, X, y, kind, k, C)
@@ -80,13 +80,17 @@ def _constraints(pairs, n: int, kind: str, k: int, C: np.ndarray):
     G, h = [np.eye(v)], [np.zeros(v)]
     sums = (pairs[:, 0][None, :] == np.arange(n)[:, None]).astype(float)  # [n, v]
     if kind in ("ww", "llw", "ovr"):
-        G.append(-np.eye(v)), h.append(-C[pairs[:, 0]])
+        G.append(-np.eye(v))
+        h.append(-C[pairs[:, 0]])
     elif kind in ("cs", "alpha", "beta"):
-        G.append(-sums), h.append(-C)
+        G.append(-sums)
+        h.append(-C)
     if kind == "beta" and k > 1:
-        G.append(-np.eye(v)), h.append(-C[pairs[:, 0]] / k)
+        G.append(-np.eye(v))
+        h.append(-C[pairs[:, 0]] / k)
     if kind == "alpha" and k > 1:  # x_j ≤ Σ x / k
-        G.append(sums[pairs[:, 0]] / k - np.eye(v)), h.append(np.zeros(v))
+        G.append(sums[pairs[:, 0]] / k - np.eye(v))
+        h.append(np.zeros(v))
     return np.vstack(G), np.concatenate(h)
 
 
@@ -99,6 +103,16 @@ def _interior(B, ridge: np.ndarray, G, h, start: float):
     size = np.maximum(np.sqrt((B**2).sum(axis=0)), 1e-150)
     # the products BBᵀ would lose what features far below the longest add: w = Bᵀx stays a variable
     N, lower = B / size, np.diag(-1 / size**2)
+
+    def direction(centre, K, dual, slack, u):
+        right = -dual + G.T @ ((centre - slack * u) / slack)
+        scale = 1 / np.sqrt(np.abs(np.diag(K)))
+        both = scale * np.linalg.solve(
+            scale[:, None] * K * scale, scale * np.concatenate([right, np.zeros(p)])
+        )
+        step = both[:v]
+        return step, G @ step, (centre - slack * u - u * (G @ step)) / slack
+
     best, best_x = -np.inf, x
     for _ in range(200):
         w = B.T @ x
@@ -110,22 +124,12 @@ def _interior(B, ridge: np.ndarray, G, h, start: float):
             break
         dual = ridge * x + B @ w - 1 - G.T @ u
         K = np.block([[np.diag(ridge) + G.T @ ((u / slack)[:, None] * G), N], [N.T, lower]])
-
-        def direction(centre, K=K, dual=dual, slack=slack, u=u):
-            right = -dual + G.T @ ((centre - slack * u) / slack)
-            scale = 1 / np.sqrt(np.abs(np.diag(K)))
-            both = scale * np.linalg.solve(
-                scale[:, None] * K * scale, scale * np.concatenate([right, np.zeros(p)])
-            )
-            step = both[:v]
-            return step, G @ step, (centre - slack * u - u * (G @ step)) / slack
-
         try:
-            step, dslack, du = direction(0.0)
+            step, dslack, du = direction(0.0, K, dual, slack, u)
             t = _longest(slack, u, dslack, du)
             mu = gap / len(h)
             sigma = (((slack + t * dslack) @ (u + t * du)) / gap) ** 3
-            step, dslack, du = direction(sigma * mu - dslack * du)
+            step, dslack, du = direction(sigma * mu - dslack * du, K, dual, slack, u)
         except np.linalg.LinAlgError:
             break
         t = _longest(slack, u, dslack, du)

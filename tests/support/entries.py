@@ -174,7 +174,9 @@ def _parts() -> dict[str, Entry]:
     table["lanes.train_one_vs_all Y"] = Entry(lambda Y: train(features(), Y), labels, "Y")
 
     def calibrate(X, Y):
-        return lanes.calibrate_one_vs_all(X, Y, lanes.OneVsAll(), cv=2).slope
+        found = lanes.calibrate_one_vs_all(X, Y, lanes.OneVsAll(), cv=2)
+        assert found is not None
+        return found.slope
 
     table["lanes.calibrate_one_vs_all X"] = Entry(lambda X: calibrate(X, labels()), features, "X")
     table["lanes.calibrate_one_vs_all Y"] = Entry(lambda Y: calibrate(features(), Y), labels, "Y")

@@ -26,7 +26,7 @@ class Gpu(NamedTuple):
     name: str
     capability: tuple[int, int]
     cores: int
-    bandwidth: int  #: a second
+    bandwidth: float  #: a second
     cache: int
     memory: int
     shared: int  #: of a multiprocessor

@@ -37,7 +37,7 @@ from xmcjax.lanes import (
 
 # hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index; compiled
 # steps
-from xmcjax.models import _block_scores, _calibrator, _index, _manifest, _names
+from xmcjax.models import _calibrator, _index, _manifest, _names
 
 # the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels
 from xmcjax.native import _calls, _cuda, _ids, _schema
@@ -60,23 +60,57 @@ from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
 from xmcjax.solvers.multinomial import _checkpoint as _multinomial_checkpoint
 from xmcjax.solvers.multinomial import _judge, _mesh, _preconditioners
 
-SYSTEMS, CLI_MODULES = _systems.SYSTEMS, _cli_systems.MODULES
-option_tables, platt, sparse, topology = _options, _platt, _sparse, _topology
-usable_memory, device_memory = _memory, _device_memory
-devices, fitting = _devices, _fitting
-Hierarchy, canonical_csr = _hierarchy.Hierarchy, _sparse.canonical_csr
-cli_cache, cli_calibration, cli_config, cli_runs = _cache, _calibration, _config, _runs
-joint_checkpoint, joint_multinomial = _checkpoint, _multinomial
-blocks, lane_certificate, clipping, device_blocks = _blocks, _certificate, _clipping, _device_block
-hinge_trainer, queues, sparsify = _hinge_trainer, _queue, _sparsify
-block_scores = _block_scores
-calibration, manifest, model_index, names = _calibrator, _manifest, _index, _names
-InPlace, ids, schema, cuda = _calls.InPlace, _ids, _schema, _cuda
-platforms, solver_paths = _platform, _environment.solver_paths
+SYSTEMS = _systems.SYSTEMS
+CLI_MODULES = _cli_systems.MODULES
+option_tables = _options
+platt = _platt
+sparse = _sparse
+topology = _topology
+usable_memory = _memory
+device_memory = _device_memory
+devices = _devices
+fitting = _fitting
+Hierarchy = _hierarchy.Hierarchy
+canonical_csr = _sparse.canonical_csr
+cli_cache = _cache
+cli_calibration = _calibration
+cli_config = _config
+cli_runs = _runs
+joint_checkpoint = _checkpoint
+joint_multinomial = _multinomial
+blocks = _blocks
+lane_certificate = _certificate
+clipping = _clipping
+device_blocks = _device_block
+hinge_trainer = _hinge_trainer
+queues = _queue
+sparsify = _sparsify
+calibration = _calibrator
+manifest = _manifest
+model_index = _index
+names = _names
+InPlace = _calls.InPlace
+ids = _ids
+schema = _schema
+cuda = _cuda
+platforms = _platform
+solver_paths = _environment.solver_paths
 training_path = _environment.training_path
-cg, peers, wire = _cg, _peers, _wire
-admm, certified, cut = _admm_dense.Method, _certified.certified, _processes._cut
-admm_blocks, admm_dense, admm_sparse, admm_steps = _admm_blocks, _admm_dense, _admm_sparse, _admm.steps
-entropic, smoothed, search = _entropic.entropic, _formulations.smoothed, _search
-multinomial_certificate, multinomial_judge, multinomial_mesh = _multinomial_certificate, _judge, _mesh
-multinomial_checkpoint, preconditioners = _multinomial_checkpoint, _preconditioners
+cg = _cg
+peers = _peers
+wire = _wire
+admm = _admm_dense.Method
+certified = _certified.certified
+cut = _processes._cut
+admm_blocks = _admm_blocks
+admm_dense = _admm_dense
+admm_sparse = _admm_sparse
+admm_steps = _admm.steps
+entropic = _entropic.entropic
+smoothed = _formulations.smoothed
+search = _search
+multinomial_certificate = _multinomial_certificate
+multinomial_judge = _judge
+multinomial_mesh = _mesh
+multinomial_checkpoint = _multinomial_checkpoint
+preconditioners = _preconditioners

@@ -218,8 +218,10 @@ def compiled(name):
 @cache
 def compiled_conjugate(name):
     """(duals, labels, where) -> their conjugates [rows], one program a dtype."""
-    conjugate = jax.jit(lambda duals, labels, where: CASES[name].conjugate(duals, labels, where=where))
-    return lambda duals, labels, where=None: conjugate(duals, labels, OPEN if where is None else where)
+    conjugate = CASES[name].conjugate
+    assert conjugate is not None
+    program = jax.jit(lambda duals, labels, where: conjugate(duals, labels, where=where))
+    return lambda duals, labels, where=None: program(duals, labels, OPEN if where is None else where)
 
 
 OPEN = np.ones((ROWS, M), bool)

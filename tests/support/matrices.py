@@ -154,7 +154,7 @@ def _of_jax(value, kind=jax_sparse.BCOO) -> Callable[[Any], Any]:
     def make(A):
         X = kind.from_scipy_sparse(A)
         arrays = [np.asarray(X.data), _at(np.asarray(X.indices), 1, value)]
-        return kind((*arrays, *([X.indptr] if kind is jax_sparse.BCSR else [])), shape=X.shape)
+        return kind((*arrays, *([X.indptr] if isinstance(X, jax_sparse.BCSR) else [])), shape=X.shape)
 
     return make
 

@@ -63,8 +63,9 @@ def start(program: str, *, devices: int = 1, path: Sequence[Path] = ()) -> subpr
         "PYTHONPATH": os.pathsep.join([*map(str, path), str(ROOT)]),
     }
     command = [sys.executable, "-W", "error", "-c", program]
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return subprocess.Popen(command, env=environment, **pipes)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def run_all(

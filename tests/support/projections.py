@@ -41,10 +41,10 @@ class Problem(NamedTuple):
     k: int
 
     def row(self, i: int) -> Problem:
-        return Problem(*(field[i] for field in self[:-1]), self.k)
+        return Problem(*(field[i] for field in self[:-1]), k=self.k)
 
     def astype(self, dtype) -> Problem:
-        return Problem(*(field.astype(dtype) for field in self[:-1]), self.k)
+        return Problem(*(field.astype(dtype) for field in self[:-1]), k=self.k)
 
     @property
     def scale(self):
@@ -69,7 +69,7 @@ def project(name: str, p: Problem):
 
 @functools.cache
 def _compiled(name: str, k: int):
-    return jax.jit(lambda *fields: project(name, Problem(*fields, k)))
+    return jax.jit(lambda *fields: project(name, Problem(*fields, k=k)))
 
 
 def compiled(path: str, name: str, p: Problem) -> np.ndarray:
