@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,7 +33,7 @@ def load_svmlight(
     first_label: int = 0,
     parser: str | None = None,
     max_memory: int | None = None,
-) -> tuple[sp.csr_matrix, np.ndarray | sp.csr_matrix]:
+) -> tuple[sp.csr_matrix, Any]:
     """Reads a data set in svmlight/libsvm text.
 
     Each row is ``class f:v f:v ...`` or, with ``multilabel``, ``l1,l2,... f:v f:v ...``, where a

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -78,9 +79,9 @@ class KernelChainClassifier(BaseEstimator):
 
     def __init__(
         self,
-        kernel="rbf",
+        kernel: Any = "rbf",
         *,
-        v=10.0,
+        v: ArrayLike = 10.0,
         w=None,
         sigma2=1.0,
         transition_variance=1.0,

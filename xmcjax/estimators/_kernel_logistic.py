@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -116,10 +117,10 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernel="rbf",
+        kernel: Any = "rbf",
         hierarchy=None,
         *,
-        v=10.0,
+        v: ArrayLike = 10.0,
         w=None,
         sigma2=1.0,
         loadings=None,
@@ -346,7 +347,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         u = np.exp(u - u.max(axis=1, keepdims=True))
         return u / u.sum(axis=1, keepdims=True)
 
-    def predict(self, X, loss="zero_one"):
+    def predict(self, X, loss: str | ArrayLike = "zero_one"):
         """The class of the least expected loss, [m].
 
         Args:

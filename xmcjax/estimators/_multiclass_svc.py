@@ -116,7 +116,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         fit_intercept=False,
         max_iter=1000,
         calibration=None,
-        cv=5,
+        cv: Any = 5,
         n_jobs=None,
         warm_start=False,
         verbose=0,

@@ -29,7 +29,9 @@ from xmcjax.estimators._targets import more_targets, targets
 from xmcjax.estimators._weights import check_label_products, label_weights
 
 if TYPE_CHECKING:
+    from xmcjax.inits import Init
     from xmcjax.losses import MarginLoss
+    from xmcjax.penalties import Penalty
 
 
 class OneVsAllClassifier(Probabilities, LinearClassifier):
@@ -148,9 +150,9 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
     def __init__(
         self,
         loss: str | MarginLoss = "squared_hinge",
-        init="mean_separating",
+        init: str | Init = "mean_separating",
         *,
-        penalty="l2",
+        penalty: str | Penalty = "l2",
         l1_ratio=0.5,
         huber_width=1.0,
         C=1.0,
@@ -158,14 +160,14 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         clip=None,
         sparsify_rise=None,
         weighting=None,
-        propensities="default",
+        propensities: str | Sequence[float] = "default",
         class_weight=None,
         block_size=None,
         fit_intercept=True,
         regularise_intercept=True,
         max_iter=100,
         calibration=None,
-        cv=5,
+        cv: Any = 5,
         n_jobs=None,
         warm_start=False,
         verbose=0,
@@ -437,7 +439,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
                 a[kept] for a in (before.status, before.steps, before.intercept)
             )
         if dense:
-            coef = np.zeros(shape, dtype) if before is None else before.coef.toarray()
+            coef: Any = np.zeros(shape, dtype) if before is None else before.coef.toarray()
             for label, result in made:
                 coef[label, result.indices] = result.values
         else:

@@ -124,7 +124,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         max_iter=1000,
         fit_intercept=False,
         calibration=None,
-        cv=5,
+        cv: Any = 5,
         n_jobs=None,
         warm_start=False,
         verbose=0,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from xmcjax.losses._classes import Rows, accumulator, checked_scores, checked_targets, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
@@ -23,7 +24,9 @@ from xmcjax.losses._smooth_topk_hinge import checked_gamma
 from xmcjax.projections import simplex
 
 
-def fenchel_young(scores, targets, projection: Callable[[jax.Array], jax.Array], gamma=1.0) -> jax.Array:
+def fenchel_young(
+    scores, targets, projection: Callable[[jax.Array], jax.Array], gamma: ArrayLike = 1.0
+) -> jax.Array:
     """max {⟨z, p⟩ − γ/2 ‖p‖² : p ∈ C} + γ/2 ‖t‖² − ⟨z, t⟩ of each row, C the set of a projection.
 
     The gradient in z is the projection of z/γ less t. ``projections.simplex`` gives the sparsemax loss, and

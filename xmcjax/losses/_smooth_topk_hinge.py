@@ -18,6 +18,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_k, checked_scores, concrete, evaluate
@@ -29,7 +30,7 @@ from xmcjax.projections import topk_simplex
 
 
 def smooth_topk_hinge(
-    scores, labels, k: int, gamma=1.0, variant: Variant = "alpha", *, where=None
+    scores, labels, k: int, gamma: ArrayLike = 1.0, variant: Variant = "alpha", *, where=None
 ) -> jax.Array:
     """The smooth top-k hinge loss of each row: max {⟨a + 1, x⟩ − γ/2 ‖x‖² : x ∈ Δ}.
 
@@ -69,7 +70,7 @@ def smooth_topk_hinge(
 
 
 def smooth_topk_hinge_conjugate(
-    duals, labels, k: int, gamma=1.0, variant: Variant = "alpha", *, where=None
+    duals, labels, k: int, gamma: ArrayLike = 1.0, variant: Variant = "alpha", *, where=None
 ) -> jax.Array:
     """The convex conjugate of :func:`smooth_topk_hinge` in the scores, f*(v) = max_z ⟨v, z⟩ − f(z).
 

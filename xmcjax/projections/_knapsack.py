@@ -12,6 +12,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from xmcjax import native
 from xmcjax.projections import _arguments, _threshold, _weighted
@@ -97,7 +98,7 @@ def _solve(x, radius, lower, upper, *, at_most: bool):
     return project(b, radius, lower, upper, jnp.zeros_like(radius), at_most=at_most).astype(x.dtype)
 
 
-def simplex(x, radius=1.0) -> jax.Array:
+def simplex(x, radius: ArrayLike = 1.0) -> jax.Array:
     """Projects vectors onto the simplex of points without negative entries whose sum is the radius.
 
     .. math:: \\arg\\min_p \\tfrac12\\|p - x\\|^2 \\quad\\text{with}\\quad 1^T p = r,\\; p \\ge 0

@@ -16,6 +16,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from xmcjax import native
 from xmcjax.projections import _arguments, _knapsack, _threshold
@@ -198,7 +199,7 @@ def project(b, radius, rho, *, k: int):
     return native.by_rows(lambda *row: topk_projection(*row, k)[0], b, radius, rho)
 
 
-def topk_cone(x, k: int, rho=0.0) -> jax.Array:
+def topk_cone(x, k: int, rho: ArrayLike = 0.0) -> jax.Array:
     """Projects vectors onto the top-k cone: no entry negative, and none above 1/k of the sum.
 
     .. math:: \\arg\\min_p \\|p - x\\|^2 + \\rho (1^T p)^2 \\quad\\text{with}\\quad 0 \\le p_j \\le 1^T p / k
@@ -238,7 +239,9 @@ def topk_cone(x, k: int, rho=0.0) -> jax.Array:
     return project(b, jnp.full_like(bias, jnp.inf), bias, k=k).astype(x.dtype)
 
 
-def topk_simplex(x, k: int, radius=1.0, rho=0.0, variant: str = "alpha") -> jax.Array:
+def topk_simplex(
+    x, k: int, radius: ArrayLike = 1.0, rho: ArrayLike = 0.0, variant: str = "alpha"
+) -> jax.Array:
     """Projects vectors onto the top-k simplex, with the bias of a dual step of the top-k SVM.
 
     .. math:: \\arg\\min_p \\|p - x\\|^2 + \\rho (1^T p)^2 \\quad\\text{with}\\quad p \\in \\Delta_k(r)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from xmcjax import _platform, _sparse
 from xmcjax._arguments import name_of
@@ -153,7 +154,7 @@ def problem(
     set_name: str,
     bound,
     k: np.typing.ArrayLike = 1,
-    gamma=0.0,
+    gamma: ArrayLike = 0.0,
     classes: int | None = None,
     backend: str = "auto",
 ) -> Problem:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 
 from xmcjax._arguments import instance
 from xmcjax._fork import needs_threads_of_jax
@@ -52,7 +53,14 @@ class LaneProblem:
 
 @needs_threads_of_jax
 def lane_problem(
-    op: LinOp, y, loss: LaneLoss, *, weight=1.0, shift=0.0, tolerance=0.0, penalty: Penalty | None = None
+    op: LinOp,
+    y,
+    loss: LaneLoss,
+    *,
+    weight: ArrayLike = 1.0,
+    shift: ArrayLike = 0.0,
+    tolerance: ArrayLike = 0.0,
+    penalty: Penalty | None = None,
 ) -> LaneProblem:
     """Checks the parts of a :class:`LaneProblem` and gives them their dtypes and shapes.
 

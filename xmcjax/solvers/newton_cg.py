@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from xmcjax import native
 from xmcjax._fork import needs_threads_of_jax
@@ -132,7 +133,7 @@ class State(NamedTuple):
 
 
 @needs_threads_of_jax
-def init(problem: LaneProblem, w0=None, b0=0.0) -> State:
+def init(problem: LaneProblem, w0=None, b0: ArrayLike = 0.0) -> State:
     """Fresh lanes at the starting weights; costs no product with X.
 
     Args:

@@ -38,6 +38,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import scipy.sparse as sp
+from jax.typing import ArrayLike
 
 from xmcjax import _sparse, linops
 from xmcjax._arguments import name_of, number, whole_number
@@ -123,7 +124,7 @@ def problem(
     C: np.typing.ArrayLike = 1.0,
     *,
     variant: str = "alpha",
-    gamma=0.0,
+    gamma: ArrayLike = 0.0,
     weight=None,
     mask=None,
     classes: int | None = None,

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from jax.typing import ArrayLike
 
 from xmcjax import _sparse
 from xmcjax._arguments import name_of, whole_number
@@ -83,7 +84,7 @@ def problem(
     y,
     *,
     formulation: str = "ww",
-    C=1.0,
+    C: ArrayLike = 1.0,
     k: int = 1,
     weight=None,
     mask=None,

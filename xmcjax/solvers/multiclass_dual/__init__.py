@@ -2,6 +2,8 @@
 the multi-label SVM.
 """
 
+from typing import TYPE_CHECKING
+
 from xmcjax._arguments import renamed_functions
 from xmcjax.solvers._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._epochs import (
@@ -49,4 +51,5 @@ __all__ = [
     "weights",
 ]
 
-__getattr__ = renamed_functions(__name__, solve="run", solve_over_mesh="run_over_mesh")
+if not TYPE_CHECKING:  # which would let every name pass
+    __getattr__ = renamed_functions(__name__, solve="run", solve_over_mesh="run_over_mesh")

@@ -1,5 +1,7 @@
 """Multinomial logistic regression: one problem, several methods, one kind of state."""
 
+from typing import TYPE_CHECKING
+
 from xmcjax._arguments import renamed_functions
 from xmcjax.solvers.multinomial._problem import Problem, evaluate, multinomial_problem
 from xmcjax.solvers.multinomial._run import (
@@ -32,4 +34,5 @@ __all__ = [
     "run",
 ]
 
-__getattr__ = renamed_functions(__name__, solve="run")
+if not TYPE_CHECKING:  # which would let every name pass
+    __getattr__ = renamed_functions(__name__, solve="run")
