@@ -140,6 +140,23 @@ def test_reliability():
             plots.reliability(truth, p)
 
 
+def test_progress():
+    def row(run, fit, passes, **numbers):
+        return dict(run=run, fit=fit, passes=passes, gap=None, objective=None) | numbers
+
+    rows = [row(0, 0, 1, gap=0.5), row(0, 1, 1, gap=9.0), row(0, 0, 2, gap=0.1), row(1, 0, 1, gap=0.05)]
+    ax = plots.progress([*rows, row(1, 0, 2)])
+    first, second = ax.get_lines()
+    np.testing.assert_array_equal(first.get_xydata(), [[1, 0.5], [2, 0.1]])  # not the fold
+    np.testing.assert_array_equal(second.get_xydata(), [[1, 0.05]])
+    assert ax.get_yscale() == "log" and ax.get_ylabel() == "gap" and ax.get_legend() is not None
+    assert plots.progress([row(0, 0, 1, gap=-0.5)]).get_yscale() == "linear"
+    with pytest.raises(
+        ValueError, match="expected some of the fit of all rows with its objective, found none"
+    ):
+        plots.progress(rows, "objective")
+
+
 def test_hyperparameters():
     rng = np.random.default_rng(0)
     y = np.arange(30) % 3

@@ -97,6 +97,7 @@ EXEMPT_CLASSES = {
     "xmcjax.kernels.Tree": _MADE,
     "xmcjax.lanes.Job": _MADE,
     "xmcjax.lanes.Lanes": _PARTS,
+    "xmcjax.estimators.FitFile": "takes a path; tests/estimators/test_fit_file.py",
     "xmcjax.lanes.StepFile": "takes a path, and steps of a training; tests/lanes/test_step_file.py",
     "xmcjax.lanes.Summary": _MADE,
     "xmcjax.losses.LaneLoss": _BASE,

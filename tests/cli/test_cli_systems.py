@@ -317,3 +317,39 @@ def test_commands_of_linear_models_say_so(xmcjax, trained, tmp_path, command):
     given = {"index": ("--model", trained("kernel"))}
     given["merge"] = ("--parts", trained("kernel"), "--model", tmp_path / "m")
     xmcjax(command, *given[command]).refused("expected a linear model, found one of the system kernel")
+
+
+@pytest.mark.parametrize("system", [name for name in SYSTEMS if name != "one-vs-all"])
+def test_statistics_of_a_joint_fit(xmcjax, classes, tmp_path, system):
+    path, directory, page = tmp_path / "fit.jsonl", tmp_path / "m", tmp_path / "r.html"
+    given = ("train", "--system", system, "--train", classes / "train.txt", "--model", directory)
+    xmcjax(*given, "--stats", directory / "fit.jsonl").refused("--stats: expected a file outside the model")
+    xmcjax(*given, "--stats", path).done()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    told = {"multiclass": "gap", "top-k": "gap"}.get(system, "objective")
+    assert all(row["run"] == row["fit"] == 0 for row in rows)
+    assert rows[-1][told] < rows[0][told] and rows[-1]["passes"] > rows[0]["passes"]
+    before = path.read_bytes()
+    xmcjax(*given[:-1], tmp_path / "other", "--stats", path).refused(
+        f"{path}: expected a new file for --stats, found one (nothing was changed)"
+    )
+    xmcjax(*given, "--stats", path, "--resume").done()  # the model is complete
+    assert path.read_bytes() == before
+    pytest.importorskip("matplotlib")
+    xmcjax("report", "--model", directory, "--stats", path, "--out", page).done()
+    assert "Progress of the fit" in page.read_text() and "by passes</figcaption>" in page.read_text()
+    path.write_text("")
+    xmcjax("report", "--model", directory, "--stats", path, "--out", page).refused(
+        "--stats: expected the progress of a training"
+    )
+
+
+def test_statistics_of_a_run_that_goes_on(xmcjax, classes, tmp_path):
+    path, directory = tmp_path / "fit.jsonl", tmp_path / "m"
+    given = ("train", "--system", "kernel", "--train", classes / "train.txt", "--model", directory)
+    given = (*given, "--stats", path)
+    assert xmcjax(*given, "--timeout", 1e-9).code == 75
+    first = [json.loads(line)["run"] for line in path.read_text().splitlines()]
+    assert first and set(first) == {0}
+    xmcjax(*given, "--resume").done()
+    assert [json.loads(line)["run"] for line in path.read_text().splitlines()][len(first) :] >= [1]

@@ -7,6 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,11 +18,12 @@ import tyro
 from xmcjax._options import Option, flag_of
 from xmcjax.cli import _report, _training
 from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training
-from xmcjax.cli._options import Directory, File, TransformNames, check_folds, one_of
+from xmcjax.cli._options import Directory, File, TransformNames, check_folds, check_stats, one_of
 from xmcjax.cli._runs import add_record
 from xmcjax.data import DataFormatError, Dataset, parse_transforms
 from xmcjax.estimators import (
     OPTIONS,
+    FitFile,
     OutOfTimeError,
     fit_with_state,
     refuse_state,
@@ -59,6 +61,9 @@ class ClassOptions:
         test: data to evaluate the finished model on.
         test_labels_file: labels of these, where they have a file of their own.
         test_more_features: features to stand beside those of --test.
+        stats: file for the progress of the fit, each time that its solver looks how far it is, Parquet where
+            its name ends in .parquet and JSON lines otherwise. It must not be there yet; with --resume its
+            rows come first.
         timeout: seconds from the start of the command after which training ends; its state is beside the
             model then, the exit status is 75, and --resume goes on.
         resume: go on with a run that was interrupted or out of time, from its state beside the model; data
@@ -74,6 +79,7 @@ class ClassOptions:
     test: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     test_labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     test_more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
+    stats: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     timeout: Annotated[float | None, tyro.conf.arg(metavar="SECONDS")] = None
     resume: bool = False
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
@@ -132,11 +138,14 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
     parse_transforms(options.transform)
     if not options.resume:
         refuse_state(_folder(options))
+    if options.stats is not None:
+        check_stats(options.stats, options.model, options.resume)
     stored = _stored(options, classifier) if options.resume else None
     if stored is not None:
         _nothing_left(options, classifier, stored, system)
         return 0
-    with reserved(options.model):
+    file = nullcontext() if options.stats is None else FitFile(options.stats, options.resume)
+    with reserved(options.model), file as statistics:
         dataset, test, seconds = _read(options)
         y, n_labels = (
             class_numbers(options.labels_file or options.train, sp.csr_matrix(dataset.y), several),
@@ -155,7 +164,7 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
             text = f"goes on from {checkpoint.folder}"
             _report.print_field("resumed", text, directory=str(checkpoint.folder))
         try:
-            _fit(classifier, data.X, y, options.train, checkpoint)
+            _fit(classifier, data.X, y, options.train, checkpoint, statistics)
         except OutOfTimeError:
             _report.warn(
                 "training had not ended when the time was over: the same command with --resume goes on with "
@@ -257,7 +266,9 @@ def _mark(
     return {"--system": system, "data": fingerprint, "--transform": list(transforms), **parameters}
 
 
-def _fit(classifier: Any, X: Any, y: np.ndarray, path: Path, checkpoint: Any) -> None:
+def _fit(
+    classifier: Any, X: Any, y: np.ndarray, path: Path, checkpoint: Any, statistics: FitFile | None
+) -> None:
     """Trains; what the estimator warns of becomes warnings of the command.
 
     Raises:
@@ -267,7 +278,7 @@ def _fit(classifier: Any, X: Any, y: np.ndarray, path: Path, checkpoint: Any) ->
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)  # ConvergenceWarning is one
         try:
-            fit_with_state(classifier, X, y, checkpoint)
+            fit_with_state(classifier, X, y, checkpoint, statistics)
         except (DataFormatError, ModelFormatError):  # of the state, which they name
             raise
         except (ValueError, TypeError) as error:

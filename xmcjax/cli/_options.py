@@ -171,6 +171,19 @@ def check_out(out: Path, *inputs: Path, model: Path | None = None, flag: str = "
         raise ValueError(f"{flag}: expected a file outside the model {model}, got {out}")
 
 
+def check_stats(stats: Path, model: Path, resume: bool) -> None:
+    """Whether statistics of a training may be written: to a new file, or to that of a run that goes on.
+
+    Raises:
+        FileExistsError: it is there, and the run is no --resume.
+        ValueError: a file in the model.
+        OSError: symbolic links lead in a circle.
+    """
+    check_out(stats, model=model, flag="--stats")
+    if stats.is_file() and not resume:
+        raise FileExistsError(f"{stats}: expected a new file for --stats, found one (nothing was changed)")
+
+
 def check_uncompressed(out: Path, what: str) -> None:
     """Whether the name of an output that is never compressed says so.
 

@@ -14,6 +14,7 @@ import tyro
 from xmcjax._arguments import whole_number
 from xmcjax._links import link_of
 from xmcjax._options import SHARED
+from xmcjax._systems import FIRST_SYSTEM
 from xmcjax.cli import _report
 from xmcjax.cli._data import DataOptions, read, transformed
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
@@ -46,7 +47,7 @@ class Options:
         test_labels_file: labels of these, where they have a file of their own.
         train: the training data, whose labels tell how frequent each is.
         train_labels_file: labels of these, where they have a file of their own.
-        stats: the file that training wrote by its --stats: curves of the Newton steps.
+        stats: the file that training wrote by its --stats: curves of its steps or passes.
         label: labels whose largest weights are shown, by number; without it those with the most rows in
             --train, or with the most weights.
         top_k: how many weights of each.
@@ -85,13 +86,17 @@ def run(options: Options) -> None:
     system, model, meta, names, vocabulary = known
     page = Page(f"{options.model.name}: {system}")
     predictor = opened(options.model, threads, probabilities=False)
-    steps = _steps(options.stats, meta["n_labels"])
+    joint = system != FIRST_SYSTEM
+    fit = _fit(options.stats) if joint else []
+    steps = [] if joint else _steps(options.stats, meta["n_labels"])
     n_rows, frequencies = _frequencies(options, predictor)
     _training(page, options.model, system, meta)
     if model is not None:
         _endings(page, model, frequencies)
     if steps:
         _curves(page, steps, n_rows)
+    if fit:
+        _progress(page, fit)
     if options.test is not None:
         _test(
             page,
@@ -124,6 +129,18 @@ def _steps(stats: Path | None, n_labels: int) -> list[StepRecord]:
             f"{labels.min()} to {labels.max()} in {stats}"
         )
     return steps
+
+
+def _fit(stats: Path | None) -> list[dict[str, Any]]:
+    """The rows of a joint fit in the file of --stats."""
+    if stats is None:
+        return []
+    from xmcjax.estimators import FitFile
+
+    rows = FitFile.rows(stats)
+    if not rows:
+        raise ValueError(f"--stats: expected the progress of a training in {stats}, found none")
+    return rows
 
 
 def _frequencies(options: Options, model: Opened) -> tuple[int | None, np.ndarray | None]:
@@ -212,6 +229,22 @@ def _curves(page: Page, steps: list[StepRecord], n_rows: int | None) -> None:
             page.picture(caption, draw)
         except ValueError as error:  # numbers that are not finite, or starts that are 0
             page.text(f"{caption}: {error}.")
+
+
+def _progress(page: Page, rows: list[dict[str, Any]]) -> None:
+    """What a joint fit knew of itself after its passes."""
+    from xmcjax import plots
+
+    page.heading("Progress of the fit")
+    quantities = {
+        "gap": "Relative duality gap by passes",
+        "objective": "Objective by passes",
+        "gradient_norm": "Norm of the gradient by passes",
+        "residual": "Residual by passes",
+    }
+    for quantity, caption in quantities.items():
+        if any(row["fit"] == 0 and row[quantity] is not None for row in rows):
+            page.picture(caption, lambda ax, name=quantity: plots.progress(rows, name, ax=ax))
 
 
 def _histogram(ax: Any, steps: np.ndarray) -> None:

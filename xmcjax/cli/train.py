@@ -26,8 +26,8 @@ from xmcjax.cli._options import (
     PresetName,
     TransformNames,
     check_folds,
-    check_out,
     check_preset,
+    check_stats,
     described,
     make_entry,
     one_of,
@@ -227,11 +227,7 @@ def _opened_stats(options: Options, trainer: OneVsAll) -> contextlib.AbstractCon
         raise ValueError(f"--stats: expected training in this process, got {flag}")
     if node_shares(options.numa, trainer.threads):
         raise ValueError("--stats: expected training in this process; add --numa off")
-    check_out(options.stats, model=options.model, flag="--stats")
-    if options.stats.is_file() and not options.resume:
-        raise FileExistsError(
-            f"{options.stats}: expected a new file for --stats, found one (nothing was changed)"
-        )
+    check_stats(options.stats, options.model, options.resume)
     return StepFile(options.stats)
 
 

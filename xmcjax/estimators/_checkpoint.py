@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.data import DataFormatError, atomic_write, load_npy, load_scipy_npz, save_npy, save_scipy_npz
+from xmcjax.estimators._fit_file import FitFile
 from xmcjax.models import ModelFormatError, ModelMismatchError, check_regular
 
 #: Seconds from one state that is written to the next, at least; the share of the time that may go into it.
@@ -52,7 +53,12 @@ class Checkpoint:
         folder: made when there is something to write.
         mark: what the run is made of, JSON by name.
         deadline: of ``time.monotonic``, after which the run ends; None for none.
+
+    Attributes:
+        statistics: what gets the progress of the run, or None.
     """
+
+    statistics: FitFile | None = None
 
     def __init__(self, folder: Path, mark: Mapping[str, Any], deadline: float | None = None):
         self.deadline = deadline
@@ -163,8 +169,9 @@ class Checkpoint:
             raise OutOfTimeError
 
     def of_a_fold(self) -> Fold | None:
-        """What a training beside that of the run has of it: the deadline."""
-        return None if self.deadline is None else Fold(self.deadline)
+        """What a training beside that of the run has of it: the deadline and the statistics."""
+        nothing = self.deadline is None and self.statistics is None
+        return None if nothing else Fold(self.deadline, self.statistics)
 
     def remove(self) -> None:
         """When the model is complete: removes what a run writes, and the folder where no more is in it."""
@@ -187,11 +194,12 @@ class Fold:
     """In place of a checkpoint: nothing is kept, and the time is that of the run.
 
     Args:
-        deadline: of ``time.monotonic``.
+        deadline: of ``time.monotonic``; None for none.
+        statistics: of the run, or None.
     """
 
-    def __init__(self, deadline: float):
-        self._deadline = deadline
+    def __init__(self, deadline: float | None, statistics: FitFile | None = None):
+        self._deadline, self.statistics = deadline, statistics
 
     def load(self, shape: tuple[int, int] | None = None) -> None:
         """There is nothing to go on from."""
@@ -202,7 +210,7 @@ class Fold:
         Raises:
             OutOfTimeError: the time of the run is over.
         """
-        if time.monotonic() >= self._deadline:
+        if self._deadline is not None and time.monotonic() >= self._deadline:
             raise OutOfTimeError
 
 
@@ -263,13 +271,16 @@ def state_of_run(folder: Path, mark: Mapping[str, Any], deadline: float | None =
     return Checkpoint(folder, mark, deadline)
 
 
-def fit_with_state(classifier: Any, X: Any, y: np.ndarray, checkpoint: Checkpoint) -> None:
+def fit_with_state(
+    classifier: Any, X: Any, y: np.ndarray, checkpoint: Checkpoint, statistics: FitFile | None = None
+) -> None:
     """Trains with a bar on a terminal, keeps the state on disk, and goes on from one that is there.
 
     Args:
         classifier: of a system in which all classes are one problem.
         X, y: of ``fit``.
         checkpoint: of this run.
+        statistics: gets the progress of the fit, and of those of a calibration; or None.
 
     Raises:
         OutOfTimeError: the deadline of the checkpoint is over.
@@ -289,7 +300,7 @@ def fit_with_state(classifier: Any, X: Any, y: np.ndarray, checkpoint: Checkpoin
         >>> classifier.predict(np.eye(3)).tolist()
         [0, 1, 2]
     """
-    classifier._checkpoint = checkpoint
+    classifier._checkpoint, checkpoint.statistics = checkpoint, statistics
     try:
         classifier.fit(X, y)
     finally:

@@ -197,7 +197,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
                     b0 = b0.astype(problem.op.dtype) if intercept else None
 
                 def observe(_, record):
-                    watch.show(record.steps, G=record.value, norm=record.gradient_norm)
+                    watch.show(record.steps, objective=record.value, gradient_norm=record.gradient_norm)
                     if isinstance(watch.checkpoint, Checkpoint):
                         watch.checkpoint.check_time()
 

@@ -29,11 +29,14 @@ class Watch:
         self._verbose = SHARED["verbose"].check(estimator.verbose)
         self._of_command = hasattr(estimator, "_checkpoint")
         self.checkpoint: Checkpoint | Fold | None = getattr(estimator, "_checkpoint", None)
+        self._statistics = None if self.checkpoint is None else self.checkpoint.statistics
         self._bar: Any = None
         self._begin = 0.0
 
     def __enter__(self) -> Watch:
         self._begin = time.perf_counter()
+        if self._statistics is not None:
+            self._statistics.begin()
         if self.watching:
             from tqdm import tqdm
 
@@ -60,7 +63,9 @@ class Watch:
         return last if kept is None else kept
 
     def show(self, passes: float, **values: Any) -> None:
-        """Moves the bar."""
+        """Moves the bar, and adds to the statistics."""
+        if self._statistics is not None:
+            self._statistics(passes, **values)
         self._bar.n = round(passes)
         texts = {name: v if isinstance(v, str) else f"{v:.3g}" for name, v in values.items()}
         self._bar.set_postfix(texts, refresh=False)

@@ -16,6 +16,7 @@ from xmcjax.plots._training import convergence as convergence
 from xmcjax.plots._training import hyperparameters as hyperparameters
 from xmcjax.plots._training import multiplier as multiplier
 from xmcjax.plots._training import objective as objective
+from xmcjax.plots._training import progress as progress
 from xmcjax.plots._training import steps_by_positives as steps_by_positives
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "multiplier",
     "objective",
     "precision_by_frequency",
+    "progress",
     "reject_curve",
     "reliability",
     "steps_by_positives",

@@ -161,6 +161,40 @@ def steps_by_positives(newton_steps, positives, *, ax: Axes | None = None) -> Ax
     return ax
 
 
+def progress(rows: Iterable[dict[str, Any]], quantity: str = "gap", *, ax: Axes | None = None) -> Axes:
+    """How far a joint fit of all rows was after its passes, a line for each run of the command.
+
+    Args:
+        rows: of :meth:`xmcjax.estimators.FitFile.rows`.
+        quantity: "gap", "objective", "gradient_norm" or "residual".
+        ax: axes of matplotlib; None for new ones.
+
+    Raises:
+        ValueError: no row that knows the quantity.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> rows = [dict(run=0, fit=0, passes=k, gap=10.0**-k) for k in range(4)]
+        >>> progress(rows).get_yscale()
+        'log'
+    """
+    runs: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        if row["fit"] == 0 and row.get(quantity) is not None:
+            runs[row["run"]].append((row["passes"], row[quantity]))
+    if not runs:
+        raise ValueError(f"rows: expected some of the fit of all rows with its {quantity}, found none")
+    ax = given_or_new(ax)
+    for run, points in sorted(runs.items()):
+        ax.plot(*zip(*points, strict=True), ".-", label=f"run {run}")
+    if len(runs) > 1:
+        ax.legend()
+    if all(number > 0 for points in runs.values() for _, number in points):
+        ax.set_yscale("log")
+    ax.set(xlabel="passes", ylabel=quantity.replace("_", " "))
+    return ax
+
+
 def hyperparameters(search: Any, names: Sequence[str] | None = None, *, ax: Axes | None = None) -> Axes:
     """The way of a search: each parameter over its start by iteration, and the criterion, dashed.
 
