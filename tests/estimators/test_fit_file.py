@@ -62,14 +62,14 @@ def test_of_a_fit_and_the_folds_of_its_calibration(tmp_path):
     X[:, 0] += np.linspace(0, 1, 24)
     state = state_of_run(tmp_path / "state", {})
     state.begin(resume=False)
-    classifier = MulticlassSVC(calibration="temperature", cv=2)
+    classifier = MulticlassSVC(calibration="temperature", cv=2, random_state=0)
     with FitFile(tmp_path / "fit.jsonl") as statistics:
         fit_with_state(classifier, X, y, state, statistics)
     rows = FitFile.rows(tmp_path / "fit.jsonl")
     assert {row["fit"] for row in rows} == {0, 1, 2}
     last = [row for row in rows if row["fit"] == 0][-1]
     assert last["gap"] <= classifier.tol and last["passes"] > 0
-    np.testing.assert_array_equal(classifier.coef_, MulticlassSVC().fit(X, y).coef_)
+    np.testing.assert_array_equal(classifier.coef_, MulticlassSVC(random_state=0).fit(X, y).coef_)
 
 
 ROW = dict(run=0, fit=0, passes=1.0, method=None, **dict.fromkeys(NUMBERS), seconds=0.5)
