@@ -6,7 +6,8 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from xmcjax import MultinomialLogisticRegression
+from tests.support import cuda_builds
+from xmcjax import MultinomialLogisticRegression, linops
 from xmcjax.solvers import Status
 
 TIGHT = dict(tol=1e-13)
@@ -42,6 +43,19 @@ def test_probabilities_are_those_of_scikit_learn(classes, fit_intercept):
         assert model.status_ == Status.CONVERGED
         penalty = 0.25 * np.sum(model.coef_**2)
         assert model.objective_ == pytest.approx(penalty + len(y) * log_loss(y, proba), rel=1e-9)
+
+
+def test_the_kernels_in_cuda_solve_the_same_problem(classes, monkeypatch):
+    """Compiled for the CPU."""
+    cuda_builds.register()
+    options = dict(solver="newton", tol=1e-8)
+    X, y = sp.csr_matrix(classes[0].astype(np.float32)), classes[1]
+    plain = MultinomialLogisticRegression(**options).fit(X, y)
+    monkeypatch.setattr(linops, "_kernels", lambda: "cuda")
+    model, again = (MultinomialLogisticRegression(**options).fit(X, y) for _ in range(2))
+    assert model.coef_.tobytes() == again.coef_.tobytes()
+    np.testing.assert_allclose(model.coef_, plain.coef_, atol=1e-3)
+    assert model.objective_ == pytest.approx(plain.objective_, rel=1e-6)
 
 
 @pytest.mark.parametrize("features", [np.asarray, sp.csr_matrix])

@@ -55,6 +55,9 @@ def checked(function, gpu, *args, **static) -> str:
     return text
 
 
+# Methods of multinomial regression whose steps JAX compiles.
+COMPILED = [method for method in multinomial.METHODS if method not in ("dual", "block_newton")]
+
 PRODUCTS = {
     "matmat": lambda F, C, V: F.matmat(V),
     "rmatmat": lambda F, C, V: F.rmatmat(C),
@@ -132,14 +135,21 @@ def test_lanes_by_sizes_and_by_the_count_of_the_program(kind):
 
 @pytest.mark.parametrize(
     ("method", "kind"),
-    [*((m, DENSE) for m in multinomial.METHODS if m not in ("dual", "block_newton")), ("newton", "jnp")],
+    [
+        *((m, kind) for m in COMPILED for kind in (DENSE, CUDA)),
+        ("newton", "jnp"),
+    ],
 )
 def test_steps_of_multinomial_regression(method, kind):
     y = np.arange(N) % 7
     problem = multinomial.multinomial_problem(features(kind), y, 1.0)
     hp = multinomial.HParams()
     state = multinomial.initial(problem, hp, None, None, method=method)
-    checked(multinomial.advance, "h200", problem, hp, state, method=method)
+    text = checked(multinomial.advance, "h200", problem, hp, state, method=method)
+    calls = [name for name in gpu_targets.custom_calls(text) if name.startswith("xmcjax_cuda_")]
+    assert bool(calls) == (kind == CUDA)
+    if kind == CUDA:  # beside sums over the rows of each class, by which a few numbers are counted
+        assert {"xmcjax_cuda_matmat", "xmcjax_cuda_rmatmat"} <= {*calls}
 
 
 @pytest.mark.parametrize("formulation", admm.LOSSES)

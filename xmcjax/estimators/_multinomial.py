@@ -183,9 +183,11 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         with auto.placed(self.solver, sp.issparse(X), size):
             if small and not auto.on_the_host(self.solver):
                 X, numbers, weight = _of_common_size(X, numbers, weight)
+            # on a GPU products in one order of the sums, where there are kernels for it
+            backend = "gpu" if sp.issparse(X) and linops.gpu_ready() else "auto"
             with precision(X.dtype):
                 problem = multinomial_problem(
-                    linops.make(X, threads=threads),
+                    linops.make(X, backend=backend, threads=threads),
                     numbers,
                     1 / C,
                     classes=len(self.classes_),
