@@ -39,6 +39,7 @@ READERS = {
     "models._prediction_lines": "readers",
     "cli._config": "readers",
     "cli._runs": "readers",
+    "estimators._fit_file": "tests/estimators/test_fit_file.py, with files of something else",
     "lanes._step_file": "tests/lanes/test_step_file.py, with files of something else",
     "cli.inspect": "readers",
     "solvers.multinomial._checkpoint": "readers",
@@ -77,6 +78,7 @@ WRITERS = {
     "cli.report": "xmcjax report",
     "solvers.multinomial._checkpoint": "state of a solver",
     "estimators._checkpoint": "atomic_write",
+    "estimators._fit_file": "atomic_write",
     "lanes._step_file": "atomic_write",
 }
 
