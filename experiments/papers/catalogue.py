@@ -205,9 +205,9 @@ ITEMS = (
         code="lanes",
     ),
     Item(
-        *("000", "statistics", "numbers of every step", "partly"),
-        remark="xmcjax train --stats and lanes.StepFile; joint systems have observe= alone",
-        code="solvers",
+        *("000", "statistics", "numbers of every step", "done"),
+        remark="xmcjax train --stats of every system",
+        code="lanes.StepFile, estimators.FitFile",
     ),
     Item(
         *(
