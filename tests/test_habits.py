@@ -82,7 +82,7 @@ def test_the_workflow_runs_what_is_there():
     [
         (None, 0, None),
         ("experiments/results.npz", 10, "is made"),
-        ("docs/picture.png", 300_000, "more than"),
+        ("docs/picture.png", 500_000, "more than"),
         ("xmcjax/native/libxmcjax_native.so", 10, "is made"),
     ],
 )

@@ -276,7 +276,14 @@ def test_parts_are_attributes_of_the_package():
     done = run(code, JAX_PLATFORMS="nonexistent")
     assert done.returncode == 0, done.stderr
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        xmcjax.nothing  # noqa: B018
+        xmcjax.nothing  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("package", [xmcjax, xmcjax.solvers], ids=["xmcjax", "solvers"])
+def test_type_checkers_know_the_same_parts(package):
+    text = Path(package.__file__).read_text()
+    told = re.findall(rf"^    from {package.__name__} import (\w+) as \1$", text, re.MULTILINE)
+    assert told == list(package._PARTS)
 
 
 def run(*arguments, **environment):

@@ -24,6 +24,14 @@ from xmcjax.solvers._base import REMEDY, Status
 from xmcjax.solvers._protocol import Solution, Solver, Weights
 
 if TYPE_CHECKING:
+    from xmcjax.solvers import admm as admm
+    from xmcjax.solvers import host_newton as host_newton
+    from xmcjax.solvers import instance_dual as instance_dual
+    from xmcjax.solvers import kernel_multinomial as kernel_multinomial
+    from xmcjax.solvers import multiclass_dual as multiclass_dual
+    from xmcjax.solvers import multinomial as multinomial
+    from xmcjax.solvers import newton_cg as newton_cg
+    from xmcjax.solvers import topk_sdca as topk_sdca
     from xmcjax.solvers._table import SOLVERS
 
 __all__ = ["REMEDY", "SOLVERS", "Solution", "Solver", "Status", "Weights"]
@@ -40,13 +48,15 @@ _PARTS = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    # On first use, because who needs one solver should not wait for the modules of all.
-    if name == "SOLVERS":
-        return importlib.import_module("xmcjax.solvers._table").SOLVERS
-    if name in _PARTS:
-        return importlib.import_module(f"xmcjax.solvers.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # which would let every name pass
+
+    def __getattr__(name: str) -> Any:
+        # On first use, because who needs one solver should not wait for the modules of all.
+        if name == "SOLVERS":
+            return importlib.import_module("xmcjax.solvers._table").SOLVERS
+        if name in _PARTS:
+            return importlib.import_module(f"xmcjax.solvers.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
