@@ -206,8 +206,8 @@ ITEMS = (
     ),
     Item(
         *("000", "statistics", "numbers of every step", "done"),
-        remark="xmcjax train --stats of every system",
-        code="lanes.StepFile, estimators.FitFile",
+        remark="xmcjax train --stats of every system; lanes.StepFile and estimators.FitFile",
+        code="lanes, estimators",
     ),
     Item(
         *(
