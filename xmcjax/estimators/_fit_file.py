@@ -27,15 +27,15 @@ class FitFile:
     It is Parquet where the name ends in ``.parquet``, which needs pyarrow (the extra ``arrow``), and JSON
     lines otherwise. What a system does not know stays null. The columns, in this order:
 
-    run: the commands that wrote to the file, from 0.
-    fit: 0 is that of all rows, those from 1 are of the folds of a calibration.
-    passes: made so far: epochs of a dual solver, outer iterations of multinomial regression, Newton and CG
-        steps of kernel regression.
-    method: of several, the one that made them.
-    gap: relative duality gap, as the method takes it to be.
-    objective, gradient_norm: of multinomial and kernel regression, and ‖∇G‖ of the former.
-    residual: of the optimality condition of kernel regression.
-    seconds: since the fit began.
+    - run: the commands that wrote to the file, from 0.
+    - fit: 0 is that of all rows, those from 1 are of the folds of a calibration.
+    - passes: made so far: epochs of a dual solver, outer iterations of multinomial regression, Newton and CG
+      steps of kernel regression.
+    - method: of several, the one that made them.
+    - gap: relative duality gap, as the method takes it to be.
+    - objective, gradient_norm: of multinomial and kernel regression, and ‖∇G‖ of the former.
+    - residual: of the optimality condition of kernel regression.
+    - seconds: since the fit began.
 
     The rows go to a temporary file, which takes the place of the old one when the block ends. Where it ends
     with an error, the rows until then are kept, if there are any.
