@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from experiments.bench.everywhere import two_digits
+
 ROOT = Path(__file__).resolve().parent.parent
 #: What experiments.bench.everywhere has written; docs/develop/benchmarks.md shows it as a table.
 EVERYWHERE = ROOT / "experiments" / "results" / "bench.everywhere.json"
@@ -31,11 +33,6 @@ def by_work(result: dict) -> list[tuple[str, str, list[float]]]:
     return found
 
 
-def _short(ratio: float) -> str:
-    """With two digits, as in the table."""
-    return f"{float(f'{ratio:.2g}'):g}"
-
-
 def beside_peers(result: dict, axes: Any) -> None:
     """A line for each kind of work, and a dot for each set of data: how many times as long the peer takes."""
     works = by_work(result)[::-1]
@@ -44,7 +41,7 @@ def beside_peers(result: dict, axes: Any) -> None:
     for place, (_, _, ratios) in enumerate(works):
         axes.plot([min(ratios), max(ratios)], [place, place], color="C0", alpha=0.35, linewidth=5)
         axes.plot(ratios, [place] * len(ratios), "o", color="C0", markersize=5)
-        text = " to ".join(dict.fromkeys(_short(ratio) for ratio in (min(ratios), max(ratios))))
+        text = " to ".join(dict.fromkeys(two_digits(ratio) for ratio in (min(ratios), max(ratios))))
         at, beside = (max(ratios), place), (8, 0)
         axes.annotate(f"{text} ×", at, beside, textcoords="offset points", va="center", fontsize=9)
     axes.set_yticks(range(len(works)), [f"{work}\n({peers})" for work, peers, _ in works], fontsize=8.5)
