@@ -50,6 +50,8 @@ def test_rehearsal(packed, tmp_path):
     assert of_kernels == [{"not_run": cuda_kernels.NO_GPU}]
     checked = [line["values"] for line in figures if line["stage"] in _report.CORRECTNESS]
     assert len(checked) > 15 and all(values["right"] for values in checked)
+    heads = [line["values"] for line in figures if line["figure"].startswith("X δ with a dense head")]
+    assert len(heads) == 1 and heads[0]["columns"] > 0 and 0 < heads[0]["entries"] <= 1
     beside = [line["values"]["threads"] for line in figures if line["on"] == "cpu"]
     assert beside and min(beside) >= 1
     text = (out / "report.md").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from typing import Any
 
 import numpy as np
 
@@ -138,6 +139,44 @@ def products(kit: Kit, name: str, X, Y, sweep: list[tuple[str, int, tuple[str, .
                         share_fetched=fetched / limit / seconds,
                         copy_gb_s=limit / 1e9,
                     )
+        if backend == "gpu" and lanes == sweep[0][1] and kit.left() >= keep:
+            with kit.attempt(f"{name}, a dense head, {lanes} lanes"):
+                _head(kit, name, X, V)
+
+
+# Of the rows: a column that more of them have may be multiplied faster as a dense one, by the counts of
+# experiments.bench.gpu_counts.
+DENSE = 0.05
+
+
+def split_columns(X) -> tuple[np.ndarray, np.ndarray, Any]:
+    """(the columns that more than ``DENSE`` of the rows have, as an array; their numbers; the rest of X)."""
+    counts = np.bincount(X.indices, minlength=X.shape[1])
+    head = np.flatnonzero(counts > DENSE * X.shape[0])
+    rest = X.copy()
+    rest.data[np.isin(X.indices, head)] = 0
+    rest.eliminate_zeros()
+    return X[:, head].toarray(), head, rest
+
+
+def _head(kit: Kit, name: str, X, V) -> None:
+    """X V with frequent columns as a dense block, beside that of the kernels alone."""
+    import jax
+    import jax.numpy as jnp
+
+    from xmcjax import linops
+
+    block, columns, rest = split_columns(X)
+    parts = linops.make(block), linops.make(rest, backend="gpu"), jnp.asarray(columns)
+    product = jax.jit(lambda head, tail, columns, V: head.matmat(V[columns]) + tail.matmat(V))
+    first, seconds = seconds_of(lambda: product(*parts, V), kit.size(7, 2))
+    kit.figure(
+        f"X δ with a dense head, {name}, {V.shape[1]} lanes",
+        seconds=seconds,
+        first_call_seconds=first,
+        columns=len(columns),
+        entries=1 - rest.nnz / X.nnz,
+    )
 
 
 def _programs() -> dict:
