@@ -139,9 +139,11 @@ def products(kit: Kit, name: str, X, Y, sweep: list[tuple[str, int, tuple[str, .
                         share_fetched=fetched / limit / seconds,
                         copy_gb_s=limit / 1e9,
                     )
-        if backend == "gpu" and lanes == sweep[0][1] and kit.left() >= keep:
-            with kit.attempt(f"{name}, a dense head, {lanes} lanes"):
-                _head(kit, name, X, V)
+    backend, lanes, _ = sweep[0]
+    if backend == "gpu" and kit.left() >= 8 * keep:  # two more operators are made
+        operators.clear()
+        with kit.attempt(f"{name}, a dense head, {lanes} lanes"):
+            _head(kit, name, X, lanes)
 
 
 # Of the rows: a column that more of them have may be multiplied faster as a dense one, by the counts of
@@ -159,8 +161,8 @@ def split_columns(X) -> tuple[np.ndarray, np.ndarray, Any]:
     return X[:, head].toarray(), head, rest
 
 
-def _head(kit: Kit, name: str, X, V) -> None:
-    """X V with frequent columns as a dense block, beside that of the kernels alone."""
+def _head(kit: Kit, name: str, X, lanes: int) -> None:
+    """X δ with frequent columns as a dense block, beside that of the kernels alone."""
     import jax
     import jax.numpy as jnp
 
@@ -168,10 +170,11 @@ def _head(kit: Kit, name: str, X, V) -> None:
 
     block, columns, rest = split_columns(X)
     parts = linops.make(block), linops.make(rest, backend="gpu"), jnp.asarray(columns)
+    V = jnp.asarray(np.random.default_rng(1).normal(size=(X.shape[1], lanes)).astype(X.dtype))
     product = jax.jit(lambda head, tail, columns, V: head.matmat(V[columns]) + tail.matmat(V))
     first, seconds = seconds_of(lambda: product(*parts, V), kit.size(7, 2))
     kit.figure(
-        f"X δ with a dense head, {name}, {V.shape[1]} lanes",
+        f"X δ with a dense head, {name}, {lanes} lanes",
         seconds=seconds,
         first_call_seconds=first,
         columns=len(columns),
