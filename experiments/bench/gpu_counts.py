@@ -227,7 +227,10 @@ class Heads:
             counts, m = (self.left[i], d - k) if transposed else (self.counts[k:], n)
             return product(counts, m, self.lanes, gpu, first_level=first_level, active=active)
 
-        times = [without(i).seconds + head(k, n, self.lanes, gpu) for i, k in enumerate(self.sizes.tolist())]
+        times = [
+            without(i).seconds + head(k, n, self.lanes, gpu, transposed=transposed)
+            for i, k in enumerate(self.sizes.tolist())
+        ]
         best, alone = int(np.argmin(times)), without(0)
         k = int(self.sizes[best])
         share = self.counts[:k].sum() / max(self.counts.sum(), 1)

@@ -51,7 +51,11 @@ def test_a_head_of_the_columns_that_most_rows_have():
     """Found where there is one, and none where all columns are rare."""
     rare = np.full(2_000, 5e-3)
     X = rows_drawn(np.concatenate([np.full(32, 0.9), rare]), 4_000)
-    found = gpu_counts.Heads(X, 512).best(T4, transposed=True)
+    of_head = gpu_counts.Heads(X, 512)
+    found = of_head.best(T4, transposed=True)
+    left, k = of_head.left[of_head.sizes.tolist().index(found.columns)], found.columns
+    rest = gpu_counts.product(left, X.shape[1] - k, 512, T4).seconds
+    assert found.best == pytest.approx(rest + gpu_counts.head(k, 4_000, 512, T4, transposed=True))
     assert 25 <= found.columns <= 40 and found.entries > 0.6
     assert found.best < 0.8 * found.sparse
     heads = gpu_counts.Heads(rows_drawn(rare, 4_000), 512)
@@ -73,6 +77,7 @@ def test_times_of_products():
     assert lost.memory == pytest.approx((4 * 512 * 10 + stream + 4 * 512 * n) / H200.memory)
     multiplied = gpu_counts.head(1_000, n, lanes, H200) - 8 * n * lanes / H200.memory
     assert multiplied == pytest.approx(2 * 1_000 * n * lanes / H200.multiplications)
+    assert gpu_counts.head(1_000, n, lanes, H200, transposed=True) == pytest.approx(multiplied)
 
 
 def test_what_one_kernel_of_both_saves():
