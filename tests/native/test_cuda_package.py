@@ -51,6 +51,7 @@ def test_without_the_package(package):
     assert not native.cuda_available()
     assert native.cuda_absence() == "xmcjax-cuda is not installed"
     assert "(no CUDA kernels: xmcjax-cuda is not installed)" in training_path()
+    assert "CUDA kernels" not in solver_paths()["kernel regression"]
 
 
 @pytest.mark.parametrize("fault", ["file", "library", "abi", "machine"])
@@ -83,6 +84,7 @@ def test_a_package_that_can_be_used(package, monkeypatch):
     assert kernels() == "cuda"
     assert training_path().endswith("CUDA kernels for sparse features, matrix products for dense ones")
     assert solver_paths()["prediction"] == "CUDA kernels for sparse features on the gpu"
+    assert solver_paths()["kernel regression"].endswith("for sparse features CUDA kernels")
     with native.twins():
         assert not native.cuda_available()
     monkeypatch.setenv("XMCJAX_NATIVE", "0")

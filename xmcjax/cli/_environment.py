@@ -72,9 +72,17 @@ def training_path() -> str:
     where = f"{count} devices of {platform}" if count > 1 else f"one device of {platform}"
     if platform != "gpu":
         return f"{where}: plain JAX"
-    sparse = "CUDA kernels" if cuda else "Pallas kernels for Triton" if linops.gpu_ready() else "plain JAX"
     why = "" if cuda else f" (no CUDA kernels: {native.cuda_absence()})"
-    return f"{where}: {sparse} for sparse features{why}, matrix products for dense ones"
+    return f"{where}: {_sparse_products(cuda)} for sparse features{why}, matrix products for dense ones"
+
+
+def _sparse_products(cuda: bool) -> str:
+    """By what sparse features are multiplied on a default device that is no CPU."""
+    from xmcjax import linops
+
+    if cuda:
+        return "CUDA kernels"
+    return "Pallas kernels for Triton" if linops.gpu_ready() else "plain JAX"
 
 
 def solver_paths() -> dict[str, str]:
@@ -92,16 +100,19 @@ def solver_paths() -> dict[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", native.PerformanceWarning)  # the line above says why
         cuda = native.cuda_available()
+        sparse = _sparse_products(cuda)
     with on_host():
         reached = default_platform() == "cpu"
         kernels = "C++ kernels" if reached and native.available() else "plain JAX"
     host = f"{kernels} on the CPU"
     if not reached:
         host = f"plain JAX on the {device}, because JAX has no CPU here (JAX_PLATFORMS)"
+    products = f"matrix products on the {device}, for sparse features {sparse}"
     return {
         "multi-class, multi-label and top-k SVMs": f"{host}: {SEQUENTIAL}",
-        "multinomial regression": f"{host} where {auto.WHY}; else matrix products on the {device}",
-        "kernel regression, projections, losses": f"the {device}: matrix products and vectors",
+        "multinomial regression": f"{host} where {auto.WHY}; else {products}",
+        "kernel regression": products,
+        "projections, losses": f"the {device}: vectors",
         "prediction": f"{'CUDA kernels for sparse features' if cuda else 'plain JAX'} on the {device}",
     }
 

@@ -78,6 +78,6 @@ def from_arrays(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if "csr" in tree:
         data, indices, indptr = (from_arrays(part, arrays) for part in tree["csr"])
         X = sp.csr_array((data, indices, indptr), shape=(len(indptr) - 1, tree["columns"]))
-        return linops.make(X, data.dtype)
+        return linops.make(X, data.dtype, backend=linops.products_backend(X))
     fields = {name: from_arrays(value, arrays) for name, value in tree["fields"].items()}
     return _CLASSES[tree["class"]](**fields)

@@ -184,7 +184,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
             if small and not auto.on_the_host(self.solver):
                 X, numbers, weight = _of_common_size(X, numbers, weight)
             # on a GPU products in one order of the sums, where there are kernels for it
-            backend = "gpu" if sp.issparse(X) and linops.gpu_ready() else "auto"
+            backend = linops.products_backend(X)
             with precision(X.dtype):
                 problem = multinomial_problem(
                     linops.make(X, backend=backend, threads=threads),

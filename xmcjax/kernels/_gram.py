@@ -21,7 +21,7 @@ from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax.kernels._functions import Kernel, Linear, stack
 from xmcjax.kernels._points import GivenProducts, Points
-from xmcjax.linops import Dense
+from xmcjax.linops import Csr, Dense, Grouped
 
 # Bytes of one tile [L, rows, n]: it should stay in the processor's caches and be worth a matrix product.
 _TILE_BYTES = 1 << 22
@@ -170,8 +170,8 @@ def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**3
         if isinstance(points, GivenProducts):
             return dataclasses.replace(made, stored=(points.matrix,))
         # X (Xᵀ S) against M S, by the numbers they read
-        value = getattr(points.op, "value", None)
-        stored_numbers = n * points.op.shape[1] if value is None else 2 * value.size
+        op = points.op
+        stored_numbers = 2 * op.entries if isinstance(op, (Csr, Grouped)) else n * op.shape[1]
         if 2 * stored_numbers < n * n:
             return made
     if count * n * n * width > number("memory", memory):

@@ -15,7 +15,7 @@ from xmcjax._cores import usable_cores
 from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax.kernels._functions import Pairs
-from xmcjax.linops import Dense, LinOp
+from xmcjax.linops import Dense, Grouped, LinOp
 
 
 def _distances2(norms2, other_norms2, inner) -> jax.Array:
@@ -142,7 +142,8 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
         X: [n, d], dense or scipy.sparse.
         dtype: as for :func:`xmcjax.linops.make`.
         like: the training points, for test points: X comes into their form and precision.
-        backend: of sparse features, as for :func:`xmcjax.linops.make`.
+        backend: of sparse features, as for :func:`xmcjax.linops.make`; "auto" takes "gpu" where the default
+            device is a GPU that has kernels for it, whose products have no derivatives in X.
 
     Raises:
         ValueError: X of another width than the training points, or not of matrix form.
@@ -156,8 +157,12 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
         if X.ndim != 2 or X.shape[1] != like.op.shape[1]:
             raise ValueError(f"expected points [m, {like.op.shape[1]}], got shape {list(X.shape)}")
         dtype, backend = like.dtype, "dense" if isinstance(like.op, Dense) else backend
-        if backend == "auto":
+        if backend == "auto" and isinstance(like.op, Grouped):
+            backend = "gpu"
+        elif backend == "auto":
             backend = "native" if getattr(like.op, "native", False) else "jnp"
+    elif backend == "auto":
+        backend = linops.products_backend(X)
     op = linops.make(X, dtype, backend=backend, threads=usable_cores())
     if isinstance(op, Dense):
         return _centred(op, like.centre if like is not None else None)

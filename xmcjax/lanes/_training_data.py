@@ -91,9 +91,7 @@ def _backend(backend: str, X) -> str:
     """What "auto" stands for on this machine, for these features; any other as it is."""
     if backend == "auto" and linops.native_ready():
         return "native"
-    if backend == "auto" and sp.issparse(X) and linops.gpu_ready():
-        return "gpu"
-    return backend
+    return linops.products_backend(X) if backend == "auto" else backend
 
 
 def all_labels(Y: sp.csc_array) -> np.ndarray:

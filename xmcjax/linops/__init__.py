@@ -73,6 +73,14 @@ def gpu_ready() -> bool:
     return _kernels() != "interpreted"
 
 
+def products_backend(X) -> str:
+    """The backend that :func:`make` is asked for by callers that need products alone: "gpu" or "auto".
+
+    On a GPU sparse features are multiplied by its kernels, which have no derivatives in the values of X.
+    """
+    return "gpu" if _sparse.is_sparse(X) and gpu_ready() else "auto"
+
+
 def _kernels() -> str:
     """Those of the "gpu" backend on the default device, see :class:`Grouped`."""
     if cuda_available():

@@ -56,6 +56,11 @@ class Csr(SparseProducts):
         return self.value.dtype
 
     @property
+    def entries(self) -> int:
+        """Numbers of X that a product reads."""
+        return self.value.size
+
+    @property
     def arrays(self) -> tuple[Any, Any, Any]:
         """What the native kernels take."""
         return self.value, self.column, self.offset

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from xmcjax import native
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
-from xmcjax.linops._base import SparseProducts, put
+from xmcjax.linops._base import LinOp, SparseProducts, put
 from xmcjax.linops._checks import canonical_csr
 
 # Entries of a row that are read at once; a row is filled up to a multiple of them.
@@ -149,6 +149,10 @@ class Grouped(SparseProducts):
     shape: tuple[int, int]
     kernels: str
 
+    def __reduce__(self):
+        # what was pickled on a machine with a GPU may be read on one without
+        return _read, (self.to_scipy(), self.kernels)
+
     @property
     def interpret(self) -> bool:
         """Whether the kernels are interpreted."""
@@ -157,6 +161,11 @@ class Grouped(SparseProducts):
     @property
     def dtype(self):
         return self.rows.value.dtype
+
+    @property
+    def entries(self) -> int:
+        """Numbers of X that a product reads."""
+        return self.rows.value.size
 
     def matmat(self, V: jax.Array) -> jax.Array:
         self._check("V", V, self.shape[1])
@@ -232,6 +241,14 @@ def from_scipy(X, *, kernels: str) -> Grouped:
     """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
     X = canonical_csr(X)
     return Grouped(Rows.of(X), Rows.of(X.T.tocsr()), X.shape, kernels)
+
+
+def _read(X, kernels: str) -> LinOp:
+    """The operator of a pickle, by the kernels that this machine has; interpreted ones are everywhere."""
+    from xmcjax import linops
+
+    backend = "gpu" if kernels == "interpreted" else linops.products_backend(X)
+    return linops.make(X, X.dtype, backend=backend)
 
 
 @methods_need_threads_of_jax
