@@ -15,9 +15,9 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import cuda_builds, gpu_targets
-from tests.support.internals import device_blocks, device_memory, devices, platforms
+from tests.support.internals import device_blocks, device_memory, devices, merge_topk, platforms, prediction
 from tests.support.solvers import CASES
-from xmcjax import linops, losses, projections
+from xmcjax import kernels, linops, losses, projections
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import L2
 from xmcjax.solvers import SOLVERS, admm, multinomial, newton_cg
@@ -116,6 +116,50 @@ def test_a_step_of_one_vs_all(kind, gpu):
         assert calls.count("xmcjax_cuda_rmatmat") == 3
 
 
+def of_products(dense: bool) -> int:
+    """Bytes that Xᵀ(D ∘ (X V)) moves at most: dense, with what XLA adds up of products in parts."""
+    arrays = 2 * B * (N + D) + 2 * B * N  # V and the result, D, the scores written and read
+    return 4 * (4 * (2 * N * D + arrays) if dense else 16 * N * D // 20 * 2 + arrays)
+
+
+@pytest.mark.parametrize("kind", [DENSE, CUDA])
+def test_a_step_of_cg(kind, gpu):
+    """Beside the product, it reads and writes at most 20 arrays of [d, B]."""
+    lanes, zero = jnp.ones(B, bool), jnp.zeros(B, jnp.float32)
+
+    def solve(op, curvature, gradient):
+        numbers = jnp.float32(1), jnp.float32(0.5), lanes, lanes, zero
+        return newton_cg.newton_direction(op, curvature, gradient, zero, *numbers, newton_cg.HParams())
+
+    arrays = jnp.ones((N, B), jnp.float32), jnp.ones((D, B), jnp.float32)
+    text = checked(jax.jit(solve), gpu, features(kind), *arrays)
+    assert gpu_targets.atomics(text) == 0
+    if OPTIMISED:
+        moved = gpu_targets.moved(text, loops=True)
+        assert 8 * 4 * D * B < moved <= of_products(kind == DENSE) + 20 * 4 * D * B
+
+
+@pytest.mark.parametrize("kind", [DENSE, CUDA])
+def test_a_block_of_labels_of_a_prediction(kind, gpu, monkeypatch):
+    """X, the weights, and the scores a few times: no sorting of all of them."""
+    n, labels = 4096, prediction.predicted_block(D, 1 << 16, 4)
+    X = sp.csr_matrix(sp.random(n, D, 0.05, dtype=np.float32, random_state=np.random.default_rng(0)))
+    if kind == CUDA:
+        cuda_builds.register_for_gpus()
+        (op,) = linops.scored_rows([X], n)
+    else:
+        op = linops.make(X.toarray())
+    best = jnp.ones((n, 5), jnp.float32), jnp.ones((n, 5), jnp.int32)
+    arrays = jnp.ones((D, labels), jnp.float32), jnp.ones(labels, jnp.float32), np.int32(0)
+    text = checked(merge_topk, gpu, op, *arrays, *best, k=5)
+    assert gpu_targets.atomics(text) == 0
+    calls = gpu_targets.custom_calls(text)
+    assert calls == (["xmcjax_cuda_matmat"] if kind == CUDA else [])
+    if OPTIMISED:
+        assert "__gpu$TopK" in text
+        assert gpu_targets.moved(text) <= 4 * (n * D + D * labels + 5 * n * labels)
+
+
 @pytest.mark.parametrize("kind", ["jnp", CUDA])
 def test_lanes_by_sizes_and_by_the_count_of_the_program(kind):
     """At Amazon-670K's size what a step takes by XLA's count is within half of the guess and all of it."""
@@ -173,6 +217,18 @@ def test_kernel_multinomial_regression():
     case, solver = CASES["kernel_multinomial"], SOLVERS["kernel_multinomial"]
     problem = case.problem(np.float32, case.paths[0])
     checked(jax.jit(solver.run), "h200", problem, case.loose)
+
+
+@pytest.mark.parametrize("kernel", [kernels.RBF(0.5), kernels.Linear()], ids=["rbf", "linear"])
+def test_kernel_matrices_of_sparse_features(kernel, gpu):
+    """X Xᵀ in tiles, or X (Xᵀ S), by the kernels in CUDA; no sum without an order."""
+    points = kernels.points(sp.csr_matrix(np.eye(64, 40, dtype=np.float32)), backend="jnp")
+    points = dataclasses.replace(points, op=features(CUDA, 64, 40))
+    # what is made on the CPU is made without the kernels
+    gram = kernels.Gram(jax.tree.map(lambda a: jnp.full(1, a, jnp.float32), kernel), points, None, 1, 16)
+    text = checked(jax.jit(lambda gram, S: gram.matmat(S)), gpu, gram, jnp.ones((64, 1, 3), jnp.float32))
+    assert sorted(gpu_targets.custom_calls(text)) == ["xmcjax_cuda_matmat", "xmcjax_cuda_rmatmat"]
+    assert gpu_targets.atomics(text) == 0
 
 
 PROJECTIONS = {

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import cuda_builds
+from tests.support.internals import device_memory, platforms, prediction
 from tests.support.models import write
 from xmcjax import linops, native
 from xmcjax.models import (
@@ -112,6 +113,32 @@ def test_the_kernels_in_cuda_score_blocks_of_one_shape(monkeypatch, device, comp
     np.testing.assert_array_equal(labels, expected[0])
     np.testing.assert_array_equal(scores, expected[1])
     assert sum("jit(merge_topk)" in program for program in programs) == 1
+
+
+def test_blocks_of_a_gpu_are_wide_where_its_memory_allows(monkeypatch):
+    """From 1,024 scores on XLA has a kernel for the k best; with little memory there are fewer labels."""
+
+    def labels(n_features=40):
+        return prediction.predicted_block(n_features, 1 << 16, 4)
+
+    assert labels() == 256
+    monkeypatch.setattr(platforms, "default_backend", lambda: "gpu")
+    assert labels() == 1024
+    for free, count in ((1 << 40, 1024), (1 << 30, 512), (1 << 20, 256)):
+        monkeypatch.setattr(device_memory, "free_memory", lambda device=None, free=free: free)
+        assert labels() == count
+    monkeypatch.setattr(device_memory, "free_memory", lambda device=None: None)
+    assert labels(1_000_000) == 256
+
+
+def test_rows_that_do_not_fit_onto_a_gpu_are_refused(monkeypatch, device):
+    monkeypatch.setattr(native, "cuda_available", lambda: True)
+    monkeypatch.setattr(device_memory, "free_memory", lambda device=None: 100)
+    X, coef, intercept = problem()
+    with pytest.raises(
+        linops.DeviceMemoryError, match=r"^expected X to fit into the memory of .*: 37 rows of 20"
+    ):
+        predict_topk(ArrayModel(coef, intercept), X, 2)
 
 
 def test_many_rows_are_predicted_as_few():

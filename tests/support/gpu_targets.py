@@ -132,16 +132,23 @@ _FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "whil
 _LINE = re.compile(r"^\s+(?:ROOT )?%(\S+) = (.*?) ([\w\-]+)\((.*)$")
 
 
-def moved(text: str) -> int:
+def moved(text: str, *, loops: bool = False) -> int:
     """Bytes that the kernels of a program read and write, by the sizes of their operands and results.
 
     The body of a loop counts once. A gather counts as its whole operand.
+
+    Args:
+        text: the program.
+        loops: whether the bodies of loops alone count.
     """
+    bodies = set(re.findall(r"\bbody=%([\w.\-]+)", text))
     total, sizes, inside = 0, {}, False
     for line in text.splitlines():
         if line.endswith("{") and not line.startswith(" "):
+            name = re.match(r"(?:ENTRY )?%?([\w.\-]+)", line).group(1)  # type: ignore[union-attr]
             # what is fused is a part of the kernel that calls it
-            inside = "fused" not in line and not re.match(r"^%\S*(gemm_fusion|region|computation)", line)
+            part = "fused" in name or re.match(r"\S*(gemm_fusion|region|computation)", name)
+            inside = name in bodies or (not loops and not part)
         found = _LINE.match(line)
         if not found or not inside:
             continue

@@ -36,8 +36,8 @@ from xmcjax.lanes import (
 )
 
 # hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index; compiled
-# steps
-from xmcjax.models import _calibrator, _index, _manifest, _names
+# steps of prediction and the blocks that they take
+from xmcjax.models import _block_scores, _calibrator, _index, _manifest, _names, _predict
 
 # the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels
 from xmcjax.native import _calls, _cuda, _ids, _schema
@@ -89,6 +89,8 @@ calibration = _calibrator
 manifest = _manifest
 model_index = _index
 names = _names
+prediction = _predict
+merge_topk = _block_scores.merge_topk
 InPlace = _calls.InPlace
 ids = _ids
 schema = _schema

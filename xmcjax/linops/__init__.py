@@ -130,19 +130,19 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     if backend in ("dense", "gpu", "jnp") or not sparse or not native_ready():
         check_threads_of_jax()
     if backend == "dense" or (backend == "auto" and not sparse):
-        _check_room(X.shape, np.dtype(dtype), None)
+        check_room(X.shape, np.dtype(dtype), None)
         return Dense(jnp.asarray(X.toarray() if sparse else X, dtype))  # type: ignore[union-attr]
     if backend == "native" and not native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
     native = backend == "native" or (backend == "auto" and native_ready())
     matrix: Any = X.astype(dtype, copy=False) if sparse else _sparse.of_dense(np.asarray(X), dtype)
-    _check_room(matrix.shape, np.dtype(dtype), matrix.nnz * (2 if backend == "gpu" else 1))
+    check_room(matrix.shape, np.dtype(dtype), matrix.nnz * (2 if backend == "gpu" else 1))
     if backend == "gpu":
         return grouped_from_scipy(matrix, kernels=_kernels())
     return from_scipy(matrix, native=native, threads=threads)
 
 
-def _check_room(shape: Any, dtype: np.dtype, entries: int | None) -> None:
+def check_room(shape: Any, dtype: np.dtype, entries: int | None) -> None:
     """That a matrix fits onto the device.
 
     Args:

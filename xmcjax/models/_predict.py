@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 # Weights of a block of labels on the host.
 _WEIGHTS = 1 << 24
-# On a device bytes for the weights [d, B] and the scores [rows, B] of a block, and the widest one.
-_BLOCK_BYTES = 64 << 20
+# On a device bytes for the weights [d, B] and the scores [rows, B] of a block, and the widest one. On a GPU
+# XLA finds the k best of fewer than 1,024 scores by sorting them all, which moves them twice as often.
+_BLOCK_BYTES, _BLOCK_BYTES_OF_GPU = 64 << 20, 1 << 30
+_PART_OF_FREE = 8
 _MAX_LABEL_BLOCK = 1024
 _DEFAULT_ROW_BLOCK = 1 << 16
 _LANES = 16
@@ -292,8 +294,7 @@ class _Blocks:
         row_block = min(int(row_block or _DEFAULT_ROW_BLOCK), max(1, self.n_rows))
         first, last = model.label_range
         if label_block is None:
-            lanes = _BLOCK_BYTES // (self.dtype.itemsize * max(model.n_features, row_block))
-            label_block = min(max(lanes // _LANES * _LANES, _LANES), _MAX_LABEL_BLOCK)
+            label_block = predicted_block(model.n_features, row_block, self.dtype.itemsize)
         self.label_block = min(int(label_block), last - first)
         self.rows = [(s, min(s + row_block, self.n_rows)) for s in range(0, self.n_rows, row_block)]
         self.operators = list(_operators(X, self.rows, self.dtype, threads))
@@ -310,6 +311,23 @@ class _Blocks:
             yield first, jnp.asarray(W), jnp.asarray(np.pad(b, (0, padding), constant_values=-np.inf))
 
 
+def predicted_block(n_features: int, row_block: int, itemsize: int) -> int:
+    """Labels that a device scores at a time, for so many features and rows."""
+    lanes = _block_bytes() // (itemsize * max(n_features, row_block))
+    return min(max(lanes // _LANES * _LANES, _LANES), _MAX_LABEL_BLOCK)
+
+
+def _block_bytes() -> int:
+    """For the weights, and for the scores, of a block on the default device."""
+    from xmcjax import _device_memory, _platform
+
+    if _platform.default_platform() != "gpu":
+        return _BLOCK_BYTES
+    free = _device_memory.free_memory()
+    most = _BLOCK_BYTES_OF_GPU if free is None else min(_BLOCK_BYTES_OF_GPU, free // _PART_OF_FREE)
+    return max(_BLOCK_BYTES, most)
+
+
 def _operators(X, rows: list[tuple[int, int]], dtype, threads: int):
     """An operator for each block of rows, all of one shape."""
     from xmcjax import linops, native
@@ -318,6 +336,7 @@ def _operators(X, rows: list[tuple[int, int]], dtype, threads: int):
         return
     height = rows[0][1] - rows[0][0]
     if sp.issparse(X) and native.cuda_available():
+        linops.check_room(X.shape, dtype, X.nnz)
         blocks = [X[start:stop].astype(dtype, copy=False) for start, stop in rows]
         yield from linops.scored_rows(blocks, height)
         return
