@@ -43,7 +43,7 @@ LAYERS = [
     {"xmcjax.linops"},
     {"xmcjax.kernels"},
     {"xmcjax.solvers"},
-    {"xmcjax.models"},
+    {"xmcjax.models", "xmcjax._placement"},
     {"xmcjax.inits"},
     {"xmcjax.lanes"},
     {"xmcjax._node_worker"},

@@ -63,6 +63,12 @@ def said_of_host(reason: str, why: str = SEQUENTIAL) -> str:
     return reason if default_backend() == "cpu" else f"{reason}; on the CPU, because {why}"
 
 
+def said_of_device(reason: str) -> str:
+    """Why a method, and where the default device is no CPU, that it ran there."""
+    platform = default_platform()
+    return reason if platform == "cpu" else f"{reason}; on the {platform}"
+
+
 def committed_to_host(tree):
     """Arrays that stay the CPU's in every later computation; as they are where no other device is about."""
     if default_backend() == "cpu":

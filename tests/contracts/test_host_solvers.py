@@ -14,7 +14,13 @@ import scipy.sparse as sp
 
 from tests.support.internals import InPlace, platforms, solver_paths
 from xmcjax import linops, solvers
-from xmcjax.estimators import MulticlassSVC, MultinomialLogisticRegression, TopKSVC
+from xmcjax.estimators import (
+    KernelLogisticClassifier,
+    MulticlassSVC,
+    MultinomialLogisticRegression,
+    OneVsAllClassifier,
+    TopKSVC,
+)
 from xmcjax.solvers import multiclass_dual, topk_sdca
 from xmcjax.solvers.multinomial import auto
 
@@ -140,6 +146,26 @@ def test_the_same_bits_as_without_a_gpu(monkeypatch):
     without = multiclass_dual.run(X, y, C=1.0).W
     monkeypatch.setattr(platforms, "default_backend", lambda: "gpu")
     np.testing.assert_array_equal(multiclass_dual.run(X, y, C=1.0).W, without)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "where"),
+    [
+        (OneVsAllClassifier(verbose=1), "; one device of gpu: "),
+        (MultinomialLogisticRegression("newton", verbose=1), "; newton was asked for; on the gpu\n"),
+        (KernelLogisticClassifier(verbose=1), "needs the fewest products; on the gpu\n"),
+    ],
+    ids=["one_vs_all", "multinomial", "kernel"],
+)
+def test_a_fit_says_that_it_ran_on_the_device(estimator, where, monkeypatch, capsys):
+    X, y = data(False)
+    estimator.fit(X, y)
+    alone = capsys.readouterr().err
+    assert alone.count("\n") == 1 and "gpu" not in alone
+    monkeypatch.setattr(platforms, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
+    estimator.fit(X, y)
+    assert where in capsys.readouterr().err
 
 
 def test_info_says_what_runs_where(monkeypatch):

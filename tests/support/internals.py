@@ -1,13 +1,15 @@
 """All that tests know of the inside of the library, and why: nothing else under tests imports it."""
 
 # SYSTEMS is the table of systems that commands, options and stored models share; of the others the
-# parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores, memory of the
-# host and of devices, nodes, and Hierarchy, which kernels.class_kernels takes and which has no public name
+# parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores, what runs
+# where, memory of the host and of devices, nodes, and Hierarchy, which kernels.class_kernels takes and which
+# has no public name
 from xmcjax import (
     _device_memory,
     _hierarchy,
     _memory,
     _options,
+    _placement,
     _platform,
     _platt,
     _sparse,
@@ -16,7 +18,7 @@ from xmcjax import (
 )
 
 # parts of commands that tests make fail, or fuzz
-from xmcjax.cli import _cache, _calibration, _config, _environment, _runs
+from xmcjax.cli import _cache, _calibration, _config, _runs
 from xmcjax.cli import _systems as _cli_systems
 
 # states of joint systems, whose times between two writes are set to none
@@ -96,8 +98,8 @@ ids = _ids
 schema = _schema
 cuda = _cuda
 platforms = _platform
-solver_paths = _environment.solver_paths
-training_path = _environment.training_path
+solver_paths = _placement.solver_paths
+training_path = _placement.training_path
 cg = _cg
 peers = _peers
 wire = _wire

@@ -6,13 +6,12 @@ import dataclasses
 import os
 
 from xmcjax._cores import usable_cores
+from xmcjax._placement import solver_paths, training_path
 from xmcjax.cli._cache import cache_folder
 from xmcjax.cli._environment import (
     VARIABLES,
     describe_nodes,
     native_isa,
-    solver_paths,
-    training_path,
     versions,
 )
 from xmcjax.cli._report import print_field

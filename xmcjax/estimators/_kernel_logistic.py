@@ -450,6 +450,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
     def _fit(self, data: Training, model, h) -> None:
         import jax
 
+        from xmcjax._platform import said_of_device
         from xmcjax.solvers import REMEDY, Status, kernel_multinomial
 
         kernel, target = model.kernels(h), target_of(data, self.likelihood)
@@ -480,8 +481,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         self.loadings_ = None if h.loadings is None else np.asarray(h.loadings)
         self.kernel_ = jax.tree.map(np.asarray, kernel.gram.kernel)
         self.objective_, self.n_iter_ = float(state.value[0]), max(int(state.steps[0]), 1)
-        self.n_cg_, self.reason_ = int(state.cg_steps[0]), problem.reason
-        watch.end(problem.reason, Newton_steps=self.n_iter_, objective=self.objective_)
+        self.n_cg_, self.reason_ = int(state.cg_steps[0]), said_of_device(problem.reason)
+        watch.end(self.reason_, Newton_steps=self.n_iter_, objective=self.objective_)
         if self.status_ != Status.CONVERGED:
             warnings.warn(
                 f"not converged ({self.status_.name}, ‖α + π − y‖ = {float(state.residual[0]):.3g}): "

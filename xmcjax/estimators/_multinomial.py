@@ -150,6 +150,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
                 minimum, and the remedy.
         """
         from xmcjax import linops
+        from xmcjax._platform import said_of_device
         from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.solvers.multinomial import CHOICES, HParams, auto, multinomial_problem, run
 
@@ -210,6 +211,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
                     more: dict[str, Any] = dict(W0=W0, b0=b0, observe=watch.observer(observe))
                     solution = run(problem, self.solver, hp, **more, **kept)
                 W, bias = np.asarray(solution.W)[:width].T, np.asarray(solution.bias)
+            solution = solution._replace(reason=said_of_device(solution.reason))
         self._store(solution, W, bias)
         watch.end(solution.reason, iterations=self.n_iter_, objective=self.objective_)
         return self

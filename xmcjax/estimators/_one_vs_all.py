@@ -26,6 +26,7 @@ from xmcjax.estimators._of_meta import parameters_of
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import more_targets, targets
+from xmcjax.estimators._watch import say
 from xmcjax.estimators._weights import check_label_products, label_weights
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         warm_start: whether a fit goes on from the weights of the last one; False by default. Classes and
             labels that it had start from ``coef_`` and ``intercept_``, the others as `init` has it.
         verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
+            A line says in the end what it ran on.
         bias_lambda: the bias starts at minus this, for the init bias; 1.0 by default.
         msi_s: mean score of the positives at the start, for the inits mean_separating and multi_pos; 1.0 by
             default.
@@ -331,6 +333,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         """Results by label, None for those that are not among `labels`, and what clipping raised."""
         from tqdm import tqdm
 
+        from xmcjax._placement import training_path
         from xmcjax.lanes import precision, train_one_vs_all
 
         results = [None] * problems.Y.shape[1]
@@ -351,6 +354,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
 
             more: dict[str, Any] = dict(sample_weight=sample_weight, label_weights=of_labels, labels=labels)
             summary = train_one_vs_all(X, problems.Y, options, keep, **more)
+        if shown:
+            say(type(self).__name__, summary.seconds, training_path(), labels=total)
         return results, summary.raised
 
     def _label_weights(self, problems, sample_weight):

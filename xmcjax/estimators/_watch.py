@@ -86,12 +86,15 @@ class Watch:
 
     def end(self, reason: str, **values: Any) -> None:
         """Prints what came out and why by this method, where ``verbose`` asks for it."""
-        if not self._verbose:
-            return
-        seconds = time.perf_counter() - self._begin
-        said = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in values.items())
-        with contextlib.suppress(OSError):  # a terminal that is gone ends no fit
-            print(f"{self._name}: {said}, {seconds:.2f} s; {reason}", file=sys.stderr)
+        if self._verbose:
+            say(self._name, time.perf_counter() - self._begin, reason, **values)
+
+
+def say(name: str, seconds: float, reason: str, **values: Any) -> None:
+    """The line at the end of a fit."""
+    said = ", ".join(f"{name.replace('_', ' ')} {value:.6g}" for name, value in values.items())
+    with contextlib.suppress(OSError):  # a terminal that is gone ends no fit
+        print(f"{name}: {said}, {seconds:.2f} s; {reason}", file=sys.stderr)
 
 
 def last_dual(estimator: Any, classes: np.ndarray, n: int) -> sp.csr_array | None:
