@@ -17,6 +17,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -55,7 +56,7 @@ class Options:
         return dataclasses.replace(self, rows=200, repeats=2) if self.small else self
 
 
-def systems(rows: int) -> dict[str, tuple[Callable, object, object]]:
+def systems(rows: int) -> dict[str, tuple[Callable, Any, Any]]:
     """By name: what makes an estimator, its features and its targets."""
     X, y = make_texts(rows, FEATURES, CLASSES)
     dense = np.asarray(X[:, :50].toarray())
@@ -71,6 +72,7 @@ def systems(rows: int) -> dict[str, tuple[Callable, object, object]]:
     def multinomial(solver: str) -> Callable:
         return lambda: MultinomialLogisticRegression(solver, tol=1e-4, n_jobs=1)
 
+    found: dict[str, tuple[Callable, Any, Any]]
     found = {f"SVM, {loss}": (svc(formulation=loss), X, y) for loss in ("ww", "cs", "llw", "ovr")}
     found |= {"SVM, cs, labels": (svc(formulation="cs"), X, labels)}
     found |= {
