@@ -15,7 +15,8 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import cuda_builds, gpu_targets
-from tests.support.internals import device_blocks, device_memory, devices, merge_topk, platforms, prediction
+from tests.support.gpu_programs import CUDA, DENSE, B, D, N, checked, features
+from tests.support.internals import device_blocks, device_memory, devices, merge_topk, prediction
 from tests.support.solvers import CASES
 from xmcjax import kernels, linops, losses, projections
 from xmcjax.losses import MARGIN_LOSSES
@@ -23,36 +24,12 @@ from xmcjax.penalties import L2
 from xmcjax.solvers import SOLVERS, admm, multinomial, newton_cg
 
 OPTIMISED = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") == "0"
-DENSE, CUDA, N, D, B = "dense", "cuda", 512, 256, 128
-
-
-@pytest.fixture(autouse=True)
-def a_gpu(monkeypatch):
-    """The default device is said to be a GPU, so that what is made is made for one."""
-    gpu_targets.sharding("h200")
-    monkeypatch.setattr(platforms, "default_backend", lambda: "gpu")
+pytestmark = pytest.mark.usefixtures("a_gpu")
 
 
 @pytest.fixture(params=["h200", "t4"])
 def gpu(request):
     return request.param
-
-
-def features(kind: str, n=N, d=D):
-    rng = np.random.default_rng(0)
-    X = sp.csr_matrix(sp.random(n, d, 0.05, dtype=np.float32, random_state=rng))
-    if kind == CUDA:
-        cuda_builds.register_for_gpus()
-        return dataclasses.replace(linops.make(X, backend="gpu"), kernels=CUDA)
-    return linops.make(X.toarray() if kind == DENSE else X, np.float32, backend=kind)
-
-
-def checked(function, gpu, *args, **static) -> str:
-    """The program: true float32, and no native call of the CPU."""
-    text = gpu_targets.compiled(function, gpu, *args, **static).as_text()
-    assert "xmcjax_" not in text.replace("xmcjax_cuda_", "")
-    assert gpu_targets.imprecise(text) == []
-    return text
 
 
 # Methods of multinomial regression whose steps JAX compiles.

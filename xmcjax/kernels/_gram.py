@@ -141,7 +141,7 @@ class Gram:
         T = between(T) if narrow else T
         out = _matmat(rows.op, T)
         if points.centre is not None:
-            out = out + points.centre @ T
+            out = out + jnp.matmul(points.centre, T, precision="highest")
         return out[:, None]
 
 

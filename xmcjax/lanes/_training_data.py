@@ -91,7 +91,9 @@ def _backend(backend: str, X) -> str:
     """What "auto" stands for on this machine, for these features; any other as it is."""
     if backend == "auto" and linops.native_ready():
         return "native"
-    return linops.products_backend(X) if backend == "auto" else backend
+    if backend == "auto" and sp.issparse(X) and linops.gpu_ready():
+        return "gpu"
+    return backend
 
 
 def all_labels(Y: sp.csc_array) -> np.ndarray:
