@@ -10,6 +10,6 @@ from tests.support.internals import platforms
 
 @pytest.fixture
 def a_gpu(monkeypatch):
-    """The default device is said to be a GPU, so that what is made is made for one; or the test is skipped."""
+    """The default device is said to be a GPU, so that what is made is made for one."""
     gpu_targets.sharding("h200")
     monkeypatch.setattr(platforms, "default_backend", lambda: "gpu")
