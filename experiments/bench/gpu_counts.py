@@ -9,7 +9,7 @@ device, or the memory. What a cache keeps, where what was used least recently go
 each row is asked for (Che, Tung, Wang, "Hierarchical web caching systems", 2002). The slowest level says how
 long the product takes. A head takes its multiplications, and in X V one reading and writing more of the
 result. Each set is shown with the best k, once as counted and once as if the caches of the multiprocessors
-kept nothing, which favours a head.
+kept nothing, which favours a head. What Xᵀ C asks for, one-vs-all training of some labels says.
 
 **X δ and the first sums of the search in one kernel**: saves one reading of m = X δ, and writes and reads
 the sums of each warp.
@@ -28,6 +28,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import _data, _multiclass, _report
+from experiments.bench.gpu_kit._kit import MADE
+from experiments.bench.gpu_kit._training import masks, tiles
 
 #: Of a product: lanes that one warp takes together.
 LANES = 128
@@ -37,6 +39,7 @@ KEPT = 0.75
 ROWS_OF_WARP = 32
 NUMBER, ENTRY = 4, 8  # bytes: float32; an entry of X with its column
 PROCESSORS, WARPS = 132, 32  # multiprocessors of an H200; warps of 64 registers that one of them holds
+FEWER = {"amazon_670k": 64}  # lanes, where the masks of a block take long
 LEVELS = ("caches of multiprocessors", "cache of the device", "memory")
 
 
@@ -64,7 +67,7 @@ class Options:
     """What a dense head and a fused search would save.
 
     Attributes:
-        data: sets of experiments, naics2017, or amazon_670k, which is made (two minutes).
+        data: sets of experiments, naics2017, or amazon_670k, which is made (some minutes).
         lanes: of a block.
         out: folder of the results.
         small: naics_demo alone.
@@ -278,23 +281,41 @@ def fused(X, trials: int) -> Fused:
     return Fused(apart, together, 1 - together / apart)
 
 
-def features(name: str) -> sp.csr_matrix:
-    """X of a set."""
+def load(name: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Features and labels of a set; classes as labels."""
     if name in _multiclass.SETS:
-        return sp.csr_matrix(_multiclass.load(name).X)
+        parts = _multiclass.load(name)
+        n = len(parts.y)
+        return sp.csr_matrix(parts.X), sp.csr_matrix((np.ones(n, np.float32), (np.arange(n), parts.y)))
     if name == "amazon_670k":
-        from experiments.bench.gpu_kit._kit import MADE
-
         size = MADE[name]
-        return sp.csr_matrix(_data.power_law(size.rows, 0, size.features, size.labels, **size.more).X)
-    return sp.csr_matrix(_data.load_split(name).X)
+        split = _data.power_law(size.rows, 0, size.features, size.labels, **size.more)
+        split = _data.transformed(split, "log,idf,unit")
+    else:
+        split = _data.load_split(name)
+    return sp.csr_matrix(split.X), sp.csr_matrix(split.Y)
+
+
+def asked(X, Y, lanes: int) -> dict[str, float]:
+    """The part of the entries that Xᵀ C of one-vs-all asks for, at the start and at the end of some labels.
+
+    These are as many labels as there are lanes and positives, beside one another by their numbers of
+    positives. A row of C is asked for where a lane of its tile is active.
+    """
+    used = int((np.diff(Y.tocsc().indptr) > 0).sum())
+    entries = np.diff(X.indptr)
+    shares = {}
+    for name, active in masks(X, Y, min(lanes, max(1, 2 * used // 3)), {"start", "end"}).items():
+        flagged = tiles(active)
+        shares[name] = float((flagged * entries[:, None]).sum() / (X.nnz * flagged.shape[1]))
+    return shares
 
 
 def run(options: Options) -> dict:
     """For each set: the best heads of both products on each GPU, and what a fused kernel would save."""
     sets = {}
     for name in options.data:
-        X = features(name)
+        X, Y = load(name)
         heads = Heads(X, options.lanes)
         rows = []
         for gpu in GPUS:
@@ -313,6 +334,10 @@ def run(options: Options) -> dict:
             "hits_followed": followed(X, slots),
             "heads": rows,
             "needed": heads.needed(GPUS["H200"]),
+            "asked": {
+                when: {"part": part, **heads.best(GPUS["H200"], transposed=True, active=part)._asdict()}
+                for when, part in asked(X, Y, FEWER.get(name, options.lanes)).items()
+            },
             "fused": {trials: fused(X, trials)._asdict() for trials in (1, 4)},
         }
     return {"lanes": options.lanes, "sets": sets, "gpus": {name: gpu._asdict() for name, gpu in GPUS.items()}}
@@ -350,6 +375,11 @@ def markdown(result: dict) -> str:
             100 * found["hits"],
             100 * found["hits_followed"],
             "never enough" if found["needed"] is None else 100 * found["needed"],
+            *(100 * found["asked"][when]["part"] for when in ("start", "end")),
+            *(
+                1e3 * (found["asked"][when]["sparse"] - found["asked"][when]["best"])
+                for when in ("start", "end")
+            ),
         ]
         for name, found in result["sets"].items()
     ]

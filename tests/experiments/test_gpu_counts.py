@@ -22,6 +22,9 @@ def test_gpu_counts_small(tmp_path):
     for row in found["heads"]:
         assert 0 < row["best"] <= row["sparse"] < 1e-3 and 0 <= row["columns"] <= found["features"]
         assert (row["columns"] == 0) == (row["entries"] == 0) == (row["best"] == row["sparse"])
+    for when, row in found["asked"].items():
+        assert 0 < row["part"] <= 1 and row["best"] <= row["sparse"], when
+    assert found["asked"].keys() == {"start", "end"}
     assert "| naics_demo | Xᵀ C, no zeros | T4 |" in text and "commit" in text
 
 

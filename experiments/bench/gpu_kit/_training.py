@@ -111,7 +111,7 @@ def products(kit: Kit, name: str, X, Y, sweep: list[tuple[str, int, tuple[str, .
     names = {mask for *_, masks_of_it in sweep for mask in masks_of_it}
     by_mask = masks(X, Y, max(lanes for _, lanes, _ in sweep), names)
     for mask, chosen in by_mask.items():
-        kit.figure(f"{name}, mask {mask}", active=float(chosen.mean()), tiles=float(_tiles(chosen).mean()))
+        kit.figure(f"{name}, mask {mask}", active=float(chosen.mean()), tiles=float(tiles(chosen).mean()))
     operators: dict = {}
     for backend, lanes, names in sweep:
         with kit.attempt(f"{name}, {backend}, {lanes} lanes"):
@@ -192,7 +192,7 @@ def _programs() -> dict:
     }
 
 
-def _tiles(chosen: np.ndarray) -> np.ndarray:
+def tiles(chosen: np.ndarray) -> np.ndarray:
     """Whether a row is active in a lane of a tile, [n, tiles]."""
     return np.add.reduceat(chosen, np.arange(0, chosen.shape[1], TILE), axis=1) > 0
 
@@ -202,7 +202,7 @@ def _bytes(X, chosen: np.ndarray) -> dict[str, tuple[int, int]]:
     n, d = X.shape
     lanes, size = chosen.shape[1], X.dtype.itemsize
     matrix, of_d, of_n = X.nnz * (size + 4), size * d * lanes, size * n * lanes
-    counted = int((_tiles(chosen) * np.diff(X.indptr)[:, None]).sum()) * min(TILE, lanes)
+    counted = int((tiles(chosen) * np.diff(X.indptr)[:, None]).sum()) * min(TILE, lanes)
     full, gradient, gram = matrix + of_d + of_n, matrix + of_d + of_n, 2 * matrix + 2 * of_d + of_n
     return {
         "X δ": (full, full + size * X.nnz * lanes),
