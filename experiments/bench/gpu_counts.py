@@ -363,12 +363,9 @@ def markdown(result: dict) -> str:
         for name, found in result["sets"].items()
         for row in found["heads"]
     ]
-    of_sets = [
-        "set",
-        "hits of first caches, %",
-        "in the order of the rows, %",
-        "entries that Xᵀ C must ask for, %",
-    ]
+    of_sets = ["set", "hits of first caches, %", "in the order of the rows, %"]
+    of_sets += ["entries that Xᵀ C must ask for, %", "asks for at the start, %", "at the end, %"]
+    of_sets += ["a head would save at the start, ms", "at the end, ms"]
     caches = [
         [
             name,

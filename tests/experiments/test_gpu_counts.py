@@ -25,6 +25,8 @@ def test_gpu_counts_small(tmp_path):
     for when, row in found["asked"].items():
         assert 0 < row["part"] <= 1 and row["best"] <= row["sparse"], when
     assert found["asked"].keys() == {"start", "end"}
+    tables = [part.splitlines() for part in text.split("\n\n") if part.startswith("|")]
+    assert len(tables) == 3 and all(len({line.count("|") for line in table}) == 1 for table in tables)
     assert "| naics_demo | Xᵀ C, no zeros | T4 |" in text and "commit" in text
 
 
