@@ -98,6 +98,17 @@ def test_a_training_that_may_not_fit_is_warned_of_and_runs(xmcjax, monkeypatch, 
     assert "of memory, and 100 MiB are there" in result.err
 
 
+@pytest.mark.parametrize("sizes", ["3 2000000000 4", "3 4 2000000000"])
+def test_sizes_beyond_all_memory_are_refused_before_training(xmcjax, monkeypatch, tmp_path, sizes):
+    monkeypatch.setattr("xmcjax.cli.train.usable_memory", lambda: 16 << 30)
+    monkeypatch.setattr("xmcjax.cli.train._training.train_to_directory", None)  # is not reached
+    (tmp_path / "train.txt").write_text(f"{sizes}\n0 0:1\n1 1:1\n2 2:1\n")
+    result = xmcjax("train", "--train", str(tmp_path / "train.txt"), "--model", str(tmp_path / "m"))
+    assert result.code == 2 and len(result.err.splitlines()) == 1
+    assert "expected sizes that fit into 16.00 GiB of memory: 3 rows, " in result.err
+    assert not (tmp_path / "m").exists()
+
+
 def test_a_model_that_the_disk_does_not_hold_is_refused(xmcjax, monkeypatch, file, tmp_path):
     monkeypatch.setattr("xmcjax.cli.plan.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
     result = xmcjax("plan", "--train", str(file), "--model", str(tmp_path / "later" / "m"))

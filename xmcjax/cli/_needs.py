@@ -38,6 +38,21 @@ def memory_of(
     )
 
 
+def check_least(options: Any, shape: Shape, here: int | None) -> None:
+    """Raises ValueError where `here` does not hold what one thread with one lane has beside the data.
+
+    What a run takes is an estimate, and a little more than there is may do. But where a header names
+    thousands of millions of features or labels, the run would take all memory there is, and the system would
+    end it, or another process, without a word.
+    """
+    beside = memory_of(options, shape._replace(entries=0, positives=0), 1, lanes=1)
+    if here is not None and beside - memory_of(options, Shape(0, 0, 0, 0, 0), 1, lanes=1) > here:
+        raise ValueError(
+            f"expected sizes that fit into {size(here)} of memory: {shape.rows:,} rows, {shape.features:,} "
+            f"features and {shape.labels:,} labels take {size(beside)} beside the data"
+        )
+
+
 def remedy(options: Any, shape: Shape, threads: int, weights: float, here: int) -> str:
     """The setting with which a run fits into `here` bytes, which it does not fit into as it is."""
 
