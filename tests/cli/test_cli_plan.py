@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.internals import usable_memory
-from xmcjax._systems import SYSTEMS
+from tests.support.internals import SYSTEMS, usable_memory
 from xmcjax.data import make_power_law, save_npz
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
