@@ -20,8 +20,19 @@ def usable_memory() -> int | None:
 
 
 def size(count: float) -> str:
-    """Bytes, for people."""
-    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{max(count, 2**20) / 2**20:.0f} MiB"
+    """Bytes, for people.
+
+    Example:
+        >>> [size(count) for count in (0, 1, 2000, 3e6, 2**32)]
+        ['0 bytes', '1 byte', '2 KiB', '3 MiB', '4.00 GiB']
+    """
+    if count >= 2**30:
+        return f"{count / 2**30:.2f} GiB"
+    if count >= 2**20:
+        return f"{count / 2**20:.0f} MiB"
+    if count >= 2**10:
+        return f"{count / 2**10:.0f} KiB"
+    return "1 byte" if round(count) == 1 else f"{count:.0f} bytes"
 
 
 def _text(path: Path) -> str:

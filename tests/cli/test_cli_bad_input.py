@@ -301,6 +301,14 @@ def test_an_output_that_would_replace_an_input(xmcjax, tmp_path, files, model):
     assert data.read_bytes() == before and not (model / "p").exists()
 
 
+@pytest.mark.parametrize("name", ["d.csv", "d.svm", "d.LIBSVM", "d.svmlight.gz"])
+def test_a_name_that_promises_another_text_needs_the_format(xmcjax, tmp_path, files, name):
+    convert = ("convert", "--data", files / "test.txt", "--out", tmp_path / name)
+    xmcjax(*convert).refused("--out: expected --out-format, as the name promises no xmc text")
+    assert not (tmp_path / name).exists()
+    xmcjax(*convert, "--out-format", "svmlight").done()
+
+
 def test_options_without_a_meaning(ask, tmp_path, files):
     classes, lists, first = tmp_path / "c.txt", tmp_path / "d.npz", ("--first-label", 1)
     classes.write_text("1 1:1\n2 2:1\n")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.internals import usable_memory
+from tests.support.internals import SYSTEMS, usable_memory
 from xmcjax.data import make_power_law, save_npz
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
@@ -96,6 +96,24 @@ def test_a_training_that_may_not_fit_is_warned_of_and_runs(xmcjax, monkeypatch, 
     result = xmcjax("train", "--train", str(file), "--model", str(tmp_path / "m"), "--n-jobs", "1")
     assert result.code == 0
     assert "of memory, and 100 MiB are there" in result.err
+
+
+@pytest.mark.parametrize(
+    ("system", "sizes"),
+    [(system, "3 4 2000000000") for system in SYSTEMS]
+    + [(system, "3 2000000000 4") for system in SYSTEMS if system != "kernel"],  # has no weights of features
+)
+def test_sizes_beyond_all_memory_are_refused_before_training(xmcjax, monkeypatch, tmp_path, system, sizes):
+    module = "train" if system == "one-vs-all" else "_classes"
+    monkeypatch.setattr(f"xmcjax.cli.{module}.usable_memory", lambda: 16 << 30)
+    for name in ("train._training.train_to_directory", "_classes._fit"):  # are not reached
+        monkeypatch.setattr(f"xmcjax.cli.{name}", None)
+    (tmp_path / "train.txt").write_text(f"{sizes}\n0 0:1\n1 1:1\n2 2:1\n")
+    data, model = ("--train", tmp_path / "train.txt"), ("--model", tmp_path / "m")
+    result = xmcjax("train", "--system", system, *data, *model)
+    assert result.code == 2 and len(result.err.splitlines()) == 1
+    assert "expected sizes that fit into 16.00 GiB of memory: 3 rows, " in result.err
+    assert not (tmp_path / "m").exists()
 
 
 def test_a_model_that_the_disk_does_not_hold_is_refused(xmcjax, monkeypatch, file, tmp_path):

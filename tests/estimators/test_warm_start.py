@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmcjax import KernelLogisticClassifier, MulticlassSVC, MultinomialLogisticRegression, TopKSVC
+from xmcjax import (
+    KernelLogisticClassifier,
+    MulticlassSVC,
+    MultinomialLogisticRegression,
+    OneVsAllClassifier,
+    TopKSVC,
+)
 
 N, D, M = 240, 30, 5
 
@@ -140,6 +146,12 @@ def test_verbose_says_what_came_out_and_why(problem, name, capsys, monkeypatch):
     assert "\r" in terminal.getvalue() and classifier.reason_ in terminal.getvalue()
     with pytest.raises(TypeError, match="verbose: expected"):
         classifier.set_params(verbose="loud").fit(*problem)
+
+
+def test_the_hinge_of_one_against_the_rest_keeps_nothing_to_start_from(problem):
+    message = "^warm_start: expected False with the loss hinge, got True"
+    with pytest.raises(ValueError, match=message):
+        OneVsAllClassifier("hinge", warm_start=True).fit(problem[0], problem[1])
 
 
 def test_a_start_that_is_none_is_refused(problem):

@@ -119,3 +119,23 @@ def test_entries_twice_and_out_of_order(backend):
     np.testing.assert_array_equal(F.squared_rmatmat(jnp.ones((2, 1)))[:, 0], (A * A).sum(0))
     np.testing.assert_array_equal(F.matmat(jnp.eye(3)), A)
     assert X.nnz == 4  # the caller's matrix is as it was
+
+
+def test_numbers_in_an_array_of_jax_are_looked_at_where_they_are_known():
+    finite = jnp.array([1.0, 2.0])
+    assert linops.real_array("c", finite, finite=True) is finite
+    wrong = jnp.array([1.0, jnp.nan])
+    assert linops.real_array("c", wrong) is wrong
+    with pytest.raises(ValueError, match=r"^c: expected finite numbers, found NaN or infinity$"):
+        linops.real_array("c", wrong, finite=True)
+    for values in (jnp.ones(2, complex), jax.random.key(0)):
+        with pytest.raises(TypeError, match=r"^c: expected an array of real numbers, found values of "):
+            linops.real_array("c", values)
+
+    @jax.jit
+    def total(c):
+        with pytest.raises(ValueError, match=r"^known: expected finite numbers"):
+            linops.real_array("known", wrong, finite=True)
+        return jnp.sum(linops.real_array("c", c, finite=True))
+
+    assert jnp.isnan(total(wrong)) and total(finite) == 3

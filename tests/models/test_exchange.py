@@ -143,7 +143,7 @@ TEXTS = {
         ("multiclass", None),
     ),
     "one class": (
-        "solver_type MCSVM_CS\nnr_class 1\nlabel 0\nnr_feature 1\nbias -1\nw\n2",
+        "solver_type MCSVM_CS\nnr_class 1\nlabel 0\nnr_feature 1\nbias -1\nw\n2\n",
         [[2]],
         [0],
         [0],
@@ -209,6 +209,7 @@ BAD = [
     (GOOD.replace(" 5", ""), ":8:1: expected 3 weights, found 2"),
     (GOOD.replace("5", "5 5"), ":8:1: expected 3 weights, found 4"),
     (GOOD + "7 8 9\n", ":9:1: expected 2 lines of weights, found one more line"),
+    (GOOD.replace("6 \n", "6."), ":8:7: expected a line break after the last weight"),
 ]
 
 
@@ -347,6 +348,12 @@ BAD_DISMEC = [
         "1 2 3\n1 2 1e39\n",
         "weights that float32 can hold, found",
     ),
+    (
+        _dismec(entry={"weight-format": "DenseTXT"}),
+        "1 2 3\n1 2 1.5",
+        "w: expected a line break after the last",
+    ),
+    (_dismec(), "0:1\n1:0.5", "w: expected a line break after the last weight"),
     (_dismec(entry={"weight-format": "DenseNPY"}), "1 2 3\n", "w: expected an npy file, found another one"),
 ]
 

@@ -65,10 +65,12 @@ def test_a_model_without_names_is_of_the_first_schema(tmp_path):
         (Names(np.array([1 + 1j])), TypeError),
         (Names(np.array([[1, 2]])), TypeError),
         (Names(None, ("a", 1)), TypeError),
+        (Names(np.array(["a", "\ud800"], object)), ValueError),
+        (Names(None, ("\udfff", "a")), ValueError),
     ],
 )
 def test_names_that_cannot_be_stored(names, kind):
-    with pytest.raises(kind, match=r"^(classes|features): expected "):
+    with pytest.raises(kind, match=r"^(classes|features|names): expected "):
         names.encode()
 
 

@@ -15,9 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 import tyro
 
+from xmcjax._memory import usable_memory
 from xmcjax._options import Option, flag_of
 from xmcjax.cli import _report, _training
 from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training
+from xmcjax.cli._needs import check_weights
 from xmcjax.cli._options import Directory, File, TransformNames, check_folds, check_stats, one_of
 from xmcjax.cli._runs import add_record
 from xmcjax.data import DataFormatError, Dataset, parse_transforms
@@ -157,6 +159,7 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
         except ValueError as error:
             raise ValueError(f"{options.train}: {error}") from error
         del dataset  # the features before the transforms
+        check_weights(data.X, y, n_labels, data.X.dtype.itemsize, system != "kernel", usable_memory())
         begin = time.perf_counter()
         mark = _mark(options, classifier, data.fingerprint, data.transforms.names, system)
         checkpoint = state_of_run(_folder(options), mark, deadline)

@@ -38,6 +38,49 @@ def memory_of(
     )
 
 
+def check_least(options: Any, shape: Shape, here: int | None) -> None:
+    """Raises ValueError where `here` does not hold what one thread with one lane has beside the data."""
+    beside = memory_of(options, shape._replace(entries=0, positives=0), 1, lanes=1)
+    empty = memory_of(options, Shape(0, 0, 0, 0, 0), 1, lanes=1)
+    check_sizes(beside - empty, shape.rows, shape.features, shape.labels, here)
+
+
+def check_weights(X, y, n_labels: int, itemsize: int, dense: bool, here: int | None) -> None:
+    """The same for classes that are trained together.
+
+    Args:
+        X: features, [n, d].
+        y: classes, [n], or a label matrix.
+        n_labels: of the model, those that no row has included.
+        itemsize: bytes of a number.
+        dense: whether there is a weight for each feature and class.
+        here: bytes that may be used, where that is known.
+    """
+    classes = y.shape[1] if sp.issparse(y) else len(np.unique(y))
+    weights = classes * X.shape[1] * itemsize if dense else 0
+    labels, none = (
+        training_bytes(
+            Shape(0, 0, 0, 0, count), threads=1, lanes=1, itemsize=itemsize, weights=0.0, shard_size=1
+        )
+        for count in (n_labels, 0)
+    )
+    check_sizes(weights + labels - none, X.shape[0], X.shape[1], n_labels, here)
+
+
+def check_sizes(beside: int, rows: int, features: int, labels: int, here: int | None) -> None:
+    """Raises ValueError where a run takes so many bytes beside the data, and there are less.
+
+    What a run takes is an estimate, and a little more than there is may do. But where a header names
+    thousands of millions of features or labels, the run would take all memory there is, and the system would
+    end it, or another process, without a word.
+    """
+    if here is not None and beside > here:
+        raise ValueError(
+            f"expected sizes that fit into {size(here)} of memory: {rows:,} rows, {features:,} features and "
+            f"{labels:,} labels take {size(beside)} beside the data"
+        )
+
+
 def remedy(options: Any, shape: Shape, threads: int, weights: float, here: int) -> str:
     """The setting with which a run fits into `here` bytes, which it does not fit into as it is."""
 

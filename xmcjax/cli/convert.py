@@ -13,6 +13,9 @@ from xmcjax.cli._data import AUTO, FormatName, SizedDataOptions, load_files
 from xmcjax.cli._options import File, check_out
 from xmcjax.data import ALONE, FORMATS, format_of
 
+# Endings of names that promise another text than xmc.
+_OTHERS = (".csv", ".tsv", ".json", ".jsonl", ".svm", ".svmlight", ".libsvm")
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -25,7 +28,8 @@ class Options:
         more_features: features to stand beside those of --data, row by row.
         out_labels: file for the labels, where they are to have one of their own; --out then holds one matrix.
         out_format: of the output; auto: the suffix says it, of .npz, .npy, .parquet, .arrow and .feather; any
-            other file is xmc, or matrix where --out-labels is given.
+            other file is xmc, or matrix where --out-labels is given, but for names that promise another text,
+            such as .csv and .svm: for these it must be given.
     """
 
     data: File
@@ -51,6 +55,9 @@ def run(options: Options) -> None:
     # wrong names are reported before a long read
     given, alone = None if options.out_format == AUTO else options.out_format, out_labels is not None
     written = format_of(out, given, "matrix" if alone else "xmc")
+    plain = out.name.lower().removesuffix(".gz").removesuffix(".xz")
+    if given is None and plain.endswith(_OTHERS):
+        raise ValueError(f"--out: expected --out-format, as the name promises no {written} text: {out}")
     possible = ALONE if alone else tuple(FORMATS)
     if written not in possible:
         what = "a matrix alone" if alone else "features and labels (--out-labels writes two files)"

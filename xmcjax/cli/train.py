@@ -18,7 +18,7 @@ from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._cluster import ClusterOptions, TrainingFiles
 from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training, transformed
 from xmcjax.cli._environment import node_shares
-from xmcjax.cli._needs import memory_of, remedy, shape_of
+from xmcjax.cli._needs import check_least, memory_of, remedy, shape_of
 from xmcjax.cli._options import (
     ClassWeightName,
     Directory,
@@ -287,7 +287,10 @@ def _run(
     except ValueError as error:
         raise ValueError(f"{options.train}: {error}") from error
     del dataset  # the features before the transforms
-    _print_plan(options, trainer.threads, shape_of(data.X, data.Y), here)
+    shape = shape_of(data.X, data.Y)
+    if not options.cluster.flag():
+        check_least(options, shape, here)
+    _print_plan(options, trainer.threads, shape, here)
     if options.test is not None and test is not None:
         test = test._replace(X=transformed(options.test, test.X, data.transforms))
     reading = time.perf_counter() - begin

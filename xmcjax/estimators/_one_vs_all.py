@@ -98,7 +98,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         cv: folds of the calibration (at least 2); 5 by default. Or a splitter of scikit-learn, or pairs of
             the rows to train on and those to hold out.
         warm_start: whether a fit goes on from the weights of the last one; False by default. Classes and
-            labels that it had start from ``coef_`` and ``intercept_``, the others as `init` has it.
+            labels that it had start from ``coef_`` and ``intercept_``, the others as `init` has it. Not of
+            the loss hinge, whose dual variables are not kept.
         verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
             A line says in the end what it ran on.
         bias_lambda: the bias starts at minus this, for the init bias; 1.0 by default.
@@ -249,7 +250,10 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         problems = targets(y, sample_weight)
-        if SHARED["warm_start"].check(self.warm_start) and hasattr(self, "coef_"):
+        warm = SHARED["warm_start"].check(self.warm_start)
+        if warm and not options.loss.smooth:
+            raise ValueError(f"warm_start: expected False with the loss {options.loss.name}, got True")
+        if warm and hasattr(self, "coef_"):
             width = _sparse.matrix(self.coef_, "coef_").shape[1]
             if width != X.shape[1]:
                 raise ValueError(f"X: expected {width} features, as in the last fit, found {X.shape[1]}")

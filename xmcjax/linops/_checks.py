@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from xmcjax import _sparse
 from xmcjax._finite import place_not_finite
@@ -33,6 +35,12 @@ def check_features(X) -> None:
 def real_array(name: str, value, *, finite: bool = False) -> jax.Array | np.ndarray:
     """`value` itself where it is an array of JAX, which may be traced, else an array of real numbers.
 
+    Args:
+        name: of the argument, for the sentence.
+        value: numbers in any form.
+        finite: whether the numbers are looked at. Those of an array that is traced, or that other processes
+            hold in part, are not known here and pass.
+
     Raises:
         TypeError: values that are no real numbers, or a masked array.
         ValueError: rows of different length; where `finite`, numbers that are not.
@@ -42,9 +50,14 @@ def real_array(name: str, value, *, finite: bool = False) -> jax.Array | np.ndar
         [1.0, 2.0]
     """
     if isinstance(value, jax.Array):
-        return value
-    array = _sparse.dense(value, name)
-    if finite and not np.isfinite(array).all():
+        array = value
+        if not (jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool) or jnp.iscomplexobj(value):
+            raise _sparse.no_numbers(name, f"values of type {value.dtype}", "an array")
+        known = None if isinstance(value, Tracer) or not value.is_fully_addressable else value
+    else:
+        array = known = _sparse.dense(value, name)
+    # as an array of NumPy: within a transformation, an operation of JAX on known numbers is traced too
+    if finite and known is not None and not np.isfinite(np.asarray(known)).all():
         raise ValueError(f"{name}: expected finite numbers, found NaN or infinity")
     return array
 

@@ -22,6 +22,7 @@ from xmcjax._file_kinds import kind_of
 from xmcjax.data import DataFormatError, MemoryBound, atomic_write, load_matrix, load_npy
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._foreign import (
+    CUT,
     NEVER,
     ForeignModel,
     numbers_of,
@@ -128,6 +129,8 @@ def _contents(path: Path) -> tuple[int, list[tuple[int, int, str, str]]]:
 
 def _weights(path: Path, format: str, shape: tuple[int, int], max_memory: int | None) -> sp.csr_array:
     float32 = np.dtype(np.float32)
+    if format.endswith("TXT"):
+        _check_end(path)
     if format == "SparseTXT":
         return sp.csr_array(load_matrix(path, float32, shape=shape, max_memory=max_memory))
     if format == "DenseNPY":
@@ -136,6 +139,15 @@ def _weights(path: Path, format: str, shape: tuple[int, int], max_memory: int | 
             raise DataFormatError(path, None, None, f"weights {list(shape)}", f"an array {list(W.shape)}")
         return sp.csr_array(W)
     return of_finite_type(_dense_text(path, shape, max_memory), float32, path)
+
+
+def _check_end(path: Path) -> None:
+    """Raises DataFormatError where the last line of a text is not complete: its last number may be cut."""
+    with open(path, "rb") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                raise DataFormatError(path, None, None, *CUT)
 
 
 def _dense_text(path: Path, shape: tuple[int, int], max_memory: int | None) -> sp.csr_array:

@@ -23,6 +23,8 @@ NEVER = -1e30
 _NUMBERS = re.compile(
     rb"(?:[ \t]*+[+-]?+(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?+\d++)?+(?=[ \t\r\n]|$))*+[ \t]*+\r?+\n?+"
 )
+#: What is expected and found where a text of weights ends within a line.
+CUT = ("a line break after the last weight, without which the file may be cut", "the end of the file")
 _LARGEST_CLASS = 2**31 - 1
 
 

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from xmcjax._links import CALIBRATED, ONE_OF, SIGMOID, link_of
 from xmcjax.data import DataFormatError, MemoryBound, atomic_write
-from xmcjax.models._foreign import ForeignModel, numbers_of, trained_biases, whole_classes
+from xmcjax.models._foreign import CUT, ForeignModel, numbers_of, trained_biases, whole_classes
 from xmcjax.models._linear import LinearModel
 
 _CLASSIFIERS = ("L2R_LR", "L2R_L2LOSS_SVC_DUAL", "L2R_L2LOSS_SVC", "L2R_L1LOSS_SVC_DUAL", "MCSVM_CS")
@@ -183,6 +183,8 @@ class _Reader:
             line = self._next(file, longest)
             if not line:
                 raise self._error(1, f"{features} lines of weights", f"the end of the file after {feature}")
+            if not line.endswith(b"\n"):  # the last number may be the first digits of another
+                raise self._error(len(line) + 1, *CUT)
             row = numbers_of(line)
             if row is None or len(row) != columns:
                 found = "others" if row is None else str(len(row))

@@ -41,7 +41,7 @@ class Names:
 
         Raises:
             TypeError: classes that are neither numbers nor texts, or features that are no texts.
-            ValueError: classes that do not ascend, or are not finite.
+            ValueError: classes that do not ascend, or are not finite; texts with half of a character.
         """
         content: dict[str, Any] = {}
         if self.classes is not None:
@@ -59,7 +59,12 @@ class Names:
             if not several or not all(isinstance(name, str) for name in self.features):
                 raise TypeError("features: expected texts as names, found others")
             content["features"] = list(self.features)
-        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            found = f"{error.object[error.start]!r}, half of a character"
+            raise ValueError(f"names: expected texts of whole characters, found {found}") from None
 
 
 def decode(path: Path, raw: bytes, n_labels: int, n_features: int) -> Names:
