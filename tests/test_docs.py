@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tyro
+from sklearn.datasets import load_iris
 
 from docs import checks, pictures
 from experiments.bench import everywhere
@@ -47,6 +48,7 @@ def with_files(tmp_path, monkeypatch):
     demo, few = load_demo(), np.s_[:400]
     for name, X, Y in (("train.txt", demo.X_train, demo.Y_train), ("test.txt", demo.X_test, demo.Y_test)):
         save(tmp_path / name, X[few], Y[few][:, :50], "xmc")
+    save(tmp_path / "table.npz", *load_iris(return_X_y=True))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -75,7 +77,7 @@ def test_readme_is_short_and_has_a_picture():
 
 
 # Pages whose commands are run, in the order in which they stand; those of the others are looked up.
-RUN = {"tour": 1, "million-labels": 5, "resume": 1, "my-data": 1}
+RUN = {"tour": 2, "million-labels": 5, "resume": 1, "my-data": 2}
 
 
 @pytest.mark.parametrize("name", RUN)

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from xmcjax.data._arrow import load_arrow, load_parquet, table_pieces
 from xmcjax.data._arrow_writer import save_arrow, save_parquet
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows, dense_features
 from xmcjax.data._npz import load_npz, save_npz
-from xmcjax.data._separate import READERS, SUFFIXES
+from xmcjax.data._separate import READERS, of_suffix
 from xmcjax.data._svmlight import class_vector, load_svmlight, save_svmlight, svmlight_pieces
 from xmcjax.data._xmc import load_xmc, save_xmc, xmc_pieces
 
@@ -263,7 +262,7 @@ def convert(
 
 
 def _format(path: str | os.PathLike[str], format: str | None) -> str:
-    found = SUFFIXES.get(Path(path).suffix, "xmc") if format is None else format
+    found = of_suffix(path, "xmc") if format is None else format
     if isinstance(found, str) and found in READERS and found not in FORMATS:
         raise ValueError(
             f"{path}: expected features and labels in one file, got one of the format {found}, which holds "
