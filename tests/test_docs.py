@@ -63,7 +63,7 @@ def test_commands_of_the_readme(with_files, capsys):
     script = (ROOT / ".ci" / "run").read_text()
     for command in INSTALLED:
         for part in command.split(" && "):
-            assert re.search(rf"^{re.escape(part)}", script, re.MULTILINE), f".ci/run does not run {part}"
+            assert re.search(rf"^ *{re.escape(part)}$", script, re.MULTILINE), f".ci/run does not run {part}"
     others = [shlex.split(line) for line in found if line not in INSTALLED]
     assert [line[1] for line in others] == ["train", "predict", "evaluate"]
     for line in others:
@@ -115,7 +115,7 @@ def test_blocks_that_need_a_package_run_where_it_is(page, package):
     text = page.read_text()
     mine = [block for needs, block in checks.all_blocks(text) if needs == package]
     assert mine and set(mine) <= set(checks.blocks(text))
-    assert re.search(rf"^pip install .*\b{package}\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert re.search(rf"^ *pip install .*\b{package}\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
 
 
 def test_a_page_that_shows_another_result_is_found(tmp_path):

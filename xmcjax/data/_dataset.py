@@ -173,9 +173,9 @@ def load_pieces(
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
-        >>> length = path.write_text("1 2 3\\n0,2 1:0.5\\n")
-        >>> [piece.n_rows for piece in load_pieces(path)]
-        [1]
+        >>> length = path.write_text("3 2 3\\n0,2 1:0.5\\n1 0:1.0\\n2 0:2.0\\n")
+        >>> sum(piece.X.sum().item() for piece in load_pieces(path))
+        3.5
     """
     entry = FORMATS[_format(path, format)]
     whole_number("piece", piece, 1, sys.maxsize)
@@ -211,8 +211,8 @@ def save(
         >>> import scipy.sparse as sp
         >>> path = tempfile.mkdtemp() + "/a.npz"
         >>> save(path, sp.csr_matrix([[0.5, 0.0]]), sp.csr_matrix([[1.0, 0.0, 1.0]]))
-        >>> load(path).n_labels
-        3
+        >>> load(path).describe()
+        '1 rows, 2 features (1.0 non-zeros per row), 3 labels (2 in use, 2.00 per row)'
     """
     written = _format(path, format)
     if not is_sparse(X) and written not in _DENSE:
@@ -248,8 +248,9 @@ def convert(
         >>> import pathlib, tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> length = (folder / "a.txt").write_text("1 2 3\\n0,2 1:0.5\\n")
-        >>> convert(folder / "a.txt", folder / "a.npz").n_labels
-        3
+        >>> converted = convert(folder / "a.txt", folder / "a.npz")
+        >>> load(folder / "a.npz").y.toarray().tolist()
+        [[1.0, 0.0, 1.0]]
     """
     written = _format(target, target_format)  # a wrong name is reported before a long read
     dataset = load(source, format, **options)
