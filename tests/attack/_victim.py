@@ -56,7 +56,7 @@ from xmcjax.solvers import multinomial
 
 with contextlib.suppress(ImportError):  # as above; without matplotlib no report is written
     import matplotlib.backends.backend_agg
-    import matplotlib.figure
+    import matplotlib.figure  # noqa: F401
 
     import xmcjax.plots  # noqa: F401
 
