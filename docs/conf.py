@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -12,9 +13,12 @@ sys.path.insert(0, str(DOCS.parent))
 import xmcjax  # noqa: E402 – after its place is known
 from docs import mathml  # noqa: E402
 from docs.api import escape, write_pages  # noqa: E402
+from experiments.notebooks import _links  # noqa: E402
+from experiments.notebooks._convert import NAMES  # noqa: E402
 
 project = "xmcjax"
-author = "the authors of xmcjax"
+author = copyright = "the authors of xmcjax"
+repository = _links.repository()
 release = version = xmcjax.__version__
 
 extensions = [
@@ -25,6 +29,12 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = f"xmcjax {release}"
+if repository:  # a link to the source of each page
+    html_theme_options = {
+        "source_repository": f"{repository}/",
+        "source_branch": _links.BRANCH,
+        "source_directory": "docs/",
+    }
 html_math_renderer = "mathml"  # by docutils while the site is built: a page asks no other server for anything
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -89,8 +99,43 @@ def to_site(app, docname, source):
     )
 
 
+def with_links(app, docname, source):
+    """The page of a notebook says below its title where to open it, and has the files that it is made of."""
+    folder, _, name = docname.partition("/")
+    if folder == "notebooks" and name in NAMES:
+        page = json.loads(source[0])
+        line = _links.line_on_page(name, repository)
+        page["cells"].insert(1, {"cell_type": "markdown", "id": "links", "metadata": {}, "source": line})
+        source[0] = json.dumps(page)
+
+
+# Where a long name may go on in the next line: after a dot, a slash, an underscore, before a capital, and
+# after the hyphens of a flag but the first two.
+_BREAKS = re.compile(r"(?<=[\w\])][._/=])(?=[\w*])|(?<=[a-z0-9])(?=[A-Z])|(?<=\w-)(?=\w)")
+_LONG = 16  # letters; a shorter name stays whole
+_TABLE = re.compile(r'<table class="docutils.*?</table>', re.DOTALL)
+_CODE = re.compile(r'(<code class="[^"]*literal[^"]*">)(.*?)(</code>)', re.DOTALL)
+_WORD = re.compile(r'<span class="pre">([^<]*)</span>')
+
+
+def in_pieces(app, pagename, templatename, context, doctree):
+    """Names in tables are broken where a reader expects it, so that the other columns stay in sight."""
+
+    def pieces(word: re.Match) -> str:
+        names = _BREAKS.split(word[1]) if len(word[1]) > _LONG else [word[1]]
+        return "<wbr>".join(f'<span class="pre">{name}</span>' for name in names)
+
+    def table(found: re.Match) -> str:
+        return _CODE.sub(lambda code: code[1] + _WORD.sub(pieces, code[2]) + code[3], found[0])
+
+    if "body" in context:
+        context["body"] = _TABLE.sub(table, context["body"])
+
+
 def setup(app):
     """Docstrings are changed after napoleon has made reStructuredText of their sections."""
     app.connect("source-read", to_site)
+    app.connect("source-read", with_links)
+    app.connect("html-page-context", in_pieces)
     app.connect("autodoc-process-docstring", escape, priority=800)
     mathml.setup(app)

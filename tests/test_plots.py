@@ -177,7 +177,8 @@ def test_model_density(trained, tmp_path):
     X, Y, _, _ = trained
     model = OneVsAllClassifier().fit(X, Y)
     counts = np.sort(np.diff(model.coef_.indptr))[::-1]
-    np.testing.assert_array_equal(line(plots.model_density(model.coef_))[1], np.maximum(counts, 0.5))
+    for given in (model.coef_, model):
+        np.testing.assert_array_equal(line(plots.model_density(given))[1], np.maximum(counts, 0.5))
     model.save(tmp_path / "model")
     stored = LinearModel.load(tmp_path / "model")
     np.testing.assert_array_equal(line(plots.model_density(stored))[1], np.maximum(counts, 0.5))

@@ -4,7 +4,7 @@
 
 Each runs in a process of its own, a kernel that ends with it, in an empty folder and with a time limit. The
 cell that installs the package is left out. With --sync nothing is executed: the .ipynb beside each script is
-written anew.
+written anew, and README.md's list of them, with links to Colab where pyproject.toml has the address.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from xmcjax.data import atomic_write
 
+from experiments.notebooks import _links
 from experiments.notebooks._convert import FOLDER, NAMES, introduction, notebook, text
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,7 +34,7 @@ class Options:
         name: of notebooks; empty for all.
         out: folder of the executed notebooks and their index.
         limit: most seconds of a notebook.
-        sync: write the .ipynb without outputs beside the scripts, and execute nothing.
+        sync: write the .ipynb without outputs beside the scripts and README.md's list, and execute nothing.
     """
 
     name: tuple[str, ...] = ()
@@ -121,6 +122,9 @@ def run(options: Options) -> list[str]:
         print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
     if published and not options.name:
         write(options.out / "index.md", index(published))
+    if options.sync:
+        readme = ROOT / "README.md"
+        write(readme, _links.with_list(readme.read_text(), _links.repository()))
     return failed
 
 

@@ -58,7 +58,7 @@ def index() -> str:
             "",
             f"    python -m experiments.papers {number}",
             "",
-            _report.markdown_table(("item", "shows", "status", "made by", ""), rows).rstrip("\n"),
+            _report.markdown_table(("item", "shows", "status", "made by", "remark"), rows).rstrip("\n"),
         ]
     return "\n".join(text) + "\n"
 

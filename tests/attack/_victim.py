@@ -54,6 +54,12 @@ from xmcjax.models import (
 )
 from xmcjax.solvers import multinomial
 
+with contextlib.suppress(ImportError):  # as above; without matplotlib no report is written
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure  # noqa: F401
+
+    import xmcjax.plots  # noqa: F401
+
 _PR_SET_PDEATHSIG = 1
 _X, _Y = make_power_law(3000, 400, 30, labels_per_row=2, nonzeros_per_row=12, seed=1)
 _X = sp.csr_matrix(_X, dtype=np.float32)

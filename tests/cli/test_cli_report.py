@@ -2,14 +2,16 @@
 
 import base64
 import json
+import math
 import re
 
 import numpy as np
 import pytest
 
 from tests.support.internals import SYSTEMS
+from xmcjax.cli._page import Page
 from xmcjax.data import load_xmc, save_xmc
-from xmcjax.metrics import precision_at_k
+from xmcjax.metrics import RANKING_METRICS, precision_at_k
 from xmcjax.models import LinearModel, Predictor
 
 pytest.importorskip("matplotlib")
@@ -60,7 +62,9 @@ def test_with_data_and_names(xmcjax, files, model, tmp_path):
     page = out.read_text()
     X, Y = load_xmc(files / "test.txt")
     labels = Predictor(model).predict_topk(LinearModel.load(model).transforms().apply(X), 5)[0]
-    assert cells(page, "Prediction of 60 rows")[0][:2] == ["P", f"{100 * precision_at_k(Y, labels, 1):.3g}"]
+    table = cells(page, "Prediction of 60 rows")
+    assert table[0][:2] == ["precision (P)", f"{100 * precision_at_k(Y, labels, 1):.1f}"]
+    assert [re.findall(r"\((\w+)\)$", row[0]) for row in table] == [[name] for name in RANKING_METRICS]
     worst = cells(page, "Labels that are found least")
     recall = [float(row[1]) for row in worst]
     assert recall == sorted(recall)
@@ -73,6 +77,24 @@ def test_with_data_and_names(xmcjax, files, model, tmp_path):
     assert "Labels by their rows in the training data" in pictures(page)
     shown = cells(page, "Largest weights")
     assert [row[0] for row in shown] == ["3", "4"] and shown[0][3].startswith("&lt;word")
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        ([64.19, 27.0, 100.0], ["64", "27", "100"]),
+        ([64.19, 27.0, 99.0], ["64.2", "27.0", "99.0"]),
+        ([-2.06, 0.5], ["-2.06", "0.50"]),
+        ([12345.6, 0.0], ["12,346", "0"]),
+        ([1e-9, 0.0], ["1e-09", "0"]),
+        ([0.0, 0.0], ["0", "0"]),
+        ([math.nan, 2.0], ["nan", "2.00"]),
+    ],
+)
+def test_numbers_of_a_column_have_the_same_decimals(column, shown):
+    page = Page("title")
+    page.table(["x"], [[x] for x in column])
+    assert re.findall(r"<td class=number>(.*?)</td>", page.html()) == shown
 
 
 CURVES = ["Objective", "Gradient", "Active", "Multiple"]

@@ -409,3 +409,13 @@ def test_zeros_of_an_npz_are_kept_where_they_are_wanted(tmp_path, data):
     assert load_features(tmp_path / "both.npz", zeros=True).nnz == np.count_nonzero(X.data)
     with pytest.raises(TypeError, match="zeros: expected True or False"):
         load_features(tmp_path / "X.npz", zeros=1)
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.TSV", "table.xlsx"])
+def test_a_table_is_read_where_its_format_is_named(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("1 2 3\n0,2 1:0.5\n")
+    for read in (load, load_features, load_labels):
+        with pytest.raises(ValueError, match=r"found a table \(\.\w+\): read it with numpy or pandas"):
+            read(path)
+    assert load(path, "xmc").describe().startswith("1 rows, 2 features")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("jupytext")
-from experiments.notebooks import _convert
+from experiments.notebooks import _convert, _links
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAD = "# %% [markdown]\n# # A title\n#\n# A paragraph\n# of two lines.\n#\n# More.\n\n# %%\n"
@@ -50,6 +50,55 @@ def test_the_install_line_keeps_what_is_installed(name):
 def test_title_and_first_paragraph(tmp_path):
     (tmp_path / "one.py").write_text(HEAD)
     assert _convert.introduction("one", tmp_path) == ("A title", "A paragraph of two lines.")
+
+
+ADDRESS = "https://github.com/someone/xmcjax"
+
+
+def test_the_readme_has_the_notebooks_with_the_links_of_the_setting():
+    readme = (ROOT / "README.md").read_text()
+    assert readme == _links.with_list(readme, _links.repository()), "python -m experiments.notebooks --sync"
+
+
+@pytest.mark.parametrize(
+    ("urls", "expected"),
+    [
+        ("", ""),
+        ('[project.urls]\nHomepage = "https://x.org"\n', ""),
+        (f'[project.urls]\nRepository = "{ADDRESS}"\n', ADDRESS),
+        (f'[project.urls]\nRepository = "{ADDRESS}.git/"\n', ADDRESS),
+    ],
+)
+def test_the_address_is_that_of_pyproject(tmp_path, urls, expected):
+    file = tmp_path / "pyproject.toml"
+    file.write_text(f'[project]\nname = "x"\n{urls}')
+    assert _links.repository(file) == expected
+
+
+def test_what_is_no_address_is_refused(tmp_path):
+    file = tmp_path / "pyproject.toml"
+    file.write_text('[project.urls]\nRepository = "someone/xmcjax"\n')
+    with pytest.raises(ValueError, match=r"in Repository https://HOST/OWNER/NAME, found someone/xmcjax"):
+        _links.repository(file)
+
+
+def test_links_to_colab_are_made_of_the_address():
+    at = "https://colab.research.google.com/github/someone/xmcjax/blob/main/experiments/notebooks/"
+    assert _links.in_colab("on_a_gpu", ADDRESS) == f"{at}on_a_gpu.ipynb"
+    assert (ROOT / "experiments/notebooks/on_a_gpu.ipynb").exists()
+    assert _links.in_colab("on_a_gpu", "") == _links.in_colab("on_a_gpu", "https://gitlab.com/a/b") == ""
+    readme = (ROOT / "README.md").read_text()
+    made = _links.with_list(readme, ADDRESS)
+    assert [line for line in made.splitlines() if at in line] == [
+        f"- [{_links.title(name)}](experiments/notebooks/{name}.ipynb), [open in Colab]({at}{name}.ipynb)"
+        for name in _convert.NAMES
+    ]
+    assert len(made.splitlines()) == len(readme.splitlines()) and _links.with_list(made, "") == readme
+    page = _links.line_on_page("on_a_gpu", ADDRESS)
+    assert page.startswith(f"[Open in Colab]({at}on_a_gpu.ipynb) · ")
+    assert "olab" not in _links.line_on_page("on_a_gpu", "")
+    with pytest.raises(ValueError, match="found no such lines"):
+        _links.with_list("# Another page\n", "")
 
 
 def run(*arguments, timeout=400):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import html
 import io
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 _STYLE = """
@@ -22,6 +24,7 @@ img { max-width: 100%; height: auto; background: white; }
 .pictures { display: grid; gap: 1rem; }
 .pictures { grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); }
 figure { margin: 0; } figcaption { font-size: 0.9rem; }
+@media (max-width: 40rem) { td:last-child:not(.number) { overflow-wrap: anywhere; } }
 """
 
 
@@ -48,14 +51,16 @@ class Page:
         self._parts.append(f"<p>{html.escape(text)}</p>")
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """A table; numbers stand at the right, floats with three significant digits."""
+        """A table; numbers stand at the right, those of a column with as many decimals as its largest needs.
+
+        The largest has three significant digits.
+        """
         self._show_pictures()
-        numeric = [all(isinstance(row[k], int | float) for row in rows) for k in range(len(header))]
+        columns = [[row[k] for row in rows] for k in range(len(header))]
+        numeric = [all(isinstance(cell, int | float) for cell in column) for column in columns]
+        decimals = [_decimals(column) for column in columns]
         head = "".join(_cell("th", name, number) for name, number in zip(header, numeric, strict=True))
-        lines = [
-            "".join(_cell("td", cell, number) for cell, number in zip(row, numeric, strict=True))
-            for row in rows
-        ]
+        lines = ["".join(map(partial(_cell, "td"), row, numeric, decimals)) for row in rows]
         body = "".join(f"<tr>{line}</tr>\n" for line in lines)
         self._parts.append(f'<div class="wide"><table><tr>{head}</tr>\n{body}</table></div>')
 
@@ -91,9 +96,14 @@ class Page:
         self._pictures = []
 
 
-def _cell(kind: str, content: Any, number: bool) -> str:
+def _decimals(column: Sequence[Any]) -> int:
+    largest = max((abs(x) for x in column if isinstance(x, float) and math.isfinite(x)), default=0.0)
+    return max(0, 2 - math.floor(math.log10(largest))) if largest else 0
+
+
+def _cell(kind: str, content: Any, number: bool, decimals: int = 0) -> str:
     if isinstance(content, float):
-        content = f"{content:.3g}"
+        content = f"{content:,.{decimals}f}" if decimals <= 6 else f"{content:.3g}"
     elif isinstance(content, int):
         content = f"{content:,}"
     return f"<{kind}{' class=number' if number else ''}>{html.escape(str(content))}</{kind}>"

@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 
 # Labels whose weights are shown where none are named, and those that are found worst.
 _SHOWN, _WORST = 12, 20
+# What the columns of `xmcjax evaluate` stand for.
+_METRIC_NAMES = {
+    "P": "precision",
+    "nDCG": "discounted gain",
+    "top": "top-k accuracy",
+    "R": "recall",
+    "C": "labels found at least once",
+    "miF1": "micro F1",
+    "maF1": "macro F1",
+}
 # Positives in the test data from which the recall of a label says something.
 _ENOUGH = 5
 
@@ -104,6 +114,7 @@ def run(options: Options) -> None:
             predictor,
             frequencies,
             threads,
+            names.classes,
             knows=system == "kernel" or link_of(meta) is not None,
         )
     if model is not None:
@@ -258,6 +269,7 @@ def _test(
     model: Opened,
     frequencies: np.ndarray | None,
     threads: int,
+    classes: np.ndarray | None,
     *,
     knows: bool,
 ) -> None:
@@ -273,7 +285,7 @@ def _test(
         labels = np.pad(labels, ((0, 0), (0, max(ks) - labels.shape[1])), constant_values=-1)
     page.heading(f"Prediction of {test.n_rows:,} rows of {options.test.name}")
     lines = [
-        [name, *(100 * float(metric(test.y, labels, k)) for k in ks)]
+        [f"{_METRIC_NAMES[name]} ({name})", *(100 * float(metric(test.y, labels, k)) for k in ks)]
         for name, metric in RANKING_METRICS.items()
     ]
     page.table(["metric, per cent", *(f"k = {k}" for k in ks)], lines)
@@ -297,7 +309,7 @@ def _test(
             "Errors of the best label where rows of low probability are rejected",
             lambda ax: plots.reject_curve(np.ones(len(true)), true, p, ax=ax),
         )
-    _worst(page, test, labels, frequencies)
+    _worst(page, test, labels, frequencies, classes)
 
 
 def _hits(Y: Any, labels: np.ndarray) -> sp.csr_array:
@@ -308,7 +320,13 @@ def _hits(Y: Any, labels: np.ndarray) -> sp.csr_array:
     return sp.csr_array(predicted.multiply(sp.csr_array(Y) > 0))
 
 
-def _worst(page: Page, test: Dataset, labels: np.ndarray, frequencies: np.ndarray | None) -> None:
+def _worst(
+    page: Page,
+    test: Dataset,
+    labels: np.ndarray,
+    frequencies: np.ndarray | None,
+    classes: np.ndarray | None,
+) -> None:
     """The labels that are found least."""
     k, Y = labels.shape[1], sp.csr_array(test.y)
     positives = np.asarray((Y > 0).sum(axis=0)).ravel()
@@ -322,7 +340,8 @@ def _worst(page: Page, test: Dataset, labels: np.ndarray, frequencies: np.ndarra
     )
     header = ["label", f"recall@{k}, per cent", "rows in the test data"]
     lines: list[list[Any]] = [
-        [str(label), 100 * float(found[label] / positives[label]), int(positives[label])] for label in worst
+        [_called(label, classes), 100 * float(found[label] / positives[label]), int(positives[label])]
+        for label in worst
     ]
     if frequencies is not None:
         header.append("in the training data")
@@ -354,14 +373,21 @@ def _weights(
         text = ", ".join(
             f"{name} {weight:+.3g}" for name, weight in zip(called, row.data[order], strict=True)
         )
-        name = str(label) if classes is None else f"{label} ({classes[label]})"
-        lines.append([name, bias, int(row.nnz), text])
+        lines.append([_called(label, classes), bias, int(row.nnz), text])
     page.table(["label", "bias", "weights", "the largest"], lines)
 
 
+def _called(label: int, classes: np.ndarray | None) -> str:
+    """A label by its number, and its name where it has one."""
+    return str(label) if classes is None or label >= len(classes) else f"{label} ({classes[label]})"
+
+
 def _short(value: Any) -> str:
+    if value is None:
+        return "none"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_short(entry)}" for key, entry in value.items())
+        rest = ", ".join(f"{key} {_short(value[key])}" for key in value if key != "name")
+        return rest if "name" not in value else f"{value['name']} ({rest})" if rest else str(value["name"])
     if isinstance(value, list | tuple):
         return ", ".join(_short(entry) for entry in value)
     text = f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from xmcjax.data._arrow import load_arrow, load_parquet, table_pieces
 from xmcjax.data._arrow_writer import save_arrow, save_parquet
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows, dense_features
 from xmcjax.data._npz import load_npz, save_npz
-from xmcjax.data._separate import READERS, SUFFIXES
+from xmcjax.data._separate import READERS, of_suffix
 from xmcjax.data._svmlight import class_vector, load_svmlight, save_svmlight, svmlight_pieces
 from xmcjax.data._xmc import load_xmc, save_xmc, xmc_pieces
 
@@ -174,9 +173,9 @@ def load_pieces(
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
-        >>> length = path.write_text("1 2 3\\n0,2 1:0.5\\n")
-        >>> [piece.n_rows for piece in load_pieces(path)]
-        [1]
+        >>> length = path.write_text("3 2 3\\n0,2 1:0.5\\n1 0:1.0\\n2 0:2.0\\n")
+        >>> sum(piece.X.sum().item() for piece in load_pieces(path))
+        3.5
     """
     entry = FORMATS[_format(path, format)]
     whole_number("piece", piece, 1, sys.maxsize)
@@ -212,8 +211,8 @@ def save(
         >>> import scipy.sparse as sp
         >>> path = tempfile.mkdtemp() + "/a.npz"
         >>> save(path, sp.csr_matrix([[0.5, 0.0]]), sp.csr_matrix([[1.0, 0.0, 1.0]]))
-        >>> load(path).n_labels
-        3
+        >>> load(path).describe()
+        '1 rows, 2 features (1.0 non-zeros per row), 3 labels (2 in use, 2.00 per row)'
     """
     written = _format(path, format)
     if not is_sparse(X) and written not in _DENSE:
@@ -249,8 +248,9 @@ def convert(
         >>> import pathlib, tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> length = (folder / "a.txt").write_text("1 2 3\\n0,2 1:0.5\\n")
-        >>> convert(folder / "a.txt", folder / "a.npz").n_labels
-        3
+        >>> converted = convert(folder / "a.txt", folder / "a.npz")
+        >>> load(folder / "a.npz").y.toarray().tolist()
+        [[1.0, 0.0, 1.0]]
     """
     written = _format(target, target_format)  # a wrong name is reported before a long read
     dataset = load(source, format, **options)
@@ -263,7 +263,7 @@ def convert(
 
 
 def _format(path: str | os.PathLike[str], format: str | None) -> str:
-    found = SUFFIXES.get(Path(path).suffix, "xmc") if format is None else format
+    found = of_suffix(path, "xmc") if format is None else format
     if isinstance(found, str) and found in READERS and found not in FORMATS:
         raise ValueError(
             f"{path}: expected features and labels in one file, got one of the format {found}, which holds "

@@ -158,8 +158,24 @@ def format_of(path: str | os.PathLike[str], format: str | None, other: str) -> s
         >>> format_of("train.npz", None, "xmc"), format_of("train.txt", None, "xmc")
         ('npz', 'xmc')
     """
-    found = SUFFIXES.get(Path(path).suffix, name_of("other", other, READERS))
-    return found if format is None else name_of("format", format, READERS)
+    found = of_suffix(path, name_of("other", other, READERS)) if format is None else format
+    return name_of("format", found, READERS)
+
+
+def of_suffix(path: str | os.PathLike[str], other: str) -> str:
+    """The format that the suffix of a file stands for; ``other`` where it stands for none.
+
+    Raises:
+        ValueError: it stands for a table with names of columns, of which nobody says which one is the label.
+    """
+    suffix = Path(path).suffix
+    if suffix.lower() in (".csv", ".tsv", ".xlsx"):
+        raise ValueError(
+            f"{path}: expected features and labels, found a table ({suffix}): read it with numpy or pandas "
+            "and give its columns to fit, or to data.save in npz for the command line (a format that is "
+            "named is read)"
+        )
+    return SUFFIXES.get(suffix, other)
 
 
 def load_features(path: str | os.PathLike[str], format: str | None = None, **options: Any) -> Any:

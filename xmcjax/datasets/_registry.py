@@ -283,8 +283,8 @@ def names() -> tuple[str, ...]:
 
     Example:
         >>> from xmcjax import datasets
-        >>> "bibtex" in datasets.names()
-        True
+        >>> [name for name in datasets.names() if name.startswith("b")]
+        ['bibtex']
     """
     return tuple(SETS)
 

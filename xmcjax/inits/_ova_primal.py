@@ -50,8 +50,12 @@ class OvaPrimalTree(OvaPrimal):
     empty label, whose children start as with :class:`OvaPrimal`.
 
     Example:
-        >>> OvaPrimalTree().tree
-        True
+        >>> import scipy.sparse as sp
+        >>> from xmcjax.lanes import OneVsAll, train_one_vs_all
+        >>> X, Y, results = np.eye(4, dtype=np.float32), sp.csc_array(np.tri(4)), []
+        >>> summary = train_one_vs_all(X, Y, OneVsAll(init=OvaPrimalTree()), results.append)
+        >>> sorted(result.label for result in results)
+        [0, 1, 2, 3]
     """
 
     name: ClassVar[str] = "ova_primal_pp"

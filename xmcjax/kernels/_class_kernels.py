@@ -158,8 +158,11 @@ def class_kernels(
     Example:
         >>> from xmcjax.kernels import RBF, gram, points
         >>> base = gram(RBF(1.0), points([[0.0], [1.0]]))
-        >>> class_kernels(base, v=2.0, sigma2=0.1, n_classes=3).n_functions
-        3
+        >>> family = class_kernels(base, v=2.0, sigma2=0.5, n_classes=3)
+        >>> of_one = jnp.zeros((2, 3, 1)).at[0, 1, 0].set(1.0)  # one point, one class
+        >>> print(family.matmat(of_one)[..., 0].round(3))  # v k + σ² in its class
+        [[0.    2.5   0.   ]
+         [0.    1.713 0.   ]]
     """
     dtype = gram.dtype
     P = n_classes = whole_number("n_classes", n_classes, 1)

@@ -31,9 +31,11 @@ class Fourier(Factored):
         phases: G x of the training points, [r/2, n].
 
     Example:
-        >>> from xmcjax.kernels import RBF, fourier, points
-        >>> isinstance(fourier(RBF(1.0), points([[0.0], [1.0], [2.0]]), rank=4), Fourier)
-        True
+        >>> from xmcjax.kernels import RBF, fourier, gram, points
+        >>> features = fourier(RBF(1.0), points([[0.0], [1.0]]), rank=4000)
+        >>> print(features.matrices()[0].round(1))
+        [[1.  0.6]
+         [0.6 1. ]]
     """
 
     directions: jax.Array
@@ -79,9 +81,11 @@ def fourier(kernel: Kernel, points: Points, rank: int, *, seed=0) -> Fourier:
         ValueError: a rank that is not even and above 0, a hyperparameter that is not above 0.
 
     Example:
-        >>> from xmcjax.kernels import RBF, points
-        >>> fourier(RBF(1.0), points([[0.0], [1.0], [2.0]]), rank=4).directions.shape
-        (1, 2)
+        >>> from xmcjax.kernels import RBF, gram, points
+        >>> X = points([[0.0], [1.0], [2.0]])
+        >>> error = fourier(RBF(1.0), X, rank=4000).matrices()[0] - gram(RBF(1.0), X).matrices()[0]
+        >>> bool(abs(error).max() < 0.1)
+        True
     """
     if not isinstance(kernel, (RBF, Matern)):
         raise TypeError(f"random Fourier features: expected an RBF or Matern kernel, got {kernel}")

@@ -91,10 +91,10 @@ class RBF(Kernel):
         w: inverse squared length, above 0.
 
     Example:
-        >>> import numpy as np
         >>> from xmcjax.kernels import gram, points
-        >>> gram(RBF(2.0), points(np.float32([[0], [1]]))).matrices()[0].shape
-        (2, 2)
+        >>> print(gram(RBF(2.0), points([[0.0], [1.0]])).matrices()[0].round(2))  # exp(−w/2 · 1)
+        [[1.   0.37]
+         [0.37 1.  ]]
     """
 
     w: Any
@@ -119,10 +119,10 @@ class Matern(Kernel):
         ValueError: another ν.
 
     Example:
-        >>> import numpy as np
         >>> from xmcjax.kernels import gram, points
-        >>> gram(Matern(1.0, nu=0.5), points(np.float32([[0], [1]]))).matrices()[0].shape
-        (2, 2)
+        >>> print(gram(Matern(1.0, nu=0.5), points([[0.0], [1.0]])).matrices()[0].round(2))
+        [[1.   0.37]
+         [0.37 1.  ]]
     """
 
     w: Any
@@ -151,9 +151,10 @@ class Scaled(Kernel):
         kernel: k.
 
     Example:
-        >>> from xmcjax.kernels import RBF
-        >>> Scaled(2.0, RBF(1.0)).v
-        2.0
+        >>> from xmcjax.kernels import RBF, gram, points
+        >>> print(gram(Scaled(2.0, RBF(1.0)), points([[0.0], [1.0]])).matrices()[0].round(3))
+        [[2.    1.213]
+         [1.213 2.   ]]
     """
 
     v: Any
@@ -169,9 +170,10 @@ class Sum(Kernel):
     """k₁(x, x') + k₂(x, x').
 
     Example:
-        >>> from xmcjax.kernels import RBF, Linear
-        >>> type(RBF(1.0) + Linear()).__name__
-        'Sum'
+        >>> from xmcjax.kernels import RBF, Linear, gram, points
+        >>> print(gram(RBF(1.0) + Linear(), points([[1.0], [2.0]])).matrices()[0].round(3))
+        [[2.    2.607]
+         [2.607 5.   ]]
     """
 
     first: Kernel
@@ -187,9 +189,10 @@ class Product(Kernel):
     """k₁(x, x') k₂(x, x').
 
     Example:
-        >>> from xmcjax.kernels import RBF, Linear
-        >>> type(RBF(1.0) * Linear()).__name__
-        'Product'
+        >>> from xmcjax.kernels import RBF, Linear, gram, points
+        >>> print(gram(RBF(1.0) * Linear(), points([[1.0], [2.0]])).matrices()[0].round(3))
+        [[1.    1.213]
+         [1.213 4.   ]]
     """
 
     first: Kernel
@@ -213,8 +216,9 @@ def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
 
     Example:
         >>> from xmcjax.kernels import RBF
-        >>> stack(RBF([1.0, 2.0]), "float32")[1]
-        2
+        >>> kernel, length = stack(RBF([1.0, 2.0]), "float32")
+        >>> kernel.w.tolist(), length
+        ([1.0, 2.0], 2)
     """
     named, form = jax.tree_util.tree_flatten_with_path(
         instance("kernel", kernel, Kernel), is_leaf=lambda a: not isinstance(a, Kernel)

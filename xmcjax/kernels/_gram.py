@@ -47,8 +47,10 @@ class Gram:
 
     Example:
         >>> from xmcjax.kernels import RBF, gram, points
-        >>> isinstance(gram(RBF(1.0), points([[0.0], [1.0]])), Gram)
-        True
+        >>> products = gram(RBF(1.0), points([[0.0], [1.0]]))
+        >>> print(products.matrices()[0].round(2))
+        [[1.   0.61]
+         [0.61 1.  ]]
     """
 
     kernel: Any

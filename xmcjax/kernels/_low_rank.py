@@ -42,8 +42,10 @@ class LowRank(Factored):
 
     Example:
         >>> from xmcjax.kernels import RBF, low_rank, points
-        >>> isinstance(low_rank(RBF(1.0), points([[0.0], [1.0], [2.0]]), rank=2), LowRank)
-        True
+        >>> print(low_rank(RBF(1.0), points([[0.0], [0.1], [2.0]]), rank=2).matrices()[0].round(2))
+        [[1.   1.   0.14]
+         [1.   1.   0.16]
+         [0.14 0.16 1.  ]]
     """
 
     active: tuple
@@ -90,8 +92,9 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
 
     Example:
         >>> from xmcjax.kernels import RBF, points
-        >>> low_rank(RBF(1.0), points([[0.0], [1.0], [2.0]]), rank=2).factors.F[0].shape
-        (2, 3)
+        >>> made = low_rank(RBF(1.0), points([[0.0], [0.1], [2.0]]), rank=2)
+        >>> print(made.factors.F[0].shape, made.matrices()[0].round(2)[0])
+        (2, 3) [1.   1.   0.14]
     """
     name_of("method", method, METHODS)
     rank, seed, n = whole_number("rank", rank, 1), whole_number("seed", seed, 0), points.n

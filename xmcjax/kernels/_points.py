@@ -43,8 +43,9 @@ class Points:
     Example:
         >>> import numpy as np
         >>> from xmcjax.kernels import points
-        >>> isinstance(points(np.float32([[0, 1], [1, 0]])), Points)
-        True
+        >>> X = points(np.float32([[0, 1], [1, 0]]))
+        >>> X.centre.tolist(), X.norms2.tolist()  # the mean, and ‖x‖² of points without it
+        ([0.5, 0.5], [0.5, 0.5])
     """
 
     op: LinOp
@@ -100,8 +101,9 @@ class GivenProducts:
 
     Example:
         >>> from xmcjax.kernels import precomputed
-        >>> isinstance(precomputed([[1.0]]), GivenProducts)
-        True
+        >>> given = precomputed([[1.0, 0.5], [0.5, 2.0]])
+        >>> given.diagonal.tolist()
+        [1.0, 2.0]
     """
 
     matrix: jax.Array
@@ -233,8 +235,8 @@ def precomputed_test(M, like: GivenProducts, diagonal=None) -> GivenProducts:
 
     Example:
         >>> train = precomputed([[1.0, 0.5], [0.5, 1.0]])
-        >>> precomputed_test([[0.5, 0.25]], train).matrix.shape
-        (1, 2)
+        >>> precomputed_test([[0.5, 0.25]], train).matrix.tolist()
+        [[0.5, 0.25]]
     """
     M = _matrix(M, like.dtype)
     if M.shape[1] != like.n:

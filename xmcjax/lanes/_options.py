@@ -205,8 +205,13 @@ class OneVsAll:
         TypeError, ValueError: an option of another kind or out of range.
 
     Example:
-        >>> OneVsAll(C=10.0, tol=1e-3).C
-        10.0
+        >>> from xmcjax.data import make_power_law
+        >>> from xmcjax.lanes import train_one_vs_all
+        >>> from xmcjax.losses import logistic
+        >>> results, (X, Y) = [], make_power_law(100, 50, 20)
+        >>> summary = train_one_vs_all(X, Y, OneVsAll(C=10.0, loss=logistic, tol=1e-3), results.append)
+        >>> len(results), {status.name for status in summary.statuses}
+        (20, {'CONVERGED'})
     """
 
     loss: MarginLoss = squared_hinge

@@ -33,8 +33,9 @@ class LinOp(Protocol):
     Example:
         >>> import numpy as np
         >>> from xmcjax import linops
-        >>> isinstance(linops.make(np.float32([[1, 0]])), LinOp)
-        True
+        >>> op = linops.make(np.float32([[1, 2], [0, 3]]))
+        >>> op.matmat(np.float32([[1], [1]])).tolist(), op.rmatmat(np.float32([[1], [1]])).tolist()
+        ([[3.0], [3.0]], [[1.0], [5.0]])
     """
 
     @property

@@ -20,8 +20,9 @@ class Dense:
     Example:
         >>> import numpy as np
         >>> from xmcjax import linops
-        >>> type(linops.make(np.float32([[1, 0]]))).__name__
-        'Dense'
+        >>> op = linops.make(np.float32([[1, 0], [2, 3]]))
+        >>> type(op).__name__, op.matmat(np.float32([[1], [1]])).tolist()
+        ('Dense', [[1.0], [5.0]])
     """
 
     X: jax.Array

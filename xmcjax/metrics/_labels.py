@@ -82,7 +82,8 @@ def as_truth(Y_true) -> Truth:
     if Y_true.ndim == 1 and isinstance(Y_true, np.ndarray):
         if Y_true.dtype.kind not in "iu":
             raise TypeError(
-                f"Y_true: expected class numbers (integers, the columns of the scores), found {Y_true.dtype}"
+                "Y_true: expected class numbers (integers, the columns of the scores), found "
+                f"{Y_true.dtype}; np.searchsorted(classifier.classes_, names) makes numbers of names"
             )
         if Y_true.min() < 0:
             raise ValueError(f"Y_true: expected class numbers from 0, found {Y_true.min()}")

@@ -38,8 +38,8 @@ class Calibration:
 
     Example:
         >>> calibration = Calibration(np.array([2.0]), np.array([-1.0]), np.array([False]))
-        >>> calibration.slope.tolist()
-        [2.0]
+        >>> calibration.apply(np.array([[0.5], [3.0]])).tolist()  # 2 z − 1: the log odds
+        [[0.0], [5.0]]
     """
 
     slope: np.ndarray

@@ -17,8 +17,15 @@ class ModelError(ValueError):
     such file, no permission, a full disk) stays an ``OSError``.
 
     Example:
-        >>> issubclass(IncompleteModelError, ModelError)
-        True
+        >>> import pathlib, tempfile
+        >>> from xmcjax.models import LinearModel
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> length = (folder / "manifest.json").write_text("{}")
+        >>> try:
+        ...     LinearModel.load(folder)
+        ... except ModelError as error:
+        ...     print(type(error).__name__)
+        ModelFormatError
     """
 
 

@@ -20,7 +20,8 @@ def model_density(model, *, ax: Axes | None = None) -> Axes:
     """Weights of the labels that are not zero, the labels with the most first.
 
     Args:
-        model: a :class:`xmcjax.models.LinearModel`, or weights [L, d] such as ``coef_``, sparse or dense.
+        model: an estimator that has ``coef_``, a :class:`xmcjax.models.LinearModel`, or weights [L, d],
+            sparse or dense.
         ax: axes of matplotlib; None for new ones.
 
     Raises:
@@ -45,5 +46,5 @@ def _nonzeros(model) -> np.ndarray:
         first, last = model.label_range
         blocks = [model.weights(k, min(k + _BLOCK, last)) for k in range(first, last, _BLOCK)]
         return np.concatenate([np.zeros(0, np.int64), *(np.diff(block.indptr) for block in blocks)])
-    coef = _sparse.matrix(model, "model")
+    coef = _sparse.matrix(getattr(model, "coef_", model), "model")
     return np.asarray((coef != 0).sum(axis=1)).ravel()

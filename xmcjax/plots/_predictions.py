@@ -55,7 +55,10 @@ def precision_by_frequency(
     edges = [float(edge) for edge in edges]
     inner = [f"{a:g} to <{b:g}" for a, b in itertools.pairwise(edges)]
     names = [f"<{edges[0]:g}", *inner, f"{edges[-1]:g} and more"]
-    titles = [f"{name}\n{count:,} labels" for name, count in zip(names, found.labels, strict=True)]
+    titles = [
+        f"{name}\n{count:,} label{'' if count == 1 else 's'}"
+        for name, count in zip(names, found.labels, strict=True)
+    ]
     ax.set_xticks(place, titles, fontsize="x-small", rotation=45, ha="right")
     ax.set(xlabel="rows of the label in the training data", ylabel=f"fraction, {len(place)} bins of labels")
     ax.legend()

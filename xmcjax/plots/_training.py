@@ -157,7 +157,7 @@ def steps_by_positives(newton_steps, positives, *, ax: Axes | None = None) -> Ax
     middle = [np.median(made[bins == one]) for one in present]
     ax.plot(1.5 * 2.0**present, middle, "o-", color="C1", label="median of labels with so many")
     ax.set(xscale="log", xlabel="positives of the label", ylabel="Newton steps", ylim=(0, None))
-    ax.legend()
+    ax.legend(markerscale=2)
     return ax
 
 

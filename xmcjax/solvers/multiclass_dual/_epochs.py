@@ -37,8 +37,8 @@ class HParams(NamedTuple):
         shrinking: whether variables are dropped.
 
     Example:
-        >>> HParams(tol=1e-6).max_epochs
-        1000
+        >>> HParams(tol=1e-6, max_epochs=50)
+        HParams(tol=1e-06, max_epochs=50, shrinking=True)
     """
 
     tol: float = 1e-3
