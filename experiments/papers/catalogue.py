@@ -107,7 +107,7 @@ PAPERS = {
         "notes/topk.md",
         "Table 1 has two splits of the silhouettes, as the official file is not here. On the first, which "
         "has the sizes of the official parts by the only rule found that gives them to the image, the top-k "
-        "SVMs are within 1.1 points of the paper at every rank, but for top-20 SVM alpha at top-1, 1.5 below. "
+        "SVMs are within 1.1 points of the paper at every rank, but top-20 SVM alpha is 1.5 below at top-1. "
         "On the second, in which every class has its share, they are 3 to 7 points below.",
     ),
 }
