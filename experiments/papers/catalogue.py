@@ -86,17 +86,18 @@ PAPERS = {
         "Gopal, Yang",
         2013,
         "notes/multinomial.md",
-        "Figures 2 and 3 contradict the paper in part. L-BFGS takes the fewest iterations and DM ends above "
-        "the minimum, as in the paper; but ADMM with the best ρ takes fewer iterations than LC, which in the "
-        "paper comes second. And LC is not faster than L-BFGS, as it is in the paper on CLEF and LSHTC-small: "
-        "on clef an iteration of LC, in which every class is solved, costs twelve times as much as one of "
-        "L-BFGS, and LC is not within 1e-2 of the minimum after 187 of them. LC with extrapolation takes as "
-        "many iterations as L-BFGS. Divided by 48 workers, worked out from one thread, it takes 0.051 s to a "
-        "gap of 1e-2; L-BFGS takes 0.0024 s, and on one worker 0.084 s, so that LC is ahead only of an L-BFGS "
-        "that is not parallel at all. On naics2017 with 8.7 million weights an iteration with 48 workers is "
-        "worked out at 94 ms for L-BFGS, most of it vectors that one worker adds up, and at 12 ms for LC. There "
-        "the paper's reason holds, but LC has a gap of 0.31 after the 16 iterations of its 12 s, and L-BFGS is "
-        "at 1e-2 after 29.",
+        "Figures 2 and 3 contradict the paper in part. L-BFGS takes the fewest iterations and DM ends "
+        "above the minimum, as in the paper; but on clef and news20_bydate ADMM with the best ρ takes "
+        "fewer iterations than LC, which in the paper comes second. And LC is not faster than L-BFGS, as "
+        "it is in the paper on CLEF and LSHTC-small: on clef an iteration of LC, in which every class is "
+        "solved, costs twelve times as much as one of L-BFGS, and LC is not within 1e-2 of the minimum "
+        "after 187 of them. LC with extrapolation takes as many iterations as L-BFGS. Divided by 48 "
+        "workers, worked out from one thread, it takes 0.051 s to a gap of 1e-2; L-BFGS takes 0.0024 s, "
+        "and on one worker 0.084 s, so that LC is ahead only of an L-BFGS that is not parallel at all. On"
+        " naics2017 with 8.7 million weights an iteration with 48 workers is worked out at 94 ms for "
+        "L-BFGS, most of it vectors that one worker adds up, and at 12 ms for LC. There the paper's "
+        "reason holds, but LC has a gap of 0.31 after the 16 iterations of its 12 s, and L-BFGS is at "
+        "1e-2 after 29.",
     ),
     "003": Paper(
         "Cross-validation optimization for structured Hessian kernel methods",
@@ -158,9 +159,9 @@ MEASURES = {
 
 _ONE_VS_ALL = "experiments.papers.p000.starts"
 _OWN_SOLVERS = (
-    "beside dismecpp on five sets, whose zero start takes 1.6 to 3.1 times as long as its MSI (1.6 to 5.0 in "
-    "the paper); of our published method 1.1 to 3.7: on sets of 0.3 to 2 s what does not depend on the start "
-    "counts more"
+    "beside dismecpp on five sets, whose zero start takes 1.6 to 3.1 times as long as its MSI (1.6 to"
+    " 5.0 in the paper); of our published method 1.1 to 3.7: on sets of 0.3 to 2 s what does not "
+    "depend on the start counts more"
 )
 
 
@@ -266,8 +267,8 @@ ITEMS = (
     Item(
         *("001", "cost-model", "time over 2 to 64 processes, worked out", "done"),
         *("experiments.papers.p001.cost_model", "p001_cost_model.png"),
-        "work, bytes and messages from one process and two; in four runs 0.76 to 1.17 of what four processes "
-        "take. On clinc150, which is so small that messages take more than the work",
+        "work, bytes and messages from one process and two; in four runs 0.76 to 1.17 of what four "
+        "processes take. On clinc150, which is so small that messages take more than the work",
     ),
     Item(
         *("001", "figure-3", "training time against C", "partly", "experiments.papers.p001.figures_2_3"),
@@ -277,8 +278,8 @@ ITEMS = (
         *("002", "table-1", "sizes of the sets", "not here", "experiments.papers.p002.table_1"),
         *(
             "p002_table_1.md",
-            "CLEF is the paper's to the row; news20_bydate has other words than NEWS20, and naics2017 stands in "
-            "for LSHTC",
+            "CLEF is the paper's to the row; news20_bydate has other words than NEWS20, and naics2017"
+            " stands in for LSHTC",
         ),
     ),
     Item(
@@ -288,8 +289,8 @@ ITEMS = (
     Item(
         *("002", "figure-2", "gap by iteration", "contradicts", "experiments.papers.p002.figures_1_4"),
         "p002_figures_1_4_2.png",
-        "L-BFGS is first and DM last, as in the paper, but ADMM with the best of several ρ is ahead of LC; on "
-        "clef, news20_bydate and naics2017",
+        "L-BFGS is first and DM last, as in the paper, but ADMM with the best of several ρ is ahead of "
+        "LC on clef and news20_bydate, and behind it in the few iterations on naics2017",
     ),
     Item(
         *("002", "figure-3", "gap by time", "contradicts", "experiments.papers.p002.figures_1_4"),
@@ -312,8 +313,9 @@ ITEMS = (
     Item(
         *("002", "lambda", "the penalty by cross-validation", "contradicts"),
         *("experiments.papers.p002.figures_1_4", "p002_figures_1_4.md"),
-        "on clef errors differ by 0.05 points from λ = 0.001 to 10, and 10 is the best, where the paper chose "
-        "1; on news20_bydate 0.01 (NEWS20: 1), on naics2017 0.01 (LSHTC-small: 0.001). The figures take these",
+        "on clef errors differ by 0.05 points from λ = 0.001 to 10, and 10 is the best, where the "
+        "paper chose 1; on news20_bydate 0.01 (NEWS20: 1), on naics2017 0.01 (LSHTC-small: 0.001). "
+        "The figures take these",
     ),
     Item(
         *("002", "piecewise-bound", "a piecewise linear bound (3.1)", "missing"),
@@ -342,8 +344,8 @@ ITEMS = (
             "experiments.papers.p003.tables_1_2",
         ),
         "p003_tables_1_2.md",
-        "clef, naics2017 and clinc150 stand in for WIPO-alpha; on clef the tree adds nothing at 10,000 rows. "
-        "--full has three splits and all rows and is not run yet",
+        "clef, naics2017 and clinc150 stand in for WIPO-alpha; on clef the tree adds nothing at "
+        "10,000 rows. --full has three splits and all rows and is not run yet",
     ),
     Item(
         *("003", "reject-curves", "reject curves of all methods in a tree", "partly"),

@@ -309,6 +309,8 @@ def draw_panels(result: dict, axes, x_of, x_label: str) -> None:
         panel.set_title(problem.replace(":", ", λ = "), fontsize="small")
         panel.set_xlabel(x_label, fontsize="small")
         panel.set_ylabel("(G − G*)/G*")
+    for panel in panels[len(problems) :]:
+        panel.remove()
     panels[0].legend(fontsize="x-small")
 
 
