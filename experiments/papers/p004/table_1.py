@@ -313,8 +313,9 @@ def markdown(result: dict) -> str:
             choice = f"{at} {Cs[0]:g}, {Cs[4]:g}, {Cs[-1]:g}"
             shown = [f"{value:.2f}" for value in test] + ["–"] * (len(TOPS) - len(test))
             rows.append([method, *shown, choice, "–" if gap is None else f"{gap:.0e}"])
-            if name in SILHOUETTES and method in TABLE_1:
-                paper = dict(zip(RANKS, TABLE_1[method], strict=True))
+            published = method.removesuffix(", ended early")  # the paper has the published program
+            if name in SILHOUETTES and published in TABLE_1:
+                paper = dict(zip(RANKS, TABLE_1[published], strict=True))
                 cells = [f"*{paper[top]:.2f}*" if top in paper else "" for top in TOPS]
                 rows.append(["*paper*", *cells, "", ""])
         header = ("method", *(f"top-{top}" for top in TOPS), "chosen for top-1, 5, 10", "gap")
