@@ -414,8 +414,9 @@ ITEMS = (
     Item(
         *("004", "table-2", "accuracy on large sets", "not here", "experiments.papers.p004.table_2"),
         "p004_table_2.md",
-        "ten splits of letter, 15,000 images each, stand in for SUN 397 and its ten: k = 5 and 10 gain 2.0 to "
-        "3.5 points in top-5 accuracy, 2.0 to 2.5 in the paper; with 26 classes they lose in top-1 accuracy",
+        "ten splits of letter, 15,000 images each, stand in for SUN 397 and its ten: k = 5 and 10 "
+        "gain 2.0 to 3.5 points in top-5 accuracy, 2.0 to 2.5 in the paper; with 26 classes they lose"
+        " in top-1 accuracy",
     ),
     Item(
         *("004", "figure-2", "the top-k simplices of three entries", "done"),
