@@ -14,6 +14,8 @@ from xmcjax.data import fit_transforms
 from xmcjax.datasets import make_power_law
 
 ROOT = Path(__file__).resolve().parent.parent
+# Training images of a class of the silhouettes, at most.
+MOST_OF_A_CLASS = 100
 
 # The transforms with which a set is usually trained.
 TRANSFORMS = {
@@ -126,6 +128,27 @@ def _silhouettes() -> ClassSplit:
     )
 
 
+def _silhouettes_by_class() -> ClassSplit:
+    """The same images, with numbers of each class that most likely are those of the official split.
+
+    The official file is not here, but the sizes of its parts are known, and one rule has them to the image:
+    three fifths of a class, rounded up, and at most 100 are for training, half of the rest, rounded down, for
+    validation, and what is left is for the test. Which images these are is drawn here.
+    """
+    found = fetch("caltech101_silhouettes")
+    X = np.concatenate([found.X_train, found.X_valid, found.X_test])
+    y = np.concatenate([found.Y_train, found.Y_valid, found.Y_test]) - 1
+    rng, parts = np.random.default_rng(0), ([], [], [])
+    for c in range(int(y.max()) + 1):
+        rows = rng.permutation(np.flatnonzero(y == c))
+        train = min(-(-3 * len(rows) // 5), MOST_OF_A_CLASS)
+        valid = train + (len(rows) - train) // 2
+        for part, those in zip(parts, np.split(rows, [train, valid]), strict=True):
+            part.append(those)
+    rows = [np.sort(np.concatenate(part)) for part in parts]
+    return ClassSplit(*(array[part] for part in rows for array in (X, y)))
+
+
 def _clinc150() -> ClassSplit:
     """CLINC-150, the official parts without the questions that are out of scope: log, idf, unit rows."""
     found = fetch("clinc150")
@@ -144,4 +167,9 @@ def _digits() -> ClassSplit:
     return ClassSplit(*(a[third == part] for part in range(3) for a in (X, y)))
 
 
-CLASS_SETS = {"caltech101_silhouettes": _silhouettes, "clinc150": _clinc150, "digits": _digits}
+CLASS_SETS = {
+    "caltech101_silhouettes": _silhouettes,
+    "caltech101_silhouettes_by_class": _silhouettes_by_class,
+    "clinc150": _clinc150,
+    "digits": _digits,
+}

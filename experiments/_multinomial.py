@@ -34,7 +34,8 @@ class Request:
     Attributes:
         data: a set of experiments._multiclass.
         lam: λ.
-        program: a method of ours, "block_newton", "sklearn lbfgs" or "sklearn newton-cg".
+        program: a method of ours, "admm" with a number, which is ρ and stays it, "block_newton",
+            "sklearn lbfgs" or "sklearn newton-cg".
         dtype: of the features and the weights.
         target: the run ends when G is there; −∞ never.
         limit: processor seconds after which it ends.
@@ -148,11 +149,28 @@ def _ours(request: Request, X, y, exactly: Callable[[np.ndarray], float]) -> dic
         hp = multinomial.HParams(request.tolerance, 100_000)
         if request.program == "block_newton":
             status = _block_newton.solve(problem, hp, observe).name
+        elif request.program.startswith("admm "):
+            status = _admm(problem, hp, float(request.program.split()[1]), observe)
         else:
             status = multinomial.run(problem, request.program, hp, observe=observe).status.name
     except _Enough:
         pass
     return trace.lists | {"status": status, "steps": steps[0], "inner": steps[1]}
+
+
+def _admm(problem, hp, rho: float, observe: Callable) -> str:
+    """ADMM with one ρ from the first iteration to the last, as the paper has it."""
+    from xmcjax.solvers import Status, multinomial
+    from xmcjax.solvers.multinomial import admm
+
+    state = multinomial.initial(problem, hp, None, None, method="admm")
+    memory = state.memory._replace(rho=state.memory.rho.dtype.type(rho))
+    # where it has moved as long as it may, ρ stays
+    state = state._replace(steps=state.steps + admm.ADAPTED, memory=memory)
+    while int(state.status) == Status.RUNNING:
+        observe(state._replace(steps=state.steps - admm.ADAPTED))
+        state = multinomial.advance(problem, hp, state, method="admm")
+    return Status(int(state.status)).name
 
 
 def _sklearn(request: Request, X, y, exactly: Callable[[np.ndarray], float]) -> dict:

@@ -120,3 +120,28 @@ def test_a_program_of_the_experiment_leaves_the_table_of_the_library_as_it_is():
     assert found["status"] == newton["status"] == "CONVERGED"
     assert found["value"][-1] == pytest.approx(newton["value"][-1], rel=1e-9)
     assert dict(METHODS) == before
+
+
+def test_the_best_rho_of_admm_is_shown_and_stays(tmp_path, monkeypatch):
+    from xmcjax.solvers.multinomial import advance
+
+    calls = []
+
+    def watched(problem, hp, state, *, method):
+        calls.append(float(state.memory.rho))
+        return advance(problem, hp, state, method=method)
+
+    monkeypatch.setattr("xmcjax.solvers.multinomial.advance", watched)
+    few = dict(problems=("digits:1",), methods=("admm", "admm, best ρ"), rhos=(0.01, 1.0), curve=2)
+    options = figures_1_4.Options(rows=60, limit=2.0, out=tmp_path, **few)
+    result = figures_1_4.run(options)
+    found = result["problems"]["digits:1"]
+    assert set(calls) == {np.float32(0.01), 1.0}
+    seen = found["rhos"]
+    assert list(seen) == ["0.01", "1"] and seen["0.01"] != seen["1"]
+    best = found["runs"]["admm, best ρ"]
+    gap = max(min(best["value"]) / found["optimum"]["value"] - 1, 1e-8)
+    assert gap == pytest.approx(min(seen.values())) and best["value"][-1] < best["value"][0]
+    text = figures_1_4.markdown(result)
+    assert "| admm, best ρ |" in text
+    assert "| set:λ | ρ = 0.01 | ρ = 1 | best |" in text

@@ -14,13 +14,14 @@ from experiments.papers.p004.baselines._base import Method as Method
 from experiments.papers.p004.baselines.one_vs_all import OneVsAll
 from experiments.papers.p004.baselines.softmax import Softmax
 from experiments.papers.p004.baselines.svm_perf import PrecisionAt, RecallAt
-from experiments.papers.p004.baselines.top_push import TopPush
+from experiments.papers.p004.baselines.top_push import TopPush, TopPushEarly
 from experiments.papers.p004.baselines.wsabie import Wsabie
 
 # By the names of the paper's Table 1; W++,Q/m has the queue Q and an embedding of m dimensions.
 BASELINES: dict[str, Method] = {
     "SVM OVA": OneVsAll(),
     "TopPush": TopPush(joint=True),
+    "TopPush, ended early": TopPushEarly(),
     "TopPush OVA": TopPush(joint=False),
     **{f"Prec@{k}": PrecisionAt(k) for k in (1, 5, 10)},
     **{f"Recall@{k}": RecallAt(k) for k in (1, 2, 3, 4, 5, 10)},

@@ -18,8 +18,10 @@ program's hundredth part, so that C weighs a sum over instances as in the other 
 Δ of recall is linear in the labelling, so that a pair is worth calling right by itself, z − 1 for a
 right and z for a wrong one, and the worst labelling calls the k n worthiest of those above 0.
 
-Both are solved by cutting planes, as by the program, until the relative duality gap is TOL = 1e-3
-(the program: a violation of 0.1 per cent) or MAX_ITERATIONS planes were made, which the gap then shows.
+Prec@k is solved by cutting planes, as both are by the program, until the relative duality gap is
+TOL = 1e-3 (the program: a violation of 0.1 per cent) or MAX_ITERATIONS planes were made, which the gap
+then shows. Δ of recall is linear in the labelling, so that the step of :mod:`._splitting` for R is a
+projection, and Recall@k is solved by it to the gap, but for features that are sparse or too many.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import scipy.sparse as sp
 
-from experiments.papers.p004.baselines import _cutting_planes
+from experiments.papers.p004.baselines import _cutting_planes, _splitting
 from experiments.papers.p004.baselines._base import GRID, TOL, Fitted, linear, one_hot
 
 TOP = 8  # times n: the wrong pairs that are sorted at first
@@ -46,9 +49,13 @@ class RecallAt:
     grid: tuple[float, ...] = GRID
 
     def fit(self, X, y, C: float, start=None) -> Fitted:
-        """See :class:`.Method`; `start` holds the planes, which no C changes."""
+        """See :class:`.Method`; `start` is of the splitting, or the planes, which no C changes."""
         right = one_hot(y, bool)
-        return _fit(RecallRisk(right, self.k * len(y)), right, X, C, start)
+        risk = RecallRisk(right, self.k * len(y))
+        if sp.issparse(X) or X.shape[1] > _splitting.MOST_FEATURES:
+            return _fit(risk, right, X, C, start)
+        W, gap, start = _splitting.minimise(risk, right, X, C, TOL, start)
+        return Fitted(linear(W), gap, start)
 
 
 @dataclasses.dataclass(frozen=True)
