@@ -33,9 +33,10 @@ import scipy.sparse as sp
 
 from xmcjax.solvers._anderson import Extrapolation
 
-# Steps at which ρ is looked at, and then every so many; and changes of it that are let be: where another ρ
+# Steps at which ρ is looked at, and then every so many, or this part of those made where that is more,
+# because a ρ that never rests keeps the gap from falling; and changes of it that are let be: where another ρ
 # costs a factorisation, and where it costs nothing.
-_EARLY, _EVERY, _BALANCED = (10, 25), 50, 2.5
+_EARLY, _EVERY, _PART, _BALANCED = (10, 25), 50, 1 / 12, 2.5
 _EARLY_FREE, _BALANCED_FREE = tuple(range(10, 100, 10)), 1.5
 # The range that ρ stays in, relative to the first.
 _RANGE, _TINY = 1e8, float(np.finfo(np.float64).tiny)
@@ -140,7 +141,7 @@ def _steps(split: Splitting, C: float, tol: float, most: int, told: Told | None)
     rho = first = max(first, split.least) if 0 < first < np.inf else C
     split.use(rho)
     best_primal, best_dual, gap, step = np.inf, -np.inf, np.inf, 0
-    fallen, risen, since = np.inf, 0.0, 0
+    fallen, risen, since, due = np.inf, 0.0, 0, _EVERY
     extrapolation = split.extrapolation
     nearly = _NEARLY * tol
     early, balanced = (_EARLY_FREE, _BALANCED_FREE) if split.free else (_EARLY, _BALANCED)
@@ -178,7 +179,8 @@ def _steps(split: Splitting, C: float, tol: float, most: int, told: Told | None)
             further.begin()
         changed, moved = split.move(count)
         step += count
-        if step in early or step % _EVERY == 0:
+        if step in early or step >= due:
+            due = step + max(_EVERY, int(_PART * step))
             curved = rho * (rho * moved)
             ratio = changed / curved if curved > 0 else 1.0
             if not 1 / balanced <= ratio <= balanced:

@@ -17,10 +17,11 @@ from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._progress import Observe, Progress
 from xmcjax.solvers._search import Ended, Longer, Passes, Search, ascend, ascend_separately
 
-# Passes over all instances, the shares of shrunk ones added up, after which another method takes over: where
-# ascent over instances comes to the end as fast mostly, and where it does not. The other method keeps a share
-# of the passes that are allowed.
-_LONG_PATIENCE, _PATIENCE = 1000.0, 25.0
+# Passes over all instances, the shares of shrunk ones added up, after which another method takes over: for
+# each class and at most where ascent over instances may come to the end first, because a step for all rows at
+# once takes longer the more classes there are; and elsewhere. The other method keeps a share of the passes
+# that are allowed.
+_CLASS_PATIENCE, _LONG_PATIENCE, _PATIENCE = 10.0, 1000.0, 25.0
 # The same of one against the rest before Newton's method, and features of dense rows up to which that is
 # faster than the alternating direction method.
 _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 300
@@ -32,8 +33,11 @@ _FEW, _FACTORS = 64, 1 << 30
 _DENSE = 0.25
 # Steps of the alternating direction method that count as a pass, with dense and with sparse features.
 _STEPS, _SPARSE_STEPS = 10, 4
-# Unknowns of a system that it pays to factorise.
-_DIRECT = 1200
+# Unknowns of a system that may be factorised. Where there are steps for all rows at once too, Newton's method
+# comes first if the square of the unknowns is so many times the number of rows at most, in one system of all
+# classes and in that of one class; or if it is so small that a factor costs next to nothing.
+_DIRECT, _COUPLED_ROWS, _CENTRED_ROWS = 1200, 60, 1 / 20
+_COUPLED_SQUARE, _CENTRED_SQUARE = 1 << 14, 1 << 10
 # What the methods are called.
 _ASCENT, _NEWTON, _ALL_ROWS = "coordinate ascent", "Newton's method", "steps for all rows at once"
 # Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
@@ -87,6 +91,8 @@ class _Methods:
             self._attempt(self._newton)
         if self._goes_on and self._splits:
             self._attempt(self._admm)
+            if self._goes_on and self._small and not self._direct:
+                self._attempt(self._newton)
         if self._goes_on and self._formulation == "llw":
             self._attempt(lambda tol, alpha: self._sparse_admm(self._rows, tol, alpha))
         if self._goes_on and self._rows.dtype != np.float64:
@@ -133,6 +139,8 @@ class _Methods:
             later.append(f"{_NEWTON}, whose systems are small ({d} features, {m} classes)")
         if self._splits:
             later.append(f"{_ALL_ROWS}, because features are dense")
+        if self._small and not self._direct:
+            later.append(f"{_NEWTON}, whose systems are large for {n} rows ({d} features, {m} classes)")
         if self._formulation == "llw" and not self._splits:
             later.append(f"{_ALL_ROWS}, whose systems are solved for sparse features")
         if not later:
@@ -225,7 +233,7 @@ class _Methods:
         return Ended(found.alpha, found.gap, W)
 
     @property
-    def _direct(self) -> bool:
+    def _small(self) -> bool:
         """Whether the systems of Newton's method are small enough to factorise."""
         d = self._X.shape[1]
         if self._formulation in ("ww", "cs"):
@@ -235,14 +243,25 @@ class _Methods:
         # of Lee-Lin-Wahba the factors of all classes are kept
         return d <= _FEW and 8 * self._m * d * d <= _FACTORS
 
+    @property
+    def _direct(self) -> bool:
+        """Whether Newton's method comes before steps for all rows at once."""
+        n, d = self._X.shape
+        if not self._small or self._separate or not self._splits:
+            return self._small
+        if self._formulation == "llw":
+            return d * d <= max(_CENTRED_ROWS * n, _CENTRED_SQUARE)
+        return (d * self._m) ** 2 <= max(_COUPLED_ROWS * n, _COUPLED_SQUARE)
+
     def _patience(self) -> float:
         """Passes of coordinate ascent before another method takes over."""
         if not (self._direct or self._splits or self._formulation == "llw"):
             return np.inf
         if self._separate and self._direct:
             return _SEPARATE_PATIENCE
-        coupled = self._formulation in ("ww", "cs") and not self._direct
-        return min(_LONG_PATIENCE, _SHARE * self._most) if coupled else _PATIENCE
+        if self._small or self._formulation not in ("ww", "cs"):
+            return _PATIENCE
+        return min(_CLASS_PATIENCE * self._m, _LONG_PATIENCE, _SHARE * self._most)
 
     @property
     def _splits(self) -> bool:
