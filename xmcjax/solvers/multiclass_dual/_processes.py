@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import struct
 
 import numpy as np
@@ -68,7 +69,7 @@ def run_over_mesh(
     Args:
         X, y, formulation, C, tol, seed, shrinking: of :func:`run`.
         mesh: of one axis, with one device of every process of ``jax.distributed``.
-        max_epochs: epochs at most.
+        max_epochs: epochs at most; one that leaves out shrunk instances counts for its share.
 
     Returns:
         As :func:`run`. The logger ``xmcjax.solvers.multiclass_dual`` says in its INFO what each process held
@@ -126,8 +127,8 @@ def _solved(
         X, y, formulation, C, tol, agreed=lambda gap: float(wire.largest(np.array(gap))), share=share
     )
 
-    def left() -> int:
-        return max_epochs - passes.sweeps
+    def left() -> float:
+        return max_epochs - passes.visited
 
     def ascent(target: float, alpha) -> Ended:
         nonlocal violation
@@ -145,7 +146,7 @@ def _solved(
             "process %d of %d: %d bytes of weights and variables, %d bytes sent in %d messages, %d epochs",
             *(wire.place, wire.count, held, wire.sent, wire.messages, passes.sweeps),
         )
-    counts = dict(epochs=passes.sweeps, newton_steps=0, shrunk=passes.shrunk)
+    counts = dict(epochs=math.ceil(passes.visited), newton_steps=0, shrunk=passes.shrunk)
     return Solution(**counts, **described(search, violation, left(), formulation))
 
 
