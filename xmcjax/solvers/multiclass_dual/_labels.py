@@ -22,13 +22,15 @@ from xmcjax import _sparse, native
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import LONGER
 from xmcjax.solvers._products import product, transposed
-from xmcjax.solvers.multiclass_dual._native import canonical, multiplied_densely
+from xmcjax.solvers.multiclass_dual._native import canonical, more_than_ascent, multiplied_densely
 from xmcjax.solvers.multiclass_dual._solve import run
 
 # Bytes of an array of some rows and all labels of a block.
 _BYTES = 16 << 20
 # Part of the tolerance at which ascent ends: what is certified may be a little more.
 _MARGIN = 0.9
+# Passes of ascent after which a label goes to other methods, where there are such.
+_PATIENCE = 300.0
 
 
 class Labels(NamedTuple):
@@ -105,21 +107,29 @@ class LabelHinges:
         self._dense = multiplied_densely(self._X)
         self._cost = np.broadcast_to(np.asarray(cost, np.float64), X.shape[0])
         self._bias, self._of, self._tol, self._most = bias, labels, tol, passes
+        self._more = native.available() and more_than_ascent(self._X)
 
     def solved(self, labels: Labels) -> LabelSolution:
         """Solves the problems of some labels."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             if not native.available():
-                return self._in_jax(labels)
-            ended = self._ascended(self._X, labels, self._most)
+                return self._by_one(labels, np.full(len(labels.numbers), self._most))
+            ended = self._ascended(self._X, labels, min(self._most, _PATIENCE) if self._more else self._most)
             stalled = np.flatnonzero(ended.status == Status.STALLED)
-            if self._X.dtype != np.float64 and stalled.size:
+            if self._X.dtype != np.float64 and stalled.size and not self._more:
                 # rounding to float32 may be the reason
                 wide, left = _sparse.csr(self._X.astype(np.float64)), self._most - ended.passes[stalled].max()
                 again = self._ascended(wide, labels.some(stalled), left)
                 again = again._replace(passes=again.passes + ended.passes[stalled])
-                for old, new in zip(ended, again, strict=True):
-                    old[..., stalled] = new
+                _put(ended, stalled, again)
+            left = self._most - ended.passes
+            behind = np.isin(ended.status, (Status.STALLED, Status.MAX_STEPS)) & (left >= 1)
+            behind = np.flatnonzero(behind & self._more)
+            if behind.size:
+                again = self._by_one(labels.some(behind), left[behind])
+                again = again._replace(passes=again.passes + ended.passes[behind])
+                better = np.flatnonzero(again.value <= ended.value[behind])
+                _put(ended, behind[better], LabelSolution(*(part[..., better] for part in again)))
             return ended
 
     def _ascended(self, X: sp.csr_array, labels: Labels, most: float) -> LabelSolution:
@@ -138,30 +148,36 @@ class LabelHinges:
         passes = point.ended().passes
         return self._certified(labels, sp.csr_array(point.alpha), passes, passes >= most)
 
-    def _in_jax(self, labels: Labels) -> LabelSolution:
-        """The same where there are no native kernels: a problem of two classes for each label."""
-        alpha, passes, over = [], [], []
+    def _by_one(self, labels: Labels, most: np.ndarray) -> LabelSolution:
+        """A problem of two classes for each label, by all methods that there are."""
+        alpha, weights, passes, over = [], [], [], []
         for k in range(len(labels.numbers)):
             some = labels.some(np.array([k]))
             y = 1 - some.rows.toarray()[:, 0].astype(np.int32)  # the class 0 has the label
+            C = np.where(y == 0, some.positive, some.negative) * self._cost
             found = run(
                 self._X,
                 y,
                 formulation="ovr",
-                C=np.where(y == 0, some.positive, some.negative) * self._cost,
+                C=float(C[0]) if np.all(C[0] == C) else C,
                 classes=2,
                 tol=_MARGIN * self._tol,
-                max_epochs=max(1, math.ceil(self._most)),
+                max_epochs=max(1, math.ceil(most[k])),
             )
             alpha.append(sp.csc_array(found.alpha)[:, [0]])
+            weights.append(found.W[:, 0])
             passes.append(found.epochs + found.newton_steps)
             over.append(found.status == Status.MAX_STEPS)
-        return self._certified(
-            labels, sp.csr_array(sp.hstack(alpha)), np.array(passes, np.float64), np.array(over)
-        )
+        given = sp.csr_array(sp.hstack(alpha)), np.array(passes, np.float64), np.array(over)
+        return self._certified(labels, *given, np.stack(weights, axis=1))
 
     def _certified(
-        self, labels: Labels, alpha: sp.csr_array, passes: np.ndarray, over: np.ndarray
+        self,
+        labels: Labels,
+        alpha: sp.csr_array,
+        passes: np.ndarray,
+        over: np.ndarray,
+        given: np.ndarray | None = None,
     ) -> LabelSolution:
         """The weights of dual variables with their objectives.
 
@@ -170,6 +186,7 @@ class LabelHinges:
             alpha: [n, k], in their bounds but for rounding.
             passes: made, [k].
             over: whether no other was allowed, [k].
+            given: weights that may be better than those of the dual variables, [d, k].
         """
         V = np.zeros((self._X.shape[1], len(labels.numbers)))
         dual = np.zeros(V.shape[1])
@@ -180,6 +197,10 @@ class LabelHinges:
         dual -= np.einsum("jk,jk->k", V, V) / 2
         W = V.astype(self._X.dtype)
         value = self.values(labels, W)
+        if given is not None:
+            other = self.values(labels, given)
+            better = other < value
+            W[:, better], V[:, better], value[better] = given[:, better], given[:, better], other[better]
         for k in LONGER if W.dtype == np.float32 else ():
             wrong = np.flatnonzero(value - dual > self._tol * value)
             if not wrong.size:
@@ -221,3 +242,9 @@ class LabelHinges:
         part = X.data[first:last].astype(np.float64), X.indices[first:last]
         offset = (X.indptr[rows.start : rows.stop + 1] - first).astype(np.int64)
         return _sparse.csr(sp.csr_array((*part, offset), shape=(len(offset) - 1, X.shape[1])))
+
+
+def _put(ended: LabelSolution, places: np.ndarray, again: LabelSolution) -> None:
+    """Changes what some labels ended with."""
+    for old, new in zip(ended, again, strict=True):
+        old[..., places] = new

@@ -24,7 +24,7 @@ from xmcjax.solvers._search import Ended, Longer, Passes, Search, ascend, ascend
 _CLASS_PATIENCE, _LONG_PATIENCE, _PATIENCE = 10.0, 1000.0, 25.0
 # The same of one against the rest before Newton's method, and features of dense rows up to which that is
 # faster than the alternating direction method.
-_SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 300
+_SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
 _SHARE = 0.8
 # Features of Lee-Lin-Wahba up to which a system for each class is factorised, and bytes that the factors of
 # all classes may take.
@@ -257,7 +257,7 @@ class _Methods:
         """Passes of coordinate ascent before another method takes over."""
         if not (self._direct or self._splits or self._formulation == "llw"):
             return np.inf
-        if self._separate and self._direct:
+        if self._separate:
             return _SEPARATE_PATIENCE
         if self._small or self._formulation not in ("ww", "cs"):
             return _PATIENCE
@@ -276,6 +276,12 @@ class _Methods:
 def multiplied_densely(rows: sp.csr_array) -> bool:
     """Whether products with rows of all features are cheaper than with those that are not zero."""
     return rows.nnz >= _DENSE * rows.shape[0] * rows.shape[1]
+
+
+def more_than_ascent(rows: sp.csr_array) -> bool:
+    """Whether another method takes over from ascent where one class stands against the rest."""
+    n, d = rows.shape
+    return d <= _DIRECT or (multiplied_densely(rows) and _admm_dense.fits(n, d, 2))
 
 
 def described(search: Search, violation: float, left: float, formulation: str | Formulation) -> dict:

@@ -1,0 +1,56 @@
+"""Which method solves dense multi-class SVMs, and that hard ones come to their end by it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+
+from tests.support.problems import needs_native
+from xmcjax.solvers import Status
+from xmcjax.solvers import multiclass_dual as md
+
+pytestmark = needs_native
+
+
+def digits(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_digits(return_X_y=True)
+    return X[:rows].astype(np.float32), y[:rows]
+
+
+@pytest.mark.parametrize("formulation", ["ww", "cs", "llw"])
+def test_newton_factors_too_large_for_the_rows_come_last(formulation):
+    X, y = digits(600)  # unscaled
+    told = []
+    found = md.run(X, y, formulation=formulation, C=1.0, observe=told.append)
+    methods = list(dict.fromkeys(progress.method for progress in told))
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
+    assert methods == ["coordinate ascent", "steps for all rows at once"] and found.newton_steps == 0
+    assert "Newton's method, whose systems are large for 600 rows (64 features, 10 classes)" in found.reason
+    # few features are solved by Newton's method as ever
+    found = md.run(X[:, 26:34], y, formulation=formulation, C=1.0)
+    assert found.status == Status.CONVERGED and found.newton_steps > 0
+    assert "Newton's method, whose systems are small (8 features, 10 classes)" in found.reason
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_a_label_that_ascent_does_not_end_goes_to_other_methods(kind, weighted):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3)) * np.array([30.0, 1.0, 100.0])
+    Y = rng.random((40, 2)) < 0.3
+    if kind is sp.csr_array:
+        X[rng.random(X.shape) < 0.8] = 0  # sparse enough to be multiplied as such
+    cost = 1000 * (rng.choice([0.5, 1.0, 2.0], size=40) if weighted else np.ones(1))
+    labels = md.Labels(np.arange(2), sp.csc_array(Y.astype(float)), np.ones(2), np.ones(2))
+    hinges = md.LabelHinges(kind(X), np.float64, cost, True, 2, 1e-4, 2000.0)
+    found = hinges.solved(labels)
+    assert found.status.tolist() == [Status.CONVERGED] * 2
+    assert np.all(found.gap <= 1e-4 * found.value)
+    assert np.all(found.passes > 300)  # so that the label was in need of it
+    # P of the weights that came out, by its definition
+    sign, bias = np.where(Y, 1, -1), found.W[-1]
+    losses = np.maximum(1 - sign * (X @ found.W[:-1] + bias), 0)
+    value = (found.W**2).sum(axis=0) / 2 + (np.broadcast_to(cost, 40)[:, None] * losses).sum(axis=0)
+    np.testing.assert_allclose(value, found.value, rtol=1e-9)
