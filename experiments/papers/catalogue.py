@@ -120,6 +120,7 @@ PAPERS = {
 
 _NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "native/newton")
 _DUAL = ("solvers/multiclass_dual", "solvers/_formulations.py", "native/dual")
+_TOP_K = ("solvers/instance_dual.py", "solvers/topk_sdca.py", "solvers/_formulations.py", "native/dual")
 _SOFTMAX = ("solvers/multinomial", "native/softmax")
 _KERNELS = ("solvers/kernel_multinomial", "kernels")
 _PROJECTIONS = ("projections", "native/projections")
@@ -140,18 +141,8 @@ MEASURES = {
     "experiments.papers.p003.cost": _KERNELS,
     "experiments.papers.p003.chains": (*_KERNELS, "estimators/_kernel_chains.py"),
     "experiments.papers.p003.extensions": _KERNELS,
-    "experiments.papers.p004.table_1": (
-        "solvers/instance_dual.py",
-        "solvers/topk_sdca.py",
-        *_DUAL,
-        *_PROJECTIONS,
-    ),
-    "experiments.papers.p004.table_2": (
-        "solvers/instance_dual.py",
-        "solvers/topk_sdca.py",
-        *_DUAL,
-        *_PROJECTIONS,
-    ),
+    "experiments.papers.p004.table_1": (*_TOP_K, *_PROJECTIONS),
+    "experiments.papers.p004.table_2": (*_TOP_K, *_PROJECTIONS),
     "experiments.papers.p004.kernels": ("solvers/instance_dual.py", "solvers/topk_sdca.py", *_PROJECTIONS),
     "experiments.papers.p004.network": ("losses", *_PROJECTIONS),
     "experiments.papers.p004.figure_2": _PROJECTIONS,
