@@ -96,8 +96,9 @@ def label_tree(Y: sp.csc_array, weight: np.ndarray | None = None) -> np.ndarray:
     # |P_j ∪ P_k| − |P_j ∩ P_k|; one is added to every edge, since the sparse graph takes an
     # entry of zero (two labels on the same rows) for no edge.
     hamming = counts[together.row] + counts[together.col] - 2 * together.data
-    rows = np.concatenate([together.row, np.arange(n_labels)])
-    columns = np.concatenate([together.col, np.full(n_labels, n_labels)])
+    # scipy before 1.17.1 takes a graph with places of int32 alone
+    rows = np.concatenate([together.row, np.arange(n_labels)]).astype(np.int32)
+    columns = np.concatenate([together.col, np.full(n_labels, n_labels)]).astype(np.int32)
     lengths = np.concatenate([hamming, counts]) + 1
     graph = sp.coo_array((lengths, (rows, columns)), shape=(n_labels + 1, n_labels + 1)).tocsr()
     edges = sp.csgraph.minimum_spanning_tree(graph)
