@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 
+_SVMS = "multi-class, multi-label and top-k SVMs"
+
 
 def training_path() -> str:
     """What one-vs-all training runs on here, and on a GPU why not on CUDA kernels."""
@@ -34,6 +36,11 @@ def _sparse_products(cuda: bool) -> str:
     return "Pallas kernels for Triton" if linops.gpu_ready() else "plain JAX"
 
 
+def ascent_path() -> str:
+    """What one-vs-all training with the hinge runs on here, whose ascent keeps to the host."""
+    return solver_paths().get(_SVMS) or training_path()
+
+
 def solver_paths() -> dict[str, str]:
     """What each system but one-vs-all runs on here, and why; none where everything runs on the CPU.
 
@@ -58,7 +65,7 @@ def solver_paths() -> dict[str, str]:
         host = f"plain JAX on the {device}, because JAX has no CPU here (JAX_PLATFORMS)"
     products = f"matrix products on the {device}, for sparse features {sparse}"
     return {
-        "multi-class, multi-label and top-k SVMs": f"{host}: {SEQUENTIAL}",
+        _SVMS: f"{host}: {SEQUENTIAL}",
         "multinomial regression": f"{host} where {auto.WHY}; else {products}",
         "kernel regression": products,
         "projections, losses": f"the {device}: vectors",

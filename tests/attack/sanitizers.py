@@ -187,8 +187,14 @@ def tree(folder: Path) -> Path:
     """A copy of what the tests need of this tree, without the package."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    # what the site is made of may be written at this moment
+    made = {ROOT / "docs" / name for name in ("_site", "jupyter_execute", "notebooks", "reference/api")}
+
+    def ignored(parent: str, names: list[str]) -> set[str]:
+        return {name for name in names if name == "__pycache__" or Path(parent, name) in made}
+
     for name in ("tests", "experiments", "docs"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, folder / name)
     return folder

@@ -14,6 +14,7 @@ from xmcjax.data import (
     READERS,
     DataFormatError,
     Dataset,
+    convert,
     join_features,
     join_pieces,
     load,
@@ -409,6 +410,19 @@ def test_zeros_of_an_npz_are_kept_where_they_are_wanted(tmp_path, data):
     assert load_features(tmp_path / "both.npz", zeros=True).nnz == np.count_nonzero(X.data)
     with pytest.raises(TypeError, match="zeros: expected True or False"):
         load_features(tmp_path / "X.npz", zeros=1)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV.gz", "a.svm", "a.jsonl"])
+def test_a_name_that_promises_another_text_is_not_written_as_xmc(tmp_path, name):
+    source, out = tmp_path / "s.txt", tmp_path / name
+    source.write_text("1 2 3\n0,2 1:0.5\n")
+    found = load(source)
+    for write in (lambda: convert(source, out), lambda: save(out, *found)):
+        with pytest.raises(ValueError, match="expected a format by its name, as that of the file promises"):
+            write()
+        assert not out.exists()
+    save(out, *found, "svmlight")
+    assert load(out, "svmlight", multilabel=True).describe().startswith("1 rows, 2 features")
 
 
 @pytest.mark.parametrize("name", ["table.csv", "table.TSV", "table.xlsx"])

@@ -54,3 +54,44 @@ def test_a_label_that_ascent_does_not_end_goes_to_other_methods(kind, weighted):
     losses = np.maximum(1 - sign * (X @ found.W[:-1] + bias), 0)
     value = (found.W**2).sum(axis=0) / 2 + (np.broadcast_to(cost, 40)[:, None] * losses).sum(axis=0)
     np.testing.assert_allclose(value, found.value, rtol=1e-9)
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("full", [True, False])
+def test_a_label_of_all_rows_or_of_none(full, native, monkeypatch):
+    """No other class stands beside it, and ascent does not end it in 300 passes."""
+    if not native:
+        monkeypatch.setattr("xmcjax.native.available", lambda: False)
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40, 4)) * np.array([30.0, 1.0, 100.0, 0.01])
+    Y = np.stack([np.full(40, float(full)), rng.random(40) < 0.5], axis=1)
+    labels = md.Labels(np.arange(2), sp.csc_array(Y), np.ones(2), np.ones(2))
+    hinges = md.LabelHinges(X, np.float64, np.array([1000.0]), False, 2, 1e-4, 2000.0)
+    found = hinges.solved(labels)
+    assert found.status.tolist() == [Status.CONVERGED] * 2
+    losses = np.maximum(1 - (2 * Y - 1) * (X @ found.W), 0)
+    np.testing.assert_allclose(
+        (found.W**2).sum(axis=0) / 2 + 1000 * losses.sum(axis=0), found.value, rtol=1e-9
+    )
+
+
+def test_a_label_comes_out_the_same_beside_any_others():
+    rng = np.random.default_rng(2)
+    X = (rng.normal(size=(60, 5)) * np.array([30.0, 1.0, 100.0, 5.0, 1.0])).astype(np.float32)
+    Y = sp.csc_array((rng.random((60, 6)) < 0.3).astype(float))
+    every = md.Labels(np.arange(6), Y, np.ones(6), np.ones(6))
+    hinges = md.LabelHinges(X, np.float32, np.array([100.0]), True, 6, 1e-4, 1000.0)
+    together = hinges.solved(every)
+    for k in range(6):
+        alone = hinges.solved(every.some(np.array([k])))
+        np.testing.assert_array_equal(alone.W[:, 0], together.W[:, k])
+
+
+@pytest.mark.parametrize("formulation", ["ww", "cs", "llw", "ovr", "ovr_squared"])
+@pytest.mark.parametrize("backend", ["native", "jnp"])
+def test_classes_that_no_row_has(formulation, backend):
+    X = np.float32([[1, 0], [0.5, 1], [1, 1]])
+    found = md.run(X, [1, 1, 1], formulation=formulation, classes=3, backend=backend)
+    assert found.status == Status.CONVERGED and np.argmax(X @ found.W, axis=1).tolist() == [1, 1, 1]
+    with pytest.raises(ValueError, match=r"^expected at least two classes, found class 0 alone$"):
+        md.run(X, [0, 0, 0], formulation=formulation, backend=backend)

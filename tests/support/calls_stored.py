@@ -141,6 +141,7 @@ def _separate(table: Table, folder: Path) -> None:
     table.add("data.labels_format", data.labels_format, arguments, free=("y",))
 
     table.add("data.join_features", data.join_features, dict(X=FEATURES, more=DENSE))
+    table.add("data.promises_other_text", data.promises_other_text, dict(path=folder / "x.csv"))
     table.add("data.format_of", data.format_of, dict(path=folder / "x.npz", format="npy", other="matrix"))
 
 

@@ -11,10 +11,7 @@ from xmcjax import data
 from xmcjax.cli import _report
 from xmcjax.cli._data import AUTO, FormatName, SizedDataOptions, load_files
 from xmcjax.cli._options import File, check_out
-from xmcjax.data import ALONE, FORMATS, format_of
-
-# Endings of names that promise another text than xmc.
-_OTHERS = (".csv", ".tsv", ".json", ".jsonl", ".svm", ".svmlight", ".libsvm")
+from xmcjax.data import ALONE, FORMATS, format_of, promises_other_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +51,10 @@ def run(options: Options) -> None:
         )
     # wrong names are reported before a long read
     given, alone = None if options.out_format == AUTO else options.out_format, out_labels is not None
-    written = format_of(out, given, "matrix" if alone else "xmc")
-    plain = out.name.lower().removesuffix(".gz").removesuffix(".xz")
-    if given is None and plain.endswith(_OTHERS):
-        raise ValueError(f"--out: expected --out-format, as the name promises no {written} text: {out}")
+    usual = "matrix" if alone else "xmc"
+    if given is None and promises_other_text(out):
+        raise ValueError(f"--out: expected --out-format, as the name promises no {usual} text: {out}")
+    written = format_of(out, given, usual)
     possible = ALONE if alone else tuple(FORMATS)
     if written not in possible:
         what = "a matrix alone" if alone else "features and labels (--out-labels writes two files)"

@@ -37,6 +37,7 @@ from xmcjax.data._separate import labels_format as labels_format
 from xmcjax.data._separate import load_feature_pieces as load_feature_pieces
 from xmcjax.data._separate import load_features as load_features
 from xmcjax.data._separate import load_labels as load_labels
+from xmcjax.data._separate import promises_other_text as promises_other_text
 from xmcjax.data._separate import save_features as save_features
 from xmcjax.data._separate import save_labels as save_labels
 from xmcjax.data._svmlight import load_svmlight as load_svmlight

@@ -18,7 +18,7 @@ from xmcjax.data._arrow import load_arrow, load_parquet, table_pieces
 from xmcjax.data._arrow_writer import save_arrow, save_parquet
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows, dense_features
 from xmcjax.data._npz import load_npz, save_npz
-from xmcjax.data._separate import READERS, of_suffix
+from xmcjax.data._separate import READERS, of_suffix, promises_other_text
 from xmcjax.data._svmlight import class_vector, load_svmlight, save_svmlight, svmlight_pieces
 from xmcjax.data._xmc import load_xmc, save_xmc, xmc_pieces
 
@@ -214,7 +214,7 @@ def save(
         >>> load(path).describe()
         '1 rows, 2 features (1.0 non-zeros per row), 3 labels (2 in use, 2.00 per row)'
     """
-    written = _format(path, format)
+    written = _format_to_write(path, format)
     if not is_sparse(X) and written not in _DENSE:
         X = _sparse.of_dense(dense_features(X))
     FORMATS[written].save(path, X, y, **options)
@@ -252,7 +252,7 @@ def convert(
         >>> load(folder / "a.npz").y.toarray().tolist()
         [[1.0, 0.0, 1.0]]
     """
-    written = _format(target, target_format)  # a wrong name is reported before a long read
+    written = _format_to_write(target, target_format)  # a wrong name is reported before a long read
     dataset = load(source, format, **options)
     if written == "xmc" and not dataset.multilabel:
         raise ValueError(
@@ -260,6 +260,12 @@ def convert(
         )
     save(target, *dataset, written)
     return dataset
+
+
+def _format_to_write(path: str | os.PathLike[str], format: str | None) -> str:
+    if format is None and promises_other_text(path):
+        raise ValueError(f"{path}: expected a format by its name, as that of the file promises no xmc text")
+    return _format(path, format)
 
 
 def _format(path: str | os.PathLike[str], format: str | None) -> str:

@@ -162,6 +162,17 @@ def format_of(path: str | os.PathLike[str], format: str | None, other: str) -> s
     return name_of("format", found, READERS)
 
 
+def promises_other_text(path: str | os.PathLike[str]) -> bool:
+    """Whether the name of a file that is to be written promises a text that no format is by default.
+
+    Example:
+        >>> promises_other_text("a.csv.gz"), promises_other_text("a.svm"), promises_other_text("a.txt")
+        (True, True, False)
+    """
+    plain = Path(path).name.lower().removesuffix(".gz").removesuffix(".xz")
+    return plain.endswith((".csv", ".tsv", ".json", ".jsonl", ".svm", ".svmlight", ".libsvm"))
+
+
 def of_suffix(path: str | os.PathLike[str], other: str) -> str:
     """The format that the suffix of a file stands for; ``other`` where it stands for none.
 

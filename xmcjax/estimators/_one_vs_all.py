@@ -337,7 +337,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         """Results by label, None for those that are not among `labels`, and what clipping raised."""
         from tqdm import tqdm
 
-        from xmcjax._placement import training_path
+        from xmcjax._placement import ascent_path, training_path
         from xmcjax.lanes import precision, train_one_vs_all
 
         results = [None] * problems.Y.shape[1]
@@ -359,7 +359,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             more: dict[str, Any] = dict(sample_weight=sample_weight, label_weights=of_labels, labels=labels)
             summary = train_one_vs_all(X, problems.Y, options, keep, **more)
         if shown:
-            say(type(self).__name__, summary.seconds, training_path(), labels=total)
+            path = training_path() if options.loss.smooth else ascent_path()
+            say(type(self).__name__, summary.seconds, path, labels=total)
         return results, summary.raised
 
     def _label_weights(self, problems, sample_weight):

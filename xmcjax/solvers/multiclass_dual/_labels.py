@@ -5,13 +5,13 @@ The problem of a label, with a feature of value 1 for its bias and costs c_i of 
     min P(w) = ½ ‖w‖² + Σ_i c_i [1 − y_i w·x_i]₊,
     max D(α) = Σ_i α_i − ½ ‖Σ_i y_i α_i x_i‖²,    0 ≤ α_i ≤ c_i.
 
-Native coordinate ascent solves some labels at a time (:class:`xmcjax.native.SeparateAscent`). P(w) − D(α),
+Native coordinate ascent solves some labels at a time (:class:`xmcjax.native.SeparateAscent`). Where features
+are few or dense, what it does not end goes to the other methods of :func:`run`, label by label. P(w) − D(α),
 worked out in float64, bounds how far P(w) is from its minimum, whatever rounding did before.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -110,29 +110,40 @@ class LabelHinges:
         self._more = native.available() and more_than_ascent(self._X)
 
     def solved(self, labels: Labels) -> LabelSolution:
-        """Solves the problems of some labels."""
+        """Solves the problems of some labels. What a label comes to does not depend on the others."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             if not native.available():
                 return self._by_one(labels, np.full(len(labels.numbers), self._most))
-            ended = self._ascended(self._X, labels, min(self._most, _PATIENCE) if self._more else self._most)
-            stalled = np.flatnonzero(ended.status == Status.STALLED)
-            if self._X.dtype != np.float64 and stalled.size and not self._more:
-                # rounding to float32 may be the reason
-                wide, left = _sparse.csr(self._X.astype(np.float64)), self._most - ended.passes[stalled].max()
-                again = self._ascended(wide, labels.some(stalled), left)
-                again = again._replace(passes=again.passes + ended.passes[stalled])
-                _put(ended, stalled, again)
+            most = min(self._most, _PATIENCE) if self._more else self._most
+            ended, alpha = self._ascended(self._X, labels, most)
             left = self._most - ended.passes
             behind = np.isin(ended.status, (Status.STALLED, Status.MAX_STEPS)) & (left >= 1)
-            behind = np.flatnonzero(behind & self._more)
-            if behind.size:
-                again = self._by_one(labels.some(behind), left[behind])
-                again = again._replace(passes=again.passes + ended.passes[behind])
-                better = np.flatnonzero(again.value <= ended.value[behind])
-                _put(ended, behind[better], LabelSolution(*(part[..., better] for part in again)))
+            if self._more:
+                which = np.flatnonzero(behind)
+                if which.size:
+                    again = self._by_one(labels.some(which), left[which], sp.csc_array(alpha)[:, which])
+                    self._improve(ended, which, again)
+            elif self._X.dtype != np.float64:
+                # rounding to float32 may be the reason
+                which = np.flatnonzero(behind & (ended.status == Status.STALLED))
+                for passes in np.unique(left[which]):
+                    same = which[left[which] == passes]
+                    again, _ = self._ascended(self._wide(slice(0, None)), labels.some(same), float(passes))
+                    self._improve(ended, same, again)
             return ended
 
-    def _ascended(self, X: sp.csr_array, labels: Labels, most: float) -> LabelSolution:
+    def _improve(self, ended: LabelSolution, which: np.ndarray, again: LabelSolution) -> None:
+        """Takes of two solutions of some labels the smaller P, and the gap to the larger D."""
+        value, passes = ended.value[which], ended.passes[which] + again.passes
+        dual = np.fmax(value - ended.gap[which], again.value - again.gap)
+        better = ~(again.value > value)
+        ended.W[:, which[better]], value[better] = again.W[:, better], again.value[better]
+        gap = np.maximum(value - dual, 0)
+        ended.passes[which], ended.value[which], ended.gap[which] = passes, value, gap
+        ended.status[which] = np.where(gap <= self._tol * value, Status.CONVERGED, again.status)
+
+    def _ascended(self, X: sp.csr_array, labels: Labels, most: float) -> tuple[LabelSolution, sp.csr_array]:
+        """After coordinate ascent of some passes at most, with the dual variables [n, k]."""
         point = native.SeparateAscent(
             X,
             labels.rows,
@@ -145,11 +156,17 @@ class LabelHinges:
             dense=self._dense,
         )
         point.advance(_MARGIN * self._tol, most)
-        passes = point.ended().passes
-        return self._certified(labels, sp.csr_array(point.alpha), passes, passes >= most)
+        passes, alpha = point.ended().passes, sp.csr_array(point.alpha)
+        return self._certified(labels, alpha, passes, passes >= most), alpha
 
-    def _by_one(self, labels: Labels, most: np.ndarray) -> LabelSolution:
-        """A problem of two classes for each label, by all methods that there are."""
+    def _by_one(self, labels: Labels, most: np.ndarray, start: sp.csc_array | None = None) -> LabelSolution:
+        """A problem of two classes for each label, by all methods that there are.
+
+        Args:
+            labels: k of them.
+            most: passes that each may make, [k].
+            start: dual variables [n, k] to start from; None for 0.
+        """
         alpha, weights, passes, over = [], [], [], []
         for k in range(len(labels.numbers)):
             some = labels.some(np.array([k]))
@@ -159,10 +176,12 @@ class LabelHinges:
                 self._X,
                 y,
                 formulation="ovr",
-                C=float(C[0]) if np.all(C[0] == C) else C,
+                C=C,
                 classes=2,
                 tol=_MARGIN * self._tol,
-                max_epochs=max(1, math.ceil(most[k])),
+                max_epochs=max(1, int(most[k])),
+                # the other class is the same problem with its signs turned
+                start=None if start is None else sp.csr_array(sp.hstack([start[:, [k]]] * 2)),
             )
             alpha.append(sp.csc_array(found.alpha)[:, [0]])
             weights.append(found.W[:, 0])
@@ -238,13 +257,8 @@ class LabelHinges:
     def _wide(self, rows: slice) -> sp.csr_array:
         """These rows of X in float64."""
         X = self._X
+        rows = slice(rows.start, X.shape[0] if rows.stop is None else rows.stop)
         first, last = X.indptr[rows.start], X.indptr[rows.stop]
         part = X.data[first:last].astype(np.float64), X.indices[first:last]
         offset = (X.indptr[rows.start : rows.stop + 1] - first).astype(np.int64)
         return _sparse.csr(sp.csr_array((*part, offset), shape=(len(offset) - 1, X.shape[1])))
-
-
-def _put(ended: LabelSolution, places: np.ndarray, again: LabelSolution) -> None:
-    """Changes what some labels ended with."""
-    for old, new in zip(ended, again, strict=True):
-        old[..., places] = new

@@ -1,4 +1,4 @@
-"""Dual ascent in the native library: coordinate ascent first, Newton's method where that is slow."""
+"""Multi-class SVMs in the native library: coordinate ascent, then Newton's method or steps for all rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from xmcjax.solvers._search import Ended, Longer, Passes, Search, ascend, ascend
 # once takes longer the more classes there are; and elsewhere. The other method keeps a share of the passes
 # that are allowed.
 _CLASS_PATIENCE, _LONG_PATIENCE, _PATIENCE = 10.0, 1000.0, 25.0
-# The same of one against the rest before Newton's method, and features of dense rows up to which that is
-# faster than the alternating direction method.
+# The same of one against the rest, at least, and features of dense rows up to which Newton's method comes
+# before the alternating direction method.
 _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
 _SHARE = 0.8
 # Features of Lee-Lin-Wahba up to which a system for each class is factorised, and bytes that the factors of
@@ -239,7 +239,7 @@ class _Methods:
         if self._formulation in ("ww", "cs"):
             return d * self._m <= _DIRECT
         if self._separate:
-            return d <= (_SEPARATE_FEW if self._splits else _DIRECT)
+            return d <= _DIRECT
         # of Lee-Lin-Wahba the factors of all classes are kept
         return d <= _FEW and 8 * self._m * d * d <= _FACTORS
 
@@ -247,8 +247,10 @@ class _Methods:
     def _direct(self) -> bool:
         """Whether Newton's method comes before steps for all rows at once."""
         n, d = self._X.shape
-        if not self._small or self._separate or not self._splits:
+        if not self._small or not self._splits:
             return self._small
+        if self._separate:
+            return d <= _SEPARATE_FEW
         if self._formulation == "llw":
             return d * d <= max(_CENTRED_ROWS * n, _CENTRED_SQUARE)
         return (d * self._m) ** 2 <= max(_COUPLED_ROWS * n, _COUPLED_SQUARE)
@@ -257,8 +259,12 @@ class _Methods:
         """Passes of coordinate ascent before another method takes over."""
         if not (self._direct or self._splits or self._formulation == "llw"):
             return np.inf
-        if self._separate:
+        if self._separate and not self._direct:
             return _SEPARATE_PATIENCE
+        if self._separate:
+            # a Newton step factorises d³/3 for each class, where a pass reads the entries of X
+            passes = self._X.shape[1] ** 3 / self._rows.nnz
+            return max(_SEPARATE_PATIENCE, min(passes, _LONG_PATIENCE, _SHARE * self._most))
         if self._small or self._formulation not in ("ww", "cs"):
             return _PATIENCE
         return min(_CLASS_PATIENCE * self._m, _LONG_PATIENCE, _SHARE * self._most)

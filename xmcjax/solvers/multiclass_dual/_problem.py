@@ -83,7 +83,7 @@ def check_problem(X, y, formulation: str, C, classes: int | None = None) -> Chec
         row = int(np.argmax(y < 0))
         raise ValueError(f"expected classes 0 … m−1, found {y[row]} in row {row}")
     present = np.unique(y)
-    if len(present) < 2:
+    if len(present) < 2 and classes is None:
         raise ValueError(f"expected at least two classes, found class {present[0]} alone")
     if classes is None:
         missing = present != np.arange(len(present))

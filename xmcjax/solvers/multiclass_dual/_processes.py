@@ -143,7 +143,7 @@ def _solved(
     if _log.isEnabledFor(logging.INFO):  # it copies what it measures
         held = league.point.weights.nbytes + _bytes_of(league.alpha())
         _log.info(
-            "process %d of %d: %d bytes of weights and variables, %d bytes sent in %d messages, %d epochs",
+            "process %d of %d: %d bytes of weights and variables, %d bytes sent in %d messages, %d sweeps",
             *(wire.place, wire.count, held, wire.sent, wire.messages, passes.sweeps),
         )
     counts = dict(epochs=math.ceil(passes.visited), newton_steps=0, shrunk=passes.shrunk)

@@ -5,7 +5,7 @@ of :mod:`xmcjax.solvers.instance_dual` has one for each row, and their dual sets
 takes the C of each row.
 
 Where features are dense, steps for all rows at once follow, which know the bounds too. What is not solved
-then is left to proximal point steps.
+then is left to proximal point steps, early where they have few unknowns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SETS = {"ww": "box", "cs": "topk_alpha"}
 _PATIENCE, _STEPS = 50, 10
 # Of Weston-Watkins and Crammer-Singer: weights up to which, and dual variables from which on, the proximal
 # point steps that follow are faster than those for all rows at once, although a program is compiled for them.
-# With fewer dual variables they also follow ascent of one against the rest early.
+# With as few features and fewer dual variables they follow ascent of one against the rest early.
 _DIRECT, _MANY = 1200, 1 << 17
 # Share of the epochs that is left to what follows, and of the entries of X from which on it counts as dense.
 _SHARE, _DENSE = 0.8, 0.25
@@ -79,7 +79,8 @@ def attempt(
         splits &= d * m > _DIRECT or n * m < _MANY
     elif NAMES[formulation].has_own:
         rows, passes = _native.canonical(X), Passes()
-        patience = _PATIENCE if splits or n * m < _MANY else max(1, int(_SHARE * most))
+        few = d <= _DIRECT and n * m < _MANY
+        patience = _PATIENCE if splits or few else max(1, int(_SHARE * most))
 
         def separately(target: float, alpha: sp.csr_array) -> Ended:
             point = SeparateAscent.of_classes(rows, y, m, formulation, C, dense=dense, seed=seed)
