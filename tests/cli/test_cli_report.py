@@ -8,8 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.support.internals import SYSTEMS
-from xmcjax.cli._page import Page
+from tests.support.internals import SYSTEMS, Page
 from xmcjax.data import load_xmc, save_xmc
 from xmcjax.metrics import RANKING_METRICS, precision_at_k
 from xmcjax.models import LinearModel, Predictor

@@ -334,7 +334,9 @@ def test_lanes_that_the_device_has_no_room_for(monkeypatch, compilations):
         DeviceMemoryError, match=r"30 of 17 rows and 4 classes need .* free: float32 in place of"
     ):
         compiled(10, lambda: admm.init(lanes))
-    said = r"30 of 17 rows and 4 classes need 1 MiB beside the features.*: about (\d+) lanes would fit; float"
+    said = (
+        r"30 of 17 rows and 4 classes need 190 KiB beside the features.*: about (\d+) lanes would fit; float"
+    )
     with pytest.raises(DeviceMemoryError, match=said) as refused:
         compiled(100_000, lambda: admm.init(lanes))
     told = re.search(said, str(refused.value))

@@ -17,8 +17,8 @@ from xmcjax import (
     _topology,
 )
 
-# parts of commands that tests make fail, or fuzz
-from xmcjax.cli import _cache, _calibration, _config, _runs
+# parts of commands that tests make fail, or fuzz, and the page of a report
+from xmcjax.cli import _cache, _calibration, _config, _page, _runs
 from xmcjax.cli import _systems as _cli_systems
 
 # states of joint systems, whose times between two writes are set to none
@@ -98,6 +98,7 @@ ids = _ids
 schema = _schema
 cuda = _cuda
 platforms = _platform
+Page = _page.Page
 solver_paths = _placement.solver_paths
 training_path = _placement.training_path
 cg = _cg
