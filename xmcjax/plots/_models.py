@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xmcjax import _sparse
-from xmcjax.plots._axes import given_or_new
+from xmcjax.plots._axes import counts_on, given_or_new
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +36,8 @@ def model_density(model, *, ax: Axes | None = None) -> Axes:
     ax = given_or_new(ax)
     ax.plot(np.arange(1, len(counts) + 1), np.maximum(counts, 0.5))
     ax.set(xscale="log", yscale="log", xlabel="label, by its number of weights")
+    counts_on(ax.xaxis)
+    counts_on(ax.yaxis)
     ax.set_ylabel("weights that are not zero")
     return ax
 

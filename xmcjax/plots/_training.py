@@ -10,7 +10,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import whole_number
-from xmcjax.plots._axes import given_or_new
+from xmcjax.plots._axes import counts_on, given_or_new
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,6 +157,7 @@ def steps_by_positives(newton_steps, positives, *, ax: Axes | None = None) -> Ax
     middle = [np.median(made[bins == one]) for one in present]
     ax.plot(1.5 * 2.0**present, middle, "o-", color="C1", label="median of labels with so many")
     ax.set(xscale="log", xlabel="positives of the label", ylabel="Newton steps", ylim=(0, None))
+    counts_on(ax.xaxis)
     ax.legend(markerscale=2)
     return ax
 
