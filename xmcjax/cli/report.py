@@ -168,6 +168,10 @@ def _read(options: Options, path: Path, labels: Path | None, model: Opened) -> D
     return read(path, options.files, labels=labels, dtype=model.dtype, **shape)
 
 
+# Options of today by what a manifest calls them, which keeps to the names of the first models.
+_NAMES = {"eps": "tol", "sparsify": "sparsify_rise"}
+
+
 def _training(page: Page, directory: Path, system: str, meta: dict[str, Any]) -> None:
     """What was trained, how, where and how long."""
     page.heading("Training")
@@ -175,7 +179,7 @@ def _training(page: Page, directory: Path, system: str, meta: dict[str, Any]) ->
     rows = [("system", system), ("features", f"{meta['n_features']:,}"), ("labels", f"{meta['n_labels']:,}")]
     rows += [("size of the model", size)]
     known = ("n_features", "n_labels", "system", "kernels", "kernel")
-    rows += [(key, _short(value)) for key, value in sorted(meta.items()) if key not in known]
+    rows += sorted((_NAMES.get(key, key), _short(value)) for key, value in meta.items() if key not in known)
     page.table(["option", "value"], rows)
     runs = read_runs(directory / RUN_FILE)
     if runs:
@@ -389,6 +393,6 @@ def _short(value: Any) -> str:
         rest = ", ".join(f"{key} {_short(value[key])}" for key in value if key != "name")
         return rest if "name" not in value else f"{value['name']} ({rest})" if rest else str(value["name"])
     if isinstance(value, list | tuple):
-        return ", ".join(_short(entry) for entry in value)
+        return ", ".join(_short(entry) for entry in value) or "none"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return f"{text[:16]}…" if len(text) == 64 else text
