@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xmcjax import _sparse
@@ -21,6 +19,7 @@ from xmcjax.estimators import _stored
 from xmcjax.estimators._calibration import check as check_calibration
 from xmcjax.estimators._calibration import check_alike, extended, of_one_vs_all, splits_of_one_vs_all
 from xmcjax.estimators._inputs import checked_data
+from xmcjax.estimators._label_warnings import warn_of_labels
 from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._of_meta import parameters_of
 from xmcjax.estimators._probabilities import Probabilities
@@ -264,7 +263,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         results, raised = self._trained(X, problems, options, sample_weight, None)
         self._fitted_logistic = options.loss.name == "logistic"
         self._store(results, problems, X.dtype)
-        self._warn(results, raised)
+        warn_of_labels(results, raised, self._problem_name, self.clip, self.max_iter)
         del results  # the weights are in coef_
         self.calibration_ = of_one_vs_all(
             self, X, problems, self._options(), sample_weight, None, self._label_weights, splits
@@ -330,7 +329,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         self.calibration_ = extended(self, problems, made, new)
         self._fitted_logistic = options.loss.name == "logistic"
         self._store(results, problems, X.dtype, before)
-        self._warn([result for result in results if result is not None], raised)
+        trained = [result for result in results if result is not None]
+        warn_of_labels(trained, raised, self._problem_name, self.clip, self.max_iter)
         return self
 
     def _trained(self, X, problems, options, sample_weight, labels):
@@ -470,33 +470,6 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         self.classes_, self._form, self.status_, self.n_iter_ = problems.classes, problems.form, status, steps
         self.coef_ = coef
         self.intercept_ = np.where(trained, bias, -np.inf).astype(dtype)
-
-    def _warn(self, results, raised):
-        from xmcjax.lanes import worse
-        from xmcjax.solvers import REMEDY, Status
-
-        empty = sum(result.status == Status.NO_POSITIVES for result in results)
-        if empty:
-            warnings.warn(
-                f"{empty} of {len(results)} labels have no positive rows: they score lowest and are never "
-                "predicted",
-                UserWarning,
-                stacklevel=4,  # the caller of a decorated method
-            )
-        if raised.labels:
-            text = raised.describe(self._problem_name(raised.worst), self.clip)
-            warnings.warn(text, UserWarning, stacklevel=4)  # the caller of a decorated method
-        failed = [r for r in results if r.status in REMEDY] if self.max_iter else []
-        worst = functools.reduce(worse, failed, None)
-        if worst is not None:
-            remedies = [REMEDY[status] for status in sorted({Status(r.status) for r in failed})]
-            warnings.warn(
-                f"{len(failed)} of {len(results)} labels did not converge, the worst is "
-                f"{self._problem_name(worst.label)} ({worst.status.name}, "
-                f"‖∇f‖ = {worst.gradient_norm:.3g}): {'; or '.join(remedies)}",
-                ConvergenceWarning,
-                stacklevel=4,  # the caller of a decorated method
-            )
 
     def _problem_name(self, number):
         if self._form != "classes":

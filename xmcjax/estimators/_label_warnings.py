@@ -1,0 +1,48 @@
+"""Warnings of a one-vs-all fit: labels without rows, unsolved ones, and those that clipping cost too much."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
+
+
+def warn_of_labels(
+    results: list[Any], raised: Any, name: Callable[[int], str], clip: float | None, max_iter: int
+) -> None:
+    """To be called by a decorated method, whose caller the warnings name.
+
+    Args:
+        results: of the labels.
+        raised: of the summary of the training, whose objectives dropped weights raised.
+        name: of a label, by its number.
+        clip, max_iter: of the estimator; with a `max_iter` of 0 none was to converge.
+    """
+    from xmcjax.lanes import worse
+    from xmcjax.solvers import REMEDY, Status
+
+    empty = sum(result.status == Status.NO_POSITIVES for result in results)
+    if empty:
+        warnings.warn(
+            f"{empty} of {len(results)} labels have no positive rows: they score lowest and are never "
+            "predicted",
+            UserWarning,
+            stacklevel=4,  # the caller of a decorated method
+        )
+    if raised.labels:
+        text = raised.describe(name(raised.worst), clip)
+        warnings.warn(text, UserWarning, stacklevel=4)  # the caller of a decorated method
+    failed = [r for r in results if r.status in REMEDY] if max_iter else []
+    worst = functools.reduce(worse, failed, None)
+    if worst is not None:
+        remedies = [REMEDY[status] for status in sorted({Status(r.status) for r in failed})]
+        warnings.warn(
+            f"{len(failed)} of {len(results)} labels did not converge, the worst is "
+            f"{name(worst.label)} ({worst.status.name}, "
+            f"‖∇f‖ = {worst.gradient_norm:.3g}): {'; or '.join(remedies)}",
+            ConvergenceWarning,
+            stacklevel=4,  # the caller of a decorated method
+        )
