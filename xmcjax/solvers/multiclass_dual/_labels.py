@@ -126,9 +126,10 @@ class LabelHinges:
             elif self._X.dtype != np.float64:
                 # rounding to float32 may be the reason
                 which = np.flatnonzero(behind & (ended.status == Status.STALLED))
+                wide = self._wide(slice(0, self._X.shape[0])) if which.size else self._X
                 for passes in np.unique(left[which]):
                     same = which[left[which] == passes]
-                    again, _ = self._ascended(self._wide(slice(0, None)), labels.some(same), float(passes))
+                    again, _ = self._ascended(wide, labels.some(same), float(passes))
                     self._improve(ended, same, again)
             return ended
 
@@ -257,7 +258,6 @@ class LabelHinges:
     def _wide(self, rows: slice) -> sp.csr_array:
         """These rows of X in float64."""
         X = self._X
-        rows = slice(rows.start, X.shape[0] if rows.stop is None else rows.stop)
         first, last = X.indptr[rows.start], X.indptr[rows.stop]
         part = X.data[first:last].astype(np.float64), X.indices[first:last]
         offset = (X.indptr[rows.start : rows.stop + 1] - first).astype(np.int64)
