@@ -15,7 +15,7 @@ from xmcjax.datasets import make_power_law
 
 ROOT = Path(__file__).resolve().parent.parent
 # Training images of a class of the silhouettes, at most.
-MOST_OF_A_CLASS = 100
+MOST_PER_CLASS = 100
 
 # The transforms with which a set is usually trained.
 TRANSFORMS = {
@@ -141,7 +141,7 @@ def _silhouettes_by_class() -> ClassSplit:
     rng, parts = np.random.default_rng(0), ([], [], [])
     for c in range(int(y.max()) + 1):
         rows = rng.permutation(np.flatnonzero(y == c))
-        train = min(-(-3 * len(rows) // 5), MOST_OF_A_CLASS)
+        train = min(-(-3 * len(rows) // 5), MOST_PER_CLASS)
         valid = train + (len(rows) - train) // 2
         for part, those in zip(parts, np.split(rows, [train, valid]), strict=True):
             part.append(those)

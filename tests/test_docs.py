@@ -107,10 +107,12 @@ def test_python_in_the_pages(page, tmp_path, monkeypatch):
         plt.close("all")
 
 
-OF_A_PACKAGE = [(page, needs) for page in PAGES for needs, _ in checks.all_blocks(page.read_text()) if needs]
+BLOCKS_WITH_PACKAGE = [
+    (page, needs) for page in PAGES for needs, _ in checks.all_blocks(page.read_text()) if needs
+]
 
 
-@pytest.mark.parametrize(("page", "package"), OF_A_PACKAGE, ids=lambda of: getattr(of, "stem", of))
+@pytest.mark.parametrize(("page", "package"), BLOCKS_WITH_PACKAGE, ids=lambda of: getattr(of, "stem", of))
 def test_blocks_that_need_a_package_run_where_it_is(page, package):
     """The test of the pages runs them: .ci/run has an environment with these packages."""
     pytest.importorskip(package)

@@ -75,7 +75,7 @@ def test_the_parts_by_class_have_the_official_sizes(monkeypatch):
     assert all(
         (y[part.ravel().astype(int)] - 1 == of).all() for part, of in zip(*[iter(split)] * 2, strict=True)
     )
-    assert np.bincount(split.y).max() == _data.MOST_OF_A_CLASS
+    assert np.bincount(split.y).max() == _data.MOST_PER_CLASS
 
 
 @pytest.mark.parametrize("k", [1, 2])
