@@ -13,6 +13,7 @@ weight C; weights longer by a few times the rounding have none of them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,7 @@ def certified(
     W: np.ndarray | None = None,
     k: int = 1,
     share: Share | None = None,
+    threads: int = 1,
 ) -> Certified:
     """The weights of some dual variables with their duality gap.
 
@@ -85,6 +87,7 @@ def certified(
             rounding.
         k: of the top-k losses.
         share: of this process, where several certify the same together; None for one alone.
+        threads: over which the blocks of rows whose losses are summed are divided. They change no bit.
     """
     form, share = formulation_of(formulation), share or Share()
     alpha = form.inside(alpha.astype(np.float64), C, k)
@@ -94,7 +97,7 @@ def certified(
 
         def at(W: np.ndarray, factor: float) -> Certified:
             W = (factor * W if factor != 1 else W).astype(X.dtype, copy=False)
-            primal, rounding = _primal(X, y, W, form, C, k, share)
+            primal, rounding = _primal(X, y, W, form, C, k, share, threads)
             return Certified(W, alpha, primal, dual, rounding)
 
         best, exact = at(V, 1.0), V
@@ -152,21 +155,29 @@ def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: 
 
 
 def _primal(
-    X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int, share: Share
+    X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int, share: Share, threads: int
 ) -> tuple[float, float]:
     """P(W) in float64, and its rounding."""
     m = W.shape[1]
     rows = max(1, _SCORES // (8 * m))
-    total = rounding = 0.0
     wide = np.ascontiguousarray(W, np.float64)
-    for first in range(share.place * rows, X.shape[0], share.count * rows):
+
+    def losses(first: int) -> tuple[float, float]:
         part = slice(first, first + rows)
         weight = C[part] if np.ndim(C) else C
         some = X[part].astype(np.float64)
-        Z = product(_sparse.csr(some), wide) if sp.issparse(X) else some @ wide
-        value = float(np.sum(weight * formulation.losses_of(Z, y[part], k)))
-        rounding += _rounding(Z, y[part], formulation, weight, value, k)
-        total += value
+        with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
+            Z = product(_sparse.csr(some), wide) if sp.issparse(X) else some @ wide
+            value = float(np.sum(weight * formulation.losses_of(Z, y[part], k)))
+            return value, _rounding(Z, y[part], formulation, weight, value, k)
+
+    blocks = range(share.place * rows, X.shape[0], share.count * rows)
+    if threads == 1 or len(blocks) < 2:
+        found = list(map(losses, blocks))
+    else:
+        with ThreadPoolExecutor(threads, "xmcjax-certificate") as pool:
+            found = list(pool.map(losses, blocks))
+    total, rounding = sum(value for value, _ in found), sum(part for _, part in found)
     total, rounding = share.total(np.array([total, rounding])).tolist()
     flat = wide.ravel()
     return float(flat @ flat / 2 + total), rounding

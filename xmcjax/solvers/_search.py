@@ -50,6 +50,7 @@ class Search:
             together, or none of them does.
         start: dual variables in the dual set that the first attempt begins with; None for those of 0.
         share: of this process in certifying; None where it is alone.
+        threads: of certifying.
 
     Attributes:
         found: the best that is certified; before the first attempt its gap is infinite.
@@ -68,10 +69,11 @@ class Search:
         agreed: Callable[[float], float] = float,
         start: sp.csr_array | None = None,
         share: Share | None = None,
+        threads: int = 1,
     ):
         self.start = sp.csr_array((0, 0)) if start is None else start
         self._given, self.tol, self._k, self._agreed = (X, y, formulation, C), tol, k, agreed
-        self._share = share
+        self._share, self._threads = share, threads
         self.found = Certified(np.zeros((0, 0)), sp.csr_array((0, 0)), np.inf, -np.inf, 0.0)
         self.gap = np.inf
 
@@ -98,7 +100,8 @@ class Search:
         for _ in range(_ATTEMPTS):
             ended = method(target, self.found.alpha if self.found.W.size else self.start)
             X, y, formulation, C = self._given
-            found = certified(X, y, ended.alpha, formulation, C, self.tol, ended.W, self._k, self._share)
+            W, (k, share, threads) = ended.W, (self._k, self._share, self._threads)
+            found = certified(X, y, ended.alpha, formulation, C, self.tol, W, k, share, threads=threads)
             self.keep(found)
             if ended.gap > target or not self.unsolved or left() < 1:
                 return

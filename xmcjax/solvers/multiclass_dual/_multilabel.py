@@ -141,7 +141,7 @@ class _Methods:
         dense = multiplied_densely(self._rows)
         self._splits = (dense or min(n, d) <= _FEW) and _admm_dense.fits(n, d, labels.shape[1])
         self._patience = _PATIENCE if dense else _LONG_PATIENCE
-        self._search = Search(X, labels, _FORM, costs, tol, start=start)
+        self._search = Search(X, labels, _FORM, costs, tol, start=start, threads=threads)
 
     def solved(self, native: bool) -> Solution:
         search, ascent = self._search, self._ascent if native else self._in_jax

@@ -80,7 +80,7 @@ class _Methods:
         self._shared = dict(seed=seed, threads=threads)
         self._passes, self._newton_steps, self._violation = Passes(), 0, np.inf
         self._steps: _admm_dense.Method | None = None
-        self._search = Search(self._X, y, formulation, C, tol, start=start)
+        self._search = Search(self._X, y, formulation, C, tol, start=start, threads=threads)
         self._observe = observe
 
     def solved(self) -> dict:

@@ -88,8 +88,8 @@ def run(
         backend: "native", the C++ kernels, in which the numbers of JAX's settings do not matter; "dense"
             or "jnp", plain JAX, of :func:`xmcjax.linops.make`; "auto" takes native where it is built and
             the default device is a CPU, else what suits X.
-        threads: of one solution in the native kernels. It changes no sum of one against the rest and of
-            Lee-Lin-Wahba, which come out equal to the bit.
+        threads: of one solution in the native kernels, and of its certificate. It changes no sum of one
+            against the rest and of Lee-Lin-Wahba, which come out equal to the bit.
         tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default: P is then above its
             minimum by no more than that part of it. The gap that counts is worked out in float64 from the
             dual variables and the weights that are returned. Where their rounding to float32 keeps it above
@@ -129,7 +129,7 @@ def run(
     size: dict[str, Any] = dict(classes=m, backend=backend, threads=threads)
     problem = multiclass_problem(X, y, formulation=formulation, C=C, **size)
     X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, problem.op.dtype)
-    search = Search(X, np.asarray(problem.y), formulation, C, tol, start=begin)
+    search = Search(X, np.asarray(problem.y), formulation, C, tol, start=begin, threads=threads)
     before, reason = 0, "epochs and Newton steps in plain JAX: there is no native library, or another device"
     if native:  # the C of the rows differ
         assert isinstance(C, np.ndarray)

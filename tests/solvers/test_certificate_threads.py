@@ -1,0 +1,57 @@
+"""The certificate of the dual solvers on several threads."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.support.problems import svm_problem
+from xmcjax.solvers import _certified, _search
+from xmcjax.solvers import multiclass_dual as md
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("formulation", ["ww", "llw", "topk_beta"])
+def test_threads_change_no_bit(monkeypatch, formulation, sparse):
+    X, y = svm_problem(n=90, d=6, m=4)
+    X = sp.csr_array(X.astype(np.float32)) if sparse else X.astype(np.float32)
+    rng = np.random.default_rng(0)
+    alpha = rng.uniform(0, 0.3, size=(len(y), 4))
+    alpha[np.arange(len(y)), y] = 0
+    monkeypatch.setattr(_certified, "_SCORES", 8 * 4 * 7)  # blocks of seven rows
+    workers = set()
+    product = _certified._rounding
+
+    def noted(*given):
+        workers.add(threading.current_thread().name)
+        return product(*given)
+
+    monkeypatch.setattr(_certified, "_rounding", noted)
+    C = rng.uniform(0.5, 2, size=len(y)) if formulation == "ww" else 0.7
+    given = X, y, sp.csr_array(alpha), formulation, C, 1e-9
+    one = _certified.certified(*given, k=2)
+    assert workers == {threading.current_thread().name}
+    workers.clear()
+    three = _certified.certified(*given, k=2, threads=3)
+    assert workers and all(name.startswith("xmcjax-certificate") for name in workers)
+    assert (three.primal, three.dual, three.rounding) == (one.primal, one.dual, one.rounding)
+    np.testing.assert_array_equal(three.W, one.W)
+
+
+def test_a_problem_is_certified_on_its_threads(monkeypatch):
+    X, y = svm_problem(n=60, d=5, m=3)
+    seen = []
+    certified = _search.certified
+
+    def noted(*given, threads, **more):
+        seen.append(threads)
+        return certified(*given, threads=threads, **more)
+
+    monkeypatch.setattr(_search, "certified", noted)
+    for backend in ("auto", "dense"):
+        seen.clear()
+        found = md.run(X.astype(np.float32), y, backend=backend, threads=2)
+        assert found.gap <= 1e-3 and set(seen) == {2}, backend
