@@ -143,15 +143,18 @@ def one(method: str, scaling: str, partition: int, cells: Cells, options: Option
 
 
 def run(options: Options) -> dict:
-    """All runs, those that are stored taken from their cells."""
-    cells = Cells(options, "p003_figures_3_4", listed=("methods", "scalings", "partitions"))
-    runs = []
+    """What is asked for, and with it all that is stored of the same rows, of other methods too."""
+    listed = ("methods", "scalings", "partitions")
+    cells = Cells(options, "p003_figures_3_4", listed=listed)
     for partition in options.partitions:
         for scaling in options.scalings:
             for method in options.methods:
-                asked = dict(method=method, scaling=scaling, partition=partition)
                 work = functools.partial(one, method, scaling, partition, cells, options)
-                runs.append(asked | cells.get(work, **asked))
+                cells.get(work, method=method, scaling=scaling, partition=partition)
+    keys = [name.removesuffix("s") for name in listed]
+    found = [(asked, run) for asked, run in cells.alike() if "first" not in asked]
+    runs = [{key: asked[key] for key in keys} | run for asked, run in found]
+    runs.sort(key=lambda r: (r["partition"], SCALINGS.index(r["scaling"]), list(METHODS).index(r["method"])))
     return {"made": cells.made(), "rows": options.rows, "folds": options.folds, "runs": runs}
 
 

@@ -339,13 +339,14 @@ def one(name: str, method: str, split: int, cells: Cells, options: Options) -> d
 
 
 def run(options: Options) -> dict:
-    """All runs, those that are stored taken from their cells."""
+    """What is asked for, and with it all that is stored of the same sizes, of other sets and methods too."""
     cells = Cells(options, "p003_tables_1_2", listed=("sets", "methods", "splits"))
-    runs = []
     for name, split, method in itertools.product(options.sets, options.splits, options.methods):
         work = functools.partial(one, name, method, split, cells, options)
-        asked = dict(set=name, method=method, split=split)
-        runs.append(asked | cells.get(work, **asked, what="fit"))
+        cells.get(work, set=name, method=method, split=split, what="fit")
+    listed = ("set", "method", "split")
+    runs = [{key: asked[key] for key in listed} | found for asked, found in cells.alike(what="fit")]
+    runs.sort(key=lambda r: (SETS.index(r["set"]), r["split"], [*METHODS, *SVMS].index(r["method"])))
     return {"made": cells.made(), "folds": options.folds, "runs": runs}
 
 
