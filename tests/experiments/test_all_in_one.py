@@ -1,5 +1,6 @@
 """The experiments with all-in-one SVMs, on a set that comes with scikit-learn and on the authors' files."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -93,12 +94,24 @@ def test_the_benchmark_of_one_vs_rest_compares_the_same_problem(tmp_path):
 
 
 def test_speed_and_training_times(tmp_path):
-    options = figures_2_3.Options(out=tmp_path, small=True, log_C=(-1,)).chosen()
-    result = figures_2_3.run(options)
+    options = figures_2_3.Options(out=tmp_path, small=True).chosen()
+    result = figures_2_3.run(dataclasses.replace(options, log_C=(-1,), runs=2))
     assert [(r["kind"], r["count"]) for r in result["speed"]] == [("threads", 1), ("threads", 2)] * 2
     assert all(r["speed_up"] > 0 for r in result["speed"])
     assert all(r["converged"] for r in result["training"])
-    assert "| LIBLINEAR CS |" in figures_2_3.markdown(result)
+    orders = [r["order"] for r in result["training"]]
+    assert orders == [0] * 4 + [1] * 4
+    seconds, mark = figures_2_3.of_training(result, "liblinear cs", -1)
+    assert len(seconds) == 2 and mark == ""
+    text = figures_2_3.markdown(result)
+    assert f"| LIBLINEAR CS | {np.mean(seconds):.2f} ± " in text
+    for number, draw in enumerate((figures_2_3.draw_speed, figures_2_3.draw_training)):
+        assert_drawn(tmp_path / f"{number}.png", lambda axes, draw=draw: draw(result, axes))
+
+
+def test_the_processes_say_what_each_took():
+    seconds, processor = figures_2_3.on_processes("digits", "ww", 2)
+    assert seconds > 0 and len(processor) == 2 and min(processor) > 0
 
 
 def test_the_cost_model_is_fixed_by_one_and_two_processes(tmp_path, monkeypatch):
