@@ -9,7 +9,8 @@ from typing import Any
 
 from experiments import _report
 from experiments.papers._sources import ROOT, result_name, sources
-from experiments.papers.catalogue import ITEMS, PAPERS, STATUSES, Item
+from experiments.papers.catalogue import ITEMS, Item
+from experiments.papers.titles import PAPERS, STATUSES
 
 #: Of results that stand in the pages.
 RESULTS = ROOT / "experiments" / "results"

@@ -13,7 +13,8 @@ import tyro
 
 from experiments.papers import _pages as pages
 from experiments.papers import _sources as of_study
-from experiments.papers.catalogue import ITEMS, MEASURES, PAPERS, STATUSES, items
+from experiments.papers.catalogue import ITEMS, MEASURES, items
+from experiments.papers.titles import PAPERS, STATUSES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
