@@ -80,10 +80,14 @@ def test_the_parts_by_class_have_the_official_sizes(monkeypatch):
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("C", [0.01, 1.0])
-def test_splitting_and_cutting_planes_end_at_one_minimum(overlapping, k, C):
+@pytest.mark.parametrize("kind", ["recall", "precision"])
+def test_splitting_and_cutting_planes_end_at_one_minimum(overlapping, kind, k, C):
     X, y = overlapping[0].astype(np.float64), overlapping[1]
     right = one_hot(y, bool)
-    risk = svm_perf.RecallRisk(right, k * len(y))
+    if kind == "recall":
+        risk = svm_perf.RecallRisk(right, k * len(y))
+    else:
+        risk = svm_perf.PrecisionRisk(right, -(-len(y) // k))
     W, gap, start = _splitting.minimise(risk, right, X, C, 1e-3, None)
     assert gap <= 1e-3
     planes = _cutting_planes.Planes((X.shape[1], 4), np.float64)
@@ -94,6 +98,25 @@ def test_splitting_and_cutting_planes_end_at_one_minimum(overlapping, k, C):
     # from there a fit ends at its first check
     again = _splitting.minimise(risk, right, X, C, 1e-3, start)
     assert again[1] <= 1e-3
+
+
+@pytest.mark.parametrize("least", [1, 7, 20])
+@pytest.mark.parametrize("t", [0.1, 1.0])
+def test_the_step_of_precision_ends_at_its_minimum(least, t):
+    rng = np.random.default_rng(0)
+    right = one_hot(np.arange(20) % 3, bool)
+    risk, V, kept = svm_perf.PrecisionRisk(right, least), rng.normal(size=(20, 3)), None
+    for _ in range(200):
+        P, missed, kept = risk.labelling(V, t, kept)
+    assert sum(kept.values()) == pytest.approx(1) and all(a + b >= least for a, b in kept)
+    Z = V + t * (right - P)
+    value = np.square(Z - V).sum() / 2 + t * risk.value(Z)
+    # the largest lower bound of this form is the minimum
+    bound = t * (missed + np.vdot(P - right, V)) - t**2 * np.square(P - right).sum() / 2
+    assert bound <= value * (1 + 1e-9) and value - bound <= 0.01 * value
+    # P with its loss is a mixture of labellings: its plane is nowhere above R
+    for other in 3 * rng.normal(size=(200, 20, 3)):
+        assert missed + np.vdot(P - right, other) <= risk.value(other) + 1e-9
 
 
 def test_the_projection_of_the_splitting():

@@ -1,26 +1,25 @@
-"""½‖W‖² + C R(X W) for the risk R of Recall@k, by the alternating direction method of multipliers.
+"""½‖W‖² + C R(X W) for the risk R of Recall@k or Prec@k, by the alternating direction method of multipliers.
 
-With Y the right pairs as ones, [n, m], R is the support function of a set that is cheap to project onto,
+With Y the right pairs as ones, [n, m], and labellings P between 0 and 1 with a loss Δ(P),
 
-    R(Z) = n − ⟨Y, Z⟩ + max {⟨P, Z − Y⟩ : 0 ≤ P ≤ 1, Σ P ≤ most},
+    R(Z) = max_P Δ(P) + ⟨P − Y, Z⟩,
 
 so that with Z = X W, a penalty ρ and the scaled multipliers U (Boyd and others, 2011)
 
     W ← argmin ½‖W‖² + ρ/2 ‖X W − Z + U‖²      by the eigenvectors of XᵀX
-    Z ← V + t (Y − P),  V = X W + U,  t = C/ρ,  P = the projection of (V + (t − 1) Y) / t onto the set
+    Z ← argmin ½‖Z − V‖² + t R(Z) = V + t (Y − P),  V = X W + U,  t = C/ρ
     U ← V − Z.
 
 X W is replaced by OVER X W + (1 − OVER) Z of the step before. Every P gives a lower bound,
-C (n − ⟨P, Y⟩) − ½‖C Xᵀ(P − Y)‖², and the weights −C Xᵀ(P − Y), of which the end is certain.
+C Δ(P) − ½‖C Xᵀ(P − Y)‖², and the weights −C Xᵀ(P − Y), of which the end is certain.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-RHO = 0.02  # ρ over C; margins are 1 whatever the features are
 OVER = 1.6
 MAX_STEPS = 3_000
 CHECK = 10  # steps from one bound to the next
@@ -30,17 +29,19 @@ EXACT = 1e-6  # of a sum, relative
 
 
 class Start(NamedTuple):
-    """Z and U, [n, m], where a fit with another C can begin: as C/ρ is the same, so is U."""
+    """Where a fit with another C can begin: Z, U, as C/ρ is the same, both [n, m], and what a step keeps."""
 
     Z: np.ndarray
     U: np.ndarray
+    kept: Any = None
 
 
 def minimise(risk, right: np.ndarray, X: np.ndarray, C: float, tol: float, start: Start | None):
     """Weights [d, m], their relative duality gap, and a start for the next C.
 
     Args:
-        risk: with `value`, of scores [n, m], and `most`, the pairs that are called right at most.
+        risk: with `value`, of scores [n, m]; `rho`, ρ over C; and ``labelling(V, t, kept)``, the P of the
+            step in the dtype of V, Δ(P), and what it keeps for the next one, at first None.
         right: which pairs are right, [n, m].
         X: features [n, d].
         C: weight of the risk.
@@ -50,22 +51,21 @@ def minimise(risk, right: np.ndarray, X: np.ndarray, C: float, tol: float, start
     dtype = X.dtype
     Y = right.astype(dtype)
     values, vectors = np.linalg.eigh((X.T @ X).astype(np.float64))
-    rho, t = RHO * C, dtype.type(1 / RHO)
+    rho, t = risk.rho * C, dtype.type(1 / risk.rho)
     shrunk = (rho / (1 + rho * np.maximum(values, 0)))[:, None].astype(dtype)
     vectors = vectors.astype(dtype)
-    Z, U = start or Start(np.zeros_like(Y), np.zeros_like(Y))
+    Z, U, kept = start or Start(np.zeros_like(Y), np.zeros_like(Y))
     primal, dual, gap, best = np.inf, -np.inf, np.inf, np.zeros((X.shape[1], Y.shape[1]), dtype)
     for step in range(1, MAX_STEPS + 1):
         W = vectors @ (shrunk * (vectors.T @ (X.T @ (Z - U))))
         scores = X @ W
         V = dtype.type(OVER) * scores + dtype.type(1 - OVER) * Z + U
-        P = project((V + (t - 1) * Y) / t, risk.most)
+        P, missed, kept = risk.labelling(V, t, kept)
         Z = V + t * (Y - P)
         U = V - Z
         if step % CHECK and step != MAX_STEPS:
             continue
         of_dual = -dtype.type(C) * (X.T @ (P - Y))
-        missed = len(Y) - float(np.vdot(P, Y))
         dual = max(dual, C * missed - float(np.square(of_dual, dtype=np.float64).sum()) / 2)
         for found, of_found in ((W, scores), (of_dual, X @ of_dual)):
             value = float(np.square(found, dtype=np.float64).sum()) / 2 + C * risk.value(of_found)
@@ -74,7 +74,7 @@ def minimise(risk, right: np.ndarray, X: np.ndarray, C: float, tol: float, start
         gap = (primal - dual) / primal
         if gap <= tol:
             break
-    return best, gap, Start(Z, U)
+    return best, gap, Start(Z, U, kept)
 
 
 def project(A: np.ndarray, most: int) -> np.ndarray:

@@ -18,10 +18,11 @@ program's hundredth part, so that C weighs a sum over instances as in the other 
 Δ of recall is linear in the labelling, so that a pair is worth calling right by itself, z − 1 for a
 right and z for a wrong one, and the worst labelling calls the k n worthiest of those above 0.
 
-Prec@k is solved by cutting planes, as both are by the program, until the relative duality gap is
-TOL = 1e-3 (the program: a violation of 0.1 per cent) or MAX_ITERATIONS planes were made, which the gap
-then shows. Δ of recall is linear in the labelling, so that the step of :mod:`._splitting` for R is a
-projection, and Recall@k is solved by it to the gap, but for features that are sparse or too many.
+Both are solved by :mod:`._splitting` to a relative duality gap of TOL = 1e-3 (the program: a violation of
+0.1 per cent). Δ of recall is linear in the labelling, so that the step for R is a projection; that of
+precision is in :mod:`._precision_step`. Where features are sparse or too many, cutting planes, of which the
+program makes use, take their place, until the gap is reached or MAX_ITERATIONS planes were made, which
+the gap then shows.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ import dataclasses
 import numpy as np
 import scipy.sparse as sp
 
-from experiments.papers.p004.baselines import _cutting_planes, _splitting
+from experiments.papers.p004.baselines import _cutting_planes, _precision_step, _splitting
 from experiments.papers.p004.baselines._base import GRID, TOL, Fitted, linear, one_hot
 
 TOP = 8  # times n: the wrong pairs that are sorted at first
+RHO = {"recall": 0.02, "precision": 0.1}  # ρ over C; margins are 1 whatever the features are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,11 +53,7 @@ class RecallAt:
     def fit(self, X, y, C: float, start=None) -> Fitted:
         """See :class:`.Method`; `start` is of the splitting, or the planes, which no C changes."""
         right = one_hot(y, bool)
-        risk = RecallRisk(right, self.k * len(y))
-        if sp.issparse(X) or X.shape[1] > _splitting.MOST_FEATURES:
-            return _fit(risk, right, X, C, start)
-        W, gap, start = _splitting.minimise(risk, right, X, C, TOL, start)
-        return Fitted(linear(W), gap, start)
+        return _fit(RecallRisk(right, self.k * len(y)), right, X, C, start)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,12 +68,15 @@ class PrecisionAt:
     grid: tuple[float, ...] = GRID
 
     def fit(self, X, y, C: float, start=None) -> Fitted:
-        """See :class:`.Method`; `start` holds the planes, which no C changes."""
+        """See :class:`.Method`; `start` is of the splitting, or the planes, which no C changes."""
         right = one_hot(y, bool)
         return _fit(PrecisionRisk(right, -(-len(y) // self.k)), right, X, C, start)
 
 
 def _fit(risk, right, X, C: float, start) -> Fitted:
+    if not sp.issparse(X) and X.shape[1] <= _splitting.MOST_FEATURES:
+        W, gap, start = _splitting.minimise(risk, right, X, C, TOL, start)
+        return Fitted(linear(W), gap, start)
     shape = X.shape[1], right.shape[1]
     planes = _cutting_planes.Planes(shape, X.dtype) if start is None else start
     W, gap = _cutting_planes.minimise(planes, risk, X, C, TOL)
@@ -92,6 +93,14 @@ class RecallRisk:
 
     def __init__(self, right: np.ndarray, most: int):
         self.right, self.most = np.flatnonzero(right), min(most, right.size)
+        self.rho = RHO["recall"]
+
+    def labelling(self, V, t, kept) -> tuple[np.ndarray, float, None]:
+        """P of argmin ½‖Z − V‖² + t R(Z), the projection of (V + (t − 1) Y) / t, and n − ⟨P, Y⟩."""
+        Y = np.zeros_like(V)
+        Y.ravel()[self.right] = 1
+        P = _splitting.project((V + (t - 1) * Y) / t, self.most)
+        return P, len(self.right) - float(np.vdot(P, Y)), None
 
     def value(self, Z) -> float:
         """R."""
@@ -129,6 +138,20 @@ class PrecisionRisk:
 
     def __init__(self, right: np.ndarray, least: int):
         self.right, self.least = np.flatnonzero(right), least
+        self.wrong = np.flatnonzero(~right)
+        self.rho = RHO["precision"]
+
+    def labelling(self, V, t, kept) -> tuple[np.ndarray, float, _precision_step.Mixture]:
+        """P of argmin ½‖Z − V‖² + t R(Z), Δ(P), and the mixture of labellings that P is."""
+        n, scores = len(self.right), V.ravel().astype(np.float64)
+        sides = [places[np.argsort(-scores[places])] for places in (self.right, self.wrong)]
+        right, wrong = (scores[places] for places in sides)
+        begin, t = kept or {(0, self.least): 1.0}, float(t)
+        z_right, z_wrong, kept = _precision_step.nearest(right, wrong, t, self.least, begin)
+        P = np.empty_like(scores)
+        P[sides[0]], P[sides[1]] = 1 + (right - z_right) / t, (wrong - z_wrong) / t
+        missed = sum(weight * float(_precision_step.loss(n, *pair)) for pair, weight in kept.items())
+        return P.reshape(V.shape).astype(V.dtype), missed, kept
 
     def value(self, Z) -> float:
         """R."""
@@ -151,23 +174,14 @@ class PrecisionRisk:
         right = np.sort(scores[self.right])[::-1]
         scores[self.right] = -np.inf
         n, known = len(right), min(TOP * len(right), scores.size - len(right))
-        a = np.arange(n + 1)
         while True:
             # the largest wrong scores, falling
             wrong = np.sort(np.partition(scores, scores.size - known)[scores.size - known :])[::-1]
-            # with a given, more wrong pairs pay while n a / ((a+b) (a+b+1)) + z_(b+1) > 0, which falls
-            low, high = np.maximum(self.least - a, 0), np.full(n + 1, known)
-            while (open_ := low < high).any():
-                b = (low + high) // 2
-                pays = n * a / np.maximum((a + b) * (a + b + 1.0), 1) + wrong[np.minimum(b, known - 1)] > 0
-                low, high = np.where(open_ & pays, b + 1, low), np.where(open_ & ~pays, b, high)
-            if low.max() < known or known == scores.size - n:
+            called, values = _precision_step.numbers(right, wrong, self.least)
+            if called.max() < known or known == scores.size - n:
                 break
             known = min(TOP * known, scores.size - n)
         # n (1 − a/(a+b)) − Σ right that are called wrong + Σ wrong that are called right
-        sums = np.concatenate([[0.0], np.cumsum(right, dtype=np.float64)])
-        wrong_sums = np.concatenate([[0.0], np.cumsum(wrong, dtype=np.float64)])
-        values = n * (1 - a / np.maximum(a + low, 1)) - (sums[-1] - sums) + wrong_sums[low]
         at = int(values.argmax())
-        b = int(low[at])
-        return float(values[at]), right[at - 1] if at else np.inf, wrong[b - 1] if b else np.inf
+        b, value = int(called[at]), float(values[at] - right.sum(dtype=np.float64))
+        return value, right[at - 1] if at else np.inf, wrong[b - 1] if b else np.inf

@@ -1,0 +1,126 @@
+"""The step of :mod:`._splitting` for the risk of Prec@k.
+
+The worst labelling calls the a best of the right and the b best of the wrong pairs right, so that
+
+    R(Z) = max_{a, b} n (1 − a/(a + b)) + S_a(z_right) + S_b(z_wrong) − Σ z_right,   a + b ≥ least,
+
+with the sums S_j of the j largest. Its convex hull of labellings is that of mixtures π of such pairs of
+numbers, of which R has the loss of the mean. For one π, with v_i = Σ π (a ≥ i) and likewise u_i,
+
+    argmin ½‖Z − V‖² + t R_π(Z):   z_right = the nearest falling sequence to v_right − t (v_i − 1),
+
+with the scores in the order of V, and z_wrong likewise to v_wrong − t u_i. These are isotonic regressions.
+The best π is found by exchanges: weight goes from the pair of numbers with the least value at Z to that of
+the worst labelling, as far as the difference of the two falls to 0. Whatever π is, (V − Z)/t is a mixture
+of labellings less the right one, from which :mod:`._splitting` has its lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+EXCHANGES = 4  # in a step; the next one goes on with the mixture of the last
+HALVINGS = 7  # of the weight that is exchanged
+ENOUGH = 1e-4  # of the best value, over the number of right pairs
+LEAST = 1e-12  # weight that is kept
+
+#: Numbers (a, b) of right and of wrong pairs that are called right, and their weights, whose sum is 1.
+Mixture = dict[tuple[int, int], float]
+
+
+def loss(n: int, a: np.ndarray | int, b: np.ndarray | int):
+    """Δ of a right and b wrong pairs, n (1 − a/(a + b))."""
+    return n * (1 - a / np.maximum(np.add(a, b), 1))
+
+
+def numbers(right: np.ndarray, wrong: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best b for each a of 0 … n, and R + Σ z_right at them.
+
+    Args:
+        right: scores, falling.
+        wrong: the largest of them, falling; b is at most their number.
+        least: of a + b.
+    """
+    n, known = len(right), len(wrong)
+    a = np.arange(n + 1)
+    # with a given, more wrong pairs pay while n a / ((a+b) (a+b+1)) + z_(b+1) > 0, which falls
+    low, high = np.minimum(np.maximum(least - a, 0), known), np.full(n + 1, known)
+    while (open_ := low < high).any():
+        b = (low + high) // 2
+        pays = n * a / np.maximum((a + b) * (a + b + 1.0), 1) + wrong[np.minimum(b, known - 1)] > 0
+        low, high = np.where(open_ & pays, b + 1, low), np.where(open_ & ~pays, b, high)
+    return low, loss(n, a, low) + _sums(right) + _sums(wrong)[low]
+
+
+def nearest(
+    right: np.ndarray, wrong: np.ndarray, t: float, least: int, mixture: Mixture
+) -> tuple[np.ndarray, np.ndarray, Mixture]:
+    """argmin ½‖Z − V‖² + t R(Z), as far as a few exchanges lead.
+
+    Args:
+        right: V of the right pairs, falling, float64.
+        wrong: of the wrong ones, likewise.
+        t: weight of R.
+        least: of a + b.
+        mixture: to begin with.
+
+    Returns:
+        Z of both in the same order, and the mixture.
+    """
+    n = len(right)
+
+    def at(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
+        pairs, weights = np.array(list(mixture)), np.array(list(mixture.values()))
+        v, u = (_tails(pairs[:, side], weights, size) for side, size in ((0, n), (1, len(wrong))))
+        return _falling(right - t * (v - 1)), _falling(wrong - t * u)
+
+    Z = at(mixture)
+    for _ in range(EXCHANGES):
+        b, values = numbers(*Z, least)
+        best = int(values.argmax())
+        new, value = (best, int(b[best])), _values(n, Z)
+        found = {pair: value(pair) for pair in mixture}
+        old = min(found, key=lambda pair: found[pair])
+        mean = sum(weight * found[pair] for pair, weight in mixture.items())
+        if new == old or values[best] - mean <= ENOUGH * n:
+            break
+
+        def exchanged(weight: float, old=old, new=new, before: Mixture = mixture) -> Mixture:
+            return {**before, old: before[old] - weight, new: before.get(new, 0.0) + weight}
+
+        low, high = 0.0, mixture[old]
+        weight, Z = high, at(exchanged(high))
+        if _values(n, Z)(new) < _values(n, Z)(old):
+            for _ in range(HALVINGS):
+                weight = (low + high) / 2
+                Z = at(exchanged(weight))
+                ahead = _values(n, Z)(new) > _values(n, Z)(old)
+                low, high = (weight, high) if ahead else (low, weight)
+        kept: Mixture = {pair: part for pair, part in exchanged(weight).items() if part > LEAST}
+        total = sum(kept.values())
+        mixture = {pair: part / total for pair, part in kept.items()}
+    return *Z, mixture
+
+
+def _values(n: int, Z: tuple[np.ndarray, np.ndarray]) -> Callable[[tuple[int, int]], float]:
+    """R + Σ z_right as it is for a pair of numbers."""
+    right, wrong = (_sums(z) for z in Z)
+    return lambda pair: float(loss(n, *pair) + right[pair[0]] + wrong[pair[1]])
+
+
+def _falling(values: np.ndarray) -> np.ndarray:
+    return isotonic_regression(values, increasing=False).x
+
+
+def _sums(values: np.ndarray) -> np.ndarray:
+    """Of none, of the first, of the first two …"""
+    return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+
+
+def _tails(numbers: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
+    """For each place i of 1 … size the weight of those that are at least i."""
+    counts = np.bincount(numbers, weights, minlength=size + 1)
+    return np.cumsum(counts[::-1])[::-1][1:]
