@@ -297,7 +297,9 @@ ITEMS = (
     Item(
         *("002", "piecewise-bound", "a piecewise linear bound (3.1)", "done"),
         *("experiments.papers.p002.piecewise", "p002_piecewise.png"),
-        "the paper rejects it for three reasons and has no experiment; each reason is measured here",
+        "the paper rejects it for three reasons and has no experiment: Nelder and Mead hardly find slopes "
+        "from three classes on, kinks stop L-BFGS, and a tree of two terms at a time, which can be "
+        "constructed for any number of classes, couples them",
     ),
     Item(
         *(
@@ -346,10 +348,11 @@ ITEMS = (
         "p003_cost.md",
     ),
     Item(
-        *("003", "crf", "chains of labels (section 7.1)", "partly", "experiments.papers.p003.chains"),
+        *("003", "crf", "chains of labels (section 7.1)", "done", "experiments.papers.p003.chains"),
         "p003_chains.md",
-        "the paper has neither formulas nor numbers; the digits of naics2017's codes stand in for a set of "
-        "label sequences, run with 60 of them so far",
+        "the paper has neither formulas nor numbers; on the six digits of 1,000 codes of naics2017, three "
+        "draws, transitions raise the likelihood of a digit and those codes among the predicted ones that "
+        "there are (49 to 56%), and digits right by marginals from 64.7 to 65.2%, but not by Viterbi's path",
         "solvers.kernel_multinomial, estimators",
     ),
     Item(
