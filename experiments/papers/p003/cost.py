@@ -219,6 +219,7 @@ def markdown(result: dict) -> str:
     both = [*result["classes"], *result["nodes"]]
     times = [(f"{r['seconds']:.3f}", f"{r['first_seconds']:.2f}", r["newton_steps"]) for r in both]
     text += _report.markdown_table(header, [a + b for a, b in zip(rows, times, strict=True)])
+    text += "\nOne Newton step stands for none, where nonlinear conjugate gradients end by themselves.\n"
     if "blocked" in result:
         b = result["blocked"]
         text += (

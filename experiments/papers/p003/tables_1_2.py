@@ -416,7 +416,8 @@ def markdown(result: dict) -> str:
         text += f"\nThe largest relative duality gap of an SVM is {max(gaps):.1g}.\n"
     header = ("set", "method", "P / C", "P, only children merged", "product, ms", "over F1's", "fit, s")
     header += ("over F1's", "Newton / CG steps", "CV fold, s", "evaluations of Ψ")
-    text += "\n" + _report.markdown_table(header, times) + "\n"
+    text += "\n" + _report.markdown_table(header, times)
+    text += "\nOne Newton step stands for none, where nonlinear conjugate gradients end by themselves.\n\n"
     return text + beside_the_paper(result)
 
 
