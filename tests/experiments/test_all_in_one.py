@@ -112,6 +112,12 @@ def test_speed_and_training_times(tmp_path):
 def test_the_processes_say_what_each_took():
     seconds, processor = figures_2_3.on_processes("digits", "ww", 2)
     assert seconds > 0 and len(processor) == 2 and min(processor) > 0
+    rows = [dict(formulation="ww", kind="processes", count=c, busiest=b) for c, b in ((1, 3.0), (2, 2.0))]
+    rows.append(dict(formulation="llw", kind="processes", count=1, busiest=7.0))
+    assert [figures_2_3.drawn_work(rows, row) for row in rows] == [1.0, 1.5, 1.0]
+    for row, seconds in zip(rows, (3.1, 9.0, 10.0), strict=True):
+        row |= dict(together=row["busiest"], median=seconds)
+    assert [figures_2_3.drawn_beside_work(rows, row) for row in rows] == [False, False, True]
 
 
 def test_the_cost_model_is_fixed_by_one_and_two_processes(tmp_path, monkeypatch):
