@@ -287,7 +287,8 @@ def draw_speed(result: dict, axes) -> None:
     most = max(r["count"] for r in result["speed"])
     axes.plot([1, most], [1, most], ":", color="grey")
     axes.set(xlabel="threads or processes", ylabel="speed-up")
-    axes.legend()
+    if axes.get_legend_handles_labels()[0]:  # beside other work there may be none
+        axes.legend()
 
 
 def draw_training(result: dict, axes) -> None:
