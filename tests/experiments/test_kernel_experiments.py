@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -46,9 +47,12 @@ def test_hierarchy_small(tmp_path):
     )
     result = tables_1_2.run(options)
     assert [(r["method"], r["split"]) for r in result["runs"]] == [
-        (method, split) for split in (0, 1) for method in ("F", "H1", "HSΔ")
+        (method, split) for split in (0, 1) for method in ("H1", "F", "HSΔ")
     ]
-    unit, row, svm = result["runs"][:3]
+    # with another list of methods those that are stored are shown too
+    again = tables_1_2.run(dataclasses.replace(options, methods=("F",), splits=(1,)))
+    assert again["runs"] == result["runs"]
+    row, unit, svm = result["runs"][:3]
     assert (row["C"], row["P"], row["hyperparameters"]) == (63, 96, 3) and unit["v"] == [1.0]
     for run in result["runs"]:
         assert run["accuracy"] > 0.3 and run["precision"] > run["accuracy"]
