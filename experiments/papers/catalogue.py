@@ -394,11 +394,11 @@ ITEMS = (
     Item(
         *("004", "table-1", "top-1 to top-10 accuracy, Caltech 101 Silhouettes", "partly"),
         *("experiments.papers.p004.table_1", "p004_table_1.md"),
-        "on parts with the likely numbers by class of the official ones, which are not here, the "
-        "top-k SVMs are within 1.1 points of the paper but for one cell of 78, TopPush ended as "
-        "published within 2.1, and SVM-perf, solved to its gap, within 2.0 (Recall@k) and 1.7 (Prec@1, at "
-        "C = 0.01 alone); Recall@2 to @10 have one minimum. Not on these parts: Prec@5 and Prec@10, "
-        "WSABIE++, and TopPush run to its minimum, of which the notes have most on the other parts",
+        "on parts with the likely numbers by class of the official ones, which are not here, the top-k SVMs "
+        "are within 1.1 points of the paper but for one cell of 78, TopPush ended as published within 2.1, "
+        "and SVM-perf, solved to its gap, within 2.0 (Recall@k) and 1.7 (Prec@1 and Prec@5, at C = 0.01 "
+        "alone); Recall@2 to @10 have one minimum. Not on these parts: Prec@10, WSABIE++, and TopPush run "
+        "to its minimum, of which the notes have the last two on the other parts",
     ),
     Item(
         *("004", "table-1-indoor", "the same on MIT Indoor 67", "not here"),

@@ -109,7 +109,7 @@ PAPERS = {
         "has the sizes of the official parts by the only rule found that gives them to the image, the top-k "
         "SVMs are within 1.1 points of the paper at every rank, but top-20 SVM alpha is 1.5 below at top-1. "
         "On the second, in which every class has its share, they are 3 to 7 points below. Recall@k and "
-        "Prec@1 of SVM-perf are minima here, to a gap of 1e-3, and are 1.2 to 1.6 points better than the "
+        "Prec@k of SVM-perf are minima here, to a gap of 1e-3, and are 1.0 to 1.6 points better than the "
         "paper's at top-1 and up to 2.0 worse at top-3 to top-5, perhaps because the published program ends "
         "early.",
     ),
