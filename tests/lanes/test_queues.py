@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from tests.support.internals import queues
+from tests.support.lanes import small
+from xmcjax.lanes import OneVsAll, make_trainer
+from xmcjax.losses import MARGIN_LOSSES
 
 #      root
 #     /    \
@@ -98,3 +101,17 @@ def test_only_what_leads_to_the_wanted_labels():
 def test_nothing_to_do():
     assert queues.LabelQueue(np.zeros(0, int)).finished
     assert queues.TreeQueue(PARENTS, np.zeros(0, int)).finished
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_a_label_that_a_queue_gives_twice_is_handed_out_twice(loss):
+    """A cluster gives a task again where a worker was silent; the worker may still be at it."""
+    X, Y = small()
+    options, results = OneVsAll(loss=MARGIN_LOSSES[loss], block_size=3), []
+    trainer = make_trainer(X, Y, None, None, options, results.append, None)
+    trainer.run(queues.LabelQueue(np.array([3, 3, 1, 3, 1, 2])))
+    assert sorted(result.label for result in results) == [1, 1, 2, 3, 3, 3]
+    for label in (1, 3):
+        one, *others = [result for result in results if result.label == label]
+        for other in others:
+            np.testing.assert_array_equal(other.values, one.values)

@@ -60,7 +60,8 @@ class NewtonTrainer(Trainer):
 
     def _solve(self, queue: Queue, place: int) -> None:
         jobs: collections.deque[Job] = collections.deque()
-        begun: dict[int, Job] = {}  # of which no result was handed out yet, by label
+        # Of which no result was handed out yet, by identity: a cluster may give a label to a worker twice.
+        begun: dict[int, Job] = {}
         self._with_room(place, lambda size: self._solve_in_lanes(queue, place, size, jobs, begun))
 
     def _solve_in_lanes(
@@ -79,7 +80,7 @@ class NewtonTrainer(Trainer):
                 if len(jobs) < idle:
                     jobs.extend(self._problems.jobs(self._to_be_solved(queue, idle)))
                 some = [jobs.popleft() for _ in range(min(idle, len(jobs)))]
-                begun |= {job.label: job for job in some}
+                begun |= {id(job): job for job in some}
                 lanes.start(some)
             if not lanes.busy:
                 self._end(queue, begun, waiting())
@@ -114,12 +115,12 @@ class NewtonTrainer(Trainer):
     def _end(self, queue: Queue, begun: dict[int, Job], solved: list[Solved]) -> None:
         """Hands out what has been solved."""
         for end in solved:
-            end = self._solutions.certified(end)
+            job, end = end.job, self._solutions.certified(end)
             if self._options.init.tree:
                 queue.done(end.job.label, end.w, end.bias)
             if self._wanted is None or end.job.label in self._wanted:
                 self._output.result(self._solutions.result(end))
-            begun.pop(end.job.label)
+            begun.pop(id(job))
 
     def _hand_out_starts(self, queue: Queue) -> None:
         lanes = self._asked_for(0)
