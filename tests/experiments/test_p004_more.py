@@ -108,7 +108,7 @@ def test_the_step_of_precision_ends_at_its_minimum(least, t):
     risk, V, kept = svm_perf.PrecisionRisk(right, least), rng.normal(size=(20, 3)), None
     for _ in range(200):
         P, missed, kept = risk.labelling(V, t, kept)
-    assert sum(kept.values()) == pytest.approx(1) and all(a + b >= least for a, b in kept)
+    assert kept and sum(kept.values()) == pytest.approx(1) and all(a + b >= least for a, b in kept)
     Z = V + t * (right - P)
     value = np.square(Z - V).sum() / 2 + t * risk.value(Z)
     # the largest lower bound of this form is the minimum
