@@ -159,12 +159,13 @@ struct List {
   }
 };
 
-// D ∘ (X V) of the listed pieces: as many warps as the GPU holds take one after the other.
+// D ∘ (X V) of the listed pieces, or X V where D is null: as many warps as the GPU holds take one after the
+// other.
 template <class T>
 struct Scores {
   Rows<T> rows;
   const T* v;  // [p, lanes]
-  const T* d;  // [m, lanes]
+  const T* d;  // [m, lanes] or null
   Sums<T> sums;
   const Item* list;
   const int32_t* total;
@@ -176,7 +177,7 @@ struct Scores {
     for (int64_t k = warp; k < count; k += warps) {
       const Item item = list[k];
       const int32_t start = load(rows.start + item.piece), stop = load(rows.stop + item.piece);
-      const T* scale = d + int64_t(load(rows.row + item.piece)) * panel.lanes;
+      const int64_t row = int64_t(load(rows.row + item.piece)) * panel.lanes;
       T* to = sums.of(item.piece, rows.m, panel.lanes);
       EACH(t) {
         const int32_t lane = panel.first + item.tile * kWarp + t;
@@ -184,7 +185,8 @@ struct Scores {
           Pack<T, 1> total_of_lane = {{T(0)}};
           for (int32_t g = start; g < stop; ++g)
             add_group<1>(rows, g, v, panel.lanes, false, lane, total_of_lane);
-          to[lane] = load(scale + lane) * total_of_lane.of[0];
+          const T scores = total_of_lane.of[0];
+          to[lane] = d == nullptr ? scores : load(d + row + lane) * scores;
         }
       }
     }
