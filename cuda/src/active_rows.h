@@ -249,13 +249,12 @@ struct Columns {
   // The next entries of a mask, in their order, of which it is cleared.
   XMCJAX_BODY void add(uint32_t& mask, Each<int32_t>& at, Each<T>& x, int32_t lane_of_tile,
                        Each<T>& total) const {
+    const int count = count_bits(mask);  // of those that are left
     int32_t row[kAtOnce];
     T factor[kAtOnce];
-    bool there[kAtOnce];
     XMCJAX_UNROLL
     for (int u = 0; u < kAtOnce; ++u) {
-      there[u] = mask != 0;
-      const int i = there[u] ? lowest_bit(mask) : 0;
+      const int i = u < count ? lowest_bit(mask) : 0;
       row[u] = from(at, i);
       factor[u] = from(x, i);
       mask &= mask - 1;
@@ -265,10 +264,10 @@ struct Columns {
       T loaded[kAtOnce];
       XMCJAX_UNROLL
       for (int u = 0; u < kAtOnce; ++u)
-        loaded[u] = there[u] && lane < panel.lanes ? load(c + int64_t(row[u]) * panel.lanes + lane) : T(0);
+        loaded[u] = u < count && lane < panel.lanes ? load(c + int64_t(row[u]) * panel.lanes + lane) : T(0);
       XMCJAX_UNROLL
       for (int u = 0; u < kAtOnce; ++u)
-        if (there[u]) total[t] = multiply_add(factor[u], loaded[u], total[t]);
+        if (u < count) total[t] = multiply_add(factor[u], loaded[u], total[t]);
     }
   }
 };
