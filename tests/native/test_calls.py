@@ -26,6 +26,10 @@ SIZES_OF_CALLS = {
     "instance_dual": INSTANCES,
     "instance_gap": INSTANCES,
     "softmax_hessian": {"rows": 64},
+    "softmax_solve": {"rows": 64},
+    "softmax_blocks": {"rows": 64},
+    "softmax_solve_csr": {"features": 4},
+    "softmax_diagonal": {"features": 4},
 }
 # Those that XLA makes too.
 OF_XLA = [name for name in schema.CALLS if name not in schema.METHODS]
