@@ -24,7 +24,9 @@ def _scores(kind, dtype, *, n=700, classes=7, twins=False):
     X, y = helpers.sparse_set(n, 40, classes, dtype=dtype)
     weight = np.random.default_rng(4).choice([0.0, 0.5, 2.0], n)
     problem = helpers.problem(KINDS[kind](X), y, 0.3, intercept=True, weight=weight)
-    with native.twins() if twins else contextlib.nullcontext():
+    with native.twins() if twins else contextlib.nullcontext(), pytest.MonkeyPatch.context() as patch:
+        # in the dtype that is asked for
+        patch.setattr("xmcjax.solvers.multinomial._scores._FEW", 1 << 60)
         scores = block_newton.scores_of(problem, precise=True, threads=2)
     return scores, X.toarray().astype(np.float64), y, weight
 
@@ -95,9 +97,11 @@ def test_native_conjugate_gradients_are_those_of_numpy(kind, dtype, classes):
             found.append((direction.products, direction.fall, turned(direction.x)))
             residuals.append(r)
         (products, *one), (expected, *other) = found
-        assert abs(products - expected) <= (0 if dtype == np.float64 else 1)
+        assert abs(products - expected) <= (0 if dtype == np.float64 else 2)
         if products == expected:
-            for a, b in zip((*one, residuals[0]), (*other, residuals[1]), strict=True):
+            largest = float(np.max(np.abs(right)))
+            np.testing.assert_allclose(residuals[0], residuals[1], atol=max(close, 1e-5) * largest)
+            for a, b in zip(one, other, strict=True):
                 np.testing.assert_allclose(a, b, rtol=close, atol=close * float(np.max(np.abs(b))))
         assert one[0] == pytest.approx(float(np.vdot(right, one[1])), rel=1e-3)
         np.testing.assert_allclose(one[1].mean(axis=1), 0, atol=1e-5)

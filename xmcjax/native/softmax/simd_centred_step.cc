@@ -121,23 +121,32 @@ void softmax_diagonal(const SoftmaxDiagonalArgs<T>& a, int64_t first, int64_t la
   const Poll poll;
   for (int64_t j = first; j < last; ++j) {
     T* sum = a.inverse + j * m;
-    std::fill(sum, sum + m, T(0));
-    const auto add = [&](int64_t i, T c) {
-      const T* p = a.P + i * m;
-      each_wide<T>(m, [&](int64_t k, int64_t count) {
-        const Wide<T> pk = load_some(p + k, count);
-        store_some(sum + k, count, load_some(sum + k, count) + c * pk * (T(1) - pk));
-      });
-    };
     const bool weights = j < a.Xt.n;
+    const auto of = [&](int64_t i, int64_t k, int64_t count) {
+      const Wide<T> p = load_some(a.P + i * m + k, count);
+      return p * (T(1) - p);
+    };
     if (weights) {
       poll(entries(a.Xt, j) * (m / kWide<T> + 1));
-      for (int64_t e = a.Xt.offset[j]; e < a.Xt.offset[j + 1]; ++e)
-        add(a.Xt.column[e], a.weight[a.Xt.column[e]] * a.Xt.value[e] * a.Xt.value[e]);
+      const int64_t begin = a.Xt.offset[j], end = a.Xt.offset[j + 1];
+      const auto c = [&](int64_t e) { return a.weight[a.Xt.column[e]] * a.Xt.value[e] * a.Xt.value[e]; };
+      each_wide<T>(m, [&](int64_t k, int64_t count) {
+        Wide<T> one{}, other{};
+        int64_t e = begin;
+        for (; e + 1 < end; e += 2) {
+          one += c(e) * of(a.Xt.column[e], k, count);
+          other += c(e + 1) * of(a.Xt.column[e + 1], k, count);
+        }
+        if (e < end) one += c(e) * of(a.Xt.column[e], k, count);
+        store_some(sum + k, count, one + other);
+      });
     } else {
+      std::fill(sum, sum + m, T(0));
       for (int64_t i = 0; i < a.Xt.d; ++i) {
         poll(m / kWide<T> + 1);
-        add(i, a.weight[i]);
+        each_wide<T>(m, [&](int64_t k, int64_t count) {
+          store_some(sum + k, count, load_some(sum + k, count) + a.weight[i] * of(i, k, count));
+        });
       }
     }
     const T ridge = weights ? a.ridge : a.last_ridge;

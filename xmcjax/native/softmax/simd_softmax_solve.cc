@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "core/aligned.h"
@@ -16,7 +17,7 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-constexpr int64_t kSample = 2000;  // of the rows that tell which curvatures are large
+constexpr int64_t kSample = 1000;  // of the rows that tell which curvatures are large
 
 template <class T>
 inline double dot(const T* a, const T* b, int64_t size) {
@@ -159,10 +160,13 @@ class Block {
       level = some_[rank];
     }
     chosen_.clear();
-    double taken = 0;
-    for (int64_t i = 0; i < n_; ++i)
-      if (w_[i] > level) chosen_.push_back(i), taken += double(w_[i]);
-    return all - taken;
+    const T above = std::nextafter(level, std::numeric_limits<T>::max());
+    each_wide<T>(n_, [&](int64_t i, int64_t count) {
+      for (unsigned mask = at_least(load_some(w_.get() + i, count), above); mask; mask &= mask - 1)
+        chosen_.push_back(i + __builtin_ctz(mask));
+    });
+    for (int64_t i : chosen_) all -= double(w_[i]);
+    return all;
   }
 
   // √w x of the rows that are chosen, [features, rows], filled up with zeros
@@ -171,13 +175,15 @@ class Block {
     const int64_t count = int64_t(chosen_.size());
     width_ = (count + N - 1) / N * N;
     S_.assign(size_t(f_ * width_), T(0));
-    for (int64_t r = 0; r < count; ++r) root_[r] = std::sqrt(w_[chosen_[r]]);
+    for (int64_t r = 0; r < count; ++r) {
+      root_[r] = std::sqrt(w_[chosen_[r]]);
+      // where its first feature is
+      chosen_[r] += chosen_[r] / a_.rows * a_.rows * (f_ - 1);
+    }
     for (int64_t j = 0; j < f_; ++j) {
       T* s = S_.data() + j * width_;
-      for (int64_t r = 0; r < count; ++r) {
-        const int64_t b = chosen_[r] / a_.rows, i = chosen_[r] % a_.rows;
-        s[r] = root_[r] * a_.X[(b * f_ + j) * a_.rows + i];
-      }
+      const T* x = a_.X + j * a_.rows;
+      for (int64_t r = 0; r < count; ++r) s[r] = root_[r] * x[chosen_[r]];
     }
   }
 

@@ -142,7 +142,7 @@ _BIAS = 1e-9
 # A matrix of so many rows NumPy inverts as fast as LAPACK's own calls, which are imported first.
 _SMALL = 64
 # Of the rows that tell which curvatures are large.
-_SAMPLE = 2000
+_SAMPLE = 1000
 
 
 def rows_of_a_block(d: int) -> int:

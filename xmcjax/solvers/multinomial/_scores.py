@@ -22,7 +22,7 @@ _BLOCK_NUMBERS = 1 << 17
 _LEAST_ROWS, _MOST_ROWS = 64, 512
 
 # Multiplications of a product up to which conjugate gradients keep the dtype of the scores: it costs nothing.
-_FEW = 1 << 20
+_FEW = 1 << 17
 # Of weights, λ and curvatures, between which float32 has them and what conjugate gradients make of them.
 _LEAST, _MOST = 1e-25, 1e25
 
@@ -81,8 +81,8 @@ class _Scores:
         """Numbers of the instances [n], to be multiplied by scores."""
         return numbers[None, :] if self.axis == 0 else numbers[:, None]
 
-    def product(self, V: np.ndarray) -> np.ndarray:
-        """X V, in the dtype of X."""
+    def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """X V, in the dtype of the scores; the array `out` may be taken for it."""
         raise NotImplementedError
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
@@ -184,12 +184,13 @@ class DenseScores(_Scores):
             whole[last, : A.shape[1], : self.n - last * self._rows] = A[last * self._rows :].T
         return whole
 
-    def product(self, V: np.ndarray) -> np.ndarray:
-        W = V[:, :-1].astype(self.dtype)
-        U = np.empty((len(V), self.n), self.dtype)
-        for part in self.parts(W.size):
-            U[:, part] = W @ self._X[part].T
-        U += V[:, -1:].astype(self.dtype)
+    def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        V = V.astype(self.dtype, copy=False)
+        U = np.empty((len(V), self.n), self.dtype) if out is None else out
+        for part in self.parts(V.size):
+            U[:, part] = V[:, :-1] @ self._X[part].T
+        if np.any(V[:, -1]):
+            U += V[:, -1:]
         return U
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
@@ -257,9 +258,10 @@ class SparseScores(_Scores):
         )
         self._working: tuple[np.ndarray, np.ndarray] | None = None
 
-    def product(self, V: np.ndarray) -> np.ndarray:
+    def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         V = V.astype(self.dtype, copy=False)
-        U = self._times(self._X, V[:-1])
+        U = np.empty((self.n, V.shape[1]), self.dtype) if out is None else out
+        self._product(self._X, np.ascontiguousarray(V[:-1]), U)()
         if np.any(V[-1]):
             U += V[-1]
         return U

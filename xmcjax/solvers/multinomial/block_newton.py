@@ -30,8 +30,9 @@ from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of
 from xmcjax.solvers.multinomial._state import HParams, State, starting_weights_on_the_host
 
-# CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these.
-_LEAST_FORCING, _MOST_FORCING = 0.1, 0.3
+# CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these; with
+# a Kronecker product, with which a step takes dozens of products with the Hessian, between larger ones.
+_FORCING, _FORCING_OF_FACTORS = (0.1, 0.3), (0.3, 0.5)
 MAX_CG = 250
 # Tolerance below which scores in float32 do not do where X has float64.
 _PRECISE = 1e-5
@@ -152,8 +153,8 @@ class Host:
         self._point: Point | None = None
         #: the right side at the last point, and λ of it
         self._right: tuple[RightSide, float] | None = None
-        #: probabilities that are of no use any more
-        self._spare: np.ndarray | None = None
+        #: probabilities and scores that are of no use any more
+        self._spare: tuple[np.ndarray | None, np.ndarray | None] = None, None
         self._weights: tuple[np.ndarray, np.ndarray] | None = None
         self._tolerance = 0.0
 
@@ -204,7 +205,7 @@ class Host:
         if self._at_zero and self._gram is not None:
             return _preconditioners.Stop(0.0, np.inf)
         forcing = np.sqrt(float(state.gradient_norm) / float(state.scale))
-        part = float(np.clip(forcing, _LEAST_FORCING, _MOST_FORCING)) ** 2
+        part = float(np.clip(forcing, *(_FORCING if self._factors is None else _FORCING_OF_FACTORS))) ** 2
         wanted = hp.tolerance > 0 and hp.gradient_tolerance is None and not larger
         return _preconditioners.Stop(part, _LEFT * self._small(hp, float(state.value)) if wanted else 0.0)
 
@@ -219,7 +220,8 @@ class Host:
     def _widened(self, point: Point) -> Point:
         """The point, with scores in the dtype of X from now on."""
         self._scores = scores_of(self._problem, True, threads(self._problem))
-        self._right = self._spare = self._preconditioner = self._factors = None
+        self._right = self._preconditioner = self._factors = None
+        self._spare = None, None
         self._point = self._at(point.V)
         return self._point
 
@@ -246,7 +248,7 @@ class Host:
             V = np.vstack([np.asarray(state.W, np.float64), np.asarray(state.bias, np.float64)])
             self._point = self._at(self._laid_out(V))
             self._larger, self._at_zero, self._preconditioner, self._factors = [], False, None, None
-            self._right = self._spare = None
+            self._right, self._spare = None, (None, None)
         return self._point
 
     def _stated(self, hp: HParams, scale: float, steps: int, inner: int, status: Status) -> State:
@@ -316,7 +318,7 @@ class Host:
             made = kept and self._factors is not None
             if not made and isinstance(self._scores, DenseScores) and self._factors_pay():
                 self._factors, self._age = _preconditioners.factors(self._scores, self._narrow(point)), 0
-            if self._factors is None:
+            if self._factors is None or not isinstance(self._scores, DenseScores):
                 self._preconditioner = _preconditioners.diagonal(self._scores, self._narrow(point), l2)
             else:
                 self._preconditioner = _preconditioners.kronecker(self._scores, self._factors, l2)
@@ -355,8 +357,8 @@ class Host:
         V, wd, dd = self._whole_step(point, direction)
         value = l2 / 2 * right.square + point.now.value
         rounding = 4 * float(np.finfo(scores.dtype).eps) * abs(value)
-        U = scores.product(direction)
-        free, self._spare = self._spare, None
+        (free, scores_before), self._spare = self._spare, (None, None)
+        U = scores.product(direction, scores_before)
         P = np.empty_like(U) if free is None else free
         if -slope <= rounding:
             whole = self._point_at(point, V, U, scores.along(point.Z, U, 1.0, P))
@@ -367,10 +369,12 @@ class Host:
             fall = l2 * t * (wd + t / 2 * dd) + now.value - point.now.value
             along = l2 * (wd + t * dd) + now.slope
             if abs(along) <= _SLOPE * abs(slope) and fall <= _ARMIJO * t * slope + rounding:
-                self._spare = point.now.P
                 if t != 1:
-                    V, U = point.V + t * direction, np.asarray(t, U.dtype) * U
-                return self._point_at(point, V, U, now)
+                    V = point.V + t * direction
+                    U *= U.dtype.type(t)
+                moved = self._point_at(point, V, U, now)
+                self._spare = point.now.P, point.Z
+                return moved
             low, high = (t, high) if along < 0 else (low, t)
             curvature = l2 * dd + now.curvature
             t -= along / curvature if curvature > 0 else -t
