@@ -135,7 +135,9 @@ def test_native_blocks_are_those_of_numpy(dtype, n):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lam", [10.0, 1.0, 1e-3])
-def test_the_gap_is_that_which_is_promised(kind, dtype, lam):
+@pytest.mark.parametrize("few", [0, 1 << 60], ids=["narrow", "as given"])
+def test_the_gap_is_that_which_is_promised(kind, dtype, lam, few, monkeypatch):
+    monkeypatch.setattr("xmcjax.solvers.multinomial._scores._FEW", few)
     X, y = helpers.sparse_set(dtype=dtype)
     problem = helpers.problem(KINDS[kind](X), y, lam, intercept=True)
     solution = multinomial.run(problem, "block_newton", multinomial.HParams(1e-5, 100))
@@ -279,6 +281,27 @@ def test_numbers_that_float32_does_not_have(kind, scale, monkeypatch):
     assert solution.status == Status.CONVERGED
     assert solution.history[-1].steps <= plain.history[-1].steps + 5
     assert solution.value == pytest.approx(plain.value, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_goes_on_in_float64_where_float32_does_not_do(kind, monkeypatch):
+    """Of scores of some 1e4 that cancel, float32 leaves nothing that tells the classes apart."""
+    monkeypatch.setattr("xmcjax.solvers.multinomial._scores._FEW", 0)
+    widened, plain = [], block_newton.Host._widened
+
+    def noted(host, point):
+        widened.append(host)
+        return plain(host, point)
+
+    monkeypatch.setattr(block_newton.Host, "_widened", noted)
+    X, y = helpers.sparse_set()
+    X = X.toarray()
+    X[:, 0] = 1e4 + 3 * (y % 2)
+    made = helpers.problem(X if kind == "dense" else sp.csr_matrix(X), y, 1e-3, intercept=True)
+    solution = multinomial.run(made, "block_newton", multinomial.HParams(1e-4, 500))
+    assert widened
+    assert solution.status == Status.CONVERGED
+    assert solution.gap <= 1e-4
 
 
 def test_products_in_parts_are_those_in_one(monkeypatch):

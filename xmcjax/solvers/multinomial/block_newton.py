@@ -30,8 +30,8 @@ from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of
 from xmcjax.solvers.multinomial._state import HParams, State, starting_weights_on_the_host
 
-# CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these; with
-# a Kronecker product, with which a step takes dozens of products with the Hessian, between larger ones.
+# CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these;
+# with a Kronecker product, where a step takes dozens of products with the Hessian, between larger ones.
 _FORCING, _FORCING_OF_FACTORS = (0.1, 0.3), (0.3, 0.5)
 MAX_CG = 250
 # Tolerance below which scores in float32 do not do where X has float64.
