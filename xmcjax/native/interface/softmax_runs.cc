@@ -92,14 +92,12 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
            [&](int64_t first, int64_t last, double* part) { kernel(first, last, part); });
   };
   const auto step = [&](T a, double* sums) {
-    over(3, sums, [&](int64_t first, int64_t last, double* part) {
-      of.centred_step(args, a, first, last, part);
-    });
+    over(3, sums,
+         [&](int64_t first, int64_t last, double* part) { of.centred_step(args, a, first, last, part); });
   };
   const auto turn = [&](T by) {
-    over(0, nullptr, [&](int64_t first, int64_t last, double* part) {
-      of.centred_turn(args, by, first, last, part);
-    });
+    over(0, nullptr,
+         [&](int64_t first, int64_t last, double* part) { of.centred_turn(args, by, first, last, part); });
   };
   std::fill(args.x, args.x + size, T(0));
   std::fill(p, z, T(0));
@@ -107,9 +105,7 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
   step(T(0), now);
   turn(T(0));
   const double most = std::max(args.least[0] * now[0], args.least[1]);
-  const auto enough = [&] {
-    return now[0] <= most || (now[1] <= args.least[2] && now[2] <= args.least[3]);
-  };
+  const auto enough = [&] { return now[0] <= most || (now[1] <= args.least[2] && now[2] <= args.least[3]); };
   double products = 0, fall = 0;
   if (enough()) {
     std::copy(z, z + size, args.x);
@@ -118,15 +114,13 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
     while (products < args.max_steps && now[0] > 0) {
       parallel(args.X.n, kRows, args.threads,
                [&](int64_t first, int64_t last) { of.softmax_curved(args, p, first, last); });
-      parallel(args.X.d, kRows, args.threads, [&](int64_t first, int64_t last) {
-        of.matmat(args.Xt, args.U, q, m, first, last);
-      });
+      parallel(args.X.d, kRows, args.threads,
+               [&](int64_t first, int64_t last) { of.matmat(args.Xt, args.U, q, m, first, last); });
       if (args.intercept) of.softmax_sums(args.U, args.X.n, m, q + args.X.d * m);
       ++products;
       double along = 0;
-      over(1, &along, [&](int64_t first, int64_t last, double* part) {
-        of.centred_along(args, first, last, part);
-      });
+      over(1, &along,
+           [&](int64_t first, int64_t last, double* part) { of.centred_along(args, first, last, part); });
       if (!(along > 0)) break;
       const double before = now[0], a = before / along;
       fall += a * before;

@@ -202,12 +202,12 @@ void softmax_moved(const SoftmaxMovedArgs<T>& a, int64_t first, int64_t last, do
   }
 }
 
-#define XMCJAX_BOTH(T)                                                                             \
-  template void centred_turn<T>(const SoftmaxSolveCsrArgs<T>&, T, int64_t, int64_t, double*);      \
-  template void centred_along<T>(const SoftmaxSolveCsrArgs<T>&, int64_t, int64_t, double*);        \
-  template void centred_step<T>(const SoftmaxSolveCsrArgs<T>&, T, int64_t, int64_t, double*);      \
-  template void softmax_diagonal<T>(const SoftmaxDiagonalArgs<T>&, int64_t, int64_t);              \
-  template void softmax_right_side<T>(const SoftmaxRightSideArgs<T>&, int64_t, int64_t, double*);  \
+#define XMCJAX_BOTH(T)                                                                            \
+  template void centred_turn<T>(const SoftmaxSolveCsrArgs<T>&, T, int64_t, int64_t, double*);     \
+  template void centred_along<T>(const SoftmaxSolveCsrArgs<T>&, int64_t, int64_t, double*);       \
+  template void centred_step<T>(const SoftmaxSolveCsrArgs<T>&, T, int64_t, int64_t, double*);     \
+  template void softmax_diagonal<T>(const SoftmaxDiagonalArgs<T>&, int64_t, int64_t);             \
+  template void softmax_right_side<T>(const SoftmaxRightSideArgs<T>&, int64_t, int64_t, double*); \
   template void softmax_moved<T>(const SoftmaxMovedArgs<T>&, int64_t, int64_t, double*);
 XMCJAX_BOTH(float)
 XMCJAX_BOTH(double)

@@ -154,10 +154,10 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
   }
 }
 
-#define XMCJAX_BOTH(T)                                                                   \
+#define XMCJAX_BOTH(T)                                                                        \
   template void softmax_curved<T>(const SoftmaxSolveCsrArgs<T>&, const T*, int64_t, int64_t); \
-  template void softmax_sums<T>(const T*, int64_t, int64_t, T*); \
-  template void softmax_along<T>(const SoftmaxAlongArgs<T>&, int64_t, int64_t, double*); \
+  template void softmax_sums<T>(const T*, int64_t, int64_t, T*);                              \
+  template void softmax_along<T>(const SoftmaxAlongArgs<T>&, int64_t, int64_t, double*);      \
   template void softmax_along_by_class<T>(const SoftmaxAlongByClassArgs<T>&, int64_t, int64_t, double*);
 XMCJAX_BOTH(float)
 XMCJAX_BOTH(double)

@@ -22,7 +22,8 @@ constexpr int64_t kSample = 1000;  // of the rows that tell which curvatures are
 template <class T>
 inline double dot(const T* a, const T* b, int64_t size) {
   Wide<T> sum{};
-  each_wide<T>(size, [&](int64_t j, int64_t count) { sum += load_some(a + j, count) * load_some(b + j, count); });
+  each_wide<T>(size,
+               [&](int64_t j, int64_t count) { sum += load_some(a + j, count) * load_some(b + j, count); });
   return double(total(sum));
 }
 
@@ -39,7 +40,8 @@ template <class T>
 class Directions {
  public:
   explicit Directions(const SoftmaxSolveArgs<T>& args)
-      : a_(args), f_(args.features), K_(args.classes), size_(f_ * K_), p_(size_), q_(size_), z_(size_), mean_(f_) {}
+      : a_(args), f_(args.features), K_(args.classes), size_(f_ * K_), p_(size_), q_(size_), z_(size_),
+        mean_(f_) {}
 
   void run(Reference<const T*, T*> hessian) {
     std::fill(a_.x, a_.x + size_, T(0));
@@ -67,7 +69,8 @@ class Directions {
         if (now <= most || residual_is_small()) break;
         const T turn = T(now / before);
         each_wide<T>(size_, [&](int64_t j, int64_t count) {
-          store_some(p_.get() + j, count, load_some(z_.get() + j, count) + turn * load_some(p_.get() + j, count));
+          store_some(p_.get() + j, count,
+                     load_some(z_.get() + j, count) + turn * load_some(p_.get() + j, count));
         });
       }
     }
@@ -116,7 +119,8 @@ template <class T>
 class Block {
  public:
   explicit Block(const SoftmaxBlocksArgs<T>& args)
-      : a_(args), f_(args.features), n_(args.blocks * args.rows), w_(n_), A_(f_ * f_), L_(f_ * f_), root_(n_) {
+      : a_(args), f_(args.features), n_(args.blocks * args.rows), w_(n_), A_(f_ * f_), L_(f_ * f_),
+        root_(n_) {
     for (int64_t i = 0; i < n_; ++i) mass_ += double(a_.weight[i]);
   }
 
@@ -154,7 +158,8 @@ class Block {
     if (a_.most < n_) {
       some_.clear();
       for (int64_t i = 0, by = std::max<int64_t>(1, n_ / kSample); i < n_; i += by) some_.push_back(w_[i]);
-      const int64_t count = int64_t(some_.size()), most = int64_t(double(count) * double(a_.most) / double(n_));
+      const int64_t count = int64_t(some_.size()),
+                    most = int64_t(double(count) * double(a_.most) / double(n_));
       const int64_t rank = std::min(most, count - 1);
       std::nth_element(some_.begin(), some_.begin() + rank, some_.end(), std::greater<T>());
       level = some_[rank];
@@ -194,7 +199,8 @@ class Block {
       constexpr int C = decltype(count)::value;
       int64_t j = k;
       for (; j + thin::kFeatures <= f_; j += thin::kFeatures)
-        thin::gradient_tile<C, thin::kFeatures>(S + j * width_, S + k * width_, f_, width_, A_.get() + k * f_ + j);
+        thin::gradient_tile<C, thin::kFeatures>(S + j * width_, S + k * width_, f_, width_,
+                                                A_.get() + k * f_ + j);
       for (; j < f_; ++j)
         thin::gradient_tile<C, 1>(S + j * width_, S + k * width_, f_, width_, A_.get() + k * f_ + j);
     });
@@ -249,7 +255,7 @@ void softmax_blocks(const SoftmaxBlocksArgs<T>& a, int64_t first, int64_t last) 
   for (int64_t k = first; k < last; ++k) block(k);
 }
 
-#define XMCJAX_BOTH(T)                                                               \
+#define XMCJAX_BOTH(T)                                                                 \
   template void softmax_solve<T>(const SoftmaxSolveArgs<T>&, Reference<const T*, T*>); \
   template void softmax_blocks<T>(const SoftmaxBlocksArgs<T>&, int64_t, int64_t);
 XMCJAX_BOTH(float)
