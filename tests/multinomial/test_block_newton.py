@@ -99,8 +99,9 @@ def test_native_conjugate_gradients_are_those_of_numpy(kind, dtype, classes):
         (products, *one), (expected, *other) = found
         assert abs(products - expected) <= (0 if dtype == np.float64 else 2)
         if products == expected:
-            largest = float(np.max(np.abs(right)))
-            np.testing.assert_allclose(residuals[0], residuals[1], atol=max(close, 1e-5) * largest)
+            # the last steps of float32 are of rounding
+            apart = 2e-2 if dtype == np.float32 else 1e-5
+            np.testing.assert_allclose(*residuals, rtol=0, atol=apart * float(np.max(np.abs(right))))
             for a, b in zip(one, other, strict=True):
                 np.testing.assert_allclose(a, b, rtol=close, atol=close * float(np.max(np.abs(b))))
         assert one[0] == pytest.approx(float(np.vdot(right, one[1])), rel=1e-3)
