@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import minimize
 
 from tests.attack.scales import prepare
 from tests.support.internals import lane_certificate
@@ -178,3 +179,60 @@ def test_features_that_are_whole_numbers(dtype, convert):
         return [found[label] for label in range(3)]
 
     assert biases(convert(dense.astype(dtype))) == pytest.approx(biases(convert(dense.astype(np.float32))))
+
+
+def _least(X, y, loss, penalty, C):
+    """The minimum, by L-BFGS-B on positive and negative parts of the weights, along a path of C."""
+    A = np.hstack([X, np.ones((len(X), 1))])
+    A = np.hstack([A, -A])
+    size = np.sqrt((A * A).mean(axis=0))
+
+    def objective(u, C):
+        u = u / size
+        w, m = u[: len(u) // 2] + u[len(u) // 2 :], y * (A @ u)
+        s = np.maximum(0, 1 - m)
+        q = s if loss == "squared_hinge" else np.minimum(s, 1)
+        fall = 2 * q if loss == "squared_hinge" else q
+        of_w, slope = PENALTIES_OF_PARTS[penalty](w)
+        f = of_w.sum() + C * (q * q if loss == "squared_hinge" else q * (s - q / 2)).sum()
+        return f, (np.concatenate([slope, slope]) - C * (A.T @ (y * fall))) / size
+
+    u = np.zeros(A.shape[1])
+    for part in 1e-4, 1e-3, 1e-2, 0.1, 1.0:
+        options = dict(maxiter=20_000, maxfun=40_000, maxcor=50, ftol=1e-14, gtol=1e-12)
+        found = minimize(
+            objective, u, (part * C,), "L-BFGS-B", True, bounds=[(0, None)] * len(u), options=options
+        )
+        u = found.x
+    return found.fun
+
+
+PENALTIES_OF_PARTS = {
+    "l1": lambda w: (w, np.ones(len(w))),
+    "elastic_net": lambda w: (w / 2 + w * w / 4, 0.5 + w / 2),
+    "huber": lambda w: (np.where(w < 1, w * w / 2, w - 0.5), np.clip(w, 0, 1)),
+}
+# Rows, features, loss, penalty, C: each ended CONVERGED at 1.01 to 11 times its minimum.
+OTHERWISE_MISLED = [
+    (50, 40, "squared_hinge", "l1", 100.0),
+    (50, 40, "squared_hinge", "elastic_net", 1e3),
+    (30, 24, "squared_hinge", "huber", 1e3),
+    (30, 24, "huber_hinge", "l1", 1e3),
+]
+
+
+@pytest.mark.parametrize(("n", "d", "loss", "penalty", "C"), OTHERWISE_MISLED)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_converged_with_another_penalty_is_at_the_minimum(n, d, loss, penalty, C, dtype):
+    rng = np.random.default_rng(0)
+    X = np.abs(rng.normal(size=(n, d))) * 20
+    y = X @ rng.normal(size=d) + 100 * rng.normal(size=n) > 0
+    X = X.astype(dtype)
+    model = OneVsAllClassifier(loss, penalty=penalty, C=C, clip=0).fit(X, y)
+    assert model.status_ == [Status.CONVERGED]
+    X, signs = X.astype(float), np.where(y, 1.0, -1.0)
+    w, b = model.coef_[0].astype(float), float(model.intercept_[0])
+    m = signs * (X @ w + b)
+    of_w, _ = PENALTIES_OF_PARTS[penalty](np.abs(np.append(w, b)))
+    value = of_w.sum() + C * np.asarray(MARGIN_LOSSES[loss].value(m)).sum()
+    assert value <= (1 + GAP) * _least(X, signs, loss, penalty, C)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xmcjax.lanes._certificate import GAP, Certifier
+from xmcjax.lanes._certificate import GAP, Certifier, PenalisedCertifier
 from xmcjax.lanes._clipping import EXPECTED, Clipping, CloserLook, make_clipping
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._lanes import Solved
@@ -13,7 +13,7 @@ from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._results import LabelResult, made, without_positives
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._training_data import TrainingData
-from xmcjax.penalties import L2
+from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status
 
 
@@ -44,17 +44,22 @@ class Solutions:
         self._closer_look = CloserLook(X, objective)
         self._whole = self._sparsifier is not None or options.init.tree  # weights are needed as they are
         self.clipping: Clipping | None = None if self._whole else self._clipping
-        self.certifier: Certifier | None = None
+        self.certifier: Certifier | PenalisedCertifier | None = None
+        # whole numbers and bools are those of the operator: NumPy has no rounding of theirs
+        real = X if X.dtype.kind == "f" else X.astype(self._dtype)
+        problem = real, options.loss, data.row_weight, l2_bias
         if isinstance(options.penalty, L2):
-            # whole numbers and bools are those of the operator: NumPy has no rounding of theirs
-            real = X if X.dtype.kind == "f" else X.astype(self._dtype)
-            self.certifier = Certifier(real, options.loss, data.row_weight, l2_bias)
+            self.certifier = Certifier(*problem)
+        elif type(options.penalty).conjugate is not Penalty.conjugate:
+            self.certifier = PenalisedCertifier(*problem, options.penalty)
 
     def certified(self, end: Solved) -> Solved:
         """With the status that is certain in float64, and weights that are better where rounding ended it."""
         if not end.doubtful:
             return end
         assert self.certifier is not None
+        if self.certifier.believes(end.w, end.status, end.active):
+            return end
         job = end.job
         y, c = self._objective.targets(job.positives, job.positive_weight, job.negative_weight, np.float64)
         found = self.certifier.certified(end.w, end.bias, y, c)
