@@ -15,6 +15,7 @@ from tests.support.lanes import small, train
 from tests.support.primal_references import Problem, margin_loss
 from xmcjax import OneVsAllClassifier, lanes
 from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.penalties import L2
 from xmcjax.solvers import REMEDY, Status
 
 LOSSES = [name for name, loss in MARGIN_LOSSES.items() if loss.smooth]
@@ -105,7 +106,7 @@ def test_a_bound_lies_below_the_minimum_though_rounding_keeps_a_free_bias_from_i
     # Separable, and C so large that margins stand below 1 by their rounding alone.
     X, labels = prepare(None)[number]
     X, y, C = size * X, np.where(labels == 1, 1.0, -1.0), 1e4
-    label = lane_certificate._Label(X, MARGIN_LOSSES["squared_hinge"], 0.0, y, np.full(len(y), C))
+    label = lane_certificate._Label(X, MARGIN_LOSSES["squared_hinge"], 0.0, y, np.full(len(y), C), L2())
     fit = label.certified(np.zeros(X.shape[1]), 0.0)
     scores = X @ fit.w + fit.bias
     least = Problem(X, 0.0, 1.0).minimum(*margin_loss("squared_hinge", y, C, 1.0), 1)
@@ -236,3 +237,46 @@ def test_converged_with_another_penalty_is_at_the_minimum(n, d, loss, penalty, C
     of_w, _ = PENALTIES_OF_PARTS[penalty](np.abs(np.append(w, b)))
     value = of_w.sum() + C * np.asarray(MARGIN_LOSSES[loss].value(m)).sum()
     assert value <= (1 + GAP) * _least(X, signs, loss, penalty, C)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "huber_hinge"])
+@pytest.mark.parametrize("init", ["mean_separating", "zero"])
+@pytest.mark.parametrize("penalty", ["l2", "huber"])
+def test_few_large_rows_are_solved_from_any_start(loss, init, penalty):
+    """Steps from one point end at max_iter, at up to 250 times the minimum."""
+    rng = np.random.default_rng(0)
+    X, y = 30 * rng.normal(size=(30, 60)), rng.integers(0, 3, 30)
+    model = OneVsAllClassifier(loss, init, penalty=penalty, clip=0).fit(X, y)
+    assert set(model.status_) == {Status.CONVERGED}
+    least = Problem(X, 1.0, 1.0).minimum
+    signs, w = np.where(y == 0, 1.0, -1.0), np.append(model.coef_[0], model.intercept_[0])
+    assert np.abs(w).max() < 1  # where Huber's penalty is ½ w², too
+    value = float(MARGIN_LOSSES[loss].value(signs * (X @ w[:-1] + w[-1])).sum()) + w @ w / 2
+    assert value <= (1 + GAP) * least(*margin_loss(loss, signs, 1.0, 1.0), 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        few = OneVsAllClassifier(loss, init, penalty=penalty, clip=0, max_iter=3).fit(X, y)
+    assert set(few.status_) == {Status.MAX_STEPS}  # as it was asked for
+
+
+@pytest.mark.parametrize("init", ["ova_primal", "ova_primal_pp"])
+def test_a_free_bias_of_a_label_without_positives_is_a_start(init):
+    """It is best at −∞: from −358, where no row had a curvature, every search failed."""
+    rng = np.random.default_rng(0)
+    X, y = 0.01 * rng.normal(size=(31, 17)), rng.integers(0, 8, 31)
+    for C in 0.01, 1.0:
+        model = OneVsAllClassifier("logistic", init, C=C, clip=0, regularise_intercept=False).fit(X, y)
+        assert set(model.status_) == {Status.CONVERGED}
+        zero = OneVsAllClassifier("logistic", "zero", C=C, clip=0, regularise_intercept=False).fit(X, y)
+        np.testing.assert_allclose(model.intercept_, zero.intercept_, rtol=1e-2)
+
+
+def test_a_failed_search_is_no_end_where_float64_goes_on(monkeypatch):
+    """The certificate reaches the tolerance of the label, and says so."""
+    start = "xmcjax.lanes._problems.Problems.nearest_bias"
+    monkeypatch.setattr(start, lambda problems, positives, bias: -358.0)
+    rng = np.random.default_rng(0)
+    X, y = 0.01 * rng.normal(size=(31, 17)), rng.integers(0, 8, 31)
+    options = dict(C=0.01, clip=0, regularise_intercept=False)
+    model = OneVsAllClassifier("logistic", "ova_primal", **options).fit(X, y)
+    assert set(model.status_) == {Status.CONVERGED}

@@ -35,7 +35,7 @@ from xmcjax.lanes._job import Job
 from xmcjax.lanes._lanes import Lanes, Solved
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
-from xmcjax.penalties import Penalty
+from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 from xmcjax.solvers.host_newton import conjugate_gradients, halved
 
@@ -48,6 +48,8 @@ _ROUNDING = 1e-4
 _STIFF = 4e3
 # The same of κ C s ‖x‖² ‖w‖² / 2 R(w) with another penalty: of 145 fits none was misled by 0.1% below 3,000.
 _STIFF_PENALISED = 1e3
+# Entries of X up to which a lane that its steps have ended is retried, and a path is taken.
+_RETRIED, _ON_A_PATH = 1_000_000, 10_000_000
 # Factors of C between the problems of a path; Newton steps of each, and the part of f of the decrement at
 # its end.
 _FACTORS, _PATH_STEPS, _PATH_DECREMENT = (10.0, 3.0), 200, 1e-5
@@ -88,23 +90,67 @@ class _Point(NamedTuple):
     gradient_bias: float
 
 
-class Certifier:
-    """The problems of labels over the same features, with ½ ‖w‖² as the penalty.
+class _Certifier:
+    """The problems of labels over the same features.
 
     Args:
         X: CSR or dense [n, d].
         loss: φ.
         weight: C s of the rows, [1] or [n].
         l2_bias: r; negative for no bias.
+        penalty: R, of the weights and, r times it, of the bias.
+        retries: whether lanes that ``max_steps`` has ended are looked at, where products with X are cheap.
     """
 
-    def __init__(self, X: Any, loss: MarginLoss, weight: np.ndarray, l2_bias: float):
+    def __init__(
+        self,
+        X: Any,
+        loss: MarginLoss,
+        weight: np.ndarray,
+        l2_bias: float,
+        penalty: Penalty | None = None,
+        retries: bool = False,
+    ):
         self._X, self._loss, self._r = X, loss, float(l2_bias)
-        epsilon, mean = float(np.finfo(X.dtype).eps), _mean_curvature(X, loss, weight)
+        self._penalty = L2() if penalty is None else penalty
+        self._mean = _mean_curvature(X, loss, weight)
         # Xᵀ ℓ' is wrong by ε Σ |ℓ'| ‖x‖ ≤ ε (2 κ f Σ c ‖x‖²)^½ or so, the minimum by half the square of that
-        self._wrong = 16 * epsilon**2 * mean if np.isfinite(mean) else 0.0
-        # Where the loss of a row moves it little, the model errs little where rows leave the loss in a step.
-        self._stiff = not mean <= _STIFF
+        self._wrong = 16 * float(np.finfo(X.dtype).eps) ** 2 * self._mean if np.isfinite(self._mean) else 0.0
+        entries = X.nnz if sp.issparse(X) else X.size
+        self._doubted = {Status.LINE_SEARCH_FAILED} | (
+            {Status.MAX_STEPS} if retries and entries <= _RETRIED else set()
+        )
+        self._takes_paths = entries <= _ON_A_PATH
+        self._op: LinOp | None = None
+        self._making = threading.Lock()
+
+    def certified(
+        self, w: np.ndarray, bias: float, y: np.ndarray, c: np.ndarray, tolerance: float = np.inf
+    ) -> Certified:
+        """The weights, or better ones, with their gap.
+
+        Args:
+            w, bias: of the lane.
+            y: targets, [n].
+            c: C s c of the rows, [n].
+            tolerance: on ‖∇f‖, which better ones are to keep as well.
+        """
+        with _in_float64(), on_host():
+            kind = _Label if isinstance(self._penalty, L2) else _PenalisedLabel
+            part = 1 / self._mean if self._mean > 1 else 1.0
+            label = kind(self._X, self._loss, self._r, y, c, self._penalty, tolerance)
+            return label.certified(w, bias, self._operator if self._takes_paths else None, part)
+
+    def _operator(self) -> LinOp:
+        """X in float64, made where it is needed first."""
+        with self._making:
+            if self._op is None:
+                self._op = linops.make(sp.csr_array(self._X), np.float64)
+            return self._op
+
+
+class Certifier(_Certifier):
+    """With ½ ‖w‖² as the penalty; arguments as of the base."""
 
     def doubts(self, status: int, value: float, gradient_norm: float, active: float) -> bool:
         """Whether the end of a lane is to be looked at.
@@ -114,47 +160,27 @@ class Certifier:
             active: rows with a slope or a curvature, times the larger weight of the label's rows.
         """
         if status != Status.CONVERGED:
-            return status == Status.LINE_SEARCH_FAILED
+            return status in self._doubted
         # The solver has settled that the Newton decrement is small. What may have misled it is rounding, and
         # rows that leave the loss in the step that it models.
         if self._wrong * active > _ROUNDING:
             return True
+        # Where the loss of a row moves it little, the model errs little where rows leave the loss in a step.
+        stiff = not self._mean <= _STIFF
         # ‖∇f‖²/2 bounds f − min f, but for a bias that is free
-        return self._stiff and (self._r == 0 or gradient_norm**2 / 2 > GAP * value)
+        return stiff and (self._r == 0 or gradient_norm**2 / 2 > GAP * value)
 
     def believes(self, w: np.ndarray, status: int, active: float) -> bool:
         """Whether the weights that were asked for settle a doubt: here they do not."""
         return False
 
-    def certified(self, w: np.ndarray, bias: float, y: np.ndarray, c: np.ndarray) -> Certified:
-        """The weights, or better ones, with their gap.
 
-        Args:
-            w, bias: of the lane.
-            y: targets, [n].
-            c: C s c of the rows, [n].
-        """
-        with _in_float64():
-            return _Label(self._X, self._loss, self._r, y, c).certified(w, bias)
-
-
-class PenalisedCertifier:
-    """The problems of labels with another penalty R, which has a ``conjugate``.
-
-    Args:
-        X, loss, weight, l2_bias: as of :class:`Certifier`.
-        penalty: of the weights and, l2_bias times it, of the bias.
-    """
-
-    def __init__(self, X: Any, loss: MarginLoss, weight: np.ndarray, l2_bias: float, penalty: Penalty):
-        self._X, self._loss, self._r, self._penalty = X, loss, float(l2_bias), penalty
-        self._mean = _mean_curvature(X, loss, weight)
-        self._op: LinOp | None = None
-        self._making = threading.Lock()
+class PenalisedCertifier(_Certifier):
+    """With another penalty, which has a ``conjugate``; arguments as of the base."""
 
     def doubts(self, status: int, value: float, gradient_norm: float, active: float) -> bool:
         """Whether the weights at the end of a lane are asked for; arguments as of :class:`Certifier`."""
-        return status in (Status.CONVERGED, Status.LINE_SEARCH_FAILED)
+        return status == Status.CONVERGED or status in self._doubted
 
     def believes(self, w: np.ndarray, status: int, active: float) -> bool:
         """Whether a lane that ended with these weights cannot have been misled."""
@@ -164,21 +190,7 @@ class PenalisedCertifier:
             w = w.astype(np.float64)
             # 2 R(w) / ‖w‖² stands for the 1 that ½ ‖w‖² has for its curvature
             slack = float(w @ w) / (2 * _sum(self._penalty, w, 1.0)) if w.any() else 0.0
-            wrong = 16 * float(np.finfo(self._X.dtype).eps) ** 2 * self._mean * slack * active
-            return bool(self._mean * slack <= _STIFF_PENALISED and wrong <= _ROUNDING)
-
-    def certified(self, w: np.ndarray, bias: float, y: np.ndarray, c: np.ndarray) -> Certified:
-        """As of :class:`Certifier`."""
-        with _in_float64(), on_host():
-            label = _PenalisedLabel(self._X, self._loss, self._r, y, c, self._penalty)
-            return label.refined(w, bias, self._operator, min(1.0, 1 / self._mean) if self._mean > 0 else 1.0)
-
-    def _operator(self) -> LinOp:
-        """X in float64, made where it is needed first."""
-        with self._making:
-            if self._op is None:
-                self._op = linops.make(sp.csr_array(self._X), np.float64)
-            return self._op
+            return bool(self._mean * slack <= _STIFF_PENALISED and self._wrong * slack * active <= _ROUNDING)
 
 
 def _mean_curvature(X: Any, loss: MarginLoss, weight: np.ndarray) -> float:
@@ -197,17 +209,68 @@ def _mean_curvature(X: Any, loss: MarginLoss, weight: np.ndarray) -> float:
 class _Label:
     """The problem of one label in float64; arguments as of :class:`Certifier`."""
 
-    def __init__(self, X: Any, loss: MarginLoss, l2_bias: float, y: np.ndarray, c: np.ndarray):
-        self._X, self._loss, self._r = X, loss, l2_bias
+    def __init__(
+        self,
+        X: Any,
+        loss: MarginLoss,
+        l2_bias: float,
+        y: np.ndarray,
+        c: np.ndarray,
+        penalty: Penalty,
+        tolerance: float = np.inf,
+    ):
+        self._X, self._loss, self._r, self._penalty = X, loss, l2_bias, penalty
+        self._tolerance = tolerance
         self._y, self._c = y.astype(np.float64), c.astype(np.float64)
 
-    def certified(self, w: np.ndarray, bias: float) -> Certified:
-        """As of :class:`Certifier`."""
+    def certified(
+        self, w: np.ndarray, bias: float, operator: Callable[[], LinOp] | None = None, part: float = 1.0
+    ) -> Certified:
+        """The weights, or better ones, with their gap.
+
+        Where those of the lane cannot be made good enough, the solver takes a path in float64: from weights
+        of zero and a small part of C to the whole of it, each time from the solution before. Where C ‖x‖² is
+        so large that steps are lost among rows that enter and leave the loss, 50 steps on a path reach what
+        a thousand at C do not.
+
+        Args:
+            w, bias: of the lane.
+            operator: gives X in float64; None for no path.
+            part: of C, at which a path begins.
+        """
+        best, least = self._improved(w, bias, -np.inf)
+        for factor in _FACTORS:
+            if operator is None or self._certain(best, least):
+                break
+            parts = [*np.exp(np.arange(np.log(part), 0, np.log(factor))), 1.0]
+            found, least = self._improved(*self._path(operator(), parts), least)
+            best = min(best, found, key=lambda point: point.value)
+        return self._judged(best, least)
+
+    def _path(self, op: LinOp, parts: list[float]) -> tuple[np.ndarray, float]:
+        """The weights and the bias at the end of a path over these parts of C."""
+        w, bias, positives = np.zeros(self._X.shape[1]), 0.0, np.flatnonzero(self._y > 0)
+        hp = newton_cg.HParams(l2_bias=self._r, max_steps=_PATH_STEPS, decrement=_PATH_DECREMENT)
+        for part in parts:
+            lanes = Lanes(op, self._loss, part * self._c, hp, 1, penalty=self._penalty)
+            tolerance = np.inf if part < 1 else _PATH_VIOLATION
+            lanes.start([Job(0, positives, tolerance, w, 1.0, np.zeros(0, int), np.zeros(0), bias)])
+            ended: list[Solved] = []
+            while not ended:
+                lanes.begin()
+                ended = lanes.finish()[0]()
+            if not (np.isfinite(ended[0].w).all() and np.isfinite(ended[0].bias)):
+                break
+            w, bias = ended[0].w, ended[0].bias
+        return w, bias
+
+    def _improved(self, w: np.ndarray, bias: float, least: float) -> tuple[_Point, float]:
+        """Weights as numbers of the type of X, or better ones by Newton steps, and a lower bound of f."""
         given = now = self._at(*self._rounded(w, bias))
-        least = self._bound(now.z)
+        least = max(least, self._bound(now.z))
 
         def certain(point: _Point) -> bool:
-            return point.value - least <= GAP * point.value
+            return self._certain(point, least)
 
         for _ in range(_NEWTON_STEPS):
             if certain(given) or not np.isfinite(now.value):
@@ -228,7 +291,10 @@ class _Label:
             now = given
         else:
             now = min(given, self._at(*self._rounded(now.w, now.bias)), key=lambda point: point.value)
-        return self._judged(now, least)
+        return now, least
+
+    def _certain(self, point: _Point, least: float) -> bool:
+        return point.value - least <= GAP * point.value and _norm(point) <= self._tolerance
 
     def _judged(self, now: _Point, least: float) -> Certified:
         """A point, whose weights are numbers of the type of X, beside a lower bound."""
@@ -329,52 +395,9 @@ class _Label:
 class _PenalisedLabel(_Label):
     """The same with another penalty: the gradient is the element of ∂f that is nearest to 0."""
 
-    def __init__(self, X: Any, loss: MarginLoss, l2_bias: float, y, c, penalty: Penalty):
-        super().__init__(X, loss, l2_bias, y, c)
-        self._penalty = penalty
-
-    def refined(
-        self, w: np.ndarray, bias: float, operator: Callable[[], LinOp], least_part: float
-    ) -> Certified:
-        """The weights, or better ones, with their gap.
-
-        The better ones are those of a path: the solver in float64 goes from weights of zero and a small part
-        of C to the whole of it, each time from the solution before. Where C ‖x‖² is so large that steps are
-        lost among rows that enter and leave the loss, 50 steps on a path reach what a thousand at C do not.
-
-        Args:
-            w, bias: of the lane.
-            operator: gives X in float64.
-            least_part: of C, at which a path begins.
-        """
-        best = self._at(*self._rounded(w, bias))
-        least = self._bound(best.z)
-        for factor in _FACTORS:
-            if best.value - least <= GAP * best.value:
-                break
-            end = self._at(*self._path(operator(), np.arange(np.log(least_part), 0, np.log(factor))))
-            least = max(least, self._bound(end.z))
-            best = min(best, self._at(*self._rounded(end.w, end.bias)), key=lambda point: point.value)
-        return self._judged(best, least)
-
-    def _path(self, op: LinOp, logarithms: np.ndarray) -> tuple[np.ndarray, float]:
-        """The weights and the bias at the end of a path over these parts of C, and the whole of it."""
-        w, bias = np.zeros(self._X.shape[1]), 0.0
-        for part in [*np.exp(logarithms), 1.0]:
-            hp = newton_cg.HParams(l2_bias=self._r, max_steps=_PATH_STEPS, decrement=_PATH_DECREMENT)
-            lanes = Lanes(op, self._loss, part * self._c, hp, 1, penalty=self._penalty)
-            tolerance = np.inf if part < 1 else _PATH_VIOLATION
-            lanes.start(
-                [Job(0, np.flatnonzero(self._y > 0), tolerance, w, 1.0, np.zeros(0, int), np.zeros(0), bias)]
-            )
-            ended: list[Solved] = []
-            while not ended:
-                lanes.begin()
-                ended = lanes.finish()[0]()
-            if not np.isfinite(ended[0].w).all():
-                break
-            w, bias = ended[0].w, ended[0].bias
-        return w, bias
+    def _improved(self, w: np.ndarray, bias: float, least: float) -> tuple[_Point, float]:
+        exact = self._at(w.astype(np.float64), bias)
+        return self._at(*self._rounded(w, bias)), max(least, self._bound(exact.z))
 
     def _at(self, w: np.ndarray, bias: float, z: np.ndarray | None = None) -> _Point:
         z = self._product(w) + bias if z is None else z

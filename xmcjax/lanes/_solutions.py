@@ -14,7 +14,7 @@ from xmcjax.lanes._results import LabelResult, made, without_positives
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._training_data import TrainingData
 from xmcjax.penalties import L2, Penalty
-from xmcjax.solvers import Status
+from xmcjax.solvers import Status, newton_cg
 
 
 class Solutions:
@@ -47,11 +47,12 @@ class Solutions:
         self.certifier: Certifier | PenalisedCertifier | None = None
         # whole numbers and bools are those of the operator: NumPy has no rounding of theirs
         real = X if X.dtype.kind == "f" else X.astype(self._dtype)
-        problem = real, options.loss, data.row_weight, l2_bias
+        retries = options.max_iter >= newton_cg.HParams().max_steps
+        problem = real, options.loss, data.row_weight, l2_bias, options.penalty, retries
         if isinstance(options.penalty, L2):
             self.certifier = Certifier(*problem)
         elif type(options.penalty).conjugate is not Penalty.conjugate:
-            self.certifier = PenalisedCertifier(*problem, options.penalty)
+            self.certifier = PenalisedCertifier(*problem)
 
     def certified(self, end: Solved) -> Solved:
         """With the status that is certain in float64, and weights that are better where rounding ended it."""
@@ -62,8 +63,10 @@ class Solutions:
             return end
         job = end.job
         y, c = self._objective.targets(job.positives, job.positive_weight, job.negative_weight, np.float64)
-        found = self.certifier.certified(end.w, end.bias, y, c)
         status = Status(end.status)
+        # a lane that has converged is within its tolerance, as it has worked it out
+        tolerance = np.inf if status == Status.CONVERGED else job.tolerance
+        found = self.certifier.certified(end.w, end.bias, y, c, tolerance)
         if status == Status.CONVERGED and found.gap > GAP:
             status = Status.STALLED
         elif found.gap <= GAP and found.gradient_norm <= job.tolerance:
