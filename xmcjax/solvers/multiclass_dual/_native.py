@@ -265,7 +265,7 @@ class _Methods:
             return _SEPARATE_PATIENCE
         if self._separate:
             # a Newton step factorises d³/3 for each class, several times as fast as a pass reads entries of X
-            passes = _FACTOR * self._X.shape[1] ** 3 / self._rows.nnz
+            passes = _FACTOR * self._X.shape[1] ** 3 / max(self._rows.nnz, 1)
             return max(_SEPARATE_PATIENCE, min(passes, _LONG_PATIENCE, _SHARE * self._most))
         if self._small or self._formulation not in ("ww", "cs"):
             return _PATIENCE
