@@ -115,6 +115,7 @@ CONVERTED = {
     "inits._pretrained.Pretrained.prepare.starts": "of a model, whose reader checks",
     "lanes._calibrate.calibrate_one_vs_all": CHECKED,
     "lanes._certificate._Label._direction": "the trainer's, checked",
+    "lanes._certificate._Certifier._operator": "the trainer's, checked",
     "lanes._hinge_trainer.HingeTrainer._results": "the trainer's, checked",
     "lanes._training_data.label_columns": CHECKED,
     "lanes._sparsify.Sparsifier.__init__": "the trainer's, checked",
