@@ -43,7 +43,8 @@ CALLS = {
     "newton_step": {"solvers.newton_cg._native_step", "lanes._blocks.HostBlock.__init__"},
     "instance_dual": {"solvers.instance_dual._native_epochs"},
     "instance_gap": {"solvers.instance_dual.objectives"},
-    "softmax_curved": {"solvers.multinomial._scores.SparseScores._curved"},
+    "softmax_diagonal": {"solvers.multinomial._scores.SparseScores.native_diagonal"},
+    "softmax_solve_csr": {"solvers.multinomial._scores.SparseScores.solve"},
     "softmax_exponentials": {"solvers.multinomial._problem._evaluate_in_parts"},
     "softmax_gradient": {"solvers.multinomial._problem._evaluate_in_parts"},
     "softmax_pass": {"solvers.multinomial._problem.evaluate"},
@@ -55,7 +56,8 @@ BEHIND = {"instance_dual": "_native_fields", "instance_gap": "_native_fields"}
 # Kernels of dense arrays, and of trees and columns, whose places their reader checks.
 DENSE_KERNELS = {
     *("project_box", "project_topk", "project_weighted", "symmetric_matmat"),
-    *("softmax_hessian", "softmax_along", "softmax_along_by_class", "centred_step"),
+    *("softmax_hessian", "softmax_along", "softmax_along_by_class", "softmax_solve", "softmax_blocks"),
+    *("softmax_right_side", "softmax_moved"),
     *("best_labels", "tree_mix", "tree_sums_below", "tree_sums_of_paths"),
     *("take_columns", "put_columns"),
 }
@@ -113,6 +115,7 @@ CONVERTED = {
     "inits._pretrained.Pretrained.prepare.starts": "of a model, whose reader checks",
     "lanes._calibrate.calibrate_one_vs_all": CHECKED,
     "lanes._certificate._Label._direction": "the trainer's, checked",
+    "lanes._certificate._Certifier._operator": "the trainer's, checked",
     "lanes._hinge_trainer.HingeTrainer._results": "the trainer's, checked",
     "lanes._training_data.label_columns": CHECKED,
     "lanes._sparsify.Sparsifier.__init__": "the trainer's, checked",

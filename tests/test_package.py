@@ -21,7 +21,7 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 LAYERS = [
     {
         *("xmcjax._cores", "xmcjax._finite", "xmcjax._exit", "xmcjax._file_kinds", "xmcjax._fork"),
-        *("xmcjax._device_memory", "xmcjax._memory"),
+        "xmcjax._memory",
         *(
             "xmcjax._matrix_pipes",
             "xmcjax._pyarrow",
@@ -32,7 +32,7 @@ LAYERS = [
             "xmcjax._systems",
         ),
     },
-    {"xmcjax._arguments", "xmcjax._hierarchy", "xmcjax._labels", "xmcjax._links"},
+    {"xmcjax._arguments", "xmcjax._device_memory", "xmcjax._hierarchy", "xmcjax._labels", "xmcjax._links"},
     {"xmcjax._options"},
     {"xmcjax._topology", "xmcjax._platform"},
     {"xmcjax.native"},

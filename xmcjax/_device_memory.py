@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+
+from xmcjax._memory import size
 
 # How the text of XLA's error begins; JAX has one class for everything that happens on a device.
 _FULL = "RESOURCE_EXHAUSTED: "
@@ -45,7 +48,7 @@ def free_memory(device: Any = None) -> int | None:
     return max(0, told["bytes_limit"] - told.get("bytes_in_use", 0))
 
 
-def counted(function: Callable, *args: Any) -> int | None:
+def counted(function: Callable, *args: Any, **options: Any) -> int | None:
     """Bytes that a call takes, its arguments included, by XLA's count of the program; None where it has none.
 
     The program is compiled for it. A call with such arguments finds it compiled.
@@ -53,9 +56,62 @@ def counted(function: Callable, *args: Any) -> int | None:
     Args:
         function: jitted.
         args: arrays, or their shapes and types as ``jax.ShapeDtypeStruct``.
+        options: static arguments.
     """
     jitted: Any = inspect.unwrap(function, stop=lambda f: hasattr(f, "lower"))
-    return of_program(jitted.lower(*args).compile())
+    return of_program(jitted.lower(*args, **options).compile())
+
+
+def check_program(what: str, function: Callable, *args: Any, remedy: str = "", **options: Any) -> None:
+    """That a call fits beside the arrays that are there, where their device tells its memory.
+
+    Args:
+        what: takes the memory, such as "a step of lbfgs for 7 classes".
+        function, args, options: see :func:`counted`; shapes stand for arrays that are not there yet.
+        remedy: what would take less, with a comma behind it.
+
+    Raises:
+        DeviceMemoryError: it does not.
+    """
+    arrays = [leaf for leaf in jax.tree.leaves(args) if isinstance(leaf, jax.Array)]
+    device = next(iter(arrays[0].devices())) if arrays else used_device()
+    free = free_memory(device)
+    if free is None or (needs := counted(function, *args, **options)) is None:
+        return
+    needs -= held(arrays)
+    if needs > free:
+        wide = np.float64 if any(a.dtype == np.float64 for a in arrays) else np.float32
+        raise DeviceMemoryError(
+            f"expected a problem that fits into the memory of {device}: {what} needs {size(needs)} beside "
+            f"the arrays that are there, by XLA's count, and {size(free)} are free: {remedy}{smaller(wide)}"
+        )
+
+
+@contextlib.contextmanager
+def explained(what: str, remedy: str = "") -> Iterator[None]:
+    """Where XLA finds the device full inside, which no count foresaw, one sentence says so.
+
+    Args:
+        what: takes the memory, such as "the fit".
+        remedy: what would take less, with a comma behind it.
+
+    Raises:
+        DeviceMemoryError: a device is full.
+        MemoryError: the CPU's memory is.
+    """
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError, MemoryError) as error:
+        cause = error.__cause__ if type(error) is MemoryError else error
+        if cause is None or not ran_out(cause):
+            raise
+        device = used_device()
+        if (free := free_memory(device)) is None:
+            raise MemoryError(without_status(cause)) from error
+        raise DeviceMemoryError(
+            f"{device} ran out of memory during {what}: {without_status(cause).rstrip('.')}, and "
+            f"{size(free)} are free now: {remedy}{smaller(np.float32)}"
+        ) from error
 
 
 def of_program(compiled: Any) -> int | None:

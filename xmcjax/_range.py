@@ -31,12 +31,6 @@ def largest(X) -> float:
     return max(abs(float(values.max(initial=0))), abs(float(values.min(initial=0))))
 
 
-def check_not_all_zero(X) -> None:
-    """Raises ValueError where features [n, d], CSR or an array, are 0 in all rows."""
-    if not (X.data if sp.issparse(X) else X).any():
-        raise ValueError(f"expected features that are not all zero, found {X.shape[0]} rows of zeros")
-
-
 def squared_norms(X) -> np.ndarray:
     """‖x_i‖², [n], of the rows of a CSR matrix or an array, in its dtype."""
     if sp.issparse(X):  # scipy's power and multiply would sort the entries

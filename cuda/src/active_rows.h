@@ -159,12 +159,13 @@ struct List {
   }
 };
 
-// D ∘ (X V) of the listed pieces: as many warps as the GPU holds take one after the other.
+// D ∘ (X V) of the listed pieces, or X V where D is null: as many warps as the GPU holds take one after the
+// other.
 template <class T>
 struct Scores {
   Rows<T> rows;
   const T* v;  // [p, lanes]
-  const T* d;  // [m, lanes]
+  const T* d;  // [m, lanes] or null
   Sums<T> sums;
   const Item* list;
   const int32_t* total;
@@ -176,7 +177,7 @@ struct Scores {
     for (int64_t k = warp; k < count; k += warps) {
       const Item item = list[k];
       const int32_t start = load(rows.start + item.piece), stop = load(rows.stop + item.piece);
-      const T* scale = d + int64_t(load(rows.row + item.piece)) * panel.lanes;
+      const int64_t row = int64_t(load(rows.row + item.piece)) * panel.lanes;
       T* to = sums.of(item.piece, rows.m, panel.lanes);
       EACH(t) {
         const int32_t lane = panel.first + item.tile * kWarp + t;
@@ -184,7 +185,8 @@ struct Scores {
           Pack<T, 1> total_of_lane = {{T(0)}};
           for (int32_t g = start; g < stop; ++g)
             add_group<1>(rows, g, v, panel.lanes, false, lane, total_of_lane);
-          to[lane] = load(scale + lane) * total_of_lane.of[0];
+          const T scores = total_of_lane.of[0];
+          to[lane] = d == nullptr ? scores : load(d + row + lane) * scores;
         }
       }
     }
@@ -247,13 +249,12 @@ struct Columns {
   // The next entries of a mask, in their order, of which it is cleared.
   XMCJAX_BODY void add(uint32_t& mask, Each<int32_t>& at, Each<T>& x, int32_t lane_of_tile,
                        Each<T>& total) const {
+    const int count = count_bits(mask);  // of those that are left
     int32_t row[kAtOnce];
     T factor[kAtOnce];
-    bool there[kAtOnce];
     XMCJAX_UNROLL
     for (int u = 0; u < kAtOnce; ++u) {
-      there[u] = mask != 0;
-      const int i = there[u] ? lowest_bit(mask) : 0;
+      const int i = u < count ? lowest_bit(mask) : 0;
       row[u] = from(at, i);
       factor[u] = from(x, i);
       mask &= mask - 1;
@@ -263,10 +264,10 @@ struct Columns {
       T loaded[kAtOnce];
       XMCJAX_UNROLL
       for (int u = 0; u < kAtOnce; ++u)
-        loaded[u] = there[u] && lane < panel.lanes ? load(c + int64_t(row[u]) * panel.lanes + lane) : T(0);
+        loaded[u] = u < count && lane < panel.lanes ? load(c + int64_t(row[u]) * panel.lanes + lane) : T(0);
       XMCJAX_UNROLL
       for (int u = 0; u < kAtOnce; ++u)
-        if (there[u]) total[t] = multiply_add(factor[u], loaded[u], total[t]);
+        if (u < count) total[t] = multiply_add(factor[u], loaded[u], total[t]);
     }
   }
 };

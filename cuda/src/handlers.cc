@@ -1,12 +1,13 @@
 // The kernels as targets of XLA, xmcjax_cuda_*, for the stream that XLA computes on. xmcjax/native/_cuda.py
 // says what the arrays are. With XMCJAX_ON_HOST they are targets for the CPU, which tests call.
+#include <algorithm>
 #include <initializer_list>
 
 #include "launch.h"
 #include "xla/ffi/api/ffi.h"
 
 // Raised with ABI in xmcjax/native/_cuda.py whenever the arrays of a target change.
-#define XMCJAX_CUDA_ABI 1
+#define XMCJAX_CUDA_ABI 2
 #define XMCJAX_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace ffi = xla::ffi;
@@ -60,6 +61,15 @@ class Arrays {
     return checked<T>(**buffer, shape, "result ", i);
   }
 
+  // An argument that the call changes in place: XLA gives its result the same memory.
+  template <class T>
+  T* changed(size_t argument, size_t result, std::initializer_list<int64_t> shape) const {
+    T* to = made<T>(result, shape);
+    if (given<T>(argument, shape) != to)
+      throw Unfit{"argument " + std::to_string(argument) + " is not changed in place"};
+    return to;
+  }
+
   // As many numbers as that at least.
   template <class T>
   T* room(size_t i, int64_t least) const {
@@ -105,11 +115,29 @@ class Arrays {
   ffi::RemainingRets out_;
 };
 
+int64_t tiles_of(int64_t lanes) { return (lanes + kWarp - 1) / kWarp; }
+int64_t tiles_of_panel(int64_t lanes) { return std::min<int64_t>(tiles_of(lanes), kTiles); }
+
 template <class T>
 Sums<T> sums_of(const Arrays& arrays, size_t first, Rows<T>& rows, int64_t m, int64_t lanes) {
   if (m > rows.pieces) throw Unfit{"there are fewer pieces than rows"};
   rows.m = int32_t(m);
   return {arrays.made<T>(first, {m, lanes}), arrays.made<T>(first + 1, {rows.pieces - m, lanes})};
+}
+
+// What products of active rows work with, in the results from `first` on.
+template <class T>
+Room<T> room_of(const Arrays& arrays, size_t first, Rows<T>& rows, int64_t n, int64_t lanes) {
+  Room<T> room;
+  room.scores = sums_of(arrays, first, rows, n, lanes);
+  room.words = arrays.made<uint32_t>(first + 2, {n});
+  room.counts = arrays.room<int32_t>(first + 3, int64_t(parts_of(rows.pieces)) * kTiles);
+  const int64_t items = rows.pieces * tiles_of_panel(lanes);
+  if (items > INT32_MAX)
+    throw Unfit{"there are more than 2^31 - 1 pieces of rows in the tiles of 1024 lanes"};
+  room.list = arrays.room<Item>(first + 4, items);
+  room.total = arrays.room<int32_t>(first + 5, 1);
+  return room;
 }
 
 // f(T()) for the type of the numbers of argument `place`.
@@ -170,17 +198,64 @@ ffi::Error gram_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets ou
     const T* v = arrays.given<T>(kV, {d, lanes});
     const uint8_t* alive = arrays.given<uint8_t>(kAlive, {lanes});
     const Sums<T> sums = sums_of(arrays, 0, columns, d, lanes);
-    Room<T> room;
-    room.scores = sums_of(arrays, 2, rows, n, lanes);
-    room.words = arrays.made<uint32_t>(4, {n});
-    room.counts = arrays.room<int32_t>(5, int64_t(parts_of(rows.pieces)) * kTiles);
-    const int64_t tiles = (lanes + kWarp - 1) / kWarp,
-                  items = rows.pieces * (tiles < kTiles ? tiles : kTiles);
-    if (items > INT32_MAX)
-      throw Unfit{"there are more than 2^31 - 1 pieces of rows in the tiles of 1024 lanes"};
-    room.list = arrays.room<Item>(6, items);
-    room.total = arrays.room<int32_t>(7, 1);
+    const Room<T> room = room_of<T>(arrays, 2, rows, n, lanes);
     return gram(stream, rows, columns, curvature, v, alive, room, sums, int32_t(lanes));
+  });
+}
+
+// X, Xᵀ as rows, D, bits, V, open, 1/h -> Xᵀ(D ∘ (X V − q)), its further pieces; scores, further pieces, words,
+// counts, list, total; q, Σ D e², parts of them
+ffi::Error cg_product_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    Rows<T> rows = arrays.rows<T>(0), columns = arrays.rows<T>(kOfRows);
+    constexpr size_t kD = 2 * kOfRows, kBits = kD + 1, kV = kD + 2, kOpen = kD + 3, kOfBias = kD + 4;
+    const int64_t n = arrays.size(kD, 0), lanes = arrays.size(kD, 1), d = arrays.size(kV, 0);
+    const T* curvature = arrays.given<T>(kD, {n, lanes});
+    const T* v = arrays.given<T>(kV, {d, lanes});
+    const Sums<T> sums = sums_of(arrays, 0, columns, d, lanes);
+    const Room<T> room = room_of<T>(arrays, 2, rows, n, lanes);
+    Centring<T> of;
+    of.bits = arrays.given<uint32_t>(kBits, {n, tiles_of(lanes)});
+    of.open = arrays.given<uint8_t>(kOpen, {lanes}), of.of_bias = arrays.given<T>(kOfBias, {lanes});
+    of.q = arrays.made<T>(8, {lanes}), of.along = arrays.made<T>(9, {lanes});
+    const int64_t width = tiles_of_panel(lanes) * kWarp;
+    of.parts = arrays.room<double>(10, room_of_parts((n + kSummed - 1) / kSummed) * width);
+    return centred(stream, rows, columns, curvature, v, of, room, sums, int32_t(lanes));
+  });
+}
+
+// r, p, product, M⁻¹, α, λ, whether there is M -> r in place, sums, parts of them
+ffi::Error cg_residual_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t d = arrays.size(0, 0), lanes = arrays.size(0, 1);
+    Lanes<T> of{};
+    of.inverse = arrays.given<T>(3, {d, lanes}), of.alpha = arrays.given<T>(4, {lanes});
+    of.l2 = arrays.given<T>(5, {1}), of.preconditioned = arrays.given<T>(6, {1});
+    return residual(stream, arrays.changed<T>(0, 0, {d, lanes}), arrays.given<T>(1, {d, lanes}),
+                    arrays.given<T>(2, {d, lanes}), of,
+                    arrays.room<double>(2, room_of_parts((d + kSummed - 1) / kSummed) * lanes),
+                    arrays.made<T>(1, {lanes}), int32_t(d), int32_t(lanes));
+  });
+}
+
+// x, p, r, M⁻¹, α, β, open, whether there is M -> x and p in place, sums, parts of them
+ffi::Error cg_direction_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t d = arrays.size(0, 0), lanes = arrays.size(0, 1);
+    Lanes<T> of{};
+    of.inverse = arrays.given<T>(3, {d, lanes}), of.alpha = arrays.given<T>(4, {lanes});
+    of.beta = arrays.given<T>(5, {lanes}), of.open = arrays.given<uint8_t>(6, {lanes});
+    of.preconditioned = arrays.given<T>(7, {1});
+    return direction(stream, arrays.changed<T>(0, 0, {d, lanes}), arrays.changed<T>(1, 1, {d, lanes}),
+                     arrays.given<T>(2, {d, lanes}), of,
+                     arrays.room<double>(3, room_of_parts((d + kSummed - 1) / kSummed) * lanes),
+                     arrays.made<T>(2, {lanes}), int32_t(d), int32_t(lanes));
   });
 }
 
@@ -205,7 +280,7 @@ ffi::Error plane_sums_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingR
     a.t = arrays.given<T>(5, {lanes}), a.beta = arrays.given<T>(6, {lanes});
     a.fresh = arrays.given<uint8_t>(7, {lanes});
     a.out = arrays.made<T>(0, {6, lanes});
-    a.parts = arrays.room<double>(1, room_of_parts(n, lanes));
+    a.parts = arrays.room<double>(1, room_of_parts((n + kRows - 1) / kRows) * kSums * lanes);
     a.parameter = parameter, a.n = int32_t(n), a.lanes = int32_t(lanes);
     return plane_sums(stream, loss, a);
   });
@@ -223,6 +298,9 @@ ffi::Error plane_sums_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingR
 XMCJAX_TARGET(matmat, product_call, .Attr<int64_t>("rows").Attr<bool>("square"));
 XMCJAX_TARGET(rmatmat, transposed_call, .Attr<int64_t>("rows").Attr<bool>("square"));
 XMCJAX_TARGET(gram_matmat, gram_call, );
+XMCJAX_TARGET(cg_product, cg_product_call, );
+XMCJAX_TARGET(cg_residual, cg_residual_call, );
+XMCJAX_TARGET(cg_direction, cg_direction_call, );
 XMCJAX_TARGET(plane_sums, plane_sums_call, .Attr<int64_t>("loss").Attr<double>("parameter"));
 
 XMCJAX_EXPORT int xmcjax_cuda_abi() { return XMCJAX_CUDA_ABI; }

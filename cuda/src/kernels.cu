@@ -122,6 +122,43 @@ void columns(Launches& launch, const Rows<T>& rows, const T* c, const uint32_t* 
   launch(Join<T>::warps(rows, join.end - join.first), join);
 }
 
+// X V of the rows that room.words has, times D where it is not null, into room.scores.
+template <class T>
+void scores_of(Launches& launch, const Rows<T>& rows, const T* v, const T* d, Room<T> room,
+               const Panel& panel) {
+  const int32_t parts = parts_of(rows.pieces);
+  const int64_t warps = resident_warps();  // of the device of the stream
+  launch(parts, Count{room.words, rows.row, room.counts, rows.pieces, panel.tiles});
+  launch(1, Scan{room.counts, room.total, parts});
+  launch(parts, List{room.words, rows.row, room.counts, room.list, rows.pieces, panel.tiles});
+  launch(warps, Scores<T>{rows, v, d, room.scores, room.list, room.total, panel, warps});
+  const Join<T> join = joined(rows, room.scores, room.words, panel);
+  launch(Join<T>::warps(rows, join.end - join.first), join);
+}
+
+// Sums of 64 parts, and of 64 of these, until at most 64 are left; where they are, and how many.
+struct Folded {
+  double* at;
+  int32_t count;
+};
+
+Folded folded(Launches& launch, double* in, int32_t count, int64_t width) {
+  for (; count > kFold; count = (count + kFold - 1) / kFold) {
+    double* out = in + count * width;
+    launch(Fold<double>::warps(count, width), Fold<double>{in, out, count, width});
+    in = out;
+  }
+  return {in, count};
+}
+
+// out[first + i] = Σ parts[k, i], times `times` where it is not null
+template <class T>
+void total(Launches& launch, double* parts, int32_t count, int32_t width, T* out, const T* times,
+           int32_t first, int32_t lanes) {
+  const Folded last = folded(launch, parts, count, width);
+  launch(Total<T>::warps(width), Total<T>{last.at, out, times, last.count, width, first, lanes});
+}
+
 }  // namespace
 
 template <class T>
@@ -151,18 +188,50 @@ template <class T>
 std::string gram(Stream stream, const Rows<T>& rows, const Rows<T>& transpose, const T* d, const T* v,
                  const uint8_t* alive, Room<T> room, Sums<T> sums, int32_t lanes) {
   Launches launch(stream);
-  const int32_t parts = parts_of(rows.pieces);
-  const int64_t warps = resident_warps();  // of the device of the stream
   over_panels(lanes, [&](const Panel& panel) {
     launch(rows.m, Mark<T>{d, alive, room.words, panel});
-    launch(parts, Count{room.words, rows.row, room.counts, rows.pieces, panel.tiles});
-    launch(1, Scan{room.counts, room.total, parts});
-    launch(parts, List{room.words, rows.row, room.counts, room.list, rows.pieces, panel.tiles});
-    launch(warps, Scores<T>{rows, v, d, room.scores, room.list, room.total, panel, warps});
-    const Join<T> join = joined(rows, room.scores, room.words, panel);
-    launch(Join<T>::warps(rows, join.end - join.first), join);
+    scores_of(launch, rows, v, d, room, panel);
     columns(launch, transpose, (const T*)room.scores.out, room.words, sums, panel, false);
   });
+  return launch.fault;
+}
+
+template <class T>
+std::string centred(Stream stream, const Rows<T>& rows, const Rows<T>& transpose, const T* d, const T* v,
+                    Centring<T> of, Room<T> room, Sums<T> sums, int32_t lanes) {
+  Launches launch(stream);
+  const int32_t n = rows.m, tiles = (lanes + kWarp - 1) / kWarp, parts = (n + kSummed - 1) / kSummed;
+  over_panels(lanes, [&](const Panel& panel) {
+    launch(Words::warps(n), Words{of.bits, of.open, room.words, panel, n, tiles});
+    scores_of(launch, rows, v, (const T*)nullptr, room, panel);
+    T* scores = room.scores.out;
+    const int64_t warps = int64_t(parts) * panel.tiles;
+    launch(warps, Centre<T, false>{scores, d, room.words, of.q, of.parts, panel, n});
+    total(launch, of.parts, parts, panel.tiles * kWarp, of.q, of.of_bias, panel.first, lanes);
+    launch(warps, Centre<T, true>{scores, d, room.words, of.q, of.parts, panel, n});
+    total(launch, of.parts, parts, panel.tiles * kWarp, of.along, (const T*)nullptr, panel.first, lanes);
+    columns(launch, transpose, (const T*)scores, room.words, sums, panel, false);
+  });
+  return launch.fault;
+}
+
+template <class T>
+std::string residual(Stream stream, T* r, const T* p, const T* product, Lanes<T> of, double* parts, T* sums,
+                     int32_t d, int32_t lanes) {
+  Launches launch(stream);
+  const int32_t count = (d + kSummed - 1) / kSummed;
+  launch(int64_t(count) * ((lanes + kWarp - 1) / kWarp), Residual<T>{r, p, product, of, parts, d, lanes});
+  total(launch, parts, count, lanes, sums, (const T*)nullptr, 0, lanes);
+  return launch.fault;
+}
+
+template <class T>
+std::string direction(Stream stream, T* x, T* p, const T* r, Lanes<T> of, double* parts, T* sums, int32_t d,
+                      int32_t lanes) {
+  Launches launch(stream);
+  const int32_t count = (d + kSummed - 1) / kSummed;
+  launch(int64_t(count) * ((lanes + kWarp - 1) / kWarp), Direction<T>{x, p, r, of, parts, d, lanes});
+  total(launch, parts, count, lanes, sums, (const T*)nullptr, 0, lanes);
   return launch.fault;
 }
 
@@ -171,8 +240,7 @@ namespace {
 template <class T, int LOSS>
 std::string plane_sums_of(Stream stream, const PlaneArguments<T>& a) {
   Launches launch(stream);
-  int32_t count = (a.n + kRows - 1) / kRows;
-  const int32_t tiles = (a.lanes + kWarp - 1) / kWarp;
+  const int32_t count = (a.n + kRows - 1) / kRows, tiles = (a.lanes + kWarp - 1) / kWarp;
   const int64_t width = int64_t(kSums) * a.lanes;
   launch(
       int64_t(count) * tiles,
@@ -188,13 +256,8 @@ std::string plane_sums_of(Stream stream, const PlaneArguments<T>& a) {
                          T(a.parameter),
                          a.n,
                          a.lanes});
-  double* in = a.parts;
-  for (; count > kFold; count = (count + kFold - 1) / kFold) {
-    double* out = in + count * width;
-    launch(Fold<double>::warps(count, width), Fold<double>{in, out, count, width});
-    in = out;
-  }
-  launch(Fold<T>::warps(count, width), Fold<T>{in, a.out, count, width});
+  const Folded last = folded(launch, a.parts, count, width);
+  launch(Fold<T>::warps(last.count, width), Fold<T>{last.at, a.out, last.count, width});
   return launch.fault;
 }
 
@@ -217,6 +280,10 @@ std::string plane_sums(Stream stream, int64_t loss, const PlaneArguments<T>& a) 
                                      bool);                                                                  \
   template std::string gram<T>(Stream, const Rows<T>&, const Rows<T>&, const T*, const T*, const uint8_t*,   \
                                Room<T>, Sums<T>, int32_t);                                                   \
+  template std::string centred<T>(Stream, const Rows<T>&, const Rows<T>&, const T*, const T*, Centring<T>,   \
+                                  Room<T>, Sums<T>, int32_t);                                                \
+  template std::string residual<T>(Stream, T*, const T*, const T*, Lanes<T>, double*, T*, int32_t, int32_t); \
+  template std::string direction<T>(Stream, T*, T*, const T*, Lanes<T>, double*, T*, int32_t, int32_t);      \
   template std::string plane_sums<T>(Stream, int64_t, const PlaneArguments<T>&);
 XMCJAX_OF(float)
 XMCJAX_OF(double)

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "active_rows.h"
+#include "lane_cg.h"
 #include "plane_sums.h"
 #include "rows.h"
 
@@ -39,12 +40,38 @@ template <class T>
 std::string gram(Stream, const Rows<T>& rows, const Rows<T>& columns, const T* d, const T* v,
                  const uint8_t* alive, Room<T> room, Sums<T> sums, int32_t lanes);
 
-// Numbers of float64 that the sums of the search take: of parts of 128 rows, of 64 of these, and so on.
-inline int64_t room_of_parts(int64_t n, int64_t lanes) {
-  int64_t count = (n + kRows - 1) / kRows, all = count;
+// Rows of float64 that sums of `count` parts take: the parts, sums of 64 of these, and so on.
+inline int64_t room_of_parts(int64_t count) {
+  int64_t all = count;
   while (count > kFold) all += count = (count + kFold - 1) / kFold;
-  return all * kSums * lanes;
+  return all;
 }
+
+// What conjugate gradients ask for beside what they work with in `Room`.
+template <class T>
+struct Centring {
+  const uint32_t* bits;  // [n, tiles]
+  const uint8_t* open;  // [lanes]
+  const T* of_bias;  // [lanes], 1/h, or 0 where no bias is eliminated
+  double* parts;  // room_of_parts of 64 rows each, in the tiles of a panel
+  T* q;  // [lanes], Σ D s / h
+  T* along;  // [lanes], Σ D e²
+};
+
+// Xᵀ(D ∘ (X V − q))
+template <class T>
+std::string centred(Stream, const Rows<T>& rows, const Rows<T>& columns, const T* d, const T* v, Centring<T>,
+                    Room<T> room, Sums<T> sums, int32_t lanes);
+
+// r −= α (λ p + product) in place, [d, lanes], and the sums of r M⁻¹ r, [lanes]
+template <class T>
+std::string residual(Stream, T* r, const T* p, const T* product, Lanes<T>, double* parts, T* sums, int32_t d,
+                     int32_t lanes);
+
+// x += α p, p = M⁻¹ r + β p in place, and the sums of p²
+template <class T>
+std::string direction(Stream, T* x, T* p, const T* r, Lanes<T>, double* parts, T* sums, int32_t d,
+                      int32_t lanes);
 
 template <class T>
 struct PlaneArguments {
@@ -55,7 +82,7 @@ struct PlaneArguments {
   bool weight_of_row, weight_of_lane, shift_of_row, shift_of_lane;
   const T *t, *beta;
   const uint8_t* fresh;
-  double* parts;  // room_of_parts
+  double* parts;  // room_of_parts of 128 rows each, six of every lane
   T* out;         // [6, lanes]
   double parameter;
   int32_t n, lanes;

@@ -329,7 +329,6 @@ def of_lanes():
 
 def of_multiclass_svms():
     eye, y = np.eye(3, 2), [0, 1, 2]
-    zeros = "^expected features that are not all zero, found 3 rows of zeros$"
     for change, error, message in [
         (dict(formulation="wwx"), ValueError, "formulation: expected one of ww, llw, cs, .*, got 'wwx'$"),
         (dict(C=0.0), ValueError, "^C: expected a finite number above 0, got 0.0$"),
@@ -341,8 +340,6 @@ def of_multiclass_svms():
         ),
         (dict(X=1j * eye), TypeError, "^X: .* of real numbers, found values of type complex128$"),
         (dict(X=eye + np.nan), ValueError, "^expected finite features, found NaN in row 0, column 0 of X$"),
-        (dict(X=0 * eye), ValueError, zeros),
-        (dict(X=sp.csr_matrix((3, 2))), ValueError, zeros),
         (dict(X=np.ones(3)), ValueError, r"^expected a matrix \[n, d\], got 1 dimensions$"),
         (dict(y=[0, 1]), ValueError, r"^expected 3 classes, one per row of X, got an array of shape \(2,\)$"),
         (dict(y=[0.0, 1.0, 2.0]), ValueError, "^expected classes as whole numbers, got float64$"),

@@ -14,7 +14,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import xmcjax
 from tests.support.estimators import ESTIMATORS, UNCONVERGED, clusters
+from tests.support.internals import SYSTEMS
 from xmcjax import losses
+from xmcjax.solvers import Status
+from xmcjax.solvers.multiclass_dual import FORMULATIONS
 
 NAMES = list(ESTIMATORS)
 COUNT = "from 1 to 16384 threads, or -1 for one per core, got 0"
@@ -230,15 +233,40 @@ def test_features_of_any_size_are_right_or_have_their_sentence(name, dtype, size
 
 
 @pytest.mark.parametrize("kind", [xmcjax.MulticlassSVC, xmcjax.TopKSVC])
-def test_features_of_zeros_and_numbers_beyond_the_dtypes(kind):
+def test_numbers_beyond_the_dtypes(kind):
     X, y = clusters(dtype=np.float32)
     for C in (1e-42, 1e39):
         with pytest.raises(ValueError, match=r"C: expected a number from 1.18e-38 to 3.4e.38"):
             kind(C=C).fit(X, y)
     with pytest.raises(ValueError, match="squared norm is a finite float32"):
         kind().fit(np.full_like(X, 1e30), y)
-    if kind is xmcjax.MulticlassSVC:
-        with pytest.raises(
-            ValueError, match=r"^expected features that are not all zero, found 90 rows of zeros$"
-        ):
-            kind().fit(0 * X, y)
+
+
+@pytest.mark.parametrize("kind", SYSTEMS.values())
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_features_of_zeros_are_a_problem_as_any_other(kind, form, intercept):
+    """The minimum is at weights of zero; a bias knows how many rows a class has."""
+    model = getattr(xmcjax, kind)()
+    if "fit_intercept" in model.get_params():
+        model.set_params(fit_intercept=intercept)
+    elif not intercept:
+        pytest.skip("it has no bias")
+    X, y = form(np.zeros((6, 3))), np.array(["a", "a", "a", "b", "b", "c"])
+    model.fit(X, y)
+    assert set(np.atleast_1d(model.status_)) == {Status.CONVERGED}
+    if hasattr(model, "coef_"):
+        assert not sp.csr_matrix(model.coef_).toarray().any()
+        scores = np.asarray(model.decision_function(X))
+        assert np.isfinite(scores).all() and (scores == scores[0]).all()
+    if intercept and kind != "KernelLogisticClassifier":
+        assert (model.predict(X) == "a").all()
+
+
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+@pytest.mark.parametrize("solver", ["auto", "admm"])
+def test_every_multiclass_loss_takes_features_of_zeros(formulation, solver):
+    y = np.arange(9) % 3
+    for form in (np.asarray, sp.csr_matrix):
+        model = xmcjax.MulticlassSVC(formulation, solver=solver).fit(form(np.zeros((9, 4))), y)
+        assert model.status_ == Status.CONVERGED and not model.coef_.any() and model.dual_gap_ <= 1e-3

@@ -84,13 +84,11 @@ def test_a_label_matrix_is_refused():
 
 def test_features_that_dual_ascent_refuses():
     X, y, _ = data()
-    for wrong, words in (
-        (np.zeros_like(X), "expected features that are not all zero, found 60 rows of zeros"),
-        (np.where(X[7, 2] == X, np.nan, X), "expected finite features, found NaN in row 7, column 2 of X"),
-    ):
-        for solver in ("auto", "admm"):
-            with pytest.raises(ValueError, match=words):
-                MulticlassSVC(solver=solver).fit(wrong, y)
+    wrong = np.where(X[7, 2] == X, np.nan, X)
+    words = "expected finite features, found NaN in row 7, column 2 of X"
+    for solver in ("auto", "admm"):
+        with pytest.raises(ValueError, match=words):
+            MulticlassSVC(solver=solver).fit(wrong, y)
 
 
 def test_inner_products_that_are_all_zero():

@@ -57,6 +57,12 @@ def test_rehearsal(packed, tmp_path):
     text = (out / "report.md").read_text()
     assert "A rehearsal" in text and f"{len(checked)} of {len(checked)} right" in text
     assert text == _report.text(lines)
+    # a second call has nothing left to do
+    again = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert again.returncode == 0 and again.stdout == _report.text(lines, every=False)
+    assert _report.read(out) == lines
     assert _report.goals([]).count(_report.MISSING) == 7
 
 
@@ -95,6 +101,7 @@ def test_a_bad_stage_loses_nothing(packed, tmp_path, monkeypatch):
         runner.run(Stage(name, 0, package="bad"), "device", 20.0 if name == "hangs" else 200.0)
     lines = _report.read(tmp_path)
     ends = {line["stage"]: line for line in lines if "status" in line}
+    assert not any(end.get("cut") for end in ends.values())
     assert ends["hangs"]["status"] == "ended after 20 s" and ends["hangs"]["seconds"] < 300
     assert ends["crashes"]["status"] == "failed with exit code -6"
     assert ends["raises"]["status"] == ends["is_wrong"]["status"] == "failed with exit code 1"
@@ -104,7 +111,48 @@ def test_a_bad_stage_loses_nothing(packed, tmp_path, monkeypatch):
     assert runner.failed
     runner.end = time.monotonic()
     runner.run(STAGES[0], "device", 60.0)
-    assert _report.read(tmp_path)[-1]["status"] == "not begun: no time was left"
+    last = _report.read(tmp_path)[-1]
+    assert last["status"] == "not begun: no time was left" and last["cut"]
+    before = len(_report.read(tmp_path))
+    runner.end = time.monotonic() + 8  # more than the least, and less than the stage takes to begin to hang
+    runner.run(Stage("hangs", 0, package="bad"), "device", 200.0)
+    last = _report.read(tmp_path)[-1]
+    assert last["status"].startswith("ended after ") and last["cut"] and len(_report.read(tmp_path)) > before
+
+
+def test_a_second_call_goes_on_where_the_first_ended():
+    """First with what had no time or too little; what failed, or took all of its own, comes last."""
+    every = _run.parts([stage.name for stage in STAGES], small=False)
+    assert [part.stage for part in every if part.on == "device"] == [*STAGES]
+    beside = [part.stage.name for part in every if part.on == "cpu"]
+    assert beside == [stage.name for stage in STAGES if stage.beside_cpu]
+    assert _run.pending(every, []) == every
+
+    def end(part, status, **more):
+        return {"stage": part.stage.name, "on": part.on, "status": status, "seconds": 1.0, **more}
+
+    done, failed, late, cut, none, *others = every
+    lines = [
+        end(done, "failed with exit code 1"),
+        end(done, "done"),  # the second time
+        {"figure": "a", "stage": cut.stage.name, "on": cut.on},
+        end(failed, "failed with exit code -6"),
+        end(late, "ended after 60 s"),
+        end(cut, "ended after 20 s", cut=True),
+        end(none, "not begun: no time was left", cut=True),
+    ]
+    assert _run.pending(every, lines) == [cut, none, *others, failed, late]
+
+
+def test_what_tells_most_comes_first():
+    """In nine minutes: what is right, then the first goals; nothing is timed before it was found right."""
+    names = [stage.name for stage in STAGES]
+    first = ["environment", "cuda_kernels", "products", "stackexchange_tags", "bandwidth", "solvers"]
+    assert names[: len(first)] == first
+    most = sum(part.seconds for part in _run.parts(first, small=False))
+    assert most <= 540
+    for checked, timed in (("vectors", "projections"), ("vectors", "losses"), ("solvers", "multinomial")):
+        assert names.index(checked) < names.index(timed)
 
 
 def test_the_command_needs_the_standard_library_alone(tmp_path):

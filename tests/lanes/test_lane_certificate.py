@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import minimize
 
 from tests.attack.scales import prepare
 from tests.support.internals import lane_certificate
@@ -14,6 +15,7 @@ from tests.support.lanes import small, train
 from tests.support.primal_references import Problem, margin_loss
 from xmcjax import OneVsAllClassifier, lanes
 from xmcjax.losses import MARGIN_LOSSES
+from xmcjax.penalties import L2
 from xmcjax.solvers import REMEDY, Status
 
 LOSSES = [name for name, loss in MARGIN_LOSSES.items() if loss.smooth]
@@ -104,7 +106,7 @@ def test_a_bound_lies_below_the_minimum_though_rounding_keeps_a_free_bias_from_i
     # Separable, and C so large that margins stand below 1 by their rounding alone.
     X, labels = prepare(None)[number]
     X, y, C = size * X, np.where(labels == 1, 1.0, -1.0), 1e4
-    label = lane_certificate._Label(X, MARGIN_LOSSES["squared_hinge"], 0.0, y, np.full(len(y), C))
+    label = lane_certificate._Label(X, MARGIN_LOSSES["squared_hinge"], 0.0, y, np.full(len(y), C), L2())
     fit = label.certified(np.zeros(X.shape[1]), 0.0)
     scores = X @ fit.w + fit.bias
     least = Problem(X, 0.0, 1.0).minimum(*margin_loss("squared_hinge", y, C, 1.0), 1)
@@ -178,3 +180,103 @@ def test_features_that_are_whole_numbers(dtype, convert):
         return [found[label] for label in range(3)]
 
     assert biases(convert(dense.astype(dtype))) == pytest.approx(biases(convert(dense.astype(np.float32))))
+
+
+def _least(X, y, loss, penalty, C):
+    """The minimum, by L-BFGS-B on positive and negative parts of the weights, along a path of C."""
+    A = np.hstack([X, np.ones((len(X), 1))])
+    A = np.hstack([A, -A])
+    size = np.sqrt((A * A).mean(axis=0))
+
+    def objective(u, C):
+        u = u / size
+        w, m = u[: len(u) // 2] + u[len(u) // 2 :], y * (A @ u)
+        s = np.maximum(0, 1 - m)
+        q = s if loss == "squared_hinge" else np.minimum(s, 1)
+        fall = 2 * q if loss == "squared_hinge" else q
+        of_w, slope = PENALTIES_OF_PARTS[penalty](w)
+        f = of_w.sum() + C * (q * q if loss == "squared_hinge" else q * (s - q / 2)).sum()
+        return f, (np.concatenate([slope, slope]) - C * (A.T @ (y * fall))) / size
+
+    u = np.zeros(A.shape[1])
+    for part in 1e-4, 1e-3, 1e-2, 0.1, 1.0:
+        options = dict(maxiter=20_000, maxfun=40_000, maxcor=50, ftol=1e-14, gtol=1e-12)
+        found = minimize(
+            objective, u, (part * C,), "L-BFGS-B", True, bounds=[(0, None)] * len(u), options=options
+        )
+        u = found.x
+    return found.fun
+
+
+PENALTIES_OF_PARTS = {
+    "l1": lambda w: (w, np.ones(len(w))),
+    "elastic_net": lambda w: (w / 2 + w * w / 4, 0.5 + w / 2),
+    "huber": lambda w: (np.where(w < 1, w * w / 2, w - 0.5), np.clip(w, 0, 1)),
+}
+# Rows, features, loss, penalty, C: each ended CONVERGED at 1.01 to 11 times its minimum.
+OTHERWISE_MISLED = [
+    (50, 40, "squared_hinge", "l1", 100.0),
+    (50, 40, "squared_hinge", "elastic_net", 1e3),
+    (30, 24, "squared_hinge", "huber", 1e3),
+    (30, 24, "huber_hinge", "l1", 1e3),
+]
+
+
+@pytest.mark.parametrize(("n", "d", "loss", "penalty", "C"), OTHERWISE_MISLED)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_converged_with_another_penalty_is_at_the_minimum(n, d, loss, penalty, C, dtype):
+    rng = np.random.default_rng(0)
+    X = np.abs(rng.normal(size=(n, d))) * 20
+    y = X @ rng.normal(size=d) + 100 * rng.normal(size=n) > 0
+    X = X.astype(dtype)
+    model = OneVsAllClassifier(loss, penalty=penalty, C=C, clip=0).fit(X, y)
+    assert model.status_ == [Status.CONVERGED]
+    X, signs = X.astype(float), np.where(y, 1.0, -1.0)
+    w, b = model.coef_[0].astype(float), float(model.intercept_[0])
+    m = signs * (X @ w + b)
+    of_w, _ = PENALTIES_OF_PARTS[penalty](np.abs(np.append(w, b)))
+    value = of_w.sum() + C * np.asarray(MARGIN_LOSSES[loss].value(m)).sum()
+    assert value <= (1 + GAP) * _least(X, signs, loss, penalty, C)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "huber_hinge"])
+@pytest.mark.parametrize("init", ["mean_separating", "zero"])
+@pytest.mark.parametrize("penalty", ["l2", "huber"])
+def test_few_large_rows_are_solved_from_any_start(loss, init, penalty):
+    """Steps from one point end at max_iter, at up to 250 times the minimum."""
+    rng = np.random.default_rng(0)
+    X, y = 30 * rng.normal(size=(30, 60)), rng.integers(0, 3, 30)
+    model = OneVsAllClassifier(loss, init, penalty=penalty, clip=0).fit(X, y)
+    assert set(model.status_) == {Status.CONVERGED}
+    least = Problem(X, 1.0, 1.0).minimum
+    signs, w = np.where(y == 0, 1.0, -1.0), np.append(model.coef_[0], model.intercept_[0])
+    assert np.abs(w).max() < 1  # where Huber's penalty is ½ w², too
+    value = float(MARGIN_LOSSES[loss].value(signs * (X @ w[:-1] + w[-1])).sum()) + w @ w / 2
+    assert value <= (1 + GAP) * least(*margin_loss(loss, signs, 1.0, 1.0), 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        few = OneVsAllClassifier(loss, init, penalty=penalty, clip=0, max_iter=3).fit(X, y)
+    assert set(few.status_) == {Status.MAX_STEPS}  # as it was asked for
+
+
+@pytest.mark.parametrize("init", ["ova_primal", "ova_primal_pp"])
+def test_a_free_bias_of_a_label_without_positives_is_a_start(init):
+    """It is best at −∞: from −358, where no row had a curvature, every search failed."""
+    rng = np.random.default_rng(0)
+    X, y = 0.01 * rng.normal(size=(31, 17)), rng.integers(0, 8, 31)
+    for C in 0.01, 1.0:
+        model = OneVsAllClassifier("logistic", init, C=C, clip=0, regularise_intercept=False).fit(X, y)
+        assert set(model.status_) == {Status.CONVERGED}
+        zero = OneVsAllClassifier("logistic", "zero", C=C, clip=0, regularise_intercept=False).fit(X, y)
+        np.testing.assert_allclose(model.intercept_, zero.intercept_, rtol=1e-2)
+
+
+def test_a_failed_search_is_no_end_where_float64_goes_on(monkeypatch):
+    """The certificate reaches the tolerance of the label, and says so."""
+    start = "xmcjax.lanes._problems.Problems.nearest_bias"
+    monkeypatch.setattr(start, lambda problems, positives, bias: -358.0)
+    rng = np.random.default_rng(0)
+    X, y = 0.01 * rng.normal(size=(31, 17)), rng.integers(0, 8, 31)
+    options = dict(C=0.01, clip=0, regularise_intercept=False)
+    model = OneVsAllClassifier("logistic", "ova_primal", **options).fit(X, y)
+    assert set(model.status_) == {Status.CONVERGED}

@@ -13,7 +13,6 @@ from tests.support.internals import cuda
 
 CAPABILITIES = ("sm_75", "sm_80", "sm_90")
 MOST_REGISTERS = 128  # 256 threads of a block, twice on a multiprocessor
-MOST_SPILLED = 16  # bytes of a thread: nvcc 13.0 spills none, 13.5 a number of 8 bytes in two of the kernels
 LARGEST = 3_000_000  # bytes of the library
 # ptxas, of one kernel: its name and target; two lines later the stack, then the registers
 KERNEL = re.compile(
@@ -41,12 +40,17 @@ def test_kernels_keep_their_numbers_in_registers(built, capability):
         "List",
         "Scores",
         "Columns",
+        "Words",
+        "Centre",
+        "Total",
+        "Residual",
+        "Direction",
         "PlaneSums",
         "Fold",
     ):
         assert any(body in name for name, *_ in found), body
     for name, stack, stores, loads, registers in found:
-        assert max(stack, stores, loads) <= MOST_SPILLED, name
+        assert stack == stores == loads == 0, name
         assert registers <= MOST_REGISTERS, name
 
 

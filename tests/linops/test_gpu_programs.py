@@ -87,9 +87,8 @@ def test_a_step_of_one_vs_all(kind, gpu):
     if kind == CUDA:
         # X δ, the search, the gradient and Xᵀ D 1, CG, and for a preconditioner the diagonal
         calls = gpu_targets.custom_calls(text)
-        assert [calls.count(f"xmcjax_cuda_{name}") for name in ("matmat", "plane_sums", "gram_matmat")] == [
-            1
-        ] * 3
+        once = ("matmat", "plane_sums", "cg_product", "cg_residual", "cg_direction")
+        assert [calls.count(f"xmcjax_cuda_{name}") for name in once] == [1] * 5
         assert calls.count("xmcjax_cuda_rmatmat") == 3
 
 
@@ -99,21 +98,45 @@ def of_products(dense: bool) -> int:
     return 4 * (4 * (2 * N * D + arrays) if dense else 16 * N * D // 20 * 2 + arrays)
 
 
-@pytest.mark.parametrize("kind", [DENSE, CUDA])
-def test_a_step_of_cg(kind, gpu):
-    """Beside the product, it reads and writes at most 20 arrays of [d, B]."""
-    lanes, zero = jnp.ones(B, bool), jnp.zeros(B, jnp.float32)
+def solve(op, curvature, gradient, l2, preconditioner):
+    """Newton directions; the numbers of the method are traced, as in training."""
+    lanes, zero = jnp.ones(curvature.shape[1], bool), jnp.zeros(curvature.shape[1], jnp.float32)
+    hp = newton_cg.HParams(preconditioner=preconditioner)
+    numbers = l2, jnp.float32(0.5), lanes, lanes, zero
+    return newton_cg.newton_direction(op, curvature, gradient, zero, *numbers, hp)
 
-    def solve(op, curvature, gradient):
-        numbers = jnp.float32(1), jnp.float32(0.5), lanes, lanes, zero
-        return newton_cg.newton_direction(op, curvature, gradient, zero, *numbers, newton_cg.HParams())
 
-    arrays = jnp.ones((N, B), jnp.float32), jnp.ones((D, B), jnp.float32)
-    text = checked(jax.jit(solve), gpu, features(kind), *arrays)
+def test_a_step_of_cg():
+    """Beside the products with dense features, it reads and writes at most 20 arrays of [d, B]."""
+    arrays = jnp.ones((N, B), jnp.float32), jnp.ones((D, B), jnp.float32), jnp.float32(1), jnp.float32(0)
+    text = checked(jax.jit(solve), "h200", features(DENSE), *arrays)
     assert gpu_targets.atomics(text) == 0
     if OPTIMISED:
         moved = gpu_targets.moved(text, loops=True)
-        assert 8 * 4 * D * B < moved <= of_products(kind == DENSE) + 20 * 4 * D * B
+        assert 8 * 4 * D * B < moved <= of_products(True) + 20 * 4 * D * B
+
+
+@pytest.mark.parametrize("size", [(N, D, B), (490_449, 135_909, 512)], ids=["small", "amazon_670k"])
+def test_a_step_of_cg_by_kernels_in_cuda(size, gpu):
+    """Three calls, between which nothing of the size of a vector is read or written, not even a copy."""
+    n, d, lanes = size
+    op = gpu_targets.enlarged(features(CUDA), (N, D), (n, d), 75 * n)
+    arrays = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((n, lanes), (d, lanes), (), ()))
+    text = checked(jax.jit(solve), gpu, op, *arrays)
+    assert gpu_targets.atomics(text) == 0
+    if not OPTIMISED:
+        return
+    vector = 4 * d * lanes
+    others = gpu_targets.kernels(text, loops=True)
+    calls = {name: others.pop(f"xmcjax_cuda_cg_{name}") for name in ("product", "residual", "direction")}
+    assert sum(others.values()) < 0.01 * vector + 200 * lanes
+    # r, p and the product are read and r is written; x, p and r are read and x and p are written. Beside that
+    # M⁻¹, which is not read without a preconditioner, and the parts of sums
+    assert 5 <= calls["residual"] / vector <= 5.07
+    assert 6 <= calls["direction"] / vector <= 6.07
+    # X and Xᵀ, p and the product; D and the scores, of which active rows are read; bits, words and the list
+    of_rows = 4 * n * lanes * (2 + 2 / 32) + 4 * n + 2 * 4 * n * lanes / 32
+    assert calls["product"] <= device_memory.held(op) + 2 * vector + 1.05 * of_rows
 
 
 @pytest.mark.parametrize("kind", [DENSE, CUDA])

@@ -24,7 +24,9 @@ def _scores(kind, dtype, *, n=700, classes=7, twins=False):
     X, y = helpers.sparse_set(n, 40, classes, dtype=dtype)
     weight = np.random.default_rng(4).choice([0.0, 0.5, 2.0], n)
     problem = helpers.problem(KINDS[kind](X), y, 0.3, intercept=True, weight=weight)
-    with native.twins() if twins else contextlib.nullcontext():
+    with native.twins() if twins else contextlib.nullcontext(), pytest.MonkeyPatch.context() as patch:
+        # in the dtype that is asked for
+        patch.setattr("xmcjax.solvers.multinomial._scores._FEW", 1 << 60)
         scores = block_newton.scores_of(problem, precise=True, threads=2)
     return scores, X.toarray().astype(np.float64), y, weight
 
@@ -68,36 +70,75 @@ def test_products_are_those_of_numpy(kind, dtype, classes):
         np.testing.assert_allclose(turned(hessian.out), Xb.T @ curved, rtol=1e-3, atol=1e-2)
 
 
+def _made(scores, P):
+    """The preconditioner of a kind of features."""
+    if scores.axis == 1:
+        return preconditioners.diagonal(scores, P, 0.3)
+    return preconditioners.blocks(scores, P, 0.3, preconditioners.gram(scores))
+
+
 @needs_native
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("classes", [2, 7, 8, 20, 33])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_native_steps_of_conjugate_gradients_are_those_of_numpy(dtype, classes):
-    scores, *_ = _scores("csr", dtype, classes=classes)
+def test_native_conjugate_gradients_are_those_of_numpy(kind, dtype, classes):
     rng = np.random.default_rng(0)
-    P = rng.dirichlet(np.ones(classes), scores.n).astype(dtype)
-    apply = preconditioners.diagonal(scores, P, 0.3)
-    r, p, q = (rng.normal(size=(41, classes)).astype(dtype) for _ in range(3))
-    q += 5 * p
-    lead, found = (slice(0, 40), slice(None)), []
-    for stepping in (type(apply).stepping, preconditioners.Preconditioner.stepping):
-        v = preconditioners.Vectors(np.zeros_like(r), r.copy(), apply(r), p.copy(), q.copy())
-        rz = float(np.vdot(r, v.z))
-        sums = stepping(apply, v, dtype(0.3), lead)(rz)
-        found.append((*sums, v.x, v.r, v.z))
-        # no step where the curvature is not above 0
-        v.q[:] = -5 * p
-        before = v.x.copy()
-        along, same = stepping(apply, v, dtype(0.3), lead)(rz)
-        assert along < 0 and same == rz
-        np.testing.assert_array_equal(v.x, before)
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5 if dtype == np.float32 else 1e-12, atol=1e-6)
+    P = rng.dirichlet(np.ones(classes), 700).astype(dtype)
+    right = rng.normal(size=(41, classes)).astype(dtype)
+    right -= right.mean(axis=1, keepdims=True)
+    Stop, close = preconditioners.Stop, 1e-3 if dtype == np.float32 else 1e-7
+    for stop in (Stop(1e-4, 0.0), Stop(0.0, np.inf), Stop(-1.0, -1.0, 1e-2, 1e-1), Stop(0.5, 1e9)):
+        found, residuals = [], []
+        for twins in (False, True):
+            scores, *_ = _scores(kind, dtype, classes=classes, twins=twins)
+            turned = (lambda a: a.T) if scores.axis == 0 else (lambda a: a)
+            at, r = (np.array(turned(a), order="C") for a in (P, right))
+            direction = _made(scores, at).solve(at, r, 0.3, stop, 250)
+            found.append((direction.products, direction.fall, turned(direction.x)))
+            residuals.append(r)
+        (products, *one), (expected, *other) = found
+        assert abs(products - expected) <= (0 if dtype == np.float64 else 2)
+        if products == expected:
+            # the last steps of float32 are of rounding
+            apart = 2e-2 if dtype == np.float32 else 1e-5
+            np.testing.assert_allclose(*residuals, rtol=0, atol=apart * float(np.max(np.abs(right))))
+            for a, b in zip(one, other, strict=True):
+                np.testing.assert_allclose(a, b, rtol=close, atol=close * float(np.max(np.abs(b))))
+        assert one[0] == pytest.approx(float(np.vdot(right, one[1])), rel=1e-3)
+        np.testing.assert_allclose(one[1].mean(axis=1), 0, atol=1e-5)
+        if stop.weights > 0:
+            assert np.vdot(residuals[0], residuals[0]) <= 0.02
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [130, 3000])
+def test_native_blocks_are_those_of_numpy(dtype, n):
+    """With all rows and with a part of them; classes without probability have λ alone."""
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(np.full(6, 0.3), n).astype(dtype)
+    P[:, 5] = 0
+    found = []
+    for twins in (False, True):
+        scores, *_ = _scores("dense", dtype, n=n, classes=6, twins=twins)
+        at = np.ascontiguousarray(P.T)
+        found.append(preconditioners.blocks(scores, at, 0.3, preconditioners.gram(scores)))
+    r = rng.normal(size=(6, 41)).astype(dtype)
+    r[:, 40] = 0
+    one, other = (M(r) for M in found)
+    # which rows are the largest is found out by a sample, for which rounding matters
+    np.testing.assert_allclose(one, other, rtol=2e-2, atol=2e-3)
+    worse = np.full((6, n), np.nan, dtype)
+    scores, *_ = _scores("dense", dtype, n=n, classes=6)
+    assert not isinstance(preconditioners.blocks(scores, worse, 0.3, np.eye(41)), preconditioners.Blocks)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lam", [10.0, 1.0, 1e-3])
-def test_the_gap_is_that_which_is_promised(kind, dtype, lam):
+@pytest.mark.parametrize("few", [0, 1 << 60], ids=["narrow", "as given"])
+def test_the_gap_is_that_which_is_promised(kind, dtype, lam, few, monkeypatch):
+    monkeypatch.setattr("xmcjax.solvers.multinomial._scores._FEW", few)
     X, y = helpers.sparse_set(dtype=dtype)
     problem = helpers.problem(KINDS[kind](X), y, lam, intercept=True)
     solution = multinomial.run(problem, "block_newton", multinomial.HParams(1e-5, 100))
@@ -243,6 +284,27 @@ def test_numbers_that_float32_does_not_have(kind, scale, monkeypatch):
     assert solution.value == pytest.approx(plain.value, rel=1e-4)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_goes_on_in_float64_where_float32_does_not_do(kind, monkeypatch):
+    """Of scores of some 1e4 that cancel, float32 leaves nothing that tells the classes apart."""
+    monkeypatch.setattr("xmcjax.solvers.multinomial._scores._FEW", 0)
+    widened, plain = [], block_newton.Host._widened
+
+    def noted(host, point):
+        widened.append(host)
+        return plain(host, point)
+
+    monkeypatch.setattr(block_newton.Host, "_widened", noted)
+    X, y = helpers.sparse_set()
+    X = X.toarray()
+    X[:, 0] = 1e4 + 3 * (y % 2)
+    made = helpers.problem(X if kind == "dense" else sp.csr_matrix(X), y, 1e-3, intercept=True)
+    solution = multinomial.run(made, "block_newton", multinomial.HParams(1e-4, 500))
+    assert widened
+    assert solution.status == Status.CONVERGED
+    assert solution.gap <= 1e-4
+
+
 def test_products_in_parts_are_those_in_one(monkeypatch):
     whole = _scores("dense", np.float64)[0]
     assert isinstance(whole, block_newton.DenseScores)
@@ -288,7 +350,7 @@ def test_factors_are_the_hessian_where_all_rows_have_the_same_probabilities():
     r -= r.mean(axis=0)
     found = preconditioners.factors(scores, P)
     assert found is not None
-    z = preconditioners.kronecker(found, 0.3)(r)
+    z = preconditioners.kronecker(scores, found, 0.3)(r)
     hessian = scores.hessian(P)
     hessian.V[:] = z
     hessian.product()

@@ -26,6 +26,10 @@ SIZES_OF_CALLS = {
     "instance_dual": INSTANCES,
     "instance_gap": INSTANCES,
     "softmax_hessian": {"rows": 64},
+    "softmax_solve": {"rows": 64},
+    "softmax_blocks": {"rows": 64},
+    "softmax_solve_csr": {"features": 4},
+    "softmax_diagonal": {"features": 4},
 }
 # Those that XLA makes too.
 OF_XLA = [name for name in schema.CALLS if name not in schema.METHODS]
@@ -64,7 +68,8 @@ def results(name):
 
 
 def in_xla(name, fields):
-    sizes = {"d": SIZES["d"]} if name in ("csr_rmatmat", "softmax_gradient") else {}
+    told_by_none = {"csr_rmatmat": "d", "softmax_gradient": "d", "softmax_diagonal": "features"}
+    sizes = {size: length(name, size) for call, size in told_by_none.items() if call == name}
     return jax.block_until_ready(call(name, sizes=sizes, **fields))
 
 

@@ -60,13 +60,14 @@ def test_a_package_that_cannot_be_used_is_told_once(package, tmp_path, monkeypat
     if fault == "library":
         library = tmp_path / "broken.so"
         library.write_text("no library")
+    abi = cuda.ABI
     if fault == "abi":
         monkeypatch.setattr(cuda, "ABI", 99)
     package(library)
     why = {
         "file": "cannot be loaded",
         "library": "cannot be loaded",
-        "abi": "has ABI 1, expected 99: install xmcjax and xmcjax-cuda of one version",
+        "abi": f"has ABI {abi}, expected 99: install xmcjax and xmcjax-cuda of one version",
         "machine": "they were compiled for the CPU, to be tested",
     }[fault]
     with pytest.warns(native.PerformanceWarning, match=why):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 import jax
@@ -34,7 +35,7 @@ log = logging.getLogger("xmcjax.solvers.multiclass_dual")
 log.setLevel(logging.INFO)
 log.addHandler(type("Kept", (logging.Handler,), dict(emit=lambda self, record: said.append(record.args)))())
 for formulation in {formulations!r}:
-    s = md.run_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-5)
+    s = md.run_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-5, threads={threads})
     W, a = s.W, s.alpha
     numbers = {{name: getattr(s, name) for name in ("primal", "dual", "gap", "violation")}}
     arrays = dict(W=W.tolist(), alpha=[a.indptr.tolist(), a.indices.tolist(), a.data.tolist()])
@@ -59,8 +60,10 @@ if {victim} >= 0:
 """
 
 
-def run(count, formulations, folder, victim=-1):
-    program = PROGRAM.format(size=SIZE, formulations=formulations, folder=folder, victim=victim)
+def run(count, formulations, folder, victim=-1, threads=1):
+    folder.mkdir(exist_ok=True)
+    given = dict(formulations=formulations, folder=folder, victim=victim, threads=threads)
+    program = PROGRAM.format(size=SIZE, **given)
     return processes.run_distributed(program, count, shutdown=120 if victim < 0 else 10)
 
 
@@ -111,6 +114,79 @@ def test_the_optimum_is_that_of_one_process(count, tmp_path):
             np.testing.assert_allclose(np.sum(many["W"], axis=1), 0, atol=1e-10)
 
 
+def test_threads_of_processes_are_places(tmp_path):
+    """Two processes of two threads are as four processes, or, without places, as two of one thread."""
+    of_places, without = ("ww",), ("llw", "ovr", "cs")
+    for folder, count, formulations, threads in (
+        ("threads", 2, of_places + without, 2),
+        ("processes", 4, of_places, 1),
+        ("alone", 2, without, 1),
+    ):
+        done = run(count, formulations, tmp_path / folder, threads=threads)
+        assert [one.returncode for one in done] == [0] * count, done[0].stderr[-3000:]
+
+    def found(folder, place=0):
+        return json.loads((tmp_path / folder / f"{place}.json").read_text())
+
+    ours = found("threads")
+    assert ours == found("threads", 1)
+    for formulation in without:
+        assert ours[formulation] == found("alone")[formulation]
+    for formulation in of_places:
+        mine, theirs = ours[formulation], found("processes")[formulation]
+        assert mine["status"] == "CONVERGED" and mine["gap"] <= 1e-5
+        for name in ("W", "primal", "dual"):
+            np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-9, atol=1e-9)
+    # of four processes each has a message where the threads of two have one together
+    messages = {
+        folder: json.loads((tmp_path / folder / "0.said").read_text())[0][4]
+        for folder in ("threads", "processes")
+    }
+    assert 0 < messages["threads"] <= 1.1 * messages["processes"]
+
+
+@pytest.mark.parametrize("formulation", ["ww", "cs", "llw", "ovr"])
+def test_threads_of_one_process(formulation):
+    X, y = svm_problem(**SIZE)
+    mesh = Mesh(np.array(jax.devices()[:1]), ("processes",))
+    options = dict(formulation=formulation, C=0.7, tol=1e-5)
+    reference = md.run(X, y, **options)
+    for threads in (2, 50):  # of 21 classes ten places can be made
+        ours = md.run_over_mesh(X, y, mesh, **options, threads=threads)
+        assert ours.status.name == "CONVERGED" and ours.gap <= 1e-5
+        np.testing.assert_allclose(ours.primal, reference.primal, rtol=3e-5)
+        again = md.run_over_mesh(X, y, mesh, **options, threads=threads)
+        assert np.asarray(ours.W).tobytes() == np.asarray(again.W).tobytes()
+
+
+@pytest.mark.parametrize("error", [ValueError("of one thread"), KeyboardInterrupt()])
+def test_what_one_thread_raises_ends_the_others(error, monkeypatch):
+    from xmcjax.native import Ascent
+
+    X, y = svm_problem(**SIZE)
+    mesh = Mesh(np.array(jax.devices()[:1]), ("processes",))
+    play, lock, calls = Ascent.play, threading.Lock(), []
+
+    def failing(point, match, tolerance):
+        with lock:
+            calls.append(point)
+        if len(calls) == 5:
+            raise error
+        return play(point, match, tolerance)
+
+    monkeypatch.setattr(Ascent, "play", failing)
+    with pytest.raises(type(error)):
+        md.run_over_mesh(X, y, mesh, C=0.7, tol=1e-5, threads=3)
+    assert not [
+        thread for thread in threading.enumerate() if "xmcjax-place" in thread.name and _lives(thread)
+    ]
+
+
+def _lives(thread) -> bool:
+    thread.join(20)
+    return thread.is_alive()
+
+
 def test_one_process_is_a_mesh_too():
     X, y = svm_problem(**SIZE)
     mesh = Mesh(np.array(jax.devices()[:1]), ("processes",))
@@ -138,6 +214,7 @@ def test_bundles_have_about_as_many_instances():
         (dict(tol=0.0), "^tol: expected a finite number above 0, got 0.0$"),
         (dict(max_epochs=-1), "^max_epochs: expected at least 1, got -1$"),
         (dict(C=-1.0), "^C: expected a finite number above 0, got -1.0$"),
+        (dict(threads=0), "^threads: expected at least 1, got 0$"),
     ],
 )
 def test_what_is_wrong_is_said(change, message):

@@ -50,6 +50,19 @@ def test_the_violation_is_the_distance_to_the_subdifferential(penalty):
             assert abs(found - distance) < 1e-4
 
 
+@pytest.mark.parametrize("penalty", PENALTIES, ids=repr)
+@pytest.mark.parametrize("lam", [1.0, 0.3])
+def test_the_conjugate_is_the_best_of_many(penalty, lam):
+    w = np.linspace(-40, 40, 320_001)
+    for v in (-1.5, -1.1, -0.2, 0.0, 0.1, 0.29, 0.31, 2.0):
+        found = float(penalty.conjugate(jnp.asarray(v), lam))
+        values = v * w - lam * rho(penalty, w)
+        if 0 < np.argmax(values) < len(w) - 1:
+            assert abs(found - values.max()) < 1e-6
+        else:  # it rises for ever
+            assert found == np.inf
+
+
 def data(dtype=np.float64):
     rng = np.random.default_rng(0)
     X = sp.random(N, D, 0.3, format="csr", random_state=0, dtype=np.float64)

@@ -142,7 +142,7 @@ def _duals(table: Table) -> None:
         mesh = Mesh(np.array(jax.devices()[:1]), ("rows",))
         return multiclass_dual.run_over_mesh(mesh=mesh, **arguments).primal
 
-    arguments |= dict(tol=0.1, max_epochs=20, shrinking=True)
+    arguments |= dict(tol=0.1, max_epochs=20, shrinking=True, threads=1)
     table.add("solvers.multiclass_dual.run_over_mesh", over_mesh, arguments, cost=40)
 
     for name in topk_sdca.VARIANTS:

@@ -64,6 +64,7 @@ def _formulas() -> dict[str, Call]:
         for method in ("violation", "minimiser"):
             name = f"xmcjax.penalties.{kind.__name__}.{method}"
             found[name] = _part(getattr(kind(), method), ones, ones, ones)
+        found[f"xmcjax.penalties.{kind.__name__}.conjugate"] = _part(kind().conjugate, ones, ones)
     return found
 
 

@@ -141,8 +141,13 @@ def moved(text: str, *, loops: bool = False) -> int:
         text: the program.
         loops: whether the bodies of loops alone count.
     """
+    return sum(kernels(text, loops=loops).values())
+
+
+def kernels(text: str, *, loops: bool = False) -> dict[str, int]:
+    """Bytes as :func:`moved` counts them, by kernel; the targets of this library by their own names."""
     bodies = set(re.findall(r"\bbody=%([\w.\-]+)", text))
-    total, sizes, inside = 0, {}, False
+    found_by_name, sizes, inside = {}, {}, False
     for line in text.splitlines():
         if line.endswith("{") and not line.startswith(" "):
             name = re.match(r"(?:ENTRY )?%?([\w.\-]+)", line).group(1)  # type: ignore[union-attr]
@@ -160,8 +165,10 @@ def moved(text: str, *, loops: bool = False) -> int:
         )
         sizes[found.group(1)] = size
         if kind not in _FREE:
-            total += size + sum(sizes.get(o, 0) for o in re.findall(r"%([\w.\-]+)", operands.split("),")[0]))
-    return total
+            read = sum(sizes.get(o, 0) for o in re.findall(r"%([\w.\-]+)", operands.split("),")[0]))
+            name = (custom_calls(line) or [found.group(1)])[0]
+            found_by_name[name] = found_by_name.get(name, 0) + size + read
+    return found_by_name
 
 
 def custom_calls(text: str) -> list[str]:

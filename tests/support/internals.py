@@ -61,6 +61,7 @@ from xmcjax.solvers.multiclass_dual import _processes, _wire
 from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
 from xmcjax.solvers.multinomial import _checkpoint as _multinomial_checkpoint
 from xmcjax.solvers.multinomial import _judge, _mesh, _preconditioners
+from xmcjax.solvers.multinomial import _run as _multinomial_run
 
 SYSTEMS = _systems.SYSTEMS
 CLI_MODULES = _cli_systems.MODULES
@@ -117,5 +118,6 @@ search = _search
 multinomial_certificate = _multinomial_certificate
 multinomial_judge = _judge
 multinomial_mesh = _mesh
+multinomial_run = _multinomial_run
 multinomial_checkpoint = _multinomial_checkpoint
 preconditioners = _preconditioners

@@ -24,10 +24,12 @@ from xmcjax.estimators._kernel_parts import (
     approximated,
     base_kernel,
     by_group,
+    computing,
     folds_of,
     groups,
     labelled,
     least_expected_loss,
+    matrix_bytes,
     ordered,
     points_of,
     target_of,
@@ -87,7 +89,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         approximation: "cholesky" (default), incomplete Cholesky with the diagonal put right; "nystrom", or
             "fourier", random Fourier features ("rbf" and "matern" only).
         memory: bytes for kernel matrices, 2 GiB by default; beyond them products are made in tiles. Matrices
-            of float64 take half as much again while they are fitted.
+            of float64 take half as much again while they are fitted. On a GPU they get at most a third of
+            what is free.
         random_state: seed of the folds, and of the draws of "nystrom" and "fourier".
 
     Attributes:
@@ -183,10 +186,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         Warns:
             ConvergenceWarning: fitting ended before `tol` was reached, and the remedy.
         """
-        from xmcjax.lanes import precision
-
         data, dtype = self._training(X, y, sample_weight)
-        with precision(dtype):
+        with computing(dtype):
             v = ordered(self.v, data.tree)
             model, h = self._family(data, np.arange(self._functions(data)), v, self._base(data))
             self._fit(data, model, h)
@@ -233,7 +234,6 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         Warns:
             ConvergenceWarning: fits of the search, or the last one, ended before ``self.tol`` was reached.
         """
-        from xmcjax.lanes import precision
         from xmcjax.solvers.kernel_multinomial import CvObjective, tune
 
         names = {"v": "v", "w": "kernel", "sigma2": "sigma2"}
@@ -246,7 +246,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         data, dtype = self._training(X, y, sample_weight)
         folds = folds_of(folds, data, self.random_state)
         group = groups(share, data.tree, self._functions(data))
-        with precision(dtype):
+        with computing(dtype):
             base = by_group(self._base(data), group)
             model, h = self._family(data, group, by_group(ordered(self.v, data.tree), group), base)
             objective = CvObjective(
@@ -286,12 +286,11 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         import jax
 
         from xmcjax.kernels import Kernel
-        from xmcjax.lanes import precision
         from xmcjax.solvers.kernel_multinomial import CvObjective
 
         data, dtype = self._training(X, y, sample_weight)
         folds = folds_of(folds, data, self.random_state)
-        with precision(dtype):
+        with computing(dtype):
             base = self._base(data)
             v = ordered(self.v, data.tree)
             model, h = self._family(data, np.arange(self._functions(data)), v, base)
@@ -425,9 +424,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         from xmcjax.solvers.kernel_multinomial import KernelModel
 
         sigma2 = number("sigma2", self.sigma2)
-        memory = number("memory", self.memory)
-        if not memory >= 0:
-            raise ValueError(f"memory: expected a number from 0, got {memory}")
+        memory = matrix_bytes(self.memory)
         model = KernelModel(data.points, len(data.classes), group, data.tree, memory=memory)
         B = None if self.loadings is None else np.asarray(self.loadings, np.float64)
         h = model.hyperparameters(v, base, sigma2, B)

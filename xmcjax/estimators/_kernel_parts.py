@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,13 +13,42 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xmcjax import _sparse
-from xmcjax._arguments import whole_number
+from xmcjax._arguments import number, whole_number
 from xmcjax._hierarchy import Hierarchy
 from xmcjax._range import check_norms, check_range, largest
 from xmcjax.estimators._targets import class_numbers
 
+# Of the free memory of a device, for kernel matrices: a fit in float64 takes half as much again.
+_PART = 1 / 3
+# What takes less of it.
+_SMALLER = "a smaller memory or rank, "
 LOSSES = ("zero_one", "taxonomy", "parent")
 SHARES = ("class", "all", "level", "subtree")
+
+
+@contextlib.contextmanager
+def computing(dtype: Any) -> Iterator[None]:
+    """In the precision of the data; where the device is full one sentence says so."""
+    from xmcjax import _device_memory
+    from xmcjax.lanes import precision
+
+    with precision(dtype), _device_memory.explained("a fit of kernels", _SMALLER):
+        yield
+
+
+def matrix_bytes(memory: Any) -> float:
+    """Bytes that kernel matrices may take: `memory`, and a part of what is free where the device tells it.
+
+    Raises:
+        ValueError: a memory below 0 or no number.
+    """
+    from xmcjax import _device_memory
+
+    memory = number("memory", memory)
+    if not memory >= 0:
+        raise ValueError(f"memory: expected a number from 0, got {memory}")
+    free = _device_memory.free_memory()
+    return memory if free is None else min(memory, _PART * free)
 
 
 class Training(NamedTuple):

@@ -20,12 +20,15 @@ def kernel_scores(kernel: Any, dual_coef: np.ndarray, X: Any) -> np.ndarray:
         dual_coef: [n, C].
         X: checked features [m, d], CSR or an array, or kernel values with the training rows [m, n].
     """
+    from xmcjax import _device_memory
     from xmcjax.lanes import precision
 
-    dtype = dual_coef.dtype
-    rows = max(1, _PART // max(X.shape[1], dual_coef.size // 64))
+    dtype, most = dual_coef.dtype, _PART
+    if (free := _device_memory.free_memory()) is not None:  # rows, and tiles of as many numbers at most
+        most = min(most, free // (4 * dtype.itemsize))
+    rows = max(1, most // max(X.shape[1], dual_coef.size // 64))
     parts = []
-    with precision(dtype):
+    with precision(dtype), _device_memory.explained("a prediction", "fewer training rows, "):
         for first in range(0, X.shape[0], rows):
             points = _points(kernel, X[first : first + rows].astype(dtype, copy=False))
             parts.append(np.asarray(_cross()(kernel, points, dual_coef[..., None]))[..., 0])

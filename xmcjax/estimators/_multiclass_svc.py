@@ -11,7 +11,6 @@ from sklearn.utils import check_random_state
 
 from xmcjax._arguments import job_count, name_of, number, renamed, whole_number
 from xmcjax._options import SHARED, THREADS
-from xmcjax._range import check_not_all_zero
 from xmcjax.estimators._calibration import of_classes, splits_of_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._label_rows import BestLabelScore, are_labels
@@ -195,8 +194,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         with precision(X.dtype), watch:
             if self.solver == "admm":
                 name_of("formulation", self.formulation, multiclass_dual.FORMULATIONS)
-                check_features(X)  # dual ascent makes both checks by itself
-                check_not_all_zero(features)
+                check_features(X)  # dual ascent makes the check by itself
                 solution = admm.solve(features, numbers, tol=tol, max_epochs=max_iter, **given)
             else:
                 solution = multiclass_dual.run(features, numbers, seed=seed, **given, **limits)

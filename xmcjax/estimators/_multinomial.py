@@ -24,6 +24,8 @@ from xmcjax.estimators._targets import class_numbers, targets
 from xmcjax.estimators._watch import Watch
 from xmcjax.estimators._weights import check_products, row_weights
 
+# What takes less of the memory of a device.
+_SMALLER = 'solver="block_newton" (on the CPU), fewer classes, '
 # Features and scores of a problem whose time is compilation.
 _SMALL = 1 << 16
 
@@ -149,7 +151,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
             ConvergenceWarning: the run ended before the objective was certain to be within tol of the
                 minimum, and the remedy.
         """
-        from xmcjax import linops
+        from xmcjax import _device_memory, linops
         from xmcjax._platform import said_of_device
         from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.solvers.multinomial import CHOICES, HParams, auto, multinomial_problem, run
@@ -186,7 +188,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
                 X, numbers, weight = _of_common_size(X, numbers, weight)
             # on a GPU products in one order of the sums, where there are kernels for it
             backend = linops.products_backend(X)
-            with precision(X.dtype):
+            with precision(X.dtype), _device_memory.explained("a fit", _SMALLER):
                 problem = multinomial_problem(
                     linops.make(X, backend=backend, threads=threads),
                     numbers,

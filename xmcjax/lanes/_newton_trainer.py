@@ -223,6 +223,6 @@ class NewtonTrainer(Trainer):
                     lanes.begin()
                     waiting, _ = lanes.finish()
                 for end in waiting():
-                    return end.w, end.bias
+                    return end.w, self._problems.nearest_bias(positives, end.bias)
 
         return self._with_room(0, solved)

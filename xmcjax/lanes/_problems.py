@@ -61,6 +61,15 @@ class Problems:
         tolerance *= self._options.tol if loose else float(self._rule.factors(counts)[0])
         return Job(-1, positives, tolerance, None, 0.0, _NO_FEATURES, np.zeros(0), 0.0)
 
+    def nearest_bias(self, positives: np.ndarray, bias: float) -> float:
+        """The bias of a solution.
+
+        Without positives a free bias is best at −∞: then the nearest to 0 at which losses count for nothing.
+        """
+        if len(positives) or self._options.hparams().l2_bias != 0:
+            return bias
+        return max(bias, -self._rule.enough_margin())
+
     def jobs(self, taken: Sequence[tuple[int, Parent | None]]) -> list[Job]:
         """Problems of labels that a queue gave; one with a parent starts from the parent's solution."""
         if not taken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xmcjax.lanes._certificate import GAP, Certifier
+from xmcjax.lanes._certificate import GAP, Certifier, PenalisedCertifier
 from xmcjax.lanes._clipping import EXPECTED, Clipping, CloserLook, make_clipping
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._lanes import Solved
@@ -13,8 +13,8 @@ from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._results import LabelResult, made, without_positives
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._training_data import TrainingData
-from xmcjax.penalties import L2
-from xmcjax.solvers import Status
+from xmcjax.penalties import L2, Penalty
+from xmcjax.solvers import Status, newton_cg
 
 
 class Solutions:
@@ -44,21 +44,29 @@ class Solutions:
         self._closer_look = CloserLook(X, objective)
         self._whole = self._sparsifier is not None or options.init.tree  # weights are needed as they are
         self.clipping: Clipping | None = None if self._whole else self._clipping
-        self.certifier: Certifier | None = None
+        self.certifier: Certifier | PenalisedCertifier | None = None
+        # whole numbers and bools are those of the operator: NumPy has no rounding of theirs
+        real = X if X.dtype.kind == "f" else X.astype(self._dtype)
+        retries = options.max_iter >= newton_cg.HParams().max_steps
+        problem = real, options.loss, data.row_weight, l2_bias, options.penalty, retries
         if isinstance(options.penalty, L2):
-            # whole numbers and bools are those of the operator: NumPy has no rounding of theirs
-            real = X if X.dtype.kind == "f" else X.astype(self._dtype)
-            self.certifier = Certifier(real, options.loss, data.row_weight, l2_bias)
+            self.certifier = Certifier(*problem)
+        elif type(options.penalty).conjugate is not Penalty.conjugate:
+            self.certifier = PenalisedCertifier(*problem)
 
     def certified(self, end: Solved) -> Solved:
         """With the status that is certain in float64, and weights that are better where rounding ended it."""
         if not end.doubtful:
             return end
         assert self.certifier is not None
+        if self.certifier.believes(end.w, end.status, end.active):
+            return end
         job = end.job
         y, c = self._objective.targets(job.positives, job.positive_weight, job.negative_weight, np.float64)
-        found = self.certifier.certified(end.w, end.bias, y, c)
         status = Status(end.status)
+        # a lane that has converged is within its tolerance, as it has worked it out
+        tolerance = np.inf if status == Status.CONVERGED else job.tolerance
+        found = self.certifier.certified(end.w, end.bias, y, c, tolerance)
         if status == Status.CONVERGED and found.gap > GAP:
             status = Status.STALLED
         elif found.gap <= GAP and found.gradient_norm <= job.tolerance:

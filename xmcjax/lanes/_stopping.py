@@ -13,6 +13,9 @@ from xmcjax._range import squared_norms
 from xmcjax.losses import MarginLoss
 from xmcjax.solvers import newton_cg
 
+# Of an interval of margins.
+_HALVINGS = 10
+
 
 @functools.partial(jax.jit, static_argnames="loss")
 def _slope(loss: MarginLoss, margin):
@@ -40,6 +43,7 @@ class StoppingRule:
         self._total_norm2 = float(self.total @ self.total)
         # |φ'(0)|
         self._slope_at_zero = abs(float(_slope(loss, np.float32(0))))
+        self._loss = loss
 
     def counts(self, positives: list[np.ndarray]) -> np.ndarray:
         """|P| of each label, counted with the sample weights."""
@@ -86,3 +90,16 @@ class StoppingRule:
         # the lightest row stands for one row
         unit = 1 if self._weight is None else self._weight.min()
         return newton_cg.gradient_tolerance(self._eps, counts / unit, self.n / unit, 1.0)
+
+    def enough_margin(self) -> float:
+        """The least margin m ≥ 0 with |φ'(m)| ≤ ε₀ |φ'(0)|: rows beyond it are as good as without a loss."""
+        low, high = 0.0, 1.0
+        while (
+            abs(float(_slope(self._loss, np.float32(high)))) > self._eps * self._slope_at_zero and high < 1e3
+        ):
+            low, high = high, 2 * high
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            small = abs(float(_slope(self._loss, np.float32(middle)))) <= self._eps * self._slope_at_zero
+            low, high = (low, middle) if small else (middle, high)
+        return high

@@ -32,7 +32,11 @@ if TYPE_CHECKING:
     from xmcjax.native._cuda import CudaRows as CudaRows
     from xmcjax.native._cuda import cuda_absence as cuda_absence
     from xmcjax.native._cuda import cuda_available as cuda_available
+    from xmcjax.native._cuda import cuda_cg_direction as cuda_cg_direction
+    from xmcjax.native._cuda import cuda_cg_product as cuda_cg_product
+    from xmcjax.native._cuda import cuda_cg_residual as cuda_cg_residual
     from xmcjax.native._cuda import cuda_gram_matmat as cuda_gram_matmat
+    from xmcjax.native._cuda import cuda_lane_bits as cuda_lane_bits
     from xmcjax.native._cuda import cuda_matmat as cuda_matmat
     from xmcjax.native._cuda import cuda_plane_sums as cuda_plane_sums
     from xmcjax.native._cuda import cuda_rmatmat as cuda_rmatmat
@@ -64,7 +68,11 @@ _LATE = {
         "CudaRows",
         "cuda_absence",
         "cuda_available",
+        "cuda_cg_direction",
+        "cuda_cg_product",
+        "cuda_cg_residual",
         "cuda_gram_matmat",
+        "cuda_lane_bits",
         "cuda_matmat",
         "cuda_plane_sums",
         "cuda_rmatmat",

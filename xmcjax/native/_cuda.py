@@ -22,13 +22,14 @@ from xmcjax.native._ffi import twins_wanted
 
 PACKAGE = "xmcjax_cuda"
 # Raised together with XMCJAX_CUDA_ABI in cuda/src/handlers.cc whenever the arrays of a target change.
-ABI = 1
-TARGETS = ("matmat", "rmatmat", "gram_matmat", "plane_sums")
+ABI = 2
+TARGETS = ("matmat", "rmatmat", "gram_matmat", "cg_product", "cg_residual", "cg_direction", "plane_sums")
 
-# The same numbers in cuda/src/active_rows.h and plane_sums.h.
+# The same numbers in cuda/src/active_rows.h, plane_sums.h and lane_cg.h.
 TILE, PANEL = 32, 32  # lanes of a tile; tiles that are done together
 PART = 1024  # pieces that are counted together
 SUMMED_ROWS, FOLD = 128, 64  # rows, and sums of rows, that are added up together
+CG_ROWS = 64  # rows that are added up together in conjugate gradients
 
 
 class CudaRows(NamedTuple):
@@ -123,17 +124,63 @@ def cuda_rmatmat(columns: CudaRows, C, d: int, *, square: bool = False) -> jax.A
 
 def cuda_gram_matmat(rows: CudaRows, columns: CudaRows, D, V) -> jax.Array:
     """Xᵀ(D ∘ (X V)), [d, B], of D [n, B] and V [d, B], without the lanes whose V is zero."""
-    (n, lanes), d = D.shape, V.shape[0]
-    parts = -(-rows.pieces // PART)
-    made = [
-        *_pieces(columns, d, V),
-        *_pieces(rows, n, V),  # D ∘ (X V) of active rows
-        _room(n, jnp.uint32),
-        _room(parts * PANEL, jnp.int32),
-        _room(2 * rows.pieces * min(-(-lanes // TILE), PANEL), jnp.int32),
-        _room(1, jnp.int32),
-    ]
+    made = _of_active_rows(rows, columns, D, V)
     return _call("gram_matmat", made, *rows, *columns, D, V, jnp.any(V != 0, axis=0))[0]
+
+
+def cuda_lane_bits(D) -> jax.Array:
+    """Where D [n, B] is not 0: uint32 [n, ⌈B/32⌉], of which bit t of word j is that of lane 32 j + t."""
+    n, lanes = D.shape
+    tiles = -(-lanes // TILE)
+    there = jnp.pad(D != 0, ((0, 0), (0, tiles * TILE - lanes))).reshape(n, tiles, TILE)
+    bit = jnp.uint32(1) << jnp.arange(TILE, dtype=jnp.uint32)
+    return jnp.sum(jnp.where(there, bit, 0), axis=2, dtype=jnp.uint32)
+
+
+def cuda_cg_product(rows: CudaRows, columns: CudaRows, D, bits, V, is_open, of_bias) -> list[jax.Array]:
+    """[Xᵀ(D ∘ e), Σ D s / h, Σ D e²] with s = X V and e = s − Σ D s / h: [d, B], [B], [B].
+
+    Args:
+        rows, columns: of X and of Xᵀ.
+        D: [n, B].
+        bits: of D, by :func:`cuda_lane_bits`.
+        V: [d, B].
+        is_open: bool [B]; what is found for the other lanes means nothing.
+        of_bias: [B], 1/h, or 0 for e = s.
+    """
+    n, lanes = D.shape
+    width = min(-(-lanes // TILE), PANEL) * TILE
+    sums = [jax.ShapeDtypeStruct((lanes,), D.dtype)] * 2
+    made = [*_of_active_rows(rows, columns, D, V), *sums, _parts(n, CG_ROWS, width)]
+    found = _call("cg_product", made, *rows, *columns, D, bits, V, is_open, of_bias)
+    return [found[0], *found[8:10]]
+
+
+def cuda_cg_residual(r, p, product, inverse, alpha, l2, preconditioned) -> list[jax.Array]:
+    """[r − α (λ p + product), Σ of it times M⁻¹ of it]: [d, B], in the place of r, and [B].
+
+    Args:
+        r, p, product: [d, B].
+        inverse: M⁻¹, [d, B], which is read where `preconditioned` is not 0.
+        alpha: [B]; where it is 0, r is neither read nor written, and its sum is 0.
+        l2, preconditioned: [1].
+    """
+    made = [jax.ShapeDtypeStruct(r.shape, r.dtype), *_sum_of_rows(r)]
+    given = r, p, product, inverse, alpha, l2, preconditioned
+    return _call("cg_residual", made, *given, in_place={0: 0})[:2]
+
+
+def cuda_cg_direction(x, p, r, inverse, alpha, beta, is_open, preconditioned) -> list[jax.Array]:
+    """[x + α p, M⁻¹ r + β p, Σ of its squares]: [d, B], [d, B], in the place of x and p, and [B].
+
+    Args:
+        x, p, r, inverse, alpha, preconditioned: see :func:`cuda_cg_residual`.
+        beta: [B].
+        is_open: bool [B]; where it is not, p stays.
+    """
+    made = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (x, p)] + _sum_of_rows(r)
+    given = x, p, r, inverse, alpha, beta, is_open, preconditioned
+    return _call("cg_direction", made, *given, in_place={0: 0, 1: 1})[:3]
 
 
 def cuda_plane_sums(loss: int, parameter: float, z, m, y, weight, shift, t, beta, fresh) -> jax.Array:
@@ -149,13 +196,8 @@ def cuda_plane_sums(loss: int, parameter: float, z, m, y, weight, shift, t, beta
         fresh: bool [B]; there z is taken as 0, and its losses are not subtracted.
     """
     n, lanes = z.shape
-    count = rows = -(-n // SUMMED_ROWS)
-    while count > FOLD:
-        count = -(-count // FOLD)
-        rows += count
-    # numbers of float64, which JAX may not have
-    made = [jax.ShapeDtypeStruct((6, lanes), z.dtype), _room(2 * 6 * rows * lanes, jnp.int32)]
-    options = dict(loss=int(loss), parameter=float(parameter))
+    made = [jax.ShapeDtypeStruct((6, lanes), z.dtype), _parts(n, SUMMED_ROWS, 6 * lanes)]
+    options: dict[str, Any] = dict(loss=int(loss), parameter=float(parameter))
     return _call("plane_sums", made, z, m, y, weight, shift, t, beta, fresh, **options)[0]
 
 
@@ -165,10 +207,46 @@ def _pieces(rows: CudaRows, m: int, V) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct((count, lanes), dtype) for count in (m, rows.pieces - m)]
 
 
+def _of_active_rows(rows: CudaRows, columns: CudaRows, D, V) -> list[jax.ShapeDtypeStruct]:
+    """Of Xᵀ(D ∘ (X V)): the result, the scores of active rows, their words, counts, list and total."""
+    (n, lanes), d = D.shape, V.shape[0]
+    parts = -(-rows.pieces // PART)
+    return [
+        *_pieces(columns, d, V),
+        *_pieces(rows, n, V),
+        _room(n, jnp.uint32),
+        _room(parts * PANEL, jnp.int32),
+        _room(2 * rows.pieces * min(-(-lanes // TILE), PANEL), jnp.int32),
+        _room(1, jnp.int32),
+    ]
+
+
+def _sum_of_rows(a) -> list[jax.ShapeDtypeStruct]:
+    """The sum over the rows of an array [d, B], and its parts."""
+    d, lanes = a.shape
+    return [jax.ShapeDtypeStruct((lanes,), a.dtype), _parts(d, CG_ROWS, lanes)]
+
+
+def _parts(n: int, together: int, width: int) -> jax.ShapeDtypeStruct:
+    """Room for the sums of so many rows each, and of these: numbers of float64, which JAX may not have."""
+    count = rows = -(-n // together)
+    while count > FOLD:
+        count = -(-count // FOLD)
+        rows += count
+    return _room(2 * rows * width, jnp.int32)
+
+
 def _room(length: int, dtype) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((length,), dtype)
 
 
-def _call(name: str, made: list[jax.ShapeDtypeStruct], *arrays, **options: Any) -> list[jax.Array]:
-    call = jax.ffi.ffi_call(f"xmcjax_cuda_{name}", made, vmap_method="sequential")
+def _call(
+    name: str,
+    made: list[jax.ShapeDtypeStruct],
+    *arrays,
+    in_place: dict[int, int] | None = None,
+    **options: Any,
+) -> list[jax.Array]:
+    how: dict[str, Any] = dict(vmap_method="sequential", input_output_aliases=in_place)
+    call = jax.ffi.ffi_call(f"xmcjax_cuda_{name}", made, **how)
     return list(call(*(jnp.asarray(a) for a in arrays), **options))

@@ -50,3 +50,10 @@ class Penalty:
     def minimiser(self, h: jax.Array, hu: jax.Array, lam) -> jax.Array:
         """argmin_x ½ h (x − u)² + λ ρ(x), given h > 0 and h u: the proximal map."""
         raise NotImplementedError(f"{type(self).__name__} has no proximal map")
+
+    def conjugate(self, v: jax.Array, lam) -> jax.Array:
+        """max_w v w − λ ρ(w), elementwise; +∞ where it is unbounded.
+
+        One-vs-all training certifies its optima with it; without one it believes its solver.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no conjugate")

@@ -34,6 +34,13 @@ class _Mixture(Penalty):
         # soft thresholding
         return jnp.sign(hu) * jnp.maximum(jnp.abs(hu) - lam * a, 0) / (h + lam * (1 - a))
 
+    def conjugate(self, v, lam):
+        a = self.parameter
+        beyond = jnp.maximum(jnp.abs(v) - lam * a, 0)
+        if a == 1:
+            return jnp.where(beyond > 0, jnp.inf, 0.0)
+        return beyond * beyond / (2 * lam * (1 - a))
+
 
 @dataclasses.dataclass(frozen=True)
 class L1(_Mixture, native="elastic_net"):

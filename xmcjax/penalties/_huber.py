@@ -47,3 +47,6 @@ class HuberPenalty(Penalty, native="huber"):
         inside = hu / (h + lam / self.huber_width)
         outside = (hu - lam * jnp.sign(hu)) / jnp.where(h > 0, h, 1)
         return jnp.where(jnp.abs(inside) <= self.huber_width, inside, outside)
+
+    def conjugate(self, v, lam):
+        return jnp.where(jnp.abs(v) > lam, jnp.inf, self.huber_width / 2 * v * v / lam)

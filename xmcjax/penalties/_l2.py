@@ -30,3 +30,6 @@ class L2(Penalty, native="l2"):
 
     def minimiser(self, h, hu, lam):
         return hu / (h + lam)
+
+    def conjugate(self, v, lam):
+        return v * v / (2 * lam)

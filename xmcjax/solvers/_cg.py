@@ -71,8 +71,7 @@ def cg(
     """
     z = inverse_diagonal * b
     first = dot(b, z)
-    # of the model so far; ½ ‖r‖² times the other is above what is left of it
-    fall = (jnp.zeros_like(first), jnp.full_like(first, 1) / progress.least) if progress is not None else ()
+    fall = before_step(progress, first)
     settled = jnp.zeros_like(lanes)
     carry = (jnp.zeros_like(b), b, z, first, fall, settled, lanes, jnp.zeros(lanes.shape, jnp.int32))
 
@@ -92,13 +91,9 @@ def cg(
         r = r - alpha * Ap
         z = inverse_diagonal * r
         rz_next = dot(r, z)
-        accurate = rz_next <= tolerance**2 * first
-        if progress is None:
-            open_ = open_ & ~accurate
-        else:
-            fall, enough, slow = _fallen(progress, fall, alpha, rz, rz_next, steps, accurate)
-            settled = settled | (open_ & enough)
-            open_ = open_ & ~(enough | slow)
+        fall, settled, open_ = after_step(
+            progress, tolerance**2 * first, fall, settled, open_, alpha, rz, rz_next, steps
+        )
         # β = r₊ᵀz₊ / rᵀz
         # 0 in the lanes that are solved: a product that skips zeros is then for the others alone
         p = jnp.where(open_, z + jnp.where(open_, rz_next / jnp.where(open_, rz, 1), 0) * p, 0)
@@ -106,6 +101,21 @@ def cg(
 
     x, *_, settled, _, steps = jax.lax.while_loop(unfinished, step, carry)
     return CgResult(x, steps, settled)
+
+
+def before_step(progress: Progress | None, first):
+    """What :func:`after_step` has of each lane before the first step, bᵀM⁻¹b being `first`."""
+    # of the model so far; ½ ‖r‖² times the other is above what is left of it
+    return (jnp.zeros_like(first), jnp.full_like(first, 1) / progress.least) if progress is not None else ()
+
+
+def after_step(progress: Progress | None, small, fall, settled, open_, alpha, rz, rz_next, steps):
+    """(fall, settled, open) after a step of length α from ‖r‖² = rz to rz_next, which may be `small`."""
+    accurate = rz_next <= small
+    if progress is None:
+        return fall, settled, open_ & ~accurate
+    fall, enough, slow = _fallen(progress, fall, alpha, rz, rz_next, steps, accurate)
+    return fall, settled | (open_ & enough), open_ & ~(enough | slow)
 
 
 def _fallen(progress: Progress, fall, alpha, rz, rz_next, steps, accurate):

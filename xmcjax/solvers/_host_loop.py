@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import jax
 from jax.core import Tracer
 
+from xmcjax._device_memory import check_program
 from xmcjax.native import awaited
 
 # Seconds below which the next call makes twice as many iterations.
@@ -32,13 +33,20 @@ class Calls:
         advance: its count is traced.
         problem, hp: of every call.
         most: iterations of a call.
+
+    Raises:
+        DeviceMemoryError: in the first call; an iteration does not fit into what is free on the device.
     """
 
     def __init__(self, advance: Callable[..., Any], problem: Any, hp: Any, most: int = 1 << 20):
         self._advance, self._given, self._most, self._count = advance, (problem, hp), most, 1
+        self._checked = False
 
     def __call__(self, state: Any) -> Any:
         """The state after some iterations."""
+        if not self._checked:
+            check_program("an iteration", self._advance, *self._given, state, self._count)
+            self._checked = True
         begin = time.perf_counter()
         state = awaited(self._advance, *self._given, state, self._count)
         if time.perf_counter() - begin < _SHORT:

@@ -53,6 +53,7 @@ from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import PART_OF_BOUND, Progress, cg
 from xmcjax.solvers._host_loop import run_in_calls
+from xmcjax.solvers._lane_cg import has_cg_kernels, lane_cg
 from xmcjax.solvers._lane_problem import LaneProblem as LaneProblem
 from xmcjax.solvers._lane_problem import lane_problem as lane_problem
 from xmcjax.solvers._plane_search import Plane, plane_search, rounding_error, sums_along
@@ -475,8 +476,12 @@ def newton_direction(op, D, gradient, gradient_bias, l2, l2_bias, has_bias, lane
     of_bias = jnp.where(eliminated, gradient_bias**2 / (2 * h), far)
     # bounds are of the system as it is
     end = Progress(hp.cg_progress, l2, jnp.where(alpha > 0, 0, enough - of_bias))
-    direction, cg_steps, settled = cg(
-        product, right, inverse, lanes, tolerance=hp.cg_tolerance, max_steps=hp.max_cg, progress=end
-    )
+    options: dict[str, Any] = dict(tolerance=hp.cg_tolerance, max_steps=hp.max_cg, progress=end)
+    if has_cg_kernels(op):
+        of_bias = jnp.where(eliminated, 1 / h, 0)
+        solved = lane_cg(op, D, l2, l2_bias, of_bias, right, inverse, alpha, lanes, **options)
+    else:
+        solved = cg(product, right, inverse, lanes, **options)
+    direction, cg_steps, settled = solved
     direction_bias = jnp.where(eliminated, -(gradient_bias + jnp.sum(u * direction, axis=0)) / h, 0)
     return direction, direction_bias, cg_steps, settled

@@ -1,7 +1,7 @@
 """Packs, runs and reports the figures of a GPU: see docs/guide/gpu.md.
 
 python -m experiments.bench.gpu_kit pack FOLDER [--small] [--python 3.12]
-python -m experiments.bench.gpu_kit run FOLDER --out OUT [--stages NAME ...] [--seconds S]
+python -m experiments.bench.gpu_kit run FOLDER --out OUT [--stages NAME ...] [--seconds S] [--again]
 python -m experiments.bench.gpu_kit report OUT
 """
 
@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = [stage.name for stage in STAGES]
     run.add_argument("--stages", nargs="+", choices=names, default=names, help="all, in this order")
     run.add_argument("--seconds", type=float, default=540.0, help="for all of them together (540)")
+    run.add_argument("--again", action="store_true", help="stages too that OUT says to be done")
     report = commands.add_parser("report", help="print the tables of the figures")
     report.add_argument("out", type=Path)
     options = parser.parse_args(arguments)
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         return _pack.main(options.folder, options.small, options.python)
     if options.command == "run":
-        return _run.main(options.folder, options.out, options.stages, options.seconds)
+        return _run.main(options.folder, options.out, options.stages, options.seconds, again=options.again)
     print(_report.text(_report.read(options.out)), end="")
     return 0
 

@@ -73,7 +73,9 @@ class Found:
 
 def _correctness(lines: list[dict]) -> str | None:
     checks = {
-        line["figure"]: line["values"] for line in lines if "figure" in line and line["stage"] in CORRECTNESS
+        line["figure"]: line["values"]
+        for line in lines
+        if "figure" in line and (line["stage"] in CORRECTNESS or "right" in line["values"])
     }
     if not checks:
         return None

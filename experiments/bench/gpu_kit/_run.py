@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments.bench.gpu_kit import _report
 from experiments.bench.gpu_kit._stages import BY_NAME, Stage
@@ -44,24 +45,59 @@ LAST_LINES = 12
 REHEARSAL = 10
 
 
-def main(folder: Path, out: Path, stages: list[str], seconds: float) -> int:
-    """Runs the stages; figures, log and report go to `out` as they come. Returns the exit code."""
+class Part(NamedTuple):
+    """One process."""
+
+    stage: Stage
+    on: str  #: "device" or "cpu"
+    seconds: float  #: after which it is ended
+
+
+def main(folder: Path, out: Path, stages: list[str], seconds: float, *, again: bool = False) -> int:
+    """Runs the stages; figures, log and report go to `out` as they come. Returns the exit code.
+
+    What `out` says to be done is left out, unless `again`: a second call goes on where the first one ended.
+    """
     manifest = json.loads((folder / "manifest.json").read_text())
     begin = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.gettempdir()) / f"xmcjax_gpu_kit_{getpass.getuser()}"
     scratch.mkdir(mode=0o700, exist_ok=True)
     runner = Runner(folder.resolve(), out.resolve(), scratch, manifest, begin + seconds)
-    runner.prepare()
-    beside, times = 0, REHEARSAL if runner.small else 1
-    for stage in map(BY_NAME.__getitem__, stages):
-        runner.run(stage, "device", times * stage.seconds)
-        # a rehearsal runs on the CPU anyway: one stage shows that the second process works
-        if stage.beside_cpu and not (runner.small and beside):
-            runner.run(stage, "cpu", times * stage.cpu_seconds)
-            beside += 1
+    todo = pending(parts(stages, runner.small), [] if again else _report.read(out))
+    if todo:
+        runner.prepare()
+    for part in todo:
+        runner.run(*part)
     print(_report.text(_report.read(out), every=False), end="")
     return int(runner.failed)
+
+
+def parts(stages: list[str], small: bool) -> list[Part]:
+    """The processes of these stages, in their order."""
+    found, beside, times = [], 0, REHEARSAL if small else 1
+    for stage in map(BY_NAME.__getitem__, stages):
+        found.append(Part(stage, "device", times * stage.seconds))
+        # a rehearsal runs on the CPU anyway: one stage shows that the second process works
+        if stage.beside_cpu and not (small and beside):
+            found.append(Part(stage, "cpu", times * stage.cpu_seconds))
+            beside += 1
+    return found
+
+
+def pending(every: list[Part], lines: list[dict]) -> list[Part]:
+    """Those that earlier calls have not done: first, in their order, those that had too little time of theirs
+    or none; then those that failed, or took all of it.
+    """
+    ends = {(line["stage"], line["on"]): line for line in lines if "status" in line}
+    first, last = [], []
+    for part in every:
+        end = ends.get((part.stage.name, part.on))
+        if end is None or end.get("cut"):
+            first.append(part)
+        elif end["status"] != "done":
+            last.append(part)
+    return first + last
 
 
 class Runner:
@@ -139,9 +175,9 @@ class Runner:
 
     def run(self, stage: Stage, on: str, seconds: float) -> None:
         """One stage on the device or on the CPU, ended when its time is over."""
-        seconds = min(seconds, self.end - time.monotonic())
+        whole, seconds = seconds, min(seconds, self.end - time.monotonic())
         if seconds < LEAST:
-            self._ended(stage, on, "not begun: no time was left", 0.0, [])
+            self._ended(stage, on, "not begun: no time was left", 0.0, [], cut=True)
             return
         environment = dict(self.environment)
         if on == "cpu":
@@ -180,11 +216,13 @@ class Runner:
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
         lines = log.read_bytes()[start:].decode(errors="replace").splitlines()
-        self._ended(stage, on, status, time.monotonic() - begin, lines[-LAST_LINES:])
+        cut = status.startswith("ended") and seconds < whole
+        self._ended(stage, on, status, time.monotonic() - begin, lines[-LAST_LINES:], cut)
 
-    def _ended(self, stage: Stage, on: str, status: str, seconds: float, lines: list[str]) -> None:
+    def _ended(self, stage: Stage, on: str, status: str, seconds: float, lines: list[str], cut: bool) -> None:
         self.failed |= status != "done"
-        end = {"stage": stage.name, "on": on, "status": status, "seconds": round(seconds, 1)}
+        end: dict = {"stage": stage.name, "on": on, "status": status, "seconds": round(seconds, 1)}
+        end |= {"cut": True} if cut else {}  # by the end of all stages
         self._add(end | ({} if status == "done" else {"last_lines": lines}))
         print(f"{stage.name} on {on}: {status}, {seconds:.1f} s", flush=True)
         if status.startswith("failed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ def run(kit: Kit) -> None:
         kit.figure("CUDA kernels", not_run=why, **wrong)
         return
     _correct(kit)
+    _directions(kit)
     _search(kit)
     _times(kit)
 
@@ -68,6 +70,49 @@ def _correct(kit: Kit) -> None:
                 error, same = relative(first, exact[name]), first.tobytes() == again.tobytes()
                 right = error <= TOLERANCE and same
                 kit.figure(f"{name}, CUDA, {lanes} lanes", error=error, same_bits=same, right=right)
+
+
+def _solve(op: Any, D, gradient, of_bias, hp):
+    """Newton directions with λ = 1 and λ_b = ½, and the steps of CG."""
+    import jax.numpy as jnp
+
+    from xmcjax.solvers import newton_cg
+
+    lanes, zero = jnp.ones(D.shape[1], bool), jnp.zeros(D.shape[1], D.dtype)
+    l2, l2_bias = D.dtype.type(1), D.dtype.type(0.5)
+    found = newton_cg.newton_direction(op, D, gradient, of_bias, l2, l2_bias, lanes, lanes, zero, hp)
+    return found[0], found[2]
+
+
+def _directions(kit: Kit) -> None:
+    """Newton directions by CG against solved systems of float64."""
+    import jax
+    import jax.numpy as jnp
+
+    from xmcjax import linops
+    from xmcjax.solvers import newton_cg
+
+    stored = kit.references()
+    X = sp.csr_matrix(stored["products/X"])
+    op: Any = linops.make(X, np.float32, backend="gpu")
+    rng, hp = np.random.default_rng(0), newton_cg.HParams(cg_progress=0.0, cg_tolerance=1e-6)
+    lanes = 70
+    D = abs(np.resize(stored["products/D"], (X.shape[0], lanes))) * (rng.random((X.shape[0], lanes)) < 0.1)
+    gradient, of_bias = rng.normal(size=(X.shape[1], lanes)), rng.normal(size=lanes)
+    on_device = [jnp.asarray(a, jnp.float32) for a in (D, gradient, of_bias)]
+    with kit.attempt("Newton directions, CUDA"):
+        program = jax.jit(_solve)
+        first, again = (np.asarray(program(op, *on_device, hp)[0]) for _ in "ab")
+        A = np.column_stack([X.toarray().astype(np.float64), np.ones(X.shape[0])])
+        few = (0, 31, 32, lanes - 1)
+        diagonal = np.diag([1.0] * X.shape[1] + [0.5])
+        exact = [
+            np.linalg.solve(A.T @ (D[:, [j]] * A) + diagonal, -np.append(gradient[:, j], of_bias[j]))[:-1]
+            for j in few
+        ]
+        error, same = relative(first[:, few], np.stack(exact, axis=1)), first.tobytes() == again.tobytes()
+        right = error <= 1e-4 and same
+        kit.figure("Newton directions, CUDA", error=error, same_bits=same, right=right)
 
 
 def _search(kit: Kit) -> None:
@@ -115,6 +160,7 @@ def _times(kit: Kit) -> None:
 
     from experiments import _data
     from xmcjax import linops
+    from xmcjax.solvers import newton_cg
 
     X = kit.made("small")[0] if kit.small else _data.load_split("stackexchange_tags").X
     op: Any = linops.make(X, np.float32, backend="gpu")
@@ -124,9 +170,21 @@ def _times(kit: Kit) -> None:
     kinds = ["cuda", "triton"]
     if importlib.util.find_spec("jax.experimental.pallas.triton") is None:
         kinds.pop()
+    gradient, hp = jnp.asarray(rng.normal(size=V.shape).astype(np.float32)), newton_cg.HParams()
     for kernels in kinds:
+        of_kind = dataclasses.replace(op, kernels=kernels)
+        with kit.attempt(f"Newton directions, {kernels}, {LANES} lanes"):
+            solve = functools.partial(jax.jit(_solve), of_kind, D, gradient, jnp.zeros(LANES), hp)
+            steps = int(np.asarray(solve()[1]).max())
+            seconds = seconds_of(solve, 3)[1]
+            kit.figure(
+                f"Newton directions, {kernels}, {LANES} lanes",
+                seconds=seconds,
+                cg_steps=steps,
+                seconds_per_step=seconds / steps,
+            )
         for name in ("matmat", "rmatmat", "gram_matmat"):
             with kit.attempt(f"{name}, {kernels}, {LANES} lanes"):
-                program, of_kind = jax.jit(WORKS[name]), dataclasses.replace(op, kernels=kernels)
-                seconds = seconds_of(lambda p=program, o=of_kind: p(o, D, V), 7)[1]
+                program = jax.jit(WORKS[name])
+                seconds = seconds_of(functools.partial(program, of_kind, D, V), 7)[1]
                 kit.figure(f"{name}, {kernels}, {LANES} lanes", seconds=seconds)

@@ -18,11 +18,10 @@ inline int64_t entries(const Csr<T>& X, int64_t i) {
   return X.offset[i + 1] - X.offset[i] + 1;
 }
 
-// W lanes side by side, at most two registers of them: four partial sums of each keep the units of the processor busy
-// and leave room for the rest.
+// W lanes side by side, at most four registers of them.
 template <class T, int W>
 struct Abreast {
-  static constexpr int kCount = W < 2 * kWide<T> ? W : 2 * kWide<T>;
+  static constexpr int kCount = W < 4 * kWide<T> ? W : 4 * kWide<T>;
   using type = typename RegistersOf<T, int(sizeof(T)) * kCount>::type;
   static type load(const T* p) { return load_as<type>(p); }
   static void store(T* p, type v) { store_as(p, v); }
@@ -35,25 +34,47 @@ struct Abreast<T, 1> {
   static void store(T* p, T v) { *p = v; }
 };
 
-// sum[0:W] = Σ_k value[k] V[column[k], 0:W]
-template <int W, class T>
-inline void row_dots(const Csr<T>& X, int64_t i, const T* V, int64_t stride, T* sum) {
-  using Some = Abreast<T, W>;
-  const T* value = X.value;
-  const int32_t* column = X.column;
-  const int64_t last = X.offset[i + 1];
-  for (int part = 0; part < W; part += Some::kCount) {
-    const T* v = V + part;
-    int64_t k = X.offset[i];
-    typename Some::type a{}, b{}, c{}, d{};
-    for (; k + 3 < last; k += 4) {
-      a += value[k] * Some::load(v + column[k] * stride);
-      b += value[k + 1] * Some::load(v + column[k + 1] * stride);
+// Of the four partial sums of a row those from `first` on, two or all four, added up. The entries that are left
+// over when the four have taken turns go to the first.
+template <class Some, int kSums, class T>
+XMCJAX_INLINE typename Some::type partial_sums(const T* value, const int32_t* column, int64_t count,
+                                               const T* v, int64_t stride, int first) {
+  const int64_t fours = count & ~int64_t(3);
+  typename Some::type a{}, b{}, c{}, d{};
+  for (int64_t k = first; k < fours; k += 4) {
+    a += value[k] * Some::load(v + column[k] * stride);
+    b += value[k + 1] * Some::load(v + column[k + 1] * stride);
+    if constexpr (kSums == 4) {
       c += value[k + 2] * Some::load(v + column[k + 2] * stride);
       d += value[k + 3] * Some::load(v + column[k + 3] * stride);
     }
-    for (; k < last; ++k) a += value[k] * Some::load(v + column[k] * stride);
-    Some::store(sum + part, (a + b) + (c + d));
+  }
+  if (first == 0)
+    for (int64_t k = fours; k < count; ++k) a += value[k] * Some::load(v + column[k] * stride);
+  if constexpr (kSums == 4) return (a + b) + (c + d);
+  else return a + b;
+}
+
+// sum[0:W] = Σ_k value[k] V[column[k], 0:W]
+//
+// Eight registers of partial sums keep the units of the processor busy and leave room for the rest. Lanes of
+// four registers go through the row twice, for two of the sums each time: for half of the lanes each time they
+// would read every entry twice, and only a part of the rows of V at once.
+template <int W, class T>
+inline void row_dots(const Csr<T>& X, int64_t i, const T* V, int64_t stride, T* sum) {
+  using Some = Abreast<T, W>;
+  constexpr int kRegisters = (Some::kCount + kWide<T> - 1) / kWide<T>;
+  const T* value = X.value + X.offset[i];
+  const int32_t* column = X.column + X.offset[i];
+  const int64_t count = X.offset[i + 1] - X.offset[i];
+  for (int part = 0; part < W; part += Some::kCount) {
+    const T* v = V + part;
+    if constexpr (kRegisters <= 2) {
+      Some::store(sum + part, partial_sums<Some, 4>(value, column, count, v, stride, 0));
+    } else {
+      const auto first = partial_sums<Some, 2>(value, column, count, v, stride, 0);
+      Some::store(sum + part, first + partial_sums<Some, 2>(value, column, count, v, stride, 2));
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/parallel.h"
 #include "interface/calls.h"
 #include "interface/ids.h"
 

@@ -12,9 +12,6 @@
 namespace xmcjax {
 
 constexpr int64_t kRows = 64;  // rows are independent: pieces of so many keep the threads apart
-constexpr int64_t kHessianTile = 64;
-constexpr int64_t kSumGroups = 16;  // of blocks, whose products are added up in order
-constexpr int64_t kSumRows = 1024;  // of a sum, which is put together in the order of the rows
 
 template <class T>
 void run(MatmatArgs<T>& args) {
@@ -183,70 +180,5 @@ void run(SoftmaxRoundArgs<T>& args) {
     args.counts[c] = int32_t(std::min<int64_t>(counts[c], std::numeric_limits<int32_t>::max()));
 }
 XMCJAX_RUNS(SoftmaxRoundArgs)
-
-// f(first, last, sums) over pieces of the rows, whose `count` sums are added up in order.
-template <class F>
-void summed(int64_t n, int64_t threads, int64_t count, double* sums, F&& f) {
-  std::vector<double> parts(size_t(count * ((n + kSumRows - 1) / kSumRows)));
-  parallel(n, kSumRows, threads, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; i += kSumRows)
-      f(i, std::min(i + kSumRows, last), parts.data() + count * (i / kSumRows));
-  });
-  for (int64_t s = 0; s < count; ++s) sums[s] = 0;
-  for (size_t p = 0; p < parts.size(); ++p) sums[p % size_t(count)] += parts[p];
-}
-
-template <class T>
-void run(SoftmaxCurvedArgs<T>& args) {
-  parallel(args.X.n, kRows, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().softmax_curved(args, first, last); });
-}
-XMCJAX_RUNS(SoftmaxCurvedArgs)
-
-template <class T>
-void run(SoftmaxHessianArgs<T>& args) {
-  if (args.rows % kHessianTile) throw BadArgument("softmax_hessian: expected rows in a multiple of 64");
-  const int64_t size = args.classes * args.features, groups = std::min(args.blocks, kSumGroups);
-  std::vector<T> parts(size_t(groups * size));
-  parallel(groups, 1, args.threads, [&](int64_t first, int64_t last) {
-    for (int64_t g = first; g < last; ++g)
-      kernels<T>().softmax_hessian(args, args.blocks * g / groups, args.blocks * (g + 1) / groups,
-                                   parts.data() + g * size);
-  });
-  std::fill(args.out, args.out + size, T(0));
-  for (int64_t g = 0; g < groups; ++g)
-    for (int64_t e = 0; e < size; ++e) args.out[e] += parts[size_t(g * size + e)];
-}
-XMCJAX_RUNS(SoftmaxHessianArgs)
-
-template <class T>
-void run(SoftmaxAlongArgs<T>& args) {
-  summed(args.n, args.threads, 3, args.sums, [&](int64_t first, int64_t last, double* sums) {
-    kernels<T>().softmax_along(args, first, last, sums);
-  });
-}
-XMCJAX_RUNS(SoftmaxAlongArgs)
-
-template <class T>
-void run(SoftmaxAlongByClassArgs<T>& args) {
-  summed(args.n, args.threads, 3, args.sums, [&](int64_t first, int64_t last, double* sums) {
-    kernels<T>().softmax_along_by_class(args, first, last, sums);
-  });
-}
-XMCJAX_RUNS(SoftmaxAlongByClassArgs)
-
-template <class T>
-void run(CentredStepArgs<T>& args) {
-  summed(args.rows, args.threads, 1, args.sums, [&](int64_t first, int64_t last, double* sums) {
-    kernels<T>().centred_along(args, first, last, sums);
-  });
-  args.sums[1] = args.rz;
-  if (!(args.sums[0] > 0)) return;
-  const T a = T(args.rz / args.sums[0]);
-  summed(args.rows, args.threads, 1, args.sums + 1, [&](int64_t first, int64_t last, double* sums) {
-    kernels<T>().centred_step(args, a, first, last, sums);
-  });
-}
-XMCJAX_RUNS(CentredStepArgs)
 
 }  // namespace xmcjax

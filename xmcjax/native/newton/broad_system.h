@@ -27,27 +27,16 @@ struct ActiveRows {
   Array<T> curvatures;  // [count, N], of all lanes
 };
 
-// Of two vectors one behind the other, the elements of these numbers.
-template <class T>
-inline Vec<T> pick(Vec<T> first, Vec<T> second, IntVec<T> numbers) {
-  alignas(64) T both[2 * kLanes<T>], picked[kLanes<T>];
-  store(both, first);
-  store(both + kLanes<T>, second);
-  const LanesOf<IntVec<T>> number(numbers);
-  for (int k = 0; k < kLanes<T>; ++k) picked[k] = both[number[k]];
-  return load(picked);
-}
 #if defined(__AVX512F__)
-template <>
-inline Vec<float> pick<float>(Vec<float> first, Vec<float> second, IntVec<float> numbers) {
+// Of two vectors one behind the other, the elements of these numbers.
+inline Vec<float> pick(Vec<float> first, Vec<float> second, IntVec<float> numbers) {
   Vec<float> v;
   reinterpret_cast<__m512&>(v) =
       _mm512_permutex2var_ps(reinterpret_cast<__m512&>(first), reinterpret_cast<__m512i&>(numbers),
                              reinterpret_cast<__m512&>(second));
   return v;
 }
-template <>
-inline Vec<double> pick<double>(Vec<double> first, Vec<double> second, IntVec<double> numbers) {
+inline Vec<double> pick(Vec<double> first, Vec<double> second, IntVec<double> numbers) {
   Vec<double> v;
   reinterpret_cast<__m512d&>(v) =
       _mm512_permutex2var_pd(reinterpret_cast<__m512d&>(first), reinterpret_cast<__m512i&>(numbers),
@@ -160,11 +149,11 @@ class BroadSystem {
   void fill(Pack& p, const int* system, int count) {
     p.count = count, p.width = width(count), p.rows = 0;
     std::memcpy(p.system, system, count * sizeof(int));
-    IntVec<T> numbers{}, taken{};
+    int32_t numbers[N] = {};
     size_t active = 0;
     for (int k = 0; k < count; ++k) {
       const Lane& lane = *systems_[system[k]].lane;
-      numbers[k] = lane.number, taken[k] = -1;
+      numbers[k] = lane.number;
       active += lane.active;
     }
     const ActiveRows<T>&one = *tiles_[0], &other = *tiles_[1];
@@ -172,18 +161,55 @@ class BroadSystem {
     const size_t most = 1 + std::min(active, one.count + other.count);
     p.row.resize(most);
     p.curvatures.resize(most * p.width + N);
+    const Picked picked(numbers, count, p.width);
     constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
+    static constexpr T kZeros[N] = {};
     for (size_t u = 0, v = 0; u < one.count || v < other.count;) {
       const int32_t a = u < one.count ? one.row[u] : kNone, b = v < other.count ? other.row[v] : kNone;
-      const V first = a <= b ? load(&one.curvatures[u * N]) : V{};
-      const V second = b <= a ? load(&other.curvatures[v * N]) : V{};
+      const T* first = a <= b ? &one.curvatures[u * N] : kZeros;
+      const T* second = b <= a ? &other.curvatures[v * N] : kZeros;
       u += a <= b, v += b <= a;
-      const V curvatures = select(taken, pick<T>(first, second, numbers), V{});
       p.row[p.rows] = a <= b ? a : b;
-      store(&p.curvatures[p.rows * p.width], curvatures);
-      p.rows += nonzero_lanes(curvatures) != 0;
+      p.rows += picked(first, second, &p.curvatures[p.rows * p.width]);
     }
   }
+
+  // Of the curvatures of both tiles in a row, those of the lanes of a pack, and zeros up to its width.
+  class Picked {
+   public:
+#if defined(__AVX512F__)
+    Picked(const int32_t* numbers, int count, int) {
+      for (int k = 0; k < count; ++k) numbers_[k] = numbers[k], taken_[k] = -1;
+    }
+    // Whether any is not zero.
+    bool operator()(const T* first, const T* second, T* out) const {
+      const V curvatures = select(taken_, pick(load(first), load(second), numbers_), V{});
+      store(out, curvatures);
+      return nonzero_lanes(curvatures) != 0;
+    }
+
+   private:
+    IntVec<T> numbers_{}, taken_{};
+#else
+    Picked(const int32_t* numbers, int count, int width) : count_(count), width_(width) {
+      std::memcpy(numbers_, numbers, sizeof(numbers_));
+    }
+    bool operator()(const T* first, const T* second, T* out) const {
+      const T* const tiles[2] = {first, second};
+      bool any = false;
+      for (int k = 0; k < count_; ++k) {
+        out[k] = tiles[numbers_[k] / N][numbers_[k] % N];
+        any |= out[k] != 0;
+      }
+      for (int k = count_; k < width_; ++k) out[k] = 0;
+      return any;
+    }
+
+   private:
+    int32_t numbers_[N];
+    int count_, width_;
+#endif
+  };
 
   // f with the width of the pack as a constant
   template <class F>

@@ -3,12 +3,21 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "core/interrupt.h"
 #include "core/simd.h"
 
 namespace xmcjax::XMCJAX_ISA {
+
+// Of a vector of all lanes, numbers or a mask, a register of them from lane `first` on.
+template <class T, class V>
+inline auto register_of(const V& v, int first) {
+  using Numbers = Wide<T>;
+  using Some = std::conditional_t<std::is_same_v<ElementOf<V>, T>, Numbers, typename MaskOf<Numbers>::type>;
+  return load_as<Some>(LanesOf<V>(v).lane + first);
+}
 
 // A float sum over many rows: blocks in T, their totals in double.
 template <class T>

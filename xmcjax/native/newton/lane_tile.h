@@ -183,7 +183,7 @@ class LaneTile {
       near[i - first] = uint16_t(~lanes_where(beyond) & gathering_);
       count += __builtin_popcount(near[i - first]);
     }
-#if defined(__AVX512F__)
+#if defined(__SSE2__)
     if (count > N && last - first == N) return list_block(first, near);
 #endif
     if (!count) return;
@@ -207,8 +207,26 @@ class LaneTile {
     return false;
   }
 
-#if defined(__AVX512F__)
+#if defined(__SSE2__) && !defined(__AVX512F__)
   // The same for N rows, lane by lane.
+  void list_block(int64_t first, const uint16_t* near) {
+    alignas(64) T zs[N * N], cs[N * N];
+    const bool weights = a_.weight.row_stride;
+    for (int k = 0; k < N; ++k) {
+      store(zs + k * N, shifted_margins(first + k));
+      if (weights) store(cs + k * N, lanes_of(a_.weight, first + k));
+    }
+    if (!weights) store(cs, constant_weight_);
+    const BitColumns<N> near_rows(near);
+    for (unsigned rest = gathering_; rest; rest &= rest - 1) {
+      const int l = __builtin_ctz(rest);
+      const unsigned rows = near_rows[l];
+      if (!rows || !has_room(l, __builtin_popcount(rows))) continue;
+      own_.near[l].add(first, rows, zs + l, margins(first) + l, y_ + first * stride_ + l, stride_, cs + l,
+                       weights ? N : 0);
+    }
+  }
+#elif defined(__AVX512F__)
   void list_block(int64_t first, const uint16_t* near) {
     V zs[N], ms[N], cs[N];
     uint16_t positive[N];

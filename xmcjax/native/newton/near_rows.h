@@ -52,10 +52,14 @@ inline Vec<double> signs<double>(unsigned positive) {
   return v;
 }
 
+#endif
+
+#if defined(__SSE2__)
 // The columns of a square of bits that is given by its rows.
 template <int N>
 class BitColumns {
  public:
+#if defined(__AVX512F__)
   explicit BitColumns(const uint16_t* rows) { std::memcpy(&rows_, rows, N * sizeof(uint16_t)); }
   unsigned operator[](int column) const {
     return _mm256_test_epi16_mask(rows_, _mm256_set1_epi16(int16_t(1u << column)));
@@ -63,6 +67,24 @@ class BitColumns {
 
  private:
   __m256i rows_ = _mm256_setzero_si256();
+#else
+  explicit BitColumns(const uint16_t* rows) {
+    __m128i halves[2] = {};  // of eight rows each
+    std::memcpy(halves, rows, N * sizeof(uint16_t));
+    const __m128i byte = _mm_set1_epi16(0xff);
+    __m128i low = _mm_packus_epi16(_mm_and_si128(halves[0], byte), _mm_and_si128(halves[1], byte));
+    __m128i high = _mm_packus_epi16(_mm_srli_epi16(halves[0], 8), _mm_srli_epi16(halves[1], 8));
+    for (int bit = 7; bit >= 0; --bit) {
+      columns_[bit] = uint16_t(_mm_movemask_epi8(low));
+      columns_[8 + bit] = uint16_t(_mm_movemask_epi8(high));
+      low = _mm_add_epi8(low, low), high = _mm_add_epi8(high, high);
+    }
+  }
+  unsigned operator[](int column) const { return columns_[column]; }
+
+ private:
+  uint16_t columns_[16];
+#endif
 };
 #endif
 
@@ -90,6 +112,21 @@ class NearRows {
     append(&y_[count_], rows, signs<T>(positive));
     append(&c_[count_], rows, c);
     count_ += __builtin_popcount(rows);
+  }
+#else
+  // The same, where what belongs to row first + k stands at k times N, or times a stride, behind the first.
+  void add(int64_t first, unsigned rows, const T* z, const T* m, const int8_t* y, int64_t y_stride,
+           const T* c, int64_t c_stride) {
+    if (count_ + N > room_) grow();
+    int32_t* row = row_.data();
+    T *zs = z_.data(), *ms = m_.data(), *ys = y_.data(), *cs = c_.data();
+    int64_t at = count_;
+    for (; rows; rows &= rows - 1, ++at) {
+      const int k = __builtin_ctz(rows);
+      row[at] = int32_t(first + k);
+      zs[at] = z[k * N], ms[at] = m[k * N], ys[at] = T(y[k * y_stride]), cs[at] = c[k * c_stride];
+    }
+    count_ = at;
   }
 #endif
   int64_t count() const { return count_; }

@@ -160,7 +160,7 @@ class TileOfLoss final : public NewtonTile<T> {
       Base::first_, Base::fresh_, Base::highest_, Base::kept_, Base::longest_, Base::loss_value_,
       Base::lowest_, Base::N, Base::own_, Base::plane_, Base::running_, Base::s_, Base::slope_sum_,
       Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::y_, Base::z_, Base::lanes_of,
-      Base::margins, Base::margins_after, Base::margins_before, Base::most_active;
+      Base::margins, Base::margins_after, Base::most_active;
   using V = Vec<T>;
 
  public:
@@ -190,36 +190,66 @@ class TileOfLoss final : public NewtonTile<T> {
   }
 
   void search_wide() override {
+    constexpr unsigned kRegisterLanes = ~(~0u << kWide<T>);
     const auto searches = [&](int l) { return running_[l] && wide_[l] && plane_[l].searching(); };
-    for (bool any = true; any;) {
-      any = false;
+    while (true) {
+      unsigned lanes = 0;
       for (int l = 0; l < width_; ++l) {
         t_[l] = plane_[l].t(), beta_[l] = plane_[l].beta();
-        any |= searches(l);
+        lanes |= unsigned(searches(l)) << l;
       }
-      if (!any) return;
-      LaneSum<T> change, slope, slope_m, curvature, curvature_m, curvature_mm;
-      for_rows(
-          X_.n,
-          [&](int64_t i) {
-            const V z = margins_before(i), m = load(margins(i));
-            V before, after, first, second;
-            evaluate(i, z, before, first, second);
-            evaluate(i, z + t_ * m + beta_, after, first, second);
-            change.add(select(kept_, after - before, after));
-            slope.add(first);
-            slope_m.add(first * m);
-            curvature.add(second);
-            curvature_m.add(second * m);
-            curvature_mm.add(second * m * m);
-          },
-          [&] {
-            change.flush(), slope.flush(), slope_m.flush();
-            curvature.flush(), curvature_m.flush(), curvature_mm.flush();
-          });
+      if (!lanes) return;
+      PlaneTotals totals{};
+      const Poll poll;
+      for (int64_t first = 0; first < X_.n; first += 256) {
+        const int64_t last = first + 256 < X_.n ? first + 256 : X_.n;
+        for (int part = 0; part < N; part += kWide<T>)
+          if (lanes >> part & kRegisterLanes) add_sums(part, first, last, totals);
+        poll(kPasses * 256);
+      }
       for (int l = 0; l < width_; ++l)
-        if (searches(l))
-          plane_[l].advance({change[l], slope[l], slope_m[l], curvature[l], curvature_m[l], curvature_mm[l]});
+        if (lanes >> l & 1)
+          plane_[l].advance(
+              {totals[0][l], totals[1][l], totals[2][l], totals[3][l], totals[4][l], totals[5][l]});
+    }
+  }
+
+  static Wide<T> loaded_register(const T* p) {
+    if constexpr (kWide<T> == N) return loaded(p);
+    else return load_wide(p);
+  }
+
+  using PlaneTotals = double[6][N];  // in the order of PlaneSums
+  // Adds the sums over some rows for a register of lanes, whose six sums stay in registers.
+  void add_sums(int part, int64_t first, int64_t last, PlaneTotals& totals) const {
+    using W = Wide<T>;
+    const W t = register_of<T>(t_, part), beta = register_of<T>(beta_, part);
+    const auto kept = register_of<T>(kept_, part);
+    W c = register_of<T>(constant_weight_, part), shift{};
+    W change{}, slope{}, slope_m{}, curvature{}, curvature_m{}, curvature_mm{};
+    for (int64_t i = first; i < last; ++i) {
+      const W y = load_signs_wide<T>(y_ + i * stride_ + part), m = load_wide(margins(i) + part);
+      const W z = select(kept, loaded_register(z_ + i * stride_ + part), W{});
+      if (a_.weight.row_stride) c = register_of<T>(lanes_of(a_.weight, i), part);
+      if (a_.shift.data) shift = register_of<T>(lanes_of(a_.shift, i), part);
+      W before, after, one, two;
+      loss_(a_.shift.data ? z + shift : z, y, before, one, two);
+      W at = z + t * m + beta;
+      if (a_.shift.data) at += shift;
+      loss_(at, y, after, one, two);
+      before *= c, after *= c, one *= c, two *= c;
+      change += select(kept, after - before, after);
+      slope += one;
+      slope_m += one * m;
+      curvature += two;
+      curvature_m += two * m;
+      curvature_mm += two * m * m;
+    }
+    int k = 0;
+    for (const W& sum : {change, slope, slope_m, curvature, curvature_m, curvature_mm}) {
+      const LanesOf<W> lanes(sum);
+      for (int l = 0; l < kWide<T>; ++l) totals[k][part + l] += lanes[l];
+      ++k;
     }
   }
 

@@ -1,5 +1,11 @@
-// A step of conjugate gradients whose preconditioner is a diagonal and a mean over the lanes that is subtracted
-// (solvers/multinomial/_preconditioners.py): all that such a step does with its vectors, in two passes over them.
+// What a Newton step on CSR features does with vectors [features, classes] (solvers/multinomial/block_newton.py): steps
+// of conjugate gradients whose preconditioner is a diagonal and a mean over the classes that is subtracted, and what
+// comes before and after them. Each reads its vectors once.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/csr_rows.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
 #include "core/simd.h"
@@ -7,62 +13,202 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
+// p, q and z of the working arrays, at a feature
 template <class T>
-inline T ridge_of(const CentredStepArgs<T>& a, int64_t row) {
-  return row + 1 < a.rows ? a.ridge : T(0);
+struct Rows {
+  T *p, *q, *z;
+  T ridge;
+  Rows(const SoftmaxSolveCsrArgs<T>& a, int64_t row) {
+    const int64_t size = a.features * a.classes;
+    p = a.vectors + row * a.classes, q = p + size, z = q + size;
+    ridge = row + 1 < a.features ? a.ridge : T(0);
+  }
+};
+
+// Sums in double, side by side so that vectors make them: f(j, l) of each j < size, where l is the place of its sum.
+constexpr int kAbreast = 8;
+template <class F>
+XMCJAX_INLINE void each_abreast(int64_t size, F&& f) {
+  int64_t j = 0;
+  for (; j + kAbreast <= size; j += kAbreast)
+    for (int l = 0; l < kAbreast; ++l) f(j + l, l);
+  for (int l = 0; j + l < size; ++l) f(j + l, l);
 }
+struct Abreasts {
+  double all[kAbreast] = {};
+  double& operator[](int l) { return all[l]; }
+  double total() const {
+    double sum = 0;
+    for (double one : all) sum += one;
+    return sum;
+  }
+};
 
 }  // namespace
 
-// Σ p (q + ridge p)
+// p = z + turn p
 template <class T>
-void centred_along(const CentredStepArgs<T>& a, int64_t first, int64_t last, double* sums) {
+void centred_turn(const SoftmaxSolveCsrArgs<T>& a, T turn, int64_t first, int64_t last, double*) {
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
-    poll(a.lanes / kWide<T> + 1);
-    const T *p = a.p + i * a.lanes, *q = a.q + i * a.lanes, ridge = ridge_of(a, i);
+    poll(a.classes / kWide<T> + 1);
+    const Rows<T> row(a, i);
+    each_wide<T>(a.classes, [&](int64_t j, int64_t count) {
+      store_some(row.p + j, count, load_some(row.z + j, count) + turn * load_some(row.p + j, count));
+    });
+  }
+}
+
+// Σ p (q + ridge p)
+template <class T>
+void centred_along(const SoftmaxSolveCsrArgs<T>& a, int64_t first, int64_t last, double* sums) {
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i) {
+    poll(a.classes / kWide<T> + 1);
+    const Rows<T> row(a, i);
     Wide<T> sum{};
-    each_wide<T>(a.lanes, [&](int64_t j, int64_t count) {
-      const Wide<T> pj = load_some(p + j, count);
-      sum += pj * (load_some(q + j, count) + ridge * pj);
+    each_wide<T>(a.classes, [&](int64_t j, int64_t count) {
+      const Wide<T> pj = load_some(row.p + j, count);
+      sum += pj * (load_some(row.q + j, count) + row.ridge * pj);
     });
     *sums += double(total(sum));
   }
 }
 
-// x += step p, r -= step (q + ridge p), z = inverse ∘ r less its mean, and Σ r z
+// x += step p, r -= step (q + ridge p), z = inverse ∘ r less its mean; Σ r z, Σ r² of the weights, Σ |r| of the intercepts
 template <class T>
-void centred_step(const CentredStepArgs<T>& a, T step, int64_t first, int64_t last, double* sums) {
+void centred_step(const SoftmaxSolveCsrArgs<T>& a, T step, int64_t first, int64_t last, double* sums) {
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
-    poll(2 * (a.lanes / kWide<T> + 1));
-    const int64_t at = i * a.lanes;
-    const T *p = a.p + at, *q = a.q + at, *inverse = a.inverse + at, ridge = ridge_of(a, i);
-    T *x = a.x + at, *r = a.r + at, *z = a.z + at;
+    poll(2 * (a.classes / kWide<T> + 1));
+    const Rows<T> row(a, i);
+    const int64_t at = i * a.classes;
+    const T* inverse = a.inverse + at;
+    T *x = a.x + at, *r = a.r + at;
     Wide<T> sum{};
-    each_wide<T>(a.lanes, [&](int64_t j, int64_t count) {
-      const Wide<T> pj = load_some(p + j, count);
+    each_wide<T>(a.classes, [&](int64_t j, int64_t count) {
+      const Wide<T> pj = load_some(row.p + j, count);
       store_some(x + j, count, load_some(x + j, count) + step * pj);
-      const Wide<T> rj = load_some(r + j, count) - step * (load_some(q + j, count) + ridge * pj);
+      const Wide<T> rj = load_some(r + j, count) - step * (load_some(row.q + j, count) + row.ridge * pj);
       const Wide<T> zj = load_some(inverse + j, count) * rj;
       store_some(r + j, count, rj);
-      store_some(z + j, count, zj);
+      store_some(row.z + j, count, zj);
       sum += zj;
     });
-    const T mean = total(sum) / T(a.lanes);
-    Wide<T> along{};
-    each_wide<T>(a.lanes, [&](int64_t j, int64_t count) {
-      const Wide<T> zj = load_some(z + j, count) - mean;
-      store_some(z + j, count, zj);
-      along += load_some(r + j, count) * zj;
+    const T mean = total(sum) / T(a.classes);
+    Wide<T> along{}, squares{};
+    each_wide<T>(a.classes, [&](int64_t j, int64_t count) {
+      const Wide<T> rj = load_some(r + j, count);
+      const Wide<T> zj = load_some(row.z + j, count) - mean;
+      store_some(row.z + j, count, zj);
+      along += rj * zj;
+      squares += rj * rj;
     });
-    *sums += double(total(along));
+    sums[0] += double(total(along));
+    if (i + 1 < a.features) {
+      sums[1] += double(total(squares));
+    } else {
+      for (int64_t j = 0; j < a.classes; ++j) sums[2] += std::fabs(double(r[j]));
+    }
   }
 }
 
-#define XMCJAX_BOTH(T)                                                                  \
-  template void centred_along<T>(const CentredStepArgs<T>&, int64_t, int64_t, double*); \
-  template void centred_step<T>(const CentredStepArgs<T>&, T, int64_t, int64_t, double*);
+// 1 / (Σ_i c_i p_i (1 - p_i) x_ij² + ridge) of the features first .. last-1
+template <class T>
+void softmax_diagonal(const SoftmaxDiagonalArgs<T>& a, int64_t first, int64_t last) {
+  const int64_t m = a.classes;
+  const T tiny = std::numeric_limits<T>::min();
+  const Poll poll;
+  for (int64_t j = first; j < last; ++j) {
+    T* sum = a.inverse + j * m;
+    const bool weights = j < a.Xt.n;
+    const auto of = [&](int64_t i, int64_t k, int64_t count) {
+      const Wide<T> p = load_some(a.P + i * m + k, count);
+      return p * (T(1) - p);
+    };
+    if (weights) {
+      poll(entries(a.Xt, j) * (m / kWide<T> + 1));
+      const int64_t begin = a.Xt.offset[j], end = a.Xt.offset[j + 1];
+      const auto c = [&](int64_t e) { return a.weight[a.Xt.column[e]] * a.Xt.value[e] * a.Xt.value[e]; };
+      each_wide<T>(m, [&](int64_t k, int64_t count) {
+        Wide<T> one{}, other{};
+        int64_t e = begin;
+        for (; e + 1 < end; e += 2) {
+          one += c(e) * of(a.Xt.column[e], k, count);
+          other += c(e + 1) * of(a.Xt.column[e + 1], k, count);
+        }
+        if (e < end) one += c(e) * of(a.Xt.column[e], k, count);
+        store_some(sum + k, count, one + other);
+      });
+    } else {
+      std::fill(sum, sum + m, T(0));
+      for (int64_t i = 0; i < a.Xt.d; ++i) {
+        poll(m / kWide<T> + 1);
+        each_wide<T>(m, [&](int64_t k, int64_t count) {
+          store_some(sum + k, count, load_some(sum + k, count) + a.weight[i] * of(i, k, count));
+        });
+      }
+    }
+    const T ridge = weights ? a.ridge : a.last_ridge;
+    for (int64_t k = 0; k < m; ++k) sum[k] = T(1) / std::max(sum[k] + ridge, tiny);
+  }
+}
+
+template <class T>
+void softmax_right_side(const SoftmaxRightSideArgs<T>& a, int64_t first, int64_t last, double* sums) {
+  const int64_t m = a.lanes;
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i) {
+    poll(3 * (m / kWide<T> + 1));
+    const double* V = a.V + i * m;
+    const T *gradient = a.gradient + i * m, *inverse = a.inverse + i * m;
+    T* r = a.r + i * m;
+    const bool weights = i + 1 < a.rows;
+    const double ridge = weights ? a.ridge : 0.0;
+    Abreasts squares, own, sum, pressed, along;
+    each_abreast(m, [&](int64_t j, int l) {
+      const double g = double(gradient[j]) + ridge * V[j];
+      squares[l] += g * g, own[l] += V[j] * V[j], sum[l] += g;
+      r[j] = T(-g);
+    });
+    const T mean = T(-sum.total() / double(m));
+    each_abreast(m, [&](int64_t j, int l) {
+      r[j] -= mean;
+      pressed[l] += double(inverse[j] * r[j]);
+    });
+    const T z = T(pressed.total() / double(m));
+    each_abreast(m, [&](int64_t j, int l) { along[l] += double(r[j] * (inverse[j] * r[j] - z)); });
+    sums[0] += squares.total(), sums[2] += along.total();
+    if (weights) sums[1] += own.total();
+  }
+}
+
+template <class T>
+void softmax_moved(const SoftmaxMovedArgs<T>& a, int64_t first, int64_t last, double* sums) {
+  const int64_t m = a.lanes;
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i) {
+    poll(2 * (m / kWide<double> + 1));
+    const double* V = a.V + i * m;
+    const T* direction = a.direction + i * m;
+    double* moved = a.moved + i * m;
+    Abreasts along, squares;
+    each_abreast(m, [&](int64_t j, int l) {
+      const double d = double(direction[j]);
+      moved[j] = V[j] + d;
+      along[l] += V[j] * d, squares[l] += d * d;
+    });
+    if (i + 1 < a.rows) sums[0] += along.total(), sums[1] += squares.total();
+  }
+}
+
+#define XMCJAX_BOTH(T)                                                                            \
+  template void centred_turn<T>(const SoftmaxSolveCsrArgs<T>&, T, int64_t, int64_t, double*);     \
+  template void centred_along<T>(const SoftmaxSolveCsrArgs<T>&, int64_t, int64_t, double*);       \
+  template void centred_step<T>(const SoftmaxSolveCsrArgs<T>&, T, int64_t, int64_t, double*);     \
+  template void softmax_diagonal<T>(const SoftmaxDiagonalArgs<T>&, int64_t, int64_t);             \
+  template void softmax_right_side<T>(const SoftmaxRightSideArgs<T>&, int64_t, int64_t, double*); \
+  template void softmax_moved<T>(const SoftmaxMovedArgs<T>&, int64_t, int64_t, double*);
 XMCJAX_BOTH(float)
 XMCJAX_BOTH(double)
 #undef XMCJAX_BOTH

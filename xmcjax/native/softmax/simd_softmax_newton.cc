@@ -1,8 +1,9 @@
-// What a Newton step of multinomial logistic regression does with scores (solvers/multinomial/block_newton.py): the
-// product with the Hessian of the losses, and the losses along a line. Scores are [n, classes] for products with CSR
+// What a Newton step of multinomial logistic regression does with scores (solvers/multinomial/block_newton.py): of CSR
+// features half of the product with the Hessian of the losses, and the losses along a line. Scores are [n, classes] for products with CSR
 // features, and [classes, n] for products with dense ones, where no vector has a lane without a class.
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "core/aligned.h"
 #include "core/csr_rows.h"
@@ -25,28 +26,47 @@ struct Columns {
 
 }  // namespace
 
-// U = X V + 1 bᵀ, and c (P ∘ U - P (P·U)) in its place while a row is at hand
+// U = X p + 1 bᵀ, and c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p
 template <class T>
-void softmax_curved(const SoftmaxCurvedArgs<T>& a, int64_t first, int64_t last) {
+void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, int64_t last) {
   const int64_t m = a.classes;
-  const RowProducts<T> product(a.V, a.X.d, m);
+  const T* bias = p + a.X.d * m;
+  const RowProducts<T> product(p, a.X.d, m);
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
     poll((entries(a.X, i) + 2) * (m / kWide<T> + 1));
-    const T* p = a.P + i * m;
-    T* u = a.out + i * m;
+    const T* P = a.P + i * m;
+    T* u = a.U + i * m;
     product(a.X, i, u);
     Wide<T> sums{};
     each_wide<T>(m, [&](int64_t j, int64_t count) {
-      const Wide<T> now = load_some(u + j, count) + load_some(a.bias + j, count);
+      const Wide<T> now = load_some(u + j, count) + load_some(bias + j, count);
       store_some(u + j, count, now);
-      sums += load_some(p + j, count) * now;
+      sums += load_some(P + j, count) * now;
     });
     const T mean = total(sums), c = a.weight[i];
     each_wide<T>(m, [&](int64_t j, int64_t count) {
-      store_some(u + j, count, c * load_some(p + j, count) * (load_some(u + j, count) - mean));
+      store_some(u + j, count, c * load_some(P + j, count) * (load_some(u + j, count) - mean));
     });
   }
+}
+
+// out = Uᵀ 1
+template <class T>
+void softmax_sums(const T* U, int64_t n, int64_t m, T* out) {
+  constexpr int64_t kShort = 256;  // rows whose sum is in T, before it is added in double
+  std::vector<double> all(m, 0.0);
+  const Zeros<T> some(m);
+  const Poll poll;
+  for (int64_t i = 0; i < n; ++i) {
+    poll(m / kWide<T> + 1);
+    each_wide<T>(m, [&](int64_t j, int64_t count) {
+      store_some(some.get() + j, count, load_some(some.get() + j, count) + load_some(U + i * m + j, count));
+    });
+    if (i % kShort != kShort - 1 && i + 1 < n) continue;
+    for (int64_t j = 0; j < m; ++j) all[j] += double(some[j]), some[j] = 0;
+  }
+  for (int64_t j = 0; j < m; ++j) out[j] = T(all[j]);
 }
 
 // With z = Z + t U and p = softmax(z): φ = Σ c (log Σ e^z - z_y), φ' = Σ c (p·u - u_y), φ'' = Σ c (p·u² - (p·u)²)
@@ -134,9 +154,10 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
   }
 }
 
-#define XMCJAX_BOTH(T)                                                                   \
-  template void softmax_curved<T>(const SoftmaxCurvedArgs<T>&, int64_t, int64_t);        \
-  template void softmax_along<T>(const SoftmaxAlongArgs<T>&, int64_t, int64_t, double*); \
+#define XMCJAX_BOTH(T)                                                                        \
+  template void softmax_curved<T>(const SoftmaxSolveCsrArgs<T>&, const T*, int64_t, int64_t); \
+  template void softmax_sums<T>(const T*, int64_t, int64_t, T*);                              \
+  template void softmax_along<T>(const SoftmaxAlongArgs<T>&, int64_t, int64_t, double*);      \
   template void softmax_along_by_class<T>(const SoftmaxAlongByClassArgs<T>&, int64_t, int64_t, double*);
 XMCJAX_BOTH(float)
 XMCJAX_BOTH(double)

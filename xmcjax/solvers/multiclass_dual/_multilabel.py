@@ -81,7 +81,7 @@ def run_multilabel(
         As of :func:`run`. Dual variables are ≥ 0 for the labels of a row and ≤ 0 for others: W = Xᵀ α.
 
     Raises:
-        ValueError: values of X that are not finite, or all zero, rows whose squares overflow; Y of another
+        ValueError: values of X that are not finite, rows whose squares overflow; Y of another
             shape, or of which no row has a label and lacks one; C, `tol`, `max_epochs`, `threads` or a start
             out of range; native kernels asked for where there are none.
         TypeError: arguments of another kind.

@@ -25,6 +25,8 @@ _CLASS_PATIENCE, _LONG_PATIENCE, _PATIENCE = 10.0, 1000.0, 25.0
 # The same of one against the rest, at least, and features of dense rows up to which Newton's method comes
 # before the alternating direction method.
 _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
+# Passes, times entries and by d³, that take as long as the Newton steps that follow: twenty, as a rule.
+_FACTOR = 0.25
 _SHARE = 0.8
 # Features of Lee-Lin-Wahba up to which a system for each class is factorised, and bytes that the factors of
 # all classes may take.
@@ -262,8 +264,8 @@ class _Methods:
         if self._separate and not self._direct:
             return _SEPARATE_PATIENCE
         if self._separate:
-            # a Newton step factorises d³/3 for each class, where a pass reads the entries of X
-            passes = self._X.shape[1] ** 3 / self._rows.nnz
+            # a Newton step factorises d³/3 for each class, several times as fast as a pass reads entries of X
+            passes = _FACTOR * self._X.shape[1] ** 3 / max(self._rows.nnz, 1)
             return max(_SEPARATE_PATIENCE, min(passes, _LONG_PATIENCE, _SHARE * self._most))
         if self._small or self._formulation not in ("ww", "cs"):
             return _PATIENCE

@@ -14,7 +14,7 @@ from xmcjax._arguments import MOST_THREADS, name_of, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._platform import committed_to_host, on_host
 from xmcjax._pytrees import pytree
-from xmcjax._range import check_norms, check_not_all_zero, check_range, check_squared_norms
+from xmcjax._range import check_norms, check_range, check_squared_norms
 from xmcjax.solvers._formulations import FORMULATIONS, Formulation
 from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
 
@@ -114,7 +114,6 @@ def checked_features(X, C, zeros: bool = False) -> tuple[Any, float | np.ndarray
     C = _checked_C(C, X.shape[0], dtype, zeros)
     linops.check_features(X)
     check_norms(X, dtype)
-    check_not_all_zero(X)
     return X, C
 
 

@@ -29,12 +29,13 @@ class RowShares:
         wire: between the processes.
         problem: X, y, m, formulation and C of all rows.
         seed: of the random orders.
+        threads: of the passes over everything.
 
     Raises:
         ValueError: fewer rows than processes.
     """
 
-    def __init__(self, wire: Wire, problem: tuple, seed: int):
+    def __init__(self, wire: Wire, problem: tuple, seed: int, threads: int):
         X, y, self._m, formulation, self._C = problem
         self._wire, self._n, self._formulation = wire, X.shape[0], formulation_of(formulation)
         if self._n < wire.count:
@@ -42,7 +43,8 @@ class RowShares:
         # neighbours may be alike: every process gets some of each kind
         self._own = np.arange(wire.place, self._n, wire.count)
         own = canonical_csr(X[self._own])
-        self.point = Ascent(own, np.ascontiguousarray(y[self._own]), self._m, formulation, self._C, seed=seed)
+        rows = own, np.ascontiguousarray(y[self._own])
+        self.point = Ascent(*rows, self._m, formulation, self._C, seed=seed, threads=threads)
         self.point.assess(1.0)  # gives every instance its first classes
         self._W = self.point.weights
         self._alpha = self.point.alpha

@@ -84,7 +84,8 @@ class Certifier:
         # of q and p near 1, in the sum of q log(q/p) − q + p
         self._rounding = 2 * float(np.finfo(np.float64).eps) * float(self._c.sum())
         self._K, self._intercept = problem.classes, problem.intercept
-        self._rows = np.arange(len(self._y))
+        self._rows, self._ones = np.arange(len(self._y)), np.ones(self._K)
+        self._unit = bool(np.all(self._c == 1))
         self._threads = threads_of_product(self._X.shape[0] * self._X.shape[1] * self._K)
         self._wanted = np.bincount(self._y, self._c, self._K)
 
@@ -104,7 +105,7 @@ class Certifier:
             now = self._at(W, bias)
             if not np.isfinite(now.value):
                 return self._result(now, -np.inf)
-            least = self._least(now, now.P)
+            least = self._least_at(now)
             if given is not None and now.value - least > tol * now.value:
                 least = max(least, self._least(now, self._along(now, given(tol * now.value))))
                 if not newton_steps:
@@ -122,12 +123,14 @@ class Certifier:
                 if better is None:
                     break
                 now = better
-                least = max(least, self._least(now, now.P))
+                least = max(least, self._least_at(now))
         return self._result(now, least)
 
     def _along(self, now: _Point, direction):
         """The distributions of P after a step along a direction [d+1, K]."""
-        return _moved(now.P, self._X @ direction[:-1] + direction[-1])
+        U = self._X @ direction[:-1]
+        U += direction[-1]
+        return _moved(now.P, U)
 
     def _result(self, now: _Point, least: float) -> Certified:
         fall = now.value - least
@@ -145,14 +148,15 @@ class Certifier:
     def _at(self, W, bias) -> _Point:
         """The weights as they are in the dtype of X."""
         W, bias = (np.asarray(a).astype(self._dtype).astype(np.float64) for a in (W, bias))
-        Z = self._X @ W + bias
-        Z -= Z.max(axis=1)[:, None]
+        Z = self._X @ W
+        Z += bias
+        top = Z.argmax(axis=1)
+        Z -= Z[self._rows, top][:, None]
         E = np.exp(Z)
-        top = E.argmax(axis=1)
         E[self._rows, top] = 0
         # log Σ e^z keeps the digits of what is beside the largest
-        Z -= np.log1p(E.sum(axis=1))[:, None]
-        P = np.exp(Z)
+        Z -= np.log1p(E @ self._ones)[:, None]
+        P = np.exp(Z, out=E)
         loss = -float(self._c @ Z[self._rows, self._y])
         value = self._l2 / 2 * float(np.vdot(W, W)) + loss
         slope = self._slope(P)
@@ -162,13 +166,20 @@ class Certifier:
 
     def _slope(self, Q):
         """c ∘ (Q − Y), where q_y − 1 is the sum of the others."""
-        slope = Q * self._c[:, None]
+        slope = Q.copy() if self._unit else Q * self._c[:, None]
         slope[self._rows, self._y] = 0
-        slope[self._rows, self._y] = -slope.sum(axis=1)
+        slope[self._rows, self._y] = -(slope @ self._ones)
         return slope
 
     def _last(self, slope):
         return slope.sum(axis=0) if self._intercept else np.zeros(self._K)
+
+    def _least_at(self, now: _Point) -> float:
+        """:meth:`_least` for Q = P."""
+        if self._intercept:
+            return self._least(now, now.P)
+        # all of the distance is the gradient's
+        return self._at_least(now, now.gradient[:-1], now.wrong)
 
     def _least(self, now: _Point, Q) -> float:
         """D(Q), with Q brought to the classes' weights, at least, after rounding; −∞ where that overflows."""
@@ -178,12 +189,22 @@ class Certifier:
         apart = self._l2 * now.W + self._X.T @ slope
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             # KL as Σ q log(q/p) − q + p, no term of which is negative
-            terms = np.where(Q > 0, Q * (np.log(Q) - now.log_p), 0) - Q + now.P
-            distance = float(np.vdot(apart, apart)) / (2 * self._l2) + float(self._c @ terms.sum(axis=1))
+            terms = np.log(Q)
+            terms -= now.log_p
+            terms *= Q
+            terms[~(Q > 0)] = 0
+            terms -= Q
+            terms += now.P
+            distance = float(self._c @ (terms @ self._ones))
         if self._intercept:
             distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(slope.sum(axis=0)))
-        wrong = now.wrong - slope[self._rows, self._y]
-        rounding = self._rounding + 2 * float(now.rounding @ wrong) + _SUM_ROUNDING * now.value
+        return self._at_least(now, apart, -slope[self._rows, self._y], distance)
+
+    def _at_least(self, now: _Point, apart, wrong, distance: float = 0.0) -> float:
+        """G less the distance and ‖apart‖²/(2λ), after rounding, for c_i (1 − q_i) of the classes of i."""
+        distance += float(np.vdot(apart, apart)) / (2 * self._l2)
+        both = now.wrong + wrong
+        rounding = self._rounding + 2 * float(now.rounding @ both) + _SUM_ROUNDING * now.value
         distance = max(distance, 0.0) + rounding
         return now.value - distance if np.isfinite(distance) else -np.inf
 
@@ -246,9 +267,15 @@ def _squared(X):
 
 
 def _moved(P, U):
-    """p (1 + u − pᵀu) where that is a distribution, else p e^u over its sum."""
-    U = U - (P * U).sum(axis=1)[:, None]
+    """p (1 + u − pᵀu) where that is a distribution, else p e^u over its sum, in the array of U."""
+    ones = np.ones(P.shape[1])
+    U -= np.einsum("ij,ij->i", P, U)[:, None]
     linear = U.min(axis=1) > -1
-    U -= np.where(linear, 0, U.max(axis=1))[:, None]
-    Q = P * np.where(linear[:, None], 1 + U, np.exp(np.where(linear[:, None], 0, U)))
-    return Q / Q.sum(axis=1)[:, None]
+    if linear.all():
+        U += 1
+    else:
+        U -= np.where(linear, 0, U.max(axis=1))[:, None]
+        U = np.where(linear[:, None], 1 + U, np.exp(np.where(linear[:, None], 0, U)))
+    U *= P
+    U /= (U @ ones)[:, None]
+    return U

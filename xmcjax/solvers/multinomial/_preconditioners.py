@@ -15,74 +15,124 @@ import numpy as np
 from xmcjax import native
 from xmcjax.solvers.multinomial._scores import DenseScores, SparseScores
 
-# A step of conjugate gradients: ``(rᵀz)`` -> pᵀ H p, which is above 0 or there is no step, and rᵀz after it.
-Step = Callable[[float], tuple[float, float]]
+
+class Stop(NamedTuple):
+    """When conjugate gradients end, r being the residual: where rᵀM r or r itself is small."""
+
+    part: float  #: of rᵀM r at first
+    least: float  #: rᵀM r
+    weights: float = -1.0  #: ‖r‖² of the weights, while
+    intercepts: float = -1.0  #: Σ |r| of the intercepts is this at most
 
 
-class Vectors(NamedTuple):
-    """Of conjugate gradients for H x = b, where H is the Hessian of the losses and a ridge."""
+class Direction(NamedTuple):
+    """What conjugate gradients end with."""
 
-    x: np.ndarray
-    r: np.ndarray  #: b − H x
-    z: np.ndarray  #: M r
-    p: np.ndarray  #: the direction
-    q: np.ndarray  #: what the Hessian of the losses makes of it
+    x: np.ndarray  #: M r where that is enough
+    products: int  #: with the Hessian
+    fall: float  #: rᵀx of r as it was given: twice what the model of G falls by, where the residual is 0
 
 
 class Preconditioner:
     """M, which makes z of r in an array that it may keep.
 
     Args:
+        scores: of the features.
         apply: ``(r)`` -> z.
     """
 
-    def __init__(self, apply: Callable[[np.ndarray], np.ndarray]):
-        self._apply = apply
+    def __init__(self, scores: DenseScores | SparseScores, apply: Callable[[np.ndarray], np.ndarray]):
+        self._scores, self._apply = scores, apply
 
     def __call__(self, r: np.ndarray) -> np.ndarray:
         return self._apply(r)
 
-    def stepping(self, v: Vectors, ridge: np.generic, lead: tuple[slice, slice]) -> Step:
-        """Steps of the vectors, which are changed in place.
+    def solve(self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int) -> Direction:
+        """(H + λ) x = r by conjugate gradients, with the Hessian H of the losses.
 
         Args:
-            v: all of them.
-            ridge: λ, in their dtype.
-            lead: the places of the weights, which alone it regularises.
+            P: probabilities at which it is.
+            r: the right side, in the dtype of conjugate gradients; it is overwritten.
+            ridge: λ, which the intercepts do not have.
+            stop: when they end.
+            max_steps: products with H at most.
         """
+        lead, last = self._scores.lead, self._scores.last
+        hessian, narrow = self._scores.hessian(P), self._scores.work.type
+        x, z, p, q = np.zeros_like(r), self._apply(r), hessian.V, hessian.out
+        rz = float(np.vdot(r, z))
+        most, products, fall = max(stop.part * rz, stop.least), 0, 0.0
 
-        def step(rz: float) -> tuple[float, float]:
-            v.q[lead] += ridge * v.p[lead]
-            along = float(np.vdot(v.p, v.q))
+        def enough() -> bool:
+            small = stop.weights >= 0 and float(np.vdot(r[lead], r[lead])) <= stop.weights
+            return rz <= most or (small and float(np.abs(r[last]).sum()) <= stop.intercepts)
+
+        if enough():
+            return Direction(z, 0, rz)
+        p[:] = z
+        while products < max_steps and rz > 0:
+            hessian.product()
+            products += 1
+            q[lead] += narrow(ridge) * p[lead]
+            along = float(np.vdot(p, q))
             if not along > 0:
-                return along, rz
-            a = v.x.dtype.type(rz / along)
-            v.x[:] += a * v.p
-            v.r[:] -= a * v.q
-            v.z[:] = self._apply(v.r)
-            return along, float(np.vdot(v.r, v.z))
+                break
+            before, step = rz, narrow(rz / along)
+            fall += before / along * before
+            x += step * p
+            r -= step * q
+            z = self._apply(r)
+            rz = float(np.vdot(r, z))
+            if enough():
+                break
+            p *= narrow(rz / before)
+            p += z
+        return Direction(x, products, fall)
 
-        return step
+    def _natively(
+        self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int, inverse: np.ndarray
+    ) -> Direction:
+        """The same in one native call."""
+        x, sums = np.empty_like(r), np.empty(2)
+        given = dict(inverse=inverse, ridge=ridge, least=np.array(stop), max_steps=max_steps)
+        self._scores.solve(P, **given, r=r, x=x, sums=sums)
+        return Direction(x, int(sums[0]), float(sums[1]))
 
 
-class _Diagonal(Preconditioner):
-    """Of weights [d+1, K], natively in two passes over the vectors."""
+class Diagonal(Preconditioner):
+    """Of CSR features, natively.
 
-    def __init__(self, inverse: np.ndarray, threads: int):
-        super().__init__(lambda r: _centred(inverse * r, 1))
-        self._inverse, self._threads = inverse, threads
+    Args:
+        scores: of the features.
+        inverse: of the diagonal.
+    """
 
-    def stepping(self, v: Vectors, ridge: np.generic, lead: tuple[slice, slice]) -> Step:
-        sums, before = np.zeros(2), np.zeros(())
-        given = dict(inverse=self._inverse, ridge=ridge, rz=before, threads=self._threads)
-        call = native.InPlace("centred_step", **v._asdict(), **given, sums=sums)
+    def __init__(self, scores: SparseScores, inverse: np.ndarray):
+        super().__init__(scores, lambda r: _centred(inverse * r, 1))
+        self.inverse = inverse
 
-        def step(rz: float) -> tuple[float, float]:
-            before[...] = rz
-            call()
-            return float(sums[0]), float(sums[1])
+    def solve(self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int) -> Direction:
+        """The same natively."""
+        return self._natively(P, r, ridge, stop, max_steps, self.inverse)
 
-        return step
+
+class Blocks(Preconditioner):
+    """Whole blocks of dense features.
+
+    Args:
+        scores: of the features.
+        inverse: of the blocks of all classes, [K, d+1, d+1].
+    """
+
+    def __init__(self, scores: DenseScores, inverse: np.ndarray):
+        super().__init__(scores, lambda r: _centred(np.matmul(inverse, r[:, :, None])[:, :, 0], 0))
+        self._inverse = inverse
+
+    def solve(self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int) -> Direction:
+        """The same, natively where it can be."""
+        if not self._scores.native:
+            return super().solve(P, r, ridge, stop, max_steps)
+        return self._natively(P, r, ridge, stop, max_steps, self._inverse)
 
 
 # Rows of the largest curvature from which a block is made: so many for a feature, and at least so many.
@@ -92,7 +142,7 @@ _BIAS = 1e-9
 # A matrix of so many rows NumPy inverts as fast as LAPACK's own calls, which are imported first.
 _SMALL = 64
 # Of the rows that tell which curvatures are large.
-_SAMPLE = 2000
+_SAMPLE = 1000
 
 
 def rows_of_a_block(d: int) -> int:
@@ -110,7 +160,7 @@ def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Precond
     inverse = _inverse(A)
     if inverse is None:
         return diagonal(scores, np.full((K, scores.n), 1 / K, scores.work), l2)
-    return Preconditioner(lambda r: _centred((r @ inverse).astype(scores.work), 0))
+    return Preconditioner(scores, lambda r: _centred((r @ inverse).astype(scores.work), 0))
 
 
 def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> Preconditioner:
@@ -129,6 +179,12 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
     inverse = np.empty((len(P), scores.d + 1, scores.d + 1), scores.work)
     most = rows_of_a_block(scores.d)
     mass = float(scores.weight.sum())
+    if scores.native and scores.d < _SMALL:
+        found = np.empty(len(P), np.int32)
+        given = dict(**scores.blocks, P=scores.in_blocks(P), gram=gram, most=most, threads=scores.threads)
+        ridges = dict(ridge=l2, last_ridge=_BIAS * mass)
+        native.InPlace.once("softmax_blocks", **given, **ridges, inverse=inverse, found=found)
+        return Blocks(scores, inverse) if found.all() else diagonal(scores, P, l2)
     for k, p in enumerate(P):
         w = scores.weight * (p * (1 - p))
         rows = _largest(w, most)
@@ -139,11 +195,7 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
         if block is None:
             return diagonal(scores, P, l2)
         inverse[k] = block
-
-    def apply(r):
-        return _centred(np.matmul(inverse, r[:, :, None])[:, :, 0], 0)
-
-    return Preconditioner(apply)
+    return Blocks(scores, inverse)
 
 
 class Factors(NamedTuple):
@@ -181,29 +233,29 @@ def factors(scores: DenseScores, P: np.ndarray) -> Factors | None:
     return Factors(*found)
 
 
-def kronecker(f: Factors, l2: float) -> Preconditioner:
+def kronecker(scores: DenseScores, f: Factors, l2: float) -> Preconditioner:
     """(B ⊗ A + λI)⁻¹: what whole blocks cost too much for.
 
     Args:
+        scores: dense.
         f: of :func:`factors`.
         l2: λ.
     """
     inverse = 1 / (f.b[:, None] * f.a + f.a.dtype.type(l2))
-    return Preconditioner(lambda r: _centred(f.B @ ((f.B.T @ r @ f.A) * inverse) @ f.A.T, 0))
+    return Preconditioner(scores, lambda r: _centred(f.B @ ((f.B.T @ r @ f.A) * inverse) @ f.A.T, 0))
 
 
 def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Preconditioner:
     """The inverse of the diagonal, Σ_i c_i p_ik (1 − p_ik) x_ij² + λ."""
+    bias = _BIAS * float(scores.weight.sum())
+    if scores.native and isinstance(scores, SparseScores):
+        return Diagonal(scores, scores.native_diagonal(P, l2, bias))
     curvature = scores.of_rows(scores.weight.astype(scores.work)) * (P * (1 - P))
     D = scores.squared_transposed(curvature)
-    last = (slice(None), -1) if scores.axis == 0 else -1
-    bias = D[last] + _BIAS * float(scores.weight.sum())
-    D += l2
-    D[last] = bias
+    D[scores.lead] += l2
+    D[scores.last] += bias
     inverse = 1 / np.maximum(D, np.finfo(D.dtype).tiny)
-    if scores.native and scores.axis == 1:
-        return _Diagonal(inverse, scores.threads)
-    return Preconditioner(lambda r: _centred(inverse * r, scores.axis))
+    return Preconditioner(scores, lambda r: _centred(inverse * r, scores.axis))
 
 
 def _inverse(A: np.ndarray) -> np.ndarray | None:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from xmcjax import _device_memory
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._options import Real
@@ -96,6 +97,8 @@ METHODS = {
 }
 # Methods whose steps are made on the host and not by a compiled program.
 ON_THE_HOST = ("block_newton",)
+# What takes less of the memory of a device.
+_SMALLER = "block_newton (on the CPU), fewer classes, "
 CHOICES = ("auto", *METHODS)
 
 
@@ -332,12 +335,22 @@ class _Run:
         if self._mesh is None and method in ON_THE_HOST:
             return METHODS[method].init(self.problem, self._hp, W0, b0)
         if self._mesh is None:
+            self._check_memory(method, W0, b0)
             return self._awaited(self._initial, self.problem, self._hp, W0, b0, method=method)
         module, mesh, classes = METHODS[method], self._mesh, self.problem.classes
         if not _mesh.can_be_split(module):
             raise ValueError(f"{method} cannot be split over a mesh: take lc, dm, admm, lbfgs or newton")
         W0, b0 = (_mesh.split_columns(a, classes, mesh) for a in (W0, b0))
         return self._awaited(_mesh.initial(module, mesh, classes), self.problem, self._hp, W0, b0)
+
+    def _check_memory(self, method: str, W0, b0) -> None:
+        """Raises DeviceMemoryError where a step does not fit into what is free on the device."""
+        if _device_memory.free_memory(next(iter(self.problem.y.devices()))) is None:
+            return
+        given = self.problem, self._hp
+        state = jax.eval_shape(functools.partial(_initial, method=method), *given, W0, b0)
+        what = f"a step of {method} for {self.problem.classes} classes"
+        _device_memory.check_program(what, self._advance, *given, state, remedy=_SMALLER, method=method)
 
     def advance(self, method: str, state: State) -> State:
         if method in ON_THE_HOST:

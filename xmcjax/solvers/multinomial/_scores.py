@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ _BLOCK_NUMBERS = 1 << 17
 _LEAST_ROWS, _MOST_ROWS = 64, 512
 
 # Multiplications of a product up to which conjugate gradients keep the dtype of the scores: it costs nothing.
-_FEW = 1 << 20
+_FEW = 1 << 17
 # Of weights, λ and curvatures, between which float32 has them and what conjugate gradients make of them.
 _LEAST, _MOST = 1e-25, 1e25
 
@@ -66,6 +66,11 @@ class _Scores:
         rows = np.arange(self.n)
         self._own = (self.y, rows) if self.axis == 0 else (rows, self.y)
         self.native = native.available()
+        #: where the weights are and where the intercepts
+        self.lead: tuple = (
+            (slice(None), slice(0, self.d)) if self.axis == 0 else (slice(0, self.d), slice(None))
+        )
+        self.last: tuple = (slice(None), self.d) if self.axis == 0 else (self.d, slice(None))
 
     def largest_gradient(self) -> float:
         """√(Σ_i c_i² (‖x_i‖² + 1)), the last 1 for b: by what rounding of the probabilities is multiplied."""
@@ -76,19 +81,19 @@ class _Scores:
         """Numbers of the instances [n], to be multiplied by scores."""
         return numbers[None, :] if self.axis == 0 else numbers[:, None]
 
-    def product(self, V: np.ndarray) -> np.ndarray:
-        """X V, in the dtype of X."""
+    def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """X V, in the dtype of the scores; the array `out` may be taken for it."""
         raise NotImplementedError
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
         """Xᵀ R; last the sums of R, or 0 without intercept."""
         raise NotImplementedError
 
-    def along(self, Z: np.ndarray, U: np.ndarray, t: float) -> Along:
-        """The losses at Z + t U."""
+    def along(self, Z: np.ndarray, U: np.ndarray, t: float, P: np.ndarray | None = None) -> Along:
+        """The losses at Z + t U; the array P may be taken for the probabilities."""
         if not self.native:
             return self._along(Z, U, t)
-        P, sums = np.empty_like(Z), np.empty(3)
+        P, sums = np.empty_like(Z) if P is None else P, np.empty(3)
         given = dict(Z=Z, U=U, y=self.y, weight=self.weight, t=t, threads=self.threads)
         native.InPlace.once(self._along_call, **given, P=P, sums=sums)
         return Along(P, *map(float, sums))
@@ -111,21 +116,56 @@ class _Scores:
         R[self._own] -= self.weight
         return R
 
+    def at_zero(self, K: int) -> tuple[np.ndarray, Along]:
+        """Scores of 0 and their losses."""
+        shape = (K, self.n) if self.axis == 0 else (self.n, K)
+        value = float(np.sum(self.weight, dtype=np.float64)) * float(np.log(K))
+        return np.zeros(shape, self.dtype), Along(np.full(shape, 1 / K, self.dtype), value, 0.0, 0.0)
+
+    def gradient(self, P: np.ndarray) -> np.ndarray:
+        """Xᵀ c (P − Y), by which the losses grow with the weights; P is as before when it returns."""
+        if not self._unit:
+            return self.transposed(self.slope(P))
+        own = P[self._own]
+        try:
+            P[self._own] = own - 1
+            return self.transposed(P)
+        finally:
+            P[self._own] = own
+
 
 class DenseScores(_Scores):
-    """Of dense features, with scores in their dtype."""
+    """Of dense features.
+
+    Args:
+        problem: whose features are dense.
+        dtype: of the scores; float32 leaves an error of G of some 1e-7.
+        work: dtype of conjugate gradients.
+        squares: ‖x_i‖².
+        threads: of a product.
+    """
 
     axis, _along_call = 0, "softmax_along_by_class"
 
-    def __init__(self, problem: Problem, work: np.dtype, squares: np.ndarray, threads: int):
-        super().__init__(problem, np.dtype(problem.op.dtype), work, squares, threads)
-        self._X = np.asarray(problem.op.X)  # type: ignore[union-attr]
+    def __init__(self, problem: Problem, dtype: np.dtype, work: np.dtype, squares: np.ndarray, threads: int):
+        super().__init__(problem, dtype, work, squares, threads)
+        self._X = np.asarray(problem.op.X).astype(dtype, copy=False)  # type: ignore[union-attr]
         if self.native:
             rows = _BLOCK_NUMBERS // (self.d + 1) // _LEAST_ROWS * _LEAST_ROWS
             self._rows = min(max(rows, _LEAST_ROWS), _MOST_ROWS)
-            self._blocks = self._in_blocks(self._X, self.d + 1)
-            self._blocks[:, self.d, :] = self.intercept
-            self._weights = self._in_blocks(self.weight[:, None], 1)[:, 0]
+            blocks = self._in_blocks(self._X, self.d + 1)
+            blocks[:, self.d, :] = self.intercept
+            #: X and c for native products
+            self.blocks = {"X": blocks, "weight": self._in_blocks(self.weight[:, None], 1)[:, 0]}
+
+    def in_blocks(self, P: np.ndarray) -> np.ndarray:
+        """Probabilities [K, n] as native products want them."""
+        return self._in_blocks(P.T, len(P))
+
+    def solve(self, P: np.ndarray, **given: Any) -> None:
+        """Conjugate gradients at probabilities P, natively; `given` are the other fields of the call."""
+        own = dict(P=self.in_blocks(P), threads=self.threads)
+        native.InPlace.once("softmax_solve", **self.blocks, **own, **given)
 
     def rows(self, chosen, factor: np.ndarray) -> np.ndarray:
         """Features with the 1 of the intercept, or 0 without one, each row times its factor, [rows, d+1]."""
@@ -144,19 +184,21 @@ class DenseScores(_Scores):
             whole[last, : A.shape[1], : self.n - last * self._rows] = A[last * self._rows :].T
         return whole
 
-    def product(self, V: np.ndarray) -> np.ndarray:
-        W = V[:, :-1].astype(self.dtype)
-        U = np.empty((len(V), self.n), self.dtype)
-        for part in self.parts(W.size):
-            U[:, part] = W @ self._X[part].T
-        U += V[:, -1:].astype(self.dtype)
+    def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        V = V.astype(self.dtype, copy=False)
+        U = np.empty((len(V), self.n), self.dtype) if out is None else out
+        for part in self.parts(V.size):
+            U[:, part] = V[:, :-1] @ self._X[part].T
+        if np.any(V[:, -1]):
+            U += V[:, -1:]
         return U
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
         out = np.zeros((len(R), self.d + 1), R.dtype)
         for part in self.parts(out.size):
             out[:, :-1] += R[:, part] @ self._X[part]
-        out[:, -1] = self.intercept * R.sum(axis=1)
+        if self.intercept:
+            out[:, -1] = R.sum(axis=1)
         return out
 
     def squared_transposed(self, C: np.ndarray) -> np.ndarray:
@@ -176,8 +218,8 @@ class DenseScores(_Scores):
         """The product at probabilities P, with V [K, d+1]."""
         V, out = (np.empty((len(P), self.d + 1), self.work) for _ in range(2))
         if self.native:
-            given = dict(X=self._blocks, P=self._in_blocks(P.T, len(P)), weight=self._weights, V=V)
-            return Hessian(V, out, native.InPlace("softmax_hessian", **given, threads=self.threads, out=out))
+            given = dict(**self.blocks, P=self.in_blocks(P), V=V, threads=self.threads, out=out)
+            return Hessian(V, out, native.InPlace("softmax_hessian", **given))
         P, c = P.astype(self.work), self.of_rows(self.weight.astype(self.work))
         X = self.rows(slice(None), np.ones(self.n, self.work))
 
@@ -214,15 +256,21 @@ class SparseScores(_Scores):
         self._small, self._small_t = (
             _of_dtype(own if dtype == work else A, work) for own, A in ((self._X, X), (self._Xt, Xt))
         )
+        self._working: tuple[np.ndarray, np.ndarray] | None = None
 
-    def product(self, V: np.ndarray) -> np.ndarray:
-        V = V.astype(self.dtype)
-        U = self._times(self._X, V[:-1])
-        U += V[-1]
+    def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        V = V.astype(self.dtype, copy=False)
+        U = np.empty((self.n, V.shape[1]), self.dtype) if out is None else out
+        self._product(self._X, np.ascontiguousarray(V[:-1]), U)()
+        if np.any(V[-1]):
+            U += V[-1]
         return U
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
-        return np.vstack([self._times(self._Xt, R), self.intercept * R.sum(axis=0, keepdims=True)])
+        out = np.empty((self.d + 1, R.shape[1]), R.dtype)
+        self._product(self._Xt, np.ascontiguousarray(R), out[:-1])()
+        out[-1] = R.sum(axis=0) if self.intercept else 0
+        return out
 
     def squared_transposed(self, C: np.ndarray) -> np.ndarray:
         """Xᵀ with its entries squared, times C."""
@@ -238,30 +286,37 @@ class SparseScores(_Scores):
         P, c = P.astype(self.work, copy=False), self.weight.astype(self.work)
         V, out = (np.empty((self.d + 1, P.shape[1]), self.work) for _ in range(2))
         U = np.empty((self.n, P.shape[1]), self.work)
-        into, back = self._curved(V, P, c, U), self._product(self._small_t, U, out[:-1])
+        into, back = self._product(self._small, V[:-1], U), self._product(self._small_t, U, out[:-1])
 
         def product():
             into()
+            U[:] += V[-1]
+            U[:] -= (P * U).sum(axis=1, keepdims=True)
+            U[:] *= P
+            U[:] *= c[:, None]
             back()
             out[-1] = U.sum(axis=0) if self.intercept else 0
 
         return Hessian(V, out, product)
 
-    def _curved(self, V: np.ndarray, P: np.ndarray, c: np.ndarray, U: np.ndarray) -> Callable[[], None]:
-        """A call that makes U = c (P ∘ Z − P (P·Z)) for Z = X V."""
-        X = self._small
-        if not self.native:
+    def solve(self, P: np.ndarray, **given: Any) -> None:
+        """Conjugate gradients at probabilities P, natively; `given` are the other fields of the call."""
+        K = P.shape[1]
+        if self._working is None:
+            self._working = np.zeros((self.n, K), self.work), np.zeros((3, self.d + 1, K), self.work)
+        X, Xt = (tuple(np.asarray(a) for a in A.arrays) for A in (self._small, self._small_t))
+        U, vectors = self._working
+        P, c = (a.astype(self.work, copy=False) for a in (P, self.weight))
+        own = dict(P=P, weight=c, U=U, vectors=vectors, intercept=int(self.intercept), threads=self.threads)
+        native.InPlace.once("softmax_solve_csr", X=X, Xt=Xt, **own, **given)
 
-            def plain():
-                U[:] = X @ V[:-1] + V[-1]
-                U[:] -= (P * U).sum(axis=1, keepdims=True)
-                U[:] *= P
-                U[:] *= c[:, None]
-
-            return plain
-        arrays = tuple(np.asarray(a) for a in X.arrays)
-        given = dict(X=arrays, V=V[:-1], bias=V[-1], P=P, weight=c)
-        return native.InPlace("softmax_curved", **given, threads=self.threads, out=U)
+    def native_diagonal(self, P: np.ndarray, l2: float, last: float) -> np.ndarray:
+        """1 / (Xᵀ with its entries squared, times c p (1 − p), + λ), where λ is `last` in the last row."""
+        inverse = np.empty((self.d + 1, P.shape[1]), self.work)
+        arrays = tuple(np.asarray(a) for a in self._small_t.arrays)
+        given = dict(P=P, weight=self.weight.astype(self.work, copy=False), ridge=l2, last_ridge=last)
+        native.InPlace.once("softmax_diagonal", Xt=arrays, **given, threads=self.threads, inverse=inverse)
+        return inverse
 
     def _operator(self, X):
         """A matrix as what multiplies by it wants it."""
@@ -297,14 +352,15 @@ def scores_of(problem: Problem, precise: bool, threads: int) -> DenseScores | Sp
 
     Args:
         problem: to be solved.
-        precise: whether scores of CSR features have the dtype of X, and not float32.
+        precise: whether scores have the dtype of X, and not float32 where that gains time.
         threads: of a product.
     """
     squares = _squares(problem.op)
     work = np.dtype(np.float32 if _narrow(problem, squares) else problem.op.dtype)
+    dtype = np.dtype(problem.op.dtype) if precise else work
     if isinstance(problem.op, linops.Dense):
-        return DenseScores(problem, work, squares, threads)
-    return SparseScores(problem, np.dtype(problem.op.dtype) if precise else work, work, squares, threads)
+        return DenseScores(problem, dtype, work, squares, threads)
+    return SparseScores(problem, dtype, work, squares, threads)
 
 
 def _squares(op) -> np.ndarray:

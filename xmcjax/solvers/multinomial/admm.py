@@ -11,9 +11,10 @@ over z, z = v + (c/ρ)(e_y − p) with p = softmax(z): with s = c/ρ
 
     log p + s p = v + s e_y − ν,   Σ_k p_k = 1,
 
-Newton's method in p and ν. ρ is doubled or halved where the residuals of the constraint and of the
-dual are a factor of ten apart (Boyd, section 3.4.1), in the first iterations only, which convergence
-needs. The objective of the state is that of W, not of Z.
+Newton's method in p and ν. ρ begins at ρ₀ = c (1 − 1/K) / K, the curvature of the loss at equal
+probabilities, near which it comes to rest. It is doubled or halved where the residuals of the constraint,
+‖X W − Z‖, and of the dual, in its unit ρ/ρ₀ ‖ΔZ‖, are a factor of ten apart (Boyd, section 3.4.1), in the
+first iterations only, which convergence needs. The objective of the state is that of W, not of Z.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = No
     begin = start(problem, hp, W0, b0, width)
     Z = jnp.where(open_columns(problem, begin.Z.shape[1]), begin.Z, 0)
     log_p = Z - begin.log_sums[:, None]
-    memory = Memory(Z, jnp.zeros_like(Z), log_p, jnp.ones((), Z.dtype))
+    memory = Memory(Z, jnp.zeros_like(Z), log_p, _curvature(problem).astype(Z.dtype))
     return begin.state._replace(memory=memory)
 
 
@@ -74,7 +75,8 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     U = V - next_Z
 
     apart = squared_norm(problem, jnp.where(open_columns(problem, Z.shape[1]), scores - next_Z, 0))
-    moved = rho**2 * squared_norm(problem, jnp.where(open_columns(problem, Z.shape[1]), next_Z - Z, 0))
+    unit = (rho / _curvature(problem)) ** 2
+    moved = unit * squared_norm(problem, jnp.where(open_columns(problem, Z.shape[1]), next_Z - Z, 0))
     factor = jnp.where(apart > 100 * moved, 2.0, jnp.where(moved > 100 * apart, 0.5, 1.0))
     factor = jnp.where(state.steps < ADAPTED, factor, 1.0).astype(rho.dtype)
 
@@ -82,6 +84,12 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     now = evaluate_at(problem, W, open_scores)
     memory, inner = Memory(next_Z, U / factor, log_p, rho * factor), all_sum(problem, cg_steps)
     return following(hp, state, W, bias, value=now.value, norm=now.norm, inner=inner, memory=memory)
+
+
+def _curvature(problem: Problem):
+    """c (1 − 1/K) / K of the mean of the rows that count."""
+    counted = jnp.maximum(jnp.sum((problem.weight > 0).astype(problem.weight.dtype)), 1)
+    return jnp.sum(problem.weight) / counted * (problem.classes - 1) / problem.classes**2
 
 
 def _ridge(problem: Problem, state: State, wanted, rho):

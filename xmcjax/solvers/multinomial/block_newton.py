@@ -1,7 +1,7 @@
 """Joint Newton-CG on the host with a preconditioner of a block per class: the fastest where W is not large.
 
-An outer step solves ∇²G δ = −∇G by conjugate gradients in float32 and moves along δ; scores, gradient and G
-are in the dtype of X, of CSR features in float32 where that will do; all is in that of X where there is
+An outer step solves ∇²G δ = −∇G by conjugate gradients in float32 and moves along δ; scores and gradients are
+in float32 too where that will do, and in the dtype of X once it did not; all is in that of X where there is
 little to do. The search looks for φ'(t) = 0 by Newton's method between bounds, on the scores alone. Nothing
 is compiled, so that the first run is as fast as the next.
 
@@ -15,12 +15,12 @@ Without whole blocks a small λ begins with larger ones, whose minima are cheap 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from xmcjax import native
 from xmcjax._cores import blas_threads, threads_of_product
 from xmcjax._platform import default_platform
 from xmcjax.linops import Csr, Dense
@@ -30,8 +30,9 @@ from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of
 from xmcjax.solvers.multinomial._state import HParams, State, starting_weights_on_the_host
 
-# CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these.
-_LEAST_FORCING, _MOST_FORCING = 0.1, 0.3
+# CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these;
+# with a Kronecker product, where a step takes dozens of products with the Hessian, between larger ones.
+_FORCING, _FORCING_OF_FACTORS = (0.1, 0.3), (0.3, 0.5)
 MAX_CG = 250
 # Tolerance below which scores in float32 do not do where X has float64.
 _PRECISE = 1e-5
@@ -42,8 +43,9 @@ _MOST_TRIALS = 40
 _FALL = 0.9
 # Outer steps for which whole blocks and the factors of a Kronecker product are kept.
 _KEPT = 3
-# A run may have converged where ½ ∇Gᵀ M ∇G, with M the preconditioner, is so much less than is wanted.
-_SAFETY = 4.0
+# A run may have converged where ½ ∇Gᵀ M ∇G, with M the preconditioner, is so much less than is wanted; and a
+# quarter of that is what CG leaves at most where it would go on.
+_SAFETY, _LEFT = 4.0, 0.25
 # λ of the first steps without whole blocks, over Σ_i c_i ‖x_i‖².
 _LARGER = tuple(8e-5 * part for part in (1.0, 1.0, 1.0, 0.3, 0.1, 0.03))
 # Whole blocks take so many numbers at most, and cost as much as so many products with the Hessian at most.
@@ -52,8 +54,6 @@ _MOST_NUMBERS, _MOST_PRODUCTS = 1 << 26, 40.0
 # Scores or dense features of which several copies are held.
 _MOST_HELD = 1 << 27
 
-Enough = Callable[[np.ndarray, float, float], bool]
-
 
 class Point(NamedTuple):
     """Weights and what belongs to them; of an array of the classes the axis is that of the scores."""
@@ -61,7 +61,16 @@ class Point(NamedTuple):
     V: np.ndarray  #: W and b, float64
     Z: np.ndarray  #: X W + 1 bᵀ
     now: Along
-    gradient: np.ndarray  #: of the losses in V, float64
+    gradient: np.ndarray  #: of the losses in V, in the dtype of the scores
+
+
+class RightSide(NamedTuple):
+    """−∇G at a point, and what is found on the way."""
+
+    r: np.ndarray  #: in the dtype of conjugate gradients, less its mean over the classes
+    norm: float  #: ‖∇G‖
+    square: float  #: ‖W‖²
+    pressed: float  #: rᵀM r for the preconditioner M at hand, nan without one
 
 
 def _quiet() -> np.errstate:
@@ -127,13 +136,10 @@ class Host:
     """
 
     def __init__(self, problem: Problem, begun: bool, precise: bool):
+        self._problem = problem
         self._scores = scores_of(problem, precise, threads(problem))
         self._dtype = np.dtype(problem.op.dtype)
-        self._axis, d = self._scores.axis, self._scores.d
         self._K, self._l2 = problem.classes, float(problem.l2)
-        # where the weights are and where the intercepts
-        self._lead = (slice(None), slice(0, d)) if self._axis == 0 else (slice(0, d), slice(None))
-        self._last = (slice(None), d) if self._axis == 0 else (d, slice(None))
         self._at_zero = not begun
         self._gram: np.ndarray | None = None
         if isinstance(self._scores, DenseScores) and self._blocks_pay():
@@ -142,71 +148,98 @@ class Host:
         self._factors: _preconditioners.Factors | None = None
         self._preconditioner: _preconditioners.Preconditioner | None = None
         self._age = 0
+        #: where the preconditioner was made, and λ of it
+        self._made: tuple[Point, float] | None = None
         self._point: Point | None = None
+        #: the right side at the last point, and λ of it
+        self._right: tuple[RightSide, float] | None = None
+        #: probabilities and scores that are of no use any more
+        self._spare: tuple[np.ndarray | None, np.ndarray | None] = None, None
         self._weights: tuple[np.ndarray, np.ndarray] | None = None
+        self._tolerance = 0.0
 
     def begin(self, hp: HParams, W: np.ndarray, bias: np.ndarray) -> State:
         """The state before the first step."""
+        self._tolerance = float(hp.tolerance)
         V = np.vstack([W, bias])
         # the losses do not depend on the mean over the classes, and λ/2 ‖W‖² is least where it is 0
-        point = self._point = self._at(self._laid_out(V - V.mean(axis=1, keepdims=True)))
-        uniform = np.full_like(point.now.P, 1 / self._K)
-        at_zero = float(np.linalg.norm(self._loss_gradient(uniform)))
+        V = self._laid_out(V - V.mean(axis=1, keepdims=True) if not self._at_zero else V)
+        zero, losses = self._scores.at_zero(self._K)
+        gradient = self._scores.gradient(losses.P)
+        at_zero = float(np.linalg.norm(gradient))
+        self._point = Point(V, zero, losses, gradient) if self._at_zero else self._at(V)
         rounding = 8 * float(np.finfo(self._scores.dtype).eps) * self._scores.largest_gradient()
         return self._stated(hp, at_zero if at_zero > rounding else 1.0, 0, 0, Status.RUNNING)
 
     def step(self, hp: HParams, state: State) -> State:
         """The state after one step."""
         point = self._of(state)
+        # more is wanted than at first, as the certificate did not find enough
+        if self._is_narrow() and float(hp.tolerance) < self._tolerance:
+            point = self._widened(point)
         larger = bool(self._larger)
         l2 = self._larger.pop(0) if larger else self._l2
-        gradient = point.gradient + l2 * self._regularised(point.V)
         self._prepare(point, l2)
-        forcing = np.sqrt(float(state.gradient_norm) / float(state.scale))
-        part = float(np.clip(forcing, _LEAST_FORCING, _MOST_FORCING)) ** 2
-        # at W = 0 the preconditioner of dense features is the inverse of the Hessian
-        exact = self._at_zero and self._gram is not None
+        known = self._right if self._right is not None and self._right[1] == l2 else None
+        right = self._right_side(point, l2) if known is None else known[0]
+        self._right = None  # conjugate gradients overwrite it
+        found = self._minimised(point, right.r, l2, self._stop(hp, state, larger))
         self._at_zero = False
-        direction, products = self._minimised(
-            point, gradient, l2, lambda r, rz, first: exact or rz <= part * first
-        )
-        moved = self._searched(point, direction, float(np.vdot(gradient, direction)), l2)
+        moved = self._searched(point, found, right, l2)
         self._age += 1
         if larger:  # of another λ
             self._preconditioner = None
-        counts = int(state.steps) + 1, int(state.inner) + products
-        if moved is None:
-            return self._stated(hp, float(state.scale), *counts, Status.LINE_SEARCH_FAILED)
-        self._point = moved
-        return self._stated(hp, float(state.scale), *counts, Status.RUNNING)
+        counts = int(state.steps) + 1, int(state.inner) + found.products
+        status = Status.RUNNING
+        if moved is not None:
+            self._point = moved
+        elif self._is_narrow():
+            self._widened(point)
+        else:
+            status = Status.LINE_SEARCH_FAILED
+        return self._stated(hp, float(state.scale), *counts, status)
+
+    def _stop(self, hp: HParams, state: State, larger: bool) -> _preconditioners.Stop:
+        """When a direction is good enough for a step."""
+        # at W = 0 the preconditioner of dense features is the inverse of the Hessian
+        if self._at_zero and self._gram is not None:
+            return _preconditioners.Stop(0.0, np.inf)
+        forcing = np.sqrt(float(state.gradient_norm) / float(state.scale))
+        part = float(np.clip(forcing, *(_FORCING if self._factors is None else _FORCING_OF_FACTORS))) ** 2
+        wanted = hp.tolerance > 0 and hp.gradient_tolerance is None and not larger
+        return _preconditioners.Stop(part, _LEFT * self._small(hp, float(state.value)) if wanted else 0.0)
+
+    def _small(self, hp: HParams, value: float) -> float:
+        """Of rᵀM r, where G is about as near to its minimum as is wanted."""
+        return 2 * float(hp.tolerance) * value / _SAFETY
+
+    def _is_narrow(self) -> bool:
+        """Whether scores have not the dtype of X."""
+        return self._scores.dtype != self._dtype
+
+    def _widened(self, point: Point) -> Point:
+        """The point, with scores in the dtype of X from now on."""
+        self._scores = scores_of(self._problem, True, threads(self._problem))
+        self._right = self._preconditioner = self._factors = None
+        self._spare = None, None
+        self._point = self._at(point.V)
+        return self._point
 
     def direction(self, state: State, wanted: float) -> np.ndarray:
         """A Newton direction [d+1, K] at a state, whose residual matters little in a bound of `wanted`."""
         point = self._of(state)
         self._prepare(point, self._l2)
-
-        def enough(r, rz, first):
-            small = float(np.vdot(r[self._lead], r[self._lead])) <= 0.2 * self._l2 * wanted
-            return small and float(np.abs(r[self._last]).sum()) <= 0.01 * wanted
-
-        gradient = point.gradient + self._l2 * self._regularised(point.V)
-        direction, _ = self._minimised(point, gradient, self._l2, enough)
-        return self._laid_out(direction)
+        stop = _preconditioners.Stop(-1.0, -1.0, 0.2 * self._l2 * wanted, 0.01 * wanted)
+        return self._laid_out(self._minimised(point, self._right_side(point, self._l2).r, self._l2, stop).x)
 
     def _laid_out(self, V: np.ndarray) -> np.ndarray:
         """[d+1, K] as the scores want it, and back."""
-        return np.ascontiguousarray(V.T) if self._axis == 0 else V
-
-    def _regularised(self, V: np.ndarray) -> np.ndarray:
-        """W, and 0 in place of b."""
-        W = V.copy()
-        W[self._last] = 0
-        return W
+        return np.ascontiguousarray(V.T) if self._scores.axis == 0 else V
 
     def _at(self, V: np.ndarray) -> Point:
         Z = self._scores.product(V)
         now = self._scores.along(Z, np.zeros_like(Z), 0.0)
-        return Point(V, Z, now, self._loss_gradient(now.P))
+        return Point(V, Z, now, self._scores.gradient(now.P))
 
     def _of(self, state: State) -> Point:
         """The point of a state: the last one, or that of a state that was stored."""
@@ -215,31 +248,26 @@ class Host:
             V = np.vstack([np.asarray(state.W, np.float64), np.asarray(state.bias, np.float64)])
             self._point = self._at(self._laid_out(V))
             self._larger, self._at_zero, self._preconditioner, self._factors = [], False, None, None
+            self._right, self._spare = None, (None, None)
         return self._point
-
-    def _loss_gradient(self, P: np.ndarray) -> np.ndarray:
-        return self._scores.transposed(self._scores.slope(P)).astype(np.float64)
 
     def _stated(self, hp: HParams, scale: float, steps: int, inner: int, status: Status) -> State:
         """The state at the last point."""
         point = self._point
         assert point is not None
-        W = self._regularised(point.V)
-        gradient = point.gradient + self._l2 * W
-        value = self._l2 / 2 * float(np.vdot(W, W)) + point.now.value
-        norm = float(np.linalg.norm(gradient))
+        right = self._right_side(point, self._l2)
+        self._right = right, self._l2
+        value, norm = self._l2 / 2 * right.square + point.now.value, right.norm
         if not (np.isfinite(value) and np.isfinite(norm)):
             status = Status.NONFINITE
         elif (
-            norm <= self._least(hp) * scale
-            and not self._larger
-            and self._decrement(point, gradient, hp, value)
+            norm <= self._least(hp) * scale and not self._larger and self._decrement(point, right, hp, value)
         ):
             status = Status.CONVERGED
         elif status == Status.RUNNING and steps >= hp.max_steps:
             status = Status.MAX_STEPS
         dtype = self._dtype
-        V = self._laid_out(point.V).astype(dtype)
+        V = self._laid_out(point.V).astype(dtype, copy=False)
         self._weights = V[:-1], V[-1]
         reals = (np.asarray(a, dtype) for a in (value, norm, value, norm, scale))
         counts = (np.asarray(a, np.int32) for a in (status, steps, inner))
@@ -251,32 +279,49 @@ class Host:
             return float(hp.gradient_tolerance)
         return np.inf if hp.tolerance > 0 else 0.0
 
-    def _decrement(self, point: Point, gradient: np.ndarray, hp: HParams, value: float) -> bool:
+    def _decrement(self, point: Point, right: RightSide, hp: HParams, value: float) -> bool:
         """Whether G is about as near to its minimum as is wanted."""
         if not hp.tolerance > 0:
             return True
+        pressed = right.pressed
         if self._preconditioner is None:
             self._prepare(point, self._l2)
-        assert self._preconditioner is not None
-        r = self._right_side(gradient)
-        return _SAFETY * float(np.vdot(r, self._preconditioner(r))) / 2 <= float(hp.tolerance) * value
+            assert self._preconditioner is not None
+            pressed = float(np.vdot(right.r, self._preconditioner(right.r)))
+        return pressed <= self._small(hp, value)
 
-    def _right_side(self, gradient: np.ndarray) -> np.ndarray:
-        r = (-gradient).astype(self._scores.work)
-        r -= r.mean(axis=self._axis, keepdims=True)
-        return r
+    def _right_side(self, point: Point, l2: float) -> RightSide:
+        """−∇G with λ = `l2`, centred."""
+        scores, M = self._scores, self._preconditioner
+        if scores.native and scores.axis == 1 and scores.dtype == scores.work:
+            r, sums = np.empty_like(point.gradient), np.empty(3)
+            inverse = M.inverse if isinstance(M, _preconditioners.Diagonal) else point.gradient
+            given = dict(V=point.V, gradient=point.gradient, inverse=inverse, ridge=l2)
+            native.InPlace.once("softmax_right_side", **given, threads=scores.threads, r=r, sums=sums)
+            pressed = np.nan if M is None else float(sums[2])
+            return RightSide(r, float(np.sqrt(sums[0])), float(sums[1]), pressed)
+        W = point.V[scores.lead]
+        gradient = point.gradient.astype(np.float64)
+        gradient[scores.lead] += l2 * W
+        r = np.negative(gradient, dtype=scores.work, casting="same_kind")
+        r -= r.mean(axis=scores.axis, keepdims=True)
+        pressed = np.nan if M is None else float(np.vdot(r, M(r)))
+        return RightSide(r, float(np.linalg.norm(gradient)), float(np.vdot(W, W)), pressed)
 
     def _prepare(self, point: Point, l2: float) -> None:
         """The preconditioner at a point."""
+        made, self._made = self._made, (point, l2)
+        if self._preconditioner is not None and made is not None and made[0] is point and made[1] == l2:
+            return
         kept = self._age < _KEPT
         if self._gram is None:
             made = kept and self._factors is not None
             if not made and isinstance(self._scores, DenseScores) and self._factors_pay():
                 self._factors, self._age = _preconditioners.factors(self._scores, self._narrow(point)), 0
-            if self._factors is None:
+            if self._factors is None or not isinstance(self._scores, DenseScores):
                 self._preconditioner = _preconditioners.diagonal(self._scores, self._narrow(point), l2)
             else:
-                self._preconditioner = _preconditioners.kronecker(self._factors, l2)
+                self._preconditioner = _preconditioners.kronecker(self._scores, self._factors, l2)
         elif not isinstance(self._scores, DenseScores):
             raise AssertionError("whole blocks are those of dense features")
         elif self._at_zero and self._preconditioner is None:
@@ -291,65 +336,45 @@ class Host:
         return point.now.P.astype(self._scores.work, copy=False)
 
     def _minimised(
-        self, point: Point, gradient: np.ndarray, l2: float, enough: Enough
-    ) -> tuple[np.ndarray, int]:
-        """(δ with ∇²G δ = −gradient but for the residual, products with ∇²G); δ is centred.
+        self, point: Point, r: np.ndarray, l2: float, stop: _preconditioners.Stop
+    ) -> _preconditioners.Direction:
+        """δ with ∇²G δ = r but for the residual, centred; r is overwritten."""
+        assert self._preconditioner is not None
+        return self._preconditioner.solve(point.now.P, r, l2, stop, MAX_CG)
 
-        Args:
-            point: where G is modelled.
-            gradient: with λ = `l2`, as the Hessian.
-            l2: λ.
-            enough: ``(r, rᵀMr, that at first)`` -> whether to stop; r is the residual.
-        """
-        apply = self._preconditioner
-        assert apply is not None
-        hessian = self._scores.hessian(point.now.P)
-        r = self._right_side(gradient)
-        v = _preconditioners.Vectors(np.zeros_like(r), r, apply(r), hessian.V, hessian.out)
-        rz = first = float(np.vdot(r, v.z))
-        done = enough(r, first, first)
-        if done:
-            v.x[:] = v.z
-        v.p[:] = v.z
-        step = apply.stepping(v, self._scores.work.type(l2), self._lead)
-        products = 0
-        while not done and products < MAX_CG and rz > 0:
-            hessian.product()
-            products += 1
-            before = rz
-            along, rz = step(rz)
-            if not along > 0:
-                break
-            done = enough(r, rz, first)
-            v.p[:] *= self._scores.work.type(rz / before)
-            v.p[:] += v.z
-        direction = v.x.astype(np.float64)
-        direction -= direction.mean(axis=self._axis, keepdims=True)
-        return direction, products
-
-    def _searched(self, point: Point, direction: np.ndarray, slope: float, l2: float) -> Point | None:
+    def _searched(
+        self, point: Point, found: _preconditioners.Direction, right: RightSide, l2: float
+    ) -> Point | None:
         """The point on the line where the slope of G is small; None where G does not fall.
 
         Where the slope promises less than G is rounded by, it is the whole step, if the gradient falls.
         """
+        slope = -found.fall
         if not slope < 0:
             return None
-        W, D = self._regularised(point.V), self._regularised(direction)
-        ww, wd, dd = (float(np.vdot(a, b)) for a, b in ((W, W), (W, D), (D, D)))
-        value = l2 / 2 * ww + point.now.value
-        rounding = 4 * float(np.finfo(self._scores.dtype).eps) * abs(value)
-        U = self._scores.product(direction)
+        scores = self._scores
+        direction = found.x
+        V, wd, dd = self._whole_step(point, direction)
+        value = l2 / 2 * right.square + point.now.value
+        rounding = 4 * float(np.finfo(scores.dtype).eps) * abs(value)
+        (free, scores_before), self._spare = self._spare, (None, None)
+        U = scores.product(direction, scores_before)
+        P = np.empty_like(U) if free is None else free
         if -slope <= rounding:
-            whole = self._point_at(point, direction, U, 1.0, self._scores.along(point.Z, U, 1.0))
-            before, after = (np.linalg.norm(p.gradient + l2 * self._regularised(p.V)) for p in (point, whole))
-            return whole if after <= _FALL * before else None
+            whole = self._point_at(point, V, U, scores.along(point.Z, U, 1.0, P))
+            return whole if self._right_side(whole, l2).norm <= _FALL * right.norm else None
         t, low, high = 1.0, 0.0, np.inf
         for _ in range(_MOST_TRIALS):
-            now = self._scores.along(point.Z, U, t)
+            now = scores.along(point.Z, U, t, P)
             fall = l2 * t * (wd + t / 2 * dd) + now.value - point.now.value
             along = l2 * (wd + t * dd) + now.slope
             if abs(along) <= _SLOPE * abs(slope) and fall <= _ARMIJO * t * slope + rounding:
-                return self._point_at(point, direction, U, t, now)
+                if t != 1:
+                    V = point.V + t * direction
+                    U *= U.dtype.type(t)
+                moved = self._point_at(point, V, U, now)
+                self._spare = point.now.P, point.Z
+                return moved
             low, high = (t, high) if along < 0 else (low, t)
             curvature = l2 * dd + now.curvature
             t -= along / curvature if curvature > 0 else -t
@@ -357,10 +382,23 @@ class Host:
                 t = (low + high) / 2 if np.isfinite(high) else 2 * low
         return None
 
-    def _point_at(self, point: Point, direction: np.ndarray, U: np.ndarray, t: float, now: Along) -> Point:
-        """The point after a step, where its losses are known."""
-        Z = point.Z + np.asarray(t, U.dtype) * U
-        return Point(point.V + t * direction, Z, now, self._loss_gradient(now.P))
+    def _whole_step(self, point: Point, direction: np.ndarray) -> tuple[np.ndarray, float, float]:
+        """V + δ, and of the weights of both V·δ and δ·δ."""
+        scores = self._scores
+        if scores.native and scores.axis == 1:
+            V, sums = np.empty_like(point.V), np.empty(2)
+            given = dict(V=point.V, direction=direction, threads=scores.threads)
+            native.InPlace.once("softmax_moved", **given, moved=V, sums=sums)
+            return V, float(sums[0]), float(sums[1])
+        W, D = point.V[scores.lead], direction[scores.lead].astype(np.float64)
+        return point.V + direction, float(np.vdot(W, D)), float(np.vdot(D, D))
+
+    def _point_at(self, point: Point, V: np.ndarray, U: np.ndarray, now: Along) -> Point:
+        """The point after a step from one to V by which the scores grow by U, where its losses are known."""
+        U += point.Z
+        last = self._scores.last
+        V[last] -= V[last].mean()
+        return Point(V, U, now, self._scores.gradient(now.P))
 
     def _larger_l2(self) -> list[float]:
         """λ to begin with, above that of the problem."""

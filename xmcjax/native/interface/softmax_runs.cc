@@ -1,0 +1,177 @@
+// The calls of Newton's method for multinomial logistic regression (solvers/multinomial/block_newton.py): sums over rows
+// in pieces, and the loops of conjugate gradients.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/isa.h"
+#include "core/parallel.h"
+#include "interface/guard.h"
+
+namespace xmcjax {
+
+constexpr int64_t kRows = 64;  // rows are independent: pieces of so many keep the threads apart
+constexpr int64_t kHessianTile = 64;
+constexpr int64_t kSumGroups = 16;  // of blocks, whose products are added up in order
+constexpr int64_t kSumRows = 1024;  // of a sum, which is put together in the order of the rows
+
+// f(first, last, sums) over pieces of the rows, whose `count` sums are added up in order.
+template <class F>
+void summed(int64_t n, int64_t threads, int64_t count, double* sums, F&& f) {
+  std::vector<double> parts(size_t(count * ((n + kSumRows - 1) / kSumRows)));
+  parallel(n, kSumRows, threads, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; i += kSumRows)
+      f(i, std::min(i + kSumRows, last), parts.data() + count * (i / kSumRows));
+  });
+  for (int64_t s = 0; s < count; ++s) sums[s] = 0;
+  for (size_t p = 0; p < parts.size(); ++p) sums[p % size_t(count)] += parts[p];
+}
+
+template <class Args>
+void check_rows(const Args& args, const std::string& call) {
+  if (args.rows % kHessianTile) throw BadArgument(call + ": expected rows in a multiple of 64");
+}
+
+// The product with the Hessian of the losses of dense features; parts is a working array of their groups.
+template <class T>
+void hessian_product(const SoftmaxHessianArgs<T>& args, std::vector<T>& parts) {
+  const int64_t size = args.classes * args.features, groups = std::min(args.blocks, kSumGroups);
+  parts.assign(size_t(groups * size), T(0));
+  parallel(groups, 1, args.threads, [&](int64_t first, int64_t last) {
+    for (int64_t g = first; g < last; ++g)
+      kernels<T>().softmax_hessian(args, args.blocks * g / groups, args.blocks * (g + 1) / groups,
+                                   parts.data() + g * size);
+  });
+  std::fill(args.out, args.out + size, T(0));
+  for (int64_t g = 0; g < groups; ++g)
+    for (int64_t e = 0; e < size; ++e) args.out[e] += parts[size_t(g * size + e)];
+}
+
+template <class T>
+void run(SoftmaxHessianArgs<T>& args) {
+  check_rows(args, "softmax_hessian");
+  std::vector<T> parts;
+  hessian_product(args, parts);
+}
+XMCJAX_RUNS(SoftmaxHessianArgs)
+
+template <class T>
+void run(SoftmaxSolveArgs<T>& args) {
+  check_rows(args, "softmax_solve");
+  std::vector<T> parts;
+  SoftmaxHessianArgs<T> given{};
+  given.blocks = args.blocks, given.rows = args.rows;
+  given.features = args.features, given.classes = args.classes;
+  given.X = args.X, given.P = args.P, given.weight = args.weight, given.threads = args.threads;
+  kernels<T>().softmax_solve(args, [&](const T* V, T* out) {
+    given.V = V, given.out = out;
+    hessian_product(given, parts);
+  });
+}
+XMCJAX_RUNS(SoftmaxSolveArgs)
+
+template <class T>
+void run(SoftmaxBlocksArgs<T>& args) {
+  check_rows(args, "softmax_blocks");
+  parallel(args.classes, 1, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().softmax_blocks(args, first, last); });
+}
+XMCJAX_RUNS(SoftmaxBlocksArgs)
+
+template <class T>
+void run(SoftmaxSolveCsrArgs<T>& args) {
+  // each has the rows of the other for columns
+  args.X.d = args.Xt.n, args.Xt.d = args.X.n;
+  const int64_t m = args.classes, size = args.features * m;
+  if (args.features != args.X.d + 1)
+    throw BadArgument("softmax_solve_csr: expected vectors with a row for each feature and one more");
+  const Kernels<T>& of = kernels<T>();
+  T *p = args.vectors, *q = p + size, *z = q + size;
+  const auto over = [&](int64_t count, double* sums, auto&& kernel) {
+    summed(args.features, args.threads, count, sums,
+           [&](int64_t first, int64_t last, double* part) { kernel(first, last, part); });
+  };
+  const auto step = [&](T a, double* sums) {
+    over(3, sums,
+         [&](int64_t first, int64_t last, double* part) { of.centred_step(args, a, first, last, part); });
+  };
+  const auto turn = [&](T by) {
+    over(0, nullptr,
+         [&](int64_t first, int64_t last, double* part) { of.centred_turn(args, by, first, last, part); });
+  };
+  std::fill(args.x, args.x + size, T(0));
+  std::fill(p, z, T(0));
+  double now[3];  // rᵀz and the residuals
+  step(T(0), now);
+  turn(T(0));
+  const double most = std::max(args.least[0] * now[0], args.least[1]);
+  const auto enough = [&] { return now[0] <= most || (now[1] <= args.least[2] && now[2] <= args.least[3]); };
+  double products = 0, fall = 0;
+  if (enough()) {
+    std::copy(z, z + size, args.x);
+    fall = now[0];
+  } else {
+    while (products < args.max_steps && now[0] > 0) {
+      parallel(args.X.n, kRows, args.threads,
+               [&](int64_t first, int64_t last) { of.softmax_curved(args, p, first, last); });
+      parallel(args.X.d, kRows, args.threads,
+               [&](int64_t first, int64_t last) { of.matmat(args.Xt, args.U, q, m, first, last); });
+      if (args.intercept) of.softmax_sums(args.U, args.X.n, m, q + args.X.d * m);
+      ++products;
+      double along = 0;
+      over(1, &along,
+           [&](int64_t first, int64_t last, double* part) { of.centred_along(args, first, last, part); });
+      if (!(along > 0)) break;
+      const double before = now[0], a = before / along;
+      fall += a * before;
+      step(T(a), now);
+      if (enough()) break;
+      turn(T(now[0] / before));
+    }
+  }
+  args.sums[0] = products, args.sums[1] = fall;
+}
+XMCJAX_RUNS(SoftmaxSolveCsrArgs)
+
+template <class T>
+void run(SoftmaxDiagonalArgs<T>& args) {
+  if (args.features != args.Xt.n + 1)
+    throw BadArgument("softmax_diagonal: expected a result with a row for each feature and one more");
+  parallel(args.features, 1, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().softmax_diagonal(args, first, last); });
+}
+XMCJAX_RUNS(SoftmaxDiagonalArgs)
+
+template <class T>
+void run(SoftmaxRightSideArgs<T>& args) {
+  summed(args.rows, args.threads, 3, args.sums, [&](int64_t first, int64_t last, double* sums) {
+    kernels<T>().softmax_right_side(args, first, last, sums);
+  });
+}
+XMCJAX_RUNS(SoftmaxRightSideArgs)
+
+template <class T>
+void run(SoftmaxMovedArgs<T>& args) {
+  summed(args.rows, args.threads, 2, args.sums, [&](int64_t first, int64_t last, double* sums) {
+    kernels<T>().softmax_moved(args, first, last, sums);
+  });
+}
+XMCJAX_RUNS(SoftmaxMovedArgs)
+
+template <class T>
+void run(SoftmaxAlongArgs<T>& args) {
+  summed(args.n, args.threads, 3, args.sums, [&](int64_t first, int64_t last, double* sums) {
+    kernels<T>().softmax_along(args, first, last, sums);
+  });
+}
+XMCJAX_RUNS(SoftmaxAlongArgs)
+
+template <class T>
+void run(SoftmaxAlongByClassArgs<T>& args) {
+  summed(args.n, args.threads, 3, args.sums, [&](int64_t first, int64_t last, double* sums) {
+    kernels<T>().softmax_along_by_class(args, first, last, sums);
+  });
+}
+XMCJAX_RUNS(SoftmaxAlongByClassArgs)
+
+}  // namespace xmcjax
