@@ -142,6 +142,7 @@ CONVERTED = {
     "solvers.multiclass_dual._native.canonical": DENSE,
     "solvers.multiclass_dual._processes._Countries.alpha": OWN,
     "solvers.multiclass_dual._processes._gathered": OWN,
+    "solvers.multiclass_dual._threads.Together.alpha": OWN,
     "solvers._progress.checked_start": "checked by matrix",
     "solvers.multiclass_dual._solve._InJax._tell": OWN,
     "solvers.multiclass_dual._solve._InJax.epochs": OWN,
