@@ -138,7 +138,14 @@ def _solved(
     # the processes go on together, or none of them
     share = Share(wire.place, wire.count, wire.total)
     search = Search(
-        X, y, formulation, C, tol, agreed=lambda gap: float(wire.largest(np.array(gap))), share=share
+        X,
+        y,
+        formulation,
+        C,
+        tol,
+        agreed=lambda gap: float(wire.largest(np.array(gap))),
+        share=share,
+        threads=threads,
     )
 
     def left() -> float:
