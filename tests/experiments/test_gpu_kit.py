@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import json
 import os
 import subprocess
@@ -9,11 +11,16 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from experiments.bench.gpu_kit import __main__ as kit
-from experiments.bench.gpu_kit import _report, _run, cuda_kernels
+from experiments.bench.gpu_kit import _kit, _report, _run, cuda_kernels
 from experiments.bench.gpu_kit._stages import STAGES, Stage
+from experiments.bench.gpu_kit._training import direction_bytes
+from tests.support import cuda_builds
+from xmcjax import linops, native
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,8 +55,11 @@ def test_rehearsal(packed, tmp_path):
         assert not isinstance(line["values"].get("error"), str)  # that would be what it died of
     of_kernels = [line["values"] for line in figures if line["stage"] == "cuda_kernels"]
     assert of_kernels == [{"not_run": cuda_kernels.NO_GPU}]
-    checked = [line["values"] for line in figures if line["stage"] in _report.CORRECTNESS]
-    assert len(checked) > 15 and all(values["right"] for values in checked)
+    of_stages = [line["values"] for line in figures if line["stage"] in _report.CORRECTNESS]
+    assert len(of_stages) > 15 and all("right" in values for values in of_stages)
+    # and what is compared in other stages, such as the scores of a prediction
+    checked = {line["figure"]: line["values"] for line in figures if "right" in line["values"]}
+    assert len(checked) > len(of_stages) and all(values["right"] for values in checked.values())
     heads = [line["values"] for line in figures if line["figure"].startswith("X δ with a dense head")]
     assert len(heads) == 1 and heads[0]["columns"] > 0 and 0 < heads[0]["entries"] <= 1
     beside = [line["values"]["threads"] for line in figures if line["on"] == "cpu"]
@@ -181,3 +191,82 @@ def test_without_the_data_sets_nothing_is_packed(tmp_path, capsys, monkeypatch):
 def test_the_page_has_the_table():
     """Until there is a GPU, the table of the page is that of no figures at all."""
     assert _report.goals([]) in (ROOT / "docs" / "guide" / "gpu.md").read_text()
+
+
+def test_the_stage_of_the_kernels_with_those_of_a_cpu(packed, tmp_path, monkeypatch):
+    """All is found right, and Newton directions say which part of the bandwidth they took."""
+    cuda_builds.register()
+    monkeypatch.setattr(native, "cuda_available", lambda: True)
+    make = linops.make
+    monkeypatch.setattr(linops, "make", lambda *a, **o: dataclasses.replace(make(*a, **o), kernels="cuda"))
+    # without Pallas's backend for Triton, as with a JAX that has it no longer
+    find, without = importlib.util.find_spec, "jax.experimental.pallas.triton"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == without else find(name))
+    counted = []
+
+    def count(*args):
+        counted.append(direction_bytes(*args))
+        return counted[-1]
+
+    monkeypatch.setattr(cuda_kernels, "direction_bytes", count)
+    monkeypatch.setattr(cuda_kernels, "copy_bandwidth", lambda kit: 1e9)
+    request = {
+        place: str(path) for place, path in (("folder", packed), ("out", tmp_path), ("scratch", tmp_path))
+    }
+    request |= {"stage": "cuda_kernels", "on": "device", "seconds": 600, "small": True}
+    assert _kit.main(request | {"module": cuda_kernels.__name__, "commit": "none", "command": "none"}) == 0
+    values = {line["figure"]: line["values"] for line in _report.read(tmp_path)}
+    works = "Newton directions", "matmat", "rmatmat", "gram_matmat"
+    assert {f"{work}, cuda, 512 lanes" for work in works} <= values.keys()
+    checked = [of_figure["right"] for of_figure in values.values() if "right" in of_figure]
+    assert len(checked) == 19 and all(checked)
+    ours = values["Newton directions, cuda, 512 lanes"]
+    assert ours["cg_steps"] >= ours["mean_cg_steps"] > 1
+    ((once, fetched),) = counted
+    assert once < fetched
+    assert ours["share_once"] * ours["seconds"] * 1e9 == pytest.approx(once)
+    assert ours["share_fetched"] * ours["seconds"] * 1e9 == pytest.approx(fetched)
+
+
+def test_the_part_of_the_bandwidth_is_that_of_the_cg_of_training():
+    """Newton directions by the kernels in CUDA; the product alone stands beside."""
+
+    def figure(name: str, share: float) -> dict:
+        shares = {"share_once": share, "share_fetched": 2 * share}
+        return {"figure": name, "stage": "bandwidth", "on": "device", "values": shares}
+
+    block = "stackexchange_tags, gpu, 512 lanes, mask start"
+    names = [f"X δ, {block}", f"gradient, {block}", f"CG's product, {block}"]
+    lines = [figure(name, share) for name, share in zip(names, (0.1, 0.2, 0.3), strict=True)]
+    measured = _report.goals(lines)
+    assert "| 0.10 (0.20), 0.20 (0.40), not measured; CG's product alone 0.30 (0.60) |" in measured
+    measured = _report.goals([*lines, figure("Newton directions, cuda, 512 lanes", 0.4)])
+    assert "| 0.10 (0.20), 0.20 (0.40), 0.40 (0.80); CG's product alone 0.30 (0.60) |" in measured
+
+
+def test_bytes_of_newton_directions():
+    """Counted step by step; lanes end at different steps, one at the most that it may take, one at once."""
+    rng = np.random.default_rng(0)
+    n, d, lanes, most = 90, 30, 70, 7
+    X = sp.csr_matrix(sp.random(n, d, 0.2, dtype=np.float32, random_state=rng))
+    chosen = rng.random((n, lanes)) < 0.03
+    steps = rng.integers(1, most, lanes)
+    steps[:2] = most, 0
+    rows, matrix, vector = np.diff(X.indptr), 8 * X.nnz, 4 * d * lanes
+    tiles = [slice(first, first + 32) for first in range(0, lanes, 32)]
+    bits = 4 * n * len(tiles)
+
+    def active(open_):
+        """(row, tile) pairs with an active row in an open lane, and the entries of X that these are."""
+        there = np.stack([(chosen & open_)[:, tile].any(axis=1) for tile in tiles], axis=1)
+        return int(there.sum()), int(rows @ there.sum(axis=1))
+
+    once = matrix + 4 * n * lanes + bits + 8 * vector
+    fetched = 4 * 32 * active(True)[1]
+    for step in range(1, most + 1):
+        open_, after = steps >= step, (steps > step) | (steps == most)
+        pairs, entries = active(open_)
+        once += 2 * matrix + vector + bits + 8 * n + 2 * 4 * 32 * pairs
+        once += 4 * d * int(8 * open_.sum() + 2 * (open_ & after).sum())
+        fetched += 2 * 4 * 32 * entries
+    assert direction_bytes(X, chosen, steps, most) == (once, once + fetched)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from experiments.bench.gpu_kit._training import direction_bytes
 from tests.support import cuda_builds, gpu_targets
 from tests.support.gpu_programs import CUDA, DENSE, B, D, N, checked, features
 from tests.support.internals import device_blocks, device_memory, devices, merge_topk, prediction
@@ -137,6 +138,32 @@ def test_a_step_of_cg_by_kernels_in_cuda(size, gpu):
     # X and Xᵀ, p and the product; D and the scores, of which active rows are read; bits, words and the list
     of_rows = 4 * n * lanes * (2 + 2 / 32) + 4 * n + 2 * 4 * n * lanes / 32
     assert calls["product"] <= device_memory.held(op) + 2 * vector + 1.05 * of_rows
+
+
+@pytest.mark.skipif(not OPTIMISED, reason="counts bytes of the programs of users")
+@pytest.mark.parametrize(
+    ("n", "d", "lanes", "step", "beside"), [(N, D, B, 1.04, 2.3), (4096, 2048, 512, 1.02, 2.4)]
+)
+def test_what_the_kit_counts_of_cg(n, d, lanes, step, beside):
+    """A step as XLA counts it, where the list of active rows and the groups of X add some hundredths.
+
+    Before and after the steps the program moves more than each array once.
+    """
+    op = features(CUDA, n, d)
+    arrays = (
+        jnp.ones((n, lanes), jnp.float32),
+        jnp.ones((d, lanes), jnp.float32),
+        jnp.float32(1),
+        jnp.float32(0),
+    )
+    text = checked(jax.jit(solve), "h200", op, *arrays)
+    assert isinstance(op, linops.Grouped)
+    X, rows = op.to_scipy(), np.ones((n, lanes), bool)
+    one, two = (direction_bytes(X, rows, np.full(lanes, steps), steps)[0] for steps in (1, 2))
+    whole, of_steps = gpu_targets.moved(text), gpu_targets.moved(text, loops=True)
+    # M⁻¹ is an operand of two calls and is not read
+    assert (of_steps - 2 * 4 * d * lanes) / (two - one) == pytest.approx(step, abs=0.005)
+    assert (whole - of_steps) / (2 * one - two) == pytest.approx(beside, abs=0.1)
 
 
 @pytest.mark.parametrize("kind", [DENSE, CUDA])

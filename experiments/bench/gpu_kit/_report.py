@@ -109,13 +109,18 @@ def _amazon(found: Found) -> str | None:
 
 
 def _bandwidth(found: Found) -> str | None:
-    def share(product: str) -> str:
-        name = f"{product}, stackexchange_tags, gpu, 512 lanes, mask start"
+    """CG as training has it; beside it, for comparison, its product without what else a step does."""
+
+    def share(name: str) -> str:
         once, fetched = (found.get(name, key) for key in ("share_once", "share_fetched"))
         return MISSING if once is None else f"{once:.2f} ({fetched:.2f})"
 
-    shares = [share(product) for product in ("X δ", "gradient", "CG")]
-    return None if set(shares) == {MISSING} else ", ".join(shares)
+    block = "stackexchange_tags, gpu, 512 lanes, mask start"
+    names = f"X δ, {block}", f"gradient, {block}", "Newton directions, cuda, 512 lanes"
+    shares, product = [share(name) for name in names], share(f"CG's product, {block}")
+    if {*shares, product} == {MISSING}:
+        return None
+    return f"{', '.join(shares)}; CG's product alone {product}"
 
 
 def _systems(found: Found) -> str | None:

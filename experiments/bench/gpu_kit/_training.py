@@ -12,6 +12,7 @@ from experiments import _one_vs_all
 from experiments.bench.gpu_kit._kit import Kit, copy_bandwidth, seconds_of
 
 TILE = 32
+ROWS = 4096  # that are counted together
 
 
 def train(kit: Kit, X, Y, labels: np.ndarray, collected=None) -> dict:
@@ -91,6 +92,8 @@ def _active(X, W, b, signs: np.ndarray) -> np.ndarray:
 
 def products(kit: Kit, name: str, X, Y, sweep: list[tuple[str, int, tuple[str, ...]]], keep: float) -> None:
     """Seconds and parts of the bandwidth of X δ, the gradient and CG's product, one figure for each.
+
+    The product is the one that CG takes without the kernels in CUDA; the stage `cuda_kernels` has their CG.
 
     Args:
         kit: of the stage.
@@ -188,7 +191,7 @@ def _programs() -> dict:
     return {
         "X δ": jax.jit(lambda op, D, V: op.matmat(V)),
         "gradient": jax.jit(lambda op, D, V: op.rmatmat(D)),
-        "CG": jax.jit(lambda op, D, V: op.gram_matmat(D, V)),
+        "CG's product": jax.jit(lambda op, D, V: op.gram_matmat(D, V)),
     }
 
 
@@ -207,5 +210,38 @@ def _bytes(X, chosen: np.ndarray) -> dict[str, tuple[int, int]]:
     return {
         "X δ": (full, full + size * X.nnz * lanes),
         "gradient": (gradient, gradient + size * counted),
-        "CG": (gram, gram + 2 * size * counted),
+        "CG's product": (gram, gram + 2 * size * counted),
     }
+
+
+def direction_bytes(X, chosen: np.ndarray, steps: np.ndarray, max_steps: int) -> tuple[int, int]:
+    """(bytes if each array moved once, bytes if each entry of X that counts fetched its lanes) of one block's
+    Newton directions by ``solvers/_lane_cg.py``, without a preconditioner.
+
+    A step reads X twice, writes the product of all lanes, and reads the bits of D, from which it makes a word
+    for each row. It reads D and writes the scores where a tile has an active row in a lane that is open. Of
+    such a lane it reads p for the product, and reads and writes nine vectors; seven in the last step, after
+    which there is no p. Before the steps are u = XᵀD1, the right-hand side and the bits; after them uᵀδ.
+
+    Args:
+        X: [n, d].
+        chosen: [n, B], where D is not 0.
+        steps: [B], of CG.
+        max_steps: after which a lane ends open.
+    """
+    n, d = X.shape
+    lanes, size = chosen.shape[1], X.dtype.itemsize
+    matrix, rows, vector = X.nnz * (size + 4), size * n * lanes, size * d * lanes
+    bits, words, width = 4 * n * -(-lanes // TILE), 4 * n, min(TILE, lanes)
+    # a tile asks for a row in as many steps as the last of its lanes there takes
+    begins, asked, entries = np.arange(0, lanes, TILE), np.zeros(n, np.int64), np.diff(X.indptr)
+    for first in range(0, n, ROWS):
+        block = slice(first, first + ROWS)
+        asked[block] = np.maximum.reduceat(chosen[block] * np.int32(steps), begins, axis=1).sum(axis=1)
+    of_lanes = size * d * (10 * int(steps.sum()) - 2 * int(((steps > 0) & (steps < max_steps)).sum()))
+    once = int(steps.max()) * (2 * matrix + vector + bits + 2 * words) + of_lanes
+    once += 2 * size * width * int(asked.sum())
+    # u; that and the gradient to the right-hand side, which is also the first r; p and x; u and x
+    once += matrix + rows + bits + 8 * vector
+    fetched = 2 * int((asked * entries).sum()) + int((tiles(chosen) * entries[:, None]).sum())
+    return once, once + size * width * fetched

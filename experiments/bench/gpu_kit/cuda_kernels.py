@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments.bench.gpu_kit._kit import Kit, copy_bandwidth, seconds_of
+from experiments.bench.gpu_kit._training import direction_bytes
 from experiments.bench.gpu_kit.products import TOLERANCE, WORKS, relative
 
 LANES = 512
@@ -29,8 +30,9 @@ def run(kit: Kit) -> None:
         return
     _correct(kit)
     _directions(kit)
-    _search(kit)
-    _times(kit)
+    limit = copy_bandwidth(kit)
+    _search(kit, limit)
+    _times(kit, limit)
 
 
 NO_GPU = "the default device is no GPU: nothing of this stage was run"
@@ -115,7 +117,7 @@ def _directions(kit: Kit) -> None:
         kit.figure("Newton directions, CUDA", error=error, same_bits=same, right=right)
 
 
-def _search(kit: Kit) -> None:
+def _search(kit: Kit, limit: float) -> None:
     """The sums of the search along a direction, and their part of the bandwidth."""
     import jax
     import jax.numpy as jnp
@@ -123,7 +125,7 @@ def _search(kit: Kit) -> None:
     from xmcjax import losses, native
 
     rng = np.random.default_rng(0)
-    n, limit = kit.size(100_000, 2_000), copy_bandwidth(kit)
+    n = kit.size(100_000, 2_000)
     z, m = (rng.normal(size=(n, LANES)).astype(np.float32) for _ in "zm")
     y = np.where(rng.random((n, LANES)) < 0.1, np.int8(1), np.int8(-1))
     one, none = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
@@ -151,8 +153,11 @@ def _search(kit: Kit) -> None:
             kit.figure(f"search, CUDA, {loss.name}", seconds=seconds, share_once=share, **values)
 
 
-def _times(kit: Kit) -> None:
-    """Of the products of one block, by both kinds of kernels; which is to be kept is decided by these."""
+def _times(kit: Kit, limit: float) -> None:
+    """Of the products of one block, by both kinds of kernels; which is to be kept is decided by these.
+
+    Newton directions by those in CUDA are what training does, with their part of the bandwidth.
+    """
     import importlib.util
 
     import jax
@@ -166,7 +171,8 @@ def _times(kit: Kit) -> None:
     op: Any = linops.make(X, np.float32, backend="gpu")
     rng = np.random.default_rng(0)
     V = jnp.asarray(rng.normal(size=(X.shape[1], LANES)).astype(np.float32))
-    D = jnp.asarray((rng.random((X.shape[0], LANES), np.float32) < ACTIVE).astype(np.float32))
+    active = rng.random((X.shape[0], LANES), np.float32) < ACTIVE
+    D = jnp.asarray(active.astype(np.float32))
     kinds = ["cuda", "triton"]
     if importlib.util.find_spec("jax.experimental.pallas.triton") is None:
         kinds.pop()
@@ -174,14 +180,21 @@ def _times(kit: Kit) -> None:
     for kernels in kinds:
         of_kind = dataclasses.replace(op, kernels=kernels)
         with kit.attempt(f"Newton directions, {kernels}, {LANES} lanes"):
-            solve = functools.partial(jax.jit(_solve), of_kind, D, gradient, jnp.zeros(LANES), hp)
-            steps = int(np.asarray(solve()[1]).max())
-            seconds = seconds_of(solve, 3)[1]
+            solve = functools.partial(jax.jit(_solve), of_kind, D, gradient, jnp.zeros(LANES, np.float32), hp)
+            of_lanes = np.asarray(solve()[1])
+            steps, seconds = int(of_lanes.max()), seconds_of(solve, 3)[1]
+            shares = {}
+            if kernels == "cuda":
+                counted = direction_bytes(X.astype(np.float32), active, of_lanes, hp.max_cg)
+                once, fetched = (moved / limit / seconds for moved in counted)
+                shares = dict(share_once=once, share_fetched=fetched, copy_gb_s=limit / 1e9)
             kit.figure(
                 f"Newton directions, {kernels}, {LANES} lanes",
                 seconds=seconds,
                 cg_steps=steps,
+                mean_cg_steps=float(of_lanes.mean()),
                 seconds_per_step=seconds / steps,
+                **shares,
             )
         for name in ("matmat", "rmatmat", "gram_matmat"):
             with kit.attempt(f"{name}, {kernels}, {LANES} lanes"):
