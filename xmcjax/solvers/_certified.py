@@ -178,7 +178,8 @@ def _primal(
         with ThreadPoolExecutor(threads, "xmcjax-certificate") as pool:
             found = list(pool.map(losses, blocks))
     total, rounding = sum(value for value, _ in found), sum(part for _, part in found)
-    total, rounding = share.total(np.array([total, rounding])).tolist()
+    # a process may have no block, and its sums are numbers of float64 all the same
+    total, rounding = share.total(np.array([total, rounding], np.float64)).tolist()
     flat = wide.ravel()
     return float(flat @ flat / 2 + total), rounding
 
