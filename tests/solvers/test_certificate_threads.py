@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.internals import certificates, search
 from tests.support.problems import svm_problem
-from xmcjax.solvers import _certified, _search
 from xmcjax.solvers import multiclass_dual as md
 
 
@@ -21,21 +21,21 @@ def test_threads_change_no_bit(monkeypatch, formulation, sparse):
     rng = np.random.default_rng(0)
     alpha = rng.uniform(0, 0.3, size=(len(y), 4))
     alpha[np.arange(len(y)), y] = 0
-    monkeypatch.setattr(_certified, "_SCORES", 8 * 4 * 7)  # blocks of seven rows
+    monkeypatch.setattr(certificates, "_SCORES", 8 * 4 * 7)  # blocks of seven rows
     workers = set()
-    product = _certified._rounding
+    product = certificates._rounding
 
     def noted(*given):
         workers.add(threading.current_thread().name)
         return product(*given)
 
-    monkeypatch.setattr(_certified, "_rounding", noted)
+    monkeypatch.setattr(certificates, "_rounding", noted)
     C = rng.uniform(0.5, 2, size=len(y)) if formulation == "ww" else 0.7
     given = X, y, sp.csr_array(alpha), formulation, C, 1e-9
-    one = _certified.certified(*given, k=2)
+    one = certificates.certified(*given, k=2)
     assert workers == {threading.current_thread().name}
     workers.clear()
-    three = _certified.certified(*given, k=2, threads=3)
+    three = certificates.certified(*given, k=2, threads=3)
     assert workers and all(name.startswith("xmcjax-certificate") for name in workers)
     assert (three.primal, three.dual, three.rounding) == (one.primal, one.dual, one.rounding)
     np.testing.assert_array_equal(three.W, one.W)
@@ -44,13 +44,13 @@ def test_threads_change_no_bit(monkeypatch, formulation, sparse):
 def test_a_problem_is_certified_on_its_threads(monkeypatch):
     X, y = svm_problem(n=60, d=5, m=3)
     seen = []
-    certified = _search.certified
+    certified = search.certified
 
     def noted(*given, threads, **more):
         seen.append(threads)
         return certified(*given, threads=threads, **more)
 
-    monkeypatch.setattr(_search, "certified", noted)
+    monkeypatch.setattr(search, "certified", noted)
     for backend in ("auto", "dense"):
         seen.clear()
         found = md.run(X.astype(np.float32), y, backend=backend, threads=2)

@@ -107,6 +107,7 @@ peers = _peers
 wire = _wire
 admm = _admm_dense.Method
 certified = _certified.certified
+certificates = _certified
 cut = _processes._cut
 admm_blocks = _admm_blocks
 admm_dense = _admm_dense
