@@ -93,13 +93,14 @@ class StoppingRule:
 
     def enough_margin(self) -> float:
         """The least margin m ≥ 0 with |φ'(m)| ≤ ε₀ |φ'(0)|: rows beyond it are as good as without a loss."""
+
+        def enough(margin: float) -> bool:
+            return abs(float(_slope(self._loss, np.float32(margin)))) <= self._eps * self._slope_at_zero
+
         low, high = 0.0, 1.0
-        while (
-            abs(float(_slope(self._loss, np.float32(high)))) > self._eps * self._slope_at_zero and high < 1e3
-        ):
+        while not enough(high) and high < 1e3:
             low, high = high, 2 * high
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            small = abs(float(_slope(self._loss, np.float32(middle)))) <= self._eps * self._slope_at_zero
-            low, high = (low, middle) if small else (middle, high)
+            low, high = (low, middle) if enough(middle) else (middle, high)
         return high
