@@ -11,6 +11,7 @@ import threading
 import time
 
 import dask.config
+import distributed  # here, so that no change of Dask's settings in a test holds its defaults
 import numpy as np
 import psutil
 import pytest
@@ -371,8 +372,6 @@ def test_nothing_is_left_on_the_host(client, tmp_path):
 
 
 def test_worker_that_dies_as_it_starts_is_started_again(monkeypatch):
-    import distributed
-
     calls, start = [], distributed.LocalCluster
 
     def fail_once(*arguments, **more):
