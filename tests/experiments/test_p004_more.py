@@ -6,12 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.optimize import isotonic_regression
 
 from experiments import _data
 from experiments.papers.p004 import kernels, table_2
 from experiments.papers.p004.baselines import (
     BASELINES,
     _cutting_planes,
+    _precision_step,
     _splitting,
     _top_push_gradient,
     _top_push_solver,
@@ -117,6 +119,44 @@ def test_the_step_of_precision_ends_at_its_minimum(least, t):
     # P with its loss is a mixture of labellings: its plane is nowhere above R
     for other in 3 * rng.normal(size=(200, 20, 3)):
         assert missed + np.vdot(P - right, other) <= risk.value(other) + 1e-9
+
+
+class _Watched(svm_perf.PrecisionRisk):
+    """Keeps how many wrong pairs were sorted."""
+
+    def __init__(self, right, least):
+        super().__init__(right, least)
+        self.sorted = set()
+
+    def _largest(self, scores, known):
+        self.sorted.add(known)
+        return super()._largest(scores, known)
+
+
+@pytest.mark.parametrize("least", [1, 7, 20])
+def test_the_step_of_precision_needs_the_largest_wrong_scores_alone(monkeypatch, least):
+    rng = np.random.default_rng(3)
+    right = one_hot(np.concatenate([np.arange(30), np.arange(20)]), bool)
+    # scores that are all alike are averaged, so that no part of them is enough
+    for V, all_alike in ((rng.normal(size=right.shape) - 2, False), (np.zeros(right.shape), True)):
+        found = []
+        for top in (2, 1000):
+            monkeypatch.setattr(svm_perf, "TOP", top)
+            risk, kept = _Watched(right, least), None
+            for _ in range(5):
+                P, missed, kept = risk.labelling(V, 0.1, kept)
+            found.append((P, missed))
+            assert (right.size - 50 in risk.sorted) == (all_alike or top == 1000)
+        np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-12, atol=1e-12)
+        assert found[0][1] == pytest.approx(found[1][1])
+
+
+@pytest.mark.parametrize("lowered", [1, 5, 60])
+def test_falling_scores_of_which_the_first_are_lowered(lowered):
+    rng = np.random.default_rng(lowered)
+    values, by = -np.sort(rng.normal(size=60)), np.sort(rng.random(lowered))[::-1]
+    expected = isotonic_regression(values - np.pad(by, (0, 60 - lowered)), increasing=False).x
+    np.testing.assert_allclose(_precision_step._lowered(values, by), expected, rtol=1e-12)
 
 
 def test_the_projection_of_the_splitting():

@@ -17,7 +17,7 @@ of labellings less the right one, from which :mod:`._splitting` has its lower bo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -70,19 +70,19 @@ def nearest(
     Returns:
         Z of both in the same order, and the mixture.
     """
-    n = len(right)
+    n, above = len(right), right + t
 
     def at(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
         pairs, weights = np.array(list(mixture)), np.array(list(mixture.values()))
-        v, u = (_tails(pairs[:, side], weights, size) for side, size in ((0, n), (1, len(wrong))))
-        return _falling(right - t * (v - 1)), _falling(wrong - t * u)
+        v, u = (_tails(numbers, weights) for numbers in pairs.T)
+        return _lowered(above, t * v), _lowered(wrong, t * u)
 
     Z = at(mixture)
     for _ in range(EXCHANGES):
         b, values = numbers(*Z, least)
         best = int(values.argmax())
-        new, value = (best, int(b[best])), _values(n, Z)
-        found = {pair: value(pair) for pair in mixture}
+        new = best, int(b[best])
+        found = _values(Z, mixture)
         old = min(found, key=lambda pair: found[pair])
         mean = sum(weight * found[pair] for pair, weight in mixture.items())
         if new == old or values[best] - mean <= ENOUGH * n:
@@ -91,28 +91,43 @@ def nearest(
         def exchanged(weight: float, old=old, new=new, before: Mixture = mixture) -> Mixture:
             return {**before, old: before[old] - weight, new: before.get(new, 0.0) + weight}
 
+        def ahead(Z, old=old, new=new) -> float:
+            found = _values(Z, (old, new))
+            return found[new] - found[old]
+
         low, high = 0.0, mixture[old]
         weight, Z = high, at(exchanged(high))
-        if _values(n, Z)(new) < _values(n, Z)(old):
+        if ahead(Z) < 0:
             for _ in range(HALVINGS):
                 weight = (low + high) / 2
                 Z = at(exchanged(weight))
-                ahead = _values(n, Z)(new) > _values(n, Z)(old)
-                low, high = (weight, high) if ahead else (low, weight)
+                low, high = (weight, high) if ahead(Z) > 0 else (low, weight)
         kept: Mixture = {pair: part for pair, part in exchanged(weight).items() if part > LEAST}
         total = sum(kept.values())
         mixture = {pair: part / total for pair, part in kept.items()}
     return *Z, mixture
 
 
-def _values(n: int, Z: tuple[np.ndarray, np.ndarray]) -> Callable[[tuple[int, int]], float]:
-    """R + Σ z_right as it is for a pair of numbers."""
-    right, wrong = (_sums(z) for z in Z)
-    return lambda pair: float(loss(n, *pair) + right[pair[0]] + wrong[pair[1]])
+def _values(Z: tuple[np.ndarray, np.ndarray], pairs: Iterable[tuple[int, int]]) -> dict:
+    """R + Σ z_right as it is for each of some pairs of numbers."""
+    pairs = list(pairs)
+    called = np.array(pairs)
+    right, wrong = (_sums(z[:most]) for z, most in zip(Z, called.max(axis=0), strict=True))
+    a, b = called.T
+    return dict(zip(pairs, (loss(len(Z[0]), a, b) + right[a] + wrong[b]).tolist(), strict=True))
 
 
-def _falling(values: np.ndarray) -> np.ndarray:
-    return isotonic_regression(values, increasing=False).x
+def _lowered(values: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """The falling sequence that is nearest to falling values of which the first are lowered."""
+    known = max(2 * len(by), 1)
+    while True:
+        first = values[:known].copy()
+        first[: len(by)] -= by
+        first = isotonic_regression(first, increasing=False).x
+        # those behind fall already, and are averaged with others only where they are above the last of these
+        if known >= len(values) or first[-1] >= values[known]:
+            return np.concatenate([first, values[known:]])
+        known *= 2
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
@@ -120,7 +135,6 @@ def _sums(values: np.ndarray) -> np.ndarray:
     return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
 
 
-def _tails(numbers: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
-    """For each place i of 1 … size the weight of those that are at least i."""
-    counts = np.bincount(numbers, weights, minlength=size + 1)
-    return np.cumsum(counts[::-1])[::-1][1:]
+def _tails(numbers: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """For each place i of 1 … the largest number the weight of those that are at least i."""
+    return np.cumsum(np.bincount(numbers, weights)[::-1])[::-1][1:]

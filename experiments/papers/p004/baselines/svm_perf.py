@@ -138,18 +138,26 @@ class PrecisionRisk:
 
     def __init__(self, right: np.ndarray, least: int):
         self.right, self.least = np.flatnonzero(right), least
-        self.wrong = np.flatnonzero(~right)
+        self.n_wrong = right.size - len(self.right)
         self.rho = RHO["precision"]
 
     def labelling(self, V, t, kept) -> tuple[np.ndarray, float, _precision_step.Mixture]:
         """P of argmin ½‖Z − V‖² + t R(Z), Δ(P), and the mixture of labellings that P is."""
-        n, scores = len(self.right), V.ravel().astype(np.float64)
-        sides = [places[np.argsort(-scores[places])] for places in (self.right, self.wrong)]
-        right, wrong = (scores[places] for places in sides)
-        begin, t = kept or {(0, self.least): 1.0}, float(t)
-        z_right, z_wrong, kept = _precision_step.nearest(right, wrong, t, self.least, begin)
-        P = np.empty_like(scores)
-        P[sides[0]], P[sides[1]] = 1 + (right - z_right) / t, (wrong - z_wrong) / t
+        scores, t = V.ravel().astype(np.float64), float(t)
+        right = self.right[np.argsort(-scores[self.right])]
+        begin = kept or {(0, self.least): 1.0}
+        known = min(max(TOP * len(right), max(b for _, b in begin)), self.n_wrong)
+        while True:
+            wrong, below = self._largest(scores, known)
+            found = _precision_step.nearest(scores[right], scores[wrong], t, self.least, begin)
+            z_right, z_wrong, kept = found
+            # else a labelling calls others right, or they are averaged with these
+            if (z_wrong[-1] >= below and max(b for _, b in kept) < known) or known == self.n_wrong:
+                break
+            known = min(TOP * known, self.n_wrong)
+        P = np.zeros_like(scores)
+        P[right], P[wrong] = 1 + (scores[right] - z_right) / t, (scores[wrong] - z_wrong) / t
+        n = len(right)
         missed = sum(weight * float(_precision_step.loss(n, *pair)) for pair, weight in kept.items())
         return P.reshape(V.shape).astype(V.dtype), missed, kept
 
@@ -170,18 +178,25 @@ class PrecisionRisk:
 
     def _worst(self, Z) -> tuple[float, float, float]:
         """R and the scores of the last right and the last wrong pair that the worst labelling calls right."""
-        scores = Z.ravel().copy()
+        scores = Z.ravel()
         right = np.sort(scores[self.right])[::-1]
-        scores[self.right] = -np.inf
-        n, known = len(right), min(TOP * len(right), scores.size - len(right))
+        known = min(TOP * len(right), self.n_wrong)
         while True:
-            # the largest wrong scores, falling
-            wrong = np.sort(np.partition(scores, scores.size - known)[scores.size - known :])[::-1]
+            wrong = scores[self._largest(scores, known)[0]]
             called, values = _precision_step.numbers(right, wrong, self.least)
-            if called.max() < known or known == scores.size - n:
+            if called.max() < known or known == self.n_wrong:
                 break
-            known = min(TOP * known, scores.size - n)
+            known = min(TOP * known, self.n_wrong)
         # n (1 − a/(a+b)) − Σ right that are called wrong + Σ wrong that are called right
         at = int(values.argmax())
         b, value = int(called[at]), float(values[at] - right.sum(dtype=np.float64))
         return value, right[at - 1] if at else np.inf, wrong[b - 1] if b else np.inf
+
+    def _largest(self, scores: np.ndarray, known: int) -> tuple[np.ndarray, float]:
+        """Places of the wrong pairs with the largest scores, falling, and the largest of the other scores."""
+        scores = -scores
+        scores[self.right] = np.inf
+        places = np.argpartition(scores, min(known, len(scores) - 1))
+        below = -np.inf if known == self.n_wrong else -float(scores[places[known]])
+        places = places[:known]
+        return places[np.argsort(scores[places])], below
