@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,17 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support.internals import InPlace, canonical_csr
-from tests.support.problems import needs_native, svm_minimum, svm_problem
-from xmcjax.native import Ascent, CentredAscent, Match, Proximal, SeparateAscent
+from tests.support.problems import confusable, needs_native, svm_minimum, svm_problem
+from xmcjax.native import (
+    Ascent,
+    CentredAscent,
+    Gate,
+    Match,
+    Proximal,
+    SeparateAscent,
+    aligned_zeros,
+    shared_room,
+)
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
 
@@ -263,6 +273,72 @@ def test_another_process_follows_the_moves_of_a_match_to_the_bit(dtype):
     assert not one.weights.any()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weights_in_memory_that_two_objects_share(dtype):
+    X, y = svm_problem(n=80, d=7, m=40)
+    given = checked(X.astype(dtype)), y.astype(np.int32), 40, "ww", C
+    together = aligned_zeros((shared_room(7, 40, np.dtype(dtype)),), dtype)
+    one, other = Ascent(*given, shared=together), Ascent(*given, shared=together)
+    alone = Ascent(*given)
+    for ascent in (one, alone):
+        ascent.assess(1.0)
+        ascent.play(Match((0, 16), (16, 40), True), 1e-3)
+    np.testing.assert_array_equal(one.weights, alone.weights)
+    np.testing.assert_array_equal(other.weights, one.weights)
+    assert one.weights.any()
+    assert (other.alpha != Ascent(*given).alpha).nnz == 0  # the variables are those of the first
+    for wrong in (together[1:], aligned_zeros((len(together) + 1,), dtype)[1:]):
+        with pytest.raises(ValueError, match="room for the weights of Weston-Watkins, in whole lines"):
+            Ascent(*given, shared=wrong)
+    with pytest.raises(ValueError, match="room for the weights of Weston-Watkins"):
+        Ascent(*given[:3], "llw", C, shared=together)
+
+
+def test_instances_without_variables_in_a_match_are_left_out():
+    X, y = svm_problem(n=80, d=7, m=40)
+    one = point(Ascent, X, y, "ww")
+    one.assess(1.0)  # gives every instance its first classes
+    match = Match((0, 20), (20, 40), True)
+    most = [one.play(match, 1e-2, shrink=True) for _ in range(300)]
+    assert most[0] > 0 == most[-1]  # nothing is left to visit before the next epoch begins
+    one.begin_epoch(1.0)
+    one.examine(match, 1e-6)
+    assert one.play(match, 1e-6, shrink=True) > 0
+
+
+@pytest.mark.parametrize("weight", [0.1, 1.0])
+def test_threads_take_about_as_many_passes_as_one(weight):
+    X, y = confusable()
+    one, two = (md.run(X, y, C=weight, max_epochs=600, threads=threads) for threads in (1, 2))
+    assert one.status == two.status == Status.CONVERGED
+    np.testing.assert_allclose(two.primal, one.primal, rtol=2e-3)
+    assert two.epochs < 1.5 * one.epochs  # if each match had some of the variables of an instance, above 2
+
+
+def test_threads_meet_at_a_gate():
+    memory, met = aligned_zeros((16,), np.int64), []
+
+    def come():
+        gate = Gate(memory, 3)
+        for meeting in range(50):
+            while not gate.meet():
+                pass
+            met.append(meeting)
+
+    gate = Gate(memory, 3)
+    assert not gate.meet()  # nobody else has come within its patience
+    with ThreadPoolExecutor(2) as pool:
+        others = [pool.submit(come) for _ in range(2)]
+        for _ in range(50):
+            while not gate.meet():
+                pass
+        for other in others:
+            other.result()
+    assert met == sorted([*range(50)] * 2)  # nobody goes on before all have come
+    with pytest.raises(ValueError, match="a gate in whole lines of the cache"):
+        Gate(aligned_zeros((17,), np.int64)[1:], 3).meet()
+
+
 def test_moves_of_two_visits_in_a_row_of_one_instance_are_two():
     X, y = svm_problem(**WIDE)
     one, other = point(Ascent, X, y, "ww"), point(Ascent, X, y, "ww")
@@ -302,7 +378,13 @@ def test_arguments_that_do_not_fit_a_handle():
         (
             "play",
             "bundles",
-            dict(handle=handle, match=np.array([0, 20, 0, 1, 0]), tolerance=0.1, violation=np.zeros(())),
+            dict(
+                handle=handle,
+                match=np.array([0, 20, 0, 1, 0]),
+                shrink=1,
+                tolerance=0.1,
+                violation=np.zeros(()),
+            ),
         ),
         (
             "set_alpha",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 
 import jax
@@ -12,7 +11,7 @@ import pytest
 from jax.sharding import Mesh
 
 from tests.support import processes
-from tests.support.internals import cut
+from tests.support.internals import board, cut
 from tests.support.problems import needs_native, svm_problem
 from xmcjax.solvers import multiclass_dual as md
 
@@ -25,9 +24,11 @@ import json, logging, os, signal
 import jax, numpy as np
 from jax.sharding import Mesh
 from tests.support.problems import svm_problem
-from tests.support.internals import wire
+from tests.support.internals import board, wire
+from xmcjax import native
 from xmcjax.solvers import multiclass_dual as md
 
+{prepare}
 X, y = svm_problem(**{size!r})
 mesh = Mesh(np.array(jax.devices()), ("processes",))
 found, said = {{}}, []
@@ -35,7 +36,7 @@ log = logging.getLogger("xmcjax.solvers.multiclass_dual")
 log.setLevel(logging.INFO)
 log.addHandler(type("Kept", (logging.Handler,), dict(emit=lambda self, record: said.append(record.args)))())
 for formulation in {formulations!r}:
-    s = md.run_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-5, threads={threads})
+    s = md.run_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-5, threads={threads}, **{more})
     W, a = s.W, s.alpha
     numbers = {{name: getattr(s, name) for name in ("primal", "dual", "gap", "violation")}}
     arrays = dict(W=W.tolist(), alpha=[a.indptr.tolist(), a.indices.tolist(), a.data.tolist()])
@@ -46,24 +47,29 @@ with open(f"{folder}/{{jax.process_index()}}.said", "w") as file:
 with open(f"{folder}/{{jax.process_index()}}.json", "w") as file:
     json.dump(found, file)
 
-sent, gather = [], wire.Wire.gather_parts
+come = []
 
-def dying(wire, part):
-    sent.append(part)
-    if wire.place == {victim} and len(sent) == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return gather(wire, part)
+def dying(which):
+    def called(*given):
+        come.append(given)
+        if jax.process_index() == {victim} and len(come) == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return which(*given)
+    return called
 
-wire.Wire.gather_parts = dying
+wire.Wire.gather_parts = dying(wire.Wire.gather_parts)
+native.Gate.meet = dying(native.Gate.meet)
 if {victim} >= 0:
     md.run_over_mesh(X, y, mesh, C=0.2, tol=1e-2)
 """
 
 
-def run(count, formulations, folder, victim=-1, threads=1):
+def run(count, formulations, folder, victim=-1, threads=1, size=SIZE, prepare="", **more):
     folder.mkdir(exist_ok=True)
-    given = dict(formulations=formulations, folder=folder, victim=victim, threads=threads)
-    program = PROGRAM.format(size=SIZE, **given)
+    given = dict(
+        formulations=formulations, folder=folder, victim=victim, threads=threads, prepare=prepare, more=more
+    )
+    program = PROGRAM.format(size=size, **given)
     return processes.run_distributed(program, count, shutdown=120 if victim < 0 else 10)
 
 
@@ -114,44 +120,104 @@ def test_the_optimum_is_that_of_one_process(count, tmp_path):
             np.testing.assert_allclose(np.sum(many["W"], axis=1), 0, atol=1e-10)
 
 
+# enough classes for the weights of several places in whole panels
+LARGE = dict(n=300, d=60, m=140, seed=5)
+TWO_MACHINES = "board._machine = lambda: b'machine %d' % (jax.process_index() // 2)"
+ONE_CANNOT = "board._opened = lambda *given: None"
+NO_ROOM = "def none(*given): raise OSError(28, 'full')\nos.posix_fallocate = none"
+
+
 def test_threads_of_processes_are_places(tmp_path):
     """Two processes of two threads are as four processes, or, without places, as two of one thread."""
-    of_places, without = ("ww",), ("llw", "ovr", "cs")
-    for folder, count, formulations, threads in (
-        ("threads", 2, of_places + without, 2),
-        ("processes", 4, of_places, 1),
-        ("alone", 2, without, 1),
+    without = ("llw", "ovr", "cs")
+    for folder, count, formulations, threads, size in (
+        ("places", 2, ("ww",), 2, LARGE),
+        ("processes", 4, ("ww",), 1, LARGE),
+        ("threads", 2, without, 2, SIZE),
+        ("alone", 2, without, 1, SIZE),
     ):
-        done = run(count, formulations, tmp_path / folder, threads=threads)
+        done = run(count, formulations, tmp_path / folder, threads=threads, size=size)
         assert [one.returncode for one in done] == [0] * count, done[0].stderr[-3000:]
 
     def found(folder, place=0):
         return json.loads((tmp_path / folder / f"{place}.json").read_text())
 
-    ours = found("threads")
-    assert ours == found("threads", 1)
-    for formulation in without:
-        assert ours[formulation] == found("alone")[formulation]
-    for formulation in of_places:
-        mine, theirs = ours[formulation], found("processes")[formulation]
-        assert mine["status"] == "CONVERGED" and mine["gap"] <= 1e-5
-        for name in ("W", "primal", "dual"):
-            np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-9, atol=1e-9)
-    # of four processes each has a message where the threads of two have one together
-    messages = {
-        folder: json.loads((tmp_path / folder / "0.said").read_text())[0][4]
-        for folder in ("threads", "processes")
-    }
-    assert 0 < messages["threads"] <= 1.1 * messages["processes"]
+    for folder, formulations in (("places", ("ww",)), ("threads", without)):
+        assert found(folder) == found(folder, 1)
+        other = found("processes" if folder == "places" else "alone")
+        assert {name: found(folder)[name] for name in formulations} == other
+    assert found("places")["ww"]["status"] == "CONVERGED" and found("places")["ww"]["gap"] <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("count", "threads", "share", "prepare", "together"),
+    [
+        (2, 1, True, "", True),
+        (2, 2, True, "", True),
+        (2, 2, False, "", False),
+        (2, 1, True, "board._machine = lambda: b''", False),  # no machine has such memory
+        (3, 1, True, ONE_CANNOT, False),
+        (2, 1, True, NO_ROOM, False),
+        (4, 1, True, TWO_MACHINES, False),
+    ],
+)
+def test_processes_of_one_machine_have_the_weights_together(
+    count, threads, share, prepare, together, tmp_path
+):
+    victim = 1 if together and threads == 1 else -1
+    options = dict(threads=threads, size=LARGE, prepare=prepare, victim=victim, share_weights=share)
+    done = run(count, ("ww",), tmp_path, **options)
+    for one in done:
+        assert bool(one.returncode) == (victim >= 0), one.stderr[-3000:]
+    if victim >= 0:  # in the end, where all meet
+        assert "process 1 of this run has given no sign of life" in done[0].stderr
+        assert time.time() - max(p.stat().st_mtime for p in tmp_path.glob("*.json")) < 60
+    found, *others = [json.loads((tmp_path / f"{p}.json").read_text())["ww"] for p in range(count)]
+    for other in others:
+        assert other == found
+    assert found["status"] == "CONVERGED" and found["gap"] <= 1e-5
+    X, y = svm_problem(**LARGE)
+    one = md.run(X, y, formulation="ww", C=0.2, tol=1e-4)
+    assert found["dual"] <= one.primal and one.dual <= found["primal"] < 1.001 * one.primal
+    for p in range(count):
+        ((_, _, _, sent, messages, sweeps),) = json.loads((tmp_path / f"{p}.said").read_text())
+        # with others of the same machine no message in a sweep, of each else one in every round
+        assert messages < 20 if together else messages > (2 * count * threads - 1) * sweeps
+        assert sent > 0
+
+
+def test_memory_of_another_process_is_known_by_its_token(tmp_path):
+    import os
+
+    token, size = b"0123456789abcdef", 4096
+    file = os.memfd_create(board._NAME)
+    try:
+        os.posix_fallocate(file, 0, size)
+        os.pwrite(file, token, 0)
+        told = f"{os.getpid()} {file}"
+        opened = board._opened(token, told, size)
+        assert opened is not None and opened[:16] == token and len(opened) == size
+        opened[100] = 7
+        assert os.pread(file, 1, 100) == b"\7"
+        assert board._opened(token[::-1], told, size) is None
+        assert board._opened(token, "", size) is None
+        assert board._opened(token, f"{os.getpid()} 100000", size) is None
+    finally:
+        os.close(file)
+    with open(tmp_path / "plain", "w+b") as plain:  # nothing but such memory is opened
+        plain.write(token.ljust(size))
+        plain.flush()
+        assert board._opened(token, f"{os.getpid()} {plain.fileno()}", size) is None
 
 
 @pytest.mark.parametrize("formulation", ["ww", "cs", "llw", "ovr"])
 def test_threads_of_one_process(formulation):
-    X, y = svm_problem(**SIZE)
+    size = dict(n=200, d=30, m=70, seed=4) if formulation == "ww" else SIZE
+    X, y = svm_problem(**size)
     mesh = Mesh(np.array(jax.devices()[:1]), ("processes",))
     options = dict(formulation=formulation, C=0.7, tol=1e-5)
     reference = md.run(X, y, **options)
-    for threads in (2, 50):  # of 21 classes ten places can be made
+    for threads in (2, 50):  # four places can be made of 70 classes
         ours = md.run_over_mesh(X, y, mesh, **options, threads=threads)
         assert ours.status.name == "CONVERGED" and ours.gap <= 1e-5
         np.testing.assert_allclose(ours.primal, reference.primal, rtol=3e-5)
@@ -159,32 +225,21 @@ def test_threads_of_one_process(formulation):
         assert np.asarray(ours.W).tobytes() == np.asarray(again.W).tobytes()
 
 
-@pytest.mark.parametrize("error", [ValueError("of one thread"), KeyboardInterrupt()])
-def test_what_one_thread_raises_ends_the_others(error, monkeypatch):
-    from xmcjax.native import Ascent
-
-    X, y = svm_problem(**SIZE)
-    mesh = Mesh(np.array(jax.devices()[:1]), ("processes",))
-    play, lock, calls = Ascent.play, threading.Lock(), []
-
-    def failing(point, match, tolerance):
-        with lock:
-            calls.append(point)
-        if len(calls) == 5:
-            raise error
-        return play(point, match, tolerance)
-
-    monkeypatch.setattr(Ascent, "play", failing)
-    with pytest.raises(type(error)):
-        md.run_over_mesh(X, y, mesh, C=0.7, tol=1e-5, threads=3)
-    assert not [
-        thread for thread in threading.enumerate() if "xmcjax-place" in thread.name and _lives(thread)
-    ]
-
-
-def _lives(thread) -> bool:
-    thread.join(20)
-    return thread.is_alive()
+@pytest.mark.parametrize("error", ["ValueError('of one thread')", "KeyboardInterrupt('of one thread')"])
+def test_what_one_thread_raises_ends_all(error, tmp_path):
+    prepare = f"""
+calls, play = [], native.Ascent.play
+def failing(*given):
+    calls.append(given)
+    if jax.process_index() == 1 and len(calls) == 5:
+        raise {error}
+    return play(*given)
+native.Ascent.play = failing
+"""
+    done = run(2, ("ww",), tmp_path, threads=2, size=LARGE, prepare=prepare)
+    assert all(one.returncode for one in done)
+    assert "of one thread" in done[1].stderr.splitlines()[-1]
+    assert "process 1 of this run ended with" in done[0].stderr and "of one thread" in done[0].stderr
 
 
 def test_one_process_is_a_mesh_too():

@@ -57,7 +57,7 @@ from xmcjax.solvers import (
     _peers,
     _search,
 )
-from xmcjax.solvers.multiclass_dual import _processes, _wire
+from xmcjax.solvers.multiclass_dual import _board, _schedule, _wire
 from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
 from xmcjax.solvers.multinomial import _checkpoint as _multinomial_checkpoint
 from xmcjax.solvers.multinomial import _judge, _mesh, _preconditioners
@@ -105,10 +105,11 @@ training_path = _placement.training_path
 cg = _cg
 peers = _peers
 wire = _wire
+board = _board
 admm = _admm_dense.Method
 certified = _certified.certified
 certificates = _certified
-cut = _processes._cut
+cut = _schedule.bundles_of
 admm_blocks = _admm_blocks
 admm_dense = _admm_dense
 admm_sparse = _admm_sparse

@@ -25,6 +25,20 @@ def svm_problem(n=20, d=4, m=3, seed=0, dtype=np.float64):
     return X.astype(dtype), y
 
 
+def confusable(n=2000, d=1000, m=100, nonzeros=15, seed=0):
+    """Sparse rows, three quarters noise, of unequal classes: an SVM has many variables inside their bounds."""
+    rng = np.random.default_rng(seed)
+    share = 1 / np.sqrt(np.arange(1, m + 1))
+    y = np.r_[np.arange(m), rng.choice(m, n - m, p=share / share.sum())]
+    typical = rng.integers(0, d, (m, 50))[y]
+    own = np.take_along_axis(typical, rng.integers(0, 50, (n, nonzeros)), axis=1)
+    columns = np.where(rng.random((n, nonzeros)) < 0.25, own, (rng.zipf(1.3, (n, nonzeros)) - 1) % d)
+    ones = np.ones(n * nonzeros)
+    X = sp.csr_array((ones, (np.repeat(np.arange(n), nonzeros), columns.ravel())), shape=(n, d))
+    X.data[:] = 1
+    return sp.csr_array(sp.diags_array(1 / np.sqrt(X.sum(axis=1))) @ X).astype(np.float32), y
+
+
 @functools.cache
 def svm_minimum(kind: str, C: float, k: int = 1, **size) -> float:
     """Of :func:`svm_problem`, by an interior point method."""

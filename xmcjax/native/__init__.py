@@ -46,15 +46,18 @@ if TYPE_CHECKING:
     from xmcjax.native._ffi import project_box as project_box
     from xmcjax.native._ffi import project_topk as project_topk
     from xmcjax.native._ffi import project_weighted as project_weighted
+    from xmcjax.native._multiclass import PANEL as PANEL
     from xmcjax.native._multiclass import Advanced as Advanced
     from xmcjax.native._multiclass import Ascent as Ascent
     from xmcjax.native._multiclass import Assessment as Assessment
     from xmcjax.native._multiclass import CentredAscent as CentredAscent
+    from xmcjax.native._multiclass import Gate as Gate
     from xmcjax.native._multiclass import Match as Match
     from xmcjax.native._multiclass import Proximal as Proximal
     from xmcjax.native._multiclass import RankingAscent as RankingAscent
     from xmcjax.native._multiclass import SeparateAscent as SeparateAscent
     from xmcjax.native._multiclass import Splitting as Splitting
+    from xmcjax.native._multiclass import shared_room as shared_room
     from xmcjax.native._partition import by_rows as by_rows
 
 _LATE = {
@@ -83,11 +86,14 @@ _LATE = {
         "Ascent",
         "Assessment",
         "CentredAscent",
+        "Gate",
         "Match",
+        "PANEL",
         "Proximal",
         "RankingAscent",
         "SeparateAscent",
         "Splitting",
+        "shared_room",
     ),
     "_partition": ("by_rows",),
 }

@@ -62,6 +62,40 @@ class Match(NamedTuple):
         return np.array([*self.a, *self.b, self.inner], np.int64)
 
 
+#: Classes of which several objects may have the weights together, or none of them: as many as fill the widest
+#: vector of any processor, by the size of a number.
+PANEL = {4: 16, 8: 8}
+
+
+def shared_room(d: int, m: int, dtype: np.dtype) -> int:
+    """Numbers that weights of d features and m classes need in memory that several objects share."""
+    return -(-m // PANEL[dtype.itemsize]) * PANEL[dtype.itemsize] * d
+
+
+class Gate:
+    """Where a fixed number of threads meet, of one process or several.
+
+    Args:
+        memory: int64 [16] on whole lines of the cache, which all of them have; zeros at first.
+        members: that meet.
+    """
+
+    #: Seconds after which a wait that goes on is reported.
+    PATIENCE = 0.2
+
+    def __init__(self, memory: np.ndarray, members: int):
+        self._held = np.zeros((), np.int64)
+        state, patience = np.zeros(2, np.int64), round(1000 * self.PATIENCE)
+        self._call = InPlace(
+            "meet", members=members, patience=patience, gate=memory, state=state, held=self._held
+        )
+
+    def meet(self) -> bool:
+        """Comes, or goes on waiting; whether all have come."""
+        self._call()
+        return bool(self._held)
+
+
 class _Point:
     """W and α of one problem.
 
@@ -74,6 +108,8 @@ class _Point:
         seed: of the random orders.
         threads: that a call may use.
         classes: first and last + 1 of those that this process of several has; None for all.
+        shared: zeros [shared_room(d, m)] on whole lines of the cache, where Weston-Watkins keeps the weights
+            that several objects have together, of this process or others; None for weights of its own.
 
     Raises:
         MemoryError: no room for the weights.
@@ -92,12 +128,14 @@ class _Point:
         seed: int = 0,
         threads: int = 1,
         classes: tuple[int, int] | None = None,
+        shared: np.ndarray | None = None,
     ):
         assert y.dtype == np.int32 and y.shape == X.shape[:1]
         own: dict[str, Any] = dict(y=np.ascontiguousarray(y), C=C, method=self._method)
-        shared: dict[str, Any] = dict(seed=seed, threads=threads, classes=classes)
+        own.update(shared=np.zeros(0, X.dtype) if shared is None else shared)
+        general: dict[str, Any] = dict(seed=seed, threads=threads, classes=classes)
         self._make(
-            "multiclass_new", X, m, formulation=_ids.number("formulation", formulation), **shared, **own
+            "multiclass_new", X, m, formulation=_ids.number("formulation", formulation), **general, **own
         )
 
     def _make(self, call: str, X, m: int, *, seed, threads, classes=None, **fields) -> None:
@@ -201,10 +239,10 @@ class Ascent(_Point):
         """What the variables of a match add to objectives and violation; finds which matter."""
         return self._assessed("examine", match=match.numbers, tolerance=tolerance)
 
-    def play(self, match: Match, tolerance: float) -> float:
-        """Visits the instances of a match; the largest violation that it met."""
+    def play(self, match: Match, tolerance: float, shrink: bool = True) -> float:
+        """Visits the instances of a match that have variables in it; the largest violation that it met."""
         violation = np.zeros(())
-        self._call("play", match=match.numbers, tolerance=tolerance, violation=violation)
+        self._call("play", match=match.numbers, shrink=shrink, tolerance=tolerance, violation=violation)
         return float(violation)
 
     def settle(self, shrink: bool) -> float:

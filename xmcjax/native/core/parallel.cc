@@ -13,11 +13,6 @@
 namespace xmcjax {
 namespace {
 
-// A meeting takes microseconds as a rule, so that threads look again and again, and let others run where it takes
-// longer.
-constexpr int kLooks = 10000;
-constexpr int64_t kLook = 1 << 8;  // of work, in the time that a yield takes
-
 // What threads that work for one call have in common: what they throw comes back to the thread that made it.
 class Team {
  public:
@@ -105,19 +100,14 @@ void parallel(int64_t count, int64_t grain, int64_t threads, Reference<int64_t, 
 }
 
 void Meeting::wait() {
-  const uint64_t now = met_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    met_.store(now + 1, std::memory_order_release);
-    return;
-  }
+  const uint64_t now = gate_.met.load(std::memory_order_acquire);
+  gate_.arrive(threads_);
   const Poll poll;
-  for (int look = 0; met_.load(std::memory_order_acquire) == now; ++look) {
-    if (look < kLooks) continue;
+  gate_.wait(now, [&] {
     if (abandoned_.load(std::memory_order_acquire)) throw Abandoned();
-    std::this_thread::yield();
-    poll(kLook);
-  }
+    poll(Gate::kYield);
+    return false;
+  });
 }
 
 void side_by_side(int64_t threads, Reference<int64_t, int64_t, Meeting&> f) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <type_traits>
 
 namespace xmcjax {
@@ -28,6 +29,33 @@ class Reference {
 // f(first, last) over [0, count) cut at multiples of `grain`, on at most `threads` threads.
 void parallel(int64_t count, int64_t grain, int64_t threads, Reference<int64_t, int64_t> f);
 
+// Where threads meet, which may be of several processes that share its memory: zeros at first.
+struct Gate {
+  alignas(64) std::atomic<int64_t> arrived{0};
+  alignas(64) std::atomic<uint64_t> met{0};
+
+  // Comes to a meeting of so many; the last one lets all go on.
+  void arrive(int64_t members) {
+    if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < members) return;
+    arrived.store(0, std::memory_order_relaxed);
+    met.fetch_add(1, std::memory_order_release);
+  }
+  // Whether there were more than `before` meetings before enough(), which is asked again and again, is true. A meeting
+  // takes microseconds as a rule, so that it looks without a pause at first, and lets others run where it takes longer.
+  template <class F>
+  bool wait(uint64_t before, F enough) const {
+    for (int look = 0; met.load(std::memory_order_acquire) == before; ++look) {
+      if (look < kLooks) continue;
+      if (enough()) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+  static constexpr int kLooks = 10000;
+  static constexpr int64_t kYield = 1 << 8;  // of work, in the time that a yield takes
+};
+static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
+
 // Where a fixed number of threads wait for each other.
 class Meeting {
  public:
@@ -42,8 +70,7 @@ class Meeting {
 
  private:
   const int64_t threads_;
-  alignas(64) std::atomic<int64_t> arrived_{0};
-  alignas(64) std::atomic<uint64_t> met_{0};
+  Gate gate_;
   std::atomic<bool> abandoned_{false};
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dual/multiclass.h"
+#include "dual/panels.h"
 #include "projections/projection_math.h"
 
 namespace xmcjax::XMCJAX_ISA {
@@ -33,6 +34,11 @@ struct ListStretch {
     return all;
   }
 };
+
+template <class Entry, class F>
+void drop_if(std::vector<Entry>& list, F unwanted) {
+  list.erase(std::remove_if(list.begin(), list.end(), unwanted), list.end());
+}
 
 // An instance, on cache lines of its own: threads write to those of different ones.
 template <class T>
@@ -64,13 +70,52 @@ struct alignas(64) ListedInstance {
     return size_t(
         std::count_if(list.begin(), list.end(), [&](const ListEntry<T>& e) { return e.alpha >= C; }));
   }
+  // Variables that end neither at 0 nor at C.
+  int64_t inside(T C) const {
+    return std::count_if(list.begin(), list.end(),
+                         [&](const ListEntry<T>& e) { return e.alpha > 0 && e.alpha < C; });
+  }
   // Drops what does not matter at the gains that were last worked out.
   void prune() {
-    list.erase(std::remove_if(list.begin(), list.end(),
-                              [&](const ListEntry<T>& e) { return !(e.alpha > 0) && e.gain <= floor; }),
-               list.end());
+    drop_if(list, [&](const ListEntry<T>& e) { return !(e.alpha > 0) && e.gain <= floor; });
   }
 };
+
+// Brings the gains of entries of row i, which is of class y, up to date.
+template <class T>
+void bring_gains(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const Panels<T>& W) {
+  constexpr int N = Panels<T>::N;
+  const int64_t own_panel = y / N;
+  const Vec<T> own = row_dot_tile(X, i, W.panel(own_panel), N);
+  const T base = 1 - own[y % N];
+  for (ListEntry<T>* e = list.first; e != list.last;) {
+    const int64_t q = e->c / N;
+    const Vec<T> g = (q == own_panel ? own : row_dot_tile(X, i, W.panel(q), N)) + base;
+    for (; e != list.last && e->c / N == q; ++e) e->gain = g[e->c % N];
+  }
+}
+
+// w_y += Σ_c δ_c x, w_c -= δ_c x
+template <class T>
+void spread(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const T* delta, const Panels<T>& W) {
+  constexpr int N = Panels<T>::N;
+  const int64_t count = list.size(), own_panel = y / N;
+  T total = 0;
+  for (int64_t e = 0; e < count; ++e) total += delta[e];
+  bool own_done = false;
+  for (int64_t e = 0; e < count;) {
+    const int64_t q = list.first[e].c / N;
+    alignas(64) T lanes[N] = {};
+    bool some = false;
+    for (; e < count && list.first[e].c / N == q; ++e) {
+      lanes[list.first[e].c % N] = -delta[e];
+      some |= delta[e] != 0;
+    }
+    if (q == own_panel) lanes[y % N] = total, own_done = some = true;
+    if (some) row_add_tile(X, i, load(lanes), W.panel(q), N);
+  }
+  if (!own_done) row_add_lane(X, i, total, W.panel(own_panel) + y % N, N);
+}
 
 // What a match changes in dual variables, of which another process is told: δ_ic in the order in which they were made,
 // those of a visit side by side and their classes ascending.

@@ -37,7 +37,15 @@ struct MulticlassArgs {
   uint64_t seed;
   int64_t threads;
   bool by_instance;  // Lee-Lin-Wahba: over instances (simd_centred_ascent.cc) rather than over classes
+  T* shared = nullptr;  // where Weston-Watkins keeps its weights together with others, Panels of dual/panels.h
 };
+
+// Numbers that weights in panels need on any processor, whose widest vector has 64 bytes.
+template <class T>
+constexpr int64_t shared_room(int64_t d, int64_t m) {
+  constexpr int64_t kMost = 64 / sizeof(T);
+  return (m + kMost - 1) / kMost * kMost * d;
+}
 
 // One against the rest. A row may have any number of labels.
 template <class T>
@@ -72,6 +80,10 @@ struct RankingArgs {
 struct Match {
   Classes a, b;
   bool inner;
+  bool operator==(const Match& other) const {
+    return a.first == other.a.first && a.last == other.a.last && b.first == other.b.first &&
+           b.last == other.b.last && inner == other.inner;
+  }
 };
 
 // A dual variable α_ic that is not zero.
@@ -153,8 +165,8 @@ class MatchAscent : public MulticlassAscent {
   using MulticlassAscent::MulticlassAscent;
   // Loss, dual objective and violation of the variables of a match; as assess() it finds what matters.
   virtual Assessment examine(const Match& match, double tolerance) = 0;
-  // Visits the instances of a match; the largest violation that it met.
-  virtual double play(const Match& match, double tolerance) = 0;
+  // Visits the instances of a match that have variables in it; the largest violation that it met.
+  virtual double play(const Match& match, double tolerance, bool shrink) = 0;
   // After the matches of an epoch: counts what did not change; the share of the instances that is not shrunk.
   virtual double settle(bool shrink) = 0;
   // Before the matches of an epoch, with the violation of all that was last examined.

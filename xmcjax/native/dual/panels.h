@@ -47,16 +47,19 @@ class Panels {
  public:
   static constexpr int N = kLanes<T>;
 
-  Panels(int64_t d, int64_t m) : d_(d), m_(m), count_((m + N - 1) / N), W_(count_ * d * N) {}
+  // In memory of the caller, with shared_room(d, m) zeros, or its own.
+  Panels(int64_t d, int64_t m, T* shared = nullptr)
+      : d_(d), m_(m), count_((m + N - 1) / N), own_(shared ? 0 : count_ * d * N),
+        W_(shared ? shared : own_.get()) {}
 
   int64_t count() const { return count_; }
-  T* panel(int64_t q) const { return W_.get() + q * d_ * N; }
+  T* panel(int64_t q) const { return W_ + q * d_ * N; }
   // Lanes of the panel that are classes, as bits.
   unsigned lanes(int64_t q) const {
     return q + 1 < count_ || m_ % N == 0 ? (1u << N) - 1 : (1u << m_ % N) - 1;
   }
 
-  void clear() { std::memset(W_.get(), 0, size_t(count_ * d_ * N) * sizeof(T)); }
+  void clear() { std::memset(W_, 0, size_t(count_ * d_ * N) * sizeof(T)); }
 
   // The weights of class c, N apart.
   T* lane(int64_t c) const { return panel(c / N) + c % N; }
@@ -89,7 +92,8 @@ class Panels {
   static constexpr int64_t kRows = 64;  // of W at a time, so that their lines stay in the cache
 
   int64_t d_, m_, count_;
-  LargeZeros<T> W_;
+  LargeZeros<T> own_;
+  T* W_;
 };
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -9,9 +9,8 @@
 // touch the weights of a few classes.
 //
 // Threads and processes play bundles of classes against each other by the schedule of the paper (Algorithm 5,
-// with bundles in the place of classes): a match of two bundles visits the instances of both, and of the lists of
-// either the classes of the other, so that matches of a round touch different weights. Threads visit those
-// only that have such classes on their lists (bundle_plan.h).
+// with bundles in the place of classes): a match of two bundles visits the instances of both, those only that have
+// classes of the other on their lists (bundle_plan.h), so that matches of a round touch different weights.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -31,6 +30,9 @@ constexpr int kFirst = 16, kSome = 32, kMost = 256;
 constexpr double kFar = 0.1;
 // Instances that it takes to keep threads busy.
 constexpr int64_t kWorth = 1000;
+// Variables inside their bounds that are many for an instance, and the share of such instances that is.
+constexpr int64_t kTogether = 6;
+constexpr double kMany = 0.4;
 
 template <class T>
 class PairAscent final : public Driver<T, MatchAscent> {
@@ -46,7 +48,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
 
  public:
   explicit PairAscent(const MulticlassArgs<T>& args)
-      : Base(args), W_(X_.d, m_), at_(X_.n), by_class_(rows_), class_first_(m_ + 1, 0) {
+      : Base(args), W_(X_.d, m_, args.shared), at_(X_.n), by_class_(rows_), class_first_(m_ + 1, 0) {
     for (int64_t i = 0; i < X_.n; ++i) at_[i].norm2 = this->norm2_[i], at_[i].y = args.y[i];
     std::stable_sort(by_class_.begin(), by_class_.end(),
                      [&](int32_t a, int32_t b) { return at_[a].y < at_[b].y; });
@@ -77,7 +79,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
   Sweep sweep(double tolerance, bool shrink) override {
     Sweep done{0, share()};
     const T enough = least(tolerance);
-    if (!plan_.matches() || int64_t(active_.size()) < kWorth) {
+    if (!matched()) {
       random_.shuffle(active_);
       const Poll poll;
       for (const int32_t i : active_) {
@@ -85,7 +87,6 @@ class PairAscent final : public Driver<T, MatchAscent> {
         done.violation = std::max(done.violation, double(visit(i, enough, scratch_[0])));
       }
     } else {
-      if (!planned_) plan();
       const int64_t matches = plan_.matches();
       const uint64_t seed = random_.next();
       std::vector<double> worst(matches, 0);
@@ -116,8 +117,11 @@ class PairAscent final : public Driver<T, MatchAscent> {
     const auto side = [&](Classes own, Classes other) {
       const int32_t* first = by_class_.data() + class_first_[own.first];
       const int32_t* last = by_class_.data() + class_first_[own.last];
-      refresh(first, last, other);
-      Base::add(judge(first, last, other, least(tolerance)), all);
+      for (const int32_t* next; first != last; first = next) {
+        next = first + std::min<int64_t>(kPart, last - first);
+        refresh(first, next, other);
+        Base::add(judge(first, next, other, least(tolerance)), all);
+      }
     };
     side(match.a, match.b);
     side(match.b, match.a);
@@ -125,12 +129,14 @@ class PairAscent final : public Driver<T, MatchAscent> {
     return all;
   }
 
-  double play(const Match& match, double tolerance) override {
-    std::vector<PlannedVisit> visits;
-    for (const Classes& side : {match.a, match.b})
-      for (int64_t k = class_first_[side.first]; k < class_first_[side.last]; ++k)
-        visits.push_back({by_class_[k], match.inner, 0});
-    drop_idle(visits);
+  double play(const Match& match, double tolerance, bool shrink) override {
+    std::vector<PlannedVisit>& visits = hosted_.of(match, [&](Classes own, Classes other, auto visit) {
+      for (int64_t k = class_first_[own.first]; k < class_first_[own.last]; ++k) {
+        Instance& at = at_[by_class_[k]];
+        if (at.stretch(other).size() || (match.inner && at.stretch(own).size())) visit(by_class_[k]);
+      }
+    });
+    if (shrink) drop_idle(visits);
     random_.shuffle(visits);
     moves_.clear();
     return play(match.a, match.b, visits, least(tolerance), scratch_[0], &moves_);
@@ -150,6 +156,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
 
   void begin_epoch(double violation) override {
     worst_ = violation;
+    hosted_.clear();
     this->wake([&](int32_t i) { return at_[i].idle; });
   }
 
@@ -159,7 +166,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
   }
   void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count) override {
     each_visit(row, c, static_cast<const T*>(delta), count,
-               [&](int32_t i, Stretch list, const T* change) { spread(i, list, change); });
+               [&](int32_t i, Stretch list, const T* change) { spread(X_, i, at_[i].y, list, change, W_); });
   }
 
   void get_weights(void* W) const override { W_.get(static_cast<T*>(W), threads_); }
@@ -183,9 +190,9 @@ class PairAscent final : public Driver<T, MatchAscent> {
     if (!(at.norm2 > 0)) return;
     std::vector<T> alpha;
     for (const DualEntry& e : row) at.list.push_back({e.c, T(e.value), 0}), alpha.push_back(T(e.value));
-    if (!alpha.empty()) spread(int32_t(i), at.whole(), alpha.data());
+    if (!alpha.empty()) spread(X_, i, at.y, at.whole(), alpha.data(), W_);
   }
-  void settle_alpha() override { fresh_ = planned_ = false; }
+  void settle_alpha() override { fresh_ = planned_ = false, hosted_.clear(); }
 
  private:
   // What a visit costs beside the products of its row with panels, in entries of the row.
@@ -198,8 +205,20 @@ class PairAscent final : public Driver<T, MatchAscent> {
     return kVisit + (X_.offset[i + 1] - X_.offset[i]) * (1 + int64_t(at_[i].list.size()));
   }
 
+  // Whether threads play matches in a sweep. Not where many instances have many variables inside their bounds: these are
+  // bound together by their sum and by w_y, and come to rest in tens of sweeps if each match has a few of them.
+  bool matched() {
+    if (!plan_.matches() || int64_t(active_.size()) < kWorth) return false;
+    if (!planned_) plan();
+    return !bound_together_;
+  }
+
   // Who visits whom until the lists grow again.
   void plan() {
+    const auto many = [&](int32_t i) { return at_[i].inside(C_) > kTogether; };
+    bound_together_ = double(std::count_if(rows_.begin(), rows_.end(), many)) > kMany * double(rows_.size());
+    planned_ = true;
+    if (bound_together_) return;
     std::vector<Whereabouts> known(active_.size());
     parallel(int64_t(active_.size()), kPart, threads_, [&](int64_t first, int64_t last) {
       for (int64_t k = first; k < last; ++k) {
@@ -217,12 +236,10 @@ class PairAscent final : public Driver<T, MatchAscent> {
     });
     plan_.fill(known);
     planned_share_ = share();
-    planned_ = true;
   }
 
   void drop_idle(std::vector<PlannedVisit>& visits) const {
-    const auto idle = [&](const PlannedVisit& v) { return v.idle >= kIdle || at_[v.i].idle >= kIdle; };
-    visits.erase(std::remove_if(visits.begin(), visits.end(), idle), visits.end());
+    drop_if(visits, [&](const PlannedVisit& v) { return v.idle >= kIdle || at_[v.i].idle >= kIdle; });
   }
 
   // Visits instances of two bundles of classes one after the other; the largest violation met.
@@ -235,9 +252,10 @@ class PairAscent final : public Driver<T, MatchAscent> {
       fetch(visits, k);
       PlannedVisit& v = visits[k];
       poll(work(v.i));
-      const bool from_a = a.has(at_[v.i].y);
-      const Classes own = from_a ? a : b, other = from_a ? b : a;
-      const T violation = visit_some(v.i, v.inner ? own : other, other, tolerance, scratch);
+      const auto [own, other] = a.has(at_[v.i].y) ? std::pair(a, b) : std::pair(b, a);
+      const Classes with = v.inner ? own : other;
+      const bool above = with.first > other.first;
+      const T violation = visit_some(v.i, above ? other : with, above ? with : other, tolerance, scratch);
       v.idle = violation > tolerance ? 0 : v.idle + 1;
       worst = std::max(worst, violation);
     }
@@ -264,8 +282,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
       at_[i].join(some);
     }
     Assessment all = rows_of_zeros();
-    all.primal += at_zero(rows_.size());
-    all.violation = rows_.empty() ? 0 : 1;
+    Base::add({at_zero(rows_.size()), 0, rows_.empty() ? 0.0 : 1.0}, all);
     return all;
   }
 
@@ -363,38 +380,6 @@ class PairAscent final : public Driver<T, MatchAscent> {
     return violation.value();
   }
 
-  // Brings the gains of the entries up to date.
-  void look(int32_t i, Stretch list) {
-    const int64_t own_panel = at_[i].y / N;
-    const Vec<T> own = row_dot_tile(X_, i, W_.panel(own_panel), N);
-    const T base = 1 - own[at_[i].y % N];
-    for (Entry* e = list.first; e != list.last;) {
-      const int64_t q = e->c / N;
-      const Vec<T> g = (q == own_panel ? own : row_dot_tile(X_, i, W_.panel(q), N)) + base;
-      for (; e != list.last && e->c / N == q; ++e) e->gain = g[e->c % N];
-    }
-  }
-
-  // w_y += Σ_c δ_c x, w_c -= δ_c x
-  void spread(int32_t i, Stretch list, const T* delta) {
-    const int64_t count = list.size(), own_panel = at_[i].y / N;
-    T total = 0;
-    for (int64_t e = 0; e < count; ++e) total += delta[e];
-    bool own_done = false;
-    for (int64_t e = 0; e < count;) {
-      const int64_t q = list.first[e].c / N;
-      alignas(64) T lanes[N] = {};
-      bool some = false;
-      for (; e < count && list.first[e].c / N == q; ++e) {
-        lanes[list.first[e].c % N] = -delta[e];
-        some |= delta[e] != 0;
-      }
-      if (q == own_panel) lanes[at_[i].y % N] = total, own_done = some = true;
-      if (some) row_add_tile(X_, i, load(lanes), W_.panel(q), N);
-    }
-    if (!own_done) row_add_lane(X_, i, total, W_.panel(own_panel) + at_[i].y % N, N);
-  }
-
   // Asks for what the visits after the k-th will read, much of which another thread has written: first an instance,
   // then its list and row, then the weights, if its row is short.
   void fetch(const std::vector<PlannedVisit>& visits, size_t k) const {
@@ -429,25 +414,29 @@ class PairAscent final : public Driver<T, MatchAscent> {
     return violation;
   }
 
-  // The same for those of the classes in `a` or `b`, the others being fixed.
-  T visit_some(int32_t i, Classes a, Classes b, T tolerance, Scratch& scratch) {
+  // The same for those of the classes in `lower` or in `upper`, which is the same or above it, the others being fixed.
+  T visit_some(int32_t i, Classes lower, Classes upper, T tolerance, Scratch& scratch) {
     Instance& at = at_[i];
-    std::vector<Entry>& some = scratch.some;
-    some.clear();
-    for (const Entry& e : at.list)
-      if (a.has(e.c) || b.has(e.c)) some.push_back(e);
-    if (some.size() == at.list.size()) return visit(i, tolerance, scratch);
-    if (some.empty()) return 0;
-    const T violation = improve(i, {some.data(), some.data() + some.size()}, tolerance, scratch);
-    const Entry* next = some.data();
-    for (Entry& e : at.list)
-      if (a.has(e.c) || b.has(e.c)) e = *next++;
+    const Stretch low = at.stretch(lower), high = at.stretch(upper);
+    if (!low.size() && !high.size()) return 0;
+    const Stretch both{low.size() ? low.first : high.first, high.size() ? high.last : low.last};
+    T violation;
+    if (low.first == high.first || both.size() == low.size() + high.size()) {
+      violation = improve(i, both, tolerance, scratch);
+    } else {  // others stand between them
+      std::vector<Entry>& some = scratch.some;
+      some.assign(low.first, low.last);
+      some.insert(some.end(), high.first, high.last);
+      violation = improve(i, {some.data(), some.data() + some.size()}, tolerance, scratch);
+      std::copy(some.begin(), some.begin() + low.size(), low.first);
+      std::copy(some.begin() + low.size(), some.end(), high.first);
+    }
     at.prune();
     return violation;
   }
 
   T improve(int32_t i, Stretch list, T tolerance, Scratch& scratch) {
-    look(i, list);
+    bring_gains(X_, i, at_[i].y, list, W_);
     const T violation = violated(at_[i], list);
     if (violation > tolerance && solve(i, list, scratch)) at_[i].moved = 1;
     return violation;
@@ -469,7 +458,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
       changed |= b[e] != 0;
       list.first[e].alpha = next[e];
     }
-    if (changed) spread(i, list, b);
+    if (changed) spread(X_, i, at_[i].y, list, b, W_);
     if (changed && scratch.moves) scratch.moves->add(i, list, b);
     return changed;
   }
@@ -480,12 +469,13 @@ class PairAscent final : public Driver<T, MatchAscent> {
   std::vector<int64_t> class_first_;  // where a class begins in by_class_
   Bundles bundles_;  // of threads
   BundlePlan plan_;
-  bool planned_ = false;
+  bool planned_ = false, bound_together_ = false;
   double planned_share_ = 1;  // of the instances in the plan
   double worst_ = 1;  // violation that the last pass over everything found
   bool fresh_ = true;
   std::vector<Scratch> scratch_;  // of each match of a round
-  Moves<T> moves_;  // of the last match that was played alone
+  HostedMatches hosted_;  // that were played alone in this epoch
+  Moves<T> moves_;  // of the last one
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The calls on a handle of multi-class dual ascent (native/_multiclass.py).
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -8,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/interrupt.h"
+#include "core/parallel.h"
 #include "dual/multiclass.h"
 #include "interface/guard.h"
 
@@ -64,6 +67,8 @@ As<Kind> as(const Args& args) {
   expect(kind, "a handle of another method, for this formulation does not have this one");
   return {owned, kind};
 }
+
+bool aligned(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % 64 == 0; }
 
 // What weights of some classes are like, [rows, columns] of T.
 template <class T>
@@ -122,6 +127,10 @@ void run(MulticlassNewArgs<T>& args) {
   expect(args.method != kSplitting || args.formulation == kLeeLinWahba, "Lee-Lin-Wahba");
   expect(0 <= args.first && args.first < args.last && args.last <= args.classes,
          "classes below their number");
+  const bool shares = args.room != 0;
+  expect(!shares || (args.method == kAscent && args.formulation == kWestonWatkins &&
+                     args.room == shared_room<T>(args.d, args.classes) && aligned(args.shared)),
+         "room for the weights of Weston-Watkins, in whole lines of the cache");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
   const MulticlassArgs<T> given{X,
                                 args.y,
@@ -131,7 +140,8 @@ void run(MulticlassNewArgs<T>& args) {
                                 args.C,
                                 uint64_t(args.seed),
                                 args.threads,
-                                args.method == kCentred};
+                                args.method == kCentred,
+                                shares ? args.shared : nullptr};
   std::shared_ptr<DualPoint> made;
   if (args.method == kProximal) {
     made.reset(kernels<T>().multiclass_proximal(given));
@@ -322,7 +332,7 @@ void run(ExamineArgs<T>& args) {
 template <class T>
 void run(PlayArgs<T>& args) {
   const auto point = as<MatchAscent>(args);
-  *args.violation = point->play(match_of(point.owned, args.match), args.tolerance);
+  *args.violation = point->play(match_of(point.owned, args.match), args.tolerance, args.shrink != 0);
 }
 template <class T>
 void run(SettleArgs<T>& args) {
@@ -352,6 +362,21 @@ void run(SetWeightsArgs<T>& args) {
   const auto point = as<MatchAscent>(args);
   check_weights<T>(point.owned, args.d, args.classes);
   point->set_weights(args.W);
+}
+
+template <class T>
+void run(MeetArgs<T>& args) {
+  expect(args.members > 0 && aligned(args.gate) && args.state[0] >= 0,
+         "members, a gate in whole lines of the cache, and meetings from 0");
+  Gate& gate = *reinterpret_cast<Gate*>(args.gate);
+  if (!args.state[1]) args.state[1] = 1, gate.arrive(args.members);
+  const Poll poll;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(args.patience);
+  *args.held = gate.wait(uint64_t(args.state[0]), [&] {
+    poll(Gate::kYield);
+    return std::chrono::steady_clock::now() > end;
+  });
+  if (*args.held) ++args.state[0], args.state[1] = 0;
 }
 
 template <class T>

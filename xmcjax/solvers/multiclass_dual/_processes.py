@@ -1,24 +1,17 @@
 """Multi-class SVMs over several processes.
 
-Alber et al. 2017. For Weston-Watkins the classes are cut into twice as many bundles as there are processes
-("countries"), which play each other by the 1-factorization schedule: in a round every process hosts the match
-of two bundles. The dual variables of a match stay where it is played. After a round every process tells the
-others which of its variables changed and by what, a row, a class and a number each, and adds what it is told
-to its weights: w_y += δ x, w_c −= δ x. The paper moves the weights of bundles, of which a round changes a
-small part as soon as most variables have come to rest. For Lee-Lin-Wahba every process has some of the
-classes; the mean of the weights is brought up to date after each tenth of an epoch by one sum over the
-processes, [d]. One against the rest needs nothing of the others. For Crammer-Singer every process has some of
-the rows (:mod:`._row_shares`).
+Alber et al. 2017. For Weston-Watkins every process hosts matches of bundles of classes (:mod:`._countries`).
+For Lee-Lin-Wahba every process has some of the classes; the mean of the weights is brought up to date after
+each tenth of an epoch by one sum over the processes, [d]. One against the rest needs nothing of the others.
+For Crammer-Singer every process has some of the rows (:mod:`._row_shares`).
 
 Every process has X and y whole.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
-import struct
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,26 +21,23 @@ from xmcjax import linops
 from xmcjax._arguments import flag, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._platform import host_bound
-from xmcjax.native import Advanced, Ascent, Assessment, Match, SeparateAscent
+from xmcjax.native import Advanced, Ascent, Assessment, SeparateAscent
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._certified import Share
 from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._peers import Peers
 from xmcjax.solvers._peers import described as given
 from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
+from xmcjax.solvers.multiclass_dual._countries import Countries, countries_of
 from xmcjax.solvers.multiclass_dual._native import canonical, described, multiplied_densely
 from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
 from xmcjax.solvers.multiclass_dual._row_shares import RowShares
-from xmcjax.solvers.multiclass_dual._schedule import round_count, round_pairs
+from xmcjax.solvers.multiclass_dual._schedule import bundles_of
 from xmcjax.solvers.multiclass_dual._solve import Solution
-from xmcjax.solvers.multiclass_dual._threads import ThreadWire, Together
+from xmcjax.solvers.multiclass_dual._threads import Together
 from xmcjax.solvers.multiclass_dual._wire import Wire
 
 _log = logging.getLogger(__name__)
-# Visits of an instance in a match: the second costs less than the messages of an epoch more.
-_PLAYS = 2
-# What a process tells before its moves: how many there are of each visit, and two numbers.
-_HEAD = struct.Struct(f"@{_PLAYS}q2d")
 
 
 @needs_threads_of_jax
@@ -63,6 +53,7 @@ def run_over_mesh(
     seed: int = 0,
     shrinking: bool = True,
     threads: int = 1,
+    share_weights: bool = True,
 ) -> Solution:
     """Trains one multi-class SVM over the processes of a mesh, by the native kernels.
 
@@ -74,9 +65,12 @@ def run_over_mesh(
         max_epochs: epochs at most; one that leaves out shrunk instances counts for its share.
         threads: of each process, the same in all. One-vs-rest and Lee-Lin-Wahba share their classes among
             them, Crammer-Singer its rows in the passes over everything; all come out the same to the bit.
-            For Weston-Watkins each thread is a place as a process is, with weights [d, m] of its own: p
-            processes of t threads make what p t processes make, but for the order of a few sums, and send
-            one message in place of t. They are fewer where there are fewer than two classes for each.
+            For Weston-Watkins over several processes each thread is a place as a process is: p processes of t
+            threads make what p t processes make. They are fewer where there are fewer classes than fill two
+            vectors for each.
+        share_weights: whether processes of one machine have the weights of Weston-Watkins together, in memory
+            that Linux gives them; False has them send messages as those of different machines do, which
+            shows on one machine what that costs.
 
     Returns:
         As :func:`run`. The logger ``xmcjax.solvers.multiclass_dual`` says in its INFO what each process held
@@ -99,7 +93,9 @@ def run_over_mesh(
         'CONVERGED'
     """
     with Peers(mesh) as peers:
-        return _solved(peers, X, y, mesh, formulation, C, tol, max_epochs, seed, shrinking, threads)
+        return _solved(
+            peers, X, y, mesh, formulation, C, tol, max_epochs, seed, shrinking, threads, share_weights
+        )
 
 
 @host_bound
@@ -115,6 +111,7 @@ def _solved(
     seed: int,
     shrinking: bool,
     threads: int,
+    share_weights: bool,
 ) -> Solution:
     check_limits(tol, max_epochs, threads)
     seed, shrinking, C = whole_number("seed", seed, 0), flag("shrinking", shrinking), number("C", C)
@@ -130,10 +127,11 @@ def _solved(
         seed=seed,
         shrinking=shrinking,
         threads=threads,
+        share_weights=flag("share_weights", share_weights),
     )
     facts = {"work": "multiclass_dual", "options": repr(options)}
     peers.agree(lambda: facts | {"X": given(X), "y": given(y)})
-    league = _league(wire, (X, y, m, formulation, C), seed, threads)
+    league = _league(wire, (X, y, m, formulation, C), seed, threads, share_weights)
     passes, violation = Passes(), np.inf
     # the processes go on together, or none of them
     share = Share(wire.place, wire.count, wire.total)
@@ -166,8 +164,7 @@ def _solved(
         if isinstance(league, Together):
             league.close()
     if _log.isEnabledFor(logging.INFO):  # it copies what it measures
-        places = league.leagues if isinstance(league, Together) else [league]
-        held = sum(one.point.weights.nbytes for one in places) + _bytes_of(league.alpha())
+        held = _bytes_of_weights(league) + _bytes_of(league.alpha())
         _log.info(
             "process %d of %d: %d bytes of weights and variables, %d bytes sent in %d messages, %d sweeps",
             *(wire.place, wire.count, held, wire.sent, wire.messages, passes.sweeps),
@@ -176,99 +173,29 @@ def _solved(
     return Solution(**counts, **described(search, violation, left(), formulation))
 
 
-def _league(wire: Wire, problem: tuple, seed: int, threads: int):
+def _league(wire: Wire, problem: tuple, seed: int, threads: int, share_weights: bool):
     """What this process has of the problem, with the way to the others."""
-    _, y, m, formulation, _ = problem
+    y, formulation = problem[1], problem[3]
     if formulation == "cs":
         return RowShares(wire, problem, seed, threads)
+    if formulation == "ww" and wire.count == 1:
+        return _Alone(problem, seed, threads)
     if formulation == "ww":
-        # a place has two bundles of classes; one place of each process there must be
-        places = max(1, min(threads, m // (2 * wire.count)))
-        if places == 1:
-            return _Countries(wire, problem, seed)
-        return Together(wire, places, lambda of_thread: _Countries(of_thread, problem, seed))
-    bundles = _cut(np.bincount(y), wire.count)
+        places, make = countries_of(wire, problem, seed, threads, share_weights)
+        return make(wire) if places == 1 else Together(wire, places, make)
+    bundles = bundles_of(np.bincount(y), wire.count)
     return (_Separate if NAMES[formulation].has_own else _Shares)(wire, bundles, problem, seed, threads)
 
 
-def _cut(sizes: np.ndarray, count: int) -> list[tuple[int, int]]:
-    """Bundles of neighbouring classes, about as many instances in each, none of them empty."""
-    m = len(sizes)
-    if m < count:
-        raise ValueError(f"expected at least {count} classes for this many processes, got {m}")
-    after = np.concatenate([[0], np.cumsum(sizes)])
-    cuts = np.searchsorted(after, after[-1] * np.arange(count + 1) / count)
-    for b in range(1, count):
-        cuts[b] = min(max(cuts[b], cuts[b - 1] + 1), m - (count - b))
-    cuts[-1] = m
-    return [(int(a), int(b)) for a, b in itertools.pairwise(cuts)]
+class _Alone:
+    """Weston-Watkins in one process, whose threads play matches of their own."""
 
-
-class _Countries:
-    """Weston-Watkins: bundles of classes that play each other."""
-
-    def __init__(self, wire: Wire | ThreadWire, problem: tuple, seed: int):
-        X, y, m, _, C = problem
-        self._wire, self._bundles = wire, _cut(np.bincount(y), 2 * wire.count)
-        self.point = Ascent(*problem, seed=seed)
-        self._filled = np.diff(X.indptr) > 0
-        # a row of zeros has all its variables at the bound, and that for its loss
-        self._zeros = float(np.sum(~self._filled)) * C * (m - 1)
-        self.point.assess(1.0)  # gives every instance its first classes
-        self._violation = 1.0
-        self._dtype = X.dtype
-
-    def _matches(self):
-        """The match that this process hosts in each round."""
-        count, place = len(self._bundles), self._wire.place
-        for r in range(round_count(count)):
-            a, b = (int(side[place]) for side in round_pairs(count, r))
-            yield Match(self._bundles[a], self._bundles[b], r == 0)
-
-    def _told(self, moves: list[tuple[np.ndarray, ...]], numbers: list[float]) -> list[float]:
-        """Follows the moves of the other processes; the largest of all processes, number by number."""
-        if self._wire.count == 1:
-            return numbers
-        head = _HEAD.pack(*(len(change) for _, _, change in moves), *numbers)
-        parts = self._wire.gather_parts(b"".join([head, *(a.tobytes() for move in moves for a in move)]))
-        heads = [_HEAD.unpack_from(part) for part in parts]
-        for place, part in enumerate(parts):
-            at = _HEAD.size
-            for count in heads[place][:_PLAYS] if place != self._wire.place else ():
-                row, label = np.frombuffer(part, np.int32, 2 * count, at).reshape(2, count)
-                change = np.frombuffer(part, self._dtype, count, at + 8 * count)
-                self.point.follow(row, label, change)
-                at += (8 + self._dtype.itemsize) * count
-        return np.max([head[_PLAYS:] for head in heads], axis=0).tolist()
-
-    def assess(self, tol: float) -> Assessment:
-        self.point.begin_epoch(self._violation)
-        parts = [self.point.examine(match, tol) for match in self._matches()]
-        worst = self._wire.largest(np.array(max(part.violation for part in parts)))
-        sums = np.array([[part.primal, part.dual] for part in parts]).sum(axis=0)
-        primal, dual = self._wire.total(sums) + self._zeros
-        self._violation = float(worst)
-        self.point.begin_epoch(self._violation)
-        return Assessment(float(primal), float(dual), self._violation)
-
-    def sweep(self, tol: float, shrinking: bool) -> tuple[float, float]:
-        worst = kept = 0.0
-        for r, match in enumerate(self._matches(), 1):
-            moves = []
-            for _ in range(_PLAYS):
-                worst = max(worst, self.point.play(match, tol))
-                moves.append(self.point.moves())
-            if r == round_count(len(self._bundles)):
-                kept = self.point.settle(shrinking)
-            worst, kept = self._told(moves, [worst, kept])
-        return worst, kept
+    def __init__(self, problem: tuple, seed: int, threads: int):
+        self.point = Ascent(*problem, seed=seed, threads=threads)
+        self.assess, self.sweep = self.point.assess, self.point.sweep
 
     def alpha(self) -> sp.csr_array:
-        """The dual variables of the matches of this process; of the rows of zeros on the first."""
-        alpha = self.point.alpha
-        if not self._wire.place:
-            return alpha
-        return sp.csr_array(sp.diags_array(self._filled.astype(alpha.dtype)) @ alpha)
+        return self.point.alpha
 
 
 class _Separate:
@@ -324,6 +251,13 @@ class _Shares:
         return self.point.alpha
 
 
+def _bytes_of_weights(league) -> int:
+    places = league.leagues if isinstance(league, Together) else [league]
+    if isinstance(places[0], Countries) and places[0].shares:
+        places = places[:1]
+    return sum(one.point.weights.nbytes for one in places)
+
+
 def _bytes_of(alpha: sp.csr_array) -> int:
     return alpha.data.nbytes + alpha.indices.nbytes + alpha.indptr.nbytes
 
@@ -331,10 +265,9 @@ def _bytes_of(alpha: sp.csr_array) -> int:
 def _gathered(wire: Wire, alpha: sp.csr_array) -> sp.csr_array:
     """The dual variables of all processes, no two of which have the same."""
     entries = alpha.tocoo()
-    length = int(wire.largest(np.array(alpha.nnz)))
-    parts = [
-        wire.gather(np.pad(a, (0, length - alpha.nnz))) for a in (entries.row, entries.col, entries.data)
-    ]
-    row, column, value = (part.ravel() for part in parts)
-    real = value != 0
-    return sp.coo_array((value[real], (row[real], column[real])), shape=alpha.shape).tocsr()
+    layout = np.dtype([("row", np.int32), ("column", np.int32), ("value", np.float64)])
+    own = np.zeros(alpha.nnz, layout)
+    own["row"], own["column"], own["value"] = entries.row, entries.col, entries.data
+    every = np.concatenate([np.frombuffer(part, layout) for part in wire.gather_parts(own.tobytes())])
+    every = every[every["value"] != 0]
+    return sp.coo_array((every["value"], (every["row"], every["column"])), shape=alpha.shape).tocsr()

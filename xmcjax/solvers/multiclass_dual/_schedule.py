@@ -7,6 +7,8 @@ must be taken modulo C where C is odd.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 
@@ -38,3 +40,16 @@ def round_pairs(classes: int, r: int) -> tuple[np.ndarray, np.ndarray]:
         # the last class stands in the centre, beside the ring of the others, and meets class r
         first, second = np.append(modulus, first), np.append(r, second)
     return first, second
+
+
+def bundles_of(sizes: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """Bundles of neighbouring classes, about as many instances in each, none of them empty."""
+    m = len(sizes)
+    if m < count:
+        raise ValueError(f"expected at least {count} classes for this many processes, got {m}")
+    after = np.concatenate([[0], np.cumsum(sizes)])
+    cuts = np.searchsorted(after, after[-1] * np.arange(count + 1) / count)
+    for b in range(1, count):
+        cuts[b] = min(max(cuts[b], cuts[b - 1] + 1), m - (count - b))
+    cuts[-1] = m
+    return [(int(a), int(b)) for a, b in itertools.pairwise(cuts)]

@@ -59,6 +59,7 @@ class ThreadWire:
     def __init__(self, wire: Wire, meeting: Meeting, thread: int, threads: int):
         self._wire, self._meeting, self._thread = wire, meeting, thread
         self.place, self.count = wire.place * threads + thread, wire.count * threads
+        self.look = wire.look
 
     def total(self, a: np.ndarray) -> np.ndarray:
         """The sum over the threads."""
@@ -129,7 +130,7 @@ class Together:
         wait(made)
         errors = [error for one in made if (error := one.exception()) is not None]
         if errors:
-            # the others found the meeting ended because of it
+            # the others found the meeting ended, or were stopped, because of it
             raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError | Interrupted))
         return made[0].result()
 
@@ -139,4 +140,5 @@ class Together:
                 return getattr(league, name)(*args)
             except BaseException:
                 self._meeting.end()
+                self._stop.set()  # those who meet in native code
                 raise

@@ -78,6 +78,11 @@ class Wire:
                     p[_LENGTH.size :][:length].tobytes() for p, length in zip(parts, lengths, strict=True)
                 ]
 
+    def look(self) -> None:
+        """To be called while this process waits for others by a way of its own."""
+        if self.count > 1:
+            self._peers.look()
+
     def _call(self, kind: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         if self.count == 1:
             return tuple(a[None] if kind == "gather" else a for a in arrays)

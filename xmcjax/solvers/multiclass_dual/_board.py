@@ -1,0 +1,157 @@
+"""Memory that the processes and threads of a run have together where they are on one machine.
+
+Two processes of one machine need not tell each other what they change: both have the same weights, and a
+place where they meet after a round. The memory has no name in any folder (``memfd_create`` of Linux), so that
+nothing is left of it, however a process ends. Where there is no such memory, every process is on its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from xmcjax.native import Gate, aligned_zeros, isa
+from xmcjax.solvers.multiclass_dual._wire import Wire
+
+# Before what is shared stand 16 bytes by which those who open the memory know it, and on lines of their own
+# the gate and the numbers that places tell each other.
+_TOKEN, _GATE, _NUMBERS, _TOLD = 16, 64, 256, 4
+_NAME = "xmcjax-weights"
+
+
+class Shared(NamedTuple):
+    """What the processes of one machine have together."""
+
+    memory: mmap.mmap | np.ndarray
+    near: tuple[int, ...]  #: the places of the processes, this one among them
+
+
+def shared_memory(wire: Wire, size: int, places: int, with_others: bool) -> Shared:
+    """Zeros that this process has together with the others of its machine.
+
+    Every process of the run calls it.
+
+    Args:
+        wire: to the others.
+        size: bytes for the weights.
+        places: of each process, as many as it has threads that take part.
+        with_others: whether processes share it, or only the threads of this one.
+
+    Raises:
+        MemoryError: there is no room for them.
+    """
+    machine = _machine() if with_others else b""
+    near = [place for place, other in enumerate(wire.gather_parts(machine)) if machine and other == machine]
+    if len(near) > 1:
+        made = _from_one(wire, near, _head(places * len(near)) + size)
+        if made is not None:
+            return Shared(made, tuple(near))
+    elif wire.count > 1:
+        _from_one(wire, near, 0)  # others may share: all processes make the same calls
+    return Shared(aligned_zeros((_head(places) + size,), np.uint8), (wire.place,))
+
+
+def _head(places: int) -> int:
+    """Bytes before the weights, whole pages."""
+    told = _NUMBERS + 2 * places * _TOLD * 8
+    return -(-told // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _machine() -> bytes:
+    """By which processes know that they can open each other's memory; empty where none can."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            boot = file.read().strip()
+        return b"%s %s %d %s" % (boot, os.readlink("/proc/self/ns/pid").encode(), os.getuid(), _kernels())
+    except OSError:
+        return b""
+
+
+def _kernels() -> bytes:
+    return str(isa()).encode()  # weights lie as the widest vector asks for
+
+
+def _from_one(wire: Wire, near: list[int], size: int) -> mmap.mmap | None:
+    """The memory that the first of some processes makes; None where one of them cannot have it."""
+    memory, file, token = None, None, b""
+    leads = len(near) > 1 and wire.place == near[0]
+    try:
+        if leads:
+            token = secrets.token_bytes(_TOKEN)
+            with contextlib.suppress(AttributeError, OSError):  # no such memory, or no room
+                file = os.memfd_create(_NAME)
+                os.posix_fallocate(file, 0, size)
+                memory = mmap.mmap(file, size)
+                memory[:_TOKEN] = token
+        told = f"{os.getpid()} {file}".encode() if memory is not None else b""
+        parts = wire.gather_parts(token + told)
+        if len(near) > 1 and not leads:
+            part = parts[near[0]]
+            memory = _opened(part[:_TOKEN], part[_TOKEN:].decode(), size)
+        all_have = wire.gather(np.array(memory is not None))
+        return memory if all(all_have[place] for place in near) else None
+    finally:
+        if file is not None:
+            os.close(file)
+
+
+def _opened(token: bytes, told: str, size: int) -> mmap.mmap | None:
+    """The memory of another process, if it is the one that was told of."""
+    if not told:
+        return None
+    process, file = map(int, told.split())
+    path = f"/proc/{process}/fd/{file}"
+    with contextlib.suppress(OSError, ValueError):
+        if not os.readlink(path).startswith(f"/memfd:{_NAME}"):
+            return None
+        with open(path, "r+b") as opened:
+            memory = mmap.mmap(opened.fileno(), size)
+        if memory[:_TOKEN] == token:
+            return memory
+    return None
+
+
+class Board:
+    """Where the places of one machine meet, and the weights that they have together.
+
+    Args:
+        shared: memory of :func:`shared_memory`.
+        count: of the places.
+        own: this one, from 0.
+        look: called now and then while the others are waited for; it raises what ends the wait.
+
+    Attributes:
+        first: whether this is the first of the places.
+    """
+
+    def __init__(self, shared: Shared, count: int, own: int, look: Callable[[], None]):
+        self.first, self._own, self._look = own == 0, own, look
+        self._memory, self._head = shared.memory, _head(count)
+        whole = np.frombuffer(shared.memory, np.uint8)
+        self._gate = Gate(whole[_GATE : _GATE + 128].view(np.int64), count)
+        # two by turns: who has met has read what was told before
+        end = _NUMBERS + 2 * count * _TOLD * 8
+        self._told: Iterator[np.ndarray] = _by_turns(whole[_NUMBERS:end].view(float).reshape(2, count, _TOLD))
+
+    def weights(self, room: int, dtype: np.dtype) -> np.ndarray:
+        """The weights, [room]."""
+        return np.frombuffer(self._memory, dtype, room, self._head)
+
+    def gather(self, numbers: list[float]) -> np.ndarray:
+        """What all places have, four numbers at most, in their order; all have come when it returns."""
+        told = next(self._told)
+        told[self._own, : len(numbers)] = numbers
+        while not self._gate.meet():
+            self._look()
+        return told[:, : len(numbers)].copy()
+
+
+def _by_turns(both: np.ndarray) -> Iterator[np.ndarray]:
+    while True:
+        yield from both
