@@ -222,23 +222,22 @@ class BroadSystem {
     }
   }
 
-  // Between a vector of the lanes and [padded, W]
-  using Vector = T* System::*;
-  template <int W>
-  void to_pack(const Pack& p, Vector vector, T* out) {
+  // Between the vectors of the lanes and [padded, W]
+  template <int W, class F>
+  void to_pack(const Pack& p, F&& vector, T* out) {
     constexpr int R = kWide<T>;
     Wide<T> block[R];
     for (int64_t j = 0; j < padded_; j += R)
       for (int first = 0; first < W; first += R) {
         for (int k = 0; k < R; ++k)
-          block[k] = first + k < p.count ? load_wide(systems_[p.system[first + k]].*vector + j) : Wide<T>{};
+          block[k] = first + k < p.count ? load_wide(vector(systems_[p.system[first + k]]) + j) : Wide<T>{};
         transpose_registers<T>(block);
         for (int k = 0; k < R; ++k)
           std::memcpy(out + (j + k) * W + first, &block[k], std::min(W, R) * sizeof(T));
       }
   }
-  template <int W>
-  void from_pack(const Pack& p, const T* in, Vector vector) {
+  template <int W, class F>
+  void from_pack(const Pack& p, const T* in, F&& vector) {
     constexpr int R = kWide<T>;
     Wide<T> block[R];
     for (int64_t j = 0; j < padded_; j += R)
@@ -249,7 +248,7 @@ class BroadSystem {
         }
         transpose_registers<T>(block);
         for (int k = 0; k < R && first + k < p.count; ++k)
-          store_wide(systems_[p.system[first + k]].*vector + j, block[k]);
+          store_wide(vector(systems_[p.system[first + k]]) + j, block[k]);
       }
   }
 
@@ -261,7 +260,7 @@ class BroadSystem {
       const Poll poll;
       for (size_t u = 0; u < p.rows; poll(entries(*X_, p.row[u++])))
         row_adds<W>(*X_, p.row[u], &p.curvatures[u * W], out_.data(), W);
-      from_pack<W>(p, out_.data(), &System::ones);
+      from_pack<W>(p, out_.data(), [](const System& s) { return s.ones; });
       if (!(alpha > 0)) return;
       out_.assign(padded_ * W, l2_);
       for (size_t u = 0; u < p.rows; ++u)
@@ -269,7 +268,7 @@ class BroadSystem {
           for (int l = 0; l < W; ++l)
             out_[int64_t(X_->column[k]) * W + l] += X_->value[k] * X_->value[k] * p.curvatures[u * W + l];
       for (T& one : out_) one = T(1) / ((1 - alpha) + alpha * one);
-      from_pack<W>(p, out_.data(), &System::inverse);
+      from_pack<W>(p, out_.data(), [](const System& s) { return s.inverse; });
     });
   }
 
@@ -282,7 +281,7 @@ class BroadSystem {
       T* out = first.image;
       if constexpr (W > 1) {
         in_.resize(padded_ * W), out_.resize(padded_ * W);
-        to_pack<W>(p, &System::search, in_.data());
+        to_pack<W>(p, [](const System& s) { return s.search; }, in_.data());
         in = in_.data(), out = out_.data();
       }
       for (int64_t j = 0; j < padded_ * W; j += N) store(out + j, l2_ * load(in + j));
@@ -299,7 +298,7 @@ class BroadSystem {
         for (size_t u = 0; u < p.rows; poll(entries(*X_, p.row[u++])))
           row_adds<W>(*X_, p.row[u], &products_[u * W], out, W);
       }
-      if constexpr (W > 1) from_pack<W>(p, out, &System::image);
+      if constexpr (W > 1) from_pack<W>(p, out, [](const System& s) { return s.image; });
     });
   }
 

@@ -19,14 +19,13 @@ template <class T>
 class NewtonTile : protected TileDirections<T> {
  protected:
   using Base = TileDirections<T>;
-  using Base::a_, Base::any_broad_, Base::beta_, Base::broad_, Base::constant_weight_, Base::curvature_sum_,
-      Base::direction_, Base::first_, Base::fresh_, Base::kAhead, Base::loss_value_, Base::N, Base::own_,
-      Base::padded_, Base::plane_, Base::running_, Base::s_, Base::slope_sum_, Base::stride_, Base::t_,
-      Base::wide_, Base::width_, Base::X_, Base::z_, Base::begin_search, Base::close_lists, Base::close_step,
-      Base::close_tile, Base::for_blocks, Base::gather, Base::gradient, Base::lanes_of, Base::margins_after,
-      Base::most_active, Base::move, Base::multiply, Base::multiply_two, Base::open_lists, Base::open_tile,
-      Base::prefetch, Base::running_lanes, Base::solve_broad, Base::solve_lane, Base::solved,
-      Base::take_gradient;
+  using Base::a_, Base::any_broad_, Base::beta_, Base::broad_, Base::constant_weight_, Base::direction_,
+      Base::first_, Base::fresh_, Base::kAhead, Base::N, Base::own_, Base::padded_, Base::plane_,
+      Base::running_, Base::s_, Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::z_,
+      Base::begin_search, Base::close_lists, Base::close_step, Base::close_tile, Base::for_blocks,
+      Base::gather, Base::gradient, Base::lanes_of, Base::margins_after, Base::most_active, Base::move,
+      Base::multiply, Base::multiply_two, Base::open_lists, Base::open_tile, Base::prefetch,
+      Base::running_lanes, Base::solve_broad, Base::solve_lane, Base::solved, Base::take_gradient;
 
  public:
   // `gathers`: whether the loss vanishes beyond the margin, so that the rows near it are gathered.
@@ -58,47 +57,13 @@ class NewtonTile : protected TileDirections<T> {
  protected:
   // False where the search has left the box in which the rows were gathered.
   virtual bool search_near(int l) = 0;
-  using PlaneTotals = double[6][N];  // in the order of PlaneSums
-  // Adds the sums over some rows for a register of lanes.
-  virtual void add_sums(int part, int64_t first, int64_t last, PlaneTotals& totals) const = 0;
+  // The lanes that look at all rows, together.
+  virtual void search_wide() = 0;
   // The active rows of a lane among those near, with its value and sums.
   virtual void list_active(int l) = 0;
   // The same for the lanes that looked at all rows, or that have many active ones. Those with many are broad:
   // their products are made together, over the rows that are active in any of them.
   virtual void collect_wide(unsigned wide) = 0;
-
-  // The parts of that which do not depend on the loss. `listing`: the lanes whose active rows are still few.
-  void begin_active() {
-    own_.active.count = 0;
-    own_.active.row.resize(X_.n);
-    own_.active.curvatures.resize(X_.n * N);
-    s_.slopes.resize(X_.n * N);
-  }
-  void take_active(int64_t i, Vec<T> slope, Vec<T> curvature, unsigned mask, unsigned& listing) {
-    ActiveRows<T>& active = own_.active;
-    active.row[active.count] = int32_t(i);
-    store(&active.curvatures[active.count * N], curvature);
-    store(&s_.slopes[active.count++ * N], slope);
-    if (!(mask & listing)) return;
-    const LanesOf<Vec<T>> first(slope), second(curvature);
-    for (unsigned rest = mask & listing; rest; rest &= rest - 1) {
-      const int l = __builtin_ctz(rest);
-      s_.entries[l].push_back({int32_t(i), first[l], second[l]});
-      if (int64_t(s_.entries[l].size()) > most_active()) listing &= ~(1u << l);
-    }
-  }
-  void end_active(unsigned wide, const LaneSum<T>& values, const LaneSum<T>& slopes,
-                  const LaneSum<T>& curvatures, const IntVec<T>& counts) {
-    const LanesOf<IntVec<T>> count(counts);
-    for (int l = 0; l < width_; ++l) {
-      if (!(wide >> l & 1)) continue;
-      loss_value_[l] = values[l];
-      slope_sum_[l] = slopes[l];
-      curvature_sum_[l] = curvatures[l];
-      a_.active[first_ + l] = int32_t(count[l]);
-      if (count[l] > most_active()) broad_[l] = -1, any_broad_ = true;
-    }
-  }
 
  private:
   void open() {
@@ -161,32 +126,6 @@ class NewtonTile : protected TileDirections<T> {
     }
   }
 
-  // That of the lanes that look at all rows, together.
-  void search_wide() {
-    constexpr unsigned kRegisterLanes = ~(~0u << kWide<T>);
-    const auto searches = [&](int l) { return running_[l] && wide_[l] && plane_[l].searching(); };
-    while (true) {
-      unsigned lanes = 0;
-      for (int l = 0; l < width_; ++l) {
-        t_[l] = plane_[l].t(), beta_[l] = plane_[l].beta();
-        lanes |= unsigned(searches(l)) << l;
-      }
-      if (!lanes) return;
-      PlaneTotals totals{};
-      const Poll poll;
-      for (int64_t first = 0; first < X_.n; first += 256) {
-        const int64_t last = first + 256 < X_.n ? first + 256 : X_.n;
-        for (int part = 0; part < N; part += kWide<T>)
-          if (lanes >> part & kRegisterLanes) add_sums(part, first, last, totals);
-        poll(kPasses * 256);
-      }
-      for (int l = 0; l < width_; ++l)
-        if (lanes >> l & 1)
-          plane_[l].advance(
-              {totals[0][l], totals[1][l], totals[2][l], totals[3][l], totals[4][l], totals[5][l]});
-    }
-  }
-
   // z += t m + β, the value, and the rows whose slope or curvature is not zero.
   void collect_active() {
     unsigned wide = 0;
@@ -217,11 +156,11 @@ class NewtonTile : protected TileDirections<T> {
 template <class T, class Loss>
 class TileOfLoss final : public NewtonTile<T> {
   using Base = NewtonTile<T>;
-  using Base::a_, Base::beta_, Base::constant_weight_, Base::curvature_sum_, Base::fresh_, Base::highest_,
-      Base::kept_, Base::longest_, Base::loss_value_, Base::lowest_, Base::N, Base::own_, Base::plane_,
-      Base::s_, Base::slope_sum_, Base::stride_, Base::t_, Base::X_, Base::y_, Base::z_, Base::lanes_of,
-      Base::margins, Base::margins_after;
-  using typename Base::PlaneTotals;
+  using Base::a_, Base::any_broad_, Base::beta_, Base::broad_, Base::constant_weight_, Base::curvature_sum_,
+      Base::first_, Base::fresh_, Base::highest_, Base::kept_, Base::longest_, Base::loss_value_,
+      Base::lowest_, Base::N, Base::own_, Base::plane_, Base::running_, Base::s_, Base::slope_sum_,
+      Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::y_, Base::z_, Base::lanes_of,
+      Base::margins, Base::margins_after, Base::most_active;
   using V = Vec<T>;
 
  public:
@@ -250,13 +189,39 @@ class TileOfLoss final : public NewtonTile<T> {
     return true;
   }
 
+  void search_wide() override {
+    constexpr unsigned kRegisterLanes = ~(~0u << kWide<T>);
+    const auto searches = [&](int l) { return running_[l] && wide_[l] && plane_[l].searching(); };
+    while (true) {
+      unsigned lanes = 0;
+      for (int l = 0; l < width_; ++l) {
+        t_[l] = plane_[l].t(), beta_[l] = plane_[l].beta();
+        lanes |= unsigned(searches(l)) << l;
+      }
+      if (!lanes) return;
+      PlaneTotals totals{};
+      const Poll poll;
+      for (int64_t first = 0; first < X_.n; first += 256) {
+        const int64_t last = first + 256 < X_.n ? first + 256 : X_.n;
+        for (int part = 0; part < N; part += kWide<T>)
+          if (lanes >> part & kRegisterLanes) add_sums(part, first, last, totals);
+        poll(kPasses * 256);
+      }
+      for (int l = 0; l < width_; ++l)
+        if (lanes >> l & 1)
+          plane_[l].advance(
+              {totals[0][l], totals[1][l], totals[2][l], totals[3][l], totals[4][l], totals[5][l]});
+    }
+  }
+
   static Wide<T> loaded_register(const T* p) {
     if constexpr (kWide<T> == N) return loaded(p);
     else return load_wide(p);
   }
 
-  // The six sums stay in registers.
-  void add_sums(int part, int64_t first, int64_t last, PlaneTotals& totals) const override {
+  using PlaneTotals = double[6][N];  // in the order of PlaneSums
+  // Adds the sums over some rows for a register of lanes, whose six sums stay in registers.
+  void add_sums(int part, int64_t first, int64_t last, PlaneTotals& totals) const {
     using W = Wide<T>;
     const W t = register_of<T>(t_, part), beta = register_of<T>(beta_, part);
     const auto kept = register_of<T>(kept_, part);
@@ -294,7 +259,11 @@ class TileOfLoss final : public NewtonTile<T> {
   }
 
   void collect_wide(unsigned wide) override {
-    this->begin_active();
+    ActiveRows<T>& active = own_.active;
+    active.count = 0;
+    active.row.resize(X_.n);
+    active.curvatures.resize(X_.n * N);
+    s_.slopes.resize(X_.n * N);
     unsigned listing = wide;
     IntVec<T> counts{};
     LaneSum<T> values, slopes, curvatures;
@@ -310,10 +279,28 @@ class TileOfLoss final : public NewtonTile<T> {
           curvatures.add(curvature);
           counts -= (slope != 0) | (curvature != 0);
           const unsigned mask = (nonzero_lanes(slope) | nonzero_lanes(curvature)) & wide;
-          if (mask) this->take_active(i, slope, curvature, mask, listing);
+          if (!mask) return;
+          active.row[active.count] = int32_t(i);
+          store(&active.curvatures[active.count * N], curvature);
+          store(&s_.slopes[active.count++ * N], slope);
+          if (!(mask & listing)) return;
+          const LanesOf<V> first(slope), second(curvature);
+          for (unsigned rest = mask & listing; rest; rest &= rest - 1) {
+            const int l = __builtin_ctz(rest);
+            s_.entries[l].push_back({int32_t(i), first[l], second[l]});
+            if (int64_t(s_.entries[l].size()) > most_active()) listing &= ~(1u << l);
+          }
         },
         [&] { values.flush(), slopes.flush(), curvatures.flush(); });
-    this->end_active(wide, values, slopes, curvatures, counts);
+    const LanesOf<IntVec<T>> count(counts);
+    for (int l = 0; l < width_; ++l) {
+      if (!(wide >> l & 1)) continue;
+      loss_value_[l] = values[l];
+      slope_sum_[l] = slopes[l];
+      curvature_sum_[l] = curvatures[l];
+      a_.active[first_ + l] = int32_t(count[l]);
+      if (count[l] > most_active()) broad_[l] = -1, any_broad_ = true;
+    }
   }
 
   const Loss loss_;
