@@ -6,6 +6,7 @@
 // a_i = (1ᵀx at y, -x elsewhere) are the coefficients of instance i: W = Xᵀ A.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/aligned.h"
@@ -28,6 +29,8 @@ class Features {
   virtual ~Features() = default;
   // Makes `ids` the rows that the other members are about.
   virtual void take(const int32_t* ids, int64_t count) = 0;
+  // Asks for a row that will be taken soon.
+  virtual void prefetch(int32_t) const {}
   virtual void scores(T* out, int64_t stride) const = 0;
   // Products of the rows, [count, count].
   virtual void gram(T* out, int64_t stride) const = 0;
@@ -58,8 +61,7 @@ class DenseFeatures final : public Features<T> {
  public:
   static constexpr bool kInBlocks = true;
 
-  template <class Args>
-  DenseFeatures(const Args& args, T* weights, int64_t block)
+  DenseFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t block)
       : X_(args.X), d_(args.columns), m_(args.classes), width_(whole<T>(d_)), weights_(weights),
         rows_(block * width_) {
     if (width_ == d_) {
@@ -73,19 +75,28 @@ class DenseFeatures final : public Features<T> {
 
   void take(const int32_t* ids, int64_t count) override {
     count_ = count;
+    if (width_ == d_ && ids[count - 1] - ids[0] + 1 == count && std::is_sorted(ids, ids + count)) {
+      x_ = X_ + int64_t(ids[0]) * d_;
+      return;
+    }
+    x_ = rows_.get();
     for (int64_t p = 0; p < count; ++p)
       std::memcpy(rows_.get() + p * width_, X_ + int64_t(ids[p]) * d_, d_ * sizeof(T));
   }
+  void prefetch(int32_t id) const override {
+    const T* row = X_ + int64_t(id) * d_;
+    for (int64_t k = 0; k < d_; k += kAlignment / int64_t(sizeof(T))) __builtin_prefetch(row + k, 0, 2);
+  }
 
   void scores(T* out, int64_t stride) const override {
-    row_dots(rows_.get(), width_, count_, W_, width_, m_, width_, out, stride);
+    row_dots(x_, width_, count_, W_, width_, m_, width_, out, stride);
   }
 
   // The triangle on and above the diagonal is worked out.
   void gram(T* out, int64_t stride) const override {
     for (int64_t p = 0; p < count_; p += 2 * kTileW) {
       const int64_t rows = std::min<int64_t>(2 * kTileW, count_ - p);
-      row_dots(rows_.get() + p * width_, width_, count_ - p, rows_.get() + p * width_, width_, rows, width_,
+      row_dots(x_ + p * width_, width_, count_ - p, x_ + p * width_, width_, rows, width_,
                out + p * stride + p, stride);
     }
     for (int64_t p = 1; p < count_; ++p)
@@ -93,9 +104,7 @@ class DenseFeatures final : public Features<T> {
   }
 
   // w_j += a x_p
-  void add(int64_t p, int64_t j, T a) const {
-    add_scaled(a, rows_.get() + p * width_, width_, W_ + j * width_);
-  }
+  void add(int64_t p, int64_t j, T a) const { add_scaled(a, x_ + p * width_, width_, W_ + j * width_); }
   void add_row(int64_t p, const T* change) const override { add_nonzeros(*this, p, change, m_); }
 
   void finish() const override {
@@ -107,6 +116,7 @@ class DenseFeatures final : public Features<T> {
   const T* X_;
   int64_t d_, m_, width_, count_ = 0;
   T *weights_, *W_;
+  const T* x_ = nullptr;  // the rows taken, in X where they stand there one behind another
   Zeros<T> rows_, copy_;
 };
 
@@ -116,8 +126,7 @@ class GramFeatures final : public Features<T> {
  public:
   static constexpr bool kInBlocks = true;
 
-  template <class Args>
-  GramFeatures(const Args& args, T* weights, int64_t)
+  GramFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t)
       : K_(args.X), n_(args.n), m_(args.classes), scores_(weights) {}
 
   void take(const int32_t* ids, int64_t count) override { ids_ = ids, count_ = count; }
@@ -148,8 +157,7 @@ class CsrFeatures final : public Features<T> {
  public:
   static constexpr bool kInBlocks = false;  // products among sparse rows cost more than scores
 
-  template <class Args>
-  CsrFeatures(const Args& args, T* weights, int64_t)
+  CsrFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t)
       : X_(args.csr), m_(args.classes), W_(weights), changed_(m_) {}
 
   void take(const int32_t* ids, int64_t) override { row_ = ids[0]; }

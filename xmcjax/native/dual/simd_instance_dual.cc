@@ -7,6 +7,7 @@
 // all of them; after a visit the scores of the block follow by the products among its rows, and the
 // weights are changed at the end of the block: the iterates are those of one visit after another.
 // Further sweeps over the block cost no product with the weights.
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -21,10 +22,9 @@ namespace {
 template <class T>
 class DualRows {
  public:
-  template <class Args>
-  DualRows(const Args& args, int64_t lane)
-      : m_(args.classes), slots_(args.slots), value_(const_cast<T*>(args.dual) + lane * args.n * args.kept),
-        index_(const_cast<int32_t*>(args.index) + lane * args.n * args.slots) {}
+  DualRows(const InstanceDualArgs<T>& args, int64_t lane)
+      : m_(args.classes), slots_(args.slots), value_(args.dual + lane * args.n * args.kept),
+        index_(args.index + lane * args.n * args.slots) {}
 
   void get(int64_t i, T* x, int64_t padded) const {
     if (!slots_) {
@@ -63,19 +63,19 @@ class DualRows {
   int32_t* index_;
 };
 
-// Args: InstanceDualArgs, or InstanceGapArgs, which can be evaluated and not advanced.
-template <class T, class Set, class Args>
+// A lane without its set: the code of the sets is that of a visit and of the gap.
+template <class T>
 class Lane {
  public:
   // `block`: instances at once. `features` have room for as many.
-  Lane(const Args& args, int64_t lane, Features<T>& features, int64_t block)
+  Lane(const InstanceDualArgs<T>& args, int64_t lane, Features<T>& features, int64_t block)
       : args_(args), lane_(lane), n_(args.n), m_(args.classes), padded_(whole<T>(m_)), block_(block),
         // Not a power of two: the entries of one instance must not fall into one set of the cache.
         stride_(block_ > 1 ? whole<T>(block_) + kWide<T> : 1), features_(features), dual_(args, lane),
-        set_(args.k[lane], args.gamma[lane]), bound_(args.bound + lane * args.n),
-        Z_(padded_ * stride_ + kWide<T>), gram_(block_ > 1 ? block_ * stride_ : 0),
-        changes_(block_ * padded_), z_(padded_), h_(padded_), b_(padded_), x_(padded_), next_(padded_),
-        work_(projection_work(padded_)) {}
+        bound_(args.bound + lane * args.n), Z_(padded_ * stride_ + kWide<T>),
+        gram_(block_ > 1 ? block_ * stride_ : 0), changes_(block_ * padded_), z_(padded_), h_(padded_),
+        b_(padded_), x_(padded_), next_(padded_), work_(projection_work(padded_)) {}
+  virtual ~Lane() = default;
 
   // Epochs until the lane has ended, or as many as the call allows.
   void advance() {
@@ -98,42 +98,13 @@ class Lane {
     features_.finish();
   }
 
-  void evaluate() {
-    double gap = 0, sum = 0, norm = 0;
-    int32_t support = 0;
-    const Poll poll;
-    for (int64_t first = 0; first < n_; first += block_) {
-      const int64_t size = std::min(block_, n_ - first);
-      poll(size * work_of_a_visit());
-      std::vector<int32_t> ids(size);
-      for (int64_t p = 0; p < size; ++p) ids[p] = int32_t(first + p);
-      features_.take(ids.data(), size);
-      features_.scores(Z_.get(), stride_);
-      for (int64_t p = 0; p < size; ++p) {
-        const int64_t i = first + p;
-        if (!(bound_[i] > 0)) continue;
-        dual_.get(i, x_.get(), padded_);
-        if (!margins(i, p)) gap = std::numeric_limits<double>::quiet_NaN();
-        double inner = 0, total = 0;
-        for (int64_t j = 0; j < m_; ++j)
-          if (x_[j] != 0) inner += double(x_[j]) * double(h_[j]), total += double(x_[j]);
-        support += total != 0;
-        if (std::isnan(gap)) continue;
-        // rφ - ⟨x, h⟩ + ½ρ‖x‖² summed is P - D, and ⟨a_i, z_i⟩ = 1ᵀx - ⟨x, h⟩ summed is ‖W‖²
-        const double penalty = set_.penalty(x_.get(), m_, bound_[i]);
-        gap += set_.support(h_.get(), m_, double(bound_[i]), work_.get()) - inner + penalty;
-        sum += total - penalty;
-        norm += total - inner;
-      }
-    }
-    const double dual = sum - norm / 2;
-    args_.gap[lane_] = T(gap);
-    args_.dual_objective[lane_] = T(dual);
-    args_.primal[lane_] = T(dual + gap);
-    args_.support[lane_] = support;
-  }
+  // P, D, their gap and the number of instances with dual variables.
+  virtual void evaluate() = 0;
 
- private:
+ protected:
+  // Of the p-th of the block's `size` instances; the scores from `first` on are kept up to date.
+  virtual void visit(int64_t i, int64_t p, int64_t first, int64_t size, bool estimate) = 0;
+
   // Whether the lane has ended, from the true gap.
   void check(T estimate) {
     evaluate();
@@ -182,7 +153,11 @@ class Lane {
       features_.scores(Z_.get(), stride_);
       if (size > 1) features_.gram(gram_.get(), stride_);
       for (int64_t sweep = 0; sweep < sweeps; ++sweep, poll(size * (size + kVisit) * padded_ / kWide<T>))
-        for (int64_t p = 0; p < size; ++p) visit(ids[p], p, sweep + 1 < sweeps ? 0 : p + 1, size, sweep == 0);
+        for (int64_t p = 0; p < size; ++p) {
+          // Rows of the next block, in any order, come from memory during the visits of this one.
+          if (sweep == 0 && first + block_ + p < count) features_.prefetch(ids[block_ + p]);
+          visit(ids[p], p, sweep + 1 < sweeps ? 0 : p + 1, size, sweep == 0);
+        }
       for (int64_t p = 0; p < size; ++p) {
         T* change = changes_.get() + p * padded_;
         features_.add_row(p, change);
@@ -218,8 +193,123 @@ class Lane {
     return T(total(zero)) == 0;
   }
 
-  // Of the p-th of the block's `size` instances; the scores from `first` on are kept up to date.
-  void visit(int64_t i, int64_t p, int64_t first, int64_t size, bool estimate) {
+  // Makes all of b but its largest entries, as many as there are slots, -inf. Equal ones, of which the
+  // first visits have many, are taken from a class on that differs from instance to instance.
+  void keep_largest(int64_t i) {
+    T* b = b_.get();
+    double* work = work_.get();
+    const int64_t kept = dual_.slots();
+    for (int64_t j = 0; j < m_; ++j) work[j] = double(b[j]);
+    std::nth_element(work, work + (kept - 1), work + m_, std::greater<double>());
+    const T least = T(work[kept - 1]);
+    int64_t equal = kept;
+    for (int64_t j = 0; j < m_; ++j) equal -= b[j] > least;
+    const int64_t start = int64_t(uint64_t(i) * 0x9e3779b97f4a7c15u % uint64_t(m_));
+    for (int64_t s = 0; s < m_; ++s) {
+      T& value = b[s + start < m_ ? s + start : s + start - m_];
+      if (value > least || (value == least && equal-- > 0)) continue;
+      value = -std::numeric_limits<T>::infinity();
+    }
+  }
+
+  // Takes x to next, where that is more than rounding. The entries can be far below the bound of the set,
+  // where the rows of features are long or k is large.
+  void change(int64_t i, int64_t p, int64_t first, int64_t size) {
+    constexpr int N = kWide<T>;
+    T *x = x_.get(), *next = next_.get(), *change = changes_.get() + p * padded_;
+    Wide<T> most{};
+    for (int64_t j = 0; j < padded_; j += N) most = maximum(most, load_wide(next + j));
+    const T tiny = std::numeric_limits<T>::epsilon() * largest<T>(most);
+    bool any = false;
+    for (int64_t j = 0; j < padded_; j += N) {
+      const Wide<T> old = load_wide(x + j), now = load_wide(next + j), step = now - old;
+      // an entry that comes to 0 does so to the bit
+      const auto moved = (step > tiny) | (step < -tiny) | ((now == T(0)) & (old > T(0)));
+      store_wide(next + j, moved ? now : old);
+      any |= nonzero(moved ? wide(T(1)) : Wide<T>{}) != 0;
+    }
+    if (!any) return;
+    dual_.put(i, next);
+    ++changed_;
+    const int64_t y = args_.y[i], start = first / N * N;
+    const T* g = gram_.get() + p * stride_;
+    T total_step = 0;
+    for (int64_t j = 0; j < padded_; j += N) {
+      const Wide<T> step = load_wide(next + j) - load_wide(x + j);
+      unsigned mask = nonzero(step);
+      if (!mask) continue;
+      store_wide(change + j, load_wide(change + j) - step);
+      for (; mask; mask &= mask - 1) {
+        const int64_t l = j + __builtin_ctz(mask);
+        const T s = next[l] - x[l];
+        total_step += s;
+        if (size > 1) add_scaled(-s, g + start, size - start, Z_.get() + l * stride_ + start);
+      }
+    }
+    change[y] += total_step;
+    if (size > 1) add_scaled(total_step, g + start, size - start, Z_.get() + y * stride_ + start);
+  }
+
+  const InstanceDualArgs<T>& args_;
+  int64_t lane_, n_, m_, padded_, block_, stride_;
+  Features<T>& features_;
+  DualRows<T> dual_;
+  const T* bound_;
+  Zeros<T> Z_, gram_, changes_, z_, h_, b_, x_, next_;
+  Zeros<double> work_;
+  double gap_ = 0, objective_ = 0;
+  int32_t changed_ = 0, truncated_ = 0;
+};
+
+template <class T, class Set>
+class LaneOfSet final : public Lane<T> {
+  using Base = Lane<T>;
+  using Base::args_, Base::b_, Base::block_, Base::bound_, Base::dual_, Base::features_, Base::gap_, Base::h_,
+      Base::lane_, Base::m_, Base::n_, Base::next_, Base::objective_, Base::padded_, Base::stride_,
+      Base::truncated_, Base::work_, Base::x_, Base::Z_, Base::change, Base::keep_largest, Base::margins,
+      Base::work_of_a_visit;
+
+ public:
+  LaneOfSet(const InstanceDualArgs<T>& args, int64_t lane, Features<T>& features, int64_t block)
+      : Base(args, lane, features, block), set_(args.k[lane], args.gamma[lane]) {}
+
+  void evaluate() override {
+    double gap = 0, sum = 0, norm = 0;
+    int32_t support = 0;
+    const Poll poll;
+    for (int64_t first = 0; first < n_; first += block_) {
+      const int64_t size = std::min(block_, n_ - first);
+      poll(size * work_of_a_visit());
+      std::vector<int32_t> ids(size);
+      for (int64_t p = 0; p < size; ++p) ids[p] = int32_t(first + p);
+      features_.take(ids.data(), size);
+      features_.scores(Z_.get(), stride_);
+      for (int64_t p = 0; p < size; ++p) {
+        const int64_t i = first + p;
+        if (!(bound_[i] > 0)) continue;
+        dual_.get(i, x_.get(), padded_);
+        if (!margins(i, p)) gap = std::numeric_limits<double>::quiet_NaN();
+        double inner = 0, total = 0;
+        for (int64_t j = 0; j < m_; ++j)
+          if (x_[j] != 0) inner += double(x_[j]) * double(h_[j]), total += double(x_[j]);
+        support += total != 0;
+        if (std::isnan(gap)) continue;
+        // rφ - ⟨x, h⟩ + ½ρ‖x‖² summed is P - D, and ⟨a_i, z_i⟩ = 1ᵀx - ⟨x, h⟩ summed is ‖W‖²
+        const double penalty = set_.penalty(x_.get(), m_, bound_[i]);
+        gap += set_.support(h_.get(), m_, double(bound_[i]), work_.get()) - inner + penalty;
+        sum += total - penalty;
+        norm += total - inner;
+      }
+    }
+    const double dual = sum - norm / 2;
+    args_.gap[lane_] = T(gap);
+    args_.dual_objective[lane_] = T(dual);
+    args_.primal[lane_] = T(dual + gap);
+    args_.support[lane_] = support;
+  }
+
+ private:
+  void visit(int64_t i, int64_t p, int64_t first, int64_t size, bool estimate) override {
     constexpr int N = kWide<T>;
     const int64_t y = args_.y[i];
     const T r = bound_[i], norm2 = args_.squared_norms[i];
@@ -290,110 +380,63 @@ class Lane {
     change(i, p, first, size);
   }
 
-  // Makes all of b but its largest entries, as many as there are slots, -inf. Equal ones, of which the
-  // first visits have many, are taken from a class on that differs from instance to instance.
-  void keep_largest(int64_t i) {
-    T* b = b_.get();
-    double* work = work_.get();
-    const int64_t kept = dual_.slots();
-    for (int64_t j = 0; j < m_; ++j) work[j] = double(b[j]);
-    std::nth_element(work, work + (kept - 1), work + m_, std::greater<double>());
-    const T least = T(work[kept - 1]);
-    int64_t equal = kept;
-    for (int64_t j = 0; j < m_; ++j) equal -= b[j] > least;
-    const int64_t start = int64_t(uint64_t(i) * 0x9e3779b97f4a7c15u % uint64_t(m_));
-    for (int64_t s = 0; s < m_; ++s) {
-      T& value = b[s + start < m_ ? s + start : s + start - m_];
-      if (value > least || (value == least && equal-- > 0)) continue;
-      value = -std::numeric_limits<T>::infinity();
-    }
-  }
-
-  // Takes x to next, where that is more than rounding. The entries can be far below the bound of the set,
-  // where the rows of features are long or k is large.
-  void change(int64_t i, int64_t p, int64_t first, int64_t size) {
-    constexpr int N = kWide<T>;
-    T *x = x_.get(), *next = next_.get(), *change = changes_.get() + p * padded_;
-    Wide<T> most{};
-    for (int64_t j = 0; j < padded_; j += N) most = maximum(most, load_wide(next + j));
-    const T tiny = std::numeric_limits<T>::epsilon() * largest<T>(most);
-    bool any = false;
-    for (int64_t j = 0; j < padded_; j += N) {
-      const Wide<T> old = load_wide(x + j), now = load_wide(next + j), step = now - old;
-      // an entry that comes to 0 does so to the bit
-      const auto moved = (step > tiny) | (step < -tiny) | ((now == T(0)) & (old > T(0)));
-      store_wide(next + j, moved ? now : old);
-      any |= nonzero(moved ? wide(T(1)) : Wide<T>{}) != 0;
-    }
-    if (!any) return;
-    dual_.put(i, next);
-    ++changed_;
-    const int64_t y = args_.y[i], start = first / N * N;
-    const T* g = gram_.get() + p * stride_;
-    T total_step = 0;
-    for (int64_t j = 0; j < padded_; j += N) {
-      const Wide<T> step = load_wide(next + j) - load_wide(x + j);
-      unsigned mask = nonzero(step);
-      if (!mask) continue;
-      store_wide(change + j, load_wide(change + j) - step);
-      for (; mask; mask &= mask - 1) {
-        const int64_t l = j + __builtin_ctz(mask);
-        const T s = next[l] - x[l];
-        total_step += s;
-        if (size > 1) add_scaled(-s, g + start, size - start, Z_.get() + l * stride_ + start);
-      }
-    }
-    change[y] += total_step;
-    if (size > 1) add_scaled(total_step, g + start, size - start, Z_.get() + y * stride_ + start);
-  }
-
-  const Args& args_;
-  int64_t lane_, n_, m_, padded_, block_, stride_;
-  Features<T>& features_;
-  DualRows<T> dual_;
-  Set set_;
-  const T* bound_;
-  Zeros<T> Z_, gram_, changes_, z_, h_, b_, x_, next_;
-  Zeros<double> work_;
-  double gap_ = 0, objective_ = 0;
-  int32_t changed_ = 0, truncated_ = 0;
+  const Set set_;
 };
 
-// f(lane) for the features and the set that the arguments name.
-template <class T, class Args, class F>
-void with_set(const Args& args, int64_t lane, Features<T>& features, int64_t block, F&& f) {
+template <class T>
+std::unique_ptr<Features<T>> features_of(const InstanceDualArgs<T>& args, int64_t lane, int64_t& block) {
+  T* weights = args.weights + lane * args.first * args.second;
+  switch (args.features) {
+#define XMCJAX_FEATURES(name, Class)                                                      \
+  case k##Class:                                                                          \
+    block = Class<T>::kInBlocks ? std::max<int64_t>(1, std::min(args.block, args.n)) : 1; \
+    return std::make_unique<Class<T>>(args, weights, block);
+#include "interface/ids.def"
+    default: throw UnknownId("features", args.features);
+  }
+}
+
+template <class T>
+std::unique_ptr<Lane<T>> lane_of(const InstanceDualArgs<T>& args, int64_t lane, Features<T>& features,
+                                 int64_t block) {
   switch (args.set) {
 #define XMCJAX_SET(name, Class) \
-  case k##Class: return f(Lane<T, Class<T>, Args>(args, lane, features, block));
+  case k##Class: return std::make_unique<LaneOfSet<T, Class<T>>>(args, lane, features, block);
 #include "interface/ids.def"
     default: throw UnknownId("sets", args.set);
   }
 }
-template <class T, class Kind, class Args, class F>
-void with_features(const Args& args, int64_t lane, F&& f) {
-  const int64_t block = Kind::kInBlocks ? std::max<int64_t>(1, std::min(args.block, args.n)) : 1;
-  Kind features(args, const_cast<T*>(args.weights) + lane * args.first * args.second, block);
-  with_set<T>(args, lane, features, block, f);
-}
-template <class T, class Args, class F>
-void with_lane(const Args& args, int64_t lane, F&& f) {
-  switch (args.features) {
-#define XMCJAX_FEATURES(name, Class) \
-  case k##Class: return with_features<T, Class<T>>(args, lane, f);
-#include "interface/ids.def"
-    default: throw UnknownId("features", args.features);
-  }
+
+// What the gap of lanes is worked out from; nothing of it is changed.
+template <class T>
+InstanceDualArgs<T> for_reading(const InstanceGapArgs<T>& args) {
+  InstanceDualArgs<T> all{};
+  all.lanes = args.lanes, all.n = args.n, all.rows = args.rows, all.columns = args.columns;
+  all.first = args.first, all.second = args.second, all.kept = args.kept, all.slots = args.slots;
+  all.classes = args.classes, all.block = args.block, all.features = args.features, all.set = args.set;
+  all.X = args.X, all.csr = args.csr, all.y = args.y, all.squared_norms = args.squared_norms;
+  all.bound = args.bound, all.k = args.k, all.gamma = args.gamma;
+  all.weights = const_cast<T*>(args.weights), all.dual = const_cast<T*>(args.dual);
+  all.index = const_cast<int32_t*>(args.index);
+  all.primal = args.primal, all.dual_objective = args.dual_objective, all.gap = args.gap;
+  all.support = args.support;
+  return all;
 }
 
 }  // namespace
 
 template <class T>
 void instance_dual(const InstanceDualArgs<T>& args, int64_t lane) {
-  with_lane<T>(args, lane, [](auto&& one) { one.advance(); });
+  int64_t block;
+  const auto features = features_of(args, lane, block);
+  lane_of(args, lane, *features, block)->advance();
 }
 template <class T>
 void instance_gap(const InstanceGapArgs<T>& args, int64_t lane) {
-  with_lane<T>(args, lane, [](auto&& one) { one.evaluate(); });
+  const InstanceDualArgs<T> all = for_reading(args);
+  int64_t block;
+  const auto features = features_of(all, lane, block);
+  lane_of(all, lane, *features, block)->evaluate();
 }
 template void instance_dual<float>(const InstanceDualArgs<float>&, int64_t);
 template void instance_dual<double>(const InstanceDualArgs<double>&, int64_t);

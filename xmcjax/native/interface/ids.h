@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <stdexcept>
-#include <string>
 
 namespace xmcjax {
 
@@ -38,9 +37,7 @@ enum FeaturesId : int32_t {
 
 // The caller has other numbers than this library.
 struct UnknownId : std::invalid_argument {
-  UnknownId(const char* list, int64_t id)
-      : std::invalid_argument(std::string("a number of the ") + list + " of ids.def, got " +
-                              std::to_string(id)) {}
+  UnknownId(const char* list, int64_t id);
 };
 
 // `id` if it is below `count`, that of a list.

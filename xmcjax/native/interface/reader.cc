@@ -3,11 +3,17 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <string>
 
 #include "interface/guard.h"
 #include "interface/ids.h"
 
 namespace xmcjax {
+
+UnknownId::UnknownId(const char* list, int64_t id)
+    : std::invalid_argument(std::string("a number of the ") + list + " of ids.def, got " +
+                            std::to_string(id)) {}
+
 namespace {
 
 int64_t count(const Array& array) {
