@@ -150,17 +150,25 @@ class DenseScores(_Scores):
     def __init__(self, problem: Problem, dtype: np.dtype, work: np.dtype, squares: np.ndarray, threads: int):
         super().__init__(problem, dtype, work, squares, threads)
         self._X = np.asarray(problem.op.X).astype(dtype, copy=False)  # type: ignore[union-attr]
+        rows = _BLOCK_NUMBERS // (self.d + 1) // _LEAST_ROWS * _LEAST_ROWS
+        # of a block; where nothing is native all are one
+        self._rows = min(max(rows, _LEAST_ROWS), _MOST_ROWS) if self.native else self.n
         if self.native:
-            rows = _BLOCK_NUMBERS // (self.d + 1) // _LEAST_ROWS * _LEAST_ROWS
-            self._rows = min(max(rows, _LEAST_ROWS), _MOST_ROWS)
             blocks = self._in_blocks(self._X, self.d + 1)
             blocks[:, self.d, :] = self.intercept
             #: X and c for native products
             self.blocks = {"X": blocks, "weight": self._in_blocks(self.weight[:, None], 1)[:, 0]}
 
     def in_blocks(self, P: np.ndarray) -> np.ndarray:
-        """Probabilities [K, n] as native products want them."""
+        """Numbers of the instances [m, n], such as probabilities, as native products want them."""
         return self._in_blocks(P.T, len(P))
+
+    def turned(self, Q: np.ndarray) -> np.ndarray:
+        """X Q for Q [d+1, d+1], likewise."""
+        XQ = self._X.astype(self.work, copy=False) @ Q[:-1]
+        if self.intercept:
+            XQ += Q[-1]
+        return self._in_blocks(XQ, self.d + 1)
 
     def solve(self, P: np.ndarray, **given: Any) -> None:
         """Conjugate gradients at probabilities P, natively; `given` are the other fields of the call."""
@@ -214,14 +222,16 @@ class DenseScores(_Scores):
         rows = max(_PART // max(numbers, 1), _MOST_ROWS)
         return [slice(first, first + rows) for first in range(0, self.n, rows)]
 
-    def hessian(self, P: np.ndarray) -> Hessian:
-        """The product at probabilities P, with V [K, d+1]."""
+    def hessian(self, P: np.ndarray, turned: np.ndarray | None = None) -> Hessian:
+        """The product at probabilities P, with V [K, d+1]; of what :meth:`turned` made where it is given."""
         V, out = (np.empty((len(P), self.d + 1), self.work) for _ in range(2))
         if self.native:
             given = dict(**self.blocks, P=self.in_blocks(P), V=V, threads=self.threads, out=out)
+            if turned is not None:
+                given["X"] = turned
             return Hessian(V, out, native.InPlace("softmax_hessian", **given))
         P, c = P.astype(self.work), self.of_rows(self.weight.astype(self.work))
-        X = self.rows(slice(None), np.ones(self.n, self.work))
+        X = self.rows(slice(None), np.ones(self.n, self.work)) if turned is None else turned[0].T
 
         def plain():
             U = V @ X.T
