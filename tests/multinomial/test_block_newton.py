@@ -400,11 +400,41 @@ def test_conjugate_gradients_in_a_basis_are_those_outside(dtype, twins):
 
 
 @pytest.mark.parametrize("size", [5, 64, 65])
-def test_inverses_of_any_size(size):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_inverses_of_any_size(size, dtype):
     rng = np.random.default_rng(0)
     A = rng.normal(size=(size, 2 * size))
     A = A @ A.T
-    inverse = preconditioners._inverse(A.copy())
+    inverse = preconditioners._inverse(A.copy(), np.dtype(dtype))
     assert inverse is not None
-    np.testing.assert_allclose(inverse @ A, np.eye(size), atol=1e-8)
-    assert preconditioners._inverse(A - 1e3 * size * np.eye(size)) is None
+    np.testing.assert_allclose(inverse @ A, np.eye(size), atol=1e-8 if dtype == np.float64 else 1e-4)
+    assert preconditioners._inverse(A - 1e3 * size * np.eye(size), np.dtype(dtype)) is None
+
+
+@pytest.mark.parametrize("slopes", [(-1.0, 1.0), (-1.0, 40.0), (-1e-3, 5.0)])
+def test_a_slope_between_two_is_found_about_0(slopes):
+    """Of a cubic with these slopes and curvatures exactly, and never at an end."""
+    low = block_newton._OnALine(0.5, slopes[0], 0.3)
+    high = block_newton._OnALine(2.5, slopes[1], 0.9)
+    t = block_newton._between(low, high)
+    assert 0.5 < t < 2.5
+    u = (t - 0.5) / 2
+    # Hermite's cubic of the slopes
+    slope = (
+        (1 + 2 * u) * (1 - u) ** 2 * low.slope
+        + u * (1 - u) ** 2 * 2 * low.curvature
+        + u * u * (3 - 2 * u) * high.slope
+        + u * u * (u - 1) * 2 * high.curvature
+    )
+    assert abs(slope) <= 1e-4 * slopes[1] or u == pytest.approx(block_newton._EDGE)
+    beyond = block_newton._between(low, block_newton._OnALine(np.inf, np.inf, 0.0))
+    assert 0.5 < beyond <= 1.0
+
+
+def test_diagonals_where_all_classes_are_alike():
+    for twins in (False, True):
+        scores, *_ = _scores("csr", np.float64, twins=twins)
+        P = np.full((scores.n, 7), 1 / 7)
+        one, other = (f(scores, P, 0.3) for f in (preconditioners.diagonal, preconditioners.uniform_diagonal))
+        r = np.random.default_rng(1).normal(size=(41, 7))
+        np.testing.assert_allclose(one(r), other(r), rtol=1e-10)

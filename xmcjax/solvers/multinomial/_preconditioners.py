@@ -172,6 +172,8 @@ _ROWS_PER_FEATURE, _LEAST_ROWS = 3, 768
 _BIAS = 1e-9
 # A matrix of so many rows NumPy inverts as fast as LAPACK's own calls, which are imported first.
 _SMALL = 64
+# The rounding of a trace in float32, of the least number on the diagonal at most.
+_OF_ROUNDING = 0.1
 # Of the rows that tell which curvatures are large.
 _SAMPLE = 1000
 
@@ -188,7 +190,7 @@ def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Precond
     """
     A = gram / K
     _regularise(A, scores, l2)
-    inverse = _inverse(A)
+    inverse = _inverse(A, scores.work)
     if inverse is None:
         return diagonal(scores, np.full((K, scores.n), 1 / K, scores.work), l2)
     return Preconditioner(scores, lambda r: centred((r @ inverse).astype(scores.work), 0))
@@ -222,7 +224,7 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
         A = weighted_gram(scores, w[rows], rows)
         A += max(float(w.sum() - w[rows].sum()), 0.0) / mass * gram
         _regularise(A, scores, l2)
-        block = _inverse(A)
+        block = _inverse(A, scores.work)
         if block is None:
             return diagonal(scores, P, l2)
         inverse[k] = block
@@ -242,22 +244,36 @@ def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Pr
     return Preconditioner(scores, lambda r: centred(inverse * r, scores.axis))
 
 
-def _inverse(A: np.ndarray) -> np.ndarray | None:
-    """Of a symmetric matrix, which is overwritten; None where it is not positive definite after rounding."""
+def uniform_diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Preconditioner:
+    """The same where all classes have the same probabilities, as at W = 0."""
+    if not (scores.native and isinstance(scores, SparseScores)):
+        return diagonal(scores, P, l2)
+    inverse = scores.native_diagonal(P[:, :1].copy(), l2, _BIAS * float(scores.weight.sum()))
+    return Diagonal(scores, np.repeat(inverse, P.shape[1], axis=1))
+
+
+def _inverse(A: np.ndarray, work: np.dtype) -> np.ndarray | None:
+    """Of a symmetric matrix, overwritten, for products in `work`; None where rounding leaves none."""
     if len(A) <= _SMALL:
         try:
             half = np.linalg.inv(np.linalg.cholesky(A))
         except np.linalg.LinAlgError:
             return None
         return half.T @ half if np.all(np.isfinite(half)) else None
-    import scipy.linalg.lapack  # which takes a twentieth of a second
+    import scipy.linalg.lapack as lapack  # which takes a twentieth of a second
 
-    factor, wrong = scipy.linalg.lapack.dpotrf(A, lower=1, overwrite_a=1)
-    if wrong or not np.all(np.isfinite(factor)):
+    # half of the time in float32, where what is added to the diagonal is no rounding beside the rest
+    rounding = float(np.finfo(np.float32).eps) * float(np.trace(A))
+    narrow = work == np.float32 and rounding < _OF_ROUNDING * float(A.diagonal().min())
+    factorise, invert = (lapack.spotrf, lapack.spotri) if narrow else (lapack.dpotrf, lapack.dpotri)
+    factor, wrong = factorise(A.astype(np.float32) if narrow else A, lower=1, clean=1, overwrite_a=1)
+    if wrong or not np.all(np.isfinite(factor.diagonal())):
         return None
-    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-    lower = np.tril(lower)
-    return lower + np.tril(lower, -1).T
+    # the upper half of the factor is 0 and stays so
+    lower, _ = invert(factor, lower=1, overwrite_c=1)
+    whole = lower + lower.T
+    whole[np.diag_indices(len(whole))] /= 2
+    return whole if np.all(np.isfinite(whole)) else None
 
 
 def gram(scores: DenseScores) -> np.ndarray:

@@ -64,7 +64,8 @@ class _Scores:
         self.intercept = problem.intercept
         self._unit = bool(np.all(self.weight == 1))
         rows = np.arange(self.n)
-        self._own = (self.y, rows) if self.axis == 0 else (rows, self.y)
+        #: of the scores of the rows' own classes, in order of memory
+        self._own = self.y * np.intp(self.n) + rows if self.axis == 0 else rows * problem.classes + self.y
         self.native = native.available()
         #: where the weights are and where the intercepts
         self.lead: tuple = (
@@ -106,14 +107,14 @@ class _Scores:
         mass = P.sum(axis=axis, keepdims=True)
         P /= mass
         mean = (P * U).sum(axis=axis)
-        losses = (top.ravel() - Z[self._own]) + np.log(mass.ravel())
+        losses = (top.ravel() - Z.ravel()[self._own]) + np.log(mass.ravel())
         spread = (P * U * U).sum(axis=axis) - mean * mean
-        return Along(P, float(c @ losses), float(c @ (mean - U[self._own])), float(c @ spread))
+        return Along(P, float(c @ losses), float(c @ (mean - U.ravel()[self._own])), float(c @ spread))
 
     def slope(self, P: np.ndarray) -> np.ndarray:
         """c (P − Y), by which the losses grow with the scores."""
         R = P.copy() if self._unit else P * self.of_rows(self.weight)
-        R[self._own] -= self.weight
+        R.ravel()[self._own] -= self.weight
         return R
 
     def at_zero(self, K: int) -> tuple[np.ndarray, Along]:
@@ -126,12 +127,13 @@ class _Scores:
         """Xᵀ c (P − Y), by which the losses grow with the weights; P is as before when it returns."""
         if not self._unit:
             return self.transposed(self.slope(P))
-        own = P[self._own]
+        flat = P.reshape(-1)
+        own = flat[self._own]
         try:
-            P[self._own] = own - 1
+            flat[self._own] = own - 1
             return self.transposed(P)
         finally:
-            P[self._own] = own
+            flat[self._own] = own
 
 
 class DenseScores(_Scores):
@@ -377,7 +379,11 @@ def _squares(op) -> np.ndarray:
     """‖x_i‖² in float64, [n]."""
     if isinstance(op, linops.Dense):
         X = np.asarray(op.X)
-        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        rows, found = max(_BLOCK_NUMBERS // max(X.shape[1], 1), 1), np.empty(len(X))
+        for first in range(0, len(X), rows):
+            A = X[first : first + rows].astype(np.float64)
+            np.einsum("ij,ij->i", A, A, out=found[first : first + rows])
+        return found
     return squared_norms(op.to_scipy().astype(np.float64))
 
 

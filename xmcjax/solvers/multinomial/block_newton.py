@@ -32,21 +32,25 @@ from xmcjax.solvers.multinomial._state import HParams, State, starting_weights_o
 
 # CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these;
 # with one basis for all classes, where a step takes dozens of products with the Hessian, between larger ones.
-_FORCING, _FORCING_OF_A_BASIS = (0.1, 0.3), (0.3, 0.5)
+_FORCING, _FORCING_OF_A_BASIS = (0.1, 0.2), (0.3, 0.5)
 MAX_CG = 250
 # Tolerance below which scores in float32 do not do where X has float64.
 _PRECISE = 1e-5
 # A step is accepted at this part of the first slope, and of the fall that the slope promises.
 _SLOPE, _ARMIJO = 0.25, 1e-4
 _MOST_TRIALS = 40
+# The root of a cubic is found so exactly, and is so far from the ends of its interval at least.
+_HALVINGS, _EDGE = 20, 0.02
 # Of the norm of the gradient, by a step whose fall is lost in rounding.
 _FALL = 0.9
 # Whole blocks and a basis are made anew where a direction took as many products with the Hessian as they cost
 # at least, and so many times those of the first direction with them.
 _WORN = 2.0
+# Directions for which a diagonal is kept.
+_KEPT = 2
 # A run may have converged where ½ ∇Gᵀ M ∇G, with M the preconditioner, is so much less than is wanted; and a
-# quarter of that is what CG leaves at most where it would go on.
-_SAFETY, _LEFT = 4.0, 0.25
+# part of that is what CG leaves at most where it would go on.
+_SAFETY, _LEFT = 4.0, 0.5
 # λ of the first steps without whole blocks, over Σ_i c_i ‖x_i‖².
 _LARGER = tuple(8e-5 * part for part in (1.0, 1.0, 1.0, 0.3, 0.1, 0.03))
 # Whole blocks take so many numbers at most, and cost as much as so many products with the Hessian at most.
@@ -72,6 +76,36 @@ class RightSide(NamedTuple):
     norm: float  #: ‖∇G‖
     square: float  #: ‖W‖²
     pressed: float  #: rᵀM r for the preconditioner M at hand, nan without one
+
+
+class _OnALine(NamedTuple):
+    """G along a direction."""
+
+    t: float
+    slope: float
+    curvature: float
+
+
+def _between(low: _OnALine, high: _OnALine) -> float:
+    """Where the slope is about 0, that of `low` being below it and that of `high`, where it is finite, above.
+
+    The slope between both is the cubic with their slopes and curvatures; beyond one it is a line, at most as
+    far again.
+    """
+    if not np.isfinite(high.t):
+        further = low.t - low.slope / low.curvature if low.curvature > 0 else np.inf
+        return min(max(further, low.t), 2 * low.t) if further > low.t else 2 * low.t
+    h = high.t - low.t
+    rise = high.slope - low.slope
+    # s(u) = a + b u + c u² + e u³ for t = low + h u
+    a, b = low.slope, h * low.curvature
+    e = b + h * high.curvature - 2 * rise
+    c = rise - b - e
+    under, over = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        u = (under + over) / 2
+        under, over = (u, over) if a + u * (b + u * (c + u * e)) < 0 else (under, u)
+    return low.t + h * min(max(u, _EDGE), 1 - _EDGE)
 
 
 def _quiet() -> np.errstate:
@@ -319,9 +353,11 @@ class Host:
             return
         scores = self._scores
         if self._gram is None:
-            self._preconditioner = self._of_a_basis(point, l2)
-            if self._preconditioner is None:
-                self._preconditioner = _preconditioners.diagonal(scores, self._narrow(point), l2)
+            found = self._of_a_basis(point, l2)
+            if found is None:
+                self._diagonal(point, l2, l2 if made is None else made[1])
+            else:
+                self._preconditioner = found
         elif not isinstance(scores, DenseScores):
             raise AssertionError("whole blocks are those of dense features")
         elif self._at_zero and self._preconditioner is None:
@@ -330,6 +366,14 @@ class Host:
         elif self._preconditioner is None or self._uniform or self._worn(self._cost_of_blocks()):
             self._preconditioner = _preconditioners.blocks(scores, self._narrow(point), l2, self._gram)
             self._products, self._uniform = [], False
+
+    def _diagonal(self, point: Point, l2: float, before: float) -> None:
+        """Makes a diagonal, which costs about a product with the Hessian, where the last one is old."""
+        old = self._preconditioner is None or self._uniform or len(self._products) >= _KEPT or l2 != before
+        if old:
+            self._uniform, self._products = self._at_zero, []
+            make = _preconditioners.uniform_diagonal if self._at_zero else _preconditioners.diagonal
+            self._preconditioner = make(self._scores, self._narrow(point), l2)
 
     def _of_a_basis(self, point: Point, l2: float) -> _preconditioners.Preconditioner | None:
         """That of one basis for all classes; None where it would not pay, or rounding leaves none."""
@@ -378,23 +422,20 @@ class Host:
         if -slope <= rounding:
             whole = self._point_at(point, V, U, scores.along(point.Z, U, 1.0, P))
             return whole if self._right_side(whole, l2).norm <= _FALL * right.norm else None
-        t, low, high = 1.0, 0.0, np.inf
+        t, low, high = 1.0, _OnALine(0.0, slope, -slope), _OnALine(np.inf, np.inf, 0.0)
         for _ in range(_MOST_TRIALS):
             now = scores.along(point.Z, U, t, P)
             fall = l2 * t * (wd + t / 2 * dd) + now.value - point.now.value
-            along = l2 * (wd + t * dd) + now.slope
-            if abs(along) <= _SLOPE * abs(slope) and fall <= _ARMIJO * t * slope + rounding:
+            here = _OnALine(t, l2 * (wd + t * dd) + now.slope, l2 * dd + now.curvature)
+            if abs(here.slope) <= _SLOPE * abs(slope) and fall <= _ARMIJO * t * slope + rounding:
                 if t != 1:
                     V = point.V + t * direction
                     U *= U.dtype.type(t)
                 moved = self._point_at(point, V, U, now)
                 self._spare = point.now.P, point.Z
                 return moved
-            low, high = (t, high) if along < 0 else (low, t)
-            curvature = l2 * dd + now.curvature
-            t -= along / curvature if curvature > 0 else -t
-            if not low < t < high:
-                t = (low + high) / 2 if np.isfinite(high) else 2 * low
+            low, high = (here, high) if here.slope < 0 else (low, here)
+            t = _between(low, high)
         return None
 
     def _whole_step(self, point: Point, direction: np.ndarray) -> tuple[np.ndarray, float, float]:
