@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import multinomial as helpers
-from tests.support.internals import preconditioners
+from tests.support.internals import kronecker, preconditioners
 from tests.support.problems import needs_native
 from xmcjax import native
 from xmcjax.solvers import Status, multinomial
@@ -325,14 +325,14 @@ def test_products_in_parts_are_those_in_one(monkeypatch):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("lam", [1.0, 0.1])
 def test_dense_features_for_which_blocks_cost_too_much(dtype, lam, monkeypatch):
-    """A Kronecker product takes their place, where the diagonal takes many more steps."""
+    """One basis takes their place, where the diagonal takes many more steps."""
     monkeypatch.setattr(block_newton, "_MOST_NUMBERS", 50 * 50)
     rng = np.random.default_rng(0)
     y = rng.integers(0, 12, 600)
     turned = np.linalg.qr(rng.normal(size=(40, 40)))[0]
     X = 0.3 * rng.normal(size=(12, 40))[y] + rng.normal(size=(600, 40)) * np.geomspace(0.05, 3, 40) @ turned
     problem, hp = helpers.problem(X.astype(dtype), y, lam, intercept=True), multinomial.HParams(1e-6, 200)
-    monkeypatch.setattr(block_newton.Host, "_factors_pay", lambda host: False)
+    monkeypatch.setattr(block_newton.Host, "_cost_of_a_basis", lambda host: np.inf)
     plain = multinomial.run(problem, "block_newton", hp)
     monkeypatch.undo()
     monkeypatch.setattr(block_newton, "_MOST_NUMBERS", 50 * 50)
@@ -342,29 +342,99 @@ def test_dense_features_for_which_blocks_cost_too_much(dtype, lam, monkeypatch):
     assert solution.history[-1].inner < 0.7 * plain.history[-1].inner
 
 
-def test_factors_are_the_hessian_where_all_rows_have_the_same_probabilities():
+def test_a_basis_has_the_hessian_where_all_rows_have_the_same_probabilities():
     scores, *_ = _scores("dense", np.float64)
     p = np.random.default_rng(1).dirichlet(np.ones(7))
     P = np.tile(p[:, None], (1, scores.n))
     r = np.random.default_rng(2).normal(size=(7, 41))
     r -= r.mean(axis=0)
-    found = preconditioners.factors(scores, P)
+    basis = kronecker.basis(scores, P)
+    assert basis is not None
+    found = kronecker.kronecker(scores, P, basis, 0.3)
     assert found is not None
-    z = preconditioners.kronecker(scores, found, 0.3)(r)
+    z = found(r)
     hessian = scores.hessian(P)
     hessian.V[:] = z
     hessian.product()
     np.testing.assert_allclose(hessian.out + 0.3 * z, r, atol=1e-8)
     P[0, 0] = np.nan
-    assert preconditioners.factors(scores, P) is None
+    assert kronecker.basis(scores, P) is None
+    assert kronecker.kronecker(scores, P, basis, 0.3) is None
+
+
+@pytest.mark.parametrize("twins", [False, True])
+def test_a_basis_has_the_diagonal_of_the_hessian(twins):
+    scores, *_ = _scores("dense", np.float64, twins=twins)
+    P = np.ascontiguousarray(np.random.default_rng(1).dirichlet(np.full(7, 0.5), scores.n).T)
+    basis = kronecker.basis(scores, P)
+    assert basis is not None
+    made = kronecker.kronecker(scores, P, basis, 0.3)
+    assert made is not None
+    hessian = scores.hessian(P)
+    for k in (0, 3, 6):
+        for j in (0, 20, 40):
+            hessian.V[:] = np.outer(made._E[:, k], basis.Q[:, j])
+            hessian.product()
+            assert 1 / made._inverse[k, j] == pytest.approx(np.vdot(hessian.V, hessian.out) + 0.3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("twins", [False, True])
+def test_conjugate_gradients_in_a_basis_are_those_outside(dtype, twins):
+    scores, *_ = _scores("dense", dtype, twins=twins)
+    rng = np.random.default_rng(1)
+    P = np.ascontiguousarray(rng.dirichlet(np.full(7, 0.5), scores.n).T.astype(dtype))
+    right = rng.normal(size=(7, 41)).astype(dtype)
+    right -= right.mean(axis=0)
+    basis = kronecker.basis(scores, P)
+    assert basis is not None
+    made = kronecker.kronecker(scores, P, basis, 0.3)
+    assert made is not None
+    outside = preconditioners.Preconditioner(scores, made)
+    Stop, close = preconditioners.Stop, 2e-3 if dtype == np.float32 else 1e-8
+    for stop in (Stop(1e-2, 0.0), Stop(0.0, np.inf), Stop(-1.0, -1.0, 1e-1, 3e-1)):
+        one, other = (M.solve(P, right.copy(), 0.3, stop, 250) for M in (made, outside))
+        assert one.products == other.products
+        assert one.fall == pytest.approx(other.fall, rel=1e-3)
+        np.testing.assert_allclose(one.x, other.x, rtol=0, atol=close * float(np.max(np.abs(other.x))))
 
 
 @pytest.mark.parametrize("size", [5, 64, 65])
-def test_inverses_of_any_size(size):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_inverses_of_any_size(size, dtype):
     rng = np.random.default_rng(0)
     A = rng.normal(size=(size, 2 * size))
     A = A @ A.T
-    inverse = preconditioners._inverse(A.copy())
+    inverse = preconditioners._inverse(A.copy(), np.dtype(dtype))
     assert inverse is not None
-    np.testing.assert_allclose(inverse @ A, np.eye(size), atol=1e-8)
-    assert preconditioners._inverse(A - 1e3 * size * np.eye(size)) is None
+    np.testing.assert_allclose(inverse @ A, np.eye(size), atol=1e-8 if dtype == np.float64 else 1e-4)
+    assert preconditioners._inverse(A - 1e3 * size * np.eye(size), np.dtype(dtype)) is None
+
+
+@pytest.mark.parametrize("slopes", [(-1.0, 1.0), (-1.0, 40.0), (-1e-3, 5.0)])
+def test_a_slope_between_two_is_found_about_0(slopes):
+    """Of a cubic with these slopes and curvatures exactly, and never at an end."""
+    low = block_newton._OnALine(0.5, slopes[0], 0.3)
+    high = block_newton._OnALine(2.5, slopes[1], 0.9)
+    t = block_newton._between(low, high)
+    assert 0.5 < t < 2.5
+    u = (t - 0.5) / 2
+    # Hermite's cubic of the slopes
+    slope = (
+        (1 + 2 * u) * (1 - u) ** 2 * low.slope
+        + u * (1 - u) ** 2 * 2 * low.curvature
+        + u * u * (3 - 2 * u) * high.slope
+        + u * u * (u - 1) * 2 * high.curvature
+    )
+    assert abs(slope) <= 1e-4 * slopes[1] or u == pytest.approx(block_newton._EDGE)
+    beyond = block_newton._between(low, block_newton._OnALine(np.inf, np.inf, 0.0))
+    assert 0.5 < beyond <= 1.0
+
+
+def test_diagonals_where_all_classes_are_alike():
+    for twins in (False, True):
+        scores, *_ = _scores("csr", np.float64, twins=twins)
+        P = np.full((scores.n, 7), 1 / 7)
+        one, other = (f(scores, P, 0.3) for f in (preconditioners.diagonal, preconditioners.uniform_diagonal))
+        r = np.random.default_rng(1).normal(size=(41, 7))
+        np.testing.assert_allclose(one(r), other(r), rtol=1e-10)

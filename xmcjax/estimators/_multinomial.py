@@ -94,8 +94,8 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         >>> model = MultinomialLogisticRegression(C=10.0).fit(X, ["up", "up", "right", "right", "none"])
         >>> model.predict([[1, 0.1]])
         array(['right'], dtype='<U5')
-        >>> model.predict_proba([[1, 0.1]]).round(2)
-        array([[0.07, 0.89, 0.04]])
+        >>> model.predict_proba([[1, 0.1]]).round(1)
+        array([[0.1, 0.9, 0. ]])
     """
 
     _system = "multinomial"

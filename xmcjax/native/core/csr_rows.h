@@ -125,12 +125,19 @@ inline void row_dot_tiles(const Csr<T>& X, int64_t i, const T* V, int64_t apart,
 
 // The rows of X V, with any number of lanes. The last tile begins before the end of the one before where lanes do not
 // fill it, and works out its lanes once more: their sums are the same.
+//
+// Rows of a V that is larger than the nearest caches are asked for some entries ahead: a row of X has few, and each
+// tile of it would wait for its own parts of V.
 template <class T>
 class RowProducts {
   static constexpr int kTile = kLanes<T>;
+  static constexpr int64_t kNear = int64_t(1) << 19;  // bytes
+  static constexpr int64_t kAhead = 16;  // entries
+  static constexpr int64_t kLine = 64 / sizeof(T);
 
  public:
-  RowProducts(const T* V, int64_t rows, int64_t lanes) : V_(V), lanes_(lanes) {
+  RowProducts(const T* V, int64_t rows, int64_t lanes)
+      : V_(V), lanes_(lanes), far_(rows * lanes * int64_t(sizeof(T)) > kNear && lanes >= kTile) {
     if (lanes >= kTile || lanes == 1) return;
     padded_.assign(rows * kTile, T(0));
     for (int64_t j = 0; j < rows; ++j)
@@ -139,6 +146,7 @@ class RowProducts {
 
   // out[0:lanes] = Σ_k value[k] V[column[k]] of row i
   void operator()(const Csr<T>& X, int64_t i, T* out) const {
+    if (far_) ask(X, i);
     if (lanes_ == 1) {
       *out = row_dot_lane(X, i, V_, 1);
     } else if (lanes_ < kTile) {
@@ -155,8 +163,18 @@ class RowProducts {
   }
 
  private:
+  void ask(const Csr<T>& X, int64_t i) const {
+    const int64_t last = X.offset[i + 1] + kAhead < X.offset[X.n] ? X.offset[i + 1] + kAhead : X.offset[X.n];
+    for (int64_t k = X.offset[i] + kAhead; k < last; ++k) {
+      const T* v = V_ + X.column[k] * lanes_;
+      for (int64_t j = 0; j < lanes_; j += kLine) __builtin_prefetch(v + j);
+      __builtin_prefetch(v + lanes_ - 1);
+    }
+  }
+
   const T* V_;
   int64_t lanes_;
+  bool far_;
   Array<T> padded_;
 };
 

@@ -27,6 +27,14 @@ void summed(int64_t n, int64_t threads, int64_t count, double* sums, F&& f) {
   for (size_t p = 0; p < parts.size(); ++p) sums[p % size_t(count)] += parts[p];
 }
 
+// The `count` sums of a kernel over pieces of the rows.
+template <class Args>
+void run_summed(const Args& args, int64_t n, int64_t count,
+                void (*kernel)(const Args&, int64_t, int64_t, double*)) {
+  summed(n, args.threads, count, args.sums,
+         [&](int64_t first, int64_t last, double* sums) { kernel(args, first, last, sums); });
+}
+
 template <class Args>
 void check_rows(const Args& args, const std::string& call) {
   if (args.rows % kHessianTile) throw BadArgument(call + ": expected rows in a multiple of 64");
@@ -144,33 +152,25 @@ XMCJAX_RUNS(SoftmaxDiagonalArgs)
 
 template <class T>
 void run(SoftmaxRightSideArgs<T>& args) {
-  summed(args.rows, args.threads, 3, args.sums, [&](int64_t first, int64_t last, double* sums) {
-    kernels<T>().softmax_right_side(args, first, last, sums);
-  });
+  run_summed(args, args.rows, 3, kernels<T>().softmax_right_side);
 }
 XMCJAX_RUNS(SoftmaxRightSideArgs)
 
 template <class T>
 void run(SoftmaxMovedArgs<T>& args) {
-  summed(args.rows, args.threads, 2, args.sums, [&](int64_t first, int64_t last, double* sums) {
-    kernels<T>().softmax_moved(args, first, last, sums);
-  });
+  run_summed(args, args.rows, 2, kernels<T>().softmax_moved);
 }
 XMCJAX_RUNS(SoftmaxMovedArgs)
 
 template <class T>
 void run(SoftmaxAlongArgs<T>& args) {
-  summed(args.n, args.threads, 3, args.sums, [&](int64_t first, int64_t last, double* sums) {
-    kernels<T>().softmax_along(args, first, last, sums);
-  });
+  run_summed(args, args.n, 3, kernels<T>().softmax_along);
 }
 XMCJAX_RUNS(SoftmaxAlongArgs)
 
 template <class T>
 void run(SoftmaxAlongByClassArgs<T>& args) {
-  summed(args.n, args.threads, 3, args.sums, [&](int64_t first, int64_t last, double* sums) {
-    kernels<T>().softmax_along_by_class(args, first, last, sums);
-  });
+  run_summed(args, args.n, 3, kernels<T>().softmax_along_by_class);
 }
 XMCJAX_RUNS(SoftmaxAlongByClassArgs)
 

@@ -24,6 +24,29 @@ struct Columns {
   alignas(64) T top[kAtHand], mass[kAtHand], first[kAtHand], second[kAtHand], own[kAtHand], along[kAtHand];
 };
 
+// Σ c log s: one logarithm for the product of many s ≥ 1 with the same c.
+class Logarithms {
+ public:
+  void add(double c, double s) {
+    if (c != c_ || product_ > kLarge) end(), c_ = c;
+    product_ *= s;
+  }
+  double sum() {
+    end();
+    return sum_;
+  }
+
+ private:
+  static constexpr double kLarge = 1e150;
+
+  void end() {
+    sum_ += c_ * std::log(product_);
+    product_ = 1;
+  }
+
+  double product_ = 1, c_ = 0, sum_ = 0;
+};
+
 }  // namespace
 
 // U = X p + 1 bᵀ, and c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p
@@ -74,6 +97,7 @@ template <class T>
 void softmax_along(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, double* sums) {
   const int64_t m = a.classes;
   const T never = -std::numeric_limits<T>::infinity();
+  Logarithms logarithms;
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
     poll(kExponential * m);
@@ -93,18 +117,21 @@ void softmax_along(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, do
     });
     const double sum = total(mass), mean = total(one) / sum, c = a.weight[i];
     const T own = z[a.y[i]] + a.t * u[a.y[i]];
-    sums[0] += c * ((double(highest) - double(own)) + std::log(sum));
+    sums[0] += c * (double(highest) - double(own));
+    logarithms.add(c, sum);
     sums[1] += c * (mean - double(u[a.y[i]]));
     sums[2] += c * (total(two) / sum - mean * mean);
     const T scale = T(1 / sum);
     each_wide<T>(
         m, [&](int64_t j, int64_t count) { store_some(p + j, count, scale * load_some(p + j, count)); });
   }
+  sums[0] += logarithms.sum();
 }
 
 template <class T>
 void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, int64_t last, double* sums) {
   Columns<T> s;
+  Logarithms logarithms;
   const Poll poll;
   for (int64_t i = first; i < last; i += kAtHand) {
     const int64_t width = last - i < kAtHand ? last - i : kAtHand;
@@ -140,7 +167,8 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
     }
     for (int64_t j = 0; j < width; ++j) {
       const double sum = s.mass[j], mean = s.first[j] / sum, c = a.weight[i + j];
-      sums[0] += c * ((double(s.top[j]) - double(s.own[j])) + std::log(sum));
+      sums[0] += c * (double(s.top[j]) - double(s.own[j]));
+      logarithms.add(c, sum);
       sums[1] += c * (mean - double(s.along[j]));
       sums[2] += c * (s.second[j] / sum - mean * mean);
       s.mass[j] = T(1 / sum);
@@ -152,6 +180,7 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
       });
     }
   }
+  sums[0] += logarithms.sum();
 }
 
 #define XMCJAX_BOTH(T)                                                                        \

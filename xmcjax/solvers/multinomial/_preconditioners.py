@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xmcjax import native
-from xmcjax.solvers.multinomial._scores import DenseScores, SparseScores
+from xmcjax.solvers.multinomial._scores import DenseScores, Hessian, SparseScores
 
 
 class Stop(NamedTuple):
@@ -31,6 +31,59 @@ class Direction(NamedTuple):
     x: np.ndarray  #: M r where that is enough
     products: int  #: with the Hessian
     fall: float  #: rᵀx of r as it was given: twice what the model of G falls by, where the residual is 0
+
+
+def conjugate_gradients(
+    hessian: Hessian,
+    apply: Callable[[np.ndarray], np.ndarray],
+    r: np.ndarray,
+    ridged: Callable[[np.ndarray, np.ndarray], None],
+    residual: Callable[[], tuple[float, float]],
+    stop: Stop,
+    max_steps: int,
+) -> Direction:
+    """(H + λ) x = r.
+
+    Args:
+        hessian: products with H.
+        apply: z = M r.
+        r: the right side, which becomes the residual.
+        ridged: ``(p, q)``: q += λ p.
+        residual: ‖r‖² of the weights and Σ |r| of the intercepts.
+        stop: when they end.
+        max_steps: products with H at most.
+    """
+    x, z, p, q, narrow = np.zeros_like(r), apply(r), hessian.V, hessian.out, r.dtype.type
+    rz = float(np.vdot(r, z))
+    most, products, fall = max(stop.part * rz, stop.least), 0, 0.0
+
+    def enough() -> bool:
+        if rz <= most or stop.weights < 0:
+            return rz <= most
+        weights, intercepts = residual()
+        return weights <= stop.weights and intercepts <= stop.intercepts
+
+    if enough():
+        return Direction(z, 0, rz)
+    p[:] = z
+    while products < max_steps and rz > 0:
+        hessian.product()
+        products += 1
+        ridged(p, q)
+        along = float(np.vdot(p, q))
+        if not along > 0:
+            break
+        before, step = rz, narrow(rz / along)
+        fall += before / along * before
+        x += step * p
+        r -= step * q
+        z = apply(r)
+        rz = float(np.vdot(r, z))
+        if enough():
+            break
+        p *= narrow(rz / before)
+        p += z
+    return Direction(x, products, fall)
 
 
 class Preconditioner:
@@ -57,37 +110,15 @@ class Preconditioner:
             stop: when they end.
             max_steps: products with H at most.
         """
-        lead, last = self._scores.lead, self._scores.last
-        hessian, narrow = self._scores.hessian(P), self._scores.work.type
-        x, z, p, q = np.zeros_like(r), self._apply(r), hessian.V, hessian.out
-        rz = float(np.vdot(r, z))
-        most, products, fall = max(stop.part * rz, stop.least), 0, 0.0
+        lead, last, narrow = self._scores.lead, self._scores.last, self._scores.work.type
 
-        def enough() -> bool:
-            small = stop.weights >= 0 and float(np.vdot(r[lead], r[lead])) <= stop.weights
-            return rz <= most or (small and float(np.abs(r[last]).sum()) <= stop.intercepts)
-
-        if enough():
-            return Direction(z, 0, rz)
-        p[:] = z
-        while products < max_steps and rz > 0:
-            hessian.product()
-            products += 1
+        def ridged(p: np.ndarray, q: np.ndarray) -> None:
             q[lead] += narrow(ridge) * p[lead]
-            along = float(np.vdot(p, q))
-            if not along > 0:
-                break
-            before, step = rz, narrow(rz / along)
-            fall += before / along * before
-            x += step * p
-            r -= step * q
-            z = self._apply(r)
-            rz = float(np.vdot(r, z))
-            if enough():
-                break
-            p *= narrow(rz / before)
-            p += z
-        return Direction(x, products, fall)
+
+        def residual() -> tuple[float, float]:
+            return float(np.vdot(r[lead], r[lead])), float(np.abs(r[last]).sum())
+
+        return conjugate_gradients(self._scores.hessian(P), self._apply, r, ridged, residual, stop, max_steps)
 
     def _natively(
         self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int, inverse: np.ndarray
@@ -108,7 +139,7 @@ class Diagonal(Preconditioner):
     """
 
     def __init__(self, scores: SparseScores, inverse: np.ndarray):
-        super().__init__(scores, lambda r: _centred(inverse * r, 1))
+        super().__init__(scores, lambda r: centred(inverse * r, 1))
         self.inverse = inverse
 
     def solve(self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int) -> Direction:
@@ -125,7 +156,7 @@ class Blocks(Preconditioner):
     """
 
     def __init__(self, scores: DenseScores, inverse: np.ndarray):
-        super().__init__(scores, lambda r: _centred(np.matmul(inverse, r[:, :, None])[:, :, 0], 0))
+        super().__init__(scores, lambda r: centred(np.matmul(inverse, r[:, :, None])[:, :, 0], 0))
         self._inverse = inverse
 
     def solve(self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int) -> Direction:
@@ -141,6 +172,8 @@ _ROWS_PER_FEATURE, _LEAST_ROWS = 3, 768
 _BIAS = 1e-9
 # A matrix of so many rows NumPy inverts as fast as LAPACK's own calls, which are imported first.
 _SMALL = 64
+# The rounding of a trace in float32, of the least number on the diagonal at most.
+_OF_ROUNDING = 0.1
 # Of the rows that tell which curvatures are large.
 _SAMPLE = 1000
 
@@ -157,10 +190,10 @@ def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Precond
     """
     A = gram / K
     _regularise(A, scores, l2)
-    inverse = _inverse(A)
+    inverse = _inverse(A, scores.work)
     if inverse is None:
         return diagonal(scores, np.full((K, scores.n), 1 / K, scores.work), l2)
-    return Preconditioner(scores, lambda r: _centred((r @ inverse).astype(scores.work), 0))
+    return Preconditioner(scores, lambda r: centred((r @ inverse).astype(scores.work), 0))
 
 
 def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> Preconditioner:
@@ -188,61 +221,14 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
     for k, p in enumerate(P):
         w = scores.weight * (p * (1 - p))
         rows = _largest(w, most)
-        A = _gram(scores, w[rows], rows)
+        A = weighted_gram(scores, w[rows], rows)
         A += max(float(w.sum() - w[rows].sum()), 0.0) / mass * gram
         _regularise(A, scores, l2)
-        block = _inverse(A)
+        block = _inverse(A, scores.work)
         if block is None:
             return diagonal(scores, P, l2)
         inverse[k] = block
     return Blocks(scores, inverse)
-
-
-class Factors(NamedTuple):
-    """Eigenvalues and eigenvectors of B [K, K] and A [d+1, d+1], where B ⊗ A is near the Hessian."""
-
-    b: np.ndarray
-    B: np.ndarray
-    a: np.ndarray
-    A: np.ndarray
-
-
-def factors(scores: DenseScores, P: np.ndarray) -> Factors | None:
-    """B = Σ_i c_i (diag p_i − p_i p_iᵀ), and A = Σ_i ω_i x_i x_iᵀ / Σ_i ω_i with ω_i = c_i (1 − ‖p_i‖²).
-
-    Args:
-        scores: dense.
-        P: probabilities [K, n], in the dtype of conjugate gradients.
-
-    None where they have no eigenvalues after rounding.
-    """
-    weighed = P * scores.weight.astype(scores.work)
-    B = -(weighed @ P.T).astype(np.float64)
-    B[np.diag_indices(len(B))] += weighed.sum(axis=1, dtype=np.float64)
-    trace = np.maximum(scores.weight - (weighed * P).sum(axis=0), 0)
-    A = _gram(scores, trace) / max(float(trace.sum()), np.finfo(np.float64).tiny)
-    found = []
-    for matrix in (B, A):
-        try:
-            values, vectors = np.linalg.eigh(matrix.astype(scores.work))
-        except np.linalg.LinAlgError:
-            return None
-        if not np.all(np.isfinite(values)):
-            return None
-        found += [np.maximum(values, 0), vectors]
-    return Factors(*found)
-
-
-def kronecker(scores: DenseScores, f: Factors, l2: float) -> Preconditioner:
-    """(B ⊗ A + λI)⁻¹: what whole blocks cost too much for.
-
-    Args:
-        scores: dense.
-        f: of :func:`factors`.
-        l2: λ.
-    """
-    inverse = 1 / (f.b[:, None] * f.a + f.a.dtype.type(l2))
-    return Preconditioner(scores, lambda r: _centred(f.B @ ((f.B.T @ r @ f.A) * inverse) @ f.A.T, 0))
 
 
 def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Preconditioner:
@@ -255,33 +241,48 @@ def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Pr
     D[scores.lead] += l2
     D[scores.last] += bias
     inverse = 1 / np.maximum(D, np.finfo(D.dtype).tiny)
-    return Preconditioner(scores, lambda r: _centred(inverse * r, scores.axis))
+    return Preconditioner(scores, lambda r: centred(inverse * r, scores.axis))
 
 
-def _inverse(A: np.ndarray) -> np.ndarray | None:
-    """Of a symmetric matrix, which is overwritten; None where it is not positive definite after rounding."""
+def uniform_diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Preconditioner:
+    """The same where all classes have the same probabilities, as at W = 0."""
+    if not (scores.native and isinstance(scores, SparseScores)):
+        return diagonal(scores, P, l2)
+    inverse = scores.native_diagonal(P[:, :1].copy(), l2, _BIAS * float(scores.weight.sum()))
+    return Diagonal(scores, np.repeat(inverse, P.shape[1], axis=1))
+
+
+def _inverse(A: np.ndarray, work: np.dtype) -> np.ndarray | None:
+    """Of a symmetric matrix, overwritten, for products in `work`; None where rounding leaves none."""
     if len(A) <= _SMALL:
         try:
             half = np.linalg.inv(np.linalg.cholesky(A))
         except np.linalg.LinAlgError:
             return None
         return half.T @ half if np.all(np.isfinite(half)) else None
-    import scipy.linalg.lapack  # which takes a twentieth of a second
+    import scipy.linalg.lapack as lapack  # which takes a twentieth of a second
 
-    factor, wrong = scipy.linalg.lapack.dpotrf(A, lower=1, overwrite_a=1)
-    if wrong or not np.all(np.isfinite(factor)):
+    # half of the time in float32, where what is added to the diagonal is no rounding beside the rest
+    rounding = float(np.finfo(np.float32).eps) * float(np.trace(A))
+    narrow = work == np.float32 and rounding < _OF_ROUNDING * float(A.diagonal().min())
+    factorise, invert = (lapack.spotrf, lapack.spotri) if narrow else (lapack.dpotrf, lapack.dpotri)
+    factor, wrong = factorise(A.astype(np.float32) if narrow else A, lower=1, clean=1, overwrite_a=1)
+    if wrong or not np.all(np.isfinite(factor.diagonal())):
         return None
-    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-    lower = np.tril(lower)
-    return lower + np.tril(lower, -1).T
+    # the upper half of the factor is 0 and stays so
+    lower, _ = invert(factor, lower=1, overwrite_c=1)
+    whole = lower + lower.T
+    whole[np.diag_indices(len(whole))] /= 2
+    return whole if np.all(np.isfinite(whole)) else None
 
 
 def gram(scores: DenseScores) -> np.ndarray:
     """Σ_i c_i x_i x_iᵀ with a 1 at the end of x_i, [d+1, d+1]."""
-    return _gram(scores, scores.weight)
+    return weighted_gram(scores, scores.weight)
 
 
-def _gram(scores: DenseScores, w: np.ndarray, rows: Any = slice(None)) -> np.ndarray:
+def weighted_gram(scores: DenseScores, w: np.ndarray, rows: Any = slice(None)) -> np.ndarray:
+    """Σ_i w_i x_i x_iᵀ with a 1 at the end of x_i, over rows that are chosen, [d+1, d+1]."""
     root = np.sqrt(w).astype(scores.work)
     A = np.zeros((scores.d + 1, scores.d + 1))
     for part in scores.parts(A.size):
@@ -306,6 +307,7 @@ def _largest(w: np.ndarray, most: int):
     return np.flatnonzero(w > np.partition(some, rank)[rank])
 
 
-def _centred(z: np.ndarray, axis: int) -> np.ndarray:
+def centred(z: np.ndarray, axis: int) -> np.ndarray:
+    """Less its mean along an axis, in its place."""
     z -= z.mean(axis=axis, keepdims=True)
     return z

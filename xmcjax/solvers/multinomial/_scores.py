@@ -64,7 +64,8 @@ class _Scores:
         self.intercept = problem.intercept
         self._unit = bool(np.all(self.weight == 1))
         rows = np.arange(self.n)
-        self._own = (self.y, rows) if self.axis == 0 else (rows, self.y)
+        #: of the scores of the rows' own classes, in order of memory
+        self._own = self.y * np.intp(self.n) + rows if self.axis == 0 else rows * problem.classes + self.y
         self.native = native.available()
         #: where the weights are and where the intercepts
         self.lead: tuple = (
@@ -106,14 +107,14 @@ class _Scores:
         mass = P.sum(axis=axis, keepdims=True)
         P /= mass
         mean = (P * U).sum(axis=axis)
-        losses = (top.ravel() - Z[self._own]) + np.log(mass.ravel())
+        losses = (top.ravel() - Z.ravel()[self._own]) + np.log(mass.ravel())
         spread = (P * U * U).sum(axis=axis) - mean * mean
-        return Along(P, float(c @ losses), float(c @ (mean - U[self._own])), float(c @ spread))
+        return Along(P, float(c @ losses), float(c @ (mean - U.ravel()[self._own])), float(c @ spread))
 
     def slope(self, P: np.ndarray) -> np.ndarray:
         """c (P − Y), by which the losses grow with the scores."""
         R = P.copy() if self._unit else P * self.of_rows(self.weight)
-        R[self._own] -= self.weight
+        R.ravel()[self._own] -= self.weight
         return R
 
     def at_zero(self, K: int) -> tuple[np.ndarray, Along]:
@@ -126,12 +127,13 @@ class _Scores:
         """Xᵀ c (P − Y), by which the losses grow with the weights; P is as before when it returns."""
         if not self._unit:
             return self.transposed(self.slope(P))
-        own = P[self._own]
+        flat = P.reshape(-1)
+        own = flat[self._own]
         try:
-            P[self._own] = own - 1
+            flat[self._own] = own - 1
             return self.transposed(P)
         finally:
-            P[self._own] = own
+            flat[self._own] = own
 
 
 class DenseScores(_Scores):
@@ -150,17 +152,25 @@ class DenseScores(_Scores):
     def __init__(self, problem: Problem, dtype: np.dtype, work: np.dtype, squares: np.ndarray, threads: int):
         super().__init__(problem, dtype, work, squares, threads)
         self._X = np.asarray(problem.op.X).astype(dtype, copy=False)  # type: ignore[union-attr]
+        rows = _BLOCK_NUMBERS // (self.d + 1) // _LEAST_ROWS * _LEAST_ROWS
+        # of a block; where nothing is native all are one
+        self._rows = min(max(rows, _LEAST_ROWS), _MOST_ROWS) if self.native else self.n
         if self.native:
-            rows = _BLOCK_NUMBERS // (self.d + 1) // _LEAST_ROWS * _LEAST_ROWS
-            self._rows = min(max(rows, _LEAST_ROWS), _MOST_ROWS)
             blocks = self._in_blocks(self._X, self.d + 1)
             blocks[:, self.d, :] = self.intercept
             #: X and c for native products
             self.blocks = {"X": blocks, "weight": self._in_blocks(self.weight[:, None], 1)[:, 0]}
 
     def in_blocks(self, P: np.ndarray) -> np.ndarray:
-        """Probabilities [K, n] as native products want them."""
+        """Numbers of the instances [m, n], such as probabilities, as native products want them."""
         return self._in_blocks(P.T, len(P))
+
+    def turned(self, Q: np.ndarray) -> np.ndarray:
+        """X Q for Q [d+1, d+1], likewise."""
+        XQ = self._X.astype(self.work, copy=False) @ Q[:-1]
+        if self.intercept:
+            XQ += Q[-1]
+        return self._in_blocks(XQ, self.d + 1)
 
     def solve(self, P: np.ndarray, **given: Any) -> None:
         """Conjugate gradients at probabilities P, natively; `given` are the other fields of the call."""
@@ -214,14 +224,16 @@ class DenseScores(_Scores):
         rows = max(_PART // max(numbers, 1), _MOST_ROWS)
         return [slice(first, first + rows) for first in range(0, self.n, rows)]
 
-    def hessian(self, P: np.ndarray) -> Hessian:
-        """The product at probabilities P, with V [K, d+1]."""
+    def hessian(self, P: np.ndarray, turned: np.ndarray | None = None) -> Hessian:
+        """The product at probabilities P, with V [K, d+1]; of what :meth:`turned` made where it is given."""
         V, out = (np.empty((len(P), self.d + 1), self.work) for _ in range(2))
         if self.native:
             given = dict(**self.blocks, P=self.in_blocks(P), V=V, threads=self.threads, out=out)
+            if turned is not None:
+                given["X"] = turned
             return Hessian(V, out, native.InPlace("softmax_hessian", **given))
         P, c = P.astype(self.work), self.of_rows(self.weight.astype(self.work))
-        X = self.rows(slice(None), np.ones(self.n, self.work))
+        X = self.rows(slice(None), np.ones(self.n, self.work)) if turned is None else turned[0].T
 
         def plain():
             U = V @ X.T
@@ -367,7 +379,11 @@ def _squares(op) -> np.ndarray:
     """‖x_i‖² in float64, [n]."""
     if isinstance(op, linops.Dense):
         X = np.asarray(op.X)
-        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        rows, found = max(_BLOCK_NUMBERS // max(X.shape[1], 1), 1), np.empty(len(X))
+        for first in range(0, len(X), rows):
+            A = X[first : first + rows].astype(np.float64)
+            np.einsum("ij,ij->i", A, A, out=found[first : first + rows])
+        return found
     return squared_norms(op.to_scipy().astype(np.float64))
 
 

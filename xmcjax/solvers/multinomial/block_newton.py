@@ -7,8 +7,8 @@ is compiled, so that the first run is as fast as the next.
 
 The preconditioner is the inverse of the Hessian's blocks of the classes, whose result is centred
 (`_preconditioners`): with it usps at λ = 1 takes 28 products with the Hessian instead of 213. Blocks are
-whole for dense features that are few enough. Where they would cost more than they save, dense features have a
-Kronecker product in their place; elsewhere blocks are diagonal.
+whole for dense features that are few enough. Where they would cost more than they save, dense features have
+one basis for the blocks of all classes (`_kronecker`); elsewhere blocks are diagonal.
 
 Without whole blocks a small λ begins with larger ones, whose minima are cheap and on the way.
 """
@@ -25,27 +25,32 @@ from xmcjax._cores import blas_threads, threads_of_product
 from xmcjax._platform import default_platform
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers._base import Status
-from xmcjax.solvers.multinomial import _preconditioners
+from xmcjax.solvers.multinomial import _kronecker, _preconditioners
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of
 from xmcjax.solvers.multinomial._state import HParams, State, starting_weights_on_the_host
 
 # CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these;
-# with a Kronecker product, where a step takes dozens of products with the Hessian, between larger ones.
-_FORCING, _FORCING_OF_FACTORS = (0.1, 0.3), (0.3, 0.5)
+# with one basis for all classes, where a step takes dozens of products with the Hessian, between larger ones.
+_FORCING, _FORCING_OF_A_BASIS = (0.1, 0.2), (0.3, 0.5)
 MAX_CG = 250
 # Tolerance below which scores in float32 do not do where X has float64.
 _PRECISE = 1e-5
 # A step is accepted at this part of the first slope, and of the fall that the slope promises.
 _SLOPE, _ARMIJO = 0.25, 1e-4
 _MOST_TRIALS = 40
+# The root of a cubic is found so exactly, and is so far from the ends of its interval at least.
+_HALVINGS, _EDGE = 20, 0.02
 # Of the norm of the gradient, by a step whose fall is lost in rounding.
 _FALL = 0.9
-# Outer steps for which whole blocks and the factors of a Kronecker product are kept.
-_KEPT = 3
+# Whole blocks and a basis are made anew where a direction took as many products with the Hessian as they cost
+# at least, and so many times those of the first direction with them.
+_WORN = 2.0
+# Directions for which a diagonal is kept.
+_KEPT = 2
 # A run may have converged where ½ ∇Gᵀ M ∇G, with M the preconditioner, is so much less than is wanted; and a
-# quarter of that is what CG leaves at most where it would go on.
-_SAFETY, _LEFT = 4.0, 0.25
+# part of that is what CG leaves at most where it would go on.
+_SAFETY, _LEFT = 4.0, 0.5
 # λ of the first steps without whole blocks, over Σ_i c_i ‖x_i‖².
 _LARGER = tuple(8e-5 * part for part in (1.0, 1.0, 1.0, 0.3, 0.1, 0.03))
 # Whole blocks take so many numbers at most, and cost as much as so many products with the Hessian at most.
@@ -71,6 +76,36 @@ class RightSide(NamedTuple):
     norm: float  #: ‖∇G‖
     square: float  #: ‖W‖²
     pressed: float  #: rᵀM r for the preconditioner M at hand, nan without one
+
+
+class _OnALine(NamedTuple):
+    """G along a direction."""
+
+    t: float
+    slope: float
+    curvature: float
+
+
+def _between(low: _OnALine, high: _OnALine) -> float:
+    """Where the slope is about 0, that of `low` being below it and that of `high`, where it is finite, above.
+
+    The slope between both is the cubic with their slopes and curvatures; beyond one it is a line, at most as
+    far again.
+    """
+    if not np.isfinite(high.t):
+        further = low.t - low.slope / low.curvature if low.curvature > 0 else np.inf
+        return min(max(further, low.t), 2 * low.t) if further > low.t else 2 * low.t
+    h = high.t - low.t
+    rise = high.slope - low.slope
+    # s(u) = a + b u + c u² + e u³ for t = low + h u
+    a, b = low.slope, h * low.curvature
+    e = b + h * high.curvature - 2 * rise
+    c = rise - b - e
+    under, over = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        u = (under + over) / 2
+        under, over = (u, over) if a + u * (b + u * (c + u * e)) < 0 else (under, u)
+    return low.t + h * min(max(u, _EDGE), 1 - _EDGE)
 
 
 def _quiet() -> np.errstate:
@@ -145,9 +180,12 @@ class Host:
         if isinstance(self._scores, DenseScores) and self._blocks_pay():
             self._gram = _preconditioners.gram(self._scores)
         self._larger = [] if begun or self._gram is not None else self._larger_l2()
-        self._factors: _preconditioners.Factors | None = None
+        self._basis: _kronecker.Basis | None = None
         self._preconditioner: _preconditioners.Preconditioner | None = None
-        self._age = 0
+        #: with the Hessian, of the directions since blocks or a basis were made
+        self._products: list[int] = []
+        #: whether the preconditioner is that of W = 0
+        self._uniform = False
         #: where the preconditioner was made, and λ of it
         self._made: tuple[Point, float] | None = None
         self._point: Point | None = None
@@ -186,7 +224,7 @@ class Host:
         found = self._minimised(point, right.r, l2, self._stop(hp, state, larger))
         self._at_zero = False
         moved = self._searched(point, found, right, l2)
-        self._age += 1
+        self._products.append(found.products)
         if larger:  # of another λ
             self._preconditioner = None
         counts = int(state.steps) + 1, int(state.inner) + found.products
@@ -205,7 +243,7 @@ class Host:
         if self._at_zero and self._gram is not None:
             return _preconditioners.Stop(0.0, np.inf)
         forcing = np.sqrt(float(state.gradient_norm) / float(state.scale))
-        part = float(np.clip(forcing, *(_FORCING if self._factors is None else _FORCING_OF_FACTORS))) ** 2
+        part = float(np.clip(forcing, *(_FORCING if self._basis is None else _FORCING_OF_A_BASIS))) ** 2
         wanted = hp.tolerance > 0 and hp.gradient_tolerance is None and not larger
         return _preconditioners.Stop(part, _LEFT * self._small(hp, float(state.value)) if wanted else 0.0)
 
@@ -220,7 +258,7 @@ class Host:
     def _widened(self, point: Point) -> Point:
         """The point, with scores in the dtype of X from now on."""
         self._scores = scores_of(self._problem, True, threads(self._problem))
-        self._right = self._preconditioner = self._factors = None
+        self._right = self._preconditioner = self._basis = None
         self._spare = None, None
         self._point = self._at(point.V)
         return self._point
@@ -247,7 +285,7 @@ class Host:
         if self._point is None or last is None or state.W is not last[0] or state.bias is not last[1]:
             V = np.vstack([np.asarray(state.W, np.float64), np.asarray(state.bias, np.float64)])
             self._point = self._at(self._laid_out(V))
-            self._larger, self._at_zero, self._preconditioner, self._factors = [], False, None, None
+            self._larger, self._at_zero, self._preconditioner, self._basis = [], False, None, None
             self._right, self._spare = None, (None, None)
         return self._point
 
@@ -313,23 +351,44 @@ class Host:
         made, self._made = self._made, (point, l2)
         if self._preconditioner is not None and made is not None and made[0] is point and made[1] == l2:
             return
-        kept = self._age < _KEPT
+        scores = self._scores
         if self._gram is None:
-            made = kept and self._factors is not None
-            if not made and isinstance(self._scores, DenseScores) and self._factors_pay():
-                self._factors, self._age = _preconditioners.factors(self._scores, self._narrow(point)), 0
-            if self._factors is None or not isinstance(self._scores, DenseScores):
-                self._preconditioner = _preconditioners.diagonal(self._scores, self._narrow(point), l2)
+            found = self._of_a_basis(point, l2)
+            if found is None:
+                self._diagonal(point, l2, l2 if made is None else made[1])
             else:
-                self._preconditioner = _preconditioners.kronecker(self._scores, self._factors, l2)
-        elif not isinstance(self._scores, DenseScores):
+                self._preconditioner = found
+        elif not isinstance(scores, DenseScores):
             raise AssertionError("whole blocks are those of dense features")
         elif self._at_zero and self._preconditioner is None:
-            self._preconditioner = _preconditioners.uniform(self._scores, self._K, l2, self._gram)
-            self._age = _KEPT - 1
-        elif self._preconditioner is None or not kept:
-            blocks = _preconditioners.blocks(self._scores, self._narrow(point), l2, self._gram)
-            self._preconditioner, self._age = blocks, 0
+            self._preconditioner = _preconditioners.uniform(scores, self._K, l2, self._gram)
+            self._uniform = True
+        elif self._preconditioner is None or self._uniform or self._worn(self._cost_of_blocks()):
+            self._preconditioner = _preconditioners.blocks(scores, self._narrow(point), l2, self._gram)
+            self._products, self._uniform = [], False
+
+    def _diagonal(self, point: Point, l2: float, before: float) -> None:
+        """Makes a diagonal, which costs about a product with the Hessian, where the last one is old."""
+        old = self._preconditioner is None or self._uniform or len(self._products) >= _KEPT or l2 != before
+        if old:
+            self._uniform, self._products = self._at_zero, []
+            make = _preconditioners.uniform_diagonal if self._at_zero else _preconditioners.diagonal
+            self._preconditioner = make(self._scores, self._narrow(point), l2)
+
+    def _of_a_basis(self, point: Point, l2: float) -> _preconditioners.Preconditioner | None:
+        """That of one basis for all classes; None where it would not pay, or rounding leaves none."""
+        scores = self._scores
+        if not isinstance(scores, DenseScores) or self._cost_of_a_basis() > _MOST_PRODUCTS:
+            return None
+        P = self._narrow(point)
+        if self._basis is None or self._worn(self._cost_of_a_basis()):
+            self._basis, self._products = _kronecker.basis(scores, P), []
+        return None if self._basis is None else _kronecker.kronecker(scores, P, self._basis, l2)
+
+    def _worn(self, cost: float) -> bool:
+        """Whether to make anew what costs as much as so many products with the Hessian."""
+        counts = self._products
+        return len(counts) > 1 and counts[-1] >= max(cost, _WORN * counts[0])
 
     def _narrow(self, point: Point) -> np.ndarray:
         """The probabilities in the dtype of conjugate gradients."""
@@ -363,23 +422,20 @@ class Host:
         if -slope <= rounding:
             whole = self._point_at(point, V, U, scores.along(point.Z, U, 1.0, P))
             return whole if self._right_side(whole, l2).norm <= _FALL * right.norm else None
-        t, low, high = 1.0, 0.0, np.inf
+        t, low, high = 1.0, _OnALine(0.0, slope, -slope), _OnALine(np.inf, np.inf, 0.0)
         for _ in range(_MOST_TRIALS):
             now = scores.along(point.Z, U, t, P)
             fall = l2 * t * (wd + t / 2 * dd) + now.value - point.now.value
-            along = l2 * (wd + t * dd) + now.slope
-            if abs(along) <= _SLOPE * abs(slope) and fall <= _ARMIJO * t * slope + rounding:
+            here = _OnALine(t, l2 * (wd + t * dd) + now.slope, l2 * dd + now.curvature)
+            if abs(here.slope) <= _SLOPE * abs(slope) and fall <= _ARMIJO * t * slope + rounding:
                 if t != 1:
                     V = point.V + t * direction
                     U *= U.dtype.type(t)
                 moved = self._point_at(point, V, U, now)
                 self._spare = point.now.P, point.Z
                 return moved
-            low, high = (t, high) if along < 0 else (low, t)
-            curvature = l2 * dd + now.curvature
-            t -= along / curvature if curvature > 0 else -t
-            if not low < t < high:
-                t = (low + high) / 2 if np.isfinite(high) else 2 * low
+            low, high = (here, high) if here.slope < 0 else (low, here)
+            t = _between(low, high)
         return None
 
     def _whole_step(self, point: Point, direction: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -406,12 +462,18 @@ class Host:
         return [part * unit for part in _LARGER] if _LARGER[-1] * unit > self._l2 else []
 
     def _blocks_pay(self) -> bool:
+        size = self._scores.d + 1
+        return self._K * size * size <= _MOST_NUMBERS and self._cost_of_blocks() <= _MOST_PRODUCTS
+
+    def _cost_of_blocks(self) -> float:
+        """Of whole blocks, in products with the Hessian."""
         n, size = self._scores.n, self._scores.d + 1
         rows = min(n, _preconditioners.rows_of_a_block(self._scores.d))
-        products = (rows * size + size * size) / (4 * n)  # (K rows size² + K size³) / (4 n K size)
-        return self._K * size * size <= _MOST_NUMBERS and products <= _MOST_PRODUCTS
+        # (K rows size² + K size³) / (4 n K size)
+        return (rows * size + size * size) / (4 * n)
 
-    def _factors_pay(self) -> bool:
+    def _cost_of_a_basis(self) -> float:
+        """Of one basis, likewise; infinite where it is too large."""
         n, size = self._scores.n, self._scores.d + 1
         products = (n * size * size + 9 * (size**3 + self._K**3)) / (4 * n * self._K * size)
-        return size * size <= _MOST_NUMBERS and products <= _MOST_PRODUCTS
+        return products if size * size <= _MOST_NUMBERS else np.inf
