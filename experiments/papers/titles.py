@@ -54,8 +54,8 @@ PAPERS = {
         "notes/multiclass.md",
         "The speed-up of figure 2 is not reproduced. On naics2017 two processes are 0.97 times as fast "
         "as one for Weston-Watkins and 0.99 times for Lee-Lin-Wahba, and two threads 1.00 and 1.63 "
-        "times. It is not for messages: processes of one machine have the weights of Weston-Watkins together. "
-        "The busier of two processes takes 1.01 and 0.93 times the "
+        "times. It is not for messages: processes of one machine have the weights of Weston-Watkins "
+        "together. The busier of two processes takes 1.01 and 0.93 times the "
         "processor time for ten epochs that one takes alone. Bundles that play each "
         "other visit an instance in several matches where one process does once, and each process makes all "
         "weights of the certificate; the paper has linear speed-ups on larger sets. In figure 3 both "
