@@ -26,7 +26,7 @@ def svm_problem(n=20, d=4, m=3, seed=0, dtype=np.float64):
 
 
 def confusable(n=2000, d=1000, m=100, nonzeros=15, seed=0):
-    """Sparse rows, three quarters noise, of unequal classes: an SVM has many variables inside their bounds."""
+    """Sparse rows, three quarters noise: an SVM has many dual variables inside their bounds."""
     rng = np.random.default_rng(seed)
     share = 1 / np.sqrt(np.arange(1, m + 1))
     y = np.r_[np.arange(m), rng.choice(m, n - m, p=share / share.sum())]

@@ -37,7 +37,7 @@ struct MulticlassArgs {
   uint64_t seed;
   int64_t threads;
   bool by_instance;  // Lee-Lin-Wahba: over instances (simd_centred_ascent.cc) rather than over classes
-  T* shared = nullptr;  // where Weston-Watkins keeps its weights together with others, Panels of dual/panels.h
+  T* shared = nullptr;  // where Weston-Watkins keeps weights that others have too, as dual/panels.h has them
 };
 
 // Numbers that weights in panels need on any processor, whose widest vector has 64 bytes.
