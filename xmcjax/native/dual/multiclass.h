@@ -50,7 +50,7 @@ constexpr int64_t shared_room(int64_t d, int64_t m) {
 // One against the rest. A row may have any number of labels.
 template <class T>
 struct SeparateArgs {
-  Csr<T> X;                           // kept by the caller
+  Csr<T> X;  // kept by the caller
   int64_t of, first, labels;  // labels of the whole problem; the column of the first of these, and how many
   const int64_t* number;  // [labels], of each, which decides its random order
   const int64_t* offset;  // [labels + 1], where the rows of each begin
