@@ -48,6 +48,7 @@ READERS = {
     "models._shard": "models",
     "cluster._mesh": "what a process of the same run has written",
     "cluster._member": "what a process of the same run has written",
+    "solvers.multiclass_dual._board": "files of the system, and memory of a process of the same run",
     "cluster._spool": "arrays that a worker of the same run has written",
     "cli._streams": "a copy of a stream as it is, for the readers of data",
     "estimators._checkpoint": "JSON that tests/cli/test_cli_resume.py damages; readers of npz and npy",
