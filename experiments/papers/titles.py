@@ -97,11 +97,11 @@ PAPERS = {
         "scaled to [−1, 1], and 0.0007 above it with one factor for all of them (in the notes), with which "
         "mc-sep is no longer clearly ahead; how the paper scales, it does not say. WIPO-alpha is not here, "
         "and two things are "
-        "otherwise on the sets that stand in for it. With 2,000 rows the tree adds 0.6 points of "
+        "otherwise on the sets that stand in for it. With 2,000 rows the tree adds 0.5 points of "
         "accuracy and of precision on clinc150, with 13 rows of a class, where the paper has 0.3 to 1.3 "
         "and 0.9 to 2.1, and nothing on clef, with 32 of a class, which leave little to learn from "
         "relatives; with 5 of a class, on naics2017 in the notes, it adds 3 to 8. And a fit of H1 takes "
-        "0.6 and 0.9 times as long as one of F1, in the paper 1.1 to 2.4 times: with one linear kernel a "
+        "0.7 and 0.8 times as long as one of F1, in the paper 1.1 to 2.4 times: with one linear kernel a "
         "product passes over the tree once, on the side of the features, and the fit takes fewer steps "
         "of conjugate gradients.",
     ),
