@@ -333,9 +333,9 @@ ITEMS = (
             "experiments.papers.p003.tables_1_2",
         ),
         "p003_tables_1_2.md",
-        "WIPO-alpha is not here; on 2,000 rows of clinc150, three splits, the tree adds 0.5 points of accuracy "
-        "and of precision, in the paper 0.3 to 1.3 and 0.9 to 2.1, and on 2,000 of clef nothing; naics2017, "
-        "where it adds 3 to 8, and all rows of the sets are in the notes",
+        "WIPO-alpha is not here; on 2,000 rows of clinc150, three splits, the tree adds 0.5 points of "
+        "accuracy and of precision, in the paper 0.3 to 1.3 and 0.9 to 2.1, and on 2,000 of clef nothing; "
+        "naics2017, where it adds 3 to 8, and all rows of the sets are in the notes",
     ),
     Item(
         *("003", "reject-curves", "reject curves of all methods in a tree", "done"),
@@ -377,8 +377,8 @@ ITEMS = (
         *("003", "hierarchical-svm", "the SVM of Cai and Hofmann beside it", "not here"),
         *("experiments.papers.p003.tables_1_2", "p003_tables_1_2.md"),
         "rows S, HS and HSΔ on clinc150, which stands in for WIPO-alpha: 81.2, 81.9 and 82.3% right, and F1 "
-        "and H1 81.9 and 82.5; on clef the tree costs the SVM 1 to 2 points; means of three splits; a baseline "
-        "of the experiments alone",
+        "and H1 81.9 and 82.5; on clef the tree costs the SVM 1 to 2 points; means of three splits; a "
+        "baseline of the experiments alone",
     ),
     Item(
         *("003", "b-matrix-and-em", "mixed functions (7.2), labels at inner nodes (7.3)", "done"),
