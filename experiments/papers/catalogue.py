@@ -158,7 +158,7 @@ _OF_000 = {
     ),
 }
 _FITS = (
-    "clef and clinc150 stand in: a fit of H1 takes 0.9 and 0.6 times as long as one of F1, in the paper "
+    "clef and clinc150 stand in: a fit of H1 takes 0.7 and 0.8 times as long as one of F1, in the paper "
     "1.1 to 2.4: it takes fewer steps of conjugate gradients"
 )
 
