@@ -244,6 +244,20 @@ def test_the_part_of_the_bandwidth_is_that_of_the_cg_of_training():
     assert "| 0.10 (0.20), 0.20 (0.40), 0.40 (0.80); CG's product alone 0.30 (0.60) |" in measured
 
 
+def test_small_problems_of_the_solvers_stand_for_no_system():
+    """The stage `solvers` has figures whose names begin as those of the stage `multinomial`."""
+
+    def figure(stage: str, name: str, on: str, seconds: float) -> dict:
+        return {"figure": name, "stage": stage, "on": on, "values": {"seconds": seconds}}
+
+    lines = [figure("solvers", "multinomial, auto", "device", 0.005), {"run": {"notes": []}}]
+    assert "multinomial, auto" not in _report.goals(lines) and "0.005 s" not in _report.goals(lines)
+    lines += [
+        figure("multinomial", "multinomial, newton, warm", on, t) for on, t in (("device", 0.5), ("cpu", 3))
+    ]
+    assert "| 0.5 s; CPU 3 s, 6 times / " in _report.goals(lines)
+
+
 def test_bytes_of_newton_directions():
     """Counted step by step; lanes end at different steps, one at the most that it may take, one at once."""
     rng = np.random.default_rng(0)
