@@ -117,6 +117,18 @@ def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
+def test_one_line_is_said_whoever_loaded_pooch_first(site, served, cache, capsys, caplog):
+    """pooch's own handler writes to the standard error of the moment at which pooch was loaded."""
+    logger = pytest.importorskip("pooch").get_logger()
+    logger.addHandler(caplog.handler)
+    try:
+        datasets.fetch(NAME)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert caplog.messages == [] and len(site.asked) == 2
+    assert capsys.readouterr() == ("", f"{NAME}: licence made up; from this test\n")
+
+
 def test_fetched_once(site, served, parts, cache, capsys):
     assert_same(datasets.fetch(NAME), parts)
     out, err = capsys.readouterr()

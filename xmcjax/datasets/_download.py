@@ -47,7 +47,7 @@ def download(found: DataSet, file: File, folder: Path) -> Path:
         ) from error
     with _in_a_sentence(found, file, path):
         known = f"sha256:{file.sha256}" if file.sha256 else f"sha1:{_listed(file)}"
-        with _quiet():
+        with _quiet(pooch.get_logger()):
             pooch.retrieve(
                 file.url,
                 known_hash=known,
@@ -61,9 +61,8 @@ def download(found: DataSet, file: File, folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet(logger: logging.Logger) -> Iterator[None]:
     """Without the lines that pooch logs: fetch says what is fetched in one of its own."""
-    logger = logging.getLogger("pooch")
     before = logger.level
     logger.setLevel(logging.WARNING)
     try:
