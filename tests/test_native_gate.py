@@ -27,7 +27,7 @@ LOADS = {
     "native._calls": "arrays that are compared with calls.def, see CALLS",
     "native._ffi": "the same",
     "native._cuda": "another library; its calls take the arrays of an operator Grouped, see CALLS",
-    "native._multiclass": "a matrix of the check, see test_handles_take_checked_matrices_only",
+    "native._dual_point": "a matrix of the check, see test_handles_take_checked_matrices_only",
 }
 # Calls of kernels that follow the indices of a sparse matrix, by the function that makes them. Each takes
 # the arrays of an operator Csr, which from_scipy alone makes, or those of csr_arrays.
@@ -303,7 +303,7 @@ def test_operators_are_made_of_checked_matrices_only():
 
 
 def test_handles_take_checked_matrices_only():
-    body = ast.unparse(function("native._multiclass._Point._make"))
+    body = ast.unparse(function("native._dual_point.DualPoint._make"))
     assert "X=csr_arrays(X)" in body and "indptr" not in body
 
 

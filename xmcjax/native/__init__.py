@@ -24,6 +24,11 @@ from xmcjax.native._library import warn_of_twins as warn_of_twins
 if TYPE_CHECKING:
     from xmcjax.native._abort_note import noted_at_abort as noted_at_abort
     from xmcjax.native._aligned import aligned_zeros as aligned_zeros
+    from xmcjax.native._ascent import Ascent as Ascent
+    from xmcjax.native._ascent import CentredAscent as CentredAscent
+    from xmcjax.native._ascent import Match as Match
+    from xmcjax.native._ascent import shared_panel as shared_panel
+    from xmcjax.native._ascent import shared_room as shared_room
     from xmcjax.native._awaited import awaited as awaited
     from xmcjax.native._calls import InPlace as InPlace
     from xmcjax.native._columns import put_columns as put_columns
@@ -40,29 +45,25 @@ if TYPE_CHECKING:
     from xmcjax.native._cuda import cuda_matmat as cuda_matmat
     from xmcjax.native._cuda import cuda_plane_sums as cuda_plane_sums
     from xmcjax.native._cuda import cuda_rmatmat as cuda_rmatmat
+    from xmcjax.native._dual_point import Assessment as Assessment
     from xmcjax.native._ffi import available as available
     from xmcjax.native._ffi import available_here as available_here
     from xmcjax.native._ffi import call as call
     from xmcjax.native._ffi import project_box as project_box
     from xmcjax.native._ffi import project_topk as project_topk
     from xmcjax.native._ffi import project_weighted as project_weighted
-    from xmcjax.native._multiclass import PANEL as PANEL
-    from xmcjax.native._multiclass import Advanced as Advanced
-    from xmcjax.native._multiclass import Ascent as Ascent
-    from xmcjax.native._multiclass import Assessment as Assessment
-    from xmcjax.native._multiclass import CentredAscent as CentredAscent
-    from xmcjax.native._multiclass import Gate as Gate
-    from xmcjax.native._multiclass import Match as Match
-    from xmcjax.native._multiclass import Proximal as Proximal
-    from xmcjax.native._multiclass import RankingAscent as RankingAscent
-    from xmcjax.native._multiclass import SeparateAscent as SeparateAscent
-    from xmcjax.native._multiclass import Splitting as Splitting
-    from xmcjax.native._multiclass import shared_room as shared_room
+    from xmcjax.native._gate import Gate as Gate
     from xmcjax.native._partition import by_rows as by_rows
+    from xmcjax.native._proximal import Proximal as Proximal
+    from xmcjax.native._ranking_ascent import RankingAscent as RankingAscent
+    from xmcjax.native._separate_ascent import Advanced as Advanced
+    from xmcjax.native._separate_ascent import SeparateAscent as SeparateAscent
+    from xmcjax.native._splitting import Splitting as Splitting
 
 _LATE = {
     "_abort_note": ("noted_at_abort",),
     "_aligned": ("aligned_zeros",),
+    "_ascent": ("Ascent", "CentredAscent", "Match", "shared_panel", "shared_room"),
     "_awaited": ("awaited",),
     "_calls": ("InPlace",),
     "_columns": ("put_columns", "take_columns"),
@@ -80,22 +81,14 @@ _LATE = {
         "cuda_plane_sums",
         "cuda_rmatmat",
     ),
+    "_dual_point": ("Assessment",),
     "_ffi": ("available", "available_here", "call", "project_box", "project_topk", "project_weighted"),
-    "_multiclass": (
-        "Advanced",
-        "Ascent",
-        "Assessment",
-        "CentredAscent",
-        "Gate",
-        "Match",
-        "PANEL",
-        "Proximal",
-        "RankingAscent",
-        "SeparateAscent",
-        "Splitting",
-        "shared_room",
-    ),
+    "_gate": ("Gate",),
     "_partition": ("by_rows",),
+    "_proximal": ("Proximal",),
+    "_ranking_ascent": ("RankingAscent",),
+    "_separate_ascent": ("Advanced", "SeparateAscent"),
+    "_splitting": ("Splitting",),
 }
 _MODULES = {name: module for module, names in _LATE.items() for name in names}
 

@@ -1,4 +1,4 @@
-// The calls on a handle of multi-class dual ascent (native/_multiclass.py).
+// The calls on a handle of multi-class dual ascent (native/_dual_point.py).
 #include <algorithm>
 #include <chrono>
 #include <cmath>

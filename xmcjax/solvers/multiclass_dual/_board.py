@@ -8,10 +8,11 @@ nothing is left of it, however a process ends. Where there is no such memory, ev
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -48,12 +49,10 @@ def shared_memory(wire: Wire, size: int, places: int, with_others: bool) -> Shar
     """
     machine = _machine() if with_others else b""
     near = [place for place, other in enumerate(wire.gather_parts(machine)) if machine and other == machine]
-    if len(near) > 1:
-        made = _from_one(wire, near, _head(places * len(near)) + size)
-        if made is not None:
-            return Shared(made, tuple(near))
-    elif wire.count > 1:
-        _from_one(wire, near, 0)  # others may share: all processes make the same calls
+    # all make the same calls, those too that are alone on their machine
+    made = _from_one(wire, near, _head(places * len(near)) + size)
+    if made is not None:
+        return Shared(made, tuple(near))
     return Shared(aligned_zeros((_head(places) + size,), np.uint8), (wire.place,))
 
 
@@ -68,13 +67,11 @@ def _machine() -> bytes:
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             boot = file.read().strip()
-        return b"%s %s %d %s" % (boot, os.readlink("/proc/self/ns/pid").encode(), os.getuid(), _kernels())
+        space = os.readlink("/proc/self/ns/pid").encode()
     except OSError:
         return b""
-
-
-def _kernels() -> bytes:
-    return str(isa()).encode()  # weights lie as the widest vector asks for
+    # weights lie as the widest vector asks for
+    return b"%s %s %d %s" % (boot, space, os.getuid(), str(isa()).encode())
 
 
 def _from_one(wire: Wire, near: list[int], size: int) -> mmap.mmap | None:
@@ -122,26 +119,25 @@ class Board:
 
     Args:
         shared: memory of :func:`shared_memory`.
-        count: of the places.
-        own: this one, from 0.
+        places: of each process.
+        own: this place, by its number in the run.
+        dtype: of the weights.
         look: called now and then while the others are waited for; it raises what ends the wait.
 
     Attributes:
-        first: whether this is the first of the places.
+        near: the places, ascending.
+        weights: that they have together.
     """
 
-    def __init__(self, shared: Shared, count: int, own: int, look: Callable[[], None]):
-        self.first, self._own, self._look = own == 0, own, look
-        self._memory, self._head = shared.memory, _head(count)
+    def __init__(self, shared: Shared, places: int, own: int, dtype: np.dtype, look: Callable[[], None]):
+        self.near = [process * places + thread for process in shared.near for thread in range(places)]
+        count, self._own, self._look = len(self.near), self.near.index(own), look
         whole = np.frombuffer(shared.memory, np.uint8)
         self._gate = Gate(whole[_GATE : _GATE + 128].view(np.int64), count)
         # two by turns: who has met has read what was told before
         end = _NUMBERS + 2 * count * _TOLD * 8
-        self._told: Iterator[np.ndarray] = _by_turns(whole[_NUMBERS:end].view(float).reshape(2, count, _TOLD))
-
-    def weights(self, room: int, dtype: np.dtype) -> np.ndarray:
-        """The weights, [room]."""
-        return np.frombuffer(self._memory, dtype, room, self._head)
+        self._told = itertools.cycle(whole[_NUMBERS:end].view(float).reshape(2, count, _TOLD))
+        self.weights = whole[_head(count) :].view(dtype)
 
     def gather(self, numbers: list[float]) -> np.ndarray:
         """What all places have, four numbers at most, in their order; all have come when it returns."""
@@ -150,8 +146,3 @@ class Board:
         while not self._gate.meet():
             self._look()
         return told[:, : len(numbers)].copy()
-
-
-def _by_turns(both: np.ndarray) -> Iterator[np.ndarray]:
-    while True:
-        yield from both

@@ -12,12 +12,12 @@ as soon as most variables have come to rest.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.native import PANEL, Ascent, Assessment, Match, shared_room
+from xmcjax.native import Ascent, Assessment, Match, shared_panel, shared_room
 from xmcjax.solvers.multiclass_dual._board import Board, shared_memory
 from xmcjax.solvers.multiclass_dual._schedule import bundles_of, round_count, round_pairs
 from xmcjax.solvers.multiclass_dual._threads import ThreadWire
@@ -35,7 +35,7 @@ def countries_of(
 ) -> tuple[int, Callable[[Wire | ThreadWire], Countries]]:
     """How many places this process has, and what makes the one of a wire; they may be fewer than threads."""
     X, y, m, _, _ = problem
-    sizes, width = np.bincount(y), PANEL[X.dtype.itemsize]
+    sizes, width = np.bincount(y), shared_panel(X.dtype)
     most = -(-m // width) // (2 * wire.count)  # with two bundles of whole panels each
     places = max(1, min(threads, most))
     count = places * wire.count
@@ -44,15 +44,21 @@ def countries_of(
         return 1, lambda place: Countries(place, problem, seed, bundles)
     panels = bundles_of(np.add.reduceat(sizes, np.arange(0, m, width)), 2 * count)
     bundles = [(first * width, min(last * width, m)) for first, last in panels]
-    room = shared_room(X.shape[1], m, X.dtype)
-    shared = shared_memory(wire, room * X.dtype.itemsize, places, share_weights)
-    near = [process * places + thread for process in shared.near for thread in range(places)]
+    size = shared_room(X.shape[1], m, X.dtype) * X.dtype.itemsize
+    shared = shared_memory(wire, size, places, share_weights)
 
     def made(place: Wire | ThreadWire) -> Countries:
-        board = Board(shared, len(near), near.index(place.place), place.look)
-        return Countries(place, problem, seed, bundles, near, board, board.weights(room, X.dtype))
+        board = Board(shared, places, place.place, X.dtype, place.look)
+        return Countries(place, problem, seed, bundles, board)
 
     return places, made
+
+
+def _hosted(bundles: list[tuple[int, int]], place: int) -> Iterator[Match]:
+    """The match that a place hosts in each round."""
+    for r in range(round_count(len(bundles))):
+        a, b = (int(side[place]) for side in round_pairs(len(bundles), r))
+        yield Match(bundles[a], bundles[b], r == 0)
 
 
 class Countries:
@@ -63,9 +69,7 @@ class Countries:
         problem: X, y, m, formulation, C.
         seed: of the random orders.
         bundles: twice as many as places.
-        near: the places that have their weights together, ascending; None for this one alone.
-        board: where these meet.
-        weights: of them; None for weights of its own.
+        board: where the places meet that have their weights together; None for weights of its own.
     """
 
     def __init__(
@@ -74,15 +78,14 @@ class Countries:
         problem: tuple,
         seed: int,
         bundles: list[tuple[int, int]],
-        near: list[int] | None = None,
         board: Board | None = None,
-        weights: np.ndarray | None = None,
     ):
         X, _, m, _, C = problem
-        self._wire, self._bundles = wire, bundles
-        self._near, self._board = near or [wire.place], board
-        self._plays = _PLAYS if self._far else 1
-        self.point = Ascent(*problem, seed=seed, shared=weights)
+        self._wire, self._board = wire, board
+        self._near = [wire.place] if board is None else board.near
+        self._far = len(self._near) < wire.count  # whether there are places with other weights
+        self._matches = list(_hosted(bundles, wire.place))
+        self.point = Ascent(*problem, seed=seed, shared=None if board is None else board.weights)
         self._filled = np.diff(X.indptr) > 0
         # a row of zeros has all its variables at the bound, and that for its loss
         self._zeros = float(np.sum(~self._filled)) * C * (m - 1)
@@ -90,22 +93,10 @@ class Countries:
         self._violation = 1.0
         self._dtype = X.dtype
 
-    def _matches(self):
-        """The match that this process hosts in each round."""
-        count, place = len(self._bundles), self._wire.place
-        for r in range(round_count(count)):
-            a, b = (int(side[place]) for side in round_pairs(count, r))
-            yield Match(self._bundles[a], self._bundles[b], r == 0)
-
     @property
     def shares(self) -> bool:
         """Whether the places of a process have their weights together."""
         return self._board is not None
-
-    @property
-    def _far(self) -> bool:
-        """Whether there are places with other weights."""
-        return len(self._near) < self._wire.count
 
     def _met(self, numbers: list[float]) -> np.ndarray:
         """What the places near have of some numbers, [places, numbers]."""
@@ -117,11 +108,12 @@ class Countries:
             return self._met(numbers).max(axis=0).tolist()
         head = _HEAD.pack(*(len(change) for _, _, change in moves), *numbers)
         parts = self._wire.gather_parts(b"".join([head, *(a.tobytes() for move in moves for a in move)]))
-        heads, own = [_HEAD.unpack_from(part) for part in parts], self._wire.place
-        for place, part in enumerate(parts):
+        heads = [_HEAD.unpack_from(part) for part in parts]
+        # one of those who have the weights together follows, when all of them have played
+        follows = self._near[0] == self._wire.place
+        for place, part in enumerate(parts) if follows else ():
             at = _HEAD.size
-            # one of those who have the weights together follows, when all of them have played
-            for count in heads[place][:_PLAYS] if place not in self._near and self._near[0] == own else ():
+            for count in heads[place][:_PLAYS] if place not in self._near else ():
                 row, label = np.frombuffer(part, np.int32, 2 * count, at).reshape(2, count)
                 change = np.frombuffer(part, self._dtype, count, at + 8 * count)
                 self.point.follow(row, label, change)
@@ -131,7 +123,7 @@ class Countries:
 
     def assess(self, tol: float) -> Assessment:
         self.point.begin_epoch(self._violation)
-        parts = [self.point.examine(match, tol) for match in self._matches()]
+        parts = [self.point.examine(match, tol) for match in self._matches]
         worst = max(part.violation for part in parts)
         sums = np.array([[part.primal, part.dual] for part in parts]).sum(axis=0)
         if self._far:
@@ -146,13 +138,13 @@ class Countries:
 
     def sweep(self, tol: float, shrinking: bool) -> tuple[float, float]:
         worst = kept = 0.0
-        for r, match in enumerate(self._matches(), 1):
+        for r, match in enumerate(self._matches, 1):
             moves = []
-            for _ in range(self._plays):
+            for _ in range(_PLAYS if self._far else 1):
                 worst = max(worst, self.point.play(match, tol, shrinking))
                 if self._far:
                     moves.append(self.point.moves())
-            if r == round_count(len(self._bundles)):
+            if r == len(self._matches):
                 kept = self.point.settle(shrinking)
             worst, kept = self._told(moves, [worst, kept])
         return worst, kept

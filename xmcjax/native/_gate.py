@@ -1,0 +1,31 @@
+"""Where threads of one process or several wait for each other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xmcjax.native._calls import InPlace
+
+
+class Gate:
+    """Where a fixed number of threads meet, of one process or several.
+
+    Args:
+        memory: int64 [16] on whole lines of the cache, which all of them have; zeros at first.
+        members: that meet.
+    """
+
+    #: Seconds after which a wait that goes on is reported.
+    PATIENCE = 0.2
+
+    def __init__(self, memory: np.ndarray, members: int):
+        self._held = np.zeros((), np.int64)
+        state, patience = np.zeros(2, np.int64), round(1000 * self.PATIENCE)
+        self._call = InPlace(
+            "meet", members=members, patience=patience, gate=memory, state=state, held=self._held
+        )
+
+    def meet(self) -> bool:
+        """Comes, or goes on waiting; whether all have come."""
+        self._call()
+        return bool(self._held)

@@ -1,0 +1,114 @@
+"""Coordinate ascent that looks for itself when to go on: of one against the rest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.native import _ids
+from xmcjax.native._dual_point import Assessment, DualPoint
+
+
+class Advanced(NamedTuple):
+    """How far `SeparateAscent` or `RankingAscent` has come."""
+
+    found: Assessment
+    passes: float  #: over all rows, made since the start; where each class is a problem those of the slowest
+    left_out: float  #: share of the rows that the last sweeps left out
+    running: bool  #: whether it could go on
+
+
+class Ends(NamedTuple):
+    """The same label by label, each [L]."""
+
+    primal: np.ndarray
+    gap: np.ndarray  #: primal − dual
+    passes: np.ndarray  #: over all rows, made so far
+
+
+class Advancing(DualPoint):
+    def advance(self, tolerance: float, passes: float, shrink: bool = True) -> Advanced:
+        """Goes on until the gap, of one against the rest that of each class, is at most `tolerance` of P.
+
+        Args:
+            tolerance: of the relative gap.
+            passes: over the rows, made at most, of each class; 0 only looks.
+            shrink: whether sweeps leave out rows that have little of the gap.
+        """
+        found = np.zeros(6)
+        self._call("advance", tolerance=tolerance, passes=passes, shrink=shrink, found=found)
+        primal, dual, violation, made, left_out, running = found.tolist()
+        return Advanced(Assessment(primal, dual, violation), made, left_out, running > 0)
+
+
+class SeparateAscent(Advancing):
+    """Coordinate ascent of one against the rest, each label to the end of its own.
+
+    Args:
+        X, formulation, seed, threads: of the other methods; "ovr" or "ovr_squared".
+        labels: CSC [n, L], each stored entry a label of its row, rows ascending in a column and none twice.
+        cost: weights C of the losses of the rows, above 0, [n]; or one number.
+        positive, negative: factors of them for rows with and without each label, above 0, [L]; None for ones.
+        dense: whether to multiply rows of all features rather than of those that are not zero.
+        numbers: of the labels, by which each has a random order of its own, [L]; None for 0 … L−1.
+        of: labels of the problem that these are some of: with many, they start from the optimum without
+            labels. None for L. With `numbers` and `of` a label comes out equal to the bit, whatever the
+            others are.
+        classes: first and last + 1 of the labels that this process of several has; None for all.
+    """
+
+    def __init__(
+        self,
+        X,
+        labels,
+        formulation: str,
+        cost: np.ndarray | float,
+        *,
+        positive: np.ndarray | None = None,
+        negative: np.ndarray | None = None,
+        dense: bool = False,
+        numbers: np.ndarray | None = None,
+        of: int | None = None,
+        seed: int = 0,
+        threads: int = 1,
+        classes: tuple[int, int] | None = None,
+    ):
+        n, m = labels.shape
+        first, last = classes or (0, m)
+        begin, end = labels.indptr[first], labels.indptr[last]
+        ones = np.ones(last - first)
+        numbers = np.arange(m) if numbers is None else numbers
+        self._make(
+            "separate_new",
+            X,
+            m,
+            offset=(labels.indptr[first : last + 1] - begin).astype(np.int64),
+            row=np.ascontiguousarray(labels.indices[begin:end], np.int32),
+            cost=np.ascontiguousarray(np.broadcast_to(np.asarray(cost, np.float64), n)),
+            positive=ones if positive is None else np.ascontiguousarray(positive, np.float64),
+            negative=ones if negative is None else np.ascontiguousarray(negative, np.float64),
+            dense=dense,
+            number=np.ascontiguousarray(numbers[first:last], np.int64),
+            of=m if of is None else of,
+            formulation=_ids.number("formulation", formulation),
+            seed=seed,
+            threads=threads,
+            classes=classes,
+        )
+
+    @classmethod
+    def of_classes(cls, X, y, m: int, formulation: str, C: np.ndarray | float, **options) -> SeparateAscent:
+        """That of a multi-class problem, whose classes y, 0 … m−1, are the labels."""
+        rows = np.argsort(y, kind="stable").astype(np.int32)
+        ends = np.concatenate([[0], np.cumsum(np.bincount(y, minlength=m))])
+        labels = sp.csc_array((np.ones(len(y), np.int8), rows, ends), shape=(len(y), m))
+        return cls(X, labels, formulation, C, **options)
+
+    def ended(self) -> Ends:
+        """Where each label is."""
+        first, last = self._classes
+        found = Ends(*(np.zeros(last - first) for _ in Ends._fields))
+        self._call("ended", **found._asdict())
+        return found
