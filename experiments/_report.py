@@ -7,6 +7,7 @@ import functools
 import importlib.metadata
 import json
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -135,10 +136,17 @@ def write(out: Path, name: str, result: dict, markdown: str) -> str:
     out.mkdir(parents=True, exist_ok=True)
     result = {"made": [made(name)], **result}
     text = markdown.rstrip("\n") + "\n\n" + origin(result["made"])
-    texts = {"json": json.dumps(result, indent=1, ensure_ascii=False) + "\n", "md": text}
+    texts = {"json": as_json(result), "md": text}
     for ending, content in texts.items():
         write_text(out / f"{name}.{ending}", content)
     return text
+
+
+def as_json(result: dict) -> str:
+    """Lines that Git can compare, a list of numbers on one of them, as curves have hundreds."""
+    text = json.dumps(result, indent=1, ensure_ascii=False)
+    numbers = re.compile(r"\[\n[^\[\]{}\"]*\]")  # within a string there is no line feed
+    return numbers.sub(lambda found: "[" + " ".join(found[0][1:-1].split()) + "]", text) + "\n"
 
 
 def origin(makers: Sequence[dict]) -> str:

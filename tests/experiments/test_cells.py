@@ -23,6 +23,7 @@ class Options:
     folds: tuple[int, ...] = (1, 2)
     out: Path = Path("results")
     small: bool = False
+    full: bool = False
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_every_option_is_part_of_the_key(options):
     counted(Cells(options, "x", listed=("sets",)), calls, set="b")
     assert len(calls) == 5
     # what lists the cells, and what stands for other options, is none of it; results are as JSON has them
-    same = dataclasses.replace(options, sets=("a", "c"), small=True)
+    same = dataclasses.replace(options, sets=("a", "c"), small=True, full=True)
     assert (
         counted(Cells(same, "x", listed=("sets",)), calls, set="a") == first == {"number": 1, "pair": [1, 2]}
     )
@@ -80,6 +81,14 @@ def test_what_another_process_stores_stays(options):
     assert both.has(set="a") and both.has(set="b") and not both.has(set="c")
     assert [asked["set"] for asked, _ in both.alike()] == ["a", "b"]
     assert [found["number"] for _, found in both.alike(set="a")] == [1]
+
+
+def test_numbers_of_a_list_stand_on_one_line(options):
+    result = {"curve": [1.5, None, -2e-3], "none": [], "rows": [{"a": [1, 2]}, "[\n 1, 2\n]", ["x", 3]]}
+    _report.write(options.out, "x", {"made": [], **result}, "| a |\n")
+    text = (options.out / "x.json").read_text()
+    assert json.loads(text) == {"made": [], **result}
+    assert ' "curve": [1.5, null, -0.002],\n' in text and '   "a": [1, 2]\n' in text
 
 
 def test_a_page_says_what_made_it_and_where_commits_are_mixed(options, monkeypatch):

@@ -28,6 +28,25 @@ def test_small(tmp_path):
         assert len(found["top-1"]["test"]) == 2 and found["top-1"]["rates"] == [0.01, 0.01]
         assert found["top-5"]["mean"] > 90
     assert "| smooth top-5 hinge, alpha |" in (tmp_path / "p004_network.md").read_text()
+    assert stored["made"] == result["made"] and stored["made"][0]["commit"]
+
+
+def test_a_loss_that_is_trained_is_not_trained_again(tmp_path, monkeypatch):
+    asked = []
+
+    def run_loss(parts, d, m, loss, options):
+        asked.append((loss, d, m))
+        return {f"top-{top}": {"test": [1.0], "mean": 1.0, "sd": 0.0} for top in network.TOPS}
+
+    monkeypatch.setattr(network, "run_loss", run_loss)
+    options = dataclasses.replace(network.Options(small=True).chosen(), out=tmp_path, losses=("softmax",))
+    first = network.run(options)
+    more = dataclasses.replace(options, losses=("softmax", "top-5 entropy"))
+    both = network.run(more)
+    assert asked == [("softmax", 64, 10), ("top-5 entropy", 64, 10)]
+    assert both["sets"]["digits"]["softmax"] == first["sets"]["digits"]["softmax"]
+    network.run(dataclasses.replace(more, rates=(0.01,)))
+    assert len(asked) == 4
 
 
 def test_scores_and_accuracies():

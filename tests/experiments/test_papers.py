@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,9 +22,26 @@ from experiments.papers.titles import PAPERS, STATUSES
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+# Minutes at most with --full, and in one piece; what takes longer keeps what it has done.
+QUICK = {
+    *("experiments.papers.p000.figure_2", "experiments.papers.p001.table_2"),
+    *("experiments.papers.p002.table_1", "experiments.papers.p002.piecewise"),
+    "experiments.papers.p003.cost",
+    *("experiments.papers.p004.figure_2", "experiments.papers.p004.figure_3"),
+}
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "experiments.papers", *map(str, arguments)]
+
+
 def door(*arguments):
-    command = [sys.executable, "-m", "experiments.papers", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=600)
+
+
+def module(study):
+    main = "__main__" if (ROOT / study.replace(".", "/")).is_dir() else ""
+    return importlib.import_module(f"{study}.{main}".rstrip("."))
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: f"{item.paper}-{item.name}")
@@ -35,10 +55,8 @@ def test_a_row_names_what_there_is(item):
     if item.study is None:
         assert item.code or item.status in ("missing", "not here")
         return
-    main = "__main__" if (ROOT / item.study.replace(".", "/")).is_dir() else ""
-    study = importlib.import_module(f"{item.study}.{main}".rstrip("."))
     for size in ("--small", "--full"):
-        tyro.cli(study.Options, args=[size, "--out", "somewhere"])
+        tyro.cli(module(item.study).Options, args=[size, "--out", "somewhere"])
 
 
 def test_the_pages_are_those_of_the_list_and_the_results():
@@ -127,6 +145,36 @@ def test_a_study_that_fails_is_said(tmp_path):
     (tmp_path / "out").write_text("a file where the folder of the results would be")
     done = door("004", "--item", "figure-3", "--small", "--out", tmp_path / "out")
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("study", MEASURES)
+def test_what_takes_long_keeps_what_it_has_done(study):
+    assert hasattr(module(study), "Cells") == (study not in QUICK)
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path):
+    asked = ("001", "--item", "table-1", "--small", "--out", tmp_path)
+    kept = tmp_path / "p001_table_1.cells.json"
+    running = subprocess.Popen(command(*asked), cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        end = time.monotonic() + 300
+        while not kept.exists():
+            assert running.poll() is None and time.monotonic() < end
+            time.sleep(0.01)
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+    assert not (tmp_path / "p001_table_1.json").exists()
+    cells = json.loads(kept.read_text())
+    for cell in cells:  # an error that no training has, to be known again
+        cell["found"]["error"] = 100.5
+    kept.write_text(json.dumps(cells))
+    done = door(*asked)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "p001_table_1.json").read_text())["rows"]
+    marked = {(row["formulation"], row["log_C"]) for row in rows if row["error"] == 100.5}
+    assert marked == {(cell["asked"]["formulation"], cell["asked"]["log_C"]) for cell in cells}
+    assert 0 < len(marked) < len(rows) == 6
 
 
 def test_the_list_and_what_is_not_on_it():

@@ -7,6 +7,8 @@ trained by Adam (optax) on minibatches, once for every loss, learning rate and s
 batches. Learning rate and end are those with the best top-1, or top-5, accuracy of the validation part, a
 seed each. The table has mean and standard deviation of the accuracy on the test part over the seeds,
 which are trained side by side.
+
+What a loss has come to is kept in p004_network.cells.json.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import _data, _report
+from experiments._cells import Cells
 from xmcjax import losses
 
 NAME = "p004_network"
@@ -200,18 +203,23 @@ def run(options: Options) -> dict:
     for loss in options.losses:
         if loss not in LOSSES:
             raise ValueError(f"expected losses of {', '.join(LOSSES)}, got {loss!r}")
+    cells = Cells(options, NAME, listed=("sets", "losses"))
     kept = ("hidden", "steps", "batch", "rates", "seeds")
     result = {"options": {name: getattr(options, name) for name in kept}, "k": K, "sets": {}}
     for name in options.sets:
-        data = _data.load_classes(name)
-        d, m = data.X.shape[1], int(data.y.max()) + 1
-        parts = prepared(data)
         result["sets"][name] = {}
         for loss in options.losses:
-            result["sets"][name][loss] = run_loss(parts, d, m, loss, options)
+            work = functools.partial(trained, name, loss, options)
+            result["sets"][name][loss] = cells.get(work, set=name, loss=loss)
+            result["made"] = cells.made()
             _report.write(options.out, NAME, result, markdown(result))
-            print(f"{name}: {loss} done", flush=True)
     return result
+
+
+def trained(name: str, loss: str, options: Options) -> dict:
+    """:func:`run_loss` on a set."""
+    data = _data.load_classes(name)
+    return run_loss(prepared(data), data.X.shape[1], int(data.y.max()) + 1, loss, options)
 
 
 def markdown(result: dict) -> str:
