@@ -45,6 +45,11 @@ def index() -> str:
         f"reproduced here, and what makes it. The pages of this folder are made by {_MADE_BY}.",
         "",
         *(f"- **{status}**: {sense}" for status, sense in STATUSES.items()),
+        "",
+        "`--full` takes the sizes of the papers, where the data allow them, and less than six hours a paper "
+        "on two cores. The hours below are worked out from times that results and notes record: no run has "
+        "made all of a paper in one go. What a study of more than minutes has done is kept, and the same "
+        "command goes on from there when it was stopped.",
     ]
     for number, paper in PAPERS.items():
         mine = [item for item in ITEMS if item.paper == number]
@@ -58,6 +63,8 @@ def index() -> str:
             f"{paper.authors}, {paper.year}. Our numbers: [{Path(paper.page).name}](../{paper.page}){ours}.",
             "",
             f"    python -m experiments.papers {number}",
+            "",
+            f"With `--full` {paper.full}.",
             "",
             _report.markdown_table(("item", "shows", "status", "made by", "remark"), rows).rstrip("\n"),
         ]

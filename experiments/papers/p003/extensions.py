@@ -49,7 +49,7 @@ class Options:
         max_iter: most iterations of a search.
         out: folder of the results.
         small: 150 rows, two iterations.
-        full: 2,000 rows and three draws.
+        full: 1,000 rows and three draws.
     """
 
     labels: tuple[str, ...] = LABELS
@@ -66,7 +66,7 @@ class Options:
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
         if self.full:
-            return dataclasses.replace(self, rows=2_000, splits=(0, 1, 2))
+            return dataclasses.replace(self, rows=1_000, splits=(0, 1, 2))
         if self.small:
             return dataclasses.replace(self, rows=150, max_iter=2)
         return self

@@ -51,7 +51,7 @@ class Options:
         max_iter: most iterations of a search.
         out: folder of the results.
         small: 200 rows, one partition, three iterations.
-        full: all 4,435 rows and ten partitions.
+        full: all 4,435 rows and ten partitions, range alone where no scalings are given.
     """
 
     methods: tuple[str, ...] = tuple(METHODS)
@@ -68,7 +68,8 @@ class Options:
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
         if self.full:
-            return dataclasses.replace(self, rows=4_435, partitions=tuple(range(10)))
+            scalings = self.scalings if self.scalings != SCALINGS else ("range",)
+            return dataclasses.replace(self, rows=4_435, partitions=tuple(range(10)), scalings=scalings)
         if self.small:
             return dataclasses.replace(self, rows=200, max_iter=3)
         return self

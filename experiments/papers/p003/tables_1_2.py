@@ -92,7 +92,7 @@ class Options:
         sigma2: of the intercepts.
         out: folder of the results.
         small: 300 rows of clef, two iterations.
-        full: all rows in the last fit, 10,000 of them in the search, three splits.
+        full: all rows in the last fit, 2,000 of them in the search, three splits.
     """
 
     sets: tuple[str, ...] = SETS
@@ -111,7 +111,7 @@ class Options:
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
         if self.full:
-            return dataclasses.replace(self, rows=1_000_000, search_rows=10_000, splits=(0, 1, 2))
+            return dataclasses.replace(self, rows=1_000_000, splits=(0, 1, 2))
         if self.small:
             return dataclasses.replace(self, sets=("clef",), rows=300, test_rows=300, max_iter=2)
         return self
