@@ -51,11 +51,14 @@ def index() -> str:
         "made all of a paper in one go. What a study of more than minutes has done is kept, and the same "
         "command goes on from there when it was stopped.",
     ]
+    header = ("item", "shows", "status", "command", "made by", "remark")
     for number, paper in PAPERS.items():
         mine = [item for item in ITEMS if item.paper == number]
         more = any(result_of(study).exists() for study in _studies(number))
         ours = f"; results of today's code: [{number}.md]({number}.md)" if more else ""
-        rows = [(item.name, item.shows, item.status, _makers(item), item.remark) for item in mine]
+        rows = [
+            (item.name, item.shows, item.status, _command(item), _makers(item), item.remark) for item in mine
+        ]
         text += [
             "",
             f"## {number}: {paper.title}",
@@ -66,15 +69,21 @@ def index() -> str:
             "",
             f"With `--full` {paper.full}.",
             "",
-            _report.markdown_table(("item", "shows", "status", "made by", "remark"), rows).rstrip("\n"),
+            _report.markdown_table(header, rows).rstrip("\n"),
         ]
     return "\n".join(text) + "\n"
 
 
+def _command(item: Item) -> str:
+    """That makes it alone."""
+    return "–" if item.study is None else f"`{item.command()}`"
+
+
 def _makers(item: Item) -> str:
-    """The study, or the modules of the library."""
+    """The study, with a link to its results, or the modules of the library."""
     if item.study is not None:
-        return f"`{item.study}`"
+        there = f"({item.paper}.md#{item.study.replace('.', '')})"
+        return f"[`{item.study}`]{there}" if result_of(item.study).exists() else f"`{item.study}`"
     names = [f"`xmcjax.{name}`" for name in item.code.split(", ") if name]
     return ", ".join(names) or "–"
 
