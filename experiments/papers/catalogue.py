@@ -439,7 +439,10 @@ ITEMS = (
     ),
     Item(
         *("004", "figure-3", "time of the projections by length", "done", "experiments.papers.p004.figure_3"),
-        *("p004_figure_3.png", ""),
+        "p004_figure_3.png",
+        "linear in the length up to a million entries, as in the paper, where the top-k simplex and the "
+        "knapsack take essentially the same time: here the former takes 1.0 to 2.4 times as long at k = 5 "
+        "and 10, and 1.2 to 3.5 at k = 1",
     ),
     Item(
         *("004", "method", "losses, conjugates, projections, Algorithm 1", "done"),
