@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from experiments.bench.gpu_kit._training import direction_bytes
 from tests.support import cuda_builds, gpu_targets
 from tests.support.gpu_programs import CUDA, DENSE, B, D, N, checked, features
-from tests.support.internals import device_blocks, device_memory, devices, merge_topk, prediction
+from tests.support.internals import block_scores, device_blocks, device_memory, device_weights, devices
 from tests.support.solvers import CASES
 from xmcjax import kernels, linops, losses, projections
 from xmcjax.losses import MARGIN_LOSSES
@@ -166,10 +166,21 @@ def test_what_the_kit_counts_of_cg(n, d, lanes, step, beside):
     assert (whole - of_steps) / (2 * one - two) == pytest.approx(beside, abs=0.1)
 
 
+def stored_block(labels: int, entries: int, d=D) -> block_scores.StoredBlock:
+    """Sparse weights of a model, as they are sent."""
+    arrays = (jnp.ones(entries, kind) for kind in (jnp.float32, jnp.int32))
+    return block_scores.StoredBlock(
+        *arrays, jnp.ones(labels + 1, jnp.int32), jnp.ones(labels, jnp.float32), d
+    )
+
+
+@pytest.mark.parametrize("sent", ["dense", "stored"])
 @pytest.mark.parametrize("kind", [DENSE, CUDA])
-def test_a_block_of_labels_of_a_prediction(kind, gpu, monkeypatch):
-    """X, the weights, and the scores a few times: no sorting of all of them."""
-    n, labels = 4096, prediction.predicted_block(D, 1 << 16, 4)
+def test_a_block_of_labels_of_a_prediction(kind, sent, gpu):
+    """X, the weights, and the scores a few times: no sorting of all of them. What is sent as it is stored is
+    made dense in a pass more, and looked through a few times.
+    """
+    n, labels, entries = 4096, device_weights.dense_labels(D, 1 << 16, 4), 1 << 15
     X = sp.csr_matrix(sp.random(n, D, 0.05, dtype=np.float32, random_state=np.random.default_rng(0)))
     if kind == CUDA:
         cuda_builds.register_for_gpus()
@@ -177,14 +188,49 @@ def test_a_block_of_labels_of_a_prediction(kind, gpu, monkeypatch):
     else:
         op = linops.make(X.toarray())
     best = jnp.ones((n, 5), jnp.float32), jnp.ones((n, 5), jnp.int32)
-    arrays = jnp.ones((D, labels), jnp.float32), jnp.ones(labels, jnp.float32), np.int32(0)
-    text = checked(merge_topk, gpu, op, *arrays, *best, k=5)
+    if sent == "dense":
+        block = block_scores.DenseBlock(jnp.ones((D, labels), jnp.float32), jnp.ones(labels, jnp.float32))
+    else:
+        block = block_scores.DensePart(stored_block(4 * labels, 4 * entries), np.int32(0), labels, entries)
+    text = checked(block_scores.merge_topk, gpu, op, block, np.int32(0), *best, k=5)
     assert gpu_targets.atomics(text) == 0
     calls = gpu_targets.custom_calls(text)
     assert calls == (["xmcjax_cuda_matmat"] if kind == CUDA else [])
     if OPTIMISED:
         assert "__gpu$TopK" in text
-        assert gpu_targets.moved(text) <= 4 * (n * D + D * labels + 5 * n * labels)
+        most = 4 * (n * D + D * labels + 5 * n * labels)
+        # zeros, and what is put into them, read and written by its operands; the search for its labels
+        most += (sent == "stored") * 4 * (3 * D * labels + 40 * entries)
+        assert gpu_targets.moved(text) <= most
+
+
+def test_pairs_of_a_prediction(gpu):
+    """Scores are moved a few times, whatever the features; a window of pairs costs what it is long."""
+    n, labels, entries, window = 256, 16 * block_scores.PIECE, 1 << 16, 1 << 14
+    of_row = (jnp.ones(2 * entries, kind) for kind in (jnp.float32, jnp.int32, jnp.int32))
+    rows = block_scores.RowsInTurns(*of_row, jnp.ones(1024, jnp.int32), jnp.int32(9), n, window)
+    stored = stored_block(labels, entries)
+    block = jax.eval_shape(block_scores.by_feature, stored)
+    best = jnp.ones((n, 5), jnp.float32), jnp.ones((n, 5), jnp.int32)
+    text = checked(block_scores.merge_topk, gpu, rows, block, np.int32(0), *best, k=5)
+    assert gpu_targets.atomics(text) == 0 and gpu_targets.custom_calls(text) == []
+    if OPTIMISED:
+        assert "__gpu$TopK" in text
+        scores, of_loop = 4 * n * labels, gpu_targets.moved(text, loops=True)
+        # zeros, the bias, and the best; where pairs are added, all scores are operand and result
+        assert gpu_targets.moved(text) - of_loop <= 5 * scores
+        entries_and_weights = 4 * (4 * entries + 6 * entries)
+        assert of_loop <= 2 * scores + entries_and_weights + 4 * 40 * window
+    # the scores twice: no third copy of them where pairs are added
+    room = gpu_targets.compiled(block_scores.merge_topk, gpu, rows, block, np.int32(0), *best, k=5)
+    if OPTIMISED:
+        assert room.memory_analysis().temp_size_in_bytes <= 2.2 * 4 * n * labels
+
+
+def test_weights_by_feature(gpu):
+    """They are sorted, and nothing is added up."""
+    text = checked(block_scores.by_feature, gpu, stored_block(2048, 1 << 14))
+    assert gpu_targets.atomics(text) == 0 and gpu_targets.custom_calls(text) == []
 
 
 @pytest.mark.parametrize("kind", ["jnp", CUDA])

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import cuda_builds
-from tests.support.internals import device_memory, platforms, prediction
+from tests.support.internals import device_memory, device_prediction
 from tests.support.models import write
 from xmcjax import linops, native
 from xmcjax.models import (
@@ -27,15 +27,17 @@ def device(monkeypatch):
     monkeypatch.setattr("xmcjax.models._predict._on_a_device", lambda: True)
 
 
-@pytest.fixture(params=["native", "scipy", "device"])
+@pytest.fixture(params=["native", "scipy", "device", "pairs"])
 def where(request):
     """What makes the scores."""
     if request.param == "native" and not linops.native_ready():
         pytest.skip("the native library was not built")
     if request.param == "scipy":
         request.getfixturevalue("monkeypatch").setattr("xmcjax.native.load_library", lambda: None)
-    if request.param == "device":
+    if request.param in ("device", "pairs"):
         request.getfixturevalue("device")
+    if request.param == "pairs":  # which are added where that moves fewer bytes, as it never does here
+        request.getfixturevalue("monkeypatch").setattr(device_prediction, "by_pairs", lambda work: True)
     return request.param
 
 
@@ -115,22 +117,6 @@ def test_the_kernels_in_cuda_score_blocks_of_one_shape(monkeypatch, device, comp
     assert sum("jit(merge_topk)" in program for program in programs) == 1
 
 
-def test_blocks_of_a_gpu_are_wide_where_its_memory_allows(monkeypatch):
-    """From 1,024 scores on XLA has a kernel for the k best; with little memory there are fewer labels."""
-
-    def labels(n_features=40):
-        return prediction.predicted_block(n_features, 1 << 16, 4)
-
-    assert labels() == 256
-    monkeypatch.setattr(platforms, "default_backend", lambda: "gpu")
-    assert labels() == 1024
-    for free, count in ((1 << 40, 1024), (1 << 30, 512), (1 << 20, 256)):
-        monkeypatch.setattr(device_memory, "free_memory", lambda device=None, free=free: free)
-        assert labels() == count
-    monkeypatch.setattr(device_memory, "free_memory", lambda device=None: None)
-    assert labels(1_000_000) == 256
-
-
 def test_rows_that_do_not_fit_onto_a_gpu_are_refused(monkeypatch, device):
     monkeypatch.setattr(native, "cuda_available", lambda: True)
     monkeypatch.setattr(device_memory, "free_memory", lambda device=None: 100)
@@ -183,7 +169,7 @@ def test_float64_stays_float64(where):
     assert scores.dtype == np.float64
     np.testing.assert_array_equal(labels, expected[0])
     np.testing.assert_allclose(scores, expected[1], rtol=1e-14)
-    if where == "device":
+    if where in ("device", "pairs"):
         with jax.enable_x64(False):
             assert predict_topk(ArrayModel(coef, intercept), X, 3, 8)[1].dtype == np.float32
     # A float32 model is not made more precise by its features.
@@ -237,18 +223,6 @@ def test_partial_models_and_ranges_predict_what_they_hold(where, tmp_path):
     assert set(np.unique(labels)) == {-1, 5, 7, 8, 9}
     of_range = LinearModel.load(write(tmp_path / "r", label_range=(5, 10)))
     np.testing.assert_array_equal(predict_topk(of_range, X, 6)[0], labels)
-
-
-def test_one_compilation_whatever_the_number_of_blocks(compilations, device):
-    X, coef, intercept = problem(4, n=41, n_labels=31)  # shapes that no other test has
-    model = ArrayModel(coef, intercept)
-    # 8 blocks of labels, 6 of rows, both with a rest
-    for call, name in (
-        (lambda: predict_topk(model, X, 3, 4, 7), "merge_topk"),
-        (lambda: scores_above(model, X, 0.0, 4, 7), "block_scores"),
-    ):
-        assert sum(f"jit({name})" in program for program in compilations(call)) == 1
-        assert compilations(call) == []
 
 
 def test_a_score_that_is_no_number_is_not_among_the_best(backend):

@@ -39,7 +39,16 @@ from xmcjax.lanes import (
 
 # hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index; compiled
 # steps of prediction and the blocks that they take
-from xmcjax.models import _block_scores, _calibrator, _index, _manifest, _names, _predict
+from xmcjax.models import (
+    _block_scores,
+    _calibrator,
+    _device_prediction,
+    _device_weights,
+    _index,
+    _manifest,
+    _names,
+    _predict,
+)
 
 # the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels
 from xmcjax.native import _calls, _cuda, _ids, _schema
@@ -93,7 +102,9 @@ manifest = _manifest
 model_index = _index
 names = _names
 prediction = _predict
-merge_topk = _block_scores.merge_topk
+block_scores = _block_scores
+device_prediction = _device_prediction
+device_weights = _device_weights
 InPlace = _calls.InPlace
 ids = _ids
 schema = _schema

@@ -2,34 +2,229 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from xmcjax._pytrees import pytree
+
+# Labels of which XLA's kernel for a GPU finds the k best; it sorts fewer than 1,024.
+PIECE = 1024
+
+
+class Block(Protocol):
+    """A block of labels on the device."""
+
+    @property
+    def bias(self) -> jax.Array:
+        """[B]; −inf for labels that are not to be predicted."""
+        ...
+
+    def products(self, rows) -> jax.Array:
+        """X W, [n, B], of the rows in the form that the block takes."""
+        ...
+
+
+@pytree(data_fields=["W", "bias"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class DenseBlock:
+    """Weights [d, B] as a model has them; rows are an operator."""
+
+    W: jax.Array
+    bias: jax.Array
+
+    def products(self, rows) -> jax.Array:
+        return rows.matmat(self.W)
+
+
+@pytree(data_fields=["value", "feature", "indptr", "bias"], meta_fields=["n_features"])
+@dataclasses.dataclass(frozen=True)
+class StoredBlock:
+    """Sparse weights of B labels, those of a label side by side, as a model stores them.
+
+    Attributes:
+        value, feature: the weights and their features, filled up.
+        indptr: int32 [B + 1], where those of a label begin.
+        bias: [B].
+        n_features: d.
+    """
+
+    value: jax.Array
+    feature: jax.Array
+    indptr: jax.Array
+    bias: jax.Array
+    n_features: int
+
+
+@pytree(data_fields=["stored", "start"], meta_fields=["labels", "entries"])
+@dataclasses.dataclass(frozen=True)
+class DensePart:
+    """Some labels of a :class:`StoredBlock`, whose weights [d, B] are made dense where they are used.
+
+    Attributes:
+        stored: the block.
+        start: int32, the first of the labels in it. Those beyond its end are never predicted.
+        labels: B.
+        entries: that are looked at, no fewer than these labels have.
+    """
+
+    stored: StoredBlock
+    start: jax.Array | np.int32
+    labels: int
+    entries: int
+
+    @property
+    def bias(self) -> jax.Array:
+        place = self.start + jnp.arange(self.labels, dtype=jnp.int32)
+        last = self.stored.bias.shape[0] - 1
+        return jnp.where(place <= last, self.stored.bias[jnp.minimum(place, last)], -jnp.inf)
+
+    def products(self, rows) -> jax.Array:
+        stored = self.stored
+        feature, value, label, _ = _entries_of(stored, self.start, self.labels, self.entries)
+        # entries that are none have a feature beyond the last, and places of their own there
+        W = jnp.zeros((stored.n_features, self.labels), stored.value.dtype)
+        W = W.at[feature, label].set(value, mode="drop", unique_indices=True)
+        return rows.matmat(W)
+
+
+@pytree(data_fields=["value", "label", "begin", "bias"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class FeatureBlock:
+    """Sparse weights of B labels, those of a feature side by side; rows are :class:`RowsInTurns`.
+
+    A score is the sum of the products of the entries of a row with the weights of their features, in the
+    order of the entries: only pairs that are not zero are read. The entries of one turn are of different
+    rows, so that no two pairs of it have the same score, and no sum depends on an order.
+
+    Attributes:
+        value, label: the weights and their labels in the block, filled up.
+        begin: int32 [d + 1], where those of a feature begin.
+        bias: [B].
+    """
+
+    value: jax.Array
+    label: jax.Array
+    begin: jax.Array
+    bias: jax.Array
+
+    def products(self, rows: RowsInTurns) -> jax.Array:
+        n, labels, window = rows.n_rows, self.bias.shape[0], rows.window
+        number = jnp.arange(window, dtype=jnp.int32)
+
+        def unfinished(state):
+            return state[1] < rows.turns
+
+        def add(state):
+            """The pairs of a turn from `done` on."""
+            scores, turn, done = state
+            entry = rows.starts[turn] + jnp.arange(n, dtype=jnp.int32)
+            there = entry < rows.starts[turn + 1]
+            feature, row, x = rows.feature[entry], rows.row[entry], rows.value[entry]
+            first = self.begin[feature]
+            counts = jnp.where(there, self.begin[feature + 1] - first, 0)
+            ends = jnp.cumsum(counts, dtype=jnp.int32)
+            pair = done + number
+            # whose pair it is; those beyond the last have places of their own beyond the scores
+            source = jnp.searchsorted(ends, pair, side="right", method="scan_unrolled").astype(jnp.int32)
+            valid = source < n
+            source = jnp.minimum(source, n - 1)
+            place = (first - ends + counts)[source] + pair
+            score = jnp.where(valid, row[source] * labels + self.label[place], n * labels + number)
+            added = x[source] * self.value[place]
+            scores = scores.at[score].add(added, mode="drop", unique_indices=True)
+            over = done + window >= ends[-1]
+            return scores, turn + over.astype(jnp.int32), jnp.where(over, 0, done + window)
+
+        scores = jnp.zeros(n * labels, self.value.dtype)
+        scores, _, _ = jax.lax.while_loop(unfinished, add, (scores, jnp.int32(0), jnp.int32(0)))
+        return scores.reshape(n, labels)
+
+
+@pytree(data_fields=["value", "feature", "row", "starts", "turns"], meta_fields=["n_rows", "window"])
+@dataclasses.dataclass(frozen=True)
+class RowsInTurns:
+    """The first entries of all rows of X, then all second ones, and so on.
+
+    Attributes:
+        value, feature, row: of each entry, filled up with at least as many as there are rows.
+        starts: int32 [turns + 1] or more, where the entries of a turn begin.
+        turns: int32, entries of the longest row.
+        n_rows: n.
+        window: pairs of an entry with a weight that are added at once.
+    """
+
+    value: jax.Array
+    feature: jax.Array
+    row: jax.Array
+    starts: jax.Array
+    turns: jax.Array
+    n_rows: int
+    window: int
 
 
 @jax.jit
-def block_scores(op, W, b):
+def by_feature(stored: StoredBlock) -> FeatureBlock:
+    """The same weights by feature; those of one stay in the order of their labels."""
+    labels, entries = stored.bias.shape[0], stored.value.shape[0]
+    feature, value, label, number = _entries_of(stored, jnp.int32(0), labels, entries)
+    feature, order = jax.lax.sort((jnp.minimum(feature, stored.n_features), number), num_keys=1)
+    features = jnp.arange(stored.n_features + 1, dtype=jnp.int32)
+    begin = jnp.searchsorted(feature, features, method="scan_unrolled").astype(jnp.int32)
+    return FeatureBlock(value[order], label[order], begin, stored.bias)
+
+
+def _entries_of(stored: StoredBlock, start, labels: int, entries: int):
+    """(feature, value, label from `start` on, number) of the entries of some labels; filled up with features
+    beyond the last, one for each.
+    """
+    last = stored.indptr.shape[0] - 1
+    indptr = stored.indptr[jnp.minimum(start + jnp.arange(labels + 1, dtype=jnp.int32), last)]
+    number = jnp.arange(entries, dtype=jnp.int32)
+    place = indptr[0] + number
+    label = jnp.searchsorted(indptr[1:], place, side="right", method="scan_unrolled").astype(jnp.int32)
+    there = place < indptr[-1]
+    feature = jnp.where(there, stored.feature[place], stored.n_features + number)
+    return feature, stored.value[place], jnp.minimum(label, labels - 1), number
+
+
+@jax.jit
+def block_scores(rows, block: Block):
     """Z = X W + b, [n, B]; a bias of −inf gives every row −inf."""
-    return op.matmat(W) + b
+    return block.products(rows) + block.bias
 
 
 @functools.partial(jax.jit, static_argnames=("k",))
-def merge_topk(op, W, b, first, best_scores, best_labels, *, k: int):
+def merge_topk(rows, block: Block, first, best_scores, best_labels, *, k: int):
     """Merge the scores of a block of labels into the best so far.
 
     Args:
-        op: operator of X, [n, d].
-        W: weights of labels first … first + B − 1, [d, B].
-        b: biases [B], −inf for labels that are not to be predicted.
+        rows: X, [n, d], in the form that the block takes.
+        block: labels first … first + B − 1.
         first: number of the first label.
         best_scores, best_labels: [n, k], best first, of labels below ``first``.
     """
-    scores = op.matmat(W) + b
+    scores = block.products(rows) + block.bias
     scores = jnp.where(scores > -jnp.inf, scores, -jnp.inf)  # NaN is not among the best
-    scores, columns = jax.lax.top_k(scores, min(k, W.shape[1]))
-    labels = jnp.where(scores > -jnp.inf, first + columns.astype(jnp.int32), -1)
+    scores, columns = _best(scores, k)
+    labels = jnp.where(scores > -jnp.inf, first + columns, -1)
     # The earlier labels stand first and top_k prefers what stands first: ties go to the lower label.
     scores, places = jax.lax.top_k(jnp.concatenate([best_scores, scores], axis=1), k)
     labels = jnp.take_along_axis(jnp.concatenate([best_labels, labels], axis=1), places, axis=1)
     return scores, labels
+
+
+def _best(scores: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """The k best of each row of scores [n, B], or those of each piece of it, piece after piece."""
+    n, labels = scores.shape
+    if labels <= PIECE or labels % PIECE:
+        scores, columns = jax.lax.top_k(scores, min(k, labels))
+        return scores, columns.astype(jnp.int32)
+    scores, columns = jax.lax.top_k(scores.reshape(-1, PIECE), min(k, PIECE))
+    pieces = PIECE * jnp.arange(labels // PIECE, dtype=jnp.int32)
+    columns = columns.astype(jnp.int32).reshape(n, len(pieces), -1) + pieces[:, None]
+    return scores.reshape(n, -1), columns.reshape(n, -1)

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import number, thread_count, whole_number
-from xmcjax._fork import check_threads_of_jax
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._base import WeightSource
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._rows import checked_rows
 from xmcjax.models._weights import Weights, parts, weights_of
 
-if TYPE_CHECKING:
-    import jax
-
 # Weights of a block of labels on the host.
 _WEIGHTS = 1 << 24
-# On a device bytes for the weights [d, B] and the scores [rows, B] of a block, and the widest one. On a GPU
-# XLA finds the k best of fewer than 1,024 scores by sorting them all, which moves them twice as often.
-_BLOCK_BYTES, _BLOCK_BYTES_OF_GPU = 64 << 20, 1 << 30
-_PART_OF_FREE = 8
-_MAX_LABEL_BLOCK = 1024
-_DEFAULT_ROW_BLOCK = 1 << 16
-_LANES = 16
 
 
 def predict_topk(
@@ -82,7 +71,9 @@ def predict_topk(
     dtype = _dtype(model, X)
     X = checked_rows(X, model.n_features, dtype)
     if _on_a_device():
-        return _topk_on_a_device(model, X, k, label_block, row_block, threads)
+        from xmcjax.models import _device_prediction
+
+        return _device_prediction.topk(model, X, k, dtype, label_block, row_block, threads)
     labels, scores = np.full((X.shape[0], k), -1, np.int32), np.full((X.shape[0], k), -np.inf, dtype)
     for first, weights in _on_the_host(model, label_block, X, dtype):
         weights.best(X, scores, labels, first, threads=threads)
@@ -126,7 +117,9 @@ def scores_above(
     dtype = _dtype(model, X)
     X = checked_rows(X, model.n_features, dtype)
     if _on_a_device():
-        pieces = _scores_on_a_device(model, X, label_block, row_block, threads)
+        from xmcjax.models import _device_prediction
+
+        pieces = _device_prediction.scores(model, X, dtype, label_block, row_block, threads)
     else:
         pieces = _scores_on_the_host(model, X, label_block, threads, dtype)
     rows, labels, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, dtype)]
@@ -201,13 +194,13 @@ def _on_the_host(
         elif isinstance(model, ArrayModel) and sp.issparse(model.coef()):
             of_a_label = model.coef().nnz // max(1, end - lowest)
         size = max(1, _WEIGHTS // max(1, of_a_label))
-    for first, last, trained in _trained_blocks(model, size):
-        coef, bias = _weights(model, first, last)
+    for first, last, trained in trained_blocks(model, size):
+        coef, bias = stored_weights(model, first, last)
         bias = np.where(trained, bias, -np.inf).astype(dtype)
         yield first, weights_of(coef.astype(dtype, copy=False), bias, rows)
 
 
-def _trained_blocks(model: WeightSource, size: int) -> Iterator[tuple[int, int, np.ndarray]]:
+def trained_blocks(model: WeightSource, size: int) -> Iterator[tuple[int, int, np.ndarray]]:
     """(first, one past the last, which are trained) of each block of labels with one that is."""
     lowest, end = model.label_range
     for first in range(lowest, end, size):
@@ -217,7 +210,7 @@ def _trained_blocks(model: WeightSource, size: int) -> Iterator[tuple[int, int, 
             yield first, last, trained
 
 
-def _weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarray]:
+def stored_weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarray]:
     """Weights [last − first, d], CSR where they are stored so, and biases."""
     if isinstance(model, (LinearModel, ArrayModel)):
         return model.weights(first, last), model.intercept_of(first, last)
@@ -232,134 +225,3 @@ def _scores_on_the_host(
     for first, weights in _on_the_host(model, label_block, X, dtype):
         for part in parts(X.shape[0], len(weights.bias)):
             yield part.start, first, weights.scores(weights.rows(X[part]), threads=threads)
-
-
-def _topk_on_a_device(
-    model: WeightSource, X, k: int, label_block: int | None, row_block: int | None, threads: int
-) -> tuple[np.ndarray, np.ndarray]:
-    import jax
-
-    from xmcjax.models._block_scores import merge_topk
-
-    check_threads_of_jax()
-    blocks = _Blocks(model, X, label_block, row_block, threads)
-    n = blocks.n_rows
-    # numpy makes this array, because jnp.full would compile a program per shape.
-    best = [
-        jax.device_put(
-            (np.full((op.shape[0], k), -np.inf, blocks.dtype), np.full((op.shape[0], k), -1, np.int32))
-        )
-        for op in blocks.operators
-    ]
-    for first, W, b in blocks.labels():
-        # One block is computed while the next one is read from the disk; no more are in flight.
-        jax.block_until_ready(best)
-        best = [
-            merge_topk(op, W, b, np.int32(first), scores, labels, k=k)
-            for op, (scores, labels) in zip(blocks.operators, best, strict=True)
-        ]
-    top_labels, top_scores = np.empty((n, k), np.int32), np.empty((n, k), blocks.dtype)
-    for (start, stop), (scores, labels) in zip(blocks.rows, best, strict=True):
-        top_labels[start:stop] = np.asarray(labels)[: stop - start]
-        top_scores[start:stop] = np.asarray(scores)[: stop - start]
-    return top_labels, top_scores
-
-
-def _scores_on_a_device(
-    model: WeightSource, X, label_block: int | None, row_block: int | None, threads: int
-) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(first row, first label, scores) of every block of both."""
-    from xmcjax.models._block_scores import block_scores
-
-    check_threads_of_jax()
-    blocks = _Blocks(model, X, label_block, row_block, threads)
-    for first, W, b in blocks.labels():
-        for (start, stop), op in zip(blocks.rows, blocks.operators, strict=True):
-            yield start, first, np.asarray(block_scores(op, W, b))[: stop - start]
-
-
-class _Blocks:
-    """X cut into operators of one shape, and the labels cut into blocks of one shape.
-
-    The last block of rows, and the last block of labels, are filled up; so are the stored entries
-    of sparse rows. Every step then has the same shapes and is compiled once.
-    """
-
-    def __init__(self, model: WeightSource, X, label_block: int | None, row_block: int | None, threads: int):
-        import jax
-
-        self.model = model
-        self.n_rows = X.shape[0]
-        self.dtype = jax.dtypes.canonicalize_dtype(_dtype(model, X))
-        row_block = min(int(row_block or _DEFAULT_ROW_BLOCK), max(1, self.n_rows))
-        first, last = model.label_range
-        if label_block is None:
-            label_block = predicted_block(model.n_features, row_block, self.dtype.itemsize)
-        self.label_block = min(int(label_block), last - first)
-        self.rows = [(s, min(s + row_block, self.n_rows)) for s in range(0, self.n_rows, row_block)]
-        self.operators = list(_operators(X, self.rows, self.dtype, threads))
-
-    def labels(self) -> Iterator[tuple[int, jax.Array, jax.Array]]:
-        """(first label, weights [d, B], biases [B]) of each block that has a trained label."""
-        import jax.numpy as jnp
-
-        for first, last, trained in _trained_blocks(self.model, self.label_block):
-            W, b = self.model.dense_block(first, last)
-            padding = self.label_block - (last - first)
-            W = np.pad(W.astype(self.dtype, copy=False), ((0, 0), (0, padding)))
-            b = np.where(trained, b, -np.inf).astype(self.dtype)
-            yield first, jnp.asarray(W), jnp.asarray(np.pad(b, (0, padding), constant_values=-np.inf))
-
-
-def predicted_block(n_features: int, row_block: int, itemsize: int) -> int:
-    """Labels that a device scores at a time, for so many features and rows."""
-    lanes = _block_bytes() // (itemsize * max(n_features, row_block))
-    return min(max(lanes // _LANES * _LANES, _LANES), _MAX_LABEL_BLOCK)
-
-
-def _block_bytes() -> int:
-    """For the weights, and for the scores, of a block on the default device."""
-    from xmcjax import _device_memory, _platform
-
-    if _platform.default_platform() != "gpu":
-        return _BLOCK_BYTES
-    free = _device_memory.free_memory()
-    most = _BLOCK_BYTES_OF_GPU if free is None else min(_BLOCK_BYTES_OF_GPU, free // _PART_OF_FREE)
-    return max(_BLOCK_BYTES, most)
-
-
-def _operators(X, rows: list[tuple[int, int]], dtype, threads: int):
-    """An operator for each block of rows, all of one shape."""
-    from xmcjax import linops, native
-
-    if not rows:
-        return
-    height = rows[0][1] - rows[0][0]
-    if sp.issparse(X) and native.cuda_available():
-        linops.check_room(X.shape, dtype, X.nnz)
-        blocks = [X[start:stop].astype(dtype, copy=False) for start, stop in rows]
-        yield from linops.scored_rows(blocks, height)
-        return
-    if len(rows) == 1:
-        yield linops.make(X, dtype, threads=threads)
-        return
-    if not sp.issparse(X):
-        for start, stop in rows:
-            yield linops.make(
-                np.pad(X[start:stop], ((0, height - (stop - start)), (0, 0))), dtype, threads=threads
-            )
-        return
-    width = max(int(X.indptr[stop] - X.indptr[start]) for start, stop in rows)
-    for start, stop in rows:
-        span = slice(X.indptr[start], X.indptr[stop])
-        filler = width - (span.stop - span.start)
-        # One more row than needed takes zeros in column 0, so that each block stores as many entries.
-        indptr = np.full(height + 2, width, np.int64)
-        indptr[: stop - start + 1] = X.indptr[start : stop + 1] - X.indptr[start]
-        indptr[stop - start + 1 : height + 1] = span.stop - span.start
-        indices = np.pad(X.indices[span], (0, filler))
-        data = np.pad(X.data[span], (0, filler)).astype(dtype, copy=False)
-        block = _sparse.csr(sp.csr_array((data, indices, indptr), shape=(height + 1, X.shape[1])))
-        # The zeros share one place on purpose: summing them would give every block a shape of its own.
-        block.has_canonical_format = True
-        yield linops.make(block, dtype, threads=threads)

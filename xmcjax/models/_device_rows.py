@@ -1,0 +1,102 @@
+"""The rows to predict on a device: cut into blocks of one shape, so that every step is compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import _sparse
+from xmcjax.models._block_scores import RowsInTurns
+
+# Entries below which an array is not filled up further, and parts of a power of two that are filled up.
+_LEAST, _PARTS = 1024, 8
+
+
+def filled_length(entries: int) -> int:
+    """The length of arrays of so many entries: one of few, so that few programs are compiled.
+
+    Example:
+        >>> filled_length(3), filled_length(5000), filled_length(5600)
+        (1024, 5120, 6144)
+    """
+    unit = max(_LEAST, (1 << max(entries - 1, 0).bit_length()) // (2 * _PARTS))
+    return max(-(-entries // unit), 1) * unit
+
+
+def spans(n: int, height: int) -> list[tuple[int, int]]:
+    """(first, one past the last) row of each block of so many."""
+    return [(start, min(start + height, n)) for start in range(0, n, height)]
+
+
+def operators(X, rows: list[tuple[int, int]], dtype, threads: int) -> Iterator:
+    """An operator for each block of rows, all of one shape."""
+    from xmcjax import linops, native
+
+    if not rows:
+        return
+    height = rows[0][1] - rows[0][0]
+    if sp.issparse(X) and native.cuda_available():
+        linops.check_room(X.shape, dtype, X.nnz)
+        blocks = [X[start:stop].astype(dtype, copy=False) for start, stop in rows]
+        yield from linops.scored_rows(blocks, height)
+        return
+    if len(rows) == 1:
+        yield linops.make(X, dtype, threads=threads)
+        return
+    if not sp.issparse(X):
+        for start, stop in rows:
+            yield linops.make(
+                np.pad(X[start:stop], ((0, height - (stop - start)), (0, 0))), dtype, threads=threads
+            )
+        return
+    width = max(int(X.indptr[stop] - X.indptr[start]) for start, stop in rows)
+    for start, stop in rows:
+        span = slice(X.indptr[start], X.indptr[stop])
+        filler = width - (span.stop - span.start)
+        # One more row than needed takes zeros in column 0, so that each block stores as many entries.
+        indptr = np.full(height + 2, width, np.int64)
+        indptr[: stop - start + 1] = X.indptr[start : stop + 1] - X.indptr[start]
+        indptr[stop - start + 1 : height + 1] = span.stop - span.start
+        indices = np.pad(X.indices[span], (0, filler))
+        data = np.pad(X.data[span], (0, filler)).astype(dtype, copy=False)
+        block = _sparse.csr(sp.csr_array((data, indices, indptr), shape=(height + 1, X.shape[1])))
+        # The zeros share one place on purpose: summing them would give every block a shape of its own.
+        block.has_canonical_format = True
+        yield linops.make(block, dtype, threads=threads)
+
+
+def in_turns(X, rows: list[tuple[int, int]], dtype, window: int) -> list[RowsInTurns]:
+    """Checked CSR as :class:`RowsInTurns`, a block of rows each, all of one shape."""
+    from xmcjax import linops
+
+    if not rows:
+        return []
+    linops.check_room(X.shape, np.dtype(dtype), X.nnz)
+    height, lengths = rows[0][1] - rows[0][0], np.diff(X.indptr)
+    turns = filled_length(int(lengths.max(initial=0)) + 1)
+    entries = filled_length(max(int(X.indptr[stop] - X.indptr[start]) for start, stop in rows)) + height
+    blocks = (_block_in_turns(X, span, height, turns, entries, dtype) for span in rows)
+    return [RowsInTurns(**arrays, n_rows=height, window=window) for arrays in blocks]
+
+
+def _block_in_turns(X, span: tuple[int, int], height: int, turns: int, entries: int, dtype) -> dict:
+    """The arrays of one, on the device."""
+    start, stop = span
+    low, high, count = X.indptr[start], X.indptr[stop], np.diff(X.indptr[start : stop + 1])
+    turn = np.arange(high - low) - np.repeat(X.indptr[start:stop] - low, count)
+    order = np.argsort(turn, kind="stable")
+    starts = np.searchsorted(turn[order], np.arange(turns)).astype(np.int32)
+    given = {
+        "value": X.data[low:high].astype(dtype, copy=False),
+        "feature": X.indices[low:high],
+        "row": np.repeat(np.arange(stop - start), count),
+    }
+    arrays: dict[str, Any] = {}
+    for name, values in given.items():
+        arrays[name] = np.zeros(entries, dtype if name == "value" else np.int32)
+        arrays[name][: len(order)] = values[order]
+    return jax.device_put(arrays | {"starts": starts, "turns": np.int32(count.max(initial=0))})
