@@ -7,7 +7,7 @@
 #include "xla/ffi/api/ffi.h"
 
 // Raised with ABI in xmcjax/native/_cuda.py whenever the arrays of a target change.
-#define XMCJAX_CUDA_ABI 2
+#define XMCJAX_CUDA_ABI 3
 #define XMCJAX_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace ffi = xla::ffi;
@@ -286,6 +286,24 @@ ffi::Error plane_sums_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingR
   });
 }
 
+// x, feature, indptr of rows, value, label, begin of weights by feature -> scores
+ffi::Error pairs_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, int64_t labels) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t entries = arrays.size(0, 0), rows = arrays.size(2, 0), weights = arrays.size(3, 0);
+    if (rows < 1) throw Unfit{"the rows begin nowhere"};
+    PairArguments<T> a;
+    a.x = arrays.given<T>(0, {entries}), a.feature = arrays.given<int32_t>(1, {entries});
+    a.indptr = arrays.given<int32_t>(2, {rows});
+    a.value = arrays.given<T>(3, {weights}), a.label = arrays.given<int32_t>(4, {weights});
+    a.begin = arrays.given<int32_t>(5, {arrays.size(5, 0)});
+    a.out = arrays.made<T>(0, {rows - 1, labels});
+    a.n = int32_t(rows - 1), a.labels = int32_t(labels);
+    return pairs(stream, a);
+  });
+}
+
 }  // namespace
 }  // namespace xmcjax::cuda
 
@@ -302,6 +320,7 @@ XMCJAX_TARGET(cg_product, cg_product_call, );
 XMCJAX_TARGET(cg_residual, cg_residual_call, );
 XMCJAX_TARGET(cg_direction, cg_direction_call, );
 XMCJAX_TARGET(plane_sums, plane_sums_call, .Attr<int64_t>("loss").Attr<double>("parameter"));
+XMCJAX_TARGET(pairs, pairs_call, .Attr<int64_t>("labels"));
 
 XMCJAX_EXPORT int xmcjax_cuda_abi() { return XMCJAX_CUDA_ABI; }
 

@@ -274,6 +274,13 @@ std::string plane_sums(Stream stream, int64_t loss, const PlaneArguments<T>& a) 
   }
 }
 
+template <class T>
+std::string pairs(Stream stream, const PairArguments<T>& a) {
+  Launches launch(stream);
+  launch(a.n, Pairs<T>{a});
+  return launch.fault;
+}
+
 #define XMCJAX_OF(T)                                                                                         \
   template std::string product<T>(Stream, const Rows<T>&, const T*, Sums<T>, int32_t, bool);                 \
   template std::string transposed<T>(Stream, const Rows<T>&, const T*, int32_t, uint32_t*, Sums<T>, int32_t, \
@@ -284,7 +291,8 @@ std::string plane_sums(Stream stream, int64_t loss, const PlaneArguments<T>& a) 
                                   Room<T>, Sums<T>, int32_t);                                                \
   template std::string residual<T>(Stream, T*, const T*, const T*, Lanes<T>, double*, T*, int32_t, int32_t); \
   template std::string direction<T>(Stream, T*, T*, const T*, Lanes<T>, double*, T*, int32_t, int32_t);      \
-  template std::string plane_sums<T>(Stream, int64_t, const PlaneArguments<T>&);
+  template std::string plane_sums<T>(Stream, int64_t, const PlaneArguments<T>&);                             \
+  template std::string pairs<T>(Stream, const PairArguments<T>&);
 XMCJAX_OF(float)
 XMCJAX_OF(double)
 

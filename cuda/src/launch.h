@@ -5,6 +5,7 @@
 
 #include "active_rows.h"
 #include "lane_cg.h"
+#include "pairs.h"
 #include "plane_sums.h"
 #include "rows.h"
 
@@ -91,6 +92,10 @@ struct PlaneArguments {
 // The sums of the search; "" too where there are no rows or lanes.
 template <class T>
 std::string plane_sums(Stream, int64_t loss, const PlaneArguments<T>&);
+
+// The scores of sparse rows with sparse weights.
+template <class T>
+std::string pairs(Stream, const PairArguments<T>&);
 
 // "" where this machine has a driver and a GPU for these kernels; else why not.
 std::string unusable();

@@ -5,6 +5,7 @@
 //     EACH(t) { … }        what every thread of the warp does, t = 0 … 31, with no other thread's values
 //     Each<T> x;           a variable of each thread, x[t]
 //     ballot(x), from(x, i)  what the threads tell each other; outside of EACH, and by all of them
+//     together()             before a thread reads in memory what another one has written
 //
 // All control flow outside of EACH is the same for the threads of a warp.
 #pragma once
@@ -47,6 +48,13 @@ XMCJAX_BODY uint32_t ballot(Each<bool>& x) {
   uint32_t bits = 0;
   for (int t = 0; t < kWarp; ++t) bits |= uint32_t(x[t]) << t;
   return bits;
+#endif
+}
+
+// What a thread has written before is there for the others behind it.
+XMCJAX_BODY void together() {
+#ifdef __CUDACC__
+  __syncwarp();
 #endif
 }
 

@@ -216,3 +216,19 @@ def test_arrays_that_do_not_fit_are_refused():
     with pytest.raises(jax.errors.JaxRuntimeError, match="another shape or type"):
         # fewer groups than the pieces name cannot be seen, fewer ends of pieces can
         cuda.cuda_matmat(rows._replace(stop=rows.stop[:9]), jnp.ones((83, 3), np.float32), 150)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_pairs_of_entries_and_weights(dtype):
+    """Scores of sparse rows with sparse weights, features with none and with many of them."""
+    X, rng = uneven(dtype), np.random.default_rng(3)
+    W = np.where(rng.random((83, 700)) < rng.random((83, 1)) ** 2, rng.normal(size=(83, 700)), 0)
+    W[[4, 9]] = 0
+    W = sp.csr_matrix(W.astype(dtype))
+    arrays = X.data, X.indices, X.indptr, W.data, W.indices, W.indptr
+    first, again = (np.asarray(cuda.cuda_pairs(*arrays, 700)) for _ in range(2))
+    exact = X.astype(np.float64) @ W.astype(np.float64)
+    terms = abs(X).astype(np.float64) @ abs(W).astype(np.float64)
+    assert relative(first, (exact.toarray(), terms.toarray())) <= 20 * np.finfo(dtype).eps
+    np.testing.assert_array_equal(first, again)
+    assert not first[0].any()

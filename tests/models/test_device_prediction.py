@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.models.test_predict import all_scores, problem, sorted_topk
+from tests.support import cuda_builds
 from tests.support.internals import (
     block_scores,
     device_memory,
@@ -16,7 +17,7 @@ from tests.support.internals import (
     platforms,
 )
 from tests.support.models import write
-from xmcjax import linops
+from xmcjax import linops, native
 from xmcjax.models import ArrayModel, LinearModel, predict_topk, scores_above
 
 # As a GPU is asked: 2,000 rows of 40 of 50,000 features, and 50 weights for each of 1,000,000 labels.
@@ -39,10 +40,13 @@ def device(monkeypatch):
     monkeypatch.setattr("xmcjax.models._predict._on_a_device", lambda: True)
 
 
-@pytest.fixture(params=["pairs", "dense"])
+@pytest.fixture(params=["pairs", "pairs in CUDA", "dense"])
 def way(request, monkeypatch):
-    """How the scores of sparse rows are made."""
-    monkeypatch.setattr(device_prediction, "by_pairs", lambda work: request.param == "pairs")
+    """How the scores of sparse rows are made; the kernels in CUDA are compiled for the CPU."""
+    monkeypatch.setattr(device_prediction, "by_pairs", lambda work: request.param != "dense")
+    if request.param == "pairs in CUDA":
+        cuda_builds.register()
+        monkeypatch.setattr(native, "cuda_available", lambda: True)
     return request.param
 
 
@@ -51,12 +55,13 @@ def sent(monkeypatch):
     """The labels of each block that is sent, (first, one past the last)."""
     seen = []
 
-    def stored(model, first, last):
-        seen.append((first, last))
-        return device_weights_of(model, first, last)
+    stored = device_weights._stored
 
-    device_weights_of = device_weights.stored_weights
-    monkeypatch.setattr(device_weights, "stored_weights", stored)
+    def sending(model, coef, first, last):
+        seen.append((first, last))
+        return stored(model, coef, first, last)
+
+    monkeypatch.setattr(device_weights, "_stored", sending)
     return seen
 
 
@@ -116,6 +121,10 @@ def test_a_row_of_many_entries(way):
 def test_entries_that_share_a_place_are_added(way):
     X = sp.csr_array((np.float32([1, 2, 4]), [1, 1, 0], [0, 3]), shape=(1, 3))
     W = sp.csr_array(np.float32([[1, 0, 0], [0, 10, 0]]))
+    assert predict_topk(ArrayModel(W), X, 2)[1].tolist() == [[30, 4]]
+    # and those of a label: 3 and 7 for feature 1
+    W = sp.csr_array((np.float32([1, 3, 7]), [0, 1, 1], [0, 1, 3]), shape=(2, 40))
+    X = sp.csr_array((X.data, X.indices, X.indptr), shape=(1, 40))
     assert predict_topk(ArrayModel(W), X, 2)[1].tolist() == [[30, 4]]
 
 
@@ -254,6 +263,9 @@ def test_pairs_are_added_where_that_moves_fewer_bytes():
         blocks=1,
     )
     assert not device_prediction.by_pairs(eurlex)
+    # the kernels in CUDA need no turns
+    few = KIT._replace(n_labels=10_000, pairs=2.75e6, blocks=1)
+    assert not device_prediction.by_pairs(few) and device_prediction.by_pairs(few._replace(turns=0))
 
 
 def test_the_way_is_chosen_by_the_weights_of_the_first_block(monkeypatch):

@@ -104,6 +104,7 @@ def test_the_kernels_in_cuda_score_blocks_of_one_shape(monkeypatch, device, comp
     """Compiled for the CPU; one program serves all blocks of rows, whichever have long ones."""
     cuda_builds.register()
     monkeypatch.setattr(native, "cuda_available", lambda: True)
+    monkeypatch.setattr(device_prediction, "by_pairs", lambda work: False)
     X, coef, intercept = problem(2, d=700)
     X = sp.csr_array(sp.vstack([X[:15], np.ones((1, 700), np.float32), X[16:]]))
     expected = sorted_topk(all_scores(X, coef, intercept), 4)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import native
 from xmcjax._pytrees import pytree
 
 # Labels of which XLA's kernel for a GPU finds the k best; it sorts fewer than 1,024.
@@ -95,11 +96,10 @@ class DensePart:
 @pytree(data_fields=["value", "label", "begin", "bias"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class FeatureBlock:
-    """Sparse weights of B labels, those of a feature side by side; rows are :class:`RowsInTurns`.
+    """Sparse weights of B labels, those of a feature side by side; rows are :class:`SparseRows`.
 
     A score is the sum of the products of the entries of a row with the weights of their features, in the
-    order of the entries: only pairs that are not zero are read. The entries of one turn are of different
-    rows, so that no two pairs of it have the same score, and no sum depends on an order.
+    order of the entries: only pairs that are not zero are read.
 
     Attributes:
         value, label: the weights and their labels in the block, filled up.
@@ -112,7 +112,13 @@ class FeatureBlock:
     begin: jax.Array
     bias: jax.Array
 
-    def products(self, rows: RowsInTurns) -> jax.Array:
+    def products(self, rows: SparseRows | RowsInTurns) -> jax.Array:
+        if isinstance(rows, RowsInTurns):
+            return self._in_turns(rows)
+        of_rows, of_weights = (rows.value, rows.feature, rows.indptr), (self.value, self.label, self.begin)
+        return native.cuda_pairs(*of_rows, *of_weights, self.bias.shape[0])
+
+    def _in_turns(self, rows: RowsInTurns) -> jax.Array:
         n, labels, window = rows.n_rows, self.bias.shape[0], rows.window
         number = jnp.arange(window, dtype=jnp.int32)
 
@@ -145,10 +151,28 @@ class FeatureBlock:
         return scores.reshape(n, labels)
 
 
+@pytree(data_fields=["value", "feature", "indptr"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class SparseRows:
+    """The entries of X as they are, for the kernels in CUDA.
+
+    Attributes:
+        value, feature: of each entry, filled up.
+        indptr: int32 [n + 1], where the entries of a row begin.
+    """
+
+    value: jax.Array
+    feature: jax.Array
+    indptr: jax.Array
+
+
 @pytree(data_fields=["value", "feature", "row", "starts", "turns"], meta_fields=["n_rows", "window"])
 @dataclasses.dataclass(frozen=True)
 class RowsInTurns:
-    """The first entries of all rows of X, then all second ones, and so on.
+    """The first entries of all rows of X, then all second ones, and so on, for plain JAX.
+
+    The entries of one turn are of different rows, so that no two pairs of it have the same score, and no sum
+    depends on an order.
 
     Attributes:
         value, feature, row: of each entry, filled up with at least as many as there are rows.

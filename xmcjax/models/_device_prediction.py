@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import native
 from xmcjax._fork import check_threads_of_jax
 from xmcjax.models import _device_rows
 from xmcjax.models._base import WeightSource
@@ -34,7 +35,7 @@ class Work(NamedTuple):
     Attributes:
         n_rows, n_features, n_labels: of the rows and weights.
         entries: of the rows.
-        turns: entries of the longest row.
+        turns: entries of the longest row, one of each row being added at a time; 0 by the kernels in CUDA.
         pairs: of an entry of a row with a weight of the same feature, about.
         blocks: of rows and of labels, where pairs are added, their numbers multiplied.
         passes: blocks of rows where weights are made dense.
@@ -60,7 +61,7 @@ class Work(NamedTuple):
     @property
     def bytes_by_pairs(self) -> float:
         """That are moved where pairs are added, without what both ways do with the scores."""
-        turns = self.blocks * self.turns + self.pairs / self.window
+        turns = self.blocks * self.turns + self.pairs / self.window if self.turns else 0
         return self.pairs * (self.itemsize + 4 + _BYTES_OF_SCORE) + turns * _BYTES_OF_TURN
 
     @property
@@ -71,11 +72,23 @@ class Work(NamedTuple):
 
 
 def topk(
-    model: WeightSource, X, k: int, dtype, label_block: int | None, row_block: int | None, threads: int
+    model: WeightSource,
+    X,
+    k: int,
+    dtype,
+    label_block: int | None,
+    row_block: int | None,
+    threads: int,
+    *,
+    pairs: bool | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`xmcjax.models.predict_topk`, of checked arguments."""
+    """As :func:`xmcjax.models.predict_topk`, of checked arguments.
+
+    Args:
+        pairs: whether pairs are added, of sparse rows and sparse weights; None where :func:`by_pairs`.
+    """
     check_threads_of_jax()
-    plan = _Plan(model, X, dtype, label_block, row_block, threads)
+    plan = _Plan(model, X, dtype, label_block, row_block, threads, pairs)
     # numpy makes this array, because jnp.full would compile a program per shape.
     best = [
         jax.device_put((np.full((n, k), -np.inf, plan.dtype), np.full((n, k), -1, np.int32)))
@@ -114,7 +127,7 @@ class _Plan:
     Every step has the same shapes and is compiled once.
     """
 
-    def __init__(self, model: WeightSource, X, dtype, label_block, row_block, threads: int):
+    def __init__(self, model: WeightSource, X, dtype, label_block, row_block, threads: int, pairs=None):
         self.dtype = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
         n, itemsize = X.shape[0], self.dtype.itemsize
         row_block = None if row_block is None else min(int(row_block), max(1, n))
@@ -128,14 +141,14 @@ class _Plan:
         self._pairs = False
         work = None
         if sp.issparse(X) and first is not None and first.counts is not None:
-            by_turns = row_block or min(max(1, n), max(1, block_bytes() // (itemsize * weights.width)))
-            by_turns = min(by_turns, max(1, _MOST_SCORES // weights.width))
-            work = _work(X, model, weights, first.counts, (by_turns, height), itemsize)
-            self._pairs = by_pairs(work)
+            of_pairs = row_block or min(max(1, n), max(1, block_bytes() // (itemsize * weights.width)))
+            of_pairs = min(of_pairs, max(1, _MOST_SCORES // weights.width))
+            work = _work(X, model, weights, first.counts, (of_pairs, height), itemsize)
+            self._pairs = by_pairs(work) if pairs is None else pairs
         if work is not None and self._pairs:
-            self.spans = _device_rows.spans(n, by_turns)
-            self.rows = _device_rows.in_turns(X, self.spans, self.dtype, work.window)
-            self.heights = [rows.n_rows for rows in self.rows]
+            self.spans = _device_rows.spans(n, of_pairs)
+            self.rows = _device_rows.of_pairs(X, self.spans, self.dtype, work.window)
+            self.heights = [of_pairs] * len(self.spans)
         else:
             self.spans = _device_rows.spans(n, height)
             self.rows = list(_device_rows.operators(X, self.spans, self.dtype, threads))
@@ -170,15 +183,15 @@ def _work(
     n, labels = X.shape[0], -(-(high - low) // weights.width)
     of_rows = np.bincount(X.indices, minlength=X.shape[1])
     pairs = float(of_rows @ counts) * weights.n_weights / max(1, int(counts.sum()))
-    by_turns, height = heights
+    of_pairs, height = heights
     return Work(
         n_rows=n,
         n_features=X.shape[1],
         n_labels=high - low,
         entries=int(X.nnz),
-        turns=int(np.diff(X.indptr).max(initial=0)),
+        turns=0 if native.cuda_available() else int(np.diff(X.indptr).max(initial=0)),
         pairs=pairs,
-        blocks=labels * -(-n // by_turns),
+        blocks=labels * -(-n // of_pairs),
         passes=-(-n // height),
         itemsize=itemsize,
     )

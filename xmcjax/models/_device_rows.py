@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax.models._block_scores import RowsInTurns
+from xmcjax.models._block_scores import RowsInTurns, SparseRows
 
 # Entries below which an array is not filled up further, and parts of a power of two that are filled up.
 _LEAST, _PARTS = 1024, 8
@@ -69,18 +69,37 @@ def operators(X, rows: list[tuple[int, int]], dtype, threads: int) -> Iterator:
         yield linops.make(block, dtype, threads=threads)
 
 
-def in_turns(X, rows: list[tuple[int, int]], dtype, window: int) -> list[RowsInTurns]:
-    """Checked CSR as :class:`RowsInTurns`, a block of rows each, all of one shape."""
-    from xmcjax import linops
+def of_pairs(X, rows: list[tuple[int, int]], dtype, window: int) -> list[SparseRows] | list[RowsInTurns]:
+    """Checked CSR in the form whose pairs with weights are added, a block of rows each, all of one shape.
+
+    Args:
+        X: the matrix.
+        rows: of each block.
+        dtype: of the scores.
+        window: pairs that are added at once, without the kernels in CUDA.
+    """
+    from xmcjax import linops, native
 
     if not rows:
         return []
     linops.check_room(X.shape, np.dtype(dtype), X.nnz)
     height, lengths = rows[0][1] - rows[0][0], np.diff(X.indptr)
+    entries = filled_length(max(int(X.indptr[stop] - X.indptr[start]) for start, stop in rows))
+    if native.cuda_available():
+        return [_sparse_rows(X, span, height, entries, dtype) for span in rows]
     turns = filled_length(int(lengths.max(initial=0)) + 1)
-    entries = filled_length(max(int(X.indptr[stop] - X.indptr[start]) for start, stop in rows)) + height
+    entries += height
     blocks = (_block_in_turns(X, span, height, turns, entries, dtype) for span in rows)
     return [RowsInTurns(**arrays, n_rows=height, window=window) for arrays in blocks]
+
+
+def _sparse_rows(X, span: tuple[int, int], height: int, entries: int, dtype) -> SparseRows:
+    low, high = (int(X.indptr[place]) for place in span)
+    value, feature = np.zeros(entries, dtype), np.zeros(entries, np.int32)
+    value[: high - low], feature[: high - low] = X.data[low:high], X.indices[low:high]
+    indptr = np.full(height + 1, high - low, np.int32)
+    indptr[: span[1] - span[0] + 1] = X.indptr[span[0] : span[1] + 1] - low
+    return SparseRows(*jax.device_put((value, feature, indptr)))
 
 
 def _block_in_turns(X, span: tuple[int, int], height: int, turns: int, entries: int, dtype) -> dict:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax import _device_memory, _platform
+from xmcjax import _device_memory, _platform, _sparse
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._base import WeightSource
 from xmcjax.models._block_scores import (
@@ -26,10 +26,10 @@ from xmcjax.models._block_scores import (
 )
 from xmcjax.models._device_rows import filled_length
 from xmcjax.models._linear import LinearModel
-from xmcjax.models._predict import stored_weights, trained_blocks
+from xmcjax.models._predict import trained_blocks
 
 # Bytes for the weights [d, B] and the scores [rows, B] of a block on a device, and for its sparse weights.
-_BLOCK_BYTES, _BLOCK_BYTES_OF_GPU = 64 << 20, 1 << 30
+_BLOCK_BYTES, BYTES_OF_GPU = 64 << 20, 1 << 30
 _PART_OF_FREE = 8
 # Of dense weights. On a GPU XLA finds the k best of fewer than PIECE scores by sorting them all, which moves
 # them twice as often.
@@ -173,24 +173,54 @@ def _fits(weights: DeviceWeights, key: tuple) -> bool:
 def _sent(model: WeightSource, width: int, dtype: np.dtype, sparse: bool) -> Iterator[Sent]:
     """Every block with a trained label, begun to be sent when it is asked for."""
     length = 0
+    # summed up, because a label has a feature once on the device
+    coef = _sparse.canonical_csr(model.coef()) if sparse and isinstance(model, ArrayModel) else None
     for first, last, trained in trained_blocks(model, width):
         if not sparse:
             W, bias = model.dense_block(first, last)
             W = np.pad(W.astype(dtype, copy=False), ((0, 0), (0, width - (last - first))))
             yield Sent(first, DenseBlock(*jax.device_put((W, _bias(bias, trained, width, dtype)))))
             continue
-        coef, bias = stored_weights(model, first, last)
-        counts = None if length else np.bincount(coef.indices, minlength=model.n_features)
-        length = max(length, filled_length(coef.nnz))
+        stored, bounds, bias = _stored(model, coef, first, last)
+        low, high = int(bounds[0]), int(bounds[-1])
+        counts = None if length else np.bincount(stored.indices[low:high], minlength=model.n_features)
+        length = max(length, filled_length(high - low))
         if length + max(model.n_features, width) >= _MOST_WEIGHTS:
             less = f"less than {_MOST_WEIGHTS} weights in a block"
-            raise ValueError(f"label_block: expected {less}, found {coef.nnz}")
-        value, feature = np.zeros(length, dtype), np.zeros(length, np.int32)
-        value[: coef.nnz], feature[: coef.nnz] = coef.data, coef.indices
-        indptr = np.full(width + 1, coef.nnz, np.int32)
-        indptr[: len(coef.indptr)] = coef.indptr
+            raise ValueError(f"label_block: expected {less}, found {high - low}")
+        # what is sent goes on behind the block, or begins before it, so that the host copies nothing
+        begin = max(0, min(low, stored.nnz - length))
+        indptr = np.full(width + 1, high - begin, np.int32)
+        indptr[: len(bounds)] = bounds - begin
+        value = _filled(stored.data[begin : begin + length], length, dtype)
+        feature = _filled(stored.indices[begin : begin + length], length, np.dtype(np.int32))
         arrays = jax.device_put((value, feature, indptr, _bias(bias, trained, width, dtype)))
         yield Sent(first, StoredBlock(*arrays, n_features=model.n_features), indptr, counts)
+
+
+def _stored(model: WeightSource, coef: Any, first: int, last: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    """(CSR that has weights of these labels and may have more, where those of each begin in it, biases).
+
+    Args:
+        model: whose weights are sparse.
+        coef: all of them, where they are in memory.
+        first, last: labels.
+    """
+    assert isinstance(model, (LinearModel, ArrayModel))
+    bias = model.intercept_of(first, last)
+    if coef is not None:
+        return coef, coef.indptr[first : last + 1], bias
+    coef = model.weights(first, last)
+    return coef, coef.indptr, bias
+
+
+def _filled(values: np.ndarray, length: int, dtype: np.dtype) -> np.ndarray:
+    """Of that length and dtype; the same where they are."""
+    if len(values) == length:
+        return values.astype(dtype, copy=False)
+    longer = np.zeros(length, dtype)
+    longer[: len(values)] = values
+    return longer
 
 
 def _bias(bias: np.ndarray, trained: np.ndarray, width: int, dtype: np.dtype) -> np.ndarray:
@@ -206,10 +236,17 @@ def dense_labels(n_features: int, rows: int, itemsize: int) -> int:
     return min(max(lanes // _LANES * _LANES, _LANES), _MAX_DENSE_LABELS)
 
 
-def sparse_labels(labels: int, n_weights: int, itemsize: int) -> int:
-    """Labels of a block of sparse weights: a few blocks of one size, of whole pieces."""
+def sparse_labels(labels: int, n_weights: int, itemsize: int, block: int | None = None) -> int:
+    """Labels of a block of sparse weights: a few blocks of one size, of whole pieces.
+
+    Args:
+        labels, n_weights: of the model.
+        itemsize: bytes of a number.
+        block: bytes for its scores; None for those of the default device.
+    """
+    block = block_bytes() if block is None else block
     of_a_label = max(itemsize * _ROWS, _FORMS * (itemsize + 4) * n_weights // max(1, labels))
-    most = max(block_bytes() // of_a_label // PIECE * PIECE, PIECE)
+    most = max(block // of_a_label // PIECE * PIECE, PIECE)
     blocks = -(-labels // most)
     even = -(-labels // max(1, blocks))
     unit = PIECE if even > PIECE else _LANES
@@ -221,5 +258,5 @@ def block_bytes() -> int:
     if _platform.default_platform() != "gpu":
         return _BLOCK_BYTES
     free = _device_memory.free_memory()
-    most = _BLOCK_BYTES_OF_GPU if free is None else min(_BLOCK_BYTES_OF_GPU, free // _PART_OF_FREE)
+    most = BYTES_OF_GPU if free is None else min(BYTES_OF_GPU, free // _PART_OF_FREE)
     return max(_BLOCK_BYTES, most)

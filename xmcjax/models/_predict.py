@@ -38,14 +38,15 @@ def predict_topk(
     the slots left over hold label −1 and score −inf.
 
     On a CPU nothing is compiled, and JAX is not needed. Where its default device is another, the products are
-    made there. :class:`Predictor` keeps the weights between calls.
+    made there, and the sparse weights of a model stay there for the next call as long as the model exists, if
+    they take at most half of the free memory. :class:`Predictor` keeps the weights between calls on a CPU.
 
     Args:
         model: a `LinearModel` or `ArrayModel`.
         X: features [n, d] after the model's transforms, sparse or dense.
         k: how many labels per row, at least 1.
         label_block: labels at a time; None chooses by memory.
-        row_block: rows at a time on a device; None is 65,536.
+        row_block: rows at a time on a device; None is 65,536, or fewer by memory.
         threads: of the native products; None takes one per core. The result does not depend on it.
 
     Returns:
@@ -195,7 +196,7 @@ def _on_the_host(
             of_a_label = model.coef().nnz // max(1, end - lowest)
         size = max(1, _WEIGHTS // max(1, of_a_label))
     for first, last, trained in trained_blocks(model, size):
-        coef, bias = stored_weights(model, first, last)
+        coef, bias = _weights(model, first, last)
         bias = np.where(trained, bias, -np.inf).astype(dtype)
         yield first, weights_of(coef.astype(dtype, copy=False), bias, rows)
 
@@ -210,7 +211,7 @@ def trained_blocks(model: WeightSource, size: int) -> Iterator[tuple[int, int, n
             yield first, last, trained
 
 
-def stored_weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarray]:
+def _weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarray]:
     """Weights [last − first, d], CSR where they are stored so, and biases."""
     if isinstance(model, (LinearModel, ArrayModel)):
         return model.weights(first, last), model.intercept_of(first, last)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from xmcjax.native._cuda import cuda_gram_matmat as cuda_gram_matmat
     from xmcjax.native._cuda import cuda_lane_bits as cuda_lane_bits
     from xmcjax.native._cuda import cuda_matmat as cuda_matmat
+    from xmcjax.native._cuda import cuda_pairs as cuda_pairs
     from xmcjax.native._cuda import cuda_plane_sums as cuda_plane_sums
     from xmcjax.native._cuda import cuda_rmatmat as cuda_rmatmat
     from xmcjax.native._dual_point import Assessment as Assessment
@@ -78,6 +79,7 @@ _LATE = {
         "cuda_gram_matmat",
         "cuda_lane_bits",
         "cuda_matmat",
+        "cuda_pairs",
         "cuda_plane_sums",
         "cuda_rmatmat",
     ),

@@ -22,8 +22,17 @@ from xmcjax.native._ffi import twins_wanted
 
 PACKAGE = "xmcjax_cuda"
 # Raised together with XMCJAX_CUDA_ABI in cuda/src/handlers.cc whenever the arrays of a target change.
-ABI = 2
-TARGETS = ("matmat", "rmatmat", "gram_matmat", "cg_product", "cg_residual", "cg_direction", "plane_sums")
+ABI = 3
+TARGETS = (
+    "matmat",
+    "rmatmat",
+    "gram_matmat",
+    "cg_product",
+    "cg_residual",
+    "cg_direction",
+    "plane_sums",
+    "pairs",
+)
 
 # The same numbers in cuda/src/active_rows.h, plane_sums.h and lane_cg.h.
 TILE, PANEL = 32, 32  # lanes of a tile; tiles that are done together
@@ -199,6 +208,22 @@ def cuda_plane_sums(loss: int, parameter: float, z, m, y, weight, shift, t, beta
     made = [jax.ShapeDtypeStruct((6, lanes), z.dtype), _parts(n, SUMMED_ROWS, 6 * lanes)]
     options: dict[str, Any] = dict(loss=int(loss), parameter=float(parameter))
     return _call("plane_sums", made, z, m, y, weight, shift, t, beta, fresh, **options)[0]
+
+
+def cuda_pairs(x, feature, indptr, value, label, begin, labels: int) -> jax.Array:
+    """X W, [n, labels], of sparse rows and of sparse weights that stand by feature.
+
+    Each score is the sum over the entries of its row, in their order.
+
+    Args:
+        x, feature: [entries] of X.
+        indptr: int32 [n + 1], where the entries of a row begin.
+        value, label: of the weights; a feature has no label twice.
+        begin: int32 [d + 1], where the weights of a feature begin.
+        labels: B.
+    """
+    made = [jax.ShapeDtypeStruct((indptr.shape[0] - 1, labels), x.dtype)]
+    return _call("pairs", made, x, feature, indptr, value, label, begin, labels=labels)[0]
 
 
 def _pieces(rows: CudaRows, m: int, V) -> list[jax.ShapeDtypeStruct]:
