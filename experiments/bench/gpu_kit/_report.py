@@ -144,8 +144,15 @@ def _shares(found: Found) -> str | None:
 
 
 def _prediction(found: Found) -> str | None:
+    """With weights that are kept where they are used, and with those that are sent first."""
     name = "prediction, 1000000 labels"
-    return _beside(found.get(name, "seconds"), found.get(name, "seconds", "cpu"))
+    times = {"kept": "kept_seconds", "sent": "seconds"}
+    parts = [
+        f"{what} {text}"
+        for what, key in times.items()
+        if (text := _beside(found.get(name, key), found.get(name, key, "cpu")))
+    ]
+    return " / ".join(parts) or None
 
 
 def goals(lines: list[dict]) -> str:

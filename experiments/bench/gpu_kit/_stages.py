@@ -27,7 +27,7 @@ STAGES = (
     Stage("amazon_670k_bandwidth", 90),
     Stage("vectors", 90),
     Stage("multinomial", 60, beside_cpu=True),
-    Stage("prediction", 75, beside_cpu=True),
+    Stage("prediction", 90, beside_cpu=True),
     Stage("topk_grid", 60, beside_cpu=True),
     Stage("kernel_search", 60, beside_cpu=True),
     Stage("projections", 60, beside_cpu=True),
