@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -16,7 +17,7 @@ import pytest
 import scipy.sparse as sp
 
 from experiments.bench.gpu_kit import __main__ as kit
-from experiments.bench.gpu_kit import _kit, _report, _run, cuda_kernels
+from experiments.bench.gpu_kit import _kit, _report, _run, cuda_kernels, prediction
 from experiments.bench.gpu_kit._stages import STAGES, Stage
 from experiments.bench.gpu_kit._training import direction_bytes
 from tests.support import cuda_builds
@@ -285,3 +286,60 @@ def test_bytes_of_newton_directions():
         once += 4 * d * int(8 * open_.sum() + 2 * (open_ & after).sum())
         fetched += 2 * 4 * 32 * entries
     assert direction_bytes(X, chosen, steps, most) == (once, once + fetched)
+
+
+@pytest.mark.parametrize("on", ["device", "cpu"])
+def test_the_stage_of_prediction(packed, tmp_path, monkeypatch, on):
+    """Weights that are sent and kept, the way to the device alone, and both ways that it has; all are right.
+
+    With the kernels in CUDA, compiled for the CPU; and on the cores.
+    """
+    cuda_builds.register()
+    monkeypatch.setattr(native, "cuda_available", lambda: on == "device")
+    places = {"folder": packed, "out": tmp_path, "scratch": tmp_path}
+    request = {name: str(path) for name, path in places.items()} | {"commit": "none", "command": "none"}
+    request |= {"stage": "prediction", "on": on, "seconds": 600, "small": True}
+    assert _kit.main(request | {"module": prediction.__name__}) == 0
+    values = {line["figure"]: line["values"] for line in _report.read(tmp_path)}
+    sizes = [f"prediction, {labels} labels" for labels in (200, 400)]
+    ways = [f"prediction by {way}, 200 labels" for way in ("pairs", "dense weights")]
+    assert list(values) == sizes + (ways if on == "device" else [])
+    assert all(found["right"] and found["kept_seconds"] > 0 for found in values.values())
+    for name in sizes:
+        found = values[name]
+        assert found["seconds"] > 0
+        sent = {"first_seconds", "sending_seconds", "sent_bytes"} & found.keys()
+        assert len(sent) == (3 if on == "device" else 0)
+        assert on == "cpu" or found["sent_bytes"] == 8 * found["weights"]
+
+
+def test_what_there_is_no_time_for_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction, "_figure", lambda *arguments: None)
+    said = {}
+
+    class Kit:
+        on = "cpu"
+        attempt = staticmethod(contextlib.nullcontext)
+
+        def size(self, full, small):
+            return small
+
+        def left(self):
+            return 1e-9
+
+        def figure(self, name, **values):
+            said[name] = values
+
+    prediction.run(Kit())  # type: ignore[arg-type]
+    assert (
+        list(said) == ["prediction, 400 labels"] and "s are left" in said["prediction, 400 labels"]["not_run"]
+    )
+
+
+def test_prediction_of_weights_that_are_kept_and_sent_stands_in_the_table():
+    def figure(on: str, **values) -> dict:
+        return {"figure": "prediction, 1000000 labels", "stage": "prediction", "on": on, "values": values}
+
+    lines = [figure("device", seconds=0.5, kept_seconds=0.02), figure("cpu", seconds=2.0, kept_seconds=0.3)]
+    expected = "| kept 0.02 s; CPU 0.3 s, 15 times / sent 0.5 s; CPU 2 s, 4 times |"
+    assert expected in _report.goals(lines)

@@ -1,6 +1,7 @@
 """Prediction on a device: the ways in which scores are made there, what is sent, and what stays there."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -202,6 +203,16 @@ def test_stored_models_are_sent_once(way, sent, tmp_path):
     for _ in range(2):
         check(predict_topk(model, X, 6, 16), expected)
     assert sent == [(0, 16), (16, 23)]
+
+
+def test_threads_share_what_is_kept(way, sent):
+    X, W, bias = wide()
+    expected = sorted_topk(all_scores(X, W, bias), 3)
+    model = ArrayModel(W, bias)
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: predict_topk(model, X, 3, 2048), range(4)):
+            check(found, expected)
+    assert len(sent) == 3
 
 
 def test_what_is_kept_goes_with_the_model(way):
