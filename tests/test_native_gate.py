@@ -33,8 +33,7 @@ LOADS = {
 # the arrays of an operator Csr, which from_scipy alone makes, or those of csr_arrays.
 CALLS = {
     "csr_matmat": {
-        *("linops._csr.Csr.matmat", "solvers.multinomial._scores.SparseScores._product"),
-        *("models._weights._product", "solvers._products.product"),
+        *("linops._csr.Csr.matmat", "models._weights._product", "solvers._products.product"),
     },
     "csr_rmatmat": {"linops._csr.Csr.rmatmat", "solvers._products.transposed"},
     "csr_gram_matmat": {"linops._csr.Csr.gram_matmat"},
@@ -43,6 +42,7 @@ CALLS = {
     "newton_step": {"solvers.newton_cg._native_step", "lanes._blocks.HostBlock.__init__"},
     "instance_dual": {"solvers.instance_dual._native_epochs"},
     "instance_gap": {"solvers.instance_dual.objectives"},
+    "softmax_product": {"solvers.multinomial._scores.SparseScores._product"},
     "softmax_diagonal": {"solvers.multinomial._scores.SparseScores.native_diagonal"},
     "softmax_solve_csr": {"solvers.multinomial._scores.SparseScores.solve"},
     "softmax_exponentials": {"solvers.multinomial._problem._evaluate_in_parts"},
@@ -57,7 +57,7 @@ BEHIND = {"instance_dual": "_native_fields", "instance_gap": "_native_fields"}
 DENSE_KERNELS = {
     *("project_box", "project_topk", "project_weighted", "symmetric_matmat"),
     *("softmax_hessian", "softmax_along", "softmax_along_by_class", "softmax_solve", "softmax_blocks"),
-    *("softmax_right_side", "softmax_moved"),
+    *("softmax_right_side", "softmax_moved", "softmax_scores_by_class", "softmax_gradient_by_class"),
     *("best_labels", "tree_mix", "tree_sums_below", "tree_sums_of_paths"),
     *("take_columns", "put_columns"),
 }
@@ -300,6 +300,13 @@ def test_operators_are_made_of_checked_matrices_only():
         assert ast.unparse(first) == "X = canonical_csr(X)", where
     checked = ast.unparse(function("linops._checks.canonical_csr").body[1])
     assert checked == "X = _sparse.canonical_csr(X)"
+
+
+def test_rows_of_the_multinomial_regression_are_those_of_an_operator_or_of_a_checked_matrix():
+    maker = "solvers.multinomial._scores.SparseScores._rows"
+    assert {where for where, node in NODES if called(node) == "_Rows"} == {maker}
+    source = "arrays = X.arrays if isinstance(X, linops.Csr) else native.csr_arrays(_sparse.csr(X))"
+    assert source in ast.unparse(function(maker))
 
 
 def test_handles_take_checked_matrices_only():

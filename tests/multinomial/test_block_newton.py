@@ -34,7 +34,8 @@ def _scores(kind, dtype, *, n=700, classes=7, twins=False):
 @needs_native
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("classes", [2, 5, 17])
+# of CSR features many classes take another way, in one part of the registers or several
+@pytest.mark.parametrize("classes", [2, 5, 17, 64, 70, 211])
 def test_products_are_those_of_numpy(kind, dtype, classes):
     rng = np.random.default_rng(0)
     V, direction = rng.normal(size=(2, 41, classes))
@@ -63,6 +64,7 @@ def test_products_are_those_of_numpy(kind, dtype, classes):
         R = c[:, None] * P
         R[rows, y] -= c
         np.testing.assert_allclose(turned(scores.transposed(scores.slope(along.P))), Xb.T @ R, **close)
+        np.testing.assert_allclose(turned(scores.gradient(along.P)), Xb.T @ R, **close)
         curved = c[:, None] * (P * U - P * mean[:, None])
         hessian = scores.hessian(along.P)
         hessian.V[:] = turned(direction)
@@ -79,7 +81,7 @@ def _made(scores, P):
 
 @needs_native
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("classes", [2, 7, 8, 20, 33])
+@pytest.mark.parametrize("classes", [2, 7, 8, 20, 33, 70])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_native_conjugate_gradients_are_those_of_numpy(kind, dtype, classes):
     rng = np.random.default_rng(0)
@@ -231,6 +233,36 @@ def test_other_features_are_refused():
         multinomial.initial(problem, multinomial.HParams(), None, None, method="block_newton")
     with pytest.raises(ValueError, match="expected starting weights"):
         multinomial.run(problem, "block_newton", W0=np.zeros((40, 3)))
+
+
+@needs_native
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("classes", [5, 70])
+def test_products_do_not_depend_on_the_threads(kind, classes):
+    rng = np.random.default_rng(5)
+    scores, *_ = _scores(kind, np.float32, n=2100, classes=classes)
+    V = rng.normal(size=(41, classes)).astype(np.float32)
+    P = rng.dirichlet(np.ones(classes), 2100).astype(np.float32)
+    if kind == "dense":
+        V, P = (np.ascontiguousarray(A.T) for A in (V, P))
+    found = []
+    for threads in (1, 2, 3):
+        scores.threads = threads
+        inverse = np.ones((classes, 41, 41) if kind == "dense" else V.shape, np.float32)
+        x, r, sums = np.empty_like(V), V.copy(), np.empty(2)
+        given = dict(ridge=0.5, least=np.array([0.0, 0.0, -1.0, -1.0]), max_steps=4)
+        scores.solve(P, inverse=inverse, **given, r=r, x=x, sums=sums)
+        found.append((scores.product(V), scores.gradient(P), x, r, sums))
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@needs_native
+def test_blocks_hold_all_rows():
+    X, V = np.zeros((2, 3, 64), np.float32), np.zeros((4, 3), np.float32)
+    with pytest.raises(ValueError, match="softmax_scores_by_class: expected blocks of 129 rows"):
+        native.InPlace("softmax_scores_by_class", X=X, V=V, threads=1, out=np.zeros((4, 129), np.float32))()
 
 
 @needs_native

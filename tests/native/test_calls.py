@@ -28,6 +28,8 @@ SIZES_OF_CALLS = {
     "softmax_hessian": {"rows": 64},
     "softmax_solve": {"rows": 64},
     "softmax_blocks": {"rows": 64},
+    "softmax_scores_by_class": {"rows": 64},
+    "softmax_gradient_by_class": {"rows": 64},
     "softmax_solve_csr": {"features": 4},
     "softmax_diagonal": {"features": 4},
 }
@@ -69,6 +71,7 @@ def results(name):
 
 def in_xla(name, fields):
     told_by_none = {"csr_rmatmat": "d", "softmax_gradient": "d", "softmax_diagonal": "features"}
+    told_by_none["softmax_scores_by_class"] = "n"
     sizes = {size: length(name, size) for call, size in told_by_none.items() if call == name}
     return jax.block_until_ready(call(name, sizes=sizes, **fields))
 

@@ -19,7 +19,7 @@ def sparse_set(n=90, d=40, classes=7, seed=0, dtype=np.float64):
     rng = np.random.default_rng(seed)
     y = np.concatenate([np.arange(classes), rng.integers(0, classes, n - classes)]).astype(np.int32)
     X = sp.random(n, d, 0.15, format="csr", random_state=seed).toarray()
-    X[np.arange(n), y] += 1.0
+    X[np.arange(n), y % d] += 1.0
     return sp.csr_matrix(X.astype(dtype)), y
 
 

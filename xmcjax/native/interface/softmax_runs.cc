@@ -2,18 +2,19 @@
 // in pieces, and the loops of conjugate gradients.
 #include <algorithm>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/isa.h"
 #include "core/parallel.h"
 #include "interface/guard.h"
+#include "softmax/sum_rows.h"
 
 namespace xmcjax {
 
 constexpr int64_t kRows = 64;  // rows are independent: pieces of so many keep the threads apart
 constexpr int64_t kHessianTile = 64;
 constexpr int64_t kSumGroups = 16;  // of blocks, whose products are added up in order
-constexpr int64_t kSumRows = 1024;  // of a sum, which is put together in the order of the rows
 
 // f(first, last, sums) over pieces of the rows, whose `count` sums are added up in order.
 template <class F>
@@ -40,26 +41,36 @@ void check_rows(const Args& args, const std::string& call) {
   if (args.rows % kHessianTile) throw BadArgument(call + ": expected rows in a multiple of 64");
 }
 
-// The product with the Hessian of the losses of dense features; parts is a working array of their groups.
-template <class T>
-void hessian_product(const SoftmaxHessianArgs<T>& args, std::vector<T>& parts) {
+// The same of blocks that have to hold n rows.
+template <class Args>
+void check_blocks(const Args& args, const std::string& call) {
+  check_rows(args, call);
+  if (args.n > args.blocks * args.rows)
+    throw BadArgument(call + ": expected blocks of " + std::to_string(args.n) + " rows");
+}
+
+// out = Σ of a kernel over the blocks of dense features; parts is a working array of their groups.
+template <class Args, class Sum>
+void over_blocks(const Args& args, std::vector<Sum>& parts,
+                 void (*kernel)(const Args&, int64_t, int64_t, Sum*)) {
   const int64_t size = args.classes * args.features, groups = std::min(args.blocks, kSumGroups);
-  parts.assign(size_t(groups * size), T(0));
+  parts.assign(size_t(groups * size), Sum(0));
   parallel(groups, 1, args.threads, [&](int64_t first, int64_t last) {
     for (int64_t g = first; g < last; ++g)
-      kernels<T>().softmax_hessian(args, args.blocks * g / groups, args.blocks * (g + 1) / groups,
-                                   parts.data() + g * size);
+      kernel(args, args.blocks * g / groups, args.blocks * (g + 1) / groups, parts.data() + g * size);
   });
-  std::fill(args.out, args.out + size, T(0));
-  for (int64_t g = 0; g < groups; ++g)
-    for (int64_t e = 0; e < size; ++e) args.out[e] += parts[size_t(g * size + e)];
+  for (int64_t e = 0; e < size; ++e) {
+    Sum all = 0;
+    for (int64_t g = 0; g < groups; ++g) all += parts[size_t(g * size + e)];
+    args.out[e] = std::decay_t<decltype(*args.out)>(all);
+  }
 }
 
 template <class T>
 void run(SoftmaxHessianArgs<T>& args) {
   check_rows(args, "softmax_hessian");
   std::vector<T> parts;
-  hessian_product(args, parts);
+  over_blocks(args, parts, kernels<T>().softmax_hessian);
 }
 XMCJAX_RUNS(SoftmaxHessianArgs)
 
@@ -73,10 +84,26 @@ void run(SoftmaxSolveArgs<T>& args) {
   given.X = args.X, given.P = args.P, given.weight = args.weight, given.threads = args.threads;
   kernels<T>().softmax_solve(args, [&](const T* V, T* out) {
     given.V = V, given.out = out;
-    hessian_product(given, parts);
+    over_blocks(given, parts, kernels<T>().softmax_hessian);
   });
 }
 XMCJAX_RUNS(SoftmaxSolveArgs)
+
+template <class T>
+void run(SoftmaxScoresByClassArgs<T>& args) {
+  check_blocks(args, "softmax_scores_by_class");
+  parallel(args.blocks, 1, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().softmax_scores_by_class(args, first, last); });
+}
+XMCJAX_RUNS(SoftmaxScoresByClassArgs)
+
+template <class T>
+void run(SoftmaxGradientByClassArgs<T>& args) {
+  check_blocks(args, "softmax_gradient_by_class");
+  std::vector<double> parts;
+  over_blocks(args, parts, kernels<T>().softmax_gradient_by_class);
+}
+XMCJAX_RUNS(SoftmaxGradientByClassArgs)
 
 template <class T>
 void run(SoftmaxBlocksArgs<T>& args) {
@@ -95,6 +122,9 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
     throw BadArgument("softmax_solve_csr: expected vectors with a row for each feature and one more");
   const Kernels<T>& of = kernels<T>();
   T *p = args.vectors, *q = p + size, *z = q + size;
+  std::vector<double> parts(size_t((args.X.n + kSumRows - 1) / kSumRows));
+  SoftmaxProductArgs<T> back{};
+  back.X = args.Xt, back.V = args.U, back.classes = m, back.out = q;
   const auto over = [&](int64_t count, double* sums, auto&& kernel) {
     summed(args.features, args.threads, count, sums,
            [&](int64_t first, int64_t last, double* part) { kernel(first, last, part); });
@@ -104,14 +134,16 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
          [&](int64_t first, int64_t last, double* part) { of.centred_step(args, a, first, last, part); });
   };
   const auto turn = [&](T by) {
-    over(0, nullptr,
+    double squares;  // ridge pᵀp
+    over(1, &squares,
          [&](int64_t first, int64_t last, double* part) { of.centred_turn(args, by, first, last, part); });
+    return squares;
   };
   std::fill(args.x, args.x + size, T(0));
   std::fill(p, z, T(0));
   double now[3];  // rᵀz and the residuals
   step(T(0), now);
-  turn(T(0));
+  double ridged = turn(T(0));
   const double most = std::max(args.least[0] * now[0], args.least[1]);
   const auto enough = [&] { return now[0] <= most || (now[1] <= args.least[2] && now[2] <= args.least[3]); };
   double products = 0, fall = 0;
@@ -120,26 +152,34 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
     fall = now[0];
   } else {
     while (products < args.max_steps && now[0] > 0) {
-      parallel(args.X.n, kRows, args.threads,
-               [&](int64_t first, int64_t last) { of.softmax_curved(args, p, first, last); });
+      parts.assign(parts.size(), 0.0);
+      parallel(args.X.n, kSumRows, args.threads, [&](int64_t first, int64_t last) {
+        of.softmax_curved(args, p, first, last, parts.data() + first / kSumRows);
+      });
+      double along = ridged;  // pᵀ(H + ridge I) p
+      for (double part : parts) along += part;
       parallel(args.X.d, kRows, args.threads,
-               [&](int64_t first, int64_t last) { of.matmat(args.Xt, args.U, q, m, first, last); });
+               [&](int64_t first, int64_t last) { of.softmax_product(back, first, last); });
       if (args.intercept) of.softmax_sums(args.U, args.X.n, m, q + args.X.d * m);
       ++products;
-      double along = 0;
-      over(1, &along,
-           [&](int64_t first, int64_t last, double* part) { of.centred_along(args, first, last, part); });
       if (!(along > 0)) break;
       const double before = now[0], a = before / along;
       fall += a * before;
       step(T(a), now);
       if (enough()) break;
-      turn(T(now[0] / before));
+      ridged = turn(T(now[0] / before));
     }
   }
   args.sums[0] = products, args.sums[1] = fall;
 }
 XMCJAX_RUNS(SoftmaxSolveCsrArgs)
+
+template <class T>
+void run(SoftmaxProductArgs<T>& args) {
+  parallel(args.X.n, kRows, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().softmax_product(args, first, last); });
+}
+XMCJAX_RUNS(SoftmaxProductArgs)
 
 template <class T>
 void run(SoftmaxDiagonalArgs<T>& args) {

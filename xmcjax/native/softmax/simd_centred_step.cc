@@ -5,10 +5,12 @@
 #include <cmath>
 #include <limits>
 
+#include "core/aligned.h"
 #include "core/csr_rows.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
 #include "core/simd.h"
+#include "softmax/class_rows.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
@@ -23,6 +25,31 @@ struct Rows {
     p = a.vectors + row * a.classes, q = p + size, z = q + size;
     ridge = row + 1 < a.features ? a.ridge : T(0);
   }
+};
+
+// A sum over rows: of a few of them it is in T, and together in double.
+template <class T>
+class RowSums {
+ public:
+  void add(Wide<T> one) {
+    some_ += one;
+    if (++rows_ % kRows == 0) end();
+  }
+  double sum() {
+    end();
+    return sum_;
+  }
+
+ private:
+  static constexpr int kRows = 16;
+  void end() {
+    sum_ += double(total(some_));
+    some_ = Wide<T>{};
+  }
+
+  Wide<T> some_{};
+  int rows_ = 0;
+  double sum_ = 0;
 };
 
 // Sums in double, side by side so that vectors make them: f(j, l) of each j < size, where l is the place of its sum.
@@ -46,38 +73,30 @@ struct Abreasts {
 
 }  // namespace
 
-// p = z + turn p
+// p = z + turn p; Σ ridge p²
 template <class T>
-void centred_turn(const SoftmaxSolveCsrArgs<T>& a, T turn, int64_t first, int64_t last, double*) {
+void centred_turn(const SoftmaxSolveCsrArgs<T>& a, T turn, int64_t first, int64_t last, double* sums) {
+  RowSums<T> all;
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
     poll(a.classes / kWide<T> + 1);
     const Rows<T> row(a, i);
+    Wide<T> squares{};
     each_wide<T>(a.classes, [&](int64_t j, int64_t count) {
-      store_some(row.p + j, count, load_some(row.z + j, count) + turn * load_some(row.p + j, count));
+      const Wide<T> pj = load_some(row.z + j, count) + turn * load_some(row.p + j, count);
+      squares += pj * pj;
+      store_some(row.p + j, count, pj);
     });
+    if (i + 1 < a.features) all.add(squares);
   }
-}
-
-// Σ p (q + ridge p)
-template <class T>
-void centred_along(const SoftmaxSolveCsrArgs<T>& a, int64_t first, int64_t last, double* sums) {
-  const Poll poll;
-  for (int64_t i = first; i < last; ++i) {
-    poll(a.classes / kWide<T> + 1);
-    const Rows<T> row(a, i);
-    Wide<T> sum{};
-    each_wide<T>(a.classes, [&](int64_t j, int64_t count) {
-      const Wide<T> pj = load_some(row.p + j, count);
-      sum += pj * (load_some(row.q + j, count) + row.ridge * pj);
-    });
-    *sums += double(total(sum));
-  }
+  *sums += double(a.ridge) * all.sum();
 }
 
 // x += step p, r -= step (q + ridge p), z = inverse ∘ r less its mean; Σ r z, Σ r² of the weights, Σ |r| of the intercepts
 template <class T>
 void centred_step(const SoftmaxSolveCsrArgs<T>& a, T step, int64_t first, int64_t last, double* sums) {
+  const T part = T(1) / T(a.classes);
+  RowSums<T> all_along, all_squares;
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
     poll(2 * (a.classes / kWide<T> + 1));
@@ -95,7 +114,7 @@ void centred_step(const SoftmaxSolveCsrArgs<T>& a, T step, int64_t first, int64_
       store_some(row.z + j, count, zj);
       sum += zj;
     });
-    const T mean = total(sum) / T(a.classes);
+    const T mean = part * total(sum);
     Wide<T> along{}, squares{};
     each_wide<T>(a.classes, [&](int64_t j, int64_t count) {
       const Wide<T> rj = load_some(r + j, count);
@@ -104,13 +123,14 @@ void centred_step(const SoftmaxSolveCsrArgs<T>& a, T step, int64_t first, int64_
       along += rj * zj;
       squares += rj * rj;
     });
-    sums[0] += double(total(along));
+    all_along.add(along);
     if (i + 1 < a.features) {
-      sums[1] += double(total(squares));
+      all_squares.add(squares);
     } else {
       for (int64_t j = 0; j < a.classes; ++j) sums[2] += std::fabs(double(r[j]));
     }
   }
+  sums[0] += all_along.sum(), sums[1] += all_squares.sum();
 }
 
 // 1 / (Σ_i c_i p_i (1 - p_i) x_ij² + ridge) of the features first .. last-1
@@ -130,16 +150,27 @@ void softmax_diagonal(const SoftmaxDiagonalArgs<T>& a, int64_t first, int64_t la
       poll(entries(a.Xt, j) * (m / kWide<T> + 1));
       const int64_t begin = a.Xt.offset[j], end = a.Xt.offset[j + 1];
       const auto c = [&](int64_t e) { return a.weight[a.Xt.column[e]] * a.Xt.value[e] * a.Xt.value[e]; };
-      each_wide<T>(m, [&](int64_t k, int64_t count) {
-        Wide<T> one{}, other{};
-        int64_t e = begin;
-        for (; e + 1 < end; e += 2) {
-          one += c(e) * of(a.Xt.column[e], k, count);
-          other += c(e + 1) * of(a.Xt.column[e + 1], k, count);
-        }
-        if (e < end) one += c(e) * of(a.Xt.column[e], k, count);
-        store_some(sum + k, count, one + other);
-      });
+      if (m >= kManyClasses<T>)
+        class_sums(
+            begin, end, m,
+            [&](int64_t e, int64_t k) {
+              return [x = c(e), p = a.P + a.Xt.column[e] * m + k](int64_t l) {
+                const Wide<T> at = load_wide(p + l);
+                return x * (at * (T(1) - at));
+              };
+            },
+            sum);
+      else
+        each_wide<T>(m, [&](int64_t k, int64_t count) {
+          Wide<T> one{}, other{};
+          int64_t e = begin;
+          for (; e + 1 < end; e += 2) {
+            one += c(e) * of(a.Xt.column[e], k, count);
+            other += c(e + 1) * of(a.Xt.column[e + 1], k, count);
+          }
+          if (e < end) one += c(e) * of(a.Xt.column[e], k, count);
+          store_some(sum + k, count, one + other);
+        });
     } else {
       std::fill(sum, sum + m, T(0));
       for (int64_t i = 0; i < a.Xt.d; ++i) {
@@ -157,6 +188,7 @@ void softmax_diagonal(const SoftmaxDiagonalArgs<T>& a, int64_t first, int64_t la
 template <class T>
 void softmax_right_side(const SoftmaxRightSideArgs<T>& a, int64_t first, int64_t last, double* sums) {
   const int64_t m = a.lanes;
+  Abreasts squares, own, along;
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
     poll(3 * (m / kWide<T> + 1));
@@ -165,10 +197,11 @@ void softmax_right_side(const SoftmaxRightSideArgs<T>& a, int64_t first, int64_t
     T* r = a.r + i * m;
     const bool weights = i + 1 < a.rows;
     const double ridge = weights ? a.ridge : 0.0;
-    Abreasts squares, own, sum, pressed, along;
+    const double part = weights ? 1.0 : 0.0;
+    Abreasts sum, pressed;
     each_abreast(m, [&](int64_t j, int l) {
-      const double g = double(gradient[j]) + ridge * V[j];
-      squares[l] += g * g, own[l] += V[j] * V[j], sum[l] += g;
+      const double v = part * V[j], g = double(gradient[j]) + ridge * v;
+      squares[l] += g * g, own[l] += v * v, sum[l] += g;
       r[j] = T(-g);
     });
     const T mean = T(-sum.total() / double(m));
@@ -178,33 +211,32 @@ void softmax_right_side(const SoftmaxRightSideArgs<T>& a, int64_t first, int64_t
     });
     const T z = T(pressed.total() / double(m));
     each_abreast(m, [&](int64_t j, int l) { along[l] += double(r[j] * (inverse[j] * r[j] - z)); });
-    sums[0] += squares.total(), sums[2] += along.total();
-    if (weights) sums[1] += own.total();
   }
+  sums[0] += squares.total(), sums[1] += own.total(), sums[2] += along.total();
 }
 
 template <class T>
 void softmax_moved(const SoftmaxMovedArgs<T>& a, int64_t first, int64_t last, double* sums) {
   const int64_t m = a.lanes;
+  Abreasts along, squares;
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
     poll(2 * (m / kWide<double> + 1));
     const double* V = a.V + i * m;
     const T* direction = a.direction + i * m;
     double* moved = a.moved + i * m;
-    Abreasts along, squares;
+    const double part = i + 1 < a.rows ? 1.0 : 0.0;
     each_abreast(m, [&](int64_t j, int l) {
-      const double d = double(direction[j]);
+      const double d = double(direction[j]), of_weights = part * d;
       moved[j] = V[j] + d;
-      along[l] += V[j] * d, squares[l] += d * d;
+      along[l] += V[j] * of_weights, squares[l] += of_weights * of_weights;
     });
-    if (i + 1 < a.rows) sums[0] += along.total(), sums[1] += squares.total();
   }
+  sums[0] += along.total(), sums[1] += squares.total();
 }
 
 #define XMCJAX_BOTH(T)                                                                            \
   template void centred_turn<T>(const SoftmaxSolveCsrArgs<T>&, T, int64_t, int64_t, double*);     \
-  template void centred_along<T>(const SoftmaxSolveCsrArgs<T>&, int64_t, int64_t, double*);       \
   template void centred_step<T>(const SoftmaxSolveCsrArgs<T>&, T, int64_t, int64_t, double*);     \
   template void softmax_diagonal<T>(const SoftmaxDiagonalArgs<T>&, int64_t, int64_t);             \
   template void softmax_right_side<T>(const SoftmaxRightSideArgs<T>&, int64_t, int64_t, double*); \

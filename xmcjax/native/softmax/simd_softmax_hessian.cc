@@ -1,5 +1,8 @@
-// The product of the Hessian of multinomial losses with weights, on dense features: two thin matrix products and what
-// is between them, block by block.
+// Products with dense features of multinomial losses, block by block: scores, gradients, and with the Hessian two thin
+// matrix products and what is between them.
+#include <algorithm>
+#include <cstring>
+
 #include "core/aligned.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
@@ -40,7 +43,47 @@ void softmax_hessian(const SoftmaxHessianArgs<T>& a, int64_t first, int64_t last
   }
 }
 
-template void softmax_hessian<float>(const SoftmaxHessianArgs<float>&, int64_t, int64_t, float*);
-template void softmax_hessian<double>(const SoftmaxHessianArgs<double>&, int64_t, int64_t, double*);
+template <class T>
+void softmax_scores_by_class(const SoftmaxScoresByClassArgs<T>& a, int64_t first, int64_t last) {
+  const int64_t K = a.classes, rows = a.rows, features = a.features;
+  const Zeros<T> U(K * rows);
+  const Poll poll;
+  for (int64_t b = first; b < last; ++b) {
+    poll(K * features * (rows / kWide<T>));
+    thin::scores(a.X + b * features * rows, a.V, K, features, rows, U.get());
+    const int64_t count = std::clamp(a.n - b * rows, int64_t(0), rows);
+    for (int64_t k = 0; k < K; ++k)
+      std::memcpy(a.out + k * a.n + b * rows, U.get() + k * rows, size_t(count) * sizeof(T));
+  }
+}
+
+// R = c (P - Y) of a block, and what it adds to R Xᵀ
+template <class T>
+void softmax_gradient_by_class(const SoftmaxGradientByClassArgs<T>& a, int64_t first, int64_t last,
+                               double* out) {
+  const int64_t K = a.classes, rows = a.rows, features = a.features;
+  const Zeros<T> R(K * rows);
+  const Poll poll;
+  for (int64_t b = first; b < last; ++b) {
+    poll(K * features * (rows / kWide<T>));
+    const int64_t begin = b * rows, count = std::clamp(a.n - begin, int64_t(0), rows);
+    for (int64_t k = 0; k < K; ++k) {
+      const T* p = a.P + k * a.n + begin;
+      T* r = R.get() + k * rows;
+      for (int64_t i = 0; i < count; ++i) r[i] = a.weight[begin + i] * p[i];
+      std::fill(r + count, r + rows, T(0));
+    }
+    for (int64_t i = 0; i < count; ++i) R[a.y[begin + i] * rows + i] -= a.weight[begin + i];
+    thin::gradient(a.X + b * features * rows, R.get(), K, features, rows, out);
+  }
+}
+
+#define XMCJAX_BOTH(T)                                                                            \
+  template void softmax_hessian<T>(const SoftmaxHessianArgs<T>&, int64_t, int64_t, T*);           \
+  template void softmax_scores_by_class<T>(const SoftmaxScoresByClassArgs<T>&, int64_t, int64_t); \
+  template void softmax_gradient_by_class<T>(const SoftmaxGradientByClassArgs<T>&, int64_t, int64_t, double*);
+XMCJAX_BOTH(float)
+XMCJAX_BOTH(double)
+#undef XMCJAX_BOTH
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -11,6 +11,8 @@
 #include "core/interrupt.h"
 #include "core/isa.h"
 #include "core/simd.h"
+#include "softmax/class_rows.h"
+#include "softmax/sum_rows.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
@@ -49,12 +51,13 @@ class Logarithms {
 
 }  // namespace
 
-// U = X p + 1 bᵀ, and c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p
+// U = X p + 1 bᵀ, and R = c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p. Each
+// kSumRows of them add to a number of `along`: pᵀH p = Σ c P (U - P·U)².
 template <class T>
-void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, int64_t last) {
+void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, int64_t last, double* along) {
   const int64_t m = a.classes;
   const T* bias = p + a.X.d * m;
-  const RowProducts<T> product(p, a.X.d, m);
+  const ClassRows<T> product(p, a.X.d, m);
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
     poll((entries(a.X, i) + 2) * (m / kWide<T> + 1));
@@ -68,9 +71,25 @@ void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, 
       sums += load_some(P + j, count) * now;
     });
     const T mean = total(sums), c = a.weight[i];
+    Wide<T> squares{};
     each_wide<T>(m, [&](int64_t j, int64_t count) {
-      store_some(u + j, count, c * load_some(P + j, count) * (load_some(u + j, count) - mean));
+      const Wide<T> from = load_some(u + j, count) - mean;
+      const Wide<T> r = c * load_some(P + j, count) * from;
+      squares += r * from;
+      store_some(u + j, count, r);
     });
+    along[(i - first) / kSumRows] += double(total(squares));
+  }
+}
+
+// out = X V
+template <class T>
+void softmax_product(const SoftmaxProductArgs<T>& a, int64_t first, int64_t last) {
+  const ClassRows<T> product(a.V, a.X.d, a.classes);
+  const Poll poll;
+  for (int64_t i = first; i < last; ++i) {
+    poll(entries(a.X, i) * (a.classes / kWide<T> + 1));
+    product(a.X, i, a.out + i * a.classes);
   }
 }
 
@@ -183,10 +202,11 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
   sums[0] += logarithms.sum();
 }
 
-#define XMCJAX_BOTH(T)                                                                        \
-  template void softmax_curved<T>(const SoftmaxSolveCsrArgs<T>&, const T*, int64_t, int64_t); \
-  template void softmax_sums<T>(const T*, int64_t, int64_t, T*);                              \
-  template void softmax_along<T>(const SoftmaxAlongArgs<T>&, int64_t, int64_t, double*);      \
+#define XMCJAX_BOTH(T)                                                                                 \
+  template void softmax_curved<T>(const SoftmaxSolveCsrArgs<T>&, const T*, int64_t, int64_t, double*); \
+  template void softmax_product<T>(const SoftmaxProductArgs<T>&, int64_t, int64_t);                    \
+  template void softmax_sums<T>(const T*, int64_t, int64_t, T*);                                       \
+  template void softmax_along<T>(const SoftmaxAlongArgs<T>&, int64_t, int64_t, double*);               \
   template void softmax_along_by_class<T>(const SoftmaxAlongByClassArgs<T>&, int64_t, int64_t, double*);
 XMCJAX_BOTH(float)
 XMCJAX_BOTH(double)

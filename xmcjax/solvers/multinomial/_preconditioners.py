@@ -124,7 +124,7 @@ class Preconditioner:
         self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int, inverse: np.ndarray
     ) -> Direction:
         """The same in one native call."""
-        x, sums = np.empty_like(r), np.empty(2)
+        x, sums = self._scores.room(r.shape, r.dtype), np.empty(2)
         given = dict(inverse=inverse, ridge=ridge, least=np.array(stop), max_steps=max_steps)
         self._scores.solve(P, **given, r=r, x=x, sums=sums)
         return Direction(x, int(sums[0]), float(sums[1]))

@@ -7,14 +7,12 @@ are [d+1, K] and scores [n, K]: an entry meets one contiguous row of weights. Th
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from xmcjax import linops, native
-from xmcjax._range import squared_norms
+from xmcjax import _sparse, linops, native
 from xmcjax.solvers.multinomial._problem import Problem
 
 # Of a block of dense instances, whose features and scores stay in the cache.
@@ -25,6 +23,9 @@ _LEAST_ROWS, _MOST_ROWS = 64, 512
 _FEW = 1 << 17
 # Of weights, λ and curvatures, between which float32 has them and what conjugate gradients make of them.
 _LEAST, _MOST = 1e-25, 1e25
+
+# Arrays given back that are kept: of a step its right side, its direction and the gradient before it.
+_MOST_SPARE = 3
 
 # Multiplications of a part of a product with dense features, between which Ctrl-C is answered.
 _PART = 1 << 32
@@ -67,11 +68,22 @@ class _Scores:
         #: of the scores of the rows' own classes, in order of memory
         self._own = self.y * np.intp(self.n) + rows if self.axis == 0 else rows * problem.classes + self.y
         self.native = native.available()
+        self._spare: list[np.ndarray] = []
         #: where the weights are and where the intercepts
         self.lead: tuple = (
             (slice(None), slice(0, self.d)) if self.axis == 0 else (slice(0, self.d), slice(None))
         )
         self.last: tuple = (slice(None), self.d) if self.axis == 0 else (self.d, slice(None))
+
+    def room(self, shape: tuple[int, ...], dtype) -> np.ndarray:
+        """An array of any numbers: one that was given back, or a new one, whose pages the system clears."""
+        fit = (i for i, a in enumerate(self._spare) if a.shape == shape and a.dtype == dtype)
+        place = next(fit, None)
+        return np.empty(shape, dtype) if place is None else self._spare.pop(place)
+
+    def give(self, *arrays: np.ndarray) -> None:
+        """Gives arrays back that nobody reads any more."""
+        self._spare = [*self._spare, *arrays][-_MOST_SPARE:]
 
     def largest_gradient(self) -> float:
         """√(Σ_i c_i² (‖x_i‖² + 1)), the last 1 for b: by what rounding of the probabilities is multiplied."""
@@ -197,11 +209,27 @@ class DenseScores(_Scores):
     def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         V = V.astype(self.dtype, copy=False)
         U = np.empty((len(V), self.n), self.dtype) if out is None else out
+        if self._in_work():
+            X = self.blocks["X"]
+            native.InPlace.once("softmax_scores_by_class", X=X, V=V, threads=self.threads, out=U)
+            return U
         for part in self.parts(V.size):
             U[:, part] = V[:, :-1] @ self._X[part].T
         if np.any(V[:, -1]):
             U += V[:, -1:]
         return U
+
+    def _in_work(self) -> bool:
+        """Whether the blocks of native products have the dtype of the scores."""
+        return self.native and self.dtype == self.work
+
+    def gradient(self, P: np.ndarray) -> np.ndarray:
+        if not self._in_work():
+            return super().gradient(P)
+        out, X = np.empty((len(P), self.d + 1), self.dtype), self.blocks["X"]
+        given = dict(P=P, y=self.y, weight=self.weight, threads=self.threads)
+        native.InPlace.once("softmax_gradient_by_class", X=X, **given, out=out)
+        return out
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
         out = np.zeros((len(R), self.d + 1), R.dtype)
@@ -245,6 +273,18 @@ class DenseScores(_Scores):
         return Hessian(V, out, plain)
 
 
+class _Rows(NamedTuple):
+    """A CSR matrix as native calls take it."""
+
+    value: np.ndarray
+    column: np.ndarray
+    offset: np.ndarray  #: the halves of 64-bit numbers
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.value, self.column, self.offset
+
+
 class SparseScores(_Scores):
     """Of CSR features. Xᵀ R reads the columns of X: their entries meet rows of R, which are fewer than W has.
 
@@ -262,7 +302,8 @@ class SparseScores(_Scores):
         super().__init__(problem, dtype, work, squares, threads)
         X = problem.op.to_scipy()  # type: ignore[union-attr]
         kept = self.native and problem.op.native  # type: ignore[union-attr]
-        X, Xt = problem.op if kept else self._operator(X), self._operator(X.T.tocsr())
+        Xt = self._rows(X.T.tocsr())
+        X = self._rows(problem.op if kept else X)
         # what has the same dtype is held once; of the others the places are
         self._X, self._Xt = _of_dtype(X, dtype), _of_dtype(Xt, dtype)
         self._small, self._small_t = (
@@ -279,19 +320,17 @@ class SparseScores(_Scores):
         return U
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
-        out = np.empty((self.d + 1, R.shape[1]), R.dtype)
+        out = self.room((self.d + 1, R.shape[1]), R.dtype)
         self._product(self._Xt, np.ascontiguousarray(R), out[:-1])()
         out[-1] = R.sum(axis=0) if self.intercept else 0
         return out
 
     def squared_transposed(self, C: np.ndarray) -> np.ndarray:
         """Xᵀ with its entries squared, times C."""
-        Xt = self._small_t
-        if isinstance(Xt, linops.Csr):
-            squared = dataclasses.replace(Xt, value=np.square(Xt.value))  # type: ignore[arg-type]
-        else:
-            squared = Xt.power(2)
-        return np.vstack([self._times(squared, C), C.sum(axis=0, keepdims=True)])
+        Xt, out = self._small_t, np.empty((self.d, C.shape[1]), C.dtype)
+        squared = Xt._replace(value=np.square(Xt.value)) if isinstance(Xt, _Rows) else Xt.power(2)
+        self._product(squared, np.ascontiguousarray(C), out)()
+        return np.vstack([out, C.sum(axis=0, keepdims=True)])
 
     def hessian(self, P: np.ndarray) -> Hessian:
         """The product at probabilities P, with V [d+1, K]."""
@@ -315,8 +354,8 @@ class SparseScores(_Scores):
         """Conjugate gradients at probabilities P, natively; `given` are the other fields of the call."""
         K = P.shape[1]
         if self._working is None:
-            self._working = np.zeros((self.n, K), self.work), np.zeros((3, self.d + 1, K), self.work)
-        X, Xt = (tuple(np.asarray(a) for a in A.arrays) for A in (self._small, self._small_t))
+            self._working = np.empty((self.n, K), self.work), np.empty((3, self.d + 1, K), self.work)
+        X, Xt = self._small.arrays, self._small_t.arrays
         U, vectors = self._working
         P, c = (a.astype(self.work, copy=False) for a in (P, self.weight))
         own = dict(P=P, weight=c, U=U, vectors=vectors, intercept=int(self.intercept), threads=self.threads)
@@ -325,19 +364,18 @@ class SparseScores(_Scores):
     def native_diagonal(self, P: np.ndarray, l2: float, last: float) -> np.ndarray:
         """1 / (Xᵀ with its entries squared, times c p (1 − p), + λ), where λ is `last` in the last row."""
         inverse = np.empty((self.d + 1, P.shape[1]), self.work)
-        arrays = tuple(np.asarray(a) for a in self._small_t.arrays)
         given = dict(P=P, weight=self.weight.astype(self.work, copy=False), ridge=l2, last_ridge=last)
-        native.InPlace.once("softmax_diagonal", Xt=arrays, **given, threads=self.threads, inverse=inverse)
+        native.InPlace.once(
+            "softmax_diagonal", Xt=self._small_t.arrays, **given, threads=self.threads, inverse=inverse
+        )
         return inverse
 
-    def _operator(self, X):
+    def _rows(self, X):
         """A matrix as what multiplies by it wants it."""
-        return linops.make(X, X.dtype, backend="native", threads=self.threads) if self.native else X
-
-    def _times(self, X, V: np.ndarray) -> np.ndarray:
-        out = np.empty((X.shape[0], V.shape[1]), V.dtype)
-        self._product(X, np.ascontiguousarray(V), out)()
-        return out
+        if not self.native:
+            return X
+        arrays = X.arrays if isinstance(X, linops.Csr) else native.csr_arrays(_sparse.csr(X))
+        return _Rows(*map(np.asarray, arrays))
 
     def _product(self, X, V: np.ndarray, out: np.ndarray) -> Callable[[], None]:
         """A call that makes out = X V."""
@@ -347,16 +385,14 @@ class SparseScores(_Scores):
                 out[:] = X @ V
 
             return plain
-        arrays = tuple(np.asarray(a) for a in X.arrays)
-        return native.InPlace("csr_matmat", X=arrays, V=V, threads=self.threads, out=out)
+        return native.InPlace("softmax_product", X=X.arrays, V=V, threads=self.threads, out=out)
 
 
 def _of_dtype(X, dtype: np.dtype):
     """A matrix with its values in a dtype, and its places where they are."""
-    if not isinstance(X, linops.Csr):
+    if not isinstance(X, _Rows):
         return X.astype(dtype, copy=False)
-    value = np.asarray(X.value)
-    return X if value.dtype == dtype else dataclasses.replace(X, value=value.astype(dtype))  # type: ignore[arg-type]
+    return X._replace(value=X.value.astype(dtype, copy=False))
 
 
 def scores_of(problem: Problem, precise: bool, threads: int) -> DenseScores | SparseScores:
@@ -384,7 +420,12 @@ def _squares(op) -> np.ndarray:
             A = X[first : first + rows].astype(np.float64)
             np.einsum("ij,ij->i", A, A, out=found[first : first + rows])
         return found
-    return squared_norms(op.to_scipy().astype(np.float64))
+    X = op.to_scipy()
+    squares, found = np.square(X.data, dtype=np.float64), np.zeros(X.shape[0])
+    filled = np.diff(X.indptr) > 0
+    if filled.any():  # a sum ends where the next row with entries begins
+        found[filled] = np.add.reduceat(squares, X.indptr[:-1][filled])
+    return found
 
 
 def _narrow(problem: Problem, squares: np.ndarray) -> bool:

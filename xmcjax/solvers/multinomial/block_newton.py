@@ -223,13 +223,16 @@ class Host:
         self._right = None  # conjugate gradients overwrite it
         found = self._minimised(point, right.r, l2, self._stop(hp, state, larger))
         self._at_zero = False
+        self._scores.give(right.r)
         moved = self._searched(point, found, right, l2)
         self._products.append(found.products)
+        self._scores.give(found.x)
         if larger:  # of another λ
             self._preconditioner = None
         counts = int(state.steps) + 1, int(state.inner) + found.products
         status = Status.RUNNING
         if moved is not None:
+            self._scores.give(point.gradient)
             self._point = moved
         elif self._is_narrow():
             self._widened(point)
@@ -325,14 +328,14 @@ class Host:
         if self._preconditioner is None:
             self._prepare(point, self._l2)
             assert self._preconditioner is not None
-            pressed = float(np.vdot(right.r, self._preconditioner(right.r)))
+            pressed = self._right_side(point, self._l2).pressed
         return pressed <= self._small(hp, value)
 
     def _right_side(self, point: Point, l2: float) -> RightSide:
         """−∇G with λ = `l2`, centred."""
         scores, M = self._scores, self._preconditioner
         if scores.native and scores.axis == 1 and scores.dtype == scores.work:
-            r, sums = np.empty_like(point.gradient), np.empty(3)
+            r, sums = scores.room(point.gradient.shape, scores.work), np.empty(3)
             inverse = M.inverse if isinstance(M, _preconditioners.Diagonal) else point.gradient
             given = dict(V=point.V, gradient=point.gradient, inverse=inverse, ridge=l2)
             native.InPlace.once("softmax_right_side", **given, threads=scores.threads, r=r, sums=sums)

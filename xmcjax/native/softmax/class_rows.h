@@ -1,0 +1,87 @@
+// Rows of a product with a CSR matrix for many classes at once: their sums stay in registers while the row is read once.
+// Rows of few entries, such as those of short texts, would else be read for each tile of the classes anew.
+// Included by the simd_*.cc files only.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "core/csr_rows.h"
+#include "core/isa.h"
+#include "core/simd.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+constexpr int kMostRegisters = 12;  // of sums; an entry and what it is multiplied by take others
+
+// out[j] = Σ term(e)(j) over the entries first .. last-1, a register of classes at each j = 0, N, 2 N, … and at `end`.
+template <int R, class T, class Term>
+void register_sums(int64_t first, int64_t last, int64_t end, const Term& term, T* out) {
+  constexpr int N = kWide<T>;
+  Wide<T> sum[R] = {};
+  for (int64_t e = first; e < last; ++e) {
+    const auto of = term(e);
+#pragma GCC unroll 12
+    for (int r = 0; r < R - 1; ++r) sum[r] += of(r * N);
+    sum[R - 1] += of(end);
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < R - 1; ++r) store_wide(out + r * N, sum[r]);
+  store_wide(out + end, sum[R - 1]);
+}
+
+template <int R, class T, class Term>
+void registers_of(int64_t count, int64_t first, int64_t last, int64_t end, const Term& term, T* out) {
+  if (count == R) {
+    register_sums<R>(first, last, end, term, out);
+  } else if constexpr (R > 1) {
+    registers_of<R - 1>(count, first, last, end, term, out);
+  }
+}
+
+// The same for m classes, a register of them at least. The last register begins before the end of the one before where
+// classes do not fill it, and works out its sums once more. term(e, k)(j) is of class k + j.
+template <class T, class Term>
+void class_sums(int64_t first, int64_t last, int64_t m, const Term& term, T* out) {
+  constexpr int64_t N = kWide<T>;
+  const int64_t registers = (m + N - 1) / N, parts = (registers + kMostRegisters - 1) / kMostRegisters;
+  for (int64_t part = 0, begin = 0; part < parts; ++part) {
+    const int64_t next = registers * (part + 1) / parts, k = begin * N;
+    registers_of<kMostRegisters>(
+        next - begin, first, last, std::min(next * N, m) - N - k, [&](int64_t e) { return term(e, k); },
+        out + k);
+    begin = next;
+  }
+}
+
+// Classes from which the sums of a product are made so: of fewer, several sums of a class do not wait for each other.
+template <class T>
+constexpr int64_t kManyClasses = 4 * kLanes<T>;
+
+// The rows of X V for V [X.d, m].
+template <class T>
+class ClassRows {
+ public:
+  ClassRows(const T* V, int64_t rows, int64_t m) : V_(V), m_(m), few_(V, rows, m) {}
+
+  // out[0:m] = Σ_k value[k] V[column[k]] of row i
+  void operator()(const Csr<T>& X, int64_t i, T* out) const {
+    if (m_ < kManyClasses<T>) return few_(X, i, out);
+    const T *value = X.value, *V = V_;
+    const int32_t* column = X.column;
+    const int64_t m = m_;
+    class_sums(
+        X.offset[i], X.offset[i + 1], m,
+        [=](int64_t e, int64_t k) {
+          return [x = value[e], v = V + column[e] * m + k](int64_t j) { return x * load_wide(v + j); };
+        },
+        out);
+  }
+
+ private:
+  const T* V_;
+  int64_t m_;
+  RowProducts<T> few_;
+};
+
+}  // namespace xmcjax::XMCJAX_ISA
