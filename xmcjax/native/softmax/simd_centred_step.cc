@@ -65,9 +65,9 @@ struct Abreasts {
   double all[kAbreast] = {};
   double& operator[](int l) { return all[l]; }
   double total() const {
-    double sum = 0;
-    for (double one : all) sum += one;
-    return sum;
+    double half[kAbreast / 2];
+    for (int l = 0; l < kAbreast / 2; ++l) half[l] = all[l] + all[l + kAbreast / 2];
+    return (half[0] + half[2]) + (half[1] + half[3]);
   }
 };
 
@@ -188,6 +188,7 @@ void softmax_diagonal(const SoftmaxDiagonalArgs<T>& a, int64_t first, int64_t la
 template <class T>
 void softmax_right_side(const SoftmaxRightSideArgs<T>& a, int64_t first, int64_t last, double* sums) {
   const int64_t m = a.lanes;
+  const double share = 1 / double(m);
   Abreasts squares, own, along;
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
@@ -204,12 +205,12 @@ void softmax_right_side(const SoftmaxRightSideArgs<T>& a, int64_t first, int64_t
       squares[l] += g * g, own[l] += v * v, sum[l] += g;
       r[j] = T(-g);
     });
-    const T mean = T(-sum.total() / double(m));
+    const T mean = T(-share * sum.total());
     each_abreast(m, [&](int64_t j, int l) {
       r[j] -= mean;
       pressed[l] += double(inverse[j] * r[j]);
     });
-    const T z = T(pressed.total() / double(m));
+    const T z = T(share * pressed.total());
     each_abreast(m, [&](int64_t j, int l) { along[l] += double(r[j] * (inverse[j] * r[j] - z)); });
   }
   sums[0] += squares.total(), sums[1] += own.total(), sums[2] += along.total();
