@@ -304,7 +304,7 @@ def test_operators_are_made_of_checked_matrices_only():
 
 def test_rows_of_the_multinomial_regression_are_those_of_an_operator_or_of_a_checked_matrix():
     maker = "solvers.multinomial._scores.SparseScores._rows"
-    assert {where for where, node in NODES if called(node) == "_Rows"} == {maker}
+    assert {where for where, node in NODES if called(node) == "_CsrRows"} == {maker}
     source = "arrays = X.arrays if isinstance(X, linops.Csr) else native.csr_arrays(_sparse.csr(X))"
     assert source in ast.unparse(function(maker))
 

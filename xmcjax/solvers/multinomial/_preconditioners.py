@@ -174,6 +174,8 @@ _BIAS = 1e-9
 _SMALL = 64
 # The rounding of a trace in float32, of the least number on the diagonal at most.
 _OF_ROUNDING = 0.1
+# Of rows scaled at once for a sum of x xᵀ: they stay in a cache, and Ctrl-C is answered between them.
+_GRAM_ROWS = 2048
 # Of the rows that tell which curvatures are large.
 _SAMPLE = 1000
 
@@ -285,10 +287,10 @@ def weighted_gram(scores: DenseScores, w: np.ndarray, rows: Any = slice(None)) -
     """Σ_i w_i x_i x_iᵀ with a 1 at the end of x_i, over rows that are chosen, [d+1, d+1]."""
     root = np.sqrt(w).astype(scores.work)
     A = np.zeros((scores.d + 1, scores.d + 1))
-    for part in scores.parts(A.size):
-        if part.start < len(root):
-            scaled = scores.rows(part if isinstance(rows, slice) else rows[part], root[part])
-            A += scaled.T @ scaled
+    for first in range(0, len(root), _GRAM_ROWS):
+        part = slice(first, first + _GRAM_ROWS)
+        scaled = scores.rows(part if isinstance(rows, slice) else rows[part], root[part])
+        A += scaled.T @ scaled
     return A
 
 

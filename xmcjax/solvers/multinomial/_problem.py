@@ -136,7 +136,7 @@ def multinomial_problem(
     if not np.all(np.isfinite(c)) or c.min() < 0 or c.max() == 0:
         raise ValueError("expected finite weights of at least 0, one of them above 0")
     values = op.X if isinstance(op, Dense) else op.value if isinstance(op, Csr) else None
-    if values is not None and not np.all(np.isfinite(np.asarray(values))):
+    if values is not None and not _all_finite(np.asarray(values)):
         raise ValueError("expected finite features, found NaN or infinity")
     total = np.sum(c, dtype=np.float64)
     if not total < float(np.finfo(op.dtype).max) ** 0.5:  # the norm of a gradient is squared
@@ -152,6 +152,12 @@ def multinomial_problem(
         classes=count,
         intercept=flag("intercept", intercept),
     )
+
+
+def _all_finite(values: np.ndarray) -> bool:
+    # NaN and infinities survive a sum; that of finite numbers may overflow
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()) or np.all(np.isfinite(values)))
 
 
 def all_sum(problem: Problem, x):

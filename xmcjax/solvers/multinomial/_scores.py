@@ -273,7 +273,7 @@ class DenseScores(_Scores):
         return Hessian(V, out, plain)
 
 
-class _Rows(NamedTuple):
+class _CsrRows(NamedTuple):
     """A CSR matrix as native calls take it."""
 
     value: np.ndarray
@@ -328,7 +328,7 @@ class SparseScores(_Scores):
     def squared_transposed(self, C: np.ndarray) -> np.ndarray:
         """Xᵀ with its entries squared, times C."""
         Xt, out = self._small_t, np.empty((self.d, C.shape[1]), C.dtype)
-        squared = Xt._replace(value=np.square(Xt.value)) if isinstance(Xt, _Rows) else Xt.power(2)
+        squared = Xt._replace(value=np.square(Xt.value)) if isinstance(Xt, _CsrRows) else Xt.power(2)
         self._product(squared, np.ascontiguousarray(C), out)()
         return np.vstack([out, C.sum(axis=0, keepdims=True)])
 
@@ -375,7 +375,7 @@ class SparseScores(_Scores):
         if not self.native:
             return X
         arrays = X.arrays if isinstance(X, linops.Csr) else native.csr_arrays(_sparse.csr(X))
-        return _Rows(*map(np.asarray, arrays))
+        return _CsrRows(*map(np.asarray, arrays))
 
     def _product(self, X, V: np.ndarray, out: np.ndarray) -> Callable[[], None]:
         """A call that makes out = X V."""
@@ -390,7 +390,7 @@ class SparseScores(_Scores):
 
 def _of_dtype(X, dtype: np.dtype):
     """A matrix with its values in a dtype, and its places where they are."""
-    if not isinstance(X, _Rows):
+    if not isinstance(X, _CsrRows):
         return X.astype(dtype, copy=False)
     return X._replace(value=X.value.astype(dtype, copy=False))
 
