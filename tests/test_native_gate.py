@@ -116,6 +116,7 @@ CONVERTED = {
     "lanes._calibrate.calibrate_one_vs_all": CHECKED,
     "lanes._certificate._Label._direction": "the trainer's, checked",
     "lanes._certificate._Certifier._operator": "the trainer's, checked",
+    "lanes._dual_end.DualEnd._features": "the trainer's, checked",
     "lanes._hinge_trainer.HingeTrainer._results": "the trainer's, checked",
     "lanes._training_data.label_columns": CHECKED,
     "lanes._sparsify.Sparsifier.__init__": "the trainer's, checked",

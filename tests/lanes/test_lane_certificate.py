@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.optimize import minimize
+from scipy.optimize import minimize, nnls
 
 from tests.attack.scales import prepare
 from tests.support.internals import lane_certificate
@@ -257,6 +257,37 @@ def test_few_large_rows_are_solved_from_any_start(loss, init, penalty):
         warnings.simplefilter("ignore")
         few = OneVsAllClassifier(loss, init, penalty=penalty, clip=0, max_iter=3).fit(X, y)
     assert set(few.status_) == {Status.MAX_STEPS}  # as it was asked for
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array])
+def test_features_that_are_not_scaled_are_solved_in_the_dual(intercept, convert):
+    """Primal steps in float32 and in float64 end at up to 1e8 times the minimum, after seconds for each label."""
+    rng = np.random.default_rng(0)
+    X, y = (1e4 * rng.normal(size=(40, 120))).astype(np.float32), rng.integers(0, 20, 40)
+    X[rng.random(X.shape) < 0.7] = 0
+    X[3] = 0
+    weight = np.ones(40)
+    weight[5] = 0
+    options = dict(C=30.0, clip=0, init="zero", fit_intercept=intercept)
+    model = OneVsAllClassifier("squared_hinge", **options).fit(convert(X), y, sample_weight=weight)
+    assert set(model.status_) == {Status.CONVERGED}
+    kept, Z = weight > 0, np.hstack([X.astype(np.float64), np.full((40, 1), float(intercept))])
+    for label in 0, 7:
+        signs = np.where(y == model.classes_[label], 1.0, -1.0)[kept]
+        w = np.append(model.coef_[label], model.intercept_[label])
+        value = 30 * float((np.maximum(1 - signs * (Z[kept] @ w), 0) ** 2).sum()) + w @ w / 2
+        # the dual by another method
+        Q = np.outer(signs, signs) * (Z[kept] @ Z[kept].T) + np.eye(len(signs)) / 60
+        alpha = nnls_dual(Q)
+        dual = float(alpha.sum() - alpha @ Q @ alpha / 2)
+        assert (1 - 1e-9) * dual <= value <= (1 + GAP) * dual
+
+
+def nnls_dual(Q) -> np.ndarray:
+    """argmax Σ α − ½ αᵀ Q α over α ≥ 0, by non-negative least squares of Q = LLᵀ."""
+    L = np.linalg.cholesky(Q)
+    return nnls(L.T, np.linalg.solve(L, np.ones(len(Q))))[0]
 
 
 @pytest.mark.parametrize("init", ["ova_primal", "ova_primal_pp"])

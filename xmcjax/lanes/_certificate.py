@@ -19,19 +19,19 @@ these are −∞ unless |v_j| ≤ 1, and slopes are shrunk by the factor that gi
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import linops
 from xmcjax._platform import on_host
+from xmcjax.lanes._dual_end import DualEnd
 from xmcjax.lanes._job import Job
+from xmcjax.lanes._label_math import TERM_ROUNDING, balanced, derivatives, shrunk, sum_of, violation
 from xmcjax.lanes._lanes import Lanes, Solved
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
@@ -55,16 +55,10 @@ _RETRIED, _ON_A_PATH = 1_000_000, 10_000_000
 _FACTORS, _PATH_STEPS, _PATH_DECREMENT = (10.0, 3.0), 200, 1e-5
 # Of the end of a path: penalties with a kink bound Xᵀ ℓ' by 1, and the bound shrinks ℓ' until that holds.
 _PATH_VIOLATION = 1e-3
-# Of an interval, of which a third goes each time.
-_THIRDS = 80
 # Newton steps, steps of CG for each of them, and halvings of a step.
 _NEWTON_STEPS, _CG_STEPS, _HALVINGS = 50, 500, 50
 # Of the residual of CG.
 _CG_TOLERANCE = 1e-6
-# Of a term of the bound, relative to the sizes of what it is made of.
-_TERM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
-# Halvings of the interval of a bias.
-_BISECTIONS = 200
 # Bytes of some rows of dense features in float64.
 _BYTES = 64 << 20
 
@@ -121,6 +115,8 @@ class _Certifier:
             {Status.MAX_STEPS} if retries and entries <= _RETRIED else set()
         )
         self._takes_paths = entries <= _ON_A_PATH
+        dual = self._takes_paths and isinstance(self._penalty, L2) and DualEnd.serves(loss, self._r)
+        self._dual = DualEnd(X, self._r) if dual else None
         self._op: LinOp | None = None
         self._making = threading.Lock()
 
@@ -139,7 +135,7 @@ class _Certifier:
             kind = _Label if isinstance(self._penalty, L2) else _PenalisedLabel
             part = 1 / self._mean if self._mean > 1 else 1.0
             label = kind(self._X, self._loss, self._r, y, c, self._penalty, tolerance)
-            return label.certified(w, bias, self._operator if self._takes_paths else None, part)
+            return label.certified(w, bias, self._dual, self._operator if self._takes_paths else None, part)
 
     def _operator(self) -> LinOp:
         """X in float64, made where it is needed first."""
@@ -189,7 +185,7 @@ class PenalisedCertifier(_Certifier):
         with _in_float64(), on_host():
             w = w.astype(np.float64)
             # 2 R(w) / ‖w‖² stands for the 1 that ½ ‖w‖² has for its curvature
-            slack = float(w @ w) / (2 * _sum(self._penalty, w, 1.0)) if w.any() else 0.0
+            slack = float(w @ w) / (2 * sum_of(self._penalty, w, 1.0)) if w.any() else 0.0
             return bool(self._mean * slack <= _STIFF_PENALISED and self._wrong * slack * active <= _ROUNDING)
 
 
@@ -224,21 +220,38 @@ class _Label:
         self._y, self._c = y.astype(np.float64), c.astype(np.float64)
 
     def certified(
-        self, w: np.ndarray, bias: float, operator: Callable[[], LinOp] | None = None, part: float = 1.0
+        self,
+        w: np.ndarray,
+        bias: float,
+        dual: DualEnd | None = None,
+        operator: Callable[[], LinOp] | None = None,
+        part: float = 1.0,
     ) -> Certified:
         """The weights, or better ones, with their gap.
 
-        Where those of the lane cannot be made good enough, the solver takes a path in float64: from weights
+        Where the loss has an end in the dual, that is the first to be looked at. Where neither it nor Newton
+        steps make the weights of the lane good enough, the solver takes a path in float64: from weights
         of zero and a small part of C to the whole of it, each time from the solution before. Where C ‖x‖² is
         so large that steps are lost among rows that enter and leave the loss, 50 steps on a path reach what
         a thousand at C do not.
 
         Args:
             w, bias: of the lane.
+            dual: the end of a label in the dual; None for none.
             operator: gives X in float64; None for no path.
             part: of C, at which a path begins.
         """
-        best, least = self._improved(w, bias, -np.inf)
+        best, least = self._at(*self._rounded(w, bias)), -np.inf
+        if dual is not None and not self._certain(best, least := self._bound(best.z)):
+            for end in dual(self._y, self._c):
+                least = max(least, end.bound)
+                if not self._certain(best, least):
+                    found = self._at(*self._rounded(end.w, end.bias))
+                    best = min(best, found, key=lambda point: point.value)
+                if self._certain(best, least):
+                    return self._judged(best, least)
+        found, least = self._improved(best.w, best.bias, least)
+        best = min(best, found, key=lambda point: point.value)
         for factor in _FACTORS:
             if operator is None or self._certain(best, least):
                 break
@@ -331,7 +344,7 @@ class _Label:
 
     def _evaluated(self, z: np.ndarray):
         """c φ, and its derivatives in z."""
-        return [self._c * np.asarray(part) for part in _derivatives(self._loss, z, self._y)]
+        return [self._c * np.asarray(part) for part in derivatives(self._loss, z, self._y)]
 
     def _at(self, w: np.ndarray, bias: float, z: np.ndarray | None = None) -> _Point:
         z = self._product(w) + bias if z is None else z
@@ -344,10 +357,10 @@ class _Label:
     def _dual(self, z: np.ndarray) -> tuple[np.ndarray, float]:
         """u c y, [n], and a lower bound of Σ c (φ − u m), of the slopes u at these scores."""
         if self._r == 0:
-            z = z + float(_balanced(self._loss, z, self._y, self._c))
+            z = z + float(balanced(self._loss, z, self._y, self._c))
         value, slope, _ = self._evaluated(z)
         # far from the minimum the two cancel, and what rounding leaves may be larger than the minimum
-        terms = value - slope * z - _TERM_ROUNDING * (np.abs(value) + np.abs(slope * z))
+        terms = value - slope * z - TERM_ROUNDING * (np.abs(value) + np.abs(slope * z))
         if self._r == 0:
             rising, falling = float(slope[slope > 0].sum()), -float(slope[slope < 0].sum())
             heavier = slope > 0 if rising > falling else slope < 0
@@ -403,11 +416,11 @@ class _PenalisedLabel(_Label):
         z = self._product(w) + bias if z is None else z
         value, slope, curvature = self._evaluated(z)
         r, R = max(self._r, 0.0), self._penalty
-        f = float(value.sum()) + _sum(R, w, 1.0) + _sum(R, np.array([bias]), r)
+        f = float(value.sum()) + sum_of(R, w, 1.0) + sum_of(R, np.array([bias]), r)
         of_bias = (
-            float(_violation(R, np.array([slope.sum()]), np.array([bias]), r)[0]) if self._r >= 0 else 0.0
+            float(violation(R, np.array([slope.sum()]), np.array([bias]), r)[0]) if self._r >= 0 else 0.0
         )
-        gradient = np.asarray(_violation(R, self._transposed(slope), w, 1.0))
+        gradient = np.asarray(violation(R, self._transposed(slope), w, 1.0))
         return _Point(w, bias, z, f, slope, curvature, gradient, of_bias)
 
     def _bound(self, z: np.ndarray) -> float:
@@ -415,7 +428,7 @@ class _PenalisedLabel(_Label):
         u = np.where(self._c > 0, slope * self._y / np.where(self._c > 0, self._c, 1.0), 0.0)
         v, s, r = self._transposed(slope), float(slope.sum()), max(self._r, 0.0)
         conjugate = type(self._loss).conjugate is not MarginLoss.conjugate
-        bound = float(_shrunk(self._loss if conjugate else None, self._penalty, terms, u, self._c, v, s, r))
+        bound = float(shrunk(self._loss if conjugate else None, self._penalty, terms, u, self._c, v, s, r))
         return bound if np.isfinite(bound) else -np.inf
 
 
@@ -423,75 +436,7 @@ def _norm(point: _Point) -> float:
     return float(np.hypot(np.linalg.norm(point.gradient), point.gradient_bias))
 
 
-@functools.partial(jax.jit, static_argnames=("loss", "penalty"))
-def _shrunk(loss: MarginLoss | None, penalty: Penalty, terms, u, c, v, s, r):
-    """The largest −Σ c φ*(ρ u) − R*(−ρ v) − (r R)*(−ρ s) for 0 ≤ ρ ≤ 1, which is concave in ρ.
-
-    Args:
-        loss: None where φ* is not known: −φ*(ρ u) ≥ −ρ φ*(u) then, since φ ≥ 0.
-        penalty: R.
-        terms: at most −Σ c φ*(u).
-        u, c: slopes and weights of the losses, [n].
-        v, s: Σ c u y x, [d], and Σ c u y, which is 0 where r is.
-        r: of the bias.
-    """
-
-    def bound(rho):
-        of_bias = jnp.where(r > 0, penalty.conjugate(rho * s, jnp.where(r > 0, r, 1.0)), 0.0)
-        of_losses = rho * terms
-        if loss is not None:
-            values = loss.conjugate(rho * u)
-            values = jnp.where(c > 0, c * (values + _TERM_ROUNDING * (jnp.abs(values) + jnp.abs(u))), 0.0)
-            of_losses = jnp.maximum(of_losses, -jnp.sum(values))
-        return of_losses - jnp.sum(penalty.conjugate(rho * v, 1.0)) - of_bias
-
-    def third(_, interval):
-        low, high = interval
-        left, right = (2 * low + high) / 3, (low + 2 * high) / 3
-        falls = bound(left) >= bound(right)  # −∞ for both, too
-        return jnp.where(falls, low, left), jnp.where(falls, right, high)
-
-    low, _ = jax.lax.fori_loop(0, _THIRDS, third, (jnp.zeros_like(terms), jnp.ones_like(terms)))
-    return jnp.maximum(bound(low), bound(jnp.ones_like(terms)))
-
-
-@functools.partial(jax.jit, static_argnames="penalty")
-def _sum_of(penalty: Penalty, w):
-    return jnp.sum(penalty.value(w))
-
-
-def _sum(penalty: Penalty, w: np.ndarray, lam: float) -> float:
-    """λ Σ ρ(w)."""
-    return lam * float(_sum_of(penalty, w))
-
-
-@functools.partial(jax.jit, static_argnames="penalty")
-def _violation(penalty: Penalty, g, w, lam):
-    return penalty.violation(g, w, lam)
-
-
 @contextlib.contextmanager
 def _in_float64():
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"), jax.enable_x64(True):
         yield
-
-
-@functools.partial(jax.jit, static_argnames="loss")
-def _derivatives(loss: MarginLoss, z, y):
-    return loss.score_value(z, y), loss.score_grad(z, y), loss.score_curv(z, y)
-
-
-@functools.partial(jax.jit, static_argnames="loss")
-def _balanced(loss: MarginLoss, z, y, c):
-    """β with Σ c ∂φ(z + β)/∂z = 0, by bisection."""
-    # slopes of the logistic loss vanish within 800
-    reach = jnp.max(jnp.abs(z)) + 800
-
-    def halve(_, interval):
-        low, high = interval
-        middle = (low + high) / 2
-        rises = jnp.sum(c * loss.score_grad(z + middle, y)) < 0  # the minimum lies above
-        return jnp.where(rises, middle, low), jnp.where(rises, high, middle)
-
-    low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, (-reach, reach))
-    return (low + high) / 2

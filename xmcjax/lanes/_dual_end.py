@@ -1,0 +1,92 @@
+"""The end of a label with the squared hinge by coordinate ascent of its dual, in float64.
+
+Where C ‖x‖² is large beside the 1 of the penalty, as it is with features that are not scaled, the Hessian is
+so ill-conditioned that CG and line searches are lost in rounding. The dual does not know the penalty's null
+space (Hsieh et al. 2008, "A dual coordinate descent method for large-scale linear SVM", eq. 4):
+
+    min f = max_{α ≥ 0} D(α) = Σ α_i − ½ ‖Σ α_i y_i x_i‖² − (Σ α_i y_i)²/2r − Σ α_i²/4c_i.
+
+The bias is the weight of a further feature, which is 1/√r everywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import native
+from xmcjax._sparse import canonical_csr
+from xmcjax.losses import MarginLoss, SquaredHinge
+
+# Relative gaps, one after another, at which the ascent is looked at.
+_TOLERANCES = (1e-3, 1e-5, 1e-8)
+# Entries of X that the ascent visits for a label, about, and passes over them at least and at most.
+_WORK, _PASSES = 2e8, (20, 2000)
+
+
+class End(NamedTuple):
+    """Weights and a lower bound of the minimum."""
+
+    w: np.ndarray  #: float64 [d]
+    bias: float
+    bound: float  #: D
+
+
+class DualEnd:
+    """What the dual of a label gives, over the same features for all labels.
+
+    Args:
+        X: CSR or dense [n, d].
+        l2_bias: r, above 0; negative for no bias.
+    """
+
+    def __init__(self, X: Any, l2_bias: float):
+        self._given, self._r = X, l2_bias
+        self._X: sp.csr_array | None = None
+        self._making = threading.Lock()
+
+    @staticmethod
+    def serves(loss: MarginLoss, l2_bias: float) -> bool:
+        """Whether labels with this loss, and with ½ ‖w‖² as the penalty, have such an end here."""
+        return isinstance(loss, SquaredHinge) and l2_bias != 0 and native.available()
+
+    def __call__(self, y: np.ndarray, c: np.ndarray) -> Iterator[End]:
+        """Ends that are better and better, each label's own, whatever other labels there are.
+
+        Args:
+            y: targets, [n].
+            c: weights of the losses, [n]; rows with 0 are none.
+        """
+        X, rows = self._features(), np.flatnonzero(c > 0)
+        if len(rows) < len(c):
+            X, y, c = canonical_csr(X[rows]), y[rows], c[rows]
+        positive = np.flatnonzero(y > 0).astype(np.int32)
+        ends = np.array([0, len(positive)])
+        labels = sp.csc_array((np.ones(len(positive), np.int8), positive, ends), shape=(len(y), 1))
+        empty = np.diff(X.indptr) == 0
+        ascent = native.SeparateAscent(X, labels, "ovr_squared", c)
+        most = float(np.clip(_WORK / max(X.nnz, 1), *_PASSES))
+        for tolerance in _TOLERANCES:
+            now = ascent.advance(tolerance, most)
+            alpha = np.where(empty, 2 * c, np.maximum(ascent.alpha.toarray()[:, 0], 0))
+            v = X.T @ (alpha * y)
+            bound = float(alpha.sum() - v @ v / 2 - (alpha * alpha / (4 * c)).sum())
+            w, bias = (v, 0.0) if self._r < 0 else (v[:-1], float(v[-1]) / np.sqrt(self._r))
+            yield End(w, bias, bound)
+            if not now.found.gap <= tolerance:
+                return
+
+    def _features(self) -> sp.csr_array:
+        """X in float64 with the feature of the bias, made where it is needed first."""
+        with self._making:
+            if self._X is None:
+                X = sp.csr_array(self._given).astype(np.float64)
+                if self._r > 0:
+                    of_bias = np.full((X.shape[0], 1), 1 / np.sqrt(self._r))
+                    X = sp.csr_array(sp.hstack([X, of_bias], format="csr"))
+                self._X = canonical_csr(X)
+            return self._X
