@@ -262,7 +262,7 @@ def test_few_large_rows_are_solved_from_any_start(loss, init, penalty):
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("convert", [np.asarray, sp.csr_array])
 def test_features_that_are_not_scaled_are_solved_in_the_dual(intercept, convert):
-    """Primal steps in float32 and in float64 end at up to 1e8 times the minimum, after seconds for each label."""
+    """Primal steps in float32 and float64 end at up to 1e8 times the minimum, after seconds for each label."""
     rng = np.random.default_rng(0)
     X, y = (1e4 * rng.normal(size=(40, 120))).astype(np.float32), rng.integers(0, 20, 40)
     X[rng.random(X.shape) < 0.7] = 0
@@ -288,6 +288,22 @@ def nnls_dual(Q) -> np.ndarray:
     """argmax Σ α − ½ αᵀ Q α over α ≥ 0, by non-negative least squares of Q = LLᵀ."""
     L = np.linalg.cholesky(Q)
     return nnls(L.T, np.linalg.solve(L, np.ones(len(Q))))[0]
+
+
+def test_badly_scaled_columns_are_solved():
+    """Columns of sizes from 0.001 to 1,000, and noise for labels: CG of 500 steps is lost in rounding."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 300)) * 10.0 ** rng.uniform(-3, 3, 300)
+    y = rng.integers(0, 2, 150)
+    model = OneVsAllClassifier("squared_hinge", C=300.0, clip=0, init="zero").fit(X, y)
+    assert set(model.status_) == {Status.CONVERGED}
+
+
+def test_a_label_that_starts_at_its_minimum_has_converged():
+    """As many rows with it as without, all alike: the gradient at zero is 0, and so is its tolerance."""
+    X, y = np.ones((4, 3)), np.array([0, 0, 1, 1])
+    model = OneVsAllClassifier("squared_hinge", C=0.01, fit_intercept=False, init="zero").fit(X, y)
+    assert set(model.status_) == {Status.CONVERGED} and abs(model.coef_).max() == 0
 
 
 @pytest.mark.parametrize("init", ["ova_primal", "ova_primal_pp"])

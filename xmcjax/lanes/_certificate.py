@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
 from xmcjax import linops
@@ -59,6 +60,8 @@ _PATH_VIOLATION = 1e-3
 _NEWTON_STEPS, _CG_STEPS, _HALVINGS = 50, 500, 50
 # Of the residual of CG.
 _CG_TOLERANCE = 1e-6
+# Active rows up to which a direction is worked out exactly.
+_EXACT_ROWS = 400
 # Bytes of some rows of dense features in float64.
 _BYTES = 64 << 20
 
@@ -307,7 +310,8 @@ class _Label:
         return now, least
 
     def _certain(self, point: _Point, least: float) -> bool:
-        return point.value - least <= GAP * point.value and _norm(point) <= self._tolerance
+        near = point.value - least <= GAP * point.value
+        return near and within(_norm(point), self._tolerance, point.value)
 
     def _judged(self, now: _Point, least: float) -> Certified:
         """A point, whose weights are numbers of the type of X, beside a lower bound."""
@@ -392,6 +396,11 @@ class _Label:
             return np.append(p[:-1] + A.T @ u, (u.sum() + r * p[-1]) if has_bias else 0.0)
 
         right = -np.append(now.gradient, now.gradient_bias if has_bias else 0.0)
+        if len(rows) <= min(_EXACT_ROWS, len(right) - 1) and not (has_bias and r == 0):
+            ridge = np.append(np.ones(len(right) - 1), r if has_bias else np.inf)
+            with contextlib.suppress(np.linalg.LinAlgError):  # where rounding is beyond it, CG has its turn
+                x = _exact(A, D, ridge, right)
+                return x[:-1], float(x[-1])
         small = _CG_TOLERANCE**2 * float(right @ (right / diagonal))
         x, _ = conjugate_gradients(product, right, diagonal, lambda r, rz, fall: not rz > small, _CG_STEPS)
         return x[:-1], float(x[-1])
@@ -432,8 +441,25 @@ class _PenalisedLabel(_Label):
         return bound if np.isfinite(bound) else -np.inf
 
 
+def within(gradient_norm: float, tolerance: float, value: float) -> bool:
+    """Whether ‖∇f‖ is within its tolerance, or one of rounding: with ½ ‖w‖², ‖∇f‖²/2 is at least f − min f.
+
+    A label that starts at its minimum has the tolerance 0.
+    """
+    return gradient_norm <= tolerance or gradient_norm**2 / 2 <= float(np.finfo(np.float64).eps) * value
+
+
 def _norm(point: _Point) -> float:
     return float(np.hypot(np.linalg.norm(point.gradient), point.gradient_bias))
+
+
+def _exact(A, D: np.ndarray, ridge: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(Λ + BᵀDB)⁻¹ right with B = [A, 1] and Λ a diagonal, by D⁻¹ + BΛ⁻¹Bᵀ, which has as many rows as A."""
+    B = np.hstack([A.toarray() if sp.issparse(A) else A, np.ones((len(D), 1))])
+    scaled = B / ridge
+    inner = scipy.linalg.cho_factor(np.diag(1 / D) + scaled @ B.T, check_finite=False)
+    x = right / ridge
+    return x - scaled.T @ scipy.linalg.cho_solve(inner, B @ x, check_finite=False)
 
 
 @contextlib.contextmanager

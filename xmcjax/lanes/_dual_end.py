@@ -25,7 +25,7 @@ from xmcjax.losses import MarginLoss, SquaredHinge
 # Relative gaps, one after another, at which the ascent is looked at.
 _TOLERANCES = (1e-3, 1e-5, 1e-8)
 # Entries of X that the ascent visits for a label, about, and passes over them at least and at most.
-_WORK, _PASSES = 2e8, (20, 2000)
+_WORK, _PASSES = 2e7, (50, 1000)
 
 
 class End(NamedTuple):
