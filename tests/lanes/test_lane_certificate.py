@@ -262,7 +262,7 @@ def test_few_large_rows_are_solved_from_any_start(loss, init, penalty):
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("convert", [np.asarray, sp.csr_array])
 def test_features_that_are_not_scaled_are_solved_in_the_dual(intercept, convert):
-    """Primal steps in float32 and float64 end at up to 1e8 times the minimum, after seconds for each label."""
+    """Primal steps of float32 and float64 end at up to 1e8 times the minimum, after seconds for a label."""
     rng = np.random.default_rng(0)
     X, y = (1e4 * rng.normal(size=(40, 120))).astype(np.float32), rng.integers(0, 20, 40)
     X[rng.random(X.shape) < 0.7] = 0
