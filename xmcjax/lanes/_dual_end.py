@@ -52,7 +52,7 @@ class DualEnd:
     @staticmethod
     def serves(loss: MarginLoss, l2_bias: float) -> bool:
         """Whether labels with this loss, and with ½ ‖w‖² as the penalty, have such an end here."""
-        return isinstance(loss, SquaredHinge) and l2_bias != 0 and native.available()
+        return type(loss) is SquaredHinge and l2_bias != 0 and native.available()
 
     def __call__(self, y: np.ndarray, c: np.ndarray) -> Iterator[End]:
         """Ends that are better and better, each label's own, whatever other labels there are.
