@@ -74,6 +74,7 @@ class Certified(NamedTuple):
     value: float  #: f
     gradient_norm: float  #: ‖∇f‖
     gap: float  #: (f − D) / f for the largest D that was found
+    ended: bool  #: whether ‖∇f‖ is within its tolerance, or is rounding
 
 
 class _Point(NamedTuple):
@@ -244,17 +245,13 @@ class _Label:
             operator: gives X in float64; None for no path.
             part: of C, at which a path begins.
         """
-        best, least = self._at(*self._rounded(w, bias)), -np.inf
-        if dual is not None and not self._certain(best, least := self._bound(best.z)):
-            for end in dual(self._y, self._c):
-                least = max(least, end.bound)
-                if not self._certain(best, least):
-                    found = self._at(*self._rounded(end.w, end.bias))
-                    best = min(best, found, key=lambda point: point.value)
-                if self._certain(best, least):
-                    return self._judged(best, least)
-        found, least = self._improved(best.w, best.bias, least)
-        best = min(best, found, key=lambda point: point.value)
+        if dual is None:
+            best, least = self._improved(w, bias, -np.inf)
+        else:
+            best, least = self._in_dual(w, bias, dual)
+            if not self._certain(best, least):
+                found, least = self._improved(best.w, best.bias, least)
+                best = min(best, found, key=lambda point: point.value)
         for factor in _FACTORS:
             if operator is None or self._certain(best, least):
                 break
@@ -262,6 +259,21 @@ class _Label:
             found, least = self._improved(*self._path(operator(), parts), least)
             best = min(best, found, key=lambda point: point.value)
         return self._judged(best, least)
+
+    def _in_dual(self, w: np.ndarray, bias: float, dual: DualEnd) -> tuple[_Point, float]:
+        """Weights as numbers of the type of X, or better ones by the dual, and a lower bound of f."""
+        best = self._at(*self._rounded(w, bias))
+        least = self._bound(best.z)
+        if self._certain(best, least):
+            return best, least
+        for end in dual(self._y, self._c):
+            least = max(least, end.bound)
+            if not self._certain(best, least):
+                found = self._at(*self._rounded(end.w, end.bias))
+                best = min(best, found, key=lambda point: point.value)
+            if self._certain(best, least):
+                break
+        return best, least
 
     def _path(self, op: LinOp, parts: list[float]) -> tuple[np.ndarray, float]:
         """The weights and the bias at the end of a path over these parts of C."""
@@ -310,8 +322,15 @@ class _Label:
         return now, least
 
     def _certain(self, point: _Point, least: float) -> bool:
-        near = point.value - least <= GAP * point.value
-        return near and within(_norm(point), self._tolerance, point.value)
+        return point.value - least <= GAP * point.value and self._ended(point)
+
+    def _ended(self, point: _Point) -> bool:
+        """Whether ‖∇f‖ is within its tolerance, 0 where a label starts at its minimum, or is rounding."""
+        norm = _norm(point)
+        # where f is strongly convex by σ, ‖∇f‖²/2σ bounds f − min f
+        convex = (min(self._r, 1.0) if self._r >= 0 else 1.0) if isinstance(self._penalty, L2) else 0.0
+        rounding = float(np.finfo(np.float64).eps) * point.value
+        return norm <= self._tolerance or bool(norm**2 / 2 <= convex * rounding)
 
     def _judged(self, now: _Point, least: float) -> Certified:
         """A point, whose weights are numbers of the type of X, beside a lower bound."""
@@ -319,7 +338,9 @@ class _Label:
         fall = max(now.value - least, 0.0)
         gap = fall / now.value if now.value > 0 else 0.0 if fall == 0 else np.inf
         w, bias = now.w.astype(self._X.dtype), float(self._X.dtype.type(now.bias))
-        return Certified(w, bias, now.value, _norm(now), gap if np.isfinite(gap) else np.inf)
+        return Certified(
+            w, bias, now.value, _norm(now), gap if np.isfinite(gap) else np.inf, self._ended(now)
+        )
 
     def _rounded(self, w, bias):
         dtype = self._X.dtype
@@ -397,10 +418,8 @@ class _Label:
 
         right = -np.append(now.gradient, now.gradient_bias if has_bias else 0.0)
         if len(rows) <= min(_EXACT_ROWS, len(right) - 1) and not (has_bias and r == 0):
-            ridge = np.append(np.ones(len(right) - 1), r if has_bias else np.inf)
             with contextlib.suppress(np.linalg.LinAlgError):  # where rounding is beyond it, CG has its turn
-                x = _exact(A, D, ridge, right)
-                return x[:-1], float(x[-1])
+                return _exact(A, D, r if has_bias else np.inf, right[:-1], right[-1])
         small = _CG_TOLERANCE**2 * float(right @ (right / diagonal))
         x, _ = conjugate_gradients(product, right, diagonal, lambda r, rz, fall: not rz > small, _CG_STEPS)
         return x[:-1], float(x[-1])
@@ -441,25 +460,17 @@ class _PenalisedLabel(_Label):
         return bound if np.isfinite(bound) else -np.inf
 
 
-def within(gradient_norm: float, tolerance: float, value: float) -> bool:
-    """Whether ‖∇f‖ is within its tolerance, or one of rounding: with ½ ‖w‖², ‖∇f‖²/2 is at least f − min f.
-
-    A label that starts at its minimum has the tolerance 0.
-    """
-    return gradient_norm <= tolerance or gradient_norm**2 / 2 <= float(np.finfo(np.float64).eps) * value
-
-
 def _norm(point: _Point) -> float:
     return float(np.hypot(np.linalg.norm(point.gradient), point.gradient_bias))
 
 
-def _exact(A, D: np.ndarray, ridge: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """(Λ + BᵀDB)⁻¹ right with B = [A, 1] and Λ a diagonal, by D⁻¹ + BΛ⁻¹Bᵀ, which has as many rows as A."""
-    B = np.hstack([A.toarray() if sp.issparse(A) else A, np.ones((len(D), 1))])
-    scaled = B / ridge
-    inner = scipy.linalg.cho_factor(np.diag(1 / D) + scaled @ B.T, check_finite=False)
-    x = right / ridge
-    return x - scaled.T @ scipy.linalg.cho_solve(inner, B @ x, check_finite=False)
+def _exact(A, D: np.ndarray, r: float, right: np.ndarray, of_bias: float) -> tuple[np.ndarray, float]:
+    """(Λ + BᵀDB)⁻¹ right, with B = [A, 1] and Λ = diag(1, …, 1, r), by D⁻¹ + BΛ⁻¹Bᵀ, [rows of A]²."""
+    gram = A @ A.T
+    inner = (gram.toarray() if sp.issparse(gram) else gram) + 1 / r + np.diag(1 / D)
+    factor = scipy.linalg.cho_factor(inner, overwrite_a=True, check_finite=False)
+    s = scipy.linalg.cho_solve(factor, A @ right + of_bias / r, check_finite=False)
+    return right - A.T @ s, float(of_bias - s.sum()) / r
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from xmcjax.losses import MarginLoss, SquaredHinge
 # Relative gaps, one after another, at which the ascent is looked at.
 _TOLERANCES = (1e-3, 1e-5, 1e-8)
 # Entries of X that the ascent visits for a label, about, and passes over them at least and at most.
-_WORK, _PASSES = 2e7, (50, 1000)
+_WORK, _PASSES = 2e7, (20, 1000)
 
 
 class End(NamedTuple):
@@ -46,7 +46,8 @@ class DualEnd:
 
     def __init__(self, X: Any, l2_bias: float):
         self._given, self._r = X, l2_bias
-        self._X: sp.csr_array | None = None
+        self._X: sp.csr_array = sp.csr_array((0, 0))
+        self._rows: np.ndarray | None = None
         self._making = threading.Lock()
 
     @staticmethod
@@ -61,9 +62,8 @@ class DualEnd:
             y: targets, [n].
             c: weights of the losses, [n]; rows with 0 are none.
         """
-        X, rows = self._features(), np.flatnonzero(c > 0)
-        if len(rows) < len(c):
-            X, y, c = canonical_csr(X[rows]), y[rows], c[rows]
+        kept = c > 0
+        X, y, c = self._features(kept), y[kept], c[kept]
         positive = np.flatnonzero(y > 0).astype(np.int32)
         ends = np.array([0, len(positive)])
         labels = sp.csc_array((np.ones(len(positive), np.int8), positive, ends), shape=(len(y), 1))
@@ -80,13 +80,13 @@ class DualEnd:
             if not now.found.gap <= tolerance:
                 return
 
-    def _features(self) -> sp.csr_array:
-        """X in float64 with the feature of the bias, made where it is needed first."""
+    def _features(self, kept: np.ndarray) -> sp.csr_array:
+        """These rows of X in float64 with the feature of the bias; most labels have the same."""
         with self._making:
-            if self._X is None:
-                X = sp.csr_array(self._given).astype(np.float64)
+            if self._rows is None or not np.array_equal(self._rows, kept):
+                X = sp.csr_array(self._given[kept]).astype(np.float64)
                 if self._r > 0:
                     of_bias = np.full((X.shape[0], 1), 1 / np.sqrt(self._r))
                     X = sp.csr_array(sp.hstack([X, of_bias], format="csr"))
-                self._X = canonical_csr(X)
+                self._X, self._rows = canonical_csr(X), kept
             return self._X

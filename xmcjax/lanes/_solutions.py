@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xmcjax.lanes._certificate import GAP, Certifier, PenalisedCertifier, within
+from xmcjax.lanes._certificate import GAP, Certifier, PenalisedCertifier
 from xmcjax.lanes._clipping import EXPECTED, Clipping, CloserLook, make_clipping
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._lanes import Solved
@@ -69,7 +69,7 @@ class Solutions:
         found = self.certifier.certified(end.w, end.bias, y, c, tolerance)
         if status == Status.CONVERGED and found.gap > GAP:
             status = Status.STALLED
-        elif found.gap <= GAP and within(found.gradient_norm, job.tolerance, found.value):
+        elif found.gap <= GAP and found.ended:
             status = Status.CONVERGED
         kept = np.flatnonzero(found.w)
         return end._replace(
