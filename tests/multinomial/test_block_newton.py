@@ -201,6 +201,30 @@ def test_more_than_the_gap_may_be_asked_for():
         multinomial.run(problem, "block_newton", hp._replace(gradient_tolerance=-1))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("twins", [False, True])
+def test_an_intercept_that_is_given_stays_where_none_is_trained(dtype, twins):
+    X, y = helpers.sparse_set(600, classes=5, dtype=dtype)
+    b0, hp = np.arange(0.0, 10.0, 2.0), multinomial.HParams(1e-9, 100)
+    rng = np.random.default_rng(0)
+    V = np.vstack([rng.normal(size=(40, 5)), b0])
+    expected = X.toarray().astype(float) @ V[:-1] + b0
+    found = []
+    for kind in KINDS:
+        problem = helpers.problem(KINDS[kind](X), y, 0.3, intercept=False)
+        with native.twins() if twins else contextlib.nullcontext(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr("xmcjax.solvers.multinomial._scores._FEW", 0)
+            scores = block_newton.scores_of(problem, precise=True, threads=2)
+            Z = scores.product(V if kind == "csr" else np.ascontiguousarray(V.T))
+            np.testing.assert_allclose(Z if kind == "csr" else Z.T, expected, rtol=1e-4, atol=1e-4)
+            found.append(multinomial.run(problem, "block_newton", hp, W0=np.zeros((40, 5)), b0=b0))
+    for solution in found:
+        np.testing.assert_allclose(solution.bias, b0 - b0.mean(), rtol=1e-6)
+        least = helpers.objective(X.astype(float), y, solution.W, solution.bias, 0.3)
+        assert solution.value == pytest.approx(least, rel=1e-5)
+    assert found[0].value == pytest.approx(found[1].value, rel=1e-6)
+
+
 def test_rows_without_weight_and_classes_without_rows():
     X, y = helpers.sparse_set()
     weight = (np.arange(len(y)) % 3 > 0).astype(float)

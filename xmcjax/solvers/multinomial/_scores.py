@@ -212,9 +212,12 @@ class DenseScores(_Scores):
         if self._in_work():
             X = self.blocks["X"]
             native.InPlace.once("softmax_scores_by_class", X=X, V=V, threads=self.threads, out=U)
-            return U
-        for part in self.parts(V.size):
-            U[:, part] = V[:, :-1] @ self._X[part].T
+            if self.intercept:
+                return U
+        else:
+            for part in self.parts(V.size):
+                U[:, part] = V[:, :-1] @ self._X[part].T
+        # without an intercept b is what a run was given, which the blocks of the features have no 1 for
         if np.any(V[:, -1]):
             U += V[:, -1:]
         return U
