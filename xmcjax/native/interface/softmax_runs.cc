@@ -15,6 +15,7 @@ namespace xmcjax {
 constexpr int64_t kRows = 64;  // rows are independent: pieces of so many keep the threads apart
 constexpr int64_t kHessianTile = 64;
 constexpr int64_t kSumGroups = 16;  // of blocks, whose products are added up in order
+constexpr int64_t kSumNumbers = 1 << 14;  // of such sums, which a thread adds up at least
 
 // f(first, last, sums) over pieces of the rows, whose `count` sums are added up in order.
 template <class F>
@@ -54,16 +55,21 @@ template <class Args, class Sum>
 void over_blocks(const Args& args, std::vector<Sum>& parts,
                  void (*kernel)(const Args&, int64_t, int64_t, Sum*)) {
   const int64_t size = args.classes * args.features, groups = std::min(args.blocks, kSumGroups);
-  parts.assign(size_t(groups * size), Sum(0));
+  parts.resize(size_t(groups * size));
   parallel(groups, 1, args.threads, [&](int64_t first, int64_t last) {
-    for (int64_t g = first; g < last; ++g)
-      kernel(args, args.blocks * g / groups, args.blocks * (g + 1) / groups, parts.data() + g * size);
+    for (int64_t g = first; g < last; ++g) {
+      Sum* own = parts.data() + g * size;
+      std::fill(own, own + size, Sum(0));
+      kernel(args, args.blocks * g / groups, args.blocks * (g + 1) / groups, own);
+    }
   });
-  for (int64_t e = 0; e < size; ++e) {
-    Sum all = 0;
-    for (int64_t g = 0; g < groups; ++g) all += parts[size_t(g * size + e)];
-    args.out[e] = std::decay_t<decltype(*args.out)>(all);
-  }
+  parallel(size, kSumNumbers, args.threads, [&](int64_t first, int64_t last) {
+    for (int64_t e = first; e < last; ++e) {
+      Sum all = 0;
+      for (int64_t g = 0; g < groups; ++g) all += parts[size_t(g * size + e)];
+      args.out[e] = std::decay_t<decltype(*args.out)>(all);
+    }
+  });
 }
 
 template <class T>

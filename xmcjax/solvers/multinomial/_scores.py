@@ -27,6 +27,10 @@ _LEAST, _MOST = 1e-25, 1e25
 # Arrays given back that are kept: of a step its right side, its direction and the gradient before it.
 _MOST_SPARE = 3
 
+# A native gradient of dense features has sums in double of so many groups of blocks: it pays where these take
+# no more memory than features and probabilities in float32, each sum that of two numbers.
+_GROUPS, _NUMBERS_OF_A_SUM = 16, 2
+
 # Multiplications of a part of a product with dense features, between which Ctrl-C is answered.
 _PART = 1 << 32
 
@@ -226,8 +230,13 @@ class DenseScores(_Scores):
         """Whether the blocks of native products have the dtype of the scores."""
         return self.native and self.dtype == self.work
 
+    def _sums_are_few(self, K: int) -> bool:
+        """Whether the sums of a native gradient are few beside what it reads."""
+        groups = min(len(self.blocks["X"]), _GROUPS)
+        return _NUMBERS_OF_A_SUM * groups * K * (self.d + 1) <= self.n * (self.d + K)
+
     def gradient(self, P: np.ndarray) -> np.ndarray:
-        if not self._in_work():
+        if not (self._in_work() and self._sums_are_few(len(P))):
             return super().gradient(P)
         out, X = np.empty((len(P), self.d + 1), self.dtype), self.blocks["X"]
         given = dict(P=P, y=self.y, weight=self.weight, threads=self.threads)
