@@ -45,3 +45,33 @@ def test_a_gradient_has_sums_of_groups_where_they_are_few(n, d, classes, few, mo
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-3)
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
+
+
+@needs_native
+@pytest.mark.parametrize("n", [130, 1500, 2100])
+def test_directions_of_few_rows_do_not_depend_on_the_threads(n):
+    rng = np.random.default_rng(n)
+    X, y = helpers.sparse_set(n, 40, 70, dtype=np.float32)
+    scores = block_newton.scores_of(helpers.problem(X, y, intercept=True), precise=False, threads=1)
+    P = rng.dirichlet(np.ones(70), n).astype(np.float32)
+    right = rng.normal(size=(41, 70)).astype(np.float32)
+    right -= right.mean(axis=1, keepdims=True)
+    found = []
+    for threads in (1, 2, 3, 7):
+        scores.threads = threads
+        x, r, sums = np.empty_like(right), right.copy(), np.empty(2)
+        least = np.array([0.0, 0.0, -1.0, -1.0])
+        inverse = np.ones_like(right)
+        scores.solve(P, inverse=inverse, ridge=0.5, least=least, max_steps=5, r=r, x=x, sums=sums)
+        assert sums[0] == 5
+        # what conjugate gradients leave, by the product with the Hessian
+        hessian = scores.hessian(P)
+        hessian.V[:] = x
+        hessian.product()
+        hessian.out[:-1] += 0.5 * x[:-1]
+        left = right - hessian.out
+        np.testing.assert_allclose(r, left - left.mean(axis=1, keepdims=True), atol=1e-3)
+        found.append((x, r, sums))
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -1,6 +1,7 @@
 // The calls of Newton's method for multinomial logistic regression (solvers/multinomial/block_newton.py): sums over rows
 // in pieces, and the loops of conjugate gradients.
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -8,11 +9,11 @@
 #include "core/isa.h"
 #include "core/parallel.h"
 #include "interface/guard.h"
-#include "softmax/sum_rows.h"
 
 namespace xmcjax {
 
 constexpr int64_t kRows = 64;  // rows are independent: pieces of so many keep the threads apart
+constexpr int64_t kSumRows = 1024;  // of a sum, which is put together in the order of the rows
 constexpr int64_t kHessianTile = 64;
 constexpr int64_t kSumGroups = 16;  // of blocks, whose products are added up in order
 constexpr int64_t kSumNumbers = 1 << 14;  // of such sums, which a thread adds up at least
@@ -128,7 +129,7 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
     throw BadArgument("softmax_solve_csr: expected vectors with a row for each feature and one more");
   const Kernels<T>& of = kernels<T>();
   T *p = args.vectors, *q = p + size, *z = q + size;
-  std::vector<double> parts(size_t((args.X.n + kSumRows - 1) / kSumRows));
+  std::vector<double> curved(size_t(args.X.n));  // of the rows
   SoftmaxProductArgs<T> back{};
   back.X = args.Xt, back.V = args.U, back.classes = m, back.out = q;
   const auto over = [&](int64_t count, double* sums, auto&& kernel) {
@@ -158,12 +159,14 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
     fall = now[0];
   } else {
     while (products < args.max_steps && now[0] > 0) {
-      parts.assign(parts.size(), 0.0);
-      parallel(args.X.n, kSumRows, args.threads, [&](int64_t first, int64_t last) {
-        of.softmax_curved(args, p, first, last, parts.data() + first / kSumRows);
+      parallel(args.X.n, kRows, args.threads, [&](int64_t first, int64_t last) {
+        of.softmax_curved(args, p, first, last, curved.data() + first);
       });
       double along = ridged;  // pᵀ(H + ridge I) p
-      for (double part : parts) along += part;
+      for (size_t i = 0; i < curved.size(); i += kSumRows) {
+        const auto at = curved.begin() + i;
+        along += std::accumulate(at, at + std::min(size_t(kSumRows), curved.size() - i), 0.0);
+      }
       parallel(args.X.d, kRows, args.threads,
                [&](int64_t first, int64_t last) { of.softmax_product(back, first, last); });
       if (args.intercept) of.softmax_sums(args.U, args.X.n, m, q + args.X.d * m);

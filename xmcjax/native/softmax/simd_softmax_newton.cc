@@ -12,7 +12,6 @@
 #include "core/isa.h"
 #include "core/simd.h"
 #include "softmax/class_rows.h"
-#include "softmax/sum_rows.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
@@ -51,8 +50,8 @@ class Logarithms {
 
 }  // namespace
 
-// U = X p + 1 bᵀ, and R = c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p. Each
-// kSumRows of them add to a number of `along`: pᵀH p = Σ c P (U - P·U)².
+// U = X p + 1 bᵀ, and R = c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p. `along` is
+// what each row adds to pᵀH p: c Σ P (U - P·U)².
 template <class T>
 void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, int64_t last, double* along) {
   const int64_t m = a.classes;
@@ -78,7 +77,7 @@ void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, 
       squares += r * from;
       store_some(u + j, count, r);
     });
-    along[(i - first) / kSumRows] += double(total(squares));
+    along[i - first] = double(total(squares));
   }
 }
 
