@@ -30,6 +30,7 @@ import numpy as np
 
 from xmcjax import _sparse, native
 from xmcjax._arguments import flag, whole_number
+from xmcjax._finite import place_not_finite
 from xmcjax._fork import check_threads_of_jax, needs_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_range
@@ -136,7 +137,7 @@ def multinomial_problem(
     if not np.all(np.isfinite(c)) or c.min() < 0 or c.max() == 0:
         raise ValueError("expected finite weights of at least 0, one of them above 0")
     values = op.X if isinstance(op, Dense) else op.value if isinstance(op, Csr) else None
-    if values is not None and not _all_finite(np.asarray(values)):
+    if values is not None and place_not_finite(np.asarray(values).reshape(-1, 1)) is not None:
         raise ValueError("expected finite features, found NaN or infinity")
     total = np.sum(c, dtype=np.float64)
     if not total < float(np.finfo(op.dtype).max) ** 0.5:  # the norm of a gradient is squared
@@ -152,12 +153,6 @@ def multinomial_problem(
         classes=count,
         intercept=flag("intercept", intercept),
     )
-
-
-def _all_finite(values: np.ndarray) -> bool:
-    # NaN and infinities survive a sum; that of finite numbers may overflow
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(values.sum()) or np.all(np.isfinite(values)))
 
 
 def all_sum(problem: Problem, x):
