@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+# Of an array, whose squares stay in a cache.
+_NUMBERS_AT_ONCE = 1 << 17
+
 
 def check_range(what: str, values, dtype) -> None:
     """Raises ValueError, `what` and the limits, where a value is not a positive normal number of `dtype`."""
@@ -31,11 +34,23 @@ def largest(X) -> float:
     return max(abs(float(values.max(initial=0))), abs(float(values.min(initial=0))))
 
 
-def squared_norms(X) -> np.ndarray:
-    """‖x_i‖², [n], of the rows of a CSR matrix or an array, in its dtype."""
+def squared_norms(X, dtype=None) -> np.ndarray:
+    """‖x_i‖², [n], of the rows of a CSR matrix or an array, in the dtype given or its own.
+
+    Of an array some rows are squared at once, so that no copy of it is made.
+    """
+    dtype = X.dtype if dtype is None else np.dtype(dtype)
     if sp.issparse(X):  # scipy's power and multiply would sort the entries
-        return np.asarray(sp.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape).sum(axis=1))
-    return (X * X).sum(axis=1)
+        squares, found = np.square(X.data, dtype=dtype, casting="unsafe"), np.zeros(X.shape[0], dtype)
+        filled = np.diff(X.indptr) > 0
+        if filled.any():  # a sum ends where the next row with entries begins
+            found[filled] = np.add.reduceat(squares[: X.indptr[-1]], X.indptr[:-1][filled])
+        return found
+    found, rows = np.empty(len(X), dtype), max(_NUMBERS_AT_ONCE // max(X.shape[1], 1), 1)
+    for first in range(0, len(X), rows):
+        A = X[first : first + rows].astype(dtype, copy=False)
+        np.einsum("ij,ij->i", A, A, out=found[first : first + rows])
+    return found
 
 
 def check_norms(X, dtype) -> None:
@@ -49,4 +64,4 @@ def check_norms(X, dtype) -> None:
     if size * size * X.shape[1] <= float(np.finfo(dtype).max):
         return
     with np.errstate(over="ignore"):  # which is what is looked for
-        check_squared_norms(squared_norms(X.astype(dtype)))
+        check_squared_norms(squared_norms(X, dtype))

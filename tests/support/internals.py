@@ -2,8 +2,8 @@
 
 # SYSTEMS is the table of systems that commands, options and stored models share; of the others the
 # parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores, what runs
-# where, memory of the host and of devices, nodes, and Hierarchy, which kernels.class_kernels takes and which
-# has no public name
+# where, squared norms, memory of the host and of devices, nodes, and Hierarchy, which kernels.class_kernels
+# takes and which has no public name
 from xmcjax import (
     _device_memory,
     _hierarchy,
@@ -12,6 +12,7 @@ from xmcjax import (
     _placement,
     _platform,
     _platt,
+    _range,
     _sparse,
     _systems,
     _topology,
@@ -76,6 +77,7 @@ SYSTEMS = _systems.SYSTEMS
 CLI_MODULES = _cli_systems.MODULES
 option_tables = _options
 platt = _platt
+ranges = _range
 sparse = _sparse
 topology = _topology
 usable_memory = _memory

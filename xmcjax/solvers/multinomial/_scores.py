@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xmcjax import _sparse, linops, native
+from xmcjax._range import squared_norms
 from xmcjax.solvers.multinomial._problem import Problem
 
 # Of a block of dense instances, whose features and scores stay in the cache.
@@ -415,29 +416,13 @@ def scores_of(problem: Problem, precise: bool, threads: int) -> DenseScores | Sp
         precise: whether scores have the dtype of X, and not float32 where that gains time.
         threads: of a product.
     """
-    squares = _squares(problem.op)
-    work = np.dtype(np.float32 if _narrow(problem, squares) else problem.op.dtype)
-    dtype = np.dtype(problem.op.dtype) if precise else work
-    if isinstance(problem.op, linops.Dense):
-        return DenseScores(problem, dtype, work, squares, threads)
-    return SparseScores(problem, dtype, work, squares, threads)
-
-
-def _squares(op) -> np.ndarray:
-    """‖x_i‖² in float64, [n]."""
-    if isinstance(op, linops.Dense):
-        X = np.asarray(op.X)
-        rows, found = max(_BLOCK_NUMBERS // max(X.shape[1], 1), 1), np.empty(len(X))
-        for first in range(0, len(X), rows):
-            A = X[first : first + rows].astype(np.float64)
-            np.einsum("ij,ij->i", A, A, out=found[first : first + rows])
-        return found
-    X = op.to_scipy()
-    squares, found = np.square(X.data, dtype=np.float64), np.zeros(X.shape[0])
-    filled = np.diff(X.indptr) > 0
-    if filled.any():  # a sum ends where the next row with entries begins
-        found[filled] = np.add.reduceat(squares, X.indptr[:-1][filled])
-    return found
+    op = problem.op
+    X = np.asarray(op.X) if isinstance(op, linops.Dense) else op.to_scipy()  # type: ignore[union-attr]
+    squares = squared_norms(X, np.float64)
+    work = np.dtype(np.float32 if _narrow(problem, squares) else op.dtype)
+    dtype = np.dtype(op.dtype) if precise else work
+    kind = DenseScores if isinstance(op, linops.Dense) else SparseScores
+    return kind(problem, dtype, work, squares, threads)
 
 
 def _narrow(problem: Problem, squares: np.ndarray) -> bool:
