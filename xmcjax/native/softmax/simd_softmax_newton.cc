@@ -1,6 +1,6 @@
 // What a Newton step of multinomial logistic regression does with scores (solvers/multinomial/block_newton.py): of CSR
-// features half of the product with the Hessian of the losses, and the losses along a line. Scores are [n, classes] for products with CSR
-// features, and [classes, n] for products with dense ones, where no vector has a lane without a class.
+// features half of the product with the Hessian of the losses, and the losses along a line. Scores are [n, classes] for
+// products with CSR features, and [classes, n] for products with dense ones, where no vector has a lane without a class.
 #include <cmath>
 #include <limits>
 #include <vector>
