@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax import _sparse
+from xmcjax import _sparse, linops, native
 from xmcjax.models._block_scores import RowsInTurns, SparseRows
 
 # Entries below which an array is not filled up further, and parts of a power of two that are filled up.
@@ -27,6 +27,15 @@ def filled_length(entries: int) -> int:
     return max(-(-entries // unit), 1) * unit
 
 
+def filled(values: np.ndarray, length: int, dtype) -> np.ndarray:
+    """Of that length, with zeros behind, and of that dtype; the same array where it is so."""
+    if len(values) == length:
+        return values.astype(dtype, copy=False)
+    longer = np.zeros(length, dtype)
+    longer[: len(values)] = values
+    return longer
+
+
 def spans(n: int, height: int) -> list[tuple[int, int]]:
     """(first, one past the last) row of each block of so many."""
     return [(start, min(start + height, n)) for start in range(0, n, height)]
@@ -34,8 +43,6 @@ def spans(n: int, height: int) -> list[tuple[int, int]]:
 
 def operators(X, rows: list[tuple[int, int]], dtype, threads: int) -> Iterator:
     """An operator for each block of rows, all of one shape."""
-    from xmcjax import linops, native
-
     if not rows:
         return
     height = rows[0][1] - rows[0][0]
@@ -78,8 +85,6 @@ def of_pairs(X, rows: list[tuple[int, int]], dtype, window: int) -> list[SparseR
         dtype: of the scores.
         window: pairs that are added at once, without the kernels in CUDA.
     """
-    from xmcjax import linops, native
-
     if not rows:
         return []
     linops.check_room(X.shape, np.dtype(dtype), X.nnz)
@@ -95,8 +100,7 @@ def of_pairs(X, rows: list[tuple[int, int]], dtype, window: int) -> list[SparseR
 
 def _sparse_rows(X, span: tuple[int, int], height: int, entries: int, dtype) -> SparseRows:
     low, high = (int(X.indptr[place]) for place in span)
-    value, feature = np.zeros(entries, dtype), np.zeros(entries, np.int32)
-    value[: high - low], feature[: high - low] = X.data[low:high], X.indices[low:high]
+    value, feature = filled(X.data[low:high], entries, dtype), filled(X.indices[low:high], entries, np.int32)
     indptr = np.full(height + 1, high - low, np.int32)
     indptr[: span[1] - span[0] + 1] = X.indptr[span[0] : span[1] + 1] - low
     return SparseRows(*jax.device_put((value, feature, indptr)))
@@ -110,12 +114,12 @@ def _block_in_turns(X, span: tuple[int, int], height: int, turns: int, entries: 
     order = np.argsort(turn, kind="stable")
     starts = np.searchsorted(turn[order], np.arange(turns)).astype(np.int32)
     given = {
-        "value": X.data[low:high].astype(dtype, copy=False),
+        "value": X.data[low:high],
         "feature": X.indices[low:high],
         "row": np.repeat(np.arange(stop - start), count),
     }
-    arrays: dict[str, Any] = {}
-    for name, values in given.items():
-        arrays[name] = np.zeros(entries, dtype if name == "value" else np.int32)
-        arrays[name][: len(order)] = values[order]
+    arrays: dict[str, Any] = {
+        name: filled(values[order], entries, dtype if name == "value" else np.int32)
+        for name, values in given.items()
+    }
     return jax.device_put(arrays | {"starts": starts, "turns": np.int32(count.max(initial=0))})

@@ -24,7 +24,7 @@ from xmcjax.models._block_scores import (
     StoredBlock,
     by_feature,
 )
-from xmcjax.models._device_rows import filled_length
+from xmcjax.models._device_rows import filled, filled_length
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._predict import trained_blocks
 
@@ -192,8 +192,8 @@ def _sent(model: WeightSource, width: int, dtype: np.dtype, sparse: bool) -> Ite
         begin = max(0, min(low, stored.nnz - length))
         indptr = np.full(width + 1, high - begin, np.int32)
         indptr[: len(bounds)] = bounds - begin
-        value = _filled(stored.data[begin : begin + length], length, dtype)
-        feature = _filled(stored.indices[begin : begin + length], length, np.dtype(np.int32))
+        value = filled(stored.data[begin : begin + length], length, dtype)
+        feature = filled(stored.indices[begin : begin + length], length, np.int32)
         arrays = jax.device_put((value, feature, indptr, _bias(bias, trained, width, dtype)))
         yield Sent(first, StoredBlock(*arrays, n_features=model.n_features), indptr, counts)
 
@@ -212,15 +212,6 @@ def _stored(model: WeightSource, coef: Any, first: int, last: int) -> tuple[Any,
         return coef, coef.indptr[first : last + 1], bias
     coef = model.weights(first, last)
     return coef, coef.indptr, bias
-
-
-def _filled(values: np.ndarray, length: int, dtype: np.dtype) -> np.ndarray:
-    """Of that length and dtype; the same where they are."""
-    if len(values) == length:
-        return values.astype(dtype, copy=False)
-    longer = np.zeros(length, dtype)
-    longer[: len(values)] = values
-    return longer
 
 
 def _bias(bias: np.ndarray, trained: np.ndarray, width: int, dtype: np.dtype) -> np.ndarray:
