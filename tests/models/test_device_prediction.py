@@ -14,6 +14,7 @@ from tests.support.internals import (
     block_scores,
     device_memory,
     device_prediction,
+    device_rows,
     device_weights,
     platforms,
 )
@@ -320,6 +321,30 @@ def test_too_many_weights_for_a_block(monkeypatch):
     monkeypatch.setattr(device_weights, "_MOST_WEIGHTS", 1000)
     with pytest.raises(ValueError, match=r"^label_block: expected less than 1000 weights in a block, found"):
         predict_topk(ArrayModel(W, bias), X, 3, 29)
+
+
+def test_pairs_are_added_for_no_more_rows_than_others(monkeypatch):
+    """65,536, where the weights are few."""
+    seen = []
+    monkeypatch.setattr(device_prediction, "by_pairs", lambda work: True)
+    monkeypatch.setattr(device_prediction, "_DEFAULT_ROW_BLOCK", 16)
+    of_pairs = device_rows.of_pairs
+    monkeypatch.setattr(
+        device_rows, "of_pairs", lambda X, rows, *a: seen.append(rows) or of_pairs(X, rows, *a)
+    )
+    X, W, bias = problem()
+    predict_topk(ArrayModel(W, bias), X, 3)
+    assert seen == [[(0, 16), (16, 32), (32, 37)]]
+
+
+@pytest.mark.parametrize("way", ["pairs", "pairs in CUDA"], indirect=True)
+def test_too_many_entries_for_a_block_of_rows(monkeypatch, way):
+    monkeypatch.setattr(device_rows, "_MOST_ENTRIES", 1024 + 10)
+    X, W, bias = problem()
+    sentence = rf"^row_block: expected rows of less than 1034 entries together, found {X.nnz} in 37 rows$"
+    with pytest.raises(ValueError, match=sentence):
+        predict_topk(ArrayModel(W, bias), X, 3)
+    check(predict_topk(ArrayModel(W, bias), X, 3, None, 9), sorted_topk(all_scores(X, W, bias), 3))
 
 
 def test_rows_that_do_not_fit_are_refused(monkeypatch):

@@ -44,6 +44,7 @@ from xmcjax.models import (
     _block_scores,
     _calibrator,
     _device_prediction,
+    _device_rows,
     _device_weights,
     _index,
     _manifest,
@@ -106,6 +107,7 @@ names = _names
 prediction = _predict
 block_scores = _block_scores
 device_prediction = _device_prediction
+device_rows = _device_rows
 device_weights = _device_weights
 InPlace = _calls.InPlace
 ids = _ids

@@ -141,7 +141,7 @@ class _Plan:
         self._pairs = False
         work = None
         if sp.issparse(X) and first is not None and first.counts is not None:
-            of_pairs = row_block or min(max(1, n), max(1, block_bytes() // (itemsize * weights.width)))
+            of_pairs = row_block or min(height, max(1, block_bytes() // (itemsize * weights.width)))
             of_pairs = min(of_pairs, max(1, _MOST_SCORES // weights.width))
             work = _work(X, model, weights, first.counts, (of_pairs, height), itemsize)
             self._pairs = by_pairs(work) if pairs is None else pairs

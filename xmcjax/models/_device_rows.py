@@ -14,6 +14,8 @@ from xmcjax.models._block_scores import RowsInTurns, SparseRows
 
 # Entries below which an array is not filled up further, and parts of a power of two that are filled up.
 _LEAST, _PARTS = 1024, 8
+# Of a block of rows: their places have 32 bits.
+_MOST_ENTRIES = 1 << 31
 
 
 def filled_length(entries: int) -> int:
@@ -84,12 +86,19 @@ def of_pairs(X, rows: list[tuple[int, int]], dtype, window: int) -> list[SparseR
         rows: of each block.
         dtype: of the scores.
         window: pairs that are added at once, without the kernels in CUDA.
+
+    Raises:
+        ValueError: a block has too many entries.
     """
     if not rows:
         return []
     linops.check_room(X.shape, np.dtype(dtype), X.nnz)
     height, lengths = rows[0][1] - rows[0][0], np.diff(X.indptr)
-    entries = filled_length(max(int(X.indptr[stop] - X.indptr[start]) for start, stop in rows))
+    most = max(int(X.indptr[stop] - X.indptr[start]) for start, stop in rows)
+    entries = filled_length(most)
+    if entries + height >= _MOST_ENTRIES:
+        less = f"rows of less than {_MOST_ENTRIES} entries together"
+        raise ValueError(f"row_block: expected {less}, found {most} in {height} rows")
     if native.cuda_available():
         return [_sparse_rows(X, span, height, entries, dtype) for span in rows]
     turns = filled_length(int(lengths.max(initial=0)) + 1)

@@ -54,7 +54,8 @@ def predict_topk(
         the model are and, on a device, JAX is set to use it.
 
     Raises:
-        ValueError: X of another width, not two-dimensional, malformed or not finite; k or a block below 1.
+        ValueError: X of another width, not two-dimensional, malformed or not finite; k or a block below 1;
+            on a device, a block of rows of 2³¹ entries.
         TypeError: X is no matrix of real numbers.
         RuntimeError: on a device, in a process that was forked from one in which JAX had computed.
         ModelFormatError: a damaged shard.
