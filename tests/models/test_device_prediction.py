@@ -317,9 +317,12 @@ def test_blocks_of_sparse_weights_are_even(monkeypatch):
 
 
 def test_too_many_weights_for_a_block(monkeypatch):
+    """Places go up to twice the length of its arrays, 1,024 here."""
     X, W, bias = problem()
-    monkeypatch.setattr(device_weights, "_MOST_WEIGHTS", 1000)
-    with pytest.raises(ValueError, match=r"^label_block: expected less than 1000 weights in a block, found"):
+    monkeypatch.setattr(device_weights, "_MOST_WEIGHTS", 1025)
+    check(predict_topk(ArrayModel(W, bias), X, 3, 29), sorted_topk(all_scores(X, W, bias), 3))
+    monkeypatch.setattr(device_weights, "_MOST_WEIGHTS", 1024)
+    with pytest.raises(ValueError, match=r"^label_block: expected less than 1024 weights in a block, found"):
         predict_topk(ArrayModel(W, bias), X, 3, 29)
 
 

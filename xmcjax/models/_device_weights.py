@@ -39,8 +39,8 @@ _LANES = 16
 _ROWS = 2048
 # Sparse weights are there in both orders, those of the next block too.
 _FORMS = 4
-# Of a block, with its features or labels: places have 32 bits.
-_MOST_WEIGHTS = 1 << 31
+# Of a block, filled up: places, which have 32 bits, go up to twice as many, or beyond by a feature or label.
+_MOST_WEIGHTS = 1 << 30
 # The part of the free memory that weights may keep; and their bytes where a device does not tell.
 _PART_HELD, _HELD_BYTES = 2, 1 << 30
 
@@ -185,7 +185,7 @@ def _sent(model: WeightSource, width: int, dtype: np.dtype, sparse: bool) -> Ite
         low, high = int(bounds[0]), int(bounds[-1])
         counts = None if length else np.bincount(stored.indices[low:high], minlength=model.n_features)
         length = max(length, filled_length(high - low))
-        if length + max(model.n_features, width) >= _MOST_WEIGHTS:
+        if max(length, model.n_features, width) >= _MOST_WEIGHTS:
             less = f"less than {_MOST_WEIGHTS} weights in a block"
             raise ValueError(f"label_block: expected {less}, found {high - low}")
         # what is sent goes on behind the block, or begins before it, so that the host copies nothing
