@@ -242,6 +242,23 @@ def test_weights_that_do_not_fit_are_sent_in_each_call(way, sent, monkeypatch):
         sent.clear()
 
 
+def test_weights_of_other_blocks_are_gone_before_memory_is_asked_for(monkeypatch):
+    X, W, bias = wide()
+    model, held, fits = ArrayModel(W, bias), [], device_weights._fits
+    gc.collect()
+    before = sum(a.nbytes for a in jax.live_arrays())
+
+    def asked(*args):
+        gc.collect()
+        held.append(sum(a.nbytes for a in jax.live_arrays()) - before)
+        return fits(*args)
+
+    monkeypatch.setattr(device_weights, "_fits", asked)
+    for label_block in (2048, 4096):
+        predict_topk(model, X, 3, label_block)
+    assert len(held) == 2 and max(held) < 8 * W.nnz
+
+
 def test_weights_that_may_change_are_sent_in_each_call():
     X, W, bias = problem()
     dense = W.toarray()

@@ -116,6 +116,7 @@ class _Held:
             if known == key:
                 return weights
             self._of_models.pop(model, None)
+            del weights  # whose memory is free now
             if not _fits(made, key):
                 return made
             made = dataclasses.replace(made, blocks=list(made.blocks))
