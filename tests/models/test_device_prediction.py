@@ -1,6 +1,7 @@
 """Prediction on a device: the ways in which scores are made there, what is sent, and what stays there."""
 
 import gc
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -18,9 +19,9 @@ from tests.support.internals import (
     device_weights,
     platforms,
 )
-from tests.support.models import write
+from tests.support.models import META, write
 from xmcjax import linops, native
-from xmcjax.models import ArrayModel, LinearModel, predict_topk, scores_above
+from xmcjax.models import ArrayModel, LinearModel, ShardWriter, predict_topk, scores_above
 
 # As a GPU is asked: 2,000 rows of 40 of 50,000 features, and 50 weights for each of 1,000,000 labels.
 KIT = device_prediction.Work(
@@ -182,6 +183,55 @@ def test_one_compilation_whatever_the_number_of_blocks(compilations, way):
         assert compilations(call) == []
 
 
+def uneven(counts, d=2000, n=23):
+    """Labels of so many weights each, in blocks of 1,024 labels."""
+    rng = np.random.default_rng(0)
+    features = np.concatenate([np.sort(rng.permutation(d)[:c]) for c in np.repeat(counts, 1024)])
+    indptr = np.concatenate([[0], np.cumsum(np.repeat(counts, 1024))])
+    values = np.float32(rng.integers(1, 3, len(features)))
+    X = sp.random_array((n, d), density=0.05, rng=rng, format="csr", dtype=np.float32)
+    X.data = np.float32(rng.integers(1, 3, X.nnz))
+    return X, sp.csr_array((values, features, indptr), shape=(len(indptr) - 1, d))
+
+
+@pytest.mark.parametrize(
+    ("n", "counts"), [(13, range(1, 61, 4)), (14, (300, *[2] * 15)), (15, (*[2] * 15, 300))]
+)
+def test_labels_of_unequal_weights(compilations, way, n, counts):
+    """One program for all blocks, and what is kept is a few times what is stored."""
+    X, W = uneven(counts, n=n)  # of shapes that no other test has
+    expected = sorted_topk(all_scores(X, W, np.zeros(len(W.indptr) - 1)), 3)
+    model = ArrayModel(W)
+    gc.collect()
+    before = sum(a.nbytes for a in jax.live_arrays())
+    programs = compilations(lambda: check(predict_topk(model, X, 3, 1024), expected))
+    assert sum("jit(merge_topk)" in program for program in programs) == 1
+    assert compilations(lambda: predict_topk(model, X, 3, 1024)) == []
+    gc.collect()
+    # both orders of 8 bytes for each weight, less than three times that; features, labels and biases beside
+    beside = 4 * 2 * len(counts) * (X.shape[1] + 3 * 1024)
+    assert sum(a.nbytes for a in jax.live_arrays()) - before <= 3 * 16 * W.nnz + beside
+
+
+def test_what_is_kept_is_counted_beforehand(monkeypatch, sent):
+    """Both orders of all blocks, of the length of the longest one, with features, labels and biases."""
+    monkeypatch.setattr(device_prediction, "by_pairs", lambda work: True)
+    X, W = uneven((300, *[2] * 15))
+    gc.collect()
+    before = sum(a.nbytes for a in jax.live_arrays())
+    model = ArrayModel(W)
+    predict_topk(model, X, 3, 1024)
+    gc.collect()
+    kept = sum(a.nbytes for a in jax.live_arrays()) - before
+    for free, times in ((2 * kept, 1), (2 * kept - 2, 2)):
+        monkeypatch.setattr(device_memory, "free_memory", lambda device=None, free=free: free)
+        model = ArrayModel(W)
+        sent.clear()
+        for _ in range(2):
+            predict_topk(model, X, 3, 1024)
+        assert len(sent) == times * len(set(sent))
+
+
 def test_sparse_weights_are_sent_once(way, sent):
     X, W, bias = wide()
     expected = sorted_topk(all_scores(X, W, bias), 3)
@@ -206,6 +256,21 @@ def test_stored_models_are_sent_once(way, sent, tmp_path):
     assert sent == [(0, 16), (16, 23)]
 
 
+def test_stored_models_of_unequal_weights(compilations, way, tmp_path):
+    """Shards do not end where blocks end."""
+    X, W = uneven(range(1, 41, 4), d=300, n=17)
+    with ShardWriter(
+        tmp_path / "m", META | {"n_features": 300, "n_labels": 10_240}, shard_size=1500
+    ) as writer:
+        for label, (low, high) in enumerate(itertools.pairwise(W.indptr)):
+            writer.add(label, W.indices[low:high], W.data[low:high], 0.0)
+    model = LinearModel.load(tmp_path / "m")
+    np.testing.assert_array_equal(model.weight_starts(), W.indptr)
+    expected = sorted_topk(all_scores(X, W, np.zeros(10_240)), 3)
+    programs = compilations(lambda: check(predict_topk(model, X, 3, 1024), expected))
+    assert sum("jit(merge_topk)" in program for program in programs) == 1
+
+
 def test_threads_share_what_is_kept(way, sent):
     X, W, bias = wide()
     expected = sorted_topk(all_scores(X, W, bias), 3)
@@ -224,7 +289,8 @@ def test_what_is_kept_goes_with_the_model(way):
     predict_topk(model, X, 3)
     gc.collect()
     kept = sum(a.nbytes for a in jax.live_arrays()) - before
-    assert 8 * W.nnz <= kept <= 40 * W.nnz
+    # both orders, filled up; features, labels and biases beside them
+    assert 8 * W.nnz <= kept <= 16 * device_rows.filled_length(W.nnz) + 4 * (61 + 3 * 2048 + 1)
     del model
     gc.collect()
     assert sum(a.nbytes for a in jax.live_arrays()) <= before
@@ -336,7 +402,7 @@ def test_blocks_of_sparse_weights_are_even(monkeypatch):
 def test_too_many_weights_for_a_block(monkeypatch):
     """Places go up to twice the length of its arrays, 1,024 here."""
     X, W, bias = problem()
-    monkeypatch.setattr(device_weights, "_MOST_WEIGHTS", 1025)
+    monkeypatch.setattr(device_weights, "_MOST_WEIGHTS", 1025)  # and blocks have half as many
     check(predict_topk(ArrayModel(W, bias), X, 3, 29), sorted_topk(all_scores(X, W, bias), 3))
     monkeypatch.setattr(device_weights, "_MOST_WEIGHTS", 1024)
     with pytest.raises(ValueError, match=r"^label_block: expected less than 1024 weights in a block, found"):

@@ -138,6 +138,7 @@ class _Plan:
         first = next(blocks, None)
         self._blocks = itertools.chain([] if first is None else [first], blocks)
         self._width = min(weights.width, label_block or dense_labels(model.n_features, height, itemsize))
+        self._entries = _device_rows.filled_length(weights.most_of(self._width))
         self._pairs = False
         work = None
         if sp.issparse(X) and first is not None and first.counts is not None:
@@ -156,13 +157,8 @@ class _Plan:
 
     def blocks(self) -> Iterator[Iterator[tuple[int, Block]]]:
         """The blocks of labels, (first label, block), of each that is sent."""
-        entries = 0
         for sent in self._blocks:
-            if self._pairs:
-                yield sent.by_feature()
-            else:
-                entries = max(entries, _device_rows.filled_length(sent.most_of(self._width)))
-                yield sent.parts(self._width, entries)
+            yield sent.by_feature() if self._pairs else sent.parts(self._width, self._entries)
 
 
 def by_pairs(work: Work) -> bool:
@@ -180,7 +176,7 @@ def _work(
 ) -> Work:
     """What is known of it beforehand: the weights of the first block stand for all."""
     low, high = model.label_range
-    n, labels = X.shape[0], -(-(high - low) // weights.width)
+    n = X.shape[0]
     of_rows = np.bincount(X.indices, minlength=X.shape[1])
     pairs = float(of_rows @ counts) * weights.n_weights / max(1, int(counts.sum()))
     of_pairs, height = heights
@@ -191,7 +187,7 @@ def _work(
         entries=int(X.nnz),
         turns=0 if native.cuda_available() else int(np.diff(X.indptr).max(initial=0)),
         pairs=pairs,
-        blocks=labels * -(-n // of_pairs),
+        blocks=len(weights.spans) * -(-n // of_pairs),
         passes=-(-n // height),
         itemsize=itemsize,
     )

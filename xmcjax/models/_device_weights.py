@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -41,6 +41,8 @@ _ROWS = 2048
 _FORMS = 4
 # Of a block, filled up: places, which have 32 bits, go up to twice as many, or beyond by a feature or label.
 _MOST_WEIGHTS = 1 << 30
+# Weights of a block beside those of as many labels with a mean number of weights.
+_MOST_OF_MEAN = 1.25
 # The part of the free memory that weights may keep; and their bytes where a device does not tell.
 _PART_HELD, _HELD_BYTES = 2, 1 << 30
 
@@ -51,15 +53,15 @@ class Sent:
 
     Attributes:
         first: number of the first label.
+        labels: how many it has, without those that it is filled up with.
         block: its weights.
-        indptr: where those of a label begin, on the host; None where they are dense.
         counts: weights of each feature, int64 [d], of the first block of sparse weights.
         columns: the same weights by feature, once they were asked for.
     """
 
     first: int
+    labels: int
     block: StoredBlock | DenseBlock
-    indptr: np.ndarray | None = None
     counts: np.ndarray | None = None
     columns: FeatureBlock | None = None
 
@@ -75,14 +77,8 @@ class Sent:
         if isinstance(self.block, DenseBlock):
             yield self.first, self.block
             return
-        for start in range(0, self.block.bias.shape[0], width):
+        for start in range(0, self.labels, width):
             yield self.first + start, DensePart(self.block, np.int32(start), width, entries)
-
-    def most_of(self, width: int) -> int:
-        """The most entries of a part of so many labels."""
-        if self.indptr is None:
-            return 0
-        return int(np.diff(self.indptr[::width], append=self.indptr[-1]).max(initial=0))
 
 
 @dataclasses.dataclass
@@ -90,16 +86,37 @@ class DeviceWeights:
     """The blocks of a model.
 
     Attributes:
-        width: labels of a block.
-        sparse: whether they are sent as they are stored.
-        n_weights: that are stored, if so.
+        spans: (first, one past the last) label of each block.
+        width: labels of a block, filled up.
+        starts: where the weights of each label begin, int64 [labels + 1], where they are sent as they are
+            stored; None where they are dense.
         blocks: sent when they are asked for, or kept on the device.
     """
 
+    spans: list[tuple[int, int]]
     width: int
-    sparse: bool
-    n_weights: int
-    blocks: Iterator[Sent] | list[Sent]
+    starts: np.ndarray | None
+    blocks: Iterable[Sent]
+
+    @property
+    def n_weights(self) -> int:
+        """That are stored, of sparse weights."""
+        return 0 if self.starts is None else int(self.starts[-1])
+
+    @property
+    def length(self) -> int:
+        """Of the arrays of a block of sparse weights, filled up."""
+        return filled_length(self.most_of(self.width))
+
+    def most_of(self, width: int) -> int:
+        """The most sparse weights of so many labels of a block."""
+        if self.starts is None:
+            return 0
+        low, most = self.spans[0][0], 0
+        for first, last in self.spans:
+            starts, end = self.starts[first - low : last - low : width], self.starts[last - low]
+            most = max(most, int(np.diff(starts, append=end).max()))
+        return most
 
 
 class _Held:
@@ -109,15 +126,18 @@ class _Held:
         self._lock = threading.Lock()
         self._of_models: Any = weakref.WeakKeyDictionary()
 
-    def get(self, model: LinearModel | ArrayModel, key: tuple, made: DeviceWeights) -> DeviceWeights:
-        """Those of the model that were made for the same key, or those given, kept where they fit."""
+    def get(
+        self, model: LinearModel | ArrayModel, key: tuple, make: Callable[[], DeviceWeights]
+    ) -> DeviceWeights:
+        """Those of the model that were made for the same key, or those made now, kept where they fit."""
         with self._lock:
             known, weights = self._of_models.get(model, (None, None))
             if known == key:
                 return weights
             self._of_models.pop(model, None)
             del weights  # whose memory is free now
-            if not _fits(made, key):
+            made = make()
+            if not _fits(made, model.n_features, key):
                 return made
             made = dataclasses.replace(made, blocks=list(made.blocks))
             self._of_models[model] = key, made
@@ -143,12 +163,12 @@ def device_weights(model: WeightSource, dtype: np.dtype, label_block: int | None
     if n_weights is None:
         width = label_block or dense_labels(model.n_features, rows, dtype.itemsize)
         width = max(1, min(width, last - first))
-        return DeviceWeights(width, False, 0, _sent(model, width, dtype, sparse=False))
+        return _planned(model, width, dtype, sparse=False)
     width = label_block or sparse_labels(last - first, n_weights, dtype.itemsize)
     width = min(width, last - first) if label_block else width
-    made = DeviceWeights(width, True, n_weights, _sent(model, width, dtype, sparse=True))
     assert isinstance(model, (LinearModel, ArrayModel))
-    return _held.get(model, (_device_memory.used_device(), dtype, label_block), made)
+    key = _device_memory.used_device(), dtype, label_block
+    return _held.get(model, key, lambda: _planned(model, width, dtype, sparse=True))
 
 
 def _sparse_weights(model: WeightSource, labels: int, dtype: np.dtype) -> int | None:
@@ -163,32 +183,84 @@ def _sparse_weights(model: WeightSource, labels: int, dtype: np.dtype) -> int | 
     return n_weights if (dtype.itemsize + 4) * n_weights < dense else None
 
 
-def _fits(weights: DeviceWeights, key: tuple) -> bool:
-    """Whether the weights may stay on the device, in both orders."""
+def _fits(weights: DeviceWeights, n_features: int, key: tuple) -> bool:
+    """Whether the weights may stay on the device, in both orders, all blocks filled up to one length."""
     device, dtype, _ = key
     free = _device_memory.free_memory(device)
     most = _HELD_BYTES if free is None else free // _PART_HELD
-    return 2 * (dtype.itemsize + 4) * weights.n_weights <= most
+    bounds_and_biases = 4 * (weights.width + 1) + 4 * (n_features + 1) + 2 * dtype.itemsize * weights.width
+    return len(weights.spans) * (2 * (dtype.itemsize + 4) * weights.length + bounds_and_biases) <= most
 
 
-def _sent(model: WeightSource, width: int, dtype: np.dtype, sparse: bool) -> Iterator[Sent]:
-    """Every block with a trained label, begun to be sent when it is asked for."""
-    length = 0
-    # summed up, because a label has a feature once on the device
-    coef = _sparse.canonical_csr(model.coef()) if sparse and isinstance(model, ArrayModel) else None
-    for first, last, trained in trained_blocks(model, width):
-        if not sparse:
+def _planned(model: WeightSource, width: int, dtype: np.dtype, sparse: bool) -> DeviceWeights:
+    """Blocks of at most so many labels, of which nothing is sent yet.
+
+    Raises:
+        ValueError: a block has too many weights.
+    """
+    coef = starts = None
+    if sparse:
+        assert isinstance(model, (LinearModel, ArrayModel))
+        if isinstance(model, LinearModel):
+            starts = model.weight_starts()
+        else:
+            # summed up, because a label has a feature once on the device
+            coef = _sparse.canonical_csr(model.coef())
+            starts = coef.indptr.astype(np.int64)
+    spans = _spans(*model.label_range, width, starts)
+    weights = DeviceWeights(spans, width, starts, ())
+    if sparse and max(weights.length, model.n_features, width) >= _MOST_WEIGHTS:
+        less = f"less than {_MOST_WEIGHTS} weights in a block"
+        found = f"{weights.most_of(width)}, of {width} labels and {model.n_features} features"
+        raise ValueError(f"label_block: expected {less}, found {found}")
+    weights.blocks = _sent(model, weights, dtype, coef)
+    return weights
+
+
+def _spans(first: int, last: int, width: int, starts: np.ndarray | None) -> list[tuple[int, int]]:
+    """(first, one past the last) label of each block, so many or less where they have many weights.
+
+    All blocks are filled up to the longest one. This is not much longer than the mean, or than the longest
+    label, so that all of them take at most a few times what is stored, whatever the order of the labels.
+    """
+    spans, most = [], 0
+    if starts is not None:
+        of_a_label = int(np.diff(starts).max(initial=0))
+        most = int(_MOST_OF_MEAN * width * starts[-1] / max(1, last - first))
+        most = min(filled_length(max(most, of_a_label)), _MOST_WEIGHTS // 2)
+    begin = first
+    while begin < last:
+        end = min(begin + width, last)
+        if starts is not None and starts[end - first] - starts[begin - first] > most:
+            end = first + int(np.searchsorted(starts, starts[begin - first] + most, side="right")) - 1
+            end = max(end, begin + 1)
+        spans.append((begin, end))
+        begin = end
+    return spans
+
+
+def _sent(model: WeightSource, weights: DeviceWeights, dtype: np.dtype, coef: Any) -> Iterator[Sent]:
+    """Every block with a trained label, begun to be sent when it is asked for.
+
+    Args:
+        model, dtype: as in :func:`device_weights`.
+        weights: its blocks.
+        coef: all sparse weights, where they are in memory.
+    """
+    width, length = weights.width, weights.length
+    counts = None
+    for first, last, trained in trained_blocks(model, weights.spans):
+        if weights.starts is None:
             W, bias = model.dense_block(first, last)
             W = np.pad(W.astype(dtype, copy=False), ((0, 0), (0, width - (last - first))))
-            yield Sent(first, DenseBlock(*jax.device_put((W, _bias(bias, trained, width, dtype)))))
+            arrays = jax.device_put((W, _bias(bias, trained, width, dtype)))
+            yield Sent(first, last - first, DenseBlock(*arrays))
             continue
         stored, bounds, bias = _stored(model, coef, first, last)
         low, high = int(bounds[0]), int(bounds[-1])
-        counts = None if length else np.bincount(stored.indices[low:high], minlength=model.n_features)
-        length = max(length, filled_length(high - low))
-        if max(length, model.n_features, width) >= _MOST_WEIGHTS:
-            less = f"less than {_MOST_WEIGHTS} weights in a block"
-            raise ValueError(f"label_block: expected {less}, found {high - low}")
+        of_first = counts is None
+        if of_first:
+            counts = np.bincount(stored.indices[low:high], minlength=model.n_features)
         # what is sent goes on behind the block, or begins before it, so that the host copies nothing
         begin = max(0, min(low, stored.nnz - length))
         indptr = np.full(width + 1, high - begin, np.int32)
@@ -196,7 +268,8 @@ def _sent(model: WeightSource, width: int, dtype: np.dtype, sparse: bool) -> Ite
         value = filled(stored.data[begin : begin + length], length, dtype)
         feature = filled(stored.indices[begin : begin + length], length, np.int32)
         arrays = jax.device_put((value, feature, indptr, _bias(bias, trained, width, dtype)))
-        yield Sent(first, StoredBlock(*arrays, n_features=model.n_features), indptr, counts)
+        block = StoredBlock(*arrays, n_features=model.n_features)
+        yield Sent(first, last - first, block, counts if of_first else None)
 
 
 def _stored(model: WeightSource, coef: Any, first: int, last: int) -> tuple[Any, np.ndarray, np.ndarray]:

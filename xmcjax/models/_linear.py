@@ -21,7 +21,7 @@ from xmcjax.models._errors import IncompleteModelError, ModelFormatError
 from xmcjax.models._manifest import MANIFEST, FileRecord, Manifest, ShardRecord
 from xmcjax.models._names import Names
 from xmcjax.models._names import decode as decode_names
-from xmcjax.models._shard import Shard, decode
+from xmcjax.models._shard import Shard, decode, decode_indptr
 from xmcjax.models._tensors import reading
 
 VERIFY = ("full", "lazy", "size", "none")
@@ -155,13 +155,18 @@ class LinearModel:
         with self._cache_lock:
             self._cache.clear()
 
-    def _read(self, place: int) -> Shard:
+    def _file(self, place: int) -> Path:
+        """That of a shard, whose hash was compared if it is to be."""
         entry = self._manifest.shards[place]
         if place in self._unverified:
             _manifest.check_hash(self.directory, entry)
             self._unverified.discard(place)
         path = self.directory / entry.file
         _manifest.check_regular(path)
+        return path
+
+    def _read(self, place: int) -> Shard:
+        entry, path = self._manifest.shards[place], self._file(place)
         return decode(path, entry.n_labels, entry.nonzeros, self.n_features, self.dtype)
 
     def _overlapping(self, first: int, last: int):
@@ -259,6 +264,22 @@ class LinearModel:
     def n_weights(self) -> int:
         """Weights that are stored, none of them zero."""
         return sum(shard.nonzeros for shard in self._manifest.shards)
+
+    def weight_starts(self) -> np.ndarray:
+        """Where the weights of each label of ``label_range`` begin among all, int64 [labels + 1].
+
+        Nothing else of the shards is read.
+
+        Raises:
+            ModelFormatError: a damaged shard.
+        """
+        first, last = self.label_range
+        lengths = np.zeros(last - first, np.int64)
+        for place, entry, low, high in self._overlapping(first, last):
+            indptr = decode_indptr(self._file(place), entry.n_labels, entry.nonzeros)
+            bounds = indptr[low - entry.first_label : high - entry.first_label + 1]
+            lengths[low - first : high - first] = np.diff(bounds)
+        return np.concatenate([[0], np.cumsum(lengths)])
 
     def intercept_of(self, first: int, last: int) -> np.ndarray:
         """The biases of labels first … last − 1; 0 for labels that are not stored."""

@@ -149,6 +149,24 @@ def decode(path: Path, n_labels: int, nonzeros: int, n_features: int, dtype: np.
     return shard
 
 
+def decode_indptr(path: Path, n_labels: int, nonzeros: int) -> np.ndarray:
+    """Where the weights of each label of a shard begin, int64 [n_labels + 1], without reading the others.
+
+    Raises:
+        ModelFormatError, OSError: as :func:`decode`.
+    """
+    from safetensors import safe_open
+
+    with reading(path), safe_open(path, framework="numpy") as file:
+        indptr = file.get_tensor("indptr")
+    if indptr.dtype != np.int64 or indptr.shape != (n_labels + 1,):
+        found = f"{indptr.dtype} of shape {list(indptr.shape)}"
+        raise ModelFormatError(path, f"indptr of type int64 and shape [{n_labels + 1}]", found)
+    if indptr[0] != 0 or indptr[-1] != nonzeros or (indptr[1:] < indptr[:-1]).any():
+        raise ModelFormatError(path, f"indptr rising from 0 to {nonzeros}", "another one")
+    return indptr
+
+
 def _check(path: Path, shard: Shard, nonzeros: int, n_features: int) -> None:
     indptr, indices = shard.indptr, shard.indices
     fault = compressed_fault(indptr, indices, nonzeros, len(indptr) - 1, n_features, "label")
