@@ -163,7 +163,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path):
             time.sleep(0.01)
     finally:
         os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
+        running.wait(timeout=60)
     assert not (tmp_path / "p001_table_1.json").exists()
     cells = json.loads(kept.read_text())
     for cell in cells:  # an error that no training has, to be known again
