@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -21,7 +22,7 @@ from tests.support.internals import (
 )
 from tests.support.models import META, write
 from xmcjax import linops, native
-from xmcjax.models import ArrayModel, LinearModel, ShardWriter, predict_topk, scores_above
+from xmcjax.models import ArrayModel, LinearModel, ModelFormatError, ShardWriter, predict_topk, scores_above
 
 # As a GPU is asked: 2,000 rows of 40 of 50,000 features, and 50 weights for each of 1,000,000 labels.
 KIT = device_prediction.Work(
@@ -279,6 +280,37 @@ def test_threads_share_what_is_kept(way, sent):
         for found in threads.map(lambda _: predict_topk(model, X, 3, 2048), range(4)):
             check(found, expected)
     assert len(sent) == 3
+
+
+def test_blocks_are_sent_while_those_before_are_used(monkeypatch, sent, way):
+    """In the first call too: no more than the next one was asked for."""
+    merge, seen = device_prediction.merge_topk, []
+
+    def merging(*args, **options):
+        seen.append(len(sent))
+        return merge(*args, **options)
+
+    monkeypatch.setattr(device_prediction, "merge_topk", merging)
+    X, W, bias = wide()
+    predict_topk(ArrayModel(W, bias), X, 3, 1024)
+    assert sorted(set(seen)) == [1, 2, 3, 4, 5]
+
+
+def test_a_damaged_block_is_an_error_in_each_call(way, tmp_path):
+    """What was sent before it does not pass for the whole model."""
+    model = LinearModel.load(write(tmp_path / "m"))
+    X = sp.csr_array(np.ones((3, 50), np.float32))
+    shard = sorted((tmp_path / "m").glob("*.safetensors"))[-1]
+    data = shard.read_bytes()
+    whole = predict_topk(LinearModel.load(tmp_path / "m"), X, 6, 8)
+    begin = 8 + int.from_bytes(data[:8], "little")
+    start = begin + json.loads(data[8:begin])["intercept"]["data_offsets"][0]
+    shard.write_bytes(data[:start] + np.float32(np.nan).tobytes() + data[start + 4 :])
+    for _ in range(2):
+        with pytest.raises(ModelFormatError, match="finite intercept"):
+            predict_topk(model, X, 6, 8)
+    shard.write_bytes(data)
+    check(predict_topk(model, X, 6, 8), whole)
 
 
 def test_what_is_kept_goes_with_the_model(way):

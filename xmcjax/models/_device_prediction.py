@@ -134,7 +134,7 @@ class _Plan:
         height = row_block or min(_DEFAULT_ROW_BLOCK, max(1, n))
         label_block = None if label_block is None else int(label_block)
         weights = device_weights(model, self.dtype, label_block, height)
-        blocks = iter(weights.blocks)
+        blocks = weights.blocks(model)
         first = next(blocks, None)
         self._blocks = itertools.chain([] if first is None else [first], blocks)
         self._width = min(weights.width, label_block or dense_labels(model.n_features, height, itemsize))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -26,7 +27,6 @@ from xmcjax.models._block_scores import (
 )
 from xmcjax.models._device_rows import filled, filled_length
 from xmcjax.models._linear import LinearModel
-from xmcjax.models._predict import trained_blocks
 
 # Bytes for the weights [d, B] and the scores [rows, B] of a block on a device, and for its sparse weights.
 _BLOCK_BYTES, BYTES_OF_GPU = 64 << 20, 1 << 30
@@ -81,29 +81,67 @@ class Sent:
             yield self.first + start, DensePart(self.block, np.int32(start), width, entries)
 
 
-@dataclasses.dataclass
 class DeviceWeights:
-    """The blocks of a model.
+    """The blocks of a model, which are sent when they are first asked for.
 
     Attributes:
+        dtype: of the scores.
         spans: (first, one past the last) label of each block.
         width: labels of a block, filled up.
         starts: where the weights of each label begin, int64 [labels + 1], where they are sent as they are
             stored; None where they are dense.
-        blocks: sent when they are asked for, or kept on the device.
+
+    Args:
+        coef: all sparse weights, where they are in memory.
     """
 
-    spans: list[tuple[int, int]]
-    width: int
-    starts: np.ndarray | None
-    blocks: Iterable[Sent]
+    def __init__(
+        self,
+        dtype: np.dtype,
+        spans: list[tuple[int, int]],
+        width: int,
+        starts: np.ndarray | None = None,
+        coef: Any = None,
+    ):
+        self.dtype, self.spans, self.width, self.starts = dtype, spans, width, starts
+        self._coef = coef
+        self._lock = threading.Lock()
+        # by first label, with None for a block that has no trained one
+        self._kept: dict[int, Sent | None] | None = None
+
+    def keep(self) -> None:
+        """Lets blocks stay on the device once they are sent."""
+        self._kept = {}
+
+    def blocks(self, model: WeightSource) -> Iterator[Sent]:
+        """Every block with a trained label of the model, begun to be sent when it is asked for.
+
+        The model is no part of the weights, which are kept for as long as it exists.
+        """
+        begun = False
+        for first, last in self.spans:
+            sent = self._block(model, first, last, counted=not begun)
+            if sent is not None:
+                begun = True
+                yield sent
+
+    def _block(self, model: WeightSource, first: int, last: int, counted: bool) -> Sent | None:
+        """Sent now, or kept before; None where no label of it was trained."""
+        if self._kept is None:
+            return _sent(model, self, self._coef, first, last, counted)
+        with self._lock:
+            if first not in self._kept:
+                self._kept[first] = _sent(model, self, self._coef, first, last, counted)
+                if len(self._kept) == len(self.spans):
+                    self._coef = None
+            return self._kept[first]
 
     @property
     def n_weights(self) -> int:
         """That are stored, of sparse weights."""
         return 0 if self.starts is None else int(self.starts[-1])
 
-    @property
+    @functools.cached_property
     def length(self) -> int:
         """Of the arrays of a block of sparse weights, filled up."""
         return filled_length(self.most_of(self.width))
@@ -129,7 +167,7 @@ class _Held:
     def get(
         self, model: LinearModel | ArrayModel, key: tuple, make: Callable[[], DeviceWeights]
     ) -> DeviceWeights:
-        """Those of the model that were made for the same key, or those made now, kept where they fit."""
+        """Those of the model that were made for the same key, or those planned now, kept where they fit."""
         with self._lock:
             known, weights = self._of_models.get(model, (None, None))
             if known == key:
@@ -137,10 +175,9 @@ class _Held:
             self._of_models.pop(model, None)
             del weights  # whose memory is free now
             made = make()
-            if not _fits(made, model.n_features, key):
-                return made
-            made = dataclasses.replace(made, blocks=list(made.blocks))
-            self._of_models[model] = key, made
+            if _fits(made, model.n_features, key):
+                made.keep()
+                self._of_models[model] = key, made
             return made
 
 
@@ -208,12 +245,11 @@ def _planned(model: WeightSource, width: int, dtype: np.dtype, sparse: bool) -> 
             coef = _sparse.canonical_csr(model.coef())
             starts = coef.indptr.astype(np.int64)
     spans = _spans(*model.label_range, width, starts)
-    weights = DeviceWeights(spans, width, starts, ())
+    weights = DeviceWeights(dtype, spans, width, starts, coef)
     if sparse and max(weights.length, model.n_features, width) >= _MOST_WEIGHTS:
         less = f"less than {_MOST_WEIGHTS} weights in a block"
         found = f"{weights.most_of(width)}, of {width} labels and {model.n_features} features"
         raise ValueError(f"label_block: expected {less}, found {found}")
-    weights.blocks = _sent(model, weights, dtype, coef)
     return weights
 
 
@@ -239,37 +275,38 @@ def _spans(first: int, last: int, width: int, starts: np.ndarray | None) -> list
     return spans
 
 
-def _sent(model: WeightSource, weights: DeviceWeights, dtype: np.dtype, coef: Any) -> Iterator[Sent]:
-    """Every block with a trained label, begun to be sent when it is asked for.
+def _sent(
+    model: WeightSource, weights: DeviceWeights, coef: Any, first: int, last: int, counted: bool
+) -> Sent | None:
+    """A block of labels, begun to be sent; None where none of them was trained.
 
     Args:
-        model, dtype: as in :func:`device_weights`.
-        weights: its blocks.
+        model: whose labels they are.
+        weights: all blocks.
         coef: all sparse weights, where they are in memory.
+        first, last: labels.
+        counted: whether sparse weights of each feature are counted.
     """
-    width, length = weights.width, weights.length
-    counts = None
-    for first, last, trained in trained_blocks(model, weights.spans):
-        if weights.starts is None:
-            W, bias = model.dense_block(first, last)
-            W = np.pad(W.astype(dtype, copy=False), ((0, 0), (0, width - (last - first))))
-            arrays = jax.device_put((W, _bias(bias, trained, width, dtype)))
-            yield Sent(first, last - first, DenseBlock(*arrays))
-            continue
-        stored, bounds, bias = _stored(model, coef, first, last)
-        low, high = int(bounds[0]), int(bounds[-1])
-        of_first = counts is None
-        if of_first:
-            counts = np.bincount(stored.indices[low:high], minlength=model.n_features)
-        # what is sent goes on behind the block, or begins before it, so that the host copies nothing
-        begin = max(0, min(low, stored.nnz - length))
-        indptr = np.full(width + 1, high - begin, np.int32)
-        indptr[: len(bounds)] = bounds - begin
-        value = filled(stored.data[begin : begin + length], length, dtype)
-        feature = filled(stored.indices[begin : begin + length], length, np.int32)
-        arrays = jax.device_put((value, feature, indptr, _bias(bias, trained, width, dtype)))
-        block = StoredBlock(*arrays, n_features=model.n_features)
-        yield Sent(first, last - first, block, counts if of_first else None)
+    trained = model.trained(first, last)
+    if not trained.any():
+        return None
+    width, dtype = weights.width, weights.dtype
+    if weights.starts is None:
+        W, bias = model.dense_block(first, last)
+        W = np.pad(W.astype(dtype, copy=False), ((0, 0), (0, width - (last - first))))
+        arrays = jax.device_put((W, _bias(bias, trained, width, dtype)))
+        return Sent(first, last - first, DenseBlock(*arrays))
+    stored, bounds, bias = _stored(model, coef, first, last)
+    low, high, length = int(bounds[0]), int(bounds[-1]), weights.length
+    counts = np.bincount(stored.indices[low:high], minlength=model.n_features) if counted else None
+    # what is sent goes on behind the block, or begins before it, so that the host copies nothing
+    begin = max(0, min(low, stored.nnz - length))
+    indptr = np.full(width + 1, high - begin, np.int32)
+    indptr[: len(bounds)] = bounds - begin
+    value = filled(stored.data[begin : begin + length], length, dtype)
+    feature = filled(stored.indices[begin : begin + length], length, np.int32)
+    arrays = jax.device_put((value, feature, indptr, _bias(bias, trained, width, dtype)))
+    return Sent(first, last - first, StoredBlock(*arrays, n_features=model.n_features), counts)
 
 
 def _stored(model: WeightSource, coef: Any, first: int, last: int) -> tuple[Any, np.ndarray, np.ndarray]:

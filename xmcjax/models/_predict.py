@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -196,21 +196,14 @@ def _on_the_host(
         elif isinstance(model, ArrayModel) and sp.issparse(model.coef()):
             of_a_label = model.coef().nnz // max(1, end - lowest)
         size = max(1, _WEIGHTS // max(1, of_a_label))
-    spans = ((first, min(first + size, end)) for first in range(lowest, end, size))
-    for first, last, trained in trained_blocks(model, spans):
+    for first in range(lowest, end, size):
+        last = min(first + size, end)
+        trained = model.trained(first, last)
+        if not trained.any():
+            continue
         coef, bias = _weights(model, first, last)
         bias = np.where(trained, bias, -np.inf).astype(dtype)
         yield first, weights_of(coef.astype(dtype, copy=False), bias, rows)
-
-
-def trained_blocks(
-    model: WeightSource, spans: Iterable[tuple[int, int]]
-) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(first, one past the last, which are trained) of each block of labels with one that is."""
-    for first, last in spans:
-        trained = model.trained(first, last)
-        if trained.any():
-            yield first, last, trained
 
 
 def _weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarray]:
