@@ -168,7 +168,7 @@ class Certifier(_Certifier):
         # Where the loss of a row moves it little, the model errs little where rows leave the loss in a step.
         stiff = not self._mean <= _STIFF
         # ‖∇f‖²/2 bounds f − min f, but for a bias that is free
-        return stiff and (self._r == 0 or gradient_norm**2 / 2 > GAP * value)
+        return stiff and (self._r == 0 or gradient_norm * gradient_norm / 2 > GAP * value)
 
     def believes(self, w: np.ndarray, status: int, active: float) -> bool:
         """Whether the weights that were asked for settle a doubt: here they do not."""
@@ -330,7 +330,7 @@ class _Label:
         # where f is strongly convex by σ, ‖∇f‖²/2σ bounds f − min f
         convex = (min(self._r, 1.0) if self._r >= 0 else 1.0) if isinstance(self._penalty, L2) else 0.0
         rounding = float(np.finfo(np.float64).eps) * point.value
-        return norm <= self._tolerance or bool(norm**2 / 2 <= convex * rounding)
+        return norm <= self._tolerance or bool(norm * norm / 2 <= convex * rounding)
 
     def _judged(self, now: _Point, least: float) -> Certified:
         """A point, whose weights are numbers of the type of X, beside a lower bound."""
@@ -399,7 +399,8 @@ class _Label:
         v = self._transposed(slope)
         bound = float(terms - v @ v / 2)
         if self._r > 0:
-            bound -= float(slope.sum()) ** 2 / (2 * self._r)
+            of_bias = float(slope.sum())
+            bound -= of_bias * of_bias / (2 * self._r)
         return bound if np.isfinite(bound) else -np.inf
 
     def _direction(self, now: _Point) -> tuple[np.ndarray, float]:
