@@ -35,18 +35,18 @@ struct Pairs {
       const T x = load(of.x + e);
       const int64_t stop = load(of.begin + feature + 1);
       for (int64_t first = load(of.begin + feature); first < stop; first += kOnce * kWarp) EACH(t) {
-        int32_t label[kOnce];
-        T sum[kOnce] = {};
-        XMCJAX_UNROLL
-        for (int k = 0; k < kOnce; ++k) {
-          const int64_t place = first + k * kWarp + t;
-          label[k] = place < stop ? load(of.label + place) : -1;
-          if (label[k] >= 0) sum[k] = multiply_add(x, load(of.value + place), scores[label[k]]);
+          int32_t label[kOnce];
+          T sum[kOnce] = {};
+          XMCJAX_UNROLL
+          for (int k = 0; k < kOnce; ++k) {
+            const int64_t place = first + k * kWarp + t;
+            label[k] = place < stop ? load(of.label + place) : -1;
+            if (label[k] >= 0) sum[k] = multiply_add(x, load(of.value + place), scores[label[k]]);
+          }
+          XMCJAX_UNROLL
+          for (int k = 0; k < kOnce; ++k)
+            if (label[k] >= 0) scores[label[k]] = sum[k];
         }
-        XMCJAX_UNROLL
-        for (int k = 0; k < kOnce; ++k)
-          if (label[k] >= 0) scores[label[k]] = sum[k];
-      }
     }
   }
 };
