@@ -404,23 +404,23 @@ class _Label:
         return bound if np.isfinite(bound) else -np.inf
 
     def _direction(self, now: _Point) -> tuple[np.ndarray, float]:
-        """−H⁻¹ ∇f by conjugate gradients with the diagonal."""
+        """−H⁻¹ ∇f, exact where few rows are active, else by conjugate gradients with the diagonal."""
         D, r = now.curvature, max(self._r, 0.0)
         rows = np.flatnonzero(D)
         A, D = self._X[rows].astype(np.float64), D[rows]
+        of_bias = r + D.sum()
+        has_bias = self._r >= 0 and of_bias > 0
+        right = -np.append(now.gradient, now.gradient_bias if has_bias else 0.0)
+        if len(rows) <= min(_EXACT_ROWS, len(right) - 1) and not (has_bias and r == 0):
+            with contextlib.suppress(np.linalg.LinAlgError):  # where rounding is beyond it, CG has its turn
+                return _exact(A, D, r if has_bias else np.inf, right[:-1], right[-1])
         squared = A.multiply(A).tocsr() if sp.issparse(A) else A * A
-        diagonal = np.append(1 + squared.T @ D, r + D.sum())
-        has_bias = self._r >= 0 and diagonal[-1] > 0
-        diagonal[-1] = diagonal[-1] if has_bias else 1.0
+        diagonal = np.append(1 + squared.T @ D, of_bias if has_bias else 1.0)
 
         def product(p):
             u = D * (A @ p[:-1] + p[-1])
             return np.append(p[:-1] + A.T @ u, (u.sum() + r * p[-1]) if has_bias else 0.0)
 
-        right = -np.append(now.gradient, now.gradient_bias if has_bias else 0.0)
-        if len(rows) <= min(_EXACT_ROWS, len(right) - 1) and not (has_bias and r == 0):
-            with contextlib.suppress(np.linalg.LinAlgError):  # where rounding is beyond it, CG has its turn
-                return _exact(A, D, r if has_bias else np.inf, right[:-1], right[-1])
         small = _CG_TOLERANCE**2 * float(right @ (right / diagonal))
         x, _ = conjugate_gradients(product, right, diagonal, lambda r, rz, fall: not rz > small, _CG_STEPS)
         return x[:-1], float(x[-1])
