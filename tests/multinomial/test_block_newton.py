@@ -494,3 +494,17 @@ def test_diagonals_where_all_classes_are_alike():
         one, other = (f(scores, P, 0.3) for f in (preconditioners.diagonal, preconditioners.uniform_diagonal))
         r = np.random.default_rng(1).normal(size=(41, 7))
         np.testing.assert_allclose(one(r), other(r), rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", [0, 5])
+def test_counts_that_are_not_scaled(seed, dtype):
+    # λ is 10⁻¹⁰ of Σ ‖x_i‖², and a slope along a direction leaps where one row of large counts changes sides
+    rng = np.random.default_rng(seed)
+    X = sp.random_array((300, 400), density=0.05, format="csr", rng=rng)
+    X.data = np.ceil(np.exp(2.5 * rng.normal(size=X.nnz)))
+    y = np.argmax(np.log1p(X) @ rng.normal(size=(400, 30)) + rng.gumbel(size=(300, 30)), axis=1)
+    problem = helpers.problem(X.astype(dtype), np.unique(y, return_inverse=True)[1], 0.01)
+    found = multinomial.run(problem, "block_newton", multinomial.HParams(tolerance=1e-4))
+    assert found.status == Status.CONVERGED
+    assert found.gap <= 1e-4

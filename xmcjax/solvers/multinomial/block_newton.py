@@ -38,7 +38,7 @@ MAX_CG = 250
 _PRECISE = 1e-5
 # A step is accepted at this part of the first slope, and of the fall that the slope promises.
 _SLOPE, _ARMIJO = 0.25, 1e-4
-_MOST_TRIALS = 40
+_MOST_TRIALS = 80
 # The root of a cubic is found so exactly, and is so far from the ends of its interval at least.
 _HALVINGS, _EDGE = 20, 0.02
 # Of the norm of the gradient, by a step whose fall is lost in rounding.
@@ -53,6 +53,8 @@ _KEPT = 2
 _SAFETY, _LEFT = 4.0, 0.5
 # λ of the first steps without whole blocks, over Σ_i c_i ‖x_i‖².
 _LARGER = tuple(8e-5 * part for part in (1.0, 1.0, 1.0, 0.3, 0.1, 0.03))
+# Of a larger λ in the next step, where λ is further below.
+_FALLING = 0.1
 # Whole blocks take so many numbers at most, and cost as much as so many products with the Hessian at most.
 _MOST_NUMBERS, _MOST_PRODUCTS = 1 << 26, 40.0
 
@@ -409,7 +411,8 @@ class Host:
     ) -> Point | None:
         """The point on the line where the slope of G is small; None where G does not fall.
 
-        Where the slope promises less than G is rounded by, it is the whole step, if the gradient falls.
+        Where the slope promises less than G is rounded by, it is the whole step, if the gradient falls. Where
+        it leaps, as a few rows of large features make it, it is the length before the leap.
         """
         slope = -found.fall
         if not slope < 0:
@@ -426,11 +429,14 @@ class Host:
             whole = self._point_at(point, V, U, scores.along(point.Z, U, 1.0, P))
             return whole if self._right_side(whole, l2).norm <= _FALL * right.norm else None
         t, low, high = 1.0, _OnALine(0.0, slope, -slope), _OnALine(np.inf, np.inf, 0.0)
-        for _ in range(_MOST_TRIALS):
+        widths: list[float] = []
+        for trial in range(_MOST_TRIALS):
             now = scores.along(point.Z, U, t, P)
             fall = l2 * t * (wd + t / 2 * dd) + now.value - point.now.value
             here = _OnALine(t, l2 * (wd + t * dd) + now.slope, l2 * dd + now.curvature)
-            if abs(here.slope) <= _SLOPE * abs(slope) and fall <= _ARMIJO * t * slope + rounding:
+            # a slope that leaps is small nowhere: at last its lower end will do, where G falls
+            small = abs(here.slope) <= _SLOPE * abs(slope) or trial == _MOST_TRIALS - 1
+            if small and fall <= _ARMIJO * t * slope + rounding:
                 if t != 1:
                     V = point.V + t * direction
                     U *= U.dtype.type(t)
@@ -439,6 +445,13 @@ class Host:
                 return moved
             low, high = (here, high) if here.slope < 0 else (low, here)
             t = _between(low, high)
+            widths.append(high.t - low.t)
+            if len(widths) > 2 and widths[-3] < np.inf and widths[-1] > widths[-3] / 2:
+                t = (low.t + high.t) / 2
+            if trial == _MOST_TRIALS - 2:
+                t = low.t
+            if t == 0:
+                break
         return None
 
     def _whole_step(self, point: Point, direction: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -462,7 +475,10 @@ class Host:
     def _larger_l2(self) -> list[float]:
         """λ to begin with, above that of the problem."""
         unit = float(self._scores.weight.astype(np.float64) @ self._scores.squares)
-        return [part * unit for part in _LARGER] if _LARGER[-1] * unit > self._l2 else []
+        larger = [part * unit for part in _LARGER] if _LARGER[-1] * unit > self._l2 else []
+        while larger and larger[-1] * _FALLING > self._l2:
+            larger.append(larger[-1] * _FALLING)
+        return larger
 
     def _blocks_pay(self) -> bool:
         size = self._scores.d + 1
