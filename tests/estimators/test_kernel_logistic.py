@@ -266,3 +266,20 @@ def test_weights_of_tune_are_rows_and_their_absence():
     there = weight > 0
     drawn = classifier.cv_criterion(X, y, 3, sample_weight=there.astype(float))[0]
     np.testing.assert_allclose(drawn, classifier.cv_criterion(X[there], y[there], 3)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [3, 35])  # by Newton's method, and by nonlinear CG
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_unit_of_weights_does_not_matter(n_classes, dtype):
+    # s and 1/v times the same number are the same model: α is s times as large, and the tolerance with it
+    rng = np.random.default_rng(0)
+    y = np.arange(105) % n_classes
+    X = (rng.normal(size=(n_classes, 4))[y] + rng.normal(size=(105, 4))).astype(dtype)
+    weight, folds = rng.uniform(0.5, 2, 105), np.arange(105) % 2
+    found = []
+    for size in (1.0, 1e-6, 1e4):
+        model = KernelLogisticClassifier(v=10 / size, sigma2=1 / size).fit(X, y, sample_weight=size * weight)
+        assert model.status_ == Status.CONVERGED  # and no warning
+        value, slopes = model.cv_criterion(X, y, folds, sample_weight=size * weight)
+        found.append((model.objective_ / size, value / size, float(slopes[1]) / size))
+    np.testing.assert_allclose(found[1:], found[:1] * 2, rtol=1e-3 if dtype == np.float32 else 1e-4)

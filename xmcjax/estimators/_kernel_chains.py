@@ -18,7 +18,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import number, whole_number
 from xmcjax._options import Real
 from xmcjax.estimators._inputs import checked_data, checked_features
-from xmcjax.estimators._kernel_parts import base_kernel, points_of
+from xmcjax.estimators._kernel_parts import base_kernel, points_of, remedy
 from xmcjax.estimators._kernel_scores import kernel_scores
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
@@ -162,8 +162,8 @@ class KernelChainClassifier(BaseEstimator):
         if self.status_ != Status.CONVERGED or not search.converged:
             scores = "" if self.status_ == Status.CONVERGED else f"the scores, {self.status_.name}, and "
             warnings.warn(
-                f"not converged ({scores}the transitions, {self.n_iter_} iterations): raise max_iter, max_cg "
-                "or tol, or use float64",
+                f"not converged ({scores}the transitions, {self.n_iter_} iterations): "
+                + remedy(self.dual_coef_.dtype),
                 ConvergenceWarning,
                 stacklevel=3,  # the caller of a decorated method
             )

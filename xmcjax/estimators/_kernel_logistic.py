@@ -32,6 +32,7 @@ from xmcjax.estimators._kernel_parts import (
     matrix_bytes,
     ordered,
     points_of,
+    remedy,
     target_of,
     warn_of_unconverged,
 )
@@ -75,9 +76,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         class_weight: r, weights of the losses by class (one of balanced), or a dict from the labels of rows
             to weights, 1 for those that it lacks; None (default) for ones. balanced is n / (K n_k) for n_k of
             n rows and K labels.
-        tol: fitting ends when the coefficients equal targets less probabilities within this, 1e-5 by
-            default, and the objective is above its minimum by ten times that part of it at most; not below
-            100 roundings of the precision.
+        tol: fitting ends when the coefficients equal targets less probabilities, times the weights of
+            their rows, within this part of the mean weight, 1e-5 by default, and the objective is above its
+            minimum by ten times that part of it at most; not below 100 roundings of the precision.
         max_iter: most Newton steps, 100 by default.
         max_cg: most CG steps of a Newton step, 200 by default. With 30 classes and more a fit begins with
             nonlinear CG, of which max_iter · max_cg steps are the most.
@@ -260,7 +261,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             )
             h, self.search_ = tune(objective, tolerance=tol, max_iter=max_iter, progress=verbose)
             self.criterion_ = self.search_.value
-            warn_of_unconverged(objective)
+            warn_of_unconverged(objective, dtype)
             self._fit(data, model, h)
         return self
 
@@ -306,7 +307,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             )
             value, slope = objective(objective.pack(h))
             slopes = objective.split(slope)
-        warn_of_unconverged(objective)
+        warn_of_unconverged(objective, dtype)
 
         def like(slope, parameter):  # a number stands for all functions, in ascending order of the nodes
             if np.ndim(parameter) == 0:
@@ -483,7 +484,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         if self.status_ != Status.CONVERGED:
             warnings.warn(
                 f"not converged ({self.status_.name}, ‖α + π − y‖ = {float(state.residual[0]):.3g}): "
-                "raise max_iter, max_cg or tol, or use float64",
+                + remedy(self.dual_coef_.dtype),
                 ConvergenceWarning,
                 stacklevel=4,  # the caller of a decorated method
             )

@@ -259,12 +259,18 @@ def least_expected_loss(probabilities: np.ndarray, loss, tree: Hierarchy | None)
     return np.argmin(tree.depth[tree.leaves] / 2 - mass @ below, axis=1)
 
 
-def warn_of_unconverged(objective) -> None:
+def remedy(dtype) -> str:
+    """What to do about fits in this precision that did not converge."""
+    finer = "use float64" if dtype == np.float32 else "take smaller v, whose products are rounded less"
+    return f"raise max_iter, max_cg or tol, or {finer}"
+
+
+def warn_of_unconverged(objective, dtype) -> None:
     """Where the fits of a criterion did not converge; called by a decorated method."""
     if objective.unconverged:
         warnings.warn(
             f"{objective.unconverged} of {objective.fits} fits to the folds did not converge: the criterion "
-            "and its gradient are not exact there; raise max_iter, max_cg or tol, or use float64",
+            f"and its gradient are not exact there; {remedy(dtype)}",
             ConvergenceWarning,
             stacklevel=4,  # the caller of a decorated method
         )

@@ -21,7 +21,14 @@ import jax.numpy as jnp
 
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem
-from xmcjax.solvers.kernel_multinomial._state import ROUNDED, Phase, State, objective, residuals
+from xmcjax.solvers.kernel_multinomial._state import (
+    ROUNDED,
+    Phase,
+    State,
+    objective,
+    residual_size,
+    residuals,
+)
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian
 
 # Of the slope at the beginning of a search: where one as small is found it ends.
@@ -78,7 +85,7 @@ def _seen(problem: KernelProblem, state: State) -> tuple[State, At]:
     alpha, u, wide = state.alpha, state.u, state.u.dtype
     pi = problem.likelihood.probabilities(u)
     r = residuals(problem, alpha, u, pi)
-    residual = jnp.max(jnp.abs(r), axis=(0, 1))
+    residual = residual_size(problem, r)
     p, r0, Kp = (a.astype(wide) for a in (state.direction, state.gradient, state.K_direction))
     products = [jnp.sum(a * b, axis=(0, 1)) for a, b in ((alpha, u), (r, Kp), (r0, Kp), (p, Kp))]
     here = state.running(Phase.CONJUGATE)
@@ -111,7 +118,7 @@ def _checked(problem: KernelProblem, hp: HParams, state: State) -> State:
         alpha = jnp.where(here, problem.likelihood.in_range(state.alpha), state.alpha)
         u = jnp.where(here, problem.kernel.matmat(alpha), state.u)
         pi = problem.likelihood.probabilities(u)
-        residual = jnp.max(jnp.abs(residuals(problem, alpha, u, pi)), axis=(0, 1))
+        residual = residual_size(problem, residuals(problem, alpha, u, pi))
         return state._replace(
             alpha=alpha,
             u=u,
@@ -177,7 +184,7 @@ def _descended(problem: KernelProblem, hp: HParams, state: State, at: At) -> tup
     alpha = jnp.where(taken, state.alpha + t * p.astype(wide), state.alpha)
     u = jnp.where(taken, state.u + t * Kp.astype(wide), state.u)
     new = residuals(problem, alpha, u, pi)
-    residual = jnp.max(jnp.abs(new), axis=(0, 1))
+    residual = residual_size(problem, new)
     state = state._replace(
         alpha=alpha,
         u=u,

@@ -19,7 +19,14 @@ import jax.numpy as jnp
 from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem
-from xmcjax.solvers.kernel_multinomial._state import ROUNDED, Phase, State, objective, residuals
+from xmcjax.solvers.kernel_multinomial._state import (
+    ROUNDED,
+    Phase,
+    State,
+    objective,
+    residual_size,
+    residuals,
+)
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_system
 
 # Of the radius, after a step that reached it and was taken whole.
@@ -35,7 +42,7 @@ def newton_step(problem: KernelProblem, hp: HParams, state: State) -> State:
     alpha, u = state.alpha, state.u
     pi = likelihood.probabilities(u)
     r = residuals(problem, alpha, u, pi)
-    residual = jnp.max(jnp.abs(r), axis=(0, 1))
+    residual = residual_size(problem, r)
 
     rough = problem.single is not None
     running = state.running(Phase.NEWTON) if rough else state.running(Phase.NEWTON, Phase.PRECISE)

@@ -49,7 +49,7 @@ class State(NamedTuple):
     alpha: jax.Array  #: [n, C, B]; 0 in rows of weight 0
     u: jax.Array  #: [n, C, B], K̃ α, of all rows: those of weight 0 are predictions
     value: jax.Array  #: [B], Φ
-    residual: jax.Array  #: [B], ‖α + g‖∞
+    residual: jax.Array  #: [B], ‖α + g‖∞ over the mean weight of the rows that count
     multiplier: jax.Array  #: [B], of the last Newton direction
     radius: jax.Array  #: [B], ‖·‖_K̃ of the longest direction asked for
     status: jax.Array  #: int32 [B], of :class:`xmcjax.solvers.Status`
@@ -148,3 +148,10 @@ def objective(problem: KernelProblem, alpha: jax.Array, u: jax.Array) -> jax.Arr
 def residuals(problem: KernelProblem, alpha: jax.Array, u: jax.Array, pi: jax.Array) -> jax.Array:
     # r = α + g, g = s ∂ℓ/∂u
     return alpha + problem.weight[:, None] * problem.likelihood.slope(u, pi)
+
+
+def residual_size(problem: KernelProblem, r: jax.Array) -> jax.Array:
+    """‖r‖∞ of each lane over the mean of its weights above 0, [B]: r is of their size, as α is."""
+    counted = jnp.maximum(jnp.sum(problem.weight > 0, axis=0), 1).astype(problem.weight.dtype)
+    mean = jnp.sum(problem.weight / counted, axis=0)
+    return jnp.max(jnp.abs(r), axis=(0, 1)) / jnp.where(mean > 0, mean, 1)

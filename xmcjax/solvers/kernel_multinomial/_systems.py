@@ -26,9 +26,9 @@ class HParams(NamedTuple):
     """Numbers of the method; all are traced, so none costs a compilation.
 
     Attributes:
-        tolerance: a lane has converged when ‖α + g‖∞ ≤ tolerance, or ten times that where u, made anew,
-            was off by rounding twice: its α then are the differences between targets and probabilities
-            to that precision.
+        tolerance: a lane has converged when ‖α + g‖∞ is at most this times the mean weight of its rows, or
+            ten times that where u, made anew, was off by rounding twice: its α then are the differences
+            between targets and probabilities to that precision.
         max_steps: k₁ of the paper, Newton steps per lane.
         max_cg: k₂, CG steps per Newton step. Nonlinear CG makes k₁ k₂ steps at most.
         max_cg_gradient: k₃, CG steps of the system behind a gradient or an implicit derivative.
