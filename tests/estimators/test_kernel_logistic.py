@@ -283,3 +283,18 @@ def test_the_unit_of_weights_does_not_matter(n_classes, dtype):
         value, slopes = model.cv_criterion(X, y, folds, sample_weight=size * weight)
         found.append((model.objective_ / size, value / size, float(slopes[1]) / size))
     np.testing.assert_allclose(found[1:], found[:1] * 2, rtol=1e-3 if dtype == np.float32 else 1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_the_gradient_of_the_criterion_holds_where_the_variance_is_large(kernel):
+    # at the tolerance by default, against differences of fits that are nearly exact
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 120)
+    X, folds = rng.normal(size=(4, 5))[y] + rng.normal(size=(120, 5)), np.arange(120) % 3
+
+    def criterion(v, **limits):
+        model = KernelLogisticClassifier(kernel, v=v, max_iter=300, max_cg=1000, **limits)
+        return model.cv_criterion(X, y, folds)
+
+    above, below = (criterion(1e4 * np.exp(h), tol=1e-9)[0] for h in (1e-3, -1e-3))
+    np.testing.assert_allclose(criterion(1e4)[1].log_v, (above - below) / 2e-3, rtol=5e-3)

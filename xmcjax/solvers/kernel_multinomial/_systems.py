@@ -105,12 +105,11 @@ def solve_system(
     return cg_in_functions(product, W, b, Kb, lanes, tolerance=tolerance, max_steps=max_steps, radius=radius)
 
 
-def adjoint(problem: KernelProblem, hp: HParams, u: jax.Array, pi: jax.Array, t: jax.Array) -> Solved:
-    """x = (I + W K̃)⁻¹ W t, which every derivative of a fit is made of, in at most k₃ steps."""
-    W = hessian(problem, u, pi)
-    b, lanes = W(t), jnp.ones(t.shape[2:], bool)
-    Kb = problem.kernel.matmat(b)
-    return solve_system(problem, W, pi, b, Kb, lanes, tolerance=hp.tolerance, max_steps=hp.max_cg_gradient)
+def inverse(problem: KernelProblem, hp: HParams, u: jax.Array, pi: jax.Array, b: jax.Array) -> Solved:
+    """x = (I + W K̃)⁻¹ b, which every derivative of a fit is made of, in at most k₃ steps."""
+    W, lanes = hessian(problem, u, pi), jnp.ones(b.shape[2:], bool)
+    limits = dict(tolerance=hp.tolerance, max_steps=hp.max_cg_gradient)
+    return solve_system(problem, W, pi, b, problem.kernel.matmat(b), lanes, **limits)
 
 
 @needs_threads_of_jax
