@@ -2,8 +2,10 @@
 
 import warnings
 
+import jax
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
@@ -298,3 +300,38 @@ def test_the_gradient_of_the_criterion_holds_where_the_variance_is_large(kernel)
 
     above, below = (criterion(1e4 * np.exp(h), tol=1e-9)[0] for h in (1e-3, -1e-3))
     np.testing.assert_allclose(criterion(1e4)[1].log_v, (above - below) / 2e-3, rtol=5e-3)
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), [("rbf", np.float32), ("linear", np.float64)])
+@pytest.mark.parametrize("options", [{}, dict(memory=0), dict(rank=20, approximation="nystrom")])
+def test_a_column_of_years_leaves_digits_to_the_others(kernel, dtype, options):
+    # dense and sparse as dense in float64; the squares of such a column are 10⁶ times the distances
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 3
+    X = 2 * rng.normal(size=(3, 4))[y] + rng.normal(size=(80, 4))
+    X[:, 1] *= rng.random(80) < 0.6  # and a column with gaps
+    X = (X + np.array([2000, 0, 0, 0])).astype(np.float32)
+    options = dict(options, v=1e-3 if kernel == "linear" else 10.0, random_state=0)
+    exact = KernelLogisticClassifier(kernel, **options).fit(X.astype(np.float64), y)
+    expected = exact.predict_proba(X.astype(np.float64))
+    for form in (np.asarray, sp.csr_array):
+        given = form(X.astype(dtype))
+        model = KernelLogisticClassifier(kernel, **options).fit(given, y)
+        np.testing.assert_allclose(model.predict_proba(given), expected, atol=1e-4)
+        np.testing.assert_allclose(
+            model.score(given[:9], y[:9]), exact.score(X[:9].astype(np.float64), y[:9])
+        )
+        for a, b in zip(jax.tree.leaves(model.kernel_), jax.tree.leaves(exact.kernel_), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_the_width_is_by_the_spread_however_large_the_mean():
+    X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    for dtype, mean in ((np.float64, 1e9), (np.float32, 1e5)):
+        for form in (np.asarray, sp.csr_array):
+            model = KernelLogisticClassifier().fit(form((X + mean).astype(dtype)), [0, 1, 0, 1])
+            np.testing.assert_allclose(model.kernel_.w, 1 / 1.25)
+            constant = KernelLogisticClassifier().fit(
+                form(np.full((7, 1), mean / 3, dtype)), [0, 1] * 3 + [1]
+            )
+            np.testing.assert_allclose(constant.kernel_.w, 1)

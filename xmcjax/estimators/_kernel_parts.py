@@ -22,6 +22,8 @@ from xmcjax.estimators._targets import class_numbers
 _PART = 1 / 3
 # What takes less of it.
 _SMALLER = "a smaller memory or rank, "
+# Numbers of features that are looked at together, in float64.
+_NUMBERS = 1 << 20
 LOSSES = ("zero_one", "taxonomy", "parent")
 SHARES = ("class", "all", "level", "subtree")
 
@@ -81,16 +83,27 @@ def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
     size = largest(X)
     if size == 0:
         return 1.0
-    dtype, X = X.dtype, X / size  # the squares of which are numbers of its dtype
-    squares = X.multiply(X) if sp.issparse(X) else X * X
-    mean = share @ X
-    value = float(np.sum(share @ squares) - mean @ mean) / X.shape[1]
-    if not value > 1e-12 * float(np.sum(share @ squares)):
+    # about the mean, because a difference of squares has no digits left where that is large
+    squares = about = 0.0
+    if sp.issparse(X):
+        X = _sparse.canonical_csr(X)
+        x, of_row = X.data.astype(np.float64) / size, np.repeat(share, np.diff(X.indptr))
+        mean, there = (np.bincount(X.indices, s, minlength=X.shape[1]) for s in (of_row * x, of_row))
+        full = np.bincount(X.indices[of_row > 0], minlength=X.shape[1]) == np.count_nonzero(share)
+        squares = of_row @ x**2
+        about = of_row @ (x - mean[X.indices]) ** 2 + np.where(full, 0, 1 - there) @ mean**2
+    else:
+        mean, rows = share @ X / size, max(1, _NUMBERS // X.shape[1])
+        for i in range(0, X.shape[0], rows):
+            x, of_row = X[i : i + rows].astype(np.float64) / size, share[i : i + rows]
+            squares += of_row @ np.sum(x**2, axis=1)
+            about += of_row @ np.sum((x - mean) ** 2, axis=1)
+    if not about > (16 * np.finfo(X.dtype).eps) ** 2 * squares:
         return 1.0
-    value *= size * size
+    value = float(about) / X.shape[1] * size * size
     if inverted:
         both = value, 1 / max(value, np.finfo(np.float64).tiny)
-        check_range("X: expected features whose mean variance is", both, dtype)
+        check_range("X: expected features whose mean variance is", both, X.dtype)
     return value
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 
 from xmcjax import _sparse, linops
 from xmcjax._cores import usable_cores
@@ -31,14 +32,15 @@ def _distances2(norms2, other_norms2, inner) -> jax.Array:
 class Points:
     """n points by their features, made by :func:`points`.
 
-    The mean m of the training points is subtracted from dense features, because ‖x − x'‖² computed from
-    inner products would lose the digits that a large common part takes up.
+    The mean m of the training points is subtracted, because ‖x − x'‖² computed from inner products would
+    lose the digits that a large common part takes up; of sparse features in those columns whose mean is
+    large, of which half of the rows or more have an entry.
 
     Attributes:
         op: x − m where there is a centre, else x; [n, d].
         norms2: the squared norms of those rows, [n].
         offset: x·m − ½‖m‖², [n], so that x·x' is the product of the rows plus both offsets.
-        centre: m, [d], or None.
+        centre: m, [d], 0 in columns where nothing is subtracted; None where that is all of them.
 
     Example:
         >>> import numpy as np
@@ -165,10 +167,14 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
             backend = "native" if getattr(like.op, "native", False) else "jnp"
     elif backend == "auto":
         backend = linops.products_backend(X)
-    op = linops.make(X, dtype, backend=backend, threads=usable_cores())
+    made = functools.partial(linops.make, backend=backend, threads=usable_cores())
+    op: Any = made(X, dtype)
     if isinstance(op, Dense):
         return _centred(op, like.centre if like is not None else None)
-    return _uncentred(op)
+    centre = _common(op.to_scipy()) if like is None else like.centre
+    if centre is not None:
+        op = made(_less(op.to_scipy(), np.asarray(centre)), op.dtype)
+    return _of_rest(op, centre)
 
 
 @jax.jit
@@ -180,8 +186,34 @@ def _centred(op: Dense, centre: jax.Array | None) -> Points:
 
 
 @jax.jit
-def _uncentred(op: LinOp) -> Points:
-    return Points(op, op.row_norms2(), jnp.zeros(op.shape[0], op.dtype), None)
+def _of_rest(op: LinOp, centre: jax.Array | None) -> Points:
+    """Of x − m, or of x where there is no centre."""
+    if centre is None:
+        return Points(op, op.row_norms2(), jnp.zeros(op.shape[0], op.dtype), None)
+    offset = op.matmat(centre[:, None])[:, 0] + jnp.sum(centre * centre) / 2
+    return Points(op, op.row_norms2(), offset, centre)
+
+
+def _common(X: sp.csr_array) -> jax.Array | None:
+    """The means [d] of the columns whose variance is less than the square of their mean, 0 of others.
+
+    In such a column half of the rows or more have an entry: without the mean there are twice as many at most.
+    """
+    n, d = X.shape
+    size = float(np.abs(X.data).max(initial=0))
+    values = X.data.astype(np.float64) / max(size, np.finfo(np.float64).tiny)  # whose squares are numbers
+    mean, square = (np.bincount(X.indices, v, minlength=d) / max(n, 1) for v in (values, values * values))
+    mean = np.where(2 * mean**2 > square, size * mean, 0).astype(X.dtype)
+    return jnp.asarray(mean) if mean.any() else None
+
+
+def _less(X: sp.csr_array, centre: np.ndarray) -> sp.csr_array:
+    """X − 1 mᵀ, in the precision of X."""
+    columns = np.flatnonzero(centre)
+    n, k = X.shape[0], len(columns)
+    means = np.tile(centre[columns].astype(np.float64), n)
+    full = sp.csr_array((means, np.tile(columns, n), k * np.arange(n + 1)), shape=X.shape)
+    return sp.csr_array(X.astype(np.float64) - full).astype(X.dtype)
 
 
 @needs_threads_of_jax
