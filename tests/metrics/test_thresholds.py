@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score
 
-from xmcjax.metrics import above_thresholds, f1_thresholds, macro_f1
+from xmcjax.metrics import above_thresholds, f1_thresholds, label_precision_recall, macro_f1
 
 
 def f1_of(true, z, threshold):
@@ -115,3 +115,15 @@ def test_truth_values_are_no_scores():
     for form in (np.asarray, sp.csr_array, sp.coo_array):
         with pytest.raises(ValueError, match="expected scores"):
             f1_thresholds(Y.astype(int), form(Z > 0))
+
+
+def test_a_score_that_is_stored_twice_is_no_second_prediction():
+    # refused, as by the metrics at k, or added up, where the matrix may be one of labels
+    scores = sp.csr_array((np.array([0.3, 0.3, 0.9]), [0, 0, 1], [0, 2, 3]), shape=(2, 2))
+    for call in (
+        lambda: f1_thresholds(np.eye(2), scores),
+        lambda: above_thresholds(scores, [0.2, 0.2]),
+    ):
+        with pytest.raises(ValueError, match="predictions: expected one score for each row and label"):
+            call()
+    assert label_precision_recall(np.eye(2), scores, 0.5).recall == 1

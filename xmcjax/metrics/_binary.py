@@ -80,7 +80,7 @@ def label_precision_recall(
         raise ValueError("scores: expected numbers, found nan")
     n_labels = Y.shape[1]
     if sp.issparse(scores):
-        coordinates = sp.coo_array(scores)
+        coordinates = sp.coo_array(_sparse.canonical_csr(scores, "scores"))  # entries of one place added up
         positive = coordinates.data > threshold
         rows, labels = coordinates.row[positive], coordinates.col[positive]
     else:

@@ -145,16 +145,22 @@ def top_k_dense(scores: np.ndarray, k: int) -> np.ndarray:
     return top
 
 
+def stored_once(scores, name: str) -> sp.csr_array:
+    """Checked sparse scores in ascending columns; a copy.
+
+    Raises:
+        ValueError: two scores of one row and label, of which nobody knows which one counts.
+    """
+    once = sp.csr_array(scores, copy=True)
+    once.sum_duplicates()
+    if once.nnz != scores.nnz:
+        raise ValueError(f"{name}: expected one score for each row and label, found an entry stored twice")
+    return once
+
+
 def top_k_sparse(scores, k: int) -> np.ndarray:
     """As `top_k_dense` for sparse scores: only stored entries, zeros among them, are predictions."""
-    # Copied: sorting would otherwise change the caller's matrix.
-    scores = sp.csr_array(_sparse.csr(scores, "predictions"), copy=True)
-    before = scores.nnz
-    scores.sum_duplicates()
-    if scores.nnz != before:
-        raise ValueError(
-            "predictions: expected one score for each row and label, found an entry stored twice"
-        )
+    scores = stored_once(_sparse.csr(scores, "predictions"), "predictions")
     n = scores.shape[0]
     rows = np.repeat(np.arange(n), np.diff(scores.indptr))
     if np.isnan(scores.data).any():

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax.metrics._labels import as_label_matrix, as_predictions
+from xmcjax.metrics._labels import as_label_matrix, as_predictions, stored_once
 
 
 def f1_thresholds(Y_true, predictions) -> np.ndarray:
@@ -31,7 +31,8 @@ def f1_thresholds(Y_true, predictions) -> np.ndarray:
 
     Raises:
         TypeError: no matrices of numbers.
-        ValueError: shapes that differ, no rows, scores that are NaN, labels other than 0 and 1.
+        ValueError: shapes that differ, no rows, scores that are NaN or stored twice, labels other than 0
+            and 1.
 
     Example:
         >>> Y = [[1, 0], [1, 0], [0, 0], [1, 0]]
@@ -64,7 +65,7 @@ def above_thresholds(predictions, thresholds) -> sp.csr_array:
 
     Raises:
         TypeError: no numbers.
-        ValueError: scores or thresholds that are NaN; another number of thresholds.
+        ValueError: scores or thresholds that are NaN; another number of thresholds; a score stored twice.
 
     Example:
         >>> above_thresholds(np.array([[0.9, 1.0], [0.1, 0.2]]), [0.5, 0.2]).toarray().tolist()
@@ -116,6 +117,8 @@ def _stored(scores) -> sp.csr_array:
             (scores.ravel(), indices, n_labels * np.arange(n + 1)),
             shape=(n, n_labels),
         )
+    else:
+        scores = stored_once(scores, "predictions")
     if scores.dtype.kind not in "iuf":
         raise ValueError(f"predictions: expected scores [n, L], found {scores.dtype} {list(scores.shape)}")
     if scores.dtype.kind != "f":
