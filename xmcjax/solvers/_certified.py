@@ -196,7 +196,7 @@ def weights_of(X, y: np.ndarray, alpha: sp.csr_array, formulation: Formulation) 
         for first in range(0, n, rows):
             part = slice(first, first + rows)
             a = formulation.coefficients(alpha[part], y[part])
-            transposed += a.T.tocsr() @ X[part].astype(np.float64)
+            transposed += a.T @ X[part].astype(np.float64)
         return np.ascontiguousarray(transposed.T)
     V = np.zeros((d, m))
     rows = max(1, _BYTES // (8 * max(m, 1 if sp.issparse(X) else d)))
