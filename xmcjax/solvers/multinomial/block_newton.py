@@ -39,6 +39,8 @@ _PRECISE = 1e-5
 # A step is accepted at this part of the first slope, and of the fall that the slope promises.
 _SLOPE, _ARMIJO = 0.25, 1e-4
 _MOST_TRIALS = 80
+# Trials after which intervals halve in two of them, whatever a cubic says.
+_PATIENCE = 8
 # The root of a cubic is found so exactly, and is so far from the ends of its interval at least.
 _HALVINGS, _EDGE = 20, 0.02
 # Of the norm of the gradient, by a step whose fall is lost in rounding.
@@ -446,7 +448,7 @@ class Host:
             low, high = (here, high) if here.slope < 0 else (low, here)
             t = _between(low, high)
             widths.append(high.t - low.t)
-            if len(widths) > 2 and widths[-3] < np.inf and widths[-1] > widths[-3] / 2:
+            if trial >= _PATIENCE and widths[-1] > widths[-3] / 2:
                 t = (low.t + high.t) / 2
             if trial == _MOST_TRIALS - 2:
                 t = low.t
