@@ -59,8 +59,8 @@ PAPERS = {
         "Alber, Zimmert, Dogan, Kloft",
         2017,
         "notes/multiclass.md",
-        "less than one hour: figure 3 in ten orders took 14 minutes, and Tables 3 to 5 in three take 13, "
-        "worked out from one",
+        "less than one hour: figure 3 in ten orders took 14 minutes, and Tables 3 to 5 in three 15 on one "
+        "core",
         "The speed-up of figure 2 is not reproduced. On naics2017 two processes are 0.97 times as fast "
         "as one for Weston-Watkins and 0.99 times for Lee-Lin-Wahba, and two threads 1.00 and 1.63 "
         "times. It is not for messages: processes of one machine have the weights of Weston-Watkins "
