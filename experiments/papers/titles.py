@@ -59,15 +59,19 @@ PAPERS = {
         "Alber, Zimmert, Dogan, Kloft",
         2017,
         "notes/multiclass.md",
-        "less than one hour: figure 3 in ten orders took 14 minutes, and Tables 3 to 5 in three 15 on one "
-        "core",
-        "The speed-up of figure 2 is not reproduced. On naics2017 two processes are 0.97 times as fast "
+        "less than one hour: figure 3 in ten orders took 14 minutes, Tables 3 to 5 in three 15 on one core, "
+        "and figure 2 on two sets 14 beside other work",
+        "The speed-up of figure 2 is reproduced in part. On naics2017 two processes are 0.97 times as fast "
         "as one for Weston-Watkins and 0.99 times for Lee-Lin-Wahba, and two threads 1.00 and 1.63 "
         "times. It is not for messages: processes of one machine have the weights of Weston-Watkins "
         "together. The busier of two processes takes 1.01 and 0.93 times the "
         "processor time for ten epochs that one takes alone. Bundles that play each "
         "other visit an instance in several matches where one process does once, and each process makes all "
-        "weights of the certificate; the paper has linear speed-ups on larger sets. In figure 3 both "
+        "weights of the certificate. Where rows are dense, processes pay: on a made set of 400 features and "
+        "1,000 classes the busier of two takes 1.64 and 1.52 times less processor time than one alone, and "
+        "the busiest of four 1.97 and 1.88 times, since the processes share the products of a row with most "
+        "classes, beside which the rest of a match is small. The paper has linear speed-ups on larger sets. "
+        "In figure 3 both "
         "machines are faster than LIBLINEAR's, as in the paper, but not Weston-Watkins at C = 0.001 and "
         "0.01. "
         "The authors' solver (D) and Shark (S) disagree most in Table 1 for LLW on letter at "

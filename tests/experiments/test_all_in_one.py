@@ -124,8 +124,8 @@ def test_the_processes_say_what_each_took():
 
 
 def test_speed_over_processes_of_several_sets(tmp_path, monkeypatch):
-    seconds = {1: [4.0], 2: [1.9, 2.0], 4: [1.0, 1.6, 1.5, 1.4]}
-    monkeypatch.setattr(figures_2_3, "on_processes", lambda data, formulation, count: (5.0, seconds[count]))
+    found = {1: (4.2, [4.0]), 2: (2.1, [1.9, 2.0]), 4: (2.8, [1.0, 1.6, 1.5, 1.4])}
+    monkeypatch.setattr(figures_2_3, "on_processes", lambda data, formulation, count: found[count])
     options = figure_2_dense.Options(out=tmp_path, sets=("digits", "made_speech"), repeats=2)
     result = figure_2_dense.run(options)
     monkeypatch.setattr(figures_2_3, "on_processes", None)  # nothing of it is measured again
@@ -133,14 +133,16 @@ def test_speed_over_processes_of_several_sets(tmp_path, monkeypatch):
     digits, speech = result["sets"]
     assert (digits["entries"], speech["entries"]) == (64.0, 600.0) and speech["classes"] == 26
     assert [row["count"] for row in digits["rows"]] == [1, 2, 4] * 2
+    result["made"][0]["cores"] = 2
     text = figure_2_dense.markdown(result)
     assert (
-        "| made_speech, 600.0 entries a row | Weston-Watkins | 4 | 5.00 | 1.00 | 1.60 | 2.50 | 5.50 |" in text
+        "| made_speech, 600.0 entries a row | Weston-Watkins | 4 | 2.80 | 1.50 | 1.60 | 2.50 | 5.50 |" in text
     )
     assert "the clock says nothing" not in text
-    for row in digits["rows"]:
-        row["median"] = 5.1  # of which one process had 4
-    assert "the clock says nothing" in figure_2_dense.markdown(result)
+    digits["rows"][1]["median"] = 2.5  # of two processors, of which the two had 1.6
+    text = figure_2_dense.markdown(result)
+    assert "| digits, 64.0 entries a row | Weston-Watkins | 2 | 2.50 | – | 2.00 | 2.00 | 3.90 |" in text
+    assert "the clock says nothing" in text
     assert_drawn(tmp_path / "drawn.png", lambda axes: figure_2_dense.draw(result, axes))
 
 

@@ -141,13 +141,14 @@ def run(options: Options) -> dict:
 
 def markdown(result: dict) -> str:
     """A row for each set, method and number of processes."""
+    cores = min(one["cores"] for one in result["made"])
     table = [
         (
             f"{one['set']}, {one['entries']:.1f} entries a row",
             figures_2_3.FORMULATIONS[row["formulation"]],
             row["count"],
             f"{row['median']:.2f}",
-            "–" if figures_2_3.drawn_beside_work(one["rows"], row) else f"{row['speed_up']:.2f}",
+            "–" if drawn_beside_work(one["rows"], row, cores) else f"{row['speed_up']:.2f}",
             f"{row['busiest']:.2f}",
             f"{figures_2_3.drawn_work(one['rows'], row):.2f}",
             f"{row['together']:.2f}",
@@ -161,7 +162,8 @@ def markdown(result: dict) -> str:
     text += _report.markdown_table(header, table)
     if "–" in text:
         text += (
-            "\nWhere one process had less than 0.8 of a processor, the clock says nothing about a speed-up.\n"
+            "\nWhere a run, or that of one process, had less than 0.8 of the processors that it could use, "
+            "the clock says nothing about a speed-up.\n"
         )
     table = [
         (
@@ -184,6 +186,12 @@ def markdown(result: dict) -> str:
     )
 
 
+def drawn_beside_work(rows: list[dict], row: dict, cores: int) -> bool:
+    """Whether this run or that of the fewest processes had less than 0.8 of the processors it could use."""
+    could = min(row["count"], cores) * row["median"]
+    return figures_2_3.drawn_beside_work(rows, row) or row["together"] < 0.8 * could
+
+
 def draw(result: dict, axes) -> None:
     """Speed-up by processor time, a line for each set and method."""
     for one, style in zip(result["sets"], ("^--", "o-"), strict=False):
@@ -191,9 +199,11 @@ def draw(result: dict, axes) -> None:
             rows = [row for row in one["rows"] if row["formulation"] == formulation]
             work = [figures_2_3.drawn_work(one["rows"], row) for row in rows]
             axes.plot([row["count"] for row in rows], work, style, label=f"{title}, {one['set']}")
-    most = max(row["count"] for one in result["sets"] for row in one["rows"])
-    axes.plot([1, most], [1, most], ":", color="grey")
-    axes.set(xlabel="processes", ylabel="speed-up, by the processor time of the busiest process")
+    counts = sorted({row["count"] for one in result["sets"] for row in one["rows"]})
+    axes.plot(counts, counts, ":", color="grey")
+    axes.set(
+        xlabel="processes", ylabel="speed-up, by the processor time of the busiest process", xticks=counts
+    )
     axes.legend()
 
 
