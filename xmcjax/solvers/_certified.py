@@ -24,7 +24,8 @@ from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._products import product
 
-# Bytes of the dual variables of some rows in float64; and of their scores, which stay in the cache.
+# Bytes of the dual variables of some rows in float64; and of their scores, or of the rows, which stay in the
+# cache.
 _BYTES, _SCORES = 64 << 20, 4 << 20
 # Share of the dual variables that are not zero, above which they are multiplied as a dense matrix.
 _DENSE = 0.1
@@ -187,8 +188,16 @@ def _primal(
 def weights_of(X, y: np.ndarray, alpha: sp.csr_array, formulation: Formulation) -> np.ndarray:
     """Xᵀ coefficients(α) in float64, [d, m]."""
     (n, m), d = alpha.shape, X.shape[1]
-    if sp.issparse(X) and formulation.sparse and alpha.nnz < _DENSE * n * m:
+    few = formulation.sparse and alpha.nnz < _DENSE * n * m
+    if few and sp.issparse(X):
         return (X.T.astype(np.float64) @ formulation.coefficients(alpha, y)).toarray(order="C")
+    if few:
+        transposed, rows = np.zeros((m, d)), max(1, _SCORES // (8 * d))  # so many stay in the cache
+        for first in range(0, n, rows):
+            part = slice(first, first + rows)
+            a = formulation.coefficients(alpha[part], y[part])
+            transposed += a.T.tocsr() @ X[part].astype(np.float64)
+        return np.ascontiguousarray(transposed.T)
     V = np.zeros((d, m))
     rows = max(1, _BYTES // (8 * max(m, 1 if sp.issparse(X) else d)))
     for first in range(0, n, rows):

@@ -100,6 +100,10 @@ class Problem:
         return self.bound.shape[0]
 
 
+# From so many classes on blocks are longer.
+_MANY_CLASSES = 64
+
+
 @pytree(
     data_fields=["tol", "max_epochs"],
     meta_fields=["block", "sweeps", "threads"],
@@ -111,7 +115,8 @@ class HParams:
     Attributes:
         tol: a lane has converged when P − D ≤ tol · P.
         max_epochs: of a lane.
-        block: instances whose scores come from one product.
+        block: instances whose scores come from one product; None: 96, and 128 from 64 classes on, where
+            products among rows cost little beside the scores.
         sweeps: visits to each instance of a block; 1 is Algorithm 1 as it stands.
         threads: of the native call, which gives whole lanes to threads.
 
@@ -128,18 +133,24 @@ class HParams:
 
     tol: float = 1e-3
     max_epochs: int = 1000
-    block: int = 96
+    block: int | None = None
     sweeps: int = 4
     threads: int = 1
 
     def __post_init__(self):
         for name in ("block", "sweeps", "threads"):
             value = getattr(self, name)
+            if name == "block" and value is None:
+                continue
             if not isinstance(value, (int, np.integer)) or value < 1:
                 raise ValueError(f"expected {name} as a whole number of at least 1, got {value!r}")
         most = np.iinfo(np.int32).max
         if isinstance(self.max_epochs, int) and self.max_epochs > most:
             raise ValueError(f"expected max_epochs of at most {most}, got {self.max_epochs}")
+
+    def block_for(self, classes: int) -> int:
+        """Instances whose scores come from one product, for so many classes."""
+        return self.block or (128 if classes >= _MANY_CLASSES else 96)
 
     def _replace(self, **changes) -> HParams:
         """With other numbers, as hyperparameters that are named tuples have it."""

@@ -175,7 +175,7 @@ def _over_lanes(f, problem, *arrays):
 
 
 def _lane_epoch(rows: Rows, problem, hp, order, bound, k, gamma, weights, dual):
-    n, size = order.shape[0], hp.block
+    n, size = order.shape[0], hp.block_for(problem.classes)
     formulation = problem.smoothed(gamma)
     eps = jnp.finfo(weights.dtype).eps
     # instances without a loss are left out of the blocks
@@ -233,9 +233,10 @@ def _lane_epoch(rows: Rows, problem, hp, order, bound, k, gamma, weights, dual):
 def gap(rows: Rows, problem, hp, weights, dual):
     """(primal, dual objective, gap, support) of every lane, at once for blocks of instances."""
     n = problem.y.shape[0]
-    blocks = -(-n // hp.block)
-    ids = jnp.minimum(jnp.arange(blocks * hp.block), n - 1).reshape(blocks, hp.block)
-    valid = (jnp.arange(blocks * hp.block) < n).reshape(blocks, hp.block)
+    size = hp.block_for(problem.classes)
+    blocks = -(-n // size)
+    ids = jnp.minimum(jnp.arange(blocks * size), n - 1).reshape(blocks, size)
+    valid = (jnp.arange(blocks * size) < n).reshape(blocks, size)
 
     def lane(k, gamma, bound, weights, dual):
         formulation = problem.smoothed(gamma)

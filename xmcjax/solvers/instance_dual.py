@@ -430,7 +430,7 @@ def _native_fields(problem: Problem, hp: HParams) -> dict[str, Any]:
         k=problem.k,
         gamma=problem.gamma,
         classes=problem.classes,
-        block=hp.block,
+        block=hp.block_for(problem.classes),
         threads=hp.threads,
         features=native.id_number("features", kind),
         set=native.id_number("set", problem.set_name),
