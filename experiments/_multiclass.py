@@ -105,6 +105,17 @@ def _made_speech(name: str) -> Parts:
     return Parts(X[~test], y[~test], X[test], y[test])
 
 
+def _made_dense(name: str) -> Parts:
+    """Dense features of a thousand classes: random directions around the mean of each class, of norm 1."""
+    rng = np.random.default_rng(0)
+    n, d, m = 12_500, 400, 1_000
+    y = np.concatenate([np.arange(m), rng.integers(0, m, n - m)])
+    X = 0.3 * rng.normal(size=(m, d))[y] + rng.normal(size=(n, d))
+    X = (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+    test = np.arange(n) >= 10_000
+    return Parts(X[~test], y[~test], X[test], y[test])
+
+
 SETS: dict[str, Callable[[str], Parts]] = {
     "digits": _digits,
     "iris": _dense,
@@ -120,6 +131,7 @@ SETS: dict[str, Callable[[str], Parts]] = {
     "caltech101_silhouettes": _classes,
     "made_texts": _made_texts,
     "made_speech": _made_speech,
+    "made_dense": _made_dense,
 }
 
 

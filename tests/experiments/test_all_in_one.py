@@ -8,7 +8,7 @@ import pytest
 
 from experiments import _multiclass
 from experiments.bench import multiclass_svm
-from experiments.papers.p001 import cost_model, figures_2_3, table_1, tables_3_5
+from experiments.papers.p001 import cost_model, figure_2_dense, figures_2_3, table_1, tables_3_5
 from tests.support.experiments import assert_drawn
 
 
@@ -121,6 +121,38 @@ def test_the_processes_say_what_each_took():
     for row, seconds in zip(rows, (3.1, 9.0, 10.0), strict=True):
         row |= dict(together=row["busiest"], median=seconds)
     assert [figures_2_3.drawn_beside_work(rows, row) for row in rows] == [False, False, True]
+
+
+def test_speed_over_processes_of_several_sets(tmp_path, monkeypatch):
+    found = {1: (4.2, [4.0]), 2: (2.1, [1.9, 2.0]), 4: (2.8, [1.0, 1.6, 1.5, 1.4])}
+    monkeypatch.setattr(figures_2_3, "on_processes", lambda data, formulation, count: found[count])
+    options = figure_2_dense.Options(out=tmp_path, sets=("digits", "made_speech"), repeats=2)
+    result = figure_2_dense.run(options)
+    monkeypatch.setattr(figures_2_3, "on_processes", None)  # nothing of it is measured again
+    assert json.dumps(figure_2_dense.run(options)) == json.dumps(result)
+    digits, speech = result["sets"]
+    assert (digits["entries"], speech["entries"]) == (64.0, 600.0) and speech["classes"] == 26
+    assert [row["count"] for row in digits["rows"]] == [1, 2, 4] * 2
+    result["made"][0]["cores"] = 2
+    text = figure_2_dense.markdown(result)
+    assert (
+        "| made_speech, 600.0 entries a row | Weston-Watkins | 4 | 2.80 | 1.50 | 1.60 | 2.50 | 5.50 |" in text
+    )
+    assert "the clock says nothing" not in text
+    digits["rows"][1]["median"] = 2.5  # of two processors, of which the two had 1.6
+    text = figure_2_dense.markdown(result)
+    assert "| digits, 64.0 entries a row | Weston-Watkins | 2 | 2.50 | – | 2.00 | 2.00 | 3.90 |" in text
+    assert "the clock says nothing" in text
+    assert_drawn(tmp_path / "drawn.png", lambda axes: figure_2_dense.draw(result, axes))
+
+
+def test_the_work_of_one_process_and_of_two_is_the_same(monkeypatch):
+    parts = _multiclass.load("made_speech")
+    for found in figure_2_dense.parts_of_work(parts).values():
+        assert found["one"] > 0 and found["of two"] > 0
+    monkeypatch.setattr("xmcjax.solvers.multiclass_dual._schedule.round_count", lambda classes: 2)
+    with pytest.raises(RuntimeError, match="one process found P = "):  # without the matches of a round
+        figure_2_dense.parts_of_work(parts)
 
 
 def test_the_cost_model_is_fixed_by_one_and_two_processes(tmp_path, monkeypatch):

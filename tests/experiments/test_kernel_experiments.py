@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from experiments.papers import _pages
 from experiments.papers.p003 import chains, cost, extensions, figures_3_4, tables_1_2
 from tests.support.experiments import assert_drawn
 
@@ -62,6 +63,22 @@ def test_hierarchy_small(tmp_path):
     text = tables_1_2.markdown(result)
     assert "| clef | H1 | 96 / 63 |" in text and "| paper, A to H | +0.30 to +1.30 |" in text
     assert_drawn(tmp_path / "curves.png", lambda axes: tables_1_2.draw(result, axes))
+
+
+def test_the_tables_say_which_fits_ended_at_their_limits():
+    result = json.loads((_pages.RESULTS / "p003_tables_1_2.json").read_text())
+    runs = [run for run in result["runs"] if run["set"] == "clef"]
+    result["runs"] = runs
+    for run in runs:
+        run["status"] = "CONVERGED"
+    assert "before they had converged" not in tables_1_2.markdown(result)
+    flat = [run for run in runs if run["method"] == "F1"]
+    flat[0]["status"] = "MAX_STEPS"
+    for run, seconds in zip(flat, (9.0, 2.0, 3.0), strict=True):
+        run["fold_seconds"] = seconds
+    text = tables_1_2.markdown(result)
+    assert "before they had converged: clef F1 1 of 3.\n" in text
+    assert f"| 3.00 | {flat[0]['evaluations']} |" in text  # the median of a fold
 
 
 @pytest.mark.slow

@@ -406,7 +406,7 @@ def markdown(result: dict) -> str:
                 f"{cost['fit_seconds']:.2f}",
                 ratios[1],
                 f"{first['newton_steps']} / {first['cg_steps']}",
-                f"{first['fold_seconds']:.2f}" if "fold_seconds" in first else "",
+                f"{np.median([r['fold_seconds'] for r in runs]):.2f}" if "fold_seconds" in first else "",
                 first.get("evaluations", ""),
             ]
         )
@@ -427,8 +427,18 @@ def markdown(result: dict) -> str:
     )
     header += ("over F1's", "Newton / CG steps", "CV fold, processor s", "evaluations of Ψ")
     text += "\n" + _report.markdown_table(header, times)
-    text += "\nOne Newton step stands for none, where nonlinear conjugate gradients end by themselves.\n\n"
-    return text + beside_the_paper(result)
+    text += "\nOne Newton step stands for none, where nonlinear conjugate gradients end by themselves.\n"
+    ended = [
+        f"{name} {method} {len(late)} of {len(runs)}"
+        for name, method, runs in groups(result)
+        if (late := [r for r in runs if r.get("status") == "MAX_STEPS"])
+    ]
+    if ended:
+        text += (
+            f"Fits that the paper's limits of {LIMITS['flat'][1][0]} Newton steps (flat) and "
+            f"{LIMITS['tree'][1][0]} (tree) ended before they had converged: {', '.join(ended)}.\n"
+        )
+    return text + "\n" + beside_the_paper(result)
 
 
 def beside_the_paper(result: dict) -> str:
