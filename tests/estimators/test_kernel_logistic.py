@@ -287,21 +287,6 @@ def test_the_unit_of_weights_does_not_matter(n_classes, dtype):
     np.testing.assert_allclose(found[1:], found[:1] * 2, rtol=1e-3 if dtype == np.float32 else 1e-4)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "linear"])
-def test_the_gradient_of_the_criterion_holds_where_the_variance_is_large(kernel):
-    # at the tolerance by default, against differences of fits that are nearly exact
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 4, 120)
-    X, folds = rng.normal(size=(4, 5))[y] + rng.normal(size=(120, 5)), np.arange(120) % 3
-
-    def criterion(v, **limits):
-        model = KernelLogisticClassifier(kernel, v=v, max_iter=300, max_cg=1000, **limits)
-        return model.cv_criterion(X, y, folds)
-
-    above, below = (criterion(1e4 * np.exp(h), tol=1e-9)[0] for h in (1e-3, -1e-3))
-    np.testing.assert_allclose(criterion(1e4)[1].log_v, (above - below) / 2e-3, rtol=5e-3)
-
-
 @pytest.mark.parametrize(("kernel", "dtype"), [("rbf", np.float32), ("linear", np.float64)])
 @pytest.mark.parametrize("options", [{}, dict(memory=0), dict(rank=20, approximation="nystrom")])
 def test_a_column_of_years_leaves_digits_to_the_others(kernel, dtype, options):
@@ -335,3 +320,19 @@ def test_the_width_is_by_the_spread_however_large_the_mean():
                 form(np.full((7, 1), mean / 3, dtype)), [0, 1] * 3 + [1]
             )
             np.testing.assert_allclose(constant.kernel_.w, 1)
+            # the mean of many rows is rounded more than they are
+            alike, y = np.full((12_000, 1), 1 / 3, dtype), np.arange(12_000) % 2
+            constant = KernelLogisticClassifier(rank=5, approximation="nystrom").fit(form(alike), y)
+            np.testing.assert_allclose(constant.kernel_.w, 1)
+
+
+def test_a_few_heavy_rows_do_not_loosen_the_fit_of_the_others():
+    rng = np.random.default_rng(0)
+    y, weight = np.arange(210) % 3, np.ones(210)
+    X = rng.normal(size=(3, 4))[y] + rng.normal(size=(210, 4))
+    weight[:2] = 1e7
+    found, exact = (
+        KernelLogisticClassifier(v=1.0, **limits).fit(X, y, weight).predict_proba(X)
+        for limits in ({}, dict(tol=1e-9, max_iter=300))
+    )
+    np.testing.assert_allclose(found, exact, atol=1e-5)

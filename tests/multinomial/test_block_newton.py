@@ -508,3 +508,10 @@ def test_counts_that_are_not_scaled(seed, dtype):
     found = multinomial.run(problem, "block_newton", multinomial.HParams(tolerance=1e-4))
     assert found.status == Status.CONVERGED
     assert found.gap <= 1e-4
+
+
+def test_squares_that_are_no_numbers_end_the_run():
+    X, y = helpers.sparse_set(300, 200, 7, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        found = multinomial.run(helpers.problem(X * 1e160, y), "block_newton")
+    assert found.status == Status.NONFINITE

@@ -77,8 +77,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             to weights, 1 for those that it lacks; None (default) for ones. balanced is n / (K n_k) for n_k of
             n rows and K labels.
         tol: fitting ends when the coefficients equal targets less probabilities, times the weights of
-            their rows, within this part of the mean weight, 1e-5 by default, and the objective is above its
-            minimum by ten times that part of it at most; not below 100 roundings of the precision.
+            their rows, within this part of the geometric mean of the weights, 1e-5 by default, and the
+            objective is above its minimum by ten times that part of it at most; not below 100 roundings of
+            the precision.
         max_iter: most Newton steps, 100 by default.
         max_cg: most CG steps of a Newton step, 200 by default. With 30 classes and more a fit begins with
             nonlinear CG, of which max_iter · max_cg steps are the most.
@@ -483,7 +484,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         watch.end(self.reason_, Newton_steps=self.n_iter_, objective=self.objective_)
         if self.status_ != Status.CONVERGED:
             warnings.warn(
-                f"not converged ({self.status_.name}, ‖α + π − y‖ = {float(state.residual[0]):.3g}): "
+                f"not converged ({self.status_.name}, residual {float(state.residual[0]):.3g}): "
                 + remedy(self.dual_coef_.dtype),
                 ConvergenceWarning,
                 stacklevel=4,  # the caller of a decorated method

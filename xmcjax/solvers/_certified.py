@@ -192,7 +192,7 @@ def weights_of(X, y: np.ndarray, alpha: sp.csr_array, formulation: Formulation) 
     if few and sp.issparse(X):
         return (X.T.astype(np.float64) @ formulation.coefficients(alpha, y)).toarray(order="C")
     if few:
-        transposed, rows = np.zeros((m, d)), max(1, _SCORES // (8 * d))  # so many stay in the cache
+        transposed, rows = np.zeros((m, d)), _SCORES // (8 * max(d, 1)) + 1  # so many stay in the cache
         for first in range(0, n, rows):
             part = slice(first, first + rows)
             a = formulation.coefficients(alpha[part], y[part])

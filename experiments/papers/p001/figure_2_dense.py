@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -181,8 +182,9 @@ def markdown(result: dict) -> str:
     text += _report.markdown_table(header, table)
     return text + (
         "\nTwo processes visit a row in three matches, and in each of them its list of classes is gone "
-        "through and it is multiplied by the weights of its own class: with five entries that is much of "
-        "what the row costs, with 400 its products with the other classes are, which processes share.\n"
+        "through and it is multiplied by the weights of its own class: of a row with few entries that is "
+        "much of the cost, of one with hundreds its products with the other classes are, which processes "
+        "share.\n"
     )
 
 
@@ -194,7 +196,7 @@ def drawn_beside_work(rows: list[dict], row: dict, cores: int) -> bool:
 
 def draw(result: dict, axes) -> None:
     """Speed-up by processor time, a line for each set and method."""
-    for one, style in zip(result["sets"], ("^--", "o-"), strict=False):
+    for one, style in zip(result["sets"], itertools.cycle(("^--", "o-")), strict=False):
         for formulation, title in figures_2_3.FORMULATIONS.items():
             rows = [row for row in one["rows"] if row["formulation"] == formulation]
             work = [figures_2_3.drawn_work(one["rows"], row) for row in rows]

@@ -6,6 +6,7 @@ At the fit F = α + s ∂ℓ/∂u(K̃α) = 0, whose derivative in α is I + W K�
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._implicit import Conditions, fixed
@@ -13,7 +14,7 @@ from xmcjax.solvers._protocol import Solution, Solver
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, kernel_problem
 from xmcjax.solvers.kernel_multinomial._run import run, step
 from xmcjax.solvers.kernel_multinomial._state import init, objective, residuals
-from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, inverse
+from xmcjax.solvers.kernel_multinomial._systems import HParams, adjoint, hessian, solve_system
 
 
 def _ended(problem: KernelProblem, hp: HParams, state) -> Solution:
@@ -35,7 +36,9 @@ def _solve(parameters, alpha, right):
     problem = problem.matrices_only()
     u = problem.kernel.matmat(alpha)
     pi = problem.likelihood.probabilities(u)
-    return inverse(problem, hp, u, pi, right).x
+    W, lanes = hessian(problem, u, pi), jnp.ones(right.shape[2:], bool)
+    product, limits = problem.kernel.matmat(right), dict(tolerance=hp.tolerance, max_steps=hp.max_cg_gradient)
+    return solve_system(problem, W, pi, right, product, lanes, **limits).x
 
 
 def _transposed(parameters, alpha, right):
@@ -43,8 +46,7 @@ def _transposed(parameters, alpha, right):
     problem, hp = parameters
     problem = problem.matrices_only()
     u = problem.kernel.matmat(alpha)
-    pi = problem.likelihood.probabilities(u)
-    return right - inverse(problem, hp, u, pi, hessian(problem, u, pi)(right)).Kx
+    return right - adjoint(problem, hp, u, problem.likelihood.probabilities(u), right).Kx
 
 
 SOLVER = Solver(

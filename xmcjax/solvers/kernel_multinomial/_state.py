@@ -49,7 +49,7 @@ class State(NamedTuple):
     alpha: jax.Array  #: [n, C, B]; 0 in rows of weight 0
     u: jax.Array  #: [n, C, B], K̃ α, of all rows: those of weight 0 are predictions
     value: jax.Array  #: [B], Φ
-    residual: jax.Array  #: [B], ‖α + g‖∞ over the mean weight of the rows that count
+    residual: jax.Array  #: [B], ‖α + g‖∞ over the geometric mean of the weights above 0
     multiplier: jax.Array  #: [B], of the last Newton direction
     radius: jax.Array  #: [B], ‖·‖_K̃ of the longest direction asked for
     status: jax.Array  #: int32 [B], of :class:`xmcjax.solvers.Status`
@@ -151,7 +151,11 @@ def residuals(problem: KernelProblem, alpha: jax.Array, u: jax.Array, pi: jax.Ar
 
 
 def residual_size(problem: KernelProblem, r: jax.Array) -> jax.Array:
-    """‖r‖∞ of each lane over the mean of its weights above 0, [B]: r is of their size, as α is."""
-    counted = jnp.maximum(jnp.sum(problem.weight > 0, axis=0), 1).astype(problem.weight.dtype)
-    mean = jnp.sum(problem.weight / counted, axis=0)
-    return jnp.max(jnp.abs(r), axis=(0, 1)) / jnp.where(mean > 0, mean, 1)
+    """‖r‖∞ of each lane over the geometric mean of its weights above 0, [B]: r is of their size, as α is.
+
+    A few rows of large weight hardly change it, and so do not loosen the tolerance of the others.
+    """
+    weighted = problem.weight > 0
+    counted = jnp.maximum(jnp.sum(weighted, axis=0), 1).astype(problem.weight.dtype)
+    logarithms = jnp.where(weighted, jnp.log(jnp.where(weighted, problem.weight, 1)), 0)
+    return jnp.max(jnp.abs(r), axis=(0, 1)) / jnp.exp(jnp.sum(logarithms, axis=0) / counted)

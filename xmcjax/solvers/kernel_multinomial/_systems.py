@@ -26,8 +26,8 @@ class HParams(NamedTuple):
     """Numbers of the method; all are traced, so none costs a compilation.
 
     Attributes:
-        tolerance: a lane has converged when ‖α + g‖∞ is at most this times the mean weight of its rows, or
-            ten times that where u, made anew, was off by rounding twice: its α then are the differences
+        tolerance: a lane has converged when ‖α + g‖∞ is at most this times the geometric mean of its weights,
+            or ten times that where u, made anew, was off by rounding twice: its α then are the differences
             between targets and probabilities to that precision.
         max_steps: k₁ of the paper, Newton steps per lane.
         max_cg: k₂, CG steps per Newton step. Nonlinear CG makes k₁ k₂ steps at most.
@@ -105,11 +105,12 @@ def solve_system(
     return cg_in_functions(product, W, b, Kb, lanes, tolerance=tolerance, max_steps=max_steps, radius=radius)
 
 
-def inverse(problem: KernelProblem, hp: HParams, u: jax.Array, pi: jax.Array, b: jax.Array) -> Solved:
-    """x = (I + W K̃)⁻¹ b, which every derivative of a fit is made of, in at most k₃ steps."""
-    W, lanes = hessian(problem, u, pi), jnp.ones(b.shape[2:], bool)
-    limits = dict(tolerance=hp.tolerance, max_steps=hp.max_cg_gradient)
-    return solve_system(problem, W, pi, b, problem.kernel.matmat(b), lanes, **limits)
+def adjoint(problem: KernelProblem, hp: HParams, u: jax.Array, pi: jax.Array, t: jax.Array) -> Solved:
+    """x = (I + W K̃)⁻¹ W t, which every derivative of a fit is made of, in at most k₃ steps."""
+    W = hessian(problem, u, pi)
+    b, lanes = W(t), jnp.ones(t.shape[2:], bool)
+    Kb = problem.kernel.matmat(b)
+    return solve_system(problem, W, pi, b, Kb, lanes, tolerance=hp.tolerance, max_steps=hp.max_cg_gradient)
 
 
 @needs_threads_of_jax

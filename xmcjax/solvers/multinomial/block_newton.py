@@ -452,7 +452,7 @@ class Host:
                 t = (low.t + high.t) / 2
             if trial == _MOST_TRIALS - 2:
                 t = low.t
-            if t == 0:
+            if t == 0 or high.t < np.finfo(np.float32).eps ** 2:
                 break
         return None
 
@@ -477,8 +477,10 @@ class Host:
     def _larger_l2(self) -> list[float]:
         """λ to begin with, above that of the problem."""
         unit = float(self._scores.weight.astype(np.float64) @ self._scores.squares)
-        larger = [part * unit for part in _LARGER] if _LARGER[-1] * unit > self._l2 else []
-        while larger and larger[-1] * _FALLING > self._l2:
+        if not self._l2 < _LARGER[-1] * unit < np.inf:
+            return []
+        larger = [part * unit for part in _LARGER]
+        while larger[-1] * _FALLING > self._l2:
             larger.append(larger[-1] * _FALLING)
         return larger
 
