@@ -90,17 +90,18 @@ def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
         x, of_row = X.data.astype(np.float64) / size, np.repeat(share, np.diff(X.indptr))
         mean, there = (np.bincount(X.indices, s, minlength=X.shape[1]) for s in (of_row * x, of_row))
         full = np.bincount(X.indices[of_row > 0], minlength=X.shape[1]) == np.count_nonzero(share)
-        rest = of_row * (x - mean[X.indices])
+        absent, rest = np.where(full, 0, 1 - there), x - mean[X.indices]
         squares = of_row @ x**2
-        about = rest @ (x - mean[X.indices]) + np.where(full, 0, 1 - there) @ mean**2
-        rounding = np.bincount(X.indices, rest, minlength=X.shape[1]) - np.where(full, 0, 1 - there) * mean
+        about = of_row @ rest**2 + absent @ mean**2
+        rounding = np.bincount(X.indices, of_row * rest, minlength=X.shape[1]) - absent * mean
     else:
         mean, rows, rounding = share @ X / size, max(1, _NUMBERS // X.shape[1]), np.zeros(X.shape[1])
         for i in range(0, X.shape[0], rows):
             x, of_row = X[i : i + rows].astype(np.float64) / size, share[i : i + rows]
+            rest = x - mean
             squares += of_row @ np.sum(x**2, axis=1)
-            about += of_row @ np.sum((x - mean) ** 2, axis=1)
-            rounding += of_row @ (x - mean)
+            about += of_row @ np.sum(rest**2, axis=1)
+            rounding += of_row @ rest
     about -= rounding @ rounding  # of the mean
     if not about > (16 * np.finfo(X.dtype).eps) ** 2 * squares:
         return 1.0
