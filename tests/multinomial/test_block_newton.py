@@ -11,36 +11,22 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import multinomial as helpers
-from tests.support.internals import kronecker, preconditioners
 from tests.support.problems import needs_native
 from xmcjax import native
 from xmcjax.solvers import Status, multinomial
 from xmcjax.solvers.multinomial import block_newton
 
-KINDS = {"dense": lambda X: X.toarray(), "csr": lambda X: X}
-
-
-def _scores(kind, dtype, *, n=700, classes=7, twins=False):
-    X, y = helpers.sparse_set(n, 40, classes, dtype=dtype)
-    weight = np.random.default_rng(4).choice([0.0, 0.5, 2.0], n)
-    problem = helpers.problem(KINDS[kind](X), y, 0.3, intercept=True, weight=weight)
-    with native.twins() if twins else contextlib.nullcontext(), pytest.MonkeyPatch.context() as patch:
-        # in the dtype that is asked for
-        patch.setattr("xmcjax.solvers.multinomial._scores._FEW", 1 << 60)
-        scores = block_newton.scores_of(problem, precise=True, threads=2)
-    return scores, X.toarray().astype(np.float64), y, weight
-
 
 @needs_native
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", helpers.KINDS)
 # of CSR features many classes take another way, in one part of the registers or several
 @pytest.mark.parametrize("classes", [2, 5, 17, 64, 70, 211])
 def test_products_are_those_of_numpy(kind, dtype, classes):
     rng = np.random.default_rng(0)
     V, direction = rng.normal(size=(2, 41, classes))
     for twins in (False, True):
-        scores, X, y, c = _scores(kind, dtype, classes=classes, twins=twins)
+        scores, X, y, c = helpers.scores_of(kind, dtype, classes=classes, twins=twins)
         turned = (lambda a: a.T) if scores.axis == 0 else (lambda a: a)
         Xb = np.hstack([X, np.ones((len(y), 1))])
         Z, U, t = Xb @ V, Xb @ direction, 0.7
@@ -72,77 +58,14 @@ def test_products_are_those_of_numpy(kind, dtype, classes):
         np.testing.assert_allclose(turned(hessian.out), Xb.T @ curved, rtol=1e-3, atol=1e-2)
 
 
-def _made(scores, P):
-    """The preconditioner of a kind of features."""
-    if scores.axis == 1:
-        return preconditioners.diagonal(scores, P, 0.3)
-    return preconditioners.blocks(scores, P, 0.3, preconditioners.gram(scores))
-
-
-@needs_native
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("classes", [2, 7, 8, 20, 33, 70])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_native_conjugate_gradients_are_those_of_numpy(kind, dtype, classes):
-    rng = np.random.default_rng(0)
-    P = rng.dirichlet(np.ones(classes), 700).astype(dtype)
-    right = rng.normal(size=(41, classes)).astype(dtype)
-    right -= right.mean(axis=1, keepdims=True)
-    Stop, close = preconditioners.Stop, 1e-3 if dtype == np.float32 else 1e-7
-    for stop in (Stop(1e-4, 0.0), Stop(0.0, np.inf), Stop(-1.0, -1.0, 1e-2, 1e-1), Stop(0.5, 1e9)):
-        found, residuals = [], []
-        for twins in (False, True):
-            scores, *_ = _scores(kind, dtype, classes=classes, twins=twins)
-            turned = (lambda a: a.T) if scores.axis == 0 else (lambda a: a)
-            at, r = (np.array(turned(a), order="C") for a in (P, right))
-            direction = _made(scores, at).solve(at, r, 0.3, stop, 250)
-            found.append((direction.products, direction.fall, turned(direction.x)))
-            residuals.append(r)
-        (products, *one), (expected, *other) = found
-        assert abs(products - expected) <= (0 if dtype == np.float64 else 2)
-        if products == expected:
-            # the last steps of float32 are of rounding
-            apart = 2e-2 if dtype == np.float32 else 1e-5
-            np.testing.assert_allclose(*residuals, rtol=0, atol=apart * float(np.max(np.abs(right))))
-            for a, b in zip(one, other, strict=True):
-                np.testing.assert_allclose(a, b, rtol=close, atol=close * float(np.max(np.abs(b))))
-        assert one[0] == pytest.approx(float(np.vdot(right, one[1])), rel=1e-3)
-        np.testing.assert_allclose(one[1].mean(axis=1), 0, atol=1e-5)
-        if stop.weights > 0:
-            assert np.vdot(residuals[0], residuals[0]) <= 0.02
-
-
-@needs_native
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [130, 3000])
-def test_native_blocks_are_those_of_numpy(dtype, n):
-    """With all rows and with a part of them; classes without probability have λ alone."""
-    rng = np.random.default_rng(0)
-    P = rng.dirichlet(np.full(6, 0.3), n).astype(dtype)
-    P[:, 5] = 0
-    found = []
-    for twins in (False, True):
-        scores, *_ = _scores("dense", dtype, n=n, classes=6, twins=twins)
-        at = np.ascontiguousarray(P.T)
-        found.append(preconditioners.blocks(scores, at, 0.3, preconditioners.gram(scores)))
-    r = rng.normal(size=(6, 41)).astype(dtype)
-    r[:, 40] = 0
-    one, other = (M(r) for M in found)
-    # which rows are the largest is found out by a sample, for which rounding matters
-    np.testing.assert_allclose(one, other, rtol=2e-2, atol=2e-3)
-    worse = np.full((6, n), np.nan, dtype)
-    scores, *_ = _scores("dense", dtype, n=n, classes=6)
-    assert not isinstance(preconditioners.blocks(scores, worse, 0.3, np.eye(41)), preconditioners.Blocks)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", helpers.KINDS)
 @pytest.mark.parametrize("lam", [10.0, 1.0, 1e-3])
 @pytest.mark.parametrize("few", [0, 1 << 60], ids=["narrow", "as given"])
 def test_the_gap_is_that_which_is_promised(kind, dtype, lam, few, monkeypatch):
     monkeypatch.setattr("xmcjax.solvers.multinomial._scores._FEW", few)
     X, y = helpers.sparse_set(dtype=dtype)
-    problem = helpers.problem(KINDS[kind](X), y, lam, intercept=True)
+    problem = helpers.problem(helpers.KINDS[kind](X), y, lam, intercept=True)
     solution = multinomial.run(problem, "block_newton", multinomial.HParams(1e-5, 100))
     assert solution.status == Status.CONVERGED
     expected = helpers.minimum(X.astype(float), y, lam, intercept=True)
@@ -157,9 +80,9 @@ def test_directions_of_the_run_are_enough_for_its_certificate(monkeypatch):
         raise AssertionError("the certificate made a direction of its own")
 
     monkeypatch.setattr("xmcjax.solvers.multinomial._certificate.Certifier._direction", direction)
-    for kind in KINDS:
+    for kind in helpers.KINDS:
         X, y = helpers.sparse_set()
-        problem = helpers.problem(KINDS[kind](X), y, 0.05, intercept=True)
+        problem = helpers.problem(helpers.KINDS[kind](X), y, 0.05, intercept=True)
         assert multinomial.run(problem, "block_newton").status == Status.CONVERGED
 
 
@@ -167,17 +90,17 @@ def test_nothing_is_compiled(compilations):
     X, y = helpers.sparse_set(113, 40, 6)
 
     def fits():
-        for kind in KINDS:
-            multinomial.run(helpers.problem(KINDS[kind](X), y, 0.7, intercept=True), "block_newton")
+        for kind in helpers.KINDS:
+            multinomial.run(helpers.problem(helpers.KINDS[kind](X), y, 0.7, intercept=True), "block_newton")
 
     multinomial.run(helpers.problem(*helpers.sparse_set(50), 0.7))  # what JAX does at its first array
     assert compilations(fits) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", helpers.KINDS)
 def test_a_run_that_was_stopped_goes_on(kind, tmp_path):
     X, y = helpers.sparse_set()
-    problem = helpers.problem(KINDS[kind](X), y, 0.05, intercept=True)
+    problem = helpers.problem(helpers.KINDS[kind](X), y, 0.05, intercept=True)
     hp = multinomial.HParams(1e-8, 100)
     multinomial.run(problem, "block_newton", hp._replace(max_steps=3), checkpoint=tmp_path / "state")
     again = multinomial.run(problem, "block_newton", hp, checkpoint=tmp_path / "state")
@@ -210,8 +133,8 @@ def test_an_intercept_that_is_given_stays_where_none_is_trained(dtype, twins):
     V = np.vstack([rng.normal(size=(40, 5)), b0])
     expected = X.toarray().astype(float) @ V[:-1] + b0
     found = []
-    for kind in KINDS:
-        problem = helpers.problem(KINDS[kind](X), y, 0.3, intercept=False)
+    for kind in helpers.KINDS:
+        problem = helpers.problem(helpers.KINDS[kind](X), y, 0.3, intercept=False)
         with native.twins() if twins else contextlib.nullcontext(), pytest.MonkeyPatch.context() as patch:
             patch.setattr("xmcjax.solvers.multinomial._scores._FEW", 0)
             scores = block_newton.scores_of(problem, precise=True, threads=2)
@@ -239,8 +162,8 @@ def test_rows_without_weight_and_classes_without_rows():
 def test_features_of_any_scale_end_with_a_promise_or_a_word():
     X, y = helpers.sparse_set(dtype=np.float32)
     for scale in (1e-6, 1e-3, 1e3, 1e6):
-        for kind in KINDS:
-            problem = helpers.problem(KINDS[kind](X * np.float32(scale)), y, 1.0, intercept=True)
+        for kind in helpers.KINDS:
+            problem = helpers.problem(helpers.KINDS[kind](X * np.float32(scale)), y, 1.0, intercept=True)
             solution = multinomial.run(problem, "block_newton", multinomial.HParams(1e-4, 300))
             expected = helpers.minimum(X.astype(float) * scale, y, 1.0, intercept=True)
             found = helpers.objective(X.astype(float) * scale, y, solution.W, solution.bias, 1.0)
@@ -260,11 +183,11 @@ def test_other_features_are_refused():
 
 
 @needs_native
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", helpers.KINDS)
 @pytest.mark.parametrize("classes", [5, 70])
 def test_products_do_not_depend_on_the_threads(kind, classes):
     rng = np.random.default_rng(5)
-    scores, *_ = _scores(kind, np.float32, n=2100, classes=classes)
+    scores, *_ = helpers.scores_of(kind, np.float32, n=2100, classes=classes)
     V = rng.normal(size=(41, classes)).astype(np.float32)
     P = rng.dirichlet(np.ones(classes), 2100).astype(np.float32)
     if kind == "dense":
@@ -317,7 +240,7 @@ def test_sparse_features_with_a_small_lambda_begin_with_larger_ones():
 def test_the_gradient_of_small_features_is_no_rounding():
     # ‖∇G(0)‖ is small because the features are, and has to fall to its part all the same
     X, y = helpers.sparse_set(dtype=np.float32)
-    for kind in KINDS.values():
+    for kind in helpers.KINDS.values():
         problem = helpers.problem(kind(X * np.float32(1e-8)), y, 1e-14)
         hp = multinomial.HParams(0.0, 100, gradient_tolerance=1e-2)
         begun = multinomial.run(problem, "block_newton", hp._replace(max_steps=1)).history[0]
@@ -326,21 +249,21 @@ def test_the_gradient_of_small_features_is_no_rounding():
         assert solution.gradient_norm <= 1e-2 * begun.gradient_norm
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", helpers.KINDS)
 @pytest.mark.parametrize("scale", [1e-30, 1e25])
 def test_numbers_that_float32_does_not_have(kind, scale, monkeypatch):
     # where little is to do, float64 is taken anyway
     monkeypatch.setattr("xmcjax.solvers.multinomial._scores._FEW", 0)
     X, y = helpers.sparse_set()
-    plain = multinomial.run(helpers.problem(KINDS[kind](X), y, 1.0), "block_newton")
-    scaled = helpers.problem(KINDS[kind](X * scale), y, scale**2)
+    plain = multinomial.run(helpers.problem(helpers.KINDS[kind](X), y, 1.0), "block_newton")
+    scaled = helpers.problem(helpers.KINDS[kind](X * scale), y, scale**2)
     solution = multinomial.run(scaled, "block_newton", multinomial.HParams(max_steps=30))
     assert solution.status == Status.CONVERGED
     assert solution.history[-1].steps <= plain.history[-1].steps + 5
     assert solution.value == pytest.approx(plain.value, rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", helpers.KINDS)
 def test_a_run_goes_on_in_float64_where_float32_does_not_do(kind, monkeypatch):
     """Of scores of some 1e4 that cancel, float32 leaves nothing that tells the classes apart."""
     monkeypatch.setattr("xmcjax.solvers.multinomial._scores._FEW", 0)
@@ -362,7 +285,7 @@ def test_a_run_goes_on_in_float64_where_float32_does_not_do(kind, monkeypatch):
 
 
 def test_products_in_parts_are_those_in_one(monkeypatch):
-    whole = _scores("dense", np.float64)[0]
+    whole = helpers.scores_of("dense", np.float64)[0]
     assert isinstance(whole, block_newton.DenseScores)
     monkeypatch.setattr("xmcjax.solvers.multinomial._scores._PART", 1)
     rng = np.random.default_rng(1)
@@ -396,104 +319,6 @@ def test_dense_features_for_which_blocks_cost_too_much(dtype, lam, monkeypatch):
     assert solution.status == plain.status == Status.CONVERGED
     assert solution.value == pytest.approx(plain.value, rel=1e-5)
     assert solution.history[-1].inner < 0.7 * plain.history[-1].inner
-
-
-def test_a_basis_has_the_hessian_where_all_rows_have_the_same_probabilities():
-    scores, *_ = _scores("dense", np.float64)
-    p = np.random.default_rng(1).dirichlet(np.ones(7))
-    P = np.tile(p[:, None], (1, scores.n))
-    r = np.random.default_rng(2).normal(size=(7, 41))
-    r -= r.mean(axis=0)
-    basis = kronecker.basis(scores, P)
-    assert basis is not None
-    found = kronecker.kronecker(scores, P, basis, 0.3)
-    assert found is not None
-    z = found(r)
-    hessian = scores.hessian(P)
-    hessian.V[:] = z
-    hessian.product()
-    np.testing.assert_allclose(hessian.out + 0.3 * z, r, atol=1e-8)
-    P[0, 0] = np.nan
-    assert kronecker.basis(scores, P) is None
-    assert kronecker.kronecker(scores, P, basis, 0.3) is None
-
-
-@pytest.mark.parametrize("twins", [False, True])
-def test_a_basis_has_the_diagonal_of_the_hessian(twins):
-    scores, *_ = _scores("dense", np.float64, twins=twins)
-    P = np.ascontiguousarray(np.random.default_rng(1).dirichlet(np.full(7, 0.5), scores.n).T)
-    basis = kronecker.basis(scores, P)
-    assert basis is not None
-    made = kronecker.kronecker(scores, P, basis, 0.3)
-    assert made is not None
-    hessian = scores.hessian(P)
-    for k in (0, 3, 6):
-        for j in (0, 20, 40):
-            hessian.V[:] = np.outer(made._E[:, k], basis.Q[:, j])
-            hessian.product()
-            assert 1 / made._inverse[k, j] == pytest.approx(np.vdot(hessian.V, hessian.out) + 0.3)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("twins", [False, True])
-def test_conjugate_gradients_in_a_basis_are_those_outside(dtype, twins):
-    scores, *_ = _scores("dense", dtype, twins=twins)
-    rng = np.random.default_rng(1)
-    P = np.ascontiguousarray(rng.dirichlet(np.full(7, 0.5), scores.n).T.astype(dtype))
-    right = rng.normal(size=(7, 41)).astype(dtype)
-    right -= right.mean(axis=0)
-    basis = kronecker.basis(scores, P)
-    assert basis is not None
-    made = kronecker.kronecker(scores, P, basis, 0.3)
-    assert made is not None
-    outside = preconditioners.Preconditioner(scores, made)
-    Stop, close = preconditioners.Stop, 2e-3 if dtype == np.float32 else 1e-8
-    for stop in (Stop(1e-2, 0.0), Stop(0.0, np.inf), Stop(-1.0, -1.0, 1e-1, 3e-1)):
-        one, other = (M.solve(P, right.copy(), 0.3, stop, 250) for M in (made, outside))
-        assert one.products == other.products
-        assert one.fall == pytest.approx(other.fall, rel=1e-3)
-        np.testing.assert_allclose(one.x, other.x, rtol=0, atol=close * float(np.max(np.abs(other.x))))
-
-
-@pytest.mark.parametrize("size", [5, 64, 65])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_inverses_of_any_size(size, dtype):
-    rng = np.random.default_rng(0)
-    A = rng.normal(size=(size, 2 * size))
-    A = A @ A.T
-    inverse = preconditioners._inverse(A.copy(), np.dtype(dtype))
-    assert inverse is not None
-    np.testing.assert_allclose(inverse @ A, np.eye(size), atol=1e-8 if dtype == np.float64 else 1e-4)
-    assert preconditioners._inverse(A - 1e3 * size * np.eye(size), np.dtype(dtype)) is None
-
-
-@pytest.mark.parametrize("slopes", [(-1.0, 1.0), (-1.0, 40.0), (-1e-3, 5.0)])
-def test_a_slope_between_two_is_found_about_0(slopes):
-    """Of a cubic with these slopes and curvatures exactly, and never at an end."""
-    low = block_newton._OnALine(0.5, slopes[0], 0.3)
-    high = block_newton._OnALine(2.5, slopes[1], 0.9)
-    t = block_newton._between(low, high)
-    assert 0.5 < t < 2.5
-    u = (t - 0.5) / 2
-    # Hermite's cubic of the slopes
-    slope = (
-        (1 + 2 * u) * (1 - u) ** 2 * low.slope
-        + u * (1 - u) ** 2 * 2 * low.curvature
-        + u * u * (3 - 2 * u) * high.slope
-        + u * u * (u - 1) * 2 * high.curvature
-    )
-    assert abs(slope) <= 1e-4 * slopes[1] or u == pytest.approx(block_newton._EDGE)
-    beyond = block_newton._between(low, block_newton._OnALine(np.inf, np.inf, 0.0))
-    assert 0.5 < beyond <= 1.0
-
-
-def test_diagonals_where_all_classes_are_alike():
-    for twins in (False, True):
-        scores, *_ = _scores("csr", np.float64, twins=twins)
-        P = np.full((scores.n, 7), 1 / 7)
-        one, other = (f(scores, P, 0.3) for f in (preconditioners.diagonal, preconditioners.uniform_diagonal))
-        r = np.random.default_rng(1).normal(size=(41, 7))
-        np.testing.assert_allclose(one(r), other(r), rtol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -71,7 +71,7 @@ from xmcjax.solvers import (
 from xmcjax.solvers.multiclass_dual import _board, _schedule, _wire
 from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
 from xmcjax.solvers.multinomial import _checkpoint as _multinomial_checkpoint
-from xmcjax.solvers.multinomial import _judge, _kronecker, _mesh, _preconditioners
+from xmcjax.solvers.multinomial import _judge, _kronecker, _line_search, _mesh, _preconditioners
 from xmcjax.solvers.multinomial import _run as _multinomial_run
 
 SYSTEMS = _systems.SYSTEMS
@@ -139,3 +139,4 @@ multinomial_run = _multinomial_run
 multinomial_checkpoint = _multinomial_checkpoint
 preconditioners = _preconditioners
 kronecker = _kronecker
+line_search = _line_search

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
 from tests.support.objectives import multinomial as objective
 from tests.support.objectives import multinomial_gradient as gradient
 from tests.support.objectives import multinomial_minimum as minimum
-from xmcjax import linops
+from xmcjax import linops, native
 from xmcjax.solvers import multinomial
+from xmcjax.solvers.multinomial import block_newton
 
-__all__ = ["gradient", "minimum", "objective", "problem", "sparse_set"]
+__all__ = ["KINDS", "gradient", "minimum", "objective", "problem", "scores_of", "sparse_set"]
+
+KINDS = {"dense": lambda X: X.toarray(), "csr": lambda X: X}
 
 
 def sparse_set(n=90, d=40, classes=7, seed=0, dtype=np.float64):
@@ -25,3 +31,15 @@ def sparse_set(n=90, d=40, classes=7, seed=0, dtype=np.float64):
 
 def problem(X, y, lam=1.0, *, backend="auto", **options):
     return multinomial.multinomial_problem(linops.make(X, backend=backend), y, lam, **options)
+
+
+def scores_of(kind, dtype, *, n=700, classes=7, twins=False):
+    """Scores of random features of a kind of `KINDS`, and X in float64, classes and weights of the rows."""
+    X, y = sparse_set(n, 40, classes, dtype=dtype)
+    weight = np.random.default_rng(4).choice([0.0, 0.5, 2.0], n)
+    made = problem(KINDS[kind](X), y, 0.3, intercept=True, weight=weight)
+    with native.twins() if twins else contextlib.nullcontext(), pytest.MonkeyPatch.context() as patch:
+        # in the dtype that is asked for
+        patch.setattr("xmcjax.solvers.multinomial._scores._FEW", 1 << 60)
+        scores = block_newton.scores_of(made, precise=True, threads=2)
+    return scores, X.toarray().astype(np.float64), y, weight

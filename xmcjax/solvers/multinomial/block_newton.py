@@ -26,6 +26,7 @@ from xmcjax._platform import default_platform
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _kronecker, _preconditioners
+from xmcjax.solvers.multinomial._line_search import OnALine, Search
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of
 from xmcjax.solvers.multinomial._state import HParams, State, starting_weights_on_the_host
@@ -38,11 +39,6 @@ MAX_CG = 250
 _PRECISE = 1e-5
 # A step is accepted at this part of the first slope, and of the fall that the slope promises.
 _SLOPE, _ARMIJO = 0.25, 1e-4
-_MOST_TRIALS = 80
-# Trials after which intervals halve in two of them, whatever a cubic says.
-_PATIENCE = 8
-# The root of a cubic is found so exactly, and is so far from the ends of its interval at least.
-_HALVINGS, _EDGE = 20, 0.02
 # Of the norm of the gradient, by a step whose fall is lost in rounding.
 _FALL = 0.9
 # Whole blocks and a basis are made anew where a direction took as many products with the Hessian as they cost
@@ -80,36 +76,6 @@ class RightSide(NamedTuple):
     norm: float  #: ‖∇G‖
     square: float  #: ‖W‖²
     pressed: float  #: rᵀM r for the preconditioner M at hand, nan without one
-
-
-class _OnALine(NamedTuple):
-    """G along a direction."""
-
-    t: float
-    slope: float
-    curvature: float
-
-
-def _between(low: _OnALine, high: _OnALine) -> float:
-    """Where the slope is about 0, that of `low` being below it and that of `high`, where it is finite, above.
-
-    The slope between both is the cubic with their slopes and curvatures; beyond one it is a line, at most as
-    far again.
-    """
-    if not np.isfinite(high.t):
-        further = low.t - low.slope / low.curvature if low.curvature > 0 else np.inf
-        return min(max(further, low.t), 2 * low.t) if further > low.t else 2 * low.t
-    h = high.t - low.t
-    rise = high.slope - low.slope
-    # s(u) = a + b u + c u² + e u³ for t = low + h u
-    a, b = low.slope, h * low.curvature
-    e = b + h * high.curvature - 2 * rise
-    c = rise - b - e
-    under, over = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        u = (under + over) / 2
-        under, over = (u, over) if a + u * (b + u * (c + u * e)) < 0 else (under, u)
-    return low.t + h * min(max(u, _EDGE), 1 - _EDGE)
 
 
 def _quiet() -> np.errstate:
@@ -414,7 +380,7 @@ class Host:
         """The point on the line where the slope of G is small; None where G does not fall.
 
         Where the slope promises less than G is rounded by, it is the whole step, if the gradient falls. Where
-        it leaps, as a few rows of large features make it, it is the length before the leap.
+        it leaps, it is the length before the leap.
         """
         slope = -found.fall
         if not slope < 0:
@@ -430,14 +396,12 @@ class Host:
         if -slope <= rounding:
             whole = self._point_at(point, V, U, scores.along(point.Z, U, 1.0, P))
             return whole if self._right_side(whole, l2).norm <= _FALL * right.norm else None
-        t, low, high = 1.0, _OnALine(0.0, slope, -slope), _OnALine(np.inf, np.inf, 0.0)
-        widths: list[float] = []
-        for trial in range(_MOST_TRIALS):
+        search = Search(slope)
+        while (t := search.t) is not None:
             now = scores.along(point.Z, U, t, P)
             fall = l2 * t * (wd + t / 2 * dd) + now.value - point.now.value
-            here = _OnALine(t, l2 * (wd + t * dd) + now.slope, l2 * dd + now.curvature)
-            # a slope that leaps is small nowhere: at last its lower end will do, where G falls
-            small = abs(here.slope) <= _SLOPE * abs(slope) or trial == _MOST_TRIALS - 1
+            here = OnALine(t, l2 * (wd + t * dd) + now.slope, l2 * dd + now.curvature)
+            small = abs(here.slope) <= _SLOPE * abs(slope) or search.is_last
             if small and fall <= _ARMIJO * t * slope + rounding:
                 if t != 1:
                     V = point.V + t * direction
@@ -445,15 +409,7 @@ class Host:
                 moved = self._point_at(point, V, U, now)
                 self._spare = point.now.P, point.Z
                 return moved
-            low, high = (here, high) if here.slope < 0 else (low, here)
-            t = _between(low, high)
-            widths.append(high.t - low.t)
-            if trial >= _PATIENCE and widths[-1] > widths[-3] / 2:
-                t = (low.t + high.t) / 2
-            if trial == _MOST_TRIALS - 2:
-                t = low.t
-            if t == 0 or high.t < np.finfo(np.float32).eps ** 2:
-                break
+            search.go_on(here)
         return None
 
     def _whole_step(self, point: Point, direction: np.ndarray) -> tuple[np.ndarray, float, float]:

@@ -1,0 +1,151 @@
+"""Approximate inverses of the Hessian: native ones beside NumPy's, and what they are exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support import multinomial as helpers
+from tests.support.internals import kronecker, preconditioners
+from tests.support.problems import needs_native
+
+
+def _made(scores, P):
+    """The preconditioner of a kind of features."""
+    if scores.axis == 1:
+        return preconditioners.diagonal(scores, P, 0.3)
+    return preconditioners.blocks(scores, P, 0.3, preconditioners.gram(scores))
+
+
+@needs_native
+@pytest.mark.parametrize("kind", helpers.KINDS)
+@pytest.mark.parametrize("classes", [2, 7, 8, 20, 33, 70])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_native_conjugate_gradients_are_those_of_numpy(kind, dtype, classes):
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(np.ones(classes), 700).astype(dtype)
+    right = rng.normal(size=(41, classes)).astype(dtype)
+    right -= right.mean(axis=1, keepdims=True)
+    Stop, close = preconditioners.Stop, 1e-3 if dtype == np.float32 else 1e-7
+    for stop in (Stop(1e-4, 0.0), Stop(0.0, np.inf), Stop(-1.0, -1.0, 1e-2, 1e-1), Stop(0.5, 1e9)):
+        found, residuals = [], []
+        for twins in (False, True):
+            scores, *_ = helpers.scores_of(kind, dtype, classes=classes, twins=twins)
+            turned = (lambda a: a.T) if scores.axis == 0 else (lambda a: a)
+            at, r = (np.array(turned(a), order="C") for a in (P, right))
+            direction = _made(scores, at).solve(at, r, 0.3, stop, 250)
+            found.append((direction.products, direction.fall, turned(direction.x)))
+            residuals.append(r)
+        (products, *one), (expected, *other) = found
+        assert abs(products - expected) <= (0 if dtype == np.float64 else 2)
+        if products == expected:
+            # the last steps of float32 are of rounding
+            apart = 2e-2 if dtype == np.float32 else 1e-5
+            np.testing.assert_allclose(*residuals, rtol=0, atol=apart * float(np.max(np.abs(right))))
+            for a, b in zip(one, other, strict=True):
+                np.testing.assert_allclose(a, b, rtol=close, atol=close * float(np.max(np.abs(b))))
+        assert one[0] == pytest.approx(float(np.vdot(right, one[1])), rel=1e-3)
+        np.testing.assert_allclose(one[1].mean(axis=1), 0, atol=1e-5)
+        if stop.weights > 0:
+            assert np.vdot(residuals[0], residuals[0]) <= 0.02
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [130, 3000])
+def test_native_blocks_are_those_of_numpy(dtype, n):
+    """With all rows and with a part of them; classes without probability have λ alone."""
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(np.full(6, 0.3), n).astype(dtype)
+    P[:, 5] = 0
+    found = []
+    for twins in (False, True):
+        scores, *_ = helpers.scores_of("dense", dtype, n=n, classes=6, twins=twins)
+        at = np.ascontiguousarray(P.T)
+        found.append(preconditioners.blocks(scores, at, 0.3, preconditioners.gram(scores)))
+    r = rng.normal(size=(6, 41)).astype(dtype)
+    r[:, 40] = 0
+    one, other = (M(r) for M in found)
+    # which rows are the largest is found out by a sample, for which rounding matters
+    np.testing.assert_allclose(one, other, rtol=2e-2, atol=2e-3)
+    worse = np.full((6, n), np.nan, dtype)
+    scores, *_ = helpers.scores_of("dense", dtype, n=n, classes=6)
+    assert not isinstance(preconditioners.blocks(scores, worse, 0.3, np.eye(41)), preconditioners.Blocks)
+
+
+def test_a_basis_has_the_hessian_where_all_rows_have_the_same_probabilities():
+    scores, *_ = helpers.scores_of("dense", np.float64)
+    p = np.random.default_rng(1).dirichlet(np.ones(7))
+    P = np.tile(p[:, None], (1, scores.n))
+    r = np.random.default_rng(2).normal(size=(7, 41))
+    r -= r.mean(axis=0)
+    basis = kronecker.basis(scores, P)
+    assert basis is not None
+    found = kronecker.kronecker(scores, P, basis, 0.3)
+    assert found is not None
+    z = found(r)
+    hessian = scores.hessian(P)
+    hessian.V[:] = z
+    hessian.product()
+    np.testing.assert_allclose(hessian.out + 0.3 * z, r, atol=1e-8)
+    P[0, 0] = np.nan
+    assert kronecker.basis(scores, P) is None
+    assert kronecker.kronecker(scores, P, basis, 0.3) is None
+
+
+@pytest.mark.parametrize("twins", [False, True])
+def test_a_basis_has_the_diagonal_of_the_hessian(twins):
+    scores, *_ = helpers.scores_of("dense", np.float64, twins=twins)
+    P = np.ascontiguousarray(np.random.default_rng(1).dirichlet(np.full(7, 0.5), scores.n).T)
+    basis = kronecker.basis(scores, P)
+    assert basis is not None
+    made = kronecker.kronecker(scores, P, basis, 0.3)
+    assert made is not None
+    hessian = scores.hessian(P)
+    for k in (0, 3, 6):
+        for j in (0, 20, 40):
+            hessian.V[:] = np.outer(made._E[:, k], basis.Q[:, j])
+            hessian.product()
+            assert 1 / made._inverse[k, j] == pytest.approx(np.vdot(hessian.V, hessian.out) + 0.3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("twins", [False, True])
+def test_conjugate_gradients_in_a_basis_are_those_outside(dtype, twins):
+    scores, *_ = helpers.scores_of("dense", dtype, twins=twins)
+    rng = np.random.default_rng(1)
+    P = np.ascontiguousarray(rng.dirichlet(np.full(7, 0.5), scores.n).T.astype(dtype))
+    right = rng.normal(size=(7, 41)).astype(dtype)
+    right -= right.mean(axis=0)
+    basis = kronecker.basis(scores, P)
+    assert basis is not None
+    made = kronecker.kronecker(scores, P, basis, 0.3)
+    assert made is not None
+    outside = preconditioners.Preconditioner(scores, made)
+    Stop, close = preconditioners.Stop, 2e-3 if dtype == np.float32 else 1e-8
+    for stop in (Stop(1e-2, 0.0), Stop(0.0, np.inf), Stop(-1.0, -1.0, 1e-1, 3e-1)):
+        one, other = (M.solve(P, right.copy(), 0.3, stop, 250) for M in (made, outside))
+        assert one.products == other.products
+        assert one.fall == pytest.approx(other.fall, rel=1e-3)
+        np.testing.assert_allclose(one.x, other.x, rtol=0, atol=close * float(np.max(np.abs(other.x))))
+
+
+@pytest.mark.parametrize("size", [5, 64, 65])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_inverses_of_any_size(size, dtype):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(size, 2 * size))
+    A = A @ A.T
+    inverse = preconditioners._inverse(A.copy(), np.dtype(dtype))
+    assert inverse is not None
+    np.testing.assert_allclose(inverse @ A, np.eye(size), atol=1e-8 if dtype == np.float64 else 1e-4)
+    assert preconditioners._inverse(A - 1e3 * size * np.eye(size), np.dtype(dtype)) is None
+
+
+def test_diagonals_where_all_classes_are_alike():
+    for twins in (False, True):
+        scores, *_ = helpers.scores_of("csr", np.float64, twins=twins)
+        P = np.full((scores.n, 7), 1 / 7)
+        one, other = (f(scores, P, 0.3) for f in (preconditioners.diagonal, preconditioners.uniform_diagonal))
+        r = np.random.default_rng(1).normal(size=(41, 7))
+        np.testing.assert_allclose(one(r), other(r), rtol=1e-10)
