@@ -92,8 +92,13 @@ def newton_step(problem: KernelProblem, hp: HParams, state: State) -> State:
         rows = problem.weight * (likelihood.losses(u + t * along) - losses)
         return jnp.sum(rows, axis=0) + t * first + t * t / 2 * second
 
-    rounding = 4 * jnp.finfo(u.dtype).eps * (jnp.abs(state.value) + jnp.sum(jnp.abs(alpha * u), axis=(0, 1)))
-    t, failed = backtrack(change, slope, rounding, moving, armijo=hp.armijo, max_backtracks=hp.max_backtracks)
+    eps = 4 * jnp.finfo(u.dtype).eps
+    rounding = eps * (jnp.abs(state.value) + jnp.sum(jnp.abs(alpha * u), axis=(0, 1)))
+    # a loss is a difference of two numbers as large as u is, however small it is itself: a fall below the
+    # rounding of heavy rows is not to be told from none, and the whole direction is taken
+    of_losses = eps * jnp.sum(problem.weight * jnp.max(jnp.abs(u), axis=1), axis=0)
+    slack = jnp.where(-slope <= of_losses, jnp.maximum(rounding, of_losses), rounding)
+    t, failed = backtrack(change, slope, slack, moving, armijo=hp.armijo, max_backtracks=hp.max_backtracks)
     # below the rounding of Φ a step can only be judged by the residual, of u made in the same way
     worse = ~state.fresh & (residual >= state.residual)
     failed = failed | (moving & (-slope <= rounding) & worse)
