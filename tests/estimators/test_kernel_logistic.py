@@ -300,6 +300,32 @@ def test_heavy_rows_beside_light_ones(n_classes):
     assert (model.predict(X) == 0).mean() > 0.9
 
 
+@pytest.mark.parametrize("n_classes", [3, 35])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_features_that_are_not_scaled_do_not_need_float64(n_classes, form):
+    # K̃α has no digits in single precision: predictions of such a fit were wrong altogether
+    rng = np.random.default_rng(0)
+    y = np.arange(140) % n_classes
+    X = (rng.normal(size=(n_classes, 4))[y] + rng.normal(size=(140, 4))).astype(np.float32)
+    for size in (0.1, 100.0):
+        model = KernelLogisticClassifier("linear").fit(form(size * X), y)
+        exact = KernelLogisticClassifier("linear", v=10.0 * size**2).fit(X.astype(np.float64), y)
+        np.testing.assert_allclose(model.predict_proba(form(size * X)), exact.predict_proba(X), atol=2e-3)
+        np.testing.assert_allclose(model.objective_, exact.objective_, rtol=1e-4)
+        assert model.dual_coef_.dtype == (np.float32 if size < 1 else np.float64)
+
+
+@pytest.mark.filterwarnings("ignore:not converged:sklearn.exceptions.ConvergenceWarning")  # to the tolerance
+@pytest.mark.parametrize("seed", [1, 2])
+def test_many_classes_and_features_that_are_not_scaled(seed):
+    # products of directions are in single precision where it has digits: else u drifted away from K̃α
+    rng = np.random.default_rng(seed)
+    y = np.arange(140) % 35
+    X = rng.normal(size=(35, 4))[y] + rng.normal(size=(140, 4))
+    found = [KernelLogisticClassifier("linear").fit(size * X, y).objective_ for size in (1e2, 1e3, 1e4, 1e5)]
+    np.testing.assert_allclose(found[1:], found[0], rtol=1e-4)
+
+
 @pytest.mark.parametrize(("kernel", "dtype"), [("rbf", np.float32), ("linear", np.float64)])
 @pytest.mark.parametrize("options", [{}, dict(memory=0), dict(rank=20, approximation="nystrom")])
 def test_a_column_of_years_leaves_digits_to_the_others(kernel, dtype, options):

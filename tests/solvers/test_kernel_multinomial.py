@@ -125,6 +125,24 @@ def test_starts_and_limits():
     np.testing.assert_allclose(short.alpha, state.alpha, atol=1e-8)
 
 
+def test_the_end_of_a_run_has_the_objective_of_its_alpha():
+    with jax.enable_x64(True):
+        X = jnp.asarray(np.random.default_rng(0).normal(size=(40, 3)))
+        products = kernels.class_kernels(kernels.gram(kernels.Linear(), kernels.points(X)), 2.0, 1.0, 3)
+        problem = kernel_multinomial.kernel_problem(products, np.arange(40) % 3)
+        begin = kernel_multinomial.init(problem)
+        few = kernel_multinomial.HParams(max_steps=3, max_cg=2)
+        drifted = kernel_multinomial.run(problem, few, begin)
+        # what was added up is off, as where products are rounded too much
+        drifted = drifted._replace(u=drifted.u + 0.1, value=drifted.value - 1, status=begin.status)
+        end = kernel_multinomial.run_to_excess(problem, few, drifted, 1e-4)
+        u = problem.kernel.matmat(end.alpha)
+        assert end.status[0] == Status.MAX_STEPS
+        np.testing.assert_allclose(end.u, u, atol=1e-12)
+        value = problem.likelihood.losses(u).sum() + (end.alpha * u).sum() / 2
+        np.testing.assert_allclose(end.value, [value])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_probabilities_that_vanish(dtype):
     # every row an outlier, with log π far below what exp holds; two equal rows of different classes

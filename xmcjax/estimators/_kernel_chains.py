@@ -18,7 +18,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import number, whole_number
 from xmcjax._options import Real
 from xmcjax.estimators._inputs import checked_data, checked_features
-from xmcjax.estimators._kernel_parts import base_kernel, points_of, remedy
+from xmcjax.estimators._kernel_parts import base_kernel, remedy
 from xmcjax.estimators._kernel_scores import kernel_scores
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
@@ -62,7 +62,8 @@ class KernelChainClassifier(BaseEstimator):
         status_: how the last fit of the functions ended, of :class:`xmcjax.solvers.Status`.
         n_features_in_: d.
 
-    X of float64 is solved in float64, without a change to JAX's settings. Sequences of different lengths are
+    X of float64 is solved in float64, without a change to JAX's settings, and X of float32 in float32 unless
+    the rounding of K̃α, about 10⁻⁷ √n K̃_ii of n positions, is above 2·10⁻⁴. Sequences of different lengths are
     filled up to the longest one in the recursions.
 
     References:
@@ -121,6 +122,7 @@ class KernelChainClassifier(BaseEstimator):
         """
         import jax
 
+        from xmcjax.estimators._kernel_precision import points_in_precision
         from xmcjax.kernels import class_kernels, gram
         from xmcjax.lanes import precision
         from xmcjax.linops import check_features
@@ -137,12 +139,13 @@ class KernelChainClassifier(BaseEstimator):
         X, y = checked_data(self, X, _joined_labels(y, lengths))
         check_features(X)
         self.classes_, numbers = class_numbers(y, None)
-        C, floor = len(self.classes_), 100 * float(np.finfo(X.dtype).eps)
+        given = (X, None, self.kernel, self.w)
+        points, scale, dtype = points_in_precision(*given, v=self.v, sigma2=self.sigma2)
+        C, floor = len(self.classes_), 100 * float(np.finfo(dtype).eps)
         limits = HParams(
             tolerance=max(tol, floor), max_steps=max_iter, max_cg=whole_number("max_cg", self.max_cg, 1)
         )
-        with precision(X.dtype):
-            points, scale = points_of(X, None, self.kernel, self.w)
+        with precision(dtype):
             matrices = gram(
                 base_kernel(self.kernel, self.w, scale), points, memory=number("memory", self.memory)
             )

@@ -10,38 +10,33 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
-from xmcjax._arguments import flag, name_of, number, whole_number
-from xmcjax._hierarchy import Hierarchy
+from xmcjax._arguments import number, whole_number
 from xmcjax._options import SHARED, Real
-from xmcjax.estimators._inputs import checked_data, checked_features, checked_truth
+from xmcjax.estimators._inputs import checked_features, checked_truth
 from xmcjax.estimators._kernel_parts import (
     CvGradient,
     Training,
     approximated,
-    base_kernel,
     by_group,
     computing,
     folds_of,
     groups,
-    labelled,
     least_expected_loss,
     matrix_bytes,
     ordered,
-    points_of,
     remedy,
     target_of,
     warn_of_unconverged,
 )
 from xmcjax.estimators._kernel_scores import kernel_scores
+from xmcjax.estimators._kernel_training import base_of, training
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._storable import Storable
 from xmcjax.estimators._stored import applied
 from xmcjax.estimators._watch import Watch
-from xmcjax.estimators._weights import row_weights
 
 # Times tol: how far the objective may be above its minimum, relative, where the kernel is large.
 _EXCESS = 10
@@ -105,7 +100,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         search_: of :meth:`tune`, the way to the hyperparameters. criterion_: Ψ at its end.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
-    X of float64 is solved in float64, without a change to JAX's settings.
+    X of float64 is solved in float64, without a change to JAX's settings, and X of float32 in float32. Where
+    the rounding of K̃α, about 10⁻⁷ √n max_i s_i K̃_ii, is above 2·10⁻⁴, :meth:`fit` takes float64 for it,
+    because it would not converge; :meth:`tune` stays in the precision of X.
 
     References:
         Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006.
@@ -188,10 +185,10 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         Warns:
             ConvergenceWarning: fitting ended before `tol` was reached, and the remedy.
         """
-        data, dtype = self._training(X, y, sample_weight)
+        data, dtype = training(self, X, y, sample_weight, widen=True)
         with computing(dtype):
             v = ordered(self.v, data.tree)
-            model, h = self._family(data, np.arange(self._functions(data)), v, self._base(data))
+            model, h = self._family(data, np.arange(self._functions(data)), v, base_of(self, data))
             self._fit(data, model, h)
         return self
 
@@ -245,11 +242,11 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         if unknown or not free:
             raise ValueError(f"free: expected some of {', '.join(names)}, got {tuple(free)!r}")
         max_iter = whole_number("max_iter", max_iter, 1)
-        data, dtype = self._training(X, y, sample_weight)
+        data, dtype = training(self, X, y, sample_weight, widen=False)
         folds = folds_of(folds, data, self.random_state)
         group = groups(share, data.tree, self._functions(data))
         with computing(dtype):
-            base = by_group(self._base(data), group)
+            base = by_group(base_of(self, data), group)
             model, h = self._family(data, group, by_group(ordered(self.v, data.tree), group), base)
             objective = CvObjective(
                 model,
@@ -290,10 +287,10 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         from xmcjax.kernels import Kernel
         from xmcjax.solvers.kernel_multinomial import CvObjective
 
-        data, dtype = self._training(X, y, sample_weight)
+        data, dtype = training(self, X, y, sample_weight, widen=False)
         folds = folds_of(folds, data, self.random_state)
         with computing(dtype):
-            base = self._base(data)
+            base = base_of(self, data)
             v = ordered(self.v, data.tree)
             model, h = self._family(data, np.arange(self._functions(data)), v, base)
             free = ("v", "kernel", "sigma2") if h.sigma2 > 0 else ("v", "kernel")
@@ -390,26 +387,6 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         """
         return super().score(X, checked_truth(y, None), sample_weight)
 
-    def _training(self, X, y, sample_weight) -> tuple[Training, Any]:
-        from xmcjax.lanes import check_sample_weight, precision
-        from xmcjax.linops import check_features
-        from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
-
-        name_of("likelihood", self.likelihood, LIKELIHOODS)
-        name_of("approximation", self.approximation, ("cholesky", "nystrom", "fourier"))
-        flag("inner_labels", self.inner_labels)
-        check_random_state(self.random_state)
-        tree = None if self.hierarchy is None else Hierarchy.from_edges(self.hierarchy)
-        X, y = checked_data(self, X, y)
-        check_features(X)
-        weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
-        classes, numbers, allowed = labelled(y, weight, tree, self.inner_labels, self.likelihood)
-        with precision(X.dtype):  # weights of classes are those of losses, and leave the kernel
-            points, scale = points_of(X, weight, self.kernel, self.w)
-        # of the labels, of which those at inner nodes are no classes
-        weight = row_weights(self.class_weight, *np.unique(np.ravel(y), return_inverse=True), weight)
-        return Training(points, numbers, allowed, classes, tree, weight, scale), X.dtype
-
     def _functions(self, data: Training) -> int:
         if self.loadings is not None:
             loadings = _sparse.numbers(self.loadings, "loadings")
@@ -417,9 +394,6 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
                 raise ValueError(f"loadings: expected a matrix [C, p], got shape {list(loadings.shape)}")
             return loadings.shape[1]
         return len(data.classes) if data.tree is None else data.tree.n_nodes
-
-    def _base(self, data: Training):
-        return ordered(base_kernel(self.kernel, self.w, data.scale), data.tree)
 
     def _family(self, data: Training, group: np.ndarray, v, base):
         """(KernelModel, its hyperparameters)."""
@@ -467,24 +441,28 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         run = problem, limits, begun, _EXCESS * limits.tolerance
         with watch:
             state = kernel_multinomial.run_to_excess(*run, watch.observer(watch.kernel))
-        self.status_ = Status(int(state.status[0]))
+        status, value, residual, steps, cg_steps = (
+            np.asarray(of_lanes)[0].item()
+            for of_lanes in (state.status, state.value, state.residual, state.steps, state.cg_steps)
+        )
+        self.status_ = Status(status)
         if self.status_ == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[self.status_]}")
         # prediction needs no matrix of the training points; host arrays keep their precision when stored
         kernel = dataclasses.replace(kernel, gram=kernel.gram.for_prediction())
         self._kernels = jax.tree.map(np.asarray, kernel)
         self._tree, self.classes_ = data.tree, data.classes
-        self.dual_coef_ = np.asarray(state.alpha[..., 0])
+        self.dual_coef_ = np.asarray(state.alpha)[..., 0]
         by_number = np.arange(len(kernel.v)) if data.tree is None else np.argsort(data.tree.nodes)
         self.v_, self.sigma2_ = np.asarray(kernel.v)[by_number], float(h.sigma2)
         self.loadings_ = None if h.loadings is None else np.asarray(h.loadings)
         self.kernel_ = jax.tree.map(np.asarray, kernel.gram.kernel)
-        self.objective_, self.n_iter_ = float(state.value[0]), max(int(state.steps[0]), 1)
-        self.n_cg_, self.reason_ = int(state.cg_steps[0]), said_of_device(problem.reason)
+        self.objective_, self.n_iter_, self.n_cg_ = value, max(steps, 1), cg_steps
+        self.reason_ = said_of_device(problem.reason)
         watch.end(self.reason_, Newton_steps=self.n_iter_, objective=self.objective_)
         if self.status_ != Status.CONVERGED:
             warnings.warn(
-                f"not converged ({self.status_.name}, residual {float(state.residual[0]):.3g}): "
+                f"not converged ({self.status_.name}, residual {residual:.3g}): "
                 + remedy(self.dual_coef_.dtype),
                 ConvergenceWarning,
                 stacklevel=4,  # the caller of a decorated method

@@ -84,7 +84,7 @@ def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
     if size == 0:
         return 1.0
     # about the mean, because a difference of squares has no digits left where that is large
-    squares = about = 0.0
+    about = 0.0
     if sp.issparse(X):
         X = _sparse.canonical_csr(X)
         x, of_row = X.data.astype(np.float64) / size, np.repeat(share, np.diff(X.indptr))
@@ -97,11 +97,12 @@ def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
     else:
         mean, rows, rounding = share @ X / size, max(1, _NUMBERS // X.shape[1]), np.zeros(X.shape[1])
         for i in range(0, X.shape[0], rows):
-            x, of_row = X[i : i + rows].astype(np.float64) / size, share[i : i + rows]
-            rest = x - mean
-            squares += of_row @ np.sum(x**2, axis=1)
-            about += of_row @ np.sum(rest**2, axis=1)
+            rest, of_row = X[i : i + rows].astype(np.float64), share[i : i + rows]
+            rest /= size
+            rest -= mean
+            about += of_row @ np.einsum("ij,ij->i", rest, rest)
             rounding += of_row @ rest
+        squares = about + mean @ mean
     about -= rounding @ rounding  # of the mean
     if not about > (16 * np.finfo(X.dtype).eps) ** 2 * squares:
         return 1.0

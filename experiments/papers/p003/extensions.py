@@ -145,7 +145,8 @@ def of_labels(method: str, split: int, options: Options) -> dict:
             rows = known == y if method == "without them" else np.full(len(y), True)
             labels = known if method.startswith("direct") else y
             if method.endswith("tuned"):
-                model.tune(X, labels, 5, free=("v",), max_iter=options.max_iter)
+                folds = np.random.default_rng(split).permutation(len(y)) % 5
+                model.tune(X, labels, folds, free=("v",), max_iter=options.max_iter)
             else:
                 model.fit(X[rows], labels[rows])
             objective, predicted = model.objective_, model.predict(X_test)

@@ -36,6 +36,8 @@ from xmcjax.solvers.kernel_multinomial._partial_labels import PartialLabels
 _MANY_CLASSES = 30
 # Sizes of products for which single precision has its full digits.
 _SINGLE_RANGE = 1e-25, 1e30
+# Of u: by how much products in single precision may be rounded, as u adds them up until it is multiplied out.
+_SINGLE_ROUNDING = 10
 # From targets y to a likelihood.
 LIKELIHOODS = {"softmax": Softmax, "one_vs_rest": OneVsRest}
 
@@ -102,9 +104,10 @@ class KernelProblem:
         if self.kernel.dtype != jnp.float64 or self.exact or not stored:
             return self
         # K̃x is no larger than this, and its numbers that count are not much smaller
-        kernel, size = _single(self.kernel, self.weight)
+        kernel, size, rounding = _single(self)
         low, high = _SINGLE_RANGE
-        return dataclasses.replace(self, single=kernel) if low < float(size) < high else self
+        held = low < float(size) < high and float(rounding) < _SINGLE_ROUNDING
+        return dataclasses.replace(self, single=kernel) if held else self
 
     def matrices_only(self) -> KernelProblem:
         """Without the points where their matrices are stored: all that a fit needs."""
@@ -113,8 +116,12 @@ class KernelProblem:
 
 
 @jax.jit
-def _single(kernel: ClassKernels, weight: jax.Array) -> tuple[ClassKernels, jax.Array]:
-    """(K̃ in single precision, a bound of K̃x in terms of the largest numbers of its parts)."""
+def _single(problem: KernelProblem) -> tuple[ClassKernels, jax.Array, jax.Array]:
+    """(K̃ in single precision, a bound of K̃x in terms of the largest numbers of its parts, what rounds K̃r).
+
+    r is the residual at α = 0.
+    """
+    kernel, likelihood = problem.kernel, problem.likelihood
 
     def largest(tree):
         real = [a for a in jax.tree.leaves(tree) if jnp.issubdtype(a.dtype, jnp.inexact)]
@@ -124,8 +131,12 @@ def _single(kernel: ClassKernels, weight: jax.Array) -> tuple[ClassKernels, jax.
         return a.astype(jnp.float32) if jnp.issubdtype(a.dtype, jnp.inexact) else a
 
     base = jnp.maximum(largest(kernel.gram), 1)
-    size = base * base * jnp.maximum(jnp.max(kernel.v), kernel.sigma2) * jnp.max(weight)
-    return jax.tree.map(narrow, kernel), size * kernel.n * kernel.n_functions
+    size = base * base * jnp.maximum(jnp.max(kernel.v), kernel.sigma2) * jnp.max(problem.weight)
+    single = jax.tree.map(narrow, kernel)
+    zero = jnp.zeros((*likelihood.shape[:2], problem.weight.shape[1]), kernel.dtype)
+    r = problem.weight[:, None] * likelihood.slope(zero, likelihood.probabilities(zero))
+    rounding = jnp.max(jnp.abs(kernel.matmat(r) - single.matmat(narrow(r)).astype(r.dtype)), initial=0)
+    return single, size * kernel.n * kernel.n_functions, rounding
 
 
 def without_lone_axis(function):

@@ -1,0 +1,59 @@
+"""Checked training data of :class:`KernelLogisticClassifier`, in the precision that a fit needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from xmcjax._arguments import flag, name_of
+from xmcjax._hierarchy import Hierarchy
+from xmcjax.estimators._inputs import checked_data
+from xmcjax.estimators._kernel_parts import Training, base_kernel, labelled, ordered, points_of
+from xmcjax.estimators._weights import row_weights
+
+
+def training(model: Any, X, y, sample_weight, *, widen: bool) -> tuple[Training, Any]:
+    """The data, and their dtype: that of X, with `widen` float64 where K̃α is rounded too much in float32.
+
+    Raises:
+        TypeError, ValueError: as ``fit`` of the model does.
+    """
+    from xmcjax.estimators._kernel_precision import points_in_precision
+    from xmcjax.lanes import check_sample_weight, precision
+    from xmcjax.linops import check_features
+    from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
+
+    name_of("likelihood", model.likelihood, LIKELIHOODS)
+    name_of("approximation", model.approximation, ("cholesky", "nystrom", "fourier"))
+    flag("inner_labels", model.inner_labels)
+    check_random_state(model.random_state)
+    tree = None if model.hierarchy is None else Hierarchy.from_edges(model.hierarchy)
+    X, y = checked_data(model, X, y)
+    check_features(X)
+    weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
+    classes, numbers, allowed = labelled(y, weight, tree, model.inner_labels, model.likelihood)
+    # of the labels, of which those at inner nodes are no classes
+    weights = row_weights(model.class_weight, *np.unique(np.ravel(y), return_inverse=True), weight)
+
+    given = (X, weight, model.kernel, model.w)  # weights of classes are those of losses, and leave the kernel
+    if widen:
+        points, scale, dtype = points_in_precision(
+            *given,
+            v=model.v,
+            sigma2=model.sigma2,
+            weight=weights,
+            depth=1 if tree is None else int(tree.depth.max()),
+            loadings=model.loadings,
+        )
+    else:
+        dtype = X.dtype
+        with precision(dtype):
+            points, scale = points_of(*given)
+    return Training(points, numbers, allowed, classes, tree, weights, scale), dtype
+
+
+def base_of(model: Any, data: Training):
+    """The base kernels, whose hyperparameters stand in the order of the tree."""
+    return ordered(base_kernel(model.kernel, model.w, data.scale), data.tree)
