@@ -26,13 +26,20 @@ _COMPILING = {f"jax._src.{name}" for name in ("interpreters.partial_eval", "inte
 _SIGNALS = sorted(signal.valid_signals() - {getattr(signal, n, None) for n in ("SIGKILL", "SIGSTOP")})
 
 
-def awaited(function: Callable, *args: Any, look: Callable[[], None] | None = None, **options: Any) -> Any:
+def awaited(
+    function: Callable,
+    *args: Any,
+    look: Callable[[], None] | None = None,
+    brief: bool = False,
+    **options: Any,
+) -> Any:
     """What a jitted function returns, when it is there; while it is computed, signals are heeded.
 
     Args:
         function, args, options: the call.
         look: called again and again while the result is not there, also in other threads than the main one;
             what it raises ends the wait.
+        brief: whether the result will be there in no time, so that signals can wait for it.
 
     Where a signal handler raises, native kernels that XLA is running are ended; what XLA compiled itself
     goes on to its end in the background, for which nobody waits. Within another function that JAX traces, and
@@ -56,7 +63,8 @@ def awaited(function: Callable, *args: Any, look: Callable[[], None] | None = No
                 out = function(*args, **options)
         finally:
             dispatch.deliver()
-        _wait(_arrays(out), look=look)
+        if not brief:
+            _wait(_arrays(out), look=look)
         # where the computation failed this raises
         jax.block_until_ready([a for a in _arrays(out) if not a.is_deleted()])
         return out

@@ -6,20 +6,25 @@ LAPACK, which nothing can end, run in a thread of their own.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 from jax.core import Tracer
 
 from xmcjax._device_memory import check_program
 from xmcjax.native import awaited
 
-# Seconds below which the next call makes twice as many iterations.
-_SHORT = 0.25
+# Seconds that a call may take; below them the next one makes as many iterations as fit in, at least twice and at
+# most eight times as many as the last one, because later ones may take longer.
+_SHORT, _GROWTH = 0.25, (2, 8)
 ALL = 2**31 - 1
+# Seconds up to which a call is waited for without a look at signals: some 40 looks cost a tenth of it.
+_BRIEF = 0.1
 # Seconds from one look at signals to the next.
 _LOOK = 0.05
 
@@ -40,17 +45,21 @@ class Calls:
 
     def __init__(self, advance: Callable[..., Any], problem: Any, hp: Any, most: int = 1 << 20):
         self._advance, self._given, self._most, self._count = advance, (problem, hp), most, 1
-        self._checked = False
+        self._checked, self._expected = False, math.inf
 
     def __call__(self, state: Any) -> Any:
         """The state after some iterations."""
         if not self._checked:
             check_program("an iteration", self._advance, *self._given, state, self._count)
             self._checked = True
-        begin = time.perf_counter()
-        state = awaited(self._advance, *self._given, state, self._count)
-        if time.perf_counter() - begin < _SHORT:
-            self._count = min(2 * self._count, self._most)
+        begin, brief = time.perf_counter(), self._expected < _BRIEF
+        state = awaited(self._advance, *self._given, state, self._count, brief=brief)
+        seconds = max(time.perf_counter() - begin, 1e-6)
+        if seconds < _SHORT:
+            more = min(int(np.clip(_SHORT / seconds, *_GROWTH)) * self._count, self._most)
+            self._expected, self._count = seconds * more / self._count, more
+        else:
+            self._expected = seconds
         return state
 
 
