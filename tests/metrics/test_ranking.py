@@ -218,6 +218,15 @@ def test_large_label_numbers_need_no_dense_matrix():
     assert metrics.precision_at_k(Y, scores, 1) == 1.0
 
 
+def test_class_numbers_may_be_hashes():
+    # (row, number) has no place in 64 bits
+    y = np.array([2**62 + 5, 3, 2**62 + 1, 2**63 - 1, 0])
+    assert metrics.precision_at_k(y, y[:, None], 1) == 1.0
+    assert metrics.precision_at_k(y, y[::-1, None], 1) == pytest.approx(1 / 5)
+    assert metrics.ndcg_at_k(y, np.stack([y[::-1] // 2, y], axis=1), 2) == pytest.approx(1 / np.log2(3))
+    assert metrics.topk_accuracy(np.zeros(5, int), y[:, None], 1) == pytest.approx(1 / 5)
+
+
 def test_dense_blocks_agree_with_one_block(monkeypatch):
     Y, scores = random_problem(11, ties=True)
     whole = metrics.ndcg_at_k(Y, scores, 4)
@@ -251,6 +260,14 @@ TRUE = np.array([[1, 0, 0], [0, 1, 1]])
         (np.array(["a", "b"]), SCORES, 1, TypeError, "expected class numbers"),
         (np.array([0, -1]), SCORES, 1, ValueError, "expected class numbers from 0, found -1"),
         (np.array([0, 3]), SCORES, 1, ValueError, "expected class numbers below 3"),
+        (
+            np.array([0, 2**63], np.uint64),
+            SCORES,
+            1,
+            ValueError,
+            r"Y_true: .* below 2\^63, found 9223372036854775808",
+        ),
+        (TRUE, np.array([[2**63], [0]], np.uint64), 1, ValueError, r"predictions: .* below 2\^63, found 922"),
         (np.zeros((0, 3)), np.zeros((0, 3)), 1, ValueError, "at least one row"),
         (np.zeros((1, 2, 3)), SCORES, 1, ValueError, "found 3 dimension"),
     ],

@@ -55,6 +55,15 @@ def test_classes_and_label_numbers():
     assert metrics.by_frequency(y, top, 1, frequencies=[1, 2, 3], edges=[2]).recall.tolist() == [1.0, 0.0]
 
 
+def test_class_numbers_may_be_hashes():
+    y = np.array([2**62 + 5, 3, 2**62 + 5, 2**60])
+    top = np.stack([y, np.array([1, 2, 3, 2**61])], axis=1)
+    assert metrics.coverage_at_k(y, top, 1) == metrics.micro_f1_at_k(y, top, 1) == 1.0
+    assert metrics.micro_f1_at_k(y, top, 2) == pytest.approx(2 * 4 / (8 + 4))
+    # F1 of the three that occur is 1, 2/3 and 1; of three others it is 0
+    assert metrics.macro_f1_at_k(y, top, 2) == pytest.approx((1 + 2 / 3 + 1) / 6)
+
+
 def test_without_any_label():
     Y, top = sp.csr_array((2, 3)), np.full((2, 1), -1)
     for metric in (metrics.recall_at_k, metrics.coverage_at_k, metrics.micro_f1_at_k, metrics.macro_f1_at_k):

@@ -110,6 +110,16 @@ def test_whole_numbers_are_scores_like_others(dtype, form):
     np.testing.assert_array_equal(f1_thresholds(Y.astype(int), form(Z)), expected)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, ">f4"])
+def test_halves_and_the_byte_order_of_another_machine(dtype):
+    Y, Z = drawn(3)
+    Z = np.where(Z > -0.5, Z, -np.inf).astype(dtype)
+    thresholds = f1_thresholds(Y, Z)
+    np.testing.assert_array_equal(thresholds, f1_thresholds(Y, Z.astype(np.float32)))
+    found = above_thresholds(Z, thresholds)
+    np.testing.assert_array_equal(found.toarray(), above_thresholds(Z.astype(float), thresholds).toarray())
+
+
 def test_truth_values_are_no_scores():
     Y, Z = drawn(3)
     for form in (np.asarray, sp.csr_array, sp.coo_array):

@@ -87,9 +87,16 @@ def as_truth(Y_true) -> Truth:
             )
         if Y_true.min() < 0:
             raise ValueError(f"Y_true: expected class numbers from 0, found {Y_true.min()}")
-        return Truth(np.arange(len(Y_true) + 1), Y_true.astype(np.int64), None)
+        return Truth(np.arange(len(Y_true) + 1), _int64(Y_true, "Y_true"), None)
     Y = as_label_matrix(Y_true, "Y_true")
     return Truth(Y.indptr.astype(np.int64), Y.indices.astype(np.int64), Y.shape[1])
+
+
+def _int64(numbers: np.ndarray, name: str) -> np.ndarray:
+    """Whole numbers as int64, in which larger ones of uint64 would become negative."""
+    if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{name}: expected numbers below 2^63, found {numbers.max()}")
+    return numbers.astype(np.int64)
 
 
 def _check_shape(predictions, truth: Truth, what: str) -> None:
@@ -181,7 +188,7 @@ def top_k_sparse(scores, k: int) -> np.ndarray:
 
 
 def _check_indices(indices: np.ndarray, truth: Truth) -> np.ndarray:
-    indices = indices.astype(np.int64)
+    indices = _int64(indices, "predictions")
     if indices.size and indices.min() < -1:
         raise ValueError(f"predictions: expected label numbers from 0, or -1 for none, found {indices.min()}")
     if truth.n_labels is not None and indices.size and indices.max() >= truth.n_labels:
@@ -254,11 +261,21 @@ def top_k(predictions, truth: Truth, k: int | None) -> np.ndarray:
 
 def hits(truth: Truth, top: np.ndarray) -> np.ndarray:
     """bool, the shape of ``top`` [n, k]: which predicted labels are true."""
-    width = int(max(truth.labels.max(initial=-1), top.max(initial=-1))) + 1
-    # (row, label) as one ascending number: a binary search finds every prediction at once.
-    keys = truth.rows * width + truth.labels
-    wanted = np.arange(len(top))[:, None] * width + top
-    if len(keys) == 0:
+    if not truth.labels.size:
         return np.zeros(top.shape, bool)
+    labels, width = truth.labels, int(max(truth.labels.max(), top.max(initial=-1))) + 1
+    if width * truth.n_rows > np.iinfo(np.int64).max:
+        # numbers such as hashes: those that are true are numbered anew, others are no hits
+        known, labels = np.unique(labels, return_inverse=True)
+        top, width = _places(top, known), len(known)
+    # (row, label) as one ascending number: a binary search finds every prediction at once.
+    keys = truth.rows * width + labels
+    wanted = np.arange(len(top))[:, None] * width + top
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return (keys[place] == wanted) & (top >= 0)
+
+
+def _places(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Where labels stand among ascending known ones, at least one; −1 for another label."""
+    place = np.minimum(np.searchsorted(known, labels), len(known) - 1)
+    return np.where(known[place] == labels, place, -1)

@@ -74,8 +74,7 @@ def macro_f1_at_k(Y_true, predictions, k: int) -> float:
         1.0
     """
     hit, predicted, true = _by_label(Y_true, predictions, k)
-    some = predicted + true > 0
-    return float(np.mean(2 * hit[some] / (predicted + true)[some])) if some.any() else 0.0
+    return float(np.mean(2 * hit / (predicted + true))) if len(hit) else 0.0
 
 
 class FrequencyBins(NamedTuple):
@@ -150,11 +149,14 @@ def _n_labels(truth: Truth, top: np.ndarray) -> int:
 
 
 def _by_label(Y_true, predictions, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(hits, rows where it is predicted, rows where it is true) of each label."""
+    """(hits, rows where it is predicted, rows where it is true) of each label that is one of the two."""
     k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
     top = top_k(predictions, truth, k)
-    size = _n_labels(truth, top)
     counted = (top[hits(truth, top)], top[top >= 0], truth.labels)
-    hit, predicted, true = (np.bincount(labels, minlength=size) for labels in counted)
+    # others count for nothing, and class numbers may be few and far apart
+    known = np.unique(np.concatenate(counted[1:]))
+    hit, predicted, true = (
+        np.bincount(np.searchsorted(known, labels), minlength=len(known)) for labels in counted
+    )
     return hit, predicted, true

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax.metrics._labels import as_label_matrix, as_predictions, stored_once
+from xmcjax.metrics._labels import as_label_matrix, stored_once
 
 
 def f1_thresholds(Y_true, predictions) -> np.ndarray:
@@ -71,7 +71,7 @@ def above_thresholds(predictions, thresholds) -> sp.csr_array:
         >>> above_thresholds(np.array([[0.9, 1.0], [0.1, 0.2]]), [0.5, 0.2]).toarray().tolist()
         [[1, 1], [0, 1]]
     """
-    scores = _stored(as_predictions(predictions))
+    scores = _stored(_sparse.matrix(predictions, "predictions"))
     limits = _sparse.numbers(thresholds, "thresholds")
     if limits.shape != (scores.shape[1],):
         raise ValueError(f"thresholds: expected {scores.shape[1]} numbers, one a label, found {limits.shape}")
@@ -137,7 +137,7 @@ def _stored(scores) -> sp.csr_array:
 
 
 def _pairs(Y_true, predictions) -> tuple[sp.csr_array, sp.csr_array]:
-    Y, scores = as_label_matrix(Y_true, "Y_true"), _stored(as_predictions(predictions))
+    Y, scores = as_label_matrix(Y_true, "Y_true"), _stored(_sparse.matrix(predictions, "predictions"))
     if Y.shape != scores.shape:
         raise ValueError(f"predictions: expected shape {Y.shape} as Y_true, found {scores.shape}")
     if not Y.shape[0]:
