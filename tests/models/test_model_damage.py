@@ -77,6 +77,28 @@ def test_hashes_are_compared_when_a_file_is_read(copy):
         LinearModel.load(copy)  # by default this small model is checked in full
 
 
+@pytest.mark.parametrize("verify", ["full", "lazy"])
+def test_another_model_that_takes_the_place_of_an_open_one_is_found(tmp_path, verify):
+    # as many labels and weights: only the hashes tell the two apart
+    for name, weight in (("m", 1), ("next", 2)):
+        with ShardWriter(tmp_path / name, META | {"n_labels": 6}, shard_size=2) as writer:
+            for label in range(6):
+                writer.add(label, [label], np.float32([weight]))
+    models = [LinearModel.load(tmp_path / "m", verify) for _ in range(2)]
+    seen = models[0].weights(0, 2).toarray()
+    (tmp_path / "m").rename(tmp_path / "old")
+    (tmp_path / "next").rename(tmp_path / "m")
+    for model in models:
+        with pytest.raises(ModelFormatError, match=r"shard-000002.*expected SHA-256"):
+            model.weights(4, 6)
+    np.testing.assert_array_equal(models[0].weights(0, 2).toarray(), seen)  # which it still holds
+    with pytest.raises(ModelFormatError, match="expected SHA-256"):
+        models[0].intercept()
+    (tmp_path / "m").rename(tmp_path / "next")
+    shutil.copytree(tmp_path / "old", tmp_path / "m")  # other files of the same content are the model
+    assert models[1].coef().sum() == 6
+
+
 def test_a_missing_shard_is_named(copy):
     (copy / "shard-000002.safetensors").unlink()
     with pytest.raises(ModelFormatError, match=r"shard-000002.*a file that the manifest names, found none"):

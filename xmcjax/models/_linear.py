@@ -18,7 +18,7 @@ from xmcjax.models._base import NOT_STORED, check_labels, is_trained
 from xmcjax.models._calibration import Calibration
 from xmcjax.models._calibration import decode as decode_calibration
 from xmcjax.models._errors import IncompleteModelError, ModelFormatError
-from xmcjax.models._manifest import MANIFEST, FileRecord, Manifest, ShardRecord
+from xmcjax.models._manifest import MANIFEST, FileRecord, Identity, Manifest, ShardRecord
 from xmcjax.models._names import Names
 from xmcjax.models._names import decode as decode_names
 from xmcjax.models._shard import Shard, decode, decode_indptr
@@ -55,7 +55,7 @@ class LinearModel:
         [[1.0, 0.0, 0.0, 2.0]]
     """
 
-    def __init__(self, directory: Path, manifest: Manifest, lazy: bool):
+    def __init__(self, directory: Path, manifest: Manifest, compared: dict[str, Identity] | None):
         self.directory = directory
         self.meta = manifest.meta
         self.n_labels = manifest.n_labels
@@ -66,8 +66,9 @@ class LinearModel:
         self._first_labels = np.array([shard.first_label for shard in manifest.shards], np.int64)
         self._cache: OrderedDict[int, Shard] = OrderedDict()
         self._cache_lock = threading.Lock()
-        # Shards whose hash is still to be compared when they are first read.
-        self._unverified = set(range(len(manifest.shards))) if lazy else set()
+        # The files that had the hashes of the manifest; one that took the place of such a file since then is
+        # compared when it is read. None compares none.
+        self._compared = compared
         self._status: np.ndarray | None = None
 
     @classmethod
@@ -79,9 +80,10 @@ class LinearModel:
         Args:
             directory: the model.
             verify: "full" compares the SHA-256 of every file now, "lazy" that of a shard when it is
-                first read, "size" only the sizes, "none" nothing. None, the default, is "full" up
-                to 8 GB and "lazy" above. The manifest's own hash is always compared, and the
-                arrays of a shard are checked against the manifest whenever it is read.
+                first read, both again where it is another file by then; "size" compares only the sizes,
+                "none" nothing. None, the default, is "full" up to 8 GB and "lazy" above. The manifest's
+                own hash is always compared, and the arrays of a shard are checked against the manifest
+                whenever it is read.
             partial: accept a model that lacks labels; they are never predicted.
 
         Raises:
@@ -107,9 +109,9 @@ class LinearModel:
         if verify != "none":
             for file in files:
                 _check_size(directory, file)
+        compared: dict[str, Identity] = {}
         if verify == "full":
-            for file in files:
-                _manifest.check_hash(directory, file)
+            compared = {file.file: _manifest.check_hash(directory, file) for file in files}
         gaps = manifest.missing()
         if gaps and not partial:
             runs = ", ".join(
@@ -122,7 +124,7 @@ class LinearModel:
                 f"{directory}: expected labels {low} to {high - 1}, found {count} of them missing "
                 f"({runs}{more}); finish the training with --resume"
             )
-        return cls(directory, manifest, lazy=verify == "lazy")
+        return cls(directory, manifest, compared if verify in ("full", "lazy") else None)
 
     @property
     def complete(self) -> bool:
@@ -158,11 +160,10 @@ class LinearModel:
     def _file(self, place: int) -> Path:
         """That of a shard, whose hash was compared if it is to be."""
         entry = self._manifest.shards[place]
-        if place in self._unverified:
-            _manifest.check_hash(self.directory, entry)
-            self._unverified.discard(place)
         path = self.directory / entry.file
-        _manifest.check_regular(path)
+        found = _manifest.identity(path)
+        if self._compared is not None and self._compared.get(entry.file) != found:
+            self._compared[entry.file] = _manifest.check_hash(self.directory, entry)
         return path
 
     def _read(self, place: int) -> Shard:

@@ -15,7 +15,7 @@ import reprlib
 import stat
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -42,6 +42,8 @@ _TEMPORARY = re.compile(
 _SHARD = re.compile(r"shard-\d{6,}\.safetensors")
 _TAIL = re.compile(rb',\n "manifest_sha256": "([0-9a-f]{64})"\n}\n\Z')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Device, inode, size and time of the last change of a file; see :func:`identity`.
+Identity: TypeAlias = tuple[int, int, int, int]
 
 
 def shard_name(number: int) -> str:
@@ -193,9 +195,19 @@ def check_regular(path: Path) -> None:
         ...         print(error.expected, "is not", error.found)
         a regular file is not a directory
     """
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode):
-        raise ModelFormatError(path, "a regular file", kind_of(mode))
+    identity(path)
+
+
+def identity(path: Path) -> Identity:
+    """What tells a regular file from another one in its place, and from itself after a change.
+
+    Raises:
+        ModelFormatError, OSError: as :func:`check_regular`.
+    """
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise ModelFormatError(path, "a regular file", kind_of(found.st_mode))
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def check_directory(path: Path) -> None:
@@ -229,8 +241,8 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_hash(directory: Path, file: FileRecord) -> None:
-    """Whether a file is the one that the manifest names.
+def check_hash(directory: Path, file: FileRecord) -> Identity:
+    """Whether a file is the one that the manifest names; which file it was.
 
     Raises:
         ModelFormatError: it is not.
@@ -239,9 +251,11 @@ def check_hash(directory: Path, file: FileRecord) -> None:
     path = directory / file.file
     if not path.exists():
         raise ModelFormatError(path, "a file that the manifest names", "none")
+    found = identity(path)
     digest = sha256_of(path)
     if digest != file.sha256:
         raise ModelFormatError(path, f"SHA-256 {file.sha256[:12]}… as in the manifest", f"{digest[:12]}…")
+    return found
 
 
 def checked_bytes(directory: Path, file: FileRecord) -> bytes:
