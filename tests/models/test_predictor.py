@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -74,6 +75,15 @@ def test_scores_of_chosen_labels(path):
         ):
             with pytest.raises(error, match=message):
                 predictor.decision_function(X, wrong)
+
+
+@pytest.mark.parametrize("weights", ["sparse", "dense"])
+def test_a_list_of_no_labels_has_no_scores(path, weights):
+    X, coef, intercept = problem()
+    predictor = Predictor(ArrayModel(coef if weights == "sparse" else coef.toarray(), intercept))
+    for none in ([], (), np.empty(0, int)):
+        assert predictor.decision_function(X, none).shape == (X.shape[0], 0)
+        assert predictor.decision_function(X[:0], none).shape == (0, 0)
 
 
 def test_bad_rows_are_one_sentence():
@@ -151,7 +161,7 @@ print("jax" in sys.modules)
 @needs_native
 @pytest.mark.parametrize("weights", ["sparse", "dense"])
 def test_all_labels_are_ranked_as_some(weights):
-    """Beyond some labels per row all scores are sorted, which costs no more than that."""
+    """Beyond some labels per row the best are collected, sorted and merged, in place of a list of them."""
     X, coef, intercept = problem(n_labels=300)
     predictor = Predictor(ArrayModel(coef if weights == "sparse" else coef.toarray(), intercept))
     expected = sorted_topk(all_scores(X, coef, intercept), 350)
@@ -159,6 +169,45 @@ def test_all_labels_are_ranked_as_some(weights):
         labels, scores = predictor.predict_topk(X, k)
         np.testing.assert_array_equal(labels, expected[0][:, :k])
         np.testing.assert_array_equal(scores, expected[1][:, :k])
+
+
+@pytest.mark.parametrize("order", ["rising", "falling", "ties", "drawn"])
+@pytest.mark.parametrize("label_block", [None, 700])
+def test_many_of_many_labels(path, order, label_block):
+    n_labels, rng = 5000, np.random.default_rng(3)
+    scores = {
+        "rising": np.arange(n_labels),
+        "falling": -np.arange(n_labels),
+        "ties": rng.integers(0, 3, n_labels),
+        "drawn": rng.permutation(n_labels),
+    }[order].astype(np.float32)
+    scores[rng.random(n_labels) < 0.2] = -np.inf
+    model = ArrayModel(sp.csr_array((n_labels, 2), dtype=np.float32), scores)
+    X = np.ones((2, 2), np.float32)
+    expected = sorted_topk(np.stack([scores, scores]), 6000)
+    for k in (129, 1025, 4000, 5000, 6000):
+        for labels, best in (
+            Predictor(model).predict_topk(X, k),
+            predict_topk(model, X, k, label_block=label_block),
+        ):
+            np.testing.assert_array_equal(labels, expected[0][:, :k])
+            np.testing.assert_array_equal(best, expected[1][:, :k])
+
+
+@needs_native
+def test_one_label_more_costs_little_more():
+    """The most that stand in a list, and one more. Most scores are equal, as of sparse weights they are."""
+    coef = sp.random(200_000, 20, 0.01, "csr", np.float32, np.random.default_rng(0))
+    predictor, X = Predictor(ArrayModel(coef)), np.ones((1, 20), np.float32)
+
+    def seconds(k):
+        begin = time.process_time()
+        predictor.predict_topk(X, k)
+        return time.process_time() - begin
+
+    turns = [(seconds(128), seconds(129)) for _ in range(15)]
+    listed, collected = (min(found) for found in zip(*turns, strict=True))
+    assert collected < 5 * listed
 
 
 def test_features_beyond_the_range_of_the_weights_are_refused(path):

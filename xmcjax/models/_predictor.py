@@ -127,6 +127,8 @@ class Predictor:
         X, weights = self._checked(X), self._held()
         if labels is not None:
             labels = np.atleast_1d(_sparse.array(labels, "labels"))
+            if labels.shape == (0,):
+                labels = labels.astype(np.int64)  # NumPy takes an empty list for numbers with a point
             if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
                 raise TypeError(f"labels: expected whole numbers, found {labels.dtype} {list(labels.shape)}")
             wrong = labels[(labels < 0) | (labels >= self.n_labels)]

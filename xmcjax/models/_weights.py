@@ -16,7 +16,7 @@ from xmcjax import _sparse, native
 _FEW_ROWS = 32
 # Scores that are made at a time, and entries of dense rows that are made sparse.
 _SCORES = 1 << 22
-# The most labels per row for which a list of the best is kept; of more, all scores are sorted.
+# The most labels per row that are found while scores are made; for more, all scores of a row are made first.
 _LISTED = 128
 # The share of weights that are not zero from which a matrix of all of them is as small.
 _DENSE = 0.5
@@ -208,7 +208,7 @@ def parts(n: int, labels: int) -> list[slice]:
 
 def _rank(z: np.ndarray, scores: np.ndarray, labels: np.ndarray, first: int, threads: int) -> None:
     """Puts the best of the scores z [n, L] of labels from `first` into the best [n, k] of lower ones."""
-    if native.load_library() is not None and scores.shape[1] <= _LISTED:
+    if native.load_library() is not None:
         given = dict(z=np.ascontiguousarray(z), first_label=first, threads=threads)
         native.InPlace.once("best_labels", **given, scores=scores, best=labels)
         return
