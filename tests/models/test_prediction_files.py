@@ -163,3 +163,19 @@ def test_a_label_twice_in_a_row_of_an_npz_is_refused(tmp_path):
         sp.save_npz(tmp_path / f"{name}.npz", matrix)
         with pytest.raises(DataFormatError, match=r"found column 2 again in row 2$"):
             read_predictions(tmp_path / f"{name}.npz")
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.jsonl", "p.npz"])
+def test_scores_of_float64_keep_their_order(tmp_path, name):
+    # such as probabilities of labels that are all but certain, which float32 cannot tell apart
+    labels, scores = np.array([[5, 2, 7]]), np.array([[1 - 1e-12, 1 - 1e-9, 1 - 1e-9]])
+    write_predictions(tmp_path / name, labels, scores)
+    found = read_predictions(tmp_path / name)
+    assert found[1].dtype == np.float32
+    np.testing.assert_array_equal(found, (labels, np.ones((1, 3))))
+
+
+def test_a_score_of_an_npz_that_float32_cannot_hold_is_refused(tmp_path):
+    sp.save_npz(tmp_path / "p.npz", sp.csr_matrix([[1.0, 1e300]]))
+    with pytest.raises(DataFormatError, match=r"p\.npz: expected finite float32 numbers in data"):
+        read_predictions(tmp_path / "p.npz")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data import MemoryBound, load_scipy_npz, save_scipy_npz
+from xmcjax.data import DataFormatError, MemoryBound, load_scipy_npz, save_scipy_npz
 from xmcjax.models._prediction_checks import checked
 
 # Bytes that an entry takes while rows are ordered, and an entry of the padded arrays.
@@ -46,7 +46,12 @@ def writer(path, n_labels: int | None) -> Iterator[Callable[[Any, Any], None]]:
 def read(path, max_memory: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Labels and scores of a file, padded, best first; of equal scores the lower label comes first."""
     bound = MemoryBound(path, max_memory)
-    found = load_scipy_npz(path, np.float32, zeros=True, add_up=False, max_memory=max_memory)
+    # in the type of the file, whose order may be finer than that of float32
+    found = load_scipy_npz(path, None, zeros=True, add_up=False, max_memory=max_memory)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+        scores = found.data.astype(np.float32, copy=False)
+    if not np.isfinite(scores).all():
+        raise DataFormatError(path, None, None, "finite float32 numbers in data", "others")
     rows, lengths = found.shape[0], np.diff(found.indptr)
     width = int(lengths.max(initial=0))
     needed = _ENTRY * found.nnz + _PLACE * rows * width
@@ -56,5 +61,5 @@ def read(path, max_memory: int | None) -> tuple[np.ndarray, np.ndarray]:
     order = np.lexsort((-found.data, row))
     top, best = np.full((rows, width), -1, np.int32), np.full((rows, width), -np.inf, np.float32)
     filled = np.arange(width) < lengths[:, None]
-    top[filled], best[filled] = found.indices[order], found.data[order]
+    top[filled], best[filled] = found.indices[order], scores[order]
     return top, best
