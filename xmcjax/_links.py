@@ -42,17 +42,24 @@ def log_sigmoid(z: np.ndarray) -> np.ndarray:
 def log_probabilities(link: str, scores: np.ndarray, all_scores: np.ndarray | None = None) -> np.ndarray:
     """log p of scores.
 
+    Classes with scores beyond the range of their type share the probability; a score of inf − inf has none.
+
     Args:
         link: of `LINKS`.
         scores: of some labels, [n, k]; −inf for labels that are never predicted.
         all_scores: of all labels of the same rows, [n, L], where they are not the same.
     """
-    z = scores if all_scores is None else all_scores
     if link == SIGMOID:
         return log_sigmoid(scores)
+    z = scores if all_scores is None else all_scores
+    if not (z < np.inf).all():
+        most = np.finfo(z.dtype).max
+        scores, z = (np.nan_to_num(a, nan=-np.inf, posinf=most, neginf=-np.inf) for a in (scores, z))
     if link == ONE_OF:
         scores, z = log_sigmoid(scores), log_sigmoid(z)
     most = z.max(axis=1, keepdims=True, initial=-np.inf)
     most = np.where(np.isneginf(most), 0, most)
-    with np.errstate(divide="ignore"):  # a row without a label that can be predicted
-        return scores - (most + np.log(np.exp(z - most).sum(axis=1, keepdims=True)))
+    # a row without a label that can be predicted; scores at both ends of the range
+    with np.errstate(divide="ignore", over="ignore"):
+        # the largest score is taken away first: beside it a logarithm would be rounded away
+        return scores - most - np.log(np.exp(z - most).sum(axis=1, keepdims=True))

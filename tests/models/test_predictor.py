@@ -9,11 +9,12 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import log_expit, softmax
 from test_predict import all_scores, problem, sorted_topk
 
 from tests.support.models import LABELS, N_FEATURES, expected_weights, write
 from tests.support.problems import needs_native
-from xmcjax.models import ArrayModel, LinearModel, ModelFormatError, Predictor, predict_topk
+from xmcjax.models import ArrayModel, LinearModel, ModelFormatError, Predictor, ShardWriter, predict_topk
 
 
 @pytest.fixture(params=["native", "scipy"])
@@ -131,6 +132,37 @@ def test_threads_share_a_predictor():
         worker.join(60)
     for part in rows:
         np.testing.assert_array_equal(found[part], expected[part::4])
+
+
+def of_classes(directory, link, weights):
+    """A model of classes on two features whose last class is never predicted."""
+    meta = {"n_features": 2, "n_labels": len(weights) + 1, "dtype": "float32", "link": link}
+    with ShardWriter(directory, meta) as writer:
+        for label, weight in enumerate(weights):
+            writer.add(label, [0, 1], np.float32(weight), -label / 2)
+        writer.add(len(weights), [], np.float32([]), 0.0, 5)
+    return Predictor(directory)
+
+
+@pytest.mark.parametrize("link", ["softmax", "one_of"])
+@pytest.mark.parametrize("size", [1, 1e3, 1e5, 1e8, 1e20, 3e38])
+def test_probabilities_of_classes_sum_to_1_whatever_the_size_of_the_scores(tmp_path, link, size):
+    predictor = of_classes(tmp_path / "m", link, [[size, 0]] * 3 + [[-size, 0]])
+    for X in np.array([[[1, 0]], [[-1, 0]], [[0, 1]]], np.float32):
+        labels, p = predictor.predict_topk(X, 5, probabilities=True)
+        z = predictor.decision_function(X)[0].astype(float)[labels[0]]
+        expected = softmax(log_expit(z) if link == "one_of" else z)
+        np.testing.assert_allclose(p[0], expected, rtol=2e-6, atol=1e-30)
+        assert p.sum() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("link", ["softmax", "one_of"])
+def test_probabilities_of_scores_beyond_the_range_of_their_type(tmp_path, link):
+    predictor = of_classes(tmp_path / "m", link, [[1e30, 0], [1e30, -1e30], [1e30, 0], [-1e30, 0]])
+    X = np.float32([[1e20, 1e20]])
+    assert np.isnan(predictor.decision_function(X)[0, 1])  # inf − inf
+    labels, p = predictor.predict_topk(X, 3, probabilities=True)
+    assert labels.tolist() == [[0, 2, -1]] and p.tolist() == [[0.5, 0.5, 0]]
 
 
 def test_no_rows_and_no_labels():
