@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
@@ -145,6 +146,37 @@ def test_many_rows_are_predicted_as_few():
         np.testing.assert_allclose(predict_topk(model, X[part], 7)[1], expected[1], rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(np.sort(whole, axis=1)[:, ::-1][:, :7], scores)
     np.testing.assert_allclose(whole, X @ coef.T.toarray() + model.intercept(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 32, 33])
+def test_few_rows_of_many_features(where, n):
+    rng = np.random.default_rng(n)
+    X, coef, intercept = problem(n=n, d=5000, n_labels=29)
+    X[-1:] *= 0  # one without features
+    for rows in (X, X[:, rng.permutation(5000)], X[:0], X * 0):
+        expected = sorted_topk(all_scores(rows, coef, intercept), 5)
+        np.testing.assert_array_equal(predict_topk(ArrayModel(coef, intercept), rows, 5), expected)
+        scores = decision_function(ArrayModel(coef, intercept), rows)
+        np.testing.assert_array_equal(scores, all_scores(rows, coef, intercept))
+
+
+@pytest.mark.skipif(not linops.native_ready(), reason="the native library was not built")
+def test_two_rows_of_a_million_features_cost_no_more_than_many():
+    rng = np.random.default_rng(0)
+    X, coef = (
+        sp.random_array((n, 1 << 20), density=5e-5, rng=rng, format="csr", dtype=np.float32)
+        for n in (64, 1000)
+    )
+    model = ArrayModel(coef)
+
+    def seconds(n):
+        begin = time.process_time()
+        predict_topk(model, X[:n], 5)
+        return time.process_time() - begin
+
+    turns = [(seconds(2), seconds(64)) for _ in range(9)]
+    few, many = (min(found) for found in zip(*turns, strict=True))
+    assert few < 3 * many
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -6,6 +6,7 @@ Nothing here imports JAX. With the native library scores of sparse weights are m
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +15,8 @@ from xmcjax import _sparse, native
 
 # Rows up to which it is less work to go through all weights than to order them by feature.
 _FEW_ROWS = 32
+# Places that the product of weights with a few rows takes for each feature.
+_LANES = 16
 # Scores that are made at a time, and entries of dense rows that are made sparse.
 _SCORES = 1 << 22
 # The most labels per row that are found while scores are made; for more, all scores of a row are made first.
@@ -106,15 +109,25 @@ class ByLabel(Weights):
         self._coef, self.bias = coef, bias
 
     def rows(self, X):
-        return X.toarray() if sp.issparse(X) else X
+        return _sparse.csr(X) if sp.issparse(X) else X
 
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
         coef, bias = (self._coef, self.bias) if labels is None else (self._coef[labels], self.bias[labels])
         coef, scores = _sparse.csr(coef), np.empty((X.shape[0], len(bias)), X.dtype)
+        if sp.issparse(X):
+            coef, X = _of_few_features(coef, X)
         for first in range(0, len(X), _FEW_ROWS):
             rows = slice(first, first + _FEW_ROWS)
             scores[rows] = _product(coef, np.ascontiguousarray(X[rows].T), threads).T + bias
         return scores
+
+
+def _of_few_features(coef, X) -> tuple[Any, np.ndarray]:
+    """Checked weights, and rows as an array; where most work is in d, of the features of these rows alone."""
+    if X.shape[0] > 1 and _LANES * X.shape[1] > coef.nnz:
+        used = np.unique(X.indices)
+        coef, X = _sparse.csr(coef[:, used]), X[:, used]
+    return coef, X.toarray()
 
 
 class ByFeature(Weights):
