@@ -116,8 +116,11 @@ class ByLabel(Weights):
         coef, scores = _sparse.csr(coef), np.empty((X.shape[0], len(bias)), X.dtype)
         if sp.issparse(X):
             coef, X = _of_few_features(coef, X)
-        for first in range(0, len(X), _FEW_ROWS):
-            rows = slice(first, first + _FEW_ROWS)
+        # one by one where filling up the places of a product with several would be most of the work
+        alone = min(len(X), _FEW_ROWS) * coef.nnz < _LANES * X.shape[1]
+        step = 1 if alone else _FEW_ROWS
+        for first in range(0, len(X), step):
+            rows = slice(first, first + step)
             scores[rows] = _product(coef, np.ascontiguousarray(X[rows].T), threads).T + bias
         return scores
 
