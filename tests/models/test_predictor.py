@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -224,22 +223,6 @@ def test_many_of_many_labels(path, order, label_block):
         ):
             np.testing.assert_array_equal(labels, expected[0][:, :k])
             np.testing.assert_array_equal(best, expected[1][:, :k])
-
-
-@needs_native
-def test_one_label_more_costs_little_more():
-    """The most that stand in a list, and one more. Most scores are equal, as of sparse weights they are."""
-    coef = sp.random(200_000, 20, 0.01, "csr", np.float32, np.random.default_rng(0))
-    predictor, X = Predictor(ArrayModel(coef)), np.ones((1, 20), np.float32)
-
-    def seconds(k):
-        begin = time.process_time()
-        predictor.predict_topk(X, k)
-        return time.process_time() - begin
-
-    turns = [(seconds(128), seconds(129)) for _ in range(15)]
-    listed, collected = (min(found) for found in zip(*turns, strict=True))
-    assert collected < 5 * listed
 
 
 def test_features_beyond_the_range_of_the_weights_are_refused(path):

@@ -19,8 +19,8 @@ from jax.core import Tracer
 from xmcjax._device_memory import check_program
 from xmcjax.native import awaited
 
-# Seconds that a call may take; below them the next one makes as many iterations as fit in, at least twice and at
-# most eight times as many as the last one, because later ones may take longer.
+# Seconds that a call may take; below them the next one makes as many iterations as fit in, at least twice and
+# at most eight times as many as the last one, because later ones may take longer.
 _SHORT, _GROWTH = 0.25, (2, 8)
 ALL = 2**31 - 1
 # Seconds up to which a call is waited for without a look at signals: some 40 looks cost a tenth of it.
