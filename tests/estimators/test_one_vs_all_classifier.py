@@ -73,6 +73,22 @@ def test_predictions_have_the_form_of_y(multilabel, fitted, container):
     assert ours.score(X, y) == np.mean((predicted == Y.toarray()).all(1))
 
 
+def test_a_matrix_of_one_label_is_scored(multilabel):
+    X, Y = multilabel
+    one = Y[:, [np.argmax(Y.sum(axis=0))]]
+    ours = OneVsAllClassifier().fit(X, one)
+    predicted = ours.predict(X)
+    assert sp.issparse(predicted) and predicted.shape == one.shape
+    right = (predicted != one).toarray()[:, 0] == 0
+    weight = np.arange(1.0, len(right) + 1)
+    for y in (one, 3 * one, one.toarray(), one.toarray().astype(bool)):
+        assert ours.score(X, y) == pytest.approx(right.mean())
+        assert ours.score(X, y, weight) == pytest.approx(np.average(right, weights=weight))
+    assert 0.5 < right.mean() < 1
+    with pytest.raises(ValueError, match=r"shape \(\d+, 2\)"):
+        ours.score(X, Y[:, :2].toarray())
+
+
 def test_stored_zeros_are_no_labels(multilabel):
     X, Y = multilabel
     stored = Y.copy()

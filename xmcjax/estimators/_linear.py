@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from xmcjax import _sparse
 from xmcjax._arguments import job_count, refuse_renamed, whole_number
@@ -173,7 +174,11 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
                 malformed, has another number of labels, or holds values that are negative or not finite.
         """
         check_is_fitted(self)
-        y = checked_truth(y, None if self._form == "classes" else len(self.classes_))
+        matrix = self._form != "classes"
+        y = checked_truth(y, len(self.classes_) if matrix else None)
+        if matrix and len(self.classes_) == 1:  # scikit-learn takes no label matrix of one column
+            truth, found = (column_or_1d(Y.toarray() if sp.issparse(Y) else Y) for Y in (y, self.predict(X)))
+            return float(accuracy_score(truth, found, sample_weight=sample_weight))
         return super().score(X, y, sample_weight)
 
     @property
