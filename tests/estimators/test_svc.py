@@ -199,6 +199,19 @@ def test_weights_leave_max_iter_what_it_is():
             assert fitted.fit(X, y, 0.5 + rng.random(80)).n_iter_ <= most
 
 
+@pytest.mark.parametrize("formulation", ["ovr", "ovr_squared", "ww", "cs", "llw"])
+def test_one_pass_at_a_time_goes_on(formulation):
+    X, y = load_iris(return_X_y=True)
+    model = MulticlassSVC(formulation, max_iter=1, warm_start=True)
+    gaps = []
+    for _ in range(40):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # of max_iter
+            gaps.append(model.fit(X, y).dual_gap_)
+        assert model.n_iter_ == 1
+    assert max(gaps) < 1 and min(gaps[-3:]) < gaps[0]
+
+
 @pytest.mark.parametrize("most", [1, 2, 7, 25, 33, 40])
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 def test_no_method_passes_max_iter(formulation, most):
