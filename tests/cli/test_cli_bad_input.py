@@ -218,6 +218,15 @@ def test_a_pretrained_model_of_another_size(ask, tmp_path, model):
     assert not (tmp_path / "m").exists()
 
 
+def test_labels_that_are_no_counts(ask, tmp_path):
+    data = tmp_path / "data.svm"
+    data.write_text("3 1:1 2:1\n100000000 2:1 3:0.5\n3 1:2\n")
+    said = (
+        f"{data}: expected labels that count from 0, found numbers up to 100,000,000, of which 2 have a row"
+    )
+    ask("train", data, "--format", "svmlight").refused(f"{said}: number them anew")
+
+
 def test_values_that_a_transform_cannot_take(ask, tmp_path):
     negative = tmp_path / "negative.txt"
     negative.write_text("3 5 2\n0 1:1\n0\n1 2:1 3:-2\n")

@@ -302,7 +302,7 @@ def test_heavy_rows_beside_light_ones(n_classes):
 
 @pytest.mark.parametrize("n_classes", [3, 35])
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_features_that_are_not_scaled_do_not_need_float64(n_classes, form):
+def test_features_that_are_not_scaled_are_fitted_in_float64(n_classes, form):
     # K̃α has no digits in single precision: predictions of such a fit were wrong altogether
     rng = np.random.default_rng(0)
     y = np.arange(140) % n_classes
@@ -313,6 +313,34 @@ def test_features_that_are_not_scaled_do_not_need_float64(n_classes, form):
         np.testing.assert_allclose(model.predict_proba(form(size * X)), exact.predict_proba(X), atol=2e-3)
         np.testing.assert_allclose(model.objective_, exact.objective_, rtol=1e-4)
         assert model.dual_coef_.dtype == (np.float32 if size < 1 else np.float64)
+        assert ("in float64" in model.reason_) == (size > 1)
+
+
+def test_what_chooses_the_precision():
+    rng = np.random.default_rng(0)
+    y = np.arange(141) % 3
+    X = (rng.normal(size=(3, 4))[y] + rng.normal(size=(141, 4))).astype(np.float32)
+    X[0] = 1e4
+    weight = (np.arange(141) > 0).astype(np.float64)  # a row of weight 0 is none
+    for rows, s in ((slice(1, None), None), (slice(None), weight)):
+        model = KernelLogisticClassifier("linear", v=1.0).fit(X[rows], y[rows], s)
+        assert model.dual_coef_.dtype == np.float32
+    # kernel values are rounded as much themselves, and checked in their own precision
+    given = KernelLogisticClassifier("precomputed", v=1.0).fit(X[1:] @ X[1:].T, y[1:])
+    assert given.dual_coef_.dtype == np.float32
+    np.testing.assert_allclose(given.objective_, model.objective_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3])
+def test_a_kernel_without_full_rank_converges(size):
+    # r has a part that no product sees, and is small in the end
+    rng = np.random.default_rng(0)
+    y = np.arange(420) % 3
+    X = rng.normal(size=(3, 4))[y] + rng.normal(size=(420, 4))
+    model = KernelLogisticClassifier("linear", v=100.0 / size**2).fit(size * X, y)
+    assert model.status_ == Status.CONVERGED
+    residual = model.dual_coef_ + model.predict_proba(size * X) - np.eye(3)[y]
+    assert np.abs(residual).max() <= 1e-4
 
 
 @pytest.mark.filterwarnings("ignore:not converged:sklearn.exceptions.ConvergenceWarning")  # to the tolerance

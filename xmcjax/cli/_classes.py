@@ -59,7 +59,8 @@ class ClassOptions:
         model: new or empty directory for the model.
         labels_file: labels of the rows, where they have a file of their own.
         more_features: features to stand beside those of --train, row by row, such as embeddings.
-        dtype: of the features, the weights and all arithmetic.
+        dtype: of the features, the weights and all arithmetic; a kernel machine takes float64 for features in
+            float32 where its products have too few digits.
         test: data to evaluate the finished model on.
         test_labels_file: labels of these, where they have a file of their own.
         test_more_features: features to stand beside those of --test.

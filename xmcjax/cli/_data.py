@@ -35,6 +35,8 @@ AUTO = "auto"
 _WITH_HEADER = ("xmc", "matrix")
 # Those that do not state how many features and labels there are.
 UNSIZED = ("svmlight", "parquet", "arrow")
+# Numbers of labels of which fewer than one in so many has a row are no counts, such as hashes.
+_MANY_LABELS, _GAPS = 1_000_000, 1000
 _TABLES = ("parquet", "arrow")
 #: The formats that an option is for, where it is not for all.
 _MEANT_FOR = {
@@ -187,6 +189,30 @@ def read_training(options: Any) -> Dataset:
             raise ValueError(f"{flag} needs --test, got none")
     sources = {"labels": options.labels_file, "more": options.more_features}
     return read(options.train, options.files, **sources, dtype=options.dtype)
+
+
+def check_numbers(options: Any, dataset: Dataset) -> None:
+    """Whether labels are numbered from 0, as one-vs-all training has a problem for each number.
+
+    Args:
+        options: that the data were read by.
+        dataset: of :func:`read_training`.
+
+    Raises:
+        ValueError: next to no number below the largest has a row, where nobody has stated how many there are.
+    """
+    if options.labels_file is None:
+        where, format = options.train, options.files.format_of(options.train)
+    else:
+        where, format = options.labels_file, options.files.format_of_labels(options.labels_file)
+    if format not in UNSIZED or options.files.sizes[1] is not None or dataset.n_labels <= _MANY_LABELS:
+        return
+    used = len(np.unique(dataset.y.indices))
+    if used * _GAPS < dataset.n_labels:
+        raise ValueError(
+            f"{where}: expected labels that count from 0, found numbers up to {dataset.n_labels - 1:,}, "
+            f"of which {used:,} have a row: number them anew"
+        )
 
 
 def read_test(options: Any, like: Dataset) -> Dataset | None:

@@ -16,7 +16,7 @@ import tyro
 from xmcjax._memory import size, usable_memory
 from xmcjax.cli import _report, _training
 from xmcjax.cli import train as _train
-from xmcjax.cli._data import DtypeName, SizedDataOptions, read_training
+from xmcjax.cli._data import DtypeName, SizedDataOptions, check_numbers, read_training
 from xmcjax.cli._needs import memory_of, remedy, shape_of
 from xmcjax.cli._options import File, TransformNames, described, one_of
 from xmcjax.cluster import blocks_of, makespan
@@ -108,6 +108,7 @@ def run(options: Options) -> None:
     begin, here = time.perf_counter(), usable_memory()
     if options.shape is None:
         dataset = read_training(flags)
+        check_numbers(flags, dataset)
         try:
             data = _training.prepare(dataset, options.transform)
         except ValueError as error:

@@ -16,7 +16,7 @@ from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._cluster import ClusterOptions, TrainingFiles
-from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training, transformed
+from xmcjax.cli._data import DtypeName, SizedDataOptions, check_numbers, read_test, read_training, transformed
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._needs import check_least, memory_of, remedy, shape_of
 from xmcjax.cli._options import (
@@ -278,6 +278,7 @@ def _run(
     """:func:`run` with options that fit together."""
     begin, here = time.perf_counter(), usable_memory()
     dataset = read_training(options)
+    check_numbers(options, dataset)
     n_rows = dataset.X.shape[0]
     label_range = parse_range(options.labels, dataset.n_labels)
     _report.describe_data(dataset)

@@ -139,8 +139,7 @@ class KernelChainClassifier(BaseEstimator):
         X, y = checked_data(self, X, _joined_labels(y, lengths))
         check_features(X)
         self.classes_, numbers = class_numbers(y, None)
-        given = (X, None, self.kernel, self.w)
-        points, scale, dtype = points_in_precision(*given, v=self.v, sigma2=self.sigma2)
+        points, scale, dtype = points_in_precision(X, None, self.kernel, self.w, v=self.v, sigma2=self.sigma2)
         C, floor = len(self.classes_), 100 * float(np.finfo(dtype).eps)
         limits = HParams(
             tolerance=max(tol, floor), max_steps=max_iter, max_cg=whole_number("max_cg", self.max_cg, 1)

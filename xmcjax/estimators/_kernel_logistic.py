@@ -86,8 +86,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         approximation: "cholesky" (default), incomplete Cholesky with the diagonal put right; "nystrom", or
             "fourier", random Fourier features ("rbf" and "matern" only).
         memory: bytes for kernel matrices, 2 GiB by default; beyond them products are made in tiles. Matrices
-            of float64 take half as much again while they are fitted. On a GPU they get at most a third of
-            what is free.
+            of float64 are twice as large, and take half as much again while they are fitted. On a GPU they
+            get at most a third of what is free.
         random_state: seed of the folds, and of the draws of "nystrom" and "fourier".
 
     Attributes:
@@ -101,8 +101,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
     X of float64 is solved in float64, without a change to JAX's settings, and X of float32 in float32. Where
-    the rounding of K̃α, about 10⁻⁷ √n max_i s_i K̃_ii, is above 2·10⁻⁴, :meth:`fit` takes float64 for it,
-    because it would not converge; :meth:`tune` stays in the precision of X.
+    the rounding of K̃α, about 10⁻⁷ √n max_i s_i K̃_ii, is above 2·10⁻⁴, :meth:`fit` takes float64 for features
+    in float32, because it would not converge: `reason_` says so. :meth:`tune` stays in the precision of X,
+    and warns of fits that did not converge.
 
     References:
         Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006.
@@ -458,7 +459,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         self.loadings_ = None if h.loadings is None else np.asarray(h.loadings)
         self.kernel_ = jax.tree.map(np.asarray, kernel.gram.kernel)
         self.objective_, self.n_iter_, self.n_cg_ = value, max(steps, 1), cg_steps
-        self.reason_ = said_of_device(problem.reason)
+        widened = "; in float64, because K̃α has too few digits in float32" if data.widened else ""
+        self.reason_ = said_of_device(problem.reason) + widened
         watch.end(self.reason_, Newton_steps=self.n_iter_, objective=self.objective_)
         if self.status_ != Status.CONVERGED:
             warnings.warn(

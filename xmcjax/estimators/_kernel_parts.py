@@ -63,6 +63,7 @@ class Training(NamedTuple):
     tree: Hierarchy | None
     weight: np.ndarray | None  #: [n]
     scale: float  #: Σ_j Var[x_j] / d; 1 for given products
+    widened: bool  #: whether features in float32 are in float64, in which products have enough digits
 
 
 class CvGradient(NamedTuple):

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import number
 from xmcjax.estimators._kernel_parts import base_kernel, points_of
-from xmcjax.kernels import RBF, Kernel, Matern, stack
+from xmcjax.kernels import RBF, GivenProducts, Kernel, Matern, stack
 from xmcjax.lanes import precision
 
-# Fits in single precision to 140 and 1,400 rows of 3 and 35 classes converged to the tolerance by default
-# where ε √n max s max K̃_ii is below this. Beyond it many ended at max_iter, after ten times as many CG steps
-# as in double precision, or with a failed line search. Where it is above 0.1 their predictions were wrong.
+# Fits in single precision to 140 and 1,400 rows of 3 and 35 classes, by RBF and linear kernels, converged
+# to the tolerance by default where ε √n max s max K̃_ii is below this. Beyond it many ended at max_iter, after
+# ten times the CG steps of double precision, or with a failed line search. Above 0.1 predictions were wrong.
 _ROUNDING = 2e-4
 
 
@@ -25,7 +24,8 @@ def points_in_precision(
 ) -> tuple[Any, float, np.dtype]:
     """The points of a fit, the scale of their features, and the dtype of both.
 
-    It is that of X, or float64 where K̃α is rounded so much in float32 that a fit would not converge.
+    It is that of X, or float64 where K̃α is rounded so much in float32 that a fit would not converge. Of
+    kernel values that are given it is that of X: these are rounded as much themselves.
 
     Args:
         X, sample_weight, kernel, w: as of ``points_of``.
@@ -40,26 +40,30 @@ def points_in_precision(
     """
     with precision(X.dtype):
         points, scale = points_of(X, sample_weight, kernel, w)
-        if X.dtype == np.float64:
+        if X.dtype == np.float64 or isinstance(points, GivenProducts):
             return points, scale, X.dtype
         variance = depth * float(np.max(np.abs(_sparse.numbers(v, "v")), initial=0))
         if loadings is not None:
             squares = _sparse.numbers(loadings, "loadings") ** 2
             variance *= float(np.max(np.sum(squares, axis=-1), initial=0))
-        variance = variance * _largest(base_kernel(kernel, w, scale), points) + number("sigma2", sigma2)
+        there = np.ones(points.n, bool) if weight is None else weight > 0
+        variance = variance * _largest(base_kernel(kernel, w, scale), points, there) + number(
+            "sigma2", sigma2
+        )
     most = 1.0 if weight is None else float(np.max(weight))
-    if np.finfo(X.dtype).eps * np.sqrt(points.n) * most * variance > _ROUNDING:
+    rounding = np.finfo(X.dtype).eps * np.sqrt(np.count_nonzero(there)) * most * variance
+    if not rounding <= _ROUNDING:
         X = X.astype(np.float64)
         with precision(X.dtype):
             points, scale = points_of(X, sample_weight, kernel, w)
     return points, scale, X.dtype
 
 
-def _largest(kernel: Kernel, points) -> float:
-    """The largest k(x, x)."""
+def _largest(kernel: Kernel, points, there: np.ndarray) -> float:
+    """The largest k(x, x) of the rows that are there."""
     if isinstance(kernel, (RBF, Matern)):
         return 1.0
     kernel, count = stack(kernel, points.dtype)
     pairs = points.with_themselves()
     each = (jax.tree.map(lambda leaf, i=i: leaf[i], kernel) for i in range(count))
-    return float(max(jnp.max(one.value(pairs), initial=0) for one in each))
+    return float(max(np.max(np.asarray(one.value(pairs))[there], initial=0) for one in each))

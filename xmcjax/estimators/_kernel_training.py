@@ -51,7 +51,7 @@ def training(model: Any, X, y, sample_weight, *, widen: bool) -> tuple[Training,
         dtype = X.dtype
         with precision(dtype):
             points, scale = points_of(*given)
-    return Training(points, numbers, allowed, classes, tree, weights, scale), dtype
+    return Training(points, numbers, allowed, classes, tree, weights, scale, dtype != X.dtype), dtype
 
 
 def base_of(model: Any, data: Training):
