@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ def run_to_excess(
 ) -> State:
     """As :func:`run`, and until ½ rᵀK̃ r ≤ excess · Φ: the relative tolerance of the objective.
 
-    A lane that ends in another way makes one more step, and has converged where its end has.
+    A lane that ends otherwise, and not at the limit of steps, makes one more: it has converged where that has.
 
     Args:
         problem: of one lane.
@@ -89,13 +90,17 @@ def run_to_excess(
 
 
 def _judged(problem: KernelProblem, hp: HParams, state: State, excess: float) -> State:
-    """A state that did not converge, with u and Φ of its α: it has where one more step brings it there.
+    """A state that did not converge, with u and Φ of its α.
 
-    Where K̃ has no full rank, r has a part that no product sees: CG does not find it and it stays.
+    Where the limit of steps allows it, it has converged after all if one more step brings it there: of K̃
+    without full rank, r has a part that no product sees, which CG does not find.
     """
-    if _of_the_lane(state.status) == Status.NONFINITE:
+    matrices, status = problem.matrices_only(), _of_the_lane(state.status)
+    if status == Status.NONFINITE:
         return state
-    state = _polished(problem.matrices_only(), hp, state)
+    if status == Status.MAX_STEPS:
+        return _multiplied_out(matrices, state)
+    state = _polished(matrices, hp, state)
     small = _of_the_lane(state.residual) <= ROUNDED * float(hp.tolerance)
     if small and _relative_excess(problem, state) <= excess:
         state = state._replace(status=jnp.full_like(state.status, Status.CONVERGED))
@@ -111,33 +116,53 @@ def _of_the_lane(numbers: jax.Array):
     return np.asarray(numbers)[0].item()
 
 
+class _At(NamedTuple):
+    """What is known at an α."""
+
+    u: jax.Array
+    pi: jax.Array
+    r: jax.Array
+    residual: jax.Array
+    value: jax.Array
+
+
+def _at(problem: KernelProblem, alpha: jax.Array) -> _At:
+    u = problem.kernel.matmat(alpha)
+    pi = problem.likelihood.probabilities(u)
+    r = residuals(problem, alpha, u, pi)
+    return _At(u, pi, r, residual_size(problem, r), objective(problem, alpha, u))
+
+
+@jax.jit
+@without_lone_axis
+def _multiplied_out(problem: KernelProblem, state: State) -> State:
+    """With u = K̃α, which a run has added up step by step."""
+    here = _at(problem, state.alpha)
+    fresh = jnp.ones_like(state.fresh)
+    return state._replace(u=here.u, value=here.value, residual=here.residual, fresh=fresh)
+
+
 @jax.jit
 @without_lone_axis
 def _polished(problem: KernelProblem, hp: HParams, state: State) -> State:
-    """With u = K̃α multiplied out, and after a Newton step where its residual is smaller and its Φ no larger.
+    """The same after a Newton step, where that has a smaller residual and a Φ that is no larger.
 
     From K̃δ of CG the step is δ = −r − W K̃δ, in which the part of r that no product sees is gone.
     """
-
-    def at(alpha):
-        u = problem.kernel.matmat(alpha)
-        pi = problem.likelihood.probabilities(u)
-        r = residuals(problem, alpha, u, pi)
-        return u, pi, r, residual_size(problem, r), objective(problem, alpha, u)
-
-    u, pi, r, residual, value = at(state.alpha)
-    W, limits = hessian(problem, u, pi), dict(tolerance=_POLISH, max_steps=hp.max_cg)
-    lanes = jnp.ones(state.status.shape, bool)
-    solved = solve_system(problem, W, pi, -r, -problem.kernel.matmat(r), lanes, **limits)
-    alpha = state.alpha - r - W(solved.Kx)
-    new_u, _, _, new_residual, new_value = at(alpha)
-    rounding = 4 * jnp.finfo(u.dtype).eps * (jnp.abs(value) + jnp.sum(jnp.abs(alpha * u), axis=(0, 1)))
-    better = (new_residual < residual) & (new_value <= value + rounding)
+    here = _at(problem, state.alpha)
+    W, limits = hessian(problem, here.u, here.pi), dict(tolerance=_POLISH, max_steps=hp.max_cg)
+    Kr, lanes = problem.kernel.matmat(here.r), jnp.ones(state.status.shape, bool)
+    solved = solve_system(problem, W, here.pi, -here.r, -Kr, lanes, **limits)
+    alpha = state.alpha - here.r - W(solved.Kx)
+    there = _at(problem, alpha)
+    sizes = jnp.abs(here.value) + jnp.sum(jnp.abs(alpha * here.u), axis=(0, 1))
+    rounding = 4 * jnp.finfo(here.u.dtype).eps * sizes
+    better = (there.residual < here.residual) & (there.value <= here.value + rounding)
     return state._replace(
         alpha=jnp.where(better, alpha, state.alpha),
-        u=jnp.where(better, new_u, u),
-        value=jnp.where(better, new_value, value),
-        residual=jnp.where(better, new_residual, residual),
+        u=jnp.where(better, there.u, here.u),
+        value=jnp.where(better, there.value, here.value),
+        residual=jnp.where(better, there.residual, here.residual),
         cg_steps=state.cg_steps + solved.steps,
         fresh=jnp.ones_like(state.fresh),
     )
