@@ -38,7 +38,7 @@ def run_to_excess(
 ) -> State:
     """As :func:`run`, and until ½ rᵀK̃ r ≤ excess · Φ: the relative tolerance of the objective.
 
-    A lane that ends otherwise, and not at the limit of steps, makes one more: it has converged where that has.
+    A lane that ends otherwise, not at the limit of steps, makes one more: it has converged where that has.
 
     Args:
         problem: of one lane.

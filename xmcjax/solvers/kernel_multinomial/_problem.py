@@ -104,7 +104,9 @@ class KernelProblem:
         if self.kernel.dtype != jnp.float64 or self.exact or not stored:
             return self
         # K̃x is no larger than this, and its numbers that count are not much smaller
-        kernel, size, rounding = _single(self)
+        n, C, _ = self.likelihood.shape
+        # an argument: the compiler would work out by itself, for seconds, what follows from a constant
+        kernel, size, rounding = _single(self, jnp.zeros((n, C, self.weight.shape[1]), self.kernel.dtype))
         low, high = _SINGLE_RANGE
         held = low < float(size) < high and float(rounding) < _SINGLE_ROUNDING
         return dataclasses.replace(self, single=kernel) if held else self
@@ -116,10 +118,10 @@ class KernelProblem:
 
 
 @jax.jit
-def _single(problem: KernelProblem) -> tuple[ClassKernels, jax.Array, jax.Array]:
+def _single(problem: KernelProblem, zeros: jax.Array) -> tuple[ClassKernels, jax.Array, jax.Array]:
     """(K̃ in single precision, a bound of K̃x in terms of the largest numbers of its parts, what rounds K̃r).
 
-    r is the residual at α = 0.
+    r is the residual at α = 0, where u is `zeros`.
     """
     kernel, likelihood = problem.kernel, problem.likelihood
 
@@ -133,8 +135,7 @@ def _single(problem: KernelProblem) -> tuple[ClassKernels, jax.Array, jax.Array]
     base = jnp.maximum(largest(kernel.gram), 1)
     size = base * base * jnp.maximum(jnp.max(kernel.v), kernel.sigma2) * jnp.max(problem.weight)
     single = jax.tree.map(narrow, kernel)
-    zero = jnp.zeros((*likelihood.shape[:2], problem.weight.shape[1]), kernel.dtype)
-    r = problem.weight[:, None] * likelihood.slope(zero, likelihood.probabilities(zero))
+    r = problem.weight[:, None] * likelihood.slope(zeros, likelihood.probabilities(zeros))
     rounding = jnp.max(jnp.abs(kernel.matmat(r) - single.matmat(narrow(r)).astype(r.dtype)), initial=0)
     return single, size * kernel.n * kernel.n_functions, rounding
 
