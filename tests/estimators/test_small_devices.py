@@ -10,7 +10,7 @@ import pytest
 from jax.errors import JaxRuntimeError
 from sklearn.exceptions import ConvergenceWarning
 
-from tests.support.internals import device_memory, multinomial_run
+from tests.support.internals import device_memory, kernel_training, multinomial_run
 from xmcjax import linops
 from xmcjax.estimators import (
     KernelLogisticClassifier,
@@ -107,9 +107,10 @@ def test_a_kernel_matrix_that_does_not_fit_is_made_in_tiles(pretend):
     stored = []
     for free in (2 * matrix, 4 * matrix):
         pretend(free)
-        data_, _ = model._training(X, y, None)
+        data_, _ = kernel_training.training(model, X, y, None, widen=True)
         with jax.enable_x64(True):
-            kernel, h = model._family(data_, np.arange(CLASSES), 2.0, model._base(data_))
+            base = kernel_training.base_of(model, data_)
+            kernel, h = model._family(data_, np.arange(CLASSES), 2.0, base)
             stored.append(kernel.kernels(h).gram.stored is not None)
     assert stored == [False, True]
     pretend(2 * matrix)

@@ -22,8 +22,8 @@ from xmcjax import (
 from xmcjax.cli import _cache, _calibration, _config, _page, _runs
 from xmcjax.cli import _systems as _cli_systems
 
-# states of joint systems, whose times between two writes are set to none
-from xmcjax.estimators import _checkpoint, _multinomial
+# states of joint systems, whose times between two writes are set to none, and the data of a kernel fit
+from xmcjax.estimators import _checkpoint, _kernel_training, _multinomial
 
 # parts of one-vs-all with a proof of their own
 from xmcjax.lanes import (
@@ -93,6 +93,7 @@ cli_config = _config
 cli_runs = _runs
 joint_checkpoint = _checkpoint
 joint_multinomial = _multinomial
+kernel_training = _kernel_training
 blocks = _blocks
 lane_certificate = _certificate
 clipping = _clipping
