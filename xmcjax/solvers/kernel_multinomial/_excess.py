@@ -19,7 +19,14 @@ from xmcjax._options import Real
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
 from xmcjax.solvers.kernel_multinomial._run import run
-from xmcjax.solvers.kernel_multinomial._state import ROUNDED, State, objective, residual_size, residuals
+from xmcjax.solvers.kernel_multinomial._state import (
+    ROUNDED,
+    State,
+    objective,
+    residual_size,
+    residuals,
+    rounding_of,
+)
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_system
 
 # How often a fit goes on that ended above the excess.
@@ -155,9 +162,8 @@ def _polished(problem: KernelProblem, hp: HParams, state: State) -> State:
     solved = solve_system(problem, W, here.pi, -here.r, -Kr, lanes, **limits)
     alpha = state.alpha - here.r - W(solved.Kx)
     there = _at(problem, alpha)
-    sizes = jnp.abs(here.value) + jnp.sum(jnp.abs(alpha * here.u), axis=(0, 1))
-    rounding = 4 * jnp.finfo(here.u.dtype).eps * sizes
-    better = (there.residual < here.residual) & (there.value <= here.value + rounding)
+    no_larger = there.value <= here.value + rounding_of(here.value, alpha, here.u)
+    better = (there.residual < here.residual) & no_larger
     return state._replace(
         alpha=jnp.where(better, alpha, state.alpha),
         u=jnp.where(better, there.u, here.u),

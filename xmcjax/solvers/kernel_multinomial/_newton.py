@@ -26,6 +26,7 @@ from xmcjax.solvers.kernel_multinomial._state import (
     objective,
     residual_size,
     residuals,
+    rounding_of,
 )
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_system
 
@@ -92,11 +93,10 @@ def newton_step(problem: KernelProblem, hp: HParams, state: State) -> State:
         rows = problem.weight * (likelihood.losses(u + t * along) - losses)
         return jnp.sum(rows, axis=0) + t * first + t * t / 2 * second
 
-    eps = 4 * jnp.finfo(u.dtype).eps
-    rounding = eps * (jnp.abs(state.value) + jnp.sum(jnp.abs(alpha * u), axis=(0, 1)))
+    rounding = rounding_of(state.value, alpha, u)
     # a loss is a difference of two numbers as large as u is, however small it is itself: a fall below the
     # rounding of heavy rows is not to be told from none, and the whole direction is taken
-    of_losses = eps * jnp.sum(problem.weight * jnp.max(jnp.abs(u), axis=1), axis=0)
+    of_losses = 4 * jnp.finfo(u.dtype).eps * jnp.sum(problem.weight * jnp.max(jnp.abs(u), axis=1), axis=0)
     slack = jnp.where(-slope <= of_losses, jnp.maximum(rounding, of_losses), rounding)
     t, failed = backtrack(change, slope, slack, moving, armijo=hp.armijo, max_backtracks=hp.max_backtracks)
     # below the rounding of Φ a step can only be judged by the residual, of u made in the same way

@@ -10,7 +10,6 @@ import numpy as np
 from jax.core import Tracer
 
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax.solvers._base import Status
 from xmcjax.solvers._host_loop import run_in_calls
 from xmcjax.solvers.kernel_multinomial._conjugate import conjugate_step, conjugate_steps
 from xmcjax.solvers.kernel_multinomial._newton import newton_step
@@ -74,11 +73,12 @@ def run(
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state)))
     rough = problem if traced or not problem.conjugate else problem.with_single()
 
-    def running(*phases: Phase):  # as of State, on the host
-        of_phase = phases or tuple(Phase)
-        return lambda state: bool(
-            np.any((np.asarray(state.status) == Status.RUNNING) & np.isin(np.asarray(state.phase), of_phase))
-        )
+    def running(*phases: Phase):
+        def of(state: State) -> bool:  # on the host, where it is no program of its own
+            here = state._replace(status=np.asarray(state.status), phase=np.asarray(state.phase))
+            return bool(np.any(here.running(*phases)))
+
+        return of
 
     if problem.conjugate:
         state = _with_directions(state, problem.kernel.dtype if rough.single is None else rough.single.dtype)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+import operator
 from typing import NamedTuple
 
 import jax
@@ -66,10 +68,10 @@ class State(NamedTuple):
     window: jax.Array  #: int32 [B], steps since then
 
     def running(self, *phases: Phase) -> jax.Array:
-        """bool [B], the lanes that go on by one of these methods; by any for none."""
+        """bool [B], lanes that go on by one of these methods, by any for none; NumPy's if the fields are."""
         running = self.status == Status.RUNNING
         of_phase = [self.phase == phase for phase in phases]
-        return running & jnp.any(jnp.stack(of_phase), axis=0) if of_phase else running
+        return running & functools.reduce(operator.or_, of_phase) if of_phase else running
 
     def due(self, tolerance) -> jax.Array:
         """bool [B], whether the residual is so small that it should be seen with u multiplied out."""
@@ -143,6 +145,11 @@ def objective(problem: KernelProblem, alpha: jax.Array, u: jax.Array) -> jax.Arr
     return (
         jnp.sum(problem.weight * problem.likelihood.losses(u), axis=0) + jnp.sum(alpha * u, axis=(0, 1)) / 2
     )
+
+
+def rounding_of(value: jax.Array, alpha: jax.Array, u: jax.Array) -> jax.Array:
+    """By how much Φ of each lane may be rounded, [B]."""
+    return 4 * jnp.finfo(u.dtype).eps * (jnp.abs(value) + jnp.sum(jnp.abs(alpha * u), axis=(0, 1)))
 
 
 def residuals(problem: KernelProblem, alpha: jax.Array, u: jax.Array, pi: jax.Array) -> jax.Array:
