@@ -85,10 +85,10 @@ def _digits(name: str) -> Parts:
 
 
 def _made_texts(name: str) -> Parts:
-    """Short texts of a thousand classes: half of their four to ten words are of the class."""
-    n = 25_000
-    X, y = make_texts(n, 10_000, 1_000, seed=0)
-    test = np.arange(n) >= 20_000
+    """Short texts of a thousand classes, or a hundred: half of their four to ten words are of the class."""
+    n, d, m = (2_500, 1_000, 100) if name == "made_few" else (25_000, 10_000, 1_000)
+    X, y = make_texts(n, d, m, seed=0)
+    test = np.arange(n) >= n * 4 // 5
     fitted = fit_transforms(TEXT, X[~test])
     return Parts(fitted.apply(X[~test]), y[~test], fitted.apply(X[test]), y[test])
 
@@ -130,6 +130,7 @@ SETS: dict[str, Callable[[str], Parts]] = {
     "naics2017": _text,
     "caltech101_silhouettes": _classes,
     "made_texts": _made_texts,
+    "made_few": _made_texts,
     "made_speech": _made_speech,
     "made_dense": _made_dense,
 }

@@ -142,7 +142,7 @@ CONVERTED = {
     "solvers.admm._run.dual_variables": OWN,
     "solvers.admm._run.proof": OWN,
     "solvers.multiclass_dual._native.canonical": DENSE,
-    "solvers.multiclass_dual._countries.Countries.alpha": OWN,
+    "solvers.multiclass_dual._processes._Alone.alpha": OWN,
     "solvers.multiclass_dual._processes._gathered": OWN,
     "solvers.multiclass_dual._threads.Together.alpha": OWN,
     "solvers._progress.checked_start": "checked by matrix",

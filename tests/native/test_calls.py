@@ -23,6 +23,7 @@ SIZES |= {"blocks": 2, "features": 3, "labels": 3, "size": 4, "moves": 2, "room"
 INSTANCES = {"csr_rows": 5, "first": 3, "second": 4, "kept": 2, "slots": 2, "records": 4}
 SIZES_OF_CALLS = {
     "take_columns": {"columns": 4},
+    "multiclass_row_sweep": {"members": 2},
     "instance_dual": INSTANCES,
     "instance_gap": INSTANCES,
     "softmax_hessian": {"rows": 64},

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from xmcjax.native._aligned import aligned_zeros as aligned_zeros
     from xmcjax.native._ascent import Ascent as Ascent
     from xmcjax.native._ascent import CentredAscent as CentredAscent
-    from xmcjax.native._ascent import Match as Match
     from xmcjax.native._ascent import shared_panel as shared_panel
     from xmcjax.native._ascent import shared_room as shared_room
     from xmcjax.native._awaited import awaited as awaited
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
 _LATE = {
     "_abort_note": ("noted_at_abort",),
     "_aligned": ("aligned_zeros",),
-    "_ascent": ("Ascent", "CentredAscent", "Match", "shared_panel", "shared_room"),
+    "_ascent": ("Ascent", "CentredAscent", "shared_panel", "shared_room"),
     "_awaited": ("awaited",),
     "_calls": ("InPlace",),
     "_columns": ("put_columns", "take_columns"),

@@ -1,8 +1,6 @@
-"""Coordinate ascent of all classes together, in one process or with the matches of one of several."""
+"""Coordinate ascent of all classes together, in one process or with the rows of one of several places."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +9,7 @@ from xmcjax.native._dual_point import Assessment, DualPoint
 
 
 def shared_panel(dtype: np.dtype) -> int:
-    """Classes of which several objects have the weights together, or none of them.
+    """Classes whose weights one place moves, where several have them together: as many, or none of them.
 
     As many as fill the widest vector of any processor.
     """
@@ -22,18 +20,6 @@ def shared_room(d: int, m: int, dtype: np.dtype) -> int:
     """Numbers that weights of d features and m classes need in memory that several objects share."""
     width = shared_panel(dtype)
     return -(-m // width) * width * d
-
-
-class Match(NamedTuple):
-    """Two bundles of classes, first and last + 1 of each."""
-
-    a: tuple[int, int]
-    b: tuple[int, int]
-    inner: bool  #: whether each plays against itself as well
-
-    @property
-    def numbers(self) -> np.ndarray:
-        return np.array([*self.a, *self.b, self.inner], np.int64)
 
 
 class Ascent(DualPoint):
@@ -53,43 +39,45 @@ class Ascent(DualPoint):
         """
         return self._swept("sweep", tolerance=tolerance, shrink=shrink)
 
-    # --- Weston-Watkins over several processes, each with the dual variables of the matches that it hosts
+    # --- Weston-Watkins and Crammer-Singer over several places, each with some of the rows
 
-    def begin_epoch(self, violation: float) -> None:
-        """Before the matches of an epoch; `violation` of all that was last examined."""
-        self._call("begin_epoch", violation=violation)
+    def row_part(self, number: int, parts: int, tolerance: float, caution: float = 1.0) -> float:
+        """Part `number` of `parts` of a sweep, which leaves the weights alone; the largest violation it met.
 
-    def examine(self, match: Match, tolerance: float) -> Assessment:
-        """What the variables of a match add to objectives and violation; finds which matter."""
-        return self._assessed("examine", match=match.numbers, tolerance=tolerance)
-
-    def play(self, match: Match, tolerance: float, shrink: bool = True) -> float:
-        """Visits the instances of a match that have variables in it; the largest violation that it met."""
+        Args:
+            number, parts: the last one is followed by :meth:`settle`.
+            tolerance: of :meth:`sweep`.
+            caution: steps are those of rows whose squared lengths are so many times as large.
+        """
         violation = np.zeros(())
-        self._call("play", match=match.numbers, shrink=shrink, tolerance=tolerance, violation=violation)
+        fields = dict(number=number, parts=parts, tolerance=tolerance, caution=caution)
+        self._call("row_part", violation=violation, **fields)
         return float(violation)
 
     def settle(self, shrink: bool) -> float:
-        """After the matches of an epoch: leaves out what did not change three times; the share that stays."""
+        """After the parts of a sweep: leaves out what did not change three times; the share that stays."""
         share = np.zeros(())
         self._call("settle", shrink=shrink, share=share)
         return float(share)
 
     def moves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows and classes of the dual variables that the last match changed, and by what."""
+        """Rows and classes of the dual variables that the last part changed, and by what."""
         count = self._count("count_moves")
         row, label = np.zeros(count, np.int32), np.zeros(count, np.int32)
         change = np.zeros(count, self._dtype)
         self._call("get_moves", row=row, label=label, change=change)
         return row, label, change
 
-    def follow(self, row: np.ndarray, label: np.ndarray, change: np.ndarray) -> None:
-        """Makes the moves of another process, which has the dual variables, in the weights."""
-        self._call("follow_moves", row=row, label=label, change=change)
+    def follow(
+        self, row: np.ndarray, label: np.ndarray, change: np.ndarray, classes: tuple[int, int]
+    ) -> None:
+        """Makes moves in the weights of some classes, whole panels of them; every place follows all moves."""
+        first, last = classes
+        self._call("follow_moves", row=row, label=label, change=change, first=first, last=last)
 
-    def set_weights(self, W: np.ndarray) -> None:
-        """Takes other weights than those of the dual variables, [d, m]."""
-        self._call("set_weights", W=np.ascontiguousarray(W, self._dtype))
+    def row_sweep(self, **fields) -> None:
+        """A sweep with other places, of ``multiclass_row_sweep`` in methods.def."""
+        self._call("row_sweep", **fields)
 
     # --- Lee-Lin-Wahba over several processes, each with some classes
 

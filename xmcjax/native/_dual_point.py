@@ -45,8 +45,10 @@ class DualPoint:
         seed: of the random orders.
         threads: that a call may use.
         classes: first and last + 1 of those that this process of several has; None for all.
-        shared: zeros [shared_room(d, m)] on whole lines of the cache, where Weston-Watkins keeps the weights
-            that several objects have together, of this process or others; None for weights of its own.
+        place, places: Weston-Watkins and Crammer-Singer have the dual variables of the rows i with
+            i // 8 % places == place.
+        shared: zeros [shared_room(d, m)] on whole lines of the cache, where places keep the weights that they
+            have together, of this process or others; None for weights of its own.
 
     Raises:
         MemoryError: no room for the weights.
@@ -65,11 +67,13 @@ class DualPoint:
         seed: int = 0,
         threads: int = 1,
         classes: tuple[int, int] | None = None,
+        place: int = 0,
+        places: int = 1,
         shared: np.ndarray | None = None,
     ):
         assert y.dtype == np.int32 and y.shape == X.shape[:1]
         own: dict[str, Any] = dict(y=np.ascontiguousarray(y), C=C, method=self._method)
-        own.update(shared=np.zeros(0, X.dtype) if shared is None else shared)
+        own.update(place=place, places=places, shared=np.zeros(0, X.dtype) if shared is None else shared)
         general: dict[str, Any] = dict(seed=seed, threads=threads, classes=classes)
         self._make(
             "multiclass_new", X, m, formulation=_ids.number("formulation", formulation), **general, **own

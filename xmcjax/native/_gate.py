@@ -20,10 +20,9 @@ class Gate:
 
     def __init__(self, memory: np.ndarray, members: int):
         self._held = np.zeros((), np.int64)
-        state, patience = np.zeros(2, np.int64), round(1000 * self.PATIENCE)
-        self._call = InPlace(
-            "meet", members=members, patience=patience, gate=memory, state=state, held=self._held
-        )
+        #: Of every call that meets here.
+        self.fields = dict(gate=memory, state=np.zeros(2, np.int64), patience=round(1000 * self.PATIENCE))
+        self._call = InPlace("meet", members=members, **self.fields, held=self._held)
 
     def meet(self) -> bool:
         """Comes, or goes on waiting; whether all have come."""

@@ -4,14 +4,14 @@
 
 Ten epochs without shrinking, C = 1. A process of p takes
 
-    a / p + b · told(p) + c · messages(p)  processor seconds,
-    told(p) = (p − 1) / p · (bytes of all changes),   messages(p) = epochs · (2p − 1),
+    a / p + b · (bytes of all changes) + c · messages  processor seconds,
 
-which is what it computes, what the others tell it of the dual variables that they changed, which it follows,
-and what a message takes besides, one in each of 2p − 1 rounds. a comes from one process, b and the bytes from
-two, c from messages of 4 kB that are sent and nothing else, and four check the model. Processor seconds do
-not depend on what else the machine does, and four processes may share two cores. The wire takes
-told(p) / bandwidth beside that, 10 Gbit/s as in the paper. Writes p001_cost_model.json, .md and .png.
+which is what it computes for its rows, the changes of the dual variables of all processes, which it makes in
+its weights, and what a message takes besides, one in each part of a sweep. a comes from one process, b, the
+bytes and the messages from two, c from messages of 4 kB that are sent and nothing else, and four check the
+model. Processor seconds do not depend on what else the machine does, and four processes may share two cores.
+The wire takes (p − 1) / p · (bytes of all changes) / bandwidth beside that, 10 Gbit/s as in the paper. Writes
+p001_cost_model.json, .md and .png.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def spent(epochs):
     how = dict(formulation="ww", C=1.0, tol=1e-12, max_epochs=epochs, shrinking=False)
     how["share_weights"] = False  # as processes of different machines
     multiclass_dual.run_over_mesh(parts.X, parts.y, mesh, **how)
-    return time.process_time() - begin, said[-1][3]
+    return time.process_time() - begin, *said[-1][3:5]
 split, axis = PartitionSpec("processes"), "processes"
 tell = jax.jit(jax.shard_map(
     lambda a: jax.lax.all_gather(a[0], axis)[None], mesh=mesh, in_specs=split, out_specs=split))
@@ -69,9 +69,9 @@ for _ in range(200):
     message()
 each = (time.process_time() - begin) / 200
 spent(1)  # what is sent is compiled
-few, few_bytes = spent(1)
-many, many_bytes = spent(1 + options["epochs"])
-print(json.dumps({"seconds": many - few, "bytes": many_bytes - few_bytes, "message": each}))
+few, many = spent(1), spent(1 + options["epochs"])
+seconds, sent, messages = (b - a for a, b in zip(few, many, strict=True))
+print(json.dumps({"seconds": seconds, "bytes": sent, "messages": messages, "message": each}))
 """
 
 
@@ -84,7 +84,7 @@ class Options:
         processes: 1, 2 and those that check the model.
         bandwidth: of the wire between two processes, bytes per second.
         out: folder of the results.
-        small: scikit-learn's digits.
+        small: short texts of a hundred classes that are made.
         full: naics2017.
     """
 
@@ -99,11 +99,11 @@ class Options:
         """With the sizes that --small or --full stand for."""
         if self.full:
             return dataclasses.replace(self, data="naics2017")
-        return dataclasses.replace(self, data="digits", processes=(1, 2)) if self.small else self
+        return dataclasses.replace(self, data="made_few", processes=(1, 2)) if self.small else self
 
 
 def measured(data: str, count: int) -> dict:
-    """Of ten epochs processor seconds and bytes told, of the process with most; seconds of a message."""
+    """Of ten epochs processor seconds, bytes and messages, of the process with most; seconds of a message."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -125,22 +125,12 @@ def measured(data: str, count: int) -> dict:
     return {key: max(one[key] for one in found) for key in found[0]}
 
 
-def told(count: int, by_each_of_two: float) -> float:
-    """Bytes that a process is told in ten epochs."""
-    return (count - 1) / count * 2 * by_each_of_two
-
-
-def messages(count: int) -> int:
-    """Of a process in ten epochs."""
-    return EPOCHS * (2 * count - 1) if count > 1 else 0
-
-
 def model(points: dict[int, dict]) -> tuple[float, float, float]:
     """a, b and c, from one process and from two."""
     a, two = points[1]["seconds"], points[2]
     c = two["message"]
-    rest = two["seconds"] - a / 2 - c * messages(2)
-    return a, max(0.0, rest / told(2, two["bytes"])), c
+    rest = two["seconds"] - a / 2 - c * two["messages"]
+    return a, max(0.0, rest / (2 * two["bytes"])), c
 
 
 def run(options: Options) -> dict:
@@ -151,10 +141,12 @@ def run(options: Options) -> dict:
         for count in options.processes
     }
     a, b, c = model(points)
-    rows = []
+    rows, all_bytes, messages = [], 2 * points[2]["bytes"], points[2]["messages"]
     for count in PREDICTED:
-        heard = told(count, points[2]["bytes"])
-        seconds, wire = a / count + b * heard + c * messages(count), heard / options.bandwidth
+        heard = (count - 1) / count * all_bytes
+        seconds, wire = a / count, heard / options.bandwidth
+        if count > 1:
+            seconds += b * all_bytes + c * messages
         found = points[count]["seconds"] if count in points else None
         row = {"count": count, "bytes": heard, "seconds": seconds, "wire": wire, "measured": found}
         rows.append(row | {"speed_up": a / (seconds + wire)})

@@ -5,10 +5,9 @@
 Figure 2 of Alber et al. 2017 on two problems of a thousand classes: naics2017, with five entries
 a row, and made_dense, 10,000 rows of 400 random features around the means of their classes. Measured as in
 :mod:`.figures_2_3`: ten epochs without shrinking by the number of processes, repetitions by turns, medians of
-the clock and of the processor time of the busiest process. To say why the two differ, ten epochs of
-Weston-Watkins are also split into the passes over everything and the sweeps, in one process and in each of
-two, without what goes between them. Each set is kept in p001_figure_2_dense.cells.json when it is done.
-Writes p001_figure_2_dense.json, .md and, where matplotlib is installed, .png.
+the clock and of the processor time of the busiest process. Each set is kept in
+p001_figure_2_dense.cells.json when it is done. Writes p001_figure_2_dense.json, .md and, where matplotlib is
+installed, .png.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +33,7 @@ class Options:
         processes: joined on this machine.
         repeats: of every timed run.
         out: folder of the results.
-        small: scikit-learn's digits, two processes, one repetition.
+        small: short texts of a hundred classes that are made, two processes, one repetition.
         full: as without it.
     """
 
@@ -50,71 +47,12 @@ class Options:
     def chosen(self) -> Options:
         """With the sizes that --small stands for."""
         if self.small:
-            return dataclasses.replace(self, sets=("digits",), processes=(1, 2), repeats=1)
+            return dataclasses.replace(self, sets=("made_few",), processes=(1, 2), repeats=1)
         return self
 
 
-def parts_of_work(parts: _multiclass.Parts) -> dict:
-    """Processor seconds of ten passes over everything and of ten sweeps, Weston-Watkins.
-
-    Returns:
-        "pass" and "sweep", each with what one process takes and what the busier of two does.
-
-    Raises:
-        RuntimeError: the two have not found the same primal objective in the first pass.
-    """
-    from xmcjax.native import Ascent, Assessment, Match, shared_panel
-    from xmcjax.solvers.multiclass_dual._native import canonical
-    from xmcjax.solvers.multiclass_dual._problem import check_problem
-    from xmcjax.solvers.multiclass_dual._schedule import bundles_of, round_count, round_pairs
-
-    C, tolerance = figures_2_3.C["ww"], 1e-6
-    X, y, m, _ = check_problem(parts.X, parts.y, "ww", C)
-    X = canonical(X)
-    # whole panels, as processes have that share their weights, unless there are too few for four bundles
-    width = shared_panel(X.dtype) if m > 3 * shared_panel(X.dtype) else 1
-    panels = bundles_of(np.add.reduceat(np.bincount(y), np.arange(0, m, width)), 4)
-    bundles = [(first * width, min(last * width, m)) for first, last in panels]
-    seconds = {what: {"one": 0.0, "of two": [0.0, 0.0]} for what in ("pass", "sweep")}
-    primal: tuple[list[float], list[float]] = [], []  # by pass, of one process and of two
-
-    def spent(work: Callable[[], object]) -> float:
-        begin = time.process_time()
-        work()
-        return time.process_time() - begin
-
-    alone = Ascent(X, y, m, "ww", C, seed=0, threads=1)
-    alone.assess(1.0)
-    for _ in range(figures_2_3.EPOCHS):
-        seconds["pass"]["one"] += spent(lambda: primal[0].append(alone.assess(tolerance).primal))
-        seconds["sweep"]["one"] += spent(lambda: alone.sweep(tolerance, False))
-    # what two processes play, one after the other on the same weights
-    both = Ascent(X, y, m, "ww", C, seed=0)
-    both.assess(1.0)
-    hosted: list[list[Match]] = [[], []]
-    for r in range(round_count(len(bundles))):
-        for place, (a, b) in enumerate(zip(*round_pairs(len(bundles), r), strict=True)):
-            hosted[place].append(Match(bundles[a], bundles[b], r == 0))
-    for _ in range(figures_2_3.EPOCHS):
-        found: list[Assessment] = []
-        for place, matches in enumerate(hosted):
-            seconds["pass"]["of two"][place] += spent(
-                lambda matches=matches, found=found: found.extend(both.examine(m, tolerance) for m in matches)
-            )
-        primal[1].append(sum(one.primal for one in found))
-        both.begin_epoch(max(one.violation for one in found))
-        for place, matches in enumerate(hosted):
-            seconds["sweep"]["of two"][place] += spent(
-                lambda matches=matches: [both.play(match, tolerance, False) for match in matches]
-            )
-        both.settle(False)
-    if not np.isclose(primal[0][0], primal[1][0], rtol=1e-5):
-        raise RuntimeError(f"one process found P = {primal[0][0]}, two processes {primal[1][0]}")
-    return {what: {"one": s["one"], "of two": max(s["of two"])} for what, s in seconds.items()}
-
-
 def measured(name: str, options: Options) -> dict:
-    """Sizes of a set, its rows of :func:`figures_2_3.speed`, and its :func:`parts_of_work`."""
+    """Sizes of a set, and its rows of :func:`figures_2_3.speed`."""
     parts = _multiclass.load(name)
     n, d = parts.X.shape
     entries = float(d if isinstance(parts.X, np.ndarray) else parts.X.nnz / n)
@@ -126,7 +64,6 @@ def measured(name: str, options: Options) -> dict:
         "classes": int(parts.y.max()) + 1,
         "entries": entries,
         "rows": figures_2_3.speed(parts, how),
-        "work": parts_of_work(parts),
     }
 
 
@@ -166,26 +103,7 @@ def markdown(result: dict) -> str:
             "\nWhere a run, or that of one process, had less than 0.8 of the processors that it could use, "
             "the clock says nothing about a speed-up.\n"
         )
-    table = [
-        (
-            one["set"],
-            *(f"{work['one']:.2f} / {work['of two']:.2f}" for work in one["work"].values()),
-            *(f"{work['of two'] / work['one']:.2f}" for work in one["work"].values()),
-        )
-        for one in result["sets"]
-    ]
-    text += (
-        "\nTen passes over everything and ten sweeps of Weston-Watkins, processor seconds, in one process "
-        "and in the busier of two, where half would be ideal:\n\n"
-    )
-    header = ("set", "passes, one / of two", "sweeps, one / of two", "part of the passes", "of the sweeps")
-    text += _report.markdown_table(header, table)
-    return text + (
-        "\nTwo processes visit a row in three matches, and in each of them its list of classes is gone "
-        "through and it is multiplied by the weights of its own class: of a row with few entries that is "
-        "much of the cost, of one with hundreds its products with the other classes are, which processes "
-        "share.\n"
-    )
+    return text
 
 
 def drawn_beside_work(rows: list[dict], row: dict, cores: int) -> bool:

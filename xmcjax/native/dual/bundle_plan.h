@@ -22,26 +22,6 @@ struct PlannedVisit {
   uint8_t idle;
 };
 
-// Matches that are played one at a time, with their visits.
-class HostedMatches {
- public:
-  void clear() { hosted_.clear(); }
-  // side(own, other, visit) is asked once for each of the bundles, and visits its instances that take part.
-  template <class F>
-  std::vector<PlannedVisit>& of(const Match& match, F side) {
-    for (auto& [known, visits] : hosted_)
-      if (known == match) return visits;
-    std::vector<PlannedVisit> visits;
-    const auto visit = [&](int32_t i) { visits.push_back({i, match.inner, 0}); };
-    side(match.a, match.b, visit);
-    side(match.b, match.a, visit);
-    return hosted_.emplace_back(match, std::move(visits)).second;
-  }
-
- private:
-  std::vector<std::pair<Match, std::vector<PlannedVisit>>> hosted_;
-};
-
 // An instance and where the classes of its list are: bit b of `met` for bundle b.
 struct Whereabouts {
   int32_t i;

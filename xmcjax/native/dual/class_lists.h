@@ -95,9 +95,10 @@ void bring_gains(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, con
   }
 }
 
-// w_y += Σ_c δ_c x, w_c -= δ_c x
+// w_y += Σ_c δ_c x, w_c -= δ_c x, of those that are among `classes`, which are whole panels
 template <class T>
-void spread(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const T* delta, const Panels<T>& W) {
+void spread(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const T* delta, const Panels<T>& W,
+            Classes classes) {
   constexpr int N = Panels<T>::N;
   const int64_t count = list.size(), own_panel = y / N;
   T total = 0;
@@ -112,12 +113,12 @@ void spread(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const T*
       some |= delta[e] != 0;
     }
     if (q == own_panel) lanes[y % N] = total, own_done = some = true;
-    if (some) row_add_tile(X, i, load(lanes), W.panel(q), N);
+    if (some && classes.has(q * N)) row_add_tile(X, i, load(lanes), W.panel(q), N);
   }
-  if (!own_done) row_add_lane(X, i, total, W.panel(own_panel) + y % N, N);
+  if (!own_done && classes.has(y)) row_add_lane(X, i, total, W.panel(own_panel) + y % N, N);
 }
 
-// What a match changes in dual variables, of which another process is told: δ_ic in the order in which they were made,
+// What a part of a sweep changes in dual variables, of which other places are told: δ_ic in the order in which they were made,
 // those of a visit side by side and their classes ascending.
 template <class T>
 struct Moves {
@@ -129,10 +130,10 @@ struct Moves {
     for (const ListEntry<T>* e = list.first; e != list.last; ++e, ++change)
       if (*change != 0) row.push_back(i), c.push_back(e->c), delta.push_back(*change);
   }
-  void get(int32_t* rows, int32_t* classes, T* changes) const {
-    std::copy(row.begin(), row.end(), rows);
-    std::copy(c.begin(), c.end(), classes);
-    std::copy(delta.begin(), delta.end(), changes);
+  void get(int64_t first, int64_t count, int32_t* rows, int32_t* classes, T* changes) const {
+    std::copy_n(row.begin() + first, count, rows);
+    std::copy_n(c.begin() + first, count, classes);
+    std::copy_n(delta.begin() + first, count, changes);
   }
 };
 
@@ -155,6 +156,7 @@ struct ListScratch {
   std::vector<double> work;
   std::vector<ListEntry<T>> some;
   Moves<T>* moves = nullptr;  // where they are written down, if anywhere
+  T caution = 1;  // of steps, RowAscent::part
 };
 
 // The classes with the highest gains that are not in the list of a row, `most` at most.

@@ -31,14 +31,20 @@ struct MulticlassArgs {
   Csr<T> X;          // kept by the caller
   const int32_t* y;  // [n], the class of each instance, kept by the caller
   int64_t m;         // classes
-  Classes classes;   // those that a process of several has; all of them for Weston-Watkins
+  Classes classes;  // those that a process of several has; all of them for Weston-Watkins and Crammer-Singer
   int32_t formulation;
   double C;
   uint64_t seed;
   int64_t threads;
   bool by_instance;  // Lee-Lin-Wahba: over instances (simd_centred_ascent.cc) rather than over classes
-  T* shared = nullptr;  // where Weston-Watkins keeps weights that others have too, as dual/panels.h has them
+  int64_t place,
+      places;  // Weston-Watkins and Crammer-Singer have the rows of a place, runs of kRun of them by turns
+  T* shared;  // where places keep the weights that they have together, as dual/panels.h has them; null for own ones
 };
+
+// Neighbours in memory are read faster one after the other.
+constexpr int64_t kRun = 8;
+inline bool has_row(int64_t place, int64_t places, int64_t i) { return i / kRun % places == place; }
 
 // Numbers that weights in panels need on any processor, whose widest vector has 64 bytes.
 template <class T>
@@ -74,16 +80,6 @@ struct RankingArgs {
   uint64_t seed;
   int64_t threads;
   bool dense;  // multiplies rows of all features
-};
-
-// Two bundles of classes that play against each other; inner: each against itself as well.
-struct Match {
-  Classes a, b;
-  bool inner;
-  bool operator==(const Match& other) const {
-    return a.first == other.a.first && a.last == other.a.last && b.first == other.b.first &&
-           b.last == other.b.last && inner == other.inner;
-  }
 };
 
 // A dual variable α_ic that is not zero.
@@ -159,24 +155,23 @@ class MulticlassAscent : public DualPointByRow {
   virtual Sweep sweep(double tolerance, bool shrink) = 0;
 };
 
-// Over several processes, each of which has the dual variables of the matches that it hosts.
-class MatchAscent : public MulticlassAscent {
+// Over several places, each of which has the dual variables of some of the rows. A part of a sweep leaves the weights
+// as they are; then all places follow what all of them have changed.
+class RowAscent : public MulticlassAscent {
  public:
   using MulticlassAscent::MulticlassAscent;
-  // Loss, dual objective and violation of the variables of a match; as assess() it finds what matters.
-  virtual Assessment examine(const Match& match, double tolerance) = 0;
-  // Visits the instances of a match that have variables in it; the largest violation that it met.
-  virtual double play(const Match& match, double tolerance, bool shrink) = 0;
-  // After the matches of an epoch: counts what did not change; the share of the instances that is not shrunk.
+  // Part `number` of `parts` of a sweep; the largest violation that it met. Steps are those of rows whose squared
+  // lengths are `caution` times as large.
+  virtual double part(int64_t number, int64_t parts, double tolerance, double caution) = 0;
+  // After the parts of a sweep: counts what did not change; the share of the instances that is not shrunk.
   virtual double settle(bool shrink) = 0;
-  // Before the matches of an epoch, with the violation of all that was last examined.
-  virtual void begin_epoch(double violation) = 0;
-  // What the last match changed in its dual variables: how many, and their rows, classes and changes, of the type of X.
+  // What the last part changed in its dual variables: how many, and the rows, classes and changes, of the type of X, of
+  // `count` of them.
   virtual int64_t moves() const = 0;
-  virtual void get_moves(int32_t* row, int32_t* c, void* delta) const = 0;
-  // Brings the weights to where the process is that made these moves, whose variables it has.
-  virtual void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count) = 0;
-  virtual void set_weights(const void* W) = 0;  // [d, m] of the type of X
+  virtual void get_moves(int64_t first, int64_t count, int32_t* row, int32_t* c, void* delta) const = 0;
+  // Makes moves in the weights of some classes, whole panels of them or up to the last.
+  virtual void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count,
+                            Classes classes) = 0;
 };
 
 // How far coordinate ascent has come: the objectives of all classes and their largest violation; passes over the rows,

@@ -72,12 +72,6 @@ class Panels {
       });
     });
   }
-  // in[d, m]
-  void set(const T* in) {
-    over_rows(0, d_, [&](int64_t q, int64_t j, size_t bytes) {
-      std::memcpy(panel(q) + j * N, in + j * m_ + q * N, bytes);
-    });
-  }
 
  private:
   // copy(panel, feature, bytes of its classes) for features first .. end-1.

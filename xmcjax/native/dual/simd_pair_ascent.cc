@@ -8,9 +8,10 @@
 // over everything cost one product X W, whose violation and gap they know exactly, and the sweeps
 // touch the weights of a few classes.
 //
-// Threads and processes play bundles of classes against each other by the schedule of the paper (Algorithm 5,
-// with bundles in the place of classes): a match of two bundles visits the instances of both, those only that have
-// classes of the other on their lists (bundle_plan.h), so that matches of a round touch different weights.
+// Threads play bundles of classes against each other by the schedule of the paper (Algorithm 5, with bundles in the
+// place of classes): a match of two bundles visits the instances of both, those only that have classes of the other
+// on their lists (bundle_plan.h), so that matches of a round touch different weights. Places of several processes
+// have some of the rows each, and move the weights together (solvers/multiclass_dual/_row_places.py).
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -35,8 +36,8 @@ constexpr int64_t kTogether = 6;
 constexpr double kMany = 0.4;
 
 template <class T>
-class PairAscent final : public Driver<T, MatchAscent> {
-  using Base = Driver<T, MatchAscent>;
+class PairAscent final : public Driver<T, RowAscent> {
+  using Base = Driver<T, RowAscent>;
   using Base::active_, Base::C_, Base::form_, Base::least, Base::m_, Base::random_, Base::rows_, Base::share,
       Base::threads_, Base::X_;
   static constexpr int N = kLanes<T>;
@@ -48,14 +49,13 @@ class PairAscent final : public Driver<T, MatchAscent> {
 
  public:
   explicit PairAscent(const MulticlassArgs<T>& args)
-      : Base(args), W_(X_.d, m_, args.shared), at_(X_.n), by_class_(rows_), class_first_(m_ + 1, 0) {
+      : Base(args), place_(args.place), places_(args.places), W_(X_.d, m_, args.shared), at_(X_.n) {
     for (int64_t i = 0; i < X_.n; ++i) at_[i].norm2 = this->norm2_[i], at_[i].y = args.y[i];
-    std::stable_sort(by_class_.begin(), by_class_.end(),
-                     [&](int32_t a, int32_t b) { return at_[a].y < at_[b].y; });
-    for (const int32_t i : rows_) ++class_first_[at_[i].y + 1];
-    for (int64_t c = 0; c < m_; ++c) class_first_[c + 1] += class_first_[c];
+    std::vector<int64_t> class_first(m_ + 1, 0);
+    for (const int32_t i : rows_) ++class_first[at_[i].y + 1];
+    for (int64_t c = 0; c < m_; ++c) class_first[c + 1] += class_first[c];
     // One thread is enough for the variables of Crammer-Singer, which are bound together by their sum.
-    if (!form_.simplex()) bundles_ = Bundles(class_first_, N, threads_);
+    if (!form_.simplex()) bundles_ = Bundles(class_first, N, threads_);
     plan_ = BundlePlan(bundles_.count());
     scratch_.assign(std::max<int64_t>(plan_.matches(), 1), Scratch(m_ + N));
   }
@@ -82,9 +82,10 @@ class PairAscent final : public Driver<T, MatchAscent> {
     if (!matched()) {
       random_.shuffle(active_);
       const Poll poll;
-      for (const int32_t i : active_) {
-        poll(work(i));
-        done.violation = std::max(done.violation, double(visit(i, enough, scratch_[0])));
+      for (size_t k = 0; k < active_.size(); ++k) {
+        fetch(k, active_.size(), [&](size_t v) { return active_[v]; });
+        poll(work(active_[k]));
+        done.violation = std::max(done.violation, double(visit(active_[k], enough, scratch_[0])));
       }
     } else {
       const int64_t matches = plan_.matches();
@@ -112,34 +113,22 @@ class PairAscent final : public Driver<T, MatchAscent> {
     return done;
   }
 
-  Assessment examine(const Match& match, double tolerance) override {
-    Assessment all{0, 0, 0};
-    const auto side = [&](Classes own, Classes other) {
-      const int32_t* first = by_class_.data() + class_first_[own.first];
-      const int32_t* last = by_class_.data() + class_first_[own.last];
-      for (const int32_t* next; first != last; first = next) {
-        next = first + std::min<int64_t>(kPart, last - first);
-        refresh(first, next, other);
-        Base::add(judge(first, next, other, least(tolerance)), all);
-      }
-    };
-    side(match.a, match.b);
-    side(match.b, match.a);
-    if (match.inner) side(match.a, match.a), side(match.b, match.b);
-    return all;
-  }
-
-  double play(const Match& match, double tolerance, bool shrink) override {
-    std::vector<PlannedVisit>& visits = hosted_.of(match, [&](Classes own, Classes other, auto visit) {
-      for (int64_t k = class_first_[own.first]; k < class_first_[own.last]; ++k) {
-        Instance& at = at_[by_class_[k]];
-        if (at.stretch(other).size() || (match.inner && at.stretch(own).size())) visit(by_class_[k]);
-      }
-    });
-    if (shrink) drop_idle(visits);
-    random_.shuffle(visits);
+  double part(int64_t number, int64_t parts, double tolerance, double caution) override {
+    if (number == 0) random_.shuffle(active_);
+    const int64_t count = int64_t(active_.size());
+    const T enough = least(tolerance);
+    T worst = 0;
+    Scratch& scratch = scratch_[0];
     moves_.clear();
-    return play(match.a, match.b, visits, least(tolerance), scratch_[0], &moves_);
+    scratch.moves = &moves_, scratch.caution = T(caution);
+    const Poll poll;
+    for (int64_t k = count * number / parts, last = count * (number + 1) / parts; k < last; ++k) {
+      fetch(size_t(k), size_t(last), [&](size_t v) { return active_[v]; });
+      poll(work(active_[k]));
+      worst = std::max(worst, visit(active_[k], enough, scratch));
+    }
+    scratch.moves = nullptr, scratch.caution = 1;
+    return double(worst);
   }
 
   double settle(bool shrink) override {
@@ -154,29 +143,26 @@ class PairAscent final : public Driver<T, MatchAscent> {
     return share();
   }
 
-  void begin_epoch(double violation) override {
-    worst_ = violation;
-    hosted_.clear();
-    this->wake([&](int32_t i) { return at_[i].idle; });
-  }
-
   int64_t moves() const override { return int64_t(moves_.delta.size()); }
-  void get_moves(int32_t* row, int32_t* c, void* delta) const override {
-    moves_.get(row, c, static_cast<T*>(delta));
+  void get_moves(int64_t first, int64_t count, int32_t* row, int32_t* c, void* delta) const override {
+    moves_.get(first, count, row, c, static_cast<T*>(delta));
   }
-  void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count) override {
-    each_visit(row, c, static_cast<const T*>(delta), count,
-               [&](int32_t i, Stretch list, const T* change) { spread(X_, i, at_[i].y, list, change, W_); });
+  void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count,
+                    Classes classes) override {
+    const Poll poll;
+    each_visit(row, c, static_cast<const T*>(delta), count, [&](int32_t i, Stretch list, const T* change) {
+      poll(entries(X_, i));
+      spread(X_, i, at_[i].y, list, change, W_, classes);
+    });
   }
 
   void get_weights(void* W) const override { W_.get(static_cast<T*>(W), threads_); }
-  void set_weights(const void* W) override { W_.set(static_cast<const T*>(W)); }
 
  protected:
   void take_row(int64_t i, std::vector<DualEntry>& row) const override {
     for (const Entry& e : at_[i].list)
       if (e.alpha > 0) row.push_back({e.c, double(e.alpha)});
-    if (at_[i].norm2 > 0) return;
+    if (at_[i].norm2 > 0 || !own(i)) return;
     // A row of zeros has all its variables at the bound, or any of them with Crammer-Singer.
     for (int32_t c = 0; int64_t(row.size()) < form_.driven(); ++c)
       if (c != at_[i].y) row.push_back({c, double(C_)});
@@ -190,9 +176,10 @@ class PairAscent final : public Driver<T, MatchAscent> {
     if (!(at.norm2 > 0)) return;
     std::vector<T> alpha;
     for (const DualEntry& e : row) at.list.push_back({e.c, T(e.value), 0}), alpha.push_back(T(e.value));
-    if (!alpha.empty()) spread(X_, i, at.y, at.whole(), alpha.data(), W_);
+    if (!alpha.empty()) spread(X_, i, at.y, at.whole(), alpha.data(), W_, {0, m_});
+    if (!own(i)) at.list.clear();
   }
-  void settle_alpha() override { fresh_ = planned_ = false, hosted_.clear(); }
+  void settle_alpha() override { fresh_ = planned_ = false; }
 
  private:
   // What a visit costs beside the products of its row with panels, in entries of the row.
@@ -243,13 +230,11 @@ class PairAscent final : public Driver<T, MatchAscent> {
   }
 
   // Visits instances of two bundles of classes one after the other; the largest violation met.
-  double play(Classes a, Classes b, std::vector<PlannedVisit>& visits, T tolerance, Scratch& scratch,
-              Moves<T>* moves = nullptr) {
+  double play(Classes a, Classes b, std::vector<PlannedVisit>& visits, T tolerance, Scratch& scratch) {
     T worst = 0;
-    scratch.moves = moves;
     const Poll poll;
     for (size_t k = 0; k < visits.size(); ++k) {
-      fetch(visits, k);
+      fetch(k, visits.size(), [&](size_t v) { return visits[v].i; });
       PlannedVisit& v = visits[k];
       poll(work(v.i));
       const auto [own, other] = a.has(at_[v.i].y) ? std::pair(a, b) : std::pair(b, a);
@@ -259,14 +244,18 @@ class PairAscent final : public Driver<T, MatchAscent> {
       v.idle = violation > tolerance ? 0 : v.idle + 1;
       worst = std::max(worst, violation);
     }
-    scratch.moves = nullptr;
     return double(worst);
   }
+
+  // Whether this place has the row.
+  bool own(int64_t i) const { return has_row(place_, places_, i); }
 
   // P of some rows whose gains are all 1, which of rows of zeros is D as well.
   double at_zero(size_t rows) const { return double(rows) * double(C_) * double(form_.driven()); }
   Assessment rows_of_zeros() const {
-    const double loss = at_zero(X_.n - rows_.size());
+    size_t all = 0;
+    for (int64_t i = 0; i < X_.n; ++i) all += own(i);
+    const double loss = at_zero(all - rows_.size());
     return {loss, loss, 0};
   }
 
@@ -380,21 +369,22 @@ class PairAscent final : public Driver<T, MatchAscent> {
     return violation.value();
   }
 
-  // Asks for what the visits after the k-th will read, much of which another thread has written: first an instance,
+  // Asks for what the visits after the k-th will read, much of which another core has written: first an instance,
   // then its list and row, then the weights, if its row is short.
-  void fetch(const std::vector<PlannedVisit>& visits, size_t k) const {
-    if (k + 12 < visits.size()) {
-      __builtin_prefetch(&at_[visits[k + 12].i]);
-      __builtin_prefetch(X_.offset + visits[k + 12].i);
+  template <class Row>
+  void fetch(size_t k, size_t count, Row row) const {
+    if (k + 12 < count) {
+      __builtin_prefetch(&at_[row(k + 12)]);
+      __builtin_prefetch(X_.offset + row(k + 12));
     }
-    if (k + 7 < visits.size()) {
-      const int32_t i = visits[k + 7].i;
+    if (k + 7 < count) {
+      const int32_t i = row(k + 7);
       __builtin_prefetch(at_[i].list.data());
       __builtin_prefetch(X_.column + X_.offset[i]);
       __builtin_prefetch(X_.value + X_.offset[i]);
     }
-    if (k + 3 >= visits.size()) return;
-    const int32_t i = visits[k + 3].i;
+    if (k + 3 >= count) return;
+    const int32_t i = row(k + 3);
     const int64_t first = X_.offset[i], last = std::min(X_.offset[i + 1], first + kFetched);
     const auto weights = [&](int64_t q) {
       for (int64_t p = first; p < last; ++p) __builtin_prefetch(W_.panel(q) + X_.column[p] * N);
@@ -446,7 +436,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
   bool solve(int32_t i, Stretch list, Scratch& scratch) {
     const int64_t count = list.size();
     // the visit of instance_sets.h: b = g / k + a + 1ᵀa
-    const T inverse = 1 / at_[i].norm2, sum = list.sum();
+    const T inverse = 1 / (scratch.caution * at_[i].norm2), sum = list.sum();
     T *b = scratch.b.data(), *next = scratch.next.data();
     for (int64_t e = 0; e < count; ++e) b[e] = list.first[e].gain * inverse + list.first[e].alpha + sum;
     const Clip<T> c = form_.simplex() ? TopKBeta<T>(1).nearest(b, count, C_, scratch.work.data())
@@ -458,15 +448,18 @@ class PairAscent final : public Driver<T, MatchAscent> {
       changed |= b[e] != 0;
       list.first[e].alpha = next[e];
     }
-    if (changed) spread(X_, i, at_[i].y, list, b, W_);
-    if (changed && scratch.moves) scratch.moves->add(i, list, b);
+    if (!changed) return false;
+    if (scratch.moves) {
+      scratch.moves->add(i, list, b);
+    } else {
+      spread(X_, i, at_[i].y, list, b, W_, {0, m_});
+    }
     return changed;
   }
 
+  const int64_t place_, places_;
   Panels<T> W_;
   std::vector<Instance> at_;
-  std::vector<int32_t> by_class_;  // without rows of zeros
-  std::vector<int64_t> class_first_;  // where a class begins in by_class_
   Bundles bundles_;  // of threads
   BundlePlan plan_;
   bool planned_ = false, bound_together_ = false;
@@ -474,8 +467,7 @@ class PairAscent final : public Driver<T, MatchAscent> {
   double worst_ = 1;  // violation that the last pass over everything found
   bool fresh_ = true;
   std::vector<Scratch> scratch_;  // of each match of a round
-  HostedMatches hosted_;  // that were played alone in this epoch
-  Moves<T> moves_;  // of the last one
+  Moves<T> moves_;  // of the last part
 };
 
 }  // namespace

@@ -86,13 +86,6 @@ void put(const Assessment& from, double* found) {
 }
 void put(const Sweep& from, double* done) { done[0] = from.violation, done[1] = from.visited; }
 
-Match match_of(const Owned& owned, const int64_t* m) {
-  for (const int64_t* bundle : {m, m + 2})
-    expect(0 <= bundle[0] && bundle[0] <= bundle[1] && bundle[1] <= owned.m,
-           "bundles of classes below their number");
-  return {{m[0], m[1]}, {m[2], m[3]}, m[4] != 0};
-}
-
 bool is_separate(int32_t formulation) {
   return formulation == kOneVsRest || formulation == kOneVsRestSquared;
 }
@@ -127,10 +120,14 @@ void run(MulticlassNewArgs<T>& args) {
   expect(args.method != kSplitting || args.formulation == kLeeLinWahba, "Lee-Lin-Wahba");
   expect(0 <= args.first && args.first < args.last && args.last <= args.classes,
          "classes below their number");
+  const bool by_rows = args.formulation == kWestonWatkins || args.formulation == kCrammerSinger;
+  expect(0 <= args.place && args.place < args.places &&
+             (args.places == 1 || (by_rows && args.method == kAscent)),
+         "a place below their number, which is 1 but for Weston-Watkins and Crammer-Singer");
   const bool shares = args.room != 0;
-  expect(!shares || (args.method == kAscent && args.formulation == kWestonWatkins &&
-                     args.room == shared_room<T>(args.d, args.classes) && aligned(args.shared)),
-         "room for the weights of Weston-Watkins, in whole lines of the cache");
+  expect(!shares || (by_rows && args.method == kAscent && args.room == shared_room<T>(args.d, args.classes) &&
+                     aligned(args.shared)),
+         "room for the weights of Weston-Watkins or Crammer-Singer, in whole lines of the cache");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
   const MulticlassArgs<T> given{X,
                                 args.y,
@@ -141,6 +138,8 @@ void run(MulticlassNewArgs<T>& args) {
                                 uint64_t(args.seed),
                                 args.threads,
                                 args.method == kCentred,
+                                args.place,
+                                args.places,
                                 shares ? args.shared : nullptr};
   std::shared_ptr<DualPoint> made;
   if (args.method == kProximal) {
@@ -320,63 +319,114 @@ void run(KeepArgs<T>& args) {
   else splitting->keep_weights();
 }
 
+// Classes of which a place moves the weights: whole panels on any processor.
 template <class T>
-void run(BeginEpochArgs<T>& args) {
-  as<MatchAscent>(args)->begin_epoch(args.violation);
+Classes some_classes(const Owned& owned, int64_t first, int64_t last) {
+  constexpr int64_t kWhole = 64 / sizeof(T);
+  expect(0 <= first && first <= last && last <= owned.m, "classes below their number");
+  expect(first % kWhole == 0 && (last % kWhole == 0 || last == owned.m), "whole panels of classes");
+  return {first, last};
 }
 template <class T>
-void run(ExamineArgs<T>& args) {
-  const auto point = as<MatchAscent>(args);
-  put(point->examine(match_of(point.owned, args.match), args.tolerance), args.found);
-}
-template <class T>
-void run(PlayArgs<T>& args) {
-  const auto point = as<MatchAscent>(args);
-  *args.violation = point->play(match_of(point.owned, args.match), args.tolerance, args.shrink != 0);
-}
-template <class T>
-void run(SettleArgs<T>& args) {
-  *args.share = as<MatchAscent>(args)->settle(args.shrink != 0);
-}
-template <class T>
-void run(CountMovesArgs<T>& args) {
-  *args.count = as<MatchAscent>(args)->moves();
-}
-template <class T>
-void run(GetMovesArgs<T>& args) {
-  const auto point = as<MatchAscent>(args);
-  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "changes in the type of X");
-  expect(args.moves == point->moves(), "room for the changes of the last match");
-  point->get_moves(args.row, args.label, args.change);
-}
-template <class T>
-void run(FollowMovesArgs<T>& args) {
-  const auto point = as<MatchAscent>(args);
-  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "changes in the type of X");
-  check_places(args.row, args.moves, point->rows(), "rows below their number");
-  check_places(args.label, args.moves, point.owned.m, "classes below their number");
-  point->follow_moves(args.row, args.label, args.change, args.moves);
-}
-template <class T>
-void run(SetWeightsArgs<T>& args) {
-  const auto point = as<MatchAscent>(args);
-  check_weights<T>(point.owned, args.d, args.classes);
-  point->set_weights(args.W);
+void follow(const As<RowAscent>& point, const int32_t* row, const int32_t* label, const T* change,
+            int64_t count, Classes classes) {
+  check_places(row, count, point->rows(), "rows below their number");
+  check_places(label, count, point.owned.m, "classes below their number");
+  point->follow_moves(row, label, change, count, classes);
 }
 
 template <class T>
-void run(MeetArgs<T>& args) {
-  expect(args.members > 0 && aligned(args.gate) && args.state[0] >= 0,
-         "members, a gate in whole lines of the cache, and meetings from 0");
-  Gate& gate = *reinterpret_cast<Gate*>(args.gate);
-  if (!args.state[1]) args.state[1] = 1, gate.arrive(args.members);
+void run(RowPartArgs<T>& args) {
+  expect(args.number >= 0 && args.number < args.parts, "the number of a part");
+  expect(args.caution >= 1 && std::isfinite(args.caution), "a caution of 1 at least");
+  *args.violation = as<RowAscent>(args)->part(args.number, args.parts, args.tolerance, args.caution);
+}
+template <class T>
+void run(SettleArgs<T>& args) {
+  *args.share = as<RowAscent>(args)->settle(args.shrink != 0);
+}
+template <class T>
+void run(CountMovesArgs<T>& args) {
+  *args.count = as<RowAscent>(args)->moves();
+}
+template <class T>
+void run(GetMovesArgs<T>& args) {
+  const auto point = as<RowAscent>(args);
+  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "changes in the type of X");
+  expect(args.moves == point->moves(), "room for the changes of the last part");
+  point->get_moves(0, args.moves, args.row, args.label, args.change);
+}
+template <class T>
+void run(FollowMovesArgs<T>& args) {
+  const auto point = as<RowAscent>(args);
+  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "changes in the type of X");
+  follow<T>(point, args.row, args.label, args.change, args.moves,
+            some_classes<T>(point.owned, args.first, args.last));
+}
+
+// Comes to a meeting, or goes on waiting for it; whether all have come.
+bool met(Gate& gate, int64_t members, int64_t patience, int64_t* state) {
+  if (!state[1]) state[1] = 1, gate.arrive(members);
   const Poll poll;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(args.patience);
-  *args.held = gate.wait(uint64_t(args.state[0]), [&] {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience);
+  const bool all = gate.wait(uint64_t(state[0]), [&] {
     poll(Gate::kYield);
     return std::chrono::steady_clock::now() > end;
   });
-  if (*args.held) ++args.state[0], args.state[1] = 0;
+  if (all) ++state[0], state[1] = 0;
+  return all;
+}
+Gate& gate_of(int64_t* memory, int64_t members, const int64_t* state) {
+  expect(members > 0 && aligned(memory) && state[0] >= 0,
+         "members, a gate in whole lines of the cache, and meetings from 0");
+  return *reinterpret_cast<Gate*>(memory);
+}
+
+template <class T>
+void run(RowSweepArgs<T>& args) {
+  enum Phase : int64_t { kWork, kTell, kTold, kMoved };
+  const auto point = as<RowAscent>(args);
+  Gate& gate = gate_of(args.gate, args.members, args.state);
+  const Classes classes = some_classes<T>(point.owned, args.first, args.last);
+  auto& [number, phase, sent, more] = *reinterpret_cast<int64_t (*)[4]>(args.stage);
+  expect(point.owned.wide == (sizeof(T) == sizeof(double)), "changes in the type of X");
+  expect(args.own >= 0 && args.own < args.members && args.room > 0, "a place among the members, and room");
+  expect(number >= 0 && number <= args.parts && phase >= kWork && phase <= kMoved && sent >= 0, "a stage");
+  expect(args.caution >= 1 && std::isfinite(args.caution), "a caution of 1 at least");
+  *args.held = 0;
+  while (number < args.parts) {
+    if (phase == kWork) {
+      const double violation = point->part(number, args.parts, args.tolerance, args.caution);
+      *args.violation = std::max(*args.violation, violation);
+      sent = 0, phase = kTell;
+    }
+    if (phase == kTell) {
+      const int64_t left = std::max<int64_t>(point->moves() - sent, 0), count = std::min(left, args.room);
+      const int64_t at = args.own * args.room;
+      if (count) point->get_moves(sent, count, args.row + at, args.label + at, args.change + at);
+      args.counts[2 * args.own] = count, args.counts[2 * args.own + 1] = count < left;
+      sent += count, phase = kTold;
+    }
+    if (phase == kTold) {
+      if (!met(gate, args.members, args.patience, args.state)) return;
+      more = 0;
+      for (int64_t k = 0; k < args.members; ++k) {
+        const int64_t count = args.counts[2 * k], at = k * args.room;
+        expect(count >= 0 && count <= args.room, "as many moves as there is room for");
+        follow<T>(point, args.row + at, args.label + at, args.change + at, count, classes);
+        more |= args.counts[2 * k + 1] != 0;
+      }
+      phase = kMoved;
+    }
+    if (!met(gate, args.members, args.patience, args.state)) return;
+    phase = more ? kTell : kWork;
+    if (!more) ++number;
+  }
+  number = 0, *args.held = 1;
+}
+template <class T>
+void run(MeetArgs<T>& args) {
+  *args.held = met(gate_of(args.gate, args.members, args.state), args.members, args.patience, args.state);
 }
 
 template <class T>

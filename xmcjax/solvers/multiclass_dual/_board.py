@@ -1,14 +1,16 @@
 """Memory that the processes and threads of a run have together where they are on one machine.
 
-Two processes of one machine need not tell each other what they change: both have the same weights, and a
-place where they meet after a round. The memory has no name in any folder (``memfd_create`` of Linux), so that
-nothing is left of it, however a process ends. Where there is no such memory, every process is on its own.
+Two processes of one machine need not send each other what they change: both have the same weights, a place
+where they write down their moves, and one where they meet. The memory has no name in any folder
+(``memfd_create`` of Linux), so that nothing is left of it, however a process ends. Where there is no such
+memory, every process is on its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import mmap
 import os
 import secrets
@@ -17,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xmcjax.native import Gate, aligned_zeros, isa
+from xmcjax.native import Ascent, Gate, aligned_zeros, isa
 from xmcjax.solvers.multiclass_dual._wire import Wire
 
 # Before what is shared stand 16 bytes by which those who open the memory know it, and on lines of their own
-# the gate and the numbers that places tell each other.
-_TOKEN, _GATE, _NUMBERS, _TOLD = 16, 64, 256, 4
+# the gate, the numbers that places tell each other, and the moves of each, so many at a time.
+_TOKEN, _GATE, _NUMBERS, _TOLD, _MOVES = 16, 64, 256, 4, 1 << 14
 _NAME = "xmcjax-weights"
 
 
@@ -58,7 +60,7 @@ def shared_memory(wire: Wire, size: int, places: int, with_others: bool) -> Shar
 
 def _head(places: int) -> int:
     """Bytes before the weights, whole pages."""
-    told = _NUMBERS + 2 * places * _TOLD * 8
+    told = _NUMBERS + places * (2 * _TOLD * 8 + 2 * 8 + _MOVES * (4 + 4 + 8))
     return -(-told // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
@@ -126,23 +128,53 @@ class Board:
 
     Attributes:
         near: the places, ascending.
+        own: this place among them, from 0.
         weights: that they have together.
     """
 
     def __init__(self, shared: Shared, places: int, own: int, dtype: np.dtype, look: Callable[[], None]):
         self.near = [process * places + thread for process in shared.near for thread in range(places)]
-        count, self._own, self._look = len(self.near), self.near.index(own), look
+        count, self.own, self._look = len(self.near), self.near.index(own), look
         whole = np.frombuffer(shared.memory, np.uint8)
         self._gate = Gate(whole[_GATE : _GATE + 128].view(np.int64), count)
         # two by turns: who has met has read what was told before
-        end = _NUMBERS + 2 * count * _TOLD * 8
-        self._told = itertools.cycle(whole[_NUMBERS:end].view(float).reshape(2, count, _TOLD))
+        at = _NUMBERS
+
+        def room(kind: type | np.dtype, *shape: int) -> np.ndarray:
+            nonlocal at
+            first, at = at, at + math.prod(shape) * np.dtype(kind).itemsize
+            return whole[first:at].view(kind).reshape(shape)
+
+        self._told = itertools.cycle(room(float, 2, count, _TOLD))
+        self._sweep = dict(
+            counts=room(np.int64, count, 2),
+            change=room(dtype, count, _MOVES),
+            row=room(np.int32, count, _MOVES),
+            label=room(np.int32, count, _MOVES),
+            stage=np.zeros(4, np.int64),
+        )
         self.weights = whole[_head(count) :].view(dtype)
 
     def gather(self, numbers: list[float]) -> np.ndarray:
         """What all places have, four numbers at most, in their order; all have come when it returns."""
         told = next(self._told)
-        told[self._own, : len(numbers)] = numbers
+        told[self.own, : len(numbers)] = numbers
         while not self._gate.meet():
             self._look()
         return told[:, : len(numbers)].copy()
+
+    def sweep(self, point: Ascent, parts: int, tol: float, caution: float, classes: tuple[int, int]) -> float:
+        """The parts of a sweep of all places; the largest violation that this one met.
+
+        Args:
+            point: of this place, with these weights.
+            parts, tol, caution: of :meth:`xmcjax.native.Ascent.row_part`.
+            classes: whose weights this place moves, whole panels.
+        """
+        violation, held = np.zeros(1), np.zeros((), np.int64)
+        first, last = classes
+        how = dict(parts=parts, tolerance=tol, caution=caution, own=self.own, first=first, last=last)
+        while not held:
+            point.row_sweep(**how, **self._gate.fields, **self._sweep, violation=violation, held=held)
+            self._look()
+        return float(violation[0])

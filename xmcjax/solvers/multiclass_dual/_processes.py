@@ -1,9 +1,9 @@
 """Multi-class SVMs over several processes.
 
-Alber et al. 2017. For Weston-Watkins every process hosts matches of bundles of classes (:mod:`._countries`).
-For Lee-Lin-Wahba every process has some of the classes; the mean of the weights is brought up to date after
-each tenth of an epoch by one sum over the processes, [d]. One against the rest needs nothing of the others.
-For Crammer-Singer every process has some of the rows (:mod:`._row_shares`).
+For Weston-Watkins and Crammer-Singer every process has some of the rows (:mod:`._row_places`). For
+Lee-Lin-Wahba every process has some of the classes; the mean of the weights is brought up to date after each
+tenth of an epoch by one sum over the processes, [d] (Alber et al. 2017, Algorithm 3). One against the rest
+needs nothing of the others.
 
 Every process has X and y whole.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,10 +29,9 @@ from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._peers import Peers
 from xmcjax.solvers._peers import described as given
 from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
-from xmcjax.solvers.multiclass_dual._countries import Countries, countries_of
 from xmcjax.solvers.multiclass_dual._native import canonical, described, multiplied_densely
 from xmcjax.solvers.multiclass_dual._problem import check_limits, check_problem
-from xmcjax.solvers.multiclass_dual._row_shares import RowShares
+from xmcjax.solvers.multiclass_dual._row_places import RowPlaces, parts_of, row_places
 from xmcjax.solvers.multiclass_dual._schedule import bundles_of
 from xmcjax.solvers.multiclass_dual._solve import Solution
 from xmcjax.solvers.multiclass_dual._threads import Together
@@ -64,21 +64,21 @@ def run_over_mesh(
         mesh: of one axis, with one device of every process of ``jax.distributed``.
         max_epochs: epochs at most; one that leaves out shrunk instances counts for its share.
         threads: of each process, the same in all. One-vs-rest and Lee-Lin-Wahba share their classes among
-            them, Crammer-Singer its rows in the passes over everything; all come out the same to the bit.
-            For Weston-Watkins over several processes each thread is a place as a process is: p processes of t
-            threads make what p t processes make. They are fewer where there are fewer classes than fill two
-            vectors for each.
-        share_weights: whether processes of one machine have the weights of Weston-Watkins together, in memory
-            that Linux gives them; False has them send messages as those of different machines do, which
-            shows on one machine what that costs.
+            them, and come out the same to the bit. For Weston-Watkins and Crammer-Singer over several
+            processes each thread is a place as a process is: p processes of t threads make what p t processes
+            make. They are fewer where there are too few rows for so many. With fewer than 64 classes, or
+            classes that have most of the rows, every process solves the whole problem.
+        share_weights: whether processes of one machine have the weights of Weston-Watkins and Crammer-Singer
+            together, in memory that Linux gives them; False has them send messages as those of different
+            machines do, which shows on one machine what that costs.
 
     Returns:
         As :func:`run`. The logger ``xmcjax.solvers.multiclass_dual`` says in its INFO what each process held
         and sent.
 
     Raises:
-        ValueError: as :func:`run`; another mesh; `threads` below 1; fewer classes than processes (for
-            Weston-Watkins than twice as many, for Crammer-Singer fewer rows).
+        ValueError: as :func:`run`; another mesh; `threads` below 1; fewer classes than processes for
+            Lee-Lin-Wahba and one-vs-rest.
         Disagreement: a ValueError; processes were given different arguments, and all of them say which.
         PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
             and names the process. This one then exits with status 1, whatever the others do.
@@ -153,6 +153,8 @@ def _solved(
         nonlocal violation
         if isinstance(league, _Separate):
             found = ascend_separately(league, target, shrinking, passes, left)
+        elif isinstance(league, _Alone):
+            found = league.ascend(Accuracy(X.dtype, target), shrinking, passes, left)
         else:
             found = ascend(league, Accuracy(X.dtype, target), shrinking, passes, left)
         violation = found.violation
@@ -175,27 +177,39 @@ def _solved(
 
 def _league(wire: Wire, problem: tuple, seed: int, threads: int, share_weights: bool):
     """What this process has of the problem, with the way to the others."""
-    y, formulation = problem[1], problem[3]
-    if formulation == "cs":
-        return RowShares(wire, problem, seed, threads)
-    if formulation == "ww" and wire.count == 1:
-        return _Alone(problem, seed, threads)
-    if formulation == "ww":
-        places, make = countries_of(wire, problem, seed, threads, share_weights)
+    _, y, m, formulation, _ = problem
+    if formulation in ("ww", "cs"):
+        # as many threads as there are rows for
+        some = (t for t in range(threads, 0, -1) if wire.count > 1 and parts_of(y, m, t * wire.count))
+        places = next(some, 0)
+        if not places:
+            return _Alone(wire, problem, seed, threads)
+        make = row_places(wire, problem, seed, places, share_weights)
         return make(wire) if places == 1 else Together(wire, places, make)
     bundles = bundles_of(np.bincount(y), wire.count)
     return (_Separate if NAMES[formulation].has_own else _Shares)(wire, bundles, problem, seed, threads)
 
 
 class _Alone:
-    """Weston-Watkins in one process, whose threads play matches of their own."""
+    """The whole problem in every process, of which that of the first counts; its threads play matches."""
 
-    def __init__(self, problem: tuple, seed: int, threads: int):
+    def __init__(self, wire: Wire, problem: tuple, seed: int, threads: int):
+        self._wire = wire
         self.point = Ascent(*problem, seed=seed, threads=threads)
-        self.assess, self.sweep = self.point.assess, self.point.sweep
+
+    def ascend(
+        self, accuracy: Accuracy, shrinking: bool, passes: Passes, left: Callable[[], float]
+    ) -> Assessment:
+        found = ascend(self.point, accuracy, shrinking, passes, left)
+        # that of a machine with other vectors may differ by rounding
+        numbers = np.array([*found, passes.sweeps, passes.visited, passes.shrunk])
+        primal, dual, worst, *made = self._wire.gather(numbers)[0].tolist()
+        passes.sweeps, passes.visited, passes.shrunk = int(made[0]), made[1], made[2]
+        return Assessment(primal, dual, worst)
 
     def alpha(self) -> sp.csr_array:
-        return self.point.alpha
+        """The dual variables, on the first process; of the others none."""
+        return self.point.alpha if not self._wire.place else sp.csr_array(self.point.shape)
 
 
 class _Separate:
@@ -253,7 +267,7 @@ class _Shares:
 
 def _bytes_of_weights(league) -> int:
     places = league.leagues if isinstance(league, Together) else [league]
-    if isinstance(places[0], Countries) and places[0].shares:
+    if isinstance(places[0], RowPlaces):  # which the threads of a process have together
         places = places[:1]
     return sum(one.point.weights.nbytes for one in places)
 

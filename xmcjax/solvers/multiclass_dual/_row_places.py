@@ -1,0 +1,147 @@
+"""Weston-Watkins and Crammer-Singer over several processes and threads, which are places.
+
+Every place has the dual variables of some of the rows. A sweep has parts. In a part each place visits some of
+its rows at weights that stay as they are, so that rows of one part do not know of each other; then the
+changes of all of them are made in the weights: w_y += δ x, w_c −= δ x. Places of one machine have the weights
+together, and each makes the changes in some of the classes (:mod:`._board`). Those of other machines are told
+the changes, a row, a class and a number each.
+
+What one visit gains is certain, Σ_c δ_c h_c − ½ ‖x‖² (Σ δ_c² + (Σ δ_c)²) with h_c = 1 + z_c − z_y. What rows
+of one part gain together is so where they have little in common. Where the dual objective falls, there are
+more parts from then on, and at the end shorter steps: those of rows with ‖x‖² as many times as large, which
+raise it for as many rows at once (Ma et al., "Adding vs. averaging in distributed primal-dual optimization",
+2015).
+
+Alber et al. 2017 have bundles of classes in the place of rows: two bundles play each other, as threads of one
+process do here, and an instance is visited in every match that has some of its classes. Where rows have few
+features a visit costs as much in each of these as it costs once, so that two processes took as long as one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax.native import Ascent, Assessment, shared_panel, shared_room
+from xmcjax.solvers.multiclass_dual._board import Board, shared_memory
+from xmcjax.solvers.multiclass_dual._threads import ThreadWire
+from xmcjax.solvers.multiclass_dual._wire import Wire
+
+# Rows of the largest class that are visited at once, about; parts of a sweep and rows of a
+# place in each, at least.
+_ALIKE, _PARTS, _LEAST = 3, 32, 8
+# Classes of which there are too few: most rows then have the classes of most others on their lists.
+_FEW = 64
+# How many times as many parts there are, or as short steps, where the dual objective has fallen.
+_CAREFUL = 3
+# What a place tells before its moves: how many there are.
+_HEAD = struct.Struct("@q")
+
+
+def parts_of(y: np.ndarray, m: int, places: int) -> int:
+    """Parts of a sweep at first; 0 where places would be of no use: rows have too much in common."""
+    most, needed = len(y) // (_LEAST * places), -(-int(np.bincount(y).max()) // _ALIKE)
+    return min(max(needed, _PARTS), most) if m >= _FEW and needed <= most else 0
+
+
+def row_places(
+    wire: Wire, problem: tuple, seed: int, threads: int, share_weights: bool
+) -> Callable[[Wire | ThreadWire], RowPlaces]:
+    """What makes the place of a wire; all processes call it."""
+    X, y, m, _, _ = problem
+    count = threads * wire.count
+    size = shared_room(X.shape[1], m, X.dtype) * X.dtype.itemsize
+    shared = shared_memory(wire, size, threads, share_weights)
+    parts = parts_of(y, m, count)
+
+    def made(place: Wire | ThreadWire) -> RowPlaces:
+        board = Board(shared, threads, place.place, X.dtype, place.look)
+        return RowPlaces(place, problem, seed, parts, board)
+
+    return made
+
+
+class RowPlaces:
+    """One place.
+
+    Args:
+        wire: from this place to all.
+        problem: X, y, m, formulation, C.
+        seed: of the random orders.
+        parts: of a sweep at first, of :func:`parts_of`.
+        board: where the places meet that have their weights together.
+    """
+
+    def __init__(self, wire: Wire | ThreadWire, problem: tuple, seed: int, parts: int, board: Board):
+        X, y, m, _, _ = problem
+        self._wire, self._board, self._parts, self._caution = wire, board, parts, 1.0
+        self._far = len(board.near) < wire.count  # whether there are places with other weights
+        self._most = max(parts, X.shape[0] // (_LEAST * wire.count))
+        self._classes = _own_classes(y, m, shared_panel(X.dtype), len(board.near), board.own)
+        place = dict(place=wire.place, places=wire.count, shared=board.weights)
+        # neighbours may be alike: places do not go through their rows in the same order
+        self.point = Ascent(*problem, seed=seed * wire.count + wire.place, **place)
+        self.point.assess(1.0)  # gives every instance its first classes
+        self._dtype, self._dual = X.dtype, -np.inf
+
+    def assess(self, tol: float) -> Assessment:
+        found = self.point.assess(tol)
+        if self._far:
+            primal, dual = self._wire.total(np.array([found.primal, found.dual])).tolist()
+            worst = float(self._wire.largest(np.array(found.violation)))
+        else:
+            met = self._board.gather(list(found))
+            primal, dual = met[:, :2].sum(axis=0).tolist()
+            worst = float(met[:, 2].max())
+        if dual < self._dual - 10 * float(np.finfo(self._dtype).eps) * abs(dual):
+            self._take_care()
+        self._dual = dual
+        return Assessment(primal, dual, worst)
+
+    def sweep(self, tol: float, shrinking: bool) -> tuple[float, float]:
+        violation = (self._told if self._far else self._met)(tol)
+        numbers = [violation, self.point.settle(shrinking)]
+        all_numbers = self._wire.gather(np.array(numbers)) if self._far else self._board.gather(numbers)
+        return float(all_numbers[:, 0].max()), float(all_numbers[:, 1].mean())
+
+    def alpha(self) -> sp.csr_array:
+        """The dual variables of the rows of this place."""
+        return self.point.alpha
+
+    def _take_care(self) -> None:
+        if self._parts < self._most:
+            self._parts = min(_CAREFUL * self._parts, self._most)
+        else:
+            self._caution *= _CAREFUL
+
+    def _met(self, tol: float) -> float:
+        """The parts of a sweep, with places that have the same weights; the largest violation."""
+        return self._board.sweep(self.point, self._parts, tol, self._caution, self._classes)
+
+    def _told(self, tol: float) -> float:
+        """The same where there are places with other weights, which are told of all moves."""
+        worst = 0.0
+        for part in range(self._parts):
+            worst = max(worst, self.point.row_part(part, self._parts, tol, self._caution))
+            moves = self.point.moves()
+            head = _HEAD.pack(len(moves[0]))
+            for told in self._wire.gather_parts(b"".join([head, *(a.tobytes() for a in moves)])):
+                (count,) = _HEAD.unpack_from(told)
+                row, label = np.frombuffer(told, np.int32, 2 * count, _HEAD.size).reshape(2, count)
+                change = np.frombuffer(told, self._dtype, count, _HEAD.size + 8 * count)
+                self.point.follow(row, label, change, self._classes)
+            self._board.gather([])  # the weights are up to date
+        return worst
+
+
+def _own_classes(y: np.ndarray, m: int, width: int, places: int, own: int) -> tuple[int, int]:
+    """Of which a place makes the changes: whole panels, with about as many rows as those of each other."""
+    before = np.concatenate(
+        [[0], np.cumsum(np.add.reduceat(np.bincount(y, minlength=m), np.arange(0, m, width)))]
+    )
+    cuts = np.searchsorted(before, before[-1] * np.arange(places + 1) / places)
+    first, last = int(cuts[own]), len(before) - 1 if own == places - 1 else int(cuts[own + 1])
+    return min(first * width, m), min(last * width, m)
