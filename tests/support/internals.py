@@ -68,7 +68,7 @@ from xmcjax.solvers import (
     _peers,
     _search,
 )
-from xmcjax.solvers.multiclass_dual import _board, _schedule, _wire
+from xmcjax.solvers.multiclass_dual import _board, _row_places, _schedule, _wire
 from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
 from xmcjax.solvers.multinomial import _checkpoint as _multinomial_checkpoint
 from xmcjax.solvers.multinomial import _judge, _kronecker, _line_search, _mesh, _preconditioners
@@ -122,6 +122,7 @@ cg = _cg
 peers = _peers
 wire = _wire
 board = _board
+row_places = _row_places
 admm = _admm_dense.Method
 certified = _certified.certified
 certificates = _certified

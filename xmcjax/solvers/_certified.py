@@ -105,8 +105,14 @@ def certified(
         if W is not None and (other := at(W, 1.0)).gap < best.gap:
             best, exact = other, W
         if best.gap > tol and np.isfinite(best.gap) and X.dtype == np.float32:
-            longer = [at(exact, 1 + k * float(np.finfo(np.float32).eps)) for k in LONGER]
-            best = min([best, *longer], key=lambda one: one.gap)
+            for k_eps in LONGER:
+                one = at(exact, 1 + k_eps * float(np.finfo(np.float32).eps))
+                # of a convex function, but for the rounding that the first step takes away
+                most = (best.primal - one.primal) * LONGER[-1] / LONGER[0]
+                hopeless = k_eps == LONGER[0] and not most > (best.primal - dual) / 2
+                best = min(best, one, key=lambda found: found.gap)
+                if hopeless:
+                    break
     return best
 
 

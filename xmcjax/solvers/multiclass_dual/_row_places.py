@@ -144,4 +144,4 @@ def _own_classes(y: np.ndarray, m: int, width: int, places: int, own: int) -> tu
     )
     cuts = np.searchsorted(before, before[-1] * np.arange(places + 1) / places)
     first, last = int(cuts[own]), len(before) - 1 if own == places - 1 else int(cuts[own + 1])
-    return min(first * width, m), min(last * width, m)
+    return (first * width, min(last * width, m)) if first < last else (0, 0)
