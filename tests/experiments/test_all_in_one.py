@@ -159,7 +159,9 @@ def test_the_cost_model_is_fixed_by_one_and_two_processes(tmp_path, monkeypatch)
     assert found[4]["seconds"] == pytest.approx(truth[4])
     # what one of two tells, and what three of four tell, each of them half as much
     assert found[2]["bytes"] == bytes_ and found[4]["bytes"] == 3 * bytes_ / 2
-    assert "With 4 processes the model is 1.00 times" in cost_model.markdown(result)
+    assert "With 4 processes, whose messages take 1 ms on the cores here, the model is 1.00" in (
+        cost_model.markdown(result)
+    )
     assert_drawn(tmp_path / "model.png", lambda axes: cost_model.draw(result, axes))
 
 

@@ -48,7 +48,8 @@ class DualPoint:
         place, places: Weston-Watkins and Crammer-Singer have the dual variables of the rows i with
             i // 8 % places == place.
         shared: zeros [shared_room(d, m)] on whole lines of the cache, where places keep the weights that they
-            have together, of this process or others; None for weights of its own.
+            have together, of this process or others, who then set no dual variables; None for weights of
+            its own.
 
     Raises:
         MemoryError: no room for the weights.

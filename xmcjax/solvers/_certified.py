@@ -105,13 +105,14 @@ def certified(
         if W is not None and (other := at(W, 1.0)).gap < best.gap:
             best, exact = other, W
         if best.gap > tol and np.isfinite(best.gap) and X.dtype == np.float32:
-            for k_eps in LONGER:
-                one = at(exact, 1 + k_eps * float(np.finfo(np.float32).eps))
-                # of a convex function, but for the rounding that the first step takes away
-                most = (best.primal - one.primal) * LONGER[-1] / LONGER[0]
-                hopeless = k_eps == LONGER[0] and not most > (best.primal - dual) / 2
-                best = min(best, one, key=lambda found: found.gap)
-                if hopeless:
+            first, eps = best.primal, float(np.finfo(np.float32).eps)
+            for number, longer in enumerate(LONGER):
+                best = min(best, at(exact, 1 + longer * eps), key=lambda found: found.gap)
+                # P is convex: it falls by this at most, or by twice as much, as W is rounded
+                most = 2 * (first - best.primal) * LONGER[-1] / longer
+                hopeless = number == 1 and not first - most - dual <= tol * abs(first)
+                # all processes go on, or none
+                if share.total(np.array(float(hopeless))) > 0:
                     break
     return best
 

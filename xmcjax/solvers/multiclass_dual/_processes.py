@@ -66,8 +66,9 @@ def run_over_mesh(
         threads: of each process, the same in all. One-vs-rest and Lee-Lin-Wahba share their classes among
             them, and come out the same to the bit. For Weston-Watkins and Crammer-Singer over several
             processes each thread is a place as a process is: p processes of t threads make what p t processes
-            make. They are fewer where there are too few rows for so many. With fewer than 64 classes, or
-            classes that have most of the rows, every process solves the whole problem.
+            make, but for rounding over several machines. They are fewer where there are too few rows for so
+            many. With fewer than 64 classes, or a class of more than 3 / (8 p) of the rows, every process
+            solves the whole problem.
         share_weights: whether processes of one machine have the weights of Weston-Watkins and Crammer-Singer
             together, in memory that Linux gives them; False has them send messages as those of different
             machines do, which shows on one machine what that costs.
@@ -191,7 +192,7 @@ def _league(wire: Wire, problem: tuple, seed: int, threads: int, share_weights: 
 
 
 class _Alone:
-    """The whole problem in every process, of which that of the first counts; its threads play matches."""
+    """The whole problem in every process, of which that of the first counts."""
 
     def __init__(self, wire: Wire, problem: tuple, seed: int, threads: int):
         self._wire = wire

@@ -8,9 +8,9 @@ the changes, a row, a class and a number each.
 
 What one visit gains is certain, Σ_c δ_c h_c − ½ ‖x‖² (Σ δ_c² + (Σ δ_c)²) with h_c = 1 + z_c − z_y. What rows
 of one part gain together is so where they have little in common. Where the dual objective falls, there are
-more parts from then on, and at the end shorter steps: those of rows with ‖x‖² as many times as large, which
-raise it for as many rows at once (Ma et al., "Adding vs. averaging in distributed primal-dual optimization",
-2015).
+more parts from then on, and in the end shorter steps, for which ‖x‖² is taken to be larger: by a factor of as
+many rows as there are in a part, with which the objective cannot fall (Ma et al., "Adding vs. averaging in
+distributed primal-dual optimization", 2015).
 
 Alber et al. 2017 have bundles of classes in the place of rows: two bundles play each other, as threads of one
 process do here, and an instance is visited in every match that has some of its classes. Where rows have few
@@ -30,20 +30,21 @@ from xmcjax.solvers.multiclass_dual._board import Board, shared_memory
 from xmcjax.solvers.multiclass_dual._threads import ThreadWire
 from xmcjax.solvers.multiclass_dual._wire import Wire
 
-# Rows of the largest class that are visited at once, about; parts of a sweep and rows of a
-# place in each, at least.
-_ALIKE, _PARTS, _LEAST = 3, 32, 8
+# Rows of the largest class that are visited at once, about; rows of a place in a part, at least; and parts of
+# a sweep, at least if there are rows for so many, and at most.
+_ALIKE, _LEAST, _PARTS, _MOST = 3, 8, 32, 1024
 # Classes of which there are too few: most rows then have the classes of most others on their lists.
 _FEW = 64
-# How many times as many parts there are, or as short steps, where the dual objective has fallen.
-_CAREFUL = 3
+# How many times as many parts there are, or as short steps, where the dual objective has fallen by more than
+# so many times the rounding.
+_CAREFUL, _ROUNDING = 3, 100
 # What a place tells before its moves: how many there are.
 _HEAD = struct.Struct("@q")
 
 
 def parts_of(y: np.ndarray, m: int, places: int) -> int:
     """Parts of a sweep at first; 0 where places would be of no use: rows have too much in common."""
-    most, needed = len(y) // (_LEAST * places), -(-int(np.bincount(y).max()) // _ALIKE)
+    most, needed = min(len(y) // (_LEAST * places), _MOST), -(-int(np.bincount(y).max()) // _ALIKE)
     return min(max(needed, _PARTS), most) if m >= _FEW and needed <= most else 0
 
 
@@ -79,12 +80,11 @@ class RowPlaces:
         X, y, m, _, _ = problem
         self._wire, self._board, self._parts, self._caution = wire, board, parts, 1.0
         self._far = len(board.near) < wire.count  # whether there are places with other weights
-        self._most = max(parts, X.shape[0] // (_LEAST * wire.count))
+        self._n, self._most = X.shape[0], max(parts, min(X.shape[0] // (_LEAST * wire.count), _MOST))
         self._classes = _own_classes(y, m, shared_panel(X.dtype), len(board.near), board.own)
         place = dict(place=wire.place, places=wire.count, shared=board.weights)
         # neighbours may be alike: places do not go through their rows in the same order
         self.point = Ascent(*problem, seed=seed * wire.count + wire.place, **place)
-        self.point.assess(1.0)  # gives every instance its first classes
         self._dtype, self._dual = X.dtype, -np.inf
 
     def assess(self, tol: float) -> Assessment:
@@ -96,7 +96,7 @@ class RowPlaces:
             met = self._board.gather(list(found))
             primal, dual = met[:, :2].sum(axis=0).tolist()
             worst = float(met[:, 2].max())
-        if dual < self._dual - 10 * float(np.finfo(self._dtype).eps) * abs(dual):
+        if dual < self._dual - _ROUNDING * float(np.finfo(self._dtype).eps) * abs(dual):
             self._take_care()
         self._dual = dual
         return Assessment(primal, dual, worst)
@@ -115,7 +115,7 @@ class RowPlaces:
         if self._parts < self._most:
             self._parts = min(_CAREFUL * self._parts, self._most)
         else:
-            self._caution *= _CAREFUL
+            self._caution = min(_CAREFUL * self._caution, max(1.0, self._n / self._parts))
 
     def _met(self, tol: float) -> float:
         """The parts of a sweep, with places that have the same weights; the largest violation."""

@@ -1,8 +1,7 @@
 """Threads of one process that take part in a run as processes do.
 
-A match of Weston-Watkins over processes is played by one thread of the native kernels. So each thread has
-a place of its own, with weights and dual variables of its own: what threads of a process tell each other goes
-through memory, and what they tell other processes goes in one message for all of them.
+Each thread has a place of its own, with dual variables of its own: what threads of a process tell each other
+goes through memory, and what they tell other processes goes in one message for all of them.
 """
 
 from __future__ import annotations
