@@ -55,3 +55,26 @@ def test_a_problem_is_certified_on_its_threads(monkeypatch):
         seen.clear()
         found = md.run(X.astype(np.float32), y, backend=backend, threads=2)
         assert found.gap <= 1e-3 and set(seen) == {2}, backend
+
+
+def tried(monkeypatch, X, y, alpha, tol, C):
+    """The certificate, and how many W were looked at."""
+    looks, primal = [], certificates._primal
+    monkeypatch.setattr(certificates, "_primal", lambda *given: looks.append(given) or primal(*given))
+    found = certificates.certified(X, y, alpha, "ww", C, tol)
+    monkeypatch.undo()
+    return found, len(looks)
+
+
+def test_longer_weights_are_tried_where_they_may_help(monkeypatch):
+    """W itself, two that say what others can bring, and the others where that is enough for the tolerance."""
+    rng, y = np.random.default_rng(3), np.arange(24) % 4
+    X = rng.normal(size=(24, 40)).astype(np.float32)
+    alpha = md.run(X.astype(np.float64), y, C=1e4, tol=1e-9).alpha  # all gains are 0 but for rounding
+    near, looks = tried(monkeypatch, X, y, alpha, 1e-4, 1e4)
+    assert near.gap <= 1e-2 and looks == 1 + len(certificates.LONGER)
+    # far from the end no length can help
+    far, looks = tried(monkeypatch, X, y, 0.5 * alpha, 1e-4, 1e4)
+    assert far.gap > 0.1 and looks == 3
+    plain, looks = tried(monkeypatch, X, y, alpha, 1.0, 1e4)
+    assert looks == 1 and plain.gap >= near.gap
