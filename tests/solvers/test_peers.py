@@ -28,7 +28,8 @@ mesh = Mesh(np.array(jax.devices()), ("processes",))
 X, y = svm_problem(n=100, d=60, m=21, seed=3)
 
 def svm(X=X, y=y, C=0.2, tol=1e-6):
-    return multiclass_dual.run_over_mesh(X, y, mesh, C=C, tol=tol)
+    # whose processes tell each other something ten times in an epoch
+    return multiclass_dual.run_over_mesh(X, y, mesh, formulation="llw", C=C, tol=tol)
 
 def lc(X=X, y=y, lam=1.0, observe=None, **options):
     problem = multinomial.multinomial_problem(linops.make(sp.csr_array(X)), y, lam, classes=21)
