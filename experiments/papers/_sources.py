@@ -8,7 +8,38 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.papers.catalogue import MEASURES
+_NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "native/newton")
+_DUAL = ("solvers/multiclass_dual", "solvers/_formulations.py", "native/dual")
+_TOP_K = ("solvers/instance_dual.py", "solvers/topk_sdca.py", "solvers/_formulations.py", "native/dual")
+_SOFTMAX = ("solvers/multinomial", "native/softmax")
+_KERNELS = ("solvers/kernel_multinomial", "kernels")
+_PROJECTIONS = ("projections", "native/projections")
+#: The parts of the library that a study measures: a result is older than they are once one of them changes.
+MEASURES = {
+    "experiments.papers.p000.starts": _NEWTON,
+    "experiments.papers.p000.figure_2": ("losses",),
+    "experiments.papers.p001.table_1": _DUAL,
+    "experiments.papers.p001.table_2": (),
+    "experiments.papers.p001.cost_model": _DUAL,
+    "experiments.papers.p001.tables_3_5": _DUAL,
+    "experiments.papers.p001.figures_2_3": _DUAL,
+    "experiments.papers.p001.figure_2_dense": _DUAL,
+    "experiments.papers.p002.table_1": (),
+    "experiments.papers.p002.figures_1_4": _SOFTMAX,
+    "experiments.papers.p002.scaling": _SOFTMAX,
+    "experiments.papers.p002.piecewise": (),
+    "experiments.papers.p003.figures_3_4": _KERNELS,
+    "experiments.papers.p003.tables_1_2": _KERNELS,
+    "experiments.papers.p003.cost": _KERNELS,
+    "experiments.papers.p003.chains": (*_KERNELS, "estimators/_kernel_chains.py"),
+    "experiments.papers.p003.extensions": _KERNELS,
+    "experiments.papers.p004.table_1": (*_TOP_K, *_PROJECTIONS),
+    "experiments.papers.p004.table_2": (*_TOP_K, *_PROJECTIONS),
+    "experiments.papers.p004.kernels": ("solvers/instance_dual.py", "solvers/topk_sdca.py", *_PROJECTIONS),
+    "experiments.papers.p004.network": ("losses", *_PROJECTIONS),
+    "experiments.papers.p004.figure_2": _PROJECTIONS,
+    "experiments.papers.p004.figure_3": _PROJECTIONS,
+}
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _SUFFIXES = (".py", ".cc", ".h", ".def")

@@ -16,7 +16,8 @@ import tyro
 
 from experiments.papers import _pages as pages
 from experiments.papers import _sources as of_study
-from experiments.papers.catalogue import ITEMS, MEASURES, items
+from experiments.papers._sources import MEASURES
+from experiments.papers.catalogue import ITEMS, items
 from experiments.papers.titles import PAPERS, STATUSES
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import Mesh
 
 from tests.support import processes
-from tests.support.internals import board, cut, row_places
+from tests.support.internals import board, cut
 from tests.support.problems import needs_native, svm_problem
 from xmcjax.solvers import multiclass_dual as md
 
@@ -250,34 +250,6 @@ def test_one_process_is_a_mesh_too():
         ours, theirs = md.run_over_mesh(X, y, mesh, **options), md.run(X, y, **options)
         np.testing.assert_allclose(ours.primal, theirs.primal, rtol=1e-4)
         np.testing.assert_allclose(ours.W, theirs.W, atol=5e-2)
-
-
-def test_places_are_made_of_rows_that_have_little_in_common():
-    y = np.repeat(np.arange(100), 30)  # ten parts have three rows of a class each
-    assert row_places.parts_of(y, 100, 2) == row_places.parts_of(y, 100, 8) == 32
-    assert row_places.parts_of(y, 100, 30) == 12  # of eight rows for each place
-    assert row_places.parts_of(y, 100, 38) == 0
-    assert row_places.parts_of(np.repeat(np.arange(63), 30), 63, 2) == 0  # few classes
-    large = np.concatenate([np.zeros(600, int), np.arange(100), np.full(4000, 50)])
-    assert row_places.parts_of(large, 100, 2) == 0
-    assert row_places.parts_of(np.repeat(np.arange(100), 150), 100, 2) == 50
-
-
-@pytest.mark.parametrize("places", [1, 2, 3, 7, 20])
-def test_every_class_is_moved_by_one_place(places):
-    for sizes in (
-        np.ones(140, int),
-        np.arange(1, 141),
-        np.r_[np.ones(139, int), 1000],
-        np.r_[1000, np.ones(139, int)],
-    ):
-        y = np.repeat(np.arange(140), sizes)
-        moved = np.zeros(140, int)
-        for own in range(places):
-            first, last = row_places._own_classes(y, 140, 16, places, own)
-            assert first % 16 == 0 and (last % 16 == 0 or last == 140)
-            moved[first:last] += 1
-        assert np.all(moved == 1)
 
 
 def test_bundles_have_about_as_many_instances():

@@ -108,12 +108,13 @@ def certified(
             first, eps = best.primal, float(np.finfo(np.float32).eps)
             for number, longer in enumerate(LONGER):
                 best = min(best, at(exact, 1 + longer * eps), key=lambda found: found.gap)
-                # P is convex: it falls by this at most, or by twice as much, as W is rounded
-                most = 2 * (first - best.primal) * LONGER[-1] / longer
-                hopeless = number == 1 and not first - most - dual <= tol * abs(first)
-                # all processes go on, or none
-                if share.total(np.array(float(hopeless))) > 0:
-                    break
+                if number == 1:
+                    # P is convex: it falls by this at most, or by twice as much, as W is rounded
+                    most = 2 * (first - best.primal) * LONGER[-1] / longer
+                    hopeless = not first - most - dual <= tol * abs(first)
+                    # all processes go on, or none
+                    if share.total(np.array(float(hopeless))) > 0:
+                        break
     return best
 
 

@@ -27,6 +27,7 @@ import scipy.sparse as sp
 
 from xmcjax.native import Ascent, Assessment, shared_panel, shared_room
 from xmcjax.solvers.multiclass_dual._board import Board, shared_memory
+from xmcjax.solvers.multiclass_dual._schedule import bundles_of
 from xmcjax.solvers.multiclass_dual._threads import ThreadWire
 from xmcjax.solvers.multiclass_dual._wire import Wire
 
@@ -44,8 +45,12 @@ _HEAD = struct.Struct("@q")
 
 def parts_of(y: np.ndarray, m: int, places: int) -> int:
     """Parts of a sweep at first; 0 where places would be of no use: rows have too much in common."""
-    most, needed = min(len(y) // (_LEAST * places), _MOST), -(-int(np.bincount(y).max()) // _ALIKE)
+    most, needed = _most_parts(len(y), places), -(-int(np.bincount(y).max()) // _ALIKE)
     return min(max(needed, _PARTS), most) if m >= _FEW and needed <= most else 0
+
+
+def _most_parts(n: int, places: int) -> int:
+    return min(n // (_LEAST * places), _MOST)
 
 
 def row_places(
@@ -80,7 +85,7 @@ class RowPlaces:
         X, y, m, _, _ = problem
         self._wire, self._board, self._parts, self._caution = wire, board, parts, 1.0
         self._far = len(board.near) < wire.count  # whether there are places with other weights
-        self._n, self._most = X.shape[0], max(parts, min(X.shape[0] // (_LEAST * wire.count), _MOST))
+        self._n, self._most = X.shape[0], _most_parts(X.shape[0], wire.count)
         self._classes = _own_classes(y, m, shared_panel(X.dtype), len(board.near), board.own)
         place = dict(place=wire.place, places=wire.count, shared=board.weights)
         # neighbours may be alike: places do not go through their rows in the same order
@@ -139,9 +144,7 @@ class RowPlaces:
 
 def _own_classes(y: np.ndarray, m: int, width: int, places: int, own: int) -> tuple[int, int]:
     """Of which a place makes the changes: whole panels, with about as many rows as those of each other."""
-    before = np.concatenate(
-        [[0], np.cumsum(np.add.reduceat(np.bincount(y, minlength=m), np.arange(0, m, width)))]
-    )
-    cuts = np.searchsorted(before, before[-1] * np.arange(places + 1) / places)
-    first, last = int(cuts[own]), len(before) - 1 if own == places - 1 else int(cuts[own + 1])
-    return (first * width, min(last * width, m)) if first < last else (0, 0)
+    sizes = np.add.reduceat(np.bincount(y, minlength=m), np.arange(0, m, width))
+    panels = bundles_of(sizes, min(places, len(sizes)))
+    first, last = panels[own] if own < len(panels) else (0, 0)  # where there are more places than panels
+    return first * width, min(last * width, m)
