@@ -12,6 +12,8 @@ import numpy as np
 
 from xmcjax._memory import size
 
+# What programs were found to take: even of one that is compiled XLA works it out anew, for milliseconds.
+_COUNTED: dict[tuple, int | None] = {}
 # How the text of XLA's error begins; JAX has one class for everything that happens on a device.
 _FULL = "RESOURCE_EXHAUSTED: "
 
@@ -58,8 +60,26 @@ def counted(function: Callable, *args: Any, **options: Any) -> int | None:
         args: arrays, or their shapes and types as ``jax.ShapeDtypeStruct``.
         options: static arguments.
     """
-    jitted: Any = inspect.unwrap(function, stop=lambda f: hasattr(f, "lower"))
-    return of_program(jitted.lower(*args, **options).compile())
+    key = (function, *_kind(args), *sorted(options.items()), jax.config.jax_enable_x64)  # type: ignore
+    if key not in _COUNTED:
+        _COUNTED[key] = of_program(jitted(function).lower(*args, **options).compile())
+    return _COUNTED[key]
+
+
+def jitted(function: Callable) -> Any:
+    """What ``jax.jit`` made, of a function that checks something first."""
+    return inspect.unwrap(function, stop=lambda f: hasattr(f, "lower"))
+
+
+def _kind(args: Any) -> tuple:
+    """By what a call is known to have been counted: the tree of its arguments, their shapes and places."""
+    leaves, tree = jax.tree.flatten(args)
+
+    def of_leaf(a: Any) -> tuple:
+        dtype = getattr(a, "dtype", type(a))
+        return np.shape(a), dtype, getattr(a, "weak_type", None), getattr(a, "sharding", None)
+
+    return tree, *map(of_leaf, leaves)
 
 
 def check_program(what: str, function: Callable, *args: Any, remedy: str = "", **options: Any) -> None:

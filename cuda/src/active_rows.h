@@ -11,7 +11,8 @@ namespace xmcjax::cuda {
 constexpr int kTiles = 32;  // of a panel
 constexpr int kPart = 1024;  // pieces that one warp counts and lists
 constexpr int kScanned = 8;  // counts that one thread adds up together
-constexpr int kAtOnce = 4;  // active entries of which the loads are under way together
+// Active entries of which the loads are under way together: the smaller number where there are no more.
+constexpr int kFew = 4, kMany = 8;
 
 // The lanes of a panel.
 struct Panel {
@@ -210,32 +211,28 @@ struct Columns {
 
   XMCJAX_BODY void operator()(int64_t warp) const {
     const int32_t piece = int32_t(warp % rows.pieces), first_tile = int32_t(warp / rows.pieces) * TILES;
-    const int64_t end = int64_t(load(rows.stop + piece)) * kGroup;
+    const int32_t start = load(rows.start + piece), count = (load(rows.stop + piece) - start) * kGroup;
+    const int32_t* index = rows.index + int64_t(start) * kGroup;
+    const T* value = rows.value + int64_t(start) * kGroup;
     Each<T> total[TILES];
     XMCJAX_UNROLL
     for (int j = 0; j < TILES; ++j) EACH(t) {
         total[j][t] = T(0);
       }
-    for (int64_t entry = int64_t(load(rows.start + piece)) * kGroup; entry < end; entry += kWarp) {
-      Each<int32_t> at;
-      Each<T> x;
-      Each<uint32_t> word;
-      EACH(t) {
-        at[t] = 0, x[t] = T(0), word[t] = 0;
-        if (entry + t < end) {
-          const T value = load(rows.value + entry + t);
-          if (value != T(0)) {  // without those that fill a group up
-            at[t] = load(rows.index + entry + t);
-            x[t] = square ? value * value : value;
-            word[t] = words[at[t]] >> first_tile;
-          }
-        }
-      }
+    // While 32 entries are added, the next ones are under way.
+    Entries now = entries(index, value, 0, count);
+    Each<uint32_t> word = words_of(now, first_tile);
+    for (int32_t done = 0; done < count; done += kWarp) {
+      Entries next = entries(index, value, done + kWarp, count);
+      if (square) EACH(t) { now.x[t] = now.x[t] * now.x[t]; }
       XMCJAX_UNROLL
       for (int j = 0; j < TILES; ++j) {
         uint32_t mask = pieces_of_tile(word, j);
-        while (mask != 0) add(mask, at, x, (first_tile + j) * kWarp, total[j]);
+        const int32_t lane = (first_tile + j) * kWarp;
+        while (count_bits(mask) > kFew) add<kMany>(mask, now, lane, total[j]);
+        if (mask != 0) add<kFew>(mask, now, lane, total[j]);
       }
+      now = next, word = words_of(now, first_tile);
     }
     T* to = sums.of(piece, rows.m, panel.lanes);
     XMCJAX_UNROLL
@@ -246,28 +243,49 @@ struct Columns {
   }
 
  private:
-  // The next entries of a mask, in their order, of which it is cleared.
-  XMCJAX_BODY void add(uint32_t& mask, Each<int32_t>& at, Each<T>& x, int32_t lane_of_tile,
-                       Each<T>& total) const {
-    const int count = count_bits(mask);  // of those that are left
-    int32_t row[kAtOnce];
-    T factor[kAtOnce];
-    XMCJAX_UNROLL
-    for (int u = 0; u < kAtOnce; ++u) {
-      const int i = u < count ? lowest_bit(mask) : 0;
-      row[u] = from(at, i);
-      factor[u] = from(x, i);
-      mask &= mask - 1;
-    }
+  struct Entries {
+    Each<int32_t> at;
+    Each<T> x;
+  };
+
+  // 32 entries of a piece; zeros beyond its end.
+  XMCJAX_BODY static Entries entries(const int32_t* index, const T* value, int32_t first, int32_t count) {
+    Entries some;
     EACH(t) {
-      const int32_t lane = panel.first + lane_of_tile + t;
-      T loaded[kAtOnce];
-      XMCJAX_UNROLL
-      for (int u = 0; u < kAtOnce; ++u)
-        loaded[u] = u < count && lane < panel.lanes ? load(c + int64_t(row[u]) * panel.lanes + lane) : T(0);
-      XMCJAX_UNROLL
-      for (int u = 0; u < kAtOnce; ++u)
-        if (u < count) total[t] = multiply_add(factor[u], loaded[u], total[t]);
+      const bool there = first + t < count;
+      some.at[t] = there ? load(index + first + t) : 0;
+      some.x[t] = there ? load(value + first + t) : T(0);
+    }
+    return some;
+  }
+
+  // Which tiles need them; none needs those that fill a group up.
+  XMCJAX_BODY Each<uint32_t> words_of(Entries& some, int32_t first_tile) const {
+    Each<uint32_t> word;
+    EACH(t) { word[t] = some.x[t] != T(0) ? load(words + some.at[t]) >> first_tile : 0u; }
+    return word;
+  }
+
+  // The next ENTRIES of a mask, in their order, of which it is cleared.
+  template <int ENTRIES>
+  XMCJAX_BODY void add(uint32_t& mask, Entries& some, int32_t lane_of_tile, Each<T>& total) const {
+    const int count = count_bits(mask);  // of those that are left
+    Each<T> loaded[ENTRIES];
+    uint32_t left = mask;
+    XMCJAX_UNROLL
+    for (int u = 0; u < ENTRIES; ++u, left &= left - 1) {
+      const int32_t row = from(some.at, u < count ? lowest_bit(left) : 0);
+      EACH(t) {
+        const int32_t lane = panel.first + lane_of_tile + t;
+        loaded[u][t] = u < count && lane < panel.lanes ? load(c + int64_t(row) * panel.lanes + lane) : T(0);
+      }
+    }
+    XMCJAX_UNROLL
+    for (int u = 0; u < ENTRIES; ++u, mask &= mask - 1) {
+      const T factor = from(some.x, u < count ? lowest_bit(mask) : 0);
+      EACH(t) {
+        if (u < count) total[t] = multiply_add(factor, loaded[u][t], total[t]);
+      }
     }
   }
 };

@@ -7,6 +7,7 @@
 namespace xmcjax::cuda {
 
 constexpr int kGroup = 8;
+constexpr int kJoined = 8;  // pieces of a long row that are loaded together
 
 template <class T>
 struct Rows {
@@ -33,9 +34,20 @@ struct Sums {
   }
 };
 
+// W numbers of a row from `lane` on: neighbours, or every 32nd one, as far as there are lanes, where rows are
+// not aligned for neighbours to be loaded in one piece.
+template <int W, bool APART, class T>
+XMCJAX_BODY Pack<T, W> load_lanes(const T* row, int32_t lane, int32_t lanes) {
+  if constexpr (!APART) return load_pack<W>(row + lane);
+  Pack<T, W> pack;
+  XMCJAX_UNROLL
+  for (int i = 0; i < W; ++i) pack.of[i] = lane + i * kWarp < lanes ? load(row + lane + i * kWarp) : T(0);
+  return pack;
+}
+
 // total += Σ x V[at] over the entries of one group, from the first to the last; zeros fill it up and load
 // nothing.
-template <int W, class T>
+template <int W, bool APART = false, class T>
 XMCJAX_BODY void add_group(const Rows<T>& rows, int64_t group, const T* v, int32_t lanes, bool square,
                            int32_t lane, Pack<T, W>& total) {
   constexpr int kOnce = 16 / int(sizeof(T));  // numbers of a load of 16 bytes
@@ -55,7 +67,7 @@ XMCJAX_BODY void add_group(const Rows<T>& rows, int64_t group, const T* v, int32
   XMCJAX_UNROLL
   for (int k = 0; k < kGroup; ++k) {
     if (x[k] != T(0)) {
-      there[k] = load_pack<W>(v + int64_t(at[k]) * lanes + lane);
+      there[k] = load_lanes<W, APART>(v + int64_t(at[k]) * lanes, lane, lanes);
     } else {
       for (int i = 0; i < W; ++i) there[k].of[i] = T(0);
     }
@@ -67,8 +79,8 @@ XMCJAX_BODY void add_group(const Rows<T>& rows, int64_t group, const T* v, int32
   }
 }
 
-// A V for one piece and 32 W lanes, a thread for W of them.
-template <class T, int W>
+// A V for one piece and 32 W lanes, a thread for W of them: neighbours, or those that are 32 APART.
+template <class T, int W, bool APART = false>
 struct Product {
   Rows<T> rows;
   const T* v;  // [p, lanes]
@@ -86,12 +98,16 @@ struct Product {
     const int32_t start = load(rows.start + piece), stop = load(rows.stop + piece);
     T* to = sums.of(piece, rows.m, lanes);
     EACH(t) {
-      const int32_t lane = first + t * W;
+      const int32_t lane = first + (APART ? t : t * W);
       if (lane < lanes) {
         Pack<T, W> total;
         for (int i = 0; i < W; ++i) total.of[i] = T(0);
-        for (int32_t g = start; g < stop; ++g) add_group<W>(rows, g, v, lanes, square, lane, total);
-        store_pack<W>(to + lane, total);
+        for (int32_t g = start; g < stop; ++g) add_group<W, APART>(rows, g, v, lanes, square, lane, total);
+        if constexpr (!APART) store_pack<W>(to + lane, total);
+        else {
+          for (int i = 0; i < W; ++i)
+            if (lane + i * kWarp < lanes) to[lane + i * kWarp] = total.of[i];
+        }
       }
     }
   }
@@ -124,7 +140,14 @@ struct Join {
         T* to = sums.out + int64_t(row) * lanes + lane;
         const T* next = sums.further + int64_t(begin) * lanes + lane;
         T total = *to;
-        for (int32_t q = begin; q < stop; ++q, next += lanes) total += *next;
+        for (int32_t q = begin; q < stop; q += kJoined, next += int64_t(kJoined) * lanes) {
+          T some[kJoined];  // whose loads are under way together
+          XMCJAX_UNROLL
+          for (int i = 0; i < kJoined; ++i) some[i] = q + i < stop ? next[int64_t(i) * lanes] : T(0);
+          XMCJAX_UNROLL
+          for (int i = 0; i < kJoined; ++i)
+            if (q + i < stop) total += some[i];
+        }
         *to = total;
       }
     }

@@ -2,7 +2,8 @@
 
 A start goes over as the entries that it consists of, a solution comes back as the weights that are
 kept. Both are begun before the next step and awaited after, so that copies and what the host does with
-them take place while the device makes the step.
+them take place while the device makes the step. A step has loops whose ends a GPU tells the thread that
+began it, which waits for them: it is a thread of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import dataclasses
 import functools
 import numbers
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +21,8 @@ import numpy as np
 
 from xmcjax._device_memory import counted, described, held
 from xmcjax._fork import check_threads_of_jax
+from xmcjax._platform import default_platform
+from xmcjax._settings import settings_here
 from xmcjax.lanes._clipping import EXPECTED, Clipping
 from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import LinOp, put
@@ -28,10 +32,12 @@ from xmcjax.solvers import Status, newton_cg
 
 # Entries of starts, positives and weights each, that go over in one call.
 ENTRIES = 1 << 16
-# Lanes that are read out in one call, and the first guess of the weights that a lane keeps.
+# Lanes that are read out in one call, and the first guess of the weights that a lane keeps on average.
 READ, KEPT = 32, 1024
 # Arrays of [READ, d] that reading out holds.
 OF_READ = 8
+# Bytes of one number everywhere that are sent; more are made on the device by a program of their own.
+SENT = 1 << 20
 
 
 class _Numbers(NamedTuple):
@@ -64,12 +70,15 @@ class DeviceBlock:
         self._of_rows = put(of_rows) if by_label else None
         self._numbers = _Numbers(*(np.zeros(size, dtype) for _ in _Numbers._fields))
         self._entries = min(ENTRIES, 1 << max(n, d).bit_length())
-        self._kept = min(KEPT, d)
+        # places in their columns, one after the other, have 32 bits
+        self._together = min(READ, max(1, np.iinfo(np.int32).max // max(d, 1)))
+        self._room = self._together * min(KEPT, d)
         self._curvature: tuple[Clipping | None, jax.Array] = None, put(np.zeros(d, dtype))
-        # Made of host arrays: nothing here is worth a compiled program.
         parts = _fields(op, loss, weight, hp, size, by_label, penalty)
-        problem, self._hp, self._state = jax.tree.map(put, parts)
+        problem, self._hp, self._state = jax.tree.map(_placed, parts)
         self._problem = dataclasses.replace(problem, op=op)
+        self._beside = ThreadPoolExecutor(1, "xmcjax-step") if default_platform() != "cpu" else None
+        self._step: Future | None = None
         self._base: tuple[np.ndarray | None, jax.Array] = None, put(np.zeros((d, 1), dtype))
 
     def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
@@ -125,9 +134,15 @@ class DeviceBlock:
         return np.pad(entries, (0, self._entries - len(entries)), constant_values=nothing)
 
     def begin(self) -> None:
-        self._state = newton_cg.advance(self._problem, self._hp, self._state)
+        given = self._problem, self._hp, self._state
+        if self._beside is None:
+            self._state = newton_cg.advance(*given)
+        else:
+            self._step = self._beside.submit(_advanced, settings_here(), *given)
 
     def numbers(self) -> dict[str, np.ndarray]:
+        if self._step is not None:
+            self._state, self._step = self._step.result(), None
         fields = [getattr(self._state, name) for name in NUMBERS]
         _copy_ahead(fields)
         self._state.status.block_until_ready()
@@ -138,26 +153,26 @@ class DeviceBlock:
     ) -> Callable[[], list[Weights]]:
         if self._curvature[0] is not clipping and clipping.most > 0:
             self._curvature = clipping, put(clipping.curvature)
-        batches = [slice(first, first + READ) for first in range(0, len(lanes), READ)]
+        some = self._together
+        batches = [slice(first, first + some) for first in range(0, len(lanes), some)]
         waiting = [self._begin_read(lanes[batch], clipping, heaviest[batch]) for batch in batches]
         return lambda: [weights for finish in waiting for weights in finish()]
 
     def _begin_read(
         self, lanes: Sequence[int], clipping: Clipping, heaviest: Sequence[float]
     ) -> Callable[[], list[Weights]]:
-        chosen = np.zeros(READ, np.int32)
+        chosen, scale = np.zeros(self._together, np.int32), np.ones(self._together, self._dtype)
         chosen[: len(lanes)] = lanes
-        # The state is given away to the next step; the columns and these numbers are not.
-        columns, *numbers = _columns(self._state.w, self._state.value, self._state.active, chosen)
         rule = _Rule(*(self._dtype.type(number) for number in (clipping.most, clipping.part)))
-        curvature = self._curvature[1]
-        scale = np.ones(READ, self._dtype)
-        found = _largest(columns, rule, scale, curvature, kept=self._kept)
-        _copy_ahead([*found, *numbers])
+        curvature, state, room = self._curvature[1], self._state, self._room
+        scale[len(lanes) :] = np.inf  # lane 0 again, of which nothing is kept
+        # The state is given away to the next step; what is copied here is not.
+        lanes_of_state = _columns(state.w, state.value, state.active, chosen)
+        found = _largest(lanes_of_state, rule, scale, curvature, room=room)
+        _copy_ahead([found])
 
         def finish() -> list[Weights]:
             nonlocal found
-            value, active = (np.asarray(a, np.float64) for a in numbers)
             expected = [0.0] * len(lanes)
             for factor in clipping.scales():
                 if factor < 1:
@@ -165,24 +180,58 @@ class DeviceBlock:
                     if not again:
                         break
                     scale[again] = factor
-                    found = _largest(columns, rule, scale.copy(), curvature, kept=self._kept)
-                square, curved = (np.asarray(a) for a in found[3:])
+                    found = _largest(lanes_of_state, rule, scale.copy(), curvature, room=room)
+                read = _Read.of(found, scale, room)
                 for k in range(len(lanes)):
                     expected[k] = clipping.expected_rise(
-                        square[k], curved[k], value[k], active[k] * heaviest[k]
+                        read.square[k], read.curved[k], read.value[k], read.active[k] * heaviest[k]
                     )
-            counts, indices, values = (np.asarray(a) for a in found[:3])
-            most = int(counts[: len(lanes)].max())
-            if most > indices.shape[1]:  # more than was guessed, now and probably later
-                self._kept = min(1 << (most - 1).bit_length(), columns.shape[1])
-                more = _largest(columns, rule, scale.copy(), curvature, kept=self._kept)
-                counts, indices, values = (np.asarray(a) for a in more[:3])
+            total = int(read.counts.sum())
+            if total > room:  # more than was guessed, now and probably later
+                self._room = 1 << (total - 1).bit_length()
+                more = _largest(lanes_of_state, rule, scale.copy(), curvature, room=self._room)
+                read = _Read.of(more, scale, self._room)
+            ends = np.cumsum(read.counts[: len(lanes)])[:-1]
+            parts = (np.split(a[:total], ends) for a in (read.indices, read.weights))
             return [
-                Weights(indices[k, : counts[k]].astype(np.int64), values[k, : counts[k]].copy(), expected[k])
-                for k in range(len(lanes))
+                Weights(indices.astype(np.int64), weights.copy(), rise)
+                for indices, weights, rise in zip(*parts, expected, strict=True)
             ]
 
         return finish
+
+
+class _Read(NamedTuple):
+    """What :func:`_largest` found of the lanes of a call, on the host."""
+
+    weights: np.ndarray  #: [room], those of a lane side by side, lane after lane
+    square: np.ndarray  #: Σ δ² of what is left out, [k]
+    curved: np.ndarray  #: Σ δ² curvature
+    value: np.ndarray  #: objectives
+    active: np.ndarray  #: numbers of active rows
+    counts: np.ndarray  #: of the weights that are kept, int32
+    indices: np.ndarray  #: int32 [room]
+
+    @classmethod
+    def of(cls, packed: jax.Array, scale: np.ndarray, room: int) -> _Read:
+        """From one array of bytes, of which `scale` was asked."""
+        lanes, dtype = len(scale), scale.dtype
+        floats, ints = np.split(np.asarray(packed), [(room + 4 * lanes) * dtype.itemsize])
+        of_weights, of_lanes = np.split(floats.view(dtype), [room])
+        counts, indices = np.split(ints.view(np.int32), [lanes])
+        return cls(of_weights, *of_lanes.astype(np.float64).reshape(4, lanes), counts, indices)
+
+
+def _advanced(settings, problem, hp, state) -> newton_cg.State:
+    with settings(None):
+        return newton_cg.advance(problem, hp, state)
+
+
+def _placed(a: np.ndarray) -> jax.Array:
+    """An array on the device; of one number everywhere only that is sent, where that is worth a program."""
+    if a.nbytes > SENT and not any(a.strides):
+        return jnp.full(a.shape, a[(0,) * a.ndim], a.dtype)
+    return put(a)
 
 
 def _fields(
@@ -301,14 +350,14 @@ def _columns(w, value, active, lanes):
     return w[:, lanes].T, value[lanes], active[lanes]
 
 
-@functools.partial(jax.jit, static_argnames=("kept",))
-def _largest(columns, rule: _Rule, scale, curvature, *, kept: int):
-    """The weights that are not 0 and not below scale · min(most, part ‖w‖).
+@functools.partial(jax.jit, static_argnames=("room",))
+def _largest(of_lanes, rule: _Rule, scale, curvature, *, room: int):
+    """The weights that are not 0 and not below scale · min(most, part ‖w‖), the first `room` of them.
 
     Returns:
-        counts [k], indices [k, kept], values; Σ δ² and Σ δ² curvature [k] of the others. Of more than `kept`
-        weights the first ones; the count says so.
+        What :class:`_Read` takes apart, as bytes: one array is copied faster than seven.
     """
+    columns, value, active = of_lanes
     magnitude, squares = jnp.abs(columns), columns**2
     norm = jnp.sqrt(squares.sum(axis=1))
     # an infinite part of a norm of 0 is no number; where squares underflow all weights stay
@@ -316,13 +365,19 @@ def _largest(columns, rule: _Rule, scale, curvature, *, kept: int):
     least = (scale * jnp.minimum(rule.most, relative))[:, None]
     stays = (magnitude >= least) & (magnitude > 0)
     dropped = jnp.where(stays, 0, squares)
-    upto = jnp.cumsum(stays, axis=1, dtype=jnp.int32)
+    upto = jnp.cumsum(stays.ravel(), dtype=jnp.int32)
     # the j-th weight kept stands where the count reaches j
-    search = jax.vmap(functools.partial(jnp.searchsorted, method="scan"), in_axes=(0, None))
-    indices = search(upto, jnp.arange(1, kept + 1, dtype=jnp.int32)).astype(jnp.int32)
-    indices = jnp.minimum(indices, columns.shape[1] - 1)
-    values = jnp.take_along_axis(columns, indices, axis=1)
-    return upto[:, -1], indices, values, dropped.sum(axis=1), dropped @ curvature
+    place = jnp.searchsorted(upto, jnp.arange(1, room + 1, dtype=jnp.int32), method="scan_unrolled")
+    place = jnp.minimum(place, columns.size - 1)
+    numbers = [dropped.sum(axis=1), dropped @ curvature, value, active.astype(columns.dtype)]
+    floats = jnp.concatenate([columns.ravel()[place], *numbers])
+    counts = stays.sum(axis=1, dtype=jnp.int32)
+    ints = jnp.concatenate([counts, (place % columns.shape[1]).astype(jnp.int32)])
+    return jnp.concatenate([_bytes(floats), _bytes(ints)])
+
+
+def _bytes(a):
+    return jax.lax.bitcast_convert_type(a, jnp.uint8).ravel()
 
 
 def _copy_ahead(arrays: Sequence[jax.Array]) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
-import jax
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._cores import blas_threads
+from xmcjax._settings import settings_here
 from xmcjax.lanes._devices import Place
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll
@@ -88,12 +88,10 @@ class Trainer:
 
     def _work_in_threads(self, queue: Queue) -> None:
         with ThreadPoolExecutor(self.workers, "xmcjax") as pool:
-            # settings made with JAX's context managers hold in their own thread only
-            x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device  # type: ignore
+            here = settings_here()
 
             def work(place: int):
-                there = jax.default_device(self.places[place].device or device)
-                with jax.enable_x64(x64), there, self._stop.heeded():
+                with here(self.places[place].device), self._stop.heeded():
                     self._work(queue, place)
 
             workers: list[Future] = []

@@ -22,6 +22,9 @@ from xmcjax.linops._checks import canonical_csr
 GROUP = 8
 # Groups that one program of a kernel adds up. A longer row is summed in pieces, which are then added up.
 PIECE = 64
+# Those of a column by the kernels in CUDA: a warp adds up its entries one tile after the other, and takes long;
+# where X has few entries there are warps enough for shorter pieces, so many at least.
+SHORTEST, PIECES = 16, 1 << 15
 
 
 @pytree(
@@ -240,7 +243,13 @@ class Grouped(SparseProducts):
 def from_scipy(X, *, kernels: str) -> Grouped:
     """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
     X = canonical_csr(X)
-    return Grouped(Rows.of(X), Rows.of(X.T.tocsr()), X.shape, kernels)
+    piece = of_columns(X.nnz) if kernels == "cuda" else PIECE
+    return Grouped(Rows.of(X), Rows.of(X.T.tocsr(), piece), X.shape, kernels)
+
+
+def of_columns(entries: int) -> int:
+    """Groups of a piece of a column, of which X has so many entries."""
+    return min(max(1 << (entries // (GROUP * PIECES)).bit_length(), SHORTEST), PIECE)
 
 
 def _read(X, kernels: str) -> LinOp:

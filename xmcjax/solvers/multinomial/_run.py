@@ -267,9 +267,11 @@ def _solved(
 
     def note():
         nonlocal due
-        value, norm, bound = float(state.value), float(state.gradient_norm), float(state.bound)
+        # fetched together, the status for later: one after the other, a device is waited for each time
+        told = state.value, state.gradient_norm, state.bound, state.steps, state.inner, state.status
+        value, norm, bound, steps, inner, _ = jax.device_get(told)
         seconds = time.perf_counter() - begin
-        history.append(Record(int(state.steps), value, norm, bound, int(state.inner), seconds))
+        history.append(Record(int(steps), float(value), float(norm), float(bound), int(inner), seconds))
         if store is not None and (every == 0 or time.monotonic() >= due):
             store.save(now, _on_a_device(state))
             due = time.monotonic() + every
@@ -348,7 +350,8 @@ class _Run:
         if _device_memory.free_memory(next(iter(self.problem.y.devices()))) is None:
             return
         given = self.problem, self._hp
-        state = jax.eval_shape(functools.partial(_initial, method=method), *given, W0, b0)
+        # of the jitted one, which is traced once
+        state = _device_memory.jitted(self._initial).eval_shape(*given, W0, b0, method=method)
         what = f"a step of {method} for {self.problem.classes} classes"
         _device_memory.check_program(what, self._advance, *given, state, remedy=_SMALLER, method=method)
 
