@@ -115,9 +115,10 @@ void columns_of(Launches& launch, const Rows<T>& rows, const T* c, const uint32_
 template <class T>
 void columns(Launches& launch, const Rows<T>& rows, const T* c, const uint32_t* words, Sums<T> sums,
              const Panel& panel, bool square) {
-  constexpr int kMost = sizeof(T) == 4 ? 8 : 4;  // tiles of a warp, whose sums are in registers
+  // tiles of a warp, whose sums have to stay in registers
+  constexpr int kSome = sizeof(T) == 4 ? 4 : 2, kMost = sizeof(T) == 4 ? 8 : 2;
   if (panel.tiles == 1) columns_of<T, 1>(launch, rows, c, words, sums, panel, square);
-  else if (panel.tiles <= 4) columns_of<T, 4>(launch, rows, c, words, sums, panel, square);
+  else if (panel.tiles <= kSome) columns_of<T, kSome>(launch, rows, c, words, sums, panel, square);
   else columns_of<T, kMost>(launch, rows, c, words, sums, panel, square);
   const Join<T> join = joined(rows, sums, nullptr, panel);
   launch(Join<T>::warps(rows, join.end - join.first), join);
