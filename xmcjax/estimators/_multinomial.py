@@ -212,7 +212,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
                 with watch:
                     more: dict[str, Any] = dict(W0=W0, b0=b0, observe=watch.observer(observe))
                     solution = run(problem, self.solver, hp, **more, **kept)
-                W, bias = np.asarray(solution.W)[:width].T, np.asarray(solution.bias)
+                W, bias = _on_the_host(solution.W)[:, :width], np.asarray(solution.bias)
             solution = solution._replace(reason=said_of_device(solution.reason))
         self._store(solution, W, bias)
         watch.end(solution.reason, iterations=self.n_iter_, objective=self.objective_)
@@ -245,7 +245,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         self._form = "classes"
         if len(self.classes_) == 2:
             W, bias = W[1:] - W[:1], bias[1:] - bias[:1]
-        self.coef_, self.intercept_ = np.ascontiguousarray(W), bias.copy()
+        self.coef_, self.intercept_ = np.array(W, order="C"), bias.copy()
         self.objective_, self.status_, self.reason_ = solution.value, solution.status, solution.reason
         self.n_iter_, self.history_ = max(solution.history[-1].steps, 1), solution.history
         if solution.status != Status.CONVERGED:
@@ -256,6 +256,17 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
                 ConvergenceWarning,
                 stacklevel=4,  # the caller of a decorated method
             )
+
+
+def _on_the_host(W) -> np.ndarray:
+    """Wᵀ, [K, d]; of weights on a GPU, which turns them faster than the host, in that order in memory."""
+    import jax
+
+    from xmcjax._platform import default_platform
+
+    if isinstance(W, jax.Array) and default_platform() != "cpu":
+        return np.asarray(W.T)
+    return np.asarray(W).T
 
 
 def _of_common_size(X, y, weight):

@@ -22,11 +22,11 @@ import numpy as np
 from xmcjax._device_memory import counted, described, held
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._platform import default_platform
-from xmcjax._settings import settings_here
 from xmcjax.lanes._clipping import EXPECTED, Clipping
 from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import LinOp, put
 from xmcjax.losses import MarginLoss
+from xmcjax.native import settings_here
 from xmcjax.penalties import Penalty
 from xmcjax.solvers import Status, newton_cg
 

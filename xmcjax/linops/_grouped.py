@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -22,8 +23,8 @@ from xmcjax.linops._checks import canonical_csr
 GROUP = 8
 # Groups that one program of a kernel adds up. A longer row is summed in pieces, which are then added up.
 PIECE = 64
-# Those of a column by the kernels in CUDA: a warp adds up its entries one tile after the other, and takes long;
-# where X has few entries there are warps enough for shorter pieces, so many at least.
+# Those of a column by the kernels in CUDA: a warp adds up its entries one tile after the other, which takes
+# long. They are shorter, but no shorter than so, where X has too few entries for so many pieces.
 SHORTEST, PIECES = 16, 1 << 15
 
 
@@ -62,7 +63,7 @@ class Rows:
     @classmethod
     def of(cls, X: sp.csr_array | sp.csr_matrix, piece: int = PIECE) -> Rows:
         """The rows of a CSR matrix whose rows are sorted; `piece` is the number of groups in a piece."""
-        return jax.tree.map(put, cls.on_host(X, piece))
+        return jax.tree.map(jax.device_put, cls.on_host(X, piece))
 
     @classmethod
     def on_host(cls, X: sp.csr_array | sp.csr_matrix, piece: int = PIECE) -> Rows:
@@ -244,7 +245,16 @@ def from_scipy(X, *, kernels: str) -> Grouped:
     """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
     X = canonical_csr(X)
     piece = of_columns(X.nnz) if kernels == "cuda" else PIECE
-    return Grouped(Rows.of(X), Rows.of(X.T.tocsr(), piece), X.shape, kernels)
+    here = native.settings_here()
+
+    def transposed() -> Rows:
+        with here(None):
+            return Rows.of(X.T.tocsr(), piece)
+
+    with ThreadPoolExecutor(1, "xmcjax-columns") as beside:
+        columns = beside.submit(transposed)
+        rows = Rows.of(X)
+    return Grouped(rows, columns.result(), X.shape, kernels)
 
 
 def of_columns(entries: int) -> int:

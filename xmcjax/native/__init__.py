@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from xmcjax.native._ranking_ascent import RankingAscent as RankingAscent
     from xmcjax.native._separate_ascent import Advanced as Advanced
     from xmcjax.native._separate_ascent import SeparateAscent as SeparateAscent
+    from xmcjax.native._settings import settings_here as settings_here
     from xmcjax.native._splitting import Splitting as Splitting
 
 _LATE = {
@@ -89,6 +90,7 @@ _LATE = {
     "_proximal": ("Proximal",),
     "_ranking_ascent": ("RankingAscent",),
     "_separate_ascent": ("Advanced", "SeparateAscent"),
+    "_settings": ("settings_here",),
     "_splitting": ("Splitting",),
 }
 _MODULES = {name: module for module, names in _LATE.items() for name in names}

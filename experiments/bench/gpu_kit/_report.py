@@ -60,12 +60,6 @@ class Found:
         """The smallest of them."""
         return min(self.all(prefix, key, on), default=None)
 
-    def largest(self, prefix: str) -> str:
-        """The name of the last figure that both have whose name begins so, or else the device."""
-        names = [name for name, on in self.figures if on == "device" and name.startswith(prefix)]
-        both = [name for name in names if (name, "cpu") in self.figures]
-        return (both or names or [prefix])[-1]
-
     def last(self, prefix: str, key: str, on: str = "device"):
         """That of the largest size."""
         return (self.all(prefix, key, on) or [None])[-1]
@@ -127,7 +121,7 @@ def _systems(lines: list[dict]) -> str | None:
     # of their own stages: the stage `solvers` has small problems of the same names
     stages = ("multinomial", "kernel_search", "topk_grid")
     found = Found(line for line in lines if line.get("stage") in stages)
-    names = ("multinomial, ", "kernel search, 1000 rows", found.largest("top-k grid, "))
+    names = ("multinomial, ", "kernel search, 1000 rows", "top-k grid, ")
     parts = [
         _beside(found.least(name, "seconds", "device"), found.least(name, "seconds", "cpu")) or MISSING
         for name in names
