@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -13,7 +14,9 @@ import scipy.sparse as sp
 from jax.core import Tracer
 
 from xmcjax._arguments import number, whole_number
+from xmcjax._cores import usable_cores
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax.native import settings_here
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
 from xmcjax.solvers._host_loop import ALL, run_in_calls
@@ -24,6 +27,8 @@ from xmcjax.solvers.admm._steps import HParams, State, advance
 
 # Lanes from which on those that have ended are left out.
 _HALVED = 4
+# Bytes of lanes that are proved at the same time.
+_TOGETHER = 2 << 30
 # How often a lane goes on whose gap is not what it took it to be.
 _ATTEMPTS = 3
 
@@ -120,10 +125,8 @@ def _verified(
     """Lanes that have ended with the gap that is certified; `attempts` counts how often one went on."""
     status, target, since = (np.array(a) for a in (state.status, state.target, state.since))
     primal, dual, gap = (np.array(a) for a in (state.primal, state.dual_objective, state.gap))
-    for lane in range(problem.lanes):
-        if lane in proofs or status[lane] == Status.NONFINITE:
-            continue
-        found = proof(problem, state, lane, hp.tol)
+    open_ = [lane for lane in range(problem.lanes) if lane not in proofs and status[lane] != Status.NONFINITE]
+    for lane, found in zip(open_, _proved_together(problem, state, open_, hp.tol), strict=True):
         if found.gap <= hp.tol:
             status[lane] = Status.CONVERGED
         elif status[lane] == Status.CONVERGED:  # it took its own rounding for progress
@@ -137,6 +140,23 @@ def _verified(
     numbers = dict(target=target, primal=primal, dual_objective=dual, gap=gap)
     counts = dict(status=status, since=since)
     return state._replace(**{name: jnp.asarray(a) for name, a in (numbers | counts).items()})
+
+
+def _proved_together(problem: Problem, state: State, lanes: list[int], tol: float) -> list[Certified]:
+    """The proofs of some lanes, each by a thread: most of it is arithmetic that leaves the GIL."""
+    # X in float64, and arrays like the dual variables
+    of_one = 8 * (problem.op.shape[0] * problem.op.shape[1] + 4 * problem.y.shape[1] * problem.classes)
+    threads = min(len(lanes), usable_cores(), max(1, _TOGETHER // of_one))
+    if threads < 2:
+        return [proof(problem, state, lane, tol) for lane in lanes]
+    here = settings_here()
+
+    def work(lane: int) -> Certified:
+        with here(None):
+            return proof(problem, state, lane, tol)
+
+    with ThreadPoolExecutor(threads, "xmcjax-proof") as pool:
+        return list(pool.map(work, lanes))
 
 
 @needs_threads_of_jax
