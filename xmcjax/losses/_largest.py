@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from xmcjax import native
+
 # In float64 XLA sorts the whole row on CPU, some hundred passes; up to here passes are cheaper.
 MAX_PASSES = 64
 
@@ -13,11 +15,8 @@ def largest(a: jax.Array, k: int) -> jax.Array:
     """The k largest of a [..., m], falling, [..., k]. It has no derivative of its own."""
     if k == 1:
         return jnp.max(a, axis=-1, keepdims=True)
-    if a.dtype == jnp.float64 and k <= MAX_PASSES:
-        return _by_passes(a, k)
-    # On CPUs XLA recognises the k largest as a sort whose first k entries are taken. A use that takes
-    # fewer entries would merge with it, and sorting the whole row would be a hundred times as slow.
-    return jax.lax.optimization_barrier(jax.lax.top_k(a, k)[0])
+    passes = a.dtype == jnp.float64 and k <= MAX_PASSES
+    return native.topk_values(a, k, _by_passes if passes else None)
 
 
 def _by_passes(a: jax.Array, k: int) -> jax.Array:
