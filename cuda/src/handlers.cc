@@ -2,12 +2,13 @@
 // says what the arrays are. With XMCJAX_ON_HOST they are targets for the CPU, which tests call.
 #include <algorithm>
 #include <initializer_list>
+#include <type_traits>
 
 #include "launch.h"
 #include "xla/ffi/api/ffi.h"
 
 // Raised with ABI in xmcjax/native/_cuda.py whenever the arrays of a target change.
-#define XMCJAX_CUDA_ABI 3
+#define XMCJAX_CUDA_ABI 4
 #define XMCJAX_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace ffi = xla::ffi;
@@ -74,7 +75,7 @@ class Arrays {
   template <class T>
   T* room(size_t i, int64_t least) const {
     auto buffer = out_.get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value() || (*buffer)->element_count() * 4 < size_t(least) * sizeof(T))
+    if (!buffer.has_value() || (*buffer)->size_bytes() < size_t(least) * sizeof(T))
       throw Unfit{"result " + std::to_string(i) + " is missing or too small"};
     return reinterpret_cast<T*>((*buffer)->untyped_data());
   }
@@ -304,6 +305,29 @@ ffi::Error pairs_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets o
   });
 }
 
+// a [..., m] -> the k largest of each row, their places; both of each part, empty where there is one
+ffi::Error topk_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, int64_t k, int64_t parts,
+                     int64_t length) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using K = std::conditional_t<sizeof(zero) == 4, int32_t, int64_t>;
+    const auto numbers = arrays.in(0);
+    const auto dimensions = numbers.dimensions();
+    if (dimensions.size() == 0) throw Unfit{"argument 0 has too few axes"};
+    const int64_t m = dimensions.back(), count = int64_t(numbers.element_count());
+    if (k < 1 || k > kMostBest || k > m || m > (1 << 30) || parts < 1 || length < 1 ||
+        (parts - 1) * length + k > m || m > parts * length)
+      throw Unfit{"k or the parts of a row do not fit to its entries"};
+    TopKArguments<K> a;
+    a.n = count / m, a.m = int32_t(m), a.k = int32_t(k), a.parts = int32_t(parts), a.length = int32_t(length);
+    a.in = static_cast<const K*>(numbers.untyped_data());
+    a.out = arrays.room<K>(0, a.n * k), a.place = arrays.room<int32_t>(1, a.n * k);
+    const int64_t of_parts = parts > 1 ? a.n * parts * k : 0;
+    a.of_parts = arrays.room<K>(2, of_parts), a.place_of_parts = arrays.room<int32_t>(3, of_parts);
+    return topk(stream, a);
+  });
+}
+
 }  // namespace
 }  // namespace xmcjax::cuda
 
@@ -321,6 +345,7 @@ XMCJAX_TARGET(cg_residual, cg_residual_call, );
 XMCJAX_TARGET(cg_direction, cg_direction_call, );
 XMCJAX_TARGET(plane_sums, plane_sums_call, .Attr<int64_t>("loss").Attr<double>("parameter"));
 XMCJAX_TARGET(pairs, pairs_call, .Attr<int64_t>("labels"));
+XMCJAX_TARGET(topk, topk_call, .Attr<int64_t>("k").Attr<int64_t>("parts").Attr<int64_t>("length"));
 
 XMCJAX_EXPORT int xmcjax_cuda_abi() { return XMCJAX_CUDA_ABI; }
 

@@ -285,6 +285,24 @@ std::string pairs(Stream stream, const PairArguments<T>& a) {
   return launch.fault;
 }
 
+template <class K>
+std::string topk(Stream stream, const TopKArguments<K>& a) {
+  Launches launch(stream);
+  const auto rows = [&](const K* in, const int32_t* names, K* out, int32_t* place, int32_t m, int32_t parts,
+                        int32_t length) {
+    if (m <= kShortRow) launch(a.n * parts, TopK<K, 1>{in, names, out, place, m, a.k, parts, length});
+    else launch(a.n * parts, TopK<K, 16 / int(sizeof(K))>{in, names, out, place, m, a.k, parts, length});
+  };
+  if (a.parts == 1) {
+    rows(a.in, nullptr, a.out, a.place, a.m, 1, a.m);
+  } else {  // those of each part, and of these, which stand in the order of their places where they are equal
+    rows(a.in, nullptr, a.of_parts, a.place_of_parts, a.m, a.parts, a.length);
+    const int32_t found = a.parts * a.k;
+    rows(a.of_parts, a.place_of_parts, a.out, a.place, found, 1, found);
+  }
+  return launch.fault;
+}
+
 #define XMCJAX_OF(T)                                                                                         \
   template std::string product<T>(Stream, const Rows<T>&, const T*, Sums<T>, int32_t, bool);                 \
   template std::string transposed<T>(Stream, const Rows<T>&, const T*, int32_t, uint32_t*, Sums<T>, int32_t, \
@@ -299,6 +317,8 @@ std::string pairs(Stream stream, const PairArguments<T>& a) {
   template std::string pairs<T>(Stream, const PairArguments<T>&);
 XMCJAX_OF(float)
 XMCJAX_OF(double)
+template std::string topk<int32_t>(Stream, const TopKArguments<int32_t>&);
+template std::string topk<int64_t>(Stream, const TopKArguments<int64_t>&);
 
 #ifdef __CUDACC__
 

@@ -8,6 +8,7 @@
 #include "pairs.h"
 #include "plane_sums.h"
 #include "rows.h"
+#include "topk.h"
 
 struct CUstream_st;  // what cudaStream_t points to
 
@@ -96,6 +97,10 @@ std::string plane_sums(Stream, int64_t loss, const PlaneArguments<T>&);
 // The scores of sparse rows with sparse weights.
 template <class T>
 std::string pairs(Stream, const PairArguments<T>&);
+
+// The k largest of each row, of int32 or int64 that are the bits of floating-point numbers.
+template <class K>
+std::string topk(Stream, const TopKArguments<K>&);
 
 // "" where this machine has a driver and a GPU for these kernels; else why not.
 std::string unusable();

@@ -4,7 +4,8 @@
 //
 //     EACH(t) { … }        what every thread of the warp does, t = 0 … 31, with no other thread's values
 //     Each<T> x;           a variable of each thread, x[t]
-//     ballot(x), from(x, i)  what the threads tell each other; outside of EACH, and by all of them
+//     ballot(x), from(x, i), across(x, bits), behind(x)  what the threads tell each other; outside of EACH, and
+//                          by all of them
 //     together()             before a thread reads in memory what another one has written
 //
 // All control flow outside of EACH is the same for the threads of a warp.
@@ -66,6 +67,30 @@ XMCJAX_BODY T from(Each<T>& x, int i) {
 #else
   return x[i];
 #endif
+}
+
+// To each thread the value of the one whose number has other bits there.
+template <class T>
+XMCJAX_BODY Each<T> across(Each<T>& x, int bits) {
+  Each<T> y;
+#ifdef __CUDACC__
+  y.mine = __shfl_xor_sync(0xffffffffu, x.mine, bits);
+#else
+  for (int t = 0; t < kWarp; ++t) y[t] = x[t ^ bits];
+#endif
+  return y;
+}
+
+// To each thread the value of the one before it, to the first its own.
+template <class T>
+XMCJAX_BODY Each<T> behind(Each<T>& x) {
+  Each<T> y;
+#ifdef __CUDACC__
+  y.mine = __shfl_up_sync(0xffffffffu, x.mine, 1);
+#else
+  for (int t = 0; t < kWarp; ++t) y[t] = x[t == 0 ? 0 : t - 1];
+#endif
+  return y;
 }
 
 XMCJAX_BODY int count_bits(uint32_t x) {

@@ -337,6 +337,40 @@ def test_losses_with_gradients():
         assert gpu_targets.moved(text) <= 12 * scores.nbytes
 
 
+@pytest.mark.parametrize("name", ["alpha", "beta", "entropy", "truncated"])
+def test_losses_with_gradients_by_the_kernel(name, gpu, monkeypatch):
+    """The k largest, what ties or is left, and the gradient with another look: no array beside the scores."""
+    cuda_builds.found_by_kernel(monkeypatch, "cuda")
+    scores, y = jnp.ones((1200, 100), jnp.float32), jnp.zeros(1200, jnp.int32)
+    loss = {
+        "alpha": lambda s: losses.topk_hinge(s, y, k=3),
+        "beta": lambda s: losses.topk_hinge(s, y, k=3, variant="beta"),
+        "entropy": lambda s: losses.topk_entropy(s, y, k=3),
+        "truncated": lambda s: losses.truncated_topk_entropy(s, y, k=3),
+    }[name]
+    text = checked(jax.jit(jax.value_and_grad(lambda s: loss(s).sum())), gpu, scores)
+    assert gpu_targets.custom_calls(text) == ["xmcjax_cuda_topk"] and " sort(" not in text
+    if OPTIMISED:
+        # read three times and written once. The scores of the labels are gathered, and one number of each row is
+        # added to the gradient in its place, whose operands and result count as whole arrays
+        assert gpu_targets.moved(text) <= (4 + 3 + 0.5) * scores.nbytes
+
+
+def test_a_prediction_by_the_kernels(gpu, monkeypatch):
+    """Whole rows of scores are looked through once, in parts; nothing is sorted."""
+    cuda_builds.found_by_kernel(monkeypatch, "cuda")
+    n, labels, entries = 260, 16 * block_scores.PIECE, 1 << 16
+    value, number = jnp.ones(2 * entries, jnp.float32), jnp.ones(2 * entries, jnp.int32)
+    rows = block_scores.SparseRows(value, number, jnp.ones(n + 1, jnp.int32))
+    block = jax.eval_shape(block_scores.by_feature, stored_block(labels, entries))
+    best = jnp.ones((n, 5), jnp.float32), jnp.ones((n, 5), jnp.int32)
+    text = checked(block_scores.merge_topk, gpu, rows, block, np.int32(0), *best, k=5)
+    assert sorted(gpu_targets.custom_calls(text)) == ["xmcjax_cuda_pairs", *["xmcjax_cuda_topk"] * 2]
+    assert " sort(" not in text and "TopK" not in text
+    if OPTIMISED:  # zeros, the bias, and the best of them
+        assert gpu_targets.moved(text) <= 4.05 * 4 * n * labels + 8 * 3 * entries
+
+
 def test_a_product_of_less_than_float32_is_seen():
     a = jnp.ones((256, 256), jnp.float32)
     text = gpu_targets.compiled(jax.jit(lambda a: a @ a), "h200", a).as_text()

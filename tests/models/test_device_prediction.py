@@ -49,7 +49,7 @@ def way(request, monkeypatch):
     """How the scores of sparse rows are made; the kernels in CUDA are compiled for the CPU."""
     monkeypatch.setattr(device_prediction, "by_pairs", lambda work: request.param != "dense")
     if request.param == "pairs in CUDA":
-        cuda_builds.register()
+        cuda_builds.found_by_kernel(monkeypatch)
         monkeypatch.setattr(native, "cuda_available", lambda: True)
     return request.param
 

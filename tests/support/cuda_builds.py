@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import pytest
 
-from tests.support.internals import cuda
+from tests.support.internals import cuda, cuda_topk
 
 PROJECT = Path(__file__).resolve().parents[2] / "cuda"
 SOURCES = PROJECT / "src"
@@ -82,6 +82,13 @@ def build_for_gpus() -> Built:
 def register_for_gpus() -> None:
     """Programs for a GPU may call the kernels from now on."""
     assert cuda.register(ctypes.CDLL(str(build_for_gpus().library)), "CUDA") == ""
+
+
+def found_by_kernel(monkeypatch, platform: str = "cpu") -> None:
+    """Programs for that platform, but not those in ``native.twins()``, find the k largest by the kernel."""
+    register() if platform == "cpu" else register_for_gpus()
+    monkeypatch.setattr(cuda, "cuda_available", lambda: not cuda.twins_wanted.value)
+    monkeypatch.setattr(cuda_topk, "PLATFORM", platform)
 
 
 @functools.cache

@@ -52,8 +52,9 @@ from xmcjax.models import (
     _predict,
 )
 
-# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels
-from xmcjax.native import _calls, _cuda, _ids, _schema
+# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels, and where the
+# k largest are found by one
+from xmcjax.native import _calls, _cuda, _ids, _schema, _topk
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in
 from xmcjax.solvers import (
@@ -114,6 +115,7 @@ InPlace = _calls.InPlace
 ids = _ids
 schema = _schema
 cuda = _cuda
+cuda_topk = _topk
 platforms = _platform
 Page = _page.Page
 solver_paths = _placement.solver_paths

@@ -36,6 +36,7 @@ class Rows(NamedTuple):
         others: [..., m], whether the class is open and not the label.
         valid: [...], whether the label given was within 0 … m−1.
         dtype: of the values given.
+        masked: whether a mask was given, which may close classes.
     """
 
     values: jax.Array
@@ -44,6 +45,7 @@ class Rows(NamedTuple):
     others: jax.Array
     valid: jax.Array
     dtype: Any
+    masked: bool
 
     @classmethod
     def of(cls, values: jax.Array, labels: jax.Array, where: jax.Array | None) -> Rows:
@@ -55,7 +57,8 @@ class Rows(NamedTuple):
         labels = jnp.where(valid, labels, 0).astype(jnp.int32)
         own = jax.lax.broadcasted_iota(jnp.int32, values.shape, values.ndim - 1) == labels[..., None]
         others = ~own if where is None else ~own & jnp.broadcast_to(where, values.shape)
-        return cls(values.astype(accumulator(values.dtype)), labels, own, others, valid, values.dtype)
+        exact = values.astype(accumulator(values.dtype))
+        return cls(exact, labels, own, others, valid, values.dtype, where is not None)
 
     def at_label(self) -> jax.Array:
         """z_y, [...]."""

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 
 from xmcjax.losses._classes import Rows, checked_k, evaluate
 from xmcjax.losses._conjugates import entropy, on_domain
-from xmcjax.losses._largest import largest, membership
+from xmcjax.losses._largest import largest_margins, membership
 from xmcjax.losses._topk_hinge import topk_simplex_duals
 
 
@@ -138,13 +138,13 @@ def truncated_topk_entropy(scores, labels, k: int, *, where=None) -> jax.Array:
 
 
 def _topk_entropy(rows: Rows, k: int):
-    return jax.nn.softplus(_capped_logsumexp(rows.margins(), k)[0])
+    return jax.nn.softplus(_capped_logsumexp(rows.margins(), largest_margins(rows, k), k)[0])
 
 
 def _truncated_topk_entropy(rows: Rows, k: int):
     if k == 1:
         return _topk_entropy(rows, k)
-    return jax.nn.softplus(_tail_logsumexp(rows.margins(), k)[0])
+    return jax.nn.softplus(_tail_logsumexp(rows.margins(), largest_margins(rows, k), k))
 
 
 def _topk_entropy_conjugate(rows: Rows, k: int):
@@ -154,15 +154,14 @@ def _topk_entropy_conjugate(rows: Rows, k: int):
     return on_domain(rows, outside, -jnp.sum(entropy(x), axis=-1) - entropy(rest))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _capped_logsumexp(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _capped_logsumexp(a: jax.Array, top: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     """(E, τ) of E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}, reached at p_j = min{1/k, e^{a_j − τ}}.
 
-    With the u largest entries at 1/k and the others adding up to Z = Σ e^{a_j}, 1ᵀp = 1 gives
-    e^τ = Z / (1 − u/k), and u is the first for which the next entry is not above 1/k. Without a p, that
-    is with fewer than k finite entries, E is −∞ and τ is +∞.
+    `top` are the k largest entries, falling. With the u largest at 1/k and the others adding up to
+    Z = Σ e^{a_j}, 1ᵀp = 1 gives e^τ = Z / (1 − u/k), and u is the first for which the next entry is not above
+    1/k. Without a p, that is with fewer than k finite entries, E is −∞ and τ is +∞.
     """
-    top = largest(a, k)
     tail = _tail(a, top)
     exists = tail > -jnp.inf
     # log Z for u = 0 … k−1
@@ -183,8 +182,8 @@ def _capped_logsumexp(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
 
 @_capped_logsumexp.defjvp
 def _(k, primals, tangents):
-    (a,), (da,) = primals, tangents
-    value, tau = _capped_logsumexp(a, k)
+    (a, top), (da, _) = primals, tangents
+    value, tau = _capped_logsumexp(a, top, k)
     log_p = a - tau[..., None]
     free = log_p < -math.log(k)
     p = jnp.exp(jnp.where(free, log_p, -math.log(k)))
@@ -195,22 +194,21 @@ def _(k, primals, tangents):
     return (value, tau), (jnp.sum(p * da, axis=-1), dtau)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _tail_logsumexp(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """(log Σ_j e^{a_j} without the k−1 largest entries [...], the k largest [..., k])."""
-    top = largest(a, k)
-    return _tail(a, top), top
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _tail_logsumexp(a: jax.Array, top: jax.Array, k: int) -> jax.Array:
+    """log Σ_j e^{a_j} without the k−1 largest entries, [...], of a whose k largest are known."""
+    return _tail(a, top)
 
 
 @_tail_logsumexp.defjvp
 def _(k, primals, tangents):
-    (a,), (da,) = primals, tangents
-    value, top = _tail_logsumexp(a, k)
+    (a, top), (da, _) = primals, tangents
+    value = _tail_logsumexp(a, top, k)
     left = 1 - membership(a, top[..., :-1])
     # entries that are left out may lie far above the value
     above = jnp.where(jnp.isneginf(value), jnp.inf, value)[..., None]
     p = left * jnp.exp(jnp.where(left > 0, a - above, -jnp.inf))
-    return (value, top), (jnp.sum(p * da, axis=-1), jnp.zeros_like(top))
+    return value, jnp.sum(p * da, axis=-1)
 
 
 def _tail(a: jax.Array, top: jax.Array) -> jax.Array:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from xmcjax import native
+from xmcjax.losses._classes import Rows
+
 # In float64 XLA sorts the whole row on CPU, some hundred passes; up to here passes are cheaper.
 MAX_PASSES = 64
 
@@ -13,11 +16,22 @@ def largest(a: jax.Array, k: int) -> jax.Array:
     """The k largest of a [..., m], falling, [..., k]. It has no derivative of its own."""
     if k == 1:
         return jnp.max(a, axis=-1, keepdims=True)
-    if a.dtype == jnp.float64 and k <= MAX_PASSES:
-        return _by_passes(a, k)
-    # On CPUs XLA recognises the k largest as a sort whose first k entries are taken. A use that takes
-    # fewer entries would merge with it, and sorting the whole row would be a hundred times as slow.
-    return jax.lax.optimization_barrier(jax.lax.top_k(a, k)[0])
+    passes = a.dtype == jnp.float64 and k <= MAX_PASSES
+    return native.topk_values(a, k, _by_passes if passes else None)
+
+
+def largest_margins(rows: Rows, k: int) -> jax.Array:
+    """The k largest of ``rows.margins()``, falling, [..., k], for k < m. It has no derivative."""
+    values = jax.lax.stop_gradient(rows.values)
+    if k == 1 or rows.masked or not native.topk_by_kernel(values, k + 1):
+        return largest(jax.lax.stop_gradient(rows.margins()), k)
+    # The kernel reads the scores as they are, no array of margins is written: rounded differences from one number
+    # have the order of the scores. Of the k + 1 largest scores the label's is left out, or else the last.
+    top, places = native.topk(values, k + 1)
+    place = jax.lax.broadcasted_iota(jnp.int32, top.shape, top.ndim - 1)
+    left_out = jnp.min(jnp.where(places == rows.labels[..., None], place, k), axis=-1, keepdims=True)
+    top = jnp.where(place[..., :k] < left_out, top[..., :k], top[..., 1:])
+    return top - jax.lax.stop_gradient(rows.at_label())[..., None]
 
 
 def _by_passes(a: jax.Array, k: int) -> jax.Array:

@@ -21,7 +21,7 @@ from xmcjax import _sparse
 from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
-from xmcjax.losses._largest import largest
+from xmcjax.losses._largest import largest_margins
 from xmcjax.native import by_rows
 
 
@@ -101,7 +101,8 @@ def _checked_beta(beta, scores: jax.Array) -> jax.Array:
 
 def _ordered_hinge(rows: Rows, beta):
     falls = jnp.all(beta >= 0) & jnp.all(beta[1:] <= beta[:-1])
-    return jnp.where(falls, _weighted(1 + rows.margins(), beta)[0], jnp.nan)
+    value = _weighted(1 + rows.margins(), 1 + largest_margins(rows, len(beta)), beta)
+    return jnp.where(falls, value, jnp.nan)
 
 
 def _ordered_hinge_conjugate(rows: Rows, beta):
@@ -114,19 +115,18 @@ def _ordered_hinge_conjugate(rows: Rows, beta):
 
 
 @jax.custom_jvp
-def _weighted(gains: jax.Array, beta: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(Σ_j β_j max{0, h_[j]} of h [..., m], the q largest of h [..., q])."""
-    top = largest(gains, len(beta))
-    return jax.nn.relu(top) @ beta, top
+def _weighted(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
+    """Σ_j β_j max{0, h_[j]} of h [..., m], whose q largest are [..., q]."""
+    return jax.nn.relu(top) @ beta
 
 
 @_weighted.defjvp
 def _(primals, tangents):
-    (gains, beta), (dgains, dbeta) = primals, tangents
-    value, top = _weighted(gains, beta)
+    (gains, top, beta), (dgains, _, dbeta) = primals, tangents
+    value = _weighted(gains, top, beta)
     change = jnp.sum(_shares(gains, top, beta) * dgains, axis=-1)
     change = change + jax.nn.relu(top) @ dbeta
-    return (value, top), (change, jnp.zeros_like(top))
+    return value, change
 
 
 def _shares(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from xmcjax.losses import gains
 from xmcjax.losses._classes import Rows, checked_k, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
+from xmcjax.losses._largest import largest_margins
 from xmcjax.losses.gains import Variant
 
 
@@ -98,7 +99,7 @@ def checked_variant(variant) -> Variant:
 
 def topk_hinge_rows(rows: Rows, k: int, variant: Variant) -> jax.Array:
     """The loss of checked rows, [...]."""
-    return gains.topk_hinge(1 + rows.margins(), k, variant)
+    return gains.topk_hinge(1 + rows.margins(), k, variant, 1 + largest_margins(rows, k))
 
 
 def topk_hinge_conjugate_rows(rows: Rows, k: int, variant: Variant) -> jax.Array:

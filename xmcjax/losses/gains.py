@@ -37,13 +37,16 @@ def squared_hinges(h) -> Any:
     return (positive(h) ** 2).sum(axis=-1)
 
 
-def topk_hinge(h, k: int, variant: Variant) -> Any:
-    """The top-k hinge, [...]; at a kink its gradient is a subgradient, in which ties share alike."""
-    return (
-        _of_the_largest(_host_largest(h, k), variant)
-        if isinstance(h, np.ndarray)
-        else _topk(h, k, variant)[0]
-    )
+def topk_hinge(h, k: int, variant: Variant, top=None) -> Any:
+    """The top-k hinge, [...]; at a kink its gradient is a subgradient, in which ties share alike.
+
+    Args:
+        h, k, variant: of the formula.
+        top: the k largest gains, falling, [..., k], where they are known.
+    """
+    if isinstance(h, np.ndarray):
+        return _of_the_largest(_host_largest(h, k), variant)
+    return _topk(h, largest(jax.lax.stop_gradient(h), k) if top is None else top, k, variant)
 
 
 def smooth_hinges(h, gamma) -> Any:
@@ -75,21 +78,20 @@ def _host_largest(h: np.ndarray, k: int) -> np.ndarray:
     return np.partition(h, h.shape[-1] - k, axis=-1)[..., h.shape[-1] - k :]
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _topk(h: jax.Array, k: int, variant: Variant) -> tuple[jax.Array, jax.Array]:
-    """(the loss [...], the k largest gains [..., k])."""
-    top = largest(h, k)
-    return _of_the_largest(top, variant), top
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
+def _topk(h: jax.Array, top: jax.Array, k: int, variant: Variant) -> jax.Array:
+    """The loss [...] of gains whose k largest are known. What these change with h is not theirs to tell."""
+    return _of_the_largest(top, variant)
 
 
 @_topk.defjvp
 def _(k, variant, primals, tangents):
-    (h,), (dh,) = primals, tangents
-    loss, top = _topk(h, k, variant)
+    (h, top), (dh, _) = primals, tangents
+    loss = _topk(h, top, k, variant)
     violated = loss[..., None] > 0 if variant == "alpha" else h > 0
     # the x of Δ with ⟨h, x⟩ = φ(h): 1/k for each of the k largest
     x = jnp.where(violated, membership(h, top) / k, 0)
-    return (loss, top), (jnp.sum(x * dh, axis=-1), jnp.zeros_like(top))
+    return loss, jnp.sum(x * dh, axis=-1)
 
 
 def _envelope(h, gamma, k: int, variant: Variant):

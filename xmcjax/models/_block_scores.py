@@ -13,7 +13,7 @@ import numpy as np
 from xmcjax import native
 from xmcjax._pytrees import pytree
 
-# Labels of which XLA's kernel for a GPU finds the k best; it sorts fewer than 1,024.
+# Labels of which XLA's own kernel for a GPU finds the k best; it sorts fewer than 1,024.
 PIECE = 1024
 
 
@@ -236,19 +236,21 @@ def merge_topk(rows, block: Block, first, best_scores, best_labels, *, k: int):
     scores = jnp.where(scores > -jnp.inf, scores, -jnp.inf)  # NaN is not among the best
     scores, columns = _best(scores, k)
     labels = jnp.where(scores > -jnp.inf, first + columns, -1)
-    # The earlier labels stand first and top_k prefers what stands first: ties go to the lower label.
-    scores, places = jax.lax.top_k(jnp.concatenate([best_scores, scores], axis=1), k)
+    # The earlier labels stand first and topk prefers what stands first: ties go to the lower label.
+    scores, places = native.topk(jnp.concatenate([best_scores, scores], axis=1), k)
     labels = jnp.take_along_axis(jnp.concatenate([best_labels, labels], axis=1), places, axis=1)
     return scores, labels
 
 
 def _best(scores: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """The k best of each row of scores [n, B], or those of each piece of it, piece after piece."""
+    """The k best of each row of scores [n, B], or those of each piece of it, piece after piece.
+
+    The kernel in CUDA takes whole rows, and divides them among its warps itself.
+    """
     n, labels = scores.shape
-    if labels <= PIECE or labels % PIECE:
-        scores, columns = jax.lax.top_k(scores, min(k, labels))
-        return scores, columns.astype(jnp.int32)
-    scores, columns = jax.lax.top_k(scores.reshape(-1, PIECE), min(k, PIECE))
+    if labels <= PIECE or labels % PIECE or native.topk_by_kernel(scores, min(k, labels)):
+        return native.topk(scores, min(k, labels))
+    scores, columns = native.topk(scores.reshape(-1, PIECE), min(k, PIECE))
     pieces = PIECE * jnp.arange(labels // PIECE, dtype=jnp.int32)
-    columns = columns.astype(jnp.int32).reshape(n, len(pieces), -1) + pieces[:, None]
+    columns = columns.reshape(n, len(pieces), -1) + pieces[:, None]
     return scores.reshape(n, -1), columns.reshape(n, -1)

@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from xmcjax.native._separate_ascent import SeparateAscent as SeparateAscent
     from xmcjax.native._settings import settings_here as settings_here
     from xmcjax.native._splitting import Splitting as Splitting
+    from xmcjax.native._topk import topk as topk
+    from xmcjax.native._topk import topk_by_kernel as topk_by_kernel
+    from xmcjax.native._topk import topk_values as topk_values
 
 _LATE = {
     "_abort_note": ("noted_at_abort",),
@@ -92,6 +95,7 @@ _LATE = {
     "_separate_ascent": ("Advanced", "SeparateAscent"),
     "_settings": ("settings_here",),
     "_splitting": ("Splitting",),
+    "_topk": ("topk", "topk_by_kernel", "topk_values"),
 }
 _MODULES = {name: module for module, names in _LATE.items() for name in names}
 

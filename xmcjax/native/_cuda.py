@@ -10,6 +10,7 @@ import ctypes
 import functools
 import importlib
 import importlib.util
+import math
 import warnings
 from typing import Any, NamedTuple
 
@@ -18,11 +19,11 @@ import jax.numpy as jnp
 
 from xmcjax._platform import default_platform
 from xmcjax.native import _library
-from xmcjax.native._ffi import twins_wanted
+from xmcjax.native._ffi import allowed_here, twins_wanted, varying
 
 PACKAGE = "xmcjax_cuda"
 # Raised together with XMCJAX_CUDA_ABI in cuda/src/handlers.cc whenever the arrays of a target change.
-ABI = 3
+ABI = 4
 TARGETS = (
     "matmat",
     "rmatmat",
@@ -32,6 +33,7 @@ TARGETS = (
     "cg_direction",
     "plane_sums",
     "pairs",
+    "topk",
 )
 
 # The same numbers in cuda/src/active_rows.h, plane_sums.h and lane_cg.h.
@@ -39,6 +41,10 @@ TILE, PANEL = 32, 32  # lanes of a tile; tiles that are done together
 PART = 1024  # pieces that are counted together
 SUMMED_ROWS, FOLD = 128, 64  # rows, and sums of rows, that are added up together
 CG_ROWS = 64  # rows that are added up together in conjugate gradients
+MOST_BEST = 32  # numbers of a row that are found at once; in topk.h
+# Long rows are read in parts, so that there are about as many warps as a large GPU holds; a part has enough
+# entries that its own best, which are looked through again, are few beside them.
+WARPS, PART_OF_ROW, MOST_PARTS = 8192, 4096, 512
 
 
 class CudaRows(NamedTuple):
@@ -58,6 +64,11 @@ class CudaRows(NamedTuple):
     @property
     def pieces(self) -> int:
         return self.start.shape[0]
+
+
+def cuda_available_here() -> bool:
+    """:func:`cuda_available`, and JAX allows a native call where this is traced."""
+    return cuda_available() and allowed_here()
 
 
 def cuda_available() -> bool:
@@ -226,6 +237,26 @@ def cuda_pairs(x, feature, indptr, value, label, begin, labels: int) -> jax.Arra
     return _call("pairs", made, x, feature, indptr, value, label, begin, labels=labels)[0]
 
 
+def cuda_topk(a, k: int) -> list[jax.Array]:
+    """[the k largest of each row of a [..., m], falling, where they stand]: [..., k], int32 [..., k].
+
+    In XLA's total order, as :func:`jax.lax.top_k` has them; of equal numbers the first ones. 1 ≤ k ≤ MOST_BEST.
+    """
+    *batch, m = a.shape
+    parts, length = parts_of_row(math.prod(batch), m)
+    shapes = [(*batch, k), (*batch, parts * k if parts > 1 else 0)]
+    made = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes for dtype in (a.dtype, jnp.int32)]
+    options: dict[str, Any] = dict(k=k, parts=parts, length=length)
+    return _call("topk", varying(made, a), a, vmap_method="broadcast_all", **options)[:2]
+
+
+def parts_of_row(rows: int, m: int) -> tuple[int, int]:
+    """(how many, entries of each but the last) in which so many rows of m entries are looked through."""
+    parts = max(1, min(-(-WARPS // max(rows, 1)), m // PART_OF_ROW, MOST_PARTS))
+    length = -(-m // (4 * parts)) * 4 if parts > 1 else m
+    return parts, length
+
+
 def _pieces(rows: CudaRows, m: int, V) -> list[jax.ShapeDtypeStruct]:
     """Of a product: its rows, and beside them the further pieces of long ones."""
     lanes, dtype = V.shape[1], rows.value.dtype
@@ -270,8 +301,9 @@ def _call(
     made: list[jax.ShapeDtypeStruct],
     *arrays,
     in_place: dict[int, int] | None = None,
+    vmap_method: str = "sequential",
     **options: Any,
 ) -> list[jax.Array]:
-    how: dict[str, Any] = dict(vmap_method="sequential", input_output_aliases=in_place)
+    how: dict[str, Any] = dict(vmap_method=vmap_method, input_output_aliases=in_place)
     call = jax.ffi.ffi_call(f"xmcjax_cuda_{name}", made, **how)
     return list(call(*(jnp.asarray(a) for a in arrays), **options))

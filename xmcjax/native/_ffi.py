@@ -54,12 +54,27 @@ def _registered() -> bool:
 
 
 def available_here() -> bool:
-    """:func:`available`, and JAX allows a native call where this is traced.
+    """:func:`available`, and JAX allows a native call where this is traced."""
+    return available() and allowed_here()
+
+
+def allowed_here() -> bool:
+    """Whether JAX allows a native call where this is traced.
 
     It does not in a ``shard_map`` over some axes of a mesh while others are Auto.
     """
     kinds = jax.sharding.get_abstract_mesh().axis_types
-    return available() and not {AxisType.Manual, AxisType.Auto} <= set(kinds)
+    return not {AxisType.Manual, AxisType.Auto} <= set(kinds)
+
+
+def varying(out: Sequence[jax.ShapeDtypeStruct], *read) -> Sequence[jax.ShapeDtypeStruct]:
+    """Results of a call, in ``shard_map`` varying over the axes of the mesh as its arguments do."""
+    if AxisType.Manual not in jax.sharding.get_abstract_mesh().axis_types:
+        return out
+    return jax.eval_shape(
+        lambda *a: [jnp.broadcast_to(sum(jnp.sum(one).astype(o.dtype) for one in a), o.shape) for o in out],
+        *read,
+    )
 
 
 def call(name: str, /, *, vmap_method: str = "sequential", sizes=None, **given: Any) -> dict[str, jax.Array]:
@@ -87,17 +102,8 @@ def call(name: str, /, *, vmap_method: str = "sequential", sizes=None, **given: 
         else jax.ShapeDtypeStruct(a.shape, a.dtype)
         for f, a in zip(fields, written, strict=True)
     ]
-    if AxisType.Manual in jax.sharding.get_abstract_mesh().axis_types:
-        # in shard_map the results vary over the axes of the mesh as the arguments do
-        out = jax.eval_shape(
-            lambda *a: [
-                jnp.broadcast_to(sum(jnp.sum(one).astype(o.dtype) for one in a), o.shape) for o in out
-            ],
-            *read,
-        )
-    made = jax.ffi.ffi_call(f"xmcjax_{name}", out, vmap_method=vmap_method, input_output_aliases=aliases)(
-        *read, **options
-    )
+    how: dict[str, Any] = dict(vmap_method=vmap_method, input_output_aliases=aliases)
+    made = jax.ffi.ffi_call(f"xmcjax_{name}", varying(out, *read), **how)(*read, **options)
     return {f.name: result for f, result in zip(fields, made, strict=True)}
 
 

@@ -18,13 +18,19 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 
-def over_rows(call: Callable, *, entries: Sequence[bool], results: int) -> Callable:
+def over_rows(
+    call: Callable, *, entries: Sequence[bool], results: int, rows: Sequence[str] = ("m",)
+) -> Callable:
     """The same function, split by its batch axes.
 
     Args:
-        call: (b [..., m], further arrays) -> (an array [..., m], `results` arrays [...]).
+        call: (b [..., m], further arrays) -> (arrays of rows, an array [..., m] alone by default, and `results`
+            arrays [...]).
         entries: of each further array, whether it is [..., m], a number per entry, or [...].
+        results: how many.
+        rows: of each of the arrays of rows the name of its last axis, "m" where it is b's.
     """
+    made = len(rows) + results
 
     def shardings(arguments):
         """(mesh, those of the arguments, those of the results): as b's, with whole rows."""
@@ -36,7 +42,8 @@ def over_rows(call: Callable, *, entries: Sequence[bool], results: int) -> Calla
         else:  # the arguments lie on several meshes: every device has all rows
             mesh = Mesh(np.array(list(given.device_set)), "devices")
         whole, one = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((*batch, None), batch))
-        return mesh, (whole, *[whole if each else one for each in entries]), (whole, *[one] * results)
+        taken = (whole, *[whole if each else one for each in entries])
+        return mesh, taken, (*[whole] * len(rows), *[one] * results)
 
     def partition(_, arguments, __):
         mesh, taken, given = shardings(arguments)
@@ -49,7 +56,7 @@ def over_rows(call: Callable, *, entries: Sequence[bool], results: int) -> Calla
 
     @split.def_vmap
     def _(size, batched, *arguments):
-        return split(*_full(size, batched, arguments)), (True,) * (1 + results)
+        return split(*_full(size, batched, arguments)), (True,) * made
 
     partitioned = custom_partitioning(call)
     partitioned.def_partition(
@@ -57,8 +64,8 @@ def over_rows(call: Callable, *, entries: Sequence[bool], results: int) -> Calla
         infer_sharding_from_operands=lambda _, arguments, __: shardings(arguments)[2],
         sharding_rule=", ".join(["... m", *["... m" if each else "..." for each in entries]])
         + " -> "
-        + ", ".join(["... m", *["..."] * results]),
-        need_replication_factors=("m",),
+        + ", ".join([*[f"... {axis}" for axis in rows], *["..."] * results]),
+        need_replication_factors=tuple(dict.fromkeys(("m", *rows))),
     )
 
     # where vmap adds an explicit axis of a mesh, each device makes the call for its own rows
@@ -68,7 +75,7 @@ def over_rows(call: Callable, *, entries: Sequence[bool], results: int) -> Calla
 
     @own.def_vmap
     def _(size, batched, *arguments):
-        return by_rows(own, *_full(size, batched, arguments), results=results), (True,) * (1 + results)
+        return by_rows(own, *_full(size, batched, arguments), results=results, rows=rows), (True,) * made
 
     def choose(*arguments):
         meshes = jax.sharding.get_abstract_mesh(), jax.typeof(arguments[0]).sharding.mesh
@@ -84,13 +91,20 @@ def _full(size: int, batched, arguments) -> list[jax.Array]:
     return [a if has else jnp.broadcast_to(a, (size, *a.shape)) for a, has in pairs]
 
 
-def by_rows(project: Callable, b: jax.Array, *numbers: jax.Array, results: int | None = None) -> Any:
+def by_rows(
+    project: Callable,
+    b: jax.Array,
+    *numbers: jax.Array,
+    results: int | None = None,
+    rows: Sequence[str] = ("m",),
+) -> Any:
     """``project(b, *numbers)`` of b [..., m] and numbers [...] or [..., m], sharded as b is.
 
     Args:
-        project: returns an array [..., m], or a tuple of it and `results` arrays [...].
+        project: returns an array [..., m], or a tuple of arrays of rows and `results` arrays [...].
         b, numbers: its arguments.
         results: None for an array alone.
+        rows: of each of the arrays of rows the name of its last axis, as in :func:`over_rows`.
 
     Where b or a number is sharded over explicit axes, each device projects its own rows in a ``shard_map``
     over these axes. Elsewhere, and in a ``shard_map``, nothing is done: the compiler splits the rows.
@@ -109,14 +123,15 @@ def by_rows(project: Callable, b: jax.Array, *numbers: jax.Array, results: int |
     def arranged(found):
         if results is None:
             return placed(found, given)
-        return (placed(found[0], given), *(placed(number, batch) for number in found[1:]))
+        specs = [*(given if axis == "m" else [*batch, None] for axis in rows), *[batch] * results]
+        return tuple(placed(array, spec) for array, spec in zip(found, specs, strict=True))
 
     axes = [[*batch, None] if array.ndim == b.ndim else batch for array in (b, *numbers)]
     arrays = [placed(array, own) for array, own in zip((b, *numbers), axes, strict=True)]
     if not names:
         return arranged(project(*arrays))
     whole, one = PartitionSpec(*batch, None), PartitionSpec(*batch)
-    out = whole if results is None else (whole, *[one] * results)
+    out = whole if results is None else (*[whole] * len(rows), *[one] * results)
     specs = tuple(PartitionSpec(*own) for own in axes)
     return arranged(
         jax.shard_map(project, mesh=mesh, in_specs=specs, out_specs=out, axis_names=names)(*arrays)

@@ -30,8 +30,7 @@ def _heads(b, k: int):
     """b_[k], the next b_[k+1] (−inf for k = m) and the sum of the k largest, [...], without sorting."""
     m = b.shape[-1]
     if k <= _FEW:
-        # Without the barrier XLA sees slices of a sort and sorts.
-        head = jax.lax.optimization_barrier(jax.lax.top_k(b, min(k + 1, m))[0])
+        head = native.topk_values(b, min(k + 1, m))
         following = head[..., k] if k < m else jnp.full_like(b[..., 0], -jnp.inf)
         return head[..., k - 1], following, head[..., :k].sum(-1)
 

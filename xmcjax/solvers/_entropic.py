@@ -25,6 +25,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax import native
+
 _MOST = 100
 # Below this x, ω(x) is e^x.
 _SMALL = -40
@@ -112,7 +114,7 @@ def entropic(a: jax.Array, c: jax.Array, k: int) -> jax.Array:
         c: above 0, [..., 1].
         k: from 1.
     """
-    top = jax.lax.top_k(a, k)[0]
+    top = native.topk_values(a, k)
     most, kth = top[..., :1], top[..., -1:]
     small = float(jnp.finfo(a.dtype).eps) ** 0.6
 

@@ -1,0 +1,84 @@
+"""The k largest numbers of each row: by a kernel in CUDA where a program for a GPU can call it.
+
+XLA's own kernel for a GPU sorts what it reads, and takes some ten times as long as reading takes; for rows of
+less than 1,024 entries XLA sorts all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from xmcjax.native import _cuda
+from xmcjax.native._partition import by_rows, over_rows
+
+# Of programs that call the kernel.
+PLATFORM = "cuda"
+
+
+def topk(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """(The k largest of a [..., m], falling, where they stand), [..., k] and int32 [..., k].
+
+    As :func:`jax.lax.top_k` has them on every platform: in XLA's total order, where −0 is below +0 and NaN above
+    ∞, or below −∞ where its sign is set; of equal numbers the first ones.
+    """
+    if not topk_by_kernel(a, k):
+        return _sorted(a, k)
+    return _by_kernel(a, k, _sorted)
+
+
+def topk_values(a: jax.Array, k: int, twin: Callable | None = None) -> jax.Array:
+    """The k largest of a [..., m] alone.
+
+    Args:
+        a: [..., m].
+        k: from 1 to m.
+        twin: (a, k) -> them, where there is no kernel; by XLA otherwise.
+    """
+    if twin is None or not topk_by_kernel(a, k):
+        return topk(a, k)[0] if twin is None else twin(a, k)
+    return _by_kernel(a, k, functools.partial(_without_places, twin))[0]
+
+
+def topk_by_kernel(a: jax.Array, k: int) -> bool:
+    """Whether a program for a GPU finds them by the kernel."""
+    fits = 1 <= k <= min(_cuda.MOST_BEST, a.shape[-1]) and a.dtype in (jnp.float32, jnp.float64)
+    return fits and _cuda.cuda_available_here()
+
+
+def _sorted(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    # XLA recognises the k largest as a sort whose first k entries are taken. A use that takes fewer of them would
+    # merge with it, and sorting the whole row would be a hundred times as slow.
+    values, places = jax.lax.optimization_barrier(jax.lax.top_k(a, k))
+    return values, places.astype(jnp.int32)
+
+
+def _without_places(twin: Callable, a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    values = twin(a, k)
+    return values, jnp.zeros_like(values, jnp.int32)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _by_kernel(a: jax.Array, k: int, twin: Callable) -> tuple[jax.Array, jax.Array]:
+    branches = {PLATFORM: _over_rows(k), "default": functools.partial(twin, k=k)}
+    return by_rows(lambda a: jax.lax.platform_dependent(a, **branches), a, results=0, rows=("k", "k"))
+
+
+@_by_kernel.defjvp
+def _(k, twin, primals, tangents):
+    values, places = _by_kernel(*primals, k, _sorted)
+    change = jnp.take_along_axis(tangents[0], places, axis=-1, mode="promise_in_bounds")
+    return (values, places), (change, jnp.zeros(places.shape, jax.dtypes.float0))
+
+
+@functools.cache
+def _over_rows(k: int) -> Callable:
+    """a -> what the kernel finds, which XLA may split by rows."""
+
+    def made(a):
+        return tuple(_cuda.cuda_topk(a, k))
+
+    return over_rows(made, entries=(), results=0, rows=("k", "k"))
