@@ -4,10 +4,13 @@
 #include <string>
 
 #include "active_rows.h"
+#include "box_rows.h"
 #include "lane_cg.h"
 #include "pairs.h"
 #include "plane_sums.h"
 #include "rows.h"
+#include "topk_rows.h"
+#include "weighted_rows.h"
 
 struct CUstream_st;  // what cudaStream_t points to
 
@@ -96,6 +99,14 @@ std::string plane_sums(Stream, int64_t loss, const PlaneArguments<T>&);
 // The scores of sparse rows with sparse weights.
 template <class T>
 std::string pairs(Stream, const PairArguments<T>&);
+
+// Projections of vectors; projections.cu makes them.
+template <class T>
+std::string project_box(Stream, const BoxArguments<T>&);
+template <class T>
+std::string project_topk(Stream, const TopkArguments<T>&);
+template <class T>
+std::string project_weighted(Stream, const WeightedArguments<T>&);
 
 // "" where this machine has a driver and a GPU for these kernels; else why not.
 std::string unusable();

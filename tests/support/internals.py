@@ -52,8 +52,14 @@ from xmcjax.models import (
     _predict,
 )
 
+# the native calls, of which those that are compiled from cuda/ take the place of others in tests
+from xmcjax import native as _native
+
 # the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels
 from xmcjax.native import _calls, _cuda, _ids, _schema
+
+# what runs of a projection, for which tests take the kernels in CUDA on a CPU
+from xmcjax.projections import _devices as _projection_devices
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in
 from xmcjax.solvers import (
@@ -114,6 +120,8 @@ InPlace = _calls.InPlace
 ids = _ids
 schema = _schema
 cuda = _cuda
+native = _native
+projection_devices = _projection_devices
 platforms = _platform
 Page = _page.Page
 solver_paths = _placement.solver_paths

@@ -22,7 +22,7 @@ from xmcjax.native._ffi import twins_wanted
 
 PACKAGE = "xmcjax_cuda"
 # Raised together with XMCJAX_CUDA_ABI in cuda/src/handlers.cc whenever the arrays of a target change.
-ABI = 3
+ABI = 4
 TARGETS = (
     "matmat",
     "rmatmat",
@@ -32,6 +32,9 @@ TARGETS = (
     "cg_direction",
     "plane_sums",
     "pairs",
+    "project_box",
+    "project_topk",
+    "project_weighted",
 )
 
 # The same numbers in cuda/src/active_rows.h, plane_sums.h and lane_cg.h.
